@@ -46,7 +46,7 @@ class Echo:
 
 
 @dataclass
-class World:
+class PoolHarness:
     clock: FakeClock
     pool: Pool
     spawner: FakeSpawner
@@ -91,7 +91,7 @@ def make_code(
 
 
 @asynccontextmanager
-async def open_world(workers: int = 2, memory_budget: int = 512 * MIB) -> AsyncIterator[World]:
+async def open_world(workers: int = 2, memory_budget: int = 512 * MIB) -> AsyncIterator[PoolHarness]:
     clock = FakeClock()
     spawner = FakeSpawner()
 
@@ -100,14 +100,14 @@ async def open_world(workers: int = 2, memory_budget: int = 512 * MIB) -> AsyncI
 
     info = EngineInfo(ops=["echo", "wait"], env={"A": "1"})
     async with open_pool(clock=clock, workers=workers, init=info, memory_budget=memory_budget, spawner=found) as pool:
-        yield World(clock, pool, spawner)
+        yield PoolHarness(clock, pool, spawner)
         closing = asyncio.create_task(pool.stop(0))
         await clock.turn(10)
         await closing
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
+async def harness() -> AsyncIterator[PoolHarness]:
     async with open_world() as made:
         yield made
 
@@ -115,279 +115,281 @@ async def world() -> AsyncIterator[World]:
 # Runs and VMs
 
 
-async def test_workers_are_told_about_the_engine_before_anything_else(world: World) -> None:
-    assert [worker.init for worker in world.spawner.workers] == [InitWorker(["echo", "wait"], {}, {"A": "1"})] * 2
+async def test_workers_are_told_about_the_engine_before_anything_else(harness: PoolHarness) -> None:
+    assert [worker.init for worker in harness.spawner.workers] == [InitWorker(["echo", "wait"], {}, {"A": "1"})] * 2
 
 
-async def test_a_run_loads_its_vm_then_begins_then_ends(world: World) -> None:
-    await world.begin(1, make_code())
-    worker = world.worker_of(1)
+async def test_a_run_loads_its_vm_then_begins_then_ends(harness: PoolHarness) -> None:
+    await harness.begin(1, make_code())
+    worker = harness.worker_of(1)
     assert worker.story == ["load jobs/prices.lua as 1", "begin 1"]
 
-    ending = await world.finish(1)
+    ending = await harness.finish(1)
 
     assert (ending.outcome, ending.cpu_ms, ending.globals_reset) == (Outcome.SUCCESS, 7, False)
 
 
-async def test_the_second_run_finds_the_vm_loaded(world: World) -> None:
-    await world.do(1, make_code())
-    await world.do(2, make_code())
+async def test_the_second_run_finds_the_vm_loaded(harness: PoolHarness) -> None:
+    await harness.do(1, make_code())
+    await harness.do(2, make_code())
 
-    assert world.worker_of(2).story == ["load jobs/prices.lua as 1", "begin 1", "begin 2"]
-    assert world.pool.stats().loads == 1
+    assert harness.worker_of(2).story == ["load jobs/prices.lua as 1", "begin 1", "begin 2"]
+    assert harness.pool.stats().loads == 1
 
 
-async def test_runs_that_arrive_while_the_vm_loads_wait_for_that_load(world: World) -> None:
+async def test_runs_that_arrive_while_the_vm_loads_wait_for_that_load(harness: PoolHarness) -> None:
     code = make_code(source=SLOW)
-    await world.begin(1, code)
-    await world.begin(2, code)
-    (worker,) = [worker for worker in world.spawner.workers if worker.story]
+    await harness.begin(1, code)
+    await harness.begin(2, code)
+    (worker,) = [worker for worker in harness.spawner.workers if worker.story]
     assert worker.story == ["load jobs/prices.lua as 1"]
 
     worker.loaded(1)
-    await world.clock.turn()
+    await harness.clock.turn()
 
     assert worker.story[1:] == ["begin 1", "begin 2"]
 
 
-async def test_a_script_that_does_not_compile_is_a_failed_run(world: World) -> None:
-    await world.begin(1, make_code(source=TYPO))
+async def test_a_script_that_does_not_compile_is_a_failed_run(harness: PoolHarness) -> None:
+    await harness.begin(1, make_code(source=TYPO))
 
-    ending = world.ending(1)
+    ending = harness.ending(1)
     assert (ending.outcome, ending.failure, ending.reason) == (
         Outcome.FAILED,
         Failure.ERROR,
         "jobs/prices.lua:3: syntax error",
     )
-    assert not any(worker.vms for worker in world.pool.stats().workers)
+    assert not any(worker.vms for worker in harness.pool.stats().workers)
 
 
-async def test_jobs_spread_over_the_workers_and_stay_where_they_are(world: World) -> None:
+async def test_jobs_spread_over_the_workers_and_stay_where_they_are(harness: PoolHarness) -> None:
     for run, job in enumerate([PRICES, NEWS, PRICES, NEWS], 1):
-        await world.do(run, make_code(job))
+        await harness.do(run, make_code(job))
 
-    assert world.worker_of(1) is world.worker_of(3)
-    assert world.worker_of(2) is world.worker_of(4)
-    assert world.worker_of(1) is not world.worker_of(2)
+    assert harness.worker_of(1) is harness.worker_of(3)
+    assert harness.worker_of(2) is harness.worker_of(4)
+    assert harness.worker_of(1) is not harness.worker_of(2)
 
 
-async def test_ops_are_answered_by_the_host_of_their_run(world: World) -> None:
-    await world.begin(1, make_code())
-    worker = world.worker_of(1)
+async def test_ops_are_answered_by_the_host_of_their_run(harness: PoolHarness) -> None:
+    await harness.begin(1, make_code())
+    worker = harness.worker_of(1)
 
     worker.op(1, "echo", b"x", 2)
-    await world.clock.turn()
+    await harness.clock.turn()
 
     assert worker.answers == [[Form.PLAIN, b"x", 2]]
 
 
-async def test_an_op_of_a_run_that_is_over_is_dropped(world: World) -> None:
-    await world.do(1, make_code())
-    worker = world.worker_of(1)
+async def test_an_op_of_a_run_that_is_over_is_dropped(harness: PoolHarness) -> None:
+    await harness.do(1, make_code())
+    worker = harness.worker_of(1)
 
     worker.op(1, "echo", b"x")
     worker.end(1)
-    await world.clock.turn()
+    await harness.clock.turn()
 
     assert not worker.answers
 
 
-async def test_two_runs_of_one_number_at_once_are_refused(world: World) -> None:
-    await world.begin(1, make_code())
-    second = await world.begin(1, make_code())
+async def test_two_runs_of_one_number_at_once_are_refused(harness: PoolHarness) -> None:
+    await harness.begin(1, make_code())
+    second = await harness.begin(1, make_code())
 
     assert isinstance(second.exception(), ValueError)
 
 
-async def test_a_discarded_vm_is_replaced_at_the_next_run(world: World) -> None:
-    await world.begin(1, make_code())
-    ending = await world.finish(1, Ended.CPU, discarded=True)
+async def test_a_discarded_vm_is_replaced_at_the_next_run(harness: PoolHarness) -> None:
+    await harness.begin(1, make_code())
+    ending = await harness.finish(1, Ended.CPU, discarded=True)
     assert (ending.failure, ending.globals_reset) == (Failure.CPU, True)
 
-    await world.do(2, make_code())
+    await harness.do(2, make_code())
 
-    assert world.pool.stats().loads == 2
-    assert sum(worker.vms for worker in world.pool.stats().workers) == 1
+    assert harness.pool.stats().loads == 2
+    assert sum(worker.vms for worker in harness.pool.stats().workers) == 1
 
 
-async def test_a_run_whose_vm_was_gone_begins_in_another(world: World) -> None:
-    await world.begin(1, make_code())
-    first = world.worker_of(1)
+async def test_a_run_whose_vm_was_gone_begins_in_another(harness: PoolHarness) -> None:
+    await harness.begin(1, make_code())
+    first = harness.worker_of(1)
 
     first.end(1, Ended.UNBEGUN, discarded=True)
-    await world.clock.turn()
+    await harness.clock.turn()
 
-    assert not world.tasks[1].done()
-    assert world.pool.stats().loads == 2
-    assert (await world.finish(1)).outcome is Outcome.SUCCESS
+    assert not harness.tasks[1].done()
+    assert harness.pool.stats().loads == 2
+    assert (await harness.finish(1)).outcome is Outcome.SUCCESS
 
 
-async def test_a_run_that_finds_no_vm_again_and_again_is_lost(world: World) -> None:
-    await world.begin(1, make_code())
+async def test_a_run_that_finds_no_vm_again_and_again_is_lost(harness: PoolHarness) -> None:
+    await harness.begin(1, make_code())
     for _ in range(3):
-        world.worker_of(1).end(1, Ended.UNBEGUN, discarded=True)
-        await world.clock.turn()
+        harness.worker_of(1).end(1, Ended.UNBEGUN, discarded=True)
+        await harness.clock.turn()
 
-    assert world.ending(1).outcome is Outcome.LOST
+    assert harness.ending(1).outcome is Outcome.LOST
 
 
 # Cancelling
 
 
-async def test_a_timeout_cancels_the_run(world: World) -> None:
-    await world.begin(1, make_code())
-    worker = world.worker_of(1)
+async def test_a_timeout_cancels_the_run(harness: PoolHarness) -> None:
+    await harness.begin(1, make_code())
+    worker = harness.worker_of(1)
     worker.op(1, "wait")
-    await world.clock.turn(60)
+    await harness.clock.turn(60)
 
     assert worker.story[-1] == "cancel 1 timeout"
-    assert world.host.pending is not None
-    assert world.host.pending.cancelled()
-    assert (await world.finish(1, Ended.TIMEOUT)).failure is Failure.TIMEOUT
+    assert harness.host.pending is not None
+    assert harness.host.pending.cancelled()
+    assert (await harness.finish(1, Ended.TIMEOUT)).failure is Failure.TIMEOUT
 
 
-async def test_cancelling_the_task_cancels_the_run_and_waits_until_it_has_ended(world: World) -> None:
-    task = await world.begin(1, make_code())
+async def test_cancelling_the_task_cancels_the_run_and_waits_until_it_has_ended(harness: PoolHarness) -> None:
+    task = await harness.begin(1, make_code())
 
     task.cancel()
-    await world.clock.turn()
-    assert world.worker_of(1).story[-1] == "cancel 1 cancelled"
+    await harness.clock.turn()
+    assert harness.worker_of(1).story[-1] == "cancel 1 cancelled"
     assert not task.done()
 
-    world.worker_of(1).end(1, Ended.CANCELLED)
-    await world.clock.turn()
+    harness.worker_of(1).end(1, Ended.CANCELLED)
+    await harness.clock.turn()
     assert task.cancelled()
 
 
-async def test_cancelling_the_task_twice_does_not_wait(world: World) -> None:
-    task = await world.begin(1, make_code())
+async def test_cancelling_the_task_twice_does_not_wait(harness: PoolHarness) -> None:
+    task = await harness.begin(1, make_code())
 
     for _ in range(2):
         task.cancel()
-        await world.clock.turn()
+        await harness.clock.turn()
 
     assert task.cancelled()
-    world.worker_of(1).end(1, Ended.CANCELLED)
-    assert (await world.do(2, make_code())).outcome is Outcome.SUCCESS
+    harness.worker_of(1).end(1, Ended.CANCELLED)
+    assert (await harness.do(2, make_code())).outcome is Outcome.SUCCESS
 
 
-async def test_cancel_gives_the_ending_that_the_worker_tells(world: World) -> None:
-    await world.begin(1, make_code())
+async def test_cancel_gives_the_ending_that_the_worker_tells(harness: PoolHarness) -> None:
+    await harness.begin(1, make_code())
 
-    world.pool.cancel(RunId(1), Why.CANCELLED)
-    await world.clock.turn()
-    assert world.worker_of(1).story[-1] == "cancel 1 cancelled"
+    harness.pool.cancel(RunId(1), Why.CANCELLED)
+    await harness.clock.turn()
+    assert harness.worker_of(1).story[-1] == "cancel 1 cancelled"
 
-    assert (await world.finish(1, Ended.CANCELLED)).failure is Failure.CANCELLED
+    assert (await harness.finish(1, Ended.CANCELLED)).failure is Failure.CANCELLED
 
 
-async def test_a_run_cancelled_while_its_vm_loads_never_begins(world: World) -> None:
-    await world.begin(1, make_code(source=SLOW))
+async def test_a_run_cancelled_while_its_vm_loads_never_begins(harness: PoolHarness) -> None:
+    await harness.begin(1, make_code(source=SLOW))
 
-    world.pool.cancel(RunId(1), Why.CANCELLED)
-    await world.clock.turn()
-    assert world.ending(1).failure is Failure.CANCELLED
+    harness.pool.cancel(RunId(1), Why.CANCELLED)
+    await harness.clock.turn()
+    assert harness.ending(1).failure is Failure.CANCELLED
 
-    for worker in world.spawner.workers:
+    for worker in harness.spawner.workers:
         if worker.story:
             worker.loaded(1)
-    await world.clock.turn()
-    assert not any("begin 1" in worker.story for worker in world.spawner.workers)
+    await harness.clock.turn()
+    assert not any("begin 1" in worker.story for worker in harness.spawner.workers)
 
 
-async def test_cancelling_a_run_that_is_over_does_nothing(world: World) -> None:
-    await world.do(1, make_code())
+async def test_cancelling_a_run_that_is_over_does_nothing(harness: PoolHarness) -> None:
+    await harness.do(1, make_code())
 
-    world.pool.cancel(RunId(1), Why.CANCELLED)
-    await world.clock.turn()
+    harness.pool.cancel(RunId(1), Why.CANCELLED)
+    await harness.clock.turn()
 
-    assert not any("cancel" in line for worker in world.spawner.workers for line in worker.story)
+    assert not any("cancel" in line for worker in harness.spawner.workers for line in worker.story)
 
 
 # Generations
 
 
-async def test_a_new_generation_has_a_vm_of_its_own(world: World) -> None:
-    await world.do(1, make_code(generation=1))
-    await world.do(2, make_code(generation=2))
+async def test_a_new_generation_has_a_vm_of_its_own(harness: PoolHarness) -> None:
+    await harness.do(1, make_code(generation=1))
+    await harness.do(2, make_code(generation=2))
 
-    assert world.pool.stats().loads == 2
+    assert harness.pool.stats().loads == 2
 
 
-async def test_a_retired_vm_goes_with_its_last_run(world: World) -> None:
-    await world.begin(1, make_code(generation=1))
-    worker = world.worker_of(1)
+async def test_a_retired_vm_goes_with_its_last_run(harness: PoolHarness) -> None:
+    await harness.begin(1, make_code(generation=1))
+    worker = harness.worker_of(1)
 
-    world.pool.retire(PRICES, older_than=2)
-    await world.clock.turn()
+    harness.pool.retire(PRICES, older_than=2)
+    await harness.clock.turn()
     assert "drop 1" not in worker.story
 
-    await world.finish(1)
-    await world.clock.turn()
+    await harness.finish(1)
+    await harness.clock.turn()
     assert worker.story[-1] == "drop 1"
 
 
-async def test_an_idle_vm_is_dropped_as_soon_as_it_is_retired(world: World) -> None:
-    await world.do(1, make_code(generation=1))
-    await world.do(2, make_code(NEWS))
-    worker = world.worker_of(1)
+async def test_an_idle_vm_is_dropped_as_soon_as_it_is_retired(harness: PoolHarness) -> None:
+    await harness.do(1, make_code(generation=1))
+    await harness.do(2, make_code(NEWS))
+    worker = harness.worker_of(1)
 
-    world.pool.retire(PRICES, older_than=2)
-    await world.clock.turn()
+    harness.pool.retire(PRICES, older_than=2)
+    await harness.clock.turn()
 
     assert worker.story[-1] == "drop 1"
-    assert sum(info.vms for info in world.pool.stats().workers) == 1
+    assert sum(info.vms for info in harness.pool.stats().workers) == 1
 
 
-async def test_a_vm_retired_while_it_loads_serves_whom_it_was_loaded_for(world: World) -> None:
-    await world.begin(1, make_code(source=SLOW))
-    (worker,) = [worker for worker in world.spawner.workers if worker.story]
+async def test_a_vm_retired_while_it_loads_serves_whom_it_was_loaded_for(harness: PoolHarness) -> None:
+    await harness.begin(1, make_code(source=SLOW))
+    (worker,) = [worker for worker in harness.spawner.workers if worker.story]
 
-    world.pool.retire(PRICES, older_than=2)
+    harness.pool.retire(PRICES, older_than=2)
     worker.loaded(1)
-    await world.clock.turn()
+    await harness.clock.turn()
     assert worker.story[-1] == "begin 1"
 
-    await world.finish(1)
-    await world.clock.turn()
+    await harness.finish(1)
+    await harness.clock.turn()
     assert worker.story[-1] == "drop 1"
 
 
-async def test_a_late_run_of_a_retired_generation_leaves_no_vm_behind(world: World) -> None:
-    world.pool.retire(PRICES, older_than=2)
+async def test_a_late_run_of_a_retired_generation_leaves_no_vm_behind(harness: PoolHarness) -> None:
+    harness.pool.retire(PRICES, older_than=2)
 
-    await world.do(1, make_code(generation=1))
-    await world.clock.turn()
+    await harness.do(1, make_code(generation=1))
+    await harness.clock.turn()
 
-    assert world.worker_of(1).story[-1] == "drop 1"
-    assert not any(info.vms for info in world.pool.stats().workers)
-
-
-async def test_a_retired_vm_that_is_held_serves_every_call_of_its_version_until_it_is_let_go(world: World) -> None:
-    with world.pool.holding(make_code()), world.pool.holding(make_code()):
-        await world.do(1, make_code())
-        world.pool.retire(PRICES, older_than=2)
-        await world.do(2, make_code())
-        await world.do(3, make_code(generation=2))
-        assert world.pool.stats().loads == 2
-        assert not any("drop 1" in worker.story for worker in world.spawner.workers)
-
-    await world.clock.turn()
-    assert [worker.story.count("drop 1") for worker in world.spawner.workers if worker.story].count(1) == 1
-    assert sum(info.vms for info in world.pool.stats().workers) == 1
+    assert harness.worker_of(1).story[-1] == "drop 1"
+    assert not any(info.vms for info in harness.pool.stats().workers)
 
 
-async def test_a_vm_that_was_held_and_is_still_wanted_stays(world: World) -> None:
-    with world.pool.holding(make_code()):
-        await world.do(1, make_code())
-    await world.do(2, make_code())
+async def test_a_retired_vm_that_is_held_serves_every_call_of_its_version_until_it_is_let_go(
+    harness: PoolHarness,
+) -> None:
+    with harness.pool.holding(make_code()), harness.pool.holding(make_code()):
+        await harness.do(1, make_code())
+        harness.pool.retire(PRICES, older_than=2)
+        await harness.do(2, make_code())
+        await harness.do(3, make_code(generation=2))
+        assert harness.pool.stats().loads == 2
+        assert not any("drop 1" in worker.story for worker in harness.spawner.workers)
 
-    assert world.pool.stats().loads == 1
+    await harness.clock.turn()
+    assert [worker.story.count("drop 1") for worker in harness.spawner.workers if worker.story].count(1) == 1
+    assert sum(info.vms for info in harness.pool.stats().workers) == 1
 
 
-async def test_check_names_file_line_and_reason(world: World) -> None:
-    checking = asyncio.create_task(world.pool.check(make_code(source=TYPO)))
-    await world.clock.turn()
+async def test_a_vm_that_was_held_and_is_still_wanted_stays(harness: PoolHarness) -> None:
+    with harness.pool.holding(make_code()):
+        await harness.do(1, make_code())
+    await harness.do(2, make_code())
+
+    assert harness.pool.stats().loads == 1
+
+
+async def test_check_names_file_line_and_reason(harness: PoolHarness) -> None:
+    checking = asyncio.create_task(harness.pool.check(make_code(source=TYPO)))
+    await harness.clock.turn()
 
     error = checking.exception()
     assert isinstance(error, ScriptError)
@@ -413,428 +415,433 @@ def test_a_file_whose_path_lua_has_cut_short_is_named_whole(shown: str, file: st
     assert (caught.value.problem.file, caught.value.problem.line) == (file, 3)
 
 
-async def test_check_leaves_no_vm_behind(world: World) -> None:
-    await world.pool.check(make_code(source=b"return 1"))
-    await world.clock.turn()
+async def test_check_leaves_no_vm_behind(harness: PoolHarness) -> None:
+    await harness.pool.check(make_code(source=b"return 1"))
+    await harness.clock.turn()
 
-    assert [worker.story for worker in world.spawner.workers] == [["check jobs/prices.lua as 1"], []]
-
-
-async def test_code_without_a_line_of_lua_is_fine_and_costs_no_vm(world: World) -> None:
-    await world.pool.check(make_code())
-    await world.clock.turn()
-
-    assert [worker.story for worker in world.spawner.workers] == [[], []]
+    assert [worker.story for worker in harness.spawner.workers] == [["check jobs/prices.lua as 1"], []]
 
 
-async def test_check_sends_every_file(world: World) -> None:
+async def test_code_without_a_line_of_lua_is_fine_and_costs_no_vm(harness: PoolHarness) -> None:
+    await harness.pool.check(make_code())
+    await harness.clock.turn()
+
+    assert [worker.story for worker in harness.spawner.workers] == [[], []]
+
+
+async def test_check_sends_every_file(harness: PoolHarness) -> None:
     code = replace(make_code(), more=(("jobs/prices/defer.lua", b"return 2"),))
-    await world.pool.check(code)
+    await harness.pool.check(code)
 
-    assert [worker.files for worker in world.spawner.workers] == [[["jobs/prices/defer.lua"]], []]
+    assert [worker.files for worker in harness.spawner.workers] == [[["jobs/prices/defer.lua"]], []]
 
 
 # Fresh VMs, and spare ones
 
 
-async def test_ids_for_calls_that_are_not_recorded_never_meet_those_of_runs(world: World) -> None:
-    first, second = world.pool.new_id(), world.pool.new_id()
+async def test_ids_for_calls_that_are_not_recorded_never_meet_those_of_runs(harness: PoolHarness) -> None:
+    first, second = harness.pool.new_id(), harness.pool.new_id()
 
     assert 1 << 52 < first < second < 1 << 53  # each a number that Lua can hold exactly
 
 
-async def test_a_fresh_run_is_begun_in_a_vm_that_its_worker_makes_and_drops_by_itself(world: World) -> None:
-    await world.begin(1, make_code(), fresh=True)
-    await world.finish(1)
-    await world.begin(2, make_code(), fresh=True)
-    await world.finish(2)
-    await world.clock.turn()
+async def test_a_fresh_run_is_begun_in_a_vm_that_its_worker_makes_and_drops_by_itself(harness: PoolHarness) -> None:
+    await harness.begin(1, make_code(), fresh=True)
+    await harness.finish(1)
+    await harness.begin(2, make_code(), fresh=True)
+    await harness.finish(2)
+    await harness.clock.turn()
 
-    stories = [worker.story for worker in world.spawner.workers]
+    stories = [worker.story for worker in harness.spawner.workers]
     assert stories == [["template 1", "fresh 1", "fresh 2"], []]
-    assert world.ending(2).outcome is Outcome.SUCCESS
-    assert [worker.vms for worker in world.pool.stats().workers] == [0, 0]
+    assert harness.ending(2).outcome is Outcome.SUCCESS
+    assert [worker.vms for worker in harness.pool.stats().workers] == [0, 0]
 
 
-async def test_fresh_runs_at_once_are_spread_over_the_workers(world: World) -> None:
-    await world.begin(1, make_code(), fresh=True)
-    await world.begin(2, make_code(), fresh=True)
+async def test_fresh_runs_at_once_are_spread_over_the_workers(harness: PoolHarness) -> None:
+    await harness.begin(1, make_code(), fresh=True)
+    await harness.begin(2, make_code(), fresh=True)
 
-    assert [worker.story for worker in world.spawner.workers] == [["template 1", "fresh 1"], ["template 1", "fresh 2"]]
-
-
-async def test_a_fresh_run_that_is_cancelled_tells_its_worker(world: World) -> None:
-    await world.begin(1, make_code(), fresh=True)
-    world.pool.cancel(RunId(1), Why.CANCELLED)
-    await world.clock.turn()
-
-    assert world.worker_of(1).story == ["template 1", "fresh 1", "cancel 1 cancelled"]
+    assert [worker.story for worker in harness.spawner.workers] == [
+        ["template 1", "fresh 1"],
+        ["template 1", "fresh 2"],
+    ]
 
 
-async def test_spares_are_kept_of_the_newest_code_alone(world: World) -> None:
-    world.pool.keep_spares(make_code(generation=1, isolation=Isolation.PROCESS), 2)
-    world.pool.keep_spares(make_code(generation=2, isolation=Isolation.PROCESS), 2)
-    await world.clock.turn(3)
-    await world.begin(1, make_code(generation=2, isolation=Isolation.PROCESS), fresh=True)
+async def test_a_fresh_run_that_is_cancelled_tells_its_worker(harness: PoolHarness) -> None:
+    await harness.begin(1, make_code(), fresh=True)
+    harness.pool.cancel(RunId(1), Why.CANCELLED)
+    await harness.clock.turn()
 
-    assert world.worker_of(1).story == ["template 1", "drop 1", "template 2", "fresh 1"]
+    assert harness.worker_of(1).story == ["template 1", "fresh 1", "cancel 1 cancelled"]
 
 
-async def test_a_worker_of_its_own_stays_as_long_as_there_are_spares_in_it(world: World) -> None:
+async def test_spares_are_kept_of_the_newest_code_alone(harness: PoolHarness) -> None:
+    harness.pool.keep_spares(make_code(generation=1, isolation=Isolation.PROCESS), 2)
+    harness.pool.keep_spares(make_code(generation=2, isolation=Isolation.PROCESS), 2)
+    await harness.clock.turn(3)
+    await harness.begin(1, make_code(generation=2, isolation=Isolation.PROCESS), fresh=True)
+
+    assert harness.worker_of(1).story == ["template 1", "drop 1", "template 2", "fresh 1"]
+
+
+async def test_a_worker_of_its_own_stays_as_long_as_there_are_spares_in_it(harness: PoolHarness) -> None:
     code = make_code(isolation=Isolation.PROCESS)
-    world.pool.keep_spares(code, 1)
-    await world.clock.turn(3)
-    await world.begin(1, code, fresh=True)
-    await world.finish(1)
-    own = world.worker_of(1)
+    harness.pool.keep_spares(code, 1)
+    await harness.clock.turn(3)
+    await harness.begin(1, code, fresh=True)
+    await harness.finish(1)
+    own = harness.worker_of(1)
     assert own.story == ["template 1", "fresh 1"]
-    world.pool.retire(PRICES, 2)
-    await world.clock.turn()
+    harness.pool.retire(PRICES, 2)
+    await harness.clock.turn()
 
     assert own.story[-1] == "killed"
 
 
-async def test_the_template_of_a_fresh_run_stays_until_that_has_ended_though_a_newer_one_has_come(world: World) -> None:
-    await world.begin(1, make_code(isolation=Isolation.PROCESS), fresh=True)
-    await world.begin(2, make_code(generation=2, isolation=Isolation.PROCESS), fresh=True)
-    own = world.worker_of(1)
+async def test_the_template_of_a_fresh_run_stays_until_that_has_ended_though_a_newer_one_has_come(
+    harness: PoolHarness,
+) -> None:
+    await harness.begin(1, make_code(isolation=Isolation.PROCESS), fresh=True)
+    await harness.begin(2, make_code(generation=2, isolation=Isolation.PROCESS), fresh=True)
+    own = harness.worker_of(1)
     assert own.story == ["template 1", "fresh 1", "template 3", "fresh 2"]
 
-    await world.finish(1)
+    await harness.finish(1)
     assert own.story[4:] == ["drop 1"]
 
 
-async def test_a_fresh_run_whose_worker_knew_no_template_is_begun_again(world: World) -> None:
-    await world.begin(1, make_code(), fresh=True)
-    world.worker_of(1).end(1, Ended.UNBEGUN, discarded=True)
-    await world.clock.turn()
-    await world.finish(1)
+async def test_a_fresh_run_whose_worker_knew_no_template_is_begun_again(harness: PoolHarness) -> None:
+    await harness.begin(1, make_code(), fresh=True)
+    harness.worker_of(1).end(1, Ended.UNBEGUN, discarded=True)
+    await harness.clock.turn()
+    await harness.finish(1)
 
-    assert world.ending(1).outcome is Outcome.SUCCESS
-    stories = [line.split()[0] for worker in world.spawner.workers for line in worker.story]
-    assert (stories.count("fresh"), world.pool.stats().loads) == (2, 0)
+    assert harness.ending(1).outcome is Outcome.SUCCESS
+    stories = [line.split()[0] for worker in harness.spawner.workers for line in worker.story]
+    assert (stories.count("fresh"), harness.pool.stats().loads) == (2, 0)
 
 
-async def test_after_the_death_of_its_worker_a_job_with_spares_is_served_by_another(world: World) -> None:
+async def test_after_the_death_of_its_worker_a_job_with_spares_is_served_by_another(harness: PoolHarness) -> None:
     code = make_code(isolation=Isolation.PROCESS)
-    world.pool.keep_spares(code, 1)
-    await world.clock.turn(3)
-    await world.begin(1, code, fresh=True)
-    first = world.worker_of(1)
-    await world.kill(first, 1)
-    await world.begin(2, code, fresh=True)
-    await world.clock.turn(5)
+    harness.pool.keep_spares(code, 1)
+    await harness.clock.turn(3)
+    await harness.begin(1, code, fresh=True)
+    first = harness.worker_of(1)
+    await harness.kill(first, 1)
+    await harness.begin(2, code, fresh=True)
+    await harness.clock.turn(5)
 
-    assert world.ending(1).guilty
-    assert world.worker_of(2) is not first
-    assert (await world.finish(2)).outcome is Outcome.SUCCESS
+    assert harness.ending(1).guilty
+    assert harness.worker_of(2) is not first
+    assert (await harness.finish(2)).outcome is Outcome.SUCCESS
 
 
 # Loss
 
 
-async def test_after_a_death_the_one_being_stepped_is_guilty_and_the_others_are_not(world: World) -> None:
-    await world.begin(1, make_code(PRICES))
-    await world.begin(2, make_code(NEWS))
-    await world.begin(3, make_code(WEATHER))
-    worker = world.worker_of(1)
-    assert world.worker_of(3) is worker
+async def test_after_a_death_the_one_being_stepped_is_guilty_and_the_others_are_not(harness: PoolHarness) -> None:
+    await harness.begin(1, make_code(PRICES))
+    await harness.begin(2, make_code(NEWS))
+    await harness.begin(3, make_code(WEATHER))
+    worker = harness.worker_of(1)
+    assert harness.worker_of(3) is worker
 
-    await world.kill(worker, 3)
+    await harness.kill(worker, 3)
 
-    innocent, guilty = world.ending(1), world.ending(3)
+    innocent, guilty = harness.ending(1), harness.ending(3)
     assert (innocent.outcome, innocent.guilty) == (Outcome.LOST, False)
     assert (guilty.outcome, guilty.guilty) == (Outcome.LOST, True)
     assert "it was ended by SIGKILL" in guilty.reason
-    assert not world.tasks[2].done()
-    assert list(world.pool.stats().quarantined) == [WEATHER]
-    assert world.pool.stats().deaths == 1
+    assert not harness.tasks[2].done()
+    assert list(harness.pool.stats().quarantined) == [WEATHER]
+    assert harness.pool.stats().deaths == 1
 
 
-async def test_a_dead_worker_is_replaced(world: World) -> None:
-    await world.kill(world.spawner.workers[0])
+async def test_a_dead_worker_is_replaced(harness: PoolHarness) -> None:
+    await harness.kill(harness.spawner.workers[0])
 
-    assert len(world.spawner.living) == 2
-    assert (await world.do(1, make_code())).outcome is Outcome.SUCCESS
+    assert len(harness.spawner.living) == 2
+    assert (await harness.do(1, make_code())).outcome is Outcome.SUCCESS
 
 
-async def test_what_a_worker_said_before_it_died_counts(world: World) -> None:
-    await world.begin(1, make_code())
-    worker = world.worker_of(1)
+async def test_what_a_worker_said_before_it_died_counts(harness: PoolHarness) -> None:
+    await harness.begin(1, make_code())
+    worker = harness.worker_of(1)
 
     worker.end(1)
     worker.die()
-    await world.clock.turn()
+    await harness.clock.turn()
 
-    assert world.ending(1).outcome is Outcome.SUCCESS
+    assert harness.ending(1).outcome is Outcome.SUCCESS
 
 
-async def test_a_quarantined_job_runs_in_a_worker_of_its_own_until_a_clean_run(world: World) -> None:
-    await world.begin(1, make_code())
-    await world.kill(world.worker_of(1), 1)
+async def test_a_quarantined_job_runs_in_a_worker_of_its_own_until_a_clean_run(harness: PoolHarness) -> None:
+    await harness.begin(1, make_code())
+    await harness.kill(harness.worker_of(1), 1)
 
-    await world.begin(2, make_code())
-    own = world.worker_of(2)
-    assert [info.job for info in world.pool.stats().workers].count(PRICES) == 1
-    await world.finish(2, Ended.ERROR)
-    await world.begin(3, make_code())
-    assert world.worker_of(3) is own
+    await harness.begin(2, make_code())
+    own = harness.worker_of(2)
+    assert [info.job for info in harness.pool.stats().workers].count(PRICES) == 1
+    await harness.finish(2, Ended.ERROR)
+    await harness.begin(3, make_code())
+    assert harness.worker_of(3) is own
 
-    ending = await world.finish(3)
+    ending = await harness.finish(3)
     assert ending.globals_reset  # it goes back to a shared worker, in a fresh VM
-    await world.clock.turn(1)
+    await harness.clock.turn(1)
     assert own.child.exited.done()
-    assert not world.pool.stats().quarantined
+    assert not harness.pool.stats().quarantined
 
-    await world.do(4, make_code())
-    assert world.worker_of(4) is not own
-    assert [info.job for info in world.pool.stats().workers] == [None, None]
-
-
-async def test_a_new_generation_is_out_of_quarantine(world: World) -> None:
-    await world.begin(1, make_code(generation=1))
-    await world.kill(world.worker_of(1), 1)
-    await world.do(2, make_code(NEWS))
-
-    await world.begin(3, make_code(generation=2))
-
-    assert [info.job for info in world.pool.stats().workers] == [None, None]
+    await harness.do(4, make_code())
+    assert harness.worker_of(4) is not own
+    assert [info.job for info in harness.pool.stats().workers] == [None, None]
 
 
-async def test_nobody_is_guilty_when_the_zygote_dies(world: World) -> None:
-    await world.begin(1, make_code())
-    worker = world.worker_of(1)
+async def test_a_new_generation_is_out_of_quarantine(harness: PoolHarness) -> None:
+    await harness.begin(1, make_code(generation=1))
+    await harness.kill(harness.worker_of(1), 1)
+    await harness.do(2, make_code(NEWS))
+
+    await harness.begin(3, make_code(generation=2))
+
+    assert [info.job for info in harness.pool.stats().workers] == [None, None]
+
+
+async def test_nobody_is_guilty_when_the_zygote_dies(harness: PoolHarness) -> None:
+    await harness.begin(1, make_code())
+    worker = harness.worker_of(1)
     worker.step(1)
 
     worker.die("its zygote died", with_zygote=True)
-    await world.clock.turn()
+    await harness.clock.turn()
 
-    assert (world.ending(1).outcome, world.ending(1).guilty) == (Outcome.LOST, False)
-    assert not world.pool.stats().quarantined
+    assert (harness.ending(1).outcome, harness.ending(1).guilty) == (Outcome.LOST, False)
+    assert not harness.pool.stats().quarantined
 
 
-async def test_a_worker_that_answers_no_ping_is_killed(world: World) -> None:
-    await world.begin(1, make_code())
-    frozen = world.worker_of(1)
+async def test_a_worker_that_answers_no_ping_is_killed(harness: PoolHarness) -> None:
+    await harness.begin(1, make_code())
+    frozen = harness.worker_of(1)
     frozen.answers_pings = False
     frozen.step(1)
 
-    await world.clock.turn(1.4)
-    assert not world.tasks[1].done()
+    await harness.clock.turn(1.4)
+    assert not harness.tasks[1].done()
 
-    await world.clock.turn(1.1)
+    await harness.clock.turn(1.1)
     assert frozen.story[-1] == "killed"
-    ending = world.ending(1)
+    ending = harness.ending(1)
     assert (ending.outcome, ending.guilty) == (Outcome.LOST, True)
     assert "no ping" in ending.reason
 
 
-async def test_a_worker_too_busy_to_answer_pings_lives_on_while_it_talks(world: World) -> None:
-    await world.begin(1, make_code())
-    busy = world.worker_of(1)
+async def test_a_worker_too_busy_to_answer_pings_lives_on_while_it_talks(harness: PoolHarness) -> None:
+    await harness.begin(1, make_code())
+    busy = harness.worker_of(1)
     busy.answers_pings = False
 
     for _ in range(10):
-        await world.clock.turn(1)
+        await harness.clock.turn(1)
         busy.say(wire.ScriptLog(1, "info", b"still here"))
-    await world.clock.turn(0.1)
+    await harness.clock.turn(0.1)
 
-    assert world.pool.stats().deaths == 0
-
-
-async def test_workers_that_answer_live_on(world: World) -> None:
-    await world.clock.turn(60)
-
-    assert world.spawner.forks == 2
-    assert world.pool.stats().deaths == 0
+    assert harness.pool.stats().deaths == 0
 
 
-async def test_a_pause_of_the_daemon_itself_kills_nobody(world: World) -> None:
-    world.clock.advance(30)  # nothing was read meanwhile
-    await world.clock.turn(2)
+async def test_workers_that_answer_live_on(harness: PoolHarness) -> None:
+    await harness.clock.turn(60)
 
-    assert world.pool.stats().deaths == 0
+    assert harness.spawner.forks == 2
+    assert harness.pool.stats().deaths == 0
 
 
-async def test_a_worker_that_breaks_the_protocol_is_killed(world: World) -> None:
-    await world.begin(1, make_code())
-    worker = world.worker_of(1)
+async def test_a_pause_of_the_daemon_itself_kills_nobody(harness: PoolHarness) -> None:
+    harness.clock.advance(30)  # nothing was read meanwhile
+    await harness.clock.turn(2)
+
+    assert harness.pool.stats().deaths == 0
+
+
+async def test_a_worker_that_breaks_the_protocol_is_killed(harness: PoolHarness) -> None:
+    await harness.begin(1, make_code())
+    worker = harness.worker_of(1)
 
     worker.say_bytes(b"\xff\xff\xff\xff not a frame")
-    await world.clock.turn(1)
+    await harness.clock.turn(1)
 
     assert worker.story[-1] == "killed"
-    assert world.ending(1).outcome is Outcome.LOST
+    assert harness.ending(1).outcome is Outcome.LOST
 
 
-async def test_a_run_over_its_timeout_when_its_worker_dies_is_failed(world: World) -> None:
-    await world.begin(1, make_code())
-    await world.clock.turn(60)
+async def test_a_run_over_its_timeout_when_its_worker_dies_is_failed(harness: PoolHarness) -> None:
+    await harness.begin(1, make_code())
+    await harness.clock.turn(60)
 
-    await world.kill(world.worker_of(1), 1)
+    await harness.kill(harness.worker_of(1), 1)
 
-    assert (world.ending(1).outcome, world.ending(1).failure) == (Outcome.FAILED, Failure.TIMEOUT)
-    assert list(world.pool.stats().quarantined) == [PRICES]
+    assert (harness.ending(1).outcome, harness.ending(1).failure) == (Outcome.FAILED, Failure.TIMEOUT)
+    assert list(harness.pool.stats().quarantined) == [PRICES]
 
 
 # A run that can't be stopped
 
 
-async def test_a_stuck_run_fails_at_once_and_the_others_may_finish(world: World) -> None:
-    await world.begin(1, make_code(PRICES))
-    await world.begin(2, make_code(NEWS))
-    await world.begin(3, make_code(WEATHER))
-    worker = world.worker_of(1)
+async def test_a_stuck_run_fails_at_once_and_the_others_may_finish(harness: PoolHarness) -> None:
+    await harness.begin(1, make_code(PRICES))
+    await harness.begin(2, make_code(NEWS))
+    await harness.begin(3, make_code(WEATHER))
+    worker = harness.worker_of(1)
 
     worker.stuck(1)
-    await world.clock.turn(0.5)
+    await harness.clock.turn(0.5)
 
-    assert (world.ending(1).outcome, world.ending(1).failure) == (Outcome.FAILED, Failure.CPU)
+    assert (harness.ending(1).outcome, harness.ending(1).failure) == (Outcome.FAILED, Failure.CPU)
     assert not worker.child.exited.done()
-    assert not world.tasks[3].done()
+    assert not harness.tasks[3].done()
 
-    assert (await world.finish(3)).outcome is Outcome.SUCCESS
-    await world.clock.turn()
+    assert (await harness.finish(3)).outcome is Outcome.SUCCESS
+    await harness.clock.turn()
     assert worker.story[-1] == "killed"
-    assert len(world.spawner.living) == 2
-    assert list(world.pool.stats().quarantined) == [PRICES]
+    assert len(harness.spawner.living) == 2
+    assert list(harness.pool.stats().quarantined) == [PRICES]
 
 
-async def test_a_stuck_worker_takes_no_new_runs(world: World) -> None:
-    await world.begin(1, make_code(PRICES))
-    await world.begin(2, make_code(NEWS))
-    await world.begin(3, make_code(WEATHER))
-    worker = world.worker_of(1)
+async def test_a_stuck_worker_takes_no_new_runs(harness: PoolHarness) -> None:
+    await harness.begin(1, make_code(PRICES))
+    await harness.begin(2, make_code(NEWS))
+    await harness.begin(3, make_code(WEATHER))
+    worker = harness.worker_of(1)
     worker.stuck(1)
-    await world.clock.turn()
+    await harness.clock.turn()
 
-    await world.begin(4, make_code(WEATHER))
+    await harness.begin(4, make_code(WEATHER))
 
-    assert world.worker_of(4) is not worker
-    assert (await world.finish(4)).outcome is Outcome.SUCCESS
+    assert harness.worker_of(4) is not worker
+    assert (await harness.finish(4)).outcome is Outcome.SUCCESS
 
 
-async def test_the_others_on_a_stuck_worker_are_lost_after_a_grace_and_innocent(world: World) -> None:
-    await world.begin(1, make_code(PRICES))
-    await world.begin(2, make_code(NEWS))
-    await world.begin(3, make_code(WEATHER))
-    worker = world.worker_of(1)
+async def test_the_others_on_a_stuck_worker_are_lost_after_a_grace_and_innocent(harness: PoolHarness) -> None:
+    await harness.begin(1, make_code(PRICES))
+    await harness.begin(2, make_code(NEWS))
+    await harness.begin(3, make_code(WEATHER))
+    worker = harness.worker_of(1)
     worker.step(1, 3)
 
     worker.stuck(1)
-    await world.clock.turn(1.1)
+    await harness.clock.turn(1.1)
 
     assert worker.story[-1] == "killed"
-    assert (world.ending(3).outcome, world.ending(3).guilty) == (Outcome.LOST, False)
-    assert list(world.pool.stats().quarantined) == [PRICES]
+    assert (harness.ending(3).outcome, harness.ending(3).guilty) == (Outcome.LOST, False)
+    assert list(harness.pool.stats().quarantined) == [PRICES]
 
 
-async def test_the_replacement_starts_before_the_kill(world: World) -> None:
-    await world.begin(1, make_code())
-    worker = world.worker_of(1)
-    world.spawner.is_mute = True  # it is forked, and not ready
+async def test_the_replacement_starts_before_the_kill(harness: PoolHarness) -> None:
+    await harness.begin(1, make_code())
+    worker = harness.worker_of(1)
+    harness.spawner.is_mute = True  # it is forked, and not ready
 
     worker.stuck(1)
-    await world.clock.turn(5)
+    await harness.clock.turn(5)
     assert "killed" not in worker.story
 
-    world.spawner.is_mute = False
-    await world.clock.turn(10)
+    harness.spawner.is_mute = False
+    await harness.clock.turn(10)
     assert "killed" in worker.story
 
 
-async def test_a_stuck_run_that_timed_out_failed_with_its_timeout(world: World) -> None:
-    await world.begin(1, make_code())
-    await world.clock.turn(60)
+async def test_a_stuck_run_that_timed_out_failed_with_its_timeout(harness: PoolHarness) -> None:
+    await harness.begin(1, make_code())
+    await harness.clock.turn(60)
 
-    world.worker_of(1).stuck(1)
-    await world.clock.turn()
+    harness.worker_of(1).stuck(1)
+    await harness.clock.turn()
 
-    assert world.ending(1).failure is Failure.TIMEOUT
+    assert harness.ending(1).failure is Failure.TIMEOUT
 
 
-async def test_a_worker_that_cannot_even_say_that_it_is_stuck_is_replaced(world: World) -> None:
-    await world.begin(1, make_code())
-    worker = world.worker_of(1)
-    world.pool.cancel(RunId(1), Why.CANCELLED)
+async def test_a_worker_that_cannot_even_say_that_it_is_stuck_is_replaced(harness: PoolHarness) -> None:
+    await harness.begin(1, make_code())
+    worker = harness.worker_of(1)
+    harness.pool.cancel(RunId(1), Why.CANCELLED)
 
-    await world.clock.turn(5)
+    await harness.clock.turn(5)
 
-    assert world.ending(1).failure is Failure.CANCELLED
+    assert harness.ending(1).failure is Failure.CANCELLED
     assert worker.child.exited.done()
 
 
-async def test_what_waits_for_its_vm_on_a_stuck_worker_begins_elsewhere(world: World) -> None:
-    await world.begin(1, make_code(PRICES))
-    await world.begin(2, make_code(NEWS))
-    worker = world.worker_of(1)
-    await world.begin(3, make_code(WEATHER, source=SLOW))
+async def test_what_waits_for_its_vm_on_a_stuck_worker_begins_elsewhere(harness: PoolHarness) -> None:
+    await harness.begin(1, make_code(PRICES))
+    await harness.begin(2, make_code(NEWS))
+    worker = harness.worker_of(1)
+    await harness.begin(3, make_code(WEATHER, source=SLOW))
     assert worker.story[-1] == "load jobs/weather.lua as 2"
 
     worker.stuck(1)
-    await world.clock.turn()
-    elsewhere = next(each for each in world.spawner.living if "load jobs/weather.lua as 2" in each.story[1:])
+    await harness.clock.turn()
+    elsewhere = next(each for each in harness.spawner.living if "load jobs/weather.lua as 2" in each.story[1:])
     assert elsewhere is not worker
     elsewhere.loaded(2)
-    await world.clock.turn()
+    await harness.clock.turn()
 
-    assert (await world.finish(3)).outcome is Outcome.SUCCESS
+    assert (await harness.finish(3)).outcome is Outcome.SUCCESS
 
 
 # Workers of their own
 
 
-async def test_an_isolated_job_has_a_worker_of_its_own(world: World) -> None:
+async def test_an_isolated_job_has_a_worker_of_its_own(harness: PoolHarness) -> None:
     code = make_code(isolation=Isolation.PROCESS)
-    await world.do(1, code)
-    await world.do(2, code)
-    await world.do(3, make_code(NEWS))
+    await harness.do(1, code)
+    await harness.do(2, code)
+    await harness.do(3, make_code(NEWS))
 
-    assert world.worker_of(1) is world.worker_of(2)
-    assert world.worker_of(3) is not world.worker_of(1)
-    assert [info.job for info in world.pool.stats().workers] == [None, None, PRICES]
-
-
-async def test_the_worker_of_an_isolated_job_goes_with_its_last_vm(world: World) -> None:
-    await world.do(1, make_code(isolation=Isolation.PROCESS))
-
-    world.pool.retire(PRICES, older_than=2)
-    await world.clock.turn(1)
-
-    assert world.worker_of(1).child.exited.done()
-    assert world.pool.stats().deaths == 0
-    assert len(world.pool.stats().workers) == 2
+    assert harness.worker_of(1) is harness.worker_of(2)
+    assert harness.worker_of(3) is not harness.worker_of(1)
+    assert [info.job for info in harness.pool.stats().workers] == [None, None, PRICES]
 
 
-async def test_a_job_that_becomes_isolated_moves_at_its_next_run(world: World) -> None:
-    await world.do(1, make_code())
-    shared = world.worker_of(1)
+async def test_the_worker_of_an_isolated_job_goes_with_its_last_vm(harness: PoolHarness) -> None:
+    await harness.do(1, make_code(isolation=Isolation.PROCESS))
 
-    await world.do(2, make_code(isolation=Isolation.PROCESS))
+    harness.pool.retire(PRICES, older_than=2)
+    await harness.clock.turn(1)
 
-    assert world.worker_of(2) is not shared
+    assert harness.worker_of(1).child.exited.done()
+    assert harness.pool.stats().deaths == 0
+    assert len(harness.pool.stats().workers) == 2
+
+
+async def test_a_job_that_becomes_isolated_moves_at_its_next_run(harness: PoolHarness) -> None:
+    await harness.do(1, make_code())
+    shared = harness.worker_of(1)
+
+    await harness.do(2, make_code(isolation=Isolation.PROCESS))
+
+    assert harness.worker_of(2) is not shared
     assert shared.story[-1] == "drop 1"
 
 
 async def test_above_its_memory_budget_a_workers_largest_vm_moves_out() -> None:
-    async with open_world(workers=1, memory_budget=100 * MIB) as world:
-        await world.do(1, make_code(PRICES))
-        await world.do(2, make_code(NEWS))
-        worker = world.worker_of(1)
+    async with open_world(workers=1, memory_budget=100 * MIB) as harness:
+        await harness.do(1, make_code(PRICES))
+        await harness.do(2, make_code(NEWS))
+        worker = harness.worker_of(1)
         worker.used, worker.largest = 130 * MIB, [(2, 90 * MIB), (1, 40 * MIB)]
 
-        await world.clock.turn(0.6)
+        await harness.clock.turn(0.6)
         assert worker.story[-1] == "drop 2"
-        await world.clock.turn(2)  # it still counts until it is closed
+        await harness.clock.turn(2)  # it still counts until it is closed
         assert "drop 1" not in worker.story
 
-        await world.do(3, make_code(NEWS))
-        assert world.worker_of(3) is not worker
-        await world.do(4, make_code(NEWS))
-        assert world.worker_of(4) is world.worker_of(3)
-        await world.do(5, make_code(PRICES))
-        assert world.worker_of(5) is worker
-        assert "memory budget" in world.pool.stats().quarantined[NEWS]
+        await harness.do(3, make_code(NEWS))
+        assert harness.worker_of(3) is not worker
+        await harness.do(4, make_code(NEWS))
+        assert harness.worker_of(4) is harness.worker_of(3)
+        await harness.do(5, make_code(PRICES))
+        assert harness.worker_of(5) is worker
+        assert "memory budget" in harness.pool.stats().quarantined[NEWS]
 
 
 # Workers that can't be had
@@ -857,57 +864,57 @@ async def test_no_worker_at_all_is_a_pool_error() -> None:
     assert "no processes left" in str(error)
 
 
-async def test_forks_that_fail_are_tried_again_ever_more_slowly(world: World) -> None:
-    world.spawner.trouble = "no processes left"
-    await world.kill(world.spawner.workers[0])
+async def test_forks_that_fail_are_tried_again_ever_more_slowly(harness: PoolHarness) -> None:
+    harness.spawner.trouble = "no processes left"
+    await harness.kill(harness.spawner.workers[0])
 
-    await world.clock.turn(60)
-    assert 10 < world.spawner.forks < 30
+    await harness.clock.turn(60)
+    assert 10 < harness.spawner.forks < 30
 
-    world.spawner.trouble = ""
-    await world.clock.turn(6)
-    assert len(world.spawner.living) == 2
+    harness.spawner.trouble = ""
+    await harness.clock.turn(6)
+    assert len(harness.spawner.living) == 2
 
 
 async def test_a_dead_worker_is_replaced_as_soon_as_there_are_descriptors_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    harness: PoolHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse() -> Slots:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    await world.begin(1, make_code())
+    await harness.begin(1, make_code())
     with monkeypatch.context() as out_of_descriptors:
         out_of_descriptors.setattr(worker_process, "Slots", refuse)
-        await world.kill(world.worker_of(1), 1)
-        await world.clock.turn(2)
-    assert world.ending(1).outcome is Outcome.LOST
-    assert world.spawner.forks == 2
+        await harness.kill(harness.worker_of(1), 1)
+        await harness.clock.turn(2)
+    assert harness.ending(1).outcome is Outcome.LOST
+    assert harness.spawner.forks == 2
 
-    await world.clock.turn(5)
+    await harness.clock.turn(5)
 
-    assert world.spawner.forks == 3
-    assert all(worker.pid for worker in world.pool.stats().workers)
+    assert harness.spawner.forks == 3
+    assert all(worker.pid for worker in harness.pool.stats().workers)
 
 
-async def test_forks_may_fail_for_hours(world: World) -> None:
-    world.spawner.trouble = "no processes left"
-    for worker in list(world.spawner.living):
-        await world.kill(worker)
-    await world.clock.turn(3000)
+async def test_forks_may_fail_for_hours(harness: PoolHarness) -> None:
+    harness.spawner.trouble = "no processes left"
+    for worker in list(harness.spawner.living):
+        await harness.kill(worker)
+    await harness.clock.turn(3000)
 
-    world.spawner.trouble = ""
-    await world.clock.turn(6)
-    assert world.spawner.forks > 1024  # two to that power is no float any more
-    assert len(world.spawner.living) == 2
+    harness.spawner.trouble = ""
+    await harness.clock.turn(6)
+    assert harness.spawner.forks > 1024  # two to that power is no float any more
+    assert len(harness.spawner.living) == 2
 
 
 async def test_a_run_that_gets_no_worker_in_time_raises_the_reason() -> None:
-    async with open_world(workers=1) as world:
-        world.spawner.trouble = "no processes left"
-        await world.kill(world.spawner.workers[0])
-        task = await world.begin(1, make_code())
+    async with open_world(workers=1) as harness:
+        harness.spawner.trouble = "no processes left"
+        await harness.kill(harness.spawner.workers[0])
+        task = await harness.begin(1, make_code())
 
-        await world.clock.turn(PATIENCE + 1)
+        await harness.clock.turn(PATIENCE + 1)
 
         error = task.exception()
         assert isinstance(error, PoolError)
@@ -915,122 +922,122 @@ async def test_a_run_that_gets_no_worker_in_time_raises_the_reason() -> None:
 
 
 async def test_a_run_waits_for_a_worker_that_is_being_born() -> None:
-    async with open_world(workers=1) as world:
-        world.spawner.trouble = "no processes left"
-        await world.kill(world.spawner.workers[0])
-        await world.begin(1, make_code())
-        world.spawner.trouble = ""
+    async with open_world(workers=1) as harness:
+        harness.spawner.trouble = "no processes left"
+        await harness.kill(harness.spawner.workers[0])
+        await harness.begin(1, make_code())
+        harness.spawner.trouble = ""
 
-        await world.clock.turn(5)
+        await harness.clock.turn(5)
 
-        assert (await world.finish(1)).outcome is Outcome.SUCCESS
+        assert (await harness.finish(1)).outcome is Outcome.SUCCESS
 
 
-async def test_a_worker_that_never_gets_ready_is_given_up(world: World) -> None:
-    world.spawner.is_mute = True
-    await world.kill(world.spawner.workers[0])
-    world.spawner.is_mute = False
+async def test_a_worker_that_never_gets_ready_is_given_up(harness: PoolHarness) -> None:
+    harness.spawner.is_mute = True
+    await harness.kill(harness.spawner.workers[0])
+    harness.spawner.is_mute = False
 
-    await world.clock.turn(12)
+    await harness.clock.turn(12)
 
-    assert world.spawner.workers[2].story == ["killed"]
-    assert len(world.spawner.living) == 2
+    assert harness.spawner.workers[2].story == ["killed"]
+    assert len(harness.spawner.living) == 2
 
 
 async def test_a_script_whose_loading_kills_workers_is_stopped_in_a_worker_of_its_own() -> None:
-    async with open_world(workers=1) as world:
-        await world.clock.turn(1)
-        await world.begin(1, make_code(source=SLOW))
-        await world.kill(world.spawner.workers[0])
-        assert not world.tasks[1].done()
-        assert list(world.pool.stats().quarantined) == [PRICES]
+    async with open_world(workers=1) as harness:
+        await harness.clock.turn(1)
+        await harness.begin(1, make_code(source=SLOW))
+        await harness.kill(harness.spawner.workers[0])
+        assert not harness.tasks[1].done()
+        assert list(harness.pool.stats().quarantined) == [PRICES]
 
         for _ in range(2):
-            own = next(worker for worker in world.spawner.living if worker.story)
-            await world.kill(own)
-            await world.clock.turn(1)
+            own = next(worker for worker in harness.spawner.living if worker.story)
+            await harness.kill(own)
+            await harness.clock.turn(1)
 
-        assert (world.ending(1).outcome, world.ending(1).guilty) == (Outcome.LOST, True)
+        assert (harness.ending(1).outcome, harness.ending(1).guilty) == (Outcome.LOST, True)
 
 
 # Logs and the end
 
 
-async def test_log_lines_are_paid_back_at_a_bounded_rate(world: World) -> None:
-    await world.begin(1, make_code())
-    worker = world.worker_of(1)
+async def test_log_lines_are_paid_back_at_a_bounded_rate(harness: PoolHarness) -> None:
+    await harness.begin(1, make_code())
+    worker = harness.worker_of(1)
 
     worker.log(1, 250)
-    await world.clock.turn(0.021)
-    assert len(world.host.lines) == 250
+    await harness.clock.turn(0.021)
+    assert len(harness.host.lines) == 250
     assert worker.story[-1] == "credit 100"
 
-    await world.clock.turn(0.1)
+    await harness.clock.turn(0.1)
     assert [line for line in worker.story if "credit" in line] == ["credit 100", "credit 100", "credit 50"]
 
 
-async def test_long_log_lines_are_paid_back_at_a_bounded_rate_of_bytes(world: World) -> None:
-    await world.begin(1, make_code())
-    worker = world.worker_of(1)
+async def test_long_log_lines_are_paid_back_at_a_bounded_rate_of_bytes(harness: PoolHarness) -> None:
+    await harness.begin(1, make_code())
+    worker = harness.worker_of(1)
 
     worker.log(1, 200, bytes(16_000))  # 3.2 MB: three seconds at 1 MB/s
-    await world.clock.turn(1.0)
+    await harness.clock.turn(1.0)
     granted = sum(int(line.split()[1]) for line in worker.story if "credit" in line)
     assert granted * 16_000 == pytest.approx(LOG_BYTES_PER_S, rel=0.05)
 
-    await world.clock.turn(3.0)
+    await harness.clock.turn(3.0)
     assert sum(int(line.split()[1]) for line in worker.story if "credit" in line) == 200
 
 
-async def test_a_planned_stop_lets_runs_end_within_the_grace(world: World) -> None:
-    await world.begin(1, make_code())
-    stopping = asyncio.create_task(world.pool.stop(10))
-    await world.clock.turn(5)
-    assert not any("cancel" in line for line in world.worker_of(1).story)
+async def test_a_planned_stop_lets_runs_end_within_the_grace(harness: PoolHarness) -> None:
+    await harness.begin(1, make_code())
+    stopping = asyncio.create_task(harness.pool.stop(10))
+    await harness.clock.turn(5)
+    assert not any("cancel" in line for line in harness.worker_of(1).story)
 
-    ending = await world.finish(1)
-    await world.clock.turn(1)
+    ending = await harness.finish(1)
+    await harness.clock.turn(1)
 
     assert ending.outcome is Outcome.SUCCESS
     assert stopping.done()
 
 
-async def test_a_planned_stop_ends_the_rest_as_stopped(world: World) -> None:
-    await world.begin(1, make_code(PRICES))
-    await world.begin(2, make_code(NEWS))
-    await world.begin(3, make_code(WEATHER, source=SLOW))
-    stopping = asyncio.create_task(world.pool.stop(5))
-    await world.clock.turn(5.1)
-    worker = world.worker_of(1)
+async def test_a_planned_stop_ends_the_rest_as_stopped(harness: PoolHarness) -> None:
+    await harness.begin(1, make_code(PRICES))
+    await harness.begin(2, make_code(NEWS))
+    await harness.begin(3, make_code(WEATHER, source=SLOW))
+    stopping = asyncio.create_task(harness.pool.stop(5))
+    await harness.clock.turn(5.1)
+    worker = harness.worker_of(1)
     assert worker.story[-1] == "cancel 1 stopped"
     worker.end(1, Ended.STOPPED)
 
-    await world.clock.turn(5)
+    await harness.clock.turn(5)
 
-    assert [world.ending(run).outcome for run in (1, 2, 3)] == [Outcome.STOPPED] * 3
+    assert [harness.ending(run).outcome for run in (1, 2, 3)] == [Outcome.STOPPED] * 3
     assert stopping.done()
-    assert not world.spawner.living
-    assert not world.pool.stats().quarantined
+    assert not harness.spawner.living
+    assert not harness.pool.stats().quarantined
 
 
-async def test_a_run_asked_for_after_the_stop_is_stopped(world: World) -> None:
-    await world.pool.stop(0)
+async def test_a_run_asked_for_after_the_stop_is_stopped(harness: PoolHarness) -> None:
+    await harness.pool.stop(0)
 
-    task = await world.begin(1, make_code())
+    task = await harness.begin(1, make_code())
 
     assert task.result().outcome is Outcome.STOPPED
 
 
-async def test_a_worker_that_dies_during_the_stop_stops_its_runs(world: World) -> None:
-    await world.begin(1, make_code())
-    worker = world.worker_of(1)
-    stopping = asyncio.create_task(world.pool.stop(10))
-    await world.clock.turn(1)
+async def test_a_worker_that_dies_during_the_stop_stops_its_runs(harness: PoolHarness) -> None:
+    await harness.begin(1, make_code())
+    worker = harness.worker_of(1)
+    stopping = asyncio.create_task(harness.pool.stop(10))
+    await harness.clock.turn(1)
 
-    await world.kill(worker, 1)
-    await world.clock.turn(1)
+    await harness.kill(worker, 1)
+    await harness.clock.turn(1)
 
-    assert world.ending(1).outcome is Outcome.STOPPED
+    assert harness.ending(1).outcome is Outcome.STOPPED
     assert stopping.done()
 
 
