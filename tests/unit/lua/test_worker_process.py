@@ -49,7 +49,7 @@ class Host:
 
 
 @dataclass
-class World:
+class WorkerHarness:
     clock: FakeClock
     pool: Pool
     spawner: FakeSpawner
@@ -81,11 +81,11 @@ class World:
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
+async def harness() -> AsyncIterator[WorkerHarness]:
     clock = FakeClock()
     spawner = FakeSpawner()
     async with open_pool(clock=clock, workers=1, init=EngineInfo(ops=[]), spawner=lambda *_: spawner) as pool:
-        yield World(clock, pool, spawner)
+        yield WorkerHarness(clock, pool, spawner)
         closing = asyncio.create_task(pool.stop(0))
         await clock.turn(10)
         await closing
@@ -126,29 +126,29 @@ MALFORMED: dict[str, object] = {
 @pytest.mark.parametrize("bulk", [False, True])
 @pytest.mark.parametrize("what", MALFORMED)
 async def test_a_worker_that_says_what_none_says_is_killed_and_its_runs_are_lost(
-    world: World, what: str, bulk: bool
+    harness: WorkerHarness, what: str, bulk: bool
 ) -> None:
-    task = await world.begin()
+    task = await harness.begin()
 
-    world.worker.say_bytes(raw_frame(MALFORMED[what]), bulk=bulk)
-    await world.hear()
+    harness.worker.say_bytes(raw_frame(MALFORMED[what]), bulk=bulk)
+    await harness.hear()
 
-    assert world.is_killed
+    assert harness.is_killed
     assert task.result().outcome is Outcome.LOST
     assert "its worker died: it broke the protocol (" in task.result().reason
 
 
-async def test_ops_that_wait_for_no_answer_cost_a_worker_its_life(world: World) -> None:
-    task = await world.begin()
+async def test_ops_that_wait_for_no_answer_cost_a_worker_its_life(harness: WorkerHarness) -> None:
+    task = await harness.begin()
     flood = [wire.OpCall(1, number, "echo", []) for number in range(1, 5 * MOST_STRAYS)]
 
     for frame in wire.small_frames(flood):
-        world.worker.say_bytes(frame)
-    await world.hear()
+        harness.worker.say_bytes(frame)
+    await harness.hear()
 
-    assert world.is_killed
+    assert harness.is_killed
     assert task.result().outcome is Outcome.LOST
-    assert len(world.host.ops) <= MOST_STRAYS + 1
+    assert len(harness.host.ops) <= MOST_STRAYS + 1
 
 
 @pytest.mark.parametrize(
@@ -163,109 +163,111 @@ async def test_ops_that_wait_for_no_answer_cost_a_worker_its_life(world: World) 
     ],
 )
 async def test_a_flood_of_what_answers_to_nothing_costs_a_worker_its_life(
-    world: World, message: wire.FromWorker
+    harness: WorkerHarness, message: wire.FromWorker
 ) -> None:
-    task = await world.begin()
+    task = await harness.begin()
 
     for frame in wire.small_frames([message] * (5 * MOST_STRAYS)):
-        world.worker.say_bytes(frame)
-    await world.hear()
+        harness.worker.say_bytes(frame)
+    await harness.hear()
 
-    assert world.is_killed
+    assert harness.is_killed
     assert task.result().outcome is Outcome.LOST
 
 
-async def test_log_lines_without_credit_cost_a_worker_its_life(world: World) -> None:
-    task = await world.begin()
+async def test_log_lines_without_credit_cost_a_worker_its_life(harness: WorkerHarness) -> None:
+    task = await harness.begin()
 
-    world.worker.log(1, wire.LOG_CREDIT)
-    await world.hear()
-    assert "killed" not in world.worker.story
+    harness.worker.log(1, wire.LOG_CREDIT)
+    await harness.hear()
+    assert "killed" not in harness.worker.story
 
-    world.worker.log(1, 5 * wire.LOG_CREDIT)
-    await world.hear()
-    assert world.is_killed
+    harness.worker.log(1, 5 * wire.LOG_CREDIT)
+    await harness.hear()
+    assert harness.is_killed
     assert task.result().reason == "its worker died: it broke the protocol (log lines beyond its credit)"
-    assert len(world.host.lines) <= 2 * wire.LOG_CREDIT
+    assert len(harness.host.lines) <= 2 * wire.LOG_CREDIT
 
 
-async def test_half_a_message_is_no_sign_of_life(world: World) -> None:
-    task = await world.begin()
-    worker = world.worker
+async def test_half_a_message_is_no_sign_of_life(harness: WorkerHarness) -> None:
+    task = await harness.begin()
+    worker = harness.worker
     worker.answers_pings = False
     worker.say_bytes((1000).to_bytes(4, "little"))
 
     for _ in range(6):
         worker.say_bytes(b"x")
-        await world.hear()
-        await world.clock.turn(PING_EVERY)
+        await harness.hear()
+        await harness.clock.turn(PING_EVERY)
 
     assert task.result().reason.startswith("its worker died: it answered no ping")
 
 
-async def test_a_small_frame_is_not_waited_for_beyond_its_bound(world: World) -> None:
-    task = await world.begin()
+async def test_a_small_frame_is_not_waited_for_beyond_its_bound(harness: WorkerHarness) -> None:
+    task = await harness.begin()
 
-    world.worker.say_bytes((wire.SMALL_FRAME + 1).to_bytes(4, "little"))
-    await world.hear()
+    harness.worker.say_bytes((wire.SMALL_FRAME + 1).to_bytes(4, "little"))
+    await harness.hear()
 
-    assert world.is_killed
+    assert harness.is_killed
     assert task.result().outcome is Outcome.LOST
 
 
-async def test_a_big_message_is_no_larger_than_what_its_vms_can_hold(world: World) -> None:
-    task = await world.begin()
+async def test_a_big_message_is_no_larger_than_what_its_vms_can_hold(harness: WorkerHarness) -> None:
+    task = await harness.begin()
 
-    world.worker.say_bytes((900 << 20).to_bytes(4, "little"), bulk=True)
-    await world.hear()
+    harness.worker.say_bytes((900 << 20).to_bytes(4, "little"), bulk=True)
+    await harness.hear()
 
-    assert world.is_killed
+    assert harness.is_killed
     assert task.result().outcome is Outcome.LOST
 
 
-async def test_a_big_message_that_never_ends_is_given_up(world: World) -> None:
+async def test_a_big_message_that_never_ends_is_given_up(harness: WorkerHarness) -> None:
     request = Request(run=RunId(1), code=CODE, timeout_ms=3_600_000, cpu_limit_ms=10_000)
-    task = asyncio.create_task(world.pool.run(request, world.host))
-    await world.hear()
-    world.worker.say_bytes((1 << 20).to_bytes(4, "little"), bulk=True)
+    task = asyncio.create_task(harness.pool.run(request, harness.host))
+    await harness.hear()
+    harness.worker.say_bytes((1 << 20).to_bytes(4, "little"), bulk=True)
 
     for _ in range(UNFINISHED_PINGS + 3):
-        if not world.is_killed:
-            world.worker.say_bytes(b"x", bulk=True)
-        await world.hear()
-        await world.clock.turn(PING_EVERY)
+        if not harness.is_killed:
+            harness.worker.say_bytes(b"x", bulk=True)
+        await harness.hear()
+        await harness.clock.turn(PING_EVERY)
 
     assert task.result().reason.startswith("its worker died: it sent a message that was not complete")
 
 
-async def test_a_run_that_can_not_be_stopped_says_which_limit_came_first_and_what_it_used(world: World) -> None:
-    task = await world.begin()
-    await world.clock.turn(TIMEOUT)  # the daemon tells it to end; its worker had done so before
+async def test_a_run_that_can_not_be_stopped_says_which_limit_came_first_and_what_it_used(
+    harness: WorkerHarness,
+) -> None:
+    task = await harness.begin()
+    await harness.clock.turn(TIMEOUT)  # the daemon tells it to end; its worker had done so before
 
-    world.worker.stuck(1, Why.CPU, 4900)
-    await world.hear()
+    harness.worker.stuck(1, Why.CPU, 4900)
+    await harness.hear()
 
     assert (task.result().failure, task.result().cpu_ms) == (Failure.CPU, 4900)
 
 
-async def test_a_run_that_cost_its_worker_its_life_shows_its_cpu(world: World) -> None:
-    task = await world.begin()
-    world.worker.step(1, cpu_ms=2500)
-    world.worker.die()
-    await world.hear()
+async def test_a_run_that_cost_its_worker_its_life_shows_its_cpu(harness: WorkerHarness) -> None:
+    task = await harness.begin()
+    harness.worker.step(1, cpu_ms=2500)
+    harness.worker.die()
+    await harness.hear()
 
     assert (task.result().outcome, task.result().cpu_ms) == (Outcome.LOST, 2500)
 
 
-async def test_a_worker_that_closes_a_vm_for_ever_is_replaced(world: World) -> None:
-    task = await world.begin()
-    world.worker.stuck(wire.NO_RUN)
-    await world.hear()
-    await world.clock.turn(5)
+async def test_a_worker_that_closes_a_vm_for_ever_is_replaced(harness: WorkerHarness) -> None:
+    task = await harness.begin()
+    harness.worker.stuck(wire.NO_RUN)
+    await harness.hear()
+    await harness.clock.turn(5)
 
-    assert world.is_killed
+    assert harness.is_killed
     assert "could not be stopped" in task.result().reason
-    assert len(world.spawner.living) == 1
+    assert len(harness.spawner.living) == 1
 
 
 # Races, each placed at its exact point
@@ -278,211 +280,215 @@ class StubbornFuture(Future[Sequence[object]]):
         return False
 
 
-async def test_a_worker_that_dies_between_a_begin_and_its_first_op_loses_an_innocent_run(world: World) -> None:
-    task = await world.begin()
-    first = world.worker
+async def test_a_worker_that_dies_between_a_begin_and_its_first_op_loses_an_innocent_run(
+    harness: WorkerHarness,
+) -> None:
+    task = await harness.begin()
+    first = harness.worker
     assert first.story[-1] == "begin 1"
 
     first.die()
-    await world.hear()
+    await harness.hear()
 
     assert (task.result().outcome, task.result().guilty) == (Outcome.LOST, False)
-    assert world.host.ops == []
-    again = await world.begin(2)
-    (second,) = world.spawner.living
+    assert harness.host.ops == []
+    again = await harness.begin(2)
+    (second,) = harness.spawner.living
     second.end(2)
-    await world.hear()
+    await harness.hear()
     assert again.result().outcome is Outcome.SUCCESS
 
 
-async def test_a_run_whose_begin_was_sent_to_a_worker_that_never_got_ready_begins_elsewhere(world: World) -> None:
-    world.spawner.is_mute = True
-    world.worker_at(0).die()
-    await world.hear()
-    task = await world.begin()
-    world.spawner.is_mute = False
+async def test_a_run_whose_begin_was_sent_to_a_worker_that_never_got_ready_begins_elsewhere(
+    harness: WorkerHarness,
+) -> None:
+    harness.spawner.is_mute = True
+    harness.worker_at(0).die()
+    await harness.hear()
+    task = await harness.begin()
+    harness.spawner.is_mute = False
 
-    world.worker_at(1).die()
-    await world.hear()
-    await world.clock.turn(1)
+    harness.worker_at(1).die()
+    await harness.hear()
+    await harness.clock.turn(1)
 
     assert not task.done()
-    world.worker.end(1)
-    await world.hear()
+    harness.worker.end(1)
+    await harness.hear()
     assert task.result().outcome is Outcome.SUCCESS
 
 
 async def test_an_op_that_arrives_with_its_workers_death_is_carried_out_and_its_answer_goes_nowhere(
-    world: World,
+    harness: WorkerHarness,
 ) -> None:
-    task = await world.begin()
+    task = await harness.begin()
 
-    world.worker.op(1, "echo")
-    world.worker.die()
-    await world.hear()
+    harness.worker.op(1, "echo")
+    harness.worker.die()
+    await harness.hear()
 
-    assert world.host.ops == ["echo"]
-    assert world.worker.answers == []
+    assert harness.host.ops == ["echo"]
+    assert harness.worker.answers == []
     assert task.result().outcome is Outcome.LOST
 
 
 @pytest.mark.parametrize("fails", [False, True])
 async def test_an_op_that_is_done_after_its_process_died_answers_nobody(
-    world: World, fails: bool, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, fails: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     complaints: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
     late = StubbornFuture()
-    monkeypatch.setattr(world.host, "op", lambda *_: late)
-    task = await world.begin()
-    worker = world.worker
+    monkeypatch.setattr(harness.host, "op", lambda *_: late)
+    task = await harness.begin()
+    worker = harness.worker
     worker.op(1, "store_set")
-    await world.hear()
+    await harness.hear()
     worker.die()
-    await world.hear()
+    await harness.hear()
     assert task.result().outcome is Outcome.LOST
 
     if fails:
         late.set_exception(OSError("no disk"))
     else:
         late.set_result([b"done"])
-    await world.hear()
+    await harness.hear()
 
     assert worker.answers == []
     assert complaints == []
 
 
 async def test_an_op_that_is_done_after_its_run_was_cancelled_answers_nobody_and_the_next_one_is_answered(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late, next_ = StubbornFuture(), StubbornFuture()
     answers = iter([late, next_])
-    monkeypatch.setattr(world.host, "op", lambda *_: next(answers))
-    task = await world.begin()
-    world.worker.op(1, "store_set")
-    await world.hear()
+    monkeypatch.setattr(harness.host, "op", lambda *_: next(answers))
+    task = await harness.begin()
+    harness.worker.op(1, "store_set")
+    await harness.hear()
 
-    world.pool.cancel(RunId(1), Why.CANCELLED)
+    harness.pool.cancel(RunId(1), Why.CANCELLED)
     late.set_result([b"late"])
-    await world.hear()
-    assert world.worker.answers == []
+    await harness.hear()
+    assert harness.worker.answers == []
 
-    world.worker.op(1, "store_get")  # a hook that follows the cancel
+    harness.worker.op(1, "store_get")  # a hook that follows the cancel
     next_.set_result([b"hook"])
-    await world.hear()
-    assert world.worker.answers == [[wire.Form.PLAIN, b"hook"]]
-    world.worker.end(1, wire.Ended.CANCELLED)
-    await world.hear()
+    await harness.hear()
+    assert harness.worker.answers == [[wire.Form.PLAIN, b"hook"]]
+    harness.worker.end(1, wire.Ended.CANCELLED)
+    await harness.hear()
     assert task.result().failure is Failure.CANCELLED
 
 
-async def test_an_answer_that_crosses_the_cancel_of_its_run_is_sent_once(world: World) -> None:
-    await world.begin()
-    world.worker.op(1, "wait")
-    await world.hear()
-    (waiting,) = world.host.waiting
+async def test_an_answer_that_crosses_the_cancel_of_its_run_is_sent_once(harness: WorkerHarness) -> None:
+    await harness.begin()
+    harness.worker.op(1, "wait")
+    await harness.hear()
+    (waiting,) = harness.host.waiting
 
     waiting.set_result([b"just in time"])  # its callback comes with the loop's next turn, after the cancel
-    world.pool.cancel(RunId(1), Why.CANCELLED)
-    await world.hear()
+    harness.pool.cancel(RunId(1), Why.CANCELLED)
+    await harness.hear()
 
-    assert world.worker.answers == []
-    assert world.worker.story[-1] == "cancel 1 cancelled"
+    assert harness.worker.answers == []
+    assert harness.worker.story[-1] == "cancel 1 cancelled"
 
 
-async def test_an_end_that_crosses_the_cancel_of_its_run_stands(world: World) -> None:
-    task = await world.begin()
+async def test_an_end_that_crosses_the_cancel_of_its_run_stands(harness: WorkerHarness) -> None:
+    task = await harness.begin()
 
-    world.worker.end(1)  # on its way
-    world.pool.cancel(RunId(1), Why.CANCELLED)
-    await world.hear()
-    await world.clock.turn(10)
+    harness.worker.end(1)  # on its way
+    harness.pool.cancel(RunId(1), Why.CANCELLED)
+    await harness.hear()
+    await harness.clock.turn(10)
 
     assert task.result().outcome is Outcome.SUCCESS
-    assert not world.is_killed
+    assert not harness.is_killed
 
 
-async def test_a_run_that_is_stuck_and_ends_in_one_breath_could_not_be_stopped(world: World) -> None:
-    task = await world.begin()
+async def test_a_run_that_is_stuck_and_ends_in_one_breath_could_not_be_stopped(harness: WorkerHarness) -> None:
+    task = await harness.begin()
 
-    world.worker.say(
+    harness.worker.say(
         wire.RunStuck(1, Why.CPU, 900), wire.RunEnd(1, wire.Ended.CPU, b"over its limit", b"", 950, None, True)
     )
-    await world.hear()
+    await harness.hear()
 
     assert (task.result().failure, task.result().cpu_ms) == (Failure.CPU, 900)
     assert "could not be stopped" in task.result().reason
-    await world.clock.turn(5)
-    assert world.is_killed
-    assert len(world.spawner.living) == 1
+    await harness.clock.turn(5)
+    assert harness.is_killed
+    assert len(harness.spawner.living) == 1
 
 
-async def test_a_run_that_ends_and_is_told_to_be_stuck_has_ended(world: World) -> None:
-    task = await world.begin()
+async def test_a_run_that_ends_and_is_told_to_be_stuck_has_ended(harness: WorkerHarness) -> None:
+    task = await harness.begin()
 
-    world.worker.say(wire.RunEnd(1, wire.Ended.SUCCESS, b"", b"", 950, None, False), wire.RunStuck(1, Why.CPU, 900))
-    await world.hear()
-    await world.clock.turn(5)
+    harness.worker.say(wire.RunEnd(1, wire.Ended.SUCCESS, b"", b"", 950, None, False), wire.RunStuck(1, Why.CPU, 900))
+    await harness.hear()
+    await harness.clock.turn(5)
 
     assert task.result().outcome is Outcome.SUCCESS
-    assert not world.is_killed
-    assert not world.pool.stats().quarantined
+    assert not harness.is_killed
+    assert not harness.pool.stats().quarantined
 
 
-async def test_a_run_that_ends_at_the_very_moment_it_is_overdue_is_told_of_once(world: World) -> None:
-    task = await world.begin()
-    world.pool.cancel(RunId(1), Why.CANCELLED)
-    await world.clock.turn(OVERDUE)  # told that it could not be stopped
+async def test_a_run_that_ends_at_the_very_moment_it_is_overdue_is_told_of_once(harness: WorkerHarness) -> None:
+    task = await harness.begin()
+    harness.pool.cancel(RunId(1), Why.CANCELLED)
+    await harness.clock.turn(OVERDUE)  # told that it could not be stopped
 
-    world.worker.end(1, wire.Ended.CANCELLED)
-    await world.hear()
+    harness.worker.end(1, wire.Ended.CANCELLED)
+    await harness.hear()
 
     assert task.result().failure is Failure.CANCELLED
-    await world.clock.turn(5)
-    assert len(world.spawner.living) == 1
+    await harness.clock.turn(5)
+    assert len(harness.spawner.living) == 1
 
 
 SLOW_CODE = Code(job=JobId("slow"), generation=1, chunk="jobs/slow.lua", source=SLOW)
 
 
-async def test_a_run_cancelled_while_its_vm_loads_leaves_the_others_that_wait_for_it(world: World) -> None:
-    first, second = await world.begin(1, SLOW_CODE), await world.begin(2, SLOW_CODE)
-    worker = world.worker_at(0)
-    world.pool.cancel(RunId(1), Why.CANCELLED)
+async def test_a_run_cancelled_while_its_vm_loads_leaves_the_others_that_wait_for_it(harness: WorkerHarness) -> None:
+    first, second = await harness.begin(1, SLOW_CODE), await harness.begin(2, SLOW_CODE)
+    worker = harness.worker_at(0)
+    harness.pool.cancel(RunId(1), Why.CANCELLED)
 
     worker.loaded(1)
-    await world.hear()
+    await harness.hear()
 
     assert first.result().failure is Failure.CANCELLED
     assert worker.story[1:] == ["begin 2"]
     worker.end(2)
-    await world.hear()
+    await harness.hear()
     assert second.result().outcome is Outcome.SUCCESS
 
 
-async def test_a_run_cancelled_while_its_vm_loads_has_ended_when_its_worker_dies(world: World) -> None:
-    task = await world.begin(1, SLOW_CODE)
-    world.pool.cancel(RunId(1), Why.CANCELLED)
-    world.worker_at(0).die()
-    await world.hear()
-    await world.clock.turn(1)
+async def test_a_run_cancelled_while_its_vm_loads_has_ended_when_its_worker_dies(harness: WorkerHarness) -> None:
+    task = await harness.begin(1, SLOW_CODE)
+    harness.pool.cancel(RunId(1), Why.CANCELLED)
+    harness.worker_at(0).die()
+    await harness.hear()
+    await harness.clock.turn(1)
 
     assert task.result().failure is Failure.CANCELLED
-    assert not any(line.startswith(("load", "begin")) for line in world.worker_at(1).story)
+    assert not any(line.startswith(("load", "begin")) for line in harness.worker_at(1).story)
 
 
-async def test_a_run_cancelled_in_the_turn_in_which_its_vm_is_loaded_ends_once(world: World) -> None:
-    task = await world.begin(1, SLOW_CODE)
-    worker = world.worker_at(0)
+async def test_a_run_cancelled_in_the_turn_in_which_its_vm_is_loaded_ends_once(harness: WorkerHarness) -> None:
+    task = await harness.begin(1, SLOW_CODE)
+    worker = harness.worker_at(0)
 
     worker.loaded(1)
-    await world.hear()
-    world.pool.cancel(RunId(1), Why.CANCELLED)
-    await world.hear()
+    await harness.hear()
+    harness.pool.cancel(RunId(1), Why.CANCELLED)
+    await harness.hear()
 
     assert worker.story[1:] == ["begin 1", "cancel 1 cancelled"]
     worker.end(1, wire.Ended.CANCELLED)
-    await world.hear()
+    await harness.hear()
     assert task.result().failure is Failure.CANCELLED
 
 
@@ -527,19 +533,21 @@ def forged(rng: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_whatever_a_worker_says_each_run_ends_and_the_loop_hears_of_no_error(world: World, seed: int) -> None:
+async def test_whatever_a_worker_says_each_run_ends_and_the_loop_hears_of_no_error(
+    harness: WorkerHarness, seed: int
+) -> None:
     rng = random.Random(seed)
     complaints: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
     with structlog.testing.capture_logs():
-        tasks = [await world.begin(run) for run in (1, 2, 3)]
+        tasks = [await harness.begin(run) for run in (1, 2, 3)]
         for _ in range(40):
-            for worker in world.spawner.living:
+            for worker in harness.spawner.living:
                 worker.say_bytes(forged(rng), bulk=rng.random() < 0.2)
-            await world.clock.turn()
+            await harness.clock.turn()
         for _ in range(30):
-            await world.hear()
-            await world.clock.turn(1)
+            await harness.hear()
+            await harness.clock.turn(1)
 
     assert all(task.done() and isinstance(task.result(), Ending) for task in tasks)
     assert complaints == []
