@@ -14,7 +14,7 @@ from tests.fakes.clock import FakeClock
 PRICES, NEWS = JobId("prices"), JobId("news")
 
 
-class World:
+class TimersHarness:
     """Timers, and who has fired when, in milliseconds."""
 
     def __init__(self) -> None:
@@ -37,120 +37,122 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def harness() -> TimersHarness:
+    return TimersHarness()
 
 
-async def test_the_timers_fire_at_the_moments_asked_for_and_stop_at_none(world: World) -> None:
-    world.set(PRICES, 20, 100)
-    world.timers.start()
-    await world.clock.turn(60)
-    assert world.fired == [(PRICES, 20), (PRICES, 100)]
-    assert world.timers.next_wake_ms is None
-    world.timers.drop(PRICES)
+async def test_the_timers_fire_at_the_moments_asked_for_and_stop_at_none(harness: TimersHarness) -> None:
+    harness.set(PRICES, 20, 100)
+    harness.timers.start()
+    await harness.clock.turn(60)
+    assert harness.fired == [(PRICES, 20), (PRICES, 100)]
+    assert harness.timers.next_wake_ms is None
+    harness.timers.drop(PRICES)
 
 
-async def test_the_timers_fire_nothing_once_they_are_stopped(world: World) -> None:
-    world.set(PRICES, -1000)
-    world.timers.start()  # the first wake-up is on its way, and the job is due
-    world.timers.stop()
-    await world.clock.turn(1)
-    assert world.fired == []
+async def test_the_timers_fire_nothing_once_they_are_stopped(harness: TimersHarness) -> None:
+    harness.set(PRICES, -1000)
+    harness.timers.start()  # the first wake-up is on its way, and the job is due
+    harness.timers.stop()
+    await harness.clock.turn(1)
+    assert harness.fired == []
 
 
-async def test_the_timers_wake_for_an_earlier_one_that_comes_later(world: World) -> None:
-    world.timers.start()
-    world.set(NEWS, 86_400_000)
-    world.set(PRICES, 20)
-    await world.clock.turn(1)
-    assert world.fired == [(PRICES, 20)]
+async def test_the_timers_wake_for_an_earlier_one_that_comes_later(harness: TimersHarness) -> None:
+    harness.timers.start()
+    harness.set(NEWS, 86_400_000)
+    harness.set(PRICES, 20)
+    await harness.clock.turn(1)
+    assert harness.fired == [(PRICES, 20)]
 
 
-async def test_the_timers_wake_at_most_once_a_tick_and_fire_together_what_is_due_by_then(world: World) -> None:
+async def test_the_timers_wake_at_most_once_a_tick_and_fire_together_what_is_due_by_then(
+    harness: TimersHarness,
+) -> None:
     wakes: list[int] = []
-    world.timers.after_firing(lambda: wakes.append(world.clock.now_ms() - world.began_ms))
-    world.set(PRICES, 100, 101, 116)
-    world.set(NEWS, 110)
-    world.timers.start()
-    await world.clock.turn(1)
+    harness.timers.after_firing(lambda: wakes.append(harness.clock.now_ms() - harness.began_ms))
+    harness.set(PRICES, 100, 101, 116)
+    harness.set(NEWS, 110)
+    harness.timers.start()
+    await harness.clock.turn(1)
     assert wakes == [100, 100 + TICK_MS, 100 + 2 * TICK_MS]
-    assert world.fired == [(PRICES, 100), (PRICES, 115), (NEWS, 115), (PRICES, 130)]
+    assert harness.fired == [(PRICES, 100), (PRICES, 115), (NEWS, 115), (PRICES, 130)]
 
 
-async def test_a_timer_may_be_set_for_a_moment_that_no_calendar_knows(world: World) -> None:
-    calls = ScheduledCalls(world.clock)
-    timers = Timers(world.clock, calls)
+async def test_a_timer_may_be_set_for_a_moment_that_no_calendar_knows(harness: TimersHarness) -> None:
+    calls = ScheduledCalls(harness.clock)
+    timers = Timers(harness.clock, calls)
     timers.set(PRICES, lambda _: 10**18, lambda: None)
     timers.start()
     assert timers.next_wake_ms == 10**18
 
-    world.set(PRICES, 3 * LONGEST_MS)
-    world.timers.start()
-    await world.clock.turn(4 * LONGEST_MS / 1000)
-    assert world.fired == [(PRICES, 3 * LONGEST_MS)]
+    harness.set(PRICES, 3 * LONGEST_MS)
+    harness.timers.start()
+    await harness.clock.turn(4 * LONGEST_MS / 1000)
+    assert harness.fired == [(PRICES, 3 * LONGEST_MS)]
 
 
-async def test_a_timer_that_is_set_while_others_fire_is_not_forgotten(world: World) -> None:
-    world.timers.after_firing(lambda: world.set(NEWS, 50) if len(world.fired) == 1 else None)
-    world.set(PRICES, 10)
-    world.timers.start()
-    await world.clock.turn(1)
-    assert world.fired == [(PRICES, 10), (NEWS, 50)]
+async def test_a_timer_that_is_set_while_others_fire_is_not_forgotten(harness: TimersHarness) -> None:
+    harness.timers.after_firing(lambda: harness.set(NEWS, 50) if len(harness.fired) == 1 else None)
+    harness.set(PRICES, 10)
+    harness.timers.start()
+    await harness.clock.turn(1)
+    assert harness.fired == [(PRICES, 10), (NEWS, 50)]
 
 
-async def test_the_timers_forget_what_was_dropped_or_set_anew(world: World) -> None:
-    world.set(NEWS, -3)
-    world.set(PRICES, -2)
-    world.set(PRICES, -1)
-    world.timers.drop(NEWS)
-    world.timers.start()
-    await world.clock.turn(1)
-    assert (world.fired, world.timers.next_wake_ms) == ([(PRICES, 0)], None)
+async def test_the_timers_forget_what_was_dropped_or_set_anew(harness: TimersHarness) -> None:
+    harness.set(NEWS, -3)
+    harness.set(PRICES, -2)
+    harness.set(PRICES, -1)
+    harness.timers.drop(NEWS)
+    harness.timers.start()
+    await harness.clock.turn(1)
+    assert (harness.fired, harness.timers.next_wake_ms) == ([(PRICES, 0)], None)
 
 
-async def test_a_timer_that_raises_does_not_hold_up_the_others(world: World) -> None:
+async def test_a_timer_that_raises_does_not_hold_up_the_others(harness: TimersHarness) -> None:
     def fail() -> None:
         raise ValueError("a bug")
 
     offsets = iter([-1])
-    world.timers.set(NEWS, lambda now_ms: now_ms + next(offsets, 60_000), fail)
-    world.set(PRICES, 0)
+    harness.timers.set(NEWS, lambda now_ms: now_ms + next(offsets, 60_000), fail)
+    harness.set(PRICES, 0)
     with capture_logs() as lines:
-        world.timers.start()
-        await world.clock.turn(1)
+        harness.timers.start()
+        await harness.clock.turn(1)
     assert [(line["event"], line["job"]) for line in lines] == [("a timer met a bug in spyweb", NEWS)]
-    assert world.fired == [(PRICES, 0)]
-    assert world.timers.next_wake_ms is not None  # the faulty one is still to come
-    world.timers.stop()
-    assert world.timers.next_wake_ms is None  # and now it never is: nothing is late
+    assert harness.fired == [(PRICES, 0)]
+    assert harness.timers.next_wake_ms is not None  # the faulty one is still to come
+    harness.timers.stop()
+    assert harness.timers.next_wake_ms is None  # and now it never is: nothing is late
 
 
-async def test_a_wake_up_whose_end_raises_does_not_end_the_timers(world: World) -> None:
+async def test_a_wake_up_whose_end_raises_does_not_end_the_timers(harness: TimersHarness) -> None:
     def fail() -> None:
         raise ValueError("a bug")
 
-    world.timers.after_firing(fail)
-    world.set(PRICES, 10, 50)
-    world.timers.start()
+    harness.timers.after_firing(fail)
+    harness.set(PRICES, 10, 50)
+    harness.timers.start()
     with pytest.raises(ValueError, match="a bug"):
-        await world.clock.turn(0.02)
-    world.timers.after_firing(lambda: None)
-    await world.clock.turn(1)
-    assert world.fired == [(PRICES, 10), (PRICES, 50)]
+        await harness.clock.turn(0.02)
+    harness.timers.after_firing(lambda: None)
+    await harness.clock.turn(1)
+    assert harness.fired == [(PRICES, 10), (PRICES, 50)]
 
 
-async def test_a_clock_that_was_set_back_delays_nothing_once_that_is_known(world: World) -> None:
-    world.set(PRICES, 1000)
-    world.timers.start()
-    world.clock.jump(-3600)
-    world.set(PRICES, -3_599_000)
-    world.timers.clock_was_set()
-    await world.clock.turn(2)
-    assert [job for job, _ in world.fired] == [PRICES]
+async def test_a_clock_that_was_set_back_delays_nothing_once_that_is_known(harness: TimersHarness) -> None:
+    harness.set(PRICES, 1000)
+    harness.timers.start()
+    harness.clock.jump(-3600)
+    harness.set(PRICES, -3_599_000)
+    harness.timers.clock_was_set()
+    await harness.clock.turn(2)
+    assert [job for job, _ in harness.fired] == [PRICES]
 
 
-def test_the_timers_do_not_keep_what_was_set_anew_ever_again(world: World) -> None:
+def test_the_timers_do_not_keep_what_was_set_anew_ever_again(harness: TimersHarness) -> None:
     for _ in range(10_000):
-        world.timers.set(PRICES, lambda now_ms: now_ms + 60_000, lambda: None)
+        harness.timers.set(PRICES, lambda now_ms: now_ms + 60_000, lambda: None)
 
-    assert len(world.timers._heap) < 2_000
+    assert len(harness.timers._heap) < 2_000
