@@ -44,7 +44,7 @@ class PoolOfServers(Pool):
 
 
 @dataclass(slots=True)
-class World:
+class ServerHarness:
     root: Path
     served: Served
     pool: PoolOfServers
@@ -72,7 +72,7 @@ class World:
         await self.sources.find(SERVER, version.code.generation, "server", name)
 
 
-Making = Callable[[int], World]
+Making = Callable[[int], ServerHarness]
 
 
 async def refuse_to_execute(_spec: JobSpec, code: Code) -> None:
@@ -87,7 +87,7 @@ async def find_no_problem(selector: str, *, of_field: bool = False) -> str | Non
 async def make(tmp_path: Path) -> AsyncIterator[Making]:
     async with TaskGroup() as tasks:
 
-        def world(workers: int = 1) -> World:
+        def harness(workers: int = 1) -> ServerHarness:
             clock, pool, sources = FakeClock(), PoolOfServers(), Sources(tmp_path)
             served = make_served(say_hello, tasks, clock)
             served.endpoints.version = None
@@ -105,102 +105,102 @@ async def make(tmp_path: Path) -> AsyncIterator[Making]:
                 sources=sources,
                 workers=workers,
             )
-            return World(tmp_path, served, pool, sources, reloader)
+            return ServerHarness(tmp_path, served, pool, sources, reloader)
 
-        yield world
+        yield harness
 
 
 @pytest.fixture
-async def world(make: Making) -> World:
+async def harness(make: Making) -> ServerHarness:
     return make(1)
 
 
-async def test_a_server_comes_is_edited_and_goes(world: World) -> None:
-    await world.reloader.look()
-    assert world.source() is None
-    await world.save("server/init.lua", "one")
-    assert world.source() == b"one"
-    await world.save("server/init.lua", "two")
-    assert world.source() == b"two"
-    (world.root / "server/init.lua").unlink()
-    await world.reloader.look()
-    assert (world.source(), world.problem) == (None, "")
-    assert world.pool.story == ["keep /server 1", "keep /server 2", "retire /server 3"]
+async def test_a_server_comes_is_edited_and_goes(harness: ServerHarness) -> None:
+    await harness.reloader.look()
+    assert harness.source() is None
+    await harness.save("server/init.lua", "one")
+    assert harness.source() == b"one"
+    await harness.save("server/init.lua", "two")
+    assert harness.source() == b"two"
+    (harness.root / "server/init.lua").unlink()
+    await harness.reloader.look()
+    assert (harness.source(), harness.problem) == (None, "")
+    assert harness.pool.story == ["keep /server 1", "keep /server 2", "retire /server 3"]
 
 
 async def test_each_worker_keeps_spares_and_lets_them_go(make: Making) -> None:
-    world = make(2)
-    await world.save("server/init.lua", "one")
-    (world.root / "server/init.lua").unlink()
-    await world.reloader.look()
-    assert world.pool.story == ["keep /server 1", "keep /server/1 1", "retire /server 2", "retire /server/1 2"]
+    harness = make(2)
+    await harness.save("server/init.lua", "one")
+    (harness.root / "server/init.lua").unlink()
+    await harness.reloader.look()
+    assert harness.pool.story == ["keep /server 1", "keep /server/1 1", "retire /server 2", "retire /server/1 2"]
 
 
-async def test_a_broken_save_leaves_the_older_version_and_shows(world: World) -> None:
-    await world.save("server/init.lua", "one")
-    await world.save("server/init.lua", "BROKEN")
-    assert (world.source(), world.problem) == (b"one", "server/init.lua:2: unexpected symbol")
-    await world.save("server/init.lua", "one")
-    assert (world.source(), world.problem) == (b"one", "")
+async def test_a_broken_save_leaves_the_older_version_and_shows(harness: ServerHarness) -> None:
+    await harness.save("server/init.lua", "one")
+    await harness.save("server/init.lua", "BROKEN")
+    assert (harness.source(), harness.problem) == (b"one", "server/init.lua:2: unexpected symbol")
+    await harness.save("server/init.lua", "one")
+    assert (harness.source(), harness.problem) == (b"one", "")
 
 
-async def test_an_emptied_file_is_no_newer_version(world: World) -> None:
-    await world.save("server/init.lua", "one")
-    await world.save("server/init.lua", "")
-    assert (world.source(), world.problem) == (b"one", "server/init.lua: is empty")
+async def test_an_emptied_file_is_no_newer_version(harness: ServerHarness) -> None:
+    await harness.save("server/init.lua", "one")
+    await harness.save("server/init.lua", "")
+    assert (harness.source(), harness.problem) == (b"one", "server/init.lua: is empty")
 
 
-async def test_a_broken_first_version_shows(world: World) -> None:
-    await world.save("server/init.lua", "BROKEN")
-    assert (world.source(), world.problem) == (None, "server/init.lua:2: unexpected symbol")
+async def test_a_broken_first_version_shows(harness: ServerHarness) -> None:
+    await harness.save("server/init.lua", "BROKEN")
+    assert (harness.source(), harness.problem) == (None, "server/init.lua:2: unexpected symbol")
 
 
-async def test_what_has_not_changed_stays(world: World) -> None:
-    await world.save("server/init.lua", "one")
-    version = world.served.endpoints.version
-    await world.save("jobs.toml", "")
-    assert world.served.endpoints.version is version
+async def test_what_has_not_changed_stays(harness: ServerHarness) -> None:
+    await harness.save("server/init.lua", "one")
+    version = harness.served.endpoints.version
+    await harness.save("jobs.toml", "")
+    assert harness.served.endpoints.version is version
 
 
-async def test_an_edited_module_makes_a_new_version_unless_it_is_broken(world: World) -> None:
-    await world.save("server/lib.lua", "return 1")
-    await world.save("server/init.lua", "one")
-    await world.require(b"lib")
-    await world.save("server/lib.lua", "BROKEN")
-    version = world.served.endpoints.version
+async def test_an_edited_module_makes_a_new_version_unless_it_is_broken(harness: ServerHarness) -> None:
+    await harness.save("server/lib.lua", "return 1")
+    await harness.save("server/init.lua", "one")
+    await harness.require(b"lib")
+    await harness.save("server/lib.lua", "BROKEN")
+    version = harness.served.endpoints.version
     assert version
-    assert (version.code.generation, world.problem) == (1, "server/lib.lua:2: unexpected symbol")
-    await world.save("server/lib.lua", "return 2")
-    assert world.served.endpoints.version is not version
-    assert world.problem == ""
+    assert (version.code.generation, harness.problem) == (1, "server/lib.lua:2: unexpected symbol")
+    await harness.save("server/lib.lua", "return 2")
+    assert harness.served.endpoints.version is not version
+    assert harness.problem == ""
 
 
 @needs_linux
-async def test_a_module_that_may_not_be_read_any_more_leaves_the_older_version(world: World) -> None:
+async def test_a_module_that_may_not_be_read_any_more_leaves_the_older_version(harness: ServerHarness) -> None:
     with bound_by_file_modes():
-        await world.save("lib.lua", "return 1")
-        await world.save("server/init.lua", "one")
-        await world.require(b"lib")
-        (world.root / "lib.lua").chmod(0)
-        await world.reloader.look()
-    assert world.served.endpoints.version
-    assert world.problem == "lib.lua: Permission denied"
+        await harness.save("lib.lua", "return 1")
+        await harness.save("server/init.lua", "one")
+        await harness.require(b"lib")
+        (harness.root / "lib.lua").chmod(0)
+        await harness.reloader.look()
+    assert harness.served.endpoints.version
+    assert harness.problem == "lib.lua: Permission denied"
 
 
-async def test_a_module_that_is_gone_or_come_makes_a_new_version(world: World) -> None:
-    await world.save("lib.lua", "return 1")
-    await world.save("server/init.lua", "one")
-    await world.require(b"lib")
-    await world.save("server/lib.lua", "return 2")
-    assert world.pool.story == ["keep /server 1", "keep /server 2"]
+async def test_a_module_that_is_gone_or_come_makes_a_new_version(harness: ServerHarness) -> None:
+    await harness.save("lib.lua", "return 1")
+    await harness.save("server/init.lua", "one")
+    await harness.require(b"lib")
+    await harness.save("server/lib.lua", "return 2")
+    assert harness.pool.story == ["keep /server 1", "keep /server 2"]
 
 
-async def test_a_version_that_no_worker_could_be_had_for_is_to_be_looked_at_again(world: World) -> None:
-    world.pool.is_without_workers = True
-    (world.root / "server").mkdir()
-    (world.root / "server/init.lua").write_text("one")
-    assert not await world.reloader.look()
-    assert world.problem == "server/init.lua: no processes left"
-    world.pool.is_without_workers = False
-    assert await world.reloader.look()
-    assert (world.source(), world.problem) == (b"one", "")
+async def test_a_version_that_no_worker_could_be_had_for_is_to_be_looked_at_again(harness: ServerHarness) -> None:
+    harness.pool.is_without_workers = True
+    (harness.root / "server").mkdir()
+    (harness.root / "server/init.lua").write_text("one")
+    assert not await harness.reloader.look()
+    assert harness.problem == "server/init.lua: no processes left"
+    harness.pool.is_without_workers = False
+    assert await harness.reloader.look()
+    assert (harness.source(), harness.problem) == (b"one", "")
