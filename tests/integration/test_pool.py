@@ -62,7 +62,7 @@ class TestHost:
 
 
 @dataclass
-class World:
+class PoolHarness:
     pool: Pool
     host: TestHost = field(default_factory=TestHost)
     numbers: count[int] = field(default_factory=lambda: count(1))
@@ -89,9 +89,9 @@ class World:
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
+async def harness() -> AsyncIterator[PoolHarness]:
     async with open_pool(clock=RealClock(), workers=2, init=EngineInfo(ops=OPS)) as pool:
-        yield World(pool)
+        yield PoolHarness(pool)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -113,8 +113,8 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-async def test_values_cross_to_the_host_and_back(world: World) -> None:
-    ending = await world.run(
+async def test_values_cross_to_the_host_and_back(harness: PoolHarness) -> None:
+    ending = await harness.run(
         r"""
         local a, b, c = echo("\255\0", 2^53, {1, {x = "y"}})
         assert(a == "\255\0" and b == 2^53 and c[1] == 1 and c[2].x == "y")
@@ -127,66 +127,66 @@ async def test_values_cross_to_the_host_and_back(world: World) -> None:
 
     assert (ending.outcome, ending.reason) == (Outcome.SUCCESS, "")
     assert ending.result == {b"ok": False, b"d": 12} or ending.result == {"ok": False, "d": 12}
-    assert len(world.host.lines) == 1
-    assert b"no, thank you" in world.host.lines[0]
+    assert len(harness.host.lines) == 1
+    assert b"no, thank you" in harness.host.lines[0]
 
 
-async def test_big_values_cross_both_ways(world: World) -> None:
-    ending = await world.run("local s = ('x'):rep(3000000) assert(echo(s) == s) assert(echo({s})[1] == s)")
+async def test_big_values_cross_both_ways(harness: PoolHarness) -> None:
+    ending = await harness.run("local s = ('x'):rep(3000000) assert(echo(s) == s) assert(echo({s})[1] == s)")
 
     assert (ending.outcome, ending.reason) == (Outcome.SUCCESS, "")
 
 
-async def test_globals_live_as_long_as_the_vm(world: World) -> None:
+async def test_globals_live_as_long_as_the_vm(harness: PoolHarness) -> None:
     source = "n = (n or 0) + 1 return n"
 
-    assert [(await world.run(source)).result for _ in range(3)] == [1, 2, 3]
-    assert world.pool.stats().loads == 1
+    assert [(await harness.run(source)).result for _ in range(3)] == [1, 2, 3]
+    assert harness.pool.stats().loads == 1
 
 
-async def test_many_jobs_run_side_by_side(world: World) -> None:
+async def test_many_jobs_run_side_by_side(harness: PoolHarness) -> None:
     source = "for i = 1, 20 do assert(echo(i) == i) end return ({...})[1].job"
     jobs = [f"job{number}" for number in range(60)]
 
-    endings = await asyncio.gather(*(world.run(source, job) for job in jobs))
+    endings = await asyncio.gather(*(harness.run(source, job) for job in jobs))
 
     assert [ending.result for ending in endings] == [job.encode() for job in jobs]
-    assert sorted(worker.vms for worker in world.pool.stats().workers) == [30, 30]
+    assert sorted(worker.vms for worker in harness.pool.stats().workers) == [30, 30]
 
 
-async def test_check_compiles_and_does_not_run(world: World) -> None:
-    await world.pool.check(world.request("print('no') echo(1)").code)
+async def test_check_compiles_and_does_not_run(harness: PoolHarness) -> None:
+    await harness.pool.check(harness.request("print('no') echo(1)").code)
     with pytest.raises(ScriptError) as caught:
-        await world.pool.check(world.request("x = 1\nlocal y = = 2").code)
+        await harness.pool.check(harness.request("x = 1\nlocal y = = 2").code)
 
     assert (caught.value.problem.file, caught.value.problem.line) == ("jobs/a.lua", 2)
-    assert not world.host.lines
+    assert not harness.host.lines
 
 
-async def test_a_loop_ends_at_its_cpu_limit(world: World) -> None:
-    ending = await world.run("while true do end", cpu=50)
+async def test_a_loop_ends_at_its_cpu_limit(harness: PoolHarness) -> None:
+    ending = await harness.run("while true do end", cpu=50)
 
     assert (ending.failure, ending.globals_reset) == (Failure.CPU, True)
     assert "jobs/a.lua:1" in ending.reason
-    assert world.pool.stats().deaths == 0
+    assert harness.pool.stats().deaths == 0
 
 
-async def test_a_run_that_waits_too_long_times_out(world: World) -> None:
-    ending = await world.run("wait()", timeout=50)
+async def test_a_run_that_waits_too_long_times_out(harness: PoolHarness) -> None:
+    ending = await harness.run("wait()", timeout=50)
 
     assert ending.failure is Failure.TIMEOUT
 
 
-async def test_a_cancelled_task_leaves_its_worker_as_it_was(world: World) -> None:
-    running = world.start("wait()")
-    await world.begun()
+async def test_a_cancelled_task_leaves_its_worker_as_it_was(harness: PoolHarness) -> None:
+    running = harness.start("wait()")
+    await harness.begun()
 
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
 
-    assert (await world.run("return 1", "b")).result == 1
-    assert world.pool.stats().deaths == 0
+    assert (await harness.run("return 1", "b")).result == 1
+    assert harness.pool.stats().deaths == 0
 
 
 async def test_hooks_after_a_cancel_never_get_the_answers_of_before() -> None:
@@ -196,43 +196,43 @@ async def test_hooks_after_a_cancel_never_get_the_answers_of_before() -> None:
         """
     async with open_pool(clock=RealClock(), workers=2, init=EngineInfo(ops=OPS)) as pool:
         for _ in range(60):  # without the numbers of ops one in ten went wrong
-            world = World(pool)
-            running = world.start(source)
+            harness = PoolHarness(pool)
+            running = harness.start(source)
             await asyncio.sleep(0.004)
             pool.cancel(RunId(1), Why.CANCELLED)
             await running
-            assert world.host.lines in ([b"after%d" % number for number in range(1, 6)], [])
+            assert harness.host.lines in ([b"after%d" % number for number in range(1, 6)], [])
 
 
 @pytest.mark.slow
-async def test_what_cannot_be_stopped_ends_in_time_and_costs_only_itself(world: World) -> None:
-    other = world.start("wait() return 'fine'", "b")
-    second = world.start("wait() return 'fine'", "c")
-    await world.begun()
-    await world.begun()
-    ending = await world.run(A_C_LOOP, timeout=200)
+async def test_what_cannot_be_stopped_ends_in_time_and_costs_only_itself(harness: PoolHarness) -> None:
+    other = harness.start("wait() return 'fine'", "b")
+    second = harness.start("wait() return 'fine'", "c")
+    await harness.begun()
+    await harness.begun()
+    ending = await harness.run(A_C_LOOP, timeout=200)
 
     assert (ending.outcome, ending.failure) == (Outcome.FAILED, Failure.TIMEOUT)
     assert ending.cpu_ms > 0
     assert not other.done()
-    assert list(world.pool.stats().quarantined) == ["a"]
-    await until(lambda: world.pool.stats().deaths == 1)
+    assert list(harness.pool.stats().quarantined) == ["a"]
+    await until(lambda: harness.pool.stats().deaths == 1)
     outcomes = []
     for task in (other, second):
-        world.pool.cancel(RunId(1), Why.CANCELLED)
-        world.pool.cancel(RunId(2), Why.CANCELLED)
+        harness.pool.cancel(RunId(1), Why.CANCELLED)
+        harness.pool.cancel(RunId(2), Why.CANCELLED)
         outcomes.append((await task).outcome)
     assert sorted(outcomes) == [Outcome.FAILED, Outcome.LOST]  # cancelled by this test; on the killed worker
-    assert (await world.run("return 2", "b")).result == 2
+    assert (await harness.run("return 2", "b")).result == 2
 
 
 @pytest.mark.slow
-async def test_a_killed_worker_costs_the_runs_in_it_and_is_replaced(world: World) -> None:
-    stepping = world.start("while true do end")
-    waiting = [world.start("wait()", job) for job in ("b", "c")]
-    await world.begun()
-    await world.begun()
-    victim = next(worker.pid for worker in world.pool.stats().workers if worker.runs == 2)
+async def test_a_killed_worker_costs_the_runs_in_it_and_is_replaced(harness: PoolHarness) -> None:
+    stepping = harness.start("while true do end")
+    waiting = [harness.start("wait()", job) for job in ("b", "c")]
+    await harness.begun()
+    await harness.begun()
+    victim = next(worker.pid for worker in harness.pool.stats().workers if worker.runs == 2)
     await asyncio.sleep(0.1)  # the spinner is being stepped by now
 
     os.kill(victim, signal.SIGKILL)
@@ -244,34 +244,34 @@ async def test_a_killed_worker_costs_the_runs_in_it_and_is_replaced(world: World
     await until(lambda: any(task.done() for task in waiting))
     innocent = next(task.result() for task in waiting if task.done())
     assert (innocent.outcome, innocent.guilty) == (Outcome.LOST, False)
-    assert list(world.pool.stats().quarantined) == ["a"]
-    await until(lambda: 0 not in world.pids)
-    assert len(world.pids) == 2
+    assert list(harness.pool.stats().quarantined) == ["a"]
+    await until(lambda: 0 not in harness.pids)
+    assert len(harness.pids) == 2
     assert not is_alive(victim)
 
 
-async def test_a_quarantined_job_comes_back_after_a_clean_run(world: World) -> None:
-    stepping = world.start("wait() while true do end")
-    (await world.host.waiting.get()).set_result([])
+async def test_a_quarantined_job_comes_back_after_a_clean_run(harness: PoolHarness) -> None:
+    stepping = harness.start("wait() while true do end")
+    (await harness.host.waiting.get()).set_result([])
     await asyncio.sleep(0.05)
-    os.kill(next(worker.pid for worker in world.pool.stats().workers if worker.runs), signal.SIGKILL)
+    os.kill(next(worker.pid for worker in harness.pool.stats().workers if worker.runs), signal.SIGKILL)
     assert (await stepping).guilty
 
-    request = world.request("return 3")
-    running = asyncio.create_task(world.pool.run(request, world.host))
-    await until(lambda: any(worker.job == "a" for worker in world.pool.stats().workers))
+    request = harness.request("return 3")
+    running = asyncio.create_task(harness.pool.run(request, harness.host))
+    await until(lambda: any(worker.job == "a" for worker in harness.pool.stats().workers))
     ending = await running
 
     assert (ending.outcome, ending.globals_reset) == (Outcome.SUCCESS, True)
-    assert not world.pool.stats().quarantined
-    await until(lambda: len(world.pids) == 2)
+    assert not harness.pool.stats().quarantined
+    await until(lambda: len(harness.pids) == 2)
 
 
 @pytest.mark.slow
-async def test_a_worker_that_has_stopped_is_killed(world: World) -> None:
-    running = world.start("wait()")
-    await world.begun()
-    frozen = next(worker.pid for worker in world.pool.stats().workers if worker.runs)
+async def test_a_worker_that_has_stopped_is_killed(harness: PoolHarness) -> None:
+    running = harness.start("wait()")
+    await harness.begun()
+    frozen = next(worker.pid for worker in harness.pool.stats().workers if worker.runs)
 
     os.kill(frozen, signal.SIGSTOP)
     ending = await running
@@ -281,40 +281,40 @@ async def test_a_worker_that_has_stopped_is_killed(world: World) -> None:
     assert not is_alive(frozen)
 
 
-async def test_when_the_zygote_dies_another_one_is_started(world: World) -> None:
-    running = world.start("wait()")
-    await world.begun()
-    pids = world.pids
+async def test_when_the_zygote_dies_another_one_is_started(harness: PoolHarness) -> None:
+    running = harness.start("wait()")
+    await harness.begun()
+    pids = harness.pids
     zygote = parent_of(pids[0])
 
     os.kill(zygote, signal.SIGKILL)
     ending = await running
 
     assert (ending.outcome, ending.guilty) == (Outcome.LOST, False)
-    assert (await world.run("return 4")).result == 4
-    assert not set(world.pids) & set(pids)
+    assert (await harness.run("return 4")).result == 4
+    assert not set(harness.pids) & set(pids)
 
 
 async def test_a_zygote_that_hangs_is_replaced_and_its_workers_go_on(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    harness: PoolHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spawner, "FORK_LIMIT", 0.3)
-    running = world.start("wait() return 5")
-    asked = await world.host.waiting.get()
-    busy = next(worker.pid for worker in world.pool.stats().workers if worker.runs)
-    idle = next(pid for pid in world.pids if pid != busy)
+    running = harness.start("wait() return 5")
+    asked = await harness.host.waiting.get()
+    busy = next(worker.pid for worker in harness.pool.stats().workers if worker.runs)
+    idle = next(pid for pid in harness.pids if pid != busy)
     zygote = parent_of(busy)
     os.kill(zygote, signal.SIGSTOP)
     os.kill(idle, signal.SIGKILL)
-    await until(lambda: len({0, busy, idle, *world.pids}) == 4)
+    await until(lambda: len({0, busy, idle, *harness.pids}) == 4)
     try:
-        (newborn,) = set(world.pids) - {busy}
+        (newborn,) = set(harness.pids) - {busy}
         assert parent_of(newborn) != zygote
         asked.set_result(())
         assert (await running).result == 5
 
         os.kill(busy, signal.SIGKILL)
-        await until(lambda: busy not in world.pids and 0 not in world.pids)
+        await until(lambda: busy not in harness.pids and 0 not in harness.pids)
         await until(lambda: not is_alive(zygote))
     finally:
         with suppress(ProcessLookupError):
@@ -333,62 +333,64 @@ async def test_a_zygote_that_dies_before_a_worker_is_up_does_not_end_the_start(m
 
     monkeypatch.setattr(spawner, "launch_zygote", launch_and_kill_the_first)
     async with open_pool(clock=RealClock(), workers=2, init=EngineInfo(ops=OPS)) as pool:
-        assert (await World(pool).run("return 4")).result == 4
+        assert (await PoolHarness(pool).run("return 4")).result == 4
 
 
-async def test_an_isolated_job_has_a_process_to_itself(world: World) -> None:
-    request = world.request("return 5")
+async def test_an_isolated_job_has_a_process_to_itself(harness: PoolHarness) -> None:
+    request = harness.request("return 5")
     code = Code(job=JobId("a"), generation=1, chunk="a", source=b"return 5", isolation=Isolation.PROCESS)
     isolated = Request(run=request.run, code=code, timeout_ms=5000, cpu_limit_ms=1000, arguments=({}, False))
 
-    assert (await world.pool.run(isolated, world.host)).result == 5
+    assert (await harness.pool.run(isolated, harness.host)).result == 5
 
-    assert [worker.job for worker in world.pool.stats().workers] == [None, None, "a"]
+    assert [worker.job for worker in harness.pool.stats().workers] == [None, None, "a"]
 
 
 @pytest.mark.slow
 async def test_the_largest_vm_moves_out_of_a_worker_over_its_budget() -> None:
     async with open_pool(clock=RealClock(), workers=1, init=EngineInfo(ops=OPS), memory_budget=20 * MIB) as pool:
-        world = World(pool)
+        harness = PoolHarness(pool)
         for job, megabytes in (("small", 5), ("large", 25)):
-            await world.run(f"kept = ('x'):rep({megabytes} << 20)", job)
+            await harness.run(f"kept = ('x'):rep({megabytes} << 20)", job)
 
         await until(lambda: list(pool.stats().quarantined) == ["large"])
-        assert (await world.run("return kept == nil", "large")).outcome is not Outcome.LOST
+        assert (await harness.run("return kept == nil", "large")).outcome is not Outcome.LOST
 
         assert [worker.job for worker in pool.stats().workers] == [None, "large"]
 
 
-async def test_a_fresh_vm_knows_nothing_of_earlier_ones_and_a_spare_one_is_as_fresh(world: World) -> None:
-    request = world.request("seen = (seen or 0) + 1 return seen")
-    world.pool.keep_spares(request.code, 2)
+async def test_a_fresh_vm_knows_nothing_of_earlier_ones_and_a_spare_one_is_as_fresh(harness: PoolHarness) -> None:
+    request = harness.request("seen = (seen or 0) + 1 return seen")
+    harness.pool.keep_spares(request.code, 2)
     endings = [
-        await world.pool.run(structs.replace(request, run=world.pool.new_id()), world.host, is_fresh=True)
+        await harness.pool.run(structs.replace(request, run=harness.pool.new_id()), harness.host, is_fresh=True)
         for _ in range(5)
     ]
 
     assert [ending.result for ending in endings] == [1] * 5
-    assert [worker.vms for worker in world.pool.stats().workers] == [0, 0]
+    assert [worker.vms for worker in harness.pool.stats().workers] == [0, 0]
 
 
-async def test_a_fresh_run_of_what_does_not_compile_says_where(world: World) -> None:
-    request = world.request("x = = 2")
+async def test_a_fresh_run_of_what_does_not_compile_says_where(harness: PoolHarness) -> None:
+    request = harness.request("x = = 2")
     for spares in (0, 2):
-        world.pool.keep_spares(request.code, spares)
-        ending = await world.pool.run(structs.replace(request, run=world.pool.new_id()), world.host, is_fresh=True)
+        harness.pool.keep_spares(request.code, spares)
+        ending = await harness.pool.run(
+            structs.replace(request, run=harness.pool.new_id()), harness.host, is_fresh=True
+        )
         assert ending.reason.startswith("jobs/a.lua:1: unexpected symbol")
 
 
-async def test_a_fresh_run_that_fails_shows_its_line(world: World) -> None:
-    request = world.request("local x\nerror('boom')")
-    ending = await world.pool.run(structs.replace(request, run=world.pool.new_id()), world.host, is_fresh=True)
+async def test_a_fresh_run_that_fails_shows_its_line(harness: PoolHarness) -> None:
+    request = harness.request("local x\nerror('boom')")
+    ending = await harness.pool.run(structs.replace(request, run=harness.pool.new_id()), harness.host, is_fresh=True)
 
     assert ending.reason == "jobs/a.lua:2: boom"
     assert "jobs/a.lua:2: in main chunk" in ending.traceback
 
 
-async def test_a_fresh_vm_collects_its_garbage_and_keeps_to_its_memory_limit(world: World) -> None:
-    code = replace(world.request("").code, memory_limit=4 * MIB)
+async def test_a_fresh_vm_collects_its_garbage_and_keeps_to_its_memory_limit(harness: PoolHarness) -> None:
+    code = replace(harness.request("").code, memory_limit=4 * MIB)
     sources = {
         "garbage": "for i = 1, 2000 do local x = ('x'):rep(50000 + i) end return collectgarbage('count') < 4096",
         "greed": "local t = {} for i = 1, 1e6 do t[i] = ('x'):rep(1000 + i % 7) .. i end",
@@ -396,56 +398,57 @@ async def test_a_fresh_vm_collects_its_garbage_and_keeps_to_its_memory_limit(wor
     endings = {}
     for name, source in sources.items():
         request = structs.replace(
-            world.request(""), code=replace(code, source=source.encode()), run=world.pool.new_id()
+            harness.request(""), code=replace(code, source=source.encode()), run=harness.pool.new_id()
         )
-        endings[name] = await world.pool.run(request, world.host, is_fresh=True)
+        endings[name] = await harness.pool.run(request, harness.host, is_fresh=True)
 
     assert endings["garbage"].result is True
     assert endings["greed"].failure is Failure.MEMORY
 
 
-async def test_many_fresh_runs_at_once_all_end(world: World) -> None:
-    request = world.request("echo(1) return 1")
-    world.pool.keep_spares(request.code, 4)
+async def test_many_fresh_runs_at_once_all_end(harness: PoolHarness) -> None:
+    request = harness.request("echo(1) return 1")
+    harness.pool.keep_spares(request.code, 4)
     runs = [
-        world.pool.run(structs.replace(request, run=world.pool.new_id()), world.host, is_fresh=True) for _ in range(60)
+        harness.pool.run(structs.replace(request, run=harness.pool.new_id()), harness.host, is_fresh=True)
+        for _ in range(60)
     ]
 
     assert [ending.result for ending in await asyncio.gather(*runs)] == [1] * 60
 
 
-async def test_a_complaint_about_a_further_file_names_it(world: World) -> None:
-    code = replace(world.request("x = 1").code, more=(("jobs/a/defer.lua", b"\n\ny = = 2"),))
+async def test_a_complaint_about_a_further_file_names_it(harness: PoolHarness) -> None:
+    code = replace(harness.request("x = 1").code, more=(("jobs/a/defer.lua", b"\n\ny = = 2"),))
 
     with pytest.raises(ScriptError) as caught:
-        await world.pool.check(code)
+        await harness.pool.check(code)
     assert (caught.value.problem.file, caught.value.problem.line) == ("jobs/a/defer.lua", 3)
 
 
-async def test_a_monitor_is_loaded_and_runs_its_cycles_in_one_vm(world: World) -> None:
+async def test_a_monitor_is_loaded_and_runs_its_cycles_in_one_vm(harness: PoolHarness) -> None:
     files = (("jobs/a/defer.lua", b"function on_finally(ctx) loads = loads + 1 log(loads, ctx.job) end"),)
-    code = replace(world.request("loads = (loads or 0) + 1").code, more=files)
+    code = replace(harness.request("loads = (loads or 0) + 1").code, more=files)
 
     async def call(procedure: str, *arguments: object) -> Ending:
-        run = world.pool.new_id()
+        run = harness.pool.new_id()
         request = Request(run=run, code=code, timeout_ms=5000, cpu_limit_ms=1000, procedure=procedure)
-        return await world.pool.run(structs.replace(request, arguments=arguments), world.host)
+        return await harness.pool.run(structs.replace(request, arguments=arguments), harness.host)
 
-    world.host.hooks = ["on_finally"]
+    harness.host.hooks = ["on_finally"]
     endings = [await call("load"), await call("load"), await call("cycle", {"job": "a"})]
 
     assert [ending.outcome for ending in endings] == [Outcome.SUCCESS] * 3
-    assert (world.host.lines, world.pool.stats().loads) == ([b"2\ta"], 1)
+    assert (harness.host.lines, harness.pool.stats().loads) == ([b"2\ta"], 1)
 
 
 async def test_a_pool_leaves_nothing_behind() -> None:
     before = descriptors()
     async with open_pool(clock=RealClock(), workers=3, init=EngineInfo(ops=OPS)) as pool:
-        world = World(pool)
-        await world.run("return 1")
-        running = world.start("wait()", "b")
-        await world.begun()
-        pids = world.pids
+        harness = PoolHarness(pool)
+        await harness.run("return 1")
+        running = harness.start("wait()", "b")
+        await harness.begun()
+        pids = harness.pids
         assert all(is_alive(pid) for pid in pids)
 
     assert (await running).outcome is Outcome.STOPPED
@@ -457,34 +460,34 @@ async def test_a_pool_leaves_nothing_behind() -> None:
 async def test_a_pool_can_be_closed_while_its_workers_are_being_born() -> None:
     before = descriptors()
     async with open_pool(clock=RealClock(), workers=2, init=EngineInfo(ops=OPS)) as pool:
-        world = World(pool)
-        for pid in world.pids:
+        harness = PoolHarness(pool)
+        for pid in harness.pids:
             os.kill(pid, signal.SIGKILL)
         await until(lambda: pool.stats().deaths == 2)
 
     assert descriptors() == before
 
 
-async def test_many_deaths_leave_nothing_behind(world: World) -> None:
+async def test_many_deaths_leave_nothing_behind(harness: PoolHarness) -> None:
     await asyncio.sleep(0.01)
     before = descriptors()
     for _ in range(5):
-        await until(lambda: 0 not in world.pids)
-        deaths, pids = world.pool.stats().deaths, world.pids
+        await until(lambda: 0 not in harness.pids)
+        deaths, pids = harness.pool.stats().deaths, harness.pids
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
         both = deaths + len(pids)
-        await until(lambda both=both: world.pool.stats().deaths == both)  # type: ignore[misc]
-    await until(lambda: 0 not in world.pids and len(world.pids) == 2)
-    assert (await world.run("return 1")).result == 1
+        await until(lambda both=both: harness.pool.stats().deaths == both)  # type: ignore[misc]
+    await until(lambda: 0 not in harness.pids and len(harness.pids) == 2)
+    assert (await harness.run("return 1")).result == 1
 
     assert descriptors() == before
 
 
-async def test_what_a_worker_writes_to_its_error_output_is_a_line_of_the_log(world: World) -> None:
+async def test_what_a_worker_writes_to_its_error_output_is_a_line_of_the_log(harness: PoolHarness) -> None:
     with structlog.testing.capture_logs() as events:
-        pid = next(worker.pid for worker in world.pool.stats().workers)
-        worker = next(worker for worker in world.pool._supervisor if worker.pid == pid)
+        pid = next(worker.pid for worker in harness.pool.stats().workers)
+        worker = next(worker for worker in harness.pool._supervisor if worker.pid == pid)
         worker._connection.send(wire.WorkerReady([]))  # no message that it knows: it ends, loudly
         async with asyncio.timeout(20):
             while not any("wrote to" in event["event"] for event in events):  # noqa: ASYNC110 - nobody tells a test
