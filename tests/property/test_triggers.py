@@ -38,7 +38,7 @@ STEPS = st.lists(
 )
 
 
-class World:
+class DaemonLives:
     """Lives of a daemon over one store, one after another."""
 
     def __init__(self) -> None:
@@ -104,28 +104,28 @@ def events_in_order(runs: Sequence[Run]) -> list[int]:
 
 
 async def run_story(steps: list[Step]) -> None:
-    world = World()
+    lives = DaemonLives()
     left = iter(steps)
-    lives = 1 + sum(kind in ("stop", "crash") for kind, _ in steps)
+    count = 1 + sum(kind in ("stop", "crash") for kind, _ in steps)
     async with asyncio.timeout(20):
-        for _ in range(lives):
+        for _ in range(count):
             async with AsyncExitStack() as stack:
-                await world.live(left, stack)
-    recorded = {run.id: run for run in await world.store.runs.list(limit=10_000)}
-    runs = [recorded[run] for run in world.started]
-    assert set(recorded) == set(world.started)
-    assert await world.store.events.wanted(1) == []
-    assert await world.store.runs.open() == []
+                await lives.live(left, stack)
+    recorded = {run.id: run for run in await lives.store.runs.list(limit=10_000)}
+    runs = [recorded[run] for run in lives.started]
+    assert set(recorded) == set(lives.started)
+    assert await lives.store.events.wanted(1) == []
+    assert await lives.store.runs.open() == []
     for job in JOBS:
-        check(world, job, [run for run in runs if run.job == job])
-    assert [await world.store.events.find(event) for event in world.written] == [None] * len(world.written)
+        check(lives, job, [run for run in runs if run.job == job])
+    assert [await lives.store.events.find(event) for event in lives.written] == [None] * len(lives.written)
 
 
-def check(world: World, job: str, runs: list[Run]) -> None:
+def check(lives: DaemonLives, job: str, runs: list[Run]) -> None:
     handled = {event_of(run.trigger) for run in runs}
-    assert handled == set(expected(world.written, job))
-    for key in set(world.written.values()):
-        of_key = [run for run in runs if world.written[event_of(run.trigger) or 0] == key]
+    assert handled == set(expected(lives.written, job))
+    for key in set(lives.written.values()):
+        of_key = [run for run in runs if lives.written[event_of(run.trigger) or 0] == key]
         order = events_in_order(of_key)
         assert order == sorted(order)
     for event in handled:

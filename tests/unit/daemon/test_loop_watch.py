@@ -39,11 +39,6 @@ def test_no_stacks_are_no_frames(stacks: str) -> None:
     assert list(frames_of(stacks, 0x00007F1ABE340B80)) == []
 
 
-class World:
-    def __init__(self, watch: LoopWatch, hands: Hands, clock: FakeClock) -> None:
-        self.watch, self.hands, self.clock = watch, hands, clock
-
-
 @pytest.fixture
 def hands() -> Hands:
     return Hands()
