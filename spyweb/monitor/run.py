@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from asyncio import Task, TaskGroup
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -25,10 +25,9 @@ from spyweb.lua.hooks import is_defined
 from spyweb.lua.pool import Pool
 from spyweb.lua.session import Code, Request
 from spyweb.lua.wire import Why
-from spyweb.model import Ending, JobSpec, Monitor, Outcome, Run
-from spyweb.monitor.context import CycleContext, CycleServices
+from spyweb.model import Ending, Failure, JobSpec, Monitor, Outcome, Run
+from spyweb.monitor.context import CycleContext, CycleFailed, CycleServices
 from spyweb.monitor.cycle import preview, run_cycle
-from spyweb.monitor.endings import conclude, ended_for, ending_of
 from spyweb.monitor.expectations import Streak
 from spyweb.monitor.hooks import HookChannel, LoadFailed, SharedVm
 from spyweb.monitor.preview import result_of, save_files
@@ -44,6 +43,12 @@ log = structlog.get_logger()
 
 STAGGER = 0.2  # seconds between the first requests of two workers
 ON_FINISHED_MS = 1_000  # for on_finished where the time of the run, or its processor time, is over
+
+_CANCELLED: dict[Why, tuple[Outcome, Failure | None, str]] = {
+    Why.TIMEOUT: (Outcome.FAILED, Failure.TIMEOUT, "over its timeout"),
+    Why.CANCELLED: (Outcome.FAILED, Failure.CANCELLED, "cancelled"),
+    Why.STOPPED: (Outcome.STOPPED, None, "the daemon stopped"),
+}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -246,3 +251,55 @@ async def _with_hooks(channel: HookChannel, stages: Callable[[], Awaitable[Endin
 def _with_counts(ending: Ending, context: CycleContext) -> Ending:
     found = None if context.found is None else len(context.found)
     return replace(ending, http_status=context.http_status, items_found=found, items_new=context.new)
+
+
+def ended_for(why: Why, stage: str) -> Ending:
+    """Return the ending of a cycle that was told to end during that stage."""
+    outcome, failure, reason = _CANCELLED[why]
+    return Ending(outcome=outcome, failure=failure, reason=f"{reason} in {stage}" if stage else f"{reason}: not begun")
+
+
+def ending_of(failure: CycleFailed | None) -> Ending:
+    if failure is None:
+        return Ending(outcome=Outcome.SUCCESS)
+    return Ending(outcome=Outcome.FAILED, failure=Failure.ERROR, reason=str(failure), traceback=failure.traceback)
+
+
+def conclude(endings: Sequence[Ending], why: Why) -> Ending:
+    """Join the endings of all cycles: the first that went wrong stands for all and says how many did.
+
+    A run that was told to end has ended for that reason.
+    """
+    whole = endings[0] if len(endings) == 1 else _together(endings)
+    if why is Why.NOTHING:
+        return whole
+    outcome, failure, reason = _CANCELLED[why]
+    first = next((ending.reason for ending in endings if ending.outcome is not Outcome.SUCCESS), reason)
+    return replace(whole, outcome=outcome, failure=failure, reason=first)
+
+
+def _together(endings: Sequence[Ending]) -> Ending:
+    wrong = [ending for ending in endings if ending.outcome is not Outcome.SUCCESS]
+    first = wrong[0] if wrong else Ending(outcome=Outcome.SUCCESS)
+    reason = f"{first.reason} ({len(wrong)} of {len(endings)} cycles)" if wrong else ""
+    return replace(
+        first,
+        reason=reason,
+        cpu_ms=sum(ending.cpu_ms for ending in endings),
+        globals_reset=any(ending.globals_reset for ending in endings),
+        guilty=any(ending.guilty for ending in endings),
+        http_status=_worst(ending.http_status for ending in endings),
+        items_found=_sum(ending.items_found for ending in endings),
+        items_new=_sum(ending.items_new for ending in endings),
+    )
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+def _worst(statuses: Iterable[int | None]) -> int | None:
+    """Return the status to show first: the highest outside 2xx, else the highest."""
+    known = [status for status in statuses if status is not None]
+    return max(known, key=lambda status: (not 200 <= status < 300, status), default=None)

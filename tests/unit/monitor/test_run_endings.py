@@ -5,7 +5,7 @@ from __future__ import annotations
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, Failure, Outcome
 from spyweb.monitor.context import CycleFailed
-from spyweb.monitor.endings import conclude, ended_for, ending_of
+from spyweb.monitor.run import conclude, ended_for, ending_of
 
 GOOD = Ending(outcome=Outcome.SUCCESS, cpu_ms=2)
 BAD = Ending(outcome=Outcome.FAILED, failure=Failure.ERROR, reason="no", traceback="where", cpu_ms=3)
