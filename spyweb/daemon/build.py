@@ -111,7 +111,7 @@ def take_vitals(
         store=runtime.store.stats(),
         pool=runtime.pool.stats(),
         storage_errors=world.metrics.storage_errors.total(),
-        storage_error_at_ms=world.metrics.last_storage_error.at_ms,
+        storage_error_at_ms=world.metrics.storage_error_at_ms,
         refused_ms=scheduler.refused_ms,
         dead_messages=runtime.outbox_sender.dead,
         server_is_broken=server.problem is not None,

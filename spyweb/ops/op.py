@@ -42,14 +42,6 @@ class OpFamily:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LuaTypes:
-    """The types of an op as editors and the reference show them, in LuaLS's words."""
-
-    signature: str = ""  # `(key: string, ttl?: number): boolean ok`; empty: as the Python signature tells
-    overloads: tuple[str, ...] = ()  # other ways to call it
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
     """One op, as everything else sees it."""
 
@@ -59,7 +51,8 @@ class Operation:
     is_async: bool  # the handler is an `async def`
     gives_nothing: bool
     doc: str
-    types: LuaTypes
+    signature: str = ""  # in LuaLS's words: `(key: string, ttl?: number): boolean ok`; empty: as the Python one tells
+    overloads: tuple[str, ...] = ()  # other ways to call it, likewise
 
     @property
     def usage(self) -> str:
@@ -102,7 +95,7 @@ def op(
     """
 
     def register(handler: Handler) -> Handler:
-        operation = describe(name or handler.__name__, handler, LuaTypes(signature=types, overloads=overloads))
+        operation = describe(name or handler.__name__, handler, types, overloads)
         if operation.name in CATALOGUE:
             raise TypeError(f"there are two ops named {operation.name}")
         CATALOGUE[operation.name] = operation
@@ -111,10 +104,9 @@ def op(
     return register if handler is None else register(handler)
 
 
-NO_TYPES = LuaTypes()
-
-
-def describe(name: str, handler: Callable[..., object], types: LuaTypes = NO_TYPES) -> Operation:
+def describe(
+    name: str, handler: Callable[..., object], signature: str = "", overloads: tuple[str, ...] = ()
+) -> Operation:
     """Read an op's parameters, results and words off its function."""
     hints = get_type_hints(handler, include_extras=True)
     parameters = tuple(
@@ -128,7 +120,8 @@ def describe(name: str, handler: Callable[..., object], types: LuaTypes = NO_TYP
         is_async=inspect.iscoroutinefunction(handler),
         gives_nothing=hints["return"] is type(None),
         doc=inspect.getdoc(handler) or "",
-        types=types,
+        signature=signature,
+        overloads=overloads,
     )
 
 

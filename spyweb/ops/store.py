@@ -124,7 +124,7 @@ def count_failure(call: Call, name: str, error: StoreError) -> None:
     call.tally.storage_errors += 1
     call.world.metrics.errors[name] += 1
     call.world.metrics.storage_errors[name] += 1
-    call.world.metrics.last_storage_error.at_ms = call.world.clock.now_ms()
+    call.world.metrics.storage_error_at_ms = call.world.clock.now_ms()
     if call.tally.storage_errors <= LOGGED_PER_RUN:
         tell_refusal("store.failed", error, op=name, job=call.job, run=call.run)
 

@@ -42,18 +42,13 @@ class StateMetrics:
 
 
 @dataclass(slots=True)
-class LastStorageError:
-    at_ms: int | None = None  # None: there was none
-
-
-@dataclass(frozen=True, slots=True)
 class Metrics:
     """Ops since start, by name."""
 
     calls: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)  # refused, failed, or (store_*) failed and carried on
     storage_errors: Counter[str] = field(default_factory=Counter)  # the store failed, the script went on
-    last_storage_error: LastStorageError = field(default_factory=LastStorageError)
+    storage_error_at_ms: int | None = None  # the last; None: there was none
     state: StateMetrics = field(default_factory=StateMetrics)
 
 

@@ -31,16 +31,16 @@ def families() -> list[Family]:
 
 
 def function_of(operation: Operation) -> Function:
-    text, types = in_one_line(operation.doc), operation.types
-    if types.signature:
-        return function(operation.name + types.signature, text, waits=True, overloads=types.overloads)
+    text, overloads = in_one_line(operation.doc), operation.overloads
+    if operation.signature:
+        return function(operation.name + operation.signature, text, waits=True, overloads=overloads)
     return Function(
         name=operation.name,
         arguments=tuple(Argument(each.name, _kind(each.kind), each.optional) for each in operation.parameters),
         results=results_of(operation),
         text=text,
         waits=True,
-        overloads=types.overloads,
+        overloads=overloads,
     )
 
 

@@ -53,12 +53,6 @@ class Resolution:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CachedResolution:
-    resolution: Resolution
-    until: float
-
-
 NUMERIC = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
 LOCALHOST = (Address(socket.AF_INET, "127.0.0.1"), Address(socket.AF_INET6, "::1"))
 
@@ -88,7 +82,7 @@ class Resolver(AbstractResolver):
     def __init__(self, clock: Clock, lookup: Lookup = ask_system) -> None:
         self._clock = clock
         self._lookup = lookup
-        self._kept: OrderedDict[str, CachedResolution] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[Resolution, float]] = OrderedDict()  # and until when
         self._priorities: OrderedDict[str, Priority] = OrderedDict()
         self._lookups: dict[str, HostLookup] = {}
         self._waiting: dict[Priority, deque[HostLookup]] = {each: deque() for each in reversed(Priority)}
@@ -127,9 +121,9 @@ class Resolver(AbstractResolver):
             return Resolution(LOCALHOST)
         if len(host) > HOST or not host.isascii():
             return Resolution(error="not a host name")
-        kept = self._kept.get(host)
-        if kept is not None and kept.until > self._clock.monotonic():
-            return kept.resolution
+        kept, until = self._kept.get(host, (None, 0.0))
+        if kept is not None and until > self._clock.monotonic():
+            return kept
         return await self._share_lookup(host)
 
     async def _share_lookup(self, host: str) -> Resolution:
@@ -202,7 +196,7 @@ class Resolver(AbstractResolver):
 
     def _keep(self, host: str, resolution: Resolution) -> None:
         lasts = KEEP_S if resolution.error is None else KEEP_FAILURE_S
-        self._kept[host] = CachedResolution(resolution, self._clock.monotonic() + lasts)
+        self._kept[host] = (resolution, self._clock.monotonic() + lasts)
         self._kept.move_to_end(host)
         if len(self._kept) > MOST_KEPT:
             self._kept.popitem(last=False)

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from spyweb.errors import TooLarge
 from spyweb.model import MIB
 from spyweb.store.crypto.sealing import Codec
 from spyweb.store.patterns import Pattern, next_prefix
-from spyweb.store.sqlite.bounds import size_of_row, size_of_value, within
 from spyweb.store.sqlite.changes import EntryContext, Row, entry_of, is_live
 from spyweb.store.sqlite.entries import COLUMNS, find_entry, find_row
 from spyweb.store.sqlite.locks import find_all
@@ -55,6 +55,7 @@ PAST_COLUMNS = "type, value, NULL, version, created_ms, updated_ms"
 HISTORY = f"SELECT {PAST_COLUMNS} FROM past WHERE namespace = ? AND key = ? ORDER BY version DESC LIMIT ?"
 PAST_VERSION = f"SELECT {PAST_COLUMNS} FROM past WHERE namespace = ? AND key = ? AND version = ?"
 
+ITEM_COST = 64  # bytes that an item of an answer takes at least, wherever it is put
 PAGE_ROWS = 500
 PAGE_BYTES = 4 * MIB  # of values: a page ends with the one that reaches it
 NO_LIMIT = -1
@@ -206,3 +207,26 @@ def find_version(connection: sqlite3.Connection, context: EntryContext, version:
         return live
     row = connection.execute(PAST_VERSION, (context.namespace, context.key, version)).fetchone()
     return entry_of(context.codec, context.namespace, context.key, Row(*row)) if row else None
+
+
+def within(largest: int | None, items: Iterable[T], size_of: Callable[[T], int]) -> Iterator[T]:
+    """Yield the items.  Raises TooLarge once they are more together; with None there is no limit."""
+    if largest is None:
+        yield from items
+        return
+    left = largest
+    for item in items:
+        left -= ITEM_COST + size_of(item)
+        if left < 0:
+            raise TooLarge(f"the answer would be larger than {largest / MIB:.3g} MB")
+        yield item
+
+
+def size_of_row(keyed: tuple[bytes, Row]) -> int:
+    """Return the size of the key and the value, as they are stored."""
+    key, row = keyed
+    return len(key) + size_of_value(row)
+
+
+def size_of_value(row: Row) -> int:
+    return len(row.column) if isinstance(row.column, bytes | str) else 0

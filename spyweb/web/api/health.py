@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from spyweb.views.health import Health, summarize
+from spyweb.views.health import summarize
 from spyweb.web.answer import json_answer
 from spyweb.web.api.keys import SERVICE
 
 
-def _status(health: Health) -> int:
-    return 503 if health.problems else 200
-
-
 async def probe(request: web.Request) -> web.Response:
     health = await request.app[SERVICE].health()
-    return json_answer(summarize(health), _status(health))
+    return json_answer(summarize(health), 503 if health.problems else 200)
 
 
 async def examine(request: web.Request) -> web.Response:

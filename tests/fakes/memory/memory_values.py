@@ -17,9 +17,9 @@ from spyweb.model import ChangeKind
 from spyweb.store.crypto.sealing import PLAIN
 from spyweb.store.encoding import as_text
 from spyweb.store.patterns import compile_pattern
-from spyweb.store.sqlite.bounds import size_of_row, size_of_value, within
 from spyweb.store.sqlite.changes import ChangeNote, Effect, EntryContext, Row, decide, entry_of, is_live, renewed
 from spyweb.store.sqlite.entries import put_sum
+from spyweb.store.sqlite.scanning import size_of_row, size_of_value, within
 from spyweb.store.sqlite.transfer import LoadFate, Loading, fate_of, in_both, loaded_row
 from spyweb.store.values_protocol import (
     NOBODY,

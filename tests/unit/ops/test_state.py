@@ -12,7 +12,7 @@ from spyweb.model import MIB, HistoryRule
 from spyweb.ops import catalog
 from spyweb.ops.world import Call
 from spyweb.settings import StateSettings
-from spyweb.store.sqlite.bounds import ITEM_COST
+from spyweb.store.sqlite.scanning import ITEM_COST
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory.memory import MemoryStore
 from tests.fakes.ops import BACKUP, PRICES, ask, make_call, make_world

@@ -149,7 +149,7 @@ async def test_a_failing_store_is_an_error_of_the_script_where_the_settings_say_
     with pytest.raises(OpError, match=f"^{name}: The store is closed") if raises else nullcontext():
         await ask(call, name, b"k", b"v")
     assert call.tally.storage_errors == 1
-    assert world.metrics.last_storage_error.at_ms == world.clock.now_ms()
+    assert world.metrics.storage_error_at_ms == world.clock.now_ms()
 
 
 async def test_a_loop_over_a_failing_store_does_not_flood_the_log() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from spyweb.errors import TooLarge
 from spyweb.model import MIB
-from spyweb.store.sqlite.bounds import ITEM_COST, within
+from spyweb.store.sqlite.scanning import ITEM_COST, within
 
 
 def test_items_are_given_as_long_as_they_fit() -> None:
