@@ -17,8 +17,8 @@ from spyweb.model import Cursor, JobId, Run, RunId, RunState
 from spyweb.runs.records import ended_run
 from spyweb.store.protocol import Begin, Change, End, NewRun, SkippedRange, StoreStats
 from spyweb.store.values_protocol import NO_HISTORY, HistoryRules
-from tests.fakes.memory.memory_desk import Desk
 from tests.fakes.memory.memory_events import MemoryEvents
+from tests.fakes.memory.memory_executor import ImmediateExecutor
 from tests.fakes.memory.memory_locks import MemoryLocks
 from tests.fakes.memory.memory_outbox import MemoryOutbox
 from tests.fakes.memory.memory_records import MemoryRecords
@@ -26,8 +26,8 @@ from tests.fakes.memory.memory_values import MemoryValues, Table
 
 
 class MemoryRuns:
-    def __init__(self, desk: Desk, locks: MemoryLocks, events: MemoryEvents) -> None:
-        self._desk = desk
+    def __init__(self, executor: ImmediateExecutor, locks: MemoryLocks, events: MemoryEvents) -> None:
+        self._executor = executor
         self._locks = locks
         self._events = events
         self._runs: dict[RunId, Run] = {}  # by id, oldest first
@@ -38,19 +38,19 @@ class MemoryRuns:
         self._cursors: dict[JobId, Cursor] = {}
 
     def record(self, change: Change) -> Future[list[RunId | None]]:
-        return self._desk.write(self._record, change)
+        return self._executor.write(self._record, change)
 
     def cursors(self) -> Future[dict[JobId, Cursor]]:
-        return self._desk.read(self._cursors.copy)
+        return self._executor.read(self._cursors.copy)
 
     def open(self) -> Future[list[Run]]:
-        return self._desk.read(self._open)
+        return self._executor.read(self._open)
 
     def latest(self) -> Future[dict[JobId, Run]]:
-        return self._desk.read(self._latest)
+        return self._executor.read(self._latest)
 
     async def prune(self, *, keep: int, older_than_ms: int) -> int:
-        return await self._desk.write(self._prune, keep, older_than_ms)
+        return await self._executor.write(self._prune, keep, older_than_ms)
 
     def _record(self, change: Change) -> list[RunId | None]:
         self._expect(change.expects)
@@ -176,7 +176,7 @@ class MemoryRuns:
         return list(islice(wanted, max(limit, 0)))
 
     def list(self, job: JobId | None = None, *, limit: int = 30, before: RunId | None = None) -> Future[list[Run]]:
-        return self._desk.read(self._list, job, limit, before)
+        return self._executor.read(self._list, job, limit, before)
 
 
 def is_same_range(run: Run, stretch: SkippedRange) -> bool:
@@ -199,26 +199,26 @@ def lengthen(run: Run, stretch: SkippedRange) -> Run:
 
 class MemoryStore:
     def __init__(self, clock: Clock, *, history: HistoryRules = NO_HISTORY) -> None:
-        self._desk = Desk(clock)
-        self.locks = MemoryLocks(self._desk)
-        self.events = MemoryEvents(self._desk)
-        table = Table(self._desk, self.events, history)
-        self.values = MemoryValues(self._desk, table, self.locks)
-        self.runs = MemoryRuns(self._desk, self.locks, self.events)
-        self.records = MemoryRecords(self._desk)
-        self.outbox = MemoryOutbox(self._desk, self.records)
+        self._executor = ImmediateExecutor(clock)
+        self.locks = MemoryLocks(self._executor)
+        self.events = MemoryEvents(self._executor)
+        table = Table(self._executor, self.events, history)
+        self.values = MemoryValues(self._executor, table, self.locks)
+        self.runs = MemoryRuns(self._executor, self.locks, self.events)
+        self.records = MemoryRecords(self._executor)
+        self.outbox = MemoryOutbox(self._executor, self.records)
 
     def stats(self) -> StoreStats:
         return StoreStats(
             path=":memory:",
-            writes=self._desk.writes,
-            batches=self._desk.writes,
+            writes=self._executor.writes,
+            batches=self._executor.writes,
             errors=0,
             size_bytes=0,
-            last_commit_ms=self._desk.last_commit_ms,
+            last_commit_ms=self._executor.last_commit_ms,
             pending=0,
             oldest_pending_s=0.0,
         )
 
     async def close(self) -> None:
-        self._desk.closed = True
+        self._executor.closed = True

@@ -12,12 +12,12 @@ from spyweb.store.crypto.sealing import PLAIN
 from spyweb.store.sqlite.changes import ChangeNote, EntryContext
 from spyweb.store.sqlite.subscriptions import Subscribers, Subscriptions, event_of
 from spyweb.store.values_protocol import BEFORE_ALL, ChangeEvent, Origin, Position, WantedChange, Watch
-from tests.fakes.memory.memory_desk import Desk
+from tests.fakes.memory.memory_executor import ImmediateExecutor
 
 
 class MemoryEvents:
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, executor: ImmediateExecutor) -> None:
+        self._executor = executor
         self._events: dict[int, ChangeEvent] = {}
         self._wanted: dict[Position, RunId | None] = {}  # the run that is claimed for it
         self._last_id = 0
@@ -29,10 +29,10 @@ class MemoryEvents:
         self.subscriptions = Subscriptions(watches)
 
     def wanted(self, limit: int, *, after: Position = BEFORE_ALL) -> Future[list[WantedChange]]:
-        return self._desk.read(self._find_wanted, limit, after)
+        return self._executor.read(self._find_wanted, limit, after)
 
     def find(self, event: int) -> Future[ChangeEvent | None]:
-        return self._desk.read(self._events.get, event)
+        return self._executor.read(self._events.get, event)
 
     def on_committed(self, callback: Callable[[], None]) -> None:
         self._callbacks.append(callback)
@@ -41,7 +41,7 @@ class MemoryEvents:
         return self._subscribers.add(watch, listen)
 
     def add(self, namespace: str, key: bytes, notes: Sequence[ChangeNote], origin: Origin) -> None:
-        matter = EntryContext(PLAIN, namespace, key, self._desk.clock.now_ms())
+        matter = EntryContext(PLAIN, namespace, key, self._executor.clock.now_ms())
         watched = self.subscriptions.of_key(namespace, key)
         kept = [note for note in notes if watched.get(note.kind)]
         for note in kept:
@@ -51,10 +51,10 @@ class MemoryEvents:
         notices = self._subscribers.notices(namespace)
         if notices:
             notices.note(matter, notes, origin)
-            self._desk.later(partial(self._subscribers.tell, notices))
+            self._executor.later(partial(self._subscribers.tell, notices))
         if kept:
             for callback in self._callbacks:
-                self._desk.later(callback)
+                self._executor.later(callback)
 
     def claim(self, event: int, job: JobId, run: RunId) -> None:
         if (job, event) in self._wanted:

@@ -10,12 +10,12 @@ from functools import partial
 from spyweb.model import RunId
 from spyweb.store.sqlite.locks import Holdings, is_held, nobody_lives, shorten
 from spyweb.store.values_protocol import Alive, Held
-from tests.fakes.memory.memory_desk import Desk
+from tests.fakes.memory.memory_executor import ImmediateExecutor
 
 
 class MemoryLocks:
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, executor: ImmediateExecutor) -> None:
+        self._executor = executor
         self._held: dict[bytes, Held] = {}
         self._holdings = Holdings()
         self._alive: Alive = nobody_lives
@@ -27,25 +27,25 @@ class MemoryLocks:
         self._holdings.on_released(callback)
 
     def acquire(self, name: bytes, holder: bytes, run: RunId | None, lease_ms: int) -> Future[Held | None]:
-        return self._desk.write(self._acquire, name, holder, run, lease_ms)
+        return self._executor.write(self._acquire, name, holder, run, lease_ms)
 
     def release(self, name: bytes, holder: bytes) -> Future[Held | None]:
-        return self._desk.write(self._release, name, holder)
+        return self._executor.write(self._release, name, holder)
 
     def release_run(self, run: RunId) -> Future[list[bytes]]:
-        return self._desk.write(self._release_run, run)
+        return self._executor.write(self._release_run, run)
 
     def renew(self, runs: Sequence[RunId]) -> Future[int]:
-        return self._desk.write(self._renew, runs)
+        return self._executor.write(self._renew, runs)
 
     def holder(self, name: bytes) -> Future[Held | None]:
-        return self._desk.read(self._find, name)
+        return self._executor.read(self._find, name)
 
     def list(self) -> Future[list[Held]]:
-        return self._desk.read(self.held_now)
+        return self._executor.read(self.held_now)
 
     def break_(self, name: bytes) -> Future[Held | None]:
-        return self._desk.write(self._release, name, None)
+        return self._executor.write(self._release, name, None)
 
     def ended(self, runs: Iterable[RunId]) -> None:
         for run in self._holdings.any_of(runs):
@@ -63,10 +63,10 @@ class MemoryLocks:
 
     def _find(self, name: bytes) -> Held | None:
         held = self._held.get(name)
-        return held if held and is_held(held, self._desk.clock.now_ms(), self._alive) else None
+        return held if held and is_held(held, self._executor.clock.now_ms(), self._alive) else None
 
     def _acquire(self, name: bytes, holder: bytes, run: RunId | None, lease_ms: int) -> Held | None:
-        now_ms = self._desk.clock.now_ms()
+        now_ms = self._executor.clock.now_ms()
         held = self._find(name)
         if held is None:
             self._holdings.add(run, name)
@@ -88,15 +88,15 @@ class MemoryLocks:
         names = sorted(name for name, held in self._held.items() if held.run == run)
         for name in names:
             del self._held[name]
-        self._desk.later(partial(self._holdings.ended, [run]))
+        self._executor.later(partial(self._holdings.ended, [run]))
         return names
 
     def _renew(self, runs: Sequence[RunId]) -> int:
         mine = [held for held in self._held.values() if held.run in runs]
-        now_ms = self._desk.clock.now_ms()
+        now_ms = self._executor.clock.now_ms()
         for held in mine:
             self._held[held.name] = replace(held, expires_ms=now_ms + held.lease_ms)
         return len(mine)
 
     def _tell(self, names: Sequence[bytes]) -> None:
-        self._desk.later(partial(self._holdings.tell, names))
+        self._executor.later(partial(self._holdings.tell, names))

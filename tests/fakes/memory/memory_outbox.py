@@ -11,7 +11,7 @@ from itertools import islice
 
 from spyweb.model import JobId
 from spyweb.store.outbox_protocol import NewMessage, QueuedMessage, Target
-from tests.fakes.memory.memory_desk import Desk
+from tests.fakes.memory.memory_executor import ImmediateExecutor
 from tests.fakes.memory.memory_records import MemoryRecords
 
 
@@ -22,45 +22,45 @@ class Kept:
 
 
 class MemoryOutbox:
-    def __init__(self, desk: Desk, records: MemoryRecords) -> None:
-        self._desk = desk
+    def __init__(self, executor: ImmediateExecutor, records: MemoryRecords) -> None:
+        self._executor = executor
         self._records = records
         self._kept: dict[int, Kept] = {}  # oldest first
         self._last_id = 0
         self._callbacks: list[Callable[[Sequence[Target]], None]] = []
 
     def add(self, messages: Sequence[NewMessage], *, settles: Sequence[int] = ()) -> Future[list[int]]:
-        return self._desk.write(self._add, messages, settles)
+        return self._executor.write(self._add, messages, settles)
 
     def on_added(self, callback: Callable[[Sequence[Target]], None]) -> None:
         self._callbacks.append(callback)
 
     def targets(self) -> Future[list[Target]]:
-        return self._desk.read(lambda: sorted({message.target for message in self._waiting()}))
+        return self._executor.read(lambda: sorted({message.target for message in self._waiting()}))
 
     def next(self, target: Target, now_ms: int) -> Future[QueuedMessage | None]:
-        return self._desk.read(self._next, target, now_ms)
+        return self._executor.read(self._next, target, now_ms)
 
     def done(self, message: int) -> Future[None]:
-        return self._desk.write(self._drop, message)
+        return self._executor.write(self._drop, message)
 
     def put_off(self, message: int, *, next_ms: int, error: str, holds: bool) -> Future[None]:
-        return self._desk.write(self._put_off, message, next_ms, error, holds)
+        return self._executor.write(self._put_off, message, next_ms, error, holds)
 
     def give_up(self, message: int, *, error: str) -> Future[None]:
-        return self._desk.write(self._give_up, message, error)
+        return self._executor.write(self._give_up, message, error)
 
     def unsent(self, job: JobId | None, limit: int) -> Future[list[QueuedMessage]]:
-        return self._desk.read(self._unsent, job, limit)
+        return self._executor.read(self._unsent, job, limit)
 
     def retry(self, message: int | None) -> Future[list[int]]:
-        return self._desk.write(self._retry, message)
+        return self._executor.write(self._retry, message)
 
     def count_dead(self) -> Future[int]:
-        return self._desk.read(lambda: sum(kept.message.dead_ms is not None for kept in self._kept.values()))
+        return self._executor.read(lambda: sum(kept.message.dead_ms is not None for kept in self._kept.values()))
 
     async def prune(self, *, older_than_ms: int) -> int:
-        return await self._desk.write(self._prune, older_than_ms)
+        return await self._executor.write(self._prune, older_than_ms)
 
     def _add(self, messages: Sequence[NewMessage], settles: Sequence[int]) -> list[int]:
         self._records.settle(settles)
@@ -69,7 +69,7 @@ class MemoryOutbox:
 
     def _add_one(self, new: NewMessage) -> int:
         self._last_id += 1
-        now_ms = self._desk.clock.now_ms()
+        now_ms = self._executor.clock.now_ms()
         message = QueuedMessage(
             id=self._last_id,
             delivery=secrets.token_hex(16),
@@ -101,7 +101,7 @@ class MemoryOutbox:
 
     def _give_up(self, message: int, error: str) -> None:
         if kept := self._kept.get(message):
-            now_ms = self._desk.clock.now_ms()
+            now_ms = self._executor.clock.now_ms()
             kept.message = replace(kept.message, error=error, attempts=kept.message.attempts + 1, dead_ms=now_ms)
 
     def _unsent(self, job: JobId | None, limit: int) -> list[QueuedMessage]:
@@ -109,7 +109,7 @@ class MemoryOutbox:
         return list(islice(found, limit))
 
     def _retry(self, message: int | None) -> list[int]:
-        now_ms, chosen = self._desk.clock.now_ms(), [each for each in self._kept if message in (None, each)]
+        now_ms, chosen = self._executor.clock.now_ms(), [each for each in self._kept if message in (None, each)]
         for number in chosen:
             kept = self._kept[number]
             if kept.message.dead_ms is not None:
@@ -121,7 +121,7 @@ class MemoryOutbox:
 
     def _tell(self, targets: Sequence[Target]) -> None:
         for callback in self._callbacks:
-            self._desk.later(partial(callback, targets))
+            self._executor.later(partial(callback, targets))
 
     def _prune(self, older_than_ms: int) -> int:
         dying = [(number, kept.message.dead_ms) for number, kept in self._kept.items()]

@@ -11,32 +11,32 @@ from itertools import islice
 from spyweb.model import JobId
 from spyweb.store.records_protocol import NewRecord, Record
 from spyweb.store.sqlite.records import NS_IN_MS, STEP_NS, to_text
-from tests.fakes.memory.memory_desk import Desk
+from tests.fakes.memory.memory_executor import ImmediateExecutor
 
 
 class MemoryRecords:
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, executor: ImmediateExecutor) -> None:
+        self._executor = executor
         self._records: dict[int, Record] = {}  # by timestamp_ns, oldest first
         self._seen: dict[tuple[JobId, bytes], int] = {}  # when last
         self._newest_ns = 0
         self._owed: set[int] = set()
 
     def add(self, job: JobId, items: Sequence[NewRecord], *, owed: bool = False) -> Future[list[int | None]]:
-        return self._desk.write(self._add, job, items, owed)
+        return self._executor.write(self._add, job, items, owed)
 
     def owed(self, job: JobId, limit: int) -> Future[list[Record]]:
-        return self._desk.read(self._find_owed, job, limit)
+        return self._executor.read(self._find_owed, job, limit)
 
     def move(self, old: JobId, new: JobId) -> Future[int]:
-        return self._desk.write(self._move, old, new)
+        return self._executor.write(self._move, old, new)
 
     def settle(self, timestamps: Sequence[int]) -> None:
         """Part of a write of the outbox."""
         self._owed.difference_update(timestamps)
 
     async def prune(self, *, keep: int, older_than_ms: int | None, unseen_since_ms: int) -> int:
-        return await self._desk.write(self._prune, keep, older_than_ms, unseen_since_ms)
+        return await self._executor.write(self._prune, keep, older_than_ms, unseen_since_ms)
 
     def _add(self, job: JobId, items: Sequence[NewRecord], owed: bool) -> list[int | None]:
         for item in items:
@@ -57,7 +57,7 @@ class MemoryRecords:
         return len(moved)
 
     def _add_one(self, job: JobId, item: NewRecord) -> int | None:
-        now_ms = self._desk.clock.now_ms()
+        now_ms = self._executor.clock.now_ms()
         is_new = (job, item.hash) not in self._seen
         self._seen[job, item.hash] = now_ms
         if not is_new:
@@ -108,4 +108,4 @@ class MemoryRecords:
         return len(outdated)
 
     def list(self, job: JobId | None = None, *, limit: int = 30, before_ns: int | None = None) -> Future[list[Record]]:
-        return self._desk.read(self._list, job, limit, before_ns)
+        return self._executor.read(self._list, job, limit, before_ns)

@@ -34,8 +34,8 @@ from spyweb.store.values_protocol import (
     Transform,
     ValueStats,
 )
-from tests.fakes.memory.memory_desk import Desk
 from tests.fakes.memory.memory_events import MemoryEvents
+from tests.fakes.memory.memory_executor import ImmediateExecutor
 from tests.fakes.memory.memory_locks import MemoryLocks
 
 
@@ -51,8 +51,8 @@ T = TypeVar("T")
 class Table:
     """The rows, their past versions, and what a change of one brings with it."""
 
-    def __init__(self, desk: Desk, events: MemoryEvents, history: HistoryRules) -> None:
-        self._desk = desk
+    def __init__(self, executor: ImmediateExecutor, events: MemoryEvents, history: HistoryRules) -> None:
+        self._executor = executor
         self._events = events
         self.history = history
         self.rows: dict[Place, Row] = {}
@@ -61,7 +61,7 @@ class Table:
 
     @property
     def now_ms(self) -> int:
-        return self._desk.clock.now_ms()
+        return self._executor.clock.now_ms()
 
     def live(self, place: Place) -> Row | None:
         row = self.rows.get(place)
@@ -128,28 +128,28 @@ class Table:
 
 
 class MemoryValues:
-    def __init__(self, desk: Desk, table: Table, locks: MemoryLocks) -> None:
-        self._desk = desk
+    def __init__(self, executor: ImmediateExecutor, table: Table, locks: MemoryLocks) -> None:
+        self._executor = executor
         self._table = table
         self._locks = locks
 
     def get(self, namespace: str, key: bytes) -> Future[bytes | None]:
-        return self._desk.read(self._find_text, (namespace, key))
+        return self._executor.read(self._find_text, (namespace, key))
 
     def set(self, namespace: str, key: bytes, value: bytes, *, origin: Origin = NOBODY) -> Future[None]:
-        return self._desk.write(self._change, (namespace, key), lambda entry: Put(value), origin)
+        return self._executor.write(self._change, (namespace, key), lambda entry: Put(value), origin)
 
     def delete(self, namespace: str, key: bytes, *, origin: Origin = NOBODY) -> Future[None]:
-        return self._desk.write(self._change, (namespace, key), lambda entry: Drop(), origin)
+        return self._executor.write(self._change, (namespace, key), lambda entry: Drop(), origin)
 
     def increment(
         self, namespace: str, key: bytes, default: int, delta: int, *, origin: Origin = NOBODY
     ) -> Future[int]:
-        summed = self._desk.write(self._table.transform, (namespace, key), partial(put_sum, default, delta), origin)
+        summed = self._executor.write(self._table.transform, (namespace, key), partial(put_sum, default, delta), origin)
         return cast("Future[int]", summed)
 
     def expire(self, namespace: str, key: bytes, at_ms: int | None) -> Future[bool]:
-        return self._desk.write(self._expire, (namespace, key), at_ms)
+        return self._executor.write(self._expire, (namespace, key), at_ms)
 
     def _find_text(self, place: Place) -> bytes | None:
         entry = self._table.entry(place)
@@ -165,13 +165,13 @@ class MemoryValues:
         return row is not None
 
     def read(self, namespace: str, key: bytes) -> Future[Entry | None]:
-        return self._desk.read(self._table.entry, (namespace, key))
+        return self._executor.read(self._table.entry, (namespace, key))
 
     def transform(self, namespace: str, key: bytes, change: Transform, *, origin: Origin = NOBODY) -> Future[object]:
-        return self._desk.write(self._table.transform, (namespace, key), change, origin)
+        return self._executor.write(self._table.transform, (namespace, key), change, origin)
 
     def keys(self, namespace: str, pattern: bytes = b"*", *, largest: int | None = None) -> Future[list[bytes]]:
-        return self._desk.read(lambda: list(within(largest, self._keys(namespace, pattern), len)))
+        return self._executor.read(lambda: list(within(largest, self._keys(namespace, pattern), len)))
 
     def gather(
         self,
@@ -183,16 +183,16 @@ class MemoryValues:
         order: Order = Order.KEY,
         largest: int | None = None,
     ) -> Future[T]:
-        return self._desk.read(lambda: into(self._items(namespace, prefix, least, order, largest)))
+        return self._executor.read(lambda: into(self._items(namespace, prefix, least, order, largest)))
 
     def clear(self, namespace: str, pattern: bytes = b"*", *, origin: Origin = NOBODY) -> Future[int]:
-        return self._desk.write(self._clear, namespace, pattern, origin)
+        return self._executor.write(self._clear, namespace, pattern, origin)
 
     def namespaces(self, prefix: str = "", *, largest: int | None = None) -> Future[list[str]]:
-        return self._desk.read(lambda: list(within(largest, self._namespaces(prefix), len)))
+        return self._executor.read(lambda: list(within(largest, self._namespaces(prefix), len)))
 
     async def sweep(self, limit: int | None = None) -> int:
-        return await self._desk.write(self._sweep, limit)
+        return await self._executor.write(self._sweep, limit)
 
     def keep_history(self, rules: HistoryRules) -> None:
         self._table.history = rules
@@ -200,23 +200,23 @@ class MemoryValues:
     def history(
         self, namespace: str, key: bytes, limit: int | None = None, *, largest: int | None = None
     ) -> Future[list[Entry]]:
-        return self._desk.read(self._history, (namespace, key), limit, largest)
+        return self._executor.read(self._history, (namespace, key), limit, largest)
 
     def version(self, namespace: str, key: bytes, version: int) -> Future[Entry | None]:
-        return self._desk.read(self._version, (namespace, key), version)
+        return self._executor.read(self._version, (namespace, key), version)
 
     async def export(self, namespaces: Sequence[str] | None = None) -> AsyncIterator[PortableEntry]:
-        for item in await self._desk.read(self._export, namespaces):
+        for item in await self._executor.read(self._export, namespaces):
             yield item
 
     def load(self, items: Sequence[PortableEntry], *, replace: bool) -> Future[Loaded]:
-        return self._desk.write(self._load, items, replace)
+        return self._executor.write(self._load, items, replace)
 
     def move(self, old: str, new: str) -> Future[int]:
-        return self._desk.write(self._move, old, new)
+        return self._executor.write(self._move, old, new)
 
     def stats(self, namespace: str | None = None) -> Future[ValueStats]:
-        return self._desk.read(self._stats, namespace)
+        return self._executor.read(self._stats, namespace)
 
     def _keys(self, namespace: str, pattern: bytes) -> list[bytes]:
         matches = compile_pattern(pattern).matches

@@ -1,4 +1,4 @@
-"""Where the store of dictionaries answers: at once, and each future is done when it is given."""
+"""Execute the ops of the store of dictionaries at once: each future is done when it is returned."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
-class Desk:
-    """Answers at once, and keeps count."""
+class ImmediateExecutor:
+    """Executes ops at once, and counts the writes."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -44,5 +44,5 @@ class Desk:
         return function(*arguments)
 
     def later(self, callback: Callable[[], None]) -> None:
-        """As the real one does after a commit: never while the caller is still busy with the write."""
+        """Call back as the real store does after a commit: never while the caller is still busy with the write."""
         asyncio.get_running_loop().call_soon(callback)
