@@ -77,12 +77,12 @@ def jobs_that_ran(count: int, settle_s: float) -> float:
 
 
 def run_each(root: Path, names: list[str]) -> None:
-    desk = find_daemon(root / "data")
-    if desk is None:
+    client = find_daemon(root / "data")
+    if client is None:
         raise RuntimeError("the daemon does not answer")
     for name in names:
-        desk.trigger(JobId(name))
-    while any(view.id in names and not view.last for view in desk.jobs()):
+        client.trigger(JobId(name))
+    while any(view.id in names and not view.last for view in client.jobs()):
         time.sleep(0.1)
 
 

@@ -94,11 +94,11 @@ def test_attacks_end_in_time_with_a_reason_and_hurt_nobody_else(project: Project
         project.job(name, script, LIMITS)
     project.job("canary", "store_set('alive', tostring(os.time()))", CANARY)
     with project.daemon() as daemon:
-        desk = project.daemon_client()
+        client = project.daemon_client()
         for name in [*FATAL, *HARMLESS]:
-            desk.trigger(JobId(name))
-        eventually(lambda: all(view.last for view in desk.jobs()), "an end of every attack", patience=100)
-        last = {str(view.id): view.last for view in desk.jobs() if view.last}
+            client.trigger(JobId(name))
+        eventually(lambda: all(view.last for view in client.jobs()), "an end of every attack", patience=100)
+        last = {str(view.id): view.last for view in client.jobs() if view.last}
         survived = [name for name in FATAL if last[name].outcome not in ("failed", "lost")]
         speechless = [name for name in FATAL if not last[name].reason]
         assert (survived, speechless) == ([], [])

@@ -34,18 +34,18 @@ def test_killed_workers_cost_runs_and_no_due_times(tmp_path: Path, torture: bool
     for name in JOBS:
         project.job(name, SCRIPT, SETTINGS)
     with project.daemon() as daemon:
-        desk = project.daemon_client()
+        client = project.daemon_client()
         for _ in range(kills):
-            workers = eventually(lambda: [worker.pid for worker in desk.health().workers if worker.pid])
+            workers = eventually(lambda: [worker.pid for worker in client.health().workers if worker.pid])
             try:
                 os.kill(dice.choice(workers), signal.SIGKILL)
             except ProcessLookupError:
                 continue  # it went by itself between the question and the kill
             time.sleep(dice.uniform(0.05, 0.4))
-        health = desk.health()
+        health = client.health()
         assert daemon.process.poll() is None
         assert health.worker_deaths >= kills * 0.8
-        moment = max(run.id for run in desk.runs(None, limit=1, before=None))
+        moment = max(run.id for run in client.runs(None, limit=1, before=None))
         for name in JOBS:
             eventually(partial(has_succeeded_after, project, name, moment), f"a run of {name} after the last kill")
         assert daemon.stop() == 0

@@ -24,8 +24,8 @@ def test_many_jobs_all_run_and_no_due_time_is_without_record(tmp_path: Path, tor
     for name in names:
         project.job(name, SCRIPT, f'every = "{period_ms}ms"')
     with project.daemon() as daemon:
-        desk = project.daemon_client()
-        eventually(lambda: all(view.last for view in desk.jobs()), "a run of each", patience=60)
+        client = project.daemon_client()
+        eventually(lambda: all(view.last for view in client.jobs()), "a run of each", patience=60)
         time.sleep(60 if torture else 0)
         assert daemon.stop() == 0
     assert {outcome for name in names for outcome in reader.outcomes(name)} <= {"success", "skipped", "missed"}
@@ -40,12 +40,12 @@ def test_twenty_thousand_runs_leave_neither_memory_nor_descriptors_behind(tmp_pa
     for number in range(50):
         project.job(f"job{number}", SCRIPT, 'every = "100ms"')
     with project.daemon() as daemon:
-        desk = project.daemon_client()
+        client = project.daemon_client()
         run_until(project, 3000)
         before = footprint(daemon)
         run_until(project, 3000 + 20_000)
         after = footprint(daemon)
-        assert desk.health().worker_deaths == 0
+        assert client.health().worker_deaths == 0
     assert after[1] <= before[1] + 4, f"descriptors: {before[1]} → {after[1]}"
     assert after[0] <= before[0] + 8 * MB, f"bytes: {before[0]} → {after[0]}"
 
