@@ -1,4 +1,4 @@
-"""Keep the data directory its owner's alone, and tell whoever may not enter whose it is."""
+"""Keep the data directory private to its owner, and tell other users who owns it."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from spyweb.settings.sections import DATABASE, LOCK_NAME, MARKER, USER_DB
 
 PRIVATE = 0o700
 OURS = frozenset({LOCK_NAME, DATABASE, USER_DB, MARKER})  # a directory with one of them is a data directory
-OF_A_DISK = frozenset({"lost+found"})  # that is mounted there
+OF_A_DISK = frozenset({"lost+found"})  # when a disk is mounted there
 
 
 def make_private(directory: Path) -> None:
-    """Make the directory if it is absent, and keep everybody but its owner out of it.
+    """Make the directory if it is absent, and give nobody but its owner access to it.
 
-    Raises Refused, and closes nothing, where it is open to others and holds what is somebody else's: it may be `/tmp`.
+    Raises Refused, and changes nothing, if it is open to others and holds other files: it may be `/tmp`.
     """
     directory.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
     if directory.stat().st_mode & 0o077:
         names = set(os.listdir(directory))
         if names.isdisjoint(OURS) and (foreign := sorted(names - OF_A_DISK)):
             raise Refused(
-                f"{directory}: holds {foreign[0]}, which is none of spyweb's: data_dir is a folder of its own"
+                f"{directory}: holds {foreign[0]}, which is not spyweb's: data_dir must be a folder of its own"
             )
         directory.chmod(PRIVATE)
 
 
 def no_access(path: Path) -> NoAccess | None:
-    """Return the error that says whose it is, where this user may not read and write there."""
+    """Return an error that names the owner if this user may not read and write there, otherwise None."""
     there = nearest_visible(path)
     # SQLite makes files beside the database.
     places = [there] if there.is_dir() else [there, there.parent]
@@ -38,7 +38,7 @@ def no_access(path: Path) -> NoAccess | None:
 
 
 def explain(error: OSError, path: Path) -> NoAccess | StoreError:
-    """Return the spyweb error for one of the system's."""
+    """Return the spyweb error for an error of the operating system."""
     return no_access(path) or StoreError(f"{path}: {error.strerror}")
 
 
@@ -50,7 +50,7 @@ def is_open_to_me(place: Path) -> bool:
 def refusal(path: Path, owner: str) -> NoAccess:
     user = user_name(os.geteuid())
     if user == owner:
-        return NoAccess(f"{path}: no access as {user}, whose it is: see its permissions, or a read-only disk")
+        return NoAccess(f"{path}: no access as {user}, who owns it: see its permissions, or a read-only disk")
     return NoAccess(f"{path}: no access as {user}: it belongs to {owner}; use `sudo -u {owner}`")
 
 
@@ -68,5 +68,5 @@ def nearest_visible(path: Path) -> Path:
 def user_name(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_name
-    except KeyError:  # a container may know no names
+    except KeyError:  # a container may have no user names
         return str(uid)

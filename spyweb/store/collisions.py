@@ -1,7 +1,7 @@
-"""Tables whose number keys collide: a dict of them takes time that grows with the square of their number.
+"""Find tables whose number keys collide: building a dict of them takes quadratic time.
 
-Python's hash of a number is no secret (that of a text is), so keys can be chosen that all meet the same places.
-lua/worker/runtime/encode.lua asks the same question of what leaves a VM.
+Python's hash of a number is predictable (that of a text is not), so keys can be chosen that all get the same places.
+lua/worker/runtime/encode.lua checks what leaves a VM in the same way.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from collections.abc import Collection
 
 from spyweb.model import ValueKey
 
-COLLIDE = "a table whose number keys collide"  # as a script is told that passes one
-FREE = 512  # keys; a table of no more may collide as it likes
-MOST_PROBES = 64  # for each place in use, on average; regular keys (multiples, pairs of numbers) need 33 at most
+COLLIDE = "a table whose number keys collide"  # in the error that a script gets
+FREE = 512  # keys; in a table of no more, collisions do no harm
+MOST_PROBES = 64  # for each place in use, on average; regular keys (multiples, pairs of numbers) need fewer
 
 _WORD = (1 << 64) - 1
 _FIRST_SIZE = 1_024  # of the places of a dict; two thirds of them are used
 
 
 def have_colliding_numbers(keys: Collection[ValueKey]) -> bool:
-    """Return whether a dict of these keys, in this order, would be slow at any size that it has on the way."""
+    """Return whether a dict that is filled with these keys, in this order, would become slow."""
     return len(keys) > FREE and Places().collide(keys)
 
 
 class Places:
-    """The places of a dict, as CPython gives them to its keys: time that is linear, however those were chosen."""
+    """Simulates where CPython's dict puts its keys, in linear time whatever the keys are."""
 
     def __init__(self) -> None:
         self._waiting: list[ValueKey] = []  # as long as there are too few numbers to look
@@ -34,7 +34,7 @@ class Places:
         self._left = MOST_PROBES * _usable(_FIRST_SIZE)  # probes at this size
 
     def collide(self, more: Collection[ValueKey]) -> bool:
-        """Return whether the keys collide with these added; then nothing more is to be added."""
+        """Add keys and return whether they collide with those already there; if so, nothing more may be added."""
         self._waiting += more
         self._numbers += len(more) - list(map(type, more)).count(bytes)
         if self._numbers <= FREE:

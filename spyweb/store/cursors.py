@@ -1,7 +1,7 @@
 """Write cursors that nobody else has moved meanwhile.
 
-A cursor is reckoned from one that was read before.  Each write says which one that was; where the store has another, it
-writes nothing, and what is to be written is decided again by that one.
+A cursor is computed from one that was read before.  Each write says which one that was; if the store has another, it
+writes nothing, and the change is decided again from that one.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ log = structlog.get_logger()
 async def write_cursors(
     runs: Runs, decide: Callable[[], Change], go_by: Callable[[JobId, Cursor | None], None]
 ) -> Change:
-    """Record what `decide` gives, and return it.
+    """Record the change that `decide` returns, and return that change.
 
-    Where a cursor is not as it expects, `go_by` is told the one that is on record, and it decides again: however often,
-    since each refusal means that somebody else has gone on.
+    If a cursor is not as expected, `go_by` gets the one that is on record, and `decide` is called again: however often,
+    since each refusal means that another process has made progress.
     """
     while True:
         change = decide()
@@ -32,12 +32,12 @@ async def write_cursors(
         try:
             await runs.record(change)
         except CursorMoved as moved:
-            log.warning("a schedule was changed elsewhere: it is decided again by what is on record", job=moved.job)
+            log.warning("a schedule was changed elsewhere: it is decided again from what is on record", job=moved.job)
             go_by(JobId(moved.job), found_by(moved))
         else:
             return change
 
 
 def found_by(moved: CursorMoved) -> Cursor | None:
-    """Return the cursor on record, or None where there is none."""
+    """Return the cursor on record, or None if there is none."""
     return moved.found if isinstance(moved.found, Cursor) else None

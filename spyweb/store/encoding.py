@@ -1,4 +1,4 @@
-"""A value as a column and back, exactly: scalars in SQLite's own types, tables as JSON text where that loses nothing.
+"""Convert values to columns and back without loss: scalars to SQLite's own types, tables to JSON text if that is exact.
 
 A table goes as msgpack when it holds a string that is not UTF-8, a key that is not a string, or an infinite number.
 """
@@ -22,7 +22,7 @@ Plain = object  # what msgspec reads and writes: None for NULL; in JSON text for
 
 
 class Type(StrEnum):
-    """The column `type`: how `value` is to be read."""
+    """The column `type`, which says how `value` is to be read."""
 
     STRING = "s"
     INTEGER = "i"
@@ -46,7 +46,7 @@ class Cell(NamedTuple):
 
 
 class NotJson(Exception):
-    """JSON would lose something."""
+    """A value can't be written as JSON without losing something."""
 
 
 def encode(value: Value) -> Cell:
@@ -67,7 +67,7 @@ def encode(value: Value) -> Cell:
 
 
 def decode(kind: str, column: Column) -> Value:
-    """Return the value.  Raises StoreError where that is none: a disk may give back something else than it got."""
+    """Return the value of a column.  Raises StoreError if it is damaged, which a failing disk may cause."""
     if kind in AS_THEY_ARE and not isinstance(column, str):
         return column
     try:
@@ -109,7 +109,7 @@ def to_json(value: Value, depth: int) -> Plain:
 
 
 def are_numbers(values: list[Value]) -> bool:
-    """Return whether all are finite numbers of 64 bits, or booleans: what needs no look at each."""
+    """Return whether all values are finite 64-bit numbers or booleans, which need no conversion."""
     if not values or not NUMBERS.issuperset(map(type, values)):
         return False
     numbers = cast("list[float]", values)

@@ -1,8 +1,8 @@
-"""One daemon per data directory, and one writer per database: locks that the system releases when their holder dies.
+"""Lock a data directory for one daemon, and a database for one writer; the system releases a dead holder's locks.
 
-The lock of a data directory is a file that says who holds it.  It is never removed: two daemons could then hold a lock
-each, on two files of one name.  The lock of a database is on the database file itself, whatever path leads to it, and
-`NAME-lock` beside it only says who holds that.
+The lock of a data directory is a file that says who holds it.  It is never removed: otherwise two daemons could each
+hold a lock, on two files with one name.  The lock of a database is on the database file itself, whatever path leads to
+it, and `NAME-lock` beside it only says who holds that.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LOCKED_BYTE = 0x4000_0000 + 4095
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
-    """The holder of a lock, as its file says."""
+    """The holder of a lock, as the lock's file names it."""
 
     pid: int
     host: str
@@ -42,7 +42,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lock:
-    """A lock that is held from its making until it is released, or its process ends."""
+    """A lock on a data directory, held from its creation until it is released or its process ends."""
 
     def __init__(self, path: Path, holder: Holder) -> None:
         self._path = path
@@ -55,9 +55,9 @@ class Lock:
             raise
 
     def restore(self) -> bool:
-        """Make the file again where somebody has removed it, and tell whether that was so.
+        """Make the file again if somebody has removed it, and return whether that was so.
 
-        Raises LockHeld where another has taken its place by then.
+        Raises LockHeld if another process has taken the lock by then.
         """
         if self._file is None or is_same_file(self._file, self._path):
             return False
@@ -88,9 +88,9 @@ class Lock:
 
 
 def hold_lock(data_dir: Path, *, root: Path | None = None, clock: Clock | None = None) -> Lock:
-    """Take the data directory, made if it is absent and private in any case.
+    """Lock the data directory, after making it if it is absent, and private.
 
-    Raises LockHeld with who has it, and NoAccess with whose it is.
+    Raises LockHeld with the holder, and NoAccess with the owner.
     """
     try:
         make_private(data_dir)
@@ -100,14 +100,14 @@ def hold_lock(data_dir: Path, *, root: Path | None = None, clock: Clock | None =
 
 
 class DatabaseLock:
-    """The right to write to a database, held until it is released, or its process ends.
+    """The right to write to a database, held until it is released or its process ends.
 
-    A lock of the open file (fcntl_locking(2), F_OFD_SETLK) on a byte that SQLite never locks.  SQLite's own locks are
-    the process's and go when any descriptor of the file is closed: release this one after its connections.
+    It is a lock of the open file (fcntl_locking(2), F_OFD_SETLK) on a byte that SQLite never locks.  SQLite's own locks
+    belong to the process and are lost when any descriptor of the file is closed: release this after its connections.
     """
 
     def __init__(self, path: Path, holder: Holder) -> None:
-        """Make the file if it is absent.  Raises LockHeld and OSError."""
+        """Lock the file, after making it if it is absent.  Raises LockHeld and OSError."""
         self._file: int | None = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         real = Path(os.path.realpath(path))
         told = real.with_name(f"{real.name}-lock")
@@ -129,7 +129,7 @@ class DatabaseLock:
 
 
 def hold_database(path: Path, *, root: Path | None = None, clock: Clock | None = None) -> DatabaseLock:
-    """Take the right to write to a database.  Raises LockHeld with who has it, NoAccess and StoreError."""
+    """Lock a database for writing.  Raises LockHeld with the holder, NoAccess and StoreError."""
     try:
         return DatabaseLock(path, this_process(root or path.parent, clock or RealClock()))
     except OSError as error:
@@ -137,14 +137,14 @@ def hold_database(path: Path, *, root: Path | None = None, clock: Clock | None =
 
 
 def _lock_byte(file: int) -> None:
-    """Lock the byte.  Raises BlockingIOError where another process, or this one by another descriptor, has it."""
+    """Lock the byte.  Raises BlockingIOError when another descriptor, of any process, has locked it."""
     fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, LOCKED_BYTE, 1, 0))
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Put this in the file, which only its owner can read.
+    """Write data to a file that only its owner can read.
 
-    It is never cut to nothing first: ext4 writes such a file out as it is closed, 4 ms instead of 20 us.
+    It is not truncated first: ext4 would then write the file out when it is closed, which takes much longer.
     """
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -176,7 +176,7 @@ def shown_moment(at_ms: int) -> str:
 
 
 def is_same_file(file: int, path: Path) -> bool:
-    """Return whether this path still leads to the file that is open."""
+    """Return whether this path still leads to the open file."""
     opened = os.fstat(file)
     try:
         found = path.stat()
@@ -186,7 +186,7 @@ def is_same_file(file: int, path: Path) -> bool:
 
 
 def open_locked(path: Path) -> int:
-    """Open the file and lock it, also where somebody removes it meanwhile.  Raises LockHeld and OSError."""
+    """Open the file and lock it, even if somebody removes it meanwhile.  Raises LockHeld and OSError."""
     file = try_to_lock(path)
     while not is_same_file(file, path):
         os.close(file)
@@ -195,7 +195,7 @@ def open_locked(path: Path) -> int:
 
 
 def try_to_lock(path: Path) -> int:
-    """The file's descriptor is close-on-exec, so no program that the daemon starts keeps the lock alive."""
+    """Open and lock the file; close-on-exec, so that no program that the daemon starts keeps the lock alive."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -212,6 +212,6 @@ def try_to_lock(path: Path) -> int:
 def describe(text: bytes, *, with_project: bool = False) -> str:
     try:
         holder = msgspec.json.decode(text, type=Holder)
-    except msgspec.DecodeError:  # it has only just been taken
+    except msgspec.DecodeError:  # the lock has just been taken, and the holder is not written yet
         return "another spyweb"
     return f"{holder}, of the project {holder.root}" if with_project else str(holder)

@@ -1,8 +1,8 @@
-"""A small file in the data directory that tells what the next start can't see otherwise: that there has been a
-database, that its log alone holds writes, and whether whoever had it open has closed it.
+"""Keeps a small file in the data directory with facts for the next start.
 
-It is written in place and never synced.  Where it is missing, unreadable or out of date, less is noticed, and nothing
-is refused that is whole.
+It says that there has been a database, that only the database's log holds some writes, and whether the last process
+closed it.  It is written in place and never synced.  If it is missing, unreadable or out of date, less damage is
+noticed, but no sound database is refused.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from spyweb.clock import Clock
 from spyweb.settings.sections import MARKER
 from spyweb.store.lock import shown_moment, write_private
 
-SAME_BOOT_MS = 60_000  # by how much two reckonings of one start of the machine may differ: its clock is set right
+SAME_BOOT_MS = 60_000  # how far two computed times of one boot may differ: the clock may be adjusted in between
 
 
 class Stamp(msgspec.Struct, frozen=True):
-    """Tells one state of a file from another, also in a copy of it."""
+    """A fingerprint that distinguishes one state of a file from another, even in a copy."""
 
     size: int
     mtime_ns: int
@@ -42,20 +42,20 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
     database: str = ""  # its path from the data directory; empty: the file could not be read
     user_db: bool = False  # whether scripts have made tables of their own
     open: Opened | None = None
-    unmerged: Stamp | None = None  # the database file, while its log alone holds writes that came after it
+    unmerged: Stamp | None = None  # of the database file, while only its log holds the writes that came after
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
-    """The knowledge of a database from before."""
+    """The facts about a database that an earlier process has noted."""
 
-    place: Path  # whose marker says so
+    place: Path  # the data directory whose marker says so
     open: Opened | None = None
     unmerged: Stamp | None = None
-    was_machine_down: bool = False  # since it was opened, as far as can be told
+    was_machine_down: bool = False  # since it was opened, as far as is known
 
 
 class Marker:
-    """The marker of a data directory, as the database of this path has it."""
+    """The marker file of a data directory, as it applies to the database at this path."""
 
     def __init__(self, data_dir: Path, database: Path, clock: Clock) -> None:
         self.path = data_dir / MARKER
@@ -66,14 +66,14 @@ class Marker:
         self._turn = Lock()  # databases are opened on several threads
 
     def known(self) -> Known | None:
-        """Return what is known of this database; None where nothing is."""
+        """Return what an earlier process has noted about this database, or None."""
         found = self._read()
         if found is None or found.database not in ("", self._name()):
             return None
         return self._known(found)
 
     def known_user_db(self) -> Known | None:
-        """Return the same of the database of the tables that scripts have made."""
+        """Return what an earlier process has noted about the database of the scripts' own tables, or None."""
         found = self._read()
         return self._known(replace(found, unmerged=None)) if found and found.user_db else None
 
@@ -86,7 +86,7 @@ class Marker:
         return self._clock.now_ms() - uptime_ms()
 
     def note_opened(self) -> None:
-        """Note that the database is there, and open from now on."""
+        """Note that the database exists and is open from now on."""
         opened = Opened(pid=os.getpid(), since=shown_moment(self._clock.now_ms()), booted_ms=self._booted_ms())
         user_db = self.known_user_db() is not None
         with self._turn:
@@ -97,13 +97,13 @@ class Marker:
         self._change(user_db=True)
 
     def note_unmerged(self) -> None:
-        """Note that from now on the log holds what the database file does not, as that is at this moment."""
+        """Note that from now on the log holds writes that the database file, in its present state, does not have."""
         self._change(unmerged=stamp_of(self._database))
 
     def note_closed(self, *, is_merged: bool = True) -> None:
-        """Note that the log is about to be merged and removed: from now on its absence tells nothing.
+        """Note that the log is about to be merged and removed, so that its absence will mean nothing.
 
-        Not so where it was cut off: it can't be merged, and the next start must not take it for an empty one.
+        With `is_merged=False` the log was cut off: it can't be merged, and the next start must not take it for empty.
         """
         self._change(open=None, unmerged=None if is_merged else self._contents.unmerged)
 
@@ -112,7 +112,7 @@ class Marker:
         self.path.unlink(missing_ok=True)
 
     def _name(self) -> str:
-        """Return the database's path from the data directory: the same when the whole project is moved."""
+        """Return the database's path relative to the data directory, so that the project may be moved."""
         return os.path.relpath(self._database, self._data_dir)
 
     def _read(self) -> Contents | None:
@@ -143,5 +143,5 @@ def stamp_of(file: Path) -> Stamp | None:
 
 
 def uptime_ms() -> int:
-    """Return the time since the machine was started, sleep included.  Its boot id is hidden by the unit."""
+    """Return the time since the machine was started, sleep included.  The unit hides the boot id."""
     return clock_gettime_ns(CLOCK_BOOTTIME) // 1_000_000

@@ -1,4 +1,4 @@
-"""The store that `[store] url` names.  A third kind is one module with a Store, and one line here."""
+"""Open the store that `[store] url` names.  A third kind needs a module with a Store, and one line here."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def open_any(
     history: HistoryRules = NO_HISTORY,
     marker: Marker | None = None,
 ) -> Store:
-    """Open, or make, the store.  Memory needs no key: nothing of it reaches a disk."""
+    """Open the store, made if it is absent.  Memory needs no key: nothing of it reaches a disk."""
     if url == MEMORY:
         return await open_in_memory(clock=clock, history=history)
     if url.startswith(SQLITE):

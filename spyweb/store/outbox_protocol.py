@@ -1,4 +1,4 @@
-"""The outbox of a store: messages to the world, kept until they have arrived."""
+"""The outbox of a store: messages to other systems, kept until they have arrived."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from spyweb.model import JobId
 
 
 class Channel(StrEnum):
-    """The way that a message takes."""
+    """The channel by which a message is sent."""
 
     WEBHOOK = "webhook"
     DESKTOP = "desktop"
 
 
 class Target(NamedTuple):
-    """A receiver, which gets its messages one after the other."""
+    """A receiver, which is sent its messages one after the other."""
 
     channel: Channel
-    address: str  # a webhook's URL; of the desktop empty
+    address: str  # a webhook's URL; empty for the desktop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +37,10 @@ class NewMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuedMessage(NewMessage):
-    """A message that the outbox keeps: it has not arrived yet, or is dead."""
+    """A message in the outbox: it has not arrived yet, or is dead."""
 
     id: int
-    delivery: str  # what the receiver knows it by, however often it is sent
+    delivery: str  # the id that the receiver sees, the same however often it is sent
     created_ms: int
     next_ms: int  # not before this moment
     attempts: int = 0  # that failed
@@ -49,43 +49,43 @@ class QueuedMessage(NewMessage):
 
 
 class Outbox(Protocol):
-    """Messages that wait, each until it has arrived or was given up.  A dead one is kept for a while, never sent."""
+    """Waiting messages, each kept until it arrives or is given up.  A dead one is kept for a while, but not sent."""
 
     def add(self, messages: Sequence[NewMessage], *, settles: Sequence[int] = ()) -> Future[list[int]]:
-        """Keep messages, all in one transaction; gives their ids.
+        """Add messages in one transaction, and return their ids.
 
-        In the same transaction the records with these timestamps are not owed any more: they are announced by these
-        messages, or were found not worth one.
+        In the same transaction the records with these timestamps stop being owed: these messages announce them, or
+        they need no message.
         """
 
     def on_added(self, callback: Callable[[Sequence[Target]], None]) -> None:
-        """Call this on the loop with their targets each time that messages were added, after the commit."""
+        """Have this called on the loop, with their targets, each time that messages were added and committed."""
 
     def targets(self) -> Future[list[Target]]:
-        """Return the targets of messages that wait."""
+        """Return the targets of waiting messages."""
 
     def next(self, target: Target, now_ms: int) -> Future[QueuedMessage | None]:
-        """Return the message to be sent next, due or not; None when none waits.
+        """Return the message to send next, due or not; None when none waits.
 
         Messages go in the order in which they were added.  One that was put off holds up those behind it, unless
         `put_off` said not to.
         """
 
     def done(self, message: int) -> Future[None]:
-        """Forget a message: it has arrived."""
+        """Delete a message that has arrived."""
 
     def put_off(self, message: int, *, next_ms: int, error: str, holds: bool) -> Future[None]:
-        """Note that an attempt has failed; with `holds` the messages behind it wait for the next one."""
+        """Note a failed attempt; with `holds` the messages behind this one wait for the next attempt."""
 
     def give_up(self, message: int, *, error: str) -> Future[None]: ...
 
     def unsent(self, job: JobId | None, limit: int) -> Future[list[QueuedMessage]]:
-        """Return the messages that wait and the dead ones, newest first."""
+        """Return the waiting and the dead messages, newest first."""
 
     def retry(self, message: int | None) -> Future[list[int]]:
-        """Have this message, or all, sent now; a dead one is tried as long again as a new one.  Gives their ids."""
+        """Make this message, or all, due now, a dead one as if it were new; return their ids."""
 
     def count_dead(self) -> Future[int]: ...
 
     async def prune(self, *, older_than_ms: int) -> int:
-        """Delete messages that were given up before the moment; gives how many."""
+        """Delete messages given up before this moment; return how many."""

@@ -1,7 +1,7 @@
-"""Patterns of keys: `*` is any run of characters, `?` one character, all others stand for themselves.
+"""Match keys against patterns: `*` is any run of characters, `?` one character, all others themselves.
 
-A character is one of UTF-8, or a single byte where the key is not UTF-8.  SQLite's GLOB is not used: it ends at a NUL,
-knows brackets, and takes time without bound for a pattern of many stars.
+A character is one of UTF-8, or a single byte where the key is not UTF-8.  SQLite's GLOB is not used: it stops at a NUL,
+supports brackets, and may take unlimited time for a pattern with many stars.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ STAR, ONE = "*", "?"
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    prefix: bytes  # what every match begins with
-    is_prefix: bool  # everything that begins so matches
+    prefix: bytes  # of every match
+    is_prefix: bool  # every key with this prefix matches
     expression: re.Pattern[str]
 
     def matches(self, key: bytes) -> bool:
@@ -30,13 +30,13 @@ class Pattern:
 
 
 def excess(pattern: bytes) -> str | None:
-    """Say why a pattern is too long, if it is."""
+    """Return why a pattern is too long, or None."""
     return too_large("a pattern", len(pattern), PATTERN) if len(pattern) > PATTERN else None
 
 
 @lru_cache(maxsize=512)
 def compile_pattern(pattern: bytes) -> Pattern:
-    """Raise StoreError for a pattern that is too long; what people can write to is asked `excess` first."""
+    """Compile a pattern.  Raises StoreError if it is too long; check people's input with `excess` first."""
     if (reason := excess(pattern)) is not None:
         raise StoreError(reason)
     characters = as_characters(pattern)
@@ -46,8 +46,11 @@ def compile_pattern(pattern: bytes) -> Pattern:
 
 
 def translate(characters: str) -> str:
-    """Each star takes as little as will do and never tries again, which is enough, and linear: only the last can
-    need more, and is followed by what must end the key."""
+    """Translate a pattern to a regular expression that matches in linear time.
+
+    Each star takes as little as possible and never tries again.  That is enough: only the last one can need more, and
+    what follows it must end the key.
+    """
     first, *rest = [translate_piece(piece) for piece in re.split(r"\*+", characters)]
     if not rest:
         return first
@@ -64,6 +67,6 @@ def as_characters(key: bytes) -> str:
 
 
 def next_prefix(prefix: bytes) -> bytes | None:
-    """Return the least key that is greater than all that begin so; None when there is none."""
+    """Return the smallest key after all keys with this prefix; None when there is none."""
     stem = prefix.rstrip(b"\xff")
     return stem[:-1] + bytes([stem[-1] + 1]) if stem else None

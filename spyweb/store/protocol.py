@@ -1,9 +1,9 @@
-"""The store as the rest of spyweb sees it.  Every write is acknowledged only once it is committed.
+"""The store as the rest of spyweb sees it.  A write is acknowledged only once it is committed.
 
-Calls return futures rather than being coroutines: an op hands the future straight to the run that waits for it,
-which saves a task for each.  A cancelled future whose write has not begun is dropped; after that the write
-stands.  A `get` sees every write of its key that was asked for before it; a question about runs sees what was
-acknowledged before it.
+Calls return futures and are not coroutines: an op passes the future directly to the run that waits for it, which saves
+a task for each.  If a future is cancelled before its write has begun, the write is dropped; after that it is completed.
+A `get` sees every write of its key that was requested before it; a query about runs sees what was acknowledged before
+it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ GLOBAL = "global"  # the namespace of global_store_*
 
 
 def job_namespace(job: JobId) -> str:
-    """The namespace of store_*: a column of its own, so no key can spell its way into another."""
+    """Return the namespace of a job's store_*: a column of its own, so that no key can lead into another's."""
     return f"job:{job}"
 
 
@@ -87,9 +87,9 @@ class End(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkippedRange:
-    """Due times, or changes of state, that start no run, and why.
+    """Due times, or changes of state, that start no run, and the reason.
 
-    They take one row: the newest row of their job grows by them when it has their outcome and reason.
+    They share one row: the newest row of their job is extended when it has the same outcome and reason.
     """
 
     job: JobId
@@ -106,7 +106,7 @@ class SkippedRange:
 class Change(Struct, frozen=True, kw_only=True):
     """Changes of jobs and runs that are committed together, or not at all."""
 
-    expects: Mapping[JobId, Cursor | None] = {}  # as they must be on record, None for not at all, or all is refused
+    expects: Mapping[JobId, Cursor | None] = {}  # as they must be on record (None: absent), or the change is refused
     cursors: Sequence[Cursor] = ()
     new: Sequence[NewRun] = ()
     begin: Sequence[Begin] = ()
@@ -116,39 +116,39 @@ class Change(Struct, frozen=True, kw_only=True):
 
 
 class Runs(Protocol):
-    """The record of every due time: what ran, what did not and why."""
+    """The record of every due time: which runs there were, which were skipped, and why."""
 
     def record(self, change: Change) -> Future[list[RunId | None]]:
-        """Commit a change; gives the id of each of `change.new`, None where (job, due_ms, attempt) stood.
+        """Commit a change; return the id of each of `change.new`, None if (job, due_ms, attempt) is on record already.
 
-        Refused with CursorMoved where a cursor is not as `expects` says: whoever asked decides again, by the one that
-        is on record (store/cursors.py).  Applied in this order: end, begin, skipped, new, cursors, dropped.  A run ends
-        once: what comes later is ignored, and what follows it (`follows`) is not recorded, its id None.  The locks of
-        a run that ends are released.  A change event is gone as soon as each job that wanted it has dropped it, or has
-        no run for it that is open.
+        Refused with CursorMoved when a cursor is not as `expects` says: the caller decides again, from the one that is
+        on record (store/cursors.py).  Applied in this order: end, begin, skipped, new, cursors, dropped.  A run ends
+        once: a later end is ignored, and a run that follows it (`follows`) is not recorded, its id being None.  The
+        locks of a run that ends are released.  A change event is deleted once each job that wanted it has dropped it,
+        or has no open run for it.
         """
 
     def cursors(self) -> Future[dict[JobId, Cursor]]: ...
 
     def open(self) -> Future[list[Run]]:
-        """Return the runs that have not ended (waiting or running), oldest first."""
+        """Return the runs that have not ended, waiting or running, oldest first."""
 
     def list(self, job: JobId | None = None, *, limit: int = 30, before: RunId | None = None) -> Future[list[Run]]:
         """Return runs of one job, or of all, newest first."""
 
     def latest(self) -> Future[dict[JobId, Run]]:
-        """Return the newest ended run of each job: one that ran, not a skipped range."""
+        """Return the newest ended run of each job, skipped ranges left out."""
 
     async def prune(self, *, keep: int, older_than_ms: int) -> int:
-        """Delete ended rows beyond `keep` a job, or ended before the moment; gives how many.
+        """Delete ended rows beyond `keep` per job, or ended before this moment; return how many.
 
-        Never holds up a write for long: it works in slices.  The newest row of all stays, so that ids never repeat.
+        Works in slices, so that no write waits for long.  The newest row of all stays, so that ids never repeat.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreStats:
-    """Figures of a store since it was opened."""
+    """Figures about a store since it was opened."""
 
     path: str
     writes: int
@@ -158,7 +158,7 @@ class StoreStats:
     last_commit_ms: int | None  # of a batch that was committed
     pending: int  # ops that wait
     oldest_pending_s: float  # how long the oldest of them has waited
-    stalled_s: float = 0.0  # for how long nothing has gone on, though they wait: a stuck disk shows here
+    stalled_s: float = 0.0  # for how long nothing has been done although ops wait: shows a stuck disk
     failed: str = ""  # why nothing can be written: the files are gone or damaged, or the latest batch failed as a whole
 
 
@@ -184,7 +184,7 @@ class Store(Protocol):
     def stats(self) -> StoreStats: ...
 
     async def close(self) -> None:
-        """Commit what is queued, then close.
+        """Commit the queued writes, then close.
 
-        Closing twice is harmless; what is asked after closing fails with StoreClosed.
+        Closing twice is harmless; a call after closing fails with StoreClosed.
         """

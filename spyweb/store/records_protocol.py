@@ -1,4 +1,4 @@
-"""The records of a store: what monitor jobs have found, and what they have seen."""
+"""The records of a store: the items that monitor jobs have found, and the hashes that they have seen."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from spyweb.model import JobId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRecord:
-    """An item to be recorded, unless it was seen before."""
+    """An item to be recorded unless it was seen before."""
 
     hash: bytes  # two items of a job are the same when theirs are
     fields: Mapping[str, str]  # in their order
     matches: Sequence[str] = ()  # keywords
     url: str = ""  # of the page
-    found_ns: int | None = None  # when it was found, by a program that was here before; None: now
+    found_ns: int | None = None  # when it was found by the program that spyweb replaces; None: now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """An item, as it was when it was new."""
+    """An item as it was when it was new."""
 
-    timestamp_ns: int  # its id too: no other record has it, and a later one has a greater one
+    timestamp_ns: int  # also its id: no other record has it, and a later record has a greater one
     job: JobId
     hash: bytes
     fields: Mapping[str, str] = field(default_factory=dict)
@@ -38,28 +38,28 @@ class Record:
 
 
 class Records(Protocol):
-    """The records of every job, and the hashes of all items that it has seen, those of pruned records included."""
+    """The records of every job, and the hashes of all items that it has seen, even if their records are pruned."""
 
     def add(self, job: JobId, items: Sequence[NewRecord], *, owed: bool = False) -> Future[list[int | None]]:
-        """Record the items that are new, all in one transaction and in this order.
+        """Record those items that are new, in one transaction and in this order.
 
-        Gives for each item the `timestamp_ns` of its record; None where its hash was seen before, in the store or
-        among the items before it.  With `owed` the new ones are to be announced: they stay owed, over a crash too,
-        until Outbox.add settles them.  Raises StoreError, and records nothing, for text that is no Unicode.
+        Return for each item the `timestamp_ns` of its record, or None if its hash was seen before, in the store or
+        among the items before it.  With `owed` the new ones are to be announced: they stay owed, even over a crash,
+        until Outbox.add settles them.  Raises StoreError, and records nothing, for text that is not valid Unicode.
         """
 
     def owed(self, job: JobId, limit: int) -> Future[list[Record]]:
-        """Return the records that are still to be announced, oldest first."""
+        """Return the records that have not been announced yet, oldest first."""
 
     def move(self, old: JobId, new: JobId) -> Future[int]:
-        """Give a renamed job its records, and what it has seen; gives how many records.  Doing so twice is no error."""
+        """Give a renamed job its records and seen hashes; return how many records.  Doing so twice is harmless."""
 
     def list(self, job: JobId | None = None, *, limit: int = 30, before_ns: int | None = None) -> Future[list[Record]]:
-        """Return records of one job, or of all together, newest first."""
+        """Return records of one job, or of all, newest first."""
 
     async def prune(self, *, keep: int, older_than_ms: int | None, unseen_since_ms: int) -> int:
-        """Delete records from before the moment, and those beyond `keep` a job that are not owed; gives how many.
+        """Delete records from before this moment, and those beyond `keep` per job that are not owed; return how many.
 
-        What was seen stays seen, unless no item has had its hash since `unseen_since_ms`.  Works in slices, and holds
-        up no write for long.
+        Hashes stay known unless no item has had them since `unseen_since_ms`.  Works in slices, so that no write waits
+        for long.
         """

@@ -1,7 +1,7 @@
 """The entries, locks and change events of a store.
 
-Every call gives a future, done once what it wrote is committed.  A read of a key sees every write of that key that
-was asked for before it; a question about many keys sees every write that was asked for before it.
+Every call returns a future, which is done once what it wrote is committed.  A read of a key sees every write of that
+key that was requested before it; a query about many keys sees every write that was requested before it.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ STATE = "state"  # the namespace of positional state.*
 
 
 def agent_namespace(agent: str) -> str:
-    """The namespace of an agent's positional state.*."""
+    """Return the namespace of an agent's positional state.*."""
     return STATE if agent == "local" else f"{STATE}@{agent}"
 
 
 def scope_namespace(scope: str) -> str:
-    """The namespace of a scope of table-first state.*."""
+    """Return the namespace of a scope of table-first state.*."""
     return f"{SCOPES}{scope}"
 
 
-SCOPES = "scope:"  # what the namespaces of all scopes begin with
+SCOPES = "scope:"  # the prefix of all scopes' namespaces
 
 
 T = TypeVar("T")
@@ -39,8 +39,8 @@ T = TypeVar("T")
 # Values
 
 
-class Entry(Struct, frozen=True, kw_only=True):  # made for each read: a dataclass takes three times as long
-    """One live entry, or a past version of one."""
+class Entry(Struct, frozen=True, kw_only=True):  # made for each read: a dataclass takes longer
+    """A live entry, or a past version of one."""
 
     value: Value
     version: int  # counts the writes; never falls while the entry, or its history, exists
@@ -56,7 +56,7 @@ class Keep(Enum):
 KEEP: Final = Keep.EXPIRY
 
 
-class Put(Struct, frozen=True):  # made for each write: a dataclass takes twice as long
+class Put(Struct, frozen=True):  # made for each write: a dataclass takes longer
     """Write the value."""
 
     value: Value
@@ -68,7 +68,7 @@ class Drop(Struct, frozen=True):
     """Delete the entry."""
 
     result: object = None
-    always_tell: bool = False  # watchers hear `deleted` even when there was nothing to delete, as in iii
+    always_tell: bool = False  # watchers hear `deleted` even when there was nothing to delete
 
 
 class Leave(Struct, frozen=True):
@@ -78,14 +78,14 @@ class Leave(Struct, frozen=True):
 
 
 # Called on the store's own thread, perhaps more than once, so it must be pure; None: absent or expired.
-# What it raises fails the future, and the entry stays as it is.
+# If it raises, the future fails with that error, and the entry stays as it is.
 Transform = Callable[[Entry | None], Put | Drop | Leave]
 
 
 class Addition(Struct, frozen=True):
-    """A Transform that adds an integer to a live one, and does to all else what its rule does.
+    """A Transform that adds an integer to a live one, and applies its rule to anything else.
 
-    Most counting is just that, so a store may do it by itself, without the rule.
+    Most counters need only that, so a store may add by itself, without the rule.
     """
 
     delta: int
@@ -97,7 +97,7 @@ class Addition(Struct, frozen=True):
 
 
 class Replacement(Struct, frozen=True):
-    """A Transform that does not depend on what is there, so a store may write without reading."""
+    """A Transform that does not depend on the entry, so that a store may write without reading."""
 
     decide: Callable[[], Put | Drop | Leave]  # as a Transform is called; never with KEEP
 
@@ -106,7 +106,7 @@ class Replacement(Struct, frozen=True):
 
 
 class Blind(Struct, frozen=True):
-    """A Transform that is told only whether there is an entry, so that it works on one that can't be read."""
+    """A Transform that only learns whether there is an entry, so that it works on a damaged one."""
 
     decide: Callable[[bool], Put | Drop | Leave]
 
@@ -115,11 +115,11 @@ class Blind(Struct, frozen=True):
 
 
 class Origin(Struct, frozen=True, kw_only=True):
-    """The writer of a change: it goes into the change events."""
+    """The writer of a change, which is recorded in the change event."""
 
     job: JobId | None = None
     run: RunId | None = None
-    depth: int = 0  # how many triggers led to this write, one by another
+    depth: int = 0  # the number of triggers that led to this write, one after another
 
 
 NOBODY: Final = Origin()
@@ -132,7 +132,7 @@ class Order(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortableEntry:
-    """An entry with its place: what is exported and loaded."""
+    """An entry with its namespace and key, as it is exported and loaded."""
 
     namespace: str
     key: bytes
@@ -148,7 +148,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueStats:
-    """Figures of one namespace, or of all."""
+    """Figures about one namespace, or about all."""
 
     total_keys: int  # live
     expired_keys: int  # not yet swept
@@ -164,23 +164,23 @@ NO_HISTORY: Final[HistoryRules] = MappingProxyType({})
 class Values(Protocol):
     """Entries with typed values.
 
-    An expired entry is absent to every call, and what is written over it is a new entry.  Raises StoreError for what
-    is no Value, and for None at the top: what is not there is deleted, not stored.  Raises TooLarge where the answer
-    would take more than `largest` bytes: the keys and values in it as they are stored, and 64 (bounds.ITEM_COST) each.
+    An expired entry is absent to every call, and a write over it makes a new entry.  Raises StoreError for anything
+    that is not a Value, and for None at the top: an absent value is deleted, not stored.  Raises TooLarge if the
+    answer would take more than `largest` bytes: its keys and values as stored, and scanning.ITEM_COST for each.
     """
 
     def get(self, namespace: str, key: bytes) -> Future[bytes | None]:
-        """Return the text of the entry: that of a typed value, where one was put there."""
+        """Return the entry as text, also when its value is typed."""
 
     def set(self, namespace: str, key: bytes, value: bytes, *, origin: Origin = NOBODY) -> Future[None]:
-        """Put the value and clear any expiry."""
+        """Write the value and clear any expiry."""
 
     def delete(self, namespace: str, key: bytes, *, origin: Origin = NOBODY) -> Future[None]: ...
 
     def increment(
         self, namespace: str, key: bytes, default: int, delta: int, *, origin: Origin = NOBODY
     ) -> Future[int]:
-        """Add atomically and give the sum (state-semantics of `global_store_incr`).
+        """Add atomically and return the sum.
 
         A missing entry, or a text that is not a whole 64-bit integer (an optional sign, then digits only),
         counts as `default`.  Raises StoreError when the sum leaves 64 bits; the entry is then untouched.
@@ -188,15 +188,15 @@ class Values(Protocol):
         """
 
     def expire(self, namespace: str, key: bytes, at_ms: int | None) -> Future[bool]:
-        """Let the entry end at that moment (None: never); False when there is none."""
+        """Set the entry's expiry (None: never); return False when there is no entry."""
 
     def read(self, namespace: str, key: bytes) -> Future[Entry | None]: ...
 
     def transform(self, namespace: str, key: bytes, change: Transform, *, origin: Origin = NOBODY) -> Future[object]:
-        """Read, decide and write as one step; gives the decision's `result`."""
+        """Read, decide and write as one step; return the decision's `result`."""
 
     def keys(self, namespace: str, pattern: bytes = b"*", *, largest: int | None = None) -> Future[list[bytes]]:
-        """List the live entries' keys, sorted bytewise.
+        """Return the live entries' keys, sorted bytewise.
 
         `*` is any run of characters, `?` one; all others are themselves.
         """
@@ -211,52 +211,52 @@ class Values(Protocol):
         order: Order = Order.KEY,
         largest: int | None = None,
     ) -> Future[T]:
-        """Return what `into` makes of the live entries whose keys begin so, from the key `least` on: a list, say.
+        """Return what `into` makes of the live entries whose keys have this prefix, from the key `least` on.
 
-        It takes as many as it wants.  It is called on the store's own thread: very many do not hold up the loop.
+        `into`, for instance list, takes as many as it wants.  It is called on the store's own thread: very many entries
+        do not hold up the loop.
         """
 
     def clear(self, namespace: str, pattern: bytes = b"*", *, origin: Origin = NOBODY) -> Future[int]:
-        """Delete all live entries whose keys match; gives how many.
+        """Delete all live entries whose keys match; return how many.
 
-        Very many go in slices, in the order of their keys, so that no write is held up for long: each entry by
-        itself, also one that is put there meanwhile.  Where a slice fails, those before it are gone.
+        Very many are deleted in slices, in the order of their keys, so that no write waits for long; entries written
+        meanwhile may be deleted too.  If a slice fails, the entries of those before it are gone.
         """
 
     def namespaces(self, prefix: str = "", *, largest: int | None = None) -> Future[list[str]]:
-        """List those with a live entry, sorted."""
+        """Return the namespaces that have a live entry, sorted."""
 
     async def sweep(self, limit: int | None = None) -> int:
-        """Delete expired entries (at most `limit`) and locks, and history that has outlived its rule.
+        """Delete expired entries (at most `limit`) and locks, and history beyond its rule.
 
-        Gives how many entries.  Works in slices, and holds up no write for long.
+        Return how many entries.  Works in slices, so that no write waits for long.
         """
 
     def keep_history(self, rules: HistoryRules) -> None:
-        """Keep past versions by these rules from now on; what is kept already stays until it outlives its own."""
+        """Keep past versions by these rules from now on; versions already kept stay until they outlive their own."""
 
     def history(
         self, namespace: str, key: bytes, limit: int | None = None, *, largest: int | None = None
     ) -> Future[list[Entry]]:
-        """Return the versions that there are, newest first: the live one, then those that it replaced."""
+        """Return the known versions, newest first: the live one, then those that it replaced."""
 
     def version(self, namespace: str, key: bytes, version: int) -> Future[Entry | None]: ...
 
     def export(self, namespaces: Sequence[str] | None = None) -> AsyncIterator[PortableEntry]:
-        """Yield live entries in the order of their creation (None: of all namespaces), each as it is when it is
-        reached.
+        """Yield the live entries of these namespaces (None: of all) in the order of their creation.
 
-        None comes twice, also where it is deleted and written again meanwhile.
+        Each is as it is when it is reached.  No key comes twice, even if it is deleted and written again meanwhile.
         """
 
     def load(self, items: Sequence[PortableEntry], *, replace: bool) -> Future[Loaded]:
-        """Write all of them with their times and expiries, or none.
+        """Write all entries with their times and expiries, or none.
 
-        Live entries that are there already are replaced, or with `replace=False` kept.  Watchers are not told.
+        Existing live entries are replaced, or with `replace=False` kept.  Watchers are not told.
         """
 
     def move(self, old: str, new: str) -> Future[int]:
-        """Give all entries of a namespace to another, with their history; gives how many.
+        """Move all entries of a namespace to another, with their history; return how many.
 
         Raises StoreError, and moves nothing, when a key is in both.  Watchers are not told.
         """
@@ -269,11 +269,11 @@ class Values(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """A lock that somebody has."""
+    """A lock that is held."""
 
     name: bytes
     holder: bytes
-    run: RunId | None  # None: not a run's, so only its lease and a release end it
+    run: RunId | None  # None: it is not held by a run, so only its lease or a release ends it
     acquired_ms: int
     expires_ms: int
     lease_ms: int
@@ -285,37 +285,40 @@ Alive = Callable[[RunId], bool]
 class Locks(Protocol):
     """Locks by name, each with a lease.
 
-    A lock whose lease has expired is free, unless its run lives.  All locks that a run has acquired since the store
+    A lock whose lease has expired is free, unless its run is alive.  All locks that a run has acquired since the store
     was opened are released in the transaction that ends it (`Change.end`); those of an earlier daemon's runs last
     until their leases expire.
     """
 
     def believe(self, alive: Alive) -> None:
-        """Ask this whether a run lives; without it none does.  Called on the store's own thread: it must be quick."""
+        """Use this to ask whether a run lives; without it none does.
+
+        It is called on the store's thread and must be quick.
+        """
 
     def on_released(self, callback: Callable[[Sequence[bytes]], None]) -> None:
-        """Call this on the loop, after the commit, with the names of locks that may have become free."""
+        """Have this called on the loop, after the commit, with the names of locks that may have become free."""
 
     def acquire(self, name: bytes, holder: bytes, run: RunId | None, lease_ms: int) -> Future[Held | None]:
-        """Acquire a lock and return None; otherwise return who has it, be it the same holder."""
+        """Acquire a lock and return None; otherwise return who holds it, even if that is this holder."""
 
     def release(self, name: bytes, holder: bytes) -> Future[Held | None]:
-        """Return who had it (None: nobody); it is released if that is `holder`, and stays as it is otherwise."""
+        """Release the lock if this holder has it; return who had it (None: nobody)."""
 
     def release_run(self, run: RunId) -> Future[list[bytes]]:
-        """Release all that a run holds; gives their names."""
+        """Release all locks of a run; return their names."""
 
     def renew(self, runs: Sequence[RunId]) -> Future[int]:
-        """Begin the leases of all locks of these runs anew; gives how many locks."""
+        """Restart the leases of all locks of these runs; return how many locks."""
 
     def holder(self, name: bytes) -> Future[Held | None]:
-        """Return who has it; None when it is free."""
+        """Return who holds a lock; None when it is free."""
 
     def list(self) -> Future[list[Held]]:
-        """List all that are held, sorted by name."""
+        """Return all held locks, sorted by name."""
 
     def break_(self, name: bytes) -> Future[Held | None]:
-        """Release a lock whoever has it; gives who had it."""
+        """Release a lock, whoever holds it; return who held it."""
 
 
 # Events
@@ -323,13 +326,13 @@ class Locks(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """The changes that somebody wants to hear of."""
+    """The changes that a job or a client wants to hear of."""
 
     namespace: str
-    is_prefix: bool = False  # all namespaces that begin so: SCOPES for all scopes
+    is_prefix: bool = False  # it stands for all namespaces with this prefix: SCOPES for all scopes
     key: bytes = b"*"  # a pattern, as in Values.keys
     kinds: frozenset[ChangeKind] = field(default=WRITTEN)
-    job: JobId | None = None  # whose it is; None: of somebody who only listens
+    job: JobId | None = None  # the job that watches; None: a client that only listens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -349,7 +352,7 @@ class ChangeEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedChange:
-    """A change that a job has watched and that no run has been claimed for yet.  Its values are in the event."""
+    """A change that a job watches and that no run has been claimed for yet.  Its values are in the event."""
 
     job: JobId
     event: int
@@ -365,29 +368,29 @@ BEFORE_ALL: Final = ("", 0)
 
 
 class Events(Protocol):
-    """The outbox: changes that jobs watch, written in the transaction of the change, once for each of these jobs.
+    """The outbox of changes that jobs watch, written in the transaction of the change, once for each of these jobs.
 
-    A job has its part in a change until the run that is claimed for it (`NewRun.event`) has ended, or `Change.dropped`
-    says that there will be none; the event stays until no job has a part in it.
+    A job needs a change until the run that is claimed for it (`NewRun.event`) has ended, or `Change.dropped` says that
+    there will be none; the event stays until no job needs it.
     """
 
     def watch(self, watches: Sequence[Watch], *, all_known: bool = False) -> None:
-        """Keep these changes for their jobs and no others, beginning with the writes asked for from now on.
+        """Keep these changes for their jobs and no others, from the writes that are requested after this on.
 
         `all_known`: there is no job whose watches are missing because its file can't be loaded.
         """
 
     def wanted(self, limit: int, *, after: Position = BEFORE_ALL) -> Future[list[WantedChange]]:
-        """Return changes that no run has been claimed for: sorted by job, those of each job oldest first."""
+        """Return changes that no run has been claimed for, sorted by job, those of each job oldest first."""
 
     def find(self, event: int) -> Future[ChangeEvent | None]:
-        """Return an event in which a job still has its part."""
+        """Return an event that a job still needs."""
 
     def on_committed(self, callback: Callable[[], None]) -> None:
-        """Call this on the loop each time that there may be new events, after their commit."""
+        """Have this called on the loop, after the commit, each time that there may be new events."""
 
     def follow(self, watch: Watch, listen: Callable[[ChangeEvent], None]) -> Callable[[], None]:
-        """Call this on the loop with each such change after its commit; gives the function that ends it.
+        """Have this called on the loop with each such change after its commit; return the function that ends it.
 
-        Nothing is kept for it: these events have no id, and come of writes asked for from now on.
+        Nothing is stored for it: these events have no id, and begin with the writes that are requested after this.
         """

@@ -1,4 +1,4 @@
-"""The key that values are encrypted with: from a file, or from a credential of systemd; never from the database."""
+"""Find the key that values are encrypted with: in a file or a systemd credential, never in the database."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def find_key(setting: str, root: Path, environment: Mapping[str, str]) -> bytes:
 
 
 def read_key(path: Path, *, others: int = NOT_THE_OWNER) -> bytes:
-    """Read a key file on which `others`, as bits of its mode, have no rights."""
+    """Read a key file to which `others`, given as bits of its mode, must have no rights."""
     try:
         with open_regular(path) as file:
             refuse_shared(path, os.fstat(file.fileno()).st_mode & others)
@@ -48,7 +48,7 @@ def refuse_shared(path: Path, rights: int) -> None:
 
 
 def parse_key(path: Path, content: bytes) -> bytes:
-    """Return the key, which stands there as 32 bytes, or as hex or base64."""
+    """Return the key that a file contains as 32 bytes, hex or base64."""
     if len(content) == KEY_BYTES:
         return content
     text = content.strip()

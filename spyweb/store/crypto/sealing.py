@@ -1,8 +1,8 @@
-"""Values encrypted at rest: AES-GCM, each value bound to its namespace, key and version.
+"""Encrypt values at rest: with AES-GCM, each value bound to its namespace, key and version.
 
-A value moved to another place, or an older one put back, does not open.  Namespaces, keys, types, sizes and times
-are not hidden.  No nonce is used twice, however many values are written: each opening of the store derives a key of
-its own from the file's and a random salt, and counts.
+A value that was moved to another place, or an older one put back, can't be decrypted.  Namespaces, keys, types, sizes
+and times are not hidden.  No nonce is used twice, however many values are written: each opening of the store derives a
+key of its own from the file's and a random salt, and counts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FLOAT = struct.Struct(">d")
 
 
 class Place(NamedTuple):
-    """The place of a value, which it is bound to."""
+    """The place of a value, to which its encryption binds it."""
 
     namespace: str
     key: bytes
@@ -36,7 +36,7 @@ class Place(NamedTuple):
 
 
 class Codec(Protocol):
-    """Turns values into columns and back."""
+    """Turns values into database columns and back."""
 
     @property
     def is_plain(self) -> bool: ...
@@ -81,7 +81,7 @@ class SealingCodec:
         return decode(cell.type, from_bytes(cell.type, self._open(place, cell)))
 
     def _open(self, place: Place, cell: Cell) -> bytes:
-        from cryptography.exceptions import InvalidTag  # only who encrypts needs the library
+        from cryptography.exceptions import InvalidTag  # slow to import, and needed for encryption only
 
         blob = cell.column if isinstance(cell.column, bytes) else b""
         salt, nonce, sealed = blob[:SALT_BYTES], blob[SALT_BYTES:][:NONCE_BYTES], blob[SALT_BYTES + NONCE_BYTES :]
@@ -96,7 +96,7 @@ def codec_for(key: bytes | None) -> Codec:
 
 
 def make_cipher(key: bytes, salt: bytes) -> AESGCM:
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # only who encrypts pays for it
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # slow to import, and needed for encryption only
 
     return AESGCM(hmac.digest(key, b"spyweb values 1" + salt, "sha256"))
 

@@ -1,4 +1,4 @@
-"""Read the databases of other programs, and what sloth-runner kept in SQLite as entries.
+"""Read the databases of other programs, and turn what sloth-runner kept in SQLite into entries.
 
 The files are only read.  Their layouts are told apart by their tables and columns, not by a version.  A row that can't
 be read raises Refused with its key: what is imported is everything or nothing.
@@ -19,7 +19,7 @@ from spyweb.model import Value
 from spyweb.store.interchange.value_json import decode_json, number_of
 from spyweb.store.values_protocol import Entry, PortableEntry
 
-SLOTH_TABLES = ("state_data", "state")  # the documented module's and the later one's; where both are, the later wins
+SLOTH_TABLES = ("state_data", "state")  # of the documented module and of the later one; of both, the later wins
 MOMENTS = ("expires_at", "created_at", "updated_at")
 
 Row = Mapping[str, bytes | None]
@@ -28,14 +28,14 @@ Plain = object
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignEntries:
-    """The entries that were found in another program's database."""
+    """The entries found in another program's database."""
 
     items: tuple[PortableEntry, ...]
     expired: int  # rows that were left out because their moment had passed
 
 
 def read_sloth(path: Path, namespace: str, now_ms: int) -> ForeignEntries:
-    """Read the keys of sloth-runner into one namespace.  Locks are left out: their holders are not here."""
+    """Read the keys of sloth-runner into one namespace.  Locks are left out, since their holders do not run here."""
     with opened(path) as connection:
         layouts = [table for table in SLOTH_TABLES if {"key", "value"} <= columns_of(connection, table)]
         if not layouts:
@@ -61,12 +61,12 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def columns_of(connection: sqlite3.Connection, table: str) -> frozenset[str]:
-    """Return the names of the table's columns; none when there is no such table."""
+    """Return the names of the table's columns; none if there is no such table."""
     return frozenset(row[1].decode() for row in connection.execute(f"PRAGMA table_info({table})"))
 
 
 def rows_of(connection: sqlite3.Connection, table: str, wanted: tuple[str, ...]) -> Iterator[Row]:
-    """Give each row with those of the columns that the table has, as bytes."""
+    """Yield each row as bytes, with those of the wanted columns that the table has."""
     names = [name for name in wanted if name in columns_of(connection, table)]
     for row in connection.execute(f"SELECT {', '.join(names)} FROM {table} ORDER BY rowid"):
         yield {name: as_bytes(value) for name, value in zip(names, row, strict=True)}
@@ -77,7 +77,7 @@ def as_bytes(value: bytes | int | float | None) -> bytes | None:
 
 
 def live_of(items: list[PortableEntry], now_ms: int) -> ForeignEntries:
-    """Keep the last item of each key, where it has not expired."""
+    """Keep the last entry of each key, unless it has expired."""
     latest = {(item.namespace, item.key): item for item in items}
     live = [item for item in latest.values() if item.entry.expires_ms is None or item.entry.expires_ms > now_ms]
     return ForeignEntries(items=tuple(live), expired=len(latest) - len(live))
@@ -104,7 +104,7 @@ def sloth_item(path: Path, row: Row, namespace: str, now_ms: int) -> PortableEnt
 
 
 def sloth_value(row: Row) -> Value:
-    """Return the value; without a type column everything is text, as a script there saw it."""
+    """Return the value of a row; without a type column everything is text, as scripts there saw it."""
     text, kind = row["value"] or b"", (row.get("type") or b"string").decode("utf-8", "replace")
     reader = SLOTH_TYPES.get(kind)
     if reader is None:
@@ -119,7 +119,7 @@ def sloth_number(text: bytes) -> int | float:
         raise ValueError(f"is no number: {shown(text)}") from error
     if not math.isfinite(number):
         raise ValueError(f"is no number that can be kept: {shown(text)}")
-    # Digits alone are read exactly: a float has fewer.
+    # Digits alone are read exactly: a float would round them.
     return number_of(int(text) if text.lstrip(b"+-").isdigit() else number)
 
 
@@ -143,7 +143,7 @@ SLOTH_TYPES: dict[str, Callable[[bytes], Value]] = {
 
 
 def from_json(plain: Plain) -> Value:
-    """Return the value of plain JSON.  Nothing is escaped in it, as value_json would; null in a table is absent."""
+    """Return the value of plain JSON, in which nothing is escaped as in value_json; a null in a table is left out."""
     match plain:
         case str():
             return plain.encode()
@@ -161,7 +161,7 @@ def from_json(plain: Plain) -> Value:
 def moment_of(text: bytes | None) -> int | None:
     """Read `2026-01-02T03:04:05+02:00`, or `2026-01-02 03:04:05`, which SQLite means as UTC.
 
-    A moment before 1970 was never set, and is 0: Go's zero is the year 1.
+    A moment before 1970 means that it was never set, and becomes 0: Go's zero time is in the year 1.
     """
     if not text:
         return None

@@ -1,8 +1,8 @@
-"""SpyWeb's SQLite database: stored keys, records, and the tables of the scripts' own.
+"""Read SpyWeb's SQLite database: stored keys, records, and the scripts' own tables.
 
-Its layout: `lua_user (key, value)`, `records (job_id, rev_ts, json)`, `seen (hash)`, and what scripts have made.  The
-hashes in `seen` are made in another way than here, so what was seen is taken from the records: SpyWeb keeps one of
-each item.
+Its layout: `lua_user (key, value)`, `records (job_id, rev_ts, json)`, `seen (hash)`, and the tables that scripts have
+made.  The hashes in `seen` are computed in another way than here, so the seen items are taken from the records: SpyWeb
+keeps one of each item.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ class OldProject:
 
     items: Sequence[PortableEntry]
     records: Mapping[JobId, Sequence[OldRecord]]  # oldest first
-    unreadable: int  # records that are no JSON object with a time
+    unreadable: int  # records that are not a JSON object with a time
     tables: Sequence[str]  # the scripts' own
 
 
 def read_spyweb(path: Path, now_ms: int) -> OldProject:
     """Read a project: `<job id>:<key>` is a key of that job, a bare one belongs to all.
 
-    Raises Refused where it is not SpyWeb's database.
+    Raises Refused if it is not SpyWeb's database.
     """
     with opened(path) as connection:
         if not {"key", "value"} <= columns_of(connection, KEYS):
@@ -84,7 +84,7 @@ def spyweb_item(row: Mapping[str, bytes | None], now_ms: int) -> PortableEntry:
 
 
 def is_job_id(text: bytes) -> bool:
-    """Return whether SpyWeb makes such an id: lower-case letters and digits, with `_` for all else."""
+    """Return whether SpyWeb would make such an id: lower-case letters and digits, with `_` for all else."""
     try:
         name = text.decode()
     except UnicodeDecodeError:
@@ -110,7 +110,7 @@ def read_records(connection: sqlite3.Connection) -> tuple[dict[JobId, list[OldRe
 
 
 def read_record(number: object, text: object) -> OldRecord | None:
-    """Read a record whose fields are an object of their own, or stand among the others; None if it can't be read."""
+    """Read a record, whose fields are an object of their own or stand among the others; None if it can't be read."""
     try:
         plain = msgspec.json.decode(text, type=dict[str, object]) if isinstance(text, bytes) else {}
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -130,7 +130,7 @@ def read_record(number: object, text: object) -> OldRecord | None:
 
 
 def moment_of(timestamp: object, number: object) -> int | None:
-    """Return the moment in nanoseconds since 1970: as it stands, or counted back from the greatest number."""
+    """Return a moment in nanoseconds since 1970, which is stored as such or counted back from the largest number."""
     for moment in (timestamp, number):
         if isinstance(moment, int) and 0 < moment < LATEST_NS:
             return min(moment, LATEST_NS - moment)  # until the year 2116 the smaller one is the moment
@@ -142,15 +142,15 @@ def text_of(value: object) -> str:
 
 
 def tables_of(connection: sqlite3.Connection) -> list[tuple[str, str]]:
-    """Return the scripts' own tables, each with the statement that makes it."""
+    """Return the scripts' own tables, each with the statement that creates it."""
     named = [(name.decode(), sql.decode()) for name, sql in connection.execute(TABLES)]
     return [(name, sql) for name, sql in named if name not in (KEYS, RECORDS, SEEN)]
 
 
 def copy_tables(path: Path, user_db: Path) -> tuple[list[str], list[str]]:
-    """Copy the scripts' own tables, with their indexes, into the scripts' own database here: all of them, or none.
+    """Copy the scripts' own tables, with their indexes, into the scripts' own database here: all or none.
 
-    Return the names of those that were copied, and of those that are there already and were left alone.
+    Return the names of those that were copied, and of those that already exist and were left alone.
     """
     with opened(path) as connection:
         tables = tables_of(connection)
@@ -189,7 +189,7 @@ def copy_each(target: sqlite3.Connection, tables: Sequence[tuple[str, str]]) -> 
 
 
 def stored_columns(connection: sqlite3.Connection, table: str) -> Iterator[str]:
-    """Give the columns that are not generated."""
+    """Yield the columns that are not generated."""
     for _, name, *_, hidden in connection.execute(f"PRAGMA main.table_xinfo({quoted(table)})"):
         if not hidden:
             yield name
@@ -200,7 +200,7 @@ def quoted(name: str) -> str:
 
 
 def describe_data_file(path: Path) -> str:
-    """Say what to do with the file `data` of a project that was SpyWeb's; empty where it is nothing of SpyWeb's."""
+    """Return what to do with the file `data` of a former SpyWeb project; empty if the file is not SpyWeb's."""
     try:
         with open_regular(path) as file:
             head = file.read(len(SQLITE_MAGIC))

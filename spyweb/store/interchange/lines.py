@@ -1,4 +1,4 @@
-"""Entries as JSON Lines: one object a line, which is what `spyweb state export` writes and `import` reads.
+"""Convert entries to JSON Lines and back, the format of `spyweb state export` and `import`.
 
 `{"namespace": "state", "key": "a", "value": 1, "expires_ms": null, "created_ms": 1, "updated_ms": 1}`.  Key and value
 are in the form of value_json.py.  The three moments may be left out: without `expires_ms` it never expires.
@@ -24,7 +24,7 @@ UNKNOWN_MS = 0  # of a moment that a line leaves out
 
 
 class BadLine(ValueError):
-    """A line that is no entry, with its number from 1 and the reason."""
+    """A line that is not a valid entry, with its number from 1 and the reason."""
 
     def __init__(self, number: int, reason: str) -> None:
         super().__init__(f"line {number}: {reason}")
@@ -47,7 +47,7 @@ def item_line(item: PortableEntry) -> bytes:
 
 
 class LineReader:
-    """Reads the lines of one export in order, each of at most so many values."""
+    """Reads the lines of one export in order, each of at most `most_values` values."""
 
     def __init__(self, most_values: int | None = None) -> None:
         self._most_values = most_values
@@ -55,7 +55,7 @@ class LineReader:
         self._seen: dict[tuple[str, bytes], int] = {}
 
     def read(self, line: bytes) -> PortableEntry | None:
-        """Return the entry, or None for a blank line.  Raises BadLine for what is no entry, or one a second time."""
+        """Return the entry, or None for a blank line.  Raises BadLine for an invalid or repeated entry."""
         self._number += 1
         if not line.strip():
             return None
@@ -70,7 +70,7 @@ class LineReader:
 
 
 def parse_item(line: bytes, most_values: int | None = None) -> PortableEntry:
-    """Read the entry of a line.  Raises ValueError with the reason."""
+    """Return the entry in a line.  Raises ValueError with the reason."""
     fields = decode_json(line, most_values)
     if not isinstance(fields, dict):
         raise ValueError("is not a JSON object")

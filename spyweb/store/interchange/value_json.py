@@ -1,6 +1,6 @@
-"""Values as JSON that people and programs read, exactly: what comes out goes back in as it was.
+"""Convert values to JSON for people and programs, and back, without loss.
 
-JSON has no strings of bytes, no keys but text and no infinity.  Those are objects of one key:
+JSON has no byte strings, no keys other than text, and no infinity.  These are objects with one key:
 
 - `{"$base64": "/w=="}` is a string that is not UTF-8;
 - `{"$table": [[1, "a"], ["n", true]]}` is a table by its pairs, where a key is not UTF-8 text;
@@ -27,14 +27,14 @@ from spyweb.store.collisions import COLLIDE, have_colliding_numbers
 BASE64, TABLE, NUMBER = "$base64", "$table", "$number"
 FORMS: Final = frozenset({BASE64, TABLE, NUMBER})
 INFINITE: Final = {"inf": math.inf, "-inf": -math.inf}
-MAX_DEPTH = 100  # of tables in tables: a script can append what is 64 deep below a path of 32
+MAX_DEPTH = 100  # of tables in tables: more than a script can build by appending deep values at a deep path
 SMALLEST, LARGEST = -(1 << 63), (1 << 63) - 1
 
 Plain = object  # what JSON holds, as Python sees it
 
 
 class TypeName(StrEnum):
-    """The type of a value, as people are told it."""
+    """The type of a value, as people are shown it."""
 
     STRING = "string"
     NUMBER = "number"
@@ -66,14 +66,14 @@ def encode_value(value: Value) -> bytes:
 
 
 def decode_value(text: bytes, most: int | None = None) -> Value:
-    """Read a value.  Raises ValueError, with the reason, for no JSON, no value, or more than `most` values."""
+    """Read a value.  Raises ValueError with the reason for invalid JSON, no value, or more than `most` values."""
     return from_plain(decode_json(text, most))
 
 
 def decode_json(text: bytes, most: int | None = None) -> Plain:
     """Read JSON.  Raises ValueError with a reason that fits on a line.
 
-    A value of three bytes takes a hundred in memory, so where somebody else chose the text they are counted first.
+    A value takes far more memory than text, so when the text comes from elsewhere its values are counted first.
     """
     if most is not None and holds_more_than(most, text):
         raise ValueError(f"holds more than {most} values")
@@ -88,11 +88,11 @@ def decode_json(text: bytes, most: int | None = None) -> Plain:
 
 
 _IN_STRING = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
-_STEP = 1 << 16  # bytes looked at in one go: the search holds the interpreter
+_STEP = 1 << 16  # bytes searched at once: a search holds the interpreter's lock
 
 
 def holds_more_than(most: int, text: bytes) -> bool:
-    """Return whether a text, if it is JSON, holds more than so many values; in time linear in its length."""
+    """Return whether a text, if it is JSON, holds more than `most` values, in time linear in its length."""
     if sum(map(text.count, (b",", b"[", b"{"))) < most:
         return False
     count = at = 0
@@ -107,7 +107,7 @@ def holds_more_than(most: int, text: bytes) -> bool:
 
 
 def _end_of_string(text: bytes, at: int) -> int:
-    """Return the place behind the closing quote, or the end of the text."""
+    """Return the position after the closing quote, or the end of the text."""
     while at < len(text):
         found = _IN_STRING.match(text, at, at + _STEP)
         end = found.end() if found else at
@@ -153,7 +153,7 @@ def _plain_table(table: dict[ValueKey, Value]) -> Plain:
 
 
 def _name(key: ValueKey) -> str | None:
-    """Return the key as JSON has keys; None when it is not text."""
+    """Return the key as text for a JSON object, or None if it is not text."""
     try:
         return key.decode() if isinstance(key, bytes) else None
     except UnicodeDecodeError:
@@ -164,7 +164,7 @@ def _name(key: ValueKey) -> str | None:
 
 
 def from_plain(plain: Plain, depth: int = MAX_DEPTH) -> Value:
-    """Return the value that this JSON stands for.  Raises ValueError, with the reason, where there is none."""
+    """Return the value that this JSON stands for.  Raises ValueError with the reason if it stands for none."""
     match plain:
         case None:
             return NULL
@@ -197,7 +197,7 @@ def _special(name: str, content: Plain, depth: int) -> Value:
         return _from_pairs(content, depth)
     if name == NUMBER and isinstance(content, str) and content in INFINITE:
         return INFINITE[content]
-    raise ValueError(f"has a {name} that says nothing: {msgspec.json.encode(content).decode()[:40]}")
+    raise ValueError(f"has an invalid {name}: {msgspec.json.encode(content).decode()[:40]}")
 
 
 def _bytes(text: str) -> bytes:
@@ -239,7 +239,7 @@ def _as_list(table: dict[ValueKey, Value]) -> list[Value]:
 
 
 def number_of(value: int | float) -> int | float:
-    """Return a whole number within 64 bits as an integer, any other as a float, as Lua has it.  Raises ValueError."""
+    """Return a whole number within 64 bits as an integer, any other as a float, as Lua does.  Raises ValueError."""
     if isinstance(value, float):
         return int(value) if value.is_integer() and SMALLEST <= value <= LARGEST else value
     try:

@@ -1,6 +1,6 @@
-"""Decide what a transform does to an entry, the same way for every store: no store is touched here.
+"""Decide what a transform does to an entry, in the same way for every store and without touching one.
 
-An expired entry is absent: what is written over it is a new entry, and those who watch for it hear that it expired.
+An expired entry is absent: a write over it makes a new entry, and those who watch for it hear that it expired.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from spyweb.store.values_protocol import Blind, Drop, Entry, Keep, Leave, Put, R
 
 
 class Row(NamedTuple):
-    """An entry as it is stored.  In SQLite, the columns of the table in this order."""
+    """An entry as it is stored: in SQLite, the columns of the table in this order."""
 
     type: str
     column: Column
@@ -41,7 +41,7 @@ class Effect:
 
     result: object
     changes: bool = False
-    row: Row | None = None  # where it changes: the row from now on; None: there is none
+    row: Row | None = None  # the row after the change; None: there is none
     replaced: Row | None = None  # the live row that is no more
     notes: Sequence[ChangeNote] = ()
 
@@ -61,7 +61,7 @@ def entry_of(codec: Codec, namespace: str, key: bytes, row: Row) -> Entry:
 
 
 class EntryContext(NamedTuple):
-    """Where a decision is made: what it is about, and when."""
+    """The context of a decision: the entry that it is about, and the time."""
 
     codec: Codec
     namespace: str
@@ -88,7 +88,7 @@ def decide(context: EntryContext, row: Row | None, change: Transform, last_versi
 
 
 def decide_on(context: EntryContext, live: Row | None, change: Transform) -> Put | Drop | Leave:
-    """Decide, reading only what is asked for: a value that is damaged can be written over, or deleted."""
+    """Decide without reading more than needed, so that a damaged value can be overwritten or deleted."""
     if isinstance(change, Replacement):
         return change.decide()
     if isinstance(change, Blind):
@@ -111,6 +111,6 @@ def write(context: EntryContext, live: Row | None, put: Put, version: int) -> Ro
 
 
 def renewed(context: EntryContext, row: Row, expires_ms: int | None) -> Row:
-    """Return the row with another expiry: a new version of the same value, which counts as no change to watchers."""
+    """Return the row with another expiry: a new version of the same value, of which watchers do not hear."""
     value = context.codec.read(Place(context.namespace, context.key, row.version), Cell(row.type, row.column))
     return write(context, row, Put(value, expires_ms), row.version)

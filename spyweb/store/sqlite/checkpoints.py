@@ -1,9 +1,8 @@
-"""Copies the log into the database beside the commits, on a thread and a connection of its own.
+"""Copies the log into the database while commits go on, on a thread and a connection of its own.
 
-SQLite does it in the commit that makes the log too long: with a million keys in use, 4,000 pages that lie far apart
-and two syncs, 35 to 70 ms in which no op is answered.  Here commits go on meanwhile.  The log begins anew once all of
-it is copied at a moment when nothing is being added; a writer that never rests sees to that itself
-(`wal_autocheckpoint`), and by then there is little left to copy and to sync.
+SQLite would do it in the commit that makes the log too long, and answer no op until many scattered pages are written
+and synced.  Here commits go on meanwhile.  The log is restarted once all of it is copied at a moment when nothing is
+being added; a writer that never pauses does that itself (`wal_autocheckpoint`), and then little is left to copy.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from spyweb.store.sqlite.damage import size_of, wal_of
 from spyweb.store.sqlite.file_identity import FileIdentity
 from spyweb.store.sqlite.log_index import LogIndex
 
-ROWS = 2000  # changed between two checkpoints; where they lie far apart each adds a page of 4 kB to the log
-PAGES = 5000  # in the log that have not been copied: few rows of large values
-BATCHES = 8  # from one look at that to the next, since each gives the interpreter's lock away
+ROWS = 2000  # changed between two checkpoints; scattered ones each add a whole page to the log
+PAGES = 5000  # in the log that have not been copied: a few rows of large values are enough
+BATCHES = 8  # between two looks at that, since each look releases the interpreter's lock
 
 _sync = getattr(os, "fdatasync", os.fsync)  # as SQLite's own
 
 
 class Checkpoints:
-    """Checkpoints an open database.  The first one starts the thread and opens the connection: few daemons need any."""
+    """Checkpoints an open database.  Thread and connection are made for the first checkpoint: few daemons need one."""
 
     def __init__(
         self,
@@ -57,7 +56,7 @@ class Checkpoints:
         self._is_marked = False  # that the log holds what the database does not
         if marker:
             marker.note_opened()
-            if size_of(wal_of(path)):  # it was made, or brought up to date
+            if size_of(wal_of(path)):  # the database was made, or migrated
                 self._mark()
 
     def note(self, rows: int) -> None:
@@ -70,7 +69,7 @@ class Checkpoints:
             self._begin()
 
     async def stop(self, *, is_damaged: bool = False) -> None:
-        """Before the other connections are closed.  What is written from here on the last of them copies."""
+        """Stop checkpointing, before the connections are closed: the last of these copies what is still written."""
         self._is_stopping = self._is_marked = True
         if self._marker:
             self._marker.note_closed(is_merged=not is_damaged)
@@ -83,7 +82,7 @@ class Checkpoints:
             self._thread = None
 
     def close(self) -> None:
-        """After them: whoever closes a file of a process lets go of all the locks that this process has on it."""
+        """Close the files after all connections, since closing a file releases all locks of this process on it."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -96,12 +95,12 @@ class Checkpoints:
             self._marker.note_unmerged()
 
     def _is_long(self) -> bool:
-        """Return whether much of the log has not been copied."""
+        """Return whether a large part of the log has not been copied."""
         if self._batches < BATCHES:
             return False
         self._batches = 0
         pages = self._index.pages()
-        if pages < self._copied:  # it has begun anew
+        if pages < self._copied:  # the log has been restarted
             self._copied = 0
         return pages - self._copied >= PAGES
 
@@ -109,18 +108,18 @@ class Checkpoints:
         self._rows, self._copied = 0, self._index.pages()
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "checkpoints")
-        with suppress(RuntimeError):  # no thread can be started: as what fails there
+        with suppress(RuntimeError):  # no thread can be started: the writer checkpoints then
             self._under_way = asyncio.get_running_loop().run_in_executor(self._thread, self._copy)
             self._under_way.add_done_callback(self._end)
 
     def _end(self, _copied: Future[None]) -> None:
         self._under_way = None
-        self._is_marked = self._is_stopping  # the database file is another by now
+        self._is_marked = self._is_stopping  # the database file has changed
 
     # On the thread
 
     def _copy(self) -> None:
-        """Copy the log; what fails here the writer meets in its own time, and tells."""
+        """Copy the log; an error here will also meet the writer, which reports it."""
         try:
             if self._connection is None:
                 self._connection = self._connect_to_the_same()
@@ -133,7 +132,7 @@ class Checkpoints:
             log.debug("a checkpoint was left to the writer", path=str(self._path), error=str(error))
 
     def _connect_to_the_same(self) -> sqlite3.Connection:
-        """Connect.  Raises StoreError where another file has taken the database's place: this log is not that one's."""
+        """Connect.  Raises StoreError if another file has replaced the database: this log does not belong to it."""
         trouble = self._files.trouble()
         if trouble:
             raise trouble

@@ -1,7 +1,7 @@
-"""Deleting many entries, in slices: what a script clears, and what has expired.
+"""Delete many entries in slices: those that a script clears, and those that have expired.
 
-A slice is an op of its own, small enough that the ops queued behind it hardly wait: so many rows, or fewer where they
-take long, as values of a megabyte do.
+A slice is an op of its own, small enough that the ops queued behind it hardly wait: at most SLICE rows, or fewer if
+they take long, as large values do.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Clearing(NamedTuple):
     codec: Codec
     namespace: str
     pattern: Pattern
-    least: bytes  # the first key that is looked at; begins as the pattern does
+    least: bytes  # the first key to look at; it has the prefix of the pattern
     clock: Clock
     now_ms: int
     watches: Sequence[Subscription]
@@ -57,7 +57,7 @@ class Clearing(NamedTuple):
 
 class Cleared(NamedTuple):
     deleted: int
-    rest: bytes | None  # where what has not been looked at begins; None: that was all
+    rest: bytes | None  # the first key that has not been looked at; None: that was all
 
 
 class Swept(NamedTuple):
@@ -66,7 +66,7 @@ class Swept(NamedTuple):
 
 
 def in_time(clock: Clock, rows: Sequence[T]) -> Iterator[T]:
-    """Yield the rows of a slice; of those that take long only the first."""
+    """Yield the rows of a slice, fewer if they take long."""
     ends = clock.monotonic() + SLICE_S
     for row in rows:
         yield row
@@ -75,7 +75,7 @@ def in_time(clock: Clock, rows: Sequence[T]) -> Iterator[T]:
 
 
 async def clear_all(clear_from: Callable[[bytes], Future[Cleared]], first: Future[Cleared]) -> int:
-    """Clear slice after slice, from the first, which has been asked for already."""
+    """Clear slice after slice; the first has been submitted already."""
     cleared = await first
     deleted = cleared.deleted
     while cleared.rest is not None:
@@ -109,9 +109,7 @@ def clear_row(connection: sqlite3.Connection, clearing: Clearing, key: bytes) ->
 
 
 def record_end(connection: sqlite3.Connection, context: EntryContext, kind: ChangeKind, effects: WriteEffects) -> None:
-    """Record the end of an entry about to be deleted, one by one: the values of a slice may not fit into memory
-    together.
-    """
+    """Record the end of one entry about to be deleted; the values of a slice may not fit into memory together."""
     row = find_row(connection, context.namespace, context.key)
     record_effects(connection, context, Effect(None, replaced=row, notes=(ChangeNote(kind, row, None),)), effects)
 

@@ -1,4 +1,4 @@
-"""Finding out that a database is damaged, and putting it aside."""
+"""Find out that a database is missing or damaged, and move it aside."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from spyweb.clock import Clock, RealClock
 from spyweb.errors import StoreCorrupt, StoreIncomplete
 from spyweb.store.access import explain
 
-# A small file is looked at every time; after a kill, which is when a disk that lies shows, a large one too.
-# Looking at all pages takes 3 ms a MiB: at most 50 ms, after a kill 0.8 s.
+# A small file is checked every time; a larger one only after a kill, which is when a faulty disk shows.  Checking all
+# pages of a larger file would delay the start for too long.
 CHECKED_ALWAYS_BYTES = 16 << 20
 CHECKED_AFTER_KILL_BYTES = 256 << 20
 
 
 def refuse_missing(path: Path, known_in: Path | None = None) -> None:
-    """Raise StoreIncomplete where a database is absent or empty and should not be.  Opens no file.
+    """Raise StoreIncomplete if a database is absent or empty and should not be.  Opens no file.
 
     `known_in`: a data directory that has had one.
     """
-    logged = size_of(wal_of(path))  # first: whoever makes a database just now writes to that before its log
+    logged = size_of(wal_of(path))  # first: a process that is making a database writes to the database before its log
     if size_of(path):
         return
     what = "is empty" if path.exists() else "is missing"
@@ -34,12 +34,12 @@ def refuse_missing(path: Path, known_in: Path | None = None) -> None:
 
 
 def was_killed(path: Path) -> bool:
-    """Return whether the last daemon left its log behind; ask before the database is opened, which tidies up."""
+    """Return whether the last daemon left its log behind; must be asked before opening, which removes the log."""
     return size_of(wal_of(path)) > 0
 
 
 def check(connection: sqlite3.Connection, path: Path, *, killed: bool) -> None:
-    """Read the schema, which finds a file that is no database, and as many pages as can be checked quickly."""
+    """Check the schema, which detects a file that is not a database, and the pages if that can be done quickly."""
     connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if size_of(path) > (CHECKED_AFTER_KILL_BYTES if killed else CHECKED_ALWAYS_BYTES):
         return
@@ -49,7 +49,7 @@ def check(connection: sqlite3.Connection, path: Path, *, killed: bool) -> None:
 
 
 def move_aside(path: Path, rest: Collection[Path] | None = None, *, clock: Clock | None = None) -> Path:
-    """Rename a database and its companions, or only those in `rest`, under names that still belong together.
+    """Rename a database and its companions, or only those in `rest`, to names that still belong together.
 
     Return the name that the database has, or would have.
     """
@@ -66,7 +66,7 @@ def move_aside(path: Path, rest: Collection[Path] | None = None, *, clock: Clock
 
 
 def files_of(path: Path) -> tuple[Path, Path, Path]:
-    """Return a database with its write-ahead log and the index of that."""
+    """Return the paths of a database, its write-ahead log and the index of that log."""
     return path, wal_of(path), index_of(path)
 
 
@@ -82,5 +82,5 @@ def wal_of(path: Path) -> Path:
 def size_of(path: Path) -> int:
     try:
         return path.stat().st_size
-    except OSError:  # absent, or out of sight: opening it will say so
+    except OSError:  # absent or not accessible: opening it will report that
         return 0

@@ -1,7 +1,7 @@
-"""The one way in which an entry is read and written.  Runs on a connection's thread.
+"""Read and write entries, always through these functions.  Runs on a connection's thread.
 
-Whatever writes an entry ends in `put_row`; what it leaves behind beside the entry (its past version, change events) is
-recorded with it.  Integers that are only added to have a shorter way, with the same result.
+Every write of an entry ends in `put_row`; its effects beside the entry (its past version, change events) are recorded
+with it.  Adding to an integer takes a shorter path, with the same result.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FIND_BUT_VALUE = f"SELECT {COLUMNS_BUT_VALUE} FROM entry WHERE namespace = ? AND
 UPDATE = """
     UPDATE entry SET type = ?, value = ?, expires_ms = ?, version = ?, created_ms = ?, updated_ms = ? WHERE rowid = ?
 """
-# Over an expired row: the new entry comes last in the order of creation.
+# Over an expired row: the new entry is then last in the order of creation.
 PUT = """
     REPLACE INTO entry (namespace, key, type, value, expires_ms, version, created_ms, updated_ms)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?)
@@ -59,7 +59,7 @@ WHOLE_NUMBER = re.compile(rb"([+-]?)(?=[0-9])0*+([0-9]{0,19})")
 
 @dataclass(frozen=True, slots=True)
 class WriteEffects:
-    """The things that a write leaves behind beside the entry."""
+    """The records that a write leaves behind beside the entry."""
 
     wanted: JobsByKind = field(default_factory=dict)
     history: HistoryRule | None = None
@@ -80,7 +80,7 @@ def find_row(connection: sqlite3.Connection, namespace: str, key: bytes) -> Row 
 
 
 def find_row_but_value(connection: sqlite3.Connection, namespace: str, key: bytes) -> Row | None:
-    """Find it without its value, which may be large."""
+    """Find the row without its value, which may be large."""
     found = connection.execute(FIND_BUT_VALUE, (namespace, key)).fetchone()
     return Row(*found) if found else None
 
@@ -97,7 +97,7 @@ def find_text(connection: sqlite3.Connection, context: EntryContext) -> bytes | 
 
 
 def write(connection: sqlite3.Connection, context: EntryContext, change: Transform, effects: WriteEffects) -> object:
-    """Read, decide, write, and record what the write leaves behind; gives the decision's result."""
+    """Read, decide, write, and record the effects of the write; return the decision's result."""
     if effects is NO_EFFECTS and context.codec.is_plain:
         if type(change) is Addition:
             return add(connection, context, change)
@@ -124,7 +124,7 @@ def read_and_write(
 
 
 def replace(connection: sqlite3.Connection, context: EntryContext, change: Replacement) -> object:
-    """Write with one statement what does not depend on what is there."""
+    """Write a change that does not depend on the entry, with one statement."""
     _, namespace, key, now_ms = context
     decision = change.decide()
     match decision:
@@ -140,9 +140,9 @@ def replace(connection: sqlite3.Connection, context: EntryContext, change: Repla
 
 
 def add(connection: sqlite3.Connection, context: EntryContext, addition: Addition) -> object:
-    """Add with two statements and nothing else where an integer stays one: `decide` would take half as long again.
+    """Add to an integer with two statements, without `decide`, as long as the sum stays an integer.
 
-    A single statement with RETURNING is slower than both.
+    That is much faster; a single statement with RETURNING would be slower.
     """
     _, namespace, key, now_ms = context
     found = connection.execute(FIND_NUMBER, (namespace, key)).fetchone()
@@ -157,7 +157,7 @@ def add(connection: sqlite3.Connection, context: EntryContext, addition: Additio
 
 
 def set_expiry(connection: sqlite3.Connection, context: EntryContext, expires_ms: int | None) -> bool:
-    """Give a live entry another expiry; False where there is none."""
+    """Give a live entry another expiry; return False if there is no entry."""
     row = find_row(connection, context.namespace, context.key)
     if row is None or not is_live(row, context.now_ms):
         return False
@@ -166,7 +166,7 @@ def set_expiry(connection: sqlite3.Connection, context: EntryContext, expires_ms
 
 
 def put_row(connection: sqlite3.Connection, context: EntryContext, row: Row | None) -> None:
-    """Make the row what an entry is from now on; None: there is none any more."""
+    """Store this row as the entry; None deletes the entry."""
     if row is None:
         connection.execute(DELETE, (context.namespace, context.key))
     elif row.rowid:
@@ -207,7 +207,7 @@ def put_sum(default: int, delta: int, entry: Entry | None) -> Put:
 
 
 def parse_number(value: bytes | None, default: int) -> int:
-    """Return the whole number that a text spells, whatever zeros it begins with, or `default`."""
+    """Return the whole number that a text spells, with or without leading zeros, or `default`."""
     match = None if value is None else WHOLE_NUMBER.fullmatch(value)
     number = int(match[1] + (match[2] or b"0")) if match else default
     return number if SMALLEST <= number <= LARGEST else default

@@ -1,7 +1,7 @@
-"""The outbox of changes: an event for each that jobs watch, and a row of `wanted` for each of those jobs.
+"""Store the outbox of changes: an event for each change that jobs watch, and a row of `wanted` for each such job.
 
-Both are written in the transaction of the change.  The claim of a run puts its id into the job's row; the row goes with
-the end of the run, unless another attempt has taken its place there, and the event with the last of its rows.
+Both are written in the transaction of the change.  The claim of a run puts its id into the job's row; the row is
+deleted with the end of the run, unless another attempt has taken its place there, and the event with its last row.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from spyweb.store.sqlite.changes import ChangeNote, EntryContext, Row
 from spyweb.store.sqlite.subscriptions import Notices, Subscribers, Subscriptions
 from spyweb.store.values_protocol import BEFORE_ALL, ChangeEvent, Origin, Position, WantedChange, Watch
 
-NO_RUN = RunId(0)  # in the place of one that a change might have started; no run has this id
+NO_RUN = RunId(0)  # stands for the run that a change might have started; no run has this id
 
 ADD_EVENT = """
     INSERT INTO event (
@@ -42,7 +42,7 @@ FIND = """
 """
 CLAIM = "UPDATE wanted SET run = ?3 WHERE event = ?1 AND job = ?2"
 JOB_OF_RUN = "SELECT job FROM run WHERE id = ?"
-# While it is not known who else wants the event, the row says that this job has had it.
+# While it is unknown which other jobs want the event, the row says that this job has had it.
 CLEAR = """
     DELETE FROM wanted WHERE event = ?1 AND job = ?2 AND run = ?3
         AND NOT EXISTS (SELECT 1 FROM wanted WHERE event = ?1 AND job = '')
@@ -67,7 +67,7 @@ EventRow = tuple[
 
 
 class SqliteEvents:
-    """Asks on the writer's own connection: its questions are short, and have to see every event that was announced."""
+    """Reads on the writer's own connection: its queries are short, and must see every event that was announced."""
 
     def __init__(self, writer: BatchQueue, codec: Codec) -> None:
         self._writer = writer
@@ -84,7 +84,7 @@ class SqliteEvents:
 
     @property
     def is_quiet(self) -> bool:
-        """Return whether nobody is to be told of anything."""
+        """Return whether nobody watches or follows anything."""
         return self.subscriptions.is_empty and self.subscribers.is_empty
 
     def wanted(self, limit: int, *, after: Position = BEFORE_ALL) -> Future[list[WantedChange]]:
@@ -106,7 +106,7 @@ class SqliteEvents:
         return self.subscribers.add(watch, listen)
 
     def after(self, *, is_kept: bool, notices: Notices | None) -> Callable[[], None] | None:
-        """Return what is to be done on the loop once a write is committed."""
+        """Return the callback for the loop once a write is committed."""
         if notices is None:
             return self._tell if is_kept else None
         return partial(self._tell_all, is_kept, notices)
@@ -127,7 +127,7 @@ class SqliteEvents:
 def keep_event(
     connection: sqlite3.Connection, context: EntryContext, note: ChangeNote, origin: Origin, jobs: Iterable[JobId]
 ) -> None:
-    """Write the event of a change, for these jobs."""
+    """Write the event of a change for these jobs."""
     old, new = side_of(note.old), side_of(note.new)
     who = (origin.job, origin.run, origin.depth)
     row = (context.namespace, context.key, note.kind.value, *old, *new, context.now_ms, *who)
@@ -145,13 +145,13 @@ def claim_event(connection: sqlite3.Connection, event: int, job: JobId, run: Run
 
 
 def drop_event(connection: sqlite3.Connection, event: int, job: JobId) -> None:
-    """Note that the job gets no run for this change."""
+    """Note that no run of the job is started for this change."""
     claim_event(connection, event, job, NO_RUN)
     clear_event(connection, event, job, NO_RUN)
 
 
 def clear_after_run(connection: sqlite3.Connection, end: End) -> None:
-    """Note the end of a run, where a change had started it."""
+    """Note the end of a run that a change may have started."""
     if end.event is None:
         return
     found = connection.execute(JOB_OF_RUN, (end.run,)).fetchone()
@@ -165,9 +165,9 @@ def clear_event(connection: sqlite3.Connection, event: int, job: JobId, run: Run
 
 
 def address_events(connection: sqlite3.Connection, subscriptions: Subscriptions, *, all_known: bool) -> bool:
-    """Give the events that an earlier spyweb left to be handed out to the jobs that ask for them now.
+    """Assign events that an earlier spyweb left unassigned to the jobs that watch such changes now.
 
-    As long as not all jobs are known, it stays noted which of them have had an event.  False when there are none.
+    As long as not all jobs are known, the jobs that have had an event are noted.  Return False when there is no event.
     """
     unaddressed = connection.execute(OF_NOBODY_KNOWN).fetchall()
     for event, namespace, key, kind in unaddressed:
@@ -224,7 +224,7 @@ def read_origin(job: str | None, run: int | None, depth: int) -> Origin:
 
 
 def read_side(codec: Codec, namespace: str, key: bytes, side: tuple[int | None, str | None, Column]) -> Value:
-    """Return the value, or None where it can't be read: a damaged value must not keep a run from starting."""
+    """Return the value, or None if it can't be read: a damaged value must not keep a run from starting."""
     version, kind, column = side
     if version is None or kind is None:
         return None

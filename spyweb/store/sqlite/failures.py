@@ -1,4 +1,4 @@
-"""Translate SQLite's errors for the rest of spyweb: this is the one place that does."""
+"""Translate SQLite's errors for the rest of spyweb, here and nowhere else."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ FORBIDDEN = {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH, 
 
 
 def primary_code(error: sqlite3.Error) -> int:
-    """Return SQLite's result code without its refinements; SQLITE_ERROR where the sqlite3 module itself refused."""
+    """Return SQLite's primary result code; SQLITE_ERROR if the sqlite3 module itself refused."""
     code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     return code & 0xFF
 
 
 def translate(error: Exception, path: Path) -> Exception:
-    """Return the spyweb error for one of SQLite's, or for a want of memory; any other error is given back as it is."""
+    """Return the spyweb error for one of SQLite's, or for a lack of memory; any other error is returned unchanged."""
     if isinstance(error, MemoryError):
-        error.__traceback__ = None  # what it was about to hold
+        error.__traceback__ = None  # it refers to the large values
         return StoreError(f"{path}: {OUT_OF_MEMORY}")
     if not isinstance(error, sqlite3.Error):
         return error

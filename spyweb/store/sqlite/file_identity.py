@@ -1,8 +1,8 @@
-"""Check that a database that is open still lies where it was opened, with all of its log.
+"""Check that an open database is still at its path, with all of its log.
 
-What is written to a file that somebody has removed, or put another in the place of, is lost with the process.  SQLite
-looks for that only where it keeps a rollback journal (SQLITE_READONLY_DBMOVED), not in WAL mode.  Where the log was
-cut off it writes on behind the gap, and copies the gap into the database.
+What is written to a file that somebody has removed or replaced is lost with the process.  SQLite checks for that only
+with a rollback journal (SQLITE_READONLY_DBMOVED), not in WAL mode.  If the log was cut off, it goes on writing after
+the gap, and copies the gap into the database.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from spyweb.errors import StoreCorrupt, StoreError
 from spyweb.store.sqlite.damage import wal_of
 from spyweb.store.sqlite.log_index import LogIndex
 
-Identity = tuple[int, int]  # no other file has it for as long as this one is open
+Identity = tuple[int, int]  # device and inode: no other file has them as long as this one is open
 
 
 class FileIdentity:
-    """The files that have just been opened: a database and its log, where the file system can do with one."""
+    """Remembers the files that were opened: a database, and its log if the file system supports one."""
 
     def __init__(self, path: Path, index: LogIndex | None = None) -> None:
         self._path = path
@@ -28,18 +28,16 @@ class FileIdentity:
         self._identities = {str(file): identity_of(str(file)) for file in files}
 
     def trouble(self) -> StoreError | None:
-        """Return why the files are not those that were opened, if so; any thread may ask."""
+        """Return an error if the files are not those that were opened.  Any thread may call this."""
         for file, identity in self._identities.items():
             if not is_in_place(file, identity):
-                return StoreError(
-                    f"{file}: was removed or replaced while it is open: put it back, or start spyweb anew"
-                )
+                return StoreError(f"{file}: was removed or replaced while it is open: put it back, or restart spyweb")
         if self._index and self._is_cut_off(self._index):
             return StoreCorrupt(self._path, f"{Path(self._log).name} was cut off while it was open")
         return None
 
     def _is_cut_off(self, index: LogIndex) -> bool:
-        """Another program may begin the log anew between two looks: hence the second one."""
+        """Return whether the log is too short, looking twice: another program may restart the log in between."""
         least = index.least_size()
         try:
             return os.stat(self._log).st_size < least == index.least_size()
@@ -57,5 +55,5 @@ def is_in_place(file: str, identity: Identity) -> bool:
         return identity_of(file) == identity
     except (FileNotFoundError, NotADirectoryError):
         return False
-    except OSError:  # out of sight, which says nothing: SQLite has it open
+    except OSError:  # not accessible, which proves nothing: SQLite has it open
         return True

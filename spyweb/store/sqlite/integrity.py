@@ -1,9 +1,9 @@
-"""Refuse a database that has lost a part, before SQLite is let near it.
+"""Refuse a database that has lost a part, before SQLite opens it.
 
-SQLite takes a missing or empty file for a new database and deletes the log that lies beside it; it takes a log whose
-beginning does not hold for an empty one.  Everything that was acknowledged but not yet copied into the database would
-be gone without a word.  The files are only read here, and before any connection of this process is open: closing a
-file lets go of the locks that SQLite has on it (sqlite.org/howtocorrupt.html).
+SQLite takes a missing or empty file for a new database and deletes the log beside it; it takes a log whose beginning is
+not valid for an empty one.  Everything that was acknowledged but not yet copied into the database would silently be
+lost.  The files are only read here, and before any connection of this process is open: closing a file releases the
+locks that SQLite has on it (sqlite.org/howtocorrupt.html).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOG_MAGIC, LOG_FORMAT = 0x377F_0682, 3_007_000  # the last bit of the magic: whe
 
 
 def refuse_incomplete(path: Path, durability: Durability, known: Known | None = None) -> None:
-    """Raise StoreIncomplete or StoreCorrupt where the files are not what a daemon leaves, however it ended."""
+    """Raise StoreIncomplete or StoreCorrupt if the files are not as a daemon leaves them, however it ended."""
     try:
         refuse_missing(path, known.place if known else None)
         if size_of(path):
@@ -40,7 +40,7 @@ def _refuse_cut_off(path: Path, durability: Durability, known: Known | None) -> 
     log = Log(wal_of(path))
     _refuse_shorter(path, log)
     if log.is_begun:
-        # Where commits are not synced, anything may be missing from the log after the machine went down.
+        # If commits are not synced, anything may be missing from the log after the machine went down.
         may_be_torn = durability is Durability.NORMAL and known is not None and known.was_machine_down
         problem = "" if may_be_torn else log.problem()
         if problem:
@@ -56,10 +56,10 @@ def _log_files(path: Path) -> tuple[Path, ...]:
 
 
 def _refuse_shorter(path: Path, log: Log) -> None:
-    """Raise where pages are missing that the log does not have.
+    """Raise if pages are missing from the database that the log does not have.
 
-    A checkpoint that was broken off may have told the new size and not yet written the new pages: the log has them, but
-    for those that were freed in the transaction that made them.
+    A checkpoint that was interrupted may have stored the new size and not yet written the new pages: the log has them,
+    except for those that were freed in the transaction that made them.
     """
     with path.open("rb") as file:
         header = file.read(HEADER)
@@ -76,7 +76,7 @@ def _refuse_shorter(path: Path, log: Log) -> None:
 
 
 class Frame(NamedTuple):
-    """The head of a page in a log."""
+    """The header of one page in a log."""
 
     page: int
     commits: bool  # the last one of a transaction
@@ -84,7 +84,7 @@ class Frame(NamedTuple):
 
 
 class Log:
-    """A write-ahead log as it lies on the disk."""
+    """A write-ahead log as it is on the disk."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -96,19 +96,19 @@ class Log:
         return len(self._header) == LOG_HEADER
 
     def problem(self) -> str:
-        """Return what shows that it is not as it was written; empty where nothing does."""
+        """Return what shows that the log is not as it was written; empty if nothing does."""
         header = self._header
         if not self._has_sound_header():
             return "is damaged"
         first = next(self._frames(), None)
         if first is None or first.salts in (header[16:24], bytes(8)):
             return "is damaged" if first and self._has_lost_commits() else ""
-        # The first frame is of the round before where the header of this one had only just been written.
+        # The first frame may still be from before the restart, if only the header was written since.
         before = (_u32(header, 16) - 1) % (1 << 32)
         return "" if _u32(first.salts, 0) == before else "is damaged"
 
     def pages(self) -> Iterator[int]:
-        """Yield the numbers of the pages that were written in this round."""
+        """Yield the numbers of the pages that were written since the log was last restarted."""
         if self._has_sound_header():
             yield from (frame.page for frame in self._frames() if frame.salts == self._header[16:24])
 
@@ -123,8 +123,10 @@ class Log:
         )
 
     def _has_lost_commits(self) -> bool:
-        """Return whether acknowledged commits are missing: the first frame does not hold, though a whole transaction
-        and the beginning of another follow.  A single one may be what a power cut tore.
+        """Return whether acknowledged commits are missing.
+
+        They are when the first frame is invalid though a whole transaction and the beginning of another follow.  A
+        single transaction may have been cut off by a power failure.
         """
         frame = self._read(LOG_HEADER, FRAME_HEADER + self._page_size)
         checksum = self._checksum(frame[:8] + frame[FRAME_HEADER:], _pair(self._header, 24))

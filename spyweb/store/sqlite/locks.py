@@ -1,4 +1,4 @@
-"""Locks that scripts hold, as rows.  Who waits for one waits elsewhere, outside any transaction."""
+"""Store the locks of scripts as rows.  Waiting for a lock happens elsewhere, outside any transaction."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def nobody_lives(run: RunId) -> bool:
 
 
 class Holdings:
-    """The locks that the runs of this daemon hold, at most: so that ending a run that holds nothing costs nothing."""
+    """Tracks which runs of this daemon may hold locks, so that the end of a run without any costs nothing."""
 
     def __init__(self) -> None:
         self._names: dict[RunId, set[bytes]] = {}
@@ -41,7 +41,7 @@ class Holdings:
             self._names.setdefault(run, set()).add(name)
 
     def any_of(self, runs: Iterable[RunId]) -> list[RunId]:
-        """Return those that may hold something."""
+        """Return those of these runs that may hold a lock."""
         return [run for run in runs if run in self._names] if self._names else []
 
     def on_released(self, callback: Callable[[Sequence[bytes]], None]) -> None:
@@ -115,7 +115,7 @@ def acquire(connection: sqlite3.Connection, wanted: Held, alive: Alive) -> Held 
 def release(
     connection: sqlite3.Connection, name: bytes, holder: bytes | None, now_ms: int, alive: Alive
 ) -> Held | None:
-    """Release a lock, with None as the holder whoever has it."""
+    """Release a lock of this holder, or with None of any holder."""
     held = find_held(connection, name, now_ms, alive)
     if held and holder in (None, held.holder):
         connection.execute(FREE, (name,))
@@ -142,7 +142,7 @@ def find_all(connection: sqlite3.Connection, now_ms: int, alive: Alive) -> list[
 
 
 def sweep_locks(connection: sqlite3.Connection, now_ms: int, alive: Alive) -> list[bytes]:
-    """Delete those that are free though nobody has released them; gives their names."""
+    """Delete locks that are free though nobody has released them; return their names."""
     expired = map(read_lock, connection.execute(EXPIRED, (now_ms,)).fetchall())
     free = [held.name for held in expired if not is_held(held, now_ms, alive)]
     connection.executemany(FREE, [(name,) for name in free])
@@ -154,8 +154,10 @@ def is_held(held: Held, now_ms: int, alive: Alive) -> bool:
 
 
 def shorten(held: Held, now_ms: int) -> Held:
-    """A lease reaches no further than its own length from now: else the clock was set back since, and whoever wants
-    the lock would wait until it shows again what it showed then."""
+    """Limit a lease to its own length from now.
+
+    If it reaches further, the clock was set back since, and nobody would get the lock until it has caught up.
+    """
     return replace(held, expires_ms=min(held.expires_ms, now_ms + held.lease_ms))
 
 

@@ -1,4 +1,4 @@
-"""Read what SQLite notes about the log of a database that is open, in the -shm file (sqlite.org/walformat.html)."""
+"""Read SQLite's index of the log of an open database, the -shm file (sqlite.org/walformat.html)."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ LOG_HEADER, FRAME_HEADER = 32, 24  # bytes
 
 
 class LogIndex:
-    """The index of an open database's log: whoever closes it before the connections lets go of their locks."""
+    """The index of an open database's log.  Close it after the connections: closing it releases their locks."""
 
     def __init__(self, path: Path) -> None:
-        self._file = -1  # there is none, as where SQLite keeps it in memory
+        self._file = -1  # there is none when SQLite keeps it in memory
         with suppress(OSError):
             self._file = os.open(index_of(path), os.O_RDONLY | os.O_CLOEXEC)
 
     def pages(self) -> int:
-        """Return how many pages are in the log; 0 where that can't be told."""
+        """Return how many pages are in the log; 0 if that is unknown."""
         return self._read()[1]
 
     def least_size(self) -> int:
-        """Return how many bytes a log has at least that holds all of them."""
+        """Return the least size in bytes of a log that holds all of its pages."""
         page_size, pages = self._read()
         return LOG_HEADER + pages * (FRAME_HEADER + (65_536 if page_size == 1 else page_size)) if pages else 0
 

@@ -1,6 +1,6 @@
 """Brings a database to the schema of this spyweb: numbered .sql files, each applied in a transaction and recorded.
 
-A file that holds something is copied before it is changed.  A database that has a migration unknown here is
+A database that is not empty is copied before it is changed.  A database with a migration that is unknown here is
 refused: its tables may mean something else.  Everything here runs on the thread of the connection.
 """
 
@@ -34,7 +34,7 @@ class Migration:
 
 
 def load_migrations() -> list[Migration]:
-    """Return what this spyweb knows, in order; a file is named NUMBER_what_it_does.sql."""
+    """Return the migrations that this spyweb knows, in order; a file is named NUMBER_what_it_does.sql."""
     found = [
         file for file in files("spyweb.store.sqlite").joinpath("migrations").iterdir() if file.name.endswith(".sql")
     ]
@@ -89,7 +89,7 @@ def find_applied(connection: sqlite3.Connection) -> list[str]:
 
 
 def copy_aside(connection: sqlite3.Connection, copy: Path) -> None:
-    """Make a copy under another name and rename it: under its final name a copy is whole."""
+    """Make a copy under a temporary name and rename it, so that a copy with the final name is complete."""
     unfinished = copy.with_name(f"{copy.name}.unfinished")
     unfinished.unlink(missing_ok=True)
     unfinished.touch(mode=0o600)
@@ -98,7 +98,7 @@ def copy_aside(connection: sqlite3.Connection, copy: Path) -> None:
             connection.backup(target)
         os.replace(unfinished, copy)
     except BaseException:
-        unfinished.unlink(missing_ok=True)  # on a full disk, it is in the way
+        unfinished.unlink(missing_ok=True)  # it would take space on a full disk
         raise
 
 
@@ -118,7 +118,7 @@ def apply(connection: sqlite3.Connection, migration: Migration, now_ms: int) -> 
 
 
 def split_statements(sql: str) -> Iterator[str]:
-    """Yield one statement at a time: executescript would commit the transaction that they are to stand or fall in."""
+    """Yield one statement at a time, since executescript would commit the transaction that all belong to."""
     statement = ""
     for line in sql.splitlines(keepends=True):
         statement += line

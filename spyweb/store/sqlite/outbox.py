@@ -1,4 +1,4 @@
-"""The outbox of messages in SQLite."""
+"""Store the outbox of messages in SQLite."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ MessageRow = tuple[int, str, str, str, str, str, bytes, int, int, int, str, int 
 
 
 class SqliteOutbox:
-    """Asks on the writer's connection: its questions are short, and have to see every message that was announced."""
+    """Reads on the writer's connection: its queries are short, and must see every message that was announced."""
 
     def __init__(self, connections: Connections, clock: Clock) -> None:
         self._writer = connections.writer

@@ -1,4 +1,4 @@
-"""Which entries are just being written: a read of one of them queues behind that write, on the writer's connection.
+"""Tracks which entries are being written: a read of one of them queues behind the write, on the writer's connection.
 
 A write says what it writes to: a (namespace, key), a namespace, or EVERYTHING.  Touched on the event loop only.
 """
@@ -19,7 +19,7 @@ class PendingWrites:
         self._writes[subject] = self._writes.get(subject, 0) + 1
 
     def end(self, subject: Hashable) -> None:
-        """End one that was committed, dropped or refused."""
+        """End a write that was committed, dropped or refused."""
         left = self._writes[subject] - 1
         if left:
             self._writes[subject] = left
@@ -30,6 +30,6 @@ class PendingWrites:
         self._writes.clear()
 
     def is_written(self, namespace: str, key: bytes) -> bool:
-        """Return whether a write of this entry, by itself or with others, waits or runs, cancelled or not."""
+        """Return whether a write of this entry, alone or with others, waits or runs, cancelled or not."""
         writes = self._writes
         return bool(writes) and ((namespace, key) in writes or namespace in writes or EVERYTHING in writes)

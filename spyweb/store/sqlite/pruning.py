@@ -1,6 +1,6 @@
-"""Delete rows of jobs that nobody needs any more, in slices: a reader finds them, the writer deletes them.
+"""Delete outdated rows of jobs, in slices: a reader finds them, the writer deletes them.
 
-A slice deletes few enough rows that the writes queued behind it hardly wait.
+A slice is small enough that the writes queued behind it hardly wait.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import NamedTuple
 from spyweb.store.sqlite.batch import BatchQueue, OpKind
 
 SLICE = 200  # rows deleted in one op
-JOBS_AT_ONCE = 100  # looked at in one question, so that other questions come between
+JOBS_AT_ONCE = 100  # looked at in one query, so that other queries get their turn
 
 
 class Prunable(NamedTuple):
-    """A table in which each job has rows, and which of them may go."""
+    """A table in which each job has rows, and the queries that find and delete outdated ones."""
 
     next_job: str  # SQL: the first job after the one that is given
     outdated: Callable[[sqlite3.Connection, str, int], list[int]]  # of a job, at most so many

@@ -1,4 +1,4 @@
-"""Records in SQLite, and the hashes of what was seen."""
+"""Store records in SQLite, and the hashes of seen items."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.connections import Connections
 from spyweb.store.sqlite.pruning import SLICE, Prunable
 
-LATEST_NS = (1 << 63) - 1  # what rev_ts is reckoned from
+LATEST_NS = (1 << 63) - 1  # rev_ts counts down from here
 NS_IN_MS = 1_000_000
 STEP_NS = 1_000  # between records, so that a reader whose numbers are doubles tells them apart
-TOUCH_MS = 24 * 3_600_000  # how stale `last_ms` may get: a page that shows nothing new mostly writes nothing
+TOUCH_MS = 24 * 3_600_000  # how old `last_ms` may get, so that a page without anything new rarely causes a write
 ASKED_AT_ONCE = 32  # hashes looked up in one statement
 
 COLUMNS = "rev_ts, job, hash, url, fields, matches"
@@ -49,7 +49,7 @@ DELETE = "DELETE FROM record WHERE rev_ts = ?"
 UNSEEN = "SELECT job, hash FROM seen WHERE last_ms < ? LIMIT ?"
 FORGET = "DELETE FROM seen WHERE job = ? AND hash = ? AND last_ms < ?"
 
-# What both have seen stays the new one's.
+# Hashes that both have seen stay with the new job.
 MOVE_SEEN = ("UPDATE OR IGNORE seen SET job = :new WHERE job = :old", "DELETE FROM seen WHERE job = :old")
 MOVE = "UPDATE record SET job = :new WHERE job = :old"
 
@@ -106,7 +106,7 @@ def add(
 
 
 def find_seen(connection: sqlite3.Connection, job: JobId, hashes: Iterable[bytes]) -> dict[bytes, int]:
-    """Return the hashes that were seen, each with the last time."""
+    """Return those of the hashes that were seen, each with the last time."""
     found: dict[bytes, int] = {}
     left = iter(hashes)
     while asked := list(islice(left, ASKED_AT_ONCE)):
@@ -116,7 +116,7 @@ def find_seen(connection: sqlite3.Connection, job: JobId, hashes: Iterable[bytes
 
 
 def free_moments(connection: sqlite3.Connection, now_ms: int) -> Iterator[int]:
-    """Give timestamps for new records: from now on, but after every other, even where the clock was set back."""
+    """Yield timestamps for new records: now, but always after the newest, even if the clock was set back."""
     newest = connection.execute(NEWEST).fetchone()[0]
     moment = now_ms * NS_IN_MS
     if newest is not None:
@@ -127,7 +127,7 @@ def free_moments(connection: sqlite3.Connection, now_ms: int) -> Iterator[int]:
 
 
 def free_moment_from(connection: sqlite3.Connection, found_ns: int) -> int:
-    """Return the timestamp of a record that was found then: that moment, or the next that no other record has."""
+    """Return a timestamp for a record found at that moment: the moment itself, or the next that is free."""
     while connection.execute(TAKEN, (LATEST_NS - found_ns,)).fetchone():
         found_ns += STEP_NS
     return found_ns
@@ -197,5 +197,5 @@ def find_unseen(connection: sqlite3.Connection, since_ms: int) -> list[tuple[str
 
 
 def forget(connection: sqlite3.Connection, unseen: Sequence[tuple[str, bytes]], since_ms: int) -> None:
-    """Forget hashes unless an item has come back with one of them meanwhile."""
+    """Delete hashes, unless an item with one of them has come back meanwhile."""
     connection.executemany(FORGET, [(job, item_hash, since_ms) for job, item_hash in unseen])

@@ -1,4 +1,4 @@
-"""Another key for an encrypted database, while no daemon has it open."""
+"""Change the key of an encrypted database while no daemon has it open."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from spyweb.store.sqlite.vault import check_key, codec_of, purge, rewrite
 
 
 def rotate_key(path: Path, *, old: bytes | None, new: bytes | None) -> bool:
-    """Rewrite all values, their history and their events, or none (None: values that are not encrypted).
+    """Rewrite all values, their history and their events, or none (None: unencrypted values).
 
-    Gives whether nothing of their older form is left in the file; where not, the next opening sees to it.  The caller
-    holds the lock of the data directory.  Raises a StoreError with one clear line.
+    Return whether nothing of their old form is left in the file; if something is, the next opening removes it.  The
+    caller holds the lock of the data directory.  Raises a StoreError with one clear line.
     """
     before, after = codec_for(old), codec_for(new)
     refuse_incomplete(path, Durability.FULL)
@@ -39,7 +39,7 @@ def rotate_key(path: Path, *, old: bytes | None, new: bytes | None) -> bool:
 
 
 def is_purged(connection: sqlite3.Connection) -> bool:
-    """Return whether the older form is purged.  The values have their new key by now: no failure may hide that."""
+    """Return whether the old form is purged.  The values have their new key by now: no failure may hide that."""
     try:
         return purge(connection)
     except sqlite3.Error:

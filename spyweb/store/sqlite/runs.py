@@ -1,4 +1,4 @@
-"""The record of every due time, and how far each schedule has been dealt with, in SQLite."""
+"""Store the record of every due time, and each schedule's cursor, in SQLite."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ FIND_CURSOR = f"SELECT {CURSOR_COLUMNS} FROM cursor WHERE job = ?"
 OPEN_RUNS = f"SELECT {RUN_COLUMNS} FROM run WHERE state <> 'ended' ORDER BY id"
 ALL_RUNS = f"SELECT {RUN_COLUMNS} FROM run WHERE id < ? ORDER BY id DESC LIMIT ?"
 RUNS_OF_JOB = f"SELECT {RUN_COLUMNS} FROM run WHERE job = ? AND id < ? ORDER BY id DESC LIMIT ?"
-# Leaps from job to job in the index instead of walking over every row.
+# Jumps from job to job in the index instead of scanning every row.
 LATEST_RUNS = f"""
     WITH RECURSIVE jobs (name) AS (
         SELECT min(job) FROM run
@@ -93,7 +93,7 @@ decode_trigger = msgspec.json.Decoder(dict[str, object]).decode
 
 
 class SqliteRuns:
-    """Sends changes to the writer; questions, which may walk over many rows, have a connection of their own."""
+    """Sends changes to the writer; queries, which may scan many rows, have a connection of their own."""
 
     def __init__(self, writer: BatchQueue, reader: BatchQueue, holdings: Holdings) -> None:
         self._writer = writer
@@ -137,7 +137,7 @@ def kind_of(change: Change) -> OpKind:
 
 
 def record(connection: sqlite3.Connection, change: Change, holders: Sequence[RunId] = ()) -> list[RunId | None]:
-    """Write a change.  `holders` are runs among those that end in it that hold locks."""
+    """Write a change.  `holders` are those of its ending runs that hold locks."""
     for run in holders:
         release_run(connection, run)
     expect_cursors(connection, change.expects)
@@ -158,7 +158,7 @@ def record(connection: sqlite3.Connection, change: Change, holders: Sequence[Run
 
 
 def expect_cursors(connection: sqlite3.Connection, expected: Mapping[JobId, Cursor | None]) -> None:
-    """Raise CursorMoved where a cursor is not on record as it is expected to be."""
+    """Raise CursorMoved if a cursor on record is not as expected."""
     for job, cursor in expected.items():
         row = connection.execute(FIND_CURSOR, (job,)).fetchone()
         found = read_cursor(row) if row else None
@@ -167,12 +167,12 @@ def expect_cursors(connection: sqlite3.Connection, expected: Mapping[JobId, Curs
 
 
 def record_ends(connection: sqlite3.Connection, change: Change) -> frozenset[RunId]:
-    """Write the ends; gives the runs whose end applied, where something is to follow one."""
+    """Write the ends; return the runs whose end applied, if something is to follow one of them."""
     follow_ups: Sequence[NewRun | SkippedRange] = (*change.new, *change.skipped)
     if any(each.follows is not None for each in follow_ups):
         return frozenset(end.run for end in change.end if connection.execute(END_RUN, row_of_end(end)).rowcount == 1)
     if change.end:
-        # Nobody asks which applied, so all are handed over at once, which takes half as long.
+        # Nobody asks which applied, so all are executed at once, which is faster.
         connection.executemany(END_RUN, map(row_of_end, change.end))
     return frozenset()
 
@@ -291,7 +291,7 @@ def read_run(row: RunRow) -> Run:
 
 
 def read_trigger(text: str) -> Mapping[str, object]:
-    """Return the trigger, or nothing where it is damaged: that must not keep a daemon from starting."""
+    """Return the trigger, or an empty one if it is damaged, which must not keep a daemon from starting."""
     try:
         trigger: dict[str, object] = decode_trigger(text)
     except msgspec.DecodeError:
@@ -301,5 +301,5 @@ def read_trigger(text: str) -> Mapping[str, object]:
 
 def read_cursor(row: CursorRow) -> Cursor:
     job, due_ms, schedule, paused, idle_since_ms = row
-    shared = intern(schedule)  # most of ten thousand jobs have few different ones
+    shared = intern(schedule)  # thousands of jobs have few different schedules
     return Cursor(job=JobId(job), due_ms=due_ms, schedule=shared, paused=bool(paused), idle_since_ms=idle_since_ms)

@@ -1,7 +1,7 @@
-"""Questions about many entries, and about past versions.  Runs on the thread of a connection.
+"""Query many entries, and past versions.  Runs on the thread of a connection.
 
-A cursor that may not be read to its end is closed: as long as it is open, all that this connection reads is as it was
-when that began, and an error that was raised above it keeps it open for as long as somebody holds the error.
+A cursor that may not be read to its end is closed explicitly: as long as it is open, everything that this connection
+reads is as it was when the cursor was opened, and an error raised meanwhile would keep it open as long as the error.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LIVE = "(expires_ms IS NULL OR expires_ms > :now_ms)"
 FROM_LEAST = f"FROM entry WHERE namespace = :namespace AND key >= :least AND {LIVE}"
 WITHIN_PREFIX = f"{FROM_LEAST} AND key < :beyond"
 ROW = f"SELECT key, {COLUMNS} FROM entry WHERE rowid = ?"
-# Leaps from namespace to namespace in the index instead of walking over every row.
+# Jumps from namespace to namespace in the index instead of scanning every row.
 NAMESPACES = f"""
     WITH RECURSIVE names (name) AS (
         SELECT min(namespace) FROM entry WHERE namespace >= :least
@@ -67,7 +67,7 @@ Found = tuple[str, bytes, Row]  # namespace, key
 
 
 class KeyRange(NamedTuple):
-    """The live entries of a namespace whose keys begin so, from the key `least` on."""
+    """The live entries of a namespace whose keys have this prefix, from the key `least` on."""
 
     namespace: str
     prefix: bytes
@@ -107,7 +107,7 @@ def by_key(connection: sqlite3.Connection, key_range: KeyRange) -> sqlite3.Curso
 
 
 def by_creation(connection: sqlite3.Connection, key_range: KeyRange) -> Generator[KeyedCells]:
-    """Numbers are sorted, not values, which would all be in memory for that.  One snapshot, as long as that is open."""
+    """Yield rows by creation, sorting row ids only: the values together may not fit into memory.  One snapshot."""
     with closing(select(connection, "rowid", key_range, "ORDER BY rowid")) as numbers:
         for numbered in numbers:
             yield connection.execute(ROW, numbered).fetchone()
@@ -129,8 +129,11 @@ class ExportPage(NamedTuple):
 
 
 class ExportedKeys:
-    """Which keys an export has told.  One that is deleted and written again meanwhile comes last in the order of
-    creation, and so is met a second time.  By their hashes, which are 8 bytes a key as long as nothing newer is met."""
+    """Remembers which keys an export has yielded, so that none comes twice.
+
+    A key that is deleted and written again meanwhile comes last in the order of creation, and so is met a second time.
+    Only hashes are remembered, as long as nothing newer is met.
+    """
 
     def __init__(self, newest: int, now_ms: int) -> None:
         self._newest = newest  # rowid as the export begins: what is above, or newer, may have been there before
@@ -168,7 +171,7 @@ def find_newest(connection: sqlite3.Connection) -> int:
 
 
 def up_to(size: int, rows: Iterable[Found]) -> Iterator[Found]:
-    """Yield the first ones, until they take so many bytes."""
+    """Yield the first rows, until they reach this size in bytes."""
     for row in rows:
         yield row
         size -= size_of_value(row[2])
@@ -210,7 +213,7 @@ def find_version(connection: sqlite3.Connection, context: EntryContext, version:
 
 
 def within(largest: int | None, items: Iterable[T], size_of: Callable[[T], int]) -> Iterator[T]:
-    """Yield the items.  Raises TooLarge once they are more together; with None there is no limit."""
+    """Yield the items.  Raises TooLarge once their total exceeds `largest`; None is no limit."""
     if largest is None:
         yield from items
         return
@@ -223,7 +226,7 @@ def within(largest: int | None, items: Iterable[T], size_of: Callable[[T], int])
 
 
 def size_of_row(keyed: tuple[bytes, Row]) -> int:
-    """Return the size of the key and the value, as they are stored."""
+    """Return the size of the key and the value as they are stored."""
     key, row = keyed
     return len(key) + size_of_value(row)
 

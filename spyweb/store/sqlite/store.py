@@ -1,7 +1,7 @@
-"""The SQLite store: a connection that writes, one that reads entries, and one that answers long questions.
+"""The SQLite store: one connection for writing, one for reading entries, and one for long queries.
 
-`open_store` proves the file before it is used: it is a database, not damaged as far as can be told quickly, and
-brought up to this spyweb's schema.  What goes wrong raises a StoreError, or a NoAccess, with one clear line.
+`open_store` checks the file before it is used: it must be a database, and not damaged as far as a quick check can tell;
+it is then migrated to this spyweb's schema.  A failure raises a StoreError, or a NoAccess, with one clear line.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from spyweb.store.values_protocol import NO_HISTORY, HistoryRules
 IN_MEMORY = Path(":memory:")  # as SQLite spells it
 STATEMENTS_KEPT_PREPARED = 64  # more than the store has
 WAL_KEPT_BYTES = 64 << 20
-PAGES_BETWEEN_CHECKPOINTS = 8000  # 32 MB of log
+PAGES_BETWEEN_CHECKPOINTS = 8000  # of the log, before a commit copies it
 
 
 class SqliteStore:
@@ -88,10 +88,10 @@ async def open_store(  # noqa: PLR0913 - each but the first is an option
     history: HistoryRules = NO_HISTORY,
     marker: Marker | None = None,
 ) -> SqliteStore:
-    """Open the database, made if it is absent and brought up to date; with `read_only`, as it is or not at all.
+    """Open the database, made if it is absent and migrated; with `read_only`, as it is or not at all.
 
-    With a key, values are encrypted; those that are not yet, first.  The marker tells what is known of the database
-    from before.
+    With a key, values are encrypted, including those that are not yet.  The marker tells what an earlier process has
+    noted about the database.
     """
     codec = codec_for(key)
     refuse_incomplete(path, durability, marker.known() if marker else None)
@@ -101,7 +101,7 @@ async def open_store(  # noqa: PLR0913 - each but the first is an option
 
 
 async def open_in_memory(*, clock: Clock, history: HistoryRules = NO_HISTORY) -> SqliteStore:
-    """Open a database that leaves nothing behind.  One connection does all: no other would see what it writes."""
+    """Open a database in memory.  It has one connection, since another would not see what the first writes."""
     queue = await open_queue(IN_MEMORY, clock, partial(connect_to_memory, clock.now_ms()))
     return SqliteStore(IN_MEMORY, Connections(writer=queue, reader=queue, questions=queue), clock, PLAIN, history)
 
@@ -126,7 +126,7 @@ async def open_connections(
         opened.push_async_callback(writer.close)
         reader = await open_queue(path, clock, partial(connect_to_read, path))
         opened.push_async_callback(reader.close)
-        # One at a time, so that a short question is not answered as late as a long one behind it.
+        # One at a time, so that a short query does not wait for a long one behind it.
         questions = await open_queue(path, clock, partial(connect_to_read, path), limit=1)
         opened.push_async_callback(questions.close)
         await writer.watch_progress()
@@ -158,10 +158,12 @@ def identify_files(path: Path, index: LogIndex) -> FileIdentity:
 
 
 def open_up_to_date(path: Path, durability: Durability, now_ms: int, codec: Codec = PLAIN) -> sqlite3.Connection:
-    """1. look for damage; 2. refuse what is newer, or has another key; 3. set the connection up; 4. migrate;
-    5. encrypt what is to be.
+    """Open a database for writing, and migrate it.
 
-    The looking is done by a connection that can't write: closing the last one that can moves the log into the database.
+    1. look for damage; 2. refuse a newer one, or one with another key; 3. set up the connection; 4. migrate;
+    5. encrypt values that are not.
+
+    Steps 1 and 2 use a connection that can't write: closing the last one that can moves the log into the database.
     """
     known = load_migrations()
     if size_of(path):
@@ -215,7 +217,7 @@ def connect(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(
         path,
         timeout=BUSY_TIMEOUT_MS / 1000,
-        isolation_level=None,  # transactions begin where the store says so, not where the module guesses
+        isolation_level=None,  # the store begins transactions, not the sqlite3 module
         cached_statements=STATEMENTS_KEPT_PREPARED,
     )
 
@@ -225,7 +227,7 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
 
 
 def connect_to(path: Path, mode: str) -> sqlite3.Connection:
-    """Connect to what is there: nothing is made."""
+    """Connect to an existing database; none is made."""
     return sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={mode}",
         uri=True,
@@ -236,19 +238,19 @@ def connect_to(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def set_up_writing(connection: sqlite3.Connection, durability: Durability) -> None:
-    """Set the journal mode first: it is stored in the file, and the others count from there on."""
+    """Set the connection's pragmas, the journal mode first: it is stored in the file, and others depend on it."""
     # Readers and the writer do not wait for each other, and a commit is one append.
     connection.execute("PRAGMA journal_mode = WAL")
     # FULL: the log is on the disk before a write is acknowledged.  NORMAL: at the next checkpoint.
     connection.execute(f"PRAGMA synchronous = {durability.value}")
-    # A checkpoint that is left to a commit (checkpoints.py) is two more syncs that it waits for.
+    # A checkpoint that is left to a commit (checkpoints.py) makes it wait for further syncs.
     connection.execute(f"PRAGMA wal_autocheckpoint = {PAGES_BETWEEN_CHECKPOINTS}")
-    # The log keeps the size of its largest burst for ever otherwise.
+    # Otherwise the log would keep its largest size for ever.
     connection.execute(f"PRAGMA journal_size_limit = {WAL_KEPT_BYTES}")
     # A damaged page is noticed when it is read, before its neighbours are written.
     connection.execute("PRAGMA cell_size_check = ON")
     # A file that was tampered with must not run functions through its schema.
     connection.execute("PRAGMA trusted_schema = OFF")
-    # Where SQLite is built to overwrite what is deleted, a value of 1 MB is deleted in a ninth of the time: its pages
-    # are not.  Encryption begins with a VACUUM.
+    # Some builds of SQLite overwrite deleted values.  This leaves whole pages out, so that large values are deleted
+    # quickly.  Encryption begins with a VACUUM.
     connection.execute("PRAGMA secure_delete = FAST")

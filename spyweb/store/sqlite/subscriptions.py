@@ -1,4 +1,4 @@
-"""The jobs and clients that want to hear of changes.  Each write asks, so it must cost nothing where nobody does.
+"""The jobs and clients that want to hear of changes.  Each write asks, which costs nothing if there are none.
 
 Jobs watch: a change is kept for them (events.py).  Subscribers listen: they are told from memory, after the commit, and
 nothing is written for it.
@@ -25,7 +25,7 @@ class Subscription(NamedTuple):
 
 
 class Subscriptions:
-    """Watches, found by namespace.  Never changes once made, so that any thread may ask it."""
+    """Watches, found by namespace.  It never changes once made, so any thread may use it."""
 
     def __init__(self, watches: Sequence[Watch] = ()) -> None:
         self._exact: dict[str, list[Subscription]] = {}
@@ -62,14 +62,14 @@ def jobs_by_kind(subscriptions: Sequence[Subscription], key: bytes) -> JobsByKin
 
 
 class Notices:
-    """The changes of one op that subscribers are told of, gathered on the store's thread."""
+    """The changes of one op that subscribers will be told of, gathered on the store's thread."""
 
     def __init__(self, subscriptions: Subscriptions) -> None:
         self._subscriptions = subscriptions
         self.events: list[ChangeEvent] = []
 
     def begin(self) -> None:
-        """Forget what an earlier try of the op did: it has not happened."""
+        """Forget the changes of an earlier try of the op, which was rolled back."""
         self.events.clear()
 
     def note(self, context: EntryContext, notes: Sequence[ChangeNote], origin: Origin) -> None:
@@ -84,7 +84,7 @@ class Subscriber(NamedTuple):
 
 
 class Subscribers:
-    """Everybody who is told of changes as they happen."""
+    """All clients that are told of changes as they happen."""
 
     def __init__(self) -> None:
         self._subscribers: dict[object, Subscriber] = {}
@@ -95,7 +95,7 @@ class Subscribers:
         return not self._subscribers
 
     def add(self, watch: Watch, listen: Callable[[ChangeEvent], None]) -> Callable[[], None]:
-        """Tell this function of what the watch says; gives the function that ends it."""
+        """Call this function with the changes of the watch; return a function that ends that."""
         mark = object()
         self._subscribers[mark] = Subscriber(watch, Subscriptions([watch]), listen)
         self._subscribe()
@@ -124,7 +124,7 @@ class Subscribers:
 
 
 def event_of(context: EntryContext, note: ChangeNote, origin: Origin) -> ChangeEvent:
-    """Return the event that subscribers are told of: it has no number, since it is not kept."""
+    """Return the event for subscribers, which has no number because it is not stored."""
     latest = note.new or note.old
     return ChangeEvent(
         id=0,
@@ -140,7 +140,7 @@ def event_of(context: EntryContext, note: ChangeNote, origin: Origin) -> ChangeE
 
 
 def _value(context: EntryContext, row: Row | None) -> Value:
-    """Return the row's value, or None where it can't be read: that it was written over is told all the same."""
+    """Return the row's value, or None if it can't be read: subscribers still hear that it was replaced."""
     try:
         return entry_of(context.codec, context.namespace, context.key, row).value if row else None
     except StoreError:

@@ -1,4 +1,4 @@
-"""Entries that come from elsewhere: loaded from an export, or moved from one namespace to another.  All or nothing."""
+"""Load exported entries, or move entries from one namespace to another: all or nothing."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ IN_BOTH = """
         AND (new.expires_ms IS NULL OR new.expires_ms > :now)
     ORDER BY old.key LIMIT 1
 """
-# The history of a key that is gone stays behind where the other namespace has that key: it has its own.
+# The history of a deleted key is not moved if the other namespace has that key: it has its own history.
 MOVING = """
     namespace = :old AND key NOT IN (
         SELECT key FROM entry WHERE namespace = :new AND (expires_ms IS NULL OR expires_ms > :now)
     )
 """
-# Expired entries stay behind, and what is moved takes the place of expired entries and of a history without an entry.
+# Expired entries are not moved; moved entries replace expired ones, and a history without an entry.
 MAKE_ROOM = [
     "DELETE FROM entry WHERE namespace = :old AND expires_ms <= :now",
     "DELETE FROM entry WHERE namespace = :new AND key IN (SELECT key FROM entry WHERE namespace = :old)",
     f"DELETE FROM past WHERE namespace = :new AND key IN (SELECT key FROM past WHERE {MOVING})",
 ]
-TABLES = ["past", "entry"]  # in this order: where the entries have been moved, the other namespace has their keys
+TABLES = ["past", "entry"]  # in this order: once the entries are moved, the other namespace has their keys
 
 
 class Loading(NamedTuple):
@@ -104,7 +104,7 @@ def in_both(old: str, new: str, key: bytes) -> StoreError:
 
 
 def reseal(connection: sqlite3.Connection, table: str, codec: Codec, names: Mapping[str, str | int]) -> None:
-    """Encrypt the moved values again: each is bound to its namespace."""
+    """Encrypt the moved values again, since each is bound to its namespace."""
     old, new = str(names["old"]), str(names["new"])
     rows = connection.execute(f"SELECT key, version, type, value, rowid FROM {table} WHERE {MOVING}", names)
     for key, version, kind, column, rowid in rows.fetchall():

@@ -1,4 +1,4 @@
-"""A database whose values are encrypted: recognising its key, and rewriting every value for another.
+"""Check the key of a database with encrypted values, and rewrite every value for another key.
 
 Runs on the thread of a connection.
 """
@@ -15,9 +15,9 @@ from spyweb.store.encoding import Cell
 
 KNOWN_PLACE, KNOWN_VALUE = Place("", b"", 0), b"spyweb"
 PAGE_ROWS = 1000
-REMAINS = "remains"  # an empty table: parts of what was rewritten are left in pages that are free
+REMAINS = "remains"  # an empty table: it says that free pages still contain old values
 
-# Where values stand: table, then the columns of the version, the type and the value.
+# Where values are stored: table, then the columns of the version, the type and the value.
 VALUES = [
     ("entry", "version", "type", "value"),
     ("past", "version", "type", "value"),
@@ -38,7 +38,7 @@ def has_table(connection: sqlite3.Connection, name: str) -> bool:
 
 
 def check_key(connection: sqlite3.Connection, path: Path, codec: Codec) -> None:
-    """Raise a StoreError unless the values can be read with this codec, or are still to be encrypted with it."""
+    """Raise StoreError unless the values can be read with this codec, or have not been encrypted yet."""
     seal = find_seal(connection)
     if seal is None:
         return
@@ -51,18 +51,18 @@ def check_key(connection: sqlite3.Connection, path: Path, codec: Codec) -> None:
 
 
 def codec_of(connection: sqlite3.Connection, codec: Codec) -> Codec:
-    """Return the codec of the values as they stand: a key that has just been set has encrypted none of them yet."""
+    """Return the codec of the stored values: a key that was just set has not encrypted any yet."""
     return PLAIN if find_seal(connection) is None else codec
 
 
 def encrypt_first(connection: sqlite3.Connection, codec: Codec) -> None:
-    """Encrypt what has been written before there was a key."""
+    """Encrypt the values that were written before there was a key."""
     if not codec.is_plain and find_seal(connection) is None:
         rewrite(connection, PLAIN, codec)
 
 
 def rewrite(connection: sqlite3.Connection, old: Codec, new: Codec) -> None:
-    """Rewrite all values, or none.  `purge` is to follow."""
+    """Rewrite all values, or none.  The caller then calls `purge`."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         for columns in VALUES:
@@ -79,15 +79,15 @@ def rewrite(connection: sqlite3.Connection, old: Codec, new: Codec) -> None:
 
 
 def purge(connection: sqlite3.Connection) -> bool:
-    """Return whether nothing of values as they were before a rewrite is left in the file.
+    """Remove values as they were before a rewrite from the file; return whether none is left.
 
-    It may have been cut off, so each opening asks for it again.  Raises sqlite3.Error, as where the disk is full.
+    It may have been interrupted, so each opening calls it again.  Raises sqlite3.Error, for instance on a full disk.
     """
     if not has_table(connection, REMAINS):
         return True
     connection.execute("VACUUM")
     is_held_up, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-    if not is_held_up:  # by somebody who reads
+    if not is_held_up:  # by a reader
         connection.execute(f"DROP TABLE {REMAINS}")
     return not is_held_up
 

@@ -1,8 +1,8 @@
-"""A job's connection to the scripts' own database, and how one statement is carried out on it.
+"""A job's connection to the scripts' own database, and the execution of one statement on it.
 
-Connections are used in the process of the job's SQL alone (process.py).  A statement never waits for a lock: it answers
-that it would have to.  It ends when its time is up or nobody wants it any more, and gives no more rows than the job's
-VM has memory for.
+Connections are used only in the process for the job's SQL (process.py).  A statement never waits for a lock: it answers
+that it would have to.  It ends when its time is up or its run is gone, and returns no more rows than the job's VM has
+memory for.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Row = dict[str, Cell]
 Parameter = str | bytes | int | float | None
 
 LONGEST_S = 5.0  # of one statement
-STEPS_BETWEEN_CHECKS = 10_000  # of SQLite's virtual machine: a small part of a millisecond
+STEPS_BETWEEN_CHECKS = 10_000  # of SQLite's virtual machine: they take very little time
 STATEMENTS_KEPT_PREPARED = 64  # of at most limits.SQL_KEPT bytes each
 WAL_KEPT_BYTES = 64 << 20
 ROW_COST, CELL_COST = 100, 50  # bytes in memory, beside the contents
@@ -53,7 +53,7 @@ INNOCENT = (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryErr
 
 
 class Statement(Struct, array_like=True, kw_only=True):
-    """One statement that a script asks for."""
+    """One SQL statement of a script."""
 
     sql: str
     parameters: Sequence[Any] = ()  # each a Parameter: msgspec knows no union of text and bytes
@@ -68,7 +68,7 @@ class Statement(Struct, array_like=True, kw_only=True):
 
 
 class Answered(Struct, frozen=True, array_like=True, kw_only=True):
-    """The result of a statement, as it crosses from the process of the job's SQL."""
+    """The result of a statement, as the process for the job's SQL sends it."""
 
     columns: Sequence[str] = ()
     values: Sequence[Sequence[Cell]] = ()  # a row each
@@ -82,7 +82,7 @@ class Answered(Struct, frozen=True, array_like=True, kw_only=True):
 
     @property
     def rows(self) -> list[Row]:
-        """Return each row by the names of its columns; a NULL is absent."""
+        """Return each row as a dict by column name; a NULL is left out."""
         names = self.columns
         return [
             {name: value for name, value in zip(names, row, strict=True) if value is not None} for row in self.values
@@ -138,7 +138,7 @@ class UserConnection:
     def _forget_prepared(self) -> None:
         """Push every prepared statement out of the cache with short ones.
 
-        The sqlite3 module has no other way to drop a long one, whose program may take a hundred times its text.
+        The sqlite3 module has no other way to drop a long one, which may take far more memory than its text.
         """
         for number in range(STATEMENTS_KEPT_PREPARED):
             self._connection.execute(f"SELECT {number}").close()
@@ -154,14 +154,14 @@ class UserConnection:
         return Answered()
 
     def _must_end(self) -> bool:
-        """Tell SQLite, which asks every so often, whether to interrupt the statement."""
+        """Return whether to interrupt the statement; SQLite calls this again and again."""
         is_unwanted = self._statement is not None and self._statement.unwanted
         return is_unwanted or monotonic() > self._deadline
 
     def _failed(self, error: Exception, statement: Statement) -> Answered:
         code = primary_code(error) if isinstance(error, sqlite3.Error) else None
         reason = statement.too_long if code == sqlite3.SQLITE_INTERRUPT else self._reason(error, code)
-        # A transaction that reads what was changed since can never write: there is nothing to wait for.
+        # A transaction that has read data which was changed since can never write: waiting would not help.
         may_pass = getattr(error, "sqlite_errorname", "") != "SQLITE_BUSY_SNAPSHOT"
         return Answered(reason=reason, is_busy=code in IN_USE and may_pass)
 
@@ -175,7 +175,7 @@ class UserConnection:
 
 
 def _take(cursor: sqlite3.Cursor, statement: Statement) -> Iterator[tuple[Cell, ...]]:
-    """Give the rows; step through all even where none is wanted.  Raises ValueError when they are too large."""
+    """Yield the rows, stepping through all even if none is wanted.  Raises ValueError when they are too large."""
     left = statement.largest
     for values in cursor:
         if statement.wants_rows:
@@ -192,7 +192,7 @@ def _take(cursor: sqlite3.Cursor, statement: Statement) -> Iterator[tuple[Cell, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """The settings that connections are opened with."""
+    """The settings with which connections are opened."""
 
     path: Path
     engine: Engine | None
@@ -231,7 +231,7 @@ def set_up(connection: sqlite3.Connection, durability: Durability) -> None:
 
 
 def restrict(connection: sqlite3.Connection) -> None:
-    connection.text_factory = bytes  # whatever a script stored comes back, valid text or not
+    connection.text_factory = bytes  # a script gets back what it stored, valid text or not
     for limit, value in LIMITS.items():
         connection.setlimit(limit, value)
-    connection.execute("PRAGMA busy_timeout = 0")  # the waiting is done on the event loop, by nobody's thread
+    connection.execute("PRAGMA busy_timeout = 0")  # the daemon's event loop waits, and tries again

@@ -1,4 +1,4 @@
-"""Limit what the SQL of scripts may touch to their own tables, and three views of the engine's database.
+"""Limit the SQL of scripts to their own tables and three views of the engine's database.
 
 SQLite asks `Guard.authorize` about every step of a statement while it compiles it.  It names the view, or the
 subquery, that a step comes from; since a script can give a subquery any name, the engine's tables are read in one whose
@@ -21,7 +21,7 @@ READING = frozenset({
     "table_list", "table_xinfo", "user_version",
 })  # fmt: skip
 WRITING = frozenset({"application_id", "defer_foreign_keys", "optimize", "user_version"})
-# What scripts of SpyWeb set at their top: it is so already, or not theirs to choose, and no reason to fail.
+# Pragmas that SpyWeb's scripts set at their top: already so, or not theirs to choose, and no reason to fail.
 IDLE = frozenset({
     "auto_vacuum", "busy_timeout", "cache_size", "foreign_keys", "journal_mode", "mmap_size", "synchronous",
     "temp_store", "wal_autocheckpoint",
@@ -46,12 +46,12 @@ SECRET = re.compile("spyweb_[0-9a-f]{32}", re.IGNORECASE)
 
 
 def spells_a_secret(sql: str) -> bool:
-    """Return whether a statement spells a name that only the views may use; SQLite has no other way to write one."""
+    """Return whether a statement spells a name that only the views may use; SQLite knows no other way to write it."""
     return SECRET.search(sql) is not None
 
 
 class Guard:
-    """Decides what one connection may do: it holds the secret, and keeps the reason of its last refusal."""
+    """Decides what one connection may do; it holds the secret, and keeps the reason of its last refusal."""
 
     def __init__(self, own_functions: frozenset[str] = frozenset()) -> None:
         self.secret = f"spyweb_{secrets.token_hex(16)}"
@@ -61,7 +61,7 @@ class Guard:
     def authorize(
         self, action: int, first: str | None, second: str | None, database: str | None, context: str | None
     ) -> int:
-        """Tell SQLite whether it may compile this step.  A refusal leaves its reason."""
+        """Tell SQLite whether it may compile this step.  A refusal records its reason."""
         if context == self.secret:
             return sqlite3.SQLITE_OK
         if action == sqlite3.SQLITE_PRAGMA:

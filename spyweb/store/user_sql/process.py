@@ -1,8 +1,8 @@
-"""Carry out the SQL of scripts, a process for each job: `python -m spyweb.store.user_sql.process FD`.
+"""Execute the SQL of scripts, one process per job: `python -m spyweb.store.user_sql.process FD`.
 
-The process that is started so forks one for each pair of sockets that it is sent over FD, its end of a stream socket.
-What a statement takes, of memory or of time, is thus its own job's loss: SQLite's limit of memory is the whole
-process's, and what nothing can interrupt is ended with its process.  Whoever loses the daemon ends.
+The process that is started so forks one for each pair of sockets that it receives over FD, its end of a stream socket.
+Thus a statement that takes much memory or time affects only its own job: SQLite's memory limit is for a whole process,
+and a statement that can't be interrupted is ended with its process.  All of them end when the daemon is gone.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ from spyweb.store.user_sql.views import FUNCTIONS
 from spyweb.store.user_sql.wire import HEADER, SqlRequest, frame, request_decoder, setup_decoder
 
 HEAP_LIMIT = 128 * MIB  # of SQLite in one process: a statement that would need more ends with an error
-BEHIND, LOWEST = 5, 19  # levels of niceness: a third of the weight
-ENDED_FIRST = "500"  # of 1000, where the kernel runs out of memory
+BEHIND, LOWEST = 5, 19  # levels of niceness: behind the daemon, and the lowest there is
+ENDED_FIRST = "500"  # of 1000: it is killed before the daemon when the kernel runs out of memory
 SOCKETS = 2  # that come with each request for a process
 
 _libc = ctypes.CDLL(None)
 
 
 class RunningStatement:
-    """The statement under way, shared with the thread that is told to interrupt it."""
+    """The running statement, shared with the thread that interrupts it on request."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._connection: sqlite3.Connection | None = None
         self._number = 0
-        self._unwanted = 0  # number of the latest that was to be interrupted: it may not have begun
+        self._unwanted = 0  # number of the latest statement to be interrupted, which may not have begun
         self._statement: Statement | None = None
 
     def begin(self, connection: sqlite3.Connection, number: int, statement: Statement) -> None:
@@ -130,20 +130,20 @@ class SqlServer:
 
 
 def give_memory_back() -> None:
-    """Return free memory to the system: what a long statement took lies in pieces between what is still used."""
+    """Return free memory to the system: after a long statement it lies in pieces between memory still in use."""
     trim = getattr(_libc, "malloc_trim", None)  # of glibc
     if trim:
         trim(0)
 
 
 def _read_frame(stream: BufferedReader) -> bytes:
-    """Return the body of the next frame; nothing at the end of the stream."""
+    """Return the body of the next frame; empty at the end of the stream."""
     header = stream.read(HEADER)
     return stream.read(int.from_bytes(header, "little")) if len(header) == HEADER else b""
 
 
 def _watch(commands: socket.socket, running: RunningStatement) -> None:
-    """Interrupt what the daemon names; end this process when it has no use for it, or is gone."""
+    """Interrupt the statements that the daemon names; end this process when the daemon closes the socket or is gone."""
     stream = commands.makefile("rb")
     while len(number := stream.read(HEADER)) == HEADER:
         running.interrupt(int.from_bytes(number, "little"))
@@ -151,7 +151,7 @@ def _watch(commands: socket.socket, running: RunningStatement) -> None:
 
 
 def _work(descriptors: list[int]) -> None:
-    """Be the process of one job's SQL."""
+    """Run as the process for one job's SQL."""
     _give_way()
     forbid_programs_and_network()
     requests, commands = (socket.socket(fileno=descriptor) for descriptor in descriptors)
@@ -159,15 +159,18 @@ def _work(descriptors: list[int]) -> None:
     try:
         Thread(target=_watch, args=(commands, running), daemon=True).start()
     except RuntimeError as error:
-        requests.sendall(frame(Answered(reason=f"no process for SQL could be had: {error}")))
+        requests.sendall(frame(Answered(reason=f"no process for SQL could be started: {error}")))
         return
     with suppress(ConnectionError):  # the daemon is gone
         SqlServer(requests, running).serve()
 
 
 def _give_way() -> None:
-    """Let the daemon go first: statements may compute for seconds, each job's in a process of its own, and beside
-    eight of them the daemon would wait for a processor; and where memory runs out, one of them is to be ended."""
+    """Lower this process's priority, and make it the one to be killed when memory runs out.
+
+    Statements may compute for seconds, each job's in a process of its own, and the daemon must not wait for a processor
+    because of them.
+    """
     with suppress(OSError):  # then it is as it was
         os.setpriority(os.PRIO_PROCESS, 0, min(os.getpriority(os.PRIO_PROCESS, 0) + BEHIND, LOWEST))
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
@@ -178,7 +181,7 @@ def _fork(control: socket.socket, descriptors: list[int]) -> None:
     try:
         pid = os.fork()
     except OSError as error:
-        refusal = frame(Answered(reason=f"no process for SQL could be had: {error.strerror}"))
+        refusal = frame(Answered(reason=f"no process for SQL could be started: {error.strerror}"))
         with suppress(OSError), socket.socket(fileno=os.dup(descriptors[0])) as requests:
             requests.sendall(refusal)
         pid = -1
@@ -188,7 +191,7 @@ def _fork(control: socket.socket, descriptors: list[int]) -> None:
             control.close()
             _work(descriptors)
             code = 0
-        finally:  # never on into the loop of the process that forks
+        finally:  # it must never go on into the loop of the process that forks
             os._exit(code)
     for descriptor in descriptors:
         os.close(descriptor)
@@ -198,7 +201,7 @@ def main() -> None:
     leave_signals_to_parent()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how one of them ended
     gc.collect()
-    gc.freeze()  # what is shared with the forked is not written to by a collection
+    gc.freeze()  # a collection then does not write to the memory that is shared with the forked processes
     control = socket.socket(fileno=int(sys.argv[1]))
     while True:
         data, descriptors, _, _ = socket.recv_fds(control, 1, SOCKETS)

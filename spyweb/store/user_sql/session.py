@@ -1,4 +1,4 @@
-"""The SQL of one job: its process, and which of its runs may use it now."""
+"""The SQL of one job: its process, and whose turn it is to use it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from spyweb.store.user_sql.connection import Answered, Opening, Statement
 from spyweb.store.user_sql.spawner import SqlProcess, SqlSpawner
 
 LOCKED = "database is locked"
-GRACE_S = 2.0  # for a statement that was told to end: then its process is ended
+GRACE_S = 2.0  # for a statement that was told to end, before its process is ended
 
 log = structlog.get_logger()
 
 
 class TimeLimit:
-    """Limits a block as asyncio.timeout does, on the clock that was handed in."""
+    """Limits a block as asyncio.timeout does, on a given clock."""
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock
@@ -43,7 +43,7 @@ class TimeLimit:
         await self._timeout.__aexit__(kind, error, traceback)
 
     def set(self, seconds: float) -> None:
-        """Set the end to so many seconds from now."""
+        """Set the end to this many seconds from now."""
         if self._timer:
             self._timer.cancel()
         self._timer = self._clock.call_later(seconds, self._expire)
@@ -53,7 +53,7 @@ class TimeLimit:
 
 
 class Session:
-    """One job's process, and the turns of its runs."""
+    """The process for one job's SQL, which its runs use in turn."""
 
     def __init__(self, job: JobId, opening: Opening, clock: Clock, spawner: SqlSpawner) -> None:
         self.job = job
@@ -71,23 +71,23 @@ class Session:
         self.running: Statement | None = None
         self.turn_of: RunId | None = None
         self.used_at = 0.0
-        self.has_state = False  # that a run may still ask for: last_insert_rowid(), a temporary table
+        self.has_state = False  # that a run may still need: last_insert_rowid(), a temporary table
 
     @property
     def is_idle(self) -> bool:
-        """Return whether it can be closed and no run would notice."""
+        """Return whether it can be closed without any run noticing."""
         return not self.calls and self.in_transaction is None and not (self.runs and self.has_state)
 
     @property
     def is_fresh(self) -> bool:
-        """Return whether there is no process, and so no transaction."""
+        """Return whether there is no process, and therefore no transaction."""
         return self._process is None
 
     def is_free_for(self, run: RunId) -> bool:
         return self.turn_of is None and self.in_transaction in (None, run)
 
     async def take_turn(self, run: RunId, patience_s: float) -> None:
-        """Wait for the job's other runs, but only so long for one that has a transaction open.  Raises StoreError."""
+        """Wait for the job's other runs, but for an open transaction only this long.  Raises StoreError."""
         async with self._changed:
             while not self.is_free_for(run):
                 try:
@@ -104,7 +104,7 @@ class Session:
             self._changed.notify_all()
 
     async def perform(self, statement: Statement) -> Answered:
-        """Carry out a statement of the run that has the turn.  Raises StoreError, NoAccess."""
+        """Execute a statement of the run whose turn it is.  Raises StoreError, NoAccess."""
         self.running = statement
         try:
             process = await self._started()
@@ -122,7 +122,7 @@ class Session:
             async with self._limit:
                 return await process.perform(statement, self._clock)
         except TimeoutError:
-            log.warning("a statement of SQL did not end, its process is ended", job=self.job, run=self.turn_of)
+            log.warning("an SQL statement did not end; its process is ended", job=self.job, run=self.turn_of)
             self._end_process()
             return Answered(reason=statement.too_long, cpu_s=statement.longest_s + GRACE_S)
         except BaseException:  # half of an answer may be on its way
@@ -133,13 +133,13 @@ class Session:
             self._limit = None
 
     def cpu_of(self, statement: Statement) -> float:
-        """Processor time that the statement has taken so far, in seconds; 0 unless it is under way."""
+        """Return the CPU seconds that the statement has used so far; 0 unless it is running."""
         if self.running is not statement or self._limit is None or self._process is None:
             return 0.0
         return max(0.0, self._process.cpu_s - self._cpu_before_s)
 
     def end_statement(self) -> None:
-        """Interrupt the statement under way: its run is gone."""
+        """Interrupt the running statement because its run is gone."""
         if self.running is None:
             return
         self.running.unwanted = True
@@ -149,7 +149,7 @@ class Session:
             self._limit.set(GRACE_S)
 
     async def roll_back(self) -> None:
-        """End a transaction that was left open, if there is one; where that fails, end its process."""
+        """Roll back a transaction that was left open, if there is one; if that fails, end the process."""
         if self._process is None:
             return
         try:
@@ -158,7 +158,7 @@ class Session:
             if answered.error is not None:
                 raise answered.error
         except (StoreError, TimeoutError) as error:
-            log.warning("a transaction could not be rolled back, its process is ended", job=self.job, reason=str(error))
+            log.warning("a transaction was not rolled back; its process is ended", job=self.job, reason=str(error))
             self._end_process()
 
     async def close(self) -> None:
@@ -185,7 +185,7 @@ class Session:
         return self._process
 
     async def _leave_what_is_gone(self) -> None:
-        """Close the connection to a file that was removed or replaced: what is written there would be lost."""
+        """Close the connection to a file that was removed or replaced: writes to it would be lost."""
         trouble = self._file.trouble() if self._file else None
         if trouble and self.in_transaction is not None:
             raise trouble  # its transaction is in that file

@@ -1,7 +1,7 @@
-"""Start the processes that carry out the SQL of scripts, and talk with one of them.
+"""Start the processes that execute the SQL of scripts, and talk to them.
 
-All of this is on the daemon's side; process.py is what it talks to.  The process that forks them is started when
-the first is wanted, and again when it has died.
+This module is the daemon's side; the other side is process.py.  The process that forks them is started when the first
+is needed, and again when it has died.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from spyweb.model import JobId
 from spyweb.store.user_sql.connection import Answered, Opening, Statement
 from spyweb.store.user_sql.wire import HEADER, SqlRequest, SqlSetup, decode_answer, frame
 
-WITHOUT_SITE = ("-P", "-S")  # it has no use for what the site's start-up files import
+WITHOUT_SITE = ("-P", "-S")  # it does not need what the site's start-up files import
 # glibc gives the memory of a large statement back to the system once that has ended.
 MALLOC = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "1048576", "MALLOC_MMAP_THRESHOLD_": "1048576"}
 LARGE = 1 << 18  # bytes of an answer that is decoded beside the event loop
 START_LIMIT_S = 10.0  # until a process answers
 CPU_CLOCK = 2  # of a process, in the number of its clock
-END_LIMIT_S = 2.0  # for a process to close its connection: then it is ended
+END_LIMIT_S = 2.0  # for a process to close its connection, before it is ended
 
 
 class SqlSpawner:
@@ -38,14 +38,14 @@ class SqlSpawner:
         self._process: subprocess.Popen[bytes] | None = None
 
     def spawn(self) -> tuple[socket.socket, socket.socket]:
-        """Fork a process; gives our ends of its two sockets.  Raises StoreError."""
+        """Fork a process; return the daemon's ends of its two sockets.  Raises StoreError."""
         try:
             requests, its_requests = socket.socketpair()
             commands, its_commands = socket.socketpair()
             with its_requests, its_commands:
                 self._ask_for([its_requests.fileno(), its_commands.fileno()])
         except OSError as error:
-            raise StoreError(f"no process for SQL could be had: {error.strerror}") from error
+            raise StoreError(f"no process for SQL could be started: {error.strerror}") from error
         requests.setblocking(False)
         commands.setblocking(False)
         return requests, commands
@@ -69,13 +69,13 @@ class SqlSpawner:
                 pass_fds=[descriptor],
                 env=bare_environment("msgspec", "cryptography") | MALLOC,
                 stdin=subprocess.DEVNULL,
-                process_group=0,  # a Ctrl-C in the terminal is the daemon's to deal with
+                process_group=0,  # a Ctrl-C in the terminal must reach the daemon alone
             )
-        ours.setblocking(False)  # one that takes nothing any more counts as dead
+        ours.setblocking(False)  # a process that does not read any more counts as dead
         self._control = ours
 
     def close(self) -> None:
-        """End the process that forks; the forked ones go on until their own sockets are closed."""
+        """End the forking process; the forked ones go on until their own sockets are closed."""
         if self._control is not None:
             self._control.close()
             self._control = None
@@ -86,7 +86,7 @@ class SqlSpawner:
 
 
 class SqlProcess:
-    """The daemon's end of the process of one job's SQL."""
+    """The daemon's end of the process for one job's SQL."""
 
     def __init__(self, reader: StreamReader, writer: StreamWriter, commands: socket.socket) -> None:
         self._reader = reader
@@ -111,7 +111,7 @@ class SqlProcess:
                 opened = await process._ask(frame(SqlSetup(job=job, opening=opening)))
         except TimeoutError:
             process.end()
-            raise StoreError(f"the process of its SQL was not ready within {START_LIMIT_S:g} s") from None
+            raise StoreError(f"the process for its SQL was not ready within {START_LIMIT_S:g} s") from None
         except BaseException:
             process.end()
             raise
@@ -122,7 +122,7 @@ class SqlProcess:
         return process
 
     async def perform(self, statement: Statement | None, clock: Clock) -> Answered:
-        """Carry out a statement, or without one end a transaction that was left open.
+        """Execute a statement, or without one roll back a transaction that was left open.
 
         Raises StoreError when the process ends.
         """
@@ -131,7 +131,7 @@ class SqlProcess:
 
     @property
     def cpu_s(self) -> float:
-        """Processor time that it has taken since it began; 0 where the system does not say."""
+        """Return the CPU seconds that the process has used since its start; 0 if the system does not tell."""
         with suppress(OSError):
             return time.clock_gettime(~self.pid << 3 | CPU_CLOCK)
         return 0.0
@@ -141,17 +141,17 @@ class SqlProcess:
         return self._reader.at_eof()
 
     def interrupt(self) -> None:
-        """Make the statement that it carries out fail."""
+        """Make the running statement fail."""
         with suppress(OSError):
             self._commands.send(self._number.to_bytes(HEADER, "little"))
 
     def end(self) -> None:
-        """End it at once, whatever it is doing."""
+        """End the process at once, whatever it is doing."""
         self._commands.close()
         self._writer.transport.abort()
 
     async def close(self) -> None:
-        """Let it close its connection: what is open is rolled back, and the log folded into the file by the last."""
+        """Let the process close its connection, which rolls back what is open and, for the last one, merges the log."""
         try:
             self._writer.write_eof()
             async with asyncio.timeout(END_LIMIT_S):
@@ -167,8 +167,8 @@ class SqlProcess:
             size = int.from_bytes(await self._reader.readexactly(HEADER), "little")
             body = await self._reader.readexactly(size)
         except (asyncio.IncompleteReadError, OSError) as error:
-            raise StoreError("the process of its SQL ended: an open transaction is rolled back") from error
+            raise StoreError("the process for its SQL ended: an open transaction is rolled back") from error
         if size > LARGE:
-            with suppress(RuntimeError):  # no thread can be had
+            with suppress(RuntimeError):  # no thread can be started
                 return await asyncio.to_thread(decode_answer, body)
         return decode_answer(body)

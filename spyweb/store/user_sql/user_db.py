@@ -1,13 +1,13 @@
-"""The scripts' own SQL: one database file for all jobs, one connection for each that uses it.
+"""The scripts' own SQL: one database file for all jobs, one connection for each job that uses it.
 
     async with UserDatabase(opening, clock) as database:
         answered = await database.ask(job, run, statement)
         ...
         database.run_ended(run)
 
-A connection carries out one statement at a time, in a process of its own.  While a run has a transaction open, the
-job's other runs wait; a write that meets another job's transaction waits too: on the event loop, for a limited time,
-without holding up anybody.  Connections are few: one that holds nothing is closed when another job needs the room, or
+A connection executes one statement at a time, in a process of its own.  While a run has a transaction open, the job's
+other runs wait; a write that meets another job's transaction waits too: on the event loop, for a limited time, and
+nothing else waits for it.  The number of connections is limited: an idle one is closed when another job needs one, or
 after a while.
 """
 
@@ -31,11 +31,11 @@ from spyweb.store.user_sql.connection import Answered, Opening, Statement
 from spyweb.store.user_sql.session import LOCKED, Session, TimeLimit
 from spyweb.store.user_sql.spawner import SqlSpawner
 
-PATIENCE_S = 5.0  # for another's transaction
+PATIENCE_S = 5.0  # how long another run's or job's transaction is waited for
 RETRY_S = 0.02
 MOST_CONNECTIONS = 64
-LONG = 16 * limits.SQL_KEPT  # bytes of a statement, from which on one at a time is carried out
-MOST_AT_ONCE = 8  # statements: those that never end must not take every core from the others
+LONG = 16 * limits.SQL_KEPT  # bytes; of statements longer than this one is executed at a time
+MOST_AT_ONCE = 8  # statements: those that never end must not take every core from the rest
 IDLE_S = 15 * 60.0  # after which a connection is closed
 CHECK_S = 60.0  # between two checks for such
 
@@ -43,7 +43,7 @@ log = structlog.get_logger()
 
 
 class UserDatabase:
-    """Gives each job that asks a connection.  A spawner that is handed in belongs to whoever did, and is left open."""
+    """Gives each job that asks a connection.  A spawner that was passed in belongs to the caller and is left open."""
 
     def __init__(
         self,
@@ -62,9 +62,9 @@ class UserDatabase:
         self._patience_s = patience_s
         self._most_connections = most_connections
         self._sessions: dict[JobId, Session] = {}
-        self._retrying = Lock()  # of those whose write met another's, one at a time tries again
+        self._retrying = Lock()  # of the writes that met another job's transaction, one at a time tries again
         self._at_once = Semaphore(MOST_AT_ONCE)
-        self._long = Lock()  # for statements of a long text: preparing one takes memory many times that
+        self._long = Lock()  # for long statements: preparing one takes much more memory than its text
         self._check: Handle | None = None
         self._is_open = False
         self._note_begun = note_begun
@@ -79,7 +79,7 @@ class UserDatabase:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """End the statements under way and roll back what is open."""
+        """End the running statements and roll back open transactions."""
         self._is_open = False
         if self._check:
             self._check.cancel()
@@ -92,11 +92,11 @@ class UserDatabase:
 
     @property
     def connections(self) -> int:
-        """The number of open connections."""
+        """Return the number of open connections."""
         return len(self._sessions)
 
     async def ask(self, job: JobId, run: RunId, statement: Statement) -> Answered:
-        """Carry out a statement, which ends when the caller is cancelled.  Raises StoreError."""
+        """Execute a statement, which ends when the caller is cancelled.  Raises StoreError."""
         deadline = self._clock.monotonic() + self._patience_s
         answered = await self._try(job, run, statement)
         if answered.is_busy:
@@ -104,18 +104,18 @@ class UserDatabase:
         return answered
 
     def cpu_of(self, job: JobId, statement: Statement) -> float:
-        """Processor time that a statement under way has taken so far, in seconds."""
+        """Return the CPU seconds that a running statement has used so far."""
         session = self._sessions.get(job)
         return session.cpu_of(statement) if session else 0.0
 
     def run_ended(self, run: RunId) -> None:
-        """Note that a run's end is committed: a transaction that it left open is rolled back."""
+        """Note that a run's end is committed, and roll back a transaction that it left open."""
         for session in self._sessions.values():
             if run not in session.runs:
                 continue
             session.runs.discard(run)
             if session.turn_of == run:
-                session.end_statement()  # whoever carries it out sees that the run is gone
+                session.end_statement()  # its task then sees that the run is gone
             elif session.in_transaction == run:
                 session.turn_of = run
                 session.calls += 1
@@ -158,9 +158,9 @@ class UserDatabase:
             raise
 
     async def _work(self, session: Session, run: RunId, statement: Statement) -> Answered:
-        """Carry out a statement of the run that has the turn.
+        """Execute a statement of the run whose turn it is.
 
-        Outlives whoever asked, and never raises: that would end every other's.
+        It outlives its caller, and never raises: that would end all other statements.
         """
         try:
             async with AsyncExitStack() as turns:
@@ -200,7 +200,7 @@ class UserDatabase:
     # Connections
 
     async def _session(self, job: JobId) -> Session:
-        """Return the job's session, made where there is none.  Raises StoreError."""
+        """Return the job's session, made if there is none.  Raises StoreError."""
         gives_up_at = self._clock.monotonic() + self._patience_s
         while job not in self._sessions:
             if self._make_room():
@@ -213,7 +213,7 @@ class UserDatabase:
         return self._sessions[job]
 
     def _make_room(self) -> bool:
-        """Close an idle connection where there are too many; False when none is idle."""
+        """Close an idle connection if there are too many; return False when none is idle."""
         if len(self._sessions) < self._most_connections:
             return True
         idle = [session for session in self._sessions.values() if session.is_idle]

@@ -1,4 +1,4 @@
-"""The engine's data as scripts see it in SQL: records, seen and lua_user, read-only, over the engine's own file.
+"""The engine's data as scripts see it in SQL: records, seen and lua_user, read-only, from the engine's own file.
 
 With the store in memory there is no such file: the views are there and empty.
 """
@@ -49,7 +49,7 @@ TEXT_OF = f"""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """The engine's database, and the key of what is encrypted there."""
+    """The engine's database, and the key of its encrypted values."""
 
     path: Path
     key: bytes | None
@@ -65,14 +65,14 @@ def make_views(
         add_functions(connection, engine, now_ms)
         bodies = {"records": of_the_engine(RECORDS_VIEW), "seen": SEEN_VIEW, "lua_user": lua_user_view(engine, job)}
     for name, body in bodies.items():
-        # Only what stands in the part with the secret name may read the engine's tables.
+        # Only the subquery with the secret name may read the engine's tables.
         connection.execute(
             f'CREATE TEMP VIEW {name} AS WITH "{guard.secret}" AS ({body}) SELECT * FROM "{guard.secret}"'
         )
 
 
 def of_the_engine(view: str) -> str:
-    """Give the table its full name in the view: a script may have a table of the same name."""
+    """Give the table its full name in the view, because a script may have a table of the same name."""
     return view.replace("FROM record\n", f"FROM {ENGINE}.record\n")
 
 
@@ -87,7 +87,7 @@ def add_functions(connection: sqlite3.Connection, engine: Engine, now_ms: Callab
 
 
 def lua_user_view(engine: Engine, job: JobId) -> str:
-    """Select the job's own keys, written `job:key` as in SpyWeb, and the global ones."""
+    """Return the SQL that selects the job's own keys, written `job:key` as in SpyWeb, and the global ones."""
     value = "value" if engine.key is None else f"{OPENED}(namespace, key, version, type, value)"
     text = TEXT_OF.format(value=value)
     living = f"(expires_ms IS NULL OR expires_ms > {NOW}())"

@@ -1,4 +1,4 @@
-"""The wire between the daemon and the process of one job's SQL.
+"""The messages between the daemon and the process for one job's SQL.
 
 Over one socket go frames: a 4-byte little-endian length and a msgpack array.  The daemon sends a SqlSetup, then one
 SqlRequest at a time, and each is answered by one Answered.  The end of that socket asks for an orderly end.  Over the
@@ -24,7 +24,7 @@ class SqlSetup(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
 
 class SqlRequest(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """Carry out one statement; or, without one, end a transaction that was left open."""
+    """Execute one statement, or without one roll back a transaction that was left open."""
 
     number: int
     now_ms: int  # as the daemon's clock shows it

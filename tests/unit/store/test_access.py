@@ -69,7 +69,7 @@ def test_a_directory_of_other_things_is_not_closed_to_those_who_use_it(tmp_path:
     (tmp_path / "somebody's").touch()
     tmp_path.chmod(0o755)
 
-    with pytest.raises(Refused, match="holds somebody's, which is none of spyweb's"):
+    with pytest.raises(Refused, match="holds somebody's, which is not spyweb's"):
         make_private(tmp_path)
     assert mode(tmp_path) == 0o755
 

@@ -49,7 +49,7 @@ def test_the_agent_local_has_the_keys_of_state_where_scripts_look() -> None:
         (b'{"namespace":"x","key":"a","value":1}', 'not "x"'),
         (b'{"namespace":"state","key":1,"value":1}', "key: expected text, not 1"),
         (b'{"namespace":"state","key":{"$base64":"%"},"value":1}', "key: has a $base64 that is not base64"),
-        (b'{"namespace":"state","key":"a","value":{"$table":1}}', "value: has a $table that says nothing"),
+        (b'{"namespace":"state","key":"a","value":{"$table":1}}', "value: has an invalid $table"),
         (b'{"namespace":"state","key":"a","value":1,"ttl":3}', "has a field that no entry has: ttl"),
         (b'{"namespace":"state","key":"a","value":null}', "only a scope can keep JSON's null"),
         (b'{"namespace":"state","key":"a","value":1,"expires_ms":"soon"}', "expires_ms: expected milliseconds"),

@@ -125,7 +125,7 @@ def test_a_process_that_can_not_be_had_is_said_to_who_wanted_it(monkeypatch: pyt
         user_process._fork(ours, [theirs.detach()])
         answered = decode_answer(ours.recv(4096)[HEADER:])
         assert ours.recv(1) == b"", "nothing is kept open"
-    assert answered.reason == "no process for SQL could be had: Resource temporarily unavailable"
+    assert answered.reason == "no process for SQL could be started: Resource temporarily unavailable"
 
 
 async def test_it_gives_way_to_the_daemon(database: UserDatabase) -> None:

@@ -61,5 +61,5 @@ async def test_what_can_not_be_had_is_a_plain_error(
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     monkeypatch.setattr(socket, "socketpair", no_sockets)
-    with pytest.raises(StoreError, match=r"^no process for SQL could be had: Too many open files$"):
+    with pytest.raises(StoreError, match=r"^no process for SQL could be started: Too many open files$"):
         await SqlProcess.start(spawner, opening(tmp_path), JobId("a"))

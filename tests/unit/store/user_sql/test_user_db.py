@@ -246,7 +246,7 @@ async def test_a_transaction_whose_process_ends_is_rolled_back_and_said_so(datab
     assert session._process is not None
     session._process._commands.shutdown(socket.SHUT_WR)
     assert await session._process._reader.read(1) == b""
-    with pytest.raises(StoreError, match="the process of its SQL ended: an open transaction is rolled back"):
+    with pytest.raises(StoreError, match="the process for its SQL ended: an open transaction is rolled back"):
         await a.changed("INSERT INTO t VALUES (2)")
     assert await numbers(a) == []
 
