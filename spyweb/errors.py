@@ -9,6 +9,7 @@ SpywebError
 ├── StoreError          the store refused
 │   ├── StoreClosed         used after closing
 │   ├── StoreCorrupt        the file is damaged: carries the path
+│   ├── StoreMoved          the file, or its log, was removed or replaced while it is open: carries the path
 │   ├── StoreIncomplete     the file, or its log, is gone or cut off: carries the path and what is left
 │   ├── CursorMoved         a write expected a schedule elsewhere: carries the job and the cursor on record
 │   ├── TooLarge            more was asked for than whoever asks can hold
@@ -117,6 +118,14 @@ class StoreCorrupt(StoreError):
         super().__init__(f"{path}: the database is damaged ({reason}); `spyweb start --repair` moves it aside")
         self.path = path
         self.reason = reason
+
+
+class StoreMoved(StoreError):
+    """The database, or its log, does not lie where it was opened: what is written to it now would be lost."""
+
+    def __init__(self, path: str | Path) -> None:
+        super().__init__(f"{path}: was removed or replaced while it is open: put it back, or restart spyweb")
+        self.path = path
 
 
 class StoreIncomplete(StoreError):

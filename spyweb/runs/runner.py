@@ -6,7 +6,7 @@ and the jobs that follow it are committed together.  What is claimed survives a 
 
 from __future__ import annotations
 
-from asyncio import Event, Future, Task, TaskGroup, gather
+from asyncio import Event, Future, Task, TaskGroup, gather, get_running_loop
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,12 +17,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spyweb.clock import Clock
-from spyweb.errors import STORE_REFUSED, PoolError, Refused, StoreCorrupt
+from spyweb.errors import STORE_REFUSED, PoolError, Refused, StoreCorrupt, StoreMoved
 from spyweb.logs.refusals import tell_refusal
 from spyweb.lua.endings import failed, never_begun
 from spyweb.lua.pool import Pool
 from spyweb.lua.session import Request
-from spyweb.lua.timeouts import within
+from spyweb.lua.timeouts import settle, within
 from spyweb.lua.wire import Why
 from spyweb.model import Cursor, Ending, JobId, Outcome, Run, RunId, RunState, TriggerType
 from spyweb.ops.dispatcher import OpDispatcher
@@ -41,6 +41,7 @@ log = structlog.get_logger()
 STORE_PATIENCE = 5.0  # seconds before the store is asked again what it refused
 STOP_PATIENCE = 3.0  # seconds for runs to end once they have been told to stop
 LAST_PATIENCE = 2.0  # seconds for what has ended to be recorded
+LEFT_OPEN = "left open for the next start"
 REPLACED, DELETED = "replaced by a newer start", "the job was deleted"
 BUG = "a bug in spyweb: see its log"
 
@@ -123,12 +124,16 @@ class Runner:
     )  # runs that are to end, also before they begin
     _served: list[Callable[[LiveJob], None]] = field(init=False, default_factory=list)
     _orphaned: list[Run] = field(init=False, default_factory=list)  # of an earlier daemon; their jobs can't be loaded
-    _stopping: bool = field(init=False, default=False)
+    _stop: Future[None] = field(init=False, default_factory=lambda: get_running_loop().create_future())  # it has begun
     _idle: Event = field(init=False, default_factory=Event)
 
     def __post_init__(self) -> None:
         self._ends = EndBatcher(self.store.runs, self.clock)
         self.live.on_linked(self._take_up_orphaned)
+
+    @property
+    def _stopping(self) -> bool:
+        return self._stop.done()
 
     def on_served(self, listener: Callable[[LiveJob], None]) -> None:
         """Register what is called each time that a run which a change of state had started has ended."""
@@ -324,21 +329,33 @@ class Runner:
     async def _commit(self, change: Change) -> list[RunId | None]:
         """Record a change, repeating while the store refuses: what has happened can't be undone.
 
-        A damaged database takes nothing more until the next start, which finds the run open.  Nothing follows it.
+        A damaged database takes nothing more until the next start, which finds the run open.  Nothing follows it.  At
+        a stop, so does one that was removed; and a run whose beginning is not recorded does not begin.
         """
         while True:
             try:
                 ids = await self.store.runs.record(change)
                 break
             except STORE_REFUSED as error:
-                if isinstance(error, StoreCorrupt) and not change.begin:
+                is_stop = self._stopping and isinstance(error, (StoreCorrupt, StoreMoved))
+                if is_stop:
+                    tell_refusal(LEFT_OPEN, error, runs=len(change.end) + len(change.begin))
+                    self._cancelled.update((begin.run, Why.STOPPED) for begin in change.begin)
+                if is_stop or (isinstance(error, StoreCorrupt) and not change.begin):
                     ids = [None] * len(change.new)
                     break
                 tell_refusal("not recorded yet", error, again_in_s=STORE_PATIENCE)
-                await self.clock.sleep(STORE_PATIENCE)
+                await self._wait_for_the_store()
         for end in change.end:
             self.run_ended(end.run)
         return ids
+
+    async def _wait_for_the_store(self) -> None:
+        """Wait before the store is asked again; as a stop begins it is asked at once."""
+        if self._stopping:
+            await self.clock.sleep(STORE_PATIENCE)
+        else:
+            await within(self.clock, STORE_PATIENCE, self._stop)
 
     def _show_end(self, run: Run, ending: Ending) -> None:
         observer = self._observers.pop(run.id, None)
@@ -476,14 +493,14 @@ class Runner:
 
         What the store refuses to record even then is left open: the next start takes it for lost.
         """
-        self._stopping = True
+        settle(self._stop)
         await self._idle_within(grace)
         for run in self.live.running():
             self._have_end(run, Why.STOPPED)
         await self._idle_within(STOP_PATIENCE)
         run_tasks = list(self._run_tasks)
         if run_tasks and not await within(self.clock, LAST_PATIENCE, gather(*run_tasks, return_exceptions=True)):
-            log.error("left open for the next start", runs=len(run_tasks))
+            log.error(LEFT_OPEN, runs=len(run_tasks))
             for task in run_tasks:
                 task.cancel()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from spyweb.errors import StoreCorrupt, StoreError
+from spyweb.errors import StoreCorrupt, StoreError, StoreMoved
 from spyweb.store.sqlite.damage import wal_of
 from spyweb.store.sqlite.log_index import LogIndex
 
@@ -31,7 +31,7 @@ class FileIdentity:
         """Return an error if the files are not those that were opened.  Any thread may call this."""
         for file, identity in self._identities.items():
             if not is_in_place(file, identity):
-                return StoreError(f"{file}: was removed or replaced while it is open: put it back, or restart spyweb")
+                return StoreMoved(file)
         if self._index and self._is_cut_off(self._index):
             return StoreCorrupt(self._path, f"{Path(self._log).name} was cut off while it was open")
         return None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.errors import NoAccess, Refused, StoreCorrupt, StoreError
+from spyweb.errors import NoAccess, Refused, StoreCorrupt, StoreError, StoreMoved
 from spyweb.lua.session import Host, Request
 from spyweb.model import After, Ending, Every, JobId, Never, Outcome, Overlap, Retry, Run, RunId
 from spyweb.ops.dispatcher import OpDispatcher
@@ -587,6 +587,71 @@ async def test_a_stop_waits_in_vain_for_a_store_that_refuses_and_leaves_the_run_
         await t.clock.turn()
         assert not t.runner._run_tasks
         assert await t.record() == ["prices manual running", "prices manual waiting"]
+
+
+MOVED, DAMAGED = StoreMoved(Path("spyweb.db")), StoreCorrupt(Path("spyweb.db"), "malformed")
+
+
+@pytest.mark.parametrize("error", [MOVED, DAMAGED])
+@pytest.mark.parametrize("has_ended", [True, False])
+async def test_a_stop_does_not_wait_for_a_store_that_takes_nothing_more(
+    has_ended: bool, error: StoreError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither for a run that has ended before nor, once its grace is over, for one that is stopped."""
+    async with harness() as t:
+        t.pool.held.add(PRICES)
+        await t.settle(job := make_job(schedule=Never()))
+        t.runner.start_by_hand(job, BY_HAND)
+        await t.clock.turn()
+        monkeypatch.setattr(t.store.runs, "record", partial(refuse, error=error))
+        if has_ended:
+            t.pool.finish(1)
+            await t.clock.turn(1)
+        draining = t.tasks.create_task(t.runner.drain(10))
+        await t.clock.turn(0 if has_ended else 10)
+        assert draining.done()
+        assert await t.record() == ["prices manual running"], "the next start finds it so"
+
+
+@pytest.mark.parametrize("error", [MOVED, DAMAGED])
+async def test_a_stop_leaves_a_run_waiting_whose_beginning_the_store_does_not_take(
+    error: StoreError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with harness() as t:
+        t.pool.held.add(PRICES)
+        await t.settle(job := make_job(schedule=Never(), overlap=Overlap.QUEUE))
+        for _ in range(2):
+            t.runner.start_by_hand(job, BY_HAND)
+        await t.clock.turn()
+        record = t.store.runs.record
+        refuse_begins = partial(refuse, error=error)
+        monkeypatch.setattr(
+            t.store.runs, "record", lambda change: refuse_begins(change) if change.begin else record(change)
+        )
+        t.pool.finish(1)
+        await t.clock.turn(1)
+        monkeypatch.setattr(t.store.runs, "record", refuse_begins)
+        draining = t.tasks.create_task(t.runner.drain(10))
+        await t.clock.turn()
+        assert draining.done()
+        assert t.pool.story == ["run prices"]
+        assert await t.record() == ["prices manual success", "prices manual waiting"]
+
+
+async def test_an_end_is_recorded_once_the_database_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with harness() as t:
+        t.pool.held.add(PRICES)
+        await t.settle(job := make_job(schedule=Never()))
+        t.runner.start_by_hand(job, BY_HAND)
+        await t.clock.turn()
+        with monkeypatch.context() as patch:
+            patch.setattr(t.store.runs, "record", partial(refuse, error=MOVED))
+            t.pool.finish(1)
+            await t.clock.turn(STORE_PATIENCE - 1)
+        draining = t.tasks.create_task(t.runner.drain(10))
+        await t.clock.turn()
+        assert draining.done(), "a stop has the store asked at once"
+        assert await t.record() == ["prices manual success"]
 
 
 async def test_a_bug_in_one_run_does_not_end_the_others() -> None:

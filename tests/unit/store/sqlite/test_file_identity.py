@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.errors import StoreCorrupt, StoreError
+from spyweb.errors import StoreCorrupt, StoreError, StoreMoved
 from spyweb.store.protocol import GLOBAL
 from spyweb.store.sqlite.damage import wal_of
 from spyweb.store.sqlite.file_identity import FileIdentity
@@ -58,7 +58,7 @@ async def test_what_would_be_lost_is_refused_and_the_trouble_told(
 ) -> None:
     assert store.stats().failed == ""
     take_away(path)
-    with pytest.raises(StoreError, match="was removed or replaced while it is open"):
+    with pytest.raises(StoreMoved, match="was removed or replaced while it is open"):
         await store.values.set(GLOBAL, b"k", b"after")
     assert str(path) in store.stats().failed
 
