@@ -188,10 +188,7 @@ class DaemonService:
         return await self.outbox_sender.retry(message)
 
     async def trigger(self, job: JobId) -> RunId | None:
-        """Start a run, or queue it; return None where the job's overlap rule drops it.
-
-        Raises Refused when it makes no sense now.
-        """
+        """Start a run, or queue it; return its id.  Raises Refused where a due time would be skipped, and at a stop."""
         return next(iter(await self.runner.start_by_hand(self._live(job), by_hand())), None)
 
     async def pause(self, job: JobId) -> None:

@@ -111,7 +111,7 @@ async def test_a_job_by_hand_runs_and_is_on_record(served: Served) -> None:
     assert (kept.id, kept.outcome, kept.trigger["type"]) == (run, Outcome.SUCCESS, "manual")
 
 
-async def test_a_run_that_the_overlap_rule_drops_has_no_id(served: Served) -> None:
+async def test_a_start_by_hand_is_refused_where_the_overlap_rule_would_skip_it(served: Served) -> None:
     served.harness.pool.held.add(BACKUP)
     assert await served.service.trigger(BACKUP) is not None
     await served.harness.clock.turn()

@@ -31,7 +31,7 @@ async def test_next_runs_show_local_time_and_zone() -> None:
     assert [run.local for run in due] == ["Thu 2026-01-01 01:00:30 CET", "Thu 2026-01-01 01:01:00 CET"]
 
 
-async def test_trigger_pause_and_resume_reach_the_desk() -> None:
+async def test_trigger_pause_and_resume_reach_the_service() -> None:
     service = FakeDaemonService()
     async with client_of(socket_app(service)) as client:
         assert await post_json(client, "/api/jobs/prices/trigger") == (200, {"run": 9})
