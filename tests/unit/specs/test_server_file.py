@@ -66,7 +66,7 @@ def test_the_server_and_its_tests_are_checked(server: Path) -> None:
     assert [problem.file for problem in problems] == ["server/tests.lua"]
 
 
-def test_each_lane_has_a_worker_of_its_own_and_no_job_can_have_its_name() -> None:
+def test_the_server_has_workers_of_its_own_and_no_job_can_have_their_names() -> None:
     codes = [code_of_server(b"", 3, worker) for worker in range(3)]
     assert [code.job for code in codes] == ["/server", "/server/1", "/server/2"]
     assert {(code.isolation, code.generation) for code in codes} == {(Isolation.PROCESS, 3)}
