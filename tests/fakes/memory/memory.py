@@ -57,9 +57,9 @@ class MemoryRuns:
         ended = {end.run for end in change.end if self._end(end)}
         for begin in change.begin:
             self._begin(begin)
-        for stretch in change.skipped:
-            if stretch.follows is None or stretch.follows in ended:
-                self._skip(stretch)
+        for skipped in change.skipped:
+            if skipped.follows is None or skipped.follows in ended:
+                self._skip(skipped)
         added = [self._add(run) if run.follows is None or run.follows in ended else None for run in change.new]
         self._cursors |= {cursor.job: cursor for cursor in change.cursors}
         self._locks.ended(end.run for end in change.end)
@@ -89,23 +89,23 @@ class MemoryRuns:
             started = replace(run, started_ms=begin.started_ms, generation=begin.generation)
             self._put(replace(started, state=RunState.RUNNING))
 
-    def _skip(self, stretch: SkippedRange) -> None:
-        newest = self._runs.get(self._newest.get(stretch.job, RunId(0)))
-        if newest and is_same_range(newest, stretch):
-            self._put(lengthen(newest, stretch))
+    def _skip(self, skipped: SkippedRange) -> None:
+        newest = self._runs.get(self._newest.get(skipped.job, RunId(0)))
+        if newest and is_same_range(newest, skipped):
+            self._put(lengthen(newest, skipped))
             return
         self._put(
             Run(
                 id=self._next_id(),
-                job=stretch.job,
+                job=skipped.job,
                 state=RunState.ENDED,
-                due_ms=stretch.first_due_ms,
-                trigger={"type": stretch.trigger.value},
-                ended_ms=stretch.at_ms,
-                outcome=stretch.outcome,
-                reason=stretch.reason,
-                last_due_ms=stretch.last_due_ms,
-                count=stretch.count,
+                due_ms=skipped.first_due_ms,
+                trigger={"type": skipped.trigger.value},
+                ended_ms=skipped.at_ms,
+                outcome=skipped.outcome,
+                reason=skipped.reason,
+                last_due_ms=skipped.last_due_ms,
+                count=skipped.count,
             )
         )
 
@@ -179,21 +179,21 @@ class MemoryRuns:
         return self._executor.read(self._list, job, limit, before)
 
 
-def is_same_range(run: Run, stretch: SkippedRange) -> bool:
-    if run.last_due_ms is None or run.trigger != {"type": stretch.trigger.value}:
+def is_same_range(run: Run, skipped: SkippedRange) -> bool:
+    if run.last_due_ms is None or run.trigger != {"type": skipped.trigger.value}:
         return False
-    return (run.outcome, run.reason) == (stretch.outcome, stretch.reason)
+    return (run.outcome, run.reason) == (skipped.outcome, skipped.reason)
 
 
-def lengthen(run: Run, stretch: SkippedRange) -> Run:
-    first = stretch.first_due_ms if run.due_ms is None else run.due_ms
-    last = stretch.last_due_ms if run.last_due_ms is None else run.last_due_ms
+def lengthen(run: Run, skipped: SkippedRange) -> Run:
+    first = skipped.first_due_ms if run.due_ms is None else run.due_ms
+    last = skipped.last_due_ms if run.last_due_ms is None else run.last_due_ms
     return replace(
         run,
-        due_ms=min(first, stretch.first_due_ms),
-        last_due_ms=max(last, stretch.last_due_ms),
-        count=run.count + stretch.count,
-        ended_ms=stretch.at_ms,
+        due_ms=min(first, skipped.first_due_ms),
+        last_due_ms=max(last, skipped.last_due_ms),
+        count=run.count + skipped.count,
+        ended_ms=skipped.at_ms,
     )
 
 

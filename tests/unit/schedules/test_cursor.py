@@ -25,7 +25,7 @@ def test_a_job_first_seen_alone_is_due_at_once() -> None:
 
 def test_an_at_in_the_past_is_recorded() -> None:
     seen = activate(make_spec(schedule=At(at_ms=NOW - 5)), None, NOW, 0)
-    assert [(stretch.outcome, stretch.count) for stretch in seen.skipped] == [(Outcome.MISSED, 1)]
+    assert [(skipped.outcome, skipped.count) for skipped in seen.skipped] == [(Outcome.MISSED, 1)]
     assert seen.cursor.due_ms == NOW - 5
 
 
