@@ -68,7 +68,7 @@ def test_a_cron_minute_is_due_at_the_next_mark() -> None:
 
 
 @pytest.mark.parametrize(
-    ("schedule", "cursor", "stretch"),
+    ("schedule", "cursor", "missed"),
     [
         (EVERY_MINUTE, NOW, None),
         (EVERY_MINUTE, NOW - MINUTE + 1, None),
@@ -84,23 +84,23 @@ def test_a_cron_minute_is_due_at_the_next_mark() -> None:
         (Never(), 0, None),
     ],
 )
-def test_a_stretch_holds_every_due_time_up_to_now(schedule: Schedule, cursor: int, stretch: Missed | None) -> None:
-    assert missed_until(schedule, cursor, NOW) == stretch
+def test_a_missed_range_holds_every_due_time_up_to_now(schedule: Schedule, cursor: int, missed: Missed | None) -> None:
+    assert missed_until(schedule, cursor, NOW) == missed
 
 
 def test_a_stretch_of_a_cron_over_a_month_of_seconds_is_exact() -> None:
     each_second = Cron(expression="* * * * * *", timezone="America/New_York")
-    stretch = missed_until(each_second, NOW - 30 * 86_400_000, NOW)
+    missed = missed_until(each_second, NOW - 30 * 86_400_000, NOW)
 
-    assert stretch == Missed(first_ms=NOW - 30 * 86_400_000 + 1_000, last_ms=NOW, count=30 * 86_400)
+    assert missed == Missed(first_ms=NOW - 30 * 86_400_000 + 1_000, last_ms=NOW, count=30 * 86_400)
 
 
 def test_a_stretch_of_centuries_still_ends_and_names_its_first_and_last() -> None:
-    stretch = missed_until(EACH_MINUTE, 0, MINUTE_MARK)
+    missed = missed_until(EACH_MINUTE, 0, MINUTE_MARK)
 
-    assert stretch is not None
-    assert (stretch.first_ms, stretch.last_ms) == (MINUTE, MINUTE_MARK)
-    assert stretch.count > 5 * 365 * 1_440
+    assert missed is not None
+    assert (missed.first_ms, missed.last_ms) == (MINUTE, MINUTE_MARK)
+    assert missed.count > 5 * 365 * 1_440
 
 
 def test_the_newest_due_times_come_oldest_first() -> None:
