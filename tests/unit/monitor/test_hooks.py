@@ -24,11 +24,11 @@ class NoHost:
 
 async def report_of(hook: str, value: object) -> HookResult:
     """As it is when the VM tells this of the hook that it was asked for."""
-    talk = HookChannel(SharedVm(), NoHost(), FakeClock())
-    asked = talk.op(HOOK_OP, [0, 1024])
-    called = asyncio.ensure_future(talk.call(hook, None, ContextUpdate({}, {})))
+    channel = HookChannel(SharedVm(), NoHost(), FakeClock())
+    asked = channel.op(HOOK_OP, [0, 1024])
+    called = asyncio.ensure_future(channel.call(hook, None, ContextUpdate({}, {})))
     await asked
-    talk.op(HOOK_OP, [0, 1024, b"ok", value])
+    channel.op(HOOK_OP, [0, 1024, b"ok", value])
     return await called
 
 
