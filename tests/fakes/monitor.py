@@ -105,7 +105,7 @@ class FakeVms(FakePool):
         self.cpu_ms = 0  # that each VM's run takes
         self._tasks = tasks
         self._ids = count(1 << 53)
-        self._talks: dict[RunId, tuple[Task[Ending], list[Why]]] = {}
+        self._cycles: dict[RunId, tuple[Task[Ending], list[Why]]] = {}
 
     def new_id(self) -> RunId:
         return RunId(next(self._ids))
@@ -118,23 +118,23 @@ class FakeVms(FakePool):
         if request.procedure != "cycle":
             return await super().run(request, host)
         self.requests.append(request)
-        talk = self._tasks.create_task(self._cycle(request, host))
+        cycle = self._tasks.create_task(self._cycle(request, host))
         whys: list[Why] = []
-        self._talks[request.run] = (talk, whys)
-        while not talk.done():
-            await _done(talk)
-        del self._talks[request.run]
+        self._cycles[request.run] = (cycle, whys)
+        while not cycle.done():
+            await _done(cycle)
+        del self._cycles[request.run]
         if whys:
             failure = Failure.TIMEOUT if whys[0] is Why.TIMEOUT else Failure.CANCELLED
             return Ending(outcome=Outcome.FAILED, failure=failure, reason=f"killed: {whys[0].name}")
-        return talk.result()
+        return cycle.result()
 
     def cancel(self, run: RunId, why: Why) -> None:
-        if run in self._talks:
-            talk, whys = self._talks[run]
+        if run in self._cycles:
+            cycle, whys = self._cycles[run]
             self.story.append(f"kill {why.name.lower()}")
             whys.append(why)
-            talk.cancel()
+            cycle.cancel()
         else:
             super().cancel(run, why)
 
