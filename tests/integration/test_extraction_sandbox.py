@@ -95,7 +95,7 @@ def resident(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
 
 
-class Talk:
+class ExtractorClient:
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self._reader = AnswerReader()
@@ -118,11 +118,11 @@ class Talk:
 
 
 @pytest.fixture
-def limited() -> Iterator[Talk]:
+def limited() -> Iterator[ExtractorClient]:
     with process(LIMITED) as (_, sock):
-        talk = Talk(sock)
-        assert isinstance(talk.hear(), ExtractorReady)
-        yield talk
+        client = ExtractorClient(sock)
+        assert isinstance(client.hear(), ExtractorReady)
+        yield client
 
 
 @LINUX
@@ -142,7 +142,7 @@ def test_what_an_extractor_does_not_need_is_refused() -> None:
     assert {name: verdict for name, verdict in json.loads(heard[end:]).items() if verdict != "EPERM"} == {}
 
 
-def test_it_is_replaced_after_so_many_pages(limited: Talk) -> None:
+def test_it_is_replaced_after_so_many_pages(limited: ExtractorClient) -> None:
     assert [limited.ask(b"<p>x") for _ in range(3)] == [
         ([["x"]], Done()),
         ([["x"]], Done()),
@@ -151,7 +151,7 @@ def test_it_is_replaced_after_so_many_pages(limited: Talk) -> None:
 
 
 @pytest.mark.parametrize("body", [b"<p>" * 1_000_000, b"<a><b><i><p>" * 100_000, b"<p>" + b"x" * 50_000_000])
-def test_a_page_that_takes_too_much_memory_is_refused(limited: Talk, body: bytes) -> None:
+def test_a_page_that_takes_too_much_memory_is_refused(limited: ExtractorClient, body: bytes) -> None:
     rows, done = limited.ask(body, "none")
 
     assert (rows, done.is_spent) == ([], True)
@@ -159,7 +159,7 @@ def test_a_page_that_takes_too_much_memory_is_refused(limited: Talk, body: bytes
 
 
 @pytest.mark.parametrize("count", [300_000, 380_000])
-def test_where_memory_ends_there_is_never_a_part_of_the_result(limited: Talk, count: int) -> None:
+def test_where_memory_ends_there_is_never_a_part_of_the_result(limited: ExtractorClient, count: int) -> None:
     rows, done = limited.ask(b"<p>" * count)
 
     assert done.problem or len(rows) == count
@@ -168,11 +168,11 @@ def test_where_memory_ends_there_is_never_a_part_of_the_result(limited: Talk, co
 @LINUX
 def test_memory_is_given_back_after_a_large_page() -> None:
     with process("from spyweb.extraction.worker.main import main; main()") as (started, sock):
-        talk = Talk(sock)
-        assert isinstance(talk.hear(), ExtractorReady)
+        client = ExtractorClient(sock)
+        assert isinstance(client.hear(), ExtractorReady)
         before = resident(started.pid)
 
-        assert len(talk.ask(b"<b>x</b>" * 300_000, "p")[0]) == 0
+        assert len(client.ask(b"<b>x</b>" * 300_000, "p")[0]) == 0
 
         assert resident(started.pid) < before + 20_000_000  # it took 90 MB, and would keep them
 
@@ -180,7 +180,7 @@ def test_memory_is_given_back_after_a_large_page() -> None:
 @pytest.mark.parametrize("sent", [b"", b"\1\0", frame(Extract(9, "", "", "p", ())), b"\x00\x00\x10\x00abc"])
 def test_it_ends_with_the_daemon(sent: bytes) -> None:
     with process("from spyweb.extraction.worker.main import main; main()") as (started, sock):
-        assert isinstance(Talk(sock).hear(), ExtractorReady)
+        assert isinstance(ExtractorClient(sock).hear(), ExtractorReady)
         sock.sendall(sent)
         sock.shutdown(socket.SHUT_WR)
 
