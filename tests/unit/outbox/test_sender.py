@@ -33,9 +33,9 @@ class Harness:
         self.store = MemoryStore(self.clock)
         self.receiver = Receiver(self.clock.now_ms)
         self.random = random
-        self.outbox_sender = self.hire()
+        self.outbox_sender = self.make_sender()
 
-    def hire(self) -> OutboxSender:
+    def make_sender(self) -> OutboxSender:
         return OutboxSender(
             outbox=self.store.outbox, send=self.receiver.send, clock=self.clock, random=lambda: self.random()
         )
@@ -211,7 +211,7 @@ async def test_attempts_go_on_where_an_earlier_daemon_had_left_off(harness: Harn
         await harness.clock.turn(16)
     assert [round(at) for at in harness.seconds_of("1")] == [0, 5, 15]
 
-    harness.outbox_sender = harness.hire()
+    harness.outbox_sender = harness.make_sender()
     async with harness.at_work():
         await harness.clock.turn(18.9)
         assert len(harness.seconds_of("1")) == 3
@@ -226,7 +226,7 @@ async def test_a_message_whose_sending_was_cut_off_is_sent_again_with_its_name(h
         await harness.store.outbox.add([message("1")])
         await harness.clock.turn(1)
     harness.receiver.hung.clear()
-    harness.outbox_sender = harness.hire()
+    harness.outbox_sender = harness.make_sender()
     async with harness.at_work():
         pass
 
