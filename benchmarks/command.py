@@ -39,9 +39,9 @@ def write_jobs(root: Path, names: list[str], every: str, source: str) -> None:
 @contextmanager
 def running(root: Path, *flags: str) -> Iterator[Daemon]:
     """The daemon as systemd starts it; told to stop afterwards."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ear:
-        ear.settimeout(PATIENCE)
-        ear.bind(str(root / "notify"))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify_socket:
+        notify_socket.settimeout(PATIENCE)
+        notify_socket.bind(str(root / "notify"))
         environment = {name: value for name, value in os.environ.items() if not name.startswith("SPYWEB_")}
         command = [sys.executable, "-m", "spyweb", "-C", str(root), "start", "--port", "0", *flags]
         began = time.perf_counter()
@@ -54,7 +54,7 @@ def running(root: Path, *flags: str) -> Iterator[Daemon]:
                 stderr=output,
             )
         try:
-            while b"READY=1" not in ear.recv(4096):
+            while b"READY=1" not in notify_socket.recv(4096):
                 pass
             yield Daemon(pid=process.pid, ready_s=time.perf_counter() - began)
         except TimeoutError:
