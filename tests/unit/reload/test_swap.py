@@ -272,7 +272,7 @@ async def test_an_edit_that_the_store_refuses_forgets_no_pause_that_comes_before
         assert await h.harness.record() == ["hello schedule success"]
 
 
-async def test_a_newcomer_that_is_edited_before_the_store_takes_it_is_not_due_since_1970(
+async def test_a_new_job_that_is_edited_before_the_store_takes_it_is_not_due_since_1970(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with reload_harness(tmp_path, {}) as h:
@@ -287,7 +287,7 @@ async def test_a_newcomer_that_is_edited_before_the_store_takes_it_is_not_due_si
         assert await h.harness.record() == ["hello schedule success"]
 
 
-async def test_a_newcomer_that_goes_before_the_store_takes_it_is_new_when_it_comes_back(
+async def test_a_new_job_that_goes_before_the_store_takes_it_is_new_when_it_comes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with reload_harness(tmp_path, {}) as h:
