@@ -11,7 +11,7 @@ from spyweb.reference.ops import families, function_of
 class Call: ...
 
 
-async def newcomer(call: Call, name: Text, count: Int = 1, extra: Value = None) -> tuple[str | None, int]:
+async def example(call: Call, name: Text, count: Int = 1, extra: Value = None) -> tuple[str | None, int]:
     """Does something new.
 
     And more.
@@ -25,9 +25,9 @@ def at_once(call: Call, name: Text) -> StoreAnswer[None]:
 
 
 def test_a_new_op_tells_its_types_itself() -> None:
-    found = function_of(describe("newcomer", newcomer))
+    found = function_of(describe("example", example))
 
-    assert found.usage == "newcomer(name, count?, extra?)"
+    assert found.usage == "example(name, count?, extra?)"
     assert found.text == "Does something new. And more."
     assert found.arguments == (
         Argument("name", "string"),
