@@ -457,7 +457,7 @@ async def test_a_pool_leaves_nothing_behind() -> None:
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-async def test_a_pool_can_be_closed_while_its_workers_are_being_born() -> None:
+async def test_a_pool_can_be_closed_while_its_workers_are_starting() -> None:
     before = descriptors()
     async with open_pool(clock=RealClock(), workers=2, init=EngineInfo(ops=OPS)) as pool:
         harness = PoolHarness(pool)

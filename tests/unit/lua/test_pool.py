@@ -921,7 +921,7 @@ async def test_a_run_that_gets_no_worker_in_time_raises_the_reason() -> None:
         assert "no processes left" in str(error)
 
 
-async def test_a_run_waits_for_a_worker_that_is_being_born() -> None:
+async def test_a_run_waits_for_a_worker_that_is_starting() -> None:
     async with open_world(workers=1) as harness:
         harness.spawner.trouble = "no processes left"
         await harness.kill(harness.spawner.workers[0])
