@@ -27,7 +27,7 @@ def watches_that_say_soon_that_they_have_begun(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("spyweb.reload.watch.BEGUN_MS", BEGUN_MS)
 
 
-class Told:
+class ChangeCounter:
     """Counts what the watcher tells."""
 
     def __init__(self) -> None:
@@ -46,13 +46,15 @@ class Told:
             pass
 
 
-async def watch(root: Path, told: Told, tasks: asyncio.TaskGroup, clock: FakeClock | None = None) -> asyncio.Task[None]:
-    watcher = Watcher(root, [root / "data"], told.event.set, clock or FakeClock())
+async def watch(
+    root: Path, changes: ChangeCounter, tasks: asyncio.TaskGroup, clock: FakeClock | None = None
+) -> asyncio.Task[None]:
+    watcher = Watcher(root, [root / "data"], changes.event.set, clock or FakeClock())
     task = tasks.create_task(watcher.watch())
     probe = root / "probe.lua"
-    while not await told.within(0.2):  # the watcher says nothing of being ready
+    while not await changes.within(0.2):  # the watcher says nothing of being ready
         probe.write_text(str(asyncio.get_running_loop().time()))
-    await told.nothing_more()
+    await changes.nothing_more()
     return task
 
 
@@ -65,34 +67,34 @@ async def test_a_folder_that_may_not_be_entered_hides_no_other_one(tmp_path: Pat
     for folder in ("jobs", "jobs/closed", "jobs/open"):
         (tmp_path / folder).mkdir()
     (tmp_path / "jobs" / "closed").chmod(0)
-    told = Told()
+    changes = ChangeCounter()
     with bound_by_file_modes():
         async with asyncio.TaskGroup() as tasks:
-            task = await watch(tmp_path, told, tasks)
+            task = await watch(tmp_path, changes, tasks)
             (tmp_path / "jobs" / "open" / "init.lua").write_text("x")
-            assert await told.within(5)
+            assert await changes.within(5)
             task.cancel()
 
 
 async def test_it_tells_of_files_in_folders_old_and_new_and_not_of_data_or_logs(tmp_path: Path) -> None:
     for folder in ("jobs", "data"):
         (tmp_path / folder).mkdir()
-    told = Told()
+    changes = ChangeCounter()
     async with asyncio.TaskGroup() as tasks:
-        task = await watch(tmp_path, told, tasks)
+        task = await watch(tmp_path, changes, tasks)
         (tmp_path / "data" / "spyweb.db").write_text("x")
         (tmp_path / "jobs" / "hooks.log").write_text("x")
         (tmp_path / "jobs" / ".hidden.lua").write_text("x")
         (tmp_path / "jobs" / "prices.csv").write_text("x")
         (tmp_path / "jobs" / "watch-response.html").write_text("x")
-        assert not await told.within(QUIET)
+        assert not await changes.within(QUIET)
         (tmp_path / "jobs" / "a.lua").write_text("x")
-        assert await told.within(5)
+        assert await changes.within(5)
         (tmp_path / "lib").mkdir()
-        assert await told.within(5)
-        await told.nothing_more()
+        assert await changes.within(5)
+        await changes.nothing_more()
         (tmp_path / "lib" / "tools.lua").write_text("x")
-        assert await told.within(5)
+        assert await changes.within(5)
         task.cancel()
 
 
@@ -134,8 +136,8 @@ async def test_a_folder_that_is_replaced_is_watched_anew(tmp_path: Path) -> None
 
 
 async def blinded_by(folder: Path, replace: Callable[[Path], None]) -> str | None:
-    """Tells the name of a replacement after which changes are told no more."""
-    root, released, told = folder / "project", folder / "released", Told()
+    """Tells the name of a replacement after which changes are changes no more."""
+    root, released, changes = folder / "project", folder / "released", ChangeCounter()
     root.mkdir(parents=True)
     released.mkdir()
     if replace in (link_to_another, replace_the_target):
@@ -143,12 +145,12 @@ async def blinded_by(folder: Path, replace: Callable[[Path], None]) -> str | Non
     else:
         (root / "jobs").mkdir()
     async with asyncio.TaskGroup() as tasks:
-        task = await watch(root, told, tasks)
+        task = await watch(root, changes, tasks)
         replace(root / "jobs")
-        replacing_is_told = await told.within(5)
-        await told.nothing_more()
+        replacing_is_told = await changes.within(5)
+        await changes.nothing_more()
         (root / "jobs" / "a.lua").write_text("x")
-        saving_is_told = await told.within(2)
+        saving_is_told = await changes.within(2)
         task.cancel()
     return None if replacing_is_told and saving_is_told else replace.__name__
 
@@ -157,26 +159,26 @@ async def blinded_by(folder: Path, replace: Callable[[Path], None]) -> str | Non
 async def test_a_folder_in_the_root_whose_name_is_not_utf_8_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "jobs").mkdir()
     not_utf_8(tmp_path).mkdir()
-    told = Told()
+    changes = ChangeCounter()
     async with asyncio.TaskGroup() as tasks:
-        task = await watch(tmp_path, told, tasks)
+        task = await watch(tmp_path, changes, tasks)
         (tmp_path / "jobs" / "a.lua").write_text("x")
-        assert await told.within(5)
+        assert await changes.within(5)
         task.cancel()
 
 
 @needs_linux
 async def test_a_name_that_is_not_utf_8_stops_the_watch_of_the_root_for_a_pause(tmp_path: Path) -> None:
-    told, clock = Told(), FakeClock()
+    changes, clock = ChangeCounter(), FakeClock()
     async with asyncio.TaskGroup() as tasks:
-        task = await watch(tmp_path, told, tasks, clock)
+        task = await watch(tmp_path, changes, tasks, clock)
         not_utf_8(tmp_path).mkdir()
-        assert await told.within(5)
-        await told.nothing_more()
+        assert await changes.within(5)
+        await changes.nothing_more()
         await clock.turn(PAUSE)
-        await told.nothing_more()
+        await changes.nothing_more()
         (tmp_path / "jobs.toml").write_text("x")
-        assert await told.within(5)
+        assert await changes.within(5)
         task.cancel()
 
 
@@ -185,53 +187,53 @@ async def test_a_name_that_is_not_utf_8_keeps_only_its_own_folder_unwatched_unti
     for folder in ("jobs", "lib"):
         (tmp_path / folder).mkdir()
     not_utf_8(tmp_path / "jobs", "folder").mkdir()
-    told, clock = Told(), FakeClock()
+    changes, clock = ChangeCounter(), FakeClock()
     with capture_logs() as lines:
         async with asyncio.TaskGroup() as tasks:
-            task = await watch(tmp_path, told, tasks, clock)
+            task = await watch(tmp_path, changes, tasks, clock)
             (tmp_path / "lib" / "a.lua").write_text("x")
-            assert await told.within(5)
+            assert await changes.within(5)
             await clock.turn(PAUSE)
-            await told.nothing_more()
+            await changes.nothing_more()
             assert len(lines) == 1, "warned once, though it was tried again"
             not_utf_8(tmp_path / "jobs", "folder").rmdir()
             await clock.turn(PAUSE)
-            await told.nothing_more()
+            await changes.nothing_more()
             (tmp_path / "jobs" / "a.lua").write_text("x")
-            assert await told.within(5)
+            assert await changes.within(5)
             task.cancel()
 
 
 @needs_linux
 async def test_a_root_that_is_gone_for_a_while_is_watched_again(tmp_path: Path) -> None:
-    root, told, clock = tmp_path / "project", Told(), FakeClock()
+    root, changes, clock = tmp_path / "project", ChangeCounter(), FakeClock()
     root.mkdir()
     async with asyncio.TaskGroup() as tasks:
-        task = await watch(root, told, tasks, clock)
+        task = await watch(root, changes, tasks, clock)
         shutil.rmtree(root)
-        assert await told.within(5)
+        assert await changes.within(5)
         root.mkdir()
         (root / "jobs").mkdir()
         await clock.turn(PAUSE)
-        await told.nothing_more()
+        await changes.nothing_more()
         (root / "jobs" / "a.lua").write_text("x")
-        assert await told.within(5)
+        assert await changes.within(5)
         task.cancel()
 
 
 @needs_linux
 async def test_a_watch_that_fails_or_ends_leaves_no_thread_and_no_open_file(tmp_path: Path) -> None:
     (tmp_path / "jobs").mkdir()
-    told, clock = Told(), FakeClock()
+    changes, clock = ChangeCounter(), FakeClock()
     async with asyncio.TaskGroup() as tasks:
-        task = await watch(tmp_path, told, tasks, clock)
+        task = await watch(tmp_path, changes, tasks, clock)
         for number in range(3):
             not_utf_8(tmp_path / "jobs", f"{number}.lua").touch()
-            assert await told.within(5)
+            assert await changes.within(5)
             await clock.turn(PAUSE)
-            assert await told.within(5)
+            assert await changes.within(5)
         task.cancel()
-    await told.nothing_more()
+    await changes.nothing_more()
     assert threads_that_watch() == []
     assert inotify_descriptors() == []
 
