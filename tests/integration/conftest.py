@@ -26,17 +26,17 @@ def worker(zygote: ZygoteDriver) -> Iterator[WorkerDriver]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MonitorProject]:
+async def shared_project(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MonitorProject]:
     """One for all tests of a file; they need its loop: `pytestmark = pytest.mark.asyncio(loop_scope="module")`."""
     async with open_project(tmp_path_factory.mktemp("project")) as project:
         yield project
 
 
 @pytest.fixture
-def project(engine: MonitorProject) -> MonitorProject:
+def project(shared_project: MonitorProject) -> MonitorProject:
     """As if it were new."""
-    engine.renew()
-    return engine
+    shared_project.renew()
+    return shared_project
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from aiohttp import web
 from spyweb.model import Failure, JobId, Outcome
 from tests.fakes.monitor_project import MonitorProject
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")  # one engine for all of them
+pytestmark = pytest.mark.asyncio(loop_scope="module")  # one project for all of them
 
 LAMP, DESK = {"title": "Lamp", "price": "5"}, {"title": "Desk", "price": "90"}
 TWO = '["title:h2", "price:.price"]'

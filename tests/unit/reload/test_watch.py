@@ -27,8 +27,8 @@ def watches_that_say_soon_that_they_have_begun(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("spyweb.reload.watch.BEGUN_MS", BEGUN_MS)
 
 
-class ChangeCounter:
-    """Counts what the watcher tells."""
+class ReportedChanges:
+    """The changes that a watcher reports."""
 
     def __init__(self) -> None:
         self.event = asyncio.Event()
@@ -47,7 +47,7 @@ class ChangeCounter:
 
 
 async def watch(
-    root: Path, changes: ChangeCounter, tasks: asyncio.TaskGroup, clock: FakeClock | None = None
+    root: Path, changes: ReportedChanges, tasks: asyncio.TaskGroup, clock: FakeClock | None = None
 ) -> asyncio.Task[None]:
     watcher = Watcher(root, [root / "data"], changes.event.set, clock or FakeClock())
     task = tasks.create_task(watcher.watch())
@@ -67,7 +67,7 @@ async def test_a_folder_that_may_not_be_entered_hides_no_other_one(tmp_path: Pat
     for folder in ("jobs", "jobs/closed", "jobs/open"):
         (tmp_path / folder).mkdir()
     (tmp_path / "jobs" / "closed").chmod(0)
-    changes = ChangeCounter()
+    changes = ReportedChanges()
     with bound_by_file_modes():
         async with asyncio.TaskGroup() as tasks:
             task = await watch(tmp_path, changes, tasks)
@@ -79,7 +79,7 @@ async def test_a_folder_that_may_not_be_entered_hides_no_other_one(tmp_path: Pat
 async def test_it_tells_of_files_in_folders_old_and_new_and_not_of_data_or_logs(tmp_path: Path) -> None:
     for folder in ("jobs", "data"):
         (tmp_path / folder).mkdir()
-    changes = ChangeCounter()
+    changes = ReportedChanges()
     async with asyncio.TaskGroup() as tasks:
         task = await watch(tmp_path, changes, tasks)
         (tmp_path / "data" / "spyweb.db").write_text("x")
@@ -136,8 +136,8 @@ async def test_a_folder_that_is_replaced_is_watched_anew(tmp_path: Path) -> None
 
 
 async def blinded_by(folder: Path, replace: Callable[[Path], None]) -> str | None:
-    """Tells the name of a replacement after which changes are changes no more."""
-    root, released, changes = folder / "project", folder / "released", ChangeCounter()
+    """Return the name of a replacement after which changes are not reported any more."""
+    root, released, changes = folder / "project", folder / "released", ReportedChanges()
     root.mkdir(parents=True)
     released.mkdir()
     if replace in (link_to_another, replace_the_target):
@@ -159,7 +159,7 @@ async def blinded_by(folder: Path, replace: Callable[[Path], None]) -> str | Non
 async def test_a_folder_in_the_root_whose_name_is_not_utf_8_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "jobs").mkdir()
     not_utf_8(tmp_path).mkdir()
-    changes = ChangeCounter()
+    changes = ReportedChanges()
     async with asyncio.TaskGroup() as tasks:
         task = await watch(tmp_path, changes, tasks)
         (tmp_path / "jobs" / "a.lua").write_text("x")
@@ -169,7 +169,7 @@ async def test_a_folder_in_the_root_whose_name_is_not_utf_8_is_left_out(tmp_path
 
 @needs_linux
 async def test_a_name_that_is_not_utf_8_stops_the_watch_of_the_root_for_a_pause(tmp_path: Path) -> None:
-    changes, clock = ChangeCounter(), FakeClock()
+    changes, clock = ReportedChanges(), FakeClock()
     async with asyncio.TaskGroup() as tasks:
         task = await watch(tmp_path, changes, tasks, clock)
         not_utf_8(tmp_path).mkdir()
@@ -187,7 +187,7 @@ async def test_a_name_that_is_not_utf_8_keeps_only_its_own_folder_unwatched_unti
     for folder in ("jobs", "lib"):
         (tmp_path / folder).mkdir()
     not_utf_8(tmp_path / "jobs", "folder").mkdir()
-    changes, clock = ChangeCounter(), FakeClock()
+    changes, clock = ReportedChanges(), FakeClock()
     with capture_logs() as lines:
         async with asyncio.TaskGroup() as tasks:
             task = await watch(tmp_path, changes, tasks, clock)
@@ -206,7 +206,7 @@ async def test_a_name_that_is_not_utf_8_keeps_only_its_own_folder_unwatched_unti
 
 @needs_linux
 async def test_a_root_that_is_gone_for_a_while_is_watched_again(tmp_path: Path) -> None:
-    root, changes, clock = tmp_path / "project", ChangeCounter(), FakeClock()
+    root, changes, clock = tmp_path / "project", ReportedChanges(), FakeClock()
     root.mkdir()
     async with asyncio.TaskGroup() as tasks:
         task = await watch(root, changes, tasks, clock)
@@ -224,7 +224,7 @@ async def test_a_root_that_is_gone_for_a_while_is_watched_again(tmp_path: Path) 
 @needs_linux
 async def test_a_watch_that_fails_or_ends_leaves_no_thread_and_no_open_file(tmp_path: Path) -> None:
     (tmp_path / "jobs").mkdir()
-    changes, clock = ChangeCounter(), FakeClock()
+    changes, clock = ReportedChanges(), FakeClock()
     async with asyncio.TaskGroup() as tasks:
         task = await watch(tmp_path, changes, tasks, clock)
         for number in range(3):
