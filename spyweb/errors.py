@@ -64,6 +64,10 @@ class Problem:
         where = self.file if self.line is None else f"{self.file}:{self.line}"
         return f"{where}: {self.key}: {self.reason}" if self.key else f"{where}: {self.reason}"
 
+    def place(self) -> tuple[str, int]:
+        """Return what problems are sorted by: the file and the line."""
+        return self.file, self.line or 0
+
 
 class ConfigError(SpywebError):
     """A job file or a setting is wrong."""

@@ -61,7 +61,7 @@ class OfflineProject:
         return _views(scanned, {spec.id: self._facts(spec, known) for spec in _specs(scanned)})
 
     def warnings(self) -> list[Problem]:
-        return sorted(self._scanned.warnings, key=lambda warning: (warning.file, warning.line or 0))
+        return sorted(self._scanned.warnings, key=Problem.place)
 
     def hash_fields(self) -> dict[JobId, tuple[str, ...]]:
         """Return the fields by which each monitor job tells whether an item is new; none stands for all."""

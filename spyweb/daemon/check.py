@@ -46,7 +46,7 @@ async def check_project(root: Path) -> list[Problem]:
 
 
 def _where(problem: Problem) -> tuple[object, ...]:
-    return problem.file, problem.line or 0, problem.key or "", problem.reason
+    return *problem.place(), problem.key or "", problem.reason
 
 
 def each_alone(code: Code) -> list[Code]:

@@ -196,7 +196,7 @@ class Reloader:
         doubtful = (*found.warnings, *(doubt for each in doubts.values() for doubt in each))
         self.warnings = sorted(
             (warning for warning in doubtful if warning.file not in look.uncompiled),
-            key=lambda warning: (warning.file, warning.line or 0),
+            key=Problem.place,
         )
         for problem in self.problems:
             if problem not in known:

@@ -101,7 +101,7 @@ def examine_settings(
     file = _read_file(root, problems)
     sections = _Sections(file, environ, flags, problems)
     settings = _settings(root, sections, environ)
-    return settings, sorted(problems, key=lambda problem: (problem.file, problem.line or 0))
+    return settings, sorted(problems, key=Problem.place)
 
 
 def _settings(root: Path, sections: _Sections, environ: Mapping[str, str]) -> Settings:

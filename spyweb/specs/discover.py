@@ -309,7 +309,7 @@ def _result(candidates: Sequence[_Candidate], groups: Mapping[JobId, Sequence[_C
         },
         broken={job: found for job, found in problems.items() if found},
         unsure=_unsure(candidates, notes.refused),
-        problems=sorted(every, key=lambda problem: (problem.file, problem.line or 0)),
+        problems=sorted(every, key=Problem.place),
         warnings=[replace(warning, is_warning=True) for warning in warnings],
         ignored=notes.ignored,
         broken_lua=[source for each in broken for source in each.sources],

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from spyweb.daemon.retention import SteadyTime, prune
+from spyweb.daemon.chores import SteadyTime, prune
 from spyweb.model import Outcome, RunState
 from spyweb.outbox.sender import OutboxSender
 from spyweb.settings import load_settings
