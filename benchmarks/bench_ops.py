@@ -69,7 +69,7 @@ async def on_the_loop(root: Path, durability: Durability, crowds: dict[int, int]
 async def step_naively(store: SqliteStore, namespace: str, pairs: int) -> None:
     runtime = lua54.LuaRuntime(encoding=None)  # type: ignore[call-arg]  # its types are published for older versions
     script = runtime.execute(NAIVE).coroutine(pairs)  # type: ignore[attr-defined]
-    answer: bytes | None = None
+    answer: object = None
     while True:
         try:
             what, key, *value = script.send(answer)

@@ -8,13 +8,13 @@ from typing import Generic, TypeVar
 
 from spyweb.lua.session import Pending
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 Results = Sequence[object]
 
 NOTHING: Results = ()
 
 
-class StoreAnswer(Pending, Generic[T]):
+class StoreAnswer(Pending, Generic[T_co]):
     """The results of an op, made of a future of the store's by `settle` once it is done.
 
     It is the source that is waited for and cancelled.
@@ -22,7 +22,7 @@ class StoreAnswer(Pending, Generic[T]):
 
     __slots__ = ("_settle",)
 
-    def __init__(self, source: Future[T], settle: Callable[[Future[T]], Results]) -> None:
+    def __init__(self, source: Future[T_co], settle: Callable[[Future[T_co]], Results]) -> None:
         self.source = source
         self._settle = settle
 

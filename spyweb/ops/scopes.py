@@ -77,10 +77,10 @@ def change_of(entry: Entry | None, value: Value) -> dict[str, object]:
     return {"old_value": result_of(entry.value if entry else None), "new_value": result_of(value)}
 
 
-def get(here: PositionalCall, fields: Fields) -> StoreAnswer[Entry | None]:
+def get(here: PositionalCall, fields: Fields) -> StoreAnswer[object]:
     call = there(here, "GET_ERROR", fields)
-    source = here.call.world.store.values.read(call.namespace, call.payload.key())
-    return call.ask(source, lambda entry: (result_of(entry.value if entry else None),))
+    source = here.call.world.store.values.get(call.namespace, call.payload.key())
+    return call.ask(source, lambda value: (result_of(value),))
 
 
 def delete(here: PositionalCall, fields: Fields) -> StoreAnswer[object]:

@@ -67,7 +67,7 @@ def _put(here: PositionalCall, key: bytes, value: object, ttl: float | None) -> 
     types="(key: string, default?: any): any value, string? message",
     overloads=("fun(options: {scope: string, key: string}): any",),
 )
-def get(here: PositionalCall, key: KeyOrTable, default: Value = None) -> StoreAnswer[Entry | None]:
+def get(here: PositionalCall, key: KeyOrTable, default: Value = None) -> StoreAnswer[object]:
     """The value of a key, or the default.
 
     With a table `{scope, key}` the value or nil.
@@ -75,7 +75,8 @@ def get(here: PositionalCall, key: KeyOrTable, default: Value = None) -> StoreAn
     if not isinstance(key, bytes):
         return scopes.get(here, key)
     here.subject(key)
-    return here.read(key, lambda entry: (entry.value if entry else default,))
+    source = here.call.world.store.values.get(here.namespace, key)
+    return here.answer(source, lambda value: (default if value is None else value,))
 
 
 @positional("state.exists", failure=False, types="(key: string): boolean exists, string? message")

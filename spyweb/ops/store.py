@@ -17,11 +17,12 @@ import structlog
 from spyweb.errors import OpError, StoreError
 from spyweb.limits import KEY, too_large
 from spyweb.logs.refusals import tell_refusal
-from spyweb.model import OnStoreError
+from spyweb.model import OnStoreError, Value
 from spyweb.ops.answer import NOTHING, Results, StoreAnswer
 from spyweb.ops.arguments import Int, Text
 from spyweb.ops.op import OpFamily, op
 from spyweb.ops.world import Call
+from spyweb.store.encoding import as_text
 from spyweb.store.protocol import GLOBAL
 from spyweb.store.values_protocol import Values
 
@@ -48,9 +49,9 @@ def store_set(call: Call, key: Text, value: Text) -> StoreAnswer[None]:
 
 
 @op(types="(key: string|number): string? value")
-def store_get(call: Call, key: Text) -> StoreAnswer[bytes | None]:
+def store_get(call: Call, key: Text) -> StoreAnswer[object]:
     """The text under a key of this job's own, or nil."""
-    return _ask(call, "store_get", key, lambda values: values.get(call.namespace, key))
+    return _ask(call, "store_get", key, lambda values: values.get(call.namespace, key), NIL, _as_text)
 
 
 @op(types="(key: string|number)")
@@ -70,9 +71,9 @@ def global_store_set(call: Call, key: Text, value: Text) -> StoreAnswer[None]:
 
 
 @op(types="(key: string|number): string? value")
-def global_store_get(call: Call, key: Text) -> StoreAnswer[bytes | None]:
+def global_store_get(call: Call, key: Text) -> StoreAnswer[object]:
     """The text under a key that all jobs share, or nil."""
-    return _ask(call, "global_store_get", key, lambda values: values.get(GLOBAL, key))
+    return _ask(call, "global_store_get", key, lambda values: values.get(GLOBAL, key), NIL, _as_text)
 
 
 @op(types="(key: string|number)")
@@ -99,8 +100,21 @@ def global_store_incr(call: Call, key: Text, default: Int, delta: Int) -> StoreA
     )
 
 
+def _as_text(value: Value) -> bytes | None:
+    return None if value is None else as_text(value)
+
+
+def _as_it_is(value: object) -> object:
+    return value
+
+
 def _ask(
-    call: Call, name: str, key: bytes, ask: Callable[[Values], Future[T]], otherwise: Results = NIL
+    call: Call,
+    name: str,
+    key: bytes,
+    ask: Callable[[Values], Future[T]],
+    otherwise: Results,
+    convert: Callable[[T], object] = _as_it_is,
 ) -> StoreAnswer[T]:
     """Ask the store; `otherwise` is what a failure gives, NOTHING where the op gives nothing anyway."""
 
@@ -111,7 +125,7 @@ def _ask(
             count_failure(call, name, error)
             raise_if_wanted(call, name, error)
             return otherwise
-        return NOTHING if otherwise is NOTHING else (value,)
+        return NOTHING if otherwise is NOTHING else (convert(value),)
 
     if len(key) <= KEY:
         return StoreAnswer(ask(call.world.store.values), settle)

@@ -169,8 +169,7 @@ class Values(Protocol):
     answer would take more than `largest` bytes: its keys and values as stored, and scanning.ITEM_COST for each.
     """
 
-    def get(self, namespace: str, key: bytes) -> Future[bytes | None]:
-        """Return the entry as text, also when its value is typed."""
+    def get(self, namespace: str, key: bytes) -> Future[Value]: ...
 
     def set(self, namespace: str, key: bytes, value: bytes, *, origin: Origin = NOBODY) -> Future[None]:
         """Write the value and clear any expiry."""

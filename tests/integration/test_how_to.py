@@ -350,7 +350,7 @@ async def test_a_circuit_breaker_opens_asks_once_after_its_cooldown_and_closes(p
 
     namespace, entries = job_namespace(JobId(project.name)), project.runtime.store.values
     opened_at = await entries.get(namespace, b"opened_at")
-    assert opened_at
+    assert isinstance(opened_at, bytes)
     await entries.set(namespace, b"opened_at", b"%d" % (int(opened_at) - 60))
     assert (await project.run()).reason == "status 500"
     assert project.lines == ["warn open for 60 s after 6 failures in a row"]

@@ -50,4 +50,6 @@ async def test_nothing_acknowledged_is_missing_after_a_kill(tmp_path: Path) -> N
 
 async def look(store: Store, written: set[str]) -> tuple[list[str], int]:
     missing = [key for key in written if await store.values.get(GLOBAL, key.encode()) != key.encode() * 20]
-    return missing, int(await store.values.get(GLOBAL, COUNTER) or b"0")
+    counted = await store.values.get(GLOBAL, COUNTER) or b"0"
+    assert isinstance(counted, bytes)
+    return missing, int(counted)

@@ -315,7 +315,7 @@ class BatchQueue:
     def _forget(self, op: Op) -> None:
         """Drop an op that will not be committed."""
         if op.subject is not None:
-            self.pending_writes.end(op.subject)
+            self.pending_writes.drop(op.subject)
 
     def _refuse(self, op: Op, error: Exception) -> None:
         self.errors += isinstance(error, FAULTS)

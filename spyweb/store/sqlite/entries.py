@@ -11,10 +11,11 @@ import sqlite3
 from dataclasses import dataclass, field
 
 from spyweb.errors import StoreError
-from spyweb.model import HistoryRule
+from spyweb.model import HistoryRule, Value
 from spyweb.store.encoding import LARGEST, SMALLEST, Type, as_text, encode
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.changes import Effect, EntryContext, Row, decide, entry_of, is_live, renewed
+from spyweb.store.sqlite.entry_cache import CachedValue
 from spyweb.store.sqlite.events import keep_event
 from spyweb.store.sqlite.subscriptions import JobsByKind, Notices
 from spyweb.store.values_protocol import KEEP, NOBODY, Addition, Blind, Drop, Entry, Origin, Put, Replacement, Transform
@@ -91,9 +92,10 @@ def find_entry(connection: sqlite3.Connection, context: EntryContext) -> Entry |
     return entry_of(codec, namespace, key, row) if row and is_live(row, now_ms) else None
 
 
-def find_text(connection: sqlite3.Connection, context: EntryContext) -> bytes | None:
+def find_value(connection: sqlite3.Connection, context: EntryContext, cached: CachedValue) -> Value:
     entry = find_entry(connection, context)
-    return as_text(entry.value) if entry else None
+    cached.learn_entry(entry)
+    return entry.value if entry else None
 
 
 def write(connection: sqlite3.Connection, context: EntryContext, change: Transform, effects: WriteEffects) -> object:

@@ -8,12 +8,14 @@ have another, and first let the writes be committed that were asked for before.
 
 from __future__ import annotations
 
+import asyncio
 from asyncio import Future
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar, cast
 
 from spyweb.clock import Clock
+from spyweb.model import Value
 from spyweb.store.crypto.sealing import Codec
 from spyweb.store.patterns import Pattern, compile_pattern
 from spyweb.store.sqlite import clearing, entries, scanning, transfer
@@ -22,6 +24,7 @@ from spyweb.store.sqlite.changes import EntryContext
 from spyweb.store.sqlite.clearing import Cleared, Clearing
 from spyweb.store.sqlite.connections import Connections
 from spyweb.store.sqlite.entries import NO_EFFECTS, WriteEffects
+from spyweb.store.sqlite.entry_cache import CachedValue
 from spyweb.store.sqlite.events import SqliteEvents
 from spyweb.store.sqlite.locks import SqliteLocks
 from spyweb.store.sqlite.pending_writes import EVERYTHING
@@ -59,14 +62,23 @@ class SqliteValues:
         self._events = events
         self._locks = locks
         self._history = history
+        self._caches = codec.is_plain and connections.lock is not None  # values in the clear, and no other writer
         self._sweeper = clearing.Sweeper(connections.writer, codec, clock, events, locks, history)
 
-    def get(self, namespace: str, key: bytes) -> Future[bytes | None]:
-        queue = self._connections.reading(namespace, key)
-        return queue.submit(OpKind.READ, entries.find_text, self._context(namespace, key))
+    def get(self, namespace: str, key: bytes) -> Future[Value]:
+        queue, writer = self._connections.reading(namespace, key), self._connections.writer
+        cached = CachedValue()
+        if self._caches and queue is not writer:
+            cached = writer.pending_writes.cache.find((namespace, key))
+            if cached.is_known and not queue.is_closing:
+                return done(cached.value)
+        return queue.submit(OpKind.READ, entries.find_value, self._context(namespace, key), cached)
 
     def set(self, namespace: str, key: bytes, value: bytes, *, origin: Origin = NOBODY) -> Future[None]:
-        return cast("Future[None]", self.transform(namespace, key, Replacement(lambda: Put(value)), origin=origin))
+        future = self.transform(namespace, key, Replacement(lambda: Put(value)), origin=origin)
+        if self._caches and not future.done():
+            self._connections.writer.pending_writes.cache.put((namespace, key), value)
+        return cast("Future[None]", future)
 
     def delete(self, namespace: str, key: bytes, *, origin: Origin = NOBODY) -> Future[None]:
         return cast("Future[None]", self.transform(namespace, key, Replacement(lambda: Drop()), origin=origin))
@@ -178,3 +190,9 @@ class SqliteValues:
         wanted, rule = self._events.subscriptions.of_key(namespace, key), self._history.get(namespace)
         notices = self._events.subscribers.notices(namespace)
         return WriteEffects(wanted, rule, origin, notices) if wanted or rule or notices else NO_EFFECTS
+
+
+def done(value: T) -> Future[T]:
+    future: Future[T] = asyncio.get_running_loop().create_future()
+    future.set_result(value)
+    return future

@@ -13,9 +13,8 @@ from functools import partial
 from typing import NamedTuple, TypeVar, cast
 
 from spyweb.errors import StoreError
-from spyweb.model import ChangeKind
+from spyweb.model import ChangeKind, Value
 from spyweb.store.crypto.sealing import PLAIN
-from spyweb.store.encoding import as_text
 from spyweb.store.patterns import compile_pattern
 from spyweb.store.sqlite.changes import ChangeNote, Effect, EntryContext, Row, decide, entry_of, is_live, renewed
 from spyweb.store.sqlite.entries import put_sum
@@ -133,8 +132,8 @@ class MemoryValues:
         self._table = table
         self._locks = locks
 
-    def get(self, namespace: str, key: bytes) -> Future[bytes | None]:
-        return self._executor.read(self._find_text, (namespace, key))
+    def get(self, namespace: str, key: bytes) -> Future[Value]:
+        return self._executor.read(self._find_value, (namespace, key))
 
     def set(self, namespace: str, key: bytes, value: bytes, *, origin: Origin = NOBODY) -> Future[None]:
         return self._executor.write(self._change, (namespace, key), lambda entry: Put(value), origin)
@@ -151,9 +150,9 @@ class MemoryValues:
     def expire(self, namespace: str, key: bytes, at_ms: int | None) -> Future[bool]:
         return self._executor.write(self._expire, (namespace, key), at_ms)
 
-    def _find_text(self, place: Place) -> bytes | None:
+    def _find_value(self, place: Place) -> Value:
         entry = self._table.entry(place)
-        return as_text(entry.value) if entry else None
+        return entry.value if entry else None
 
     def _change(self, place: Place, change: Transform, origin: Origin) -> None:
         self._table.transform(place, change, origin)

@@ -9,13 +9,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from spyweb.errors import OpError
-from spyweb.model import OnStoreError
+from spyweb.model import NULL, OnStoreError, Value
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.op import CATALOGUE
 from spyweb.ops.state import put as _state_is_there  # noqa: F401 - registers the op
 from spyweb.ops.store import LOGGED_PER_RUN, global_store_incr
 from spyweb.ops.world import Call
-from spyweb.store.values_protocol import Watch
+from spyweb.store.protocol import GLOBAL
+from spyweb.store.values_protocol import Put, Watch
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory.memory import MemoryStore
 from tests.fakes.ops import BACKUP, PRICES, make_call, make_world
@@ -51,6 +52,16 @@ async def test_a_number_is_kept_as_its_text() -> None:
     call = make_call()
     await ask(call, "store_set", 1, 3.0)
     assert await ask(call, "store_get", b"1") == [b"3"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(7, b"7"), (1.5, b"1.5"), (True, b"true"), (NULL, b"null"), ([1, b"a"], b'[1,"a"]'), ({b"a": 1}, b'{"a":1}')],
+)
+async def test_a_typed_value_is_read_as_text(value: Value, text: bytes) -> None:
+    call = make_call()
+    await call.world.store.values.transform(GLOBAL, b"k", lambda entry: Put(value))
+    assert await ask(call, "global_store_get", b"k") == [text]
 
 
 async def test_jobs_have_keys_of_their_own_and_share_the_global_ones() -> None:

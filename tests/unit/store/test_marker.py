@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.errors import StoreCorrupt, StoreIncomplete
-from spyweb.model import Durability
+from spyweb.model import Durability, Value
 from spyweb.settings.sections import MARKER
 from spyweb.store import marker as marker_module
 from spyweb.store.marker import Marker
@@ -48,7 +48,7 @@ async def opened(data: Path, **options: object) -> Store:
     return await open_store(path, clock=FakeClock(), marker=Marker(data, path, FakeClock()), **options)  # type: ignore[arg-type]
 
 
-async def value(data: Path, **options: object) -> bytes | None:
+async def value(data: Path, **options: object) -> Value:
     store = await opened(data, **options)
     try:
         return await store.values.get(GLOBAL, b"k")

@@ -127,16 +127,6 @@ async def test_a_text_entry_and_a_typed_one_are_the_same_entry(store: Store) -> 
     assert await store.values.increment(GLOBAL, b"k", 0, 1) == 9
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(7, b"7"), (1.5, b"1.5"), (True, b"true"), (NULL, b"null"), ([1, b"a"], b'[1,"a"]'), ({b"a": 1}, b'{"a":1}')],
-)
-async def test_a_typed_value_is_read_as_text_where_texts_are_read(store: Store, value: Value, text: bytes) -> None:
-    await put(store, b"k", value, namespace=GLOBAL)
-
-    assert await store.values.get(GLOBAL, b"k") == text
-
-
 async def test_a_number_that_was_stored_as_one_can_be_counted_up_as_text(store: Store) -> None:
     await put(store, b"k", 7, namespace=GLOBAL)
 

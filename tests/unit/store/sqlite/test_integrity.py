@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.errors import StoreCorrupt, StoreIncomplete
-from spyweb.model import Durability
+from spyweb.model import Durability, Value
 from spyweb.store.protocol import GLOBAL
 from spyweb.store.sqlite.store import open_store
 from tests.fakes.clock import FakeClock
@@ -54,7 +54,7 @@ def overwrite(file: Path, at: int, data: bytes) -> None:
         opened.write(data)
 
 
-async def read(path: Path, key: bytes = b"c") -> bytes | None:
+async def read(path: Path, key: bytes = b"c") -> Value:
     store = await open_store(path, clock=FakeClock())
     try:
         return await store.values.get(GLOBAL, key)

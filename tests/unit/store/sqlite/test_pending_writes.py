@@ -62,7 +62,7 @@ async def test_a_read_waits_for_the_commit_of_what_was_put_before(store: SqliteS
 async def test_all_writes_of_an_entry_are_seen(store: SqliteStore, clock: FakeClock) -> None:
     await store.values.set("a", b"k", b"1")
     await store.values.transform("a", b"k", putting(2))
-    assert await store.values.get("a", b"k") == b"2"
+    assert await store.values.get("a", b"k") == 2
     await store.values.increment("a", b"k", 0, 1)
     assert await store.values.get("a", b"k") == b"3"
     await store.values.move("a", "b")
