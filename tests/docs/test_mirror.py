@@ -39,7 +39,7 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/integration/test_cli_online.py": ("cli/health",),
     "tests/integration/test_state_commands.py": (
         "cli/state/locks", "cli/state/look", "cli/state/options", "cli/state/rekey",
-        "cli/state/remote", "cli/state/source", "cli/state/transfer", "views/state",
+        "cli/state/remote", "cli/state/source", "views/state",
     ),
     "tests/integration/test_move_from_spyweb.py": ("cli/state/bring_spyweb",),
     "tests/integration/test_state_process.py": ("cli/state/watch",),

@@ -266,6 +266,7 @@ def test_a_run_that_waits_for_an_op_is_ended_at_once_and_takes_no_answer_any_mor
     assert worker.run_of(task) is run
     assert run.why == Why.CANCELLED
     assert worker.resume(7, 3) is None
+    assert not run.hosted.pending
 
 
 def test_a_run_that_is_being_stepped_is_told_by_its_hook(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
