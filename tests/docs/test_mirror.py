@@ -17,9 +17,7 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/unit/specs/test_parse.py": ("model",),
     "tests/unit/store/test_contract.py": ("store/protocol",),
     # What holds for every kind of store is tested on all of them.
-    "tests/unit/store/test_state_contract.py": (
-        "store/sqlite/changes", "store/sqlite/transfer", "store/values_protocol",
-    ),
+    "tests/unit/store/test_state_contract.py": ("store/values_protocol",),
     "tests/unit/store/test_locks_contract.py": ("store/sqlite/locks",),
     "tests/unit/store/test_records_contract.py": ("store/records_protocol",),
     "tests/unit/store/test_outbox_contract.py": ("store/outbox_protocol",),

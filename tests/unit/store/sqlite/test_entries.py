@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 
-from spyweb.model import Durability, Value
+from spyweb.model import Value
 from spyweb.store.crypto.sealing import PLAIN
 from spyweb.store.sqlite.changes import EntryContext
 from spyweb.store.sqlite.entries import NO_EFFECTS, WHOLE_NUMBER, parse_number, put_sum, set_expiry, write
-from spyweb.store.sqlite.store import open_up_to_date
 from spyweb.store.values_protocol import KEEP, Addition, Drop, Entry, Leave, Put, Replacement, Transform
 from tests.fakes.growth import LINEAR, growth
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[sqlite3.Connection]:
-    connection = open_up_to_date(tmp_path / "spyweb.db", Durability.NORMAL, 0)
-    yield connection
-    connection.close()
 
 
 def read(database: sqlite3.Connection) -> tuple[object, ...]:
