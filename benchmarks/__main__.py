@@ -1,4 +1,4 @@
-"""Every benchmark, one after another, each in a process of its own:  python -m benchmarks [--quick] [NAME ...]
+"""Run every benchmark, each in a process of its own:  python -m benchmarks [--quick] [NAME ...]
 
 NAME is part of a file's name: `python -m benchmarks ops runs`.  Each prints one table.  Ends with 1 when one fails; a
 figure that falls short of what is promised says SHORT and fails nothing, since machines differ.

@@ -1,4 +1,4 @@
-"""A web server with one handler that does nothing: python -m benchmarks.bare_aiohttp"""
+"""Serve one handler that does nothing, as the peer of bench_server: python -m benchmarks.bare_aiohttp"""
 
 from __future__ import annotations
 

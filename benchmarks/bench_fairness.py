@@ -1,4 +1,4 @@
-"""What a bad job costs the others: lateness of 200 small jobs, 1,000 runs a second, beside each kind of hog.
+"""Measure what a bad job costs the others: the lateness of small jobs beside each kind of hog.
 
 The peer of each figure is the same crowd without a hog, in the same run.  Each hog is on a schedule of its own and is
 ended by its limits, again and again; what a caller of /healthz waits meanwhile is shown too.  "All of them" are those
@@ -57,7 +57,7 @@ OP_HOGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
-    """What was seen beside some hogs."""
+    """What was measured beside some hogs."""
 
     late_ms: float  # p99 of the crowd: the median of several windows
     healthz_ms: float  # p99

@@ -1,4 +1,4 @@
-"""What jobs, VMs and workers hold, beside one Python process with lupa for each job, which a naive design would have.
+"""Measure the memory of jobs, VMs and workers, beside one Python process with lupa for each job.
 
 Memory is PSS over the daemon and all it started: a page that several processes map counts in parts.
 """
@@ -57,7 +57,7 @@ def idle_daemon(workers: int, settle_s: float) -> Figures:
 
 
 def jobs_that_never_ran(count: int, settle_s: float) -> float:
-    """Bytes of each, beside a daemon with one."""
+    """Return the bytes of each, against a daemon with one."""
     with folder() as root:
         write_jobs(root, [f"job{number}" for number in range(count)], "never", SOURCE)
         with running(root) as daemon:
@@ -65,7 +65,7 @@ def jobs_that_never_ran(count: int, settle_s: float) -> float:
 
 
 def jobs_that_ran(count: int, settle_s: float) -> float:
-    """Bytes of each VM: the same daemon before and after each job's first run."""
+    """Return the bytes of each VM: the same daemon before and after each job's first run."""
     with folder() as root:
         names = [f"job{number}" for number in range(count)]
         write_jobs(root, names, "never", SOURCE)
@@ -87,7 +87,7 @@ def run_each(root: Path, names: list[str]) -> None:
 
 
 def naive_process(count: int) -> tuple[float, float]:
-    """PSS and RSS of one of several Python processes, each with lupa and one small VM."""
+    """Return PSS and RSS of one of several Python processes, each with lupa and one small VM."""
     command = [sys.executable, "-c", NAIVE]
     processes = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(count)]
     try:

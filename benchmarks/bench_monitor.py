@@ -1,4 +1,4 @@
-"""Monitors: what a check of a small page takes, beside urlwatch and a loop written by hand; and what it leaves behind.
+"""Measure monitors: what a check of a small page takes, beside urlwatch and a hand-written loop; what memory is left.
 
 A check is a whole run of a monitor job as the daemon makes it: claimed and ended in the store, the page fetched from a
 site in a process of its own, thirty items picked from it, known ones recognised.  The loop by hand is aiohttp,
@@ -52,7 +52,7 @@ def monitors(address: str, hooks: bytes) -> list[LiveJob]:
 
 
 async def check_all(engine: Engine, jobs: Sequence[LiveJob], passes: int) -> float:
-    """Seconds a check."""
+    """Return the seconds a check takes."""
     took = 0.0
     for _ in range(passes):
         took += await engine.run_all(jobs)
@@ -68,7 +68,7 @@ async def our_checks(address: str, hooks: bytes, root: Path, passes: int) -> flo
 
 
 async def memory_growth(address: str, root: Path, checks: int) -> tuple[float, float]:
-    """Bytes of the daemon, its workers and extractors after a tenth of so many checks, and after all of them."""
+    """Return the bytes of the daemon, its workers and extractors after a tenth of so many checks, and after all."""
     async with open_engine(root) as engine:
         jobs = monitors(address, HOOKS)
         engine.add(jobs)
@@ -84,7 +84,7 @@ def held() -> float:
 
 
 def test_command(tests: int) -> float:
-    """Seconds that `spyweb test` takes with so many tests that do next to nothing."""
+    """Return the seconds that `spyweb test` takes with so many tests that do next to nothing."""
     with folder() as root:
         (root / "jobs").mkdir()
         (root / "jobs" / "sums.lua").write_text("function run() return 1 + 1 end\n")
@@ -102,7 +102,7 @@ def test_command(tests: int) -> float:
 
 
 def measure(address: str, effort: Effort) -> dict[str, float]:
-    """Everything once, in turn, so that a slow moment of the machine meets all of them."""
+    """Measure everything once, in turn, so that a slow moment of the machine meets all of them."""
     passes = effort.of(40, 1)
 
     def ours(hooks: bytes) -> float:

@@ -1,4 +1,4 @@
-"""What a store op costs a script, end to end: from Lua in a worker, through the daemon, into SQLite and back.
+"""Measure what a store op costs a script: from Lua in a worker, through the daemon, into SQLite and back.
 
 Jobs alternate store_set and store_get, each waiting for the answer, on two workers.  The peers do the same on a file of
 their own with the same pragmas: one thread of sqlite3 committing each statement, tasks on aiosqlite, and the naive

@@ -1,4 +1,4 @@
-"""What a scheduled run costs, and how late it is, beside bare APScheduler running empty coroutines.
+"""Measure what a scheduled run costs, and how late it is, beside bare APScheduler running empty coroutines.
 
 Ours is durable (cursor and run committed with synchronous = FULL before it starts) and real: each run is Lua with two
 store ops, in workers.  Lateness is from the due time to the arrival of its first op.  Processor time is that of all
@@ -22,7 +22,7 @@ from benchmarks.table import Effort, Row, median, percentile, read_effort, show
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """What was seen in a while."""
+    """What was measured over a while."""
 
     runs_per_second: float
     cpu_us: float  # a run
@@ -72,7 +72,7 @@ def middle(windows: Sequence[Window]) -> Window:
 
 
 def measure(case: Case, effort: Effort) -> tuple[Window, Window]:
-    """Ours, and the peer's before and after it, so that a machine that gets slower is slow for both."""
+    """Measure spyweb, and the peer before and after it, so that a machine that gets slower is slow for both."""
     seconds = 0.5 if effort.quick else 1.5
     before = bare(*case, seconds)
     mine = uvloop.run(ours(*case, seconds, effort.rounds))

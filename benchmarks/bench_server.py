@@ -1,4 +1,4 @@
-"""What a Lua endpoint costs: a handler that returns a text, in a VM of its own for each request.
+"""Measure what a Lua endpoint costs: a handler that returns a text, in a VM of its own for each request.
 
 The real daemon with a server/init.lua, and at first nothing else to do, asked by a second process as fast as it
 answers.  The peer is a bare aiohttp handler that returns the same text, on the same loop, asked in the same way, in
@@ -41,7 +41,7 @@ def ours(root: Path) -> Iterator[str]:
 
 
 def url_in(output: Path) -> str:
-    """It is told right after READY."""
+    """Return the server's URL, which is printed right after READY."""
     while '"started"' not in output.read_text():
         time.sleep(0.05)
     line = next(line for line in output.read_text().splitlines() if '"started"' in line)
@@ -55,7 +55,7 @@ def checked(load: Load) -> Load:
 
 
 def lateness(root: Path, seconds: float) -> float:
-    """The p99 of the last so many seconds, in milliseconds from the due time to the recorded start of a run."""
+    """Return the p99 of the last so many seconds, in milliseconds from the due time to the recorded start of a run."""
     daemon = find_daemon(root / "data")
     assert daemon
     runs = daemon.runs(None, limit=1000, before=None)
@@ -83,7 +83,7 @@ def one_round(effort: Effort) -> Figures:
 
 
 def by_turns(urls: dict[str, str], crowd: int, seconds: float) -> dict[str, list[Load]]:
-    """A machine that varies within seconds would say more of itself than of either server."""
+    """Load the servers in turns: else a machine that varies within seconds would decide."""
     turns = [{name: checked(measure(url + PATH, crowd, seconds)) for name, url in urls.items()} for _ in range(TURNS)]
     return {name: [turn[name] for turn in turns] for name in urls}
 

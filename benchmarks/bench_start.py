@@ -1,4 +1,4 @@
-"""How soon it works: from the start of the process to READY, and from a save to the first op of the new code.
+"""Measure how soon it works: from the start of the process to READY, and from a save to the first op of the new code.
 
 The peer of a start is a plain program that compiles the same files with lupa and gives them to APScheduler; the peer of
 a reload is what one would do without it: stop the daemon and start it again.
@@ -46,7 +46,7 @@ def write_project(root: Path, jobs: int) -> None:
 
 
 def start(jobs: int) -> tuple[float, float]:
-    """Seconds to READY on a project seen for the first time, and once more on the same."""
+    """Return the seconds to READY on a project seen for the first time, and once more on the same."""
     with folder() as root:
         write_project(root, jobs)
         with running(root) as first:
@@ -82,7 +82,7 @@ def reloads(jobs: int, saves: int) -> Reloads:
 
 
 def wait_for_vms(root: Path) -> int:
-    """How many VMs have been made, once every job has one: new jobs begin over ten seconds."""
+    """Return how many VMs have been made, once every job has one: new jobs begin over ten seconds."""
     daemon = find_daemon(root / "data")
     if daemon is None:
         raise RuntimeError("the daemon is gone")
@@ -107,7 +107,7 @@ def save(root: Path, number: int) -> None:
 
 
 def wait_for_mark(root: Path, number: int) -> int:
-    """When the code of that save first set its mark, as the store noted it."""
+    """Return when the code of that save first set its mark, as the store noted it."""
     key = f"mark{number}".encode()
     deadline = time.monotonic() + PATIENCE
     with closing(sqlite3.connect(f"{(root / 'data' / 'spyweb.db').as_uri()}?mode=ro", uri=True)) as connection:

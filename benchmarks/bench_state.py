@@ -1,4 +1,4 @@
-"""What typed state costs in the store, beside plain sqlite3 in the same run.
+"""Measure what typed state costs in the store, beside plain sqlite3 in the same run.
 
     python -m benchmarks.bench_state [--quick] [--rounds N]
 
@@ -89,7 +89,7 @@ async def opened(path: Path, durability: Durability = Durability.FULL) -> Sqlite
 
 
 async def drive(ask: Callable[[int], Awaitable[object]], count: int) -> Seconds:
-    """The time of one op when 64 callers each wait for their own before they ask for the next."""
+    """Return the time of one op when 64 callers each wait for their own before they ask for the next."""
 
     async def call(caller: int) -> None:
         for number in range(caller, count, CALLERS):
@@ -127,7 +127,7 @@ async def fill(store: Store, count: int) -> None:
 
 
 def entry_as_set(dice: random.Random, now_ms: int) -> Entry:
-    """As large as `set` leaves it: one that grows with its first write splits pages, and that would be measured."""
+    """Make an entry as large as `set` leaves it: one that grows with its first write would split pages."""
     return Entry(value=dice.getrandbits(40), version=1, created_ms=now_ms, updated_ms=now_ms)
 
 
@@ -177,7 +177,7 @@ async def measure(
 
 
 async def sweeps(directory: Path, effort: Effort) -> list[Row]:
-    """Each disk has its own moments in which a sync takes long: so beside it the same without a sweep."""
+    """Measure sweeps beside the same writes without one: each disk has moments in which a sync takes long."""
     rows = []
     for durability in (Durability.FULL, Durability.NORMAL):
         longest, middle = [], []
@@ -193,7 +193,7 @@ async def sweeps(directory: Path, effort: Effort) -> list[Row]:
 
 
 async def sweep(path: Path, durability: Durability, effort: Effort) -> tuple[list[Seconds], list[Seconds]]:
-    """What increments take during a sweep, and then for as long without."""
+    """Return what increments take during a sweep, and then for as long without."""
     store = await opened(path, durability)
     count = effort.of(EXPIRING, QUICK_EXPIRING)
     lasts_ms = effort.of(5000, 200)

@@ -1,4 +1,4 @@
-"""What `state` costs a script, end to end: counting, a random key among many, a lock that goes from run to run.
+"""Measure what `state` costs a script: counting, a random key among many, a lock that goes from run to run.
 
 Counting from 64 jobs, each on a key of its own or all on one: beside one thread of sqlite3 that commits each of its
 `INSERT ... ON CONFLICT DO UPDATE ... RETURNING`, and diskcache's `incr` from 16 threads where that is installed (`make
@@ -74,7 +74,7 @@ Figures = dict[str, float]
 
 
 class Cache(Protocol):
-    """What is used of diskcache."""
+    """The methods of diskcache that are used."""
 
     def incr(self, key: str, delta: int = 1, default: int = 0) -> int: ...
     def close(self) -> None: ...
@@ -93,7 +93,7 @@ def find_diskcache() -> OpenCache | None:
 
 
 def cached_increments(open_cache: OpenCache, folder: Path, durability: Durability, times: int) -> float:
-    """Seconds an increment, from that many threads on one file."""
+    """Return the seconds an increment takes, from that many threads on one file."""
     cache = open_cache(str(folder), sqlite_synchronous=SYNCHRONOUS[durability])
 
     def count(thread: int) -> None:
@@ -109,13 +109,13 @@ def cached_increments(open_cache: OpenCache, folder: Path, durability: Durabilit
 
 
 async def count(engine: Engine, jobs: Sequence[LiveJob], times: int, key: str | None) -> float:
-    """Seconds an increment."""
+    """Return the seconds an increment takes."""
     ctx: dict[str, object] = {"times": times} if key is None else {"times": times, "key": key}
     return await engine.call_all(jobs, ctx) / (len(jobs) * times)
 
 
 async def hand_over(engine: Engine, jobs: Sequence[LiveJob], times: int) -> list[float]:
-    """Seconds of each."""
+    """Return the seconds that each handover of a lock takes."""
     turns: list[tuple[float, float]] = []  # had it, gave it back
     for moments in await asyncio.gather(*(engine.call(job, {"times": times}) for job in jobs)):
         turns += zip(cast("list[float]", moments)[::2], cast("list[float]", moments)[1::2], strict=True)
@@ -145,7 +145,7 @@ async def handed_over(root: Path, effort: Effort) -> Figures:
 
 
 async def by_size(root: Path, effort: Effort) -> list[Row]:
-    """Fills each store once; the sizes take turns."""
+    """Fill a store of each size once, and measure the sizes in turns."""
     sizes = (FEW, effort.of(MANY, QUICK_MANY))
     found: dict[tuple[str, bool, int], list[float]] = defaultdict(list)
     async with AsyncExitStack() as opened:

@@ -1,4 +1,4 @@
-"""What the store costs, beside plain sqlite3 and plain aiosqlite in the same run.
+"""Measure what the store costs, beside plain sqlite3 and plain aiosqlite in the same run.
 
     python -m benchmarks.bench_store [--quick] [--rounds N]
 
@@ -86,7 +86,7 @@ async def plain_aiosqlite(path: Path, durability: Durability) -> list[Result]:
 
 
 async def share(callers: int, each: int, step: Callable[[int, int], Awaitable[None]]) -> float:
-    """Seconds an op, of that many callers of whom each does one thing after the other."""
+    """Return the seconds an op takes, of that many callers that each do one thing after the other."""
 
     async def caller(name: int) -> None:
         for number in range(each):
@@ -152,7 +152,7 @@ async def measure(rounds: int, durability: Durability) -> dict[str, list[float]]
 
 
 def show(durability: Durability, figures: dict[str, list[float]]) -> None:
-    """The ratio says how many times as fast as sqlite3 committing each statement by itself."""
+    """Print the figures; the ratio says how many times as fast as sqlite3 committing each statement by itself."""
     medians = {what: statistics.median(seconds) for what, seconds in figures.items()}
     print(f"\nsynchronous = {durability.value.upper():38} us an op   against sqlite3")
     for what, seconds in sorted(medians.items()):

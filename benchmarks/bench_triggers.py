@@ -1,4 +1,4 @@
-"""From the write of a value to the job that it starts, beside the same job started by hand; and what watching costs.
+"""Measure the time from a write to the job that it starts, beside a start by hand; and what watching costs.
 
 Durable (the write, then the claim of the run, committed with synchronous = FULL) and real: the handler is Lua, in
 workers.  A start is measured from the moment a write is asked for to the arrival of the handler's first op.
@@ -31,7 +31,7 @@ PACE = 0.02  # seconds between two writes
 
 @dataclass(slots=True)
 class Starts:
-    """When each handler began to speak, in milliseconds since its write was asked for."""
+    """Notes when each handler began to run, in milliseconds since its write was asked for."""
 
     asked: dict[int, float] = field(default_factory=dict)
     seen: list[float] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Starts:
             self.all_seen.set()
 
     async def take(self, count: int, step: Callable[[int], object], pace: float) -> list[float]:
-        """Do it so many times, and wait for what each has started."""
+        """Write so many times, and wait for the run that each starts."""
         self.asked, self.seen, self.expected = {}, [], count
         self.all_seen.clear()
         for number in range(count):
@@ -78,7 +78,7 @@ class Bench:
     jobs: list[LiveJob]
 
     def write(self, number: int) -> None:
-        """Values that change, of keys that come again."""
+        """Write a new value to one of the keys."""
         values = self.engine.runtime.store.values
         values.transform(f"scope:s{number % len(self.jobs)}", b"k%d" % (number % 7), lambda _: Put(number))
 
@@ -111,7 +111,7 @@ def late(starts: list[float]) -> float:
 
 
 async def quiet(effort: Effort) -> tuple[list[list[float]], list[list[float]]]:
-    """Writes and starts by hand, taking turns."""
+    """Measure writes and starts by hand, in turns."""
     changes, hands = [], []
     async with open_bench(10) as bench:
         for _ in range(effort.rounds):
@@ -131,7 +131,7 @@ async def beside_others(effort: Effort) -> list[float]:
 
 
 async def burst(effort: Effort) -> list[float]:
-    """Milliseconds a run, of many changes at once for ten jobs."""
+    """Return the milliseconds a run takes, of many changes at once for ten jobs."""
     count = effort.of(2000, 100)
     figures = []
     async with open_bench(10) as bench:
@@ -143,7 +143,7 @@ async def burst(effort: Effort) -> list[float]:
 
 
 async def write_cost(effort: Effort, *, watched: bool) -> list[float]:
-    """Microseconds a write, of 64 callers."""
+    """Return the microseconds a write takes, of 64 callers."""
     count = effort.of(100, 5)
     namespace = "scope:watched" if watched else "scope:alone"
     figures = []

@@ -1,4 +1,4 @@
-"""The real daemon on a project of many jobs: `spyweb start` as a process, from its start to READY."""
+"""Start the real daemon on a project of many jobs: `spyweb start` as a process, until READY."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Daemon:
     ready_s: float  # from the start of its process to READY
 
     def zygote(self) -> int:
-        """The daemon's own child; workers are the zygote's."""
+        """Return the daemon's own child; workers are the zygote's."""
         return next(pid for pid in family(self.pid)[1:] if "zygote" in command_line(pid))
 
     def workers(self) -> list[int]:
@@ -38,7 +38,7 @@ def write_jobs(root: Path, names: list[str], every: str, source: str) -> None:
 
 @contextmanager
 def running(root: Path, *flags: str) -> Iterator[Daemon]:
-    """The daemon as systemd starts it; told to stop afterwards."""
+    """Run the daemon as systemd starts it, and stop it afterwards."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify_socket:
         notify_socket.settimeout(PATIENCE)
         notify_socket.bind(str(root / "notify"))

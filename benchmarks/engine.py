@@ -1,4 +1,4 @@
-"""The daemon's own parts in this process: workers, store, runner, scheduler, listeners, on jobs that need no files.
+"""Run the daemon's own parts in this process: workers, store, runner, scheduler, listeners, on jobs without files.
 
 Built by the daemon's own wiring; the one addition notes when a run's first op arrives.
 """
@@ -42,19 +42,19 @@ TWO_OPS = b"n = (n or 0) + 1 store_set('n', tostring(n)) return #store_get('n')"
 
 @dataclass(slots=True)
 class Lateness:
-    """Milliseconds from a due time to the first op of its run, by job."""
+    """Collects the milliseconds from a due time to the first op of its run, by job."""
 
     seen: list[tuple[str, float]] = field(default_factory=list)
 
     def take(self, prefix: str = "") -> list[float]:
-        """Of the jobs whose names begin so; everything is forgotten."""
+        """Return the lateness of jobs whose names begin so, and forget all of it."""
         taken, self.seen = self.seen, []
         return [late for job, late in taken if job.startswith(prefix)]
 
 
 @contextmanager
 def overheard(op: str, note: Callable[..., None]) -> Iterator[None]:
-    """`note` is given the call and its arguments, each time before the op's own handler is."""
+    """Call `note` with the call and its arguments, each time before the op's own handler."""
     operation = CATALOGUE[op]
 
     def handler(call: Call, *arguments: object) -> object:
@@ -70,7 +70,7 @@ def overheard(op: str, note: Callable[..., None]) -> Iterator[None]:
 
 @contextmanager
 def timed(live: LiveJobs, lateness: Lateness) -> Iterator[None]:
-    """Note when each run begins to speak: small jobs set a key first."""
+    """Note when each run begins: small jobs set a key first."""
 
     def note(call: Call, *_: object) -> None:
         job = live.find(call.job)
@@ -112,7 +112,7 @@ class Engine:
             self.runtime.live.add(job)
 
     async def run_all(self, jobs: Sequence[LiveJob]) -> float:
-        """Run each once, all at the same time; gives the seconds until the last has ended.
+        """Run each job once, all at the same time; return the seconds until the last has ended.
 
         At its first run a job's VM is made.
         """
@@ -124,13 +124,13 @@ class Engine:
         return time.perf_counter() - began
 
     async def call_all(self, jobs: Sequence[LiveJob], ctx: Mapping[str, object]) -> float:
-        """As `run_all`, without the records of a run: what is measured is what the script does."""
+        """Run each as `run_all` does, without the records of a run: what is measured is what the script does."""
         began = time.perf_counter()
         await asyncio.gather(*(self.call(job, ctx) for job in jobs))
         return time.perf_counter() - began
 
     async def call(self, job: LiveJob, ctx: Mapping[str, object]) -> object:
-        """What the script returned, or a RuntimeError."""
+        """Return what the script returned; raise RuntimeError when it failed."""
         run = Run(id=RunId(next(self.calls)), job=job.id, state=RunState.RUNNING)
         arguments = ({"job": job.id, **ctx}, False)
         request = Request(run=run.id, code=job.code, timeout_ms=600_000, cpu_limit_ms=600_000, arguments=arguments)
@@ -147,7 +147,7 @@ class Engine:
         self.daemon.scheduler.start()
 
     def cpu(self) -> float:
-        """Seconds of processor so far, of this process and the workers."""
+        """Return the seconds of processor time so far, of this process and the workers."""
         workers = family(os.getpid())[1:]
         return time.process_time() + sum(map(cpu_seconds, workers))
 
@@ -156,7 +156,7 @@ class Engine:
 async def open_engine(
     root: Path, *, durability: Durability = Durability.FULL, workers: int = 2, is_timed: bool = False
 ) -> AsyncIterator[Engine]:
-    """`is_timed`: lateness is noted, which takes each `store_set` half a microsecond."""
+    """Open an engine; with `is_timed` it notes lateness, which makes each `store_set` a little slower."""
     be_quiet()
     options = Options(root=root, flags={"port": 0, "workers": workers})
     (root / "config.toml").write_text(f'[store]\ndurability = "{durability.value}"\n')
@@ -179,7 +179,7 @@ async def open_engine(
 
 @contextmanager
 def tuned() -> Iterator[None]:
-    """As the daemon's own interpreter is; the peers get theirs as it was."""
+    """Tune the interpreter as the daemon does; the peers get theirs as it was."""
     interval, thresholds = sys.getswitchinterval(), gc.get_threshold()
     tune_interpreter()
     try:
@@ -191,7 +191,7 @@ def tuned() -> Iterator[None]:
 
 
 def be_quiet() -> None:
-    """A benchmark's hogs are meant to fail; their logs would be measured with the rest."""
+    """Log only what is critical: hogs are meant to fail, and their logs would be measured with the rest."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
 
 
@@ -204,6 +204,6 @@ def make_job(name: str, source: bytes, schedule: Schedule | None = None, **setti
 
 
 def small_jobs(count: int, runs_per_second: int, source: bytes = TWO_OPS, prefix: str = "small") -> list[LiveJob]:
-    """Jobs that together are due that many times a second."""
+    """Make jobs that together are due that many times a second."""
     every = Every(period_ms=max(1, count * 1000 // runs_per_second))
     return [make_job(f"{prefix}{number}", source, every) for number in range(count)]

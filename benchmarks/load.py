@@ -1,4 +1,4 @@
-"""Asks a URL as fast as it answers, over so many connections, from a process of its own:
+"""Request a URL as fast as it answers, over so many connections, from a process of its own:
 
     python -m benchmarks.load URL CONNECTIONS SECONDS
 
@@ -31,7 +31,7 @@ class Tally:
 
 
 class Asker(asyncio.Protocol):
-    """One connection: the next request leaves when the answer to the one before is whole."""
+    """Uses one connection: the next request leaves when the answer to the one before is whole."""
 
     def __init__(self, request: bytes, tally: Tally) -> None:
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""What monitors are measured against: urlwatch, and the loop that one would write by hand."""
+"""Run the peers of monitors: urlwatch, and a hand-written loop."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ job_defaults: {all: {}, shell: {}, url: {}, browser: {}}
 
 
 async def plain_checks(address: str, root: Path, checks: int, jobs: int) -> float:
-    """Seconds a check: aiohttp, selectolax and aiosqlite, each check's records in one durable transaction."""
+    """Return the seconds a check takes with aiohttp, selectolax and aiosqlite, each in one durable transaction."""
     async with aiohttp.ClientSession() as session, aiosqlite.connect(root / "plain.db", isolation_level=None) as store:
         await store.execute("PRAGMA journal_mode = WAL")
         await store.execute("PRAGMA synchronous = FULL")
@@ -65,7 +65,7 @@ def _text(node: object) -> str:
 
 
 def urlwatch_checks(address: str, root: Path, jobs: int) -> float:
-    """Seconds a check, of a whole run of urlwatch over so many pages that it has seen before."""
+    """Return the seconds a check takes in a whole run of urlwatch over so many pages that it has seen before."""
     urls = [
         f'name: job{number}\nurl: {address}/job{number}\nfilter:\n  - css: ".item .title"\n  - html2text: re\n'
         for number in range(jobs)

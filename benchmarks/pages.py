@@ -1,4 +1,4 @@
-"""A small web site, a page of thirty items under any path: python -m benchmarks.pages"""
+"""Serve a small web site, a page of thirty items under any path: python -m benchmarks.pages"""
 
 from __future__ import annotations
 

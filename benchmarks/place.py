@@ -1,4 +1,4 @@
-"""Where benchmarks keep their files: a real disk, since a sync to memory costs nothing.  Never the repository."""
+"""Choose where benchmarks keep their files: on a disk, since a sync to memory is free, and not in the repository."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ MOUNTS = Path("/proc/self/mounts")
 
 @contextmanager
 def folder() -> Iterator[Path]:
-    """Empty, and gone afterwards."""
+    """Make an empty folder, and remove it afterwards."""
     with tempfile.TemporaryDirectory(prefix="spyweb-bench-", dir=find_disk(), ignore_cleanup_errors=True) as name:
         yield Path(name)
 
 
 @cache
 def find_disk() -> Path:
-    """The machine's folder for temporary files, or the one that outlives a boot where that one is in memory."""
+    """Return the machine's folder for temporary files, or one on a disk where that is in memory."""
     candidates = [Path(tempfile.gettempdir()), Path("/var/tmp")]
     return next((place for place in candidates if file_system(place) not in IN_MEMORY), candidates[0])
 
@@ -33,7 +33,7 @@ def describe_disk() -> str:
 
 
 def file_system(place: Path) -> str:
-    """What kind it is, as the kernel names it; empty where it does not say."""
+    """Return the kind of the file system, as the kernel names it; empty where it does not say."""
     if not MOUNTS.exists():
         return ""
     mounts = [line.split() for line in MOUNTS.read_text().splitlines()]

@@ -1,4 +1,4 @@
-"""What processes take, read from /proc: memory, processor time, descriptors."""
+"""Read what processes take from /proc: memory, processor time, descriptors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PROC = Path("/proc")
 
 
 def family(pid: int) -> list[int]:
-    """A process and all that descend from it."""
+    """Return a process and all that descend from it."""
     found = [pid]
     for parent in found:
         for task in (PROC / str(parent) / "task").glob("*/children"):
@@ -24,7 +24,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def pss_bytes(pid: int) -> int:
-    """Its share of memory: a page that several processes map counts in parts."""
+    """Return its share of memory: a page that several processes map counts in parts."""
     return _rollup(pid)["Pss"]
 
 
@@ -33,7 +33,7 @@ def rss_bytes(pid: int) -> int:
 
 
 def private_bytes(pid: int) -> int:
-    """What would be free again without it."""
+    """Return what would be free without it."""
     rollup = _rollup(pid)
     return rollup["Private_Clean"] + rollup["Private_Dirty"]
 

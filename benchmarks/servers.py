@@ -1,4 +1,4 @@
-"""A web server in a process of its own, which prints its address and serves until its standard input ends."""
+"""Run a web server in a process of its own, which prints its address and serves until its standard input ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aiohttp.typedefs import Handler
 
 @contextmanager
 def started(module: str) -> Iterator[str]:
-    """The address of the server that `python -m module` is."""
+    """Start the server that `python -m module` is, and yield its address."""
     process = subprocess.Popen([sys.executable, "-m", module], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin
     assert process.stdout
@@ -27,7 +27,7 @@ def started(module: str) -> Iterator[str]:
 
 
 def serve(path: str, answer: Handler) -> None:
-    """What such a module does."""
+    """Serve this answer: the main function of such a module."""
     uvloop.run(_serve(path, answer))
 
 

@@ -1,4 +1,4 @@
-"""How a benchmark is asked and how it answers: `--quick`, `--rounds N`, and one table of figures beside their peers.
+"""Parse a benchmark's options, `--quick` and `--rounds N`, and print one table of figures beside their peers.
 
 All figures are costs (time, bytes, lateness): the smaller the better.  A ratio says how many times as fast as the peer
 ours is, or how many times as much it takes; `to reach` is what spyweb promises of it.
@@ -17,7 +17,7 @@ from benchmarks.place import describe_disk
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """How long to measure."""
+    """How long a benchmark measures."""
 
     quick: bool  # a smoke run: does it still work?
     rounds: int
@@ -45,7 +45,7 @@ class Row:
 
     @property
     def is_met(self) -> bool | None:
-        """None: nothing is promised."""
+        """Return whether the promise is kept; None where nothing is promised."""
         verdicts = [self.ours <= self.limit] if self.limit is not None else []
         if self.reach is not None and self.ratio is not None:
             verdicts.append(self.ratio >= self.reach if self.faster else self.ratio <= self.reach)
