@@ -1,5 +1,5 @@
-"""What every test gets: an environment without spyweb's own variables, logging as it was before it, files in memory,
-and `--torture` for those that can do more."""
+"""Give every test an environment without spyweb's own variables, logging as it was before it, files in memory, and
+`--torture` to those that can do more."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def pytest_collection_finish() -> None:
 
 
 def put_files_in_memory() -> None:
-    """No test pulls the plug, so none proves more on a disk, for whose syncs the suite would wait most of its time.
+    """Put the files of all tests into memory: no test pulls the plug, so a disk would prove no more.
 
     `--basetemp`, or PYTEST_DEBUG_TEMPROOT in the environment, puts their files elsewhere.
     """
@@ -47,13 +47,13 @@ def put_files_in_memory() -> None:
 
 @pytest.fixture
 def torture(request: pytest.FixtureRequest) -> bool:
-    """Whether a stress test may take minutes."""
+    """Return whether a stress test may take minutes."""
     return bool(request.config.getoption("--torture"))
 
 
 @pytest.fixture(autouse=True)
 def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the machine sets must not decide a test."""
+    """Remove spyweb's variables from the environment: what the machine sets must not decide a test."""
     for name in list(os.environ):
         if name.startswith("SPYWEB_") or name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "NO_COLOR"):
             monkeypatch.delenv(name)
@@ -61,7 +61,7 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def restored_logs() -> Iterator[None]:
-    """Commands that run the daemon's parts set up logging for their process, which here is that of all tests."""
+    """Restore logging: commands that run the daemon's parts set it up for their process, which all tests share."""
     root, ours = logging.getLogger(), logging.getLogger("spyweb")
     handlers, level, our_level = list(root.handlers), root.level, ours.level
     yield

@@ -1,4 +1,4 @@
-"""Scheduled calls on the fake clock, proven by the same contract test as those of APScheduler.
+"""Make scheduled calls on the fake clock, proven by the same contract test as those of APScheduler.
 
 Like APScheduler they go by the wall clock: one that was set back delays them until `clock_was_set`.
 """

@@ -23,7 +23,7 @@ def der(serial: int = 0x2F70D5) -> bytes:
 
 
 def self_signed(name: str, begins: datetime, ends: datetime) -> bytes:
-    """Key and certificate, in PEM."""
+    """Return a key and a self-signed certificate, in PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     own = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     certificate = x509.CertificateBuilder(own, own, key.public_key(), 1, begins, ends).sign(key, hashes.SHA256())

@@ -31,7 +31,7 @@ def make_run(
 
 
 def refuse(_change: Change, error: SpywebError | None = None) -> Future[list[RunId | None]]:
-    """In the place of a store's `record`."""
+    """Fail in place of a store's `record`."""
     refused: Future[list[RunId | None]] = Future()
     refused.set_exception(error or StoreError("the disk is full"))
     return refused
@@ -68,16 +68,16 @@ async def run_once(store: Store, job: JobId = PRICES, *, due_ms: int = 1000, end
 
 
 def tell(runs: list[Run]) -> list[str]:
-    """Runs as short strings, to be compared as a story."""
+    """Describe runs as short strings, to be compared as a story."""
     return [f"{run.id} {run.job} {run.outcome or run.state}{f' x{run.count}' * (run.count > 1)}" for run in runs]
 
 
 async def waiting(store: Store) -> list[WantedChange]:
-    """The changes that wait to be handed out, in the order in which they happened."""
+    """Return the changes that wait to be handed out, in the order in which they happened."""
     return sorted(await store.events.wanted(1000), key=lambda change: change.event)
 
 
 async def kept(store: Store) -> list[ChangeEvent]:
-    """Their events, each once."""
+    """Return the events of the waiting changes, each once."""
     found = [await store.events.find(number) for number in dict.fromkeys(each.event for each in await waiting(store))]
     return [event for event in found if event]

@@ -1,4 +1,4 @@
-"""One of the two apps, asked over loopback."""
+"""Ask one of the two apps over loopback."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ ROUNDS_AT_MOST = 100_000  # something that never waits would keep a test for eve
 
 @dataclass(order=True, slots=True)
 class Timer:
-    """A call that is still to come; nanoseconds as integers, so that sums of delays meet exactly."""
+    """A pending call; nanoseconds as integers, so that sums of delays meet exactly."""
 
     at_ns: int
     number: int
@@ -60,7 +60,7 @@ class FakeClock:
             timer.cancel()
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> Handle:
-        """A call without delay needs no turn: it comes with the loop's next round, as on the real clock."""
+        """Call after so many seconds; without delay in the loop's next round, as on the real clock."""
         if seconds <= 0:
             return asyncio.get_running_loop().call_soon(callback)
         timer = Timer(self._ns + round(seconds * NANOSECONDS), next(self._numbers), callback)
@@ -69,17 +69,17 @@ class FakeClock:
 
     @property
     def pending(self) -> int:
-        """How many calls and sleepers wait."""
+        """Count the calls and sleepers that wait."""
         return sum(not timer.cancelled for timer in self._timers)
 
     @property
     def next_in(self) -> float | None:
-        """Seconds until the next of them."""
+        """Return the seconds until the next of them."""
         self._drop_cancelled()
         return (self._timers[0].at_ns - self._ns) / NANOSECONDS if self._timers else None
 
     def jump(self, seconds: float) -> None:
-        """The wall clock is set forward or back; monotonic time does not notice, and nothing fires."""
+        """Set the wall clock forward or back; monotonic time does not change, and nothing fires."""
         self._epoch_ns += round(seconds * NANOSECONDS)
 
     def advance(self, seconds: float) -> None:
@@ -99,7 +99,7 @@ class FakeClock:
         await settle()
 
     def _fire_next_moment(self, until: int) -> bool:
-        """Fire everything due at the first moment not after `until`; False when there is none."""
+        """Fire everything due at the first moment not after `until`; return False when there is none."""
         self._drop_cancelled()
         if not self._timers or self._timers[0].at_ns > until:
             return False

@@ -1,4 +1,4 @@
-"""Numbers that all walk the same way through a dict of as many keys."""
+"""Make numbers that collide in a dict of as many keys."""
 
 from __future__ import annotations
 

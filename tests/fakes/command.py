@@ -1,4 +1,4 @@
-"""The command line as a person types it, without a process."""
+"""Run the command line as a person types it, without a process."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Answer:
 
     @property
     def table(self) -> list[list[str]]:
-        """The cells of each row below the header; columns are two spaces apart."""
+        """Return the cells of each row below the header; columns are two spaces apart."""
         return [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in self.lines[1:]]
 
 
 def spyweb(*words: str, root: Path | None = None) -> Answer:
-    """A bug in a command is raised here, as it would end the process with its traceback."""
+    """Return what runs a command; a bug in it is raised here, as it would end the process with its traceback."""
     project = ["-C", str(root)] if root else []
     result = CliRunner().invoke(build(), [*project, *words], catch_exceptions=False)
     return Answer(result.exit_code, result.stdout, result.stderr)

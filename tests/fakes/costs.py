@@ -1,4 +1,4 @@
-"""What hostile texts cost, at two sizes: every op in the catalogue with each of its arguments, and every door.
+"""Measure what hostile texts cost, at two sizes: every op with each of its arguments, and every other entry.
 
 Run as a child, `python -m tests.fakes.costs FOLDER`, under limits of its own: a call that goes wrong takes minutes, or
 gigabytes.  It writes a line of JSON for each case as soon as it is measured.
@@ -118,7 +118,7 @@ class Case:
 
 
 class HurriedClock(FakeClock):
-    """Whoever sleeps on it is awake again at once."""
+    """A clock on which every sleep ends at once."""
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(0)
@@ -332,7 +332,7 @@ async def request_once(port: int, text: Text, n: int) -> None:
 
 
 class RawServer:
-    """Sends the same bytes to whoever asks, and hangs up."""
+    """Sends the same bytes to every client, and hangs up."""
 
     answer = b""
     url = ""
@@ -357,7 +357,7 @@ async def open_raw_server() -> AsyncIterator[RawServer]:
 
 
 async def measure(case: Case) -> Mapping[str, object]:
-    """CPU seconds of this process at both sizes; measured again, at most twice, where the larger looks dear."""
+    """Measure the CPU seconds of this process at both sizes, up to three times where the larger seems too slow."""
     for _ in range(3):
         small, large = await seconds(case, SMALL), await seconds(case, SMALL * TIMES)
         if not is_dear(small, large):
@@ -372,7 +372,7 @@ async def seconds(case: Case, n: int) -> float:
 
 
 def is_dear(small: float, large: float) -> bool:
-    """Whether it grew faster than its input: a square would be 16 times as dear, so half of that is the bound."""
+    """Return whether the cost grew faster than the input: half of what a square would take is the bound."""
     return large > 2 * TIMES * small + 0.05
 
 

@@ -1,4 +1,4 @@
-"""A daemon service with three known jobs, for tests of the HTTP server and the command line.
+"""A fake daemon service with three known jobs, for tests of the HTTP server and the command line.
 
 `prices` runs every 30 s and succeeded last time; `backup` is a paused cron job that failed; `typo` does not load.
 It keeps a story: what it was asked to do, as short strings.
@@ -128,7 +128,7 @@ def a_watched_run() -> list[RunEvent]:
 
 
 def make_state(clock: Clock | None = None, history: HistoryRules = NO_HISTORY) -> StateService:
-    """A real one, over a store in memory."""
+    """Make a real state service, over a store in memory."""
     clock = clock or FakeClock()
     limits = StateSettings(max_value_bytes=1000, max_key_bytes=20)
     return StateService(store=MemoryStore(clock, history=history), clock=clock, limits=limits)

@@ -1,4 +1,4 @@
-"""A daemon's socket with a fake service behind it, served from a thread: for commands, which block."""
+"""Serve a fake service on a daemon's socket, from a thread: for commands, which block."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PATIENCE = 10.0  # seconds; only a broken server needs any
 
 
 async def let_in() -> None:
-    """Let the server take in a connection that a client made and has closed already."""
+    """Let the server accept a connection that a client made and has closed already."""
     for _ in range(10):
         await asyncio.sleep(0)
 

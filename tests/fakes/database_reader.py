@@ -1,4 +1,4 @@
-"""What a project's database says once its daemon is gone, read without any of spyweb's own code."""
+"""Read a project's database once its daemon is gone, without any of spyweb's own code."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class DatabaseReader:
             yield connection
 
     def rows(self, job: str) -> list[Row]:
-        """Everything that came of due times, oldest first."""
+        """Return every row about due times, oldest first."""
         columns = 'due_ms, last_due_ms, count, state, outcome, attempt, reason, "trigger"'
         with self._open() as connection:
             found = connection.execute(
@@ -54,7 +54,7 @@ class DatabaseReader:
         return found[0] if found else None
 
     def gaps(self, job: str, period_ms: int) -> list[str]:
-        """What is wrong with the record of an `every` job: due times without a row, and due times in two."""
+        """Return what is wrong with the record of an `every` job: due times without a row, and due times in two."""
         due = Counter(moment for row in self.rows(job) if row.attempt == 1 for moment in moments_of(row, period_ms))
         expected = range(min(due, default=0), self.cursor_ms(job) + 1, period_ms) if due else ()
         missing = [f"nothing about {moment}" for moment in expected if moment not in due]
@@ -62,6 +62,6 @@ class DatabaseReader:
 
 
 def moments_of(row: Row, period_ms: int) -> range:
-    """The due times that a row accounts for."""
+    """Return the due times that a row stands for."""
     last_ms = row.due_ms if row.last_due_ms is None else row.last_due_ms
     return range(row.due_ms, last_ms + 1, period_ms)

@@ -1,4 +1,4 @@
-"""A TLS server that knows no key exchange but Diffie and Hellman's, with a modulus of its own choice."""
+"""Serve TLS with Diffie-Hellman key exchange alone, and a modulus of the test's choice."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import trustme
 
 
 def dhe_only(authority: trustme.CA, name: str, bits: int, folder: Path) -> ssl.SSLContext:
-    """A server's context.  No client looks whether the modulus is a prime."""
+    """Make a server's context.  No client checks whether the modulus is a prime."""
     parameters = folder / "dh.pem"
     parameters.write_text(_pem(secrets.randbits(bits) | 1 << (bits - 1) | 1))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

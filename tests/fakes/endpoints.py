@@ -1,4 +1,4 @@
-"""A server whose handlers are made of Python: each request is carried out by a function that is given its Host."""
+"""Serve endpoints whose handlers are Python functions: each carries out a request, given its Host."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def hang(_asked: Mapping[str, object], _host: Host) -> Ending:
 
 
 class FakeHost:
-    """Gives back what it is given; counts what it was asked."""
+    """Returns what it is given, and counts what it was asked."""
 
     def __init__(self, story: list[str]) -> None:
         self._story = story
@@ -91,7 +91,7 @@ async def _contained(work: Awaitable[Ending]) -> Ending | Exception:
 
 @dataclass
 class Served:
-    """What a test of endpoints has in its hands."""
+    """The endpoints under test, with their fake pool and clock."""
 
     endpoints: Endpoints
     pool: FakeEndpointPool

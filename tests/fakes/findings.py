@@ -1,4 +1,4 @@
-"""Items, records and messages, for tests that need some."""
+"""Make items, records and messages for tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DESKTOP = Target(Channel.DESKTOP, "")
 
 
 def item(title: str, *, matches: Sequence[str] = (), url: str = "https://shop.example/", **fields: str) -> NewRecord:
-    """What a monitor job found; two with one title are the same."""
+    """Make what a monitor job found; two items with one title are the same."""
     return NewRecord(hash=title.encode(), fields={"title": title, **fields}, matches=matches, url=url)
 
 
@@ -29,11 +29,11 @@ def titles(records: Sequence[Record]) -> list[str]:
 
 
 async def listed(store: Store, job: JobId | None = None, limit: int = 1_000) -> list[str]:
-    """The titles of records, newest first."""
+    """Return the titles of records, newest first."""
     return titles(await store.records.list(job, limit=limit))
 
 
 async def next_payload(store: Store, now_ms: int, target: Target = HOOK) -> str | None:
-    """What is to be sent next."""
+    """Return the payload that is to be sent next."""
     found = await store.outbox.next(target, now_ms)
     return found.payload.decode() if found else None

@@ -1,4 +1,4 @@
-"""A disk that takes no more."""
+"""Simulate a full disk."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def file_size_limit(size: int) -> Iterator[None]:
-    """Beyond it, the system refuses to write, as it does when a disk is full."""
+    """Make the system refuse to write files beyond this size, as it does when a disk is full."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:

@@ -1,4 +1,4 @@
-"""How the cost of reading something grows with its size: a ratio, because seconds differ from machine to machine."""
+"""Measure how the cost of reading grows with size: as a ratio, because machines differ in speed."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ Answer = Future[list[RunId | None]]
 
 @dataclass(slots=True)
 class HangingRecord:
-    """In the place of a store's `record`: what is asked waits, in its order, to be granted or refused."""
+    """Replaces a store's `record`: calls wait, in their order, to be granted or refused."""
 
     record: Callable[[Change], Answer]
     asked: list[tuple[Change, Answer]] = field(default_factory=list)
@@ -27,7 +27,7 @@ class HangingRecord:
         return answer
 
     async def grant(self) -> None:
-        """What was asked, and what is asked because of that."""
+        """Carry out the calls that wait, and those that follow from them."""
         while self.asked:
             change, answer = self.asked.pop(0)
             answer.set_result(await self.record(change))

@@ -1,4 +1,4 @@
-"""A small world: jobs with a scheduler and a runner, on a fake clock, a fake pool and a store in memory."""
+"""Jobs with a scheduler and a runner, on a fake clock, a fake pool and a store in memory."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Harness:
         await self.clock.turn()
 
     async def record(self, job: str | None = None) -> list[str]:
-        """The runs on record, oldest first, as short lines."""
+        """Return the runs on record, oldest first, as short lines."""
         runs = await self.store.runs.list(JobId(job) if job else None, limit=1000)
         return [tell(run) for run in reversed(runs)]
 

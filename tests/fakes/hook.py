@@ -1,4 +1,4 @@
-"""A webhook's receiver in a thread: a real server that can be down, hang, or answer as it is told."""
+"""Receive webhooks in a thread: a real server that can be down, hang, or answer as it is told."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spyweb.outbox.send import DELIVERY_HEADER
 
 @dataclass(slots=True)
 class Hook:
-    """What has come; `delivery` is the name that each bore."""
+    """Keeps the webhooks that came; `delivery` is the name that each bore."""
 
     url: str
     bodies: list[str] = field(default_factory=list)

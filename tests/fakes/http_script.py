@@ -27,7 +27,7 @@ class Script:
         self._host = host
 
     async def ask(self, op: str, *arguments: object) -> Fields:
-        """The response; there must be no error."""
+        """Return the response of an op, which must be without error."""
         response, error = await self._host.op(op, arguments)
         assert error is None, error
         return cast(Fields, response)

@@ -127,11 +127,11 @@ def _source(name: str) -> bytes:
 
 
 class ScriptFailed(Exception):
-    """The script raised: the text of its error."""
+    """Raised when the script raised, with the text of its error."""
 
 
 class LuaLibrary:
-    """One VM.  `run` gives what a script returned, strings as bytes; `lines` holds what it logged."""
+    """Holds one VM.  `run` gives what a script returned, strings as bytes; `lines` holds what it logged."""
 
     def __init__(
         self,
@@ -152,12 +152,12 @@ class LuaLibrary:
         return self.decoded(wire.pack(arguments), script)
 
     def value(self, expression: str | bytes, *arguments: object) -> object:
-        """The first value of an expression; `...` are the arguments."""
+        """Return the first value of an expression; `...` are the arguments."""
         source = expression.encode() if isinstance(expression, str) else expression
         return self.run(b"return (" + source + b")", *arguments)[0]
 
     def error(self, script: str | bytes, *arguments: object) -> str:
-        """The error that a script must raise."""
+        """Return the error that a script must raise."""
         try:
             result = self.run(script, *arguments)
         except ScriptFailed as error:
@@ -165,11 +165,11 @@ class LuaLibrary:
         raise AssertionError(f"it returned {result}")
 
     def decode(self, packed: bytes) -> None:
-        """Just the codec, on bytes that may be anything."""
+        """Call the codec alone, on bytes that may be anything."""
         self.decoded(packed, "")
 
     def decoded(self, packed: bytes, script: str | bytes) -> list[object]:
-        """What the script makes of the packed list, which it gets as `...`."""
+        """Return what the script makes of the packed list, which it gets as `...`."""
         try:
             ok, result = self._run(script.encode() if isinstance(script, str) else script, packed)
         except LuaError as error:

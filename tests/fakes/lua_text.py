@@ -1,4 +1,4 @@
-"""What plain Lua 5.4 says of a text, for tests that only look at scripts."""
+"""Ask plain Lua 5.4 about a text, for tests that only look at scripts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lupa.lua54 import LuaRuntime
 
 
 def compile_problem(source: str, name: str) -> str | None:
-    """Why it does not compile."""
+    """Return why a source does not compile, or None."""
     problem: object = LuaRuntime(unpack_returned_tuples=False).execute(
         "return select(2, load(...))", source, f"@{name}"
     )
@@ -18,6 +18,6 @@ def compile_problem(source: str, name: str) -> str | None:
 
 @cache
 def names_of_plain_lua(tables: Iterable[str]) -> frozenset[str]:
-    """`table.insert` and so on, of these tables."""
+    """Return the members of these tables: `table.insert` and so on."""
     known = LuaRuntime(unpack_returned_tuples=False).globals()
     return frozenset(f"{table}.{key}" for table in tables for key in known[table])

@@ -1,4 +1,4 @@
-"""A monitor job in a world without network, Lua or HTML: addresses, hooks and pages are what the test says.
+"""A monitor job without network, Lua or HTML: addresses, hooks and pages are what the test says.
 
 Whatever happens is a line of one story.
 """
@@ -42,7 +42,7 @@ Items = Sequence[Mapping[str, str]]
 
 
 class HookError(Exception):
-    """What a Lua error is to a FakeVms' hook."""
+    """Raised by a hook of FakeVms, as Lua raises an error."""
 
 
 @dataclass(slots=True)
@@ -92,7 +92,7 @@ class FakeExtractor(Extractor):
 
 
 class FakeVms(FakePool):
-    """Machine whose VMs speak the `cycle` procedure with hooks written in Python."""
+    """Fakes a pool whose VMs speak the `cycle` procedure with hooks written in Python."""
 
     def __init__(self, story: list[str], tasks: TaskGroup) -> None:
         super().__init__()
@@ -212,7 +212,7 @@ class FakeHost(SilentHost):
 
 @dataclass(slots=True, kw_only=True)
 class Shop:
-    """A monitor job and all it leans on."""
+    """Holds a monitor job and all that it needs."""
 
     clock: FakeClock
     store: MemoryStore

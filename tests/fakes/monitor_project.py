@@ -91,7 +91,7 @@ class MonitorProject:
     _numbers: count[int] = field(default_factory=lambda: count(1))
 
     def renew(self) -> None:
-        """For the next test: another job, and the site as it was."""
+        """Reset for the next test: another job, and the site as it was."""
         self.name = f"shop{next(self._numbers)}"
         self.site.pages = {"/": ITEMS}
         self.site.asked.clear()
@@ -102,7 +102,7 @@ class MonitorProject:
         path.write_text(text.replace("{site}", self.site.url))
 
     def shop(self, hooks: str = "", more: str = "", *, defer: str = "", **settings: str) -> None:
-        """The job, with these Lua files, and with settings beside or instead of the usual ones."""
+        """Save the job with these Lua files, and with settings beside or instead of the usual ones."""
         whole = {**SETTINGS, "name": f'"{self.name}"', **settings}
         text = "".join(f"{key} = {value}\n" for key, value in whole.items() if value)
         self.save(f"jobs/{self.name}/config.toml", text + more)
@@ -129,12 +129,12 @@ class MonitorProject:
         return observer
 
     async def records(self) -> list[dict[str, str]]:
-        """Oldest first."""
+        """Return the fields of all records, oldest first."""
         found = await self.runtime.store.records.list(JobId(self.name), limit=1000)
         return [dict(record.fields) for record in reversed(found)]
 
     async def messages(self) -> list[QueuedMessage]:
-        """What waits in the outbox; from now on it does not."""
+        """Return what waits in the outbox, and delete it there."""
         outbox, found = self.runtime.store.outbox, []
         for target in await outbox.targets():
             while message := await outbox.next(target, self.runtime.clock.now_ms()):

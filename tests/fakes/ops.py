@@ -1,4 +1,4 @@
-"""Small worlds for ops: a memory store, a clock that stands still, an Http that answers from a table."""
+"""Make worlds for ops: a memory store, a clock that stands still, an Http that answers from a table."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SPAWNER = SqlSpawner()  # one for all tests: it ends with this process
 
 @dataclass(slots=True)
 class FakeHttp:
-    """Keeps what it was asked, answers 200 unless told otherwise by URL."""
+    """Keeps what it was asked; answers 200 unless told otherwise by URL."""
 
     settings: HttpSettings = field(default_factory=HttpSettings)
     answers: Mapping[str, Response | FetchError] = field(default_factory=dict)
@@ -82,7 +82,7 @@ def make_world(
 
 
 def make_sql(root: Path, clock: Clock, engine: Engine | None = None, *, patience_s: float = 5.0) -> UserDatabase:
-    """The scripts' database; it wants to be entered before it is asked."""
+    """Make the scripts' database, which has to be entered before it is asked."""
     opening = Opening(path=root / "data/user.db", engine=engine, durability=Durability.NORMAL)
     return UserDatabase(opening, clock, spawner=SPAWNER, patience_s=patience_s)
 
@@ -93,10 +93,10 @@ def make_call(world: World | None = None, job: JobId = PRICES, **changes: object
 
 
 async def ask(call: Call, name: str, *arguments: object) -> Sequence[object]:
-    """What the script gets of an op."""
+    """Return what the script gets of an op."""
     return list(await OpDispatcher(call).op(name, arguments))
 
 
 def table(**fields: object) -> dict[object, object]:
-    """As a script's table crosses."""
+    """Make a table as Lua sends it."""
     return {name.encode(): value for name, value in fields.items()}

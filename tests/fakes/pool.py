@@ -1,4 +1,4 @@
-"""A pool of workers without Lua: runs end when and how the test says."""
+"""A fake pool of workers without Lua: runs end when and how the test says."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class FakePool(Pool):
 
 
 class FakeMonitors:
-    """Carries out monitor jobs: they succeed."""
+    """Carries out monitor jobs, which all succeed."""
 
     def __init__(self) -> None:
         self.story: list[str] = []

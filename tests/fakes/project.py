@@ -1,4 +1,4 @@
-"""A project folder with the real command and the real daemon, each a process of its own."""
+"""Run the real command and the real daemon in a project folder, each as a process of its own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COMMAND = (sys.executable, "-m", "spyweb")
 
 
 def eventually(probe: Callable[[], T | None], what: str = "", patience: float = PATIENCE) -> T:
-    """The first true answer.  Real processes tell nobody when they are done, so this one looks again and again."""
+    """Return the first true answer: real processes tell nobody when they are done, so this asks again and again."""
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         answer = probe()
@@ -71,23 +71,23 @@ class Project:
         return done
 
     def daemon_client(self) -> client.DaemonClient:
-        """The running daemon's socket, without starting a command for each question."""
+        """Return a client of the running daemon's socket, which starts no command for each question."""
         found = client.find_daemon(self.root / "data")
         assert found
         return found
 
     def ask(self, *words: str) -> list[dict[str, object]]:
-        """What a command answers as JSON."""
+        """Return what a command answers as JSON."""
         answer = json.loads(self.spyweb(*words, "-o", "json").stdout)
         assert isinstance(answer, list)
         return answer
 
     def runs(self, job: str) -> list[Run]:
-        """Newest first."""
+        """Return the runs of a job, newest first."""
         return self.daemon_client().runs(JobId(job), limit=100, before=None)
 
     def ended(self, job: str, count: int = 1) -> list[Run]:
-        """Wait until a job has that many ended runs; newest first."""
+        """Wait until a job has that many ended runs; return them, newest first."""
 
         def enough() -> list[Run] | None:
             if all(view.id != job for view in self.daemon_client().jobs()):
@@ -101,7 +101,7 @@ class Project:
         return next(view for view in self.daemon_client().jobs() if view.id == job)
 
     def result(self, job: str) -> object:
-        """What a run by hand returns."""
+        """Return what a run by hand returns."""
         return self.daemon_client().run_once(JobId(job), lambda _event: None).result
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""Whoever messages go to, told beforehand how each attempt is to fare."""
+"""A fake receiver of messages, which answers each attempt as it was told beforehand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REFUSED = DeliveryFailure(reason="answered 400", holds=False)
 
 @dataclass(slots=True)
 class Receiver:
-    """Keeps what came, and when."""
+    """Keeps the messages that came, and when."""
 
     now_ms: Callable[[], int]
     answers: dict[Target, Callable[[QueuedMessage], Answer]] = field(default_factory=dict)  # others take everything
@@ -44,6 +44,6 @@ class Receiver:
 
 
 def in_turn(*answers: Answer) -> Callable[[QueuedMessage], Answer]:
-    """One after the other, then everything is taken."""
+    """Give these answers one after the other, then accept everything."""
     left = list(answers)
     return lambda _: left.pop(0) if left else None

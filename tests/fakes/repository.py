@@ -1,4 +1,4 @@
-"""This repository as the docs tests see it: the files that git would hold, and what the Markdown pages say."""
+"""Read this repository for the docs tests: the files that git would hold, and what the Markdown pages say."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 @cache
 def tracked_files() -> tuple[Path, ...]:
-    """What is or would be committed; without git, everything but what tools leave behind."""
+    """Return what is or would be committed; without git, everything but what tools leave behind."""
     listed = subprocess.run(
         ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         capture_output=True,
@@ -44,7 +44,7 @@ def read(name: str) -> str:
 
 
 def code_words(text: str) -> set[str]:
-    """Everything that a page sets as code within a line."""
+    """Return everything that a page sets as code within a line."""
     return set(_CODE.findall(_FENCE.sub("", text)))
 
 

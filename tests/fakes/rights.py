@@ -1,4 +1,4 @@
-"""What root has and others have not, given up for a while."""
+"""Give up root's rights for a while."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tel
 
 @contextmanager
 def bound_by_file_modes() -> Iterator[None]:
-    """Root may enter every folder: this thread, and those that it starts, may not."""
+    """Take from this thread, and those it starts, root's right to enter every folder."""
     libc, rights = ctypes.CDLL(None), ctypes.create_string_buffer(24)
     libc.capget(HEADER, rights)
     effective, *others = struct.unpack("=6I", rights)

@@ -1,4 +1,4 @@
-"""The rooms of spyweb (its packages and single modules) and which of them import which, read off the source."""
+"""Read the rooms of spyweb (its packages and single modules) and their imports off the source."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _names(tree: ast.AST) -> Iterator[str]:
 
 
 def shortest_arrows(imports: Imports) -> set[tuple[str, str]]:
-    """Return the imports that no chain of others implies (the transitive reduction): what a picture has to show."""
+    """Return the imports that no chain of others implies (the transitive reduction), for the picture."""
     return {
         (room, other)
         for room, others in imports.items()

@@ -1,4 +1,4 @@
-"""Scripts in real workers, with real ops over a real database; only the scheduler is left out."""
+"""Run scripts in real workers, with real ops over a real database; only the scheduler is left out."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Scripts:
     generations: dict[str, int] = field(default_factory=dict)  # a source is a generation of its job
 
     async def run(self, source: str, job: str = "a", *, agent: str = "local", timeout_ms: int = 20_000) -> Ending:
-        """One run, from its claim to its record."""
+        """Carry out one run, from its claim to its record."""
         run = await self.begin(job)
         return await self.live_through(run, source, job, agent=agent, timeout_ms=timeout_ms)
 
     async def succeed(self, source: str, job: str = "a", *, agent: str = "local") -> object:
-        """The first value that a script returned."""
+        """Return the first value that a script returned."""
         ending = await self.run(source, job, agent=agent)
         assert ending.outcome is Outcome.SUCCESS, f"{ending.reason}\n{ending.traceback}"
         return ending.result
@@ -64,7 +64,7 @@ class Scripts:
         return ending
 
     async def together(self, jobs: Iterable[tuple[str, str]]) -> Sequence[Ending]:
-        """Runs of several jobs side by side: job, source."""
+        """Carry out runs of several jobs side by side; `jobs` has the source of each."""
         async with TaskGroup() as tasks:
             running = [tasks.create_task(self.run(source, job)) for job, source in jobs]
         return [task.result() for task in running]
@@ -91,7 +91,7 @@ class Scripts:
         return [text for found, text in self.lines if found == level]
 
     async def set_up(self) -> None:
-        """As at the beginning: nothing is kept, nothing was said."""
+        """Reset everything that is stored or was logged."""
         for namespace in await self.store.values.namespaces():
             await self.store.values.clear(namespace)
         for held in await self.store.locks.list():

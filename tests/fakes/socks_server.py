@@ -1,4 +1,4 @@
-"""A small SOCKS proxy, versions 4, 4a and 5: it tells what it was asked, and sends every connection to 127.0.0.1."""
+"""A SOCKS proxy, versions 4, 4a and 5, that records what it was asked, and connects everybody to 127.0.0.1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scripts' database for tests: statements by job and run, their rows as they come."""
+"""Open the scripts' database for tests: statements by job and run, their rows as they come."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def statement(sql: str, *parameters: Parameter, rows: bool = True, longest_s: fl
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """A run of a job."""
+    """Executes SQL as a run of a job."""
 
     database: UserDatabase
     job: str = "a"

@@ -1,4 +1,4 @@
-"""A recorder of stalls on clocks that a test turns."""
+"""Make a recorder of stalls on clocks that a test turns."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from spyweb.stalls import Stall, StallRecorder
 
 @dataclass
 class Hands:
-    """What the two clocks show, in seconds."""
+    """Holds what the two clocks show, in seconds."""
 
     wall: float = 0.0
     cpu: float = 0.0
     told: list[Stall] = field(default_factory=list)
 
     def compute(self, seconds: float) -> None:
-        """The loop's thread uses the processor for so long."""
+        """Let the loop's thread use the processor for so long."""
         self.wall += seconds
         self.cpu += seconds
 
     def wait(self, seconds: float) -> None:
-        """It waits, for the processor or a device."""
+        """Let the loop's thread wait, for the processor or a device."""
         self.wall += seconds
 
     def recorder(self) -> StallRecorder:

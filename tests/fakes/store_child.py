@@ -1,4 +1,4 @@
-"""A process that uses the store until it is killed, and says on its standard output what was acknowledged.
+"""Use the store in a process until it is killed, and print what was acknowledged.
 
 python -m tests.fakes.store_child write DATABASE NAME     a line for each acknowledged write
 python -m tests.fakes.store_child watched DATABASE NAME   the same, of changes that are kept for somebody to handle
@@ -26,7 +26,7 @@ COUNTER = b"counter"
 
 
 def tell(line: str) -> None:
-    """One system call, so that a line is told whole or not at all."""
+    """Write a line in one system call, so that it is whole or not there at all."""
     os.write(sys.stdout.fileno(), f"{line}\n".encode())
 
 
@@ -48,7 +48,7 @@ async def write_for_ever(store: Store, name: str) -> None:
 
 
 async def write_watched(path: Path, name: str) -> None:
-    """As a daemon that is killed before it could hand anything out."""
+    """Write as a daemon does that is killed before it can hand anything out."""
     store = await open_store(path, clock=RealClock())
     store.events.watch([Watch(job=JobId("orders"), namespace=SCOPES, is_prefix=True)])
     for number in itertools.count(1):

@@ -1,4 +1,4 @@
-"""Every kind of store, for tests that hold for all of them."""
+"""Open every kind of store, for tests that hold for all of them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def dropping() -> Transform:
 
 
 def adding(number: int) -> Transform:
-    """Add to an integer, keep the expiry and give the sum."""
+    """Add to an integer, keep the expiry and return the sum."""
 
     def add(entry: Entry | None) -> Put:
         before = entry.value if entry else 0
@@ -74,7 +74,7 @@ def adding(number: int) -> Transform:
 
 
 def counting(number: int) -> Addition:
-    """As `adding`, of what a store may do by itself."""
+    """Add as `adding` does, in a form that a store may apply by itself."""
     return Addition(number, lambda total: total, adding(number))
 
 
@@ -85,7 +85,7 @@ async def put(
 
 
 async def look(store: Store, key: bytes, *, namespace: str = "state") -> Value:
-    """The value; None when there is none."""
+    """Return the value of a key; None when there is none."""
     entry = await store.values.read(namespace, key)
     return entry.value if entry else None
 

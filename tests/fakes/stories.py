@@ -1,4 +1,4 @@
-"""Which functions of a real daemon a story passes through, in order: recorded by a profile hook in its main thread."""
+"""Record which functions of a real daemon a story passes through, by a profile hook in its main thread."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if os.environ.get({OUT!r}) and "spyweb.daemon" in sys.orig_argv:
 
 @dataclass(slots=True)
 class Recording:
-    """The calls of one daemon, once it has ended; the moments by the monotonic clock that all processes share."""
+    """Holds the calls of one daemon that has ended; moments by the monotonic clock that all processes share."""
 
     out: Path
     windows: dict[str, tuple[int, int]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Tables to write to: of numbers, for tests of what lies between an op and SQLite, and the store's own."""
+"""Make tables to write to: of numbers, for tests of what lies between an op and SQLite, and the store's own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATIENCE = 20  # seconds: a test that hangs fails by itself
 
 
 def make_table(path: Path) -> sqlite3.Connection:
-    """Numbers below 1000, one of each."""
+    """Make a table of numbers below 1000, each unique."""
     connection = sqlite3.connect(path, isolation_level=None, timeout=0)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("CREATE TABLE number (value INTEGER PRIMARY KEY CHECK (value < 1000), filler BLOB)")
@@ -41,7 +41,7 @@ Entry = tuple[str, bytes, str, object, int | None]  # namespace, key, type, valu
 
 @contextmanager
 def entry_table(rows: Sequence[Entry], version: int = 1) -> Iterator[sqlite3.Connection]:
-    """The store's tables, with these entries, created at 10 and updated at 20."""
+    """Make the store's tables with these entries, created at 10 and updated at 20."""
     connection = sqlite3.connect(":memory:", isolation_level=None)
     migrate(connection, Path("memory"), load_migrations(), 0)
     connection.executemany(f"INSERT INTO entry VALUES (?, ?, ?, ?, ?, {version}, 10, 20)", rows)
@@ -54,7 +54,7 @@ def entry_table(rows: Sequence[Entry], version: int = 1) -> Iterator[sqlite3.Con
 def committed(
     connection: sqlite3.Connection, kind: OpKind, function: Callable[..., object], asked: Sequence[tuple[object, ...]]
 ) -> list[object]:
-    """What ops of one function came to in one batch: results, or what they failed with."""
+    """Execute ops of one function in one batch; return the results, or what they failed with."""
     loop = asyncio.new_event_loop()
     batch = [Op(kind, function, arguments, loop.create_future(), None) for arguments in asked]
     loop.close()
@@ -62,7 +62,7 @@ def committed(
 
 
 class Gate:
-    """An op that holds its batch, and the thread of its connection, until it is opened."""
+    """Holds a batch, and the thread of its connection, by an op that ends when the gate is opened."""
 
     def __init__(self) -> None:
         self._entered = threading.Event()

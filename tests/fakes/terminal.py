@@ -1,4 +1,4 @@
-"""A terminal that a command writes to."""
+"""A fake terminal that a command writes to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Terminal(io.StringIO):
 
 
 def open_terminal(monkeypatch: pytest.MonkeyPatch, columns: int = 60) -> Terminal:
-    """Not a fixture: pytest sets stdout anew between a test's fixtures and the test."""
+    """Put a terminal in place of stdout.  Not a fixture: pytest sets stdout anew between fixtures and the test."""
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
     monkeypatch.setenv("TERM", "xterm-256color")
@@ -25,5 +25,5 @@ def open_terminal(monkeypatch: pytest.MonkeyPatch, columns: int = 60) -> Termina
 
 
 def shown_lines(terminal: Terminal) -> list[str]:
-    """Return what stands there, without colours."""
+    """Return the lines of the terminal, without colours."""
     return [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue()).splitlines()]

@@ -1,4 +1,4 @@
-"""The small world of harness.py, where changes of stored values start jobs too."""
+"""Extend harness.py with changes of stored values that start jobs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def on(**settings: object) -> tuple[On, ...]:
 
 
 def make_listener(name: str = "orders", **settings: object) -> LiveJob:
-    """A job that starts with every change of the scope `orders`."""
+    """Make a job that starts with every change of the scope `orders`."""
     return make_job(name, **{"schedule": Never(), "on": on(scope="orders"), **settings})
 
 
@@ -65,7 +65,7 @@ class TriggeredHarness:
     handing_out: asyncio.Task[None] | None = None
 
     async def settle(self, *jobs: LiveJob) -> None:
-        """As the daemon does it: the jobs, what an earlier daemon left open, then the changes."""
+        """Take up the jobs, what an earlier daemon left open, then the changes, as the daemon does."""
         await self.harness.settle(*jobs)
         await self.harness.runner.take_up(await self.harness.store.runs.open())
         self.handing_out = self.harness.tasks.create_task(self.triggers.deliver())
@@ -79,22 +79,22 @@ class TriggeredHarness:
         await self.harness.store.values.transform(scope_namespace(scope), key.encode(), lambda _: Drop())
 
     async def change(self, key: str, value: Value = 1, **how: object) -> None:
-        """Write, and let what follows come to rest."""
+        """Write a value, and let what follows come to rest."""
         await self.write(key, value, **how)  # type: ignore[arg-type]  # a test names real parameters
         await self.harness.clock.turn()
 
     def handled(self, job: str | None = None) -> list[str]:
-        """The keys of the changes that runs were started for, in their order."""
+        """Return the keys of the changes that runs were started for, in their order."""
         return [str(event["key"]) for event in self.events(job)]
 
     def events(self, job: str | None = None) -> list[dict[str, object]]:
-        """What the scripts were told, as text."""
+        """Return what the scripts were told, as text."""
         requests = [each for each in self.harness.pool.requests if each.procedure == "trigger"]
         chosen = [each for each in requests if job in (None, each.code.job)]
         return [as_text(msgspec.msgpack.decode(msgspec.msgpack.encode(each.arguments[2]))) for each in chosen]
 
     async def left(self) -> list[str]:
-        """The keys of changes that wait in the store."""
+        """Return the keys of changes that wait in the store."""
         changes = await waiting(self.harness.store)
         return [key.decode() for key in {change.event: change.key for change in changes}.values()]
 

@@ -1,4 +1,4 @@
-"""Runs a program under the filter of system calls that a unit file asks systemd for.
+"""Run a program under the filter of system calls that a unit file asks systemd for.
 
     python tests/fakes/unit_filter.py UNIT PROGRAM [ARGUMENT ...]
 
@@ -27,7 +27,7 @@ def is_possible() -> bool:
 
 
 def allowed(unit: str) -> set[str]:
-    """As systemd reads it: each line adds to what the former ones leave, or takes away from it."""
+    """Return the allowed system calls as systemd reads them: each line adds to the ones before, or takes from them."""
     found = members("@default")
     for is_taken, words in SETTING.findall(unit):
         names = {name for word in words.split() for name in members(word)}
@@ -36,7 +36,7 @@ def allowed(unit: str) -> set[str]:
 
 
 def members(word: str) -> set[str]:
-    """The system calls of a group, or the one itself."""
+    """Return the system calls of a group, or the one itself."""
     if not word.startswith("@"):
         return {word}
     shown = subprocess.run(["systemd-analyze", "syscall-filter", word], capture_output=True, text=True, check=True)
@@ -45,7 +45,7 @@ def members(word: str) -> set[str]:
 
 
 def confine(names: set[str]) -> None:
-    """This process, and what it starts; calls that this machine does not have are left out."""
+    """Confine this process and what it starts; calls that this machine does not have are left out."""
     seccomp = ctypes.CDLL(ctypes.util.find_library("seccomp"))
     seccomp.seccomp_init.restype = ctypes.c_void_p
     context = ctypes.c_void_p(seccomp.seccomp_init(EPERM))

@@ -28,7 +28,7 @@ values: st.SearchStrategy[Value] = st.recursive(
 
 
 def all_steps(steps: Generator[None, None, T]) -> T:
-    """The result of work that is done in steps."""
+    """Return the result of work that is done in steps."""
     while True:
         try:
             next(steps)

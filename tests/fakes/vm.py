@@ -1,4 +1,4 @@
-"""Callbacks for a VM without a worker, and how its script ends."""
+"""Callbacks for a VM without a worker, and the end of its script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real web server on loopback with awkward behaviours, one per path; and one that sends whatever bytes it is told."""
+"""Serve awkward behaviours on loopback, one per path; or send whatever bytes the test gives."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ZEROS = bytes(1 << 20)
 
 @dataclass(slots=True)
 class WebServer:
-    """Where it listens, and what it was asked."""
+    """Holds where the server listens, and what it was asked."""
 
     port: int
     story: list[str] = field(default_factory=list)  # "GET /path"
@@ -47,7 +47,7 @@ async def hello(request: web.Request) -> web.Response:
 
 
 async def echo(request: web.Request) -> web.Response:
-    """What arrived, as JSON; the body in base64."""
+    """Answer with what arrived, as JSON; the body in base64."""
     return web.json_response(
         {
             "method": request.method,
@@ -59,7 +59,7 @@ async def echo(request: web.Request) -> web.Response:
 
 
 async def form(request: web.Request) -> web.Response:
-    """The parts of a multipart form, as this server's own parser sees them."""
+    """Answer with the parts of a multipart form, as this server's own parser sees them."""
     fields: list[list[str | None]] = []
     for name, value in (await request.post()).items():
         if isinstance(value, web.FileField):
@@ -76,7 +76,7 @@ async def status(request: web.Request) -> web.Response:
 
 
 async def redirect(request: web.Request) -> web.Response:
-    """/redirect/3 leads to /redirect/2 and so on to /echo."""
+    """Redirect: /redirect/3 leads to /redirect/2 and so on to /echo."""
     left = int(request.match_info["left"])
     return _to(f"/redirect/{left - 1}" if left > 1 else "/echo")
 
@@ -96,7 +96,7 @@ async def cookie(request: web.Request) -> web.Response:
 
 
 async def large(request: web.Request) -> web.StreamResponse:
-    """/large?mb=3&chunked=1: that many megabytes, announced or not."""
+    """Send that many megabytes, announced or not: /large?mb=3&chunked=1."""
     megabytes = int(request.query["mb"])
     response = web.StreamResponse()
     if "chunked" not in request.query:
@@ -109,7 +109,7 @@ async def large(request: web.Request) -> web.StreamResponse:
 
 
 async def bomb(request: web.Request) -> web.Response:
-    """/bomb/gzip: 200 MB of zeros, compressed to 200 KB."""
+    """Send 200 MB of zeros, compressed to 200 KB: /bomb/gzip."""
     encoding = request.match_info["encoding"]
     return web.Response(body=_bomb(encoding), headers={"Content-Encoding": encoding})
 
@@ -135,7 +135,7 @@ def _zstd(megabytes: int) -> bytes:
 
 
 async def compressed(request: web.Request) -> web.Response:
-    """/compressed/br: as the client said that it can take it."""
+    """Send a body compressed as the client said that it accepts: /compressed/br."""
     encoding = request.match_info["encoding"]
     if encoding not in request.headers["Accept-Encoding"].split(", "):
         return web.Response(status=406)
@@ -150,7 +150,7 @@ async def mislabelled(request: web.Request) -> web.Response:
 
 
 async def drip(request: web.Request) -> web.StreamResponse:
-    """One byte, and then one more every 50 ms, for ever."""
+    """Send one byte, and then one more every 50 ms, for ever."""
     response = web.StreamResponse()
     await response.prepare(request)
     with contextlib.suppress(ConnectionError):
@@ -220,7 +220,7 @@ async def listening(
 
 @asynccontextmanager
 async def open_raw_server(*answer: bytes, hang: bool = False) -> AsyncIterator[WebServer]:
-    """Reads a request's head, sends these bytes, and closes (or says nothing more)."""
+    """Serve a socket that reads a request's head, sends these bytes, and closes (or says nothing more)."""
     heads: list[str] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -238,13 +238,13 @@ async def open_raw_server(*answer: bytes, hang: bool = False) -> AsyncIterator[W
 
 
 def answer_of(encoding: bytes, body: bytes) -> bytes:
-    """A whole answer, for a raw server."""
+    """Return a whole answer, for a raw server."""
     return b"HTTP/1.1 200 OK\r\nContent-Encoding: %s\r\nContent-Length: %d\r\n\r\n%s" % (encoding, len(body), body)
 
 
 @asynccontextmanager
 async def open_proxy() -> AsyncIterator[WebServer]:
-    """An HTTP proxy for plain requests and CONNECT tunnels; sends every one of them to 127.0.0.1."""
+    """Serve an HTTP proxy for plain requests and CONNECT tunnels, all of which lead to 127.0.0.1."""
     heads: list[str] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -280,12 +280,12 @@ async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 def unused_port() -> int:
-    """Nobody listens there."""
+    """Return a port on which nobody listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def headers_of(echoed: bytes) -> dict[str, str]:
-    """The headers that /echo saw."""
+    """Return the headers that /echo saw."""
     return dict(json.loads(echoed)["headers"])

@@ -1,4 +1,4 @@
-"""Workers made of Python, in this very process: they speak the wire over real sockets and do what the test says."""
+"""Fake workers in this very process: they speak the wire over real sockets and do what the test says."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SLOW = b"-- slow"  # is not loaded until the test says so
 
 
 class WorkerSocket(asyncio.Protocol):
-    """One of a worker's sockets."""
+    """Holds one of a worker's sockets."""
 
     def __init__(self, worker: FakeWorker) -> None:
         self._worker = worker
@@ -39,7 +39,7 @@ _STORY: dict[type, str] = {
 
 
 def raw_frame(*messages: object) -> bytes:
-    """Return a frame of anything, be it no message."""
+    """Return a frame of any bytes, even where they are no message."""
     body = wire.pack(messages)
     return len(body).to_bytes(4, "little") + body
 
@@ -122,7 +122,7 @@ class FakeWorker:
             self.say(wire.ScriptLog(run, "info", b"line %d" % number + padding))
 
     def step(self, *runs: int, cpu_ms: int = 0) -> None:
-        """Have its threads step these runs from now on; each has used that much CPU."""
+        """Pretend that its threads step these runs from now on; each has used that much CPU."""
         with memoryview(self._slots) as view, view.cast("Q") as numbers:
             for index, run in enumerate(runs):
                 numbers[index], numbers[wire.SLOTS + index] = run, cpu_ms

@@ -1,4 +1,4 @@
-"""Drives a real worker over its sockets, in the daemon's stead, and answers its ops from a table."""
+"""Drive a real worker over its sockets, in place of the daemon, and answer its ops from a table."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Heard = TypeVar("Heard", bound=Message)
 
 
 class Silence(AssertionError):
-    """Nothing was heard in time."""
+    """Raised when nothing was heard in time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ class TestIsOver(Exception):
 
 
 class HeldVm(VM):
-    """`calls` are the calls that threads are in, as short texts; `go_on` has the latest one return."""
+    """A VM that stands still: `calls` are the calls that threads are in; `go_on` has the latest one return."""
 
     def __init__(self) -> None:
         self.calls: queue.Queue[str] = queue.Queue()
@@ -146,14 +146,14 @@ class HeldWorker:
     # What the daemon says
 
     def say(self, *messages: ToWorker) -> None:
-        """One batch on the main socket."""
+        """Send one batch on the main socket."""
         self.small.batches.put(list(messages))
 
     def begin(self, run: int, vm: int, *, cpu_ms: int = 1_000_000) -> ToWorker:
         return wire.BeginRun(run, vm, "run", b"", cpu_ms)
 
     def resume(self, run: int, op: int = 1) -> ToWorker:
-        """The answer to an op is its number."""
+        """Make the answer to an op, which is its number."""
         return wire.ResumeRun(run, op, int(Form.PLAIN), [op])
 
     def cancel(self, run: int) -> ToWorker:
@@ -168,7 +168,7 @@ class HeldWorker:
     # What the daemon hears
 
     def hear(self) -> str:
-        """The next message to the daemon, as a short text."""
+        """Return the next message to the daemon, as a short text."""
         match self.sender.sent.get(timeout=PATIENCE):
             case wire.RunEnd(run, ended):
                 return f"end {run} {Ended(ended).name.lower()}"
@@ -187,7 +187,7 @@ class HeldWorker:
     # What the follower does
 
     def look(self) -> None:
-        """One look of the follower, to its end: it, or the one that follows when it has taken over, waits again."""
+        """Let the follower look once, to its end: then it, or the one that took over, waits again."""
         self._is_at_gate.get(timeout=PATIENCE)
         self._looks.put(True)
         self._is_at_gate.get(timeout=PATIENCE)
@@ -231,7 +231,7 @@ class HeldWorker:
 
 
 class _TimeOf:
-    """The module `time`, but who sleeps waits for the test."""
+    """Replaces the module `time`, but a sleep waits for the test."""
 
     def __init__(self, sleep: Callable[[float], None]) -> None:
         self.sleep = sleep

@@ -27,14 +27,14 @@ def worker(zygote: ZygoteDriver) -> Iterator[WorkerDriver]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared_project(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MonitorProject]:
-    """One for all tests of a file; they need its loop: `pytestmark = pytest.mark.asyncio(loop_scope="module")`."""
+    """Open one project for all tests of a file, which share its loop: `asyncio(loop_scope="module")`."""
     async with open_project(tmp_path_factory.mktemp("project")) as project:
         yield project
 
 
 @pytest.fixture
 def project(shared_project: MonitorProject) -> MonitorProject:
-    """As if it were new."""
+    """Return the shared project as if it were new."""
     shared_project.renew()
     return shared_project
 

@@ -32,7 +32,7 @@ class MemoryRecords:
         return self._executor.write(self._move, old, new)
 
     def settle(self, timestamps: Sequence[int]) -> None:
-        """Part of a write of the outbox."""
+        """Mark records as announced, as part of a write of the outbox."""
         self._owed.difference_update(timestamps)
 
     async def prune(self, *, keep: int, older_than_ms: int | None, unseen_since_ms: int) -> int:

@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 
 class Table:
-    """The rows, their past versions, and what a change of one brings with it."""
+    """Holds the rows, their past versions, and what a change of one brings with it."""
 
     def __init__(self, executor: ImmediateExecutor, events: MemoryEvents, history: HistoryRules) -> None:
         self._executor = executor
