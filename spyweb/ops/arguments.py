@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 import re
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Union, get_args, get_origin
+from typing import Annotated, TypeVar, Union, get_args, get_origin
 
 from spyweb import limits
 from spyweb.lua.wire import Ext, Foreign
 
+T = TypeVar("T")
 Read = Callable[[object], object]
 
 INTEGER_LIMIT = 1 << 63
@@ -84,7 +85,7 @@ def number_text(value: float) -> bytes:
 
 def read_integer(value: object) -> int:
     """An integer; a fraction is cut off, a numeric string is converted."""
-    number = _number_in(value)
+    number = read_number(value)
     if isinstance(number, float):
         if not math.isfinite(number):
             raise Mismatch(NO_INTEGER)
@@ -96,10 +97,6 @@ def read_integer(value: object) -> int:
 
 def read_number(value: object) -> int | float:
     """A number; a numeric string is converted."""
-    return _number_in(value)
-
-
-def _number_in(value: object) -> int | float:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
     if isinstance(value, bytes) and len(value) > limits.NUMBER_TEXT:
@@ -160,6 +157,45 @@ def read_table(value: object) -> dict[object, object]:
 
 def read_value(value: object) -> object:
     return value
+
+
+def value_in(table: Mapping[object, object], name: str, read: Callable[[object], T]) -> T | None:
+    """Read a field with `read`; None where it is missing."""
+    given = table.get(name.encode())
+    if given is None:
+        return None
+    try:
+        return read(given)
+    except Mismatch as mismatch:
+        raise Mismatch(f"field '{name}': {mismatch}") from None
+
+
+def text_in(table: Mapping[object, object], name: str) -> bytes | None:
+    return value_in(table, name, read_text)
+
+
+def positive_in(table: Mapping[object, object], name: str) -> int | float | None:
+    return value_in(table, name, _positive)
+
+
+def _positive(value: object) -> int | float:
+    number = read_number(value)
+    if not 0 < number < math.inf:
+        raise Mismatch("a positive number expected")
+    return number
+
+
+def table_in(table: Mapping[object, object], name: str) -> dict[object, object] | None:
+    return value_in(table, name, read_table)
+
+
+def texts_in(table: Mapping[object, object], name: str) -> dict[bytes, bytes] | None:
+    """Read a field that is a table of texts by their names."""
+    return value_in(table, name, _texts)
+
+
+def _texts(value: object) -> dict[bytes, bytes]:
+    return {read_text(key): read_text(text) for key, text in read_table(value).items()}
 
 
 Text = Annotated[bytes, ArgumentReader("string", "string", read_text)]

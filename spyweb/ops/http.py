@@ -6,27 +6,17 @@ A wrong type raises; everything that can go wrong with a well-typed request is `
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import replace
 from itertools import islice
 from typing import TypeAlias
 
 from spyweb.errors import FetchError, OpError
 from spyweb.limits import HEADERS, PARTS, too_large
 from spyweb.model import MIB
-from spyweb.ops.arguments import Mismatch, Table, Text, read_number, read_table, read_text
+from spyweb.ops.arguments import Mismatch, Table, Text, positive_in, read_table, read_text, table_in, text_in
 from spyweb.ops.network.multipart import Part, encode_parts
-from spyweb.ops.network.request import (
-    Fetch,
-    Response,
-    clean_headers,
-    parse_method,
-    parse_proxy,
-    parse_url,
-    with_defaults,
-)
+from spyweb.ops.network.request import FetchRequest, Response, fetch_of, with_defaults
 from spyweb.ops.op import OpFamily, op
 from spyweb.ops.world import Call
 
@@ -40,28 +30,14 @@ FAMILY = OpFamily(
 
 FORM = b"application/x-www-form-urlencoded"
 CONTENT_TYPE = b"content-type"
-LARGEST_OPTION = 86_400.0  # seconds, or MB: more than any run or VM has
 
 Outcome: TypeAlias = tuple[dict[str, object] | None, dict[str, object] | None]  # a response, or an error
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestOptions:
-    """A request as a script wrote it: types checked, contents not yet."""
-
-    url: bytes
-    method: bytes = b"GET"
-    body: bytes | None = None
-    headers: Mapping[bytes, bytes]
-    proxy: bytes | None = None
-    timeout_s: float | None = None
-    largest: int | None = None
 
 
 @op(types=f"(url: string, headers?: {LUA_HEADERS}): {LUA_RESULTS}")
 async def http_get(call: Call, url: Text, headers: Table | None = None) -> Outcome:
     """Fetch an address.  Gives a response, or nil and an error."""
-    return await _fetch(call, RequestOptions(url=url, headers=_headers(headers, "http_get", 2)))
+    return await _fetch(call, FetchRequest(url=url, headers=_headers(headers, "http_get", 2)))
 
 
 @op(types=f"(url: string, body: string|number, headers?: {LUA_HEADERS}): {LUA_RESULTS}")
@@ -71,7 +47,7 @@ async def http_post(call: Call, url: Text, body: Text, headers: Table | None = N
     Without another content type among the headers it is a form.
     """
     given = _headers(headers, "http_post", 3)
-    return await _fetch(call, RequestOptions(url=url, method=b"POST", body=body, headers=_with_type(given, FORM)))
+    return await _fetch(call, FetchRequest(url=url, method=b"POST", body=body, headers=_with_type(given, FORM)))
 
 
 @op(types=f"(options: HttpOptions): {LUA_RESULTS}")
@@ -99,30 +75,18 @@ async def http_multipart(call: Call, url: Text, fields: Table, headers: Table | 
     except FetchError as error:
         return _failed(error)
     others = {name: value for name, value in given.items() if name.lower() != CONTENT_TYPE}
-    wanted = RequestOptions(url=url, method=b"POST", body=body, headers={**others, CONTENT_TYPE: kind})
+    wanted = FetchRequest(url=url, method=b"POST", body=body, headers={**others, CONTENT_TYPE: kind})
     return await _fetch(call, wanted)
 
 
-async def _fetch(call: Call, wanted: RequestOptions) -> Outcome:
+async def _fetch(call: Call, wanted: FetchRequest) -> Outcome:
+    http = call.world.http
     try:
-        return _response(await call.world.http.fetch(_build(call, wanted))), None
+        wanted = replace(wanted, headers=with_defaults(wanted.headers, http.settings))
+        most = call.memory_limit  # more could not be handed to the script
+        return _response(await http.fetch(fetch_of(wanted, http.settings, most))), None
     except FetchError as error:
         return _failed(error)
-
-
-def _build(call: Call, wanted: RequestOptions) -> Fetch:
-    """Build the request.  Raises FetchError."""
-    settings = call.world.http.settings
-    largest = settings.max_body_size if wanted.largest is None else wanted.largest
-    return Fetch(
-        url=parse_url(wanted.url),
-        method=parse_method(wanted.method),
-        headers=clean_headers(with_defaults(wanted.headers, settings)),
-        body=wanted.body,
-        proxy=None if wanted.proxy is None else parse_proxy(wanted.proxy),
-        timeout_s=settings.timeout_ms / 1000 if wanted.timeout_s is None else wanted.timeout_s,
-        largest=min(largest, call.memory_limit),  # more could not be handed to the script
-    )
 
 
 def _response(response: Response) -> dict[str, object]:
@@ -143,50 +107,23 @@ def _failed(error: FetchError) -> Outcome:
     return None, failure
 
 
-def wanted_from(options: Mapping[object, object]) -> RequestOptions:
+def wanted_from(options: Mapping[object, object]) -> FetchRequest:
     """Read the one table that http_request takes.  Raises OpError."""
-    url = _text_option(options, b"url")
-    if url is None:
-        raise _bad("http_request", 1, "field 'url': string expected, got nil")
-    megabytes = _positive_option(options, b"max_body_size")
-    return RequestOptions(
-        url=url,
-        method=_text_option(options, b"method") or b"GET",
-        body=_text_option(options, b"body"),
-        headers=_headers(_table_option(options, b"headers"), "http_request", 1),
-        proxy=_text_option(options, b"proxy") or None,
-        timeout_s=_positive_option(options, b"timeout"),
-        largest=None if megabytes is None else int(megabytes * MIB),
-    )
-
-
-def _text_option(options: Mapping[object, object], name: bytes) -> bytes | None:
-    with _naming(name):
-        return None if options.get(name) is None else read_text(options[name])
-
-
-def _table_option(options: Mapping[object, object], name: bytes) -> Mapping[object, object] | None:
-    with _naming(name):
-        return None if options.get(name) is None else read_table(options[name])
-
-
-def _positive_option(options: Mapping[object, object], name: bytes) -> float | None:
-    with _naming(name):
-        if options.get(name) is None:
-            return None
-        number = read_number(options[name])
-        if not 0 < number < math.inf:
-            raise Mismatch("a positive number expected")
-        return min(float(number), LARGEST_OPTION)
-
-
-@contextmanager
-def _naming(field: bytes) -> Iterator[None]:
-    """Say which field of http_request is wrong."""
     try:
-        yield
+        url = text_in(options, "url")
+        if url is None:
+            raise Mismatch("field 'url': string expected, got nil")
+        return FetchRequest(
+            url=url,
+            max_body_size=positive_in(options, "max_body_size"),
+            method=text_in(options, "method") or b"GET",
+            body=text_in(options, "body"),
+            headers=_headers(table_in(options, "headers"), "http_request", 1),
+            proxy=text_in(options, "proxy"),
+            timeout_s=positive_in(options, "timeout"),
+        )
     except Mismatch as mismatch:
-        raise _bad("http_request", 1, f"field '{field.decode()}': {mismatch}") from None
+        raise _bad("http_request", 1, str(mismatch)) from None
 
 
 def _headers(given: Mapping[object, object] | None, name: str, position: int) -> dict[bytes, bytes]:

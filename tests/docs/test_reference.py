@@ -16,7 +16,6 @@ from spyweb.lua.endings import as_text
 from spyweb.lua.hooks import HOOK_NAMES, HOOKS
 from spyweb.model import JobId, Run, RunId, RunState, TriggerType
 from spyweb.monitor.rules.exchange import (
-    FetchRequest,
     FetchResponse,
     replied,
     request_to_lua,
@@ -26,7 +25,7 @@ from spyweb.monitor.rules.exchange import (
 from spyweb.monitor.rules.items import Item, items_to_lua
 from spyweb.monitor.telemetry import STAGES, Stage, Telemetry
 from spyweb.ops import http
-from spyweb.ops.network.request import Response
+from spyweb.ops.network.request import FetchRequest, Response
 from spyweb.reference import language, ops, tables
 from spyweb.reference.definitions import definitions
 from spyweb.reference.entries import TableType

@@ -14,10 +14,8 @@ from spyweb.errors import FetchError
 from spyweb.lua import answer, wire
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.monitor.rules.exchange import (
-    FetchRequest,
     FetchResponse,
     failed,
-    fetch_of,
     read_own_fetch,
     read_request,
     read_result,
@@ -28,6 +26,7 @@ from spyweb.monitor.rules.items import Item, ItemReader, Keywords, items_to_lua
 from spyweb.monitor.rules.tables import sequence
 from spyweb.monitor.rules.texts import default_payload
 from spyweb.ops.arguments import Mismatch
+from spyweb.ops.network.request import FetchRequest, fetch_of
 from spyweb.settings import HttpSettings
 from tests.fakes.values import all_steps
 

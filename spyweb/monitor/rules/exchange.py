@@ -9,34 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from spyweb.lua.endings import as_text
-from spyweb.model import MIB, Monitor
-from spyweb.monitor.rules.tables import Table, positive_in, table_in, text_in, texts_in, value_in
-from spyweb.ops.arguments import read_integer, read_table
-from spyweb.ops.network.request import (
-    Fetch,
-    Response,
-    clean_headers,
-    parse_method,
-    parse_proxy,
-    parse_url,
-    with_defaults,
-)
+from spyweb.model import Monitor
+from spyweb.ops.arguments import positive_in, read_integer, read_table, table_in, text_in, texts_in, value_in
+from spyweb.ops.network.request import FetchRequest, Response, with_defaults
 from spyweb.settings import HttpSettings
-
-LONGEST_TIMEOUT = 86_400.0  # seconds
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchRequest:
-    """A request, before and after before_fetch."""
-
-    url: bytes
-    method: bytes = b"GET"
-    headers: Mapping[bytes, bytes] = field(default_factory=dict)
-    body: bytes | None = None
-    timeout_s: int | float | None = None
-    proxy: bytes | None = None  # None: as the job's settings say; empty: none, whatever they say
-    max_body_size: int | float | None = None  # MB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,20 +72,6 @@ def response_of(received: Response, request: FetchRequest) -> FetchResponse:
         headers=received.headers,
         time_ms=received.time_ms,
         proxy=request.proxy or None,
-    )
-
-
-def fetch_of(request: FetchRequest, settings: HttpSettings, most: int | None) -> Fetch:
-    """Make the request that is sent; `most` bytes are accepted.  Raises FetchError."""
-    largest = settings.max_body_size if request.max_body_size is None else int(request.max_body_size * MIB)
-    return Fetch(
-        url=parse_url(request.url),
-        method=parse_method(request.method),
-        headers=clean_headers(request.headers),
-        body=request.body,
-        proxy=parse_proxy(request.proxy) if request.proxy else None,
-        timeout_s=settings.timeout_ms / 1000 if request.timeout_s is None else min(request.timeout_s, LONGEST_TIMEOUT),
-        largest=largest if most is None else min(largest, most),
     )
 
 
@@ -203,12 +165,12 @@ def read_result(value: object, fetched: FetchResult) -> FetchResult:
     return replace(fetched, response=response)
 
 
-def _is_response(table: Table) -> bool:
+def _is_response(table: Mapping[object, object]) -> bool:
     is_result = any(name in table for name in (b"response", b"request", b"error"))
     return not is_result and (b"body" in table or b"status" in table)
 
 
-def _response_in(table: Table, otherwise: FetchResponse) -> FetchResponse:
+def _response_in(table: Mapping[object, object], otherwise: FetchResponse) -> FetchResponse:
     status, body = value_in(table, "status", read_integer), text_in(table, "body")
     headers = texts_in(table, "headers")
     return FetchResponse(

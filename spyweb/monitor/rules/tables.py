@@ -5,18 +5,12 @@ What is wrong raises a Mismatch that names the field; a name that is not read is
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar, cast
+from collections.abc import Mapping, Sequence
+from typing import cast
 
 from spyweb.lua.wire import Ext, Foreign
-from spyweb.ops.arguments import Mismatch, read_number, read_table, read_text, type_name
+from spyweb.ops.arguments import Mismatch, type_name
 from spyweb.settings.nearest import nearest_name
-
-T = TypeVar("T")
-
-Table = Mapping[object, object]
-
 
 REQUEST = ("url", "method", "headers", "body", "timeout", "proxy", "max_body_size")
 RESPONSE = ("status", "body", "url", "headers")
@@ -39,45 +33,6 @@ EXPECTED = {  # by hook: what it returns, and which names of its table mean some
 }
 LIKENESS = 0.7  # of a name and the one that is meant: scripts keep names of their own in these tables
 MOST, LONGEST = 32, 32  # names of a table that are looked at, and letters in one
-
-
-def value_in(table: Table, name: str, read: Callable[[object], T]) -> T | None:
-    """Read a field with `read`; None where it is missing."""
-    given = table.get(name.encode())
-    if given is None:
-        return None
-    try:
-        return read(given)
-    except Mismatch as mismatch:
-        raise Mismatch(f"field '{name}': {mismatch}") from None
-
-
-def text_in(table: Table, name: str) -> bytes | None:
-    return value_in(table, name, read_text)
-
-
-def positive_in(table: Table, name: str) -> int | float | None:
-    return value_in(table, name, _positive)
-
-
-def _positive(value: object) -> int | float:
-    number = read_number(value)
-    if not 0 < number < math.inf:
-        raise Mismatch("a positive number expected")
-    return number
-
-
-def table_in(table: Table, name: str) -> Table | None:
-    return value_in(table, name, read_table)
-
-
-def texts_in(table: Table, name: str) -> dict[bytes, bytes] | None:
-    """Read a field that is a table of texts by their names."""
-    return value_in(table, name, _texts)
-
-
-def _texts(value: object) -> dict[bytes, bytes]:
-    return {read_text(key): read_text(text) for key, text in read_table(value).items()}
 
 
 def sequence(value: object) -> list[object]:

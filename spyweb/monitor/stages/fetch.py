@@ -10,11 +10,9 @@ from spyweb.lua import answer
 from spyweb.monitor.context import CycleContext, CycleFailed, Skipped, in_one_step
 from spyweb.monitor.hooks import NOTHING, HookFailed
 from spyweb.monitor.rules.exchange import (
-    FetchRequest,
     FetchResponse,
     FetchResult,
     failed,
-    fetch_of,
     first_request,
     read_own_fetch,
     read_request,
@@ -24,6 +22,7 @@ from spyweb.monitor.rules.exchange import (
     response_of,
     result_to_lua,
 )
+from spyweb.ops.network.request import FetchRequest, fetch_of
 
 SAME_AS_ARGUMENT = b""  # what `ctx` learns is the hook's argument itself, so that a large body is there once
 

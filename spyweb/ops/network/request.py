@@ -16,9 +16,11 @@ from yarl import URL
 from spyweb import limits
 from spyweb.errors import FetchError
 from spyweb.limits import AUTHORITY, HEADER_BLOCK, HEADERS, HOST, METHOD, too_large
+from spyweb.model import MIB
 from spyweb.settings import HttpSettings
 
 MOST_REDIRECTS = 10
+LARGEST_OPTION = 86_400.0  # seconds, or MB: more than any run or VM has
 SCHEMES = ("http", "https")
 SOCKS_SCHEMES = ("socks4", "socks4a", "socks5", "socks5h")
 PROXY_SCHEMES = (*SCHEMES, *SOCKS_SCHEMES)
@@ -34,6 +36,19 @@ _UNSAFE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _KEPT_IN_QUERY = "!$%&()*+,-./:;=?@[\\]^_`{|}~"  # beside letters and digits; browsers escape the rest
 # Said by the client, who knows the body, and waits for no leave to send it: many a server gives none.
 _OURS = frozenset({"content-length", "transfer-encoding", "expect"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchRequest:
+    """A request as a script wrote it: types checked, contents not yet."""
+
+    url: bytes
+    method: bytes = b"GET"
+    headers: Mapping[bytes, bytes] = field(default_factory=dict)
+    body: bytes | None = None
+    timeout_s: int | float | None = None
+    proxy: bytes | None = None  # empty: none, whatever a job's settings say
+    max_body_size: int | float | None = None  # MB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +88,21 @@ class Http(Protocol):
 
     async def certificate(self, host: str, port: int) -> bytes:
         """Return what a TLS server shows, in DER, whoever vouches for it.  Raises FetchError."""
+
+
+def fetch_of(request: FetchRequest, settings: HttpSettings, most: int | None) -> Fetch:
+    """Make the request that is sent; `most` bytes are accepted.  Raises FetchError."""
+    size, timeout_s = request.max_body_size, request.timeout_s
+    largest = settings.max_body_size if size is None else int(min(size, LARGEST_OPTION) * MIB)
+    return Fetch(
+        url=parse_url(request.url),
+        method=parse_method(request.method),
+        headers=clean_headers(request.headers),
+        body=request.body,
+        proxy=parse_proxy(request.proxy) if request.proxy else None,
+        timeout_s=settings.timeout_ms / 1000 if timeout_s is None else min(timeout_s, LARGEST_OPTION),
+        largest=largest if most is None else min(largest, most),
+    )
 
 
 def parse_url(text: bytes) -> URL:

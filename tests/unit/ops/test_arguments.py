@@ -19,6 +19,7 @@ from spyweb.ops.arguments import (
     read_table,
     read_text,
     reader_of,
+    texts_in,
     type_name,
 )
 from tests.fakes.growth import LINEAR, growth
@@ -180,3 +181,7 @@ def test_a_reader_is_found_behind_an_alias_and_behind_an_optional_one() -> None:
 def test_an_annotation_that_is_no_argument_is_refused_when_the_op_is_made(annotation: object) -> None:
     with pytest.raises(TypeError, match="an op's parameter can't be"):
         reader_of(annotation)
+
+
+def test_a_table_of_texts_may_have_numbers_too() -> None:
+    assert texts_in({b"headers": {b"X": 3.0, 1: b"y"}}, "headers") == {b"X": b"3", b"1": b"y"}

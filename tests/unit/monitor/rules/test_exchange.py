@@ -6,13 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from spyweb.errors import FetchError
-from spyweb.model import MIB, Monitor
+from spyweb.model import Monitor
 from spyweb.monitor.rules.exchange import (
-    FetchRequest,
     FetchResponse,
     failed,
-    fetch_of,
     first_request,
     read_own_fetch,
     read_request,
@@ -22,6 +19,7 @@ from spyweb.monitor.rules.exchange import (
     result_to_lua,
 )
 from spyweb.ops.arguments import Mismatch
+from spyweb.ops.network.request import FetchRequest, fetch_of
 from spyweb.settings import HttpSettings
 
 REQUEST = FetchRequest(url=b"http://shop.example/", headers={b"Accept": b"text/html"})
@@ -65,17 +63,6 @@ def test_a_request_that_makes_no_sense_is_named(given: object, reason: str) -> N
     with pytest.raises(Mismatch) as caught:
         read_request(given, REQUEST)
     assert str(caught.value) == reason
-
-
-def test_a_request_goes_out_within_the_limits() -> None:
-    settings = HttpSettings()
-    assert fetch_of(REQUEST, settings, None).largest == 10 * MIB
-    assert fetch_of(REQUEST, settings, 5 * MIB).largest == 5 * MIB
-    assert fetch_of(FetchRequest(url=REQUEST.url, max_body_size=0.5), settings, 5 * MIB).largest == MIB // 2
-    assert fetch_of(FetchRequest(url=REQUEST.url, timeout_s=1e9), settings, None).timeout_s == 86_400
-    assert fetch_of(FetchRequest(url=REQUEST.url, proxy=b""), settings, None).proxy is None
-    with pytest.raises(FetchError):
-        fetch_of(FetchRequest(url=b"nowhere"), settings, None)
 
 
 @pytest.mark.parametrize(("status", "ok"), [(199, False), (200, True), (299, True), (304, False), (500, False)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spyweb.lua.wire import Ext, Foreign
-from spyweb.monitor.rules.tables import EXPECTED, sequence, texts_in, warning_about
+from spyweb.monitor.rules.tables import EXPECTED, sequence, warning_about
 from spyweb.ops.arguments import Mismatch
 
 
@@ -21,10 +21,6 @@ def test_a_table_with_whole_numbers_as_keys_is_an_array(value: object, array: li
 def test_anything_else_is_none(value: object) -> None:
     with pytest.raises(Mismatch, match="array expected, got "):
         sequence(value)
-
-
-def test_numbers_are_texts_too() -> None:
-    assert texts_in({b"headers": {b"X": 3.0, 1: b"y"}}, "headers") == {b"X": b"3", b"1": b"y"}
 
 
 @pytest.mark.parametrize("hook", EXPECTED)

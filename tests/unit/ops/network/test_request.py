@@ -4,13 +4,17 @@ import pytest
 
 from spyweb import limits
 from spyweb.errors import FetchError
+from spyweb.model import MIB
 from spyweb.ops.network.request import (
+    FetchRequest,
     clean_headers,
+    fetch_of,
     parse_method,
     parse_proxy,
     parse_url,
     without_password,
 )
+from spyweb.settings import HttpSettings
 
 
 @pytest.mark.parametrize(
@@ -139,3 +143,15 @@ def test_a_header_that_could_begin_another_is_http(name: bytes, value: bytes) ->
         clean_headers({name: value})
     assert error.value.kind == "http"
     assert "b'" not in str(error.value)
+
+
+def test_a_request_goes_out_within_the_limits() -> None:
+    settings, request = HttpSettings(), FetchRequest(url=b"http://shop.example/")
+    assert fetch_of(request, settings, None).largest == 10 * MIB
+    assert fetch_of(request, settings, 5 * MIB).largest == 5 * MIB
+    assert fetch_of(FetchRequest(url=request.url, max_body_size=0.5), settings, 5 * MIB).largest == MIB // 2
+    assert fetch_of(FetchRequest(url=request.url, max_body_size=1e305), settings, 5 * MIB).largest == 5 * MIB
+    assert fetch_of(FetchRequest(url=request.url, timeout_s=1e9), settings, None).timeout_s == 86_400
+    assert fetch_of(FetchRequest(url=request.url, proxy=b""), settings, None).proxy is None
+    with pytest.raises(FetchError):
+        fetch_of(FetchRequest(url=b"nowhere"), settings, None)
