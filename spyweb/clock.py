@@ -1,4 +1,4 @@
-"""Ask the time and wait.  Nothing else does: it is handed a Clock, so that a test can turn it."""
+"""Tell the time and wait.  Everything else is handed a Clock, so that a test can control time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Handle(Protocol):
-    """Stands for a call that is still to come."""
+    """A scheduled call, which can be cancelled."""
 
     def cancel(self) -> None: ...
 
@@ -26,15 +26,15 @@ class Clock(Protocol):
 
 
 class RealClock:
-    """Asks the machine's clock, and waits on the running event loop."""
+    """Uses the machine's clock, and waits on the running event loop."""
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
-    monotonic = staticmethod(time.monotonic)  # asked several times an op: as it is, with no call around it
+    monotonic = staticmethod(time.monotonic)  # called several times an op, so without a wrapper
 
     async def sleep(self, seconds: float) -> None:
-        import asyncio  # a command asks for the time, and does without
+        import asyncio  # slow to import, and a command that only asks for the time does not need it
 
         await asyncio.sleep(seconds)
 

@@ -1,4 +1,4 @@
-"""Long work on the event loop, cut into steps so that other tasks have their turn in between."""
+"""Cut long work on the event loop into steps, so that other tasks get their turn in between."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def run_in_slices(clock: Clock, steps: Steps[T]) -> T:
 
 
 def run_at_once(steps: Steps[T]) -> T:
-    """Take all steps where no other task waits, and return their result."""
+    """Take all steps without yielding, when no other task waits, and return their result."""
     while True:
         try:
             next(steps)

@@ -1,23 +1,23 @@
-"""The errors that spyweb raises on purpose.  A bug in spyweb itself is not in this tree: it rises with its traceback.
+"""The errors that spyweb raises on purpose.  A bug in spyweb is not in this tree: it is shown with its traceback.
 
 SpywebError
 ├── ConfigError         a job file or a setting is wrong: carries every problem found
 ├── ScriptError         a Lua file is wrong: carries file, line and the reason
 ├── OpError             an op was called wrongly, or refused: its text, or its value, reaches the script
-├── FetchError          the network or the far side failed: carries kind and url
-├── ExtractionError     a page could not be taken apart, or a selector is none
+├── FetchError          the network or the server failed: carries kind and url
+├── ExtractionError     no items could be extracted from a page, or a selector is invalid
 ├── StoreError          the store refused
 │   ├── StoreClosed         used after closing
 │   ├── StoreCorrupt        the file is damaged: carries the path
 │   ├── StoreMoved          the file, or its log, was removed or replaced while it is open: carries the path
 │   ├── StoreIncomplete     the file, or its log, is gone or cut off: carries the path and what is left
 │   ├── CursorMoved         a write expected a schedule elsewhere: carries the job and the cursor on record
-│   ├── TooLarge            more was asked for than whoever asks can hold
+│   ├── TooLarge            a caller asked for more than it can hold
 │   └── StoreNewer          written by a newer spyweb: carries both versions
 ├── LockHeld            another daemon has the data directory, or the database: carries who
 ├── NoAccess            this user may not open it: carries the path and its owner
-├── PoolError           no worker could be had
-└── Refused             the request makes no sense here and now: carries one clear line
+├── PoolError           no worker was available
+└── Refused             the request makes no sense in the present state: carries one clear line
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pathlib import Path
 
 
 def legible(path: str | os.PathLike[str]) -> str:
-    """A path as people, and JSON, can be told it: bytes that are no UTF-8 as \\xNN."""
+    """Return a path as text for people and JSON, with bytes that are not UTF-8 as \\xNN."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
@@ -47,12 +47,12 @@ class ExitCode(IntEnum):
     FAILED = 1  # a job, test or check failed
     USAGE = 2  # usage, lock, port or permission
     INTERRUPTED = 130  # Ctrl-C, as shells count it
-    UNREAD = 141  # whoever read the answer has gone away: SIGPIPE, as shells count it
+    UNREAD = 141  # the reader of the output has gone away: SIGPIPE, as shells count it
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """One thing that is wrong: what, where, and what was expected."""
+    """One problem: what is wrong, where, and what was expected."""
 
     file: str
     line: int | None
@@ -90,11 +90,11 @@ class OpError(SpywebError):
 
     def __init__(self, message: str | None = None, *, value: object = None) -> None:
         super().__init__(message)
-        self.value = value  # what is raised in the script in place of the text, where it is not None
+        self.value = value  # raised in the script instead of the text, unless it is None
 
 
 class FetchError(SpywebError):
-    """The network or the far side failed."""
+    """The network or the server failed."""
 
     def __init__(self, kind: str, message: str, *, url: str = "", proxy: str | None = None) -> None:
         super().__init__(message)
@@ -104,7 +104,7 @@ class FetchError(SpywebError):
 
 
 class ExtractionError(SpywebError):
-    """A page could not be taken apart."""
+    """No items could be extracted from a page."""
 
 
 class StoreError(SpywebError):
@@ -146,7 +146,7 @@ class StoreIncomplete(StoreError):
 
 
 class CursorMoved(StoreError):
-    """A job's schedule has been dealt with further, or otherwise, than a write of its cursor expected."""
+    """A job's cursor on record is not the one that a write expected."""
 
     def __init__(self, job: str, found: object) -> None:
         super().__init__(f"the cursor of {job} is not where it was expected")
@@ -155,7 +155,7 @@ class CursorMoved(StoreError):
 
 
 class TooLarge(StoreError):
-    """More was asked for than whoever asks can hold."""
+    """A caller asked for more than it can hold."""
 
 
 class StoreNewer(StoreError):
@@ -172,15 +172,15 @@ class LockHeld(SpywebError):
 
 
 class NoAccess(SpywebError):
-    """This user may not open it."""
+    """This user may not open a file."""
 
 
-STORE_REFUSED = (StoreError, NoAccess)  # whoever waits until the store takes what is to be kept catches both
+STORE_REFUSED = (StoreError, NoAccess)  # caught by those who try a write again until the store accepts it
 
 
 class PoolError(SpywebError):
-    """No worker could be had."""
+    """No worker was available."""
 
 
 class Refused(SpywebError):
-    """The request makes no sense here and now."""
+    """The request makes no sense in the present state."""

@@ -1,4 +1,4 @@
-"""Open what anybody may have put where a file is expected."""
+"""Open files at paths where anybody may have put something else."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 
 def open_regular(path: str | Path) -> FileIO:
-    """Open a file to read it.  Raises OSError, also where it is no regular file.
+    """Open a file for reading.  Raises OSError, also if it is not a regular file.
 
-    Whoever opens a named pipe waits for one who writes, and that may be the daemon's loop.
+    Opening a named pipe would wait for a writer, and may block the daemon's loop.
     """
     file = FileIO(path, opener=_at_once)
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):

@@ -1,8 +1,8 @@
-"""Bound what the daemon accepts of what a script, a page, a server, a client or a file chose.
+"""Limit how much the daemon accepts from scripts, pages, servers, clients and files.
 
-Whatever takes something in imports its bounds from here.  The rule: a text or a number of things that somebody else
-chose is measured before anything whose cost grows faster than its length, and before anything that would hold the loop;
-what is over is refused in the words of `too_large`.  Sizes are bytes unless the name says otherwise.
+Code that accepts input imports its limits from here.  The rule: input that somebody else chose is measured before any
+work whose cost grows faster than its length, or that would block the loop; input over its limit is refused with the
+text of `too_large`.  Sizes are bytes unless the name says otherwise.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HANDSHAKE: Final = 1 << 20  # bytes of a TLS handshake, as far as it takes to se
 ENCODINGS: Final = 10  # compressions of one body
 CHUNKS: Final = 10_000  # of one body that are not counted
 CHUNKS_PER_KB: Final = 64  # of the others
-FRAMING: Final = 1 << 20  # bytes of a body that are no content, beside as many as there is content
+FRAMING: Final = 1 << 20  # bytes of a body that are not content, in addition to as many as there is content
 
 # From clients
 SOCKET_BODY: Final = 64 << 20  # bytes of a request body on the private socket
@@ -55,10 +55,10 @@ LOG_QUEUE: Final = 4 << 20  # bytes that wait for whoever reads stdout or stderr
 
 
 def too_large(what: str, size: int, limit: int, unit: str = "bytes") -> str:
-    """Say that something is over its bound: `a pattern has 2000 bytes, at most 1024 are allowed`."""
+    """Return the text for something over its limit: `a pattern has 2000 bytes, at most 1024 are allowed`."""
     return f"{what} has {size} {unit}, at most {limit} are allowed"
 
 
 def too_many_chunks(chunks: int, size: int) -> bool:
-    """Say whether a body of this size comes in chunks so small that they cost more than what they carry."""
+    """Return whether a body of this size has so many small chunks that they cost more than their content."""
     return chunks > CHUNKS + size * CHUNKS_PER_KB // 1024

@@ -1,7 +1,6 @@
-"""Plain frozen data that every floor may speak of: what a job is, when it is due, what a run was.
+"""Plain frozen data for all floors: what a job is, when it is due, what a run was.
 
-What is made anew at each run is a Struct, here and elsewhere: a frozen dataclass of 18 fields takes 2.5 us to make,
-a Struct 0.2.
+Values that are made at each run are Structs, here and elsewhere: a frozen dataclass takes much longer to make.
 
 All times are integer milliseconds: durations end in `_ms`, moments are epoch milliseconds UTC.
 """
@@ -25,10 +24,10 @@ MIB = 1 << 20
 
 
 class Null(Enum):
-    """JSON's null, which a Lua table can hold and nil it can't.
+    """JSON's null, which a Lua table can hold and which is not nil.
 
-    Its value is what msgspec writes for it: the extension type that a VM reads (wire.Ext.NULL).  So a value crosses to
-    Lua as it is, and need not be walked through.
+    Its value is what msgspec writes for it: the extension type that a VM reads (wire.Ext.NULL).  So a value is sent to
+    Lua as it is, without a search for nulls in it.
     """
 
     NULL = msgspec.msgpack.Ext(4, b"")
@@ -47,10 +46,10 @@ Value: TypeAlias = "Null | bool | int | float | bytes | list[Value] | dict[Value
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryRule:
-    """The rule on which past versions of a namespace's entries are kept, beside the current ones."""
+    """The rule for which past versions of a namespace's entries are kept."""
 
     versions: int | None = None  # at most so many of each key, at least 1
-    age_ms: int | None = None  # those replaced or deleted since so long
+    age_ms: int | None = None  # until they were replaced or deleted this long ago
 
 
 class Start(StrEnum):
@@ -89,7 +88,7 @@ class Backoff(StrEnum):
 
 
 class Outcome(StrEnum):
-    """The end of a run, or of a due time that did not run."""
+    """The outcome of a run, or of a due time that did not run."""
 
     SUCCESS = "success"
     FAILED = "failed"
@@ -190,7 +189,7 @@ class After:
 class On:
     """Start when a stored value changes."""
 
-    namespace: str  # of the store; where `is_prefix`, what those of interest begin with
+    namespace: str  # of the store; with `is_prefix`, the prefix of several
     is_prefix: bool = False
     key: bytes = b"*"  # a pattern: `*` is any run of characters, `?` one
     kinds: frozenset[ChangeKind] = field(default=WRITTEN)
@@ -198,7 +197,7 @@ class On:
 
 
 class Rotation(StrEnum):
-    """The rule by which the next request's proxy is chosen."""
+    """The rule that chooses the proxy of the next request."""
 
     ROUND_ROBIN = "RoundRobin"
     STICKY = "Sticky"  # one for each worker, for as long as the job's version lives
@@ -213,21 +212,21 @@ class OnHookError(StrEnum):
 
 
 class Durability(StrEnum):
-    """The accident that an acknowledged write survives."""
+    """The failures that an acknowledged write survives."""
 
     FULL = "full"  # the machine losing its power
     NORMAL = "normal"  # the daemon being killed
 
 
 class OnStoreError(StrEnum):
-    """The answer to a call of `store_*`, or of positional `state.*`, that the store could not carry out."""
+    """The effect on the script of a failed call of `store_*`, or of positional `state.*`."""
 
     LOG = "log"  # it gives nil or its default; the run is marked
     RAISE = "raise"  # it is an error of the script, and the run is marked
 
 
 class OnEmpty(StrEnum):
-    """The outcome of a monitor's run when it and those before it have not found what is expected."""
+    """The effect on a monitor's run when it and those before it have not found what is expected."""
 
     WARN = "warn"
     FAIL = "fail"
@@ -265,7 +264,7 @@ class Notification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Monitor:
-    """The settings of a monitor job: the pages it watches, and what is done with what it finds there."""
+    """The settings of a monitor job: the pages it watches, and what it does with the items it finds there."""
 
     urls: tuple[str, ...]  # at least one
     is_queue: bool = False  # written as `urls`: each is fetched once; a single `url` is fetched by every worker
@@ -284,8 +283,8 @@ class Monitor:
     expect_status: tuple[tuple[int, int], ...] = ((200, 299),)  # ranges of HTTP statuses, each with its ends
     min_items: int | None = None  # of a run; None: one, where an earlier run has found any
     on_empty: OnEmpty = OnEmpty.WARN
-    empty_after: int = 3  # runs in a row that did not find what is expected, before that is told
-    # Where the keys stand that hold selectors: whether CSS parses is known only when an extractor has been asked.
+    empty_after: int = 3  # runs in a row that did not find what is expected, before that is reported
+    # The places of the keys that hold selectors: only an extractor can check whether they are valid.
     places: Mapping[str, Problem] = field(default_factory=dict, compare=False, repr=False)
 
 
@@ -323,7 +322,7 @@ class Cursor(Struct, frozen=True, kw_only=True):
 
     job: JobId
     due_ms: int  # the last due time dealt with: run, or recorded with a reason
-    schedule: str  # the schedule that it was reckoned with, as text, to notice an edit made while nothing ran
+    schedule: str  # the schedule that it was computed with, as text, to notice an edit made while nothing ran
     paused: bool = False
     idle_since_ms: int | None = None  # since when the job has been paused, disabled or absent
 
@@ -348,16 +347,16 @@ class Run(Struct, frozen=True, kw_only=True):
     storage_errors: int = 0
     result: str = ""  # the beginning of what its script returned, a table as JSON
     http_status: int | None = None  # a monitor's run: how the page answered; the worst of several
-    items_found: int | None = None  # a monitor's run: how many items its pages had; None: no page was taken apart
+    items_found: int | None = None  # a monitor's run: how many items its pages had; None: no page was parsed
     items_new: int | None = None
-    note: str = ""  # what else a person should know of it, in a line
+    note: str = ""  # a remark for people, on one line
     generation: int = 0
     last_due_ms: int | None = None  # a skipped range: due_ms is its first due time, this its last
     count: int = 1  # a skipped range: how many due times
 
 
 class Ending(Struct, frozen=True, kw_only=True):
-    """The end of one attempt, as its worker told it, or as the loss of the worker implies."""
+    """The end of one attempt, as its worker reported it, or as the loss of the worker implies."""
 
     outcome: Outcome
     failure: Failure | None = None
@@ -365,7 +364,7 @@ class Ending(Struct, frozen=True, kw_only=True):
     traceback: str = ""
     cpu_ms: int = 0
     result: object = None  # what the script returned, when it can be shown
-    preview: Mapping[str, object] | None = None  # in place of it, of a monitor's debug run: what it would find
+    preview: Mapping[str, object] | None = None  # instead of the result, for a monitor's debug run: what it would find
     storage_errors: int = 0  # these five as in Run
     http_status: int | None = None
     items_found: int | None = None

@@ -1,4 +1,4 @@
-"""Tell systemd how the daemon fares (sd_notify): one datagram per message to the socket that NOTIFY_SOCKET names.
+"""Tell systemd the state of the daemon (sd_notify): one datagram per message to the socket in NOTIFY_SOCKET.
 
 Without NOTIFY_SOCKET (not started by systemd, or not as Type=notify) every call does nothing, and none ever raises.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notifier:
     address: str | None = None
-    watchdog_interval_s: float | None = None  # send watchdog() at least this often; None: nobody waits for it
+    watchdog_interval_s: float | None = None  # call watchdog() at least this often; None: systemd does not expect it
     _longest_status: int = field(default=200, repr=False)  # characters
 
     def ready(self, status: str = "") -> bool:
@@ -34,7 +34,7 @@ class Notifier:
         return f"STATUS={one_line}" if one_line else ""
 
     def _send(self, *fields: str) -> bool:
-        """Send a message, and say whether it was sent."""
+        """Send a message, and return whether it was sent."""
         if not self.address:
             return False
         message = "\n".join(line for line in fields if line)
@@ -44,7 +44,7 @@ class Notifier:
                 socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
             ) as sender:
                 sender.sendto(message.encode("utf-8", "replace"), target)
-        except OSError:  # systemd is gone or its queue is full: it will miss us, we must not fail for it
+        except OSError:  # systemd is gone or its queue is full, for which the daemon must not fail
             return False
         return True
 
@@ -58,7 +58,7 @@ def from_environment(environment: Mapping[str, str], pid: int | None = None) -> 
 
 
 def _watchdog_interval(environment: Mapping[str, str], pid: int) -> float | None:
-    """Return half of what systemd waits, as its manual advises; None where it is not for this process to feed it."""
+    """Return half of systemd's timeout, as its manual advises; None if this process is not the one watched."""
     if environment.get("WATCHDOG_PID", str(pid)) != str(pid):
         return None
     microseconds = environment.get("WATCHDOG_USEC", "")

@@ -1,8 +1,8 @@
-"""Find out what holds the event loop: which op of which run, which request, which task.
+"""Find out what blocks the event loop: which op of which run, which request, which task.
 
 Each step of a task, and each op's synchronous beginning, is timed.  One that takes longer than `STALL_S` is recorded
-with the work that it was done for.  A job whose work has stalled the loop `TOO_OFTEN` times is not begun again until
-its file is edited: `refusal_of` says so.  Time in which the process had no processor counts for nobody.
+with the work that it was done for.  A job whose work has stalled the loop `TOO_OFTEN` times is refused until its file
+is edited (`refusal_of`).  Time in which the process had no CPU is not held against any job.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-STALL_S: Final = 0.25  # promised are 50 ms
+STALL_S: Final = 0.25  # well above the steps that the daemon allows itself
 TOO_OFTEN: Final = 3
-RUNS_REMEMBERED: Final = 1_000  # whose note nobody has fetched
+RUNS_REMEMBERED: Final = 1_000  # runs whose note has not been fetched
 
 
 class Work(Struct, frozen=True):
-    """Names what the loop is busy with."""
+    """Names the work that the loop is doing."""
 
     what: str  # "op state.set", "GET /api/runs", "reload"
     job: str = ""
@@ -35,22 +35,22 @@ class Work(Struct, frozen=True):
 
 
 class Stall(Struct, frozen=True, kw_only=True):
-    """Describes one time that the loop stood."""
+    """One stall of the loop."""
 
     work: Work
     seconds: float
     is_computing: (
-        bool  # the loop's thread used the processor for `STALL_S` at least; else it waited for it, or for a device
+        bool  # the loop's thread used the CPU for `STALL_S` at least; otherwise it waited for it, or for a device
     )
 
 
 class LoopStats(Struct, frozen=True, kw_only=True):
-    """Says how well the loop has kept up since the start."""
+    """Figures on how well the loop has kept up since the start."""
 
-    stalls: int = 0  # times that it stood for `STALL_S` or longer, and was not merely without a processor
+    stalls: int = 0  # times that it was blocked for `STALL_S` or longer, and not merely without a CPU
     worst_ms: int = 0
     last_at_ms: int | None = None
-    last: str = ""  # what held it up, and for how long
+    last: str = ""  # what blocked it, and for how long
 
 
 class _Offender(Struct):
@@ -63,40 +63,40 @@ _current: ContextVar[Work | None] = ContextVar("current", default=None)
 
 
 def work_for(work: Work) -> None:
-    """Note that from here on the current task works for this."""
+    """Note what the current task works for from here on."""
     _current.set(work)
 
 
 class StallRecorder:
-    """Records who holds the loop for too long.  A daemon has one, used on its loop's thread."""
+    """Records what blocks the loop for too long.  A daemon has one, used on its loop's thread."""
 
     def __init__(self, cpu_time: Callable[[], float] = thread_time, wall: Callable[[], float] = perf_counter) -> None:
         self.wall = wall
-        self.listen: Callable[[Stall], None] = lambda stall: None  # told of each stall as soon as it is over
-        self.stats = LoopStats()  # kept by whoever listens
+        self.listen: Callable[[Stall], None] = lambda stall: None  # called with each stall as soon as it is over
+        self.stats = LoopStats()  # kept by the listener
         self._cpu_time = cpu_time
         self._wall_before, self._cpu_before = wall(), cpu_time()
         self._offenders: dict[str, _Offender] = {}
         self._notes: dict[int, str] = {}
 
     def sample(self) -> None:
-        """Note how much processor the loop's thread has used so far; call this several times a second."""
+        """Note how much CPU the loop's thread has used so far; call this several times a second."""
         self._wall_before, self._cpu_before = self.wall(), self._cpu_time()
 
     def has_computed(self, started: float) -> bool:
-        """Say whether the loop's thread has surely used the processor for `STALL_S` since `started`.
+        """Return whether the loop's thread has surely used the CPU for `STALL_S` since `started`.
 
-        What it used between `sample` and then is not known, and is taken for as much as it could be.
+        How much it used between `sample` and `started` is unknown, and is assumed to be as much as possible.
         """
         earlier = max(0.0, started - self._wall_before)
         return self._cpu_time() - self._cpu_before - earlier >= STALL_S
 
     def is_stall(self, started: float) -> bool:
-        """Say whether what had begun at `started` (of `wall`), and is over now, has held the loop for too long."""
+        """Return whether work that began at `started` (of `wall`), and is over, has blocked the loop for too long."""
         return self.wall() - started >= STALL_S
 
     def record(self, work: Work, started: float) -> None:
-        """Record that this work, which had begun at `started`, has held the loop for too long."""
+        """Record that this work, which began at `started`, has blocked the loop for too long."""
         seconds = self.wall() - started
         stall = Stall(work=work, seconds=seconds, is_computing=self.has_computed(started))
         self.sample()
@@ -121,11 +121,11 @@ class StallRecorder:
         offender.latest = f"{work.what}, {seconds:.1f} s"
 
     def take_note(self, run: int) -> str:
-        """Return what the row of an ended run should say of it, and forget it."""
+        """Return the note for the row of an ended run, and forget it."""
         return self._notes.pop(run, "")
 
     def refusal_of(self, job: str, generation: int) -> str:
-        """Return why this version of a job is not begun any more; empty where it is."""
+        """Return why runs of this version of a job are refused; empty if they are not."""
         offender = self._offenders.get(job)
         if offender is None or offender.times < TOO_OFTEN or offender.generation < generation:
             return ""
@@ -135,7 +135,7 @@ class StallRecorder:
         )
 
     def refused(self) -> dict[str, str]:
-        """Return the jobs that are not begun any more, each with the reason."""
+        """Return the jobs whose runs are refused, each with the reason."""
         return {
             job: self.refusal_of(job, offender.generation)
             for job, offender in self._offenders.items()
@@ -143,31 +143,31 @@ class StallRecorder:
         }
 
     def forget(self, job: str) -> None:
-        """Forget what a job did that is gone, or begins anew."""
+        """Forget the stalls of a job that is gone or has been edited."""
         self._offenders.pop(job, None)
 
     def install(self, loop: AbstractEventLoop) -> None:
         """Time each step of every task that this loop runs from now on."""
 
-        def factory(loop: AbstractEventLoop, story: Coroutine[Any, Any, Any], **options: Any) -> Task[Any]:
-            return Task(TimedCoroutine(story, self), loop=loop, **options)
+        def factory(loop: AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **options: Any) -> Task[Any]:
+            return Task(TimedCoroutine(coroutine, self), loop=loop, **options)
 
         loop.set_task_factory(factory)  # type: ignore[arg-type]
 
 
 class TimedCoroutine(Coroutine[Any, Any, Any]):
-    """Times the steps of a coroutine; to the task that runs it, it is the coroutine itself."""
+    """Times the steps of a coroutine, and behaves like it to the task that runs it."""
 
-    __slots__ = ("_recorder", "_story")
+    __slots__ = ("_coroutine", "_recorder")
 
-    def __init__(self, story: Coroutine[Any, Any, Any], recorder: StallRecorder) -> None:
-        self._story = story
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], recorder: StallRecorder) -> None:
+        self._coroutine = coroutine
         self._recorder = recorder
 
     def send(self, value: Any) -> Any:
         started = self._recorder.wall()
         try:
-            return self._story.send(value)
+            return self._coroutine.send(value)
         finally:
             if self._recorder.is_stall(started):
                 self._recorder.record(_current_work(), started)
@@ -175,23 +175,23 @@ class TimedCoroutine(Coroutine[Any, Any, Any]):
     def throw(self, *error: Any) -> Any:
         started = self._recorder.wall()
         try:
-            return self._story.throw(*error)
+            return self._coroutine.throw(*error)
         finally:
             if self._recorder.is_stall(started):
                 self._recorder.record(_current_work(), started)
 
     def close(self) -> None:
-        self._story.close()
+        self._coroutine.close()
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        return self._story.__await__()
+        return self._coroutine.__await__()
 
     def __repr__(self) -> str:
-        return repr(self._story)
+        return repr(self._coroutine)
 
 
 def _current_work() -> Work:
-    """Return what the current task has said that it works for, or else its name."""
+    """Return the work that the current task has named, otherwise the task's name."""
     work = _current.get()
     if work is not None:
         return work

@@ -1,1 +1,1 @@
-"""The processes that work for the daemon without rights, with few variables, and no longer than it lives."""
+"""Processes that work for the daemon without rights, with few environment variables, and no longer than it lives."""

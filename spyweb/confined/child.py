@@ -1,4 +1,4 @@
-"""Start such a process, and tell how it ended."""
+"""Prepare the environment of a confined process, and describe how such a process ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INHERITED = ("LD_LIBRARY_PATH", "PYTHONHOME")  # without these this Python may n
 def bare_environment(*libraries: str) -> dict[str, str]:
     """Return an environment with only what Python needs to start and to find this spyweb.
 
-    And these libraries, for a Python that does not look for its site (-S).
+    The environment also names these libraries, for a Python that does not look for its site (-S).
     """
     kept = {name: os.environ[name] for name in INHERITED if name in os.environ}
     found = [spyweb.__file__, *(spec.origin for spec in map(find_spec, libraries) if spec and spec.origin)]

@@ -1,4 +1,4 @@
-"""Tie such a process to its parent."""
+"""Tie a confined process to its parent."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import os
 import signal
 
 _PR_SET_PDEATHSIG = 1
-_FOR_THE_DAEMON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # meant for it, though the whole group is told
+_FOR_THE_DAEMON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # meant for it, though the whole group gets them
 
 
 def die_with_parent() -> None:
-    """Die with the parent, the thread that started this process; Linux only, elsewhere a closed socket has to do."""
+    """Make this process die with its parent thread; on Linux only, elsewhere a closed socket must do."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl:
         prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
@@ -23,9 +23,9 @@ def leave_signals_to_parent() -> None:
 
 
 def stand_behind_parent(levels: int) -> str:
-    """Give way to it from now on, by so many levels of niceness: to be called once, before there is a second thread.
+    """Lower this process's priority by so many levels; call it once, before there is a second thread.
 
-    What came of it, for people.
+    Return a description of the result.
     """
     try:
         os.nice(levels)

@@ -1,10 +1,10 @@
-"""A worker gives up what it does not need: files, network, other processes.  All that a script may do goes through ops.
+"""Give up what a worker does not need: files, network, other processes.  A script acts through ops alone.
 
 In the order that works: the user and its capabilities, no new privileges, no core and no ptrace, resource limits,
-Landlock, and last a seccomp allow-list, as raw BPF through ctypes.  To be called before any thread is started, after
-everything is imported.  What this kernel or system can't do is left out and said.  Traps found: RLIMIT_NPROC forbids
-threads, RLIMIT_AS fails every VM, RLIMIT_FSIZE 0 forbids a stderr that is a file, and with `stat` denied local time is
-UTC unless TZ was read before.
+Landlock, and last a seccomp allow-list, as raw BPF through ctypes.  It must be called before any thread is started and
+after everything is imported.  What this kernel or system can't do is skipped and reported.  Known traps: RLIMIT_NPROC
+forbids threads, RLIMIT_AS fails every VM, RLIMIT_FSIZE 0 forbids a stderr that is a file, and with `stat` denied local
+time is UTC unless TZ was read before.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _ALLOW, _KILL, _FAIL = 0x7FFF_0000, 0x8000_0000, 0x0005_0000  # _FAIL | errno
 _NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16  # in struct seccomp_data
 _CLONE_THREAD = 0x0001_0000
 _PROT_EXEC = 4
-_NICE_LEVELS = 0x1F  # bits of a level above 0; a thread of root could else rise over the daemon
+_NICE_LEVELS = 0x1F  # bits of a level above 0; otherwise a thread of root could rise above the daemon
 
-# Names of what a worker may still call, with their numbers on x86_64 and aarch64.
+# Names of the system calls that a worker may still make, with their numbers on x86_64 and aarch64.
 _ALLOWED = {
     "brk": (12, 214),
     "clock_getres": (229, 114),
@@ -77,14 +77,14 @@ _NO_CODE = {"mmap": (9, 222), "mprotect": (10, 226)}  # allowed unless the memor
 _OWN_PRIORITY = {"getpriority": (140, 141), "setpriority": (141, 140)}  # of the calling thread, and only downwards
 _TGKILL = (234, 131)  # allowed among the worker's own threads
 _CLONE = (56, 220)  # allowed for threads
-_CLONE3 = 435  # its flags lie where a filter can't look: glibc takes clone instead when it does not exist
+_CLONE3 = 435  # a filter can't see its flags: glibc falls back to clone when it does not exist
 _MACHINES = {"x86_64": (0, 0xC000_003E), "aarch64": (1, 0xC000_00B7)}  # column above, AUDIT_ARCH
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def give_up_rights() -> list[str]:
-    """Give up this process's rights; return what is in force from now on, and what could not be, for people."""
+    """Give up this process's rights; return descriptions of what is in force and of what could not be done."""
     limits = _limit_resources()
     if sys.platform != "linux":
         return [*limits, f"no system-call filter and no Landlock: {sys.platform} has none"]
@@ -94,7 +94,7 @@ def give_up_rights() -> list[str]:
 def forbid_programs_and_network() -> list[str]:
     """Forbid programs, TCP and other processes to a process that must still open files.
 
-    What is in force from now on, and what could not be, for people.
+    Return descriptions of what is in force and of what could not be done.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform != "linux":
@@ -146,7 +146,7 @@ def _restrict(files: int | None, what: str) -> str:
 
 
 def _landlock_attributes(version: int, files: int | None) -> bytes:
-    """All that this version can restrict: files (or this access to them), TCP, abstract sockets, signals to others."""
+    """Return all that this version can restrict: files (or this access to them), TCP, abstract sockets, signals."""
     if files is None:
         files = (1 << 13) - 1
         for since, bit in ((2, 13), (3, 14), (5, 15)):
@@ -171,7 +171,7 @@ def _filter_system_calls() -> str:
 
 
 class _Check(NamedTuple):
-    """A check of the lower half of an argument, which is all that the calls checked so look at."""
+    """A check of the lower half of an argument; the calls that are checked ignore the rest."""
 
     argument: int
     test: int
@@ -198,8 +198,8 @@ def _program(column: int, architecture: int, pid: int) -> list[bytes]:
     return [*steps, _step(_RETURN, _FAIL | errno.EPERM)]
 
 
-def _when(number: int, verdict: Sequence[bytes]) -> list[bytes]:
-    return [_step(_IF_EQUAL, number, 0, len(verdict)), *verdict]
+def _when(number: int, actions: Sequence[bytes]) -> list[bytes]:
+    return [_step(_IF_EQUAL, number, 0, len(actions)), *actions]
 
 
 def _own_priority(*, lowers: bool) -> list[_Check]:
@@ -209,7 +209,7 @@ def _own_priority(*, lowers: bool) -> list[_Check]:
 
 
 def _allow_if(*checks: _Check) -> list[bytes]:
-    """Return steps that allow the call if all checks pass, and else fail it with EPERM."""
+    """Return steps that allow the call if all checks pass, and otherwise fail it with EPERM."""
     steps = []
     for position, check in enumerate(checks, start=1):
         refuse = 2 * (len(checks) - position) + 1

@@ -1,7 +1,7 @@
-"""A process that root started becomes nobody: a user of its own, without any capability.
+"""Turn a process that root started into one of an unused user without any capability.
 
-To be called before any thread is started, and before the system-call filter.  What of it this system does not let it do
-is left out and said.
+It must be called before any thread is started, and before the system-call filter.  What this system does not allow is
+skipped and reported.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import sys
 
 from spyweb.confined.parent import die_with_parent
 
-FIRST_USER = 1_879_048_192  # from here on nobody is at home on any system that follows systemd's list of users; + pid
-NOBODY = 65_534  # where only the usual users are known, as in a container
+FIRST_USER = 1_879_048_192  # plus the pid; systemd's list of user ids leaves these unused
+NOBODY = 65_534  # used when only the usual user ids are mapped, as in a container
 
 _CAP_KILL, _CAP_SETGID, _CAP_SETUID = 5, 6, 7
 _PR_CAPBSET_DROP, _PR_CAP_AMBIENT, _AMBIENT_CLEAR_ALL = 24, 47, 4
@@ -26,7 +26,7 @@ _MOST_CAPABILITIES = 64
 
 
 def become_nobody() -> str:
-    """Change to a user without rights; return what came of it, for people."""
+    """Change to a user without rights; return a description of the result."""
     if sys.platform != "linux":
         return f"the daemon's own user: {sys.platform} has no capabilities"
     libc = ctypes.CDLL(None, use_errno=True)
@@ -36,7 +36,7 @@ def become_nobody() -> str:
         return "no capabilities"
     for number in range(_MOST_CAPABILITIES):
         if libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0):
-            break  # the last one, or it may not: it never executes anything anyway
+            break  # that was the last one, or it is not allowed: the process never executes a program anyway
     libc.prctl(_PR_CAP_AMBIENT, _AMBIENT_CLEAR_ALL, 0, 0, 0)
     user = _change_user(held) if is_root else ""
     if held and libc.capset(_HEADER, _NONE):
@@ -45,7 +45,7 @@ def become_nobody() -> str:
 
 
 def _capabilities(libc: ctypes.CDLL) -> int:
-    """Return the permitted capabilities as bits; none where they can't be asked for."""
+    """Return the permitted capabilities as bits; 0 if they are unknown."""
     sets = ctypes.create_string_buffer(struct.calcsize(_SETS))
     if libc.capget(_HEADER, sets):
         return 0
@@ -54,7 +54,7 @@ def _capabilities(libc: ctypes.CDLL) -> int:
 
 
 def _change_user(held: int) -> str:
-    """Change the user, but not where the daemon, which has the same rights, could then not end it any more."""
+    """Change the user, unless the daemon, which has the same rights, could then not end this process any more."""
     needed = 1 << _CAP_KILL | 1 << _CAP_SETGID | 1 << _CAP_SETUID
     if held & needed != needed:
         return "still root (no right to change the user, or to end other users' processes)"
@@ -68,7 +68,7 @@ def _change_user(held: int) -> str:
         except OSError as error:
             reason = errno.errorcode.get(error.errno or 0, "unknown")
             continue
-        die_with_parent()  # the kernel has forgotten it with the change
+        die_with_parent()  # the change of user has reset it
         if os.getppid() != parent:
             os._exit(0)
         return "a user of its own"

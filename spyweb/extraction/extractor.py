@@ -1,8 +1,8 @@
-"""The daemon's side of the extractor: it queues pages and selectors, and runs the processes that take them.
+"""Queues pages and selectors, and runs the processes that extract items from them.
 
 There is no process until the first page comes, then one, two when there is work for two, and one more for each slow
-page.  A page that takes long, crashes its process or fills its memory costs that process, which is replaced; pages that
-wait go to the others.
+page.  If a page takes too long, crashes its process or fills its memory, that process is replaced; waiting pages go to
+the others.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from spyweb.model import Field, JobId
 
 log = structlog.get_logger()
 
-PROCESSES = 2  # that serve; one does until there is a page that would wait
-SPARE = 1  # beyond those that are busy with slow pages: a selector is checked whatever pages do
+PROCESSES = 2  # that serve; one is enough until a page would have to wait
+SPARE = 1  # beyond those that are busy with slow pages, so that selectors can always be checked
 MOST = 4  # pages at work
 MOST_OF_ONE = MOST // 2  # of one job
-LIMIT = 10.0  # seconds for one page: 10 MB take 1
+LIMIT = 10.0  # seconds for one page: much more than the largest takes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A page's body as it came, and which items and fields are wanted of it."""
+    """The body of a page as it was received, and the items and fields to extract from it."""
 
-    job: JobId  # which jobs take turns by
+    job: JobId  # jobs take turns
     body: bytes
     content_type: str | None  # the header, as it came
     url: str  # where it came from in the end: relative links are resolved against it
@@ -45,7 +45,7 @@ class Page:
 
 @asynccontextmanager
 async def open_extractor(clock: Clock, *, limit: float = LIMIT) -> AsyncIterator[Extractor]:
-    """`limit` is how many seconds one page may take, once its turn has come."""
+    """Open an extractor; `limit` is how many seconds one page may take, once its turn has come."""
     async with AsyncExitStack() as stack:
         tasks = await TaskGroup().__aenter__()
         stack.push_async_callback(tasks.__aexit__, None, None, None)  # an error of the caller's is not the group's
@@ -55,15 +55,15 @@ async def open_extractor(clock: Clock, *, limit: float = LIMIT) -> AsyncIterator
 
 
 class ExtractionQueue:
-    """The requests that wait for a process: selectors to be checked first, then pages, in turns between their jobs.
+    """The requests that wait for a process: first selectors to check, then pages, whose jobs take turns.
 
-    A job has at most half of the processes that take pages, and never the last one beside another that it has: a job
-    with slow pages holds up no other.
+    A job gets at most half of the processes that take pages, and never the last one if it already has another: a job
+    with slow pages does not delay the others.
     """
 
     def __init__(self) -> None:
         self._checks: deque[ExtractionRequest] = deque()
-        self._pages: dict[JobId, deque[ExtractionRequest]] = {}  # whose turn is next comes first
+        self._pages: dict[JobId, deque[ExtractionRequest]] = {}  # the job whose turn is next comes first
 
     def add(self, request: ExtractionRequest) -> None:
         if request.job is None:
@@ -72,7 +72,7 @@ class ExtractionQueue:
             self._pages.setdefault(request.job, deque()).append(request)
 
     def find_next(self, in_hand: Counter[JobId]) -> ExtractionRequest | None:
-        """Return whose turn is next, where `in_hand` counts each job's pages at work: a job with none is preferred."""
+        """Return the next request.  `in_hand` counts each job's pages at work: a job with none is preferred."""
         if self._checks:
             return self._checks[0]
         other = None
@@ -83,11 +83,11 @@ class ExtractionQueue:
         return other
 
     def count(self, in_hand: Counter[JobId]) -> int:
-        """Return how many could be taken on at once, at the least."""
+        """Return how many requests could be started at once, at the least."""
         return len(self._checks) + sum(1 for _ in self._allowed(in_hand))
 
     def remove(self, request: ExtractionRequest) -> None:
-        """Remove the one that `find_next` gave; its job's turn is over."""
+        """Remove the request that `find_next` returned; its job's turn is over."""
         if request.job is None:
             self._checks.popleft()
             return
@@ -109,20 +109,23 @@ class ExtractionQueue:
 
 
 class Extractor:
-    """Takes pages apart, in processes of its own."""
+    """Extracts items from pages, in separate processes."""
 
     def __init__(self, clock: Clock, tasks: TaskGroup, limit: float) -> None:
         self._clock = clock
         self._tasks = tasks
         self._limit = limit
         self._processes: list[ExtractorProcess] = []
-        # The one used latest is last, and used next: the memory of the others may be paged out.
+        # The one used last is at the end, and used next: the memory of the others may be paged out.
         self._idle_processes: list[ExtractorProcess] = []
         self._queue = ExtractionQueue()
         self._is_closed = False
 
     async def extract(self, page: Page) -> Items:
-        """Raise ExtractionError: a selector is wrong, or this page took too long, too much memory, or a process."""
+        """Return the items of a page.
+
+        Raises ExtractionError for a wrong selector, a page over a limit, or no process.
+        """
         answer = await self._run(
             Extract(
                 size=len(page.body),
@@ -140,7 +143,7 @@ class Extractor:
         return answer
 
     async def find_selector_problem(self, selector: str, *, of_field: bool = False) -> str | None:
-        """Return what is wrong with it; None also where no process could be had to ask.
+        """Return what is wrong with a selector; None also if no process could be started to check it.
 
         A field's selector may be empty, and begin with + or ~.
         """
@@ -173,7 +176,7 @@ class Extractor:
     def _assign(self) -> None:
         while request := self._queue.find_next(self._in_hand()):
             if request.answer.done():
-                self._queue.remove(request)  # nobody waits for it any more
+                self._queue.remove(request)  # its caller does not wait any more
             elif process := self._take_idle():
                 self._queue.remove(request)
                 process.give(request)
@@ -188,7 +191,7 @@ class Extractor:
     def _take_idle(self) -> ExtractorProcess | None:
         while self._idle_processes:
             process = self._idle_processes.pop()
-            if process.serves:  # it may have died, and not be reaped yet
+            if process.serves:  # it may have died without being reaped yet
                 return process
         return None
 
@@ -217,7 +220,7 @@ class Extractor:
             self._idle_processes.pop(0).stop()
 
     def _gone(self, process: ExtractorProcess, reason: str) -> None:
-        """Forget a process that has died.  One that never got ready shows that the next would not either."""
+        """Forget a process that has died.  If it never became ready, the next one would not either."""
         self._processes.remove(process)
         if process in self._idle_processes:
             self._idle_processes.remove(process)

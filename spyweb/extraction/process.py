@@ -1,4 +1,4 @@
-"""The daemon's end of one extractor process: its life, the page that it has in hand, and the time that it may take."""
+"""The daemon's end of one extractor process: its life, its current page, and the time that the page may take."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from spyweb.model import MIB, JobId
 
 log = structlog.get_logger()
 
-START_LIMIT = 10.0  # seconds until it is ready: it takes 0.1
+START_LIMIT = 10.0  # seconds until it is ready: it normally takes far less
 DEATH_LIMIT = 1.0  # seconds from the end of its socket until it is killed
 SLOW = 0.25  # seconds with one page, from which on it does not count as one of those that serve the others
 CHUNK = 65_536  # bytes of a body that are written at once ...
-CHUNKS = 8  # ... and so many in one turn of the event loop: 10 MB at once would hold it up for 10 ms
-MOST_HEARD = 128 * MIB  # bytes of all that it says of one page; it stops by itself at half of that
-ANSWERS = 4  # that are heard in one turn: each holds up to some 500 items
+CHUNKS = 8  # ... and so many in one turn of the event loop, which a whole body would hold up
+MOST_HEARD = 128 * MIB  # bytes of all answers about one page; the process stops by itself at half of that
+ANSWERS = 4  # that are handled in one turn: each may hold hundreds of items
 
-# What a page took is kept for the next one, up to 16 MB.
+# The memory that a page took is kept for the next one, up to a limit.
 MALLOC = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "16777216", "MALLOC_MMAP_THRESHOLD_": "4194304"}
 
 
@@ -42,7 +42,7 @@ Items = list[dict[str, str]]  # in the order of the page; every field is in each
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class ExtractionRequest:
-    """A page to be taken apart, or a selector to be checked, and the answer to come."""
+    """A page to extract items from, or a selector to check, and the future of the answer."""
 
     job: JobId | None  # whose page; None: a selector is checked
     selector: str
@@ -50,7 +50,7 @@ class ExtractionRequest:
     body: bytes
     names: tuple[str, ...]  # of the fields
     items: Items = field(default_factory=list)
-    answer: Future[Items | str]  # a text is what is wrong with it; cancelled: nobody waits any more
+    answer: Future[Items | str]  # a text says what is wrong with it; cancelled: nobody waits any more
 
     @property
     def task(self) -> str:
@@ -66,7 +66,7 @@ class ExtractionRequest:
 
 
 class ExtractorProcess(asyncio.Protocol):
-    """Serves one request after the other, once it has said that it is ready.
+    """Serves one request after the other, once it has reported that it is ready.
 
     It calls `on_idle` when it can take a request, `on_missing` when it serves no others for now or never again, and
     `on_gone` with the reason when it is dead.
@@ -94,7 +94,7 @@ class ExtractorProcess(asyncio.Protocol):
         self._heard = 0  # bytes, since it was given a page
         self._unsent = memoryview(b"")
         self._can_write = True
-        self._verdict = ""  # why it was ended
+        self._end_reason = ""  # why it was ended
         self._is_expected = False  # its end
         self._over: Future[None] = get_running_loop().create_future()
         self._timer = clock.call_later(START_LIMIT, self._start_too_late)
@@ -116,7 +116,7 @@ class ExtractorProcess(asyncio.Protocol):
         finally:
             if self._output is not None:
                 self._output.close()
-            self._conclude(self._verdict or reason)
+            self._conclude(self._end_reason or reason)
 
     async def _start(self) -> Process:
         ours, theirs = socket.socketpair()
@@ -132,14 +132,17 @@ class ExtractorProcess(asyncio.Protocol):
                 stdin=DEVNULL,
                 stdout=output.writer,
                 stderr=output.writer,
-                start_new_session=True,  # a Ctrl-C in the terminal is the daemon's to deal with
+                start_new_session=True,  # a Ctrl-C in the terminal must reach the daemon alone
             )
             output.given()
             return child
 
     async def _reap(self, child: Process) -> str:
-        """Return how it ended.  One that ended by itself is not killed: asyncio would then no longer know how."""
-        timer = self._clock.call_later(0 if self._verdict else DEATH_LIMIT, partial(_kill, child))
+        """Return how the process ended.
+
+        If it ended by itself it is not killed: asyncio would then lose the exit code.
+        """
+        timer = self._clock.call_later(0 if self._end_reason else DEATH_LIMIT, partial(_kill, child))
         try:
             return describe_exit(await child.wait())
         finally:
@@ -147,17 +150,17 @@ class ExtractorProcess(asyncio.Protocol):
 
     @property
     def serves(self) -> bool:
-        """Say whether it serves requests, or soon will."""
+        """Return whether it serves requests, or soon will."""
         return not self._is_slow and not self._over.done()
 
     def stop(self) -> None:
-        """End it, since it is needed no more."""
+        """End the process because it is not needed any more."""
         self._is_expected = True
         self.end("it was ended")
 
-    def end(self, verdict: str) -> None:
-        """Have it killed; `on_gone` is given the first reason."""
-        self._verdict = self._verdict or verdict
+    def end(self, reason: str) -> None:
+        """Kill the process; `on_gone` gets the first reason."""
+        self._end_reason = self._end_reason or reason
         if not self._over.done():
             self._over.set_result(None)
 
@@ -172,10 +175,10 @@ class ExtractorProcess(asyncio.Protocol):
             log.warning("an extractor process died", pid=self.pid, reason=reason)
         self._on_gone(self, reason)
 
-    # The page in hand
+    # The current page
 
     def give(self, request: ExtractionRequest) -> None:
-        """Hand it a request, only while it is idle."""
+        """Send a request; only called while the process is idle."""
         self.request = request
         self._heard = 0
         self._timer = self._clock.call_later(min(SLOW, self._limit), self._become_slow)
@@ -201,7 +204,7 @@ class ExtractorProcess(asyncio.Protocol):
         self._on_missing()
 
     def _take_too_long(self) -> None:
-        if self.request is not None:  # else it is spent, and stopped
+        if self.request is not None:  # otherwise it is worn out, and stopped
             task = f"{self.request.task} took longer than {self._limit:g} s"
             self.request.fail(f'{task} (selector "{self.request.selector}")')
             self.end(task)
@@ -209,7 +212,7 @@ class ExtractorProcess(asyncio.Protocol):
     def _start_too_late(self) -> None:
         self.end(f"it was not ready within {START_LIMIT:g} s")
 
-    # What the connection tells
+    # Callbacks of the connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(Transport, transport)
@@ -231,7 +234,7 @@ class ExtractorProcess(asyncio.Protocol):
             self._reader.add(data)
             self._hear_some()
         elif not self._over.done():
-            log.error("an extractor process is killed: it says more than a page can give")
+            log.error("an extractor process is killed: its answers are longer than any page allows")
             self.end("it broke the protocol")
 
     def _hear_some(self) -> None:
@@ -252,7 +255,7 @@ class ExtractorProcess(asyncio.Protocol):
         self._hear_some()
 
     def _hear_answers(self) -> bool:
-        """Take some answers; return whether those were all."""
+        """Handle some answers; return whether there are no more."""
         for _ in range(ANSWERS):
             answer = self._reader.take()
             if answer is None or self._over.done():
@@ -280,7 +283,7 @@ class ExtractorProcess(asyncio.Protocol):
 
     def _request_in_hand(self) -> ExtractionRequest:
         if self.request is None:
-            raise ValueError("an answer to nothing")
+            raise ValueError("an answer without a request")
         return self.request
 
     def _become_idle(self) -> None:

@@ -1,4 +1,4 @@
-"""The wire between the daemon and an extractor process, over one stream socket.
+"""The messages between the daemon and an extractor process, over one stream socket.
 
 A frame is a 4-byte little-endian length and one msgpack array.  The daemon sends an Extract, followed by the page's
 body as it is, or a Check, and waits for Done before it sends the next one.  The process sends ExtractorReady first,
@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 HEADER = 4  # bytes: the length of a frame
-MAX_FRAME = 1 << 28  # bytes; more is a broken peer
+MAX_FRAME = 1 << 28  # bytes; a peer that sends more is broken
 
 
 class Extract(msgspec.Struct, frozen=True, array_like=True, tag=0):
@@ -22,14 +22,14 @@ class Extract(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
 
 class Check(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Ask whether this is a selector."""
+    """Ask whether a text is a valid selector."""
 
     selector: str
     of_field: bool
 
 
 class ExtractorReady(msgspec.Struct, frozen=True, array_like=True, tag=0):
-    rights: list[str]  # what it has given up, and what could not be, for people
+    rights: list[str]  # descriptions of what it has given up, and of what could not be done
 
 
 class Rows(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -40,7 +40,7 @@ class Rows(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 class Done(msgspec.Struct, frozen=True, array_like=True, tag=2):
     problem: str | None = None  # why there is no result
-    is_spent: bool = False  # it has used so much memory, or lived so long, that it wants to be replaced
+    is_spent: bool = False  # it has used so much memory, or lived so long, that it should be replaced
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -54,12 +54,12 @@ def frame(message: msgspec.Struct) -> bytes:
 
 
 def plain(text: str) -> str:
-    """Return a text as it can be sent: headers may hold bytes that are no text."""
+    """Return a text that can be encoded: headers may hold bytes that are not text."""
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 class AnswerReader:
-    """Cuts what an extractor process says into its answers."""
+    """Splits the stream from an extractor process into its answers."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -68,7 +68,7 @@ class AnswerReader:
         self._buffer += data
 
     def take(self) -> ExtractorReady | Rows | Done | None:
-        """Return the next answer that is whole by now, if any.  Raises ValueError on what can't be right."""
+        """Return the next complete answer, if there is one.  Raises ValueError on invalid data."""
         buffer = self._buffer
         if len(buffer) < HEADER or (end := HEADER + _length(buffer)) > len(buffer):
             return None

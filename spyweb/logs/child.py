@@ -1,7 +1,7 @@
-"""Log what a process that works for the daemon writes to its stdout and stderr, in the daemon's log.
+"""Copy what a child process writes to its stdout and stderr to the daemon's log.
 
-The process has a pipe in place of the daemon's own: what comes is read now and then, cut, and labelled.  A process that
-writes more than is read finds the pipe full, and its write fails: it never waits.
+The process has a pipe instead of the daemon's own streams: its output is read now and then, cut, and labelled.  If it
+writes more than is read, the pipe is full and its write fails: it never waits.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from spyweb.clock import Clock
 
 log = structlog.get_logger()
 
-EVERY = 0.1  # seconds between two looks at most: a traceback is there as a whole by then
-MOST_READ = 65_536  # bytes in one look, which is what a pipe holds
+EVERY = 0.1  # seconds between two reads at least, so that a traceback is read as a whole
+MOST_READ = 65_536  # bytes in one read, which is what a pipe holds
 MOST_SHOWN = 4_096  # bytes in one line of the log
 
 
 class ChildOutput:
-    """Reads the pipe of one process.  Close it when the process has ended: that logs what is left."""
+    """Reads the pipe of one process.  Close it when the process has ended: that logs the rest."""
 
     def __init__(self, who: str, clock: Clock) -> None:
         """Open a pipe.  Raises OSError."""
         self._who = who
         self._clock = clock
-        self._reader, self.writer = os.pipe()  # the writer is the process's: `given` closes it here
+        self._reader, self.writer = os.pipe()  # the writer belongs to the process: `given` closes it here
         os.set_blocking(self._reader, False)
         os.set_blocking(self.writer, False)
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._reader, self._wait)
 
     def given(self) -> None:
-        """Close the writer here: the process has it, or there is no process."""
+        """Close the writer here, once the process has it or could not be started."""
         if self.writer >= 0:
             os.close(self.writer)
             self.writer = -1
@@ -60,7 +60,7 @@ class ChildOutput:
             self._loop.add_reader(self._reader, self._wait)
 
     def _read(self) -> bool:
-        """Log what there is, and say whether there may be more."""
+        """Log what the pipe holds, and return whether there may be more."""
         with suppress(BlockingIOError):
             data = os.read(self._reader, MOST_READ)
             if not data:

@@ -1,7 +1,7 @@
 """Append to a log file inside the project, with rotation.
 
-The path can't lead out: symbolic links are resolved first and must stay below the root, then every step is opened
-without following any, so that a link put there in between is an error and not a detour.
+The path can't lead out of the project: symbolic links are resolved first and must stay below the root, then every step
+is opened without following links, so that a link put there in between is an error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC 
 
 
 def append(root: Path, folder: str, name: str, data: bytes) -> None:
-    """Add all of the data to root/folder/name, making the folder where it is missing, or raise OSError and add none."""
+    """Append the data to root/folder/name, making a missing folder; raise OSError and add nothing otherwise."""
     with _open_folder(root, _steps(root, folder)) as place:
         file = _open_file(place, name)
         try:
@@ -91,5 +91,5 @@ def write_whole(file: int, data: bytes) -> None:
             rest = rest[os.write(file, rest) :]
     except OSError:
         with suppress(OSError):
-            os.ftruncate(file, before)  # no half line is left behind
+            os.ftruncate(file, before)  # removes the half line
         raise

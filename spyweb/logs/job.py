@@ -2,8 +2,8 @@
 
 The logs of the project's own server, which have other names, are written in the same way.
 
-`write` never blocks and never raises.  What a slow disk can't take in time is dropped, and a line says how much.  A
-folder that can't be written to costs one warning and its lines, and is tried again with the next line.
+`write` never blocks and never raises.  Lines that a slow disk can't take in time are dropped, and a line says how many.
+If a folder can't be written to, its lines are lost, one warning is logged, and it is tried again with the next line.
 
     async with JobLogs(root, clock) as job_logs:
         job_logs.write("jobs/prices", "info", b"hello")
@@ -25,13 +25,13 @@ from spyweb.logs.files import append
 from spyweb.logs.render import stamp
 
 NAME = "hooks.log"
-FLUSH_DELAY_S = 0.2  # lets lines share a write: opening a file costs ten times as much as adding a line
+FLUSH_DELAY_S = 0.2  # lets lines share a write: opening a file takes far longer than adding a line
 PENDING_PER_JOB = 4 << 20  # bytes
 SOON_PER_JOB = 1 << 18  # bytes that do not wait for more
 PENDING = 16 << 20  # bytes, of all jobs together
 
 LEVELS = {"debug": b"DEBUG", "info": b"INFO", "print": b"INFO", "warn": b"WARN", "warning": b"WARN", "error": b"ERROR"}
-_CONTROL = bytes([*range(0x09), *range(0x0B, 0x20), 0x7F])  # a terminal would obey these
+_CONTROL = bytes([*range(0x09), *range(0x0B, 0x20), 0x7F])  # a terminal would interpret these
 _SHOWN = {code: f"\\x{code:02x}" for code in _CONTROL}
 
 log = structlog.get_logger()
@@ -39,7 +39,7 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class PendingLines:
-    """Holds the lines that wait to be written to one file."""
+    """The lines that wait to be written to one file."""
 
     lines: list[bytes] = field(default_factory=list)
     size: int = 0
@@ -52,7 +52,7 @@ class JobLogs:
         self._clock = clock
         self._name = name
         self._pending: dict[str, PendingLines] = {}
-        self._size = 0  # of what waits and of what is being written
+        self._size = 0  # of the lines that wait or are being written
         self._due = Event()
         self._timer: Handle | None = None
         self._waiting: list[Future[None]] = []  # flush()
@@ -68,7 +68,7 @@ class JobLogs:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Write what waits, whatever it was that ended the block."""
+        """Write the waiting lines, whatever ended the block."""
         self._closing = True
         self._wake()
         await self._tasks.__aexit__(None, None, None)
@@ -94,7 +94,7 @@ class JobLogs:
             self._timer = self._clock.call_later(FLUSH_DELAY_S, self._wake)
 
     async def flush(self) -> None:
-        """Wait until every line so far is in its file, or given up."""
+        """Wait until every line so far is in its file, or dropped."""
         if self._closing:
             return
         written: Future[None] = asyncio.get_running_loop().create_future()
@@ -121,11 +121,11 @@ class JobLogs:
         while not last:
             await self._due.wait()
             self._due.clear()
-            last = self._closing  # asked before the batch is taken: what comes during it gets a round of its own
+            last = self._closing  # read before the batch is taken: lines that come during it are written afterwards
             await self._write_pending()
 
     async def _write_pending(self) -> None:
-        """Write what waits.  Nothing else writes, and one batch at a time: lines keep their order."""
+        """Write the waiting lines.  Nothing else writes, and one batch at a time, so lines keep their order."""
         pending, self._pending = self._pending, {}
         waiting, self._waiting = self._waiting, []
         batches = {folder: self._batch(what) for folder, what in pending.items()}
@@ -138,12 +138,12 @@ class JobLogs:
 
     def _batch(self, pending: PendingLines) -> bytes:
         if pending.dropped:
-            told = f"{pending.dropped} lines were dropped here: they came faster than they could be written"
-            pending.lines.append(self._stamped("warn", told))
+            gap = f"{pending.dropped} lines were dropped here: they came faster than they could be written"
+            pending.lines.append(self._stamped("warn", gap))
         return b"".join(pending.lines)
 
     def _append_all(self, batches: dict[str, bytes]) -> dict[str, OSError]:
-        """Write batches, in a thread; return what went wrong, by folder."""
+        """Write batches, in a thread; return the errors by folder."""
         failures: dict[str, OSError] = {}
         for folder, data in batches.items():
             try:

@@ -1,4 +1,4 @@
-"""Mark lines for the journal of systemd, which stores one that begins with `<4>` as a warning."""
+"""Mark lines for the systemd journal, which stores a line that begins with `<4>` as a warning."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PRIORITIES = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}  #
 
 
 def is_journal(stream: TextIO, environment: Mapping[str, str]) -> bool:
-    """Tell whether a stream leads to the journal: systemd says which device and inode does."""
+    """Return whether a stream leads to the journal, whose device and inode systemd names."""
     try:
         found = os.fstat(stream.fileno())
     except (OSError, ValueError):  # a stream in memory, or one that is closed

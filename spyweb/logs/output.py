@@ -1,8 +1,8 @@
-"""Write the daemon's own log: one line per event, on stdout and nowhere else.
+"""Write the daemon's own log: one line per event, on stdout only.
 
-JSON where a machine reads, plain aligned lines on a terminal; in the journal each line has its priority.  What
-libraries say through `logging` takes the same way.  A reader that has gone away, or a full disk behind the pipe, costs
-lines and never an exception in whoever logged.
+It is JSON for machines and aligned text on a terminal; in the journal each line has its priority.  What libraries log
+through `logging` goes the same way.  If the reader is gone or the disk is full, lines are lost, but the caller never
+gets an exception.
 """
 
 from __future__ import annotations
@@ -94,10 +94,10 @@ class Writer:
             self._stream.flush()
         except (OSError, ValueError):  # the reader is gone, the disk is full, the stream is closed
             pass
-        raise structlog.DropEvent  # it is written: nothing is left for a logger to do
+        raise structlog.DropEvent  # it is written, so that the logger has nothing left to do
 
     def _bounded(self, fields: Mapping[str, object]) -> str:
-        """Render a line, with every field cut where it would be too long."""
+        """Render a line, with each field cut that is too long."""
         line = self._render({**fields})
         return line if len(line) <= LOG_LINE else self._render({name: _cut(value) for name, value in fields.items()})
 
@@ -113,13 +113,13 @@ def _cut(value: object) -> object:
 def _route_libraries(lowest: int) -> None:
     root = logging.getLogger()
     root.handlers[:] = [Route()]
-    root.setLevel(max(lowest, logging.WARNING))  # their debug lines are thousands, and hold what scripts store
+    root.setLevel(max(lowest, logging.WARNING))  # their debug lines are many, and contain what scripts store
     logging.getLogger("spyweb").setLevel(lowest)
     logging.captureWarnings(True)
 
 
 class Route(logging.Handler):
-    """Hands on what a library logged."""
+    """Passes on what libraries log."""
 
     def emit(self, record: logging.LogRecord) -> None:
         extra = {name: value for name, value in vars(record).items() if name not in _RECORD_FIELDS}

@@ -1,7 +1,7 @@
-"""Write standard output and standard error of a process that must never wait for whoever reads them.
+"""Write stdout and stderr of a process that must never wait for their reader.
 
-A pipe whose reader stalls, or a terminal that is held with Ctrl-S, blocks a plain write for as long as that lasts.
-Here a thread writes.  What does not fit into its queue is dropped and counted.
+A pipe whose reader stalls, or a terminal that is stopped with Ctrl-S, blocks a plain write for as long as that lasts.
+Here a thread writes.  Lines that do not fit into its queue are dropped and counted.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class QueuedStream(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Return at once: whoever logs does not wait."""
+        """Return at once: the caller does not wait."""
 
     def finish(self, seconds: float = LAST_WRITES_S) -> None:
         """Wait, for so long at most, until everything is written, and end the thread."""
@@ -107,7 +107,7 @@ class QueuedStream(io.TextIOBase):
         return b"".join(taken)
 
     def _write_whole(self, chunk: bytes) -> None:
-        """Write a chunk; it is given up where the reader is gone or the disk behind it is full."""
+        """Write a chunk; drop it if the reader is gone or the disk is full."""
         rest = memoryview(chunk)
         while rest:
             try:
@@ -137,7 +137,7 @@ def queued_standard_streams() -> Iterator[None]:
 
 
 def _are_one_file(first: TextIO, second: TextIO) -> bool:
-    """Say whether both lead to one file: one queue then keeps the lines of both in order."""
+    """Return whether both lead to one file: one queue then keeps the lines of both in order."""
     return os.path.sameopenfile(first.fileno(), second.fileno())
 
 

@@ -13,7 +13,7 @@ Renderer = Callable[[Event], str]
 COLOURS = {"debug": "2", "info": "32", "warning": "33", "error": "31", "critical": "31;1"}
 DIM = "2"
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # a terminal would obey these
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # a terminal would interpret these
 _SHOWN = {code: f"\\x{code:02x}" for code in range(0xA0) if _CONTROL.match(chr(code))}
 
 
@@ -27,19 +27,19 @@ def paint(text: str, code: str | None) -> str:
 
 
 def printable(text: str) -> str:
-    """Escape what a terminal would obey, and indent further lines, so that none can pass for a new one."""
+    """Escape control characters, and indent further lines, so that none looks like a new line of the log."""
     if "\n" in text:
         text = text.rstrip("\n").replace("\n", "\n    ")
     return text.translate(_SHOWN) if _CONTROL.search(text) else text
 
 
 def shorten(text: str, most: int) -> str:
-    """Keep the beginning of a text, and say how long the whole is."""
+    """Keep the beginning of a text, and add how long the whole is."""
     return text if len(text) <= most else f"{text[:most]}\N{HORIZONTAL ELLIPSIS} ({len(text)} characters)"
 
 
 def as_json(event: Event) -> str:
-    """Render as JSON, with `time`, `level` and `event` first, so that a person finds them too."""
+    """Render as JSON, with `time`, `level` and `event` first, so that people find them too."""
     fields: dict[str, object] = {"time": stamp(_moment(event)), "level": event.pop("level", "info")}
     fields["event"] = event.pop("event", "")
     fields.update(event)
@@ -56,7 +56,7 @@ def text_of(value: object) -> str:
 
 
 def as_text(*, colour: bool, dated: bool = False) -> Renderer:
-    """Return a renderer for people; with `dated` it writes the date, where nothing else tells the day."""
+    """Return a renderer for people; with `dated` it also writes the date."""
     form = "%Y-%m-%d %H:%M:%S" if dated else "%H:%M:%S"
 
     def render(event: Event) -> str:

@@ -30,7 +30,7 @@ class Secrets:
 
 
 def hide_fields(fields: Mapping[str, object], depth: int = 0) -> dict[str, object]:
-    """Return the same fields without the values whose name says that they are secret."""
+    """Return the fields without the values whose name shows that they are secret."""
     return {str(name): HIDDEN if is_secret(name) else _hide_inside(value, depth) for name, value in fields.items()}
 
 

@@ -1,4 +1,4 @@
-"""Read the end of a log file, and what is written to it from then on, though rotation makes a new file of it."""
+"""Read the end of a log file, and follow what is written to it, across rotations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spyweb.files import open_regular
 NOTHING = (FileNotFoundError, NotADirectoryError)
 BLOCK = 65_536  # bytes read at a time, from the end
 LARGEST = 1 << 24  # bytes read in all: more than a log has before it is rotated
-INTERVAL = 0.2  # seconds between looks: a file that another process writes tells nobody, and people read it
+INTERVAL = 0.2  # seconds between reads: nothing announces new lines, and people read them
 
 
 def last_lines(path: Path, count: int) -> list[str]:
@@ -28,7 +28,7 @@ def last_lines(path: Path, count: int) -> list[str]:
 
 
 def _open(path: Path) -> FileIO | None:
-    """Open the file; None where there is none."""
+    """Open the file; return None if there is none."""
     try:
         return open_regular(path)
     except NOTHING:
@@ -38,7 +38,7 @@ def _open(path: Path) -> FileIO | None:
 
 
 def _read_end(descriptor: int, count: int) -> bytes:
-    """Read enough blocks from the end to hold `count` whole lines; a file without line breaks is not read for ever."""
+    """Read enough blocks from the end for `count` whole lines; give up in a file without line breaks."""
     at = os.fstat(descriptor).st_size
     blocks: list[bytes] = []
     breaks = size = 0
@@ -59,7 +59,7 @@ def _lines(data: bytes) -> list[str]:
 
 
 class LogTail:
-    """Reads what is added to a file, wherever rotation takes its name.  Close it."""
+    """Reads what is added to a file, across rotations.  Close it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -88,7 +88,7 @@ class LogTail:
         return _lines(whole + newline)
 
     def _is_elsewhere(self) -> bool:
-        """Tell whether the name has another file by now, or its file was cut."""
+        """Return whether the name leads to another file by now, or the file was truncated."""
         try:
             named = self._path.stat()
         except NOTHING:
@@ -100,7 +100,7 @@ class LogTail:
 
 
 async def follow(path: Path, clock: Clock, look_elsewhere: Callable[[], Sequence[str]] = tuple) -> AsyncIterator[str]:
-    """Yield every line that is added from now on, and after what is there the lines that are found elsewhere."""
+    """Yield every line that is added from now on, and after those the lines that are found elsewhere."""
     with closing(LogTail(path)) as tail:
         while True:
             elsewhere = look_elsewhere()

@@ -1,4 +1,4 @@
-"""When a cron expression is due.  Pure: a function of the expression, the zone and a moment.
+"""Compute when a cron expression is due.  Pure: a function of the expression, the zone and a moment.
 
 cronsim parses the expression and knows its calendar (day of month against day of week, `L`, `#`); the clock is ours,
 because cronsim's own walk loses minutes where the clock moves by half an hour (Lord Howe), invents one where it jumps
@@ -8,8 +8,8 @@ Daylight saving as in Debian's cron: an expression whose minute and hour fields 
 for every local time; those that the clock jumps over run when it lands, those that it shows twice run the first time.
 Any other expression goes by the clock as it is shown.
 
-A day of UTC at a time gives runs of due minutes as slices of one shared tuple, so counting a month of seconds costs
-thirty slices and not two million steps.
+For one UTC day at a time, runs of due minutes are slices of one shared tuple, so that counting takes a few slices per
+day and not a step per due time.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ _EXPECTED = {
     "day-of-week": "0-7 or SUN-SAT",
 }
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
-LAST_DAY = date(9998, 1, 1).toordinal() - _EPOCH_ORDINAL  # after the epoch; then the calendar ends
+LAST_DAY = date(9998, 1, 1).toordinal() - _EPOCH_ORDINAL  # days after the epoch; Python's calendar ends soon after
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rule:
-    """An expression, taken apart."""
+    """A parsed cron expression."""
 
     seconds: tuple[int, ...]  # of a minute
     minutes: tuple[int, ...]  # of a day
@@ -95,7 +95,7 @@ class Slice:
         return (index - self.start) * len(seconds) + second
 
     def _place(self, moment_ms: int, seconds: tuple[int, ...]) -> tuple[int, int]:
-        """Find the first minute that is not over at the moment, and how many of its seconds have been reached."""
+        """Return the index of the first minute not over at the moment, and how many of its seconds have passed."""
         minute, rest_ms = divmod(moment_ms - self.base_ms, MINUTE_MS)
         index = bisect_left(self.minutes, minute, self.start, self.end)
         if index == self.end or self.minutes[index] > minute:
@@ -185,7 +185,7 @@ def _between(rule: Rule, span: Span, local_start_ms: int) -> Iterator[Slice]:
 
 
 def _falls_into_gap(rule: Rule, span: Span) -> bool:
-    """Return whether a time that the clock jumped over was due, and the minute on which it landed is not anyway."""
+    """Return whether a skipped local time was due and the minute after the gap is not due anyway."""
     landed_ms = span.local_start_ms
     return any(_local(rule, span.shown_ms, landed_ms)) and not any(_local(rule, landed_ms, landed_ms + MINUTE_MS))
 
@@ -227,7 +227,7 @@ def _fields(expression: str) -> list[str]:
 
 
 def _without_lone_ranges(field: str) -> str:
-    """`3-3/4` is 3: cronsim takes a range of one with a step for where that begins."""
+    """Replace ranges of one value with a step: `3-3/4` is 3, which cronsim would take for the start of a range."""
     return ",".join(map(_without_lone_range, field.split(",")))
 
 
@@ -239,7 +239,7 @@ def _without_lone_range(term: str) -> str:
 
 
 def _check_field(name: str, text: str) -> None:
-    """Try each field alone, so that the message can name it: cronsim's does not say which part it disliked."""
+    """Check one field alone, so that the message can name it: cronsim's does not say which field is wrong."""
     alone = [text if field == name else "*" for field in _FIELDS]
     try:
         CronSim(" ".join(alone), datetime(2000, 1, 1, tzinfo=UTC))

@@ -1,4 +1,4 @@
-"""A job's cursor when something other than a due time touches it: first sight, an edit, an absence.  Pure."""
+"""Move a job's cursor for a reason other than a due time: first sight, an edit, an absence.  Pure."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from spyweb.schedules.due import (
 from spyweb.store.protocol import SkippedRange
 
 AWAY, EDITED = "paused, disabled or absent", "due under the schedule before the edit"
-REPEATED_MS = 600_000  # times of a cron that a clock set back by no more than this shows again: they stay dealt with
+REPEATED_MS = 600_000  # a clock set back by no more than this is a correction: a cron's times are not due again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activation:
-    """The cursor from which a job's schedule goes on, and what is put on record for the time before."""
+    """The cursor with which a job's schedule goes on, and the skipped ranges to record for the time before."""
 
     cursor: Cursor
     skipped: tuple[SkippedRange, ...] = ()
 
 
 def activate(spec: JobSpec, known: Cursor | None, now_ms: int, spread_ms: int) -> Activation:
-    """Take up the schedule of a job that has come to life or was edited.
+    """Start the schedule of a job that has become live or was edited.
 
     `spread_ms` is the time over which the first runs of new jobs are spread.
     """
@@ -50,10 +50,10 @@ def activate(spec: JobSpec, known: Cursor | None, now_ms: int, spread_ms: int) -
 
 
 def waits_for_the_past(schedule: Schedule, cursor_ms: int, now_ms: int) -> bool:
-    """Return whether a job would be silent until the clock shows again what it showed before it was set back.
+    """Return whether a job would not run until the clock has caught up after it was set back.
 
-    A cron's times have names, so those that were dealt with are not due again after a mere correction.  After more
-    than that it goes on from now; the store still knows the times that have run, and none runs twice.
+    A cron's due times are times on the clock, so those that were dealt with are not due again after a mere correction.
+    After more than that it goes on from now; the store still knows the times that have run, and none runs twice.
     """
     match schedule:
         case Every():
@@ -105,14 +105,14 @@ def _after_edit(
         schedule=schedule_text(spec.schedule),
         due_ms=after_edit(earlier, spec.schedule, known.due_ms, now_ms),
     )
-    following_ms = next_due(spec.schedule, cursor.due_ms)  # from there on the new schedule answers
+    following_ms = next_due(spec.schedule, cursor.due_ms)  # from there on the new schedule applies
     until_ms = now_ms if following_ms is None else min(now_ms, following_ms - 1)
     unrun = missed_until(earlier, known.due_ms, until_ms)
     return Activation(cursor=cursor, skipped=(*_past(spec, now_ms), *_skipped(spec, outcome, unrun, now_ms, reason)))
 
 
 def _earlier(known: Cursor) -> Schedule:
-    """Return the schedule before the edit; where its times can't be told any more, none of them are to be recorded."""
+    """Return the schedule before the edit; Never if its times can't be computed any more, so that none is recorded."""
     try:
         return parse_schedule_text(known.schedule)
     except ValueError:

@@ -1,4 +1,4 @@
-"""When jobs are due.  Pure: due times are integer milliseconds, a function of the schedule and the cursor alone.
+"""Compute when jobs are due.  Pure: due times are integer milliseconds, a function of schedule and cursor alone.
 
 The cursor is the last due time that has been dealt with; the next one is the first later than it.
 """
@@ -35,7 +35,7 @@ class Missed:
 
 
 class Settlement(Struct, frozen=True, kw_only=True):
-    """The decision about everything that is due: these run, those are recorded, and the cursor moves here."""
+    """The decision about everything that is due: what runs, what is recorded as missed, and the new cursor."""
 
     cursor_ms: int
     runs: Sequence[int] = ()  # due times, oldest first
@@ -107,7 +107,7 @@ def newest_until(schedule: Schedule, cursor_ms: int, now_ms: int, limit: int) ->
 
 
 def upcoming(spec: JobSpec, cursor_ms: int) -> Iterator[int]:
-    """Yield the next due times, as long as there is a date for them.  Those of a rare cron expression take a while."""
+    """Yield the next due times, as long as there are any.  Those of a rare cron expression take a while."""
     due_ms = next_due(spec.schedule, cursor_ms)
     while due_ms is not None and due_ms < LAST_DAY * DAY_MS:
         yield due_ms
@@ -115,7 +115,7 @@ def upcoming(spec: JobSpec, cursor_ms: int) -> Iterator[int]:
 
 
 def earliest(due: Iterable[tuple[JobId, Iterator[int]]], count: int) -> Generator[None, None, list[tuple[int, JobId]]]:
-    """Return the first due times of several jobs together, in steps: no more of each is looked for than is needed."""
+    """Return the first due times of several jobs together, in steps, computing no more of each than is needed."""
     waiting: list[tuple[int, JobId, Iterator[int]]] = []
     for job, times in due:
         yield
@@ -158,7 +158,7 @@ def after_edit(old: Schedule, new: Schedule, cursor_ms: int, now_ms: int) -> int
 
 
 def already_past(schedule: Schedule, now_ms: int) -> Missed | None:
-    """Return the due time of an `at` that is past when it is first seen: it is recorded and not run."""
+    """Return the due time of an `at` that has passed when it is first seen: it is recorded and not run."""
     if isinstance(schedule, At) and schedule.at_ms < now_ms:
         reason = "already past when it was first seen"
         return Missed(first_ms=schedule.at_ms, last_ms=schedule.at_ms, count=1, reason=reason)
@@ -175,11 +175,11 @@ def jittered(spec: JobSpec, due_ms: int) -> int:
 
 
 def settle(spec: JobSpec, cursor_ms: int, now_ms: int, *, kept_since_ms: int = 0) -> Settlement:
-    """Decide which of the due times that have come run now, and which are recorded as missed.
+    """Decide which due times that have come run now, and which are recorded as missed.
 
-    A due time is missed when a later one has come too, or when it is later than its grace.  What runs is always the
-    newest, so what is missed is one range before it.  Under `misfire = "skip"` without a grace it is missed when it
-    came before this daemon kept the schedule, or longer ago than a daemon is ever busy.
+    A due time is missed when a later one has come too, or when it is later than its grace.  The newest ones run, so
+    those missed are one range before them.  Under `misfire = "skip"` without a grace it is missed when it came before
+    this daemon kept the schedule, or longer ago than a daemon is ever busy.
     """
     schedule, misfire = spec.schedule, spec.misfire
     passed = missed_until(schedule, cursor_ms, now_ms)
@@ -200,7 +200,7 @@ def settle(spec: JobSpec, cursor_ms: int, now_ms: int, *, kept_since_ms: int = 0
 
 
 def _earliest_start(spec: JobSpec, now_ms: int, kept_since_ms: int) -> int | None:
-    """Return the moment before which a run should have started that is missed now; None: it is never too late."""
+    """Return the moment before which a due time now counts as missed; None: it is never too late."""
     grace_ms = spec.misfire.grace_ms
     if grace_ms is not None:
         return now_ms - grace_ms
@@ -208,7 +208,7 @@ def _earliest_start(spec: JobSpec, now_ms: int, kept_since_ms: int) -> int | Non
 
 
 def _before(spec: JobSpec, cursor_ms: int, passed: Missed, runs: Sequence[int]) -> Missed | None:
-    """Return what is left of the range before the runs.
+    """Return the rest of the range before the runs.
 
     The reasons name no moments: the store joins neighbouring ranges that have the same one.
     """
@@ -229,12 +229,12 @@ def _from_now(schedule: Schedule, now_ms: int) -> int:
 
 
 def _share(text: str, room_ms: int) -> int:
-    """Return a number below `room_ms`, always the same for the same text, and even over all texts."""
+    """Return a number below `room_ms` that is always the same for the same text, and evenly spread over texts."""
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "big") % max(1, room_ms)
 
 
-@lru_cache(maxsize=4096)  # for one text in memory as well, whichever jobs have it
+@lru_cache(maxsize=4096)  # also keeps one copy of a text that many jobs share
 def schedule_text(schedule: Schedule) -> str:
     """Write the whole schedule as one line; the cursor keeps it to notice an edit."""
     match schedule:
@@ -251,7 +251,7 @@ def schedule_text(schedule: Schedule) -> str:
 
 
 def parse_schedule_text(text: str) -> Schedule:
-    """Read what `schedule_text` wrote.  Raises ValueError, also where this machine does not know its zone."""
+    """Parse what `schedule_text` wrote.  Raises ValueError, also if this machine does not know the zone."""
     kind, _, rest = text.partition(" ")
     match kind:
         case "every":

@@ -1,4 +1,4 @@
-"""How a time zone's clock moves, told as spans of constant offset, one UTC day at a time.  Pure.
+"""Describe how a time zone's clock moves, as spans of constant offset, one UTC day at a time.  Pure.
 
 `zoneinfo` gives the offset at a moment but not the moments at which it changes: those are found by bisection.
 """
@@ -51,7 +51,7 @@ def spans(zone: str, day: int) -> tuple[Span, ...]:
 
 
 def _pieces(zone: str, day: int) -> Iterator[tuple[int, int, int]]:
-    """(start, end, offset), the first two in UTC.  No zone has moved its clock to and fro within one UTC day."""
+    """Yield (start, end, offset), the first two in UTC.  No zone has changed its clock and back within one UTC day."""
     start_ms, day_end_ms = day * DAY_MS, (day + 1) * DAY_MS
     while start_ms < day_end_ms:
         offset_ms = _offset_ms(zone, start_ms)

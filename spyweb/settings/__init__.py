@@ -1,4 +1,4 @@
-"""The daemon's own settings, from config.toml, the environment and flags; `load_settings` is the way in."""
+"""The daemon's own settings, from config.toml, the environment and flags.  Start at `load_settings`."""
 
 from spyweb.settings.load import examine_settings, load_settings
 from spyweb.settings.sections import (

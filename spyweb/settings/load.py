@@ -1,4 +1,4 @@
-"""The daemon's own settings: command-line flag > SPYWEB_* variable > config.toml > built-in.
+"""Load the daemon's own settings: command-line flag > SPYWEB_* variable > config.toml > built-in.
 
 `load_settings` raises one ConfigError that carries every problem.  `[defaults]` and `[jobs.ID]` are job settings: they
 are kept as they stand, for specs/parse.py.
@@ -94,9 +94,7 @@ def load_settings(root: Path, *, environ: Mapping[str, str], flags: Mapping[str,
 def examine_settings(
     root: Path, *, environ: Mapping[str, str], flags: Mapping[str, object]
 ) -> tuple[Settings, list[Problem]]:
-    """Load settings as `load_settings` does, but return what is wrong beside settings that have the default in its
-    place.
-    """
+    """Return the settings, with the default in place of each wrong one, and the problems."""
     problems: list[Problem] = []
     file = _read_file(root, problems)
     sections = _Sections(file, environ, flags, problems)
@@ -151,13 +149,13 @@ def _read_file(root: Path, problems: list[Problem]) -> TomlTable:
 
 
 def read_file(root: Path) -> bytes:
-    """Return what config.toml holds; of one that is too large, its beginning.  Raises OSError."""
+    """Return the content of config.toml; if it is too large, only its beginning.  Raises OSError."""
     with open_regular(root / FILE) as file:
         return file.read(PROJECT_FILE + 1)
 
 
 class _Sections:
-    """The file's tables, each under its flags and variables."""
+    """The file's sections, each read below the flags and variables, which take precedence."""
 
     def __init__(
         self, file: TomlTable, environ: Mapping[str, str], flags: Mapping[str, object], problems: list[Problem]
@@ -185,7 +183,7 @@ class _Sections:
         return self._file.table(*path)
 
     def finish(self) -> Mapping[str, TomlTable]:
-        """Report what nobody asked for; gives the tables under [jobs]."""
+        """Report unknown sections; return the tables under [jobs]."""
         for reading in self._readings.values():
             reading.finish()
         jobs = self.table("jobs")
@@ -219,7 +217,7 @@ def _named(key: str, value: object, origin: str, name: str) -> SettingsSource:
 
 
 def _from_text(variable: str, value: str) -> object:
-    """Return a variable's text as the value it stands for; what it can't be is left for the reader to refuse."""
+    """Return a variable's text as the value it stands for; the reader refuses a wrong one."""
     if variable == "SPYWEB_DISABLE_SERVER":
         return value.lower() in _NO if value.lower() in (*_YES, *_NO) else value
     if variable == "SPYWEB_LOG":
@@ -240,7 +238,7 @@ def _daemon(read: Reading, root: Path, environ: Mapping[str, str]) -> DaemonSett
 
 
 def _default_data_dir(root: Path) -> str:
-    """`data`; `.spyweb` where `data` is a file, as SpyWeb's database is, and where that has been so before."""
+    """Return `data`, or `.spyweb` if `data` is a file, as SpyWeb's database is, or if that was chosen before."""
     is_file = os.path.isfile(root / "data")
     has_begun_elsewhere = os.path.exists(root / ".spyweb" / DATABASE) and not os.path.exists(root / "data" / DATABASE)
     return ".spyweb" if is_file or has_begun_elsewhere else "data"
@@ -342,7 +340,7 @@ def _cores() -> int:
 
 
 def machine_timezone(environ: Mapping[str, str]) -> str:
-    """Return the machine's own zone by its name, or UTC."""
+    """Return the name of the machine's own time zone, or UTC."""
     names = (environ.get("TZ", "").removeprefix(":"), _linked_zone(), _written_zone())
     return next((name for name in names if name and is_timezone(name)), "UTC")
 

@@ -1,7 +1,7 @@
-"""Guess which of many names somebody may have meant.
+"""Guess which of many names a misspelt name stands for.
 
-To compare one name with another costs the product of their lengths, and a project may have ten thousand jobs: so only
-those are compared that come near it in the alphabet, by their beginning or by their end.
+Comparing two names takes time proportional to the product of their lengths, and a project may have thousands of jobs:
+so a name is compared only with those near it in the alphabet, by their beginning or by their end.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LIKENESS = 0.6  # difflib's own
 
 
 class Names:
-    """Names to be searched for several others; upper and lower case are one."""
+    """Names to search for similar ones, ignoring case."""
 
     def __init__(self, known: Iterable[str]) -> None:
         self._known = {name[:LONGEST].lower(): name for name in known}
@@ -25,7 +25,7 @@ class Names:
         self._by_end = [] if self._is_small else sorted(name[::-1] for name in self._known)
 
     def nearest(self, name: str, likeness: float = LIKENESS) -> str | None:
-        """Return the name that is most like this one, or None where none is."""
+        """Return the most similar name, or None if none is similar enough."""
         sought = name[:LONGEST].lower()
         close = get_close_matches(sought, self._near(sought), n=1, cutoff=likeness)
         return self._known[close[0]] if close else None

@@ -1,4 +1,4 @@
-"""Read settings out of several sources, the strongest first, and gather every problem instead of stopping at one."""
+"""Read settings from several sources, the strongest first, and collect every problem instead of stopping at one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spyweb.settings.tables import TomlTable
 
 T = TypeVar("T")
 
-# What people coming from other programs type, and too far from the right name for a spelling guess.
+# Names that people know from other programs, too different from the right name for a spelling guess.
 _OTHER_NAMES = {
     "interval": "every",
     "schedule": "cron",
@@ -25,25 +25,25 @@ _OTHER_NAMES = {
 
 
 class Tell(Protocol):
-    """Makes a problem with the value that these keys lead to."""
+    """Makes a problem with the value at these keys."""
 
     def __call__(self, reason: str, *keys: str) -> Problem: ...
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsSource:
-    """A table that values come from, and how a problem with one of them is told."""
+    """A table of values, and the function that makes a problem with one of them."""
 
     values: Mapping[str, object]
     problem: Tell
-    forgiving: bool = False  # a key that nobody knows is a warning here, not an error
+    forgiving: bool = False  # an unknown key is a warning here, not an error
 
     @staticmethod
     def of(table: TomlTable, *, forgiving: bool = False) -> SettingsSource:
         return SettingsSource(table.values, table.problem, forgiving)
 
     def below(self, key: str) -> SettingsSource:
-        """The table under a key; an empty one where there is none."""
+        """Return the table under a key; an empty one if there is none."""
         values = self.values.get(key)
         return SettingsSource(
             values if isinstance(values, Mapping) else {}, partial(_tell_below, self, key), self.forgiving
@@ -58,7 +58,10 @@ Asked = tuple[Callable[[object], object], object]  # how a key was read, and wha
 
 
 class Reading:
-    """One pass over the sources.  A value that is wrong in any source is a problem, even where a stronger one wins."""
+    """One pass over the sources.
+
+    A wrong value in any source is a problem, even if a stronger source has a right one.
+    """
 
     def __init__(
         self, sources: Sequence[SettingsSource], problems: list[Problem], warnings: list[Problem] | None = None
@@ -88,11 +91,11 @@ class Reading:
             self._problems.append(source.problem(str(error), key))
 
     def has(self, key: str) -> bool:
-        """Return whether any source has the key, right or wrong."""
+        """Return whether any source has the key, with a valid value or not."""
         return key in self._given
 
     def below(self, key: str) -> Reading:
-        """Reads the table under a key; of each of its keys the strongest source's value counts."""
+        """Return a reading of the table under a key; the strongest source's value of each of its keys counts."""
         for source in self._sources:
             if not isinstance(source.values.get(key, {}), Mapping):
                 self.refuse(f"expected a table, [{key}]", key)
@@ -102,41 +105,41 @@ class Reading:
         return inner
 
     def raw(self, key: str) -> object:
-        """Return the value of the strongest source as it stands there; None when no source has the key."""
+        """Return the unparsed value of the strongest source; None when no source has the key."""
         return next((source.values[key] for source in self._sources if key in source.values), None)
 
     def refuse(self, reason: str, key: str) -> None:
-        """Report a problem with a key that only shows when others are known."""
+        """Report a problem with a key that depends on the values of others."""
         self._problems.append(self.problem(reason, key))
 
     def problem(self, reason: str, key: str) -> Problem:
-        """Return a problem of the strongest source that has the key."""
+        """Return a problem with the key in the strongest source that has it."""
         return self._teller(key).problem(reason, key)
 
     def doubt(self, reason: str, key: str) -> None:
-        """Report a warning where the source forgives what it does not know, else a problem."""
+        """Report a warning if the source forgives unknown keys, otherwise a problem."""
         source = self._teller(key)
         (self._warnings if source.forgiving else self._problems).append(source.problem(reason, key))
 
     def _teller(self, key: str) -> SettingsSource:
-        """Return who tells of a problem with the key: the source that has it, else the job's own file."""
+        """Return the source to name in a problem with the key: the one that has it, otherwise the job's own file."""
         having = (source for source in self._sources if key in source.values)
         own = (source for source in self._sources if source.forgiving)
         return next(having, None) or next(own, None) or self._sources[0]
 
     def finish(self, kind: str = "key") -> None:
-        """Report every key that nobody took."""
+        """Report every key that was not read."""
         for inner in self._below:
             inner.finish(kind)
         if self._given <= self.asked.keys():
             return
         for source in self._sources:
-            told = self._warnings if source.forgiving else self._problems
+            problems = self._warnings if source.forgiving else self._problems
             unasked = (key for key in source.values if key not in self.asked)
-            told.extend(source.problem(unknown(kind, key, self.asked), key) for key in unasked)
+            problems.extend(source.problem(unknown(kind, key, self.asked), key) for key in unasked)
 
     def schema(self) -> Mapping[str, Schema]:
-        """Return the JSON schema of every key that was asked for."""
+        """Return the JSON schema of every key that was read."""
         return {key: _schema_of(asked) for key, asked in self.asked.items()}
 
 
@@ -150,7 +153,7 @@ def _schema_of(asked: Asked | Reading) -> Schema:
 
 
 def _shown_default(schema: Schema, show: Callable[[object], object] | None, default: object) -> object:
-    """As a file would say it; None: there is none, or none that a file could say."""
+    """Return a default as a file would write it; None if there is none, or it can't be written."""
     if default is None:
         accepted = schema.get("anyOf", ())
         return "none" if isinstance(accepted, Sequence) and {"const": "none"} in accepted else None
@@ -164,7 +167,7 @@ def unknown(kind: str, name: str, known: Collection[str]) -> str:
 
 
 def nearest(name: object, known: Iterable[str] | Names) -> str:
-    """Return `; did you mean "timeout"?`, or nothing."""
+    """Return `; did you mean "timeout"?` with the most similar name, or an empty text."""
     if not isinstance(name, str):
         return ""
     names = known if isinstance(known, Names) else Names(known)

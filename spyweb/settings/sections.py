@@ -15,7 +15,7 @@ from spyweb.settings.units import DAY_MS, MINUTE_MS, SECOND_MS
 FILE = "config.toml"
 MEMORY = "memory:"  # the url of a store that leaves nothing behind
 DATABASE, USER_DB, LOCK_NAME, SOCKET = "spyweb.db", "user.db", "spyweb.lock", "spyweb.sock"  # in the data directory
-MARKER = "database.json"  # there too: what is known of the database from before
+MARKER = "database.json"  # in the data directory: facts about the database for the next start
 SECRETS = ("API_KEY", "STORE_KEY", "STORE_PASSWORD")  # SPYWEB_ before each: no script ever sees them
 SHORTEST_PERIOD_MS = 10  # the scheduler wakes no more often
 
@@ -87,7 +87,7 @@ class RunsSettings:
 class RecordsSettings:
     keep: int = 100_000  # of each job
     keep_for_ms: int | None = None  # None: for good
-    seen_for_ms: int = 365 * DAY_MS  # an item that was on no page for so long is new when it comes back
+    seen_for_ms: int = 365 * DAY_MS  # an item that was on no page for this long is new when it comes back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""A reader of a setting's value, and beside it what it takes, in the words of JSON Schema.
+"""Couple the reader of a setting's value with the JSON Schema of what it accepts.
 
 `spyweb schema` and the parser look at the same shapes, so that neither can know a key that the other does not.
 """
@@ -20,11 +20,11 @@ NOT_BLANK: Schema = {"type": "string", "pattern": r"\S"}
 
 @dataclass(frozen=True, slots=True)
 class Shape(Generic[T]):
-    """Called with what stands in a file, it gives the value in spyweb's own terms, or raises ValueError."""
+    """Converts a value from a file to spyweb's own terms, or raises ValueError."""
 
     read: Read[T]
     schema: Schema
-    show: Callable[..., object] | None = None  # a value as a file would say it, where that differs
+    show: Callable[..., object] | None = None  # converts a value back to how a file writes it, if that differs
 
     def __call__(self, value: object) -> T:
         return self.read(value)
@@ -35,7 +35,7 @@ class Shaping(Protocol):
 
 
 def shaped(schema: Schema, show: Callable[..., object] | None = None) -> Shaping:
-    """Says what a reader takes."""
+    """Attach to a reader the schema of what it accepts."""
 
     def with_schema(read: Read[T]) -> Shape[T]:
         return Shape(read, schema, show)
@@ -48,11 +48,11 @@ def list_of(items: Schema, **more: object) -> Schema:
 
 
 def one_or_many(items: Schema) -> Schema:
-    """A value, or a list of such."""
+    """Return the schema of a value or a list of such values."""
     return {"anyOf": [items, list_of(items)]}
 
 
 def table_of(properties: Mapping[str, Schema], *required: str) -> Schema:
-    """A table that has no other keys."""
+    """Return the schema of a table that has no other keys."""
     shape: dict[str, object] = {"type": "object", "properties": dict(properties), "additionalProperties": False}
     return shape | {"required": list(required)} if required else shape

@@ -1,4 +1,4 @@
-"""TOML text as a table that remembers where each key stands, so that every problem can name file, line and key."""
+"""Parse TOML into tables that remember the line of each key, so that every problem can name file, line and key."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _DOTTED = rf"{_KEY}(?:\s*\.\s*{_KEY})*"
 _ENTRY = re.compile(rf"\s*({_DOTTED})\s*=\s*(.*)")
 _HEADER = re.compile(rf"\s*(\[\[?)\s*({_DOTTED})\s*\]\]?")
 _AT_LINE = re.compile(r"\(at (?:line (\d+), column \d+|end of document)\)$")
-_DEEPEST = 8  # parts of a path whose line is kept: what a problem names is not as deep
-_SHORT_LINE = 200  # characters of a line that are looked at for what is wrong with it
+_DEEPEST = 8  # parts of a path whose line is kept: no problem names a deeper one
+_SHORT_LINE = 200  # characters of a line that are searched for the mistake
 _BARE_KEY = re.compile(r"[A-Za-z0-9_.-]+")
 _UNQUOTED = re.compile(r"(?=[^A-Za-z@*]{0,200}[A-Za-z@*])[\w@*+/][\w .:/@*,+%-]*")
 _TRUTHS = ("true", "false", "yes", "no", "on", "off")
@@ -34,7 +34,7 @@ _OUTSIDE_STRINGS = re.compile(
 
 
 class _Text:
-    """A text that was parsed; it lives as long as a table of it, and with it the lines of its keys."""
+    """A parsed text with the lines of its keys; it lives as long as one of its tables."""
 
     def __init__(self, text: str = "", first_line: int = 1) -> None:
         self._text = text
@@ -42,15 +42,13 @@ class _Text:
 
     @cached_property
     def lines(self) -> Mapping[Path, int]:
-        """Return each key's path and its first line, found once: a file of a thousand jobs may have a thousand
-        problems.
-        """
+        """Return the first line of each key's path.  It is computed once, since a file may have many problems."""
         return dict(reversed(list(_found(self._text.splitlines(), self._first_line))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TomlTable:
-    """One TOML table: its values, and the text that it came from."""
+    """A TOML table: its values, and the text that it came from."""
 
     values: Mapping[str, object] = field(default_factory=dict)
     file: str = ""
@@ -58,18 +56,18 @@ class TomlTable:
     text: _Text = field(default_factory=_Text, repr=False, compare=False)
 
     def problem(self, reason: str, *keys: str) -> Problem:
-        """A problem with the key that these names lead to from here."""
+        """Return a problem with the key at these names below this table."""
         path = (*self.path, *keys)
         return Problem(self.file, self.line_of(*keys), ".".join(path) or None, reason)
 
     def line_of(self, *keys: str) -> int | None:
-        """Return the line where the key stands, or the nearest table around it."""
+        """Return the line of the key, or of the nearest table around it."""
         lines = self.text.lines
         path = (*self.path, *keys)
         return next((lines[path[:n]] for n in range(len(path), 0, -1) if path[:n] in lines), None)
 
     def tables(self, key: str) -> list[TomlTable]:
-        """Return the tables of an array, `[[key]]`; what is none of them is left out."""
+        """Return the tables of an array, `[[key]]`, without elements that are not tables."""
         values = self.values.get(key)
         found = enumerate(values if isinstance(values, list) else [], 1)
         return [
@@ -82,7 +80,7 @@ class TomlTable:
         return replace(self, values=values)
 
     def table(self, *keys: str) -> TomlTable:
-        """Return the table below; an empty one when there is none."""
+        """Return the table at these keys; an empty one if there is none."""
         values: object = self.values
         for key in keys:
             values = values.get(key, {}) if isinstance(values, Mapping) else {}
@@ -92,7 +90,7 @@ class TomlTable:
 
 
 def parse_table(text: str, file: str, first_line: int = 1) -> TomlTable | Problem:
-    """Return the whole text as a table, or the one problem that keeps it from being read."""
+    """Return the whole text as a table, or the one problem that prevents that."""
     if problem := _long_key(text, file, first_line):
         return problem
     try:
@@ -103,21 +101,21 @@ def parse_table(text: str, file: str, first_line: int = 1) -> TomlTable | Proble
         return Problem(file, first_line + line - 1, None, f"not valid TOML: {reason}")
     except RecursionError:
         return Problem(file, first_line, None, "not valid TOML: nested too deep")
-    except ValueError as error:  # a number of thousands of digits
+    except ValueError as error:  # a number with thousands of digits
         return Problem(file, first_line, None, f"not valid TOML: {error}")
     return TomlTable(values=values, file=file, text=_Text(text, first_line))
 
 
 @lru_cache(maxsize=512)
 def _loads(text: str) -> Mapping[str, object]:
-    """Parse a short text, of which thousands of jobs share a few: the cache is much quicker than tomllib."""
+    """Parse a short text; thousands of jobs share a few such texts, and the cache is much quicker than tomllib."""
     return tomllib.loads(text)
 
 
 def _long_key(text: str, file: str, first_line: int) -> Problem | None:
-    """Refuse a key of very many parts: tomllib takes time and memory that grow with the square of their number.
+    """Refuse a key with very many parts: tomllib takes time and memory that grow with the square of their number.
 
-    A key stands on one line, so most texts are known to be harmless by their dots alone.
+    A key is on one line, so counting dots shows that most texts are harmless.
     """
     if all(line.count(".") < KEY_SEGMENTS for line in text.split("\n")):
         return None
@@ -145,7 +143,7 @@ def _where(message: str, text: str) -> tuple[int, str]:
 
 
 def _wants_quotes(line: str) -> str:
-    """Say that text is quoted, where a line has a key and a bare word: `every = 5m`, `cron = @daily`."""
+    """Return a hint to quote a text if the line has a key and a bare word: `every = 5m`, `cron = @daily`."""
     key, _, rest = line[:_SHORT_LINE].partition("=")
     value = rest.split("#")[0].strip()
     if not _BARE_KEY.fullmatch(key.strip()) or not _UNQUOTED.fullmatch(value):
@@ -172,7 +170,7 @@ def _found(lines: Sequence[str], first_line: int) -> Iterator[tuple[Path, int]]:
 
 
 def _numbered(names: Path, arrays: dict[Path, int], *, begins_another: bool) -> Path:
-    """The path of a table, where that of the second of an array of tables is `jobs[2]`."""
+    """Return the path of a table; the second of an array of tables has the path `jobs[2]`."""
     path: Path = ()
     for depth, name in enumerate(names, 1):
         whole = (*path, name)
@@ -191,5 +189,5 @@ def _opened(value: str) -> str:
 
 
 def _split(dotted: str) -> Path:
-    """The parts of a key; those beyond the bound stand in a string of several lines that only looks like keys."""
+    """Return the parts of a key; those over the limit come from a multi-line string that only looks like keys."""
     return tuple(part[0].strip("\"'") for part in islice(re.finditer(_KEY, dotted), KEY_SEGMENTS))

@@ -1,4 +1,4 @@
-"""Durations and sizes, from what people type and back.  Durations come out in whole milliseconds, sizes in bytes.
+"""Convert durations and sizes from text and back: durations in whole milliseconds, sizes in bytes.
 
 Wrong text raises ValueError with a message that says what was expected.
 """
@@ -39,14 +39,14 @@ _SIZE = re.compile(rf"({_NUMBER})\s*([kmgt]?)i?b?", re.IGNORECASE)
 
 
 def parse_duration(value: object) -> int:
-    """Return the milliseconds."""
+    """Return a duration in milliseconds."""
     seconds = _plain_number(value, DURATION_EXPECTED)
     exact = seconds * SECOND_MS if seconds is not None else _sum_of_parts(str(value).strip())
     return _whole_milliseconds(exact, value)
 
 
 def parse_size(value: object) -> int:
-    """Return the bytes."""
+    """Return a size in bytes."""
     plain = _plain_number(value, SIZE_EXPECTED)
     exact = plain if plain is not None else _scaled_size(str(value).strip())
     if exact.denominator != 1:
@@ -55,7 +55,7 @@ def parse_size(value: object) -> int:
 
 
 def format_duration(ms: int) -> str:
-    """As a person would type it: `1h30m`, `250ms`, `1m30.5s`.  Weeks are told in days."""
+    """Write a duration as a person would: `1h30m`, `250ms`, `1m30.5s`.  Weeks are written in days."""
     if 0 < ms < SECOND_MS:
         return f"{ms}ms"
     days, rest = divmod(ms, DAY_MS)
@@ -67,7 +67,7 @@ def format_duration(ms: int) -> str:
 
 
 def format_size(size: int) -> str:
-    """In the largest unit that shows it exactly with at most two decimals: `64MB`, `1.5GB`, `1000B`."""
+    """Write a size in the largest unit that is exact with at most two decimals: `64MB`, `1.5GB`, `1000B`."""
     for unit, scale in reversed(_SIZES.items()):
         hundredths, rest = divmod(size * 100, scale)
         if size >= scale and rest == 0:
@@ -76,7 +76,7 @@ def format_size(size: int) -> str:
 
 
 def _plain_number(value: object, expected: str) -> Fraction | None:
-    """The number, when it has no unit; None for text that must be looked into."""
+    """Return the number if it has no unit; None for text that must be parsed."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(expected)
     if isinstance(value, str):

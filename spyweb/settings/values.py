@@ -1,5 +1,7 @@
-"""Read settings' values: each reader gives the value in spyweb's own terms, or raises ValueError saying what was
-expected."""
+"""Read the values of settings.
+
+Each reader returns the value in spyweb's own terms, or raises ValueError with what was expected.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +31,13 @@ E = TypeVar("E", bound=StrEnum)
 
 _DURATION_TEXT: Schema = {"type": "string", "pattern": r"^\s*[0-9.]+\s*([A-Za-z]+\s*([0-9.]+\s*[A-Za-z]+\s*)*)?$"}
 _HISTORY: Schema = {"anyOf": [{"type": "integer", "minimum": 1}, _DURATION_TEXT]}
-NAMESPACE = r"^(state|global|scope:[\s\S]*|(state@|job:)[\s\S]+)$"  # a scope may have any name, also none
+NAMESPACE = r"^(state|global|scope:[\s\S]*|(state@|job:)[\s\S]+)$"  # a scope may have any name, even an empty one
 _SIZE_TEXT: Schema = {"type": "string", "pattern": r"^\s*[0-9.]+\s*[KkMmGgTt]?[Ii]?[Bb]?\s*$"}
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADERS: Schema = {"type": "object", "additionalProperties": TEXT}
 
-LONGEST_ZONE = 100  # characters of a name; the longest there is has 32
+LONGEST_ZONE = 100  # characters of a name; real ones are shorter
 
 _TOML_NAMES = {list: "a list", dict: "a table", time: "a time"}
 
@@ -67,7 +69,7 @@ def text(value: object) -> str:
 
 @shaped(NOT_BLANK)
 def one_line(value: object) -> str:
-    """Text that is not blank and stands on one line."""
+    """Read a text that is not blank and has only one line."""
     line = text(value)
     if not line.strip():
         raise ValueError("can't be blank")
@@ -86,7 +88,7 @@ def headers(value: object) -> tuple[tuple[str, str], ...]:
 def _checked_headers(given: Mapping[object, object]) -> Iterator[tuple[str, str]]:
     for name, value in given.items():
         if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is no name of a header")
+            raise ValueError(f"{name!r} is not a valid header name")
         if not isinstance(value, str):
             raise wrong(f"text for {name}", value)
         if any(ord(character) < 32 and character != "\t" for character in value):
@@ -152,7 +154,7 @@ def choice(names: list[str]) -> str:
 
 @shaped({"type": "object", "propertyNames": {"pattern": NAMESPACE}, "additionalProperties": _HISTORY}, dict)
 def history(value: object) -> Mapping[str, HistoryRule]:
-    """Read `[state.history]`: for each namespace that keeps past versions how many of a key, or for how long."""
+    """Read `[state.history]`: for each namespace how many past versions of a key are kept, or for how long."""
     if not isinstance(value, dict):
         raise wrong("a table of namespaces", value)
     rules: dict[str, HistoryRule] = {}
@@ -168,7 +170,7 @@ def history(value: object) -> Mapping[str, HistoryRule]:
 
 
 def _namespace(name: str) -> str:
-    """Under any other name nothing is ever stored, so nothing would be kept, without a word."""
+    """Check a namespace: nothing is ever stored under another name, so its history would silently stay empty."""
     if re.fullmatch(NAMESPACE, name) is None:
         raise ValueError('no namespace: expected "state", "state@AGENT", "scope:NAME", "job:ID" or "global"')
     if name == "state@local":
@@ -196,7 +198,7 @@ def timezone(value: object) -> str:
 
 
 def _meant_zone(name: str) -> str:
-    """Return the zone that ends with this city; an abbreviation such as CEST is like others that mean another zone."""
+    """Return a hint with the zone that ends with this city; an abbreviation such as CEST has no similar zone."""
     known = sorted(available_timezones())
     lowered = name.strip().lower().replace(" ", "_")
     same = [zone for zone in known if lowered in (zone.lower(), zone.rpartition("/")[2].lower())]

@@ -1,4 +1,4 @@
-"""One line about each key, for editors that show it beside the key.  docs/reference/settings.md says more."""
+"""Describe each key in one line, for editors that show it.  docs/reference/settings.md says more."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ JOB: Mapping[str, str] = {
     "interval": "The same as `every`, in a monitor's words: seconds from one due time to the next.",
     "cron": "Minute, hour, day of month, month, day of week; a sixth field in front is the second.",
     "at": "Once, at this moment.",
-    "timezone": "Of `cron`, and of an `at` without one.",
-    "jitter": "Each start is put off by up to this.",
+    "timezone": "The time zone of `cron`, and of an `at` without one.",
+    "jitter": "Each start is delayed by up to this.",
     "start": 'The first run of a new job: "now", or one "interval" later.',
     "timeout": "How long a run may take.",
     "cpu_limit": "How much of a processor a run may use.",
@@ -36,7 +36,7 @@ JOB: Mapping[str, str] = {
     "on_hook_error": 'An error in a hook: "skip" logs it and goes on, "fail" fails the cycle.',
     "expect_status": 'How the page is expected to answer: a status, a range ("200-299"), or a list of these.',
     "min_items": "How many items a run is expected to find at least, before any filter.",
-    "empty_after": "How many runs in a row may find less than is expected before that is told.",
+    "empty_after": "How many runs in a row may find less than is expected before that is reported.",
     "on_empty": 'What is done then: "warn", or "fail" the run.',
     "on_store_error": "What a write that failed does: as [store] on_error, for this job.",
     "url": "The page to watch.",
@@ -53,7 +53,7 @@ JOB: Mapping[str, str] = {
     "proxy.rotate": "RoundRobin: each request the next one; Sticky: one for each worker; Random.",
     "proxy.urls": "http://, https://, socks4://, socks4a://, socks5:// or socks5h://",
     "webhook": "Where new items are sent.",
-    "webhook.enabled": "Whether they are.",
+    "webhook.enabled": "Whether they are sent.",
     "webhook.url": "Receives a POST with JSON.",
     "webhook.headers": "Sent with it.",
     "notification": "The notification on the desktop about new items.",
@@ -66,11 +66,11 @@ JOB: Mapping[str, str] = {
 
 SETTINGS: Mapping[str, str] = {
     "daemon.data_dir": "Where everything that survives is kept.",
-    "daemon.timezone": "Of cron expressions and os.date; the machine's where none is set.",
+    "daemon.timezone": "The time zone of cron expressions and os.date; the machine's if none is set.",
     "daemon.workers": "Processes that run Lua; one a core, at least 2.",
-    "daemon.default_interval": "Of a job without a schedule.",
+    "daemon.default_interval": "The interval of a job without a schedule.",
     "daemon.shutdown_grace": "How long runs may go on after a stop.",
-    "daemon.log_level": "What is worth a line.",
+    "daemon.log_level": "The least important lines that are logged.",
     "daemon.log_format": "How the daemon's own log is written; auto: text on a terminal, else JSON.",
     "server.enabled": "Whether it listens by TCP.",
     "server.host": "The address; another than loopback needs SPYWEB_API_KEY.",
@@ -79,7 +79,7 @@ SETTINGS: Mapping[str, str] = {
     "store.durability": '"full" survives a power cut; "normal" is faster and survives a crash of the daemon.',
     "store.on_error": 'A store call that failed: "log" marks the run, "raise" is an error of the script too.',
     "store.key_file": 'Encrypts values: a file of 32 bytes, or "credential:NAME" of systemd.',
-    "state.sweep_interval": "Between removals of expired entries.",
+    "state.sweep_interval": "The time between removals of expired entries.",
     "state.max_value_bytes": "The largest value.",
     "state.max_key_bytes": "The longest key.",
     "state.strict_locks": "Whether only the holder of a lock may release it.",
@@ -92,7 +92,7 @@ SETTINGS: Mapping[str, str] = {
     "http.deny_private": "Refuse addresses of private networks.",
     "http.user_agent": "What spyweb calls itself.",
     "http.headers": "Sent with each request of scripts and monitors that has none of that name.",
-    "http.timeout": "Of one request.",
-    "http.max_body_size": "Of a response, after decompression.",
+    "http.timeout": "How long one request may take.",
+    "http.max_body_size": "The largest body of a response, after decompression.",
     "security.env_deny": "Names that env_get does not show.",
 }

@@ -1,1 +1,1 @@
-"""The code of an extractor process: the only place that speaks to selectolax."""
+"""The code that runs in an extractor process; the only importer of selectolax."""

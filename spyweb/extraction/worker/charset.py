@@ -1,6 +1,6 @@
-"""Which text a body is: by its byte order mark, the header, what it says of itself, and else UTF-8.
+"""Decode a body: by its byte order mark, the header, what the page declares, or else as UTF-8.
 
-A mark goes before the header, as in browsers: nothing else begins like that.  A label that nobody knows counts as none.
+A mark takes precedence over the header, as in browsers: nothing else begins like that.  An unknown label is ignored.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ _IN_PAGE = re.compile(
     rb"|<meta\b[^>]*?\bcharset\s*=\s*[\"']?\s*([^\s\"'/>;]+)"
     rb"|\A\s*<\?xml\b[^>]*?\bencoding\s*=\s*[\"']([^\"']+)"
 )
-_LOOK_AT = 1024  # bytes in which a page must say what it is, by HTML's rules
+_LOOK_AT = 1024  # bytes in which a page must declare its encoding, by HTML's rules
 
 # Python's codec → the labels that the Encoding Standard knows for it, beside ... -N in all spellings of ISO 8859.
-# A subset is read as the whole that its users mean: GB 2312 as GB 18030, Latin-1 as windows-1252.
+# A subset is read as the full encoding that its users mean: GB 2312 as GB 18030, Latin-1 as windows-1252.
 _LABELS = {
     "utf-8": "unicode-1-1-utf-8 unicode11utf8 unicode20utf8 utf-8 utf8 x-unicode20utf8",
     "cp866": "866 cp866 csibm866 ibm866",
@@ -77,11 +77,11 @@ def _all_labels() -> dict[str, str]:
 
 CODECS = _all_labels()
 for _codec in _LABELS:
-    codecs.lookup(_codec)  # imports it: a confined process can't any more
+    codecs.lookup(_codec)  # imports it now: a confined process can't
 
 
 def to_utf8(body: bytes, content_type: str) -> bytes | str:
-    """Return the body as a parser of UTF-8 takes it.  What is not valid is left to the parser's reader, or replaced."""
+    """Return the body in a form that a parser of UTF-8 accepts.  Invalid bytes are left to the parser, or replaced."""
     codec, start = _find_codec(body, content_type)
     if codec == "utf-8":
         return body[start:] if start else body
@@ -89,7 +89,7 @@ def to_utf8(body: bytes, content_type: str) -> bytes | str:
 
 
 def _find_codec(body: bytes, content_type: str) -> tuple[str, int]:
-    """Return the codec, and where the text begins."""
+    """Return the codec, and the position where the text begins."""
     for mark, codec in _MARKS:
         if body.startswith(mark):
             return codec, len(mark)
@@ -102,7 +102,7 @@ def _codec_of_header(content_type: str) -> str | None:
 
 
 def _codec_of_page(body: bytes) -> str | None:
-    """Return the first codec that is known.  It can't be UTF-16, since this could be read."""
+    """Return the first known codec that the page declares.  It can't be UTF-16, since the declaration was readable."""
     for found in _IN_PAGE.finditer(body[:_LOOK_AT]):
         codec = _codec_of((found[1] or found[2] or b"").decode("ascii", "replace"))
         if codec:

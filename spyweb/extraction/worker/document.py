@@ -1,4 +1,4 @@
-"""Takes a page apart: finds its items, and reads their fields."""
+"""Parse a page: find its items, and read their fields."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from spyweb.extraction.worker.charset import to_utf8
 from spyweb.extraction.worker.links import Links
 from spyweb.extraction.worker.selectors import MARK, split
 
-# Without events a page parses in half the time, and the code that crashed on hostile `select` elements is left alone.
+# Without events a page parses faster, and the code that crashed on hostile `select` elements is not used.
 _OPTIONS = int(LexborDocumentOptions.WO_EVENTS)
 _LINKS = frozenset(("href", "src"))
-_REMEMBERED = 512  # selectors that have been looked at
+_REMEMBERED = 512  # selectors whose check is cached
 _LONGEST_REMEMBERED = 1_024  # characters
 
 Read = Callable[[LexborNode], str]
@@ -38,7 +38,10 @@ def extract(ask: Extract, body: bytes) -> Iterator[list[str]]:
 
 
 def check(selector: str, *, of_field: bool) -> None:
-    """Raise ExtractionProblem when it is none.  A field's may be empty, begin with >, + or ~, and hold :scope."""
+    """Raise ExtractionProblem for an invalid selector.
+
+    A field's may be empty, begin with >, + or ~, and hold :scope.
+    """
     if of_field and not selector:
         return
     is_wrong = _is_field_wrong if of_field else _is_wrong
@@ -67,18 +70,18 @@ _EMPTY = LexborHTMLParser("", options=_OPTIONS)
 def _parse(body: bytes, content_type: str) -> LexborHTMLParser:
     try:
         return LexborHTMLParser(to_utf8(body, content_type), options=_OPTIONS)
-    except SelectolaxError as error:  # it takes any bytes at all: what it can run out of is memory
+    except SelectolaxError as error:  # it accepts any bytes, so it must be out of memory
         raise MemoryError from error
 
 
 def _find_items(document: LexborHTMLParser, selector: str) -> list[LexborNode]:
-    """Return the items in the order of the page, each once: Lexbor gives what two parts of a list match twice."""
+    """Return the items in the order of the page, each once: Lexbor yields one twice that two parts of a list match."""
     found = document.css(selector)
     return list({item.mem_id: item for item in found}.values()) if "," in selector else found
 
 
 class _LazyLinks:
-    """Looks for the base element when the first link wants it."""
+    """Looks for the base element when the first link needs it."""
 
     def __init__(self, document: LexborHTMLParser, url: str) -> None:
         self._document = document
@@ -150,7 +153,7 @@ def _find_after(item: LexborNode, selector: str, reach: int | None) -> LexborNod
 
 
 def _siblings_after(item: LexborNode, most: int | None) -> Iterator[LexborNode]:
-    """Yield the elements among the next siblings."""
+    """Yield the elements among the following siblings."""
     seen, sibling = 0, item.next
     while sibling is not None and seen != most:
         if sibling.is_element_node:

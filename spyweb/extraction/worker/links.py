@@ -1,11 +1,11 @@
-"""Links become absolute, as a browser would follow them."""
+"""Make links absolute, as a browser would follow them."""
 
 from __future__ import annotations
 
 import re
 from urllib.parse import urljoin, urlsplit
 
-urlsplit("//ö")  # imports what it needs for such a host: a confined process can't any more
+urlsplit("//ö")  # imports now what it needs for such a host: a confined process can't
 
 _AROUND = "".join(map(chr, range(33)))  # control characters and the space
 _INSIDE = str.maketrans("", "", "\t\n\r")
@@ -17,14 +17,14 @@ class Links:
     """Resolves the links of one page."""
 
     def __init__(self, url: str, base: str | None) -> None:
-        """`base` is what the page's base element says, if there is one."""
+        """Set the page's address; `base` is what its base element says, if there is one."""
         self._base = _resolve_base(url, base)
         self._origin = _origin_of(self._base)
 
     def absolute(self, link: str) -> str:
         """Return the absolute link; an empty one stays empty, and one that can't be resolved stays as it is."""
         link = link.strip(_AROUND).translate(_INSIDE)
-        if self._origin and _SIMPLE_PATH.match(link):  # urljoin takes far longer
+        if self._origin and _SIMPLE_PATH.match(link):  # urljoin is much slower
             return self._origin + link
         return _join(self._base, link) if link else ""
 

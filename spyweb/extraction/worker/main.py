@@ -1,4 +1,4 @@
-"""An extractor process: `python -m spyweb.extraction.worker.main FD`, with FD its end of a stream socket (see wire.py).
+"""An extractor process: `python -m spyweb.extraction.worker.main FD`; FD is its end of a stream socket (see wire.py).
 
 It gives up its rights before it reads a page, takes one after the other, and ends when the daemon's end of the socket
 closes or the daemon dies.
@@ -22,12 +22,12 @@ from spyweb.extraction.wire import Check, Done, Extract, ExtractorReady, Rows
 from spyweb.extraction.worker.document import ExtractionProblem, check, extract
 
 MIB = 1 << 20
-MEMORY_LIMIT = 1024 * MIB  # of addresses; a 10 MB page takes 170 MB as a rule, 1.7 GB at worst
-PAGES = 10_000  # until it is replaced, against what leaks
-LARGE = MIB // 4  # a page from which on memory is given back: 10 MB would leave up to 700 MB taken, and do leave 20
-OUTPUT_LIMIT = 64 * MIB  # of all values, each counted with VALUE_COST: items inside items repeat the page in each
+MEMORY_LIMIT = 1024 * MIB  # of addresses; the largest page normally takes far less
+PAGES = 10_000  # until it is replaced, because of memory leaks
+LARGE = MIB // 4  # bytes; after a larger page free memory is given back, since malloc would keep much of it
+OUTPUT_LIMIT = 64 * MIB  # of all values, each counted with VALUE_COST: nested items each repeat a part of the page
 VALUE_COST = 64
-BEHIND = 5  # levels of niceness after the daemon, a third of its weight: a page can wait, its loop can not
+BEHIND = 5  # levels of niceness behind the daemon: a page can wait, the daemon's loop can not
 PART = 65_536  # of values, in one frame
 
 TOO_MUCH_MEMORY = "the page takes more than 1 GB of memory"
@@ -37,7 +37,7 @@ _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
 
 
 class Unraised:
-    """Keeps the errors that Cython can't raise: a list of nodes that found no memory would seem to be complete."""
+    """Records the errors that Cython can't raise: a list of nodes cut off for lack of memory must not seem whole."""
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
@@ -52,7 +52,7 @@ class Unraised:
 
 
 class Serving:
-    """Takes one page after the other from the socket."""
+    """Serves one request after the other from the socket."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
@@ -60,7 +60,7 @@ class Serving:
         self._served = 0
 
     def serve(self) -> None:
-        """Serve until the daemon is gone, be it in the middle of a message."""
+        """Serve until the daemon is gone, even in the middle of a message."""
         while (head := self._receive(wire.HEADER)) and (frame := self._receive(int.from_bytes(head, "little"))):
             ask = wire.ask_decoder.decode(frame)
             body = self._receive(ask.size) if isinstance(ask, Extract) else b""
@@ -70,12 +70,12 @@ class Serving:
             self._socket.sendall(self._answer(ask, body))
 
     def _receive(self, size: int) -> bytes | None:
-        """Return exactly so many bytes, or None when there will be no more."""
+        """Return exactly this many bytes, or None if the stream ends before."""
         data = self._socket.recv(size, socket.MSG_WAITALL) if size else b""
         return data if len(data) == size else None
 
     def _answer(self, ask: Extract | Check, body: bytes) -> bytes:
-        """Send all of the answer but its end, and return that."""
+        """Send the answer except for its end, and return the end."""
         rest = b""
         problem: str | None = None
         try:
@@ -97,7 +97,7 @@ class Serving:
 
 
 def _is_of_memory(error: BaseException) -> bool:
-    """Say whether memory is the cause, also where C code went on after a MemoryError and Python blames that code."""
+    """Return whether memory is the cause, even if C code went on after a MemoryError and Python reports that code."""
     return isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError)
 
 

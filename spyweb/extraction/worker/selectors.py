@@ -1,7 +1,7 @@
-"""Splits a field's selector: parts for the item itself and what is in it, and, after + and ~, for what follows it.
+"""Split a field's selector into parts for the item and its content, and parts, after + and ~, for what follows it.
 
-Lexbor takes neither :scope nor a selector that begins with a combinator.  So the item is marked while such a selector
-is tried, and the mark stands for it.
+Lexbor accepts neither :scope nor a selector that begins with a combinator.  So the item gets a mark, an attribute,
+while such a selector is tried, and the selector names the mark.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ _TOKEN = re.compile(
     r"""(?s)/\*.*?(?:\*/|\Z) | \\. | "(?:\\.|[^"\\])*"? | '(?:\\.|[^'\\])*'? | [^\\"'/()\[\],]+ | .""", re.VERBOSE
 )
 _SCOPE = re.compile(r":scope(?![\w-])", re.IGNORECASE)
-_RELATIVE = re.compile(rf"(?:\[{MARK}\]\s*)?([>+~])")  # how a part begins that starts from the item
+_RELATIVE = re.compile(rf"(?:\[{MARK}\]\s*)?([>+~])")  # the beginning of a part that starts from the item
 
 
 @dataclass(frozen=True, slots=True)
 class FieldSelector:
-    inside: str | None  # tried on the item and what is in it
-    after: str | None  # tried on the item's following siblings and what is in them
-    reach: int | None  # how many of those can matter; None: all
-    names_item: bool = False  # `inside` speaks of the item by its mark
+    inside: str | None  # tried on the item and its descendants
+    after: str | None  # tried on the item's following siblings and their descendants
+    reach: int | None  # how many of those siblings can match; None: all
+    names_item: bool = False  # `inside` names the item by its mark
 
 
 def split(selector: str) -> FieldSelector:
-    """Sort the parts of a selector list.  What is wrong with them is left to the parser."""
+    """Sort the parts of a selector list.  The parser reports what is wrong with them."""
     inside: list[str] = []
     after: list[str] = []
     for part in _parts(selector):
@@ -42,14 +42,14 @@ def split(selector: str) -> FieldSelector:
 
 
 def _parts(selector: str) -> Iterator[str]:
-    """Yield the parts, with the mark for the item: in place of :scope, and in front of a combinator."""
+    """Yield the parts, with the item's mark in place of :scope and in front of a combinator."""
     for part in _split_list(selector):
         relative = _RELATIVE.match(part)
         yield f"[{MARK}] {part[relative.start(1) :]}" if relative else part
 
 
 def _split_list(selector: str) -> list[str]:
-    """Split at the commas that are in no brackets and no string."""
+    """Split a list at the commas that are not in brackets or strings."""
     parts, depth, in_attribute = [""], 0, False
     for token in _TOKEN.findall(selector):
         depth += token in ("(", "[")

@@ -181,7 +181,7 @@ async def test_one_that_says_more_than_a_page_can_give_is_ended(ready: Stage, mo
         ready.hear(Rows([["x" * 100]]))
 
     assert len(request.items) < 11
-    assert ready.process._verdict == "it broke the protocol"
+    assert ready.process._end_reason == "it broke the protocol"
 
 
 async def test_what_it_may_say_begins_anew_with_each_page(ready: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +191,7 @@ async def test_what_it_may_say_begins_anew_with_each_page(ready: Stage, monkeypa
         ready.hear(Rows([["x" * 500]]), Done())
         assert (await request.answer) is not None
 
-    assert ready.process._verdict == ""
+    assert ready.process._end_reason == ""
 
 
 async def test_half_an_answer_is_not_kept_without_bound(ready: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,4 +200,4 @@ async def test_half_an_answer_is_not_kept_without_bound(ready: Stage, monkeypatc
     for _ in range(20):
         ready.process.data_received(b"x" * 100)
 
-    assert ready.process._verdict == "it broke the protocol"
+    assert ready.process._end_reason == "it broke the protocol"

@@ -79,7 +79,7 @@ def test_headers_for_every_request_are_a_table(tmp_path: Path) -> None:
     assert settings.http.headers == (("Accept-Language", "de"), ("X-Team", "red"))
     for wrong, reason in [
         ('"x"', """expected a table such as { "User-Agent" = "text" }, not 'x'"""),
-        ('{ "a b" = "c" }', "'a b' is no name of a header"),
+        ('{ "a b" = "c" }', "'a b' is not a valid header name"),
         ("{ a = 1 }", "expected text for a, not 1"),
         ('{ a = "b\\nc" }', "the header a can't hold line breaks or control characters"),
     ]:

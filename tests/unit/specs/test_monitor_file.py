@@ -283,7 +283,7 @@ def test_all_that_is_missing_is_told_at_once() -> None:
         ("search_fields", "['titel']", """no field 'titel'; did you mean "title"?"""),
         ("hash_fields", "['zzz']", "no field 'zzz'"),
         ("headers", "5", "expected a table"),
-        ("headers", "{ 'a b' = 'c' }", "'a b' is no name of a header"),
+        ("headers", "{ 'a b' = 'c' }", "'a b' is not a valid header name"),
         ("headers", "{ a = 5 }", "expected text for a, not 5"),
         ("headers", '{ a = "x\\r\\nEvil: y" }', "the header a can't hold line breaks"),
         ("proxy", "'http://p:1'", "expected a table"),
