@@ -58,7 +58,7 @@ def logs(
 def _trouble(view: JobView) -> str:
     """Describe what the script could not log by itself: why its file does not load, or why its latest run failed."""
     if view.error:
-        return f"its file is not taken as it is: {view.error}"
+        return f"its file does not load: {view.error}"
     last = view.last
     word = FAILURE_WORDS.get(last.outcome) if last else None
     if last and word:

@@ -283,4 +283,4 @@ def _refuse_strange(path: Path) -> None:
 
 
 def _needs_root(path: Path) -> NoAccess:
-    return NoAccess(f"{path.parent} takes root's rights to write to: use sudo, or --user for a unit of your own")
+    return NoAccess(f"writing to {path.parent} needs root's rights: use sudo, or --user for a unit of your own")

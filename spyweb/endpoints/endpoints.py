@@ -126,7 +126,7 @@ class Endpoints:
 
     def _answer_without_version(self, asked: Mapping[str, object]) -> EndpointAnswer:
         if self._is_closing:
-            raise PoolError("the daemon stops")
+            raise PoolError("the daemon is stopping")
         if self.problem is None:
             return NOT_FOUND
         self._note_failure(_title(asked), str(self.problem))

@@ -158,7 +158,7 @@ class Runner:
     def start_by_hand(self, job: LiveJob, request: RunRequest) -> Claims:
         """Claim a run for a person.  Raises Refused where a due time would be skipped, and at a stop."""
         if self._stopping:
-            raise Refused(f"{job.id}: the daemon stops")
+            raise Refused(f"{job.id}: the daemon is stopping")
         if job.queue.admission(job.spec) is Admission.SKIP:
             raise Refused(f"{job.id}: {job.queue.busy_with(job.spec)}")
         return self.start(job, [request])

@@ -108,7 +108,7 @@ class StateService:
         """Write an entry, its expiry included; return whether the key is new.  Raises Refused over the limits."""
         self._check(namespace, key, value)
         if value is NULL and not namespace.startswith(SCOPES):
-            raise Refused(f"{shown(key)}: only a scope can keep JSON's null, or a table that it is in")
+            raise Refused(f"{shown(key)}: only a scope can keep JSON's null, by itself or in a table")
         expires_ms = self.clock.now_ms() + ttl_ms if ttl_ms else None
         return bool(await self.store.values.transform(namespace, key, _replace(value, expires_ms)))
 

@@ -150,7 +150,7 @@ def test_logs_say_what_the_script_could_not(online: Project) -> None:
     failed = "its latest run (2) failed: jobs/backup.lua:3: disk: see `spyweb runs backup`\n"
     assert answer == Answer(0, "", f"backup has not logged anything yet\n{failed}")
     broken = spyweb("logs", "typo", root=online[0])
-    assert broken.err.endswith("its file is not taken as it is: jobs/typo.lua:1: unexpected symbol near 'x'\n")
+    assert broken.err.endswith("its file does not load: jobs/typo.lua:1: unexpected symbol near 'x'\n")
 
 
 # -- a run ----------------------------------------------------------------------------------------------------

@@ -116,7 +116,7 @@ def test_a_watch_as_json_is_one_change_a_line_and_ends_with_the_daemon(project: 
             assert json.loads(shown.read_text())["new"] == [1]
             assert daemon.stop() == 0
             assert watch.wait(PATIENCE) == 2
-            assert watch.stderr.read() == "spyweb: the daemon ended before anybody stopped watching\n"
+            assert watch.stderr.read() == "spyweb: the daemon ended before the watch was stopped\n"
 
 
 def test_a_lock_that_a_run_holds_is_listed_and_broken(project: Project) -> None:

@@ -90,7 +90,7 @@ class RemoteState:
         for line in lines:
             if line.strip():
                 each(msgspec.json.decode(line, type=ChangeView))
-        raise Refused(self._daemon.cut_off("anybody stopped watching"))
+        raise Refused(self._daemon.cut_off("the watch was stopped"))
 
     def _ask(self, method: str, target: str, field: str, kind: type[T]) -> T:
         """Return the one field of an answer, however long it takes."""
@@ -102,7 +102,7 @@ class RemoteState:
             if line.startswith(END):
                 return
             yield line
-        raise Refused(self._daemon.cut_off("it had told all"))
+        raise Refused(self._daemon.cut_off("it had sent everything"))
 
 
 def _target(what: str, **parameters: bytes | str | int | None) -> str:

@@ -79,7 +79,7 @@ def parse_item(line: bytes, most_values: int | None = None) -> PortableEntry:
         raise ValueError(f"has a field that no entry has: {min(unknown)}")
     namespace, value = _namespace(fields), _value(fields)
     if value is NULL and not namespace.startswith(SCOPES):
-        raise ValueError("value: only a scope can keep JSON's null, or a table that it is in")
+        raise ValueError("value: only a scope can keep JSON's null, by itself or in a table")
     entry = Entry(
         value=value,
         version=1,

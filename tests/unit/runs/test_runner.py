@@ -557,7 +557,7 @@ async def test_nobody_starts_anything_while_the_daemon_stops() -> None:
         draining = await stop_beside_two_runs(t)
         idle = make_job("idle", schedule=Never())
         await t.settle(idle)
-        with pytest.raises(Refused, match="idle: the daemon stops"):
+        with pytest.raises(Refused, match="idle: the daemon is stopping"):
             t.runner.start_by_hand(idle, BY_HAND)
         t.pool.finish(1)
         t.pool.finish(2)
