@@ -167,7 +167,7 @@ async def test_closing_begins_nothing_and_ends_what_does_not_end_by_itself() -> 
         (asked,) = await ask_often(served, 1)
         closing = asyncio.create_task(served.endpoints.close(5))
         await served.clock.turn()
-        with pytest.raises(PoolError, match="stops"):
+        with pytest.raises(PoolError, match="stopping"):
             await served.endpoints.answer(ASKED)
         assert not closing.done()
         await served.clock.turn(5)
