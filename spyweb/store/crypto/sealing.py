@@ -11,6 +11,7 @@ import hmac
 import os
 import struct
 from functools import lru_cache
+from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import msgspec
@@ -67,13 +68,12 @@ class SealingCodec:
 
     def __init__(self, key: bytes) -> None:
         self._salt = os.urandom(SALT_BYTES)
-        self._count = 0
+        self._counted = count(1)
         self._cipher = lru_cache(SALTS_REMEMBERED)(lambda salt: make_cipher(key, salt))
 
     def write(self, place: Place, value: Value) -> Cell:
         cell = encode(value)
-        self._count += 1
-        nonce = self._count.to_bytes(NONCE_BYTES, "big")
+        nonce = next(self._counted).to_bytes(NONCE_BYTES, "big")  # in one step: several threads seal
         sealed = self._cipher(self._salt).encrypt(nonce, to_bytes(cell.column), bind(place, cell.type))
         return Cell(cell.type, self._salt + nonce + sealed)
 

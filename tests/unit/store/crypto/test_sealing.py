@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from types import FrameType
+from typing import Any
+
 import pytest
 from hypothesis import given
 
@@ -29,6 +33,30 @@ def test_nothing_of_the_value_shows_and_no_two_are_the_same() -> None:
     assert b"secret" not in bytes(str(first.column), "ascii")
     assert first.column != second.column
     assert first.column != SealingCodec(KEY).write(PLACE, b"secret").column
+
+
+def test_threads_that_seal_at_once_never_use_a_nonce_twice() -> None:
+    codec = SealingCodec(KEY)
+    columns: list[object] = []
+
+    def seal_between_two_lines(frame: FrameType, event: str, _argument: object) -> Any:
+        """Stand for another thread that has its turn there."""
+        if frame.f_code is not SealingCodec.write.__code__:
+            return None
+        sys.settrace(None)
+        columns.append(codec.write(PLACE, 1).column)
+        sys.settrace(seal_between_two_lines)
+        return seal_between_two_lines
+
+    before = sys.gettrace()
+    sys.settrace(seal_between_two_lines)
+    try:
+        columns.append(codec.write(PLACE, 1).column)
+    finally:
+        sys.settrace(before)
+
+    assert len(columns) > 3
+    assert len(set(columns)) == len(columns)  # of one value in one place: a nonce used twice gives the same
 
 
 @pytest.mark.parametrize(
