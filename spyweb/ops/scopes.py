@@ -23,6 +23,8 @@ from spyweb.store.values_protocol import KEEP, SCOPES, Drop, Entry, Order, Put, 
 
 T = TypeVar("T")
 
+MOST_AT_ONCE = 500  # ops of an update; more take long
+
 
 @dataclass(frozen=True, slots=True)
 class ScopedCall:
@@ -96,7 +98,9 @@ def update(here: PositionalCall, fields: Fields) -> StoreAnswer[object]:
     def change(entry: Entry | None) -> Put:
         return _apply(call.payload, entry, ops)
 
-    return call.change(change)
+    values = here.call.world.store.values
+    write = values.transform_long if len(ops) > MOST_AT_ONCE else values.transform
+    return call.ask(write(call.namespace, call.payload.key(), change, origin=here.call.origin), as_one)
 
 
 def _apply(payload: Payload, entry: Entry | None, ops: Sequence[Update]) -> Put:

@@ -77,7 +77,7 @@ class Leave(Struct, frozen=True):
     result: object = None
 
 
-# Called on the store's own thread, perhaps more than once, so it must be pure; None: absent or expired.
+# Called on a thread of the store's, perhaps more than once, so it must be pure; None: absent or expired.
 # If it raises, the future fails with that error, and the entry stays as it is.
 Transform = Callable[[Entry | None], Put | Drop | Leave]
 
@@ -193,6 +193,14 @@ class Values(Protocol):
 
     def transform(self, namespace: str, key: bytes, change: Transform, *, origin: Origin = NOBODY) -> Future[object]:
         """Read, decide and write as one step; return the decision's `result`."""
+
+    def transform_long(
+        self, namespace: str, key: bytes, change: Transform, *, origin: Origin = NOBODY
+    ) -> Future[object]:
+        """Do the same for a change that takes long to decide, without holding up other writes.
+
+        It is one step as well.  What is asked for before it is done may come before it.
+        """
 
     def keys(self, namespace: str, pattern: bytes = b"*", *, largest: int | None = None) -> Future[list[bytes]]:
         """Return the live entries' keys, sorted bytewise.

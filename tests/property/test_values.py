@@ -56,6 +56,7 @@ class Write:
     key: bytes
     decision: Put | Drop | Leave
     origin: Origin
+    is_long: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,7 +126,7 @@ def call(part: str, name: str, *arguments: st.SearchStrategy[object]) -> st.Sear
 
 steps: st.SearchStrategy[Step] = st.one_of(
     st.builds(Write, namespaces, keys, decisions, origins),
-    st.builds(Write, namespaces, keys, decisions, origins),
+    st.builds(Write, namespaces, keys, decisions, origins, st.just(True)),
     st.builds(Replace, namespaces, keys, puts, origins),
     st.builds(Pass, st.integers(0, 5)),
     call("values", "set", namespaces, keys, texts),
@@ -180,7 +181,8 @@ async def result_of(store: Store, step: Step) -> object:
             result: object = await getattr(getattr(store, step.part), step.name)(*step.arguments)
             return result
         case Write():
-            return await store.values.transform(step.namespace, step.key, deciding(step.decision), origin=step.origin)
+            write = store.values.transform_long if step.is_long else store.values.transform
+            return await write(step.namespace, step.key, deciding(step.decision), origin=step.origin)
         case Replace(namespace, key, put, origin):
             return await store.values.transform(namespace, key, Replacement(lambda: put), origin=origin)
         case Load():

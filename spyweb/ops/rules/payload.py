@@ -16,7 +16,7 @@ from spyweb.store.patterns import excess
 
 MALFORMED = "deserialization_error"
 TOO_LARGE = "VALUE_TOO_LARGE"
-MOST_OPS = 10_000  # of one update: to read and apply them takes some 40 ms, in which nobody else writes
+MOST_OPS = 10_000  # of one update: they are read on the loop
 
 _VALUES = frozenset({b"value", b"data"})
 _REACH_DEEPER = frozenset({UpdateKind.MERGE, UpdateKind.APPEND})  # their path may be an array of segments

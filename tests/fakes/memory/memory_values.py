@@ -169,6 +169,11 @@ class MemoryValues:
     def transform(self, namespace: str, key: bytes, change: Transform, *, origin: Origin = NOBODY) -> Future[object]:
         return self._executor.write(self._table.transform, (namespace, key), change, origin)
 
+    def transform_long(
+        self, namespace: str, key: bytes, change: Transform, *, origin: Origin = NOBODY
+    ) -> Future[object]:
+        return self.transform(namespace, key, change, origin=origin)
+
     def keys(self, namespace: str, pattern: bytes = b"*", *, largest: int | None = None) -> Future[list[bytes]]:
         return self._executor.read(lambda: list(within(largest, self._keys(namespace, pattern), len)))
 
