@@ -109,12 +109,11 @@ def test_a_condition_may_call_async_functions(worker: WorkerDriver) -> None:
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        ("function ok() error('boom') end", "jobs/x.lua:2: boom"),
         ("", "`when` names ok, and there is no such function"),
         ("ok = true", "`when` names ok, and there is no such function"),
     ],
 )
-def test_a_condition_that_fails_fails_the_run_and_the_handler_is_not_called(
+def test_a_condition_that_is_not_there_fails_the_run_and_the_handler_is_not_called(
     worker: WorkerDriver, body: str, reason: str
 ) -> None:
     worker.load(1, f"{ON_STATE}{body}")
@@ -122,6 +121,23 @@ def test_a_condition_that_fails_fails_the_run_and_the_handler_is_not_called(
 
     assert (end.ended, end.reason) == (Ended.ERROR, reason)
     assert react(worker, 2).result == [2, 1]
+
+
+def test_a_condition_that_raises_skips_the_run_and_is_logged(worker: WorkerDriver) -> None:
+    worker.load(1, f"{ON_STATE}function ok() error('boom') end")
+    end = react(worker, conditions=["ok"])
+
+    assert (end.ended, end.reason, end.discarded) == (Ended.SKIPPED, "ok failed: jobs/x.lua:2: boom", False)
+    [(_, level, text)] = worker.logs
+    assert (level, text.splitlines()[0]) == ("error", b"ok: jobs/x.lua:2: boom")
+    assert react(worker, 2).result == [2, 1]
+
+
+def test_beside_a_condition_that_raises_another_may_let_it_run(worker: WorkerDriver) -> None:
+    worker.load(1, f"{ON_STATE} function bad() store_get('k') error('boom') end function yes() end")
+
+    assert react(worker, 1, conditions=["bad", "yes"]).ended == Ended.SUCCESS
+    assert react(worker, 2, conditions=["yes", "bad"]).ended == Ended.SUCCESS
 
 
 def test_a_condition_without_a_handler_is_an_error_that_says_so(worker: WorkerDriver) -> None:

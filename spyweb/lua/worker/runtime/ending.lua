@@ -76,8 +76,8 @@ local function located(run, value, frames)
   return text, frames
 end
 
-local function guarded_by_log(run, label, ok, value)
-  if ok then return end
+-- Logs the error of a call that the run outlives, and returns its text.
+function ending.log_failure(run, label, value)
   local text, frames = text_of(value), nil
   if value == OUT_OF_MEMORY then
     run.discard = true
@@ -86,11 +86,17 @@ local function guarded_by_log(run, label, ok, value)
     text, frames = located(run, value, run.frames)
   end
   runtime.emit("error", format("%s: %s\n%s", label, text, use("trace").text(frames)))
+  return text
+end
+
+local function call_logged(run, label, f, ...)
+  local ok, value = traced(run, f, ...)
+  if not ok then ending.log_failure(run, label, value) end
 end
 
 local function call_hook(run, name, ...)
   local f = rawget(env, name)
-  if type(f) == "function" then guarded_by_log(run, name, traced(run, f, ...)) end
+  if type(f) == "function" then call_logged(run, name, f, ...) end
 end
 
 function ending.run_defers(run)
@@ -99,7 +105,7 @@ function ending.run_defers(run)
   while defers[1] do
     local f = defers[#defers]
     defers[#defers] = nil
-    guarded_by_log(run, "defer", traced(run, f))
+    call_logged(run, "defer", f)
   end
   run.deferring = false
 end

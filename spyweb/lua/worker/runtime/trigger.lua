@@ -4,6 +4,7 @@
 local runtime, chunk = ...
 local raw, env = runtime.raw, runtime.env
 local error, format, rawget, rawequal, type = raw.error, raw.string.format, raw.rawget, raw.rawequal, raw.type
+local traced = runtime.internals.traced
 
 local SKIPPED = 8                   -- wire.Ended
 
@@ -12,21 +13,30 @@ local function find(name)
   return type(f) == "function" and f
 end
 
--- Returns a condition that said no, if all did.  Only false is a no: nil lets it run.
-local function refusal(conditions, event, ctx)
-  local name
+-- Returns why a condition does not let the run begin, or nothing.  Only false is a no: nil lets it run.  One that fails
+-- says no as well, as in iii, and is logged.
+local function objection(run, name, event)
+  local f = find(name) or error(format("`when` names %s, and there is no such function", name), 0)
+  run.called = f
+  local ok, said = traced(run, f, event, run.ctx)
+  if not ok then return format("%s failed: %s", name, runtime.use("ending").log_failure(run, name, said)) end
+  if rawequal(said, false) then return format("%s returned false", name) end
+end
+
+-- Returns why the last condition said no, if all did.
+local function refusal(run, conditions, event)
+  local reason
   for i = 1, #conditions do
-    name = conditions[i]
-    local f = find(name) or error(format("`when` names %s, and there is no such function", name), 0)
-    if not rawequal(f(event, ctx), false) then return nil end
+    reason = objection(run, conditions[i], event)
+    if not reason then return nil end
   end
-  return name
+  return reason
 end
 
 -- Skips the run: no hook follows, as if it had not begun.  What the conditions have deferred still runs.
-local function decline(run, name)
+local function decline(run, reason)
   run.declined, run.announced, run.finished = true, false, true
-  run.ended, run.reason, run.traceback = SKIPPED, format("%s returned false", name), ""
+  run.ended, run.reason, run.traceback = SKIPPED, reason, ""
 end
 
 local function handle(run, event, conditions, is_fresh, ...)
@@ -34,8 +44,8 @@ local function handle(run, event, conditions, is_fresh, ...)
   if conditions[1] and not on_state and not f then
     error("`when` needs a handler, a global function on_state or run: without one the file has run before it is asked", 0)
   end
-  local name = refusal(conditions, event, ctx)
-  if name then return decline(run, name) end
+  local reason = refusal(run, conditions, event)
+  if reason then return decline(run, reason) end
   run.called = on_state or f
   if on_state then return on_state(event, ctx) end
   if f then return f(ctx) end
