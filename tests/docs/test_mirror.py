@@ -48,7 +48,7 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/unit/cli/test_systemd.py": ("cli/service",),
     # The parts of the daemon only make sense joined, in a process.
     "tests/acceptance/test_daemon_life.py": (
-        "daemon/build", "daemon/databases",
+        "daemon/databases",
         "daemon/runtime",
     ),
     "tests/acceptance/test_endpoints.py": ("daemon/server",),

@@ -1,0 +1,137 @@
+"""A daemon that is built and not started: that it is whole, at rest, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from spyweb import __version__
+from spyweb.daemon import build
+from spyweb.daemon.build import Daemon, build_daemon, take_vitals
+from spyweb.daemon.options import Options, read_settings
+from spyweb.errors import Problem, StoreClosed, StoreCorrupt
+from spyweb.settings.sections import DATABASE
+from tests.fakes.clock import FakeClock
+
+SCRIPT = '-- /// job\n-- every = "1s"\n-- ///\nlog.info("ran")\n'
+
+
+@asynccontextmanager
+async def built(root: Path, config: str = "") -> AsyncIterator[Daemon]:
+    (root / "config.toml").write_text(f"[daemon]\nworkers = 1\n{config}")
+    (root / "data").mkdir(exist_ok=True)  # which the lock makes, that `serve` holds
+    options = Options(root=root)
+    async with AsyncExitStack() as stack:
+        yield await build_daemon(stack, options, read_settings(options), FakeClock())
+
+
+async def test_nothing_moves_before_it_is_started(tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs" / "a.lua").write_text(SCRIPT)
+    async with built(tmp_path) as daemon:
+        await cast(FakeClock, daemon.runtime.clock).turn()
+        assert not list(daemon.runtime.live)
+        assert await daemon.runtime.store.runs.latest() == {}
+        assert not daemon.chores.health()
+        assert not daemon.stop.is_set()
+
+
+async def test_its_parts_share_what_they_work_on(tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs" / "a.lua").write_text(SCRIPT)
+    async with built(tmp_path) as daemon:
+        await daemon.reloader.load({})
+        (job,) = daemon.runtime.live
+        assert [view.id for view in daemon.service.jobs()] == [job.id]
+        assert (await daemon.service.health()).jobs["idle"] == 1
+
+
+async def test_all_of_it_is_taken_down_with_the_stack(tmp_path: Path) -> None:
+    before = asyncio.all_tasks()
+    async with built(tmp_path) as daemon:
+        (worker,) = daemon.runtime.pool.stats().workers
+        assert Path(f"/proc/{worker.pid}").exists()
+    with pytest.raises(StoreClosed):
+        await daemon.runtime.store.runs.latest()
+    assert not Path(f"/proc/{worker.pid}").exists()
+    assert asyncio.all_tasks() == before
+
+
+async def test_a_build_that_fails_leaves_nothing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[object] = []
+
+    async def fail(_stack: AsyncExitStack, runtime: object) -> None:
+        opened.append(runtime)
+        raise OSError("no port left")
+
+    monkeypatch.setattr(build, "open_server", fail)
+    with pytest.raises(OSError, match="no port left"):
+        async with built(tmp_path):
+            pass
+    (runtime,) = opened
+    with pytest.raises(StoreClosed):
+        await runtime.store.runs.latest()  # type: ignore[attr-defined]
+
+
+async def test_a_damaged_database_is_not_touched_unless_a_repair_is_asked_for(tmp_path: Path) -> None:
+    database = tmp_path / "data" / DATABASE
+    database.parent.mkdir(exist_ok=True)
+    database.write_bytes(b"no database" * 1000)
+    with pytest.raises(StoreCorrupt):
+        async with built(tmp_path):
+            pass
+    assert database.read_bytes() == b"no database" * 1000
+
+
+async def test_settings_that_are_read_again_keep_the_port_that_scripts_were_told(tmp_path: Path) -> None:
+    async with built(tmp_path, "[server]\nport = 0\n") as daemon:
+        first = daemon.runtime.settings.server.port
+        (tmp_path / "config.toml").write_text("[server]\nport = 0\n\n[state]\nhistory = { state = 3 }\n")
+        await daemon.reloader.rescan()
+        assert first
+        assert daemon.reloader.settings.state.history
+        assert daemon.reloader.settings.server.port == first
+
+
+async def test_past_versions_are_kept_by_the_settings_as_they_are_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs" / "a.lua").write_text(SCRIPT)
+    async with built(tmp_path) as daemon:
+        kept: list[object] = []
+        monkeypatch.setattr(daemon.runtime.store.values, "keep_history", kept.append)
+        await daemon.reloader.load({})
+        (tmp_path / "config.toml").write_text('[daemon]\nworkers = 1\n[state]\nhistory = { "state" = 3 }\n')
+        await daemon.reloader.rescan()
+    assert [len(cast("dict[str, object]", rules)) for rules in kept] == [0, 1]
+
+
+async def test_vitals_are_of_the_daemon_and_of_this_moment(tmp_path: Path) -> None:
+    async with built(tmp_path) as daemon:
+        clock, runtime = FakeClock(), daemon.runtime
+        await clock.turn(90)
+        stalls = SimpleNamespace(stats=runtime.world.stalls.stats, refused=lambda: {"gone": "it held the loop up"})
+        here = SimpleNamespace(
+            world=SimpleNamespace(stalls=stalls, metrics=runtime.world.metrics),
+            live=runtime.live,
+            clock=clock,
+            store=runtime.store,
+            pool=runtime.pool,
+            outbox_sender=SimpleNamespace(dead=2),
+        )
+        scheduler = SimpleNamespace(lag_ms=7, refused_ms=3)
+        server = SimpleNamespace(
+            problem=Problem("server/init.lua", 1, None, "broken"), connections=SimpleNamespace(warning="too many")
+        )
+        vitals = take_vitals(here, scheduler, server, daemon.chores, started=30.0)  # type: ignore[arg-type]
+    assert (vitals.version, vitals.uptime_s, vitals.now_ms) == (__version__, 60.0, clock.now_ms())
+    assert (vitals.scheduler_lag_ms, vitals.refused_ms, vitals.dead_messages) == (7, 3, 2)
+    assert (vitals.server_is_broken, vitals.refused_connections) == (True, "too many")
+    assert vitals.held_back == {}, "a job that is gone is nobody's worry"
