@@ -15,10 +15,9 @@ WHATEVER = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 def version(form: Output = Format.TABLE) -> None:
     """Show the version of spyweb, and of its Python."""
-    if form is Format.JSON:
-        output.show_json({"spyweb": __version__, "python": platform.python_version()})
-    else:
-        output.say(f"spyweb {__version__} (Python {platform.python_version()}, {platform.system()})")
+    python = platform.python_version()
+    line = f"spyweb {__version__} (Python {python}, {platform.system()})"
+    output.tell(form, line, {"spyweb": __version__, "python": python})
 
 
 def update() -> ExitCode:

@@ -53,10 +53,8 @@ def _retry(source: ProjectSource, which: str, form: Format) -> None:
     retried = source.retry_messages(None if which == ALL else int(which))
     if not retried and which != ALL:
         raise Refused(f"there is no message {which}: `spyweb outbox` lists them")
-    if form is Format.JSON:
-        output.show_json({"retried": retried})
-    else:
-        output.say("1 message is sent again" if len(retried) == 1 else f"{len(retried)} messages are sent again")
+    line = "1 message is sent again" if len(retried) == 1 else f"{len(retried)} messages are sent again"
+    output.tell(form, line, {"retried": retried})
 
 
 def _show(found: Sequence[MessageView], form: Format, now_ms: int) -> None:

@@ -144,6 +144,14 @@ def show_json(value: object) -> None:
     print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode(), flush=True)
 
 
+def tell(form: Format, line: str, value: object) -> None:
+    """Print what a command has done: the line for people, or the value as JSON."""
+    if form is Format.JSON:
+        show_json(value)
+    else:
+        say(line)
+
+
 def show_json_line(line: bytes) -> None:
     print(line.decode(), flush=True)
 

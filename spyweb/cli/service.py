@@ -22,18 +22,13 @@ def install(
     form: Output = Format.TABLE,
 ) -> None:
     """Print a unit for this project, or write it."""
-    _show(systemd.install(root_of(context), write=write, user_unit=user_unit, name=name), form)
+    lines = systemd.install(root_of(context), write=write, user_unit=user_unit, name=name)
+    output.tell(form, "\n".join(lines), lines)
 
 
 def uninstall(
     context: typer.Context, user_unit: UserUnit = False, name: Name = "spyweb", form: Output = Format.TABLE
 ) -> None:
     """Stop the service and remove its unit.  The data stays."""
-    _show(systemd.uninstall(root_of(context), user_unit=user_unit, name=name), form)
-
-
-def _show(lines: list[str], form: Format) -> None:
-    if form is Format.JSON:
-        output.show_json(lines)
-    else:
-        output.say("\n".join(lines))
+    lines = systemd.uninstall(root_of(context), user_unit=user_unit, name=name)
+    output.tell(form, "\n".join(lines), lines)

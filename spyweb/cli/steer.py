@@ -30,10 +30,7 @@ def trigger(context: typer.Context, job: JobName, form: Output = Format.TABLE) -
             f"no daemon runs in {project.root}: `spyweb run {job}` runs the job here, `spyweb start` starts one"
         )
     run = daemon.trigger(find_in(daemon.jobs(), job))
-    if form is Format.JSON:
-        output.show_json({"run": run})
-    else:
-        output.say("it did not start: see `spyweb runs`" if run is None else f"run {run} starts")
+    output.tell(form, "it did not start: see `spyweb runs`" if run is None else f"run {run} starts", {"run": run})
 
 
 def pause(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> None:
@@ -43,7 +40,7 @@ def pause(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> 
     """
     target, chosen = _open_target(open_project(root_of(context)), job)
     target.pause(chosen)
-    _tell(chosen, form, paused=True)
+    output.tell(form, f"{chosen} is paused", {"job": chosen, "paused": True})
 
 
 def resume(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> None:
@@ -53,7 +50,7 @@ def resume(context: typer.Context, job: JobName, form: Output = Format.TABLE) ->
     """
     target, chosen = _open_target(open_project(root_of(context)), job)
     target.resume(chosen)
-    _tell(chosen, form, paused=False)
+    output.tell(form, f"{chosen} is no longer paused", {"job": chosen, "paused": False})
 
 
 def _open_target(project: Project, job: str) -> tuple[DaemonClient | OfflineProject, JobId]:
@@ -62,10 +59,3 @@ def _open_target(project: Project, job: str) -> tuple[DaemonClient | OfflineProj
     if daemon:
         return daemon, find_in(daemon.jobs(), job)
     return project.offline, find_in(project.offline.views(), job)
-
-
-def _tell(job: JobId, form: Format, *, paused: bool) -> None:
-    if form is Format.JSON:
-        output.show_json({"job": job, "paused": paused})
-    else:
-        output.say(f"{job} is paused" if paused else f"{job} is no longer paused")

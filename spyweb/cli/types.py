@@ -35,10 +35,7 @@ def types(
         return
     path = file or root_of(context) / FILE
     write(path, definitions())
-    if form is Format.JSON:
-        output.show_json({"wrote": str(path)})
-    else:
-        output.say(f"wrote {path}")
+    output.tell(form, f"wrote {path}", {"wrote": str(path)})
 
 
 def write(path: Path, text: str) -> None:

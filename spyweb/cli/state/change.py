@@ -75,7 +75,7 @@ def clear(
         if count and not agree(f"Delete {entries(count)} of {place.namespace}?", yes=False):
             return ExitCode.FAILED
     deleted = state.clear(place.namespace, as_bytes(pattern))
-    tell(form, f"{entries(deleted)} deleted", {"deleted": deleted})
+    output.tell(form, f"{entries(deleted)} deleted", {"deleted": deleted})
     return ExitCode.OK
 
 
@@ -115,7 +115,7 @@ def move(
         raise Refused(f"'{spelt(new)}' is no job's id, so no job could find what is moved there: see `spyweb jobs`")
     found = find_state(open_project(root_of(context))).move(*(job_namespace(JobId(name)) for name in (old, new)))
     line = f"{entries(found.moved)} and {records(found.records)} moved from {old} to {new}"
-    tell(form, line, {"moved": found.moved, "records": found.records})
+    output.tell(form, line, {"moved": found.moved, "records": found.records})
 
 
 def parse_value(text: str) -> Value:
@@ -147,14 +147,7 @@ def records(count: int) -> str:
 
 def tell_of(key: str, form: Format, what: str, **fields: object) -> None:
     """Print what became of a key."""
-    tell(form, f"{spelt(key)} {what}", {"key": to_plain(as_bytes(key)), **fields})
-
-
-def tell(form: Format, line: str, fields: dict[str, object]) -> None:
-    if form is Format.JSON:
-        output.show_json(fields)
-    else:
-        output.say(line)
+    output.tell(form, f"{spelt(key)} {what}", {"key": to_plain(as_bytes(key)), **fields})
 
 
 set_entry.context_settings = TAKES_ANYTHING  # type: ignore[attr-defined]

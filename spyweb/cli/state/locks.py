@@ -12,7 +12,6 @@ from spyweb.cli.options import root_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Project, open_project
 from spyweb.cli.state import render
-from spyweb.cli.state.change import tell
 from spyweb.cli.state.options import StateOutput, Yes, agree, as_bytes, spelt
 from spyweb.cli.state.source import find_state
 from spyweb.errors import ExitCode, Refused
@@ -60,7 +59,7 @@ def _break(project: Project, name: str, form: Format, *, yes: bool) -> ExitCode:
     broken = find_state(project).break_lock(as_bytes(name))
     fields = {"name": to_plain(as_bytes(name)), "holder": broken.holder if broken else None}
     if broken is None:
-        tell(form, f"nobody held {shown}", fields)
+        output.tell(form, f"nobody held {shown}", fields)
     else:
-        tell(form, f"{shown} is free: {render.shown_key(broken.holder)} held it", fields)
+        output.tell(form, f"{shown} is free: {render.shown_key(broken.holder)} held it", fields)
     return ExitCode.OK

@@ -11,7 +11,6 @@ from spyweb.cli import output
 from spyweb.cli.options import root_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import open_project
-from spyweb.cli.state.change import tell
 from spyweb.cli.state.options import StateOutput, Yes, agree
 from spyweb.errors import ExitCode, Refused
 from spyweb.store.crypto.keys import find_key
@@ -42,5 +41,5 @@ def rekey(
     setting = "" if new is None else key_file
     if not is_purged:
         output.note("parts of the older values are left in its file: the next start writes it anew, which needs room")
-    tell(form, f'now set key_file = "{setting}" in [store] of config.toml', {"key_file": setting})
+    output.tell(form, f'now set key_file = "{setting}" in [store] of config.toml', {"key_file": setting})
     return ExitCode.OK

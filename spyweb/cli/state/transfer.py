@@ -18,7 +18,7 @@ from spyweb.cli.options import root_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Project, open_project
 from spyweb.cli.state.bring_spyweb import Bringing
-from spyweb.cli.state.change import entries, tell
+from spyweb.cli.state.change import entries
 from spyweb.cli.state.options import Agent, StateOutput, StatePlace, Yes, agree, placed
 from spyweb.cli.state.source import StateSource, find_state
 from spyweb.errors import ExitCode, Refused
@@ -64,7 +64,7 @@ def export(
     if file == PIPE:
         output.note(f"{entries(count)} exported")
     else:
-        tell(form, f"{entries(count)} exported to {file}", {"exported": count, "file": file})
+        output.tell(form, f"{entries(count)} exported to {file}", {"exported": count, "file": file})
 
 
 def import_file(  # noqa: PLR0913 - each parameter is an option
@@ -107,7 +107,7 @@ def bring_spyweb(project: Project, file: Path, form: Format, *, dry_run: bool, y
     fields = bring.plan() if dry_run else bring.carry_out(file)
     keys = {"added": found.added, "replaced": found.replaced, "expired": found.expired, "dry_run": dry_run}
     words = [f"{found.added} added, {found.replaced} replaced", *bring.describe(fields)]
-    tell(form, ("it would be " if dry_run else "") + "; ".join(words), {**keys, **fields})
+    output.tell(form, ("it would be " if dry_run else "") + "; ".join(words), {**keys, **fields})
     return ExitCode.OK
 
 
@@ -154,7 +154,7 @@ def report(found: Imported, expired: int, form: Format, *, dry_run: bool) -> Non
     left_out = found.expired + expired
     counts = {"added": found.added, "replaced": found.replaced, "expired": left_out}
     words = f"{found.added} added, {found.replaced} replaced" + (f", {left_out} left out: expired" if left_out else "")
-    tell(form, f"it would be {words}" if dry_run else words, {**counts, "dry_run": dry_run})
+    output.tell(form, f"it would be {words}" if dry_run else words, {**counts, "dry_run": dry_run})
 
 
 @contextmanager

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from spyweb.errors import OpError
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import Value
-from spyweb.ops.arguments import Mismatch, read_number, read_text, type_name
+from spyweb.ops.arguments import Mismatch, read_number, read_text, type_name, value_in
 from spyweb.ops.rules.paths import Path
 from spyweb.ops.rules.updates import Update, UpdateKind
 from spyweb.ops.rules.values import Unstorable, fits, integral, prepared, shown, size_of, value_from_lua
 from spyweb.store.patterns import excess
+
+T = TypeVar("T")
 
 MALFORMED = "deserialization_error"
 TOO_LARGE = "VALUE_TOO_LARGE"
@@ -54,13 +57,16 @@ class Payload:
         return text
 
     def optional_text(self, name: str) -> bytes | None:
-        given = self.fields.get(name.encode())
-        if given is None:
-            return None
+        return self._optional(name, read_text)
+
+    def number(self, name: str) -> int | float | None:
+        return self._optional(name, read_number)
+
+    def _optional(self, name: str, read: Callable[[object], T]) -> T | None:
         try:
-            return read_text(given)
+            return value_in(self.fields, name, read)
         except Mismatch as mismatch:
-            raise self.malformed(f"field '{name}': {mismatch}") from None
+            raise self.malformed(str(mismatch)) from None
 
     def scope(self) -> str:
         scope = self._short("scope")
@@ -105,15 +111,6 @@ class Payload:
         if size > self.largest:
             reason = f"key '{shown(self.key())}': the value of {size} bytes is over the limit of {self.largest}"
             raise self.refusal(TOO_LARGE, reason)
-
-    def number(self, name: str) -> int | float | None:
-        given = self.fields.get(name.encode())
-        if given is None:
-            return None
-        try:
-            return read_number(given)
-        except Mismatch as mismatch:
-            raise self.malformed(f"field '{name}': {mismatch}") from None
 
     def updates(self) -> list[Update]:
         given = self.fields.get(b"ops")
