@@ -20,8 +20,7 @@ from spyweb.schedules.cursor import Activation, activate, deactivated
 from spyweb.schedules.due import SPREAD_MS, earliest, settle, upcoming
 from spyweb.settings import Settings
 from spyweb.specs.discover import Scan, scan
-from spyweb.specs.history import history_rules
-from spyweb.specs.watches import watches_of
+from spyweb.specs.watches import history_rules, watches_of
 from spyweb.store.access import no_access
 from spyweb.store.crypto.keys import find_key
 from spyweb.store.lock import hold_lock

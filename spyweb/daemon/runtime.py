@@ -36,7 +36,7 @@ from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.runner import HostFor, Observer, Runner
 from spyweb.runs.state_trigger import depth_of
 from spyweb.settings import Settings
-from spyweb.specs.history import history_rules
+from spyweb.specs.watches import history_rules
 from spyweb.store.marker import Marker
 from spyweb.store.protocol import Store
 from spyweb.store.user_sql.user_db import UserDatabase

@@ -1,4 +1,7 @@
-"""Read the `on` of a job, which changes of stored values start it, and match it with changes.  Pure."""
+"""Read the `on` of a job, which changes of stored values start it, and match it with changes.  Pure.
+
+What jobs want the store to keep for them is gathered here: the changes that they watch, and past versions.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,15 @@ from spyweb.settings.shapes import TEXT, one_or_many, shaped, table_of
 from spyweb.settings.values import choice, text, wrong
 from spyweb.store.patterns import compile_pattern, excess
 from spyweb.store.protocol import GLOBAL, job_namespace
-from spyweb.store.values_protocol import SCOPES, STATE, WantedChange, Watch, agent_namespace, scope_namespace
+from spyweb.store.values_protocol import (
+    SCOPES,
+    STATE,
+    HistoryRules,
+    WantedChange,
+    Watch,
+    agent_namespace,
+    scope_namespace,
+)
 
 KEYS = ("scope", "key", "events", "when")
 KINDS = {kind.value: kind for kind in ChangeKind}
@@ -94,6 +105,11 @@ def watches_of(specs: Iterable[JobSpec]) -> list[Watch]:
         Watch(job=job, namespace=on.namespace, is_prefix=on.is_prefix, key=on.key, kinds=on.kinds) for job, on in asked
     ]
     return list(dict.fromkeys(watches))
+
+
+def history_rules(configured: HistoryRules, specs: Iterable[JobSpec]) -> HistoryRules:
+    """Return the rules of `[state.history]`, and of each job the rule that it sets for its own values."""
+    return {**configured, **{job_namespace(spec.id): spec.history for spec in specs if spec.history}}
 
 
 def concerns(on: On, change: WantedChange) -> bool:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from spyweb.model import HistoryRule, JobId
-from spyweb.specs.history import history_rules
+from spyweb.specs.watches import history_rules
 from tests.fakes.daemon_service import make_spec
 
 MANY, WEEK = HistoryRule(versions=20), HistoryRule(age_ms=604_800_000)
