@@ -48,5 +48,5 @@ def visible_environment(environ: Mapping[str, str], deny: Iterable[str] = ()) ->
 
 
 def _readable(text: str) -> str:
-    """Python keeps bytes that are not UTF-8 as lone surrogates, which no frame can carry."""
+    """Replace bytes that are not UTF-8: Python keeps them as lone surrogates, which no frame can carry."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -104,7 +104,7 @@ async def load_jobs(daemon: Daemon) -> None:
 def tune_interpreter() -> None:
     """Keep the collector and the other threads from holding up the loop.
 
-    What is loaded now stays: looking through ten thousand jobs for garbage takes as long as many runs.  And the
+    What is loaded now stays: looking through many jobs for garbage takes as long as many runs.  And the
     writer's thread takes the interpreter back for each statement of a batch: on busy processors it would wait for the
     loop, up to the whole interval each time.
     """

@@ -168,8 +168,8 @@ async def find_selector_problems(find: FindSelectorProblem, spec: JobSpec, monit
 async def bounded_gather(count: int, call: Callable[[T], Awaitable[R]], things: Sequence[T]) -> list[R]:
     """Call a function for each item, `count` at a time, and return the results in the order of the items.
 
-    There are as many tasks as calls under way: a task for each thing, and a semaphore, would leave half a kilobyte
-    behind for every job that is loaded.  Where a call raises, no more are begun.
+    There are as many tasks as calls under way: a task for each thing, and a semaphore, would leave
+    memory behind for every job that is loaded.  Where a call raises, no more are begun.
     """
     found: dict[int, R] = {}
     left = iter(enumerate(things))

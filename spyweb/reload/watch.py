@@ -34,7 +34,7 @@ class Watcher:
     """Reports changes below the project root, except in data, logs and hidden folders.
 
     The root itself is watched flat and each of its folders deep: a virtual environment or a data directory of
-    thousands of files costs nothing.
+    many files costs nothing.
     """
 
     def __init__(self, root: Path, ignored: Iterable[Path], changed: Callable[[], None], clock: Clock) -> None:

@@ -1,7 +1,7 @@
 """Commit the ends of runs together.
 
-A commit costs as much as half of a small run, so ends that nobody waits for share one: each waits until no other run is
-under way or something new is claimed, and at most PATIENCE.
+A commit is a large part of the cost of a small run, so ends that nobody waits for share one: each waits until no other
+run is under way or something new is claimed, and at most PATIENCE.
 """
 
 from __future__ import annotations

@@ -121,8 +121,8 @@ class Scheduler:
         self._due.append(DueRuns(job=job, requests=requests, before=before, cursor=job.cursor, skipped=missed))
 
     def _claim(self) -> None:
-        """Claim in one commit what came due in one wake-up; in slices, since one of ten thousand would hold up the
-        store."""
+        """Claim in one commit what came due in one wake-up; in slices, since one for very many jobs would hold up
+        the store."""
         due, self._due = self._due, []
         for start in range(0, len(due), CLAIMED_TOGETHER):
             together = due[start : start + CLAIMED_TOGETHER]

@@ -77,7 +77,7 @@ _MOMENT = "a moment such as 2026-12-24T18:00:00Z"
 _PLAIN_ID = re.compile(r"[a-z0-9](?:[a-z0-9_]*[a-z0-9])?")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-# Made once: ten thousand jobs are read in one go.
+# Made once: many jobs are read in one go.
 _ANY_DURATION = duration()
 _LIMIT = duration(1)
 _PERIOD = duration(SHORTEST_PERIOD_MS)

@@ -19,7 +19,7 @@ from spyweb.views.jobs import JobState
 SCHEDULER_STALLED_MS = 5_000  # far beyond what the loop promises, so no passing delay
 STALLS_SHOWN_MS = 10 * MINUTE_MS
 STORAGE_ERRORS_SHOWN_MS = 10 * MINUTE_MS
-WRITER_STALLED_S = 10.0  # a slow disk syncs in well under a second
+WRITER_STALLED_S = 10.0  # even a slow disk syncs much sooner
 SCARCE_DESCRIPTORS = 64
 
 
