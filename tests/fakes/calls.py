@@ -19,7 +19,7 @@ from tests.fakes.clock import FakeClock
 
 
 @dataclass(slots=True)
-class Order:
+class FakeScheduledCall:
     at_ms: int
     call: Callable[[], object]
     every_s: float | None = None
@@ -30,69 +30,71 @@ class Order:
 class FakeCalls(ScheduledCalls):
     def __init__(self, clock: FakeClock) -> None:
         self._clock = clock
-        self._orders: dict[str, Order] = {}
+        self._scheduled: dict[str, FakeScheduledCall] = {}
         self._is_running = False
 
     def start(self) -> None:
         self._is_running = True
-        for name in self._orders:
+        for name in self._scheduled:
             self._arm(name)
 
     async def stop(self) -> None:
         self._is_running = False
-        under_way = [task for order in self._orders.values() for task in order.under_way]
-        for order in self._orders.values():
-            if order.handle:
-                order.handle.cancel()
+        under_way = [task for scheduled in self._scheduled.values() for task in scheduled.under_way]
+        for scheduled in self._scheduled.values():
+            if scheduled.handle:
+                scheduled.handle.cancel()
         for task in under_way:
             task.cancel()
         if under_way:
             await asyncio.wait(under_way)
 
     def call_at(self, name: str, at_ms: int, call: Callable[[], object]) -> None:
-        self._order(name, Order(at_ms, call))
+        self._schedule(name, FakeScheduledCall(at_ms, call))
 
     def call_every(self, name: str, seconds: float, call: Callable[[], Awaitable[None]]) -> None:
-        self._order(name, Order(self._clock.now_ms() + round(seconds * 1000), call, seconds))
+        self._schedule(name, FakeScheduledCall(self._clock.now_ms() + round(seconds * 1000), call, seconds))
 
     def next_ms(self, name: str) -> int | None:
-        return self._orders[name].at_ms if self._is_running and name in self._orders else None
+        return self._scheduled[name].at_ms if self._is_running and name in self._scheduled else None
 
     def clock_was_set(self) -> None:
-        for name, order in self._orders.items():
-            if order.every_s:
-                order.at_ms = self._clock.now_ms()
+        for name, scheduled in self._scheduled.items():
+            if scheduled.every_s:
+                scheduled.at_ms = self._clock.now_ms()
             self._arm(name)
 
-    def _order(self, name: str, order: Order) -> None:
-        earlier = self._orders.get(name)
+    def _schedule(self, name: str, scheduled: FakeScheduledCall) -> None:
+        earlier = self._scheduled.get(name)
         if earlier and earlier.handle:
             earlier.handle.cancel()
-        self._orders[name] = order
+        self._scheduled[name] = scheduled
         self._arm(name)
 
     def _arm(self, name: str) -> None:
-        order = self._orders[name]
-        if order.handle:
-            order.handle.cancel()
+        scheduled = self._scheduled[name]
+        if scheduled.handle:
+            scheduled.handle.cancel()
         if self._is_running:
-            order.handle = self._clock.call_later((order.at_ms - self._clock.now_ms()) / 1000, partial(self._due, name))
+            scheduled.handle = self._clock.call_later(
+                (scheduled.at_ms - self._clock.now_ms()) / 1000, partial(self._due, name)
+            )
 
     def _due(self, name: str) -> None:
-        order = self._orders[name]
-        if order.at_ms > self._clock.now_ms():  # the clock was set back meanwhile
+        scheduled = self._scheduled[name]
+        if scheduled.at_ms > self._clock.now_ms():  # the clock was set back meanwhile
             self._arm(name)
             return
-        if order.every_s is None:
-            del self._orders[name]
-            order.call()
+        if scheduled.every_s is None:
+            del self._scheduled[name]
+            scheduled.call()
             return
-        order.at_ms = self._clock.now_ms() + round(order.every_s * 1000)
-        if not order.under_way:
-            story = cast("Coroutine[object, object, None]", order.call())
+        scheduled.at_ms = self._clock.now_ms() + round(scheduled.every_s * 1000)
+        if not scheduled.under_way:
+            story = cast("Coroutine[object, object, None]", scheduled.call())
             task = asyncio.get_running_loop().create_task(story)
-            order.under_way.add(task)
-            task.add_done_callback(order.under_way.discard)
+            scheduled.under_way.add(task)
+            task.add_done_callback(scheduled.under_way.discard)
         self._arm(name)
 
 
