@@ -8,12 +8,12 @@ from spyweb.stalls import Stall, StallRecorder
 
 
 @dataclass
-class Hands:
+class StallClocks:
     """Holds what the two clocks show, in seconds."""
 
     wall: float = 0.0
     cpu: float = 0.0
-    told: list[Stall] = field(default_factory=list)
+    stalls: list[Stall] = field(default_factory=list)
 
     def compute(self, seconds: float) -> None:
         """Let the loop's thread use the processor for so long."""
@@ -26,5 +26,5 @@ class Hands:
 
     def recorder(self) -> StallRecorder:
         recorder = StallRecorder(cpu_time=lambda: self.cpu, wall=lambda: self.wall)
-        recorder.listen = self.told.append
+        recorder.listen = self.stalls.append
         return recorder

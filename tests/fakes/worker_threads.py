@@ -84,7 +84,7 @@ class HeldVm(VM):
 
 
 class FakeReceiver(Receiver):
-    """Hands over whole batches of messages."""
+    """StallClocks over whole batches of messages."""
 
     def __init__(self) -> None:
         self.batches: queue.Queue[list[ToWorker] | None] = queue.Queue()

@@ -13,7 +13,7 @@ from spyweb.errors import NoAccess, StoreError
 from spyweb.views.health import ChoreHealth
 from tests.fakes.calls import FakeCalls
 from tests.fakes.clock import FakeClock
-from tests.fakes.stalling import Hands
+from tests.fakes.stalling import StallClocks
 
 EVERY_S = 60.0
 
@@ -123,13 +123,13 @@ async def test_a_runner_that_was_never_started_can_be_stopped(harness: ChoreHarn
 
 
 async def test_a_chore_that_holds_the_loop_is_named(harness: ChoreHarness) -> None:
-    hands = Hands()
-    recorder = hands.recorder()
+    clocks = StallClocks()
+    recorder = clocks.recorder()
     stalls: list[str] = []
     recorder.listen = lambda stall: stalls.append(str(stall.work))
 
     async def sweep() -> None:
-        hands.compute(1.0)
+        clocks.compute(1.0)
 
     loop = asyncio.get_running_loop()
     recorder.install(loop)

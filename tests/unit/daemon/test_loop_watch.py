@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from spyweb.daemon.loop_watch import TICK_S, LoopWatch, frames_of, watch_loop
 from spyweb.stalls import STALL_S, Work
 from tests.fakes.clock import FakeClock
-from tests.fakes.stalling import Hands
+from tests.fakes.stalling import StallClocks
 
 STACKS = """\
 Timeout (0:00:00.500000)!
@@ -40,8 +40,8 @@ def test_no_stacks_are_no_frames(stacks: str) -> None:
 
 
 @pytest.fixture
-def hands() -> Hands:
-    return Hands()
+def clocks() -> StallClocks:
+    return StallClocks()
 
 
 @pytest.fixture
@@ -53,22 +53,22 @@ def armed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return story
 
 
-async def test_each_tick_arms_the_dump_anew_and_the_end_cancels_it(hands: Hands, armed: list[str]) -> None:
+async def test_each_tick_arms_the_dump_anew_and_the_end_cancels_it(clocks: StallClocks, armed: list[str]) -> None:
     clock = FakeClock()
-    with watch_loop(hands.recorder(), clock):
+    with watch_loop(clocks.recorder(), clock):
         await clock.turn(TICK_S)
         await clock.turn(TICK_S)
     await clock.turn(10 * TICK_S)
     assert armed == [f"arm {2 * TICK_S}"] * 3 + ["cancel"]
 
 
-async def test_a_stall_is_logged_with_its_cause_and_place_and_counted(hands: Hands, armed: list[str]) -> None:
-    clock, recorder = FakeClock(), hands.recorder()
+async def test_a_stall_is_logged_with_its_cause_and_place_and_counted(clocks: StallClocks, armed: list[str]) -> None:
+    clock, recorder = FakeClock(), clocks.recorder()
     with tempfile.TemporaryFile(buffering=0) as stacks, capture_logs() as lines:
         watch = LoopWatch(recorder, clock, stacks)
         watch.start()
         stacks.write(STACKS.replace("7f1abe340b80", f"{threading.get_ident():012x}").encode())
-        hands.compute(2.8)
+        clocks.compute(2.8)
         recorder.record(Work("op state.set", "prices", 7, 2), 0.0)
         watch.stop()
     (line,) = lines
@@ -79,19 +79,19 @@ async def test_a_stall_is_logged_with_its_cause_and_place_and_counted(hands: Han
     assert stats.last_at_ms == clock.now_ms()
 
 
-async def test_a_late_tick_that_nothing_accounts_for_is_told_too(hands: Hands, armed: list[str]) -> None:
-    clock, recorder = FakeClock(), hands.recorder()
+async def test_a_late_tick_that_nothing_accounts_for_is_told_too(clocks: StallClocks, armed: list[str]) -> None:
+    clock, recorder = FakeClock(), clocks.recorder()
     with watch_loop(recorder, clock), capture_logs() as lines:
-        hands.compute(TICK_S + STALL_S)
+        clocks.compute(TICK_S + STALL_S)
         await clock.turn(TICK_S)
     assert [line["event"] for line in lines] == ["the event loop stood"]
     assert recorder.stats.stalls == 1
 
 
-async def test_a_daemon_without_a_processor_has_not_stood(hands: Hands, armed: list[str]) -> None:
-    clock, recorder = FakeClock(), hands.recorder()
+async def test_a_daemon_without_a_processor_has_not_stood(clocks: StallClocks, armed: list[str]) -> None:
+    clock, recorder = FakeClock(), clocks.recorder()
     with watch_loop(recorder, clock), capture_logs() as lines:
-        hands.wait(TICK_S + STALL_S)
+        clocks.wait(TICK_S + STALL_S)
         await clock.turn(TICK_S)
     assert [line["log_level"] for line in lines] == ["info"]
     assert recorder.stats.stalls == 0

@@ -17,7 +17,7 @@ from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.op import Operation, describe
 from spyweb.ops.world import Call
 from tests.fakes.ops import make_call
-from tests.fakes.stalling import Hands
+from tests.fakes.stalling import StallClocks
 
 LINES: list[tuple[str, bytes]] = []
 
@@ -146,19 +146,19 @@ def test_storage_errors_are_those_of_the_run() -> None:
 async def test_an_op_that_holds_the_loop_is_told_with_its_run_before_and_after_it_first_waits(
     catalogue: dict[str, Operation],
 ) -> None:
-    hands = Hands()
+    clocks = StallClocks()
 
     async def slow(call: Call) -> None:
         await asyncio.sleep(0)
-        hands.compute(1.0)
+        clocks.compute(1.0)
 
     def slow_at_once(call: Call) -> StoreAnswer[bytes]:
-        hands.compute(2.0)
+        clocks.compute(2.0)
         return quick(call)
 
     catalogue.update({each.__name__: describe(each.__name__, each) for each in (slow, slow_at_once)})
     call = make_call()
-    call = replace(call, world=dataclasses.replace(call.world, stalls=hands.recorder()))
+    call = replace(call, world=dataclasses.replace(call.world, stalls=clocks.recorder()))
     call.world.stalls.install(asyncio.get_running_loop())
     host = make_host(call)
     await host.op("slow_at_once", [])
@@ -168,7 +168,7 @@ async def test_an_op_that_holds_the_loop_is_told_with_its_run_before_and_after_i
 
     await asyncio.get_running_loop().create_task(carry_out(host.op("slow", [])))  # as the channel does
     asyncio.get_running_loop().set_task_factory(None)
-    assert [str(stall.work) for stall in hands.told] == [
+    assert [str(stall.work) for stall in clocks.stalls] == [
         f"op slow_at_once of {call.job}, run {call.run}",
         f"op slow of {call.job}, run {call.run}",
     ]

@@ -24,7 +24,7 @@ from tests.fakes.hanging import HangingRecord
 from tests.fakes.harness import Harness, SilentHost, harness, make_job, silent_host
 from tests.fakes.memory.memory import MemoryStore
 from tests.fakes.pool import FAILED, GUILTY, LOST, SUCCESS
-from tests.fakes.stalling import Hands
+from tests.fakes.stalling import StallClocks
 
 BY_HAND = RunRequest(trigger={"type": "manual"})
 PRICES = JobId("prices")
@@ -731,14 +731,14 @@ async def test_a_runs_row_counts_what_its_sql_took_of_a_processor() -> None:
 
 
 async def test_what_a_run_did_to_the_loop_stands_on_its_row_and_goes_with_a_deleted_job() -> None:
-    hands = Hands()
-    recorder = hands.recorder()
+    clocks = StallClocks()
+    recorder = clocks.recorder()
     async with harness(stalls=recorder) as t:
         job = make_job(schedule=Never())
         await t.settle(job)
         for number in range(1, TOO_OFTEN + 1):
-            started = hands.wall
-            hands.compute(1.0)
+            started = clocks.wall
+            clocks.compute(1.0)
             recorder.record(Work("op state.set", job.id, number, job.code.generation), started)
             t.runner.start_by_hand(job, BY_HAND)
             await t.clock.turn()

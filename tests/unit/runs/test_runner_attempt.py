@@ -20,7 +20,7 @@ from tests.fakes.hanging import HangingRecord
 from tests.fakes.harness import Harness, harness, make_job
 from tests.fakes.monitor import make_monitor
 from tests.fakes.pool import FAILED
-from tests.fakes.stalling import Hands
+from tests.fakes.stalling import StallClocks
 from tests.fakes.triggered import make_event
 
 CAUSED: dict[str, object] = {"type": "state", "scope": "orders", "key": "42", "event": 9, "when": ["f"]}
@@ -177,11 +177,11 @@ async def test_a_monitor_job_is_told_the_change_that_started_it(monkeypatch: pyt
 
 
 async def test_a_job_that_held_up_the_daemon_too_often_is_not_begun() -> None:
-    hands = Hands()
-    recorder = hands.recorder()
+    clocks = StallClocks()
+    recorder = clocks.recorder()
     for _ in range(TOO_OFTEN):
-        started = hands.wall
-        hands.compute(1.0)
+        started = clocks.wall
+        clocks.compute(1.0)
         recorder.record(Work("op state.set", "prices", 1, 1), started)
     async with harness(stalls=recorder) as t:
         await start(t, make_script(retry=Retry()), {"type": "manual"})
