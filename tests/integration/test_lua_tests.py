@@ -31,7 +31,7 @@ class Progress:
 
 
 @dataclass
-class Lab:
+class LuaTestProject:
     """A project whose one monitor has the tests that are given."""
 
     root: Path
@@ -58,16 +58,16 @@ class Lab:
 
 
 @pytest.fixture
-def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LuaTestProject:
     """Temporary databases are made where the test can look for what is left of them."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
     (tmp_path / "project" / "jobs").mkdir(parents=True)
-    return Lab(tmp_path / "project")
+    return LuaTestProject(tmp_path / "project")
 
 
-async def test_each_test_has_globals_and_a_database_of_its_own(lab: Lab) -> None:
-    lab.shop(
+async def test_each_test_has_globals_and_a_database_of_its_own(project: LuaTestProject) -> None:
+    project.shop(
         """
         count = (count or 0) + 1
         store_set("loaded", "yes")
@@ -84,14 +84,14 @@ async def test_each_test_has_globals_and_a_database_of_its_own(lab: Lab) -> None
         test_a, test_b = look, look
         """
     )
-    assert await lab.outcomes() == {"test_a": "", "test_b": ""}
-    assert os.listdir(lab.root) == ["jobs"], "the project's own data are not touched"
-    assert os.listdir(lab.root.parent / "tmp") == [], "nothing is left behind"
+    assert await project.outcomes() == {"test_a": "", "test_b": ""}
+    assert os.listdir(project.root) == ["jobs"], "the project's own data are not touched"
+    assert os.listdir(project.root.parent / "tmp") == [], "nothing is left behind"
 
 
-async def test_all_files_of_a_job_are_there_and_hooks_can_be_called(lab: Lab) -> None:
-    lab.save("lib/units.lua", "return { fetch = function() return http_get('https://example.org/rate').body end }")
-    lab.shop(
+async def test_all_files_of_a_job_are_there_and_hooks_can_be_called(project: LuaTestProject) -> None:
+    project.save("lib/units.lua", "return { fetch = function() return http_get('https://example.org/rate').body end }")
+    project.shop(
         hooks="local units = require('lib.units') function rate() return units.fetch() end",
         defer="function on_finally(ctx) ctx.shared.over = true store_set('over', 'yes') end",
         tests="""
@@ -106,11 +106,11 @@ async def test_all_files_of_a_job_are_there_and_hooks_can_be_called(lab: Lab) ->
         end
         """,
     )
-    assert await lab.outcomes("The Shop") == {"test_a_hook_is_called": "", "test_a_mock_reaches_modules": ""}
+    assert await project.outcomes("The Shop") == {"test_a_hook_is_called": "", "test_a_mock_reaches_modules": ""}
 
 
-async def test_sql_sees_the_engines_views_as_in_the_daemon(lab: Lab) -> None:
-    lab.shop(
+async def test_sql_sees_the_engines_views_as_in_the_daemon(project: LuaTestProject) -> None:
+    project.shop(
         """
         function test_views()
           store_set("k", "v")
@@ -124,12 +124,12 @@ async def test_sql_sees_the_engines_views_as_in_the_daemon(lab: Lab) -> None:
         end
         """
     )
-    assert await lab.outcomes() == {"test_views": ""}
+    assert await project.outcomes() == {"test_views": ""}
 
 
-async def test_tables_have_the_fields_that_the_reference_lists(lab: Lab) -> None:
+async def test_tables_have_the_fields_that_the_reference_lists(project: LuaTestProject) -> None:
     """Those that only a store can make."""
-    lab.shop(
+    project.shop(
         """
         local function names(t)
           local found = {}
@@ -145,7 +145,7 @@ async def test_tables_have_the_fields_that_the_reference_lists(lab: Lab) -> None
         end
         """
     )
-    (result,) = (await lab.run()).results
+    (result,) = (await project.run()).results
     known = {table.name: {field.name for field in table.fields} for table in STATE}
     stats, version, change = (set(line.text.split()) for line in result.output)
 
@@ -153,12 +153,12 @@ async def test_tables_have_the_fields_that_the_reference_lists(lab: Lab) -> None
     assert change <= known["StateChange"]
 
 
-async def test_a_failure_shows_both_values_the_line_and_what_was_logged(lab: Lab) -> None:
-    lab.shop(
+async def test_a_failure_shows_both_values_the_line_and_what_was_logged(project: LuaTestProject) -> None:
+    project.shop(
         "function test_x()\n  log('about to')\n  defer(function() print('deferred') end)\n"
         "  spyweb.assert_eq({ price = { 1, 2 } }, { price = { 1, 3 } }, 'prices')\nend"
     )
-    (result,) = (await lab.run()).results
+    (result,) = (await project.run()).results
 
     assert not result.passed
     assert result.reason == "jobs/shop/tests.lua:4: prices: they differ at .price[2]: 2 is not equal to 3"
@@ -167,8 +167,8 @@ async def test_a_failure_shows_both_values_the_line_and_what_was_logged(lab: Lab
     assert [(line.level, line.text) for line in result.output] == [("info", "about to"), ("print", "deferred")]
 
 
-async def test_virtual_time_moves_every_clock_and_expiry_with_each_sleep(lab: Lab) -> None:
-    lab.shop(
+async def test_virtual_time_moves_every_clock_and_expiry_with_each_sleep(project: LuaTestProject) -> None:
+    project.shop(
         """
         function test_time()
           local time, clock = os.time(), os.clock()
@@ -185,7 +185,7 @@ async def test_virtual_time_moves_every_clock_and_expiry_with_each_sleep(lab: La
         end
         """
     )
-    report = await lab.run(virtual=True)
+    report = await project.run(virtual=True)
     assert [(result.test, result.reason) for result in report.results] == [
         ("test_a_lock_outlasts_it", ""),
         ("test_time", ""),
@@ -193,28 +193,28 @@ async def test_virtual_time_moves_every_clock_and_expiry_with_each_sleep(lab: La
     assert report.duration_ms < 15_000
 
 
-async def test_sleep_is_real_unless_told_otherwise(lab: Lab) -> None:
-    lab.shop("function test_x() local t = os.clock() sleep(60) spyweb.assert_eq(os.clock() - t >= 0.06, true) end")
-    (result,) = (await lab.run()).results
+async def test_sleep_is_real_unless_told_otherwise(project: LuaTestProject) -> None:
+    project.shop("function test_x() local t = os.clock() sleep(60) spyweb.assert_eq(os.clock() - t >= 0.06, true) end")
+    (result,) = (await project.run()).results
     assert result.passed
     assert result.duration_ms >= 60
 
 
-async def test_a_test_that_never_ends_fails_and_the_others_run(lab: Lab) -> None:
-    lab.save(
+async def test_a_test_that_never_ends_fails_and_the_others_run(project: LuaTestProject) -> None:
+    project.save(
         "jobs/loop.lua",
         '-- /// job\n-- cpu_limit = "100ms"\n-- ///\nfunction run() end\n'
         "function test_a() while true do end end\nfunction test_b() end",
     )
-    assert await lab.outcomes() == {"test_a": "jobs/loop.lua:5: cpu limit exceeded", "test_b": ""}
+    assert await project.outcomes() == {"test_a": "jobs/loop.lua:5: cpu limit exceeded", "test_b": ""}
 
 
-async def test_files_that_do_not_load_are_told_beside_the_tests_of_others(lab: Lab) -> None:
-    lab.shop("function test_x() end")
-    lab.save("jobs/luau.lua", "function test_x() end\nx += 1")
-    lab.save("jobs/raises.lua", "error('at load')\nfunction test_x() end")
-    lab.save("jobs/typo.lua", "-- /// job\n-- evry = 5\n-- ///\n")
-    report = await lab.run()
+async def test_files_that_do_not_load_are_told_beside_the_tests_of_others(project: LuaTestProject) -> None:
+    project.shop("function test_x() end")
+    project.save("jobs/luau.lua", "function test_x() end\nx += 1")
+    project.save("jobs/raises.lua", "error('at load')\nfunction test_x() end")
+    project.save("jobs/typo.lua", "-- /// job\n-- evry = 5\n-- ///\n")
+    report = await project.run()
 
     assert {(result.suite, result.test): result.reason for result in report.results if not result.passed} == {
         ("typo", ""): 'jobs/typo.lua:2: evry: unknown key; did you mean "every"?',
@@ -224,19 +224,19 @@ async def test_files_that_do_not_load_are_told_beside_the_tests_of_others(lab: L
     assert (report.passed, report.failed) == (1, 3)
 
 
-async def test_nothing_to_run_is_refused(lab: Lab) -> None:
+async def test_nothing_to_run_is_refused(project: LuaTestProject) -> None:
     with pytest.raises(Refused, match="there are no tests: a test is a global function"):
-        await lab.run()
-    lab.shop("function test_x() end")
+        await project.run()
+    project.shop("function test_x() end")
     with pytest.raises(Refused, match="no test of the_shop has 'nothing' in its name"):
-        await lab.run("the_shop", "nothing")
-    lab.save("config.toml", "[daemon]\nworkers = 0\n")
+        await project.run("the_shop", "nothing")
+    project.save("config.toml", "[daemon]\nworkers = 0\n")
     with pytest.raises(ConfigError):
-        await lab.run()
+        await project.run()
 
 
-async def test_the_server_runs_on_a_free_port_with_one_database_for_all(lab: Lab) -> None:
-    lab.save(
+async def test_the_server_runs_on_a_free_port_with_one_database_for_all(project: LuaTestProject) -> None:
+    project.save(
         "server/init.lua",
         """
         function format_price(price) return ("$%.2f"):format(price) end
@@ -249,7 +249,7 @@ async def test_the_server_runs_on_a_free_port_with_one_database_for_all(lab: Lab
         function get:boom() error("no luck") end
         """,
     )
-    lab.save(
+    project.save(
         "server/tests.lua",
         """
         local base = "http://127.0.0.1:" .. SERVER_PORT
@@ -271,31 +271,33 @@ async def test_the_server_runs_on_a_free_port_with_one_database_for_all(lab: Lab
         function test_7_boom() spyweb.assert_eq(ask("/api/v/boom").status, 200) end
         """,
     )
-    lab.save("config.toml", "[http]\ndeny_private = true\n")
-    lab.save("ui/page.txt", "a page")
-    lab.shop("")
-    report = await lab.run("server")
+    project.save("config.toml", "[http]\ndeny_private = true\n")
+    project.save("ui/page.txt", "a page")
+    project.shop("")
+    report = await project.run("server")
 
     by_name = {result.test: result for result in report.results}
     assert [name for name, result in by_name.items() if not result.passed] == ["test_7_boom"], by_name
     assert [line.text for line in by_name["test_2_over_http"].output] == ["asked"]
     (heard,) = by_name["test_7_boom"].output
     assert heard.text.startswith("GET /api/v/boom: server/init.lua:9: no luck")
-    assert sorted(os.listdir(lab.root / "server")) == ["init.lua", "tests.lua"], "its log files are the daemon's"
+    assert sorted(os.listdir(project.root / "server")) == ["init.lua", "tests.lua"], "its log files are the daemon's"
 
 
-async def test_a_server_that_does_not_compile_is_one_failure(lab: Lab) -> None:
-    lab.save("server/init.lua", "function get:x(")
-    lab.save("server/tests.lua", "function test_x() end")
-    (result,) = (await lab.run("server")).results
+async def test_a_server_that_does_not_compile_is_one_failure(project: LuaTestProject) -> None:
+    project.save("server/init.lua", "function get:x(")
+    project.save("server/tests.lua", "function test_x() end")
+    (result,) = (await project.run("server")).results
     assert (result.test, result.passed) == ("", False)
     assert result.reason.startswith("server/init.lua:1: ")
 
 
-async def test_a_run_that_is_cancelled_leaves_nothing_behind(lab: Lab) -> None:
-    lab.shop("function test_x() store_set('a', 'b') sleep(60000) end")
+async def test_a_run_that_is_cancelled_leaves_nothing_behind(project: LuaTestProject) -> None:
+    project.shop("function test_x() store_set('a', 'b') sleep(60000) end")
     async with asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(lab.run())
-        await asyncio.to_thread(eventually, lambda: list((lab.root.parent / "tmp").glob("*/*/spyweb.db")), "a database")
+        running = tasks.create_task(project.run())
+        await asyncio.to_thread(
+            eventually, lambda: list((project.root.parent / "tmp").glob("*/*/spyweb.db")), "a database"
+        )
         running.cancel()
-    assert os.listdir(lab.root.parent / "tmp") == []
+    assert os.listdir(project.root.parent / "tmp") == []
