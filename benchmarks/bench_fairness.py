@@ -56,7 +56,7 @@ OP_HOGS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beside:
+class HogResult:
     """What was measured beside some hogs."""
 
     late_ms: float  # p99 of the crowd: the median of several windows
@@ -65,7 +65,7 @@ class Beside:
     lost: int  # runs of the crowd
 
 
-async def beside(hogs: dict[str, bytes], windows: int, seconds: float) -> Beside:
+async def measure_beside(hogs: dict[str, bytes], windows: int, seconds: float) -> HogResult:
     with folder() as root:
         async with AsyncExitStack() as stack:
             opened = open_engine(root, durability=Durability.NORMAL, is_timed=True)
@@ -82,7 +82,7 @@ async def beside(hogs: dict[str, bytes], windows: int, seconds: float) -> Beside
             probe = await ask_all_the_time(engine, seconds * windows)
             late = [await late_in_a_window(engine, seconds) for _ in range(windows)]
             told, _ = await probe.communicate()
-            return Beside(
+            return HogResult(
                 late_ms=median(late),
                 healthz_ms=float(told),
                 over_ms=await longest_over_limit(engine, bad),
@@ -126,12 +126,12 @@ async def count_lost(engine: Engine, crowd: Sequence[LiveJob]) -> int:
 def main() -> None:
     effort = read_effort(__doc__)
     windows, seconds = effort.rounds, 0.3 if effort.quick else 1.2
-    alone = uvloop.run(beside({}, windows, seconds))
+    alone = uvloop.run(measure_beside({}, windows, seconds))
     cases = {} if effort.quick else {name: {name: source} for name, source in (HOGS | OP_HOGS).items()}
     cases["all of them together"] = HOGS
     rows = []
     for name, hogs in cases.items():
-        seen = uvloop.run(beside(hogs, windows, seconds))
+        seen = uvloop.run(measure_beside(hogs, windows, seconds))
         rows += [
             Row(
                 figure=f"{name}: lateness p99",

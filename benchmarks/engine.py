@@ -82,7 +82,7 @@ def timed(live: LiveJobs, lateness: Lateness) -> Iterator[None]:
         yield
 
 
-class Crowd:
+class RunCounter:
     """Watches runs until so many have ended."""
 
     def __init__(self, size: int) -> None:
@@ -116,11 +116,11 @@ class Engine:
 
         At its first run a job's VM is made.
         """
-        crowd = Crowd(len(jobs))
+        counter = RunCounter(len(jobs))
         began = time.perf_counter()
         for job in jobs:
-            self.runtime.runner.start(job, [by_hand(crowd)])
-        await crowd.over
+            self.runtime.runner.start(job, [by_hand(counter)])
+        await counter.over
         return time.perf_counter() - began
 
     async def call_all(self, jobs: Sequence[LiveJob], ctx: Mapping[str, object]) -> float:
