@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -104,6 +106,25 @@ def test_a_list_as_json_has_all_that_is_known(state: State) -> None:
         "expires_ms": None,
     }
     assert entry == state("show", "a", "-o", "json").json
+
+
+def test_compat_has_the_shape_that_programs_for_sloth_runner_read(state: State) -> None:
+    state("set", "a", "[1, null]")
+    state("set", "b", "text")
+    assert state("list", "--compat").json == {"a": "[1,null]", "b": "text"}
+    assert state("list", "b", "--compat", "--output", "json").json == {"b": "text"}
+    entry, when = state("show", "b", "-o", "json").json, re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+    shown = state("show", "b", "--compat").json
+    assert isinstance(entry, dict)
+    assert isinstance(shown, dict)
+    assert list(shown) == ["key", "value", "created_at", "updated_at"]
+    assert (shown["key"], shown["value"]) == ("b", "text")
+    assert when.fullmatch(shown["created_at"])
+    assert datetime.fromisoformat(shown["updated_at"]).timestamp() == entry["updated_ms"] // 1000
+    figures = state("stats", "--compat").json
+    assert isinstance(figures, dict)
+    assert list(figures) == ["total_keys", "total_size", "last_modified", "backend"]
+    assert figures["total_keys"] == 2
 
 
 def test_show_has_a_label_for_each_fact(state: State) -> None:

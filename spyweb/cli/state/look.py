@@ -10,7 +10,7 @@ from spyweb.cli import output
 from spyweb.cli.options import MOST_ROWS
 from spyweb.cli.output import Format
 from spyweb.cli.state import render
-from spyweb.cli.state.options import Key, StateOutput, StatePlace, as_bytes, placed, spelt
+from spyweb.cli.state.options import Compat, Key, StateOutput, StatePlace, as_bytes, placed, spelt
 from spyweb.errors import ExitCode
 from spyweb.store.interchange.value_json import TypeName
 from spyweb.views.jobs import to_json
@@ -26,9 +26,13 @@ def list_entries(
     prefix: Prefix = "",
     count: Annotated[int | None, typer.Option("-n", metavar="N", min=1, max=MOST_ROWS, help="At most so many.")] = None,
     form: StateOutput = Format.TABLE,
+    compat: Compat = False,
 ) -> None:
     """List the entries, sorted by key."""
     found = place.state().entries(place.namespace, as_bytes(prefix), count)
+    if compat:
+        output.show_json(render.compat_entries(found))
+        return
     if form is Format.JSON:
         output.show_json(found)
         return
@@ -40,12 +44,16 @@ def list_entries(
 
 
 @placed
-def show(context: typer.Context, place: StatePlace, key: Key, form: StateOutput = Format.TABLE) -> ExitCode:
+def show(
+    context: typer.Context, place: StatePlace, key: Key, form: StateOutput = Format.TABLE, compat: Compat = False
+) -> ExitCode:
     """Show all that is known of an entry."""
     entry = place.state().entry(place.namespace, as_bytes(key))
     if entry is None:
         return missing(place, key)
-    if form is Format.JSON:
+    if compat:
+        output.show_json(render.compat_entry(entry))
+    elif form is Format.JSON:
         output.show_json(entry)
     else:
         output.show_fields(render.entry_fields(entry, place.project.clock.now_ms(), place.timezone))
@@ -71,13 +79,15 @@ def get(context: typer.Context, place: StatePlace, key: Key, form: StateOutput =
 
 
 @placed
-def stats(context: typer.Context, place: StatePlace, form: StateOutput = Format.TABLE) -> None:
+def stats(context: typer.Context, place: StatePlace, form: StateOutput = Format.TABLE, compat: Compat = False) -> None:
     """Count entries and locks, and measure them.
 
     Of all namespaces, unless one is chosen.
     """
     found = place.state().stats(place.chosen)
-    if form is Format.JSON:
+    if compat:
+        output.show_json(render.compat_stats(found))
+    elif form is Format.JSON:
         output.show_json(found)
     else:
         output.show_fields(render.stats_fields(found, place.timezone))

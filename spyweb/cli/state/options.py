@@ -60,6 +60,7 @@ StateOutput = Annotated[
     Format,
     typer.Option("-o", "--output", parser=parse_format, metavar="[table|json]", help="A table for people, or JSON."),
 ]
+Compat = Annotated[bool, typer.Option("--compat", help="JSON in sloth-runner's shape.")]
 Key = Annotated[str, typer.Argument(metavar="KEY", help="The entry's key.")]
 Yes = Annotated[bool, typer.Option("-y", "--yes", help="Don't ask.")]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from spyweb.cli.jobs import rounded
 from spyweb.cli.output import moment, row_moment, shortened
@@ -102,6 +103,36 @@ def stats_fields(stats: StateStats, timezone: str) -> Fields:
         ("Backend:", stats.backend),
         ("Last Modified:", NONE if modified is None else moment(modified, timezone)),
     ]
+
+
+def compat_entries(entries: Sequence[EntryView]) -> dict[str, str]:
+    """Return entries as `sloth-runner state list --output json` shows them: the text of each value, by key."""
+    return {shown_text(entry.key): shown_value(entry.value, entry.type) for entry in entries}
+
+
+def compat_entry(entry: EntryView) -> dict[str, str]:
+    """Return an entry as `sloth-runner state show --output json` shows it."""
+    return {
+        "key": shown_text(entry.key),
+        "value": shown_value(entry.value, entry.type),
+        "created_at": rfc3339(entry.created_ms),
+        "updated_at": rfc3339(entry.updated_ms),
+    }
+
+
+def rfc3339(ms: int) -> str:
+    return datetime.fromtimestamp(ms // 1000, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def compat_stats(stats: StateStats) -> dict[str, object]:
+    """Return figures as `sloth-runner state stats --output json` shows them; `total_size` is that of the database."""
+    modified = stats.last_modified_ms
+    return {
+        "total_keys": stats.total_keys,
+        "total_size": stats.db_size_bytes,
+        "last_modified": None if modified is None else rfc3339(modified),
+        "backend": stats.backend,
+    }
 
 
 def total(count: int) -> str:
