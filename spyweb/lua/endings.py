@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 import msgspec
+from msgspec.structs import replace
 
 from spyweb.lua import wire
 from spyweb.lua.wire import Ended, Foreign, RunEnd, Why
@@ -62,17 +63,21 @@ def failed(reason: str) -> Ending:
     return Ending(outcome=Outcome.FAILED, failure=Failure.ERROR, reason=reason)
 
 
+def ended_for(why: Why, where: str) -> Ending:
+    """Return the ending of a run that was told to end; `where` it was then follows the reason."""
+    outcome, failure = _OUTCOMES[_ENDED_FOR[why]]
+    return Ending(outcome=outcome, failure=failure, reason=_REASONS[why] + where)
+
+
 def never_begun(why: Why) -> Ending:
     """Return the ending of a run that was told to end before it could begin."""
-    outcome, failure = _OUTCOMES[_ENDED_FOR[why]]
-    return Ending(outcome=outcome, failure=failure, reason=f"{_REASONS[why]} before it began")
+    return ended_for(why, " before it began")
 
 
 def unstoppable(why: Why, cpu_ms: int = 0) -> Ending:
     """Return the ending of a run that was told to end and did not: its worker is replaced."""
-    outcome, failure = _OUTCOMES[_ENDED_FOR[why]]
-    reason = f"{_REASONS[why]}, and it could not be stopped: its worker was replaced"
-    return Ending(outcome=outcome, failure=failure, reason=reason, cpu_ms=cpu_ms, globals_reset=True)
+    ending = ended_for(why, ", and it could not be stopped: its worker was replaced")
+    return replace(ending, cpu_ms=cpu_ms, globals_reset=True)
 
 
 def lost(reason: str, *, guilty: bool, cpu_ms: int = 0) -> Ending:

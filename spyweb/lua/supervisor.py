@@ -59,7 +59,7 @@ class Supervisor:
         return False
 
     def least_loaded(self) -> WorkerProcess:
-        return min(self._shared, key=_load)
+        return min(self._shared, key=lambda worker: worker.load)
 
     def own_worker(self, job: JobId) -> WorkerProcess:
         worker = self._own.get(job)
@@ -151,7 +151,3 @@ class Supervisor:
         for worker in workers:
             worker.stop()
         await asyncio.gather(*(within(self._dependencies.clock, END_LIMIT, worker.dead) for worker in workers))
-
-
-def _load(worker: WorkerProcess) -> tuple[bool, int, int]:
-    return worker.load

@@ -20,7 +20,7 @@ import structlog
 from msgspec.structs import replace
 
 from spyweb.errors import PoolError
-from spyweb.lua.endings import failed, never_begun
+from spyweb.lua.endings import ended_for, failed, never_begun
 from spyweb.lua.hooks import is_defined
 from spyweb.lua.pool import Pool
 from spyweb.lua.session import Code, Request
@@ -43,12 +43,6 @@ log = structlog.get_logger()
 
 STAGGER = 0.2  # seconds between the first requests of two workers
 ON_FINISHED_MS = 1_000  # for on_finished where the time of the run, or its processor time, is over
-
-_CANCELLED: dict[Why, tuple[Outcome, Failure | None, str]] = {
-    Why.TIMEOUT: (Outcome.FAILED, Failure.TIMEOUT, "over its timeout"),
-    Why.CANCELLED: (Outcome.FAILED, Failure.CANCELLED, "cancelled"),
-    Why.STOPPED: (Outcome.STOPPED, None, "the daemon stopped"),
-}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -156,7 +150,9 @@ class MonitorRun:
             await asyncio.wait((cycle,))
         finally:
             del self._cancels[cycle]
-        ending = ended_for(self._why, context.telemetry.current) if cycle.cancelled() else cycle.result()
+        stage = context.telemetry.current
+        where = f" in {stage}" if stage else ": not begun"
+        ending = ended_for(self._why, where) if cycle.cancelled() else cycle.result()
         return _with_counts(ending, context)
 
     async def _cycle_with_vm(self, worker: int, url: str) -> Ending:
@@ -253,12 +249,6 @@ def _with_counts(ending: Ending, context: CycleContext) -> Ending:
     return replace(ending, http_status=context.http_status, items_found=found, items_new=context.new)
 
 
-def ended_for(why: Why, stage: str) -> Ending:
-    """Return the ending of a cycle that was told to end during that stage."""
-    outcome, failure, reason = _CANCELLED[why]
-    return Ending(outcome=outcome, failure=failure, reason=f"{reason} in {stage}" if stage else f"{reason}: not begun")
-
-
 def ending_of(failure: CycleFailed | None) -> Ending:
     if failure is None:
         return Ending(outcome=Outcome.SUCCESS)
@@ -273,9 +263,9 @@ def conclude(endings: Sequence[Ending], why: Why) -> Ending:
     whole = endings[0] if len(endings) == 1 else _together(endings)
     if why is Why.NOTHING:
         return whole
-    outcome, failure, reason = _CANCELLED[why]
-    first = next((ending.reason for ending in endings if ending.outcome is not Outcome.SUCCESS), reason)
-    return replace(whole, outcome=outcome, failure=failure, reason=first)
+    cancelled = ended_for(why, "")
+    reason = next((ending.reason for ending in endings if ending.outcome is not Outcome.SUCCESS), cancelled.reason)
+    return replace(whole, outcome=cancelled.outcome, failure=cancelled.failure, reason=reason)
 
 
 def _together(endings: Sequence[Ending]) -> Ending:

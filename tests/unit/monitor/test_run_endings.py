@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from spyweb.lua.endings import ended_for
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, Failure, Outcome
 from spyweb.monitor.context import CycleFailed
-from spyweb.monitor.run import conclude, ended_for, ending_of
+from spyweb.monitor.run import conclude, ending_of
 
 GOOD = Ending(outcome=Outcome.SUCCESS, cpu_ms=2)
 BAD = Ending(outcome=Outcome.FAILED, failure=Failure.ERROR, reason="no", traceback="where", cpu_ms=3)
@@ -27,7 +28,7 @@ def test_the_first_that_went_wrong_stands_for_all() -> None:
 
 
 def test_a_run_that_was_told_to_end_ends_for_that() -> None:
-    told = ended_for(Why.TIMEOUT, "fetch")
+    told = ended_for(Why.TIMEOUT, " in fetch")
     ending = conclude([GOOD, told], Why.TIMEOUT)
     assert (ending.outcome, ending.failure, ending.reason) == (
         Outcome.FAILED,
