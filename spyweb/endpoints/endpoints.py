@@ -70,7 +70,7 @@ class Endpoints:
     """Answers requests by the newest version that it was given.
 
     `host_for` makes what answers a run's ops and takes its log lines, and `run_ended` is called for each run that had
-    any.  `note_failure` is told what was asked, and why it failed, with a traceback.
+    any.  `note_failure` is told the method and path of a request, and why it failed, with a traceback.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Endpoints:
         self._is_closing = False
         self._idle: Future[None] = get_running_loop().create_future()  # since it is closing
 
-    async def answer(self, asked: Mapping[str, object]) -> EndpointAnswer:
+    async def answer(self, fields: Mapping[str, object]) -> EndpointAnswer:
         """Answer a request, as lua/procedures.py describes it.  Raises PoolError when there is no room for it.
 
         Whoever hangs up before the answer changes nothing: a handler that has begun goes on to its end.
@@ -105,13 +105,13 @@ class Endpoints:
         await self._limiter.enter()
         if self._is_closing or self.version is None:
             self._limiter.leave()
-            return self._answer_without_version(asked)
+            return self._answer_without_version(fields)
         run = self._pool.new_id()
         code = min(self.version.codes, key=lambda code: self._busy[code.job])
         answered: Future[EndpointAnswer] = get_running_loop().create_future()
         self._running.add(run)
         self._busy[code.job] += 1
-        self._tasks.create_task(self._run(run, code, asked, self.version.modules, answered), name=f"endpoint {run}")
+        self._tasks.create_task(self._run(run, code, fields, self.version.modules, answered), name=f"endpoint {run}")
         return await answered
 
     async def close(self, grace: float) -> None:
@@ -124,19 +124,19 @@ class Endpoints:
         if self._running:
             await self._idle
 
-    def _answer_without_version(self, asked: Mapping[str, object]) -> EndpointAnswer:
+    def _answer_without_version(self, fields: Mapping[str, object]) -> EndpointAnswer:
         if self._is_closing:
             raise PoolError("the daemon is stopping")
         if self.problem is None:
             return NOT_FOUND
-        self._note_failure(_title(asked), str(self.problem))
+        self._note_failure(_title(fields), str(self.problem))
         return ERROR
 
     async def _run(
         self,
         run: RunId,
         code: Code,
-        asked: Mapping[str, object],
+        fields: Mapping[str, object],
         modules: Modules,
         answered: Future[EndpointAnswer],
     ) -> None:
@@ -149,17 +149,17 @@ class Endpoints:
             timeout_ms=int(LIMIT_S * 1000) + DEFERRED_MS,
             cpu_limit_ms=CPU_LIMIT_MS,
             procedure=Procedure.REQUEST,
-            arguments=(asked,),
+            arguments=(fields,),
         )
         try:
             ending = await self._pool.run(request, host, is_fresh=True)
             if ending.outcome is Outcome.SUCCESS:
                 host.answer(read_answer(ending.result))
             else:
-                self._note_failure(_title(asked), f"{ending.reason}\n{ending.traceback}".rstrip())
+                self._note_failure(_title(fields), f"{ending.reason}\n{ending.traceback}".rstrip())
                 host.answer(TOO_SLOW if ending.failure in (Failure.TIMEOUT, Failure.CPU) else ERROR)
         except Exception:  # boundary: one request
-            log.exception("a bug in an endpoint's run", asked=_title(asked))
+            log.exception("a bug in an endpoint's run", asked=_title(fields))
         finally:
             host.answer(ERROR)  # if there is none yet
             timer.cancel()
@@ -290,8 +290,8 @@ def read_answer(result: object) -> EndpointAnswer:
     return EndpointAnswer(status, body)
 
 
-def _title(asked: Mapping[str, object]) -> str:
-    return f"{asked['method']} {asked['path']}"
+def _title(fields: Mapping[str, object]) -> str:
+    return f"{fields['method']} {fields['path']}"
 
 
 def _done(results: Results) -> Future[Results]:

@@ -42,28 +42,28 @@ NOT_SENT = frozenset(
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _BREAKS = re.compile(rb"[\r\n\0]")
 
-Asked = dict[str, object]
+RequestFields = dict[str, object]
 
 
 async def answer_endpoint(request: web.Request) -> web.StreamResponse:
     try:
         with closing(Body(request.app[BODY_MEMORY])) as body:
             content = await body.read(request) if request.body_exists else b""
-            asked = describe_request(request, content, is_public=path_of(request).startswith(PUBLIC))
-            return make_response(await request.app[ENDPOINTS].answer(asked) if asked["route"] else NOT_FOUND)
+            fields = describe_request(request, content, is_public=path_of(request).startswith(PUBLIC))
+            return make_response(await request.app[ENDPOINTS].answer(fields) if fields["route"] else NOT_FOUND)
     except PoolError as error:
         busy = json_answer({"error": str(error)}, 503)
         busy.headers["Retry-After"] = str(AGAIN_S)
         return busy
 
 
-def describe_request(request: web.Request, body: bytes, *, is_public: bool) -> Asked:
+def describe_request(request: web.Request, body: bytes, *, is_public: bool) -> RequestFields:
     """Return the argument of the procedure `request` (lua/procedures.py)."""
     path = request.rel_url.raw_path
     route, *path_args = [_unquote(part) for part in path.split("/")[BEFORE_NAME:]]
     if path_args and not path_args[-1]:
         path_args.pop()
-    asked: Asked = {
+    fields: RequestFields = {
         "method": request.method,
         "path": path,
         "path_args": path_args,
@@ -74,11 +74,11 @@ def describe_request(request: web.Request, body: bytes, *, is_public: bool) -> A
         **_read_query(request.rel_url.raw_query_string),
     }
     if body or request.method in WITH_BODY:
-        asked["body"] = body
-    return asked
+        fields["body"] = body
+    return fields
 
 
-def _read_query(raw: str) -> Asked:
+def _read_query(raw: str) -> RequestFields:
     """Parse a query: the last value of each name as `query`, all of them as `query_all`."""
     last: dict[bytes, bytes] = {}
     together: dict[bytes, list[bytes]] = {}

@@ -8,10 +8,10 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 from multidict import CIMultiDict
 
-from spyweb.web.endpoints import Asked, describe_request
+from spyweb.web.endpoints import RequestFields, describe_request
 
 
-def asked(path: str, method: str = "GET", body: bytes = b"", headers: Any = None) -> Asked:
+def asked(path: str, method: str = "GET", body: bytes = b"", headers: Any = None) -> RequestFields:
     found = describe_request(make_mocked_request(method, path, headers=headers), body, is_public=False)
     assert found is not None
     return found
