@@ -1,4 +1,4 @@
-"""Suites on a machine without Lua: which tests are called, in what order, and what becomes of how they end."""
+"""Suites on a pool without Lua: which tests are called, in what order, and what becomes of how they end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def suite(title: str = "shop", **changes: object) -> Suite:
 
 
 @dataclass
-class Machine:
+class FakeTestPool:
     """Each suite has the tests of its title; `play` says how one ends."""
 
     tests: Mapping[str, Sequence[bytes]]
@@ -109,55 +109,53 @@ async def plain_environment(suite: Suite) -> AsyncIterator[SuiteEnvironment]:
 
 
 def runner(
-    machine: Machine,
+    pool: FakeTestPool,
     progress: Progress,
     open_environment: Callable[[Suite], AbstractAsyncContextManager[SuiteEnvironment]],
 ) -> SuiteRunner:
-    return SuiteRunner(
-        pool=cast("Pool", machine), clock=FakeClock(), open_environment=open_environment, progress=progress
-    )
+    return SuiteRunner(pool=cast("Pool", pool), clock=FakeClock(), open_environment=open_environment, progress=progress)
 
 
 async def run(
-    machine: Machine, *suites: Suite, pattern: str = "", progress: Progress | None = None
+    pool: FakeTestPool, *suites: Suite, pattern: str = "", progress: Progress | None = None
 ) -> list[CaseResult]:
-    return await runner(machine, progress or Progress(), plain_environment).run(suites, pattern)
+    return await runner(pool, progress or Progress(), plain_environment).run(suites, pattern)
 
 
 async def test_the_tests_of_a_suite_run_one_after_the_other_in_their_order() -> None:
-    machine = Machine({"shop": [b"test_a", b"test_b", b"test_c"]})
+    pool = FakeTestPool({"shop": [b"test_a", b"test_b", b"test_c"]})
 
-    results = await run(machine, suite())
+    results = await run(pool, suite())
 
-    assert machine.story == ["shop spares 2", "shop test_a", "shop test_b", "shop test_c", "shop retired"]
+    assert pool.story == ["shop spares 2", "shop test_a", "shop test_b", "shop test_c", "shop retired"]
     assert [(result.test, result.passed) for result in results] == [(f"test_{each}", True) for each in "abc"]
-    assert machine.most == 1
+    assert pool.most == 1
 
 
 async def test_suites_run_side_by_side_but_not_too_many() -> None:
     titles = [f"job{number}" for number in range(AT_ONCE + 5)]
-    machine = Machine({title: [b"test_a"] for title in titles})
+    pool = FakeTestPool({title: [b"test_a"] for title in titles})
 
-    results = await run(machine, *map(suite, titles))
+    results = await run(pool, *map(suite, titles))
 
     assert [result.suite for result in results] == titles
-    assert machine.most == AT_ONCE
+    assert pool.most == AT_ONCE
 
 
 async def test_only_tests_with_the_pattern_in_their_name_run() -> None:
-    machine, progress = Machine({"shop": [b"test_price", b"test_title"]}), Progress()
+    pool, progress = FakeTestPool({"shop": [b"test_price", b"test_title"]}), Progress()
 
-    results = await run(machine, suite(), pattern="pri", progress=progress)
+    results = await run(pool, suite(), pattern="pri", progress=progress)
 
     assert [result.test for result in results] == ["test_price"]
     assert progress.counts == {"shop": 1}
 
 
 async def test_a_failed_test_says_why_and_what_it_logged_and_the_next_one_runs() -> None:
-    machine = Machine({"shop": [b"test_a", b"test_b"]}, play=lambda name, _: FAILED if name == "test_a" else SUCCESS)
+    pool = FakeTestPool({"shop": [b"test_a", b"test_b"]}, play=lambda name, _: FAILED if name == "test_a" else SUCCESS)
     progress = Progress()
 
-    first, second = await run(machine, suite(), progress=progress)
+    first, second = await run(pool, suite(), progress=progress)
 
     assert (first.passed, first.reason, first.traceback) == (False, "a.lua:1: no", "stack traceback:")
     assert [line.text for line in first.output] == ["heard"]
@@ -166,18 +164,18 @@ async def test_a_failed_test_says_why_and_what_it_logged_and_the_next_one_runs()
 
 
 async def test_files_that_do_not_load_are_one_failure() -> None:
-    machine = Machine({"shop": [b"test_a"]}, play=lambda name, _: SUCCESS if name else FAILED)
+    pool = FakeTestPool({"shop": [b"test_a"]}, play=lambda name, _: SUCCESS if name else FAILED)
 
-    (result,) = await run(machine, suite())
+    (result,) = await run(pool, suite())
 
     assert (result.test, result.passed, result.reason) == ("", False, "a.lua:1: no")
 
 
 async def test_a_luau_construct_is_named() -> None:
     complaint = ScriptError("jobs/shop.lua", 1, "syntax error near '+'")
-    machine = Machine({}, play=lambda *_: FAILED, complaint=complaint)
+    pool = FakeTestPool({}, play=lambda *_: FAILED, complaint=complaint)
 
-    (result,) = await run(machine, suite())
+    (result,) = await run(pool, suite())
 
     assert "jobs/shop.lua:1: syntax error near '+'" in result.reason
     assert "write x = x + 1" in result.reason
@@ -185,30 +183,30 @@ async def test_a_luau_construct_is_named() -> None:
 
 async def test_a_test_whose_worker_died_of_another_one_runs_again() -> None:
     lost = iter([LOST])
-    machine = Machine({"shop": [b"test_a"]}, play=lambda name, _: next(lost, SUCCESS) if name else SUCCESS)
+    pool = FakeTestPool({"shop": [b"test_a"]}, play=lambda name, _: next(lost, SUCCESS) if name else SUCCESS)
 
-    (result,) = await run(machine, suite())
+    (result,) = await run(pool, suite())
 
     assert result.passed
-    assert machine.story.count("shop test_a") == 2
+    assert pool.story.count("shop test_a") == 2
 
 
 async def test_a_test_that_takes_its_worker_down_has_failed() -> None:
-    machine = Machine({"shop": [b"test_a"]}, play=lambda name, _: GUILTY if name else SUCCESS)
+    pool = FakeTestPool({"shop": [b"test_a"]}, play=lambda name, _: GUILTY if name else SUCCESS)
 
-    (result,) = await run(machine, suite())
+    (result,) = await run(pool, suite())
 
     assert not result.passed
-    assert machine.story.count("shop test_a") == 1
+    assert pool.story.count("shop test_a") == 1
 
 
 async def test_bad_luck_is_not_waited_out_for_ever() -> None:
-    machine = Machine({"shop": [b"test_a"]}, play=lambda name, _: LOST if name else SUCCESS)
+    pool = FakeTestPool({"shop": [b"test_a"]}, play=lambda name, _: LOST if name else SUCCESS)
 
-    (result,) = await run(machine, suite())
+    (result,) = await run(pool, suite())
 
     assert not result.passed
-    assert machine.story.count("shop test_a") == TRIES
+    assert pool.story.count("shop test_a") == TRIES
 
 
 async def test_a_test_for_which_no_worker_can_be_had_has_failed() -> None:
@@ -217,7 +215,7 @@ async def test_a_test_for_which_no_worker_can_be_had_has_failed() -> None:
             raise PoolError("no worker could be had")
         return SUCCESS
 
-    (result,) = await run(Machine({"shop": [b"test_a"]}, play=play), suite())
+    (result,) = await run(FakeTestPool({"shop": [b"test_a"]}, play=play), suite())
 
     assert (result.passed, result.reason) == (False, "no worker could be had")
 
@@ -233,18 +231,18 @@ async def test_an_environment_that_can_not_be_made_is_one_failure() -> None:
 
     progress = Progress()
 
-    (result,) = await runner(Machine({}), progress, no_environment).run([suite()], "")
+    (result,) = await runner(FakeTestPool({}), progress, no_environment).run([suite()], "")
 
     assert (result.test, result.passed, result.reason) == ("", False, "no port is free")
     assert progress.seen == [result]
 
 
 async def test_a_test_runs_with_its_jobs_limits_and_its_environments_options() -> None:
-    machine = Machine({"shop": [b"test_a"]})
+    pool = FakeTestPool({"shop": [b"test_a"]})
 
-    await run(machine, suite(timeout_ms=7, cpu_limit_ms=5))
+    await run(pool, suite(timeout_ms=7, cpu_limit_ms=5))
 
-    found, test = machine.requests
+    found, test = pool.requests
     assert (test.timeout_ms, test.cpu_limit_ms, test.procedure) == (7, 5, "test")
     assert found.arguments[0] == {"virtual_time": True, "ctx": ctx_for(suite(), found.run, FakeClock().now_ms())}
     assert test.arguments[0] == b"test_a"
