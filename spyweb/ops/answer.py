@@ -1,4 +1,4 @@
-"""The results of an op that asks the store one thing and waits for nothing else."""
+"""The results of an op that only makes one request to the store."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ NOTHING: Results = ()
 
 
 class StoreAnswer(Pending, Generic[T_co]):
-    """The results of an op, made of a future of the store's by `settle` once it is done.
+    """The results of an op, which `settle` makes from a future of the store once that is done.
 
-    It is the source that is waited for and cancelled.
+    Waiting and cancelling apply to that future, `source`.
     """
 
     __slots__ = ("_settle",)

@@ -31,7 +31,7 @@ _LONGEST_INTEGER = 20  # digits and a sign; int() is slow for long texts, float(
 
 
 class Mismatch(Exception):
-    """A value is not what the parameter wants; the text is what stands in Lua's parentheses."""
+    """A value is not what the parameter expects; the text is for the parentheses of Lua's message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class ArgumentReader:
 
 
 def type_name(value: object) -> str:
-    """Return what Lua's `type` would say of a value."""
+    """Return what Lua's `type` returns for a value."""
     match value:
         case None:
             return "nil"
@@ -67,7 +67,7 @@ def _mismatch(expected: str, value: object) -> Mismatch:
 
 
 def read_text(value: object) -> bytes:
-    """A string, or a number as its text (`3.0` → `3`)."""
+    """Read a string, or a number as its text (`3.0` → `3`)."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
@@ -84,7 +84,7 @@ def number_text(value: float) -> bytes:
 
 
 def read_integer(value: object) -> int:
-    """An integer; a fraction is cut off, a numeric string is converted."""
+    """Read an integer; a fraction is cut off, a numeric string is converted."""
     number = read_number(value)
     if isinstance(number, float):
         if not math.isfinite(number):
@@ -96,7 +96,7 @@ def read_integer(value: object) -> int:
 
 
 def read_number(value: object) -> int | float:
-    """A number; a numeric string is converted."""
+    """Read a number; a numeric string is converted."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
     if isinstance(value, bytes) and len(value) > limits.NUMBER_TEXT:
@@ -108,7 +108,7 @@ def read_number(value: object) -> int | float:
 
 
 def parse_number(text: bytes) -> int | float | None:
-    """The number that Lua sees in a text: decimal or hexadecimal, spaces around it, no `inf` or `nan`.
+    """Return the number that Lua reads in a text: decimal or hexadecimal, spaces around it, no `inf` or `nan`.
 
     None for anything else, and for a text of more than `NUMBER_TEXT` bytes.
     """
@@ -145,7 +145,7 @@ def _parse_hex_float(text: bytes) -> float | None:
 
 
 def read_table(value: object) -> dict[object, object]:
-    """A table, a sequence as a dict from 1 on."""
+    """Read a table; a sequence becomes a dict with keys from 1."""
     if isinstance(value, dict):
         return value
     if isinstance(value, list):
@@ -206,7 +206,7 @@ Value = Annotated[object, ArgumentReader("value", "value", read_value)]
 
 
 def reader_of(annotation: object) -> ArgumentReader:
-    """The Reader behind one of the aliases above, or behind `Alias | None`."""
+    """Return the reader for one of the aliases above, or for `Alias | None`."""
     if get_origin(annotation) in (Union, types.UnionType):
         alternatives = [part for part in get_args(annotation) if part is not types.NoneType]
         if len(alternatives) == 1:

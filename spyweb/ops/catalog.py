@@ -1,4 +1,4 @@
-"""Every op there is: importing this module imports each family, and so fills the catalogue."""
+"""The catalogue of all ops: importing this module imports each family, which fills it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MODULES = (store, state, state_locks, http, tls, files, sql, system)  # in the o
 
 
 def names() -> list[str]:
-    """Return the names that a worker is told of, private ones (`_…`) included."""
+    """Return the names that workers are given, private ones (`_…`) included."""
     return sorted(CATALOGUE)
 
 

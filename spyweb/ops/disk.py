@@ -1,7 +1,7 @@
-"""The files of a project, as its jobs read and write them: inside the jail, whole or not at all.
+"""Read and write the files of a project for its jobs: inside the jail, and completely or not at all.
 
 Two appends to one file don't mix, whichever jobs they come from; an overwritten file is at any moment the old one or
-the new one, even after a power cut.  Everything here waits for the disk: call it in a thread.
+the new one, even after a power failure.  Everything here waits for the disk: call it in a thread.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LOCKS = 64  # two files may share one
 
 
 class Files:
-    """The files under one project root, and whose turn it is at each."""
+    """The files under one project root, with locks so that one writer at a time uses each."""
 
     def __init__(self, root: Path, clock: Clock) -> None:
         self._root = root
@@ -38,7 +38,7 @@ class Files:
         self._locks = tuple(Lock() for _ in range(LOCKS))
 
     def read(self, place: FilePlace, limit: int) -> bytes | None:
-        """Return what a file holds, or None when there is none.  Raises Forbidden, OSError."""
+        """Return the content of a file, or None when there is none.  Raises Forbidden, OSError."""
         try:
             with entered(self._root, place) as spot, opened(spot, READ) as file:
                 return _read_at_most(file, limit)
@@ -46,7 +46,7 @@ class Files:
             return None
 
     def append(self, place: FilePlace, content: bytes) -> None:
-        """All of it, or an OSError and none.  Raises Forbidden."""
+        """Append all of the content, or raise OSError and append none.  Raises Forbidden."""
         with entered(self._root, place, make=True) as spot, self._turn(spot):
             self._refuse_log(place, spot)
             with opened(spot, APPEND) as file:
@@ -58,9 +58,9 @@ class Files:
                 write_whole(file, content)
 
     def overwrite(self, place: FilePlace, content: bytes) -> None:
-        """Write a file anew.
+        """Replace a file by one with this content.
 
-        Raises Forbidden, OSError.  Where the file has another name too, that name keeps the old file.
+        Raises Forbidden, OSError.  If the file has a second name (a hard link), that name keeps the old file.
         """
         with entered(self._root, place, make=True) as spot, self._turn(spot):
             self._refuse_log(place, spot)
@@ -84,7 +84,7 @@ class Files:
 
 
 def _read_at_most(file: int, limit: int) -> bytes:
-    """Never more in memory than the script could take, though the file may grow meanwhile."""
+    """Read a file, but never more than the script could take, even if the file grows meanwhile."""
     pieces, size = [], 0
     piece_size = min(PIECE, os.fstat(file).st_size + 1)
     while size <= limit and (piece := os.read(file, min(piece_size, limit + 1 - size))):
@@ -97,7 +97,7 @@ def _read_at_most(file: int, limit: int) -> bytes:
 
 @contextmanager
 def opened(spot: OpenFilePlace, flags: int) -> Iterator[int]:
-    """A plain file that has no other name.  Raises Forbidden, OSError."""
+    """Open a plain file that has no other name.  Raises Forbidden, OSError."""
     file = os.open(spot.name, flags, MODE, dir_fd=spot.folder)
     try:
         status = os.fstat(file)
@@ -110,7 +110,7 @@ def opened(spot: OpenFilePlace, flags: int) -> Iterator[int]:
 
 
 def _refuse_others(spot: OpenFilePlace) -> None:
-    """A folder or device is not replaced by a file."""
+    """Raise Forbidden for a folder or device, which a file must not replace."""
     with suppress(FileNotFoundError):
         _check_plain(os.stat(spot.name, dir_fd=spot.folder, follow_symlinks=False))
 
@@ -121,7 +121,7 @@ def _check_plain(status: os.stat_result) -> None:
 
 
 def write_durably(folder: int, name: str, content: bytes) -> None:
-    """A new file, on the disk before this returns."""
+    """Write a new file, which is on the disk before this returns."""
     file = os.open(name, CREATE, MODE, dir_fd=folder)
     try:
         write_whole(file, content)

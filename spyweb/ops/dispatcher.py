@@ -1,6 +1,6 @@
-"""Serves one run: looks its ops up, calls them, counts them, and turns what they raise into an error for the script.
+"""Dispatches the ops of one run: calls and counts them, and turns their exceptions into errors for the script.
 
-This is the choke point that every effect of a job passes through.
+Every effect of a job passes through here.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ class OpDispatcher:
 
     @property
     def storage_errors(self) -> int:
-        """The number of this run's store_* calls that failed and carried on."""
+        """Return how many of this run's store_* calls failed without raising in the script."""
         return self._call.tally.storage_errors
 
     @property
     def sql_cpu_ms(self) -> int:
-        """The processor time that this run's SQL has taken, in milliseconds."""
+        """Return the CPU time that this run's SQL has used, in milliseconds."""
         return round(self._call.tally.sql_cpu_s * 1000)
 
     def log(self, level: str, text: bytes) -> None:
         self._call.log(level, text)
 
     def op(self, name: str, arguments: Sequence[object]) -> Awaitable[Results]:
-        """Begin an op.  Never raises: whatever went wrong is in the future."""
+        """Begin an op.  Never raises: an error is in the future."""
         operation = CATALOGUE.get(name)
         if operation is None:
             return _failed(OpError(f"there is no op named '{name}'"))
@@ -78,7 +78,7 @@ class OpDispatcher:
         return Work(f"op {name}", self._call.job, self._call.run, self._call.generation)
 
     def _refusal(self, operation: Operation, error: Exception) -> OpError:
-        """Return the error that the script is told."""
+        """Return the error that the script gets."""
         self._metrics.errors[operation.name] += 1
         if isinstance(error, OpError):
             return error

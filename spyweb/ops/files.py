@@ -1,7 +1,7 @@
-"""fs_read, fs_read_binary, fs_append and fs_overwrite: a job's own files, and those that all jobs share.
+"""The ops fs_read, fs_read_binary, fs_append and fs_overwrite: a job's own files, and those that all jobs share.
 
-The work is done in threads.  What a name may be is decided in ops/jail.py; everything that is refused, or goes wrong,
-raises in the script; only a file that is not there is nil.
+The work is done in threads.  ops/jail.py decides which names are allowed; every refusal and every error raises in the
+script; only a missing file is nil.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""http_get, http_post, http_request and http_multipart: what a script wrote → one Fetch, its outcome → two values.
+"""The ops http_get, http_post, http_request and http_multipart: build a Fetch, and return a response or an error.
 
-A wrong type raises; everything that can go wrong with a well-typed request is `nil, {error, kind, proxy}`.
+A wrong type raises; any other failure of a request is `nil, {error, kind, proxy}`.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _failed(error: FetchError) -> Outcome:
 
 
 def wanted_from(options: Mapping[object, object]) -> FetchRequest:
-    """Read the one table that http_request takes.  Raises OpError."""
+    """Read the table that http_request takes.  Raises OpError."""
     try:
         url = text_in(options, "url")
         if url is None:
@@ -128,7 +128,7 @@ def wanted_from(options: Mapping[object, object]) -> FetchRequest:
 
 def _headers(given: Mapping[object, object] | None, name: str, position: int) -> dict[bytes, bytes]:
     headers = {}
-    some = dict(islice((given or {}).items(), HEADERS + 1))  # with more it is not sent
+    some = dict(islice((given or {}).items(), HEADERS + 1))  # a request with more is refused
     for header, value in _named(some, name, position).items():
         try:
             headers[header] = read_text(value)
@@ -142,7 +142,7 @@ def _with_type(headers: dict[bytes, bytes], kind: bytes) -> dict[bytes, bytes]:
 
 
 def _part(name: bytes, value: object) -> Part:
-    """A field of http_multipart.  Raises OpError."""
+    """Read a field of http_multipart.  Raises OpError."""
     field = f"field '{_shown(name)}'"
     if not isinstance(value, dict | list):
         return Part(name=name, content=_text_in(field, value))
@@ -164,7 +164,7 @@ def _text_in(field: str, value: object) -> bytes:
 
 
 def _named(table: Mapping[object, object], name: str, position: int) -> dict[bytes, object]:
-    """A table with texts as keys.  Raises OpError."""
+    """Read a table with texts as keys.  Raises OpError."""
     try:
         return {read_text(key): value for key, value in table.items()}
     except Mismatch as mismatch:

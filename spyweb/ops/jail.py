@@ -1,8 +1,8 @@
-"""The folder that a job's file names lead into, and the walk there that nothing can lead out of.
+"""Find and open the folder that a job's file name leads to, so that no name or link leads out of it.
 
-A name is text: what it may spell is decided before any file is touched.  A path is then opened step by step from the
-project root, each step without following links.  Links that stay inside are resolved first; one that leaves is
-refused, and one that is put there in between is an error and not a detour.
+A name is checked as text before any file is touched.  A path is then opened step by step from the project root, each
+step without following links.  Links that stay inside are resolved first; one that leads out is refused, and one that is
+put there in between is an error.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pathlib import Path
 
 from spyweb.ops.rules.values import shown
 
-SHARED = "shared"  # the folder below the project root that all jobs have, and the first step of a name that means it
+SHARED = "shared"  # the folder of all jobs below the project root, and the first step of names in it
 TEXT_KINDS = frozenset({"csv", "json", "jsonl", "txt", "log"})
 BINARY_KINDS = TEXT_KINDS | frozenset(
     {"png", "jpg", "jpeg", "gif", "svg", "webp", "bmp", "ico", "woff", "woff2", "ttf", "otf", "pdf", "zip"}
 )
-LONGEST_STEP = 255  # bytes, as the usual file systems have it
-LONGEST_STEM = 200  # bytes of a file's name: room is left for a stamp
+LONGEST_STEP = 255  # bytes, the limit of the usual file systems
+LONGEST_STEM = 200  # bytes of a file's name, which leaves room for a time stamp
 MOST_STEPS = 32
 PUT_THERE = "a link was put there"
 
@@ -44,15 +44,15 @@ class FilePlace:
 
 @dataclass(frozen=True, slots=True)
 class OpenFilePlace:
-    """A file's name in a folder that is open."""
+    """A file name in an open folder."""
 
     folder: int  # its descriptor
     name: str
-    path: str  # all of it, resolved: two names of one file have one
+    path: str  # the whole path, resolved, so that two names of one file have the same
 
 
 def places_of(folder: str, name: bytes, kinds: frozenset[str]) -> tuple[FilePlace, FilePlace]:
-    """Return where a name is written, and where else it is looked for; the same twice when it means the shared folder.
+    """Return the place that a name is written to, and where else it is looked for; both may be the shared folder.
 
     Raises Forbidden.
     """
@@ -65,7 +65,7 @@ def places_of(folder: str, name: bytes, kinds: frozenset[str]) -> tuple[FilePlac
 
 
 def steps_of(name: bytes) -> tuple[str, ...]:
-    """The folders and the file that a name spells, none of which leads up.  Raises Forbidden."""
+    """Return the folders and the file in a name, none of which leads up.  Raises Forbidden."""
     try:
         text = name.decode("utf-8")
     except UnicodeDecodeError:
@@ -101,9 +101,9 @@ def _check_kind(name: str, kinds: frozenset[str]) -> None:
 
 @contextmanager
 def entered(root: Path, place: FilePlace, *, make: bool = False) -> Iterator[OpenFilePlace]:
-    """The folder of the file, opened; with `make`, made where it is missing.
+    """Open the folder of the file; with `make`, make it if it is missing.
 
-    Raises Forbidden for a link that leaves, FileNotFoundError or NotADirectoryError for a folder that is not there.
+    Raises Forbidden for a link that leads out, FileNotFoundError or NotADirectoryError for a missing folder.
     """
     top = Path(os.path.realpath(root))
     steps = _resolved(top, place)
@@ -117,7 +117,7 @@ def entered(root: Path, place: FilePlace, *, make: bool = False) -> Iterator[Ope
 
 
 def leads_to(root: Path, spot: OpenFilePlace, place: FilePlace) -> bool:
-    """Return whether this is the file that a name leads to, also where the file system ignores case."""
+    """Return whether this is the file that a name leads to, even if the file system ignores case."""
     try:
         steps = _resolved(Path(os.path.realpath(root)), place)
     except Forbidden:
@@ -126,7 +126,7 @@ def leads_to(root: Path, spot: OpenFilePlace, place: FilePlace) -> bool:
 
 
 def _resolved(top: Path, place: FilePlace) -> Sequence[str]:
-    """The steps from the top, after every link."""
+    """Return the steps from the top, with all links resolved."""
     jail = Path(os.path.realpath(top / place.folder))
     file = Path(os.path.realpath(jail.joinpath(*place.steps)))
     if not jail.is_relative_to(top):
@@ -137,7 +137,7 @@ def _resolved(top: Path, place: FilePlace) -> Sequence[str]:
 
 
 def _step_down(folder: int, step: str, make: bool) -> int:
-    """Into the folder below; the one above is closed."""
+    """Open the folder below and close the one above."""
     if make:
         with suppress(FileExistsError):
             os.mkdir(step, dir_fd=folder)
@@ -152,7 +152,7 @@ def _step_down(folder: int, step: str, make: bool) -> int:
 
 
 def reason_of(error: Exception) -> str:
-    """Return what went wrong with a file, as a script is told."""
+    """Return what went wrong with a file, as text for a script."""
     if isinstance(error, OSError):
         if error.errno == errno.ELOOP:
             return PUT_THERE

@@ -1,7 +1,8 @@
-"""Queue the runs that wait for a lock, in memory and holding nothing else up; renew the leases of those that have one.
+"""Queue the runs that wait for a lock, and renew the leases of the runs that hold one.
 
-The store says who has a lock, and frees the locks of a run in the transaction that ends it.  Here is what it can't
-know: which runs live, so that their locks don't expire, and which is next in a queue.  A newcomer never gets past one.
+The store records who has a lock, and frees the locks of a run in the transaction that ends it.  This module adds what
+the store can't know: which runs are alive, so that their locks don't expire, and which is next in a queue.  A new
+request never overtakes one that waits.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from spyweb.logs.refusals import tell_refusal
 from spyweb.model import RunId
 from spyweb.store.values_protocol import Held, Locks
 
-LONGEST_RECHECK = 10.0  # seconds: leases are told by the clock on the wall, which may jump
+LONGEST_RECHECK = 10.0  # seconds: leases end by the wall clock, which may jump
 SHORTEST_RECHECK = 0.01
 SHORTEST_RENEWAL = 1.0  # seconds between two renewals, however short a lease is
 RENEWALS_PER_LEASE = 3
@@ -25,7 +26,7 @@ RENEWALS_PER_LEASE = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockRequest:
-    """A lock that a run would like to have."""
+    """A request of a run for a lock."""
 
     name: bytes
     holder: bytes
@@ -35,27 +36,27 @@ class LockRequest:
 
 @dataclass(slots=True, eq=False)
 class LockWaiter:
-    """A run in a queue."""
+    """A run in a lock's queue."""
 
     request: LockRequest
-    served: Future[bool]  # True: the lock is its own; False: it gave up
+    served: Future[bool]  # True: it has the lock; False: it gave up
     is_late: bool = False  # its timeout has passed
 
 
 class LockQueue:
     """The runs that wait for one lock.
 
-    The store is asked for the first of them, again each time that the lock may have become free, and when the lease of
-    a holder that is dead has passed.  One question is under way at a time.
+    The store is asked for the lock for the first of them, and again each time that the lock may have become free or the
+    lease of a dead holder has expired.  One request is under way at a time.
     """
 
     def __init__(self, keeper: LockKeeper) -> None:
         self._keeper = keeper
         self._waiters: deque[LockWaiter] = deque()
-        self._asking: LockWaiter | None = None  # for whom the store is being asked
+        self._asking: LockWaiter | None = None  # the waiter for which the store is being asked
         self._again = False  # the lock may have become free meanwhile
         self._recheck: Handle | None = None
-        self.held: Held | None = None  # who has it, as far as was heard
+        self.held: Held | None = None  # the last known holder
 
     @property
     def first(self) -> LockWaiter | None:
@@ -75,13 +76,13 @@ class LockQueue:
             self._stop_rechecking()
 
     def time_out(self, waiter: LockWaiter) -> None:
-        """Let a waiter give up; where the store is being asked for it, that answer still counts."""
+        """Let a waiter give up; if the store is being asked for it, that answer still counts."""
         waiter.is_late = True
         if self._asking is not waiter:
             self._serve(waiter, got_lock=False)
 
     def ask(self) -> None:
-        """Ask the store for the first waiter: the lock may be free."""
+        """Ask the store for the first waiter, because the lock may be free."""
         if self._asking:
             self._again = True
             return
@@ -97,7 +98,7 @@ class LockQueue:
     def _answered(self, waiter: LockWaiter, answer: Future[Held | None]) -> None:
         self._asking = None
         error = answer.exception()
-        if error is not None:  # told to whoever was asked for; the next one may fare better
+        if error is not None:  # it goes to this waiter; the next one may succeed
             self.leave(waiter)
             if not waiter.served.done():
                 waiter.served.set_exception(error)
@@ -107,7 +108,7 @@ class LockQueue:
         if self.held is not None:
             self._refused(waiter, self.held)
         elif waiter.served.done():
-            self._keeper.give_back(waiter.request)  # which has the next one ask
+            self._keeper.give_back(waiter.request)  # after which the next one asks
         else:
             self._serve(waiter, got_lock=True)
 
@@ -131,7 +132,7 @@ class LockQueue:
 
 
 class LockKeeper:
-    """Takes locks for the runs of a daemon.  `run_ended` must be told of every run whose end is committed."""
+    """Takes locks for the runs of a daemon.  `run_ended` must be called for every run whose end is committed."""
 
     def __init__(self, locks: Locks, clock: Clock) -> None:
         self._locks = locks
@@ -144,7 +145,7 @@ class LockKeeper:
         locks.on_released(self._released)
 
     async def take(self, request: LockRequest) -> Held | None:
-        """Take a lock at once.  Returns None when it is yours, otherwise who has it, or is about to."""
+        """Take a lock at once; return None if that succeeds, otherwise who has it or is next."""
         if request.name in self._queues:
             held = await self._holder_or_next(request.name)
             if held:
@@ -152,9 +153,9 @@ class LockKeeper:
         return await self.acquire(request)
 
     async def wait(self, request: LockRequest, timeout: float) -> Held | None:
-        """Wait for a lock, at most `timeout` seconds, and not at all where a run would wait for itself.
+        """Wait at most `timeout` seconds for a lock, and not at all if a run would wait for itself.
 
-        Returns as `take`.
+        Return the same as `take`.
         """
         if request.name in self._queues:
             held = await self._locks.holder(request.name)
@@ -173,25 +174,25 @@ class LockKeeper:
         return None if got_lock else queue.held or await self.take(request)
 
     def release(self, run: RunId) -> None:
-        """Free a run's locks once all that it has asked for is done."""
+        """Free a run's locks once all its requests are done."""
         if run in self._living:
             self._locks.release_run(run).add_done_callback(_note_failure)
 
     def run_ended(self, run: RunId) -> None:
-        """Forget a run whose end is committed: with that its locks were freed."""
+        """Forget a run whose end is committed, which has freed its locks."""
         self._living.discard(run)
         self._leases.pop(run, None)
         if not self._leases:
             self.close()
 
     def close(self) -> None:
-        """Renew no lease any more."""
+        """Stop renewing leases."""
         if self._renewal:
             self._renewal.cancel()
             self._renewal = None
 
     def acquire(self, request: LockRequest) -> Future[Held | None]:
-        """Ask the store, past any queue."""
+        """Ask the store for the lock, past any queue."""
         self._living.add(request.run)
         answer = self._locks.acquire(request.name, request.holder, request.run, request.lease_ms)
         answer.add_done_callback(lambda answer: self._keep_alive(request, answer))
@@ -202,14 +203,14 @@ class LockKeeper:
         self._locks.release(request.name, request.holder).add_done_callback(_note_failure)
 
     def call_when_expired(self, held: Held, callback: Callable[[], object]) -> Handle:
-        """Call back once the lease may have passed; that of a run that lives doesn't, and its end is told."""
+        """Call back once the lease may have expired; a living run's lease does not, and its end is announced."""
         delay = LONGEST_RECHECK
         if held.run not in self._living:
             delay = min(delay, max(SHORTEST_RECHECK, (held.expires_ms - self._clock.now_ms()) / 1000))
         return self._clock.call_later(delay, callback)
 
     async def _holder_or_next(self, name: bytes) -> Held | None:
-        """Return who has the lock or is next in the queue; None where it is free and nobody waits."""
+        """Return who has the lock or is next in the queue; None if it is free and nobody waits."""
         held = await self._locks.holder(name)
         queue = self._queues.get(name)
         if held or queue is None or queue.first is None:

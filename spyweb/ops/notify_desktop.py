@@ -1,7 +1,7 @@
-"""Notifications on the desktop of whoever runs the daemon, where there is one.
+"""Show notifications on the desktop of the user who runs the daemon, if there is one.
 
-The desktop's own command shows them, in a process of its own.  Texts come from web pages: they are arguments, never
-options, and nothing in them is markup.
+The desktop's own command shows them, in a separate process.  Texts come from web pages: they are passed as arguments,
+never as options, and markup in them is escaped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PATIENCE = 10.0  # seconds for the command
 AT_ONCE = 4  # commands; others wait
 LONGEST_TITLE, LONGEST_BODY = 200, 4_000  # characters
 DESKTOPS = ("DISPLAY", "WAYLAND_DISPLAY", "DBUS_SESSION_BUS_ADDRESS")
-NO_TITLE = "spyweb"  # the command wants one
+NO_TITLE = "spyweb"  # used when there is none, since the command needs one
 APPLESCRIPT = (
     "on run argv",
     "display notification (item 2 of argv) with title (item 1 of argv)",
@@ -34,7 +34,7 @@ Arguments = Callable[[str, str, int], Sequence[str]]  # of (title, body, timeout
 
 
 class Desktop:
-    """Shows notifications on the desktop; without a desktop it shows none, and logs so once."""
+    """Shows notifications on the desktop; without a desktop it logs once that it shows none."""
 
     def __init__(self, environ: Mapping[str, str], platform: str = sys.platform) -> None:
         self._environ = environ
@@ -44,7 +44,7 @@ class Desktop:
         self._was_missed = False
 
     async def show(self, title: str, body: str, timeout_ms: int | None = None) -> str | None:
-        """Why it was not shown, where there is a desktop; None otherwise."""
+        """Show a notification; return why that failed, or None, also when there is no desktop."""
         missing = self._look()
         if missing or not self._found:
             self._miss(missing)
@@ -56,7 +56,7 @@ class Desktop:
             return await run_command([program, *arguments(*texts, shown_ms)])
 
     def _look(self) -> str:
-        """Find the command that shows notifications; gives what there is not."""
+        """Find the command that shows notifications; return what is missing."""
         if self._found:
             return ""
         is_mac = self._platform == "darwin"
@@ -76,7 +76,7 @@ class Desktop:
 
 
 def linux_arguments(title: str, body: str, timeout_ms: int) -> Sequence[str]:
-    """notify-send undoes backslashes in a body, and desktops read it as markup."""
+    """Return the arguments for notify-send, which undoes backslashes in a body that desktops read as markup."""
     text = escape(body, quote=False).replace("\\", "\\\\")
     return ["--app-name=spyweb", f"--expire-time={timeout_ms}", "--", title, text]
 
@@ -87,13 +87,13 @@ def mac_arguments(title: str, body: str, timeout_ms: int) -> Sequence[str]:
 
 
 def plain(text: str, longest: int) -> str:
-    """Return the text as a process can be given it: no NUL, no half of a surrogate pair, and not too much."""
+    """Return the text in a form that a process accepts: no NUL, no half of a surrogate pair, not too long."""
     whole = text.replace("\0", "").encode("utf-8", "replace").decode()
     return whole if len(whole) <= longest else whole[: longest - 1] + "…"
 
 
 async def run_command(command: Sequence[str]) -> str | None:
-    """Why it failed; None when it has not."""
+    """Run a command; return why it failed, or None."""
     try:
         process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE)
     except OSError as error:

@@ -1,9 +1,9 @@
-"""The decorator that turns a function into an op, and the one catalogue that it fills.
+"""The decorator that turns a function into an op, and the catalogue that it fills.
 
-An op is `async def name(call: Call, key: Text, value: Text | None = None) -> …`: its name, signature and docstring are
-the argument checks, the error texts and the reference.  Where Lua's types say more than Python's, the decorator is
-given them too.  It returns a value, a tuple of several, or is annotated `-> None` and gives nothing.  An op that asks
-the store one thing is a plain `def` that returns a StoreAnswer: that saves a task for each call.
+An op is `async def name(call: Call, key: Text, value: Text | None = None) -> …`: its name, signature and docstring give
+the argument checks, the error texts and the reference.  If Lua's types say more than Python's, the decorator gets them
+too.  It returns a value, a tuple of several, or is annotated `-> None` and returns nothing.  An op that makes one
+request to the store is a plain `def` that returns a StoreAnswer: that saves a task for each call.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Handler = TypeVar("Handler", bound=Callable[..., object])
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
     name: str
-    kind: str  # what to call its type
-    expected: str  # what an error calls it
+    kind: str  # the name of its type
+    expected: str  # the name of its type in errors
     optional: bool
     read: Read  # knows the default: gives it for nil
 
@@ -35,15 +35,15 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpFamily:
-    """Ops that belong together; each module of ops has its own as FAMILY."""
+    """A family of related ops; each module of ops has its own as FAMILY."""
 
     name: str
-    errors: str  # what becomes of what goes wrong, for the reference
+    errors: str  # how its failures show, for the reference
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One op, as everything else sees it."""
+    """One op with its parameters and its description."""
 
     name: str
     parameters: tuple[Parameter, ...]
@@ -51,7 +51,7 @@ class Operation:
     is_async: bool  # the handler is an `async def`
     gives_nothing: bool
     doc: str
-    signature: str = ""  # in LuaLS's words: `(key: string, ttl?: number): boolean ok`; empty: as the Python one tells
+    signature: str = ""  # in LuaLS's notation: `(key: string, ttl?: number): boolean ok`; empty: as in Python
     overloads: tuple[str, ...] = ()  # other ways to call it, likewise
 
     @property
@@ -61,8 +61,8 @@ class Operation:
     def begin(self, call: object, given: Sequence[object]) -> object:
         """Convert the arguments and call the handler; returns what it returns: a future or a Pending.
 
-        An `async def` is called once what is returned is awaited.  Arguments too many are ignored.  Raises OpError for
-        one that is wrong.
+        An `async def` runs when the returned value is awaited.  Extra arguments are ignored.  Raises OpError for a
+        wrong one.
         """
         values = []
         for position, parameter in enumerate(self.parameters):
@@ -91,7 +91,7 @@ def op(
 ) -> Handler | Callable[[Handler], Handler]:
     """Register an op, under the function's own name or another (`@op(name="state.set")`).
 
-    `types` is its signature in LuaLS's words, where Python's tells too little; `overloads` are other ways to call it.
+    `types` is its signature in LuaLS's notation, when Python's says too little; `overloads` are other ways to call it.
     """
 
     def register(handler: Handler) -> Handler:
@@ -107,7 +107,7 @@ def op(
 def describe(
     name: str, handler: Callable[..., object], signature: str = "", overloads: tuple[str, ...] = ()
 ) -> Operation:
-    """Read an op's parameters, results and words off its function."""
+    """Read an op's parameters, results and texts from its function."""
     hints = get_type_hints(handler, include_extras=True)
     parameters = tuple(
         _parameter(parameter, hints[parameter.name])

@@ -1,7 +1,7 @@
-"""Make ops of the positional functions of `state`: timed, counted, and not raising for what a key holds or a disk does.
+"""Make ops of the positional functions of `state`, which are timed and counted, and return failures.
 
-They give their failure value and a text instead.  Only an argument of the wrong type raises, and a store that fails
-where the settings say so.
+A failure returns the function's failure value and a text.  Only an argument of the wrong type raises, and a failure of
+the store if the settings say so.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Fields = Mapping[object, object]  # the one table of a table-first call
 
 
 def read_key(value: object) -> bytes | Fields:
-    """A text, or the table of a table-first call."""
+    """Read a text, or the table of a table-first call."""
     if isinstance(value, bytes | dict):
         return value
     if isinstance(value, list):
@@ -53,7 +53,7 @@ KeyOrTable = Annotated[bytes | Fields, ArgumentReader("string", "string", read_k
 
 
 class CallFailed(Exception):
-    """The call ends here, with these results."""
+    """The call ends with these results."""
 
     def __init__(self, results: Results) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class PositionalCall:
 
     @property
     def largest(self) -> int:
-        """Bytes of an answer: more could not be handed to the VM."""
+        """Return the most bytes of an answer: more would not fit into the VM."""
         return self.call.memory_limit
 
     def subject(self, key: bytes) -> Subject:
@@ -97,7 +97,7 @@ class PositionalCall:
         return pattern
 
     def item(self, subject: Subject, given: object, position: int) -> Value:
-        """Convert what is to be kept inside a table.  Raises OpError for nil, CallFailed for what can't be kept."""
+        """Convert a value to store inside a table.  Raises OpError for nil, CallFailed for an unstorable value."""
         if given is None:
             raise OpError(f"bad argument #{position} to '{self.function}' (value expected, got nil)")
         try:
@@ -106,7 +106,7 @@ class PositionalCall:
             raise CallFailed(subject.refusal(str(problem))) from None
 
     def value(self, subject: Subject, given: object, position: int) -> Value:
-        """Convert what is to be kept under a key.  Raises as `item` does."""
+        """Convert a value to store under a key.  Raises as `item` does."""
         value = self.item(subject, given, position)
         if value is NULL:
             raise CallFailed(subject.refusal("JSON's null can only be kept inside a table"))
@@ -119,7 +119,7 @@ class PositionalCall:
             raise CallFailed(subject.refusal(str(problem))) from None
 
     def trouble(self, error: StoreError) -> Results:
-        """The store failed, or was asked for too much."""
+        """Return the results for a failure of the store, or for an answer that is too large."""
         if not isinstance(error, TooLarge):
             count_failure(self.call, self.function, error)
         return self.failure, f"{self.function}: {self.reason(error)}"
@@ -128,7 +128,7 @@ class PositionalCall:
         return f"{error}, which is this job's memory limit" if isinstance(error, TooLarge) else str(error)
 
     def change(self, key: bytes, transform: Transform) -> StoreAnswer[object]:
-        """Apply a rule, whose result is what the script gets."""
+        """Apply a transform, whose result is what the script gets."""
         call = self.call
         source = call.world.store.values.transform(call.state_namespace, key, transform, origin=call.origin)
         return self.answer(source, as_they_are)
@@ -142,9 +142,9 @@ class PositionalCall:
         results: Callable[[T], Results],
         refusal: Callable[[StoreError], Results] | None = None,
     ) -> StoreAnswer[T]:
-        """Make the script's results of what the store answers.
+        """Turn the store's answer into the script's results.
 
-        Those of its failure are made by `refusal`; None: the function's failure value, and the text.
+        `refusal` makes those of a failure; None: the function's failure value, and the text.
         """
 
         def settle(source: Future[T]) -> Results:
@@ -178,7 +178,7 @@ def positional(
 ) -> Callable[
     [Callable[Concatenate[PositionalCall, P], StoreAnswer[T]]], Callable[Concatenate[Call, P], Awaitable[Results]]
 ]:
-    """Make an op of a function that asks the store; `types` and `overloads` as those of `op`."""
+    """Make an op of a function that asks the store; `types` and `overloads` are those of `op`."""
 
     def decorate(
         handler: Callable[Concatenate[PositionalCall, P], StoreAnswer[T]],
@@ -212,12 +212,12 @@ def positional(
 
 
 def _are_large(arguments: Sequence[object]) -> bool:
-    """Return whether to convert them would hold the loop: a table may have hundreds of thousands of values."""
+    """Return whether converting these would block the loop: a table may have hundreds of thousands of values."""
     return not _TABLES.isdisjoint(map(type, arguments)) and len(wire.pack(arguments)) > CONVERTED_AT_ONCE
 
 
 def _prepare(arguments: Sequence[object]) -> list[object]:
-    """Convert what is to be kept: the values of a positional call, or those in the one table of a table-first call."""
+    """Convert the values to store: those of a positional call, or those in the table of a table-first call."""
     first, *others = arguments
     return [prepare_fields(first) if isinstance(first, dict) else first, *map(prepared, others)]
 

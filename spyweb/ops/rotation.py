@@ -1,7 +1,7 @@
-"""Files that grow: what is appended to one that would become too large begins a new one, and the old is kept a while.
+"""Rotate files that grow: an append that would make a file too large begins a new one, and old ones are kept.
 
-`data.csv` gives way as `data.20260514-143005.csv`, stamped in UTC; a second one in the same second is
-`data.20260514-143005-2.csv`.  Every function here speaks of a name in a folder that is open.
+`data.csv` is renamed `data.20260514-143005.csv`, stamped in UTC; a second one in the same second becomes
+`data.20260514-143005-2.csv`.  Every function here takes a name in an open folder.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from spyweb.model import MIB
 MAX_BYTES = 10 * MIB  # of one file
 KEPT = 5  # older files
 STAMP = "[0-9]{8}-[0-9]{6}"
-FIRST = ("", 0)  # comes before any
+FIRST = ("", 0)  # sorts before any other
 
 
 def is_full(size: int, more: int) -> bool:
-    """Return whether so many bytes more do not belong into a file of this size; an empty file takes anything."""
+    """Return whether this many more bytes are too many for a file of this size; an empty file takes anything."""
     return size > 0 and size + more > MAX_BYTES
 
 
 def rotate(folder: int, name: str, now_ms: int) -> None:
-    """Put the file aside, and delete the oldest of those put aside.  Call it with nobody else at this file."""
+    """Rename the file, and delete the oldest of those renamed before.  No other thread may use this file meanwhile."""
     names = os.listdir(folder)
     aside = name_aside(names, name, now_ms)
     with suppress(FileNotFoundError):
@@ -36,7 +36,7 @@ def rotate(folder: int, name: str, now_ms: int) -> None:
 
 
 def name_aside(names: list[str], name: str, now_ms: int) -> str:
-    """Return the name that a full file gets: one that comes after those of the others, whatever the clock says."""
+    """Return the new name of a full file, which sorts after those of the others, whatever the clock says."""
     stem, _, kind = name.rpartition(".")
     stamp, number = f"{datetime.fromtimestamp(now_ms // 1000, UTC):%Y%m%d-%H%M%S}", 1
     last = max((place_in_line(found, name) or FIRST for found in names), default=FIRST)
@@ -46,13 +46,13 @@ def name_aside(names: list[str], name: str, now_ms: int) -> str:
 
 
 def kept_aside(names: list[str], name: str) -> list[str]:
-    """Return the names that were put aside for this file, oldest first."""
+    """Return the names of the older files of this name, oldest first."""
     places = {found: place for found in names if (place := place_in_line(found, name))}
     return sorted(places, key=places.__getitem__)
 
 
 def place_in_line(found: str, name: str) -> tuple[str, int] | None:
-    """The stamp and number in a file's name, when it was put aside for this one."""
+    """Return the stamp and number in a file's name if it is an older file of this name."""
     stem, _, kind = name.rpartition(".")
     match = re.fullmatch(rf"{re.escape(stem)}\.({STAMP})(?:-([0-9]{{1,9}}))?\.{re.escape(kind)}", found)
     return (match[1], int(match[2] or 1)) if match else None

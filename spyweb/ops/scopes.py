@@ -1,6 +1,6 @@
-"""The table-first forms of `state`, as iii has them: keys in scopes, updates with paths, and errors as {code, message}.
+"""The table-first forms of `state`, as iii has them: keys in scopes, updates with paths, errors as {code, message}.
 
-Only what the store itself does later is not raised at once, and it too comes as {code, message}.
+Errors are raised at once, except for those of the store, which follow later, as {code, message} too.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ScopedCall:
 
 
 def there(here: PositionalCall, code: str, fields: Fields) -> ScopedCall:
-    """`code` is iii's for what goes wrong in this function."""
+    """Begin a table-first call; `code` is iii's for a failure of this function."""
     limits = here.call.world.state
     payload = Payload(
         function=here.function,
@@ -75,7 +75,7 @@ def put(here: PositionalCall, fields: Fields) -> StoreAnswer[object]:
 
 
 def change_of(entry: Entry | None, value: Value) -> dict[str, object]:
-    """Return what a write gives; nil stands for nothing there, and for JSON's null at the top."""
+    """Return the result of a write; nil stands for no value, and for JSON's null at the top."""
     return {"old_value": result_of(entry.value if entry else None), "new_value": result_of(value)}
 
 
@@ -86,7 +86,7 @@ def get(here: PositionalCall, fields: Fields) -> StoreAnswer[object]:
 
 
 def delete(here: PositionalCall, fields: Fields) -> StoreAnswer[object]:
-    """Watchers hear of it even when there was nothing."""
+    """Delete a key; watchers hear of it even if there was none."""
     call = there(here, "DELETE_ERROR", fields)
     return call.change(lambda entry: Drop(result_of(entry.value if entry else None), always_tell=True))
 
@@ -104,7 +104,7 @@ def update(here: PositionalCall, fields: Fields) -> StoreAnswer[object]:
 
 
 def _apply(payload: Payload, entry: Entry | None, ops: Sequence[Update]) -> Put:
-    """Written even when nothing changed, as in iii: watchers hear of every update."""
+    """Apply the updates; the result is written even if nothing changed, as in iii: watchers hear of every update."""
     try:
         updated = updates.apply(entry.value if entry else None, ops)
     except Unstorable as problem:
@@ -112,16 +112,16 @@ def _apply(payload: Payload, entry: Entry | None, ops: Sequence[Update]) -> Put:
     payload.check_size(updated.value)
     result = change_of(entry, updated.value)
     if updated.problems:
-        result["errors"] = [_told(problem) for problem in updated.problems]
+        result["errors"] = [_error_of(problem) for problem in updated.problems]
     return Put(updated.value, KEEP, result)
 
 
-def _told(problem: UpdateError) -> dict[str, object]:
+def _error_of(problem: UpdateError) -> dict[str, object]:
     return {"op_index": problem.op_index, "code": problem.code, "message": problem.message}
 
 
 def list_values(here: PositionalCall, fields: Fields) -> StoreAnswer[object]:
-    """In the order of their creation."""
+    """List the values of a scope in the order of their creation."""
     call, values = there(here, "LIST_ERROR", fields), here.call.world.store.values
     source: Future[object] = values.gather(call.namespace, b"", _array_of, order=Order.CREATED, largest=here.largest)
     return call.ask(source, as_one)

@@ -1,8 +1,8 @@
-"""The Lua modules that scripts require: found in the job's folder or the project, read inside its jail, remembered.
+"""Find, read and remember the Lua modules that scripts require, in the job's folder or the project.
 
-For each generation of a job it is remembered which files it read, with a digest of what was in them, and which it
-looked for in vain: so that an edit, a deletion and a new file that would be found first all reload just that job.
-Files are read in threads; a file that is no plain file, too large, or Lua bytecode is refused.
+For each generation of a job it remembers which files were read, with a digest of their content, and which were looked
+for but missing, so that an edit, a deletion and a new file that would be found first each reload only that job.  Files
+are read in threads; a file that is not a plain file, is too large, or is Lua bytecode is refused.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LARGEST = 4 * MIB  # bytes of one module
 MOST_PATHS = 4096  # remembered for one generation: a script that invents names must not fill the memory
 LONGEST_NAME = 255
 BYTECODE = b"\x1b"
-REFUSED = ""  # the digest of a file that is there and was refused: no content has it, so any edit shows
+REFUSED = ""  # the digest of a file that was refused: no content has it, so any edit is noticed
 
 Dependencies = dict[str, str | None]
 
@@ -36,7 +36,7 @@ class Module:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """The result of looking through the candidates for a module."""
+    """The result of looking for a module at each place where it may be."""
 
     seen: Dependencies
     module: Module | None = None
@@ -44,7 +44,7 @@ class Search:
 
 
 def digest_of(source: bytes) -> str:
-    """Return what `dependencies` keeps of a file, to compare a later content with."""
+    """Return the digest that `dependencies` has for a file, to compare a later content with."""
     return hashlib.blake2b(source, digest_size=16).hexdigest()
 
 
@@ -56,15 +56,18 @@ class Sources:
         self._read: dict[tuple[JobId, int], Dependencies] = {}
 
     def dependencies(self, job: JobId, generation: int) -> Mapping[str, str | None]:
-        """Path relative to the root → digest, REFUSED, or None for a path where nothing was found."""
+        """Return path relative to the root → digest, REFUSED, or None for a path where nothing was found."""
         return dict(self._read.get((job, generation), {}))
 
     def forget(self, job: JobId, generation: int) -> None:
-        """The generation is retired."""
+        """Forget a generation, which is retired."""
         self._read.pop((job, generation), None)
 
     def changed(self, job: JobId, generation: int) -> list[str]:
-        """The paths that no longer are what the generation saw.  Reads files: call it in a thread."""
+        """Return the paths whose files have changed since the generation read them.
+
+        Reads files: call it in a thread.
+        """
         return [path for path, digest in self.dependencies(job, generation).items() if self._standing(path) != digest]
 
     def _standing(self, path: str) -> str | None:
@@ -75,7 +78,7 @@ class Sources:
         return None if source is None else digest_of(source)
 
     async def find(self, job: JobId, generation: int, folder: str, name: bytes) -> Module | None:
-        """The module of that name, or None.  Raises OpError when it is refused."""
+        """Return the module of that name, or None.  Raises OpError when it is refused."""
         candidates = [str(path) for path in candidates_of(folder, name)]
         known = self._read.setdefault((job, generation), {})
         if len(known) + len(candidates) > MOST_PATHS:
@@ -99,7 +102,7 @@ class Sources:
         return Search(seen=seen)
 
     def read(self, path: str) -> bytes | None:
-        """Return what a file holds, or None when there is none.  Raises OpError when it is refused."""
+        """Return the content of a file, or None when there is none.  Raises OpError when it is refused."""
         try:
             inside = (self._root / path).resolve(strict=True)
             if not inside.is_relative_to(self._root):
@@ -108,7 +111,7 @@ class Sources:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, RuntimeError) as error:  # RuntimeError: a loop of symlinks
-            if getattr(error, "errno", None) == errno.ENAMETOOLONG:  # there can't be such a file
+            if getattr(error, "errno", None) == errno.ENAMETOOLONG:  # such a file can't exist
                 return None
             raise OpError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
         if source.startswith(BYTECODE):
@@ -125,7 +128,7 @@ def candidates_of(folder: str, name: bytes) -> Iterator[PurePosixPath]:
 
 
 def _parts_of(name: bytes) -> list[str]:
-    """The folders and the file that a dotted name spells.  No part of it can climb: none holds a dot or a slash."""
+    """Return the folders and the file of a dotted name.  No part can lead up: none holds a dot or a slash."""
     try:
         text = name.decode("utf-8")
     except UnicodeDecodeError:
@@ -141,7 +144,7 @@ def _is_plain(part: str) -> bool:
 
 
 def _read_plain_file(path: Path) -> bytes:
-    """O_NONBLOCK, since opening a FIFO would wait for a writer; O_NOFOLLOW, since the path has been resolved."""
+    """Read a file; O_NONBLOCK because opening a FIFO would wait, O_NOFOLLOW because the path has been resolved."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

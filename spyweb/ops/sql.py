@@ -1,6 +1,6 @@
-"""db_query and db_exec: a script's own SQL on data/user.db, which all jobs and the server share.
+"""The ops db_query and db_exec: a script's own SQL on data/user.db, which all jobs and the server share.
 
-What a script may pass and is given is decided here; what its SQL may touch, in store/user_sql/guard.py.
+This module decides which values a script may pass and gets; store/user_sql/guard.py decides what its SQL may touch.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ async def _ask(
     statement = Statement(sql=text, parameters=parameters, wants_rows=wants_rows, largest=call.memory_limit)
     try:
         answered = await call.world.sql.ask(call.job, call.run, statement)
-    except CancelledError:  # its run is being ended, and is told what it has taken until then
+    except CancelledError:  # its run is being ended; the CPU time until then counts
         call.tally.sql_cpu_s += call.world.sql.cpu_of(call.job, statement)
         raise
     call.tally.sql_cpu_s += answered.cpu_s
@@ -57,7 +57,7 @@ async def _ask(
 
 
 def parameters_from(function: str, params: dict[object, object]) -> Sequence[Parameter]:
-    """An array up to its highest index, its holes NULL.  Raises OpError."""
+    """Read an array up to its highest index, holes as NULL.  Raises OpError."""
     for key in params:
         if isinstance(key, bool) or not isinstance(key, int) or not 1 <= key <= MOST_PARAMETERS:
             raise OpError(f"bad argument #2 to '{function}' (an array of at most {MOST_PARAMETERS} values expected)")
@@ -80,7 +80,7 @@ def _parameter(function: str, number: int, value: object) -> Parameter:
 
 
 def _text_or_blob(value: bytes) -> str | bytes:
-    """SQLite's text is UTF-8; a string that is not comes back the same as a BLOB."""
+    """Return the text, or the bytes, which come back the same as a BLOB, if it is not UTF-8."""
     try:
         return value.decode("utf-8")
     except UnicodeDecodeError:

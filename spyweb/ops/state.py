@@ -1,6 +1,7 @@
-"""state.*: typed values that all jobs share, with expiry, counters, lists and history.
+"""The ops state.*: typed values that all jobs share, with expiry, counters, lists and history.
 
-A text first is sloth-runner's form, in the namespace of the job's agent; a table first is iii's, in a scope.
+A call whose first argument is a text has sloth-runner's form, in the namespace of the job's agent; with a table it has
+iii's form, in a scope.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ FAMILY = OpFamily(
     "reason. With a table first it raises a table `{code, message}`.",
 )
 
-IN_MEMORY = ":memory:"  # what a store without a file calls its path
+IN_MEMORY = ":memory:"  # the path of a store without a file
 
 
 @positional(

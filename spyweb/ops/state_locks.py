@@ -1,7 +1,8 @@
-"""state.lock and its kin: named locks between runs.
+"""The ops state.lock and its relatives: named locks between runs.
 
-A lock is free again when its run ends, however it ends; its lease is only how long it outlasts a crash of the daemon.
-There are two forms.  With a timeout alone the holder is the run, and `lock` waits; with a holder nothing ever waits.
+A lock becomes free when its run ends, however it ends; its lease only limits how long it outlasts a crash of the
+daemon.  There are two forms.  With only a timeout the holder is the run, and `lock` waits; with a named holder nothing
+waits.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from spyweb.store.values_protocol import Held
 FAMILY = OpFamily(name="locks", errors="A lock that is not to be had gives false and a text that names its holder.")
 
 DEFAULT_TIMEOUT = 30
-LONGEST_TIMEOUT = 366 * 86_400.0  # seconds: more than any run lasts; keeps infinity away from the timers
+LONGEST_TIMEOUT = 366 * 86_400.0  # seconds: longer than any run; timers can't take infinity
 
 
 @dataclass(frozen=True, slots=True)
 class LockTerms:
-    """The arguments after a lock's name, as they are meant."""
+    """The arguments after a lock's name, told apart."""
 
     holder: bytes | None  # None: the run itself
-    timeout: float  # seconds; NaN is for `_request` to refuse, which knows the lock
+    timeout: float  # seconds; `_request`, which knows the lock, refuses NaN
 
 
 @op(
@@ -107,7 +108,10 @@ async def is_locked(call: Call, name: Text) -> Results:
 
 
 def terms_of(function: str, holder: object, timeout: object) -> LockTerms:
-    """A number is a timeout, and so is a numeric text alone; any other text is a holder.  Raises OpError."""
+    """Tell the arguments apart: a number, or only a numeric text, is a timeout, another text a holder.
+
+    Raises OpError.
+    """
     if holder is None:
         return LockTerms(None, _seconds(function, 3, timeout))
     if isinstance(holder, bytes) and (timeout is not None or parse_number(holder) is None):
@@ -126,7 +130,7 @@ def _seconds(function: str, position: int, given: object) -> float:
 
 
 def _request(here: PositionalCall, name: bytes, terms: LockTerms) -> LockRequest:
-    """Build the request for a lock.  Raises CallFailed for names that are too long, and a timeout that is no number."""
+    """Build the request for a lock.  Raises CallFailed for names that are too long, and for NaN as the timeout."""
     if math.isnan(terms.timeout):
         raise CallFailed((False, f"{here.function}: lock '{shown(name)}': the timeout is NaN"))
     holder = _own_name(here.call) if terms.holder is None else terms.holder
@@ -143,7 +147,7 @@ def _own_name(call: Call) -> bytes:
 
 
 def _complain(here: PositionalCall, terms: LockTerms, held: Held) -> str:
-    """A script that names a holder may well not look at what it is given: it is told in other ways too."""
+    """Return the text for a refused lock; with a named holder also log or raise it, since results may go unchecked."""
     reason = _refusal(here, held)
     if terms.holder is not None:
         if here.call.world.state.strict_locks:

@@ -1,8 +1,8 @@
-"""store_* and global_store_*: text that outlives runs, reloads and restarts, per job or shared by all.
+"""The ops store_* and global_store_*: text that outlives runs, reloads and restarts, per job or shared by all.
 
-A failing store is logged and counted in the run, and the call gives nil, nothing, or its default; it raises into these
-only where the settings say so (`on_error` of [store], `on_store_error` of a job).  A key that is too long is such a
-failure.
+A failure of the store is logged and counted in the run, and the call returns nil, nothing, or its default; it raises in
+the script only if the settings say so (`on_error` of [store], `on_store_error` of a job).  A key that is too long is
+such a failure.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FAMILY = OpFamily(
     "`global_store_incr` its default.",
 )
 
-LOGGED_PER_RUN = 10  # failures; a loop over a full disk must not fill the log as well
+LOGGED_PER_RUN = 10  # failures; a loop that writes to a full disk must not fill the log too
 
 NIL: Results = (None,)
 T = TypeVar("T")
@@ -116,7 +116,7 @@ def _ask(
     otherwise: Results,
     convert: Callable[[T], object] = _as_it_is,
 ) -> StoreAnswer[T]:
-    """Ask the store; `otherwise` is what a failure gives, NOTHING where the op gives nothing anyway."""
+    """Ask the store; `otherwise` is the result of a failure, NOTHING if the op returns nothing anyway."""
 
     def settle(source: Future[T]) -> Results:
         try:
@@ -144,6 +144,6 @@ def count_failure(call: Call, name: str, error: StoreError) -> None:
 
 
 def raise_if_wanted(call: Call, name: str, error: StoreError) -> None:
-    """Raise OpError where a failure is to be an error of the script."""
+    """Raise OpError if the settings say that a failure is an error of the script."""
     if (call.on_store_error or call.world.on_store_error) is OnStoreError.RAISE:
         raise OpError(f"{name}: {error}")

@@ -1,4 +1,4 @@
-"""notify, sleep, and the daemon's half of require."""
+"""The ops notify and sleep, and the daemon's part of require."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spyweb.ops.world import Call
 
 FAMILY = OpFamily(name="time and desktop", errors="Only a wrong type of argument raises.")
 
-LONGEST_SLEEP_MS = 366 * 86_400_000  # more than any run lasts; keeps infinity away from the timers
+LONGEST_SLEEP_MS = 366 * 86_400_000  # longer than any run; timers can't take infinity
 
 
 @op
@@ -29,7 +29,7 @@ async def notify(call: Call, title: Text, body: Text, timeout_ms: Number | None 
 
 
 def _whole(ms: float) -> int:
-    """Return a time as whole milliseconds; infinity and NaN, which no timer knows, are the longest time."""
+    """Return a time as whole milliseconds; infinity and NaN, which timers can't take, become the longest time."""
     return int(ms) if abs(ms) < LONGEST_TIMEOUT_MS else LONGEST_TIMEOUT_MS
 
 

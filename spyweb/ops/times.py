@@ -1,15 +1,15 @@
-"""Keep how long ops take, as percentiles since start, in a few numbers whatever happens."""
+"""Record how long ops take, as percentiles since start, in little memory."""
 
 from __future__ import annotations
 
 import math
 
-STEPS_PER_DOUBLING = 8  # so a percentile is right to 9 %
+STEPS_PER_DOUBLING = 8  # buckets between a duration and its double: the precision of a percentile
 _SHORTEST = 1e-6  # seconds
 
 
 class Times:
-    """Counts durations by size, each step 9 % above the last."""
+    """Counts durations in buckets that grow by a constant factor."""
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}
@@ -21,7 +21,7 @@ class Times:
         self.count += 1
 
     def percentile(self, percent: float) -> float:
-        """Seconds that so many of a hundred did not exceed; 0 before the first."""
+        """Return the seconds that this percentage did not exceed; 0 before the first."""
         wanted = self.count * percent / 100
         seen = 0
         for step, count in sorted(self._counts.items()):

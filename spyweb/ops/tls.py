@@ -1,4 +1,4 @@
-"""tls_probe: what a server's certificate says, and for how long."""
+"""The op tls_probe: reads a server's certificate, and how long it is still valid."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def tls_probe(call: Call, host: Text, port: Int = HTTPS) -> Outcome:
 
 
 def name_of(host: bytes) -> str:
-    """A host's name as the network knows it.  Raises FetchError."""
+    """Return a host's name in the form that the network uses.  Raises FetchError."""
     try:
         given = host.decode("utf-8").strip("[]")
         name = URL.build(scheme="https", host=given).raw_host if len(given) <= HOST else None

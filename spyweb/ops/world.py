@@ -1,4 +1,4 @@
-"""The World, which is all that ops may reach, built once by the daemon; and the Call, which says who is asking."""
+"""The World, which is all that ops may reach, built once by the daemon; and the Call, which names the asking run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ JobLog = Callable[[str, bytes], None]  # level, text
 
 
 def unheard(level: str, text: bytes) -> None:
-    """Drop a line: where lines go before there is a log."""
+    """Drop a line, as long as there is no log."""
 
 
 @dataclass(slots=True)
@@ -43,10 +43,10 @@ class StateMetrics:
 
 @dataclass(slots=True)
 class Metrics:
-    """Ops since start, by name."""
+    """Counters of ops since start, by name."""
 
     calls: Counter[str] = field(default_factory=Counter)
-    errors: Counter[str] = field(default_factory=Counter)  # refused, failed, or (store_*) failed and carried on
+    errors: Counter[str] = field(default_factory=Counter)  # refused, or failed, with or without raising (store_*)
     storage_errors: Counter[str] = field(default_factory=Counter)  # the store failed, the script went on
     storage_error_at_ms: int | None = None  # the last; None: there was none
     state: StateMetrics = field(default_factory=StateMetrics)
@@ -54,7 +54,7 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """Everything that outlives a run."""
+    """All that outlives a run."""
 
     store: Store
     clock: Clock
@@ -70,12 +70,12 @@ class World:
     stalls: StallRecorder = field(default_factory=StallRecorder)
 
     def run_ended(self, run: RunId) -> None:
-        """Tell whoever keeps something for a run that its end is committed."""
+        """Tell the parts that keep something for a run that its end is committed."""
         self.locks.run_ended(run)
         self.sql.run_ended(run)
 
     def call_ended(self, run: RunId) -> None:
-        """Tell of the end of a call without a row, which frees its locks: of a request, a load or a test."""
+        """Note the end of a call without a row (a request, a load or a test), which frees its locks."""
         self.locks.release(run)
         self.run_ended(run)
 
@@ -89,21 +89,21 @@ class Tally:
 
 
 class Call(Struct, frozen=True, kw_only=True):
-    """The first parameter of every op: the run that asks, and the world."""
+    """The first parameter of every op: the asking run, and the world."""
 
     world: World
     job: JobId
     run: RunId
     generation: int
     folder: str  # the job's, relative to the project root
-    memory_limit: int = 64 * MIB  # bytes, of the job's VM: nothing larger could be handed to it
+    memory_limit: int = 64 * MIB  # bytes, of the job's VM: nothing larger could be passed to it
     cpu_limit_ms: int | None = None  # of its SQL; None: there is none
     tally: Tally = msgspec.field(default_factory=Tally)
     agent: str = "local"  # whose namespace positional state.* uses
-    depth: int = 0  # how many state triggers led to this run, one by another
+    depth: int = 0  # the number of state triggers that led to this run, one after another
     on_store_error: OnStoreError | None = None  # the job's own; None: the world's
     log: JobLog = unheard  # the job's own
-    # Not given, but made of the others:
+    # Not passed, but computed from the others:
     origin: Origin = NOBODY  # of every write of this run
     namespace: str = ""  # of store_*
     state_namespace: str = ""  # of positional state.*

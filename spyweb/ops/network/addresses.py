@@ -1,4 +1,4 @@
-"""Tell the addresses of the public internet from those that `[http] deny_private` keeps scripts away from."""
+"""Distinguish addresses of the public internet from those that `[http] deny_private` forbids."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NAT64 = IPv6Network("64:ff9b::/96")
 
 
 def is_public(address: str) -> bool:
-    """Return whether a literal address, as it is about to be connected to, is one of the public internet."""
+    """Return whether a literal address, about to be connected to, belongs to the public internet."""
     plain = ip_address(address.partition("%")[0])
     if isinstance(plain, IPv4Address):
         return _is_public_v4(plain)
@@ -21,7 +21,7 @@ def is_public(address: str) -> bool:
 
 
 def is_literal(host: str) -> bool:
-    """Return whether a host is an address already, and no name."""
+    """Return whether a host is an address and not a name."""
     try:
         ip_address(host.partition("%")[0])
     except ValueError:
@@ -30,7 +30,7 @@ def is_literal(host: str) -> bool:
 
 
 def private_target(host: str) -> str:
-    """Why a host may not be named to a proxy that looks names up itself; empty when nothing here speaks against it."""
+    """Return why a host may not be given to a proxy that looks names up itself; empty if it may."""
     name = host.strip("[]").rstrip(".").lower()
     if name.rpartition(".")[2] == "localhost":
         return f"{host} is this machine, and [http] deny_private is set"
@@ -50,7 +50,7 @@ def _is_public_v4(address: IPv4Address) -> bool:
 
 
 def _v4_inside(address: IPv6Address) -> IPv4Address | None:
-    """The IPv4 address that a packet would end at, however it is wrapped."""
+    """Return the IPv4 address that a packet would reach, however it is wrapped."""
     if address in NAT64:
         return IPv4Address(int(address) & 0xFFFFFFFF)
     return address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)

@@ -1,6 +1,6 @@
-"""Read the headers of an answer as aiohttp does, but for a Location.
+"""Read the headers of an HTTP response as aiohttp does, except for Location.
 
-One with bytes that are no UTF-8 would be left out, and the escapes of any other changed.
+aiohttp would drop a Location with bytes that are not UTF-8, and change the escapes of any other.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from yarl import URL
 from spyweb.limits import LOCATION, too_large
 from spyweb.ops.network.request import NO_URL, as_written, check_authority, read_url
 
-REFUSED = "no-url:"  # a scheme that aiohttp does not follow, and does not read what comes after
+REFUSED = "no-url:"  # a scheme that aiohttp does not follow, without parsing the rest
 
 _NO_UTF8 = re.compile("[\udc80-\udcff]")  # what aiohttp makes of such bytes
 
 
 def in_one_line(message: str) -> str:
-    """The other lines of aiohttp's messages show bytes of the answer."""
+    """Return the first line of one of aiohttp's messages; the others show bytes of the response."""
     return (message or "bad response").splitlines()[0].rstrip(":")
 
 
 class HttpResponse(aiohttp.ClientResponse):
-    @cached_property  # aiohttp asks for them often
-    def headers(self) -> CIMultiDictProxy[str]:  # aiohttp follows what it finds there
+    @cached_property  # aiohttp reads them often
+    def headers(self) -> CIMultiDictProxy[str]:  # aiohttp follows the Location in it
         headers = super().headers
         location = headers.get("Location") or headers.get("URI")
         return with_location(headers, led_to(self.url, location)) if location else headers
@@ -40,7 +40,7 @@ def with_location(headers: CIMultiDictProxy[str], location: str) -> CIMultiDictP
 
 
 def led_to(base: URL, location: str) -> str:
-    """The address that a redirect leads to, as browsers have it: no UTF-8 is escaped, and the query stays as it is."""
+    """Return the address that a redirect leads to, as browsers do: non-UTF-8 is escaped, the query stays as it is."""
     size = len(location.encode("utf-8", "surrogateescape"))
     if size > LOCATION:
         return REFUSED + too_large("a Location", size, LOCATION)

@@ -15,13 +15,13 @@ from spyweb.limits import HANDSHAKE
 from spyweb.ops.network.addresses import is_literal, is_public, private_reason
 from spyweb.ops.network.resolver import Resolver
 
-MOST_HANDSHAKES = 2  # at once: others want threads, too
+MOST_HANDSHAKES = 2  # at once, since others need threads too
 PIECE = 16_384  # bytes of a handshake that are read at once
 DAY_MS = 86_400_000
 
 
 class Prober:
-    """Looks at the certificate that a TLS server shows, with the names and the limits of all other requests."""
+    """Fetches the certificate of a TLS server, with the names and limits of all other requests."""
 
     def __init__(self, resolver: Resolver, *, deny_private: bool) -> None:
         self._resolver = resolver
@@ -33,7 +33,7 @@ class Prober:
         return trusting_context()
 
     async def certificate(self, host: str, port: int) -> bytes:
-        """In DER.  Tries the host's addresses in turn.  Raises FetchError, TimeoutError."""
+        """Return the certificate in DER, trying the host's addresses in turn.  Raises FetchError, TimeoutError."""
         refusal = ""
         for address in await self._addresses(host):
             if self._deny_private and not is_public(address):
@@ -62,14 +62,14 @@ class Prober:
         except EOFError as error:
             raise FetchError("tls", f"TLS with {host}:{port} failed: {error}") from None
         finally:
-            writer.transport.abort()  # nothing is left to be said, and the far side may never answer a goodbye
+            writer.transport.abort()  # nothing is left to send, and the server may never answer a shutdown
         shown = tls.getpeercert(binary_form=True)
         if shown is None:
             raise FetchError("tls", f"{host}:{port} shows no certificate")
         return shown
 
     async def _handshake(self, reader: StreamReader, writer: StreamWriter, host: str) -> ssl.SSLObject:
-        """Shake hands.  The server chooses how long its numbers are, so that the arithmetic is a thread's."""
+        """Perform the handshake, in a thread: the server chooses how long the numbers in its arithmetic are."""
         received, to_send = ssl.MemoryBIO(), ssl.MemoryBIO()
         name = host.rstrip(".").partition("%")[0]
         tls = self._context.wrap_bio(received, to_send, server_hostname=name)
@@ -97,22 +97,22 @@ class Certificate:
     serial: str  # "2F:70:D5"
     not_before: str  # ISO 8601, UTC
     not_after: str
-    days_left: int  # below 0: expired for so long
+    days_left: int  # below 0: the days since it expired
     fingerprint: str  # "XXH3:" and 16 hexadecimal digits
 
 
 def trusting_context() -> ssl.SSLContext:
-    """Return a TLS context that trusts anybody: only the certificate is wanted, and nothing is sent over it."""
+    """Return a TLS context that trusts every server: only the certificate is wanted, and nothing is sent."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
-    context.set_ciphers("ALL:@SECLEVEL=0")  # what a careful client refuses is worth a look, too
+    context.set_ciphers("ALL:@SECLEVEL=0")  # servers that a careful client refuses are to be examined too
     return context
 
 
 def read_certificate(der: bytes, now_ms: int) -> Certificate:
-    """Imports the library for certificates: call it in a thread.  Raises ValueError."""
+    """Read a certificate.  Call it in a thread, since it imports a large library.  Raises ValueError."""
     from cryptography import x509
     from xxhash import xxh3_64_hexdigest
 
@@ -130,7 +130,7 @@ def read_certificate(der: bytes, now_ms: int) -> Certificate:
 
 
 def colons(number: int) -> str:
-    """Return a serial number as certificates show it, byte by byte; one below 0, which none should be, as it stands."""
+    """Return a serial number as certificates show it, byte by byte; a negative one, which is invalid, as a number."""
     if number < 0:
         return f"-{colons(-number)}"
     return number.to_bytes(max(1, (number.bit_length() + 7) // 8), "big").hex(":").upper()

@@ -1,8 +1,8 @@
-"""The one way out: a shared aiohttp session, with every limit that keeps another machine from hurting this one.
+"""The HTTP client: a shared aiohttp session, with limits that keep another machine from hurting this one.
 
-The body is counted after decompression, while it streams; one timeout covers all of a request; no cookies, no netrc,
-no proxies from the environment.  With `deny_private` each socket is checked by the address that it is about to connect
-to, so that neither a redirect nor a name that changes its mind can lead inside.
+The body is counted after decompression, while it streams; one timeout covers all of a request; there are no cookies, no
+netrc, no proxies from the environment.  With `deny_private` each socket is checked by the address that it is about to
+connect to, so that neither a redirect nor a name whose address changes can lead to a private network.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ MOST_CONNECTIONS = 4096
 MOST_CONNECTIONS_PER_HOST = 128  # so that one slow host leaves room for the others
 MOST_THROUGH_SOCKS = 256  # requests at once
 PIECE = 16_384  # bytes of a body: as it came
-SMALL_PRINT = 65_536  # bytes that a compressed body may be longer than what it stands for
-AT_HAND_S = 1.0  # how long a body may take that need not come whole
+SMALL_PRINT = 65_536  # bytes by which a compressed body may be longer than its content
+AT_HAND_S = 1.0  # how long a body that need not be complete may take
 LARGE_BODY = MIB  # bytes; aiohttp writes a file in pieces, bytes at once
 OWN_MODULUS = "kx-dhe"  # as OpenSSL names the key exchange
 ABOUT_THE_BODY = ("Content-Type", "Content-Encoding", "Content-Language", "Content-Location")
@@ -53,17 +53,17 @@ OpenSocksSession = Callable[[URL], AbstractAsyncContextManager[aiohttp.ClientSes
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class HttpClient:
-    """Http over the network.  Made by `open_client`."""
+    """Implements Http over the network.  Made by `open_client`."""
 
     session: aiohttp.ClientSession
     settings: HttpSettings
     clock: Clock
     open_socks_session: OpenSocksSession
     prober: Prober
-    tls: ssl.SSLContext | None  # whom to trust; None: whom this machine trusts
+    tls: ssl.SSLContext | None  # which certificates to trust; None: those that this machine trusts
 
     async def fetch(self, fetch: Fetch) -> Response:
-        """Ask, and read the response.  Raises FetchError."""
+        """Send a request and read the response.  Raises FetchError."""
         began = self.clock.monotonic()
         with translated(fetch):
             async with asyncio.timeout(fetch.timeout_s) as limit, self._answered(fetch) as response:
@@ -81,7 +81,7 @@ class HttpClient:
         )
 
     async def certificate(self, host: str, port: int) -> bytes:
-        """Return what a TLS server shows, in DER, whoever vouches for it.  Raises FetchError."""
+        """Return the certificate of a TLS server in DER, trusted or not.  Raises FetchError."""
         timeout_s = self.settings.timeout_ms / 1000
         try:
             async with asyncio.timeout(timeout_s):
@@ -104,7 +104,7 @@ class HttpClient:
                 yield response
 
     async def _trust(self) -> ssl.SSLContext:
-        """Return the TLS context, also where no TLS is asked for: a redirect may lead there."""
+        """Return the TLS context, even for plain HTTP: a redirect may lead to TLS."""
         if self.tls is None:
             self.tls = await asyncio.to_thread(machine_trust)
         return self.tls
@@ -112,11 +112,10 @@ class HttpClient:
 
 @cache
 def machine_trust() -> ssl.SSLContext:
-    """Return the TLS context that aiohttp would make, made here once: it would read the certificates at its import,
-    twice.
+    """Return the TLS context that aiohttp would make, without reading the certificates twice when it is imported.
 
-    But for a key exchange with numbers of the server's choice, which may be so long that one handshake, which is done
-    on the loop, takes a second.
+    It excludes key exchanges with numbers of the server's choice: very long ones would block the loop, on which the
+    handshake is done.
     """
     context = ssl.create_default_context()
     context.set_ciphers(":".join(each["name"] for each in context.get_ciphers() if each["kea"] != OWN_MODULUS))
@@ -152,14 +151,14 @@ async def _read_body(response: aiohttp.ClientResponse, fetch: Fetch, clock: Cloc
             if len(body) > fetch.largest:
                 raise _too_large(fetch)
             if len(step) >= STEP:
-                await clock.sleep(0)  # a piece may become gigabytes, and others want their turn
+                await clock.sleep(0)  # a piece may become gigabytes, and other tasks need their turn
     except aiohttp.ClientPayloadError as error:
         raise FetchError("http", _cut_off(response)) from error
     return bytes(body)
 
 
 async def _read_at_hand(response: aiohttp.ClientResponse, fetch: Fetch, clock: Clock) -> bytes:
-    """The beginning of the body, whatever may be wrong with the rest."""
+    """Return the beginning of the body, even if the rest is invalid."""
     body = bytearray()
     with suppress(FetchError, aiohttp.ClientError, OSError, ValueError):
         async with asyncio.timeout(AT_HAND_S):
@@ -171,16 +170,16 @@ async def _read_at_hand(response: aiohttp.ClientResponse, fetch: Fetch, clock: C
 
 
 async def _decoded(response: aiohttp.ClientResponse, fetch: Fetch, clock: Clock) -> AsyncIterator[bytes]:
-    """The body, unpacked, step by step.  Raises FetchError."""
+    """Yield the decoded body, step by step.  Raises FetchError."""
     decoder = Decoder(response.headers.getall("Content-Encoding", ()))
     read, next_turn = 0, PIECE
     async for piece in response.content.iter_chunked(PIECE):
         read += len(piece)
-        if read > fetch.largest + SMALL_PRINT:  # it may unpack to nothing, and never end
+        if read > fetch.largest + SMALL_PRINT:  # it may decompress to nothing, and never end
             raise _too_large(fetch)
         for step in decoder.decode(piece):
             yield step
-        if read >= next_turn:  # in very small chunks or streams, even so little takes time
+        if read >= next_turn:  # in very small chunks or streams, even little data takes time
             next_turn = read + PIECE
             await clock.sleep(0)
     decoder.finish()
@@ -197,7 +196,7 @@ def _too_large(fetch: Fetch) -> FetchError:
 
 
 def joined_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    """Names in lower case, the values of repeated ones joined."""
+    """Return the headers with names in lower case, the values of repeated ones joined."""
     values: dict[bytes, list[bytes]] = {}
     for name, value in raw:
         values.setdefault(name.lower(), []).append(value)
@@ -205,7 +204,7 @@ def joined_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
 
 
 def refuse_private(info: AddrInfoType) -> socket.socket:
-    """A socket for this address, if it may be connected to."""
+    """Return a socket for this address, if it may be connected to."""
     family, kind, protocol, _, address = info
     if not is_public(str(address[0])):
         raise OSError(private_reason(str(address[0])))
@@ -213,26 +212,26 @@ def refuse_private(info: AddrInfoType) -> socket.socket:
 
 
 def most_connections() -> int:
-    """Half of the files that this process may have open: the rest is for the store, the workers and the logs."""
+    """Return half of the files that this process may open: the rest is for the store, the workers and the logs."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else min(soft // 2, MOST_CONNECTIONS)
 
 
 def hops_of(fetch: Fetch, settings: HttpSettings) -> Sequence[Hop]:
-    """Return what is done at each hop, the first one and those that redirects lead to."""
+    """Return the middleware for each hop, the first one and those of redirects."""
 
     async def leave_behind(wanted: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
         if wanted.method != fetch.method:  # a redirect has made it a GET
             for name in ABOUT_THE_BODY:
                 wanted.headers.popall(name, None)
-        if wanted.url.raw_host != fetch.url.raw_host:  # a Host that a script gave is the first one's
+        if wanted.url.raw_host != fetch.url.raw_host:  # a Host header of the script belongs to the first host
             wanted.headers["Host"] = wanted.url.host_port_subcomponent or ""
         return await send(wanted)
 
     async def ask_again(wanted: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-        """Ask a second time where the connection of the hop before was used, which the server may just have closed.
+        """Send a request again that used the connection of the hop before, which the server may just have closed.
 
-        aiohttp asks once more as well, but only once over all hops.
+        aiohttp also tries once more, but only once over all hops.
         """
         try:
             return await send(wanted)
@@ -248,7 +247,7 @@ def hops_of(fetch: Fetch, settings: HttpSettings) -> Sequence[Hop]:
 async def refuse_private_names(
     wanted: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
-    """Refuse what a proxy is told to connect to, as far as it can be known here to be private."""
+    """Refuse names given to a proxy that are known here to be private."""
     if wanted.proxy is not None and (reason := private_target(wanted.url.raw_host or "")):
         raise FetchError("connect", f"could not connect to {wanted.url.raw_host}: {reason}")
     return await send(wanted)
@@ -264,7 +263,7 @@ def make_session(connector: aiohttp.TCPConnector, settings: HttpSettings) -> aio
         auto_decompress=False,  # the decoder does it
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),  # one asyncio.timeout covers everything
         trust_env=False,
-        requote_redirect_url=False,  # the answer has done so
+        requote_redirect_url=False,  # HttpResponse has done so
         max_line_size=HEADER_BLOCK,  # aiohttp's own 8,190 refuses the security headers of well-known sites
         max_field_size=HEADER_BLOCK,
         max_headers=HEADERS,
@@ -289,7 +288,7 @@ def socks_sessions(settings: HttpSettings, resolver: Resolver) -> OpenSocksSessi
 async def open_client(
     settings: HttpSettings, clock: Clock, *, lookup: Lookup = ask_system, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[HttpClient]:
-    """`lookup` and `tls` are for whoever has names or certificates of their own, such as tests."""
+    """Open the client; `lookup` and `tls` are for callers with their own names or certificates, such as tests."""
     resolver = Resolver(clock, lookup)
     connector = Connector(
         limit=most_connections(),

@@ -1,7 +1,7 @@
-"""Connections as aiohttp makes and reads them, but within bounds, and through a SOCKS proxy where there is one.
+"""Make connections as aiohttp does, but with limits on what is read, and through a SOCKS proxy if there is one.
 
-Here alone spyweb leans on parts of aiohttp that are not documented; its version is pinned.  There is no other way to
-bound what a server may send before a body can be read, to see a tunnel that was closed, or to connect by other means.
+Only this module uses parts of aiohttp that are not documented; its version is pinned.  There is no other way to limit
+what a server may send before a body can be read, to notice a closed tunnel, or to connect by other means.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from spyweb.limits import FRAMING, HEADER_BLOCK, INTERIM_ANSWERS, too_many_chunk
 from spyweb.ops.network.answer import in_one_line
 
 END_OF_HEAD = re.compile(rb"\n\r?\n")
-SWITCHING = 101  # the one answer 1xx that is none before another
+SWITCHING = 101  # the only response 1xx that is not an interim one
 SLICE = 16_384  # bytes of a body that are parsed before its chunks are counted
 
 Dial = Callable[[str, int], Awaitable[socket.socket]]  # to a host and a port.  Raises FetchError
 
 
 class Connector(aiohttp.TCPConnector):
-    """Makes connections whose answers are read by an Incoming; `dial` makes their sockets, if it is given."""
+    """Makes connections whose responses are read by an Incoming; `dial`, if given, makes their sockets."""
 
     def __init__(self, *, dial: Dial | None = None, **options: Any) -> None:
         super().__init__(**options)
@@ -53,7 +53,7 @@ class Connector(aiohttp.TCPConnector):
             connected.close()
             raise
 
-    async def _start_tls_connection(  # before it, nothing looks whether the tunnel is still open
+    async def _start_tls_connection(  # aiohttp does not check before it whether the tunnel is still open
         self, underlying_transport: asyncio.Transport, *args: Any, **kwargs: Any
     ) -> tuple[asyncio.BaseTransport, ResponseHandler]:
         if underlying_transport.is_closing():
@@ -62,29 +62,29 @@ class Connector(aiohttp.TCPConnector):
 
 
 class Incoming(ResponseHandler):
-    """Reads what a server sends, within bounds: of a head, of the answers before the answer, of chunks.
+    """Reads what a server sends, with limits on heads, interim responses, and chunks.
 
-    A head is read before what came together with it.  Else bytes behind the end of an answer, such as the body of a
-    204, or more than the Content-Length says, would have all of it refused, the status too.  So they just have the
-    connection closed.
+    A head is parsed before the bytes that came with it.  Otherwise bytes after the end of a response, such as the body
+    of a 204, or more than the Content-Length, would make aiohttp refuse all of it, the status too.  As it is, they only
+    close the connection.
     """
 
     _is_asked = False
 
     def set_response_params(self, **params: Any) -> None:
-        """Begin to wait for the answer to a request."""
+        """Begin to wait for the response to a request."""
         self._is_asked = True
         self._is_answered = False
-        self._head = 0  # bytes of the head that is under way
+        self._head = 0  # bytes of the current head
         self._end = b""  # the last of them: the blank line may come in two pieces
         self._interim = 0
-        self._taken = 0  # bytes of the body and what stands between its chunks
+        self._taken = 0  # bytes of the body, with those between its chunks
         self._chunks = 0
         self._body: StreamReader | None = None
         super().set_response_params(**params)
 
     def feed_data(self, data: tuple[RawResponseMessage, StreamReader], size: int = 0) -> None:
-        """Queue the answer; those that come before it are only counted, since nobody waits for them."""
+        """Queue the response; interim responses are only counted, since nobody waits for them."""
         if 100 <= data[0].code < 200 and data[0].code != SWITCHING:
             return
         if self._is_answered:
@@ -95,7 +95,7 @@ class Incoming(ResponseHandler):
         super().feed_data(data, size)
 
     def data_received(self, data: bytes) -> None:
-        if not self._is_asked or self.upgraded:  # nothing has been asked yet, or no HTTP is spoken any more
+        if not self._is_asked or self.upgraded:  # no request was sent yet, or the protocol is no longer HTTP
             super().data_received(data)
             return
         if not data:
@@ -104,11 +104,11 @@ class Incoming(ResponseHandler):
             data = self._take_body(data) if self._is_answered else self._take_head(data)
         error, body = self.exception(), self._body
         if isinstance(error, HttpProcessingError) and body is not None and not body.is_eof():
-            # aiohttp would let whoever reads the body wait for the rest
+            # aiohttp would let the reader of the body wait for the rest
             body.set_exception(FetchError("http", in_one_line(error.message)))
 
     def _take_head(self, data: bytes) -> bytes:
-        """Parse what belongs to one head.  Returns the rest."""
+        """Parse the bytes of one head; return the rest."""
         found = END_OF_HEAD.search(self._end + data)
         size = found.end() - len(self._end) if found else len(data)
         self._head += size
@@ -125,7 +125,7 @@ class Incoming(ResponseHandler):
         return data[size:]
 
     def _take_body(self, data: bytes) -> bytes:
-        """Parse some of the body.  Returns the rest."""
+        """Parse some of the body; return the rest."""
         if self._body is None or self._body.is_eof():
             self._close()
             return b""
@@ -157,5 +157,5 @@ class Incoming(ResponseHandler):
 
 
 def _chunks_unread(body: StreamReader | None) -> int:
-    """Count the chunks that have come and that nobody has read."""
+    """Count the chunks that have come and have not been read."""
     return len(getattr(body, "_http_chunk_splits", None) or ())

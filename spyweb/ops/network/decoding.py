@@ -1,7 +1,7 @@
-"""Bodies as they were before the server compressed them, a piece at a time: gzip, deflate, br, zstd.
+"""Decompress the bodies of responses, a piece at a time: gzip, deflate, br, zstd.
 
-aiohttp could do it, but it takes a gzip, br or zstd stream that was cut for a whole one, and a body in an encoding that
-it does not know for the page itself.
+aiohttp could do it, but it accepts a truncated gzip, br or zstd stream as complete, and a body in an unknown encoding
+as the page itself.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-STEP = 262_144  # bytes, about: what a piece unpacks to at once
-MOST_STREAMS = 10_000  # in one body; each costs time to begin, even if it holds nothing
+STEP = 262_144  # bytes, about, that are decompressed at once
+MOST_STREAMS = 10_000  # in one body; each takes time to begin, even if it is empty
 BAD_INPUT = (zlib.error, brotli.error, zstd.ZstdError)
 GZIP = ("gzip", "x-gzip")
 GZIP_BEGINS = 0x1F
-CM_DEFLATE = 8  # low bits of the first byte, where the zlib header that `deflate` means has not been left out
+CM_DEFLATE = 8  # low bits of the first byte, if the zlib header that `deflate` means has not been left out
 
 
 class Stream(Protocol):
@@ -40,7 +40,7 @@ class Stream(Protocol):
         """The bytes that came after the end of the compressed data."""
 
     def decompress(self, data: bytes, max_length: int, /) -> bytes:
-        """As soon as the output is as long as that, the rest waits for the next call, which may bring no data."""
+        """Decompress at most about `max_length` bytes; the rest waits for the next call, which may bring no data."""
 
 
 class ZlibStream:
@@ -78,11 +78,11 @@ def _gzip(first: int) -> Stream:
 
 
 def _deflate(first: int) -> Stream:
-    """Inflate a body with or without the zlib header, as browsers take it."""
+    """Decompress a body with or without the zlib header, as browsers accept it."""
     return ZlibStream(zlib.MAX_WBITS if first & 0xF == CM_DEFLATE else -zlib.MAX_WBITS)
 
 
-# By what a server calls it; each begins a stream of which the first byte is known.
+# By the name in the header; each begins a stream whose first byte is known.
 STREAMS: dict[str, Callable[[int], Stream]] = {
     "gzip": _gzip,
     "x-gzip": _gzip,
@@ -92,12 +92,12 @@ STREAMS: dict[str, Callable[[int], Stream]] = {
 }
 
 
-# Some servers have words there that compress nothing, such as utf-8, none or aws-chunked; browsers let them pass.
+# Some servers send words that are not compressions, such as utf-8, none or aws-chunked; browsers ignore them.
 COMPRESSIONS = frozenset(STREAMS) | {"compress", "x-compress", "bzip2", "x-bzip2", "xz", "lzma", "dcb", "dcz"}
 
 
 class Decoder:
-    """Decodes one body by its Content-Encoding headers; a body that never comes may have any."""
+    """Decodes one body by its Content-Encoding headers; a response without a body may have any."""
 
     def __init__(self, headers: Sequence[str]) -> None:
         names = [name.strip().lower() for name in ",".join(headers).split(",", ENCODINGS)]
@@ -105,10 +105,10 @@ class Decoder:
         self._encoding = ", ".join(name for name in names if name in COMPRESSIONS)
         self._stream: Stream | None = None
         self._begun = 0
-        self._over = False  # all that may still come is refuse
+        self._over = False  # any further bytes are ignored
 
     def decode(self, data: bytes) -> Iterator[bytes]:
-        """Yield what these bytes stand for, step by step.  Raises FetchError."""
+        """Yield the decoded bytes, step by step.  Raises FetchError."""
         if self._is_too_much:
             raise FetchError("http", f"the body has more than {ENCODINGS} content-encodings")
         if not self._encoding:
@@ -123,7 +123,7 @@ class Decoder:
             raise FetchError("http", f"the body is not {self._encoding}, as its header says") from error
 
     def finish(self) -> None:
-        """Nothing more comes.  Raises FetchError where something should."""
+        """Note the end of the body.  Raises FetchError if more should have come."""
         if self._stream is not None and not self._stream.eof:
             raise FetchError("http", f"the body ends before its {self._encoding} stream does")
 

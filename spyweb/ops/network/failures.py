@@ -1,4 +1,4 @@
-"""Translate what goes wrong on the way to another machine into the words that scripts know: the `kind` of an error."""
+"""Translate failures on the way to another machine into the `kind` of error that scripts know."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""multipart/form-data, as browsers write it: bytes in, bytes out, nothing a name or value could break out of."""
+"""Encode multipart/form-data as browsers do, so that no name or value can break out of its part."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Part:
 
     @property
     def head_size(self) -> int:
-        """Bytes of what stands before the content, as the script gave them."""
+        """Return the size of the part's head in bytes, as the script gave it."""
         return len(self.name) + len(self.filename or b"") + len(self.type or b"")
 
 
 def encode_parts(parts: Sequence[Part]) -> tuple[bytes, bytes]:
-    """The content type, and the body.  Raises FetchError."""
+    """Return the content type and the body.  Raises FetchError."""
     boundary = secrets.token_hex(24).encode("ascii")
     lines = []
     for part in parts:

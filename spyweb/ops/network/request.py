@@ -1,6 +1,6 @@
-"""One HTTP request as spyweb's own value, and the checks that keep a script's text from becoming part of the protocol.
+"""One HTTP request as a value, and the checks that keep a script's text from becoming part of the protocol.
 
-What is refused here is refused as `{kind = "http"}` (or `"proxy"`), like any other request that can't succeed.
+A refusal here is an error `{kind = "http"}` (or `"proxy"`), like any other request that can't succeed.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ LARGEST_OPTION = 86_400.0  # seconds, or MB: more than any run or VM has
 SCHEMES = ("http", "https")
 SOCKS_SCHEMES = ("socks4", "socks4a", "socks5", "socks5h")
 PROXY_SCHEMES = (*SCHEMES, *SOCKS_SCHEMES)
-NO_URL = (ValueError, IndexError)  # what yarl raises; the latter for `http://[]@`
+NO_URL = (ValueError, IndexError)  # yarl's errors; the latter for `http://[]@`
 
-# As yarl takes an address apart: it drops these characters first.
+# As yarl parses an address: it drops these characters first.
 _DROPPED = dict.fromkeys(map(ord, "\t\r\n"))
 _BEFORE = "".join(map(chr, range(0x21)))
 _AUTHORITY = re.compile(r"(?:[A-Za-z0-9+.-]*:)?//([^/?#]*)")
@@ -34,13 +34,13 @@ _AUTHORITY = re.compile(r"(?:[A-Za-z0-9+.-]*:)?//([^/?#]*)")
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _UNSAFE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _KEPT_IN_QUERY = "!$%&()*+,-./:;=?@[\\]^_`{|}~"  # beside letters and digits; browsers escape the rest
-# Said by the client, who knows the body, and waits for no leave to send it: many a server gives none.
+# The client sets these itself: it knows the body, and does not wait for `100 Continue`, which many servers don't send.
 _OURS = frozenset({"content-length", "transfer-encoding", "expect"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchRequest:
-    """A request as a script wrote it: types checked, contents not yet."""
+    """A request as a script wrote it: its types are checked, its contents not yet."""
 
     url: bytes
     method: bytes = b"GET"
@@ -56,19 +56,19 @@ class Fetch:
     """A request to be sent."""
 
     url: URL
-    timeout_s: float  # for all of it: connecting, redirects, the body where it is to come whole
+    timeout_s: float  # for all of it: connecting, redirects, and the body if it must be complete
     largest: int  # bytes of the body, after decompression
     method: str = "GET"
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
     proxy: URL | None = None
     follow: bool = True  # redirects
-    whole: bool = True  # False: the status is what counts; of the body comes what is at hand, up to `largest`
+    whole: bool = True  # False: only the status matters; of the body comes what is available, up to `largest`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """A reply of any status, once as much of it has come as was asked for."""
+    """A response of any status, with as much of its body as was requested."""
 
     status: int
     body: bytes
@@ -87,11 +87,11 @@ class Http(Protocol):
         """Send a request and read the reply.  Raises FetchError."""
 
     async def certificate(self, host: str, port: int) -> bytes:
-        """Return what a TLS server shows, in DER, whoever vouches for it.  Raises FetchError."""
+        """Return the certificate of a TLS server in DER, trusted or not.  Raises FetchError."""
 
 
 def fetch_of(request: FetchRequest, settings: HttpSettings, most: int | None) -> Fetch:
-    """Make the request that is sent; `most` bytes are accepted.  Raises FetchError."""
+    """Check a request and return it ready to send; `most` bytes are accepted.  Raises FetchError."""
     size, timeout_s = request.max_body_size, request.timeout_s
     largest = settings.max_body_size if size is None else int(min(size, LARGEST_OPTION) * MIB)
     return Fetch(
@@ -106,18 +106,18 @@ def fetch_of(request: FetchRequest, settings: HttpSettings, most: int | None) ->
 
 
 def parse_url(text: bytes) -> URL:
-    """The address to ask.  Raises FetchError."""
+    """Parse the address of a request.  Raises FetchError."""
     text = text.strip(b" ")
     return as_written(_parse(text, "http", "URL", SCHEMES), text.decode("utf-8"))
 
 
 def parse_proxy(text: bytes) -> URL:
-    """The proxy to go through.  Raises FetchError."""
+    """Parse the address of a proxy.  Raises FetchError."""
     return _parse(text, "proxy", "proxy", PROXY_SCHEMES)
 
 
 def as_written(url: URL, text: str) -> URL:
-    """Return the address with its query as it stands: yarl undoes escapes that a signature may be over."""
+    """Return the address with its query unchanged: yarl would undo escapes that a signature may cover."""
     _, mark, query = text.partition("#")[0].partition("?")
     if not mark:
         return url
@@ -132,7 +132,7 @@ def as_written(url: URL, text: str) -> URL:
 
 
 def without_password(url: URL) -> str:
-    """The address as it may be logged."""
+    """Return the address without user and password, for the log."""
     return str(url.with_user(None)) if url.raw_host else str(url)  # `host` raises where a label is bad punycode
 
 
@@ -154,7 +154,7 @@ def _parse(text: bytes, kind: str, what: str, schemes: Sequence[str]) -> URL:
 def read_url(text: str) -> URL:
     """Parse an address.  Raises one of NO_URL.
 
-    Its names are measured before anything encodes or normalizes them: both cost the square of their length.
+    Its names are measured before they are encoded or normalized, which takes time with the square of their length.
     """
     check_authority(text)
     url = URL(text)
@@ -186,7 +186,7 @@ def parse_method(text: bytes) -> str:
 
 
 def clean_headers(headers: Mapping[bytes, bytes]) -> dict[str, str]:
-    """The headers to send.  Raises FetchError where one could end its line and begin another."""
+    """Check and return the headers to send.  Raises FetchError for one that could begin another header."""
     if len(headers) > HEADERS:
         raise FetchError("http", too_large("a request", len(headers), HEADERS, "headers"))
     size = sum(len(name) + len(value) for name, value in headers.items())

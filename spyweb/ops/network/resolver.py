@@ -1,9 +1,9 @@
-"""Names to addresses, through the system's resolver, so that hosts whose name servers hang can't starve the others.
+"""Look up host names through the system's resolver, without letting slow hosts starve the others.
 
-getaddrinfo can't be interrupted: each lookup has a daemon thread of its own, which may stay stuck long after the
-lookup was given up, and their number is limited.  One host has at most one lookup under way, shared by all who ask.
-A host that has answered before may use threads that a new one may not, and a new one threads that hosts known to be
-slow may not.  Answers are kept for a while, failures for a short one.
+getaddrinfo can't be interrupted: each lookup has a daemon thread of its own, which may stay stuck long after the lookup
+was given up, and the number of threads is limited.  A host has at most one lookup under way, shared by all callers.
+Some threads are reserved for hosts that were found before, and some for all hosts that are not known to be slow.
+Addresses are kept for a while, failures for a shorter time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GIVE_UP_S = 10.0
 
 
 class Priority(IntEnum):
-    """The order in which hosts are looked up, by their record; the value is how many threads may then be busy."""
+    """The priority of a host, by its past lookups; the value is how many threads may then be busy."""
 
     SLOW = 32
     NEW = 192
@@ -58,7 +58,7 @@ LOCALHOST = (Address(socket.AF_INET, "127.0.0.1"), Address(socket.AF_INET6, "::1
 
 
 def ask_system(host: str) -> tuple[Address, ...]:
-    # bytes, since a text would go through Python's idna codec, which refuses names that resolve (`a_b`, long labels)
+    # As bytes: text would go through Python's idna codec, which refuses names that resolve (`a_b`, long labels).
     found = socket.getaddrinfo(host.encode("ascii"), None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
     return tuple(dict.fromkeys(Address(family, str(address[0])) for family, _, _, _, address in found))
 
@@ -77,12 +77,12 @@ class HostLookup:
 
 
 class Resolver(AbstractResolver):
-    """The resolver of the one HTTP session."""
+    """The resolver of the HTTP session."""
 
     def __init__(self, clock: Clock, lookup: Lookup = ask_system) -> None:
         self._clock = clock
         self._lookup = lookup
-        self._kept: OrderedDict[str, tuple[Resolution, float]] = OrderedDict()  # and until when
+        self._kept: OrderedDict[str, tuple[Resolution, float]] = OrderedDict()  # with the time until which it is kept
         self._priorities: OrderedDict[str, Priority] = OrderedDict()
         self._lookups: dict[str, HostLookup] = {}
         self._waiting: dict[Priority, deque[HostLookup]] = {each: deque() for each in reversed(Priority)}
@@ -90,7 +90,7 @@ class Resolver(AbstractResolver):
 
     @property
     def busy(self) -> int:
-        """The number of threads that are in a lookup, stuck ones included."""
+        """Return the number of threads that are in a lookup, stuck ones included."""
         return self._busy
 
     async def resolve(
@@ -106,11 +106,11 @@ class Resolver(AbstractResolver):
             if not family or family == each.family
         ]
         if not found:
-            raise OSError("it has no address")  # aiohttp takes for granted that there is one
+            raise OSError("it has no address")  # aiohttp assumes that there is one
         return found
 
     async def close(self) -> None:
-        """Tell all who wait; threads that are stuck end with the process."""
+        """End the waiting of all callers; threads that are stuck end with the process."""
         for lookup in self._lookups.values():
             lookup.finish(Resolution(error="the daemon is stopping"))
         for queue in self._waiting.values():
@@ -127,13 +127,13 @@ class Resolver(AbstractResolver):
         return await self._share_lookup(host)
 
     async def _share_lookup(self, host: str) -> Resolution:
-        """Wait for the lookup of this host, which may be under way; it outlives whoever stops waiting."""
+        """Wait for the lookup of this host, which others may share; it outlives a caller that stops waiting."""
         lookup = self._lookups.get(host)
         if lookup is None:
             lookup = self._lookups[host] = HostLookup(host)
             self._waiting[self._priorities.get(host, Priority.NEW)].append(lookup)
             self._begin_waiting()
-        elif lookup.asked.done():  # given up, its thread still stuck
+        elif lookup.asked.done():  # it was given up, and its thread is still stuck
             lookup.asked = asyncio.get_running_loop().create_future()
         deadline = self._clock.call_later(GIVE_UP_S, lambda: self._give_up(lookup))
         try:
@@ -142,7 +142,7 @@ class Resolver(AbstractResolver):
             deadline.cancel()
 
     def _begin_waiting(self) -> None:
-        """Begin what may begin, the highest priority first."""
+        """Begin the waiting lookups for which there are threads, the highest priority first."""
         for priority, queue in self._waiting.items():
             while queue and self._busy < priority:
                 self._begin(queue.popleft())
@@ -158,7 +158,7 @@ class Resolver(AbstractResolver):
             loop.call_soon(self._finish, lookup, Resolution(error=str(error)))
 
     def _work(self, loop: AbstractEventLoop, lookup: HostLookup) -> None:
-        """In the thread."""
+        """Look the host up, in a thread."""
         try:
             resolution = Resolution(self._lookup(lookup.host)[:ADDRESSES])
         except OSError as error:
@@ -176,7 +176,7 @@ class Resolver(AbstractResolver):
         self._begin_waiting()
 
     def _give_up(self, lookup: HostLookup) -> None:
-        """Tell all who wait; a lookup that has not begun is called off, one that has keeps its thread."""
+        """End the waiting of all callers; a lookup that has not begun is cancelled, one that has keeps its thread."""
         resolution = Resolution(error=f"no answer within {GIVE_UP_S:.0f} s")
         if lookup.began_at is None:
             self._lookups.pop(lookup.host, None)

@@ -1,7 +1,7 @@
-"""Connect through a SOCKS proxy, which is asked for each connection.
+"""Connect through a SOCKS proxy, which handles each connection.
 
-`socks4` and `socks5` are told an address, which is looked up here; `socks4a` and `socks5h` are told the name, and look
-it up themselves.  The library for it is imported at first need.
+`socks4` and `socks5` get an address, which is looked up here; `socks4a` and `socks5h` get the name, and look it up
+themselves.  The library is imported when it is first needed.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from spyweb.ops.network.connector import Connector
 from spyweb.ops.network.resolver import Resolver
 
 DEFAULT_PORT = 1080
-BY_ADDRESS = ("socks4", "socks5")  # told an address
-BY_NAME = ("socks4a", "socks5h")  # told a name
+BY_ADDRESS = ("socks4", "socks5")  # they get an address
+BY_NAME = ("socks4a", "socks5h")  # they get a name
 
 
 class Untouched(AbstractResolver):
-    """Names stay names: the proxy looks them up."""
+    """Leaves names as they are: the proxy looks them up."""
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
@@ -37,14 +37,14 @@ def open_connector(proxy: URL, resolver: Resolver, *, deny_private: bool) -> Con
     return Connector(
         dial=SocksProxy(proxy, resolver, deny_private=deny_private).connect,
         resolver=resolver if proxy.scheme in BY_ADDRESS else Untouched(),
-        family=socket.AF_INET if proxy.scheme == "socks4" else socket.AF_UNSPEC,  # it knows no other
+        family=socket.AF_INET if proxy.scheme == "socks4" else socket.AF_UNSPEC,  # it supports no other
         use_dns_cache=False,
         force_close=True,
     )
 
 
 class SocksProxy:
-    """A proxy.  What it does wrong is a FetchError of the kind `proxy`."""
+    """A SOCKS proxy.  Its failures are FetchErrors of the kind `proxy`."""
 
     def __init__(self, proxy: URL, resolver: Resolver, *, deny_private: bool) -> None:
         self._proxy = proxy
@@ -52,7 +52,7 @@ class SocksProxy:
         self._deny_private = deny_private
 
     async def connect(self, host: str, port: int) -> socket.socket:
-        """Return a socket on whose far side is the host.  Raises FetchError."""
+        """Return a socket that is connected to the host.  Raises FetchError."""
         from python_socks import ProxyError, ProxyType
         from python_socks.async_.asyncio import Proxy
 

@@ -1,6 +1,6 @@
-"""A value while update ops work on it: whatever holds other values is copied before its first change, and only then.
+"""Edit a value by update ops, copying each table before its first change and no other.
 
-So what was read stays as it was, and ten thousand ops on a large value take no longer than ten thousand on a small one.
+So the stored value stays as it was, and many ops on a large value take no longer than on a small one.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ Holder = TypeVar("Holder", Object, list[Value])
 
 class EditedValue:
     def __init__(self) -> None:
-        self._own: dict[int, Object | list[Value]] = {}  # made here, by identity: it is kept, so that is unique
-        self._places: dict[int, Places] = {}  # of large tables that are merged into, likewise
-        self._fewer: set[int] = set()  # those that keys were removed from, likewise
+        self._own: dict[int, Object | list[Value]] = {}  # copies made here, by id(), which is unique as they are kept
+        self._places: dict[int, Places] = {}  # of large tables that are merged into, by id()
+        self._fewer: set[int] = set()  # the id() of those that keys were removed from
         self._has_texts = False
 
     def own(self, holder: Holder) -> Holder:
-        """One that may be changed."""
+        """Return the table, or a copy of it that may be changed."""
         if id(holder) in self._own:
             return holder
         copy = holder.copy()
@@ -31,7 +31,7 @@ class EditedValue:
         return copy
 
     def merge(self, table: Object, more: Object) -> None:
-        """Put these into an own table.  Raises Unstorable before it would take long."""
+        """Merge these into an own table.  Raises Unstorable before that would take long."""
         if len(table) + len(more) > FREE and not more.keys() <= table.keys():
             places = self._places.get(id(table))
             keys = list(more)
@@ -43,12 +43,12 @@ class EditedValue:
         table.update(more)
 
     def remove(self, table: Object, key: ValueKey) -> None:
-        """Remove it from an own table."""
+        """Remove a key from an own table."""
         del table[key]
         self._fewer.add(id(table))
 
     def extended(self, text: bytes | bytearray, more: bytes) -> bytes:
-        """A text that grows; until `finished` a bytearray, which is not copied each time."""
+        """Return a text with more at its end; until `finished` a bytearray, which is not copied each time."""
         growing = text if isinstance(text, bytearray) else bytearray(text)
         growing += more
         self._has_texts = True

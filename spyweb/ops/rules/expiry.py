@@ -1,4 +1,4 @@
-"""Reckon when an entry ends: seconds as scripts give them, epoch milliseconds inside."""
+"""Compute when an entry expires: scripts give seconds, entries have epoch milliseconds."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from spyweb.ops.rules.values import Unstorable
 from spyweb.store.values_protocol import Entry
 
 NO_EXPIRY, NO_KEY = -1, -2
-_LONGEST_S = 1e12  # 30,000 years are for ever
+_LONGEST_S = 1e12  # longer is for ever
 
 
 def expiry_of(ttl: int | float | None, now_ms: int) -> int | None:
-    """The moment, or None for never: for no ttl, none above zero, or one beyond any calendar.  Raises Unstorable."""
+    """Return the expiry, None for never: no ttl, none above zero, or one beyond any calendar.  Raises Unstorable."""
     if ttl is None:
         return None
     if math.isnan(ttl):
@@ -21,7 +21,7 @@ def expiry_of(ttl: int | float | None, now_ms: int) -> int | None:
 
 
 def remaining(entry: Entry | None, now_ms: int) -> int:
-    """Seconds, rounded up so that what lives never reports none."""
+    """Return the remaining seconds, rounded up so that a live entry never has none."""
     if entry is None:
         return NO_KEY
     if entry.expires_ms is None:

@@ -1,4 +1,4 @@
-"""Follow the path of an update op into a value: literal field names, where dots never separate and none is the root."""
+"""Follow the path of an update op into a value: literal field names, in which dots do not separate."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _INTEGER = re.compile(rb"0|[1-9][0-9]{0,17}")
 
 
 class Rejected(Exception):
-    """This op is skipped, for the reason that its code names."""
+    """An update op is skipped, for the reason that its code names."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -50,7 +50,7 @@ def object_at_root(op: str, root: Value) -> Object:
 
 
 def key_of(target: Object, segment: bytes) -> ValueKey:
-    """A Lua table may have an integer for what a path can only spell as text."""
+    """Return the key for a segment: a Lua table may have an integer where a path can only have text."""
     if segment not in target and _INTEGER.fullmatch(segment) and has_key(target, int(segment)):
         return int(segment)
     return segment
@@ -61,16 +61,16 @@ def put_field(target: Object, segment: bytes, value: Value) -> None:
 
 
 def field_of(target: Object, segment: bytes) -> Value:
-    """Return the field of an object, or None where there is none."""
+    """Return the field of an object, or None if there is none."""
     return target.get(key_of(target, segment))
 
 
 def object_in(target: Object, segment: bytes) -> Object:
-    """The object in a field; an empty one in place of anything else."""
+    """Return the object in a field, or an empty one in place of anything else."""
     inner = field_of(target, segment)
     return inner if isinstance(inner, dict) else {}
 
 
 def spelled(path: Sequence[bytes]) -> str:
-    """Return a path as error texts show it."""
+    """Return a path as text for errors."""
     return "the value" if not path else "'" + ".".join(map(shown, path)) + "'"

@@ -1,4 +1,4 @@
-"""The one table that a table-first function of state takes, read field by field, with iii's codes for what is wrong."""
+"""Read the table of a table-first function of state, field by field, with iii's codes for errors."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _KINDS = {kind.value.encode(): kind for kind in UpdateKind}
 
 
 class Malformed(Exception):
-    """The table is not of the shape that the function wants."""
+    """The table does not have the shape that the function expects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Payload:
-    """Every reader raises an OpError whose value is iii's {code, message}."""
+    """Reads the fields; every method raises an OpError whose value is iii's {code, message}."""
 
     function: str
-    code: str  # of what goes wrong in this function
+    code: str  # of this function's failures
     fields: Mapping[object, object]
     longest: int  # bytes of a key
     largest: int  # bytes of a value
@@ -50,7 +50,7 @@ class Payload:
         return self.refusal(MALFORMED, reason)
 
     def text(self, name: str) -> bytes:
-        """A field that must be there."""
+        """Read a required text."""
         text = self.optional_text(name)
         if text is None:
             raise self.malformed(f"missing field '{name}'")
@@ -121,7 +121,7 @@ class Payload:
 
 
 def prepare_fields(fields: Mapping[object, object]) -> dict[object, object]:
-    """The fields of such a table, with the values in them converted.  Never raises: that comes when they are read."""
+    """Return the table's fields with the values in them converted.  Never raises: errors show when they are read."""
     made = {name: prepared(given) if name in _VALUES else given for name, given in fields.items()}
     ops = made.get(b"ops")
     if isinstance(ops, list) and len(ops) <= MOST_OPS:
@@ -185,7 +185,7 @@ def _is_nothing(given: object) -> bool:
 
 
 def _path(kind: UpdateKind, given: object) -> Path:
-    """No segment, for the root, where it is left out, null, "" or empty."""
+    """Read a path; one that is left out, null, "" or empty is the root, without segments."""
     if type(given) is bytes and given:
         return (given,)
     if _is_nothing(given):

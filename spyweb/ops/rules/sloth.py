@@ -1,6 +1,7 @@
-"""The rules of positional state.* for one entry: each gives a Transform, whose `result` is what the script gets.
+"""The rules of positional state.* for one entry: each returns a Transform, whose `result` the script gets.
 
-A rule never raises for what is stored: it gives the function's failure value and a reason, and leaves the entry alone.
+A rule never raises because of the stored value: it returns the function's failure value and a reason, and leaves the
+entry alone.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ Results = tuple[object, ...]
 
 
 class Subject(NamedTuple):
-    """The function and the key of a call: what an error names."""
+    """The function and the key of a call, which an error names."""
 
     function: str
     key: bytes
@@ -28,18 +29,18 @@ class Subject(NamedTuple):
         return (self.failure, f"{self.function}: key '{shown(self.key)}': {reason}")
 
     def excess(self, value: Value) -> str | None:
-        """Why a value is too large, if it is."""
+        """Return why a value is too large, or None."""
         size = size_of(value)
         return f"the value of {size} bytes is over the limit of {self.largest}" if size > self.largest else None
 
     def put(self, value: Value, *results: object) -> Put | Leave:
-        """Write over what is there, whose expiry stays."""
+        """Write the value and keep the expiry."""
         excess = self.excess(value)
         return Leave(self.refusal(excess)) if excess else Put(value, KEEP, results)
 
 
 def put(subject: Subject, value: Value, expires_ms: int | None) -> Transform:
-    """The expiry of what was there is replaced."""
+    """Write the value and replace the expiry."""
     return Replacement(lambda: _put(subject, value, expires_ms))
 
 
@@ -49,7 +50,7 @@ def _put(subject: Subject, value: Value, expires_ms: int | None) -> Put | Leave:
 
 
 def delete() -> Transform:
-    """True even when there was nothing."""
+    """Delete the entry; the result is true even if there was none."""
     return Replacement(lambda: Drop((True,)))
 
 
@@ -65,7 +66,7 @@ def compare_swap(subject: Subject, old: Value, new: Value) -> Transform:
 
 
 def increment(subject: Subject, delta: int | float) -> Transform:
-    """A missing key counts as 0, a numeric string as its number."""
+    """Add to a number; a missing key counts as 0, a numeric string as its number."""
     delta = integral(delta)
 
     def change(entry: Entry | None) -> Put | Leave:
@@ -95,7 +96,7 @@ def _number_in(entry: Entry | None) -> int | float | None:
 
 
 def added(number: int | float, delta: int | float) -> int | float | None:
-    """The sum; None where integers leave 64 bits, or floats what is finite."""
+    """Return the sum; None if integers leave 64 bits, or floats become infinite."""
     try:
         total = number + delta
     except OverflowError:
@@ -130,7 +131,7 @@ def list_push(subject: Subject, item: Value) -> Transform:
 
 
 def list_pop(subject: Subject) -> Transform:
-    """Takes the last item away and gives it; nil where there is none."""
+    """Remove the last item of a list; the result is the item, nil if there is none."""
 
     def change(entry: Entry | None) -> Put | Leave:
         items = list_in(entry)

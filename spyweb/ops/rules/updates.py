@@ -1,7 +1,7 @@
-"""iii's update ops: set, merge, increment, decrement, append, remove, one after another on a draft.
+"""Apply iii's update ops (set, merge, increment, decrement, append, remove) to a draft, one after another.
 
-An op that can't be done is skipped and reported, and the others still apply.  A root of None is a missing key: field
-ops begin it as an empty object.  What was read stays as it was.
+An op that can't be applied is skipped and reported, and the others still apply.  A root of None is a missing key: field
+ops begin with an empty object.  The stored value is not changed.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class UpdateKind(StrEnum):
     REMOVE = "remove"
 
 
-class Update(Struct, frozen=True, kw_only=True):  # made for each op: a dataclass takes three times as long
-    """One op, of the right shape; whether it can be done is seen when it meets a value."""
+class Update(Struct, frozen=True, kw_only=True):  # made for each op: a dataclass takes longer
+    """One op of valid shape; whether it can be applied depends on the value."""
 
     kind: UpdateKind
     path: Path = ()
@@ -66,7 +66,7 @@ class Updated:
 
 
 def apply(root: Value, updates: Sequence[Update]) -> Updated:
-    """Return what a value becomes; a missing one at least `{}`.  Raises Unstorable."""
+    """Return the updated value; a missing one becomes at least `{}`.  Raises Unstorable."""
     draft, problems = EditedValue(), []
     for index, update in enumerate(updates):
         try:
@@ -165,7 +165,7 @@ def _append(draft: EditedValue, root: Value, update: Update) -> Value:
 
 
 def _append_below(draft: EditedValue, target: Object, path: Path, update: Update) -> Object:
-    """Append at the end of a path; what is rejected there has changed nothing on the way."""
+    """Append at the end of a path; if that is rejected, nothing on the way has changed."""
     if path[1:]:
         below: Value = _append_below(draft, object_in(target, path[0]), path[1:], update)
     else:
@@ -176,7 +176,7 @@ def _append_below(draft: EditedValue, target: Object, path: Path, update: Update
 
 
 def _appended(draft: EditedValue, target: Value, update: Update) -> Value:
-    """A string begins a string, anything else a list; but below a longer path what is missing begins as a list."""
+    """Append to a value; a missing one begins as a string for a string, otherwise, or below a long path, as a list."""
     value = update.value
     if target is None or target is NULL:
         keeps_text = target is NULL or len(update.path) < 2

@@ -1,6 +1,6 @@
-"""Turn what crossed out of Lua into a Value of the model, and back.
+"""Convert what a script passes to a Value of the model, and back.
 
-A Value is what comes back as it was written, except that a float that is integral within 64 bits becomes the integer.
+A Value comes back as it was written, except that a float that is integral within 64 bits becomes the integer.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from spyweb.ops.arguments import INTEGER_LIMIT
 SHOWN = 80  # characters of a key in an error
 _AS_THEY_ARE = frozenset({bytes, bool, int})  # in Lua and in the store
 _TEXT = frozenset({bytes})
-_NULL, _EMPTY_ARRAY = Ext.NULL, Ext.EMPTY_ARRAY  # to find a member of an enum takes longer than all else there
+_NULL, _EMPTY_ARRAY = Ext.NULL, Ext.EMPTY_ARRAY  # looking up a member of an enum is slow
 _NEVER_STORED = {Ext.CYCLE: "a table that contains itself can't be stored", Ext.DEEP: "it is nested too deep"}
 ALIKE = frozenset({0, 1})  # and false, and true
 SCALAR_BYTES = 9  # what anything but a text or a table takes
 
 
 class Unstorable(Exception):
-    """This can't be kept.  The text is the reason; `path` says where in the value."""
+    """A value can't be stored.  The text is the reason; `path` says where in the value."""
 
     def __init__(self, reason: str, path: str = "") -> None:
         super().__init__(f"{reason} (at {path})" if path else reason)
@@ -32,7 +32,7 @@ class Unstorable(Exception):
         self.path = path
 
     def inside(self, key: object) -> Unstorable:
-        """Return the reason as seen from the table around the value."""
+        """Return the same error with the path as seen from the table around the value."""
         return Unstorable(self.reason, _step(key) + self.path)
 
 
@@ -41,15 +41,15 @@ def _step(key: object) -> str:
 
 
 def shown(text: bytes) -> str:
-    """Return a text as people are shown it."""
+    """Return a text in a form for people."""
     decoded = text.decode("utf-8", "backslashreplace")
     return decoded if len(decoded) <= SHOWN else f"{decoded[:SHOWN]}..."
 
 
 def value_from_lua(given: object) -> Value:
-    """Return what a script may keep.
+    """Convert a script's value to one that can be stored.
 
-    Raises Unstorable.  A table may be given back as it is: whoever gave it must not change it any more.
+    Raises Unstorable.  A table may be returned as it is: the caller must not change it any more.
     """
     kind = type(given)
     if kind in _AS_THEY_ARE:
@@ -68,7 +68,7 @@ def value_from_lua(given: object) -> Value:
 
 
 class Prepared:
-    """A table that has been converted elsewhere, or the reason why it can't be."""
+    """A table that was converted in another thread, or the reason why it can't be stored."""
 
     __slots__ = ("_problem", "_value")
 
@@ -87,18 +87,18 @@ class Prepared:
 
 
 def prepared(given: object) -> object:
-    """Convert a table, as `value_from_lua` would, which then takes no time."""
+    """Convert a table in advance, so that `value_from_lua` takes no time for it."""
     return Prepared(given) if isinstance(given, list | dict) else given
 
 
 def _list_from_lua(given: list[object]) -> list[Value]:
-    """Convert a list; it may be long, so where nothing is to convert it is not gone through one by one."""
+    """Convert a list; if nothing needs converting, a long one is not gone through item by item."""
     if _AS_THEY_ARE.issuperset(map(type, given)):
         return given  # type: ignore[return-value]
     made: list[Value] = []
     try:
         for item in given:
-            made.append(value_from_lua(item))  # noqa: PERF401 - how far it came says where the problem is
+            made.append(value_from_lua(item))  # noqa: PERF401 - its length says where the problem is
     except Unstorable as problem:
         raise problem.inside(len(made) + 1) from None
     return made
@@ -140,31 +140,31 @@ def _number(number: float) -> int | float:
 
 
 def integral(number: int | float) -> int | float:
-    """The integer where there is one within 64 bits."""
+    """Return the number as an integer, if it is one within 64 bits."""
     if isinstance(number, float) and number.is_integer() and fits(number):
         return int(number)
     return number
 
 
 def fits(number: int | float) -> bool:
-    """Within Lua's integers."""
+    """Return whether a number is within the range of Lua's integers."""
     return -INTEGER_LIMIT <= number < INTEGER_LIMIT
 
 
 def result_of(value: Value) -> object:
-    """A value as a function gives it: JSON's null is nil there."""
+    """Return a value as functions return it: JSON's null becomes nil."""
     return None if value is NULL else value
 
 
 def size_of(value: Value) -> int:
-    """In bytes: of a text its length, of a table that of its msgpack."""
+    """Return the size in bytes: of a text its length, of a table that of its msgpack."""
     if isinstance(value, bytes):
         return len(value)
     return len(wire.pack(value)) if isinstance(value, list | dict) else SCALAR_BYTES
 
 
 def are_equal(left: Value, right: Value) -> bool:
-    """Deeply, as Lua sees them: 1 is 1.0 and not true, and an empty array is an empty table."""
+    """Compare deeply, as Lua does: 1 is 1.0 and not true, and an empty array is an empty table."""
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if isinstance(left, list) and isinstance(right, list):
@@ -179,14 +179,14 @@ def are_equal(left: Value, right: Value) -> bool:
 
 
 def has_key(table: Mapping[ValueKey, Value], key: ValueKey) -> bool:
-    """Return whether there is a key of that very kind: to Python 1 and true are one key, to Lua they are not."""
+    """Return whether there is a key of that very type: to Python 1 and true are one key, to Lua they are not."""
     if key not in table:
         return False
     return key not in ALIKE or type(_known_key(table, key)) is type(key)
 
 
 class _Probe:
-    """Is equal to the key it looks for, and keeps it: a dict compares what it has with what it is asked for."""
+    """Equals the key that it looks for, and remembers it when a dict compares the two."""
 
     __slots__ = ("found", "sought")
 
@@ -205,16 +205,16 @@ class _Probe:
 
 
 def _known_key(table: Mapping[ValueKey, Value], key: ValueKey) -> ValueKey:
-    """Return the key as the table has it: the number for a boolean that is equal to it, and the reverse.
+    """Return the key as the table has it: the number for a boolean that equals it, and the reverse.
 
-    To go through all keys instead would cost an update of many ops the size of the table each time.
+    Going through all keys instead would make an update of many ops on a large table slow.
     """
     probe = _Probe(key)
     return probe.found if probe in table else key
 
 
 def kind_of(value: Value | bytearray) -> str:
-    """Return what error texts call a value."""
+    """Return the name of a value's type for error texts."""
     match value:
         case None:
             return "nothing"
