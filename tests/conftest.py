@@ -26,6 +26,7 @@ def pytest_configure() -> None:
     hypothesis.settings.load_profile("spyweb")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or each of hundreds of daemons compiles all of spyweb anew
     put_files_in_memory()
+    render_tracebacks_plainly()
 
 
 def pytest_collection_finish() -> None:
@@ -43,6 +44,13 @@ def put_files_in_memory() -> None:
         place = os.statvfs(IN_MEMORY)
         if place.f_bavail * place.f_frsize > ROOM and not place.f_flag & os.ST_NOEXEC:  # some tests write programs
             os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
+
+
+def render_tracebacks_plainly() -> None:
+    """Where logging is not set up, structlog would have rich draw each traceback with all its source and variables."""
+    renderer = structlog.get_config()["processors"][-1]
+    assert isinstance(renderer, structlog.dev.ConsoleRenderer)
+    renderer.exception_formatter = structlog.dev.plain_traceback
 
 
 @pytest.fixture
