@@ -91,6 +91,8 @@ class RunCounter:
 
     def log(self, _level: str, _text: bytes) -> None: ...
 
+    def task(self, _event: object) -> None: ...
+
     def ended(self, run: Run, ending: Ending) -> None:
         self._left -= 1
         if ending.outcome is not Outcome.SUCCESS and not self.over.done():

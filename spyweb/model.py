@@ -355,6 +355,37 @@ class Run(Struct, frozen=True, kw_only=True):
     count: int = 1  # a skipped range: how many due times
 
 
+class TaskStatus(StrEnum):
+    """The end of one task of a run."""
+
+    SUCCESS = "success"
+    FAILED = "failed"
+    SKIPPED = "skipped"  # by its condition, or since a task before it had not succeeded
+    UNCHANGED = "unchanged"  # a success that says `changed = false`
+
+
+class TaskRow(Struct, frozen=True, kw_only=True):
+    """The end of one task, as it is kept with its run."""
+
+    ordinal: int  # in the order of definition, from 0 on
+    workflow: str  # empty: the file has none
+    name: str
+    status: TaskStatus
+    attempts: int  # 0: none was made, or it was made by the run that this one resumes
+    started_ms: int | None  # None: it was skipped for another task
+    ended_ms: int
+    message: str = ""
+    output: bytes | None = None  # msgpack, a list of one value
+
+
+class TaskBegun(Struct, frozen=True, kw_only=True):
+    """The start of one task, for whoever watches its run."""
+
+    ordinal: int
+    workflow: str
+    name: str
+
+
 class Ending(Struct, frozen=True, kw_only=True):
     """The end of one attempt, as its worker reported it, or as the loss of the worker implies."""
 

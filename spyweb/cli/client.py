@@ -19,7 +19,7 @@ from spyweb.store.access import no_access
 from spyweb.views.jobs import JobView, NextRun
 from spyweb.views.outbox import MessageView
 from spyweb.views.records import RecordView
-from spyweb.views.runs import RunEnded, RunEvent, event_from_json
+from spyweb.views.runs import RunEnded, RunEvent, TaskView, event_from_json
 from spyweb.web.address import find_socket
 
 if TYPE_CHECKING:
@@ -85,6 +85,9 @@ class DaemonClient:
 
     def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:
         return self.ask("GET", _with_query("/api/runs", job=job, limit=limit, before=before), list[Run])
+
+    def tasks(self, run: RunId) -> list[TaskView]:
+        return self.ask("GET", f"/api/runs/{run}/tasks", list[TaskView])
 
     def records(self, job: JobId, *, limit: int, before_ns: int | None) -> list[RecordView]:
         return self.ask(

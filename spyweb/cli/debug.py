@@ -34,6 +34,7 @@ class DebugScreen(RunScreen):
     """Shows a debug run as it goes; times count from the first line."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._first_ms: int | None = None
 
     def stamp(self, line: LogLine) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TypeVar
@@ -15,7 +15,7 @@ from spyweb.cli import output
 from spyweb.clock import Clock
 from spyweb.cooperative import run_at_once
 from spyweb.errors import Problem, Refused
-from spyweb.model import Cursor, JobId, JobSpec, Run, RunId
+from spyweb.model import Cursor, JobId, JobSpec, Run, RunId, TaskRow
 from spyweb.schedules.cursor import Activation, activate, deactivated
 from spyweb.schedules.due import SPREAD_MS, earliest, settle, upcoming
 from spyweb.settings import Settings
@@ -32,6 +32,7 @@ from spyweb.store.sqlite.damage import refuse_missing, size_of
 from spyweb.views.jobs import JobFacts, JobView, NextRun, broken_job, next_run, view_job, zone_of
 from spyweb.views.outbox import MessageView, view_message
 from spyweb.views.records import RecordView, view_record
+from spyweb.views.runs import TaskView, view_task
 
 T = TypeVar("T")
 
@@ -75,6 +76,10 @@ class OfflineProject:
 
     def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:
         return self.read(lambda store: store.runs.list(job, limit=limit, before=before), [])
+
+    def tasks(self, run: RunId) -> list[TaskView]:
+        found: Mapping[RunId, Sequence[TaskRow]] = self.read(lambda store: store.tasks.of_runs([run]), {})
+        return [view_task(row) for row in found.get(run, ())]
 
     def records(self, job: JobId, *, limit: int, before_ns: int | None) -> list[RecordView]:
         found: list[Record] = self.read(lambda store: store.records.list(job, limit=limit, before_ns=before_ns), [])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,7 +30,7 @@ Further = Callable[[int], None]  # told how much further something has got
 
 GOOD, BAD, CARE, BUSY, FAINT = "32", "31", "33", "36", "2"
 COLOURS = {
-    "success": GOOD, "ok": GOOD, "info": GOOD,
+    "success": GOOD, "ok": GOOD, "info": GOOD, "unchanged": GOOD,
     "failed": BAD, "lost": BAD, "broken": BAD, "failing": BAD, "error": BAD,
     "paused": CARE, "skipped": CARE, "missed": CARE, "stopped": CARE, "warn": CARE, "warning": CARE,
     "running": BUSY, "waiting": BUSY,
@@ -265,6 +266,23 @@ def show_log_line(stamp: str, level: str, text: str) -> None:
 
 def show_verdict(word: str, rest: str) -> None:
     print(f"{paint(word, COLOURS.get(word), sys.stdout)} {clean(rest)}".rstrip(), flush=True)
+
+
+def show_branch(depth: int, word: str, rest: str) -> None:
+    """Show a line of a tree, with a state or nothing before it."""
+    label = f"{paint(word.ljust(9), COLOURS.get(word), sys.stdout)} " if word else ""
+    print(f"{'  ' * depth}{label}{clean(rest)}".rstrip(), flush=True)
+
+
+def show_passing(text: str) -> None:
+    """On a terminal, show a line that the next one takes the place of; empty: take it away."""
+    if sys.stdout.isatty():
+        room = max(shutil.get_terminal_size().columns - 1, SHORTEST)
+        print(
+            f"\r\x1b[K{paint(shortened(_in_one_line(text), room), BUSY, sys.stdout) if text else ''}",
+            end="",
+            flush=True,
+        )
 
 
 def clean(text: str) -> str:

@@ -16,6 +16,7 @@ from spyweb.store.access import no_access, refusal, user_name
 from spyweb.views.jobs import JobView, NextRun, find_job, no_such_job
 from spyweb.views.outbox import MessageView
 from spyweb.views.records import RecordView
+from spyweb.views.runs import TaskView
 
 if TYPE_CHECKING:
     from spyweb.cli.offline import OfflineProject
@@ -32,6 +33,8 @@ class ProjectSource(Protocol):
     def next_runs(self, job: JobId | None, count: int) -> list[NextRun]: ...
 
     def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]: ...
+
+    def tasks(self, run: RunId) -> list[TaskView]: ...
 
     def records(self, job: JobId, *, limit: int, before_ns: int | None) -> list[RecordView]: ...
 

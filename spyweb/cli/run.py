@@ -12,6 +12,7 @@ from spyweb.cli import output
 from spyweb.cli.options import JobName, Output, root_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Project, find_in, open_project
+from spyweb.cli.task_tree import TaskTree
 from spyweb.errors import ExitCode
 from spyweb.model import Outcome
 from spyweb.settings.units import format_duration
@@ -20,6 +21,7 @@ from spyweb.views.runs import (
     LogLine,
     RunEnded,
     RunEvent,
+    TaskView,
     describe_failure,
     describe_page,
     describe_storage_errors,
@@ -68,9 +70,17 @@ def show_json_lines(event: RunEvent) -> None:
 class RunScreen:
     """Shows a run as it goes, for people."""
 
+    def __init__(self) -> None:
+        self._tree = TaskTree()
+
     def __call__(self, event: RunEvent) -> None:
+        if isinstance(event, TaskView):
+            self._tree.show(event)
+            return
+        self._tree.hide_passing()
         if isinstance(event, LogLine):
             output.show_log_line(self.stamp(event), event.level, event.text)
+            self._tree.show_passing()
         else:
             self.end(event)
 

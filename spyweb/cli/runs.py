@@ -11,14 +11,16 @@ import typer
 from spyweb.cli import output
 from spyweb.cli.options import MOST_ROWS, MaybeJob, Output, root_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import ProjectSource, open_project
+from spyweb.cli.project import Project, ProjectSource, open_project
+from spyweb.cli.task_tree import show_tree
 from spyweb.errors import Refused
 from spyweb.model import JobId, Outcome, Run
 from spyweb.settings.units import format_duration
 from spyweb.views.jobs import find_job, no_such_job
-from spyweb.views.runs import describe_details, describe_outcome, duration_ms
+from spyweb.views.runs import describe_details, describe_outcome, duration_ms, run_with_tasks
 
 PAGE = 1_000
+NO_RUNS = "no runs yet"
 
 
 def runs(
@@ -26,6 +28,7 @@ def runs(
     job: MaybeJob = None,
     count: Annotated[int, typer.Option("-n", metavar="N", min=1, max=MOST_ROWS, help="How many.")] = 20,
     outcome: Annotated[Outcome | None, typer.Option(help="Only those that ended so.")] = None,
+    with_tasks: Annotated[bool, typer.Option("--tasks", help="With the tasks of each run, below it.")] = False,
     form: Output = Format.TABLE,
 ) -> None:
     """List what ran and what did not, newest first.
@@ -36,10 +39,24 @@ def runs(
     source = project.source()
     every = _pages(source, job, PAGE if outcome else min(count, PAGE))
     found = list(islice((run for run in every if outcome in (None, run.outcome)), count))
-    if form is Format.JSON:
+    if with_tasks:
+        _show_with_tasks(source, project, found, form)
+    elif form is Format.JSON:
         output.show_json(found)
     else:
         show_runs(found, project.settings.daemon.timezone, project.clock.now_ms())
+
+
+def _show_with_tasks(source: ProjectSource, project: Project, found: list[Run], form: Format) -> None:
+    if form is Format.JSON:
+        output.show_json([run_with_tasks(run, source.tasks(run.id)) for run in found])
+        return
+    for run in found:
+        row = _row(run, project.settings.daemon.timezone, project.clock.now_ms())
+        output.say("  ".join(filter(None, row)))
+        show_tree(source.tasks(run.id), depth=1)
+    if not found:
+        output.note(NO_RUNS)
 
 
 def _pages(source: ProjectSource, name: str | None, limit: int) -> Iterator[Run]:
@@ -57,7 +74,7 @@ def _pages(source: ProjectSource, name: str | None, limit: int) -> Iterator[Run]
 def show_runs(found: list[Run], timezone: str, now_ms: int) -> None:
     header = ("run", "job", "began", "took", "trigger", "outcome")
     rows = [_row(run, timezone, now_ms) for run in found]
-    output.show_table(header, rows, empty="no runs yet", cut=("job", "trigger", "outcome"))
+    output.show_table(header, rows, empty=NO_RUNS, cut=("job", "trigger", "outcome"))
 
 
 def _row(run: Run, timezone: str, now_ms: int) -> tuple[str, ...]:

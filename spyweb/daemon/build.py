@@ -77,6 +77,7 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
         scheduler=scheduler,
         reloader=reloader,
         stored_runs=store.runs,
+        stored_tasks=store.tasks,
         stored_records=store.records,
         outbox_sender=runtime.outbox_sender,
         state=StateService(store=store, clock=clock, limits=runtime.settings.state),

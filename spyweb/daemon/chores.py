@@ -171,6 +171,7 @@ class SteadyTime:
 
 async def prune(store: Store, outbox_sender: OutboxSender, settings: Settings, now_ms: int) -> None:
     """Delete the history, the records and the given-up messages that are over their limits."""
+    await store.tasks.prune(keep=settings.runs.keep_tasks)
     await store.runs.prune(keep=settings.runs.keep, older_than_ms=now_ms - settings.runs.keep_for_ms)
     kept_for_ms = settings.records.keep_for_ms
     await store.records.prune(

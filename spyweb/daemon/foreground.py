@@ -14,7 +14,7 @@ import structlog
 from spyweb.clock import Clock, RealClock
 from spyweb.daemon.runtime import JobRuntime, keep_history, open_runtime
 from spyweb.errors import STORE_REFUSED, ConfigError, Refused
-from spyweb.model import Ending, JobId, Run
+from spyweb.model import Ending, JobId, Run, TaskBegun, TaskRow
 from spyweb.reload.swap import make_live_job
 from spyweb.runs.runner import by_hand
 from spyweb.settings import Settings, load_settings
@@ -22,7 +22,7 @@ from spyweb.specs.discover import JobFile, Scan, scan
 from spyweb.specs.watches import watches_of
 from spyweb.store.lock import hold_lock
 from spyweb.views.jobs import find_job, unknown_job
-from spyweb.views.runs import RunEnded, RunEvent, log_line, run_ended
+from spyweb.views.runs import RunEnded, RunEvent, log_line, run_ended, view_task
 
 log = structlog.get_logger()
 
@@ -39,6 +39,9 @@ class RunRelay:
 
     def log(self, level: str, text: bytes) -> None:
         self._show(log_line(level, text, self.clock.now_ms()))
+
+    def task(self, event: TaskBegun | TaskRow) -> None:
+        self._show(view_task(event))
 
     def ended(self, run: Run, ending: Ending) -> None:
         event = run_ended(run, ending, self.clock.now_ms())

@@ -20,7 +20,7 @@ from spyweb.limits import LOG_COPY
 from spyweb.logs.job import JobLogs
 from spyweb.logs.render import shorten
 from spyweb.lua.pool import Pool, open_pool
-from spyweb.model import JobId, Run, RunId
+from spyweb.model import JobId, Run, RunId, TaskBegun, TaskRow
 from spyweb.monitor.context import CycleServices
 from spyweb.monitor.runner import MonitorRunner
 from spyweb.ops.disk import Files
@@ -39,6 +39,7 @@ from spyweb.settings import Settings
 from spyweb.specs.watches import history_rules
 from spyweb.store.marker import Marker
 from spyweb.store.protocol import Store
+from spyweb.store.tasks_protocol import RESUMES
 from spyweb.store.user_sql.user_db import UserDatabase
 
 log = structlog.get_logger()
@@ -86,6 +87,10 @@ def hosts(world: World, job_logs: JobLogs, *, echo: bool) -> HostFor:
             if observer:
                 observer.log(level, text)
 
+        def tell_task(event: TaskBegun | TaskRow) -> None:
+            if observer:
+                observer.task(event)
+
         call = Call(
             world=world,
             job=job.id,
@@ -98,6 +103,8 @@ def hosts(world: World, job_logs: JobLogs, *, echo: bool) -> HostFor:
             depth=depth_of(run.trigger),
             on_store_error=job.spec.on_store_error,
             log=job_log,
+            resumes=RESUMES in run.trigger,
+            tell_task=tell_task,
         )
         return OpDispatcher(call)
 

@@ -274,10 +274,10 @@ class RunEnd(Message, tag=3):
 
 
 class ScriptLog(Message, tag=4):
-    """One log line; costs one credit."""
+    """One log line; costs one credit.  Of the level "task": the task with this number begins, for who watches."""
 
     run: int
-    level: Literal["debug", "info", "warn", "error", "print"]
+    level: Literal["debug", "info", "warn", "error", "print", "task"]
     text: Annotated[bytes, Meta(max_length=LOG_LINE + LOG_MARK)]
 
 

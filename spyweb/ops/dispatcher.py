@@ -15,6 +15,7 @@ import structlog
 
 from spyweb.errors import OpError, SpywebError
 from spyweb.lua.session import Pending, Unstarted
+from spyweb.ops import tasks
 from spyweb.ops.answer import NOTHING, Results
 from spyweb.ops.op import CATALOGUE, Operation
 from spyweb.ops.world import Call
@@ -42,7 +43,15 @@ class OpDispatcher:
         return round(self._call.tally.sql_cpu_s * 1000)
 
     def log(self, level: str, text: bytes) -> None:
-        self._call.log(level, text)
+        if level == "task":
+            self._tell_begun(text)
+        else:
+            self._call.log(level, text)
+
+    def _tell_begun(self, text: bytes) -> None:
+        event = tasks.begun(self._call, text)
+        if event is not None:
+            self._call.tell_task(event)
 
     def op(self, name: str, arguments: Sequence[object]) -> Awaitable[Results]:
         """Begin an op.  Never raises: an error is in the future."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from spyweb.clock import Clock
-from spyweb.model import MIB, JobId, OnStoreError, RunId
+from spyweb.model import MIB, JobId, OnStoreError, RunId, TaskBegun, TaskRow
 from spyweb.ops.disk import Files
 from spyweb.ops.locks import LockKeeper
 from spyweb.ops.network.request import Http
@@ -22,10 +22,18 @@ from spyweb.ops.times import Times
 from spyweb.settings import StateSettings
 from spyweb.stalls import StallRecorder
 from spyweb.store.protocol import Store, job_namespace
+from spyweb.store.tasks_protocol import PlannedTask
 from spyweb.store.user_sql.user_db import UserDatabase
 from spyweb.store.values_protocol import NOBODY, Origin, agent_namespace
 
 JobLog = Callable[[str, bytes], None]  # level, text
+
+
+TellTask = Callable[[TaskBegun | TaskRow], None]
+
+
+def untold(event: TaskBegun | TaskRow) -> None:
+    """Tell nobody of a task: no one watches its run."""
 
 
 def unheard(level: str, text: bytes) -> None:
@@ -86,6 +94,7 @@ class Tally:
 
     storage_errors: int = 0
     sql_cpu_s: float = 0.0  # of db_query and db_exec
+    plan: Sequence[PlannedTask] = ()  # the tasks that the run has said it has
 
 
 class Call(Struct, frozen=True, kw_only=True):
@@ -103,6 +112,8 @@ class Call(Struct, frozen=True, kw_only=True):
     depth: int = 0  # the number of state triggers that led to this run, one after another
     on_store_error: OnStoreError | None = None  # the job's own; None: the world's
     log: JobLog = unheard  # the job's own
+    resumes: bool = False  # it goes on with the tasks of an earlier run
+    tell_task: TellTask = untold
     # Not passed, but computed from the others:
     origin: Origin = NOBODY  # of every write of this run
     namespace: str = ""  # of store_*

@@ -11,6 +11,10 @@ from spyweb.reference.entries import Argument, Function, TableType
 FIRST_LINE = "---@meta _"  # no module: nobody can require it
 NO_BODY = "end"
 OWN = ("state", "bit32", "spyweb")  # tables of functions that are ours alone
+WITH_FIELDS = {  # functions with fields: the name of their type, and what calling them takes and gives
+    "log": ("Log", "fun(...: any)"),
+    "workflow": ("Workflows", "fun(name: string): Workflow"),
+}
 HANDLER = "fun(self: ServerRequest): string|ServerResponse|nil"
 ABOUT = f"""{FIRST_LINE}
 -- What a script finds in its globals, for lua-language-server. Written by `spyweb types` of spyweb {__version__}.
@@ -84,8 +88,9 @@ def _parameter(argument: Argument) -> str:
 
 def _body(each: Function) -> list[str]:
     names = ", ".join(argument.name for argument in each.arguments)
-    if each.name == "log":  # a function with fields
-        return ["---@class Log", "---@overload fun(...: any)", "log = {}"]
+    if each.name in WITH_FIELDS:
+        kind, call = WITH_FIELDS[each.name]
+        return [f"---@class {kind}", f"---@overload {call}", f"{each.name} = {{}}"]
     return [f"function {each.name}({names}) {NO_BODY}"]
 
 

@@ -123,6 +123,22 @@ BITS = Family(
     ),
 )
 
+TASKS = Family(
+    name="tasks",
+    errors="An unknown key or method, a name that is taken and a value that makes no sense raise where it stands.",
+    functions=(
+        function(
+            "task(name: string|table): Task",
+            'Declares a task. With a table, `task{name = "build", run = f}`, the keys are those of the methods.',
+        ),
+        function("workflow(name: string): Workflow", "The same as `workflow.define(name)`."),
+        function(
+            "workflow.define(name: string, settings?: table): Workflow",
+            "Declares a workflow. The keys of a table are those of the methods.",
+        ),
+    ),
+)
+
 TESTS = Family(
     name="tests",
     errors="They raise at the line of the test, with both values.",
@@ -137,6 +153,6 @@ TESTS = Family(
     ),
 )
 
-FAMILIES = (LOG, JSON, TABLES, STATE, LUAU, BITS, TESTS)
+FAMILIES = (LOG, JSON, TABLES, STATE, TASKS, LUAU, BITS, TESTS)
 ABSENT = tuple(name.decode() for name in ABSENT_FAMILIES)  # they raise, whatever is asked of them
 METHODS = ("get", "post", "put", "patch", "delete", "all")  # tables of the server's handlers

@@ -258,4 +258,44 @@ ENGINE = (
     ),
 )
 
-TABLES = (*RUN, *HTTP, *STATE, *MONITOR, *SERVER, *ENGINE)
+TASKS = (
+    table(
+        "Task",
+        "What `task` gives.",
+        ("name: string", "its name"),
+        ("command: fun(self: Task, f: function|string|string[]): Task", "what it does"),
+        ("run: fun(self: Task, f: function|string|string[]): Task", "the same"),
+        ("description: fun(self: Task, text: string): Task", "for people"),
+        ("params: fun(self: Task, params: table): Task", "the second argument of its functions"),
+        ("depends_on: fun(self: Task, names: string|Task|(string|Task)[]): Task", "what comes first"),
+        ("timeout: fun(self: Task, duration: string|number): Task", "of each attempt"),
+        ("retries: fun(self: Task, count: integer, mode?: string): Task", "further attempts"),
+        ("retry_delay: fun(self: Task, duration: string|number): Task", "before another attempt"),
+        ("run_if: fun(self: Task, f: function): Task", "false or nil skips it"),
+        ("abort_if: fun(self: Task, f: function): Task", "a true value fails the run"),
+        ("on_success: fun(self: Task, f: function): Task", "once, after the last attempt"),
+        ("on_failure: fun(self: Task, f: function): Task", "the same"),
+        ("on_fail: fun(self: Task, f: function): Task", "the same"),
+        ("on_timeout: fun(self: Task, f: function): Task", "the same"),
+        ("pre_hook: fun(self: Task, f: function): Task", "before each attempt"),
+        ("post_hook: fun(self: Task, f: function): Task", "after each attempt"),
+        ("artifacts: fun(self: Task, patterns: string|string[]): Task", "files to keep"),
+        ("consumes: fun(self: Task, names: string|string[]): Task", "tasks whose files it needs"),
+        ("delegate_to: fun(self: Task, name: string): Task", "the agent whose state it uses"),
+        ("workdir: fun(self: Task, path: string): Task", "where it works"),
+        ("build: fun(self: Task): Task", "the task itself"),
+    ),
+    table(
+        "Workflow",
+        "What `workflow.define` gives.",
+        ("name: string", "its name"),
+        ("description: fun(self: Workflow, text: string): Workflow", "for people"),
+        ("version: fun(self: Workflow, text: string|number): Workflow", "for people"),
+        ("tasks: fun(self: Workflow, list: table): Workflow", "what it runs"),
+        ("config: fun(self: Workflow, settings: table): Workflow", "timeout, max_parallel_tasks, on_failure"),
+        ("on_start: fun(self: Workflow, f: function): Workflow", "before its first task"),
+        ("on_complete: fun(self: Workflow, f: fun(ok: boolean, results: table)): Workflow", "after its last task"),
+    ),
+)
+
+TABLES = (*RUN, *TASKS, *HTTP, *STATE, *MONITOR, *SERVER, *ENGINE)

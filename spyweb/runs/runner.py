@@ -24,7 +24,7 @@ from spyweb.lua.pool import Pool
 from spyweb.lua.session import Request
 from spyweb.lua.timeouts import settle, within
 from spyweb.lua.wire import Why
-from spyweb.model import Cursor, Ending, JobId, Outcome, Run, RunId, RunState, TriggerType
+from spyweb.model import Cursor, Ending, JobId, Outcome, Run, RunId, RunState, TaskBegun, TaskRow, TriggerType
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.runs.end_batcher import EndBatcher
 from spyweb.runs.followups import begin_again, may_retry, next_attempt, what_follows
@@ -50,6 +50,8 @@ class Observer(Protocol):
     """Watches one run, line by line."""
 
     def log(self, level: str, text: bytes) -> None: ...
+
+    def task(self, event: TaskBegun | TaskRow) -> None: ...
 
     def ended(self, run: Run, ending: Ending) -> None: ...
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from spyweb.clock import Clock
 from spyweb.cooperative import Steps, run_in_slices
 from spyweb.errors import Problem, Refused
-from spyweb.model import MIB, Ending, JobId, Run, RunId
+from spyweb.model import MIB, Ending, JobId, Run, RunId, TaskBegun, TaskRow
 from spyweb.monitor.expectations import is_short
 from spyweb.outbox.sender import OutboxSender
 from spyweb.reload.swap import Reloader
@@ -24,6 +24,7 @@ from spyweb.schedules.due import earliest, upcoming
 from spyweb.service.state import StateService
 from spyweb.store.protocol import Runs
 from spyweb.store.records_protocol import Records
+from spyweb.store.tasks_protocol import Tasks
 from spyweb.views.health import Health, Vitals, view_health
 from spyweb.views.jobs import (
     JobFacts,
@@ -42,7 +43,7 @@ from spyweb.views.jobs import (
 )
 from spyweb.views.outbox import MessageView, view_message
 from spyweb.views.records import RecordView, view_record
-from spyweb.views.runs import RunEnded, RunEvent, log_line, run_ended
+from spyweb.views.runs import RunEnded, RunEvent, TaskView, log_line, run_ended, view_task
 
 MOST_LOG_BYTES = (
     16 * MIB
@@ -67,6 +68,11 @@ class RunWatcher:
             return
         self._tell_of_dropped()
         self._put(level, text)
+
+    def task(self, event: TaskBegun | TaskRow) -> None:
+        if self.is_watched:
+            self._tell_of_dropped()
+            self._waiting.put_nowait((view_task(event), 0))
 
     def ended(self, run: Run, ending: Ending) -> None:
         self._tell_of_dropped()
@@ -96,6 +102,7 @@ class DaemonService:
     scheduler: Scheduler
     reloader: Reloader
     stored_runs: Runs
+    stored_tasks: Tasks
     stored_records: Records
     outbox_sender: OutboxSender
     state: StateService
@@ -173,6 +180,11 @@ class DaemonService:
     async def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:
         """Return runs, newest first."""
         return await self.stored_runs.list(job, limit=limit, before=before)
+
+    async def tasks(self, run: RunId) -> list[TaskView]:
+        """Return how the tasks of a run ended, in the order of their definition."""
+        found = await self.stored_tasks.of_runs([run])
+        return [view_task(row) for row in found.get(run, ())]
 
     async def records(self, job: JobId | None, *, limit: int, before_ns: int | None) -> list[RecordView]:
         """Return records, newest first, of one job or of all together."""

@@ -281,6 +281,7 @@ def _runs(read: Reading) -> RunsSettings:
     return RunsSettings(
         keep=read.take("keep", whole(1, 1_000_000_000), 1_000),
         keep_for_ms=read.take("keep_for", duration(SECOND_MS), 30 * DAY_MS),
+        keep_tasks=read.take("keep_tasks", whole(1, 1_000_000), 100),
     )
 
 

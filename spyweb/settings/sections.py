@@ -81,6 +81,7 @@ class StateSettings:
 class RunsSettings:
     keep: int = 1_000  # of each job
     keep_for_ms: int = 30 * DAY_MS
+    keep_tasks: int = 100  # runs of each job whose tasks are kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -86,6 +86,7 @@ SETTINGS: Mapping[str, str] = {
     "state.history": "Past versions to keep, by namespace.",
     "runs.keep": "Runs of each job in the history.",
     "runs.keep_for": "How long they are kept.",
+    "runs.keep_tasks": "Runs of each job whose tasks are kept.",
     "records.keep": "Records of each monitor.",
     "records.keep_for": "How long they are kept.",
     "records.seen_for": "How long an item that was not seen again is known.",

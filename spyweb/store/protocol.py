@@ -27,6 +27,7 @@ from spyweb.model import (
 )
 from spyweb.store.outbox_protocol import Outbox
 from spyweb.store.records_protocol import Records
+from spyweb.store.tasks_protocol import Tasks
 from spyweb.store.values_protocol import (
     Events,
     Locks,
@@ -165,6 +166,9 @@ class StoreStats:
 class Store(Protocol):
     @property
     def runs(self) -> Runs: ...
+
+    @property
+    def tasks(self) -> Tasks: ...
 
     @property
     def values(self) -> Values: ...

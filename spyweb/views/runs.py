@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
+from spyweb.lua import wire
 from spyweb.lua.endings import show_value
-from spyweb.model import Ending, Failure, JobId, Outcome, Run, RunId
+from spyweb.model import Ending, Failure, JobId, Outcome, Run, RunId, TaskBegun, TaskRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +60,21 @@ class RunEnded:
     note: str = ""
 
 
-RunEvent = LogLine | RunEnded
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskView:
+    """One task of a run: as it ended, or, of a run that is watched, that it begins."""
+
+    task: str
+    workflow: str
+    status: str  # "running", or how it ended
+    attempts: int = 0
+    started_at: float | None = None  # epoch seconds
+    took_ms: int | None = None
+    message: str = ""
+    output: object = None
+
+
+RunEvent = LogLine | TaskView | RunEnded
 
 
 def last_run(run: Run) -> LastRun | None:
@@ -89,6 +105,38 @@ def duration_ms(run: Run) -> int | None:
 
 def log_line(level: str, text: bytes, at_ms: int) -> LogLine:
     return LogLine(level=level, text=text.decode("utf-8", "replace"), at_ms=at_ms)
+
+
+def view_task(event: TaskBegun | TaskRow) -> TaskView:
+    if isinstance(event, TaskBegun):
+        return TaskView(task=event.name, workflow=event.workflow, status="running")
+    return TaskView(
+        task=event.name,
+        workflow=event.workflow,
+        status=event.status.value,
+        attempts=event.attempts,
+        started_at=None if event.started_ms is None else event.started_ms / 1000,
+        took_ms=None if event.started_ms is None else max(0, event.ended_ms - event.started_ms),
+        message=event.message,
+        output=show_output(event.output),
+    )
+
+
+def run_with_tasks(run: Run, tasks: Sequence[TaskView]) -> dict[str, object]:
+    """Return a run as JSON shows it, with its tasks."""
+    shown: dict[str, object] = msgspec.to_builtins(run)
+    return {**shown, "tasks": [without_blanks(msgspec.to_builtins(task)) for task in tasks]}
+
+
+def show_output(packed: bytes | None) -> object:
+    """Return the output of a task as JSON can hold it; nothing where it can't be read."""
+    if packed is None:
+        return None
+    try:
+        values = wire.unpack(packed)
+    except (msgspec.DecodeError, ValueError, TypeError, RecursionError):
+        return None
+    return show_value(values[0]) if isinstance(values, list) and values else None
 
 
 def run_ended(run: Run, ending: Ending, ended_ms: int) -> RunEnded:
@@ -144,13 +192,27 @@ def describe_failure(reason: str, traceback: str) -> str:
     return f"{reason}\n{traceback}"
 
 
+EVENTS: Mapping[str, type[RunEvent]] = {"log": LogLine, "task": TaskView, "ended": RunEnded}
+
+
+def without_blanks(fields: Mapping[str, object]) -> dict[str, object]:
+    """Return the fields of a task without a message or an output that it does not have."""
+    return {
+        name: value for name, value in fields.items() if name not in ("message", "output") or value not in (None, "")
+    }
+
+
 def event_to_json(event: RunEvent) -> bytes:
     """Return one line of a watched run: the event's fields, and its kind."""
-    kind = "log" if isinstance(event, LogLine) else "ended"
-    return msgspec.json.encode({"event": kind, **msgspec.to_builtins(event)})
+    kind = next(kind for kind, of_kind in EVENTS.items() if isinstance(event, of_kind))
+    fields: dict[str, object] = msgspec.to_builtins(event)
+    if isinstance(event, TaskView):
+        fields = without_blanks(fields)
+    return msgspec.json.encode({"event": kind, **fields})
 
 
 def event_from_json(line: bytes) -> RunEvent:
     fields = msgspec.json.decode(line, type=dict[str, object])
     kind = fields.pop("event", None)
-    return msgspec.convert(fields, LogLine) if kind == "log" else msgspec.convert(fields, RunEnded)
+    event: RunEvent = msgspec.convert(fields, EVENTS.get(str(kind), RunEnded))
+    return event

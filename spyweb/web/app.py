@@ -36,6 +36,7 @@ SOCKET_ROUTES = [
     web.post("/api/jobs/{job}/resume", jobs.resume),
     web.get("/api/jobs/{job}/logs", jobs.read_log),
     web.get("/api/runs", runs.list_runs),
+    web.get("/api/runs/{run}/tasks", runs.list_tasks),
     web.post("/api/jobs/{job}/run", runs.run_once),
     web.get("/api/outbox", outbox.list_messages),
     web.post("/api/outbox/retry", outbox.retry_messages),

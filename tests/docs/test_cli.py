@@ -123,6 +123,6 @@ def test_every_state_and_outcome_is_on_the_page() -> None:
 
 
 def test_every_address_is_on_the_page() -> None:
-    served = {f"{route.method} {route.path.replace('{job}', 'JOB')}" for route in SOCKET_ROUTES}
+    served = {f"{route.method} {route.path.replace('{job}', 'JOB').replace('{run}', 'RUN')}" for route in SOCKET_ROUTES}
     told = {words.partition("?")[0] for words in re.findall(r"`((?:GET|PUT|POST|DELETE) [^`]+)`", PAGE)}
     assert told == served

@@ -21,6 +21,8 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/unit/store/test_locks_contract.py": ("store/sqlite/locks",),
     "tests/unit/store/test_records_contract.py": ("store/records_protocol",),
     "tests/unit/store/test_outbox_contract.py": ("store/outbox_protocol",),
+    "tests/unit/store/test_tasks_contract.py": ("store/tasks_protocol",),
+    "tests/integration/test_tasks.py": ("lua/worker/runtime/workflows",),
     "tests/unit/store/sqlite/test_vault.py": ("store/sqlite/rotation",),
     "tests/unit/store/user_sql/test_user_db.py": ("store/user_sql/session",),
     "tests/unit/store/user_sql/test_spawner.py": ("store/user_sql/wire",),
@@ -84,6 +86,7 @@ MORE_THAN_A_MODULE: dict[str, str] = {
     "store/locks_contract": "the same of locks",
     "store/records_contract": "the same of records",
     "store/outbox_contract": "the same of messages",
+    "store/tasks_contract": "the same of the ends of tasks",
 }
 
 NO_CODE = {"__init__.py", "__main__.py"}

@@ -7,7 +7,7 @@ It keeps a story: what it was asked to do, as short strings.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,7 +37,7 @@ from spyweb.views.jobs import (
 )
 from spyweb.views.outbox import MessageView
 from spyweb.views.records import RecordView
-from spyweb.views.runs import LogLine, RunEnded, RunEvent
+from spyweb.views.runs import LogLine, RunEnded, RunEvent, TaskView
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory.memory import MemoryStore
 
@@ -148,6 +148,7 @@ class FakeDaemonService(DaemonService):
         late_refusal: SpywebError | None = None,
         trouble: Exception | None = None,
         next_id: RunId | None = NINTH,
+        tasks: Mapping[RunId, list[TaskView]] | None = None,
         state: StateService | None = None,
     ) -> None:
         self.root = root or Path()
@@ -161,6 +162,7 @@ class FakeDaemonService(DaemonService):
         self.late_refusal = late_refusal  # of a watched run, after its events
         self.trouble = trouble  # of every question
         self.next_id = next_id
+        self.tasks_of = tasks or {}
         self.story: list[str] = []
         self.closed = asyncio.Event()  # nobody watches the run any more
 
@@ -190,6 +192,9 @@ class FakeDaemonService(DaemonService):
     async def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:
         chosen = [run for run in self.known_runs if job in (None, run.job) and (before is None or run.id < before)]
         return chosen[:limit]
+
+    async def tasks(self, run: RunId) -> list[TaskView]:
+        return self.tasks_of.get(run, [])
 
     async def records(self, job: JobId | None, *, limit: int, before_ns: int | None) -> list[RecordView]:
         wanted = (view for view in self.kept if job in (None, view.job_id))

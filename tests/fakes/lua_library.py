@@ -34,7 +34,7 @@ function env.setmetatable(target, meta)
 end
 function env.load(source, name) return raw.load(source, name, "t", env) end
 
-local runtime = { env = env, raw = raw, emit = emit, ops = ops, facts = facts }
+local runtime = { env = env, raw = raw, getinfo = getinfo, tasks = false, emit = emit, ops = ops, facts = facts }
 runtime.internals = { now = { run = {} }, runs = {}, set_type_metatable = debug.setmetatable }
 function runtime.internals.fail(message) error(message, 3) end
 runtime.load, runtime.pcall, runtime.setmetatable = env.load, env.pcall, env.setmetatable
@@ -100,7 +100,8 @@ add_calls("copy", "copy deep_copy")
 add_calls("dump", "dump")
 add_calls("json", "json_decode json_encode")
 add_calls("modules", "require")
-add_globals("engine", "engine env_get cdp cmd exec file task template workflow")
+add_globals("engine", "engine env_get cdp cmd exec file template workflow")
+add_calls("tasks", "task")
 add_globals("access", "getmetatable next rawget rawlen rawset")
 string_meta.__index = env.string
 

@@ -77,6 +77,8 @@ class Observer:
     def log(self, level: str, text: bytes) -> None:
         self.lines.append(f"{level} {text.decode('utf-8', 'replace')}")
 
+    def task(self, event: object) -> None: ...
+
     def ended(self, run: Run, ending: Ending) -> None:
         self.over.set_result(ending)
 

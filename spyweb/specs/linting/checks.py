@@ -14,7 +14,7 @@ from spyweb.specs.linting.names import KEYWORDS
 _OPENERS = (b"function", b"if", b"do", b"repeat")
 _CLOSERS = (b"end", b"until")
 
-ABSENT_FAMILIES = (b"cdp", b"task", b"workflow", b"exec", b"cmd", b"file", b"template")
+ABSENT_FAMILIES = (b"cdp", b"exec", b"cmd", b"file", b"template")
 
 _USE_LIKE = re.compile(rb"\b(?:" + b"|".join(ABSENT_FAMILIES) + rb")\s*[.:({\"'\[]")
 _USES = (b".", b":", b"(", b"{", TEXT)
@@ -78,6 +78,7 @@ def _defines_run(first: bytes, before: bytes, after: bytes, depth: int) -> bool:
 
 
 CALLED = ("run", "on_state", "on_success", "on_error", "on_finally")  # globals that spyweb calls
+TASK_TABLES = (b"ModernDSLs", b"TaskDefinitions")  # globals that tasks are read from
 _SHOWN = 3  # names
 _SHOWN_LENGTH = 40  # characters of each
 
@@ -98,13 +99,34 @@ def find_idle(text: LuaText) -> Idle | None:
     """Return why a run of the script would do nothing, or None where it does something or that is uncertain."""
     code = text.code
     names = _definitions(code) if not _COMPUTED.search(code) else {}
-    if not names or any(name.decode() in CALLED and not found.is_local for name, found in names.items()):
+    if not names or any(_is_ours(name) and not found.is_local for name, found in names.items()):
         return None
     shown = [name.decode()[:_SHOWN_LENGTH] for name in list(names)[:_SHOWN]]
     listed = ", ".join(shown) + (", …" if len(names) > _SHOWN else "")
     wanted = "the global function run, and this one is local" if b"run" in names else "the global function run(ctx)"
     line = line_at(code, next(iter(names.values())).offset)
     return Idle(line, f"a run of this file does nothing: it only defines {listed}; spyweb calls {wanted}")
+
+
+def _is_ours(name: bytes) -> bool:
+    """Return whether spyweb calls a global of this name, or reads tasks from it."""
+    return name.decode() in CALLED or name in TASK_TABLES
+
+
+_DECLARATION = re.compile(
+    rb"(?<![\w.:])(?:task\s*+[({\"]|workflow\s*+[.(\"]|ModernDSLs\s*+=(?!=)|TaskDefinitions\s*+=(?!=))"
+)
+
+
+def find_run_beside_tasks(text: LuaText) -> int | None:
+    """Return the line that defines `run` in a file that declares tasks: they would never run."""
+    if not _DECLARATION.search(text.code) or re.search(rb"\blocal\s++(?:function\s++)?(?:task|workflow)\b", text.code):
+        return None
+    found = _RUN_DEFINED.search(text.code)
+    return line_at(text.code, found.start()) if found else None
+
+
+_RUN_DEFINED = re.compile(rb"^(?:function\s++run\s*+\(|run\s*+=(?!=))", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from spyweb.errors import OpError, Problem
 from spyweb.lua.hooks import HOOK_NAMES
 from spyweb.ops.sources import Sources, candidates_of
 from spyweb.specs.block import OPENING, Block, find_misplaced_block, find_nearly_a_mark
-from spyweb.specs.linting.checks import CALLED, find_absent, find_idle, find_own_call
+from spyweb.specs.linting.checks import CALLED, find_absent, find_idle, find_own_call, find_run_beside_tasks
 from spyweb.specs.linting.lua_text import LuaText, line_at
 from spyweb.specs.linting.names import SERVER
 from spyweb.specs.linting.undefined import CLOSE, ReadModule, find_undefined
@@ -24,6 +24,7 @@ Doubts = Callable[[ReadModule], Iterable[Problem]]
 _DEFINED = re.compile(
     rb"(?<!local )(?:\bfunction\s++([A-Za-z_]\w*+)\s*+\(|(?<![\w.:])([A-Za-z_]\w*+)\s*+=\s*+function\b)"
 )
+_MISPLACED = "this settings block is not at the top of the file and has no effect"
 _NO_BLOCK = "a settings block has no effect here: a monitor's settings are in config.toml"
 
 
@@ -75,12 +76,13 @@ class Linter:
 def doubts_of_script(file: File, block: Block, read: ReadModule) -> Iterator[Problem]:
     path, source = file
     text = LuaText(source)
-    if line := find_misplaced_block(source, block.end):
-        yield _warning(path, line, "this settings block is not at the top of the file and has no effect")
-    if line := find_nearly_a_mark(source):
-        yield _warning(path, line, f'this begins no block of settings; expected "{OPENING}"')
-    if line := find_own_call(source):
-        yield _warning(path, line, "the file defines run and calls it; spyweb calls it too")
+    found = (
+        (find_misplaced_block(source, block.end), _MISPLACED),
+        (find_nearly_a_mark(source), f'this begins no block of settings; expected "{OPENING}"'),
+        (find_own_call(source), "the file defines run and calls it; spyweb calls it too"),
+        (find_run_beside_tasks(text), "the file declares tasks and defines run: spyweb calls run, and no task runs"),
+    )
+    yield from (_warning(path, line, reason) for line, reason in found if line)
     if idle := find_idle(text):
         yield _warning(path, idle.line, idle.reason)
     yield from _doubts_of_names({path: text}, read)

@@ -38,6 +38,7 @@ MEMBERS: Mapping[bytes, frozenset[bytes]] = {
         b"upper",
         b"table": b"clear clone concat create find freeze insert isfrozen move pack remove sort unpack",
         b"utf8": b"char charpattern codepoint codes len offset",
+        b"workflow": b"define",
     }.items()
 }
 SERVER = frozenset(b"all delete get patch post public put".split())  # the tables of handlers in server/init.lua

@@ -36,6 +36,7 @@ from spyweb.store.sqlite.migrate import Migration, load_migrations, migrate, ref
 from spyweb.store.sqlite.outbox import SqliteOutbox
 from spyweb.store.sqlite.records import SqliteRecords
 from spyweb.store.sqlite.runs import SqliteRuns
+from spyweb.store.sqlite.tasks import SqliteTasks
 from spyweb.store.sqlite.values import SqliteValues
 from spyweb.store.sqlite.vault import check_key, codec_of, encrypt_first, purge
 from spyweb.store.values_protocol import NO_HISTORY, HistoryRules
@@ -55,6 +56,7 @@ class SqliteStore:
         self.events = SqliteEvents(connections.writer, codec)
         self.values = SqliteValues(connections, clock, codec, self.events, self.locks, history)
         self.runs = SqliteRuns(connections.writer, connections.questions, self.locks.holdings)
+        self.tasks = SqliteTasks(connections.writer, connections.questions)
         self.records = SqliteRecords(connections, clock)
         self.outbox = SqliteOutbox(connections, clock)
 

@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl
 
 from aiohttp import web
 
-from spyweb.model import JobId
+from spyweb.model import JobId, RunId
 from spyweb.web.api.keys import SERVICE
 
 MOST = (1 << 63) - 1  # the largest number that the store takes
@@ -14,6 +14,13 @@ MOST = (1 << 63) - 1  # the largest number that the store takes
 
 def job_in_path(request: web.Request) -> JobId:
     return _find_job(request, request.match_info["job"])
+
+
+def run_in_path(request: web.Request) -> RunId:
+    text = request.match_info["run"]
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= MOST):
+        raise web.HTTPBadRequest(text="expected the number of a run")
+    return RunId(int(text))
 
 
 def job_in_query(request: web.Request) -> JobId | None:

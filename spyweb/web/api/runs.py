@@ -10,7 +10,7 @@ from spyweb.model import JobId, RunId
 from spyweb.views.runs import event_to_json
 from spyweb.web.answer import json_answer
 from spyweb.web.api.keys import SERVICE
-from spyweb.web.api.query import MOST, job_in_path, number_in_query
+from spyweb.web.api.query import MOST, job_in_path, number_in_query, run_in_path
 from spyweb.web.api.streams import stream
 
 MAX_LIMIT = 1_000
@@ -28,6 +28,10 @@ async def list_runs(request: web.Request) -> web.Response:
     if not (job or found or before):
         raise web.HTTPNotFound(text=service.no_such_job(name))
     return json_answer(found)
+
+
+async def list_tasks(request: web.Request) -> web.Response:
+    return json_answer(await request.app[SERVICE].tasks(run_in_path(request)))
 
 
 async def run_once(request: web.Request) -> web.StreamResponse:

@@ -22,6 +22,7 @@ from tests.fakes.memory.memory_executor import ImmediateExecutor
 from tests.fakes.memory.memory_locks import MemoryLocks
 from tests.fakes.memory.memory_outbox import MemoryOutbox
 from tests.fakes.memory.memory_records import MemoryRecords
+from tests.fakes.memory.memory_tasks import MemoryTasks
 from tests.fakes.memory.memory_values import MemoryValues, Table
 
 
@@ -51,6 +52,9 @@ class MemoryRuns:
 
     async def prune(self, *, keep: int, older_than_ms: int) -> int:
         return await self._executor.write(self._prune, keep, older_than_ms)
+
+    def find(self, run: RunId) -> Run | None:
+        return self._runs.get(run)
 
     def _record(self, change: Change) -> list[RunId | None]:
         self._expect(change.expects)
@@ -205,6 +209,7 @@ class MemoryStore:
         table = Table(self._executor, self.events, history)
         self.values = MemoryValues(self._executor, table, self.locks)
         self.runs = MemoryRuns(self._executor, self.locks, self.events)
+        self.tasks = MemoryTasks(self._executor, self.runs.find)
         self.records = MemoryRecords(self._executor)
         self.outbox = MemoryOutbox(self._executor, self.records)
 

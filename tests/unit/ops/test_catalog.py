@@ -6,6 +6,9 @@ from spyweb.ops import catalog
 def test_every_op_of_this_version_is_there() -> None:
     assert catalog.names() == [
         "_require",
+        "_task",
+        "_tasks",
+        "_tasks_skipped",
         "db_exec",
         "db_query",
         "fs_append",

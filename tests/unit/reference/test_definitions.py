@@ -55,7 +55,7 @@ def test_every_table_that_is_named_is_described() -> None:
     fields = [" ".join(line.split()[1:3]) for line in TEXT.splitlines() if line.startswith("---@field")]
     named = set(re.findall(r"\b[A-Z]\w+\b", " ".join([*annotations, *fields])))
     assert named <= described
-    assert described - named <= {"Log"}
+    assert described - named <= {"Log", "Workflows"}
 
 
 def test_nothing_is_defined_twice() -> None:

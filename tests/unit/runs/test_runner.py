@@ -273,6 +273,8 @@ class Watcher:
 
     def log(self, level: str, text: bytes) -> None: ...
 
+    def task(self, event: object) -> None: ...
+
     def ended(self, run: Run, ending: Ending) -> None:
         self.seen.append(ending)
 

@@ -54,6 +54,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
             scheduler=t.scheduler,
             reloader=reloader,
             stored_runs=t.store.runs,
+            stored_tasks=t.store.tasks,
             stored_records=t.store.records,
             outbox_sender=FakeOutboxSender(),
             state=make_state(t.clock),

@@ -258,7 +258,7 @@ def test_the_example_names_every_key_of_every_section(tmp_path: Path) -> None:
         "server": 3,
         "store": 4,
         "state": 5,
-        "runs": 2,
+        "runs": 3,
         "http": 5,
         "security": 1,
     }.items():

@@ -1,5 +1,5 @@
--- The table `engine`, env_get, and placeholders for the families of SpyWeb and sloth-runner that this version does not have:
--- a script may put its own in their place.
+-- The table `engine`, env_get, `workflow`, and placeholders for the families of SpyWeb and sloth-runner that this version does
+-- not have: a script may put its own in their place.
 
 local runtime = ...
 local setmetatable, gsub, type = runtime.raw.setmetatable, runtime.raw.string.gsub, runtime.raw.type
@@ -20,8 +20,14 @@ local ABSENT = {
   __index = function(family, member) return runtime.use("failures").refuse_member(family, member) end,
   __call = function(family) return runtime.use("failures").refuse_call(family) end,
 }
-for _, name in runtime.raw.ipairs { "cdp", "cmd", "exec", "file", "task", "template", "workflow" } do
+for _, name in runtime.raw.ipairs { "cdp", "cmd", "exec", "file", "template" } do
   engine[name] = setmetatable({ name }, ABSENT)
 end
+
+-- What it makes is in tasks.lua, which loads when a script declares something.
+engine.workflow = setmetatable({ define = runtime.lazy("tasks", "define") }, {
+  __metatable = false,
+  __call = function(_, name) return runtime.use("tasks").define(name) end,
+})
 
 return engine

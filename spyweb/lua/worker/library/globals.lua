@@ -17,14 +17,13 @@ local FILES = {
   JSON_EMPTY_ARRAY = "values", tostring = "values",
   log = "log", print = "log",
   engine = "engine", env_get = "engine",
-  cdp = "engine", cmd = "engine", exec = "engine", file = "engine", task = "engine", template = "engine",
-  workflow = "engine",
+  cdp = "engine", cmd = "engine", exec = "engine", file = "engine", template = "engine", workflow = "engine",
 }
 
 -- The file of a function, which is loaded when it is first called: it is large, or many look it up and few call it.
 local FILES_OF_CALLS = {
   copy = "copy", deep_copy = "copy", defer = "run", dump = "dump", json_decode = "json", json_encode = "json",
-  require = "modules",
+  require = "modules", task = "tasks",
 }
 
 -- Ops whose responses have headers, to be read in any case.

@@ -15,8 +15,10 @@ local function look_at(source)
     or find(source, "<%s*close%s*>") ~= nil
 end
 
--- Says whether the script seems to define `run` (runtime.has_run): without one, two runs may execute it at a time.
-local function defines_run(source)
+-- Says whether the script seems to define `run` or tasks (runtime.has_run): else two runs may execute it at a time.
+local function is_executed_once(source)
+  if find(source, "%f[%w_]task%s*[%({\"']") or find(source, "%f[%w_]workflow%s*[.%({\"']") then return true end
+  if find(source, "ModernDSLs", 1, true) or find(source, "TaskDefinitions", 1, true) then return true end
   return (find(source, "function%s+run%s*%(") or find(source, "%f[%w_]run%s*=[^=]")) ~= nil
 end
 
@@ -25,7 +27,7 @@ function compiler.compile(source, chunkname)
   if sub(source, 1, 3) == "\xef\xbb\xbf" then source = sub(source, 4) end
   if sub(source, 1, 1) == "#" then source = "--" .. source end
   look_at(source)
-  if not runtime.script then runtime.has_run = defines_run(source) end
+  if not runtime.script then runtime.has_run = is_executed_once(source) end
   return load(source, chunkname, "t", env)
 end
 

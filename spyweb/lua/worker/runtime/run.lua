@@ -56,20 +56,25 @@ end
 
 local is_loaded = false             -- the chunk has run to its end
 local defines_run = false           -- and defined `run`
+local declares = false              -- or tasks
 
 local function loaded(...)
   is_loaded, runtime.loader, now.run.called = true, false, nil
   defines_run = type(rawget(env, "run")) == "function"
+  declares = not defines_run
+    and (runtime.tasks or rawget(env, "ModernDSLs") ~= nil or rawget(env, "TaskDefinitions") ~= nil)
   return ...
 end
 
 local function load_chunk(ctx)
   if runtime.has_run and not is_loaded then runtime.loader = now.run end
+  if runtime.tasks then runtime.use("tasks").reset() end
   now.run.called = runtime.script
   return loaded(runtime.script(ctx))
 end
 
 local function after_chunk(ctx, ...)
+  if declares then return runtime.use("workflows").run(ctx) end
   if not defines_run then return ... end
   now.run.called = rawget(env, "run")
   return now.run.called(ctx)
@@ -82,6 +87,7 @@ local function script(ctx)
     now.run.called = f
     return f(ctx)
   end
+  if declares then return runtime.use("workflows").run(ctx) end
   return after_chunk(ctx, load_chunk(ctx))
 end
 
@@ -107,7 +113,10 @@ local react                         -- of trigger.lua, once it is loaded
 
 -- `conditions`: the names of functions, one of which must let it run, if there are any.
 function procedures.trigger(run, ctx, may_retry, event, conditions)
-  react = react or runtime.part("trigger")(runtime, { script = script, load = load_chunk, is_loaded = function() return is_loaded end })
+  react = react or runtime.part("trigger")(runtime, {
+    script = script, load = load_chunk, after = after_chunk, is_loaded = function() return is_loaded end,
+    declares = function() return declares end,
+  })
   if ctx.trigger.type == "retry" then ctx.trigger.event = event else ctx.trigger = event end
   set_out(run, ctx, may_retry)
   judge(run, attempt(run, react, run, event, conditions))

@@ -41,7 +41,7 @@ end
 
 local function handle(run, event, conditions, is_fresh, ...)
   local ctx, on_state, f = run.ctx, find("on_state"), find("run")
-  if conditions[1] and not on_state and not f then
+  if conditions[1] and not on_state and not f and not chunk.declares() then
     error("`when` needs a handler, a global function on_state or run: without one the file has run before it is asked", 0)
   end
   local reason = refusal(run, conditions, event)
@@ -49,7 +49,7 @@ local function handle(run, event, conditions, is_fresh, ...)
   run.called = on_state or f
   if on_state then return on_state(event, ctx) end
   if f then return f(ctx) end
-  if is_fresh then return ... end
+  if is_fresh then return chunk.after(ctx, ...) end
   return chunk.script(ctx)
 end
 

@@ -12,10 +12,10 @@ from spyweb.specs.linting.checks import ABSENT_FAMILIES, find_absent
     [
         ('cdp.open("x")', [(1, "cdp.open")]),
         ("log(1)\nexec 'ls'\nexec('ls')", [(2, "exec")]),
-        ("workflow.define { a = 1 }", [(1, "workflow.define")]),
+        ("template.render { a = 1 }", [(1, "template.render")]),
         ("return file:read()", [(1, "file.read")]),
         ("template{}", [(1, "template")]),
-        ("cmd('a') task('b')", [(1, "cmd"), (1, "task")]),
+        ("cmd('a') file('b')", [(1, "cmd"), (1, "file")]),
     ],
 )
 def test_the_first_use_of_each_absent_family_is_found_with_its_line(source: str, found: list[tuple[int, str]]) -> None:

@@ -20,7 +20,7 @@ def told(source: str) -> str | None:
     ("source", "expected"),
     [
         ("function main()\n  log('x')\nend", f"1: {NOTHING} main; spyweb calls the global function run(ctx)"),
-        ("\nModernDSLs = { a = { run = function() log(1) end } }", f"2: {NOTHING} ModernDSLs; spyweb calls the global"),
+        ("\nlocal ModernDSLs = { a = { run = function() log(1) end } }", f"2: {NOTHING} ModernDSLs; spyweb calls the"),
         ("a, b, c, d = {}, {}, {}, {} e = {}", f"1: {NOTHING} d, e;"),
         ("a = {} b = {} c = {} d = {}", f"1: {NOTHING} a, b, c, …; spyweb calls"),
         ("local function run() log('x') end", f"1: {NOTHING} run; spyweb calls the global function run, and this one"),

@@ -29,6 +29,7 @@ def of_hooks(**files: str) -> list[str]:
     return [str(problem) for problem in doubts_of_hooks(named, nothing)]
 
 
+TASKS_AND_RUN = "the file declares tasks and defines run: spyweb calls run, and no task runs"
 BLOCK = '-- /// job\n-- every = "30s"\n-- ///\n'
 
 
@@ -41,6 +42,10 @@ BLOCK = '-- /// job\n-- every = "30s"\n-- ///\n'
         ("log(1)\n--  //// Job", '2: this begins no block of settings; expected "-- /// job"'),
         ("function run() end run()", "1: the file defines run and calls it; spyweb calls it too"),
         ("cdp.open()", "1: cdp.open is not part of this version"),
+        ("task('a'):command(print)\nfunction run(ctx) end", f"2: {TASKS_AND_RUN}"),
+        ("run = function() end workflow.define('w')", f"1: {TASKS_AND_RUN}"),
+        ("ModernDSLs = {}\nfunction run() end", f"2: {TASKS_AND_RUN}"),
+        ("log(1)\nworkflow.defin('w')", '2: nobody defines workflow.defin; did you mean "workflow.define"?'),
         ("htp_get('x')", '1: nobody defines htp_get; did you mean "http_get"?'),
         ("log(1) function on_sucess() end", '1: nobody calls on_sucess; did you mean "on_success"?'),
         ("log(1)\nRun = function() end", '2: nobody calls Run; did you mean "run"?'),

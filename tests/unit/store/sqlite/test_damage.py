@@ -67,7 +67,7 @@ async def test_a_truncated_file_is_refused(path: Path) -> None:
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size // 2)
 
-    with pytest.raises(StoreIncomplete, match="has 163 of its 327 pages"):
+    with pytest.raises(StoreIncomplete, match="has 164 of its 328 pages"):
         await open_store(path, clock=FakeClock())
 
 

@@ -7,8 +7,8 @@ import json
 import msgspec
 
 from spyweb.errors import StoreClosed
-from spyweb.model import JobId, Run
-from spyweb.views.runs import event_from_json
+from spyweb.model import JobId, Run, RunId
+from spyweb.views.runs import TaskView, event_from_json
 from spyweb.web.app import socket_app
 from tests.fakes.client import client_of, get_json, post_json
 from tests.fakes.daemon_service import FakeDaemonService, a_watched_run, make_run, refused, three_runs
@@ -55,3 +55,14 @@ async def test_an_error_in_mid_stream_is_its_last_line() -> None:
         lines = [line async for line in answer.content]
     assert json.loads(lines[-1]) == {"event": "error", "error": "The store is closed.", "code": "store"}
     assert service.story[-1] == "closed"
+
+
+async def test_the_tasks_of_a_run_are_told_by_its_number() -> None:
+    tasks = [TaskView(task="build", workflow="w", status="success", attempts=1, started_at=1.5, took_ms=7)]
+    service = FakeDaemonService(tasks={RunId(7): tasks})
+    async with client_of(socket_app(service)) as client:
+        assert await get_json(client, "/api/runs/7/tasks") == (200, [msgspec.to_builtins(tasks[0])])
+        assert await get_json(client, "/api/runs/8/tasks") == (200, [])
+        for wrong in ("x", "-1", "9" * 30):
+            status, _ = await get_json(client, f"/api/runs/{wrong}/tasks")
+            assert status == 400

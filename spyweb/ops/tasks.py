@@ -1,0 +1,118 @@
+"""Keep a run's tasks: it tells all of them at its start, then each one's end (lua/worker/runtime/workflows.lua).
+
+Private ops.  What a worker passes is checked here, whatever its Lua has checked: a row is shown to people.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from spyweb import limits
+from spyweb.errors import OpError, StoreError
+from spyweb.model import TaskBegun, TaskRow, TaskStatus
+from spyweb.ops.answer import NOTHING, Results, StoreAnswer
+from spyweb.ops.arguments import Int, Table, Text
+from spyweb.ops.op import op
+from spyweb.ops.store import count_failure
+from spyweb.ops.world import Call
+from spyweb.store.tasks_protocol import PlannedTask
+
+MOST_TASKS = 10_000  # in one run
+LONGEST_NAME = 200  # bytes
+LONGEST_MESSAGE = 4_096  # bytes; the rest is cut
+LARGEST_OUTPUT = 65_536  # bytes, packed
+MOST_ATTEMPTS = 1_001
+LONGEST_MS = 366 * 86_400_000  # more than any task lasts
+STATUSES = {status.value.encode(): status for status in TaskStatus}
+
+
+@op(name="_tasks")
+async def begin(call: Call, names: Table) -> tuple[str, list[list[object]]]:
+    """Take the plan of a run: workflow and name of each task.  Gives the job's folder, and what is done already."""
+    call.tally.plan = _plan(list(names.values()))
+    taken = await call.world.store.tasks.take_over(call.run, call.tally.plan) if call.resumes else ()
+    for row in taken:
+        call.tell_task(row)
+    return call.folder, [[row.ordinal, row.status.value, row.message, row.output or False] for row in taken]
+
+
+@op(name="_task")
+def end(  # noqa: PLR0913 - an op's arguments cross one by one
+    call: Call, ordinal: Int, status: Text, attempts: Int, took_ms: Int, message: Text, output: Text | None = None
+) -> StoreAnswer[None]:
+    """Record the end of a task; answered once it is committed."""
+    took_ms, ended_ms = min(max(took_ms, 0), LONGEST_MS), call.world.clock.now_ms()
+    row = _row(call, ordinal, status, message, ended_ms)
+    if output is not None and len(output) > LARGEST_OUTPUT:
+        raise OpError(limits.too_large("the output of a task", len(output), LARGEST_OUTPUT))
+    attempts, started_ms = min(max(attempts, 0), MOST_ATTEMPTS), ended_ms - took_ms
+    return _record(call, [replace(row, attempts=attempts, started_ms=started_ms, output=output)])
+
+
+@op(name="_tasks_skipped")
+def skip(call: Call, rows: Table) -> StoreAnswer[None]:
+    """Record tasks that are not performed, each with the reason."""
+    ended_ms = call.world.clock.now_ms()
+    found = []
+    for row in rows.values():
+        match row:
+            case [int() as ordinal, bytes() as reason]:
+                found.append(_row(call, ordinal, b"skipped", reason, ended_ms))
+            case _:
+                raise OpError("_tasks_skipped: a task and a reason expected")
+    return _record(call, found)
+
+
+def begun(call: Call, text: bytes) -> TaskBegun | None:
+    """Return the task that a worker says begins now; None where the run has none of that number."""
+    plan, number = call.tally.plan, text.decode("ascii", "replace")
+    ordinal = int(number) if number.isdecimal() and len(number) <= len(str(MOST_TASKS)) else len(plan)
+    if ordinal >= len(plan):
+        return None
+    workflow, name = plan[ordinal]
+    return TaskBegun(ordinal=ordinal, workflow=workflow, name=name)
+
+
+def _plan(names: Sequence[object]) -> list[PlannedTask]:
+    if len(names) > 2 * MOST_TASKS:
+        raise OpError(f"more than {MOST_TASKS} tasks in one run")
+    texts = [name.decode("utf-8", "replace") for name in names if isinstance(name, bytes) and len(name) <= LONGEST_NAME]
+    if len(texts) < len(names) or len(texts) % 2:
+        raise OpError("_tasks: a workflow and a name expected for each task")
+    return list(zip(texts[::2], texts[1::2], strict=True))
+
+
+def _row(call: Call, ordinal: int, status: bytes, message: bytes, ended_ms: int) -> TaskRow:
+    """Return the row of a task that was never begun, or what any row of it has."""
+    if not 0 <= ordinal < len(call.tally.plan):
+        raise OpError(f"the run has no task {ordinal}")
+    if status not in STATUSES:
+        raise OpError("_task: a status expected")
+    workflow, name = call.tally.plan[ordinal]
+    return TaskRow(
+        ordinal=ordinal,
+        workflow=workflow,
+        name=name,
+        status=STATUSES[status],
+        attempts=0,
+        started_ms=None,
+        ended_ms=ended_ms,
+        message=message[:LONGEST_MESSAGE].decode("utf-8", "replace"),
+    )
+
+
+def _record(call: Call, rows: Sequence[TaskRow]) -> StoreAnswer[None]:
+    def settle(source: Future[None]) -> Results:
+        try:
+            source.result()
+        except StoreError as error:
+            count_failure(call, "_task", error)
+            raise OpError(f"the end of task '{rows[0].name}' could not be stored: {error}") from error
+        for row in rows:
+            call.tell_task(row)
+        return NOTHING
+
+    return StoreAnswer(call.world.store.tasks.add(call.run, rows), settle)

@@ -1,0 +1,141 @@
+"""How the tasks of a run ended, in SQLite."""
+
+from __future__ import annotations
+
+import sqlite3
+from asyncio import Future
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import msgspec
+
+from spyweb.model import RunId, TaskRow, TaskStatus
+from spyweb.store.sqlite.batch import BatchQueue, OpKind
+from spyweb.store.sqlite.pruning import Prunable, prune
+from spyweb.store.tasks_protocol import RESUMES, PlannedTask
+
+COLUMNS = "ordinal, workflow, name, status, attempts, started_ms, ended_ms, message, output"
+ADD = f"INSERT OR REPLACE INTO task (run, {COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+OF_RUN = f"SELECT {COLUMNS} FROM task WHERE run = ? ORDER BY ordinal"
+JOB_AND_TRIGGER = 'SELECT job, "trigger" FROM run WHERE id = ?'
+BETWEEN = 'SELECT id, "trigger" FROM run WHERE job = ? AND id >= ? AND id < ? ORDER BY id'
+# Done, so not to be done again: not what was skipped since another task had not succeeded.
+DONE = f"SELECT {COLUMNS} FROM task WHERE run = ? AND status <> 'failed' AND started_ms IS NOT NULL ORDER BY ordinal"
+
+NEXT_JOB = "SELECT min(job) FROM run WHERE job > ?"
+BEYOND = """
+    SELECT id, (SELECT count(*) FROM task WHERE task.run = run.id) FROM run INDEXED BY run_of_job
+    WHERE job = ? AND EXISTS (SELECT 1 FROM task WHERE task.run = run.id) ORDER BY id DESC LIMIT ? OFFSET ?
+"""
+DELETE = "DELETE FROM task WHERE run = ?"
+MOST_ROWS = 20_000  # deleted in one op: what is left of a job goes the next time
+
+TaskColumns = tuple[int, str, str, str, int, int | None, int, str, bytes | None]
+
+decode_trigger = msgspec.json.Decoder(dict[str, object]).decode
+
+
+class SqliteTasks:
+    def __init__(self, writer: BatchQueue, reader: BatchQueue) -> None:
+        self._writer = writer
+        self._reader = reader
+
+    def add(self, run: RunId, rows: Sequence[TaskRow]) -> Future[None]:
+        kind = OpKind.WRITE if len(rows) == 1 else OpKind.SEVERAL
+        return self._writer.submit(kind, add, run, rows)
+
+    def of_runs(self, runs: Sequence[RunId]) -> Future[Mapping[RunId, Sequence[TaskRow]]]:
+        return self._reader.submit(OpKind.READ, find_of_runs, runs)
+
+    def take_over(self, run: RunId, plan: Sequence[PlannedTask]) -> Future[Sequence[TaskRow]]:
+        return self._writer.submit(OpKind.SEVERAL, take_over, run, plan)
+
+    async def prune(self, *, keep: int) -> int:
+        return await prune(self._writer, self._reader, Prunable(NEXT_JOB, partial(runs_beyond, keep), DELETE))
+
+
+# On the thread of a connection
+
+
+def add(connection: sqlite3.Connection, run: RunId, rows: Sequence[TaskRow]) -> None:
+    connection.executemany(ADD, [columns_of(run, row) for row in rows])
+
+
+def columns_of(run: RunId, row: TaskRow) -> tuple[str | int | bytes | None, ...]:
+    return (
+        run, row.ordinal, row.workflow, row.name, row.status.value, row.attempts,
+        row.started_ms, row.ended_ms, row.message, row.output,
+    )  # fmt: skip
+
+
+def read_row(columns: TaskColumns) -> TaskRow:
+    ordinal, workflow, name, status, attempts, started_ms, ended_ms, message, output = columns
+    return TaskRow(
+        ordinal=ordinal,
+        workflow=workflow,
+        name=name,
+        status=TaskStatus(status),
+        attempts=attempts,
+        started_ms=started_ms,
+        ended_ms=ended_ms,
+        message=message,
+        output=output,
+    )
+
+
+def find_of_runs(connection: sqlite3.Connection, runs: Sequence[RunId]) -> Mapping[RunId, Sequence[TaskRow]]:
+    found = {run: [read_row(row) for row in connection.execute(OF_RUN, (run,))] for run in runs}
+    return {run: rows for run, rows in found.items() if rows}
+
+
+def take_over(connection: sqlite3.Connection, run: RunId, plan: Sequence[PlannedTask]) -> Sequence[TaskRow]:
+    done = [read_row(row) for earlier in chain_of(connection, run) for row in connection.execute(DONE, (earlier,))]
+    taken = match_plan(done, plan)
+    add(connection, run, taken)
+    return taken
+
+
+def chain_of(connection: sqlite3.Connection, run: RunId) -> list[RunId]:
+    """Return the runs that this one goes on with, oldest first; none where it begins anew."""
+    row = connection.execute(JOB_AND_TRIGGER, (run,)).fetchone()
+    first = resumed_by(row[1]) if row else None
+    if first is None:
+        return []
+    runs = connection.execute(BETWEEN, (row[0], first, run))
+    return [RunId(number) for number, trigger in runs if number == first or resumed_by(trigger) == first]
+
+
+def resumed_by(trigger: str) -> int | None:
+    """Return the first run of the chain that a run with this trigger goes on with."""
+    try:
+        first = decode_trigger(trigger).get(RESUMES)
+    except msgspec.DecodeError:
+        return None
+    return first if isinstance(first, int) else None
+
+
+def match_plan(done: Sequence[TaskRow], plan: Sequence[PlannedTask]) -> list[TaskRow]:
+    """Return what is done of a plan, as rows of its own: of several rows of a task the last one counts."""
+    rows = {(row.workflow, row.name): row for row in done}
+    by_name = {row.name: row for row in rows.values()}
+    recorded, planned = Counter(name for _, name in rows), Counter(name for _, name in plan)
+    taken = []
+    for ordinal, (workflow, name) in enumerate(plan):
+        row = rows.get((workflow, name))
+        if row is None and recorded[name] == planned[name] == 1:
+            row = by_name[name]
+        if row is not None:
+            taken.append(msgspec.structs.replace(row, ordinal=ordinal, workflow=workflow, attempts=0))
+    return taken
+
+
+def runs_beyond(keep: int, connection: sqlite3.Connection, job: str, limit: int) -> list[int]:
+    chosen: list[int] = []
+    rows = 0
+    for run, count in connection.execute(BEYOND, (job, limit, keep)):
+        rows += count
+        if chosen and rows > MOST_ROWS:
+            break
+        chosen.append(run)
+    return chosen

@@ -1,0 +1,32 @@
+"""The tasks of a store: how each task of a run ended, for people, and for the run that resumes it."""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from spyweb.model import RunId, TaskRow
+
+RESUMES = "resumes"  # in a run's trigger: the first run of the chain that it goes on with
+PlannedTask = tuple[str, str]  # workflow and name; its ordinal is its place among them
+
+
+class Tasks(Protocol):
+    def add(self, run: RunId, rows: Sequence[TaskRow]) -> Future[None]:
+        """Record the ends of tasks of a run, together; one that was recorded before is replaced."""
+
+    def of_runs(self, runs: Sequence[RunId]) -> Future[Mapping[RunId, Sequence[TaskRow]]]:
+        """Return the tasks of each run that has any, by ordinal."""
+
+    def take_over(self, run: RunId, plan: Sequence[PlannedTask]) -> Future[Sequence[TaskRow]]:
+        """Record anew, for a run that resumes others, what those have done of its plan; gives these rows.
+
+        All of them or none.  A task is known by its workflow and name, or by a name that only one task has.
+        """
+
+    async def prune(self, *, keep: int) -> int:
+        """Delete the tasks of all but the `keep` newest runs of each job that have some; gives of how many runs.
+
+        Never holds up a write for long.
+        """

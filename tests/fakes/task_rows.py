@@ -1,0 +1,46 @@
+"""Ends of tasks, as tests make them and read them back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import structs
+
+from spyweb.model import RunId, TaskRow, TaskStatus
+from spyweb.store.protocol import Change, NewRun, Store
+from spyweb.store.tasks_protocol import RESUMES
+from tests.fakes.changes import PRICES, make_run
+
+SUCCESS, FAILED, SKIPPED = TaskStatus.SUCCESS, TaskStatus.FAILED, TaskStatus.SKIPPED
+NOW_MS = 1_767_225_600_000
+
+
+def row(name: str, ordinal: int = 0, status: TaskStatus = SUCCESS, **changes: object) -> TaskRow:
+    made = TaskRow(
+        ordinal=ordinal,
+        workflow="",
+        name=name,
+        status=status,
+        attempts=1,
+        started_ms=NOW_MS,
+        ended_ms=NOW_MS + 5,
+    )
+    return structs.replace(made, **changes)
+
+
+def story(rows: Sequence[TaskRow]) -> list[str]:
+    """`build success`, in the order of their ordinals."""
+    return [f"{each.name} {each.status}" for each in rows]
+
+
+async def told(store: Store, run: RunId) -> list[str]:
+    return story((await store.tasks.of_runs([run])).get(run, ()))
+
+
+async def begin_run(store: Store, resumes: RunId | None = None, **changes: object) -> RunId:
+    """Record a run of PRICES, which may go on with an earlier one."""
+    trigger = {"type": "manual"} if resumes is None else {"type": "retry", "of": resumes, RESUMES: resumes}
+    new: NewRun = structs.replace(make_run(PRICES, due_ms=None), trigger=trigger, **changes)
+    (run,) = await store.runs.record(Change(new=[new]))
+    assert run is not None
+    return run

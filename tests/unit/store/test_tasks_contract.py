@@ -1,0 +1,98 @@
+"""The ends of tasks, in every kind of store: kept with their run, and taken over by the run that resumes it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from spyweb.model import RunId
+from spyweb.store.protocol import Store
+from tests.fakes.clock import FakeClock
+from tests.fakes.stores import KINDS, opened
+from tests.fakes.task_rows import FAILED, SKIPPED, begin_run, row, story, told
+
+
+@pytest.fixture(params=KINDS)
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    async with opened(request.param, tmp_path / "spyweb.db", FakeClock()) as store:
+        yield store
+
+
+async def test_a_row_is_told_back_whole(store: Store) -> None:
+    run = await begin_run(store)
+    whole = row("Bauen ✓", 3, FAILED, workflow="w", attempts=2, message="nö\0", output=b"\x91\x01")
+    await store.tasks.add(run, [whole])
+
+    assert await store.tasks.of_runs([run]) == {run: [whole]}
+
+
+async def test_rows_come_in_the_order_of_their_definition_and_of_their_run_alone(store: Store) -> None:
+    first, second, bare = [await begin_run(store) for _ in range(3)]
+    await store.tasks.add(first, [row("b", 1)])
+    await store.tasks.add(first, [row("c", 2, SKIPPED), row("a", 0)])
+    await store.tasks.add(second, [row("x")])
+
+    found = await store.tasks.of_runs([first, second, bare])
+
+    assert {run: story(rows) for run, rows in found.items()} == {
+        first: ["a success", "b success", "c skipped"],
+        second: ["x success"],
+    }
+
+
+async def test_a_row_that_is_recorded_again_is_replaced(store: Store) -> None:
+    run = await begin_run(store)
+    await store.tasks.add(run, [row("a")])
+    await store.tasks.add(run, [row("a", 0, FAILED)])
+
+    assert await told(store, run) == ["a failed"]
+
+
+async def test_a_run_that_resumes_takes_over_what_is_done(store: Store) -> None:
+    first = await begin_run(store)
+    by_condition, for_another = row("b", 1, SKIPPED), row("d", 3, SKIPPED, started_ms=None)
+    await store.tasks.add(first, [row("a", output=b"\x91\x02"), by_condition, row("c", 2, FAILED), for_another])
+    second = await begin_run(store, resumes=first)
+
+    taken = await store.tasks.take_over(second, [("", name) for name in "abcd"])
+
+    assert taken == [row("a", output=b"\x91\x02", attempts=0), row("b", 1, SKIPPED, attempts=0)]
+    assert (await store.tasks.of_runs([second]))[second] == taken
+
+
+async def test_a_run_that_begins_anew_takes_nothing_over(store: Store) -> None:
+    await store.tasks.add(await begin_run(store), [row("a")])
+
+    assert await store.tasks.take_over(await begin_run(store), [("", "a")]) == []
+    assert await store.tasks.take_over(RunId(999), [("", "a")]) == []
+
+
+async def test_a_chain_is_gathered_also_over_a_run_that_took_nothing_over(store: Store) -> None:
+    first = await begin_run(store)
+    await store.tasks.add(first, [row("a"), row("b", 1, FAILED)])
+    await begin_run(store, resumes=first)  # it was lost before its first op
+    third = await begin_run(store, resumes=first)
+    await store.tasks.add(third, [row("b", 1)])
+    other = await begin_run(store)
+    await store.tasks.add(other, [row("c", 2)])
+    fourth = await begin_run(store, resumes=first)
+
+    taken = await store.tasks.take_over(fourth, [("", "a"), ("", "b"), ("", "c")])
+
+    assert story(taken) == ["a success", "b success"]
+
+
+async def test_a_task_is_known_by_its_workflow_and_name_and_by_a_name_that_is_the_only_one(store: Store) -> None:
+    first = await begin_run(store)
+    rows = [row("build", 0, workflow="old"), row("test", 1, workflow="a"), row("test", 2, workflow="b", message="b")]
+    await store.tasks.add(first, rows)
+    second = await begin_run(store, resumes=first)
+
+    taken = await store.tasks.take_over(second, [("b", "test"), ("c", "test"), ("new", "build"), ("new", "other")])
+
+    assert taken == [
+        row("test", 0, workflow="b", message="b", attempts=0),
+        row("build", 2, workflow="new", attempts=0),
+    ]
