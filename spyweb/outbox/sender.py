@@ -75,7 +75,7 @@ class OutboxSender:
         async with TaskGroup() as tasks:
             self._tasks = tasks
             try:
-                await self._patiently(self._take_up)
+                await self._repeat_while_refused(self._take_up)
                 await asyncio.get_running_loop().create_future()  # until it is cancelled
             finally:
                 self._tasks = None
@@ -151,9 +151,9 @@ class OutboxSender:
     async def _serve(self, queue: TargetQueue) -> None:
         """Send the messages of one target until none waits."""
         while queue.target in self._queues and not self._stopped:
-            await self._patiently(partial(self._step, queue))
+            await self._repeat_while_refused(partial(self._step, queue))
 
-    async def _patiently(self, work: Callable[[], Awaitable[None]]) -> None:
+    async def _repeat_while_refused(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do some work on the store, repeating it while the store refuses."""
         while True:
             try:
