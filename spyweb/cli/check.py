@@ -29,7 +29,7 @@ def check(
     """
     from spyweb.daemon.check import check_project  # every other command does without the engine
 
-    output.hush_parts()
+    output.log_only_errors()
     problems = asyncio.run(check_project(root_of(context)))
     show_problems(problems, form)
     return ExitCode.FAILED if any(not problem.is_warning for problem in problems) else ExitCode.OK

@@ -126,7 +126,7 @@ class DaemonClient:
 
     def ask(self, method: str, target: str, kind: type[T], *, body: Body = None, timeout: float | None = PATIENCE) -> T:
         """Send one request, and return its answer decoded as this type."""
-        with self._answer(method, target, timeout=timeout, body=body) as answer, self._clear_words():
+        with self._answer(method, target, timeout=timeout, body=body) as answer, self._translated_errors():
             return msgspec.json.decode(answer.read(), type=kind)
 
     def lines(self, target: str, *, timeout: float | None = PATIENCE) -> Iterator[bytes]:
@@ -142,7 +142,7 @@ class DaemonClient:
         self, method: str, target: str, *, timeout: float | None, body: Body = None
     ) -> Iterator[http.client.HTTPResponse]:
         with contextlib.closing(UnixConnection(self._path, PATIENCE)) as connection:
-            with self._clear_words():
+            with self._translated_errors():
                 connection.connect()
                 connection.sock.settimeout(timeout)
                 with contextlib.suppress(
@@ -156,11 +156,11 @@ class DaemonClient:
 
     def _lines(self, answer: http.client.HTTPResponse) -> Iterator[bytes]:
         """Yield the lines in a generator, so that an error of its caller is not taken for one of the daemon."""
-        with self._clear_words():
+        with self._translated_errors():
             yield from answer
 
     @contextlib.contextmanager
-    def _clear_words(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         try:
             yield
         except TimeoutError as error:

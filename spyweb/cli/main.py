@@ -149,12 +149,12 @@ def _project(
     ] = False,
 ) -> None:
     """Run Lua jobs on a schedule, each in its own isolated VM."""
-    if not os.path.isdir(directory) and directory != ".":  # who stands in a folder that is gone is told so
+    if not os.path.isdir(directory) and directory != ".":  # where the current folder is gone, `root_of` says so
         state = "is a file" if os.path.exists(directory) else "does not exist"
         raise typer.BadParameter(f"Directory {legible(directory)!r} {state}.", param_hint="'-C'")
 
 
-class _Lean:
+class _LazyConversion:
     """Converts the values of a command only where that is needed: typer does it with pydantic, which is slow to import,
     and does it to every option that nobody typed."""
 
@@ -179,11 +179,11 @@ def _converted(parameter: Any, convert: Callable[[Any, Any], Any], context: Any,
     return parameter.callback(context, parameter, value) if parameter.callback else value
 
 
-class _Command(_Lean, TyperCommand):
+class _Command(_LazyConversion, TyperCommand):
     pass
 
 
-class _Group(_Lean, TyperGroup):
+class _Group(_LazyConversion, TyperGroup):
     pass
 
 
@@ -191,16 +191,16 @@ class _Commands(_Group):
     """The group of all commands; reports wrong usage in one line that a log can hold, like every other error."""
 
     def make_context(self, *args: Any, **options: Any) -> Any:
-        with _usage_told():
+        with _usage_errors_reported():
             return super().make_context(*args, **options)
 
     def invoke(self, ctx: Any) -> Any:
-        with _usage_told():
+        with _usage_errors_reported():
             return super().invoke(ctx)
 
 
 @contextmanager
-def _usage_told() -> Iterator[None]:
+def _usage_errors_reported() -> Iterator[None]:
     try:
         yield
     except typer.TyperException as error:

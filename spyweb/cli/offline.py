@@ -137,7 +137,7 @@ class OfflineProject:
 
     def write(self, ask: Callable[[Store], Awaitable[T]]) -> T:
         """Ask the database for a change, under the lock.  Raises LockHeld when somebody has it."""
-        output.hush_parts()
+        output.log_only_errors()
         path = self._settings.store.path
         with hold_lock(self._settings.daemon.data_dir, root=self._settings.root, clock=self._clock):
             is_new = not size_of(path)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 Rows = Sequence[Sequence[str]]
-Further = Callable[[int], None]  # told how much further something has got
+Advance = Callable[[int], None]  # called with how much more is done
 
 GOOD, BAD, CARE, BUSY, FAINT = "32", "31", "33", "36", "2"
 COLOURS = {
@@ -60,7 +60,7 @@ class Unwritable(OSError):
         self.is_unread = isinstance(error, BrokenPipeError)
 
 
-class _Outlet(io.FileIO):
+class _StandardStream(io.FileIO):
     """A standard stream that raises Unwritable: its errors can't be taken for those of another file or socket."""
 
     def write(self, data: ReadableBuffer) -> int:
@@ -76,9 +76,13 @@ def prepare() -> None:
 
 
 def _prepared(stream: TextIO) -> TextIO:
-    outlet = io.BufferedWriter(_Outlet(stream.fileno(), "w", closefd=False))
+    binary = io.BufferedWriter(_StandardStream(stream.fileno(), "w", closefd=False))
     return io.TextIOWrapper(
-        outlet, stream.encoding, errors="backslashreplace", newline="\n", line_buffering=bool(stream.line_buffering)
+        binary,
+        stream.encoding,
+        errors="backslashreplace",
+        newline="\n",
+        line_buffering=bool(stream.line_buffering),
     )
 
 
@@ -113,7 +117,7 @@ def _drop(error: Unwritable) -> None:
     os.close(nothing)
 
 
-def hush_parts() -> None:
+def log_only_errors() -> None:
     """Log only errors, on stderr: what the daemon's parts log in a command is not its answer."""
     from spyweb.logs.output import set_up  # structlog takes long to import: only commands that run those parts pay
 
@@ -190,7 +194,7 @@ def confirm(question: str) -> bool:
 
 
 @contextmanager
-def progress(label: str, total: int) -> Iterator[Further]:
+def progress(label: str, total: int) -> Iterator[Advance]:
     """Show a progress bar on a terminal; yield the function that advances it."""
     if not sys.stderr.isatty():
         yield lambda _: None
@@ -200,7 +204,7 @@ def progress(label: str, total: int) -> Iterator[Further]:
 
     with Progress(console=Console(stderr=True), transient=True) as bars:
         bar = bars.add_task(label, total=total)
-        yield lambda further: bars.advance(bar, further)
+        yield lambda count: bars.advance(bar, count)
 
 
 @contextmanager

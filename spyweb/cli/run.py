@@ -54,7 +54,7 @@ def _run_here(project: Project, name_or_id: str, watch: Watcher, debug: bool) ->
     """Run a job without a daemon, with workers and a store of this process, under the lock."""
     from spyweb.daemon.foreground import run_once  # every other command does without the engine
 
-    output.hush_parts()
+    output.log_only_errors()
     job = find_in(project.offline.views(), name_or_id)
     return asyncio.run(run_once(project.root, {}, job, watch, note_sending, debug=debug))
 

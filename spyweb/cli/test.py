@@ -51,7 +51,7 @@ def lua_tests(
     """
     from spyweb.daemon.testing import Selection, run_tests  # every other command does without the engine
 
-    output.hush_parts()
+    output.log_only_errors()
     selection = Selection(job=job, pattern=pattern, virtual_time=virtual_time)
     with output.meter("testing") as meter, ended_as_by_ctrl_c():
         screen = SuiteScreen(meter=meter, is_silent=form is Format.JSON)

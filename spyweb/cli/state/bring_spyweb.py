@@ -21,7 +21,7 @@ AT_ONCE = 500  # records in one transaction
 
 
 @dataclass(frozen=True, slots=True)
-class Bringing:
+class SpyWebImport:
     """Imports the records and tables of an old project."""
 
     project: Project
@@ -64,12 +64,12 @@ class Bringing:
         """Add the old records, and return how many were new here."""
         hash_fields = self.project.offline.hash_fields()
         added = 0
-        with output.progress("records", self._count()) as further:
+        with output.progress("records", self._count()) as advance:
             for job, found in self.old.records.items():
                 names = hash_fields.get(job, ())
                 for part in (found[start : start + AT_ONCE] for start in range(0, len(found), AT_ONCE)):
                     added += self.state.add_records(job, [as_new(record, names) for record in part])
-                    further(len(part))
+                    advance(len(part))
         return added
 
 

@@ -17,7 +17,7 @@ from spyweb.cli import output
 from spyweb.cli.options import root_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Project, open_project
-from spyweb.cli.state.bring_spyweb import Bringing
+from spyweb.cli.state.bring_spyweb import SpyWebImport
 from spyweb.cli.state.change import entries
 from spyweb.cli.state.options import Agent, StateOutput, StatePlace, Yes, agree, placed
 from spyweb.cli.state.source import StateSource, find_state
@@ -52,13 +52,13 @@ def export(
     """
     state = place.state()
     count = 0
-    with output.progress("export", state.stats(place.chosen).total_keys) as further, _target(file) as target:
+    with output.progress("export", state.stats(place.chosen).total_keys) as advance, _target(file) as target:
 
         def write(portable: PortableEntry) -> None:
             nonlocal count
             target.write(item_line(portable))
             count += 1
-            further(1)
+            advance(1)
 
         state.export(place.chosen, write)
     if file == PIPE:
@@ -103,10 +103,10 @@ def bring_spyweb(project: Project, file: Path, form: Format, *, dry_run: bool, y
     found = load(state, list(old.items), dry_run=dry_run, yes=yes)
     if found is None:
         return ExitCode.FAILED
-    bring = Bringing(project, state, old)
-    fields = bring.plan() if dry_run else bring.carry_out(file)
+    spyweb_import = SpyWebImport(project, state, old)
+    fields = spyweb_import.plan() if dry_run else spyweb_import.carry_out(file)
     keys = {"added": found.added, "replaced": found.replaced, "expired": found.expired, "dry_run": dry_run}
-    words = [f"{found.added} added, {found.replaced} replaced", *bring.describe(fields)]
+    words = [f"{found.added} added, {found.replaced} replaced", *spyweb_import.describe(fields)]
     output.tell(form, ("it would be " if dry_run else "") + "; ".join(words), {**keys, **fields})
     return ExitCode.OK
 
@@ -126,8 +126,8 @@ def read_lines(file: str) -> list[PortableEntry]:
     reader = LineReader()
     name = "stdin" if file == PIPE else file
     try:
-        with _source(file) as source, output.progress("read", _size(file)) as further:
-            return [portable for line in _counted(source, further) if (portable := reader.read(line)) is not None]
+        with _source(file) as source, output.progress("read", _size(file)) as advance:
+            return [portable for line in _counted(source, advance) if (portable := reader.read(line)) is not None]
     except BadLine as error:
         raise Refused(f"{name}:{error.number}: {error.reason}; nothing was imported") from error
     except OSError as error:
@@ -146,8 +146,8 @@ def load(state: StateSource, given: list[PortableEntry], *, dry_run: bool, yes: 
 
 
 def _load(state: StateSource, given: list[PortableEntry], *, dry_run: bool) -> Imported:
-    with output.progress("check" if dry_run else "import", len(given)) as further:
-        return state.load(given, dry_run=dry_run, each=lambda _: further(1))
+    with output.progress("check" if dry_run else "import", len(given)) as advance:
+        return state.load(given, dry_run=dry_run, each=lambda _: advance(1))
 
 
 def report(found: Imported, expired: int, form: Format, *, dry_run: bool) -> None:
@@ -206,7 +206,7 @@ def _size(file: str) -> int:
     return 0 if file == PIPE else Path(file).stat().st_size
 
 
-def _counted(lines: Iterable[bytes], further: output.Further) -> Iterator[bytes]:
+def _counted(lines: Iterable[bytes], advance: output.Advance) -> Iterator[bytes]:
     for line in lines:
-        further(len(line))
+        advance(len(line))
         yield line
