@@ -106,8 +106,8 @@ async def run_command(command: Sequence[str]) -> str | None:
     finally:
         await end(process)
     if process.returncode:
-        words = " ".join(said.decode("utf-8", "replace").split())[:200]
-        return f"{command[0]} failed ({process.returncode}){f': {words}' if words else ''}"
+        output = " ".join(said.decode("utf-8", "replace").split())[:200]
+        return f"{command[0]} failed ({process.returncode}){f': {output}' if output else ''}"
     return None
 
 

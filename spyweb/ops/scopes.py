@@ -55,7 +55,7 @@ class ScopedCall:
             raise self.payload.malformed(str(problem)) from None
 
 
-def there(here: PositionalCall, code: str, fields: Fields) -> ScopedCall:
+def scoped_call(here: PositionalCall, code: str, fields: Fields) -> ScopedCall:
     """Begin a table-first call; `code` is iii's for a failure of this function."""
     limits = here.call.world.state
     payload = Payload(
@@ -69,7 +69,7 @@ def there(here: PositionalCall, code: str, fields: Fields) -> ScopedCall:
 
 
 def put(here: PositionalCall, fields: Fields) -> StoreAnswer[object]:
-    call = there(here, "SET_ERROR", fields)
+    call = scoped_call(here, "SET_ERROR", fields)
     value, expires_ms = call.payload.value(), call.expiry()
     return call.change(lambda entry: Put(value, expires_ms, change_of(entry, value)))
 
@@ -80,19 +80,19 @@ def change_of(entry: Entry | None, value: Value) -> dict[str, object]:
 
 
 def get(here: PositionalCall, fields: Fields) -> StoreAnswer[object]:
-    call = there(here, "GET_ERROR", fields)
+    call = scoped_call(here, "GET_ERROR", fields)
     source = here.call.world.store.values.get(call.namespace, call.payload.key())
     return call.ask(source, lambda value: (result_of(value),))
 
 
 def delete(here: PositionalCall, fields: Fields) -> StoreAnswer[object]:
     """Delete a key; watchers hear of it even if there was none."""
-    call = there(here, "DELETE_ERROR", fields)
+    call = scoped_call(here, "DELETE_ERROR", fields)
     return call.change(lambda entry: Drop(result_of(entry.value if entry else None), always_tell=True))
 
 
 def update(here: PositionalCall, fields: Fields) -> StoreAnswer[object]:
-    call = there(here, "UPDATE_ERROR", fields)
+    call = scoped_call(here, "UPDATE_ERROR", fields)
     ops = call.payload.updates()
 
     def change(entry: Entry | None) -> Put:
@@ -122,7 +122,7 @@ def _error_of(problem: UpdateError) -> dict[str, object]:
 
 def list_values(here: PositionalCall, fields: Fields) -> StoreAnswer[object]:
     """List the values of a scope in the order of their creation."""
-    call, values = there(here, "LIST_ERROR", fields), here.call.world.store.values
+    call, values = scoped_call(here, "LIST_ERROR", fields), here.call.world.store.values
     source: Future[object] = values.gather(call.namespace, b"", _array_of, order=Order.CREATED, largest=here.largest)
     return call.ask(source, as_one)
 
@@ -132,13 +132,13 @@ def _array_of(items: Iterator[tuple[bytes, Entry]]) -> list[object]:
 
 
 def keys(here: PositionalCall, fields: Fields) -> StoreAnswer[list[bytes]]:
-    call = there(here, "LIST_ERROR", fields)
+    call = scoped_call(here, "LIST_ERROR", fields)
     values = here.call.world.store.values
     source = values.keys(call.namespace, call.payload.pattern(), largest=here.largest)
     return call.ask(source, as_one)
 
 
 def list_groups(here: PositionalCall) -> StoreAnswer[list[str]]:
-    call = there(here, "LIST_GROUPS_ERROR", {})
+    call = scoped_call(here, "LIST_GROUPS_ERROR", {})
     source = here.call.world.store.values.namespaces(SCOPES, largest=here.largest)
     return call.ask(source, lambda names: ({"groups": [name.removeprefix(SCOPES) for name in names]},))

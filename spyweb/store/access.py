@@ -31,10 +31,10 @@ def make_private(directory: Path) -> None:
 
 def no_access(path: Path) -> NoAccess | None:
     """Return an error that names the owner if this user may not read and write there, otherwise None."""
-    there = nearest_visible(path)
+    visible = nearest_visible(path)
     # SQLite makes files beside the database.
-    places = [there] if there.is_dir() else [there, there.parent]
-    return None if all(map(is_open_to_me, places)) else refusal(path, user_name(there.stat().st_uid))
+    places = [visible] if visible.is_dir() else [visible, visible.parent]
+    return None if all(map(is_open_to_me, places)) else refusal(path, user_name(visible.stat().st_uid))
 
 
 def explain(error: OSError, path: Path) -> NoAccess | StoreError:

@@ -46,8 +46,8 @@ class Places:
         taken, rest = self._taken, hash(key) & _WORD
         mask = len(taken) - 1
         place = rest & mask
-        while (there := taken[place]) is not None:
-            if there == key:
+        while (known := taken[place]) is not None:
+            if known == key:
                 return True
             rest >>= 5
             place = (place * 5 + rest + 1) & mask

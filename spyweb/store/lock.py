@@ -110,13 +110,13 @@ class DatabaseLock:
         """Lock the file, after making it if it is absent.  Raises LockHeld and OSError."""
         self._file: int | None = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         real = Path(os.path.realpath(path))
-        told = real.with_name(f"{real.name}-lock")
+        holder_file = real.with_name(f"{real.name}-lock")
         try:
             _lock_byte(self._file)
-            write_private(told, msgspec.json.encode(holder) + b"\n")
+            write_private(holder_file, msgspec.json.encode(holder) + b"\n")
         except BlockingIOError as error:
             self.close()
-            raise LockHeld(path, describe(_read_if_there(told), with_project=True)) from error
+            raise LockHeld(path, describe(_read_if_there(holder_file), with_project=True)) from error
         except BaseException:
             self.close()
             raise

@@ -34,7 +34,7 @@ from spyweb.schedules.cron import parse_cron
 from spyweb.settings import HttpSettings, load_settings
 from spyweb.settings.units import parse_duration, parse_size
 from spyweb.specs.discover import scan
-from spyweb.store.interchange.lines import parse_item
+from spyweb.store.interchange.lines import parse_line
 from spyweb.store.interchange.value_json import decode_value
 from spyweb.store.opening import open_any
 from spyweb.store.patterns import compile_pattern
@@ -182,7 +182,7 @@ READERS: Mapping[str, Callable[[bytes], object]] = {
     "size": lambda text: parse_size(text.decode("latin-1")),
     "cron": lambda text: parse_cron(text.decode("latin-1")),
     "line of the log": lambda text: printable(text.decode("utf-8", "replace")),
-    "line of an import": parse_item,
+    "line of an import": parse_line,
     "value in JSON": decode_value,
 }
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spyweb.model import NULL, Value, ValueKey
-from spyweb.store.interchange.lines import item_line, parse_item
+from spyweb.store.interchange.lines import entry_line, parse_line
 from spyweb.store.interchange.value_json import BASE64, NUMBER, TABLE, decode_value, encode_value, number_of
 from spyweb.store.values_protocol import Entry, PortableEntry
 
@@ -60,8 +60,8 @@ def test_any_value_comes_back_from_its_json(value: Value) -> None:
 def test_any_entry_comes_back_from_its_line(key: bytes, value: Value, expires_ms: int | None) -> None:
     entry = Entry(value=value, version=1, created_ms=5, updated_ms=6, expires_ms=expires_ms)
     item = PortableEntry(namespace="scope:a\nb", key=key, entry=entry)
-    line = item_line(item)
+    line = entry_line(item)
     assert line.count(b"\n") == 1
-    back = parse_item(line)
+    back = parse_line(line)
     assert same(back.entry.value, value)
     assert (back.namespace, back.key, back.entry.expires_ms) == ("scope:a\nb", key, expires_ms)

@@ -11,7 +11,7 @@ import msgspec
 from spyweb.cli.client import DaemonClient
 from spyweb.errors import Refused
 from spyweb.model import JobId, Value
-from spyweb.store.interchange.lines import item_line, parse_item
+from spyweb.store.interchange.lines import entry_line, parse_line
 from spyweb.store.interchange.value_json import encode_value
 from spyweb.store.records_protocol import NewRecord
 from spyweb.store.values_protocol import PortableEntry
@@ -65,7 +65,7 @@ class RemoteState:
 
     def export(self, namespace: str | None, each: Callable[[PortableEntry], None]) -> None:
         for line in self._whole(_target("export", namespace=namespace)):
-            each(parse_item(line))
+            each(parse_line(line))
 
     def load(
         self, entries: Sequence[PortableEntry], *, dry_run: bool, each: Callable[[PortableEntry], None]
@@ -112,5 +112,5 @@ def _target(what: str, **parameters: bytes | str | int | None) -> str:
 
 def _entry_lines(entries: Sequence[PortableEntry], each: Callable[[PortableEntry], None]) -> Iterator[bytes]:
     for portable in entries:
-        yield item_line(portable)
+        yield entry_line(portable)
         each(portable)

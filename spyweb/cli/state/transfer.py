@@ -24,7 +24,7 @@ from spyweb.cli.state.source import StateSource, find_state
 from spyweb.errors import ExitCode, Refused
 from spyweb.store.interchange.foreign import read_sloth
 from spyweb.store.interchange.foreign_spyweb import read_spyweb
-from spyweb.store.interchange.lines import BadLine, LineReader, item_line
+from spyweb.store.interchange.lines import BadLine, LineReader, entry_line
 from spyweb.store.values_protocol import PortableEntry, agent_namespace
 from spyweb.views.state import Imported
 
@@ -56,7 +56,7 @@ def export(
 
         def write(portable: PortableEntry) -> None:
             nonlocal count
-            target.write(item_line(portable))
+            target.write(entry_line(portable))
             count += 1
             advance(1)
 

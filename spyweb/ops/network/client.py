@@ -272,11 +272,11 @@ def make_session(connector: aiohttp.TCPConnector, settings: HttpSettings) -> aio
 
 def socks_sessions(settings: HttpSettings, resolver: Resolver) -> OpenSocksSession:
     """Open a session through a SOCKS proxy for one request, so that nothing of it is kept."""
-    room = asyncio.Semaphore(MOST_THROUGH_SOCKS)
+    limit = asyncio.Semaphore(MOST_THROUGH_SOCKS)
 
     @asynccontextmanager
     async def enter(proxy: URL) -> AsyncIterator[aiohttp.ClientSession]:
-        async with room:
+        async with limit:
             connector = open_connector(proxy, resolver, deny_private=settings.deny_private)
             async with make_session(connector, settings) as session:
                 yield session

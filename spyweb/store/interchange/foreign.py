@@ -41,7 +41,7 @@ def read_sloth(path: Path, namespace: str, now_ms: int) -> ForeignEntries:
         if not layouts:
             raise Refused(f"{path}: has no table of sloth-runner's state: neither {' nor '.join(SLOTH_TABLES)}")
         items = [
-            sloth_item(path, row, namespace, now_ms)
+            sloth_entry(path, row, namespace, now_ms)
             for table in layouts
             for row in rows_of(connection, table, ("key", "value", "type", *MOMENTS))
         ]
@@ -78,15 +78,19 @@ def as_bytes(value: bytes | int | float | None) -> bytes | None:
 
 def live_of(items: list[PortableEntry], now_ms: int) -> ForeignEntries:
     """Keep the last entry of each key, unless it has expired."""
-    latest = {(item.namespace, item.key): item for item in items}
-    live = [item for item in latest.values() if item.entry.expires_ms is None or item.entry.expires_ms > now_ms]
+    latest = {(portable.namespace, portable.key): portable for portable in items}
+    live = [
+        portable
+        for portable in latest.values()
+        if portable.entry.expires_ms is None or portable.entry.expires_ms > now_ms
+    ]
     return ForeignEntries(items=tuple(live), expired=len(latest) - len(live))
 
 
 # -- sloth-runner
 
 
-def sloth_item(path: Path, row: Row, namespace: str, now_ms: int) -> PortableEntry:
+def sloth_entry(path: Path, row: Row, namespace: str, now_ms: int) -> PortableEntry:
     key = row["key"] or b""
     try:
         value = sloth_value(row)

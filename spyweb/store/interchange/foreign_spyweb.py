@@ -66,13 +66,13 @@ def read_spyweb(path: Path, now_ms: int) -> OldProject:
     with opened(path) as connection:
         if not {"key", "value"} <= columns_of(connection, KEYS):
             raise Refused(f"{path}: has no table {KEYS}, so it is not SpyWeb's SQLite database")
-        items = [spyweb_item(row, now_ms) for row in rows_of(connection, KEYS, ("key", "value"))]
+        items = [spyweb_entry(row, now_ms) for row in rows_of(connection, KEYS, ("key", "value"))]
         records, unreadable = read_records(connection)
         tables = [name for name, _ in tables_of(connection)]
     return OldProject(items=live_of(items, now_ms).items, records=records, unreadable=unreadable, tables=tables)
 
 
-def spyweb_item(row: Mapping[str, bytes | None], now_ms: int) -> PortableEntry:
+def spyweb_entry(row: Mapping[str, bytes | None], now_ms: int) -> PortableEntry:
     whole_key, value = row["key"] or b"", row["value"] or b""
     job, colon, key = whole_key.partition(b":")
     is_of_job = bool(colon) and is_job_id(job)

@@ -32,12 +32,12 @@ class BadLine(ValueError):
         self.reason = reason
 
 
-def item_line(item: PortableEntry) -> bytes:
+def entry_line(portable: PortableEntry) -> bytes:
     """Return the entry as one line, with its line break."""
-    entry = item.entry
+    entry = portable.entry
     fields = {
-        "namespace": item.namespace,
-        "key": to_plain(item.key),
+        "namespace": portable.namespace,
+        "key": to_plain(portable.key),
         "value": to_plain(entry.value),
         "expires_ms": entry.expires_ms,
         "created_ms": entry.created_ms,
@@ -60,16 +60,16 @@ class LineReader:
         if not line.strip():
             return None
         try:
-            item = parse_item(line, self._most_values)
+            portable = parse_line(line, self._most_values)
         except ValueError as error:
             raise BadLine(self._number, str(error)) from error
-        first = self._seen.setdefault((item.namespace, item.key), self._number)
+        first = self._seen.setdefault((portable.namespace, portable.key), self._number)
         if first != self._number:
             raise BadLine(self._number, f"has the same key as line {first}")
-        return item
+        return portable
 
 
-def parse_item(line: bytes, most_values: int | None = None) -> PortableEntry:
+def parse_line(line: bytes, most_values: int | None = None) -> PortableEntry:
     """Return the entry in a line.  Raises ValueError with the reason."""
     fields = decode_json(line, most_values)
     if not isinstance(fields, dict):

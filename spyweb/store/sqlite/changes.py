@@ -93,8 +93,8 @@ def decide(context: EntryContext, row: Row | None, change: Transform | Decided, 
             kind = ChangeKind.UPDATED if live else ChangeKind.CREATED
             return Effect(decision.result, True, written, live, (*expired, ChangeNote(kind, live, written)))
         case Drop():
-            told = live or decision.always_tell
-            deleted = (ChangeNote(ChangeKind.DELETED, live, None),) if told else ()
+            is_announced = live or decision.always_tell
+            deleted = (ChangeNote(ChangeKind.DELETED, live, None),) if is_announced else ()
             return Effect(decision.result, row is not None, None, live, (*expired, *deleted))
         case Leave():
             return Effect(decision.result)

@@ -133,7 +133,7 @@ class Checkpoints:
 
     def _connect_to_the_same(self) -> sqlite3.Connection:
         """Connect.  Raises StoreError if another file has replaced the database: this log does not belong to it."""
-        trouble = self._files.trouble()
-        if trouble:
-            raise trouble
+        error = self._files.trouble()
+        if error:
+            raise error
         return self._connect()

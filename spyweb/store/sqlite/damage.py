@@ -43,9 +43,9 @@ def check(connection: sqlite3.Connection, path: Path, *, killed: bool) -> None:
     connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if size_of(path) > (CHECKED_AFTER_KILL_BYTES if killed else CHECKED_ALWAYS_BYTES):
         return
-    verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-    if verdict != "ok":
-        raise StoreCorrupt(path, " ".join(verdict.split()))
+    result = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if result != "ok":
+        raise StoreCorrupt(path, " ".join(result.split()))
 
 
 def move_aside(path: Path, rest: Collection[Path] | None = None, *, clock: Clock | None = None) -> Path:

@@ -46,10 +46,10 @@ def find_outdated(connection: sqlite3.Connection, table: Prunable, after: str) -
         job = connection.execute(table.next_job, (after,)).fetchone()[0]
         if job is None:
             return OutdatedRows(found, None)
-        room = SLICE - len(found)
-        of_job = table.outdated(connection, job, room)
+        most = SLICE - len(found)
+        of_job = table.outdated(connection, job, most)
         found += of_job
-        if len(of_job) == room:  # there may be more of this job
+        if len(of_job) == most:  # there may be more of this job
             break
         after = job
     return OutdatedRows(found, after)

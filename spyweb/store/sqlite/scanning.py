@@ -141,9 +141,9 @@ class ExportedKeys:
         self._hashes = array("q")
         self._once: set[int] = set()
 
-    def is_first(self, item: PortableEntry, rowid: int) -> bool:
-        place = hash((item.namespace, item.key))
-        if rowid <= self._newest and item.entry.created_ms < self._began_ms:
+    def is_first(self, portable: PortableEntry, rowid: int) -> bool:
+        place = hash((portable.namespace, portable.key))
+        if rowid <= self._newest and portable.entry.created_ms < self._began_ms:
             self._hashes.append(place)
             return True
         self._once.update(self._hashes)

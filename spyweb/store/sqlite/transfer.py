@@ -45,41 +45,43 @@ class Loading(NamedTuple):
 
 
 def load(connection: sqlite3.Connection, loading: Loading) -> Loaded:
-    fates = Counter(load_item(connection, loading, item) for item in loading.items)
-    return Loaded(written=fates[LoadFate.WRITTEN], kept=fates[LoadFate.KEPT], expired=fates[LoadFate.EXPIRED])
+    results = Counter(load_entry(connection, loading, portable) for portable in loading.items)
+    return Loaded(
+        written=results[LoadResult.WRITTEN], kept=results[LoadResult.KEPT], expired=results[LoadResult.EXPIRED]
+    )
 
 
-class LoadFate(Enum):
+class LoadResult(Enum):
     WRITTEN = 0
     KEPT = 1
     EXPIRED = 2
 
 
-def fate_of(item: PortableEntry, live: Row | None, loading: Loading) -> LoadFate:
-    if item.entry.expires_ms is not None and item.entry.expires_ms <= loading.now_ms:
-        return LoadFate.EXPIRED
-    return LoadFate.KEPT if live and not loading.replace else LoadFate.WRITTEN
+def load_result(portable: PortableEntry, live: Row | None, loading: Loading) -> LoadResult:
+    if portable.entry.expires_ms is not None and portable.entry.expires_ms <= loading.now_ms:
+        return LoadResult.EXPIRED
+    return LoadResult.KEPT if live and not loading.replace else LoadResult.WRITTEN
 
 
-def load_item(connection: sqlite3.Connection, loading: Loading, item: PortableEntry) -> LoadFate:
-    context = EntryContext(loading.codec, item.namespace, item.key, loading.now_ms)
-    rule = loading.history.get(item.namespace)
+def load_entry(connection: sqlite3.Connection, loading: Loading, portable: PortableEntry) -> LoadResult:
+    context = EntryContext(loading.codec, portable.namespace, portable.key, loading.now_ms)
+    rule = loading.history.get(portable.namespace)
     find = find_row if rule else find_row_but_value
-    row = find(connection, item.namespace, item.key)
+    row = find(connection, portable.namespace, portable.key)
     live = row if row and is_live(row, loading.now_ms) else None
-    fate = fate_of(item, live, loading)
-    if fate is LoadFate.WRITTEN:
+    result = load_result(portable, live, loading)
+    if result is LoadResult.WRITTEN:
         last_version = row.version if row else find_last_version(connection, context) if rule else 0
-        put_row(connection, context, loaded_row(context, item, live, last_version))
+        put_row(connection, context, loaded_row(context, portable, live, last_version))
         if live and rule:
             archive(connection, context, live, rule)
-    return fate
+    return result
 
 
-def loaded_row(context: EntryContext, item: PortableEntry, live: Row | None, last_version: int) -> Row:
-    entry = item.entry
+def loaded_row(context: EntryContext, portable: PortableEntry, live: Row | None, last_version: int) -> Row:
+    entry = portable.entry
     version = last_version + 1 if last_version else max(entry.version, 1)
-    cell = context.codec.write(Place(item.namespace, item.key, version), entry.value)
+    cell = context.codec.write(Place(portable.namespace, portable.key, version), entry.value)
     rowid = live.rowid if live else 0
     return Row(cell.type, cell.column, entry.expires_ms, version, entry.created_ms, entry.updated_ms, rowid)
 

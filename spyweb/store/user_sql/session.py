@@ -186,9 +186,9 @@ class Session:
 
     async def _leave_what_is_gone(self) -> None:
         """Close the connection to a file that was removed or replaced: writes to it would be lost."""
-        trouble = self._file.trouble() if self._file else None
-        if trouble and self.in_transaction is not None:
-            raise trouble  # its transaction is in that file
-        if trouble:
+        error = self._file.trouble() if self._file else None
+        if error and self.in_transaction is not None:
+            raise error  # its transaction is in that file
+        if error:
             self._file = None
             await self.close()

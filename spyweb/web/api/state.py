@@ -17,7 +17,7 @@ from spyweb.limits import OP_ELEMENTS, SOCKET_BODY
 from spyweb.model import JobId, Value
 from spyweb.service.state import StateService
 from spyweb.settings.units import LONGEST_MS
-from spyweb.store.interchange.lines import BadLine, LineReader, find_namespace, item_line
+from spyweb.store.interchange.lines import BadLine, LineReader, entry_line, find_namespace
 from spyweb.store.interchange.value_json import decode_value
 from spyweb.store.patterns import excess
 from spyweb.store.records_protocol import NewRecord
@@ -94,7 +94,7 @@ async def break_lock(request: web.Request) -> web.Response:
 
 async def export_entries(request: web.Request) -> web.StreamResponse:
     entries = state_of(request).export(_maybe_namespace(request))
-    return await stream(request, counted(item_line(portable) async for portable in entries))
+    return await stream(request, counted(entry_line(portable) async for portable in entries))
 
 
 async def import_entries(request: web.Request) -> web.Response:

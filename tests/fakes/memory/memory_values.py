@@ -19,7 +19,7 @@ from spyweb.store.patterns import compile_pattern
 from spyweb.store.sqlite.changes import ChangeNote, Effect, EntryContext, Row, decide, entry_of, is_live, renewed
 from spyweb.store.sqlite.entries import put_sum
 from spyweb.store.sqlite.scanning import size_of_row, size_of_value, within
-from spyweb.store.sqlite.transfer import LoadFate, Loading, fate_of, in_both, loaded_row
+from spyweb.store.sqlite.transfer import Loading, LoadResult, in_both, load_result, loaded_row
 from spyweb.store.values_protocol import (
     NOBODY,
     Drop,
@@ -270,19 +270,21 @@ class MemoryValues:
     def _load(self, items: Sequence[PortableEntry], replace: bool) -> Loaded:
         loading = Loading(PLAIN, items, replace, self._table.now_ms, self._table.history)
         with self._table.all_or_nothing():
-            fates = Counter(self._load_item(loading, item) for item in items)
-        return Loaded(written=fates[LoadFate.WRITTEN], kept=fates[LoadFate.KEPT], expired=fates[LoadFate.EXPIRED])
+            results = Counter(self._load_entry(loading, item) for item in items)
+        return Loaded(
+            written=results[LoadResult.WRITTEN], kept=results[LoadResult.KEPT], expired=results[LoadResult.EXPIRED]
+        )
 
-    def _load_item(self, loading: Loading, item: PortableEntry) -> LoadFate:
+    def _load_entry(self, loading: Loading, item: PortableEntry) -> LoadResult:
         place = (item.namespace, item.key)
         row, live = self._table.rows.get(place), self._table.live(place)
-        fate = fate_of(item, live, loading)
-        if fate is LoadFate.WRITTEN:
+        result = load_result(item, live, loading)
+        if result is LoadResult.WRITTEN:
             last_version = row.version if row else self._table.last_version(place)
             self._table.put(place, loaded_row(self._table.matter(place), item, live, last_version))
             if live:
                 self._table.archive(place, live)
-        return fate
+        return result
 
     def _move(self, old: str, new: str) -> int:
         if old == new:

@@ -21,7 +21,7 @@ from spyweb.cli.state.options import StatePlace
 from spyweb.cli.state.source import StateSource
 from spyweb.cli.state.transfer import PIPE, export, load, read, read_lines, report
 from spyweb.errors import Refused
-from spyweb.store.interchange.lines import item_line
+from spyweb.store.interchange.lines import entry_line
 from spyweb.store.values_protocol import Entry, PortableEntry
 from spyweb.views.state import Imported
 
@@ -151,7 +151,7 @@ def test_what_is_no_plain_file_is_written_to_and_stays_what_it_is(state: FakeSta
     write_export(state, pipe)
     reading.join(10)
 
-    assert got == [b"".join(map(item_line, ITEMS))]
+    assert got == [b"".join(map(entry_line, ITEMS))]
     assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
@@ -170,7 +170,7 @@ def test_a_pipe_gets_the_entries_alone_and_the_remark_goes_to_stderr(
 
     write_export(state, PIPE)
 
-    assert out.getvalue() == b"".join(map(item_line, ITEMS))
+    assert out.getvalue() == b"".join(map(entry_line, ITEMS))
     assert capsys.readouterr().err.endswith("2 entries exported\n")
 
 
@@ -186,7 +186,7 @@ def test_the_result_of_an_export_is_json_where_asked(
 
 def test_a_line_that_is_no_entry_is_named_and_nothing_of_the_file_is_taken(tmp_path: Path) -> None:
     file = tmp_path / "in.jsonl"
-    file.write_bytes(item_line(ITEMS[0]) + b"{}\n" + item_line(ITEMS[1]))
+    file.write_bytes(entry_line(ITEMS[0]) + b"{}\n" + entry_line(ITEMS[1]))
     with pytest.raises(Refused, match=rf"^{file}:2: .*; nothing was imported$"):
         read_lines(str(file))
 
@@ -200,12 +200,12 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_blank_lines_are_no_entries(tmp_path: Path) -> None:
     file = tmp_path / "in.jsonl"
-    file.write_bytes(b"\n" + item_line(ITEMS[0]) + b"\n \n" + item_line(ITEMS[1]))
+    file.write_bytes(b"\n" + entry_line(ITEMS[0]) + b"\n \n" + entry_line(ITEMS[1]))
     assert read_lines(str(file)) == ITEMS
 
 
 def test_an_import_reads_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", Piped(b"".join(map(item_line, ITEMS))))
+    monkeypatch.setattr(sys, "stdin", Piped(b"".join(map(entry_line, ITEMS))))
     assert read(PIPE, None, "local", 0) == (ITEMS, 0)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spyweb.store.interchange.lines import UNKNOWN_MS, BadLine, LineReader, find_namespace, item_line, parse_item
+from spyweb.store.interchange.lines import UNKNOWN_MS, BadLine, LineReader, entry_line, find_namespace, parse_line
 from spyweb.store.values_protocol import Entry, PortableEntry
 
 LINE = b'{"namespace":"state","key":"a","value":[1],"expires_ms":9,"created_ms":5,"updated_ms":6}\n'
@@ -14,12 +14,12 @@ ITEM = PortableEntry(
 
 
 def test_an_entry_is_a_line_and_back() -> None:
-    assert item_line(ITEM) == LINE
-    assert parse_item(LINE) == ITEM
+    assert entry_line(ITEM) == LINE
+    assert parse_line(LINE) == ITEM
 
 
 def test_moments_may_be_left_out() -> None:
-    entry = parse_item(b'{"namespace":"global","key":"a","value":"x"}').entry
+    entry = parse_line(b'{"namespace":"global","key":"a","value":"x"}').entry
     assert (entry.expires_ms, entry.created_ms, entry.updated_ms) == (None, UNKNOWN_MS, UNKNOWN_MS)
 
 
@@ -35,7 +35,7 @@ def test_these_are_not(name: str) -> None:
 
 def test_the_agent_local_has_the_keys_of_state_where_scripts_look() -> None:
     assert find_namespace("state@local") == "state"
-    assert parse_item(b'{"namespace":"state@local","key":"a","value":1}').namespace == "state"
+    assert parse_line(b'{"namespace":"state@local","key":"a","value":1}').namespace == "state"
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_the_agent_local_has_the_keys_of_state_where_scripts_look() -> None:
 )
 def test_a_line_that_is_no_entry_tells_why(line: bytes, reason: str) -> None:
     with pytest.raises(ValueError, match=r".") as caught:
-        parse_item(line)
+        parse_line(line)
     assert reason in str(caught.value)
 
 
