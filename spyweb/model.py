@@ -100,7 +100,7 @@ class Outcome(StrEnum):
 
 
 class Failure(StrEnum):
-    """Why a run is `failed`."""
+    """The reason why a run is `failed`."""
 
     ERROR = "error"
     TIMEOUT = "timeout"

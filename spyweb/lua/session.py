@@ -108,7 +108,7 @@ class Host(Protocol):
     """The daemon's side of a run: it carries out the ops that the run calls and takes its log lines."""
 
     def op(self, name: str, arguments: Sequence[object]) -> Awaitable[Sequence[object]]:
-        """Carry out an op; gives its results.  An OpError is raised in Lua at the caller's line.
+        """Carry out an op and return its results.  An OpError is raised in Lua at the caller's line.
 
         A future that is done, or a Pending whose source is done, is answered at once; others by a callback, and all
         else by a task that awaits it, unless the run ends before that begins.

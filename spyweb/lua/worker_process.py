@@ -56,7 +56,7 @@ MOST_OF_REASON = 200  # characters of what was wrong with a message
 
 # Pings without any message since.  Counted rather than timed, so that a pause of the daemon itself kills no worker.
 UNANSWERED_PINGS = 3
-UNFINISHED_PINGS = 60  # at 0.5 s: 30 s for one big message to arrive, 1 GB at most
+UNFINISHED_PINGS = 60  # pings during which one big message may arrive
 MOST_STRAYS = 1_000  # messages between two pings that belong to nothing; a sound worker sends a few after a kill
 LEAST_BULK = 64 * MIB  # bytes of a big message that any worker may send, and ...
 BULK_SHARE = 8  # ... so many times the memory limit of its largest VM: an op may be passed one text several times

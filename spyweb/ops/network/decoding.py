@@ -37,7 +37,7 @@ class Stream(Protocol):
 
     @property
     def unused_data(self) -> bytes:
-        """The bytes that came after the end of the compressed data."""
+        """Return the bytes that came after the end of the compressed data."""
 
     def decompress(self, data: bytes, max_length: int, /) -> bytes:
         """Decompress at most about `max_length` bytes; the rest waits for the next call, which may bring no data."""
@@ -128,13 +128,13 @@ class Decoder:
             raise FetchError("http", f"the body ends before its {self._encoding} stream does")
 
     def _is_over(self, first: int) -> bool:
-        """As gzip and browsers have it: what follows a gzip stream and does not begin another is left alone."""
+        """Return whether to ignore the rest: bytes after a gzip stream that begin no other, as gzip and browsers do."""
         ended = self._stream is not None and self._stream.eof
         self._over = self._over or (ended and self._encoding in GZIP and first != GZIP_BEGINS)
         return self._over
 
     def _stream_from(self, first: int) -> Stream:
-        """The one that goes on with this byte."""
+        """Return the stream that goes on with this byte."""
         if self._stream is not None and not self._stream.eof:
             return self._stream
         if self._encoding not in STREAMS:

@@ -87,7 +87,7 @@ def find_row_but_value(connection: sqlite3.Connection, namespace: str, key: byte
 
 
 def find_basis(connection: sqlite3.Connection, context: EntryContext, has_history: bool) -> tuple[Row | None, int]:
-    """Find what a decision depends on: the row, or where there is none the last version that its history has."""
+    """Return what a decision depends on: the row, or without one the last version in its history."""
     row = find_row(connection, context.namespace, context.key)
     return row, find_last_version(connection, context) if row is None and has_history else 0
 
