@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PATIENCE = 30.0  # seconds for an answer: one that takes longer comes from a daemon that hangs
 NOBODY = (errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR)  # no daemon listens there
 BUSY = "the daemon is there, but takes no connection: it is held up, or has no file descriptor left"
-ERROR = b'{"error":'  # how a line begins that is no part of the answer
+ERROR = b'{"error":'  # beginning of a line that reports an error
 
 T = TypeVar("T")
 Body = bytes | Iterable[bytes] | None

@@ -153,8 +153,8 @@ class SteadyTime:
     def __init__(self, clock: Clock, known_ms: int | None = None) -> None:
         """Take `known_ms` for the newest time on record, by the clock of an earlier daemon."""
         self._clock = clock
-        self._base_ms = clock.now_ms() if known_ms is None else known_ms  # what it was when ...
-        self._since = clock.monotonic()  # ... this was
+        self._base_ms = clock.now_ms() if known_ms is None else known_ms  # the time at `_since`
+        self._since = clock.monotonic()  # by the monotonic clock
         self._ahead_since: float | None = None
 
     def now_ms(self) -> int:

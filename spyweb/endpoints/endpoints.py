@@ -93,9 +93,9 @@ class Endpoints:
         self._note_failure = note_failure
         self._limiter = ConcurrencyLimiter(clock, room=AT_ONCE, line=IN_LINE, patience_s=PATIENCE_S)
         self._running: set[RunId] = set()
-        self._busy: Counter[JobId] = Counter()  # how many of them each worker has, by the job that it is for
+        self._busy: Counter[JobId] = Counter()  # requests in each worker, by the job of the worker
         self._is_closing = False
-        self._idle: Future[None] = get_running_loop().create_future()  # since it is closing
+        self._idle: Future[None] = get_running_loop().create_future()  # done when, at a close, the last run has ended
 
     async def answer(self, fields: Mapping[str, object]) -> EndpointAnswer:
         """Answer a request, as lua/procedures.py describes it.  Raises PoolError when there is no room for it.

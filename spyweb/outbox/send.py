@@ -18,7 +18,7 @@ from spyweb.store.outbox_protocol import Channel, QueuedMessage
 
 DELIVERY_HEADER = "X-SpyWeb-Delivery"
 TIMEOUT_S = 30.0
-NOT_FINAL = (408, 425, 429)  # of the answers that say 4xx: the same message may be welcome later
+NOT_FINAL = (408, 425, 429)  # answers of 4xx after which the same message may be accepted later
 SHOWN = 200  # characters of what the receiver answered
 LONGEST_DIGITS = 9  # of the seconds in Retry-After: more than any message lives
 

@@ -30,7 +30,7 @@ class LiveJob:
     problems: Sequence[Problem] = ()  # of the file now on disk, when it is not the version that runs
     warnings: Sequence[Problem] = ()  # what is doubtful about the file now on disk
     not_before_ms: int = 0  # catching up after a start, or after the store refused, is put off until then
-    kept_since_ms: int = 0  # its schedule, by this daemon
+    kept_since_ms: int = 0  # when this daemon took over its schedule
     reached_ms: int = 0  # up to where its schedule was dealt with before the clock was set back
     last: Run | None = None  # the newest that ran and ended
     gone: bool = False

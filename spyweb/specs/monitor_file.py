@@ -30,7 +30,7 @@ MOST_EMPTY = 1_000
 USUAL = ((200, 299),)  # statuses of a page that is there
 FIELD_KEYS = ("name", "selector", "att")
 
-TAKEN = {  # what a field of that name is lost behind
+TAKEN = {  # names that a field should not have, and what would hide it
     "fields": "in hooks `item.fields` is the table of all fields",
     "keywords": "in a webhook's JSON `keywords` are those found in the item",
     "matches": "in hooks `item.matches` are the keywords found in the item",

@@ -203,7 +203,7 @@ def find_job(jobs: Iterable[JobSpec] | Iterable[JobView], name_or_id: str) -> Jo
     return named[0] if len(named) == 1 else None
 
 
-LONGEST_NAME = 80  # characters of a name that nobody knows, as it is told
+LONGEST_NAME = 80  # characters that are shown of an unknown name
 
 
 def no_such_job(jobs: Iterable[JobView], name: str, others: Iterable[str] = ()) -> str:

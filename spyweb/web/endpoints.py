@@ -25,7 +25,7 @@ ENDPOINTS = web.AppKey("endpoints", Endpoints)
 
 AGAIN_S = 1  # when whoever found no room should ask again
 REST = "{rest:(?s:.*)}"  # an escape may stand for a line's end
-BEFORE_NAME = 3  # parts of an address
+BEFORE_NAME = 3  # parts of an address before the endpoint's name
 WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 COOKIE = "cookie"
 

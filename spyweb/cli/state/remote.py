@@ -19,7 +19,7 @@ from spyweb.views.state import ChangeView, EntryView, Imported, LockView, Moved,
 
 T = TypeVar("T")
 
-END = b'{"end":'  # how the line begins that tells how many there were
+END = b'{"end":'  # beginning of the last line, which says how many there were
 
 
 class RemoteState:

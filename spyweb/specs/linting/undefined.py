@@ -19,7 +19,7 @@ from spyweb.specs.linting.names import GLOBALS, INSTEAD, KEYWORDS, MEMBERS
 ReadModule = Callable[[bytes], bytes | None]  # the source of a module by its name
 
 FEW = 20  # findings of one file: more say nothing new
-_LONGEST = 80  # characters of a name that are told
+_LONGEST = 80  # characters that are shown of a name
 CLOSE = 0.8  # how similar a name must be to be suggested
 
 _NAME = rb"[A-Za-z_]\w*+"
