@@ -279,7 +279,7 @@ def show_branch(depth: int, word: str, rest: str) -> None:
 
 
 def show_passing(text: str) -> None:
-    """On a terminal, show a line that the next one takes the place of; empty: take it away."""
+    """Show a line on a terminal, which the next one replaces; an empty text removes it."""
     if sys.stdout.isatty():
         room = max(shutil.get_terminal_size().columns - 1, SHORTEST)
         print(

@@ -42,8 +42,7 @@ class EndBatcher:
             self.under_way -= 1
 
     def add(self, end: End) -> Waiter:
-        """Return what is true once the end is committed; false when it was refused with the others, and may be tried by
-        itself."""
+        """Return a future: true once the end is committed, false when all were refused and this may be tried alone."""
         waiter: Waiter = asyncio.get_running_loop().create_future()
         self._ends.append(end)
         self._waiters.append(waiter)

@@ -135,7 +135,7 @@ NOT_WORTH_A_LINE = (HttpProcessingError, web.RequestPayloadError, ConnectionErro
 
 
 def is_worth_a_line(record: logging.LogRecord) -> bool:
-    """Drop log lines that anybody can cause at will: a hang-up, or what is not HTTP (answered with 400)."""
+    """Return False for log lines that anybody can cause at will: a hang-up, or what is not HTTP."""
     return not (record.exc_info and isinstance(record.exc_info[1], NOT_WORTH_A_LINE))
 
 
