@@ -186,22 +186,22 @@ def positional(
         @op(name=name, types=types, overloads=overloads)
         @wraps(handler)
         def begin(call: Call, /, *arguments: P.args, **named: P.kwargs) -> Awaitable[Results]:
-            here = PositionalCall(call, name, failure)
+            state_call = PositionalCall(call, name, failure)
             if writes:
                 call.world.metrics.state.writes += 1
             else:
                 call.world.metrics.state.reads += 1
             if _are_large(arguments):
-                return Unstarted(partial(begin_with_large, here, arguments))
+                return Unstarted(partial(begin_with_large, state_call, arguments))
             try:
-                return handler(here, *arguments, **named)
+                return handler(state_call, *arguments, **named)
             except CallFailed as failed:
                 return _done(failed.results)
 
-        async def begin_with_large(here: PositionalCall, arguments: Sequence[object]) -> Results:
+        async def begin_with_large(state_call: PositionalCall, arguments: Sequence[object]) -> Results:
             prepared = await asyncio.to_thread(_prepare, arguments)
             try:
-                answer = handler(here, *prepared)  # type: ignore[arg-type, call-arg]
+                answer = handler(state_call, *prepared)  # type: ignore[arg-type, call-arg]
             except CallFailed as failed:
                 return failed.results
             return await answer

@@ -30,7 +30,7 @@ MOST_AT_ONCE = 500  # ops of an update; more take long
 class ScopedCall:
     """One call of a table-first function."""
 
-    here: PositionalCall
+    state_call: PositionalCall
     payload: Payload
 
     @property
@@ -38,38 +38,38 @@ class ScopedCall:
         return scope_namespace(self.payload.scope())
 
     def ask(self, source: Future[T], results: Callable[[T], Results]) -> StoreAnswer[T]:
-        return self.here.answer(source, results, self.refuse)
+        return self.state_call.answer(source, results, self.refuse)
 
     def refuse(self, error: StoreError) -> Results:
-        raise self.payload.refusal(self.payload.code, self.here.reason(error))
+        raise self.payload.refusal(self.payload.code, self.state_call.reason(error))
 
     def change(self, transform: Transform) -> StoreAnswer[object]:
-        call, key = self.here.call, self.payload.key()
+        call, key = self.state_call.call, self.payload.key()
         source = call.world.store.values.transform(self.namespace, key, transform, origin=call.origin)
         return self.ask(source, lambda result: (result,))
 
     def expiry(self) -> int | None:
         try:
-            return expiry_of(self.payload.number("ttl"), self.here.now_ms)
+            return expiry_of(self.payload.number("ttl"), self.state_call.now_ms)
         except Unstorable as problem:
             raise self.payload.malformed(str(problem)) from None
 
 
-def scoped_call(here: PositionalCall, code: str, fields: Fields) -> ScopedCall:
+def scoped_call(state_call: PositionalCall, code: str, fields: Fields) -> ScopedCall:
     """Begin a table-first call; `code` is iii's for a failure of this function."""
-    limits = here.call.world.state
+    limits = state_call.call.world.state
     payload = Payload(
-        function=here.function,
+        function=state_call.function,
         code=code,
         fields=fields,
         longest=limits.max_key_bytes,
         largest=limits.max_value_bytes,
     )
-    return ScopedCall(here, payload)
+    return ScopedCall(state_call, payload)
 
 
-def put(here: PositionalCall, fields: Fields) -> StoreAnswer[object]:
-    call = scoped_call(here, "SET_ERROR", fields)
+def put(state_call: PositionalCall, fields: Fields) -> StoreAnswer[object]:
+    call = scoped_call(state_call, "SET_ERROR", fields)
     value, expires_ms = call.payload.value(), call.expiry()
     return call.change(lambda entry: Put(value, expires_ms, change_of(entry, value)))
 
@@ -79,28 +79,28 @@ def change_of(entry: Entry | None, value: Value) -> dict[str, object]:
     return {"old_value": result_of(entry.value if entry else None), "new_value": result_of(value)}
 
 
-def get(here: PositionalCall, fields: Fields) -> StoreAnswer[object]:
-    call = scoped_call(here, "GET_ERROR", fields)
-    source = here.call.world.store.values.get(call.namespace, call.payload.key())
+def get(state_call: PositionalCall, fields: Fields) -> StoreAnswer[object]:
+    call = scoped_call(state_call, "GET_ERROR", fields)
+    source = state_call.call.world.store.values.get(call.namespace, call.payload.key())
     return call.ask(source, lambda value: (result_of(value),))
 
 
-def delete(here: PositionalCall, fields: Fields) -> StoreAnswer[object]:
+def delete(state_call: PositionalCall, fields: Fields) -> StoreAnswer[object]:
     """Delete a key; watchers hear of it even if there was none."""
-    call = scoped_call(here, "DELETE_ERROR", fields)
+    call = scoped_call(state_call, "DELETE_ERROR", fields)
     return call.change(lambda entry: Drop(result_of(entry.value if entry else None), always_tell=True))
 
 
-def update(here: PositionalCall, fields: Fields) -> StoreAnswer[object]:
-    call = scoped_call(here, "UPDATE_ERROR", fields)
+def update(state_call: PositionalCall, fields: Fields) -> StoreAnswer[object]:
+    call = scoped_call(state_call, "UPDATE_ERROR", fields)
     ops = call.payload.updates()
 
     def change(entry: Entry | None) -> Put:
         return _apply(call.payload, entry, ops)
 
-    values = here.call.world.store.values
+    values = state_call.call.world.store.values
     write = values.transform_long if len(ops) > MOST_AT_ONCE else values.transform
-    return call.ask(write(call.namespace, call.payload.key(), change, origin=here.call.origin), as_one)
+    return call.ask(write(call.namespace, call.payload.key(), change, origin=state_call.call.origin), as_one)
 
 
 def _apply(payload: Payload, entry: Entry | None, ops: Sequence[Update]) -> Put:
@@ -120,10 +120,12 @@ def _error_of(problem: UpdateError) -> dict[str, object]:
     return {"op_index": problem.op_index, "code": problem.code, "message": problem.message}
 
 
-def list_values(here: PositionalCall, fields: Fields) -> StoreAnswer[object]:
+def list_values(state_call: PositionalCall, fields: Fields) -> StoreAnswer[object]:
     """List the values of a scope in the order of their creation."""
-    call, values = scoped_call(here, "LIST_ERROR", fields), here.call.world.store.values
-    source: Future[object] = values.gather(call.namespace, b"", _array_of, order=Order.CREATED, largest=here.largest)
+    call, values = scoped_call(state_call, "LIST_ERROR", fields), state_call.call.world.store.values
+    source: Future[object] = values.gather(
+        call.namespace, b"", _array_of, order=Order.CREATED, largest=state_call.largest
+    )
     return call.ask(source, as_one)
 
 
@@ -131,14 +133,14 @@ def _array_of(items: Iterator[tuple[bytes, Entry]]) -> list[object]:
     return [entry.value for _, entry in items]
 
 
-def keys(here: PositionalCall, fields: Fields) -> StoreAnswer[list[bytes]]:
-    call = scoped_call(here, "LIST_ERROR", fields)
-    values = here.call.world.store.values
-    source = values.keys(call.namespace, call.payload.pattern(), largest=here.largest)
+def keys(state_call: PositionalCall, fields: Fields) -> StoreAnswer[list[bytes]]:
+    call = scoped_call(state_call, "LIST_ERROR", fields)
+    values = state_call.call.world.store.values
+    source = values.keys(call.namespace, call.payload.pattern(), largest=state_call.largest)
     return call.ask(source, as_one)
 
 
-def list_groups(here: PositionalCall) -> StoreAnswer[list[str]]:
-    call = scoped_call(here, "LIST_GROUPS_ERROR", {})
-    source = here.call.world.store.values.namespaces(SCOPES, largest=here.largest)
+def list_groups(state_call: PositionalCall) -> StoreAnswer[list[str]]:
+    call = scoped_call(state_call, "LIST_GROUPS_ERROR", {})
+    source = state_call.call.world.store.values.namespaces(SCOPES, largest=state_call.largest)
     return call.ask(source, lambda names: ({"groups": [name.removeprefix(SCOPES) for name in names]},))

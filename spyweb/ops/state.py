@@ -35,14 +35,14 @@ IN_MEMORY = ":memory:"  # the path of a store without a file
     types="(key: string, value: any, ttl?: number): boolean ok, string? message",
     overloads=("fun(options: {scope: string, key: string, value: any, ttl?: number}): StateChange",),
 )
-def put(here: PositionalCall, key: KeyOrTable, value: Value, ttl: Number | None = None) -> StoreAnswer[object]:
+def put(state_call: PositionalCall, key: KeyOrTable, value: Value, ttl: Number | None = None) -> StoreAnswer[object]:
     """Keep a value, for good or for `ttl` seconds; whatever expiry the key had is replaced.
 
     With a table `{scope, key, value, ttl?}` it gives `{old_value, new_value}`.
     """
     if not isinstance(key, bytes):
-        return scopes.put(here, key)
-    return _put(here, key, value, ttl)
+        return scopes.put(state_call, key)
+    return _put(state_call, key, value, ttl)
 
 
 @positional(
@@ -51,15 +51,15 @@ def put(here: PositionalCall, key: KeyOrTable, value: Value, ttl: Number | None 
     writes=True,
     types="(key: string, value: any, ttl: number): boolean ok, string? message",
 )
-def put_with_ttl(here: PositionalCall, key: Text, value: Value, ttl: Number) -> StoreAnswer[object]:
+def put_with_ttl(state_call: PositionalCall, key: Text, value: Value, ttl: Number) -> StoreAnswer[object]:
     """Keep a value for `ttl` seconds."""
-    return _put(here, key, value, ttl)
+    return _put(state_call, key, value, ttl)
 
 
-def _put(here: PositionalCall, key: bytes, value: object, ttl: float | None) -> StoreAnswer[object]:
-    subject = here.subject(key)
-    kept = here.value(subject, value, 2)
-    return here.change(key, sloth.put(subject, kept, here.expiry(subject, ttl)))
+def _put(state_call: PositionalCall, key: bytes, value: object, ttl: float | None) -> StoreAnswer[object]:
+    subject = state_call.subject(key)
+    kept = state_call.value(subject, value, 2)
+    return state_call.change(key, sloth.put(subject, kept, state_call.expiry(subject, ttl)))
 
 
 @positional(
@@ -68,23 +68,23 @@ def _put(here: PositionalCall, key: bytes, value: object, ttl: float | None) -> 
     types="(key: string, default?: any): any value, string? message",
     overloads=("fun(options: {scope: string, key: string}): any",),
 )
-def get(here: PositionalCall, key: KeyOrTable, default: Value = None) -> StoreAnswer[object]:
+def get(state_call: PositionalCall, key: KeyOrTable, default: Value = None) -> StoreAnswer[object]:
     """The value of a key, or the default.
 
     With a table `{scope, key}` the value or nil.
     """
     if not isinstance(key, bytes):
-        return scopes.get(here, key)
-    here.subject(key)
-    source = here.call.world.store.values.get(here.namespace, key)
-    return here.answer(source, lambda value: (default if value is None else value,))
+        return scopes.get(state_call, key)
+    state_call.subject(key)
+    source = state_call.call.world.store.values.get(state_call.namespace, key)
+    return state_call.answer(source, lambda value: (default if value is None else value,))
 
 
 @positional("state.exists", failure=False, types="(key: string): boolean exists, string? message")
-def exists(here: PositionalCall, key: Text) -> StoreAnswer[Entry | None]:
+def exists(state_call: PositionalCall, key: Text) -> StoreAnswer[Entry | None]:
     """Whether there is such a key."""
-    here.subject(key)
-    return here.read(key, lambda entry: (entry is not None,))
+    state_call.subject(key)
+    return state_call.read(key, lambda entry: (entry is not None,))
 
 
 @positional(
@@ -94,25 +94,28 @@ def exists(here: PositionalCall, key: Text) -> StoreAnswer[Entry | None]:
     types="(key: string): boolean ok, string? message",
     overloads=("fun(options: {scope: string, key: string}): any",),
 )
-def delete(here: PositionalCall, key: KeyOrTable) -> StoreAnswer[object]:
+def delete(state_call: PositionalCall, key: KeyOrTable) -> StoreAnswer[object]:
     """Forget a key; true even when there was none.
 
     With a table `{scope, key}` it gives the old value.
     """
     if not isinstance(key, bytes):
-        return scopes.delete(here, key)
-    here.subject(key)
-    return here.change(key, sloth.delete())
+        return scopes.delete(state_call, key)
+    state_call.subject(key)
+    return state_call.change(key, sloth.delete())
 
 
 @positional("state.clear", failure=False, writes=True, types="(pattern?: string): boolean ok, string? message")
-def clear(here: PositionalCall, pattern: Text = b"*") -> StoreAnswer[int]:
+def clear(state_call: PositionalCall, pattern: Text = b"*") -> StoreAnswer[int]:
     """Forget every key that matches, or all of them; never locks, and nothing of store_* or of scopes.
 
     More than 200 go bit by bit, so that no other job waits.
     """
-    values = here.call.world.store.values
-    return here.answer(values.clear(here.namespace, here.pattern(pattern), origin=here.call.origin), lambda _: (True,))
+    values = state_call.call.world.store.values
+    return state_call.answer(
+        values.clear(state_call.namespace, state_call.pattern(pattern), origin=state_call.call.origin),
+        lambda _: (True,),
+    )
 
 
 @positional(
@@ -121,7 +124,7 @@ def clear(here: PositionalCall, pattern: Text = b"*") -> StoreAnswer[int]:
     types="(pattern?: string): string[]? keys, string? message",
     overloads=("fun(options: {scope: string, pattern?: string}): string[]",),
 )
-def keys(here: PositionalCall, pattern: KeyOrTable = b"*") -> StoreAnswer[list[bytes]]:
+def keys(state_call: PositionalCall, pattern: KeyOrTable = b"*") -> StoreAnswer[list[bytes]]:
     """All keys that match, sorted; `*` is any run of characters, `?` one.
 
     A pattern has at most 1,024 bytes.
@@ -129,9 +132,11 @@ def keys(here: PositionalCall, pattern: KeyOrTable = b"*") -> StoreAnswer[list[b
     With a table `{scope, pattern?}` those of a scope.
     """
     if not isinstance(pattern, bytes):
-        return scopes.keys(here, pattern)
-    values = here.call.world.store.values
-    return here.answer(values.keys(here.namespace, here.pattern(pattern), largest=here.largest), as_one)
+        return scopes.keys(state_call, pattern)
+    values = state_call.call.world.store.values
+    return state_call.answer(
+        values.keys(state_call.namespace, state_call.pattern(pattern), largest=state_call.largest), as_one
+    )
 
 
 @positional(
@@ -140,15 +145,16 @@ def keys(here: PositionalCall, pattern: KeyOrTable = b"*") -> StoreAnswer[list[b
     types="(prefix?: string): table<string, any>? values, string? message",
     overloads=("fun(options: {scope: string}): any[]",),
 )
-def list_items(here: PositionalCall, prefix: KeyOrTable = b"") -> StoreAnswer[object]:
+def list_items(state_call: PositionalCall, prefix: KeyOrTable = b"") -> StoreAnswer[object]:
     """A table of the keys that begin so, each with its value.
 
     With a table `{scope}` an array of values, in the order of their creation.
     """
     if not isinstance(prefix, bytes):
-        return scopes.list_values(here, prefix)
-    return here.answer(
-        here.call.world.store.values.gather(here.namespace, prefix, _map_of, largest=here.largest), as_one
+        return scopes.list_values(state_call, prefix)
+    return state_call.answer(
+        state_call.call.world.store.values.gather(state_call.namespace, prefix, _map_of, largest=state_call.largest),
+        as_one,
     )
 
 
@@ -157,45 +163,45 @@ def _map_of(items: Iterator[tuple[bytes, Entry]]) -> dict[bytes, object]:
 
 
 @positional("state.list_groups", failure=None, types="(): {groups: string[]} scopes")
-def list_groups(here: PositionalCall) -> StoreAnswer[list[str]]:
+def list_groups(state_call: PositionalCall) -> StoreAnswer[list[str]]:
     """All scopes that hold something: `{groups = {...}}`, sorted."""
-    return scopes.list_groups(here)
+    return scopes.list_groups(state_call)
 
 
 @positional("state.update", failure=None, writes=True, types="(options: StateUpdate): StateChange change")
-def update(here: PositionalCall, options: Table) -> StoreAnswer[object]:
+def update(state_call: PositionalCall, options: Table) -> StoreAnswer[object]:
     """Apply `ops` to the value of `key` in `scope`, all in one step; gives `{old_value, new_value, errors?}`.
 
     At most 10,000 ops.
     """
-    return scopes.update(here, options)
+    return scopes.update(state_call, options)
 
 
 @positional(
     "state.set_ttl", failure=False, writes=True, types="(key: string, seconds: number): boolean ok, string? message"
 )
-def set_ttl(here: PositionalCall, key: Text, seconds: Number) -> StoreAnswer[bool]:
+def set_ttl(state_call: PositionalCall, key: Text, seconds: Number) -> StoreAnswer[bool]:
     """Let a key end in so many seconds; never, for zero and less."""
-    subject = here.subject(key)
-    expires_ms = here.expiry(subject, seconds)
-    source = here.call.world.store.values.expire(here.namespace, key, expires_ms)
-    return here.answer(source, lambda is_there: (True,) if is_there else subject.refusal("there is no such key"))
+    subject = state_call.subject(key)
+    expires_ms = state_call.expiry(subject, seconds)
+    source = state_call.call.world.store.values.expire(state_call.namespace, key, expires_ms)
+    return state_call.answer(source, lambda is_there: (True,) if is_there else subject.refusal("there is no such key"))
 
 
 @positional("state.get_ttl", failure=-1, types="(key: string): integer seconds, string? message")
-def get_ttl(here: PositionalCall, key: Text) -> StoreAnswer[Entry | None]:
+def get_ttl(state_call: PositionalCall, key: Text) -> StoreAnswer[Entry | None]:
     """Seconds that a key has left, rounded up; -1 when it never ends, -2 when it is not there."""
-    here.subject(key)
-    return here.read(key, lambda entry: (remaining(entry, here.now_ms),))
+    state_call.subject(key)
+    return state_call.read(key, lambda entry: (remaining(entry, state_call.now_ms),))
 
 
 @positional(
     "state.increment", failure=None, writes=True, types="(key: string, delta?: number): number? sum, string? message"
 )
-def increment(here: PositionalCall, key: Text, delta: Number = 1) -> StoreAnswer[object]:
+def increment(state_call: PositionalCall, key: Text, delta: Number = 1) -> StoreAnswer[object]:
     """Add to a number, atomically, and give the sum; a missing key counts as 0."""
-    subject = here.subject(key)
-    return here.change(key, sloth.increment(subject, delta))
+    subject = state_call.subject(key)
+    return state_call.change(key, sloth.increment(subject, delta))
 
 
 @positional(
@@ -204,10 +210,10 @@ def increment(here: PositionalCall, key: Text, delta: Number = 1) -> StoreAnswer
     writes=True,
     types="(key: string, delta?: number): number? difference, string? message",
 )
-def decrement(here: PositionalCall, key: Text, delta: Number = 1) -> StoreAnswer[object]:
+def decrement(state_call: PositionalCall, key: Text, delta: Number = 1) -> StoreAnswer[object]:
     """Subtract from a number, atomically, and give the difference; a missing key counts as 0."""
-    subject = here.subject(key)
-    return here.change(key, sloth.increment(subject, -delta))
+    subject = state_call.subject(key)
+    return state_call.change(key, sloth.increment(subject, -delta))
 
 
 @positional(
@@ -216,9 +222,9 @@ def decrement(here: PositionalCall, key: Text, delta: Number = 1) -> StoreAnswer
     writes=True,
     types="(key: string, value: string|number): integer? length, string? message",
 )
-def append(here: PositionalCall, key: Text, value: Text) -> StoreAnswer[object]:
+def append(state_call: PositionalCall, key: Text, value: Text) -> StoreAnswer[object]:
     """Add to the end of a text, and give its length in bytes; a missing key is an empty text."""
-    return here.change(key, sloth.append(here.subject(key), value))
+    return state_call.change(key, sloth.append(state_call.subject(key), value))
 
 
 @positional(
@@ -227,51 +233,51 @@ def append(here: PositionalCall, key: Text, value: Text) -> StoreAnswer[object]:
     writes=True,
     types="(key: string, old: any, new: any): boolean swapped, string? message",
 )
-def compare_swap(here: PositionalCall, key: Text, old: Value, new: Value) -> StoreAnswer[object]:
+def compare_swap(state_call: PositionalCall, key: Text, old: Value, new: Value) -> StoreAnswer[object]:
     """Put `new` in the place of `old`, if that is what is there, and say whether it was.
 
     nil is what a missing key holds; tables are compared deeply.
     """
-    subject = here.subject(key)
-    kept = here.value(subject, new, 3)
-    expected = None if old is None else here.item(subject, old, 2)
-    return here.change(key, sloth.compare_swap(subject, expected, kept))
+    subject = state_call.subject(key)
+    kept = state_call.value(subject, new, 3)
+    expected = None if old is None else state_call.item(subject, old, 2)
+    return state_call.change(key, sloth.compare_swap(subject, expected, kept))
 
 
 @positional(
     "state.list_push", failure=-1, writes=True, types="(key: string, item: any): integer? length, string? message"
 )
-def list_push(here: PositionalCall, key: Text, item: Value) -> StoreAnswer[object]:
+def list_push(state_call: PositionalCall, key: Text, item: Value) -> StoreAnswer[object]:
     """Add to the end of a list, and give its length; a missing key is an empty list."""
-    subject = here.subject(key)
-    return here.change(key, sloth.list_push(subject, here.item(subject, item, 2)))
+    subject = state_call.subject(key)
+    return state_call.change(key, sloth.list_push(subject, state_call.item(subject, item, 2)))
 
 
 @positional("state.list_pop", failure=None, writes=True, types="(key: string): any item, string? message")
-def list_pop(here: PositionalCall, key: Text) -> StoreAnswer[object]:
+def list_pop(state_call: PositionalCall, key: Text) -> StoreAnswer[object]:
     """Take the last item of a list away and give it; nil when there is none."""
-    return here.change(key, sloth.list_pop(here.subject(key)))
+    return state_call.change(key, sloth.list_pop(state_call.subject(key)))
 
 
 @positional("state.list_length", failure=0, types="(key: string): integer length, string? message")
-def list_length(here: PositionalCall, key: Text) -> StoreAnswer[Entry | None]:
+def list_length(state_call: PositionalCall, key: Text) -> StoreAnswer[Entry | None]:
     """How many items a list has; none for a missing key."""
-    subject = here.subject(key)
-    return here.read(key, lambda entry: sloth.list_length(subject, entry))
+    subject = state_call.subject(key)
+    return state_call.read(key, lambda entry: sloth.list_length(subject, entry))
 
 
 @positional(
     "state.history", failure=None, types="(key: string, count?: integer): StateVersion[]? versions, string? message"
 )
-def history(here: PositionalCall, key: Text, count: Int | None = None) -> StoreAnswer[list[Entry]]:
+def history(state_call: PositionalCall, key: Text, count: Int | None = None) -> StoreAnswer[list[Entry]]:
     """The versions of a key, newest first: an array of `{version, value, updated_at}`.
 
     Past ones are kept where `[state.history]` in the settings says so.
     """
-    here.subject(key)
+    state_call.subject(key)
     limit = None if count is None else max(0, count)
-    source = here.call.world.store.values.history(here.namespace, key, limit, largest=here.largest)
-    return here.answer(source, lambda entries: ([_version(entry) for entry in entries],))
+    source = state_call.call.world.store.values.history(state_call.namespace, key, limit, largest=state_call.largest)
+    return state_call.answer(source, lambda entries: ([_version(entry) for entry in entries],))
 
 
 def _version(entry: Entry) -> dict[str, object]:
@@ -279,38 +285,42 @@ def _version(entry: Entry) -> dict[str, object]:
 
 
 @positional("state.get_version", failure=None, types="(key: string, version: integer): any value, string? message")
-def get_version(here: PositionalCall, key: Text, version: Int) -> StoreAnswer[Entry | None]:
+def get_version(state_call: PositionalCall, key: Text, version: Int) -> StoreAnswer[Entry | None]:
     """The value that a key had in that version; nil when it is not kept."""
-    here.subject(key)
-    source = here.call.world.store.values.version(here.namespace, key, version)
-    return here.answer(source, lambda entry: (entry.value if entry else None,))
+    state_call.subject(key)
+    source = state_call.call.world.store.values.version(state_call.namespace, key, version)
+    return state_call.answer(source, lambda entry: (entry.value if entry else None,))
 
 
 @op(name="state.rollback", types="(key: string, version: integer): boolean ok, string? message")
 async def rollback(call: Call, key: Text, version: Int) -> Results:
     """Put the value back that a key had in that version, as a newer version and without an expiry."""
-    here = PositionalCall(call, "state.rollback", False)
+    state_call = PositionalCall(call, "state.rollback", False)
     try:
-        subject = here.subject(key)
-        past = await call.world.store.values.version(here.namespace, key, version)
+        subject = state_call.subject(key)
+        past = await call.world.store.values.version(state_call.namespace, key, version)
         if past is None:
             return subject.refusal(f"version {version} is not kept")
         write = sloth.put(subject, past.value, None)
-        return as_they_are(await call.world.store.values.transform(here.namespace, key, write, origin=call.origin))
+        return as_they_are(
+            await call.world.store.values.transform(state_call.namespace, key, write, origin=call.origin)
+        )
     except CallFailed as failed:
         return failed.results
     except StoreError as error:
-        return here.trouble(error)
+        return state_call.trouble(error)
 
 
 @positional("state.stats", failure=None, types="(): StateStats? stats, string? message")
-def stats(here: PositionalCall) -> StoreAnswer[ValueStats]:
+def stats(state_call: PositionalCall) -> StoreAnswer[ValueStats]:
     """What there is of stored values, and how long the functions of `state` took since start."""
-    return here.answer(here.call.world.store.values.stats(here.namespace), lambda found: (_stats(here, found),))
+    return state_call.answer(
+        state_call.call.world.store.values.stats(state_call.namespace), lambda found: (_stats(state_call, found),)
+    )
 
 
-def _stats(here: PositionalCall, found: ValueStats) -> dict[str, object]:
-    store, metrics = here.call.world.store.stats(), here.call.world.metrics.state
+def _stats(state_call: PositionalCall, found: ValueStats) -> dict[str, object]:
+    store, metrics = state_call.call.world.store.stats(), state_call.call.world.metrics.state
     return {
         "total_keys": found.total_keys,
         "expired_keys": found.expired_keys,

@@ -41,15 +41,15 @@ class LockTerms:
 )
 async def try_lock(call: Call, name: Text, holder: Value = None, ttl: Value = None) -> Results:
     """Take a lock if it is free: true, or false and who has it.  `ttl` seconds are how long it outlasts a crash."""
-    here = PositionalCall(call, "state.try_lock", False)
+    state_call = PositionalCall(call, "state.try_lock", False)
     try:
-        request = _request(here, name, terms_of(here.function, holder, ttl))
+        request = _request(state_call, name, terms_of(state_call.function, holder, ttl))
         held = await call.world.locks.take(request)
     except CallFailed as failed:
         return failed.results
     except StoreError as error:
-        return here.trouble(error)
-    return (True,) if held is None else (False, _refusal(here, held))
+        return state_call.trouble(error)
+    return (True,) if held is None else (False, _refusal(state_call, held))
 
 
 @op(
@@ -63,15 +63,15 @@ async def lock(call: Call, name: Text, holder: Value = None, timeout: Value = No
     Without a holder it waits for the lock, up to `timeout` seconds.  With one it doesn't wait, and a lock that is not
     to be had is logged as well.
     """
-    here = PositionalCall(call, "state.lock", False)
+    state_call = PositionalCall(call, "state.lock", False)
     try:
-        terms = terms_of(here.function, holder, timeout)
-        held = await _lock(call, _request(here, name, terms), terms)
+        terms = terms_of(state_call.function, holder, timeout)
+        held = await _lock(call, _request(state_call, name, terms), terms)
     except CallFailed as failed:
         return failed.results
     except StoreError as error:
-        return here.trouble(error)
-    return (True,) if held is None else (False, _complain(here, terms, held))
+        return state_call.trouble(error)
+    return (True,) if held is None else (False, _complain(state_call, terms, held))
 
 
 async def _lock(call: Call, request: LockRequest, terms: LockTerms) -> Held | None:
@@ -83,27 +83,27 @@ async def _lock(call: Call, request: LockRequest, terms: LockTerms) -> Held | No
 @op(name="state.unlock", types="(name: string, holder?: string): boolean ok, string? message")
 async def unlock(call: Call, name: Text, holder: Text | None = None) -> Results:
     """Give a lock back: true, or false and a text when somebody else has it, or nobody."""
-    here = PositionalCall(call, "state.unlock", False)
+    state_call = PositionalCall(call, "state.unlock", False)
     own = _own_name(call) if holder is None else holder
     try:
         held = await call.world.store.locks.release(name, own)
     except StoreError as error:
-        return here.trouble(error)
+        return state_call.trouble(error)
     if held is None:
-        return False, f"{here.function}: lock '{shown(name)}' is not held"
+        return False, f"{state_call.function}: lock '{shown(name)}' is not held"
     if held.holder != own:
-        return False, f"{_refusal(here, held)}, not by '{shown(own)}'"
+        return False, f"{_refusal(state_call, held)}, not by '{shown(own)}'"
     return (True,)
 
 
 @op(name="state.is_locked", types="(name: string): boolean is_locked, string? holder")
 async def is_locked(call: Call, name: Text) -> Results:
     """Whether somebody has a lock, and who."""
-    here = PositionalCall(call, "state.is_locked", False)
+    state_call = PositionalCall(call, "state.is_locked", False)
     try:
         held = await call.world.store.locks.holder(name)
     except StoreError as error:
-        return here.trouble(error)
+        return state_call.trouble(error)
     return (False, None) if held is None else (True, held.holder)
 
 
@@ -129,34 +129,36 @@ def _seconds(function: str, position: int, given: object) -> float:
     return seconds if math.isnan(seconds) else min(max(float(seconds), 0.0), LONGEST_TIMEOUT)
 
 
-def _request(here: PositionalCall, name: bytes, terms: LockTerms) -> LockRequest:
+def _request(state_call: PositionalCall, name: bytes, terms: LockTerms) -> LockRequest:
     """Build the request for a lock.  Raises CallFailed for names that are too long, and for NaN as the timeout."""
     if math.isnan(terms.timeout):
-        raise CallFailed((False, f"{here.function}: lock '{shown(name)}': the timeout is NaN"))
-    holder = _own_name(here.call) if terms.holder is None else terms.holder
-    limit = here.call.world.state.max_key_bytes
+        raise CallFailed((False, f"{state_call.function}: lock '{shown(name)}': the timeout is NaN"))
+    holder = _own_name(state_call.call) if terms.holder is None else terms.holder
+    limit = state_call.call.world.state.max_key_bytes
     for text in (name, terms.holder or b""):
         if len(text) > limit:
             reason = f"lock '{shown(text)}': {len(text)} bytes are over the limit of {limit}"
-            raise CallFailed((False, f"{here.function}: {reason}"))
-    return LockRequest(name=name, holder=holder, run=here.call.run, lease_ms=math.ceil(terms.timeout * 1000))
+            raise CallFailed((False, f"{state_call.function}: {reason}"))
+    return LockRequest(name=name, holder=holder, run=state_call.call.run, lease_ms=math.ceil(terms.timeout * 1000))
 
 
 def _own_name(call: Call) -> bytes:
     return f"{call.job}#{call.run}".encode()
 
 
-def _complain(here: PositionalCall, terms: LockTerms, held: Held) -> str:
+def _complain(state_call: PositionalCall, terms: LockTerms, held: Held) -> str:
     """Return the text for a refused lock; with a named holder also log or raise it, since results may go unchecked."""
-    reason = _refusal(here, held)
+    reason = _refusal(state_call, held)
     if terms.holder is not None:
-        if here.call.world.state.strict_locks:
+        if state_call.call.world.state.strict_locks:
             raise OpError(reason)
-        here.call.log("warn", reason.encode())
+        state_call.call.log("warn", reason.encode())
     return reason
 
 
-def _refusal(here: PositionalCall, held: Held) -> str:
-    if held.run == here.call.run and here.function != "state.unlock":
-        return f"{here.function}: lock '{shown(held.name)}' is held by this run already, as '{shown(held.holder)}'"
-    return f"{here.function}: lock '{shown(held.name)}' is held by '{shown(held.holder)}'"
+def _refusal(state_call: PositionalCall, held: Held) -> str:
+    if held.run == state_call.call.run and state_call.function != "state.unlock":
+        return (
+            f"{state_call.function}: lock '{shown(held.name)}' is held by this run already, as '{shown(held.holder)}'"
+        )
+    return f"{state_call.function}: lock '{shown(held.name)}' is held by '{shown(held.holder)}'"
