@@ -123,7 +123,11 @@ class Project:
         )
         log.close()
         daemon = Daemon(process, self.root / "daemon.out")
-        eventually(lambda: daemon.has_said('"started"') or process.poll() is not None, "started")
+        try:
+            eventually(lambda: daemon.has_said('"started"') or process.poll() is not None, "started")
+        except BaseException:
+            daemon.kill()
+            raise
         return daemon
 
 
