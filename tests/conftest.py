@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +26,7 @@ def pytest_configure() -> None:
     hypothesis.settings.register_profile("spyweb", deadline=None)  # no test measures time
     hypothesis.settings.load_profile("spyweb")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or each of hundreds of daemons compiles all of spyweb anew
+    sys.dont_write_bytecode = False  # nor need every run compile all tests anew
     put_files_in_memory()
     render_tracebacks_plainly()
 
