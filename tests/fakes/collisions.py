@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import islice
 
 SHIFT = 5  # bits of a hash that each further probe of CPython brings in
@@ -16,6 +17,12 @@ def colliding_numbers(count: int, bits: int = BITS) -> list[int]:
     A third of them fills the way that a probe goes once nothing is left of its hash.  Each further step of a hash is
     chosen so that it stays on that way.
     """
+    return list(_find(count, bits))
+
+
+@cache
+def _find(count: int, bits: int) -> tuple[int, ...]:
+    """Find them once: it takes longer than what is measured with them."""
     size = 8
     while size * 2 // 3 < count:
         size *= 2
@@ -25,7 +32,7 @@ def colliding_numbers(count: int, bits: int = BITS) -> list[int]:
         way.add(place)
         place = next_place(place, 0, size)
     found = (number for start in sorted(way) for number in _extended(start, start, 0, size, way, bits))
-    return list(islice(found, count))
+    return tuple(islice(found, count))
 
 
 def colliding_floats(count: int) -> list[float]:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from time import process_time
@@ -198,14 +198,14 @@ async def read_once(read: Callable[[bytes], object], text: Text, n: int) -> None
         read(text(n))
 
 
-numbers_of = cache(colliding_numbers)  # to find them takes longer than to read them
-
 NESTED: Mapping[str, Text] = {
     "arrays in JSON": lambda n: b"[" * n,
     "objects in JSON": lambda n: b'{"a":' * (n // 5),
     "numbers in JSON": lambda n: b"[" + b"1," * (n // 2) + b"1]",
     "empty arrays in JSON": lambda n: b"[" + b"[]," * (n // 3) + b"1]",
-    "colliding numbers in JSON": lambda n: b'{"$table":[[%s,1]]}' % b",1],[".join(map(b"%d".__mod__, numbers_of(n))),
+    "colliding numbers in JSON": lambda n: (
+        b'{"$table":[[%s,1]]}' % b",1],[".join(map(b"%d".__mod__, colliding_numbers(n)))
+    ),
     "digits in JSON": lambda n: b'{"value": ' + b"1" * n + b"}",
 }
 
