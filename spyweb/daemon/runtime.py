@@ -32,6 +32,7 @@ from spyweb.ops.sources import Sources
 from spyweb.ops.world import Call, World
 from spyweb.outbox.send import MessageTransport
 from spyweb.outbox.sender import OutboxSender
+from spyweb.runs.followups import resumes
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.runner import HostFor, Observer, Runner
 from spyweb.runs.state_trigger import depth_of
@@ -39,7 +40,6 @@ from spyweb.settings import Settings
 from spyweb.specs.watches import history_rules
 from spyweb.store.marker import Marker
 from spyweb.store.protocol import Store
-from spyweb.store.tasks_protocol import RESUMES
 from spyweb.store.user_sql.user_db import UserDatabase
 
 log = structlog.get_logger()
@@ -103,7 +103,7 @@ def hosts(world: World, job_logs: JobLogs, *, echo: bool) -> HostFor:
             depth=depth_of(run.trigger),
             on_store_error=job.spec.on_store_error,
             log=job_log,
-            resumes=RESUMES in run.trigger,
+            resumes=resumes(run),
             tell_task=tell_task,
         )
         return OpDispatcher(call)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import assert_never
 
-from spyweb.model import Backoff, Ending, Failure, Outcome, Retry, Run, RunState, TriggerType
+from msgspec import structs
+
+from spyweb.model import Backoff, Ending, Failure, JobSpec, Outcome, Retry, Run, RunState, TriggerType
 from spyweb.runs.live import LiveJob
 from spyweb.runs.state_trigger import cause_of, depth_of, event_of, is_caused
 from spyweb.store.protocol import Change, NewRun, SkippedRange
+from spyweb.store.tasks_protocol import RESUMES
 
 _MOST_DOUBLINGS = 64  # beyond this every delay is over its maximum anyway
 
@@ -43,6 +46,26 @@ def next_attempt(run: Run, ending: Ending, retry: Retry, now_ms: int, random: Ca
     if is_failure and ending.failure is not Failure.CANCELLED and may_retry(run, retry):
         return _next_attempt(run, now_ms + retry_delay_ms(retry, tries(run), random))
     return None
+
+
+def follow_up(spec: JobSpec, run: Run, ending: Ending, now_ms: int, random: Callable[[], float]) -> NewRun | None:
+    """Return the run that follows one of a job: its next attempt, or the one that goes on with its tasks."""
+    if not (spec.resume and ending.outcome in (Outcome.LOST, Outcome.STOPPED)):
+        return next_attempt(run, ending, spec.retry, now_ms, random)
+    if not ending.guilty:
+        return resume(run)
+    delay_ms = retry_delay_ms(spec.retry, _count(run, "cut_short") + 1, random)
+    return resume(run, now_ms + delay_ms)
+
+
+def resume(run: Run, start_after_ms: int | None = None) -> NewRun:
+    """Return the run that goes on with the tasks of one that was cut short; it uses up no retry."""
+    new = _next_attempt(run, start_after_ms, cut_short=1)
+    return structs.replace(new, trigger={**new.trigger, RESUMES: run.trigger.get(RESUMES, run.id)})
+
+
+def resumes(run: Run) -> bool:
+    return RESUMES in run.trigger
 
 
 def retry_delay_ms(retry: Retry, attempt: int, random: Callable[[], float]) -> int:

@@ -10,10 +10,11 @@ from spyweb.lua.endings import result_text
 from spyweb.model import Ending, Outcome, Run, RunId, RunState, TriggerType
 from spyweb.runs.state_trigger import event_of, event_to_lua
 from spyweb.store.protocol import End, NewRun, SkippedRange
+from spyweb.store.tasks_protocol import RESUMES
 from spyweb.store.values_protocol import ChangeEvent
 
 DEBUG = "debug"  # in a trigger: of a monitor job's run, show what it finds and keep nothing of it
-INTERNAL = frozenset({"cause", "depth", "cut_short"})  # in a trigger; scripts are not told
+INTERNAL = frozenset({"cause", "depth", "cut_short", RESUMES})  # in a trigger; scripts are not told
 
 
 def run_of(run_id: RunId, new: NewRun) -> Run:

@@ -27,7 +27,7 @@ from spyweb.lua.wire import Why
 from spyweb.model import Cursor, Ending, JobId, Outcome, Run, RunId, RunState, TaskBegun, TaskRow, TriggerType
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.runs.end_batcher import EndBatcher
-from spyweb.runs.followups import begin_again, may_retry, next_attempt, what_follows
+from spyweb.runs.followups import begin_again, follow_up, may_retry, next_attempt, resume, resumes, what_follows
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.records import DEBUG, ctx_of, end_of, ended_run, run_of, skip_of, unbegun
 from spyweb.runs.run_queue import Admission, DelayedRun
@@ -322,7 +322,7 @@ class Runner:
         What follows a run that the end of the daemon has stopped waits for the next start.
         """
         now_ms = self.clock.now_ms()
-        again = None if job.gone else next_attempt(run, ending, job.spec.retry, now_ms, self.random)
+        again = None if job.gone else follow_up(job.spec, run, ending, now_ms, self.random)
         if again:
             return Change(new=[again])
         after = self.live.after(job.id)
@@ -388,7 +388,7 @@ class Runner:
         job.queue.delayed.pop(run.id, None)
         if self._stopping:
             return  # it is recorded as waiting, and is taken up at the next start
-        admission = Admission.WAIT if is_caused(run) else job.queue.admission(job.spec)
+        admission = Admission.WAIT if is_caused(run) or resumes(run) else job.queue.admission(job.spec)
         if admission is Admission.SKIP:
             self._write_off([run], job.queue.busy_with(job.spec))
         else:
@@ -476,6 +476,8 @@ class Runner:
             again = begin_again(run) if self.live.unloadable else None
         elif not job.spec.enabled:
             again = None
+        elif job.spec.resume:
+            again = resume(run)
         elif is_caused(run):
             again = begin_again(run)
         else:

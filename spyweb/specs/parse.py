@@ -217,6 +217,7 @@ def _spec(read: Reading, place: JobPlace, daemon: DaemonSettings) -> JobSpec:
         agent=read.take("agent", _name, "local"),
         history=read.take("history", history_rule, None),
         on_store_error=read.take("on_store_error", _ON_STORE_ERROR, None),
+        resume=read.take("resume", boolean, False),
         monitor=take_monitor(read, on_hook_error) if place.is_monitor else None,
     )
 

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import pytest
 from msgspec import structs
 
 from spyweb.model import After, Ending, Failure, JobId, Outcome, Retry, Run, RunId, RunState
-from spyweb.runs.followups import may_retry, next_attempt, what_follows
+from spyweb.runs.followups import follow_up, may_retry, next_attempt, resume, resumes, what_follows
 from tests.fakes.harness import make_job
 from tests.fakes.pool import FAILED, GUILTY, LOST, SUCCESS
 
@@ -56,3 +57,50 @@ def test_only_jobs_that_ask_for_this_outcome_follow() -> None:
     on_failure = make_job("alarm", after=(After(job=JobId("prices"), outcomes=frozenset({Outcome.FAILED})),))
     assert [new.job for new in what_follows(RUN, SUCCESS, [on_success, on_failure], 0).new] == ["report"]
     assert [new.job for new in what_follows(RUN, FAILED, [on_success, on_failure], 0).new] == ["alarm"]
+
+
+# Runs that go on with the tasks of another
+
+STOPPED = Ending(outcome=Outcome.STOPPED)
+RESUMING = make_job("prices", resume=True, retry=TWICE).spec
+
+
+def resumption(run: Run, ending: Ending) -> object:
+    new = follow_up(RESUMING, run, ending, NOW, lambda: 0.5)
+    return new and (new.attempt, new.start_after_ms, dict(new.trigger))
+
+
+@pytest.mark.parametrize("ending", [LOST, STOPPED])
+def test_a_run_that_was_cut_short_is_resumed_at_once(ending: Ending) -> None:
+    assert resumption(RUN, ending) == (2, None, {"type": "retry", "of": 7, "cut_short": 1, "resumes": 7})
+
+
+def test_one_that_took_its_worker_with_it_is_resumed_later_each_time() -> None:
+    second = structs.replace(
+        RUN, id=RunId(8), attempt=2, trigger={"type": "retry", "of": 7, "cut_short": 1, "resumes": 7}
+    )
+    assert resumption(RUN, GUILTY) == (2, NOW + 10_000, {"type": "retry", "of": 7, "cut_short": 1, "resumes": 7})
+    assert resumption(second, GUILTY) == (3, NOW + 20_000, {"type": "retry", "of": 7, "cut_short": 2, "resumes": 7})
+
+
+def test_a_failure_is_retried_from_the_start_and_has_all_its_retries() -> None:
+    second = resume(RUN)
+    run = structs.replace(RUN, id=RunId(8), attempt=second.attempt, trigger=second.trigger)
+    assert resumption(run, FAILED) == (3, NOW + 10_000, {"type": "retry", "of": 7, "cut_short": 1})
+
+
+def test_the_run_after_a_retry_goes_on_with_that_retry_alone() -> None:
+    third = structs.replace(RUN, id=RunId(9), attempt=3, trigger={"type": "retry", "of": 7, "cut_short": 1})
+    again = resume(third)
+    assert again.trigger["resumes"] == 9
+    assert (again.attempt, again.due_ms, again.follows) == (4, 5, 9)
+
+
+@pytest.mark.parametrize("ending", [SUCCESS, structs.replace(FAILED, failure=Failure.CANCELLED)])
+def test_what_has_ended_is_not_resumed(ending: Ending) -> None:
+    assert resumption(RUN, ending) is None
+
+
+def test_a_job_that_does_not_ask_for_it_is_not_resumed() -> None:
+    assert follow_up(make_job("prices").spec, RUN, STOPPED, NOW, lambda: 0.5) is None
+    assert not resumes(RUN)

@@ -328,6 +328,39 @@ async def test_after_a_crash_running_runs_are_lost_and_repeat_only_under_retries
             assert await after.record() == record
 
 
+async def test_after_a_crash_a_job_that_resumes_goes_on_at_once_and_without_retries() -> None:
+    store = MemoryStore(clock := FakeClock())
+    async with harness(store, clock) as t:
+        t.pool.held.add(PRICES)
+        job = make_job(schedule=Never(), resume=True)
+        await t.settle(job)
+        t.runner.start_by_hand(job, BY_HAND)
+        await clock.turn()
+        left = await store.runs.open()
+        async with harness(store, clock) as after:
+            await after.settle(make_job(schedule=Never(), resume=True))
+            await after.runner.take_up(left)
+            await clock.turn(0)
+            assert await after.record() == ["prices manual lost", "prices retry success attempt 2"]
+
+
+async def test_a_run_that_a_stop_cuts_short_leaves_the_one_that_resumes_it() -> None:
+    store = MemoryStore(clock := FakeClock())
+    async with harness(store, clock) as t:
+        t.pool.held.add(PRICES)
+        job = make_job(schedule=Never(), resume=True)
+        await t.settle(job)
+        t.runner.start_by_hand(job, BY_HAND)
+        await clock.turn()
+        await t.runner.drain(0)
+        assert await t.record() == ["prices manual stopped", "prices retry waiting attempt 2"]
+        async with harness(store, clock) as after:
+            await after.settle(make_job(schedule=Never(), resume=True))
+            await after.runner.take_up(await store.runs.open())
+            await clock.turn(0)
+            assert await after.record() == ["prices manual stopped", "prices retry success attempt 2"]
+
+
 @pytest.mark.parametrize("retries", [0, 1])
 async def test_after_a_crash_a_job_starts_that_follows_a_run_which_is_lost_for_good(retries: int) -> None:
     store = MemoryStore(clock := FakeClock())

@@ -1,0 +1,136 @@
+"""What a user sees of tasks: the tree of a run, its rows, and a run that goes on where it was cut short."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from spyweb.model import Outcome
+from tests.fakes.project import Project, eventually
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+RESUMING = 'every = "never"\nresume = true'
+
+# Each task notes that it ran; the second waits, the first time, until it is killed.
+PIPELINE = """
+local function note(name) state.set("ran", state.get("ran", "") .. name .. " ") end
+task("build"):command(function() note("build") return true, "built", {version = 3} end)
+task("wait"):depends_on("build"):command(function(this, params, input)
+  note("wait" .. input.build.version)
+  if not store_get("again") then
+    store_set("again", "1")
+    log("waiting")
+    sleep(60000)
+  end
+end)
+task("push"):depends_on{"build", "wait"}:command(function(this, params, input) note("push" .. input.build.version) end)
+workflow.define("release"):tasks{"build", "wait", "push"}:on_complete(function(ok, results)
+  note(tostring(ok) .. results.build.status)
+end)
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    (tmp_path / "jobs").mkdir()
+    return Project(tmp_path)
+
+
+def tree(project: Project, job: str) -> list[list[str]]:
+    """The tasks of each run, newest first: `build success 1`."""
+    found = project.ask("runs", job, "--tasks")
+    return [[f"{task['task']} {task['status']} {task['attempts']}" for task in run["tasks"]] for run in found]  # type: ignore[attr-defined]
+
+
+def ran(project: Project) -> str:
+    """What the tasks have noted."""
+    return project.spyweb("state", "get", "ran").stdout.strip()
+
+
+def test_a_run_goes_on_after_the_daemon_was_killed(project: Project) -> None:
+    project.job("release", PIPELINE, RESUMING)
+    with project.daemon() as daemon:
+        project.spyweb("trigger", "release")
+        eventually(lambda: daemon.has_said('"waiting"') or daemon.has_said("waiting"))
+        daemon.kill()
+    with project.daemon():
+        second, first = project.ended("release", 2)
+        assert (first.outcome, second.outcome) == (Outcome.LOST, Outcome.SUCCESS)
+        assert tree(project, "release") == [
+            ["build success 0", "wait success 1", "push success 1"],
+            ["build success 1"],
+        ]
+        assert ran(project) == "build wait3 wait3 push3 truesuccess"
+
+
+def test_a_run_goes_on_after_a_planned_stop(project: Project) -> None:
+    project.save("config.toml", '[daemon]\nshutdown_grace = "0s"\n')
+    project.job("release", PIPELINE, RESUMING)
+    with project.daemon() as daemon:
+        project.spyweb("trigger", "release")
+        eventually(lambda: daemon.has_said("waiting"))
+        assert daemon.stop() == 0
+    with project.daemon():
+        second, first = project.ended("release", 2)
+        assert (first.outcome, second.outcome) == (Outcome.STOPPED, Outcome.SUCCESS)
+        assert ran(project) == "build wait3 wait3 push3 truesuccess"
+
+
+def test_a_job_that_does_not_resume_is_lost(project: Project) -> None:
+    project.job("release", PIPELINE)
+    with project.daemon() as daemon:
+        project.spyweb("trigger", "release")
+        eventually(lambda: daemon.has_said("waiting"))
+        daemon.kill()
+    with project.daemon():
+        (first,) = project.ended("release", 1)
+        assert first.outcome is Outcome.LOST
+        assert ran(project) == "build wait3"
+
+
+def test_a_run_in_the_foreground_shows_each_task_as_it_ends(project: Project) -> None:
+    source = PIPELINE.replace("sleep(60000)", "return false, 'no luck'")
+    project.job("release", source)
+    shown = project.spyweb("run", "release", code=1).stdout
+    assert [line for line in shown.splitlines() if line.startswith(("release", "  "))][:4] == [
+        "release",
+        f"  success   build in {took(shown, 'build')}: built",
+        f"  failed    wait in {took(shown, 'wait')}: no luck",
+        "  skipped   push: stopped after wait",
+    ]
+    assert "1 of 3 tasks failed: wait" in shown
+    events = [json.loads(line) for line in project.spyweb("run", "release", "-o", "json").stdout.splitlines()]
+    told = [(event["task"], event["status"]) for event in events if event["event"] == "task"]
+    assert told == [
+        ("build", "running"), ("build", "success"), ("wait", "running"), ("wait", "success"), ("push", "running"),
+        ("push", "success"),
+    ]  # fmt: skip
+    built = next(event for event in events if event.get("status") == "success")
+    assert (built["workflow"], built["message"], built["output"]) == ("release", "built", {"version": 3})
+    assert {"started_at", "took_ms", "attempts"} <= built.keys()
+
+
+def took(shown: str, task: str) -> str:
+    return shown.split(f"{task} in ")[1].split(":")[0].split("\n")[0]
+
+
+def test_the_tree_is_the_same_with_a_daemon_and_without(project: Project) -> None:
+    project.job("release", PIPELINE.replace("sleep(60000)", ""))
+    with project.daemon():
+        project.spyweb("run", "release")
+        online = project.spyweb("runs", "release", "--tasks").stdout
+    assert online == project.spyweb("runs", "release", "--tasks").stdout
+    assert [line.split()[1] for line in online.splitlines()[2:]] == ["build", "wait", "push"]
+
+
+def test_a_task_may_delete_the_file_of_its_own_job(project: Project) -> None:
+    project.job("gone", "task{name = 'a', run = function() end} task{name = 'b', run = function() sleep(300) end}")
+    with project.daemon():
+        project.spyweb("trigger", "gone")
+        eventually(lambda: project.daemon_client().runs(None, limit=1, before=None))
+        (project.root / "jobs/gone.lua").unlink()
+        ended = eventually(lambda: [run for run in project.runs("gone") if run.outcome])
+        assert ended[0].outcome is Outcome.SUCCESS
