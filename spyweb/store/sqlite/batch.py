@@ -138,7 +138,7 @@ def roll_back_if_possible(connection: sqlite3.Connection) -> None:
 
 
 class Damage:
-    """The damage that was found in a database since it was opened, if any; one for all its connections.
+    """Remembers the damage found in a database since it was opened; one for all its connections.
 
     Then nothing more is written: it would make the damage worse, and some of it could not be read again.
     """
@@ -152,7 +152,7 @@ class Damage:
         return StoreCorrupt(self._path, self.found.reason) if self.found else StoreError("no damage was found")
 
     def note(self, error: StoreCorrupt) -> None:
-        """Say it in the log, once."""
+        """Remember the first damage that is found, and log it."""
         if self.found is None:
             self.found = error
             log.error("the database is damaged: nothing more is stored, and no run begins", reason=str(error))
@@ -231,8 +231,9 @@ class BatchQueue:
 
     @property
     def stalled_s(self) -> float:
-        """Return how long there has been no progress: an import of a million entries takes its time, and is no stuck
-        disk.
+        """Return how many seconds there has been no progress.
+
+        A long import makes progress all the time; a stuck disk makes none.
         """
         return min(self.oldest_pending_s, self._clock.monotonic() - self._went_on)
 
@@ -285,7 +286,7 @@ class BatchQueue:
         batch = self._batch
         self.batches += 1
         committed = 0
-        told: dict[Callable[[], None], None] = {}  # each once
+        callbacks: dict[Callable[[], None], None] = {}  # each once
         for op, result in zip(batch, results, strict=True):
             if isinstance(result, Exception):
                 self._forget(op)
@@ -298,9 +299,9 @@ class BatchQueue:
             if not future.done():  # cancelled meanwhile: the write stands, nobody wants its result
                 future.set_result(result)
             if after:
-                told[after] = None
+                callbacks[after] = None
         self._batch = []
-        for callback in told:
+        for callback in callbacks:
             self.loop.call_soon(callback)
         if committed:
             self._note_commit(committed)
@@ -337,7 +338,7 @@ class BatchQueue:
 
 
 def refusal_of(error: Exception, path: Path) -> Exception:
-    """Return the error for callers of an open store, who expect StoreErrors: NoAccess is for whoever opens one."""
+    """Translate an error for callers of an open store, who expect StoreErrors: NoAccess is for those who open one."""
     refusal = translate(error, path)
     return StoreError(str(refusal)) if isinstance(refusal, NoAccess) else refusal
 

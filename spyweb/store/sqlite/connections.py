@@ -28,8 +28,10 @@ class Connections:
     lock: DatabaseLock | None = None  # the same
 
     def reading(self, namespace: str, key: bytes) -> BatchQueue:
-        """Reads have a connection of their own, so that they wait for no commit; but one of a key that is just
-        being written queues behind that write.
+        """Return the queue for a read of an entry.
+
+        Reads have a connection of their own, so that they wait for no commit; but one of a key that is just being
+        written queues behind that write.
         """
         return self.writer if self.writer.pending_writes.is_written(namespace, key) else self.reader
 

@@ -1,4 +1,4 @@
-"""Values that were read or set lately, so that a script that asks again need not wait for a thread.
+"""Caches values that were read or set lately, so that a script that asks again need not wait for a thread.
 
 What is cached of an entry is dropped as soon as another write of it is asked for, so it is never older than the last
 commit.  Only where no other process can write.  Touched on the event loop only, but for a CachedValue, which the
@@ -30,14 +30,14 @@ class CachedValue:
         self.value: Value = None  # None: there is no such entry
 
     def learn(self, value: Value) -> None:
-        """Keep a value that is small and can't be changed by whoever is given it."""
+        """Remember a value, if it is small and immutable."""
         if isinstance(value, list | dict) or (isinstance(value, bytes) and len(value) > LONGEST_VALUE):
             return
         self.value = value
         self.is_known = True
 
     def learn_entry(self, entry: Entry | None) -> None:
-        """Keep the value of what was read, unless it will expire."""
+        """Remember the value of an entry that was read, unless it will expire."""
         if entry is None or entry.expires_ms is None:
             self.learn(entry.value if entry else None)
 
@@ -47,11 +47,11 @@ class EntryCache:
         self._values: dict[Hashable, CachedValue] = {}
 
     def find(self, place: Place) -> CachedValue:
-        """Return what is known; where nothing is, one to be filled with what is read next."""
+        """Return the cached value of an entry; where none is known, one that the next read fills."""
         return self._values.get(place) or self._add(place)
 
     def put(self, place: Place, value: Value) -> None:
-        """Keep what a write that was just asked for makes of an entry."""
+        """Remember the value that a write just asked for gives an entry."""
         self._add(place).learn(value)
 
     def forget(self, place: Place) -> None:

@@ -196,12 +196,12 @@ class SqliteValues:
 
     async def export(self, namespaces: Sequence[str] | None = None) -> AsyncIterator[PortableEntry]:
         now_ms = self._clock.now_ms()
-        told = scanning.ExportedKeys(await self._connections.ask(scanning.find_newest), now_ms)
+        exported = scanning.ExportedKeys(await self._connections.ask(scanning.find_newest), now_ms)
         after, more = 0, True
         while more:
             page = await self._connections.ask(scanning.find_page, self._codec, namespaces, after, self._clock.now_ms())
             for item, rowid in zip(page.items, page.rowids, strict=True):
-                if told.is_first(item, rowid):
+                if exported.is_first(item, rowid):
                     yield item
             after, more = page.after, page.after > 0
 
