@@ -6,11 +6,11 @@ import asyncio
 import errno
 import os
 import resource
+import select
 import socket
 import sqlite3
 import subprocess
 import sys
-import time
 from asyncio import TaskGroup
 from collections.abc import AsyncIterator
 from contextlib import closing, suppress
@@ -174,17 +174,14 @@ asyncio.run(main())
 """
     daemon = await asyncio.create_subprocess_exec(*(sys.executable, "-c", script), stdout=subprocess.PIPE, cwd=ROOT)
     output, _ = await daemon.communicate()
-    await asyncio.wait_for(asyncio.to_thread(wait_for_end, int(output)), 10)
+    await asyncio.to_thread(wait_for_end, int(output))
 
 
 def wait_for_end(pid: int) -> None:
-    while is_alive(pid):
-        time.sleep(0.01)
-
-
-def is_alive(pid: int) -> bool:
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    ended, _, _ = select.select([process], [], [], 10)
+    os.close(process)
+    assert ended
