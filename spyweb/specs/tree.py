@@ -17,6 +17,7 @@ from spyweb.specs.parse import FOLDER, JobPlace
 
 LIST = "jobs.toml"
 SUFFIX = ".lua"
+SUFFIXES = (SUFFIX, ".sloth")  # of scripts
 SCRIPT, MONITOR = "init.lua", "config.toml"
 HOOK_FILES = ("hooks.lua", "defer.lua")  # of a monitor, in the order in which they are executed
 EMPTY = "is empty"
@@ -148,10 +149,11 @@ def _job_file(entry: os.DirEntry[str], inside: str, notes: Notes) -> Iterator[Jo
 
 
 def _single_file(name: str, notes: Notes) -> JobPlace | None:
-    if not name.endswith(SUFFIX):
+    suffix = next((suffix for suffix in SUFFIXES if name.endswith(suffix)), None)
+    if suffix is None:
         _note_no_job(f"{FOLDER}/{legible(name)}", "is not a .lua file", _meant_file(name), notes)
         return None
-    stem = name.removesuffix(SUFFIX)
+    stem = name.removesuffix(suffix)
     return JobPlace(file=f"{FOLDER}/{name}", folder=f"{FOLDER}/{stem}", name=stem)
 
 
@@ -164,8 +166,8 @@ def _folder_job(entry: os.DirEntry[str], inside: str, notes: Notes) -> JobPlace 
         notes.refused.append(Problem(f"{shown}/", None, None, reason))
         return None
     if not own:
-        beside = Path(f"{entry.path}{SUFFIX}")  # the job whose folder it is
-        meant = "" if is_there(beside) else _meant_folder(entry.name, held)
+        is_of_job = any(is_there(Path(f"{entry.path}{suffix}")) for suffix in SUFFIXES)
+        meant = "" if is_of_job else _meant_folder(entry.name, held)
         _note_no_job(f"{shown}/", f"holds neither {SCRIPT} nor {MONITOR}", meant, notes)
         return None
     for inner in (held.get(name) for name in (SCRIPT, MONITOR, *HOOK_FILES)):

@@ -134,3 +134,21 @@ def test_a_task_may_delete_the_file_of_its_own_job(project: Project) -> None:
         (project.root / "jobs/gone.lua").unlink()
         ended = eventually(lambda: [run for run in project.runs("gone") if run.outcome])
         assert ended[0].outcome is Outcome.SUCCESS
+
+
+BY_HAND = '-- /// job\n-- every = "never"\n-- ///\n'
+
+
+def test_a_sloth_file_is_a_job_like_any_other(project: Project) -> None:
+    project.save("jobs/Release.sloth", BY_HAND + PIPELINE.replace("sleep(60000)", ""))
+    assert "no problems" in project.spyweb("check").stderr
+    with project.daemon():
+        project.spyweb("trigger", "release")
+        (run,) = project.ended("release")
+        assert run.outcome is Outcome.SUCCESS
+        project.save("jobs/Release.sloth", BY_HAND + "task{name = 'a', run = function() return false, 'edited' end}")
+        eventually(lambda: project.shown("release").generation == 2)
+        assert "edited" in project.spyweb("run", "release", code=1).stdout
+    project.job("release", "return 1")
+    told = project.spyweb("check", code=1).stderr
+    assert all(file in told for file in ("jobs/Release.sloth", "jobs/release.lua"))

@@ -61,7 +61,7 @@ def test_the_largest_file_allowed_is_read_whole(tmp_path: Path) -> None:
         ("b.luau", "jobs/b.luau: is no job: a script's name ends in .lua; expected jobs/b.lua"),
         ("UPPER.LUA", "jobs/UPPER.LUA: is no job: a script's name ends in .lua; expected jobs/UPPER.lua"),
         ("a.lua.txt", "jobs/a.lua.txt: is no job: a script's name ends in .lua; expected jobs/a.lua"),
-        ("build.sloth", "jobs/build.sloth: is no job: a script's name ends in .lua; expected jobs/build.lua"),
+        ("Build.SLOTH", "jobs/Build.SLOTH: is no job: a script's name ends in .lua; expected jobs/Build.lua"),
         ("config.toml", "jobs/config.toml: is no job: a monitor's settings are in jobs/NAME/config.toml"),
         ("page.toml", "jobs/page.toml: is no job: expected jobs/page/config.toml, or jobs.toml beside jobs/"),
         ("w/hooks.lua", "jobs/w/: is no job: holds hooks.lua but no config.toml, without which it is no monitor"),
@@ -81,6 +81,18 @@ def test_a_file_that_was_meant_for_a_job_and_is_none_is_warned_of(made: str, war
     assert list(find_job_files(tmp_path, notes)) == []
     assert [str(each) for each in notes.warnings] == [warning]
     assert all(each.is_warning for each in notes.warnings)
+
+
+def test_a_sloth_file_is_a_script_and_its_folder_is_its_own(tmp_path: Path) -> None:
+    (tmp_path / "jobs/build").mkdir(parents=True)
+    (tmp_path / "jobs/build/data.csv").touch()
+    (tmp_path / "jobs/build.sloth").touch()
+    notes = Notes()
+
+    (place,) = find_job_files(tmp_path, notes)
+
+    assert (place.file, place.folder, place.name) == ("jobs/build.sloth", "jobs/build", "build")
+    assert notes.warnings == []
 
 
 @pytest.mark.parametrize("made", ["README.md", ".a.lua.swp", "a.lua~", "w/data.csv", "w/hooks.log", "job/lib.lua"])
