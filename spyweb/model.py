@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
-from typing import Final, NewType, TypeAlias
+from typing import Final, NamedTuple, NewType, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -19,6 +19,16 @@ from spyweb.errors import Problem
 
 JobId = NewType("JobId", str)
 RunId = NewType("RunId", int)
+
+
+class BranchId(NamedTuple):
+    """A branch: one of the functions of a run that are under way at once."""
+
+    run: RunId
+    branch: int
+
+
+Owner = RunId | BranchId  # of a transaction
 
 MIB = 1 << 20
 

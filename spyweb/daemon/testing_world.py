@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 from spyweb.clock import Clock
 from spyweb.errors import OpError, SpywebError
-from spyweb.lua.session import Host, Unstarted
+from spyweb.lua.session import Host, Lineage, Unstarted
 from spyweb.model import Durability
 from spyweb.ops.answer import Results
 from spyweb.ops.disk import Files
@@ -159,10 +159,14 @@ class LazyHost:
     def log(self, level: str, text: bytes) -> None:
         self._log(level, text)
 
-    def op(self, name: str, arguments: Sequence[object]) -> Awaitable[Results]:
+    def op(self, name: str, arguments: Sequence[object], lineage: Lineage = ()) -> Awaitable[Results]:
         if self._host:
-            return self._host.op(name, arguments)
-        return Unstarted(partial(self._first, name, arguments))
+            return self._host.op(name, arguments, lineage)
+        return Unstarted(partial(self._first, name, arguments, lineage))
+
+    def end_branch(self, lineage: Lineage) -> None:
+        if self._host:
+            self._host.end_branch(lineage)
 
     async def close(self) -> None:
         """Close the world, if there is one: the test has ended."""
@@ -170,14 +174,14 @@ class LazyHost:
         if self._keeper:
             await self._keeper
 
-    async def _first(self, name: str, arguments: Sequence[object]) -> Results:
+    async def _first(self, name: str, arguments: Sequence[object], lineage: Lineage) -> Results:
         if self._keeper is None:
             self._keeper = self._tasks.create_task(self._keep(), name="the world of a test")
         try:
             host = await asyncio.shield(self._made)
         except (SpywebError, OSError) as error:
             raise OpError(f"{name}: there is no temporary database: {error}") from error
-        return await host.op(name, arguments)
+        return await host.op(name, arguments, lineage)
 
     async def _keep(self) -> None:
         """Open the world and close it, in a task of its own, since it must be left where it was entered."""

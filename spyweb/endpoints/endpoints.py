@@ -20,7 +20,7 @@ from spyweb.clock import Clock
 from spyweb.errors import PoolError, Problem
 from spyweb.lua.pool import Pool
 from spyweb.lua.procedures import Procedure
-from spyweb.lua.session import Code, Host, Request, Unstarted
+from spyweb.lua.session import Code, Host, Lineage, Request, Unstarted
 from spyweb.lua.timeouts import settle, within
 from spyweb.lua.wire import Why
 from spyweb.model import Failure, JobId, Outcome, RunId
@@ -203,13 +203,17 @@ class EndpointHost:
             self._made = self._make_host()
         return self._made
 
-    def op(self, name: str, arguments: Sequence[object]) -> Awaitable[Results]:
+    def op(self, name: str, arguments: Sequence[object], lineage: Lineage = ()) -> Awaitable[Results]:
         if name == RESPOND_OP:
             self._respond(arguments)
             return _done(())
         if name == REQUIRE_OP:
             return self._require(arguments)
-        return self._host.op(name, arguments)
+        return self._host.op(name, arguments, lineage)
+
+    def end_branch(self, lineage: Lineage) -> None:
+        if self._made is not None:
+            self._made.end_branch(lineage)
 
     def log(self, level: str, text: bytes) -> None:
         self._host.log(level, text)

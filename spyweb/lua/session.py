@@ -66,6 +66,10 @@ class Request(Struct, frozen=True, kw_only=True):
     arguments: Sequence[object] = ()
 
 
+Results = Sequence[object]
+Lineage = tuple[int, ...]  # of who asks for an op: its branch, the one that this is in, and so on; () is the run itself
+
+
 class Pending:
     """Results of an op that are made from the result of a future, once that is done.
 
@@ -77,11 +81,11 @@ class Pending:
     def __init__(self, source: Future[Any]) -> None:
         self.source = source
 
-    def result(self) -> Sequence[object]:
+    def result(self) -> Results:
         """Return the results; called once, when the source is done.  Raises the error that the script is to see."""
         raise NotImplementedError
 
-    def __await__(self) -> Generator[object, None, Sequence[object]]:
+    def __await__(self) -> Generator[object, None, Results]:
         if not self.source.done():
             with suppress(Exception):  # `result` meets it again, and may make something of it
                 yield from self.source.__await__()
@@ -107,12 +111,15 @@ class Unstarted(Generic[T]):
 class Host(Protocol):
     """The daemon's side of a run: it carries out the ops that the run calls and takes its log lines."""
 
-    def op(self, name: str, arguments: Sequence[object]) -> Awaitable[Sequence[object]]:
+    def op(self, name: str, arguments: Sequence[object], lineage: Lineage = ()) -> Awaitable[Results]:
         """Carry out an op and return its results.  An OpError is raised in Lua at the caller's line.
 
         A future that is done, or a Pending whose source is done, is answered at once; others by a callback, and all
         else by a task that awaits it, unless the run ends before that begins.
         """
+
+    def end_branch(self, lineage: Lineage) -> None:
+        """Let go of what a branch has: its locks, its transaction."""
 
     def log(self, level: str, text: bytes) -> None:
         """Take a line that the script logged or printed (level "print")."""

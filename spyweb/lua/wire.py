@@ -74,6 +74,9 @@ class Why(IntEnum):
     MEMORY = 5
 
 
+OVER_TIMEOUT = 6  # beside these: why a branch must end, while its run goes on
+
+
 class Ended(IntEnum):
     """The end of a run, as its worker saw it."""
 
@@ -223,6 +226,13 @@ class CheckCode(Message, tag=10):
     memory_limit: int
 
 
+class EndBranch(Message, tag=11):
+    """End a branch, whose time is up; dropped when it has ended."""
+
+    run: int
+    branch: int
+
+
 ToWorker = (
     InitWorker
     | LoadVm
@@ -235,6 +245,7 @@ ToWorker = (
     | KeepTemplate
     | BeginFreshRun
     | CheckCode
+    | EndBranch
 )
 
 
@@ -305,7 +316,47 @@ class PackedOpCall(Message, tag=7):
     elements: Annotated[int, Meta(ge=0)]  # how many values it holds, in all tables together
 
 
-FromWorker = WorkerReady | VmLoaded | OpCall | RunEnd | ScriptLog | Pong | RunStuck | PackedOpCall
+class BranchOpCall(OpCall, tag=8):
+    """An op of a branch; the numbers of a run's ops are those of all its branches together."""
+
+    branch: int
+
+
+class PackedBranchOpCall(PackedOpCall, tag=9):
+    branch: int
+
+
+class BranchBegan(Message, tag=10):
+    """A branch has begun that has a timeout, or is in another branch; of others their first op tells."""
+
+    run: int
+    branch: int  # above 0
+    parent: int  # 0: the run itself
+    timeout_ms: Count  # 0: none
+
+
+class BranchEnded(Message, tag=11):
+    """A branch has ended that has begun for the daemon."""
+
+    run: int
+    branch: int
+    number: int  # of its last op, which may come later, by the other socket; 0: there was none
+
+
+FromWorker = (
+    WorkerReady
+    | VmLoaded
+    | OpCall
+    | RunEnd
+    | ScriptLog
+    | Pong
+    | RunStuck
+    | PackedOpCall
+    | BranchOpCall
+    | PackedBranchOpCall
+    | BranchBegan
+    | BranchEnded
+)
 
 
 class Ext(IntEnum):

@@ -24,11 +24,15 @@ from spyweb.limits import LOG_BYTES_PER_S
 from spyweb.lua import wire
 from spyweb.lua.channel import RunChannel
 from spyweb.lua.connection import FlushQueue, WorkerConnection
+from spyweb.lua.op_slot import OpSlot
 from spyweb.lua.session import Code, EngineInfo, PendingRun, WorkerInfo
 from spyweb.lua.slots import Slots
 from spyweb.lua.spawner import Child, Exit, Spawner
 from spyweb.lua.timeouts import settle, within
 from spyweb.lua.wire import (
+    BranchBegan,
+    BranchEnded,
+    BranchOpCall,
     CheckCode,
     DropVm,
     FromWorker,
@@ -36,6 +40,7 @@ from spyweb.lua.wire import (
     KeepTemplate,
     LoadVm,
     OpCall,
+    PackedBranchOpCall,
     PackedOpCall,
     PingWorker,
     Pong,
@@ -216,6 +221,10 @@ class WorkerProcess:
             Pong: self._pong,
             RunStuck: self._run_stuck,
             WorkerReady: self._ready,
+            BranchOpCall: self._branch_op,
+            PackedBranchOpCall: self._branch_op,
+            BranchBegan: self._branch_began,
+            BranchEnded: self._branch_ended,
         }
         self._connection.send(
             InitWorker(list(dependencies.init.ops), dict(dependencies.init.engine), dict(dependencies.init.env))
@@ -455,11 +464,36 @@ class WorkerProcess:
         if channel is None:
             self._stray()
             return
-        # The op before it has not even been answered.
-        if channel.asked_in == self._batch or channel.is_asking:
+        self._ask(channel.own, call)
+
+    def _branch_op(self, call: BranchOpCall | PackedBranchOpCall) -> None:
+        channel = self._channels.get(call.run)
+        slot = None if channel is None else channel.branches.slot_for(call.branch, call.number)
+        if slot is None:
             self._stray()
-        channel.asked_in = self._batch
-        channel.ask(call)
+            return
+        self._ask(slot, call)
+
+    def _ask(self, slot: OpSlot, call: OpCall | PackedOpCall) -> None:
+        # The op before it has not even been answered.
+        if slot.asked_in == self._batch or slot.is_asking:
+            self._stray()
+        slot.asked_in = self._batch
+        slot.ask(call)
+
+    def _branch_began(self, told: BranchBegan) -> None:
+        channel = self._channels.get(told.run)
+        if channel is None:
+            self._stray()
+            return
+        channel.branches.began(told)
+
+    def _branch_ended(self, told: BranchEnded) -> None:
+        channel = self._channels.get(told.run)
+        if channel is None:
+            self._stray()
+            return
+        channel.branches.ended(told)
 
     def _log(self, line: ScriptLog) -> None:
         if self._log_credit.is_used_up:

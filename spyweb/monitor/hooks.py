@@ -21,7 +21,7 @@ from spyweb.limits import OP_ELEMENTS, too_large
 from spyweb.lua import wire
 from spyweb.lua.endings import as_text
 from spyweb.lua.hooks import ABOUT_ITEMS, HOOK_OP, LOAD, UNLOADED, is_defined
-from spyweb.lua.session import Host
+from spyweb.lua.session import Host, Lineage
 
 
 class NoValue(Enum):
@@ -103,13 +103,16 @@ class HookChannel:
 
     # The VM's side
 
-    def op(self, name: str, arguments: Sequence[object]) -> Awaitable[Sequence[object]]:
+    def op(self, name: str, arguments: Sequence[object], lineage: Lineage = ()) -> Awaitable[Sequence[object]]:
         if name != HOOK_OP:
-            return self._host.op(name, arguments)
+            return self._host.op(name, arguments, lineage)
         self._call = asyncio.get_running_loop().create_future()
         if not self._report.done():
             self._report.set_result(VmReport(*arguments[: len(VmReport._fields)]))
         return self._call
+
+    def end_branch(self, lineage: Lineage) -> None:
+        self._host.end_branch(lineage)
 
     def log(self, level: str, text: bytes) -> None:
         self._host.log(level, text)

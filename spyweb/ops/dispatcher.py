@@ -12,9 +12,11 @@ from functools import partial
 from typing import cast
 
 import structlog
+from msgspec.structs import replace
 
 from spyweb.errors import OpError, SpywebError
-from spyweb.lua.session import Pending, Unstarted
+from spyweb.lua.session import Lineage, Pending, Unstarted
+from spyweb.model import BranchId
 from spyweb.ops import tasks
 from spyweb.ops.answer import NOTHING, Results
 from spyweb.ops.op import CATALOGUE, Operation
@@ -31,6 +33,7 @@ class OpDispatcher:
         self._call = call
         self._metrics = call.world.metrics
         self._stalls = call.world.stalls
+        self._branch_calls: dict[Lineage, Call] = {}
 
     @property
     def storage_errors(self) -> int:
@@ -53,7 +56,7 @@ class OpDispatcher:
         if event is not None:
             self._call.tell_task(event)
 
-    def op(self, name: str, arguments: Sequence[object]) -> Awaitable[Results]:
+    def op(self, name: str, arguments: Sequence[object], lineage: Lineage = ()) -> Awaitable[Results]:
         """Begin an op.  Never raises: an error is in the future."""
         operation = CATALOGUE.get(name)
         if operation is None:
@@ -61,7 +64,7 @@ class OpDispatcher:
         self._metrics.calls[name] += 1
         started = self._stalls.wall()
         try:
-            outcome = operation.begin(self._call, arguments)
+            outcome = operation.begin(self._call_of(lineage) if lineage else self._call, arguments)
         except Exception as error:  # noqa: BLE001 - one op's boundary: a fault in it fails the call, not the daemon
             return _failed(self._refusal(operation, error))
         finally:
@@ -72,6 +75,16 @@ class OpDispatcher:
         if not isinstance(outcome, Unstarted):
             return _failed(self._refusal(operation, TypeError(f"it returned a {type(outcome).__name__}")))
         return Unstarted(partial(self._finish, operation, outcome))
+
+    def end_branch(self, lineage: Lineage) -> None:
+        if self._branch_calls.pop(lineage, None):  # else it has asked for nothing
+            self._call.world.branch_ended(BranchId(self._call.run, lineage[0]))
+
+    def _call_of(self, lineage: Lineage) -> Call:
+        call = self._branch_calls.get(lineage)
+        if call is None:
+            call = self._branch_calls[lineage] = replace(self._call, lineage=lineage)
+        return call
 
     async def _finish(self, operation: Operation, outcome: Awaitable[object]) -> Results:
         work_for(self._work(operation.name))

@@ -15,7 +15,8 @@ from functools import partial
 
 from spyweb.clock import Clock, Handle
 from spyweb.logs.refusals import tell_refusal
-from spyweb.model import RunId
+from spyweb.lua.session import Lineage
+from spyweb.model import BranchId, RunId
 from spyweb.store.values_protocol import Held, Locks
 
 LONGEST_RECHECK = 10.0  # seconds: leases end by the wall clock, which may jump
@@ -32,6 +33,20 @@ class LockRequest:
     holder: bytes
     run: RunId
     lease_ms: int
+    lineage: Lineage = ()  # the branch of the run, and those that it is in
+
+    @property
+    def branch(self) -> int:
+        """The branch that would like to have it; 0: the run itself."""
+        return self.lineage[0] if self.lineage else 0
+
+
+@dataclass(frozen=True, slots=True)
+class BranchLock:
+    """A lock that a branch has taken."""
+
+    owner: BranchId
+    holder: bytes
 
 
 @dataclass(slots=True, eq=False)
@@ -113,7 +128,7 @@ class LockQueue:
             self._serve(waiter, got_lock=True)
 
     def _refused(self, waiter: LockWaiter, held: Held) -> None:
-        if waiter.is_late or held.run == waiter.request.run:
+        if waiter.is_late or self._keeper.is_own(held, waiter.request.run, waiter.request.lineage):
             self._serve(waiter, got_lock=False)
         if self._again or self.first not in (None, waiter):
             self.ask()
@@ -140,6 +155,8 @@ class LockKeeper:
         self._queues: dict[bytes, LockQueue] = {}
         self._living: set[RunId] = set()  # runs that have asked for a lock
         self._leases: dict[RunId, int] = {}  # the shortest lease of each run that has had a lock
+        self._branch_locks: dict[bytes, BranchLock] = {}  # by name: of those locks the branch that took them last
+        self._branches: set[BranchId] = set()  # that have asked for a lock
         self._renewal: Handle | None = None
         locks.believe(self._living.__contains__)
         locks.on_released(self._released)
@@ -159,7 +176,7 @@ class LockKeeper:
         """
         if request.name in self._queues:
             held = await self._locks.holder(request.name)
-            if held and held.run == request.run:
+            if held and self.is_own(held, request.run, request.lineage):
                 return held
         queue = self._queues.setdefault(request.name, LockQueue(self))
         waiter = queue.join(request)
@@ -178,6 +195,23 @@ class LockKeeper:
         if run in self._living:
             self._locks.release_run(run).add_done_callback(_note_failure)
 
+    def is_own(self, held: Held, run: RunId, lineage: Lineage) -> bool:
+        """Return whether who asks has the lock already: the run, or the branch, or one that this is in."""
+        if held.run != run:
+            return False
+        taken = self._branch_locks.get(held.name)
+        return taken is None or taken.owner.branch in lineage
+
+    def branch_ended(self, branch: BranchId) -> None:
+        """Free the locks of a branch."""
+        if branch not in self._branches:
+            return
+        self._branches.discard(branch)
+        for name, taken in list(self._branch_locks.items()):
+            if taken.owner == branch:
+                del self._branch_locks[name]
+                self._locks.release(name, taken.holder).add_done_callback(_note_failure)
+
     def run_ended(self, run: RunId) -> None:
         """Forget a run whose end is committed, which has freed its locks."""
         self._living.discard(run)
@@ -194,8 +228,13 @@ class LockKeeper:
     def acquire(self, request: LockRequest) -> Future[Held | None]:
         """Ask the store for the lock, past any queue."""
         self._living.add(request.run)
+        if request.lineage:
+            self._branches.add(BranchId(request.run, request.branch))
         answer = self._locks.acquire(request.name, request.holder, request.run, request.lease_ms)
-        answer.add_done_callback(lambda answer: self._keep_alive(request, answer))
+        if answer.done():
+            self._acquired(request, answer)
+        else:
+            answer.add_done_callback(partial(self._acquired, request))
         return answer
 
     def give_back(self, request: LockRequest) -> None:
@@ -230,9 +269,22 @@ class LockKeeper:
             if name in self._queues:
                 self._queues[name].ask()
 
-    def _keep_alive(self, request: LockRequest, answer: Future[Held | None]) -> None:
+    def _acquired(self, request: LockRequest, answer: Future[Held | None]) -> None:
         if answer.cancelled() or answer.exception() or answer.result() or request.run not in self._living:
             return
+        self._note_branch(request)
+        self._keep_alive(request)
+
+    def _note_branch(self, request: LockRequest) -> None:
+        owner = BranchId(request.run, request.branch)
+        if not request.lineage:
+            self._branch_locks.pop(request.name, None)
+        elif owner in self._branches:
+            self._branch_locks[request.name] = BranchLock(owner, request.holder)
+        else:  # it has ended meanwhile
+            self.give_back(request)
+
+    def _keep_alive(self, request: LockRequest) -> None:
         shortest = min(self._leases.values(), default=None)
         self._leases[request.run] = min(request.lease_ms, self._leases.get(request.run, request.lease_ms))
         if shortest is None or request.lease_ms < shortest:

@@ -46,8 +46,8 @@ async def _ask(
         raise OpError(f"{function}: the SQL of this run has taken more of a processor than its cpu_limit ({limit})")
     statement = Statement(sql=text, parameters=parameters, wants_rows=wants_rows, largest=call.memory_limit)
     try:
-        answered = await call.world.sql.ask(call.job, call.run, statement)
-    except CancelledError:  # its run is being ended; the CPU time until then counts
+        answered = await call.world.sql.ask(call.job, call.owner, statement)
+    except CancelledError:  # its run or branch is being ended; the CPU time until then counts
         call.tally.sql_cpu_s += call.world.sql.cpu_of(call.job, statement)
         raise
     call.tally.sql_cpu_s += answered.cpu_s

@@ -139,11 +139,13 @@ def _request(state_call: PositionalCall, name: bytes, terms: LockTerms) -> LockR
         if len(text) > limit:
             reason = f"lock '{shown(text)}': {len(text)} bytes are over the limit of {limit}"
             raise CallFailed((False, f"{state_call.function}: {reason}"))
-    return LockRequest(name=name, holder=holder, run=state_call.call.run, lease_ms=math.ceil(terms.timeout * 1000))
+    call, lease_ms = state_call.call, math.ceil(terms.timeout * 1000)
+    return LockRequest(name=name, holder=holder, run=call.run, lease_ms=lease_ms, lineage=call.lineage)
 
 
 def _own_name(call: Call) -> bytes:
-    return f"{call.job}#{call.run}".encode()
+    branch = f".{call.lineage[0]}" if call.lineage else ""
+    return f"{call.job}#{call.run}{branch}".encode()
 
 
 def _complain(state_call: PositionalCall, terms: LockTerms, held: Held) -> str:
@@ -157,7 +159,8 @@ def _complain(state_call: PositionalCall, terms: LockTerms, held: Held) -> str:
 
 
 def _refusal(state_call: PositionalCall, held: Held) -> str:
-    if held.run == state_call.call.run and state_call.function != "state.unlock":
+    call = state_call.call
+    if state_call.function != "state.unlock" and call.world.locks.is_own(held, call.run, call.lineage):
         return (
             f"{state_call.function}: lock '{shown(held.name)}' is held by this run already, as '{shown(held.holder)}'"
         )

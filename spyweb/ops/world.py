@@ -12,7 +12,8 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from spyweb.clock import Clock
-from spyweb.model import MIB, JobId, OnStoreError, RunId, TaskBegun, TaskRow
+from spyweb.lua.session import Lineage
+from spyweb.model import MIB, BranchId, JobId, OnStoreError, Owner, RunId, TaskBegun, TaskRow
 from spyweb.ops.disk import Files
 from spyweb.ops.locks import LockKeeper
 from spyweb.ops.network.request import Http
@@ -87,6 +88,11 @@ class World:
         self.locks.release(run)
         self.run_ended(run)
 
+    def branch_ended(self, branch: BranchId) -> None:
+        """Free the locks of a branch of a run, and roll back the transaction that it left open."""
+        self.locks.branch_ended(branch)
+        self.sql.run_ended(branch)
+
 
 @dataclass(slots=True)
 class Tally:
@@ -114,12 +120,15 @@ class Call(Struct, frozen=True, kw_only=True):
     log: JobLog = unheard  # the job's own
     resumes: bool = False  # it goes on with the tasks of an earlier run
     tell_task: TellTask = untold
+    lineage: Lineage = ()  # of the branch that asks
     # Not passed, but computed from the others:
+    owner: Owner = RunId(0)  # of its transactions
     origin: Origin = NOBODY  # of every write of this run
     namespace: str = ""  # of store_*
     state_namespace: str = ""  # of positional state.*
 
     def __post_init__(self) -> None:
+        force_setattr(self, "owner", BranchId(self.run, self.lineage[0]) if self.lineage else self.run)
         force_setattr(self, "origin", Origin(job=self.job, run=self.run, depth=self.depth))
         force_setattr(self, "namespace", job_namespace(self.job))
         force_setattr(self, "state_namespace", agent_namespace(self.agent))

@@ -61,6 +61,26 @@ TABLES = Family(
     ),
 )
 
+BRANCHES = Family(
+    name="several calls at once",
+    errors="The first error ends the other functions at once and is raised: a text with ` (function 3 of parallel)` "
+    "behind it, any other value as it is.",
+    functions=(
+        function(
+            "parallel(...: fun(): any): any ...",
+            "Calls all functions, up to 1,000, and gives the first result of each. While one waits in a function that "
+            "waits the others go on.",
+            waits=True,
+        ),
+        function(
+            "parallel_map(list: any[], fn: (fun(item: any, index: integer): any), limit?: integer): any[] results, "
+            "integer length",
+            "Calls `fn` with each item, at most `limit` at once (10; up to 1,000), and gives the first results.",
+            waits=True,
+        ),
+    ),
+)
+
 STATE = Family(
     name="locks",
     errors="`state.with_lock` gives nil and the text then; for an error inside it nil, its text and the error.",
@@ -153,6 +173,6 @@ TESTS = Family(
     ),
 )
 
-FAMILIES = (LOG, JSON, TABLES, STATE, TASKS, LUAU, BITS, TESTS)
+FAMILIES = (LOG, JSON, TABLES, BRANCHES, STATE, TASKS, LUAU, BITS, TESTS)
 ABSENT = tuple(name.decode() for name in ABSENT_FAMILIES)  # they raise, whatever is asked of them
 METHODS = ("get", "post", "put", "patch", "delete", "all")  # tables of the server's handlers

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from spyweb.endpoints.endpoints import Endpoints, ServerVersion
 from spyweb.lua.pool import Pool
-from spyweb.lua.session import Code, Host, Request
+from spyweb.lua.session import Code, Host, Lineage, Request
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, Failure, Outcome, RunId
 from spyweb.specs.server_file import code_of_server
@@ -41,7 +41,9 @@ class FakeHost:
     def __init__(self, story: list[str]) -> None:
         self._story = story
 
-    def op(self, name: str, arguments: Sequence[object]) -> Awaitable[Sequence[object]]:
+    def end_branch(self, lineage: Lineage) -> None: ...
+
+    def op(self, name: str, arguments: Sequence[object], lineage: Lineage = ()) -> Awaitable[Sequence[object]]:
         self._story.append(f"{name} {arguments[0]!r}")
         future: asyncio.Future[Sequence[object]] = asyncio.get_running_loop().create_future()
         future.set_result(arguments)

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
-from spyweb.lua.session import Code
+from spyweb.lua.session import Code, Lineage
 from spyweb.model import Cursor, Every, JobId, JobSpec, Run
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.runs.live import LiveJob, LiveJobs
@@ -54,7 +54,9 @@ class SilentHost(OpDispatcher):
     def sql_cpu_ms(self) -> int:
         return self._sql_cpu_ms
 
-    def op(self, name: str, arguments: Sequence[object]) -> NoReturn:
+    def end_branch(self, lineage: Lineage) -> None: ...
+
+    def op(self, name: str, arguments: Sequence[object], lineage: Lineage = ()) -> NoReturn:
         raise AssertionError(name)
 
     def log(self, level: str, text: bytes) -> None: ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spyweb.model import MIB, JobId, RunId
+from spyweb.model import MIB, BranchId, JobId, RunId
 from spyweb.store.user_sql.connection import LONGEST_S, Answered, Parameter, Row, Statement
 from spyweb.store.user_sql.user_db import UserDatabase
 
@@ -20,6 +20,7 @@ class Asker:
     database: UserDatabase
     job: str = "a"
     run: int = 1
+    branch: int = 0
 
     async def rows(self, sql: str, *parameters: Parameter, longest_s: float = LONGEST_S) -> list[Row]:
         asked = statement(sql, *parameters, longest_s=longest_s)
@@ -30,7 +31,8 @@ class Asker:
         return (await self._ask(asked)).changed
 
     async def _ask(self, asked: Statement) -> Answered:
-        answered = await self.database.ask(JobId(self.job), RunId(self.run), asked)
+        owner = BranchId(RunId(self.run), self.branch) if self.branch else RunId(self.run)
+        answered = await self.database.ask(JobId(self.job), owner, asked)
         if answered.error is not None:
             raise answered.error
         return answered

@@ -16,6 +16,13 @@ class FakeCallbacks:
     def why(self) -> int:
         return self.reason
 
+    def overdue_branch(self, index: int) -> int:
+        return 0
+
+    def branch_began(self, branch: int, parent: int, timeout_ms: int) -> None: ...
+
+    def branch_ended(self, branch: int, number: int) -> None: ...
+
     def emit(self, level: bytes, text: bytes) -> int:
         self.lines.append((level, text))
         return 0

@@ -118,6 +118,7 @@ class WorkerDriver:
         self.logs: list[tuple[int, str, bytes]] = []
         self.numbers: dict[int, int] = {}  # of the latest op of each run
         self.asked: list[tuple[int, str, list[Any]]] = []
+        self.open: dict[object, tuple[int, int]] = {}  # first argument of an op without a handler → run, number
         self.handlers: dict[str, Handler] = {
             "echo": list,
             "store_get": lambda _: [b"stored"],
@@ -230,6 +231,7 @@ class WorkerDriver:
         self.asked.append((run, name, list(arguments)))
         handler = self.handlers.get(name)
         if handler is None:
+            self.open[arguments[0] if arguments else None] = (run, self.numbers[run])
             return
         try:
             self.answer(run, handler(arguments))
@@ -244,6 +246,18 @@ class WorkerDriver:
 
     def resume(self, run: int, form: Form, *values: Any) -> None:
         self.say(wire.ResumeRun(run, self.numbers[run], int(form), list(values)))
+
+    def answer_open(self, argument: object, *results: wire.Scalar) -> None:
+        """Answer the op that had this first argument and has no handler."""
+        run, number = self.open.pop(argument)
+        self.say(wire.ResumeRun(run, number, int(Form.PLAIN), list(results)))
+
+    def wait_until_open(self, *arguments: object) -> None:
+        """Wait until ops without a handler with these first arguments have come."""
+        until = time.monotonic() + PATIENCE
+        while not all(argument in self.open for argument in arguments):
+            if not self._listen(max(0.0, until - time.monotonic())):
+                raise Silence(f"of {arguments} there are {list(self.open)}")
 
     def wait_until_asked(self, name: str, run: int | None = None) -> None:
         until = time.monotonic() + PATIENCE

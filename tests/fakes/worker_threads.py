@@ -137,7 +137,7 @@ class HeldWorker:
         monkeypatch.setattr(threads, "time", _TimeOf(self._wait_at_gate))
         console = Console(self.sender)
         for number, vm in self.vms.items():
-            self.registry.vms[number] = HostedVm(number, f"jobs/{number}.lua", console.emit)
+            self.registry.vms[number] = HostedVm(number, f"jobs/{number}.lua", console.emit, self.sender.post)
             self.registry.vms[number].vm = vm
         handler = MessageHandler(self.registry, self.sender, console, {})
         worker = threads.Threads(self.registry, handler, console, self.sender, self.slots)

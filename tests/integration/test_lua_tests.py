@@ -193,6 +193,52 @@ async def test_virtual_time_moves_every_clock_and_expiry_with_each_sleep(project
     assert report.duration_ms < 15_000
 
 
+async def test_virtual_time_is_one_for_all_functions_side_by_side(project: LuaTestProject) -> None:
+    project.shop(
+        """
+        function test_two_sleeps_are_one()
+          local began = os.time()
+          parallel(function() sleep(1000) end, function() sleep(1000) end)
+          local took = os.time() - began
+          spyweb.assert_eq(took >= 1 and took < 2, true, took)
+        end
+        function test_they_wake_in_the_order_of_their_times()
+          local order = {}
+          local function nap(name, ...)
+            local naps = {...}
+            return function()
+              for _, s in ipairs(naps) do sleep(s * 1000) order[#order + 1] = name end
+            end
+          end
+          parallel(nap("a", 60, 60), nap("b", 30, 60), nap("c", 100))
+          spyweb.assert_eq(table.concat(order), "babca")
+        end
+        function test_what_expires_does_so_for_the_store_too()
+          state.set("brief", 1, 60)
+          parallel_map({3600, 1800}, function(s) sleep(s * 1000) end)
+          spyweb.assert_eq(state.get("brief"), nil)
+          state.set("long", 1, 1801)
+          parallel_map({1800, 900}, function(s) sleep(s * 1000) end)
+          spyweb.assert_eq(state.get("long"), 1)
+        end
+        function test_ops_come_before_sleeps()
+          local order = {}
+          parallel(function()
+            sleep(1000)
+            order[#order + 1] = "slept"
+          end, function()
+            for i = 1, 20 do store_set("k", i) end
+            order[#order + 1] = "stored"
+          end)
+          spyweb.assert_eq(table.concat(order, " "), "stored slept")
+        end
+        """
+    )
+    report = await project.run(virtual=True)
+    assert [result.reason for result in report.results] == [""] * 4
+    assert report.duration_ms < 15_000
+
+
 async def test_sleep_is_real_unless_told_otherwise(project: LuaTestProject) -> None:
     project.shop("function test_x() local t = os.clock() sleep(60) spyweb.assert_eq(os.clock() - t >= 0.06, true) end")
     (result,) = (await project.run()).results

@@ -20,7 +20,7 @@ from spyweb.clock import Clock, RealClock
 from spyweb.errors import OpError, ScriptError
 from spyweb.lua import spawner, wire
 from spyweb.lua.pool import Pool, open_pool
-from spyweb.lua.session import Code, EngineInfo, Request
+from spyweb.lua.session import Code, EngineInfo, Lineage, Request
 from spyweb.lua.wire import Why
 from spyweb.model import MIB, Ending, Failure, Isolation, JobId, Outcome, RunId
 
@@ -38,7 +38,9 @@ class TestHost:
         self.hooks: list[str] = []  # what a cycle is told to call
         self.waiting: asyncio.Queue[Future[Sequence[object]]] = asyncio.Queue()
 
-    def op(self, name: str, arguments: Sequence[object]) -> Awaitable[Sequence[object]]:
+    def end_branch(self, lineage: Lineage) -> None: ...
+
+    def op(self, name: str, arguments: Sequence[object], lineage: Lineage = ()) -> Awaitable[Sequence[object]]:
         future: Future[Sequence[object]] = asyncio.get_running_loop().create_future()
         match name:
             case "_hook":

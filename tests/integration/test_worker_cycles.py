@@ -669,3 +669,17 @@ def test_what_the_daemon_refuses_to_be_told_is_the_hook_s_own_error(worker: Work
         (b"ok", None, None),
     ]
     assert end.ended == Ended.SUCCESS
+
+
+def test_a_hook_may_have_several_calls_under_way(worker: WorkerDriver) -> None:
+    prepare(
+        worker,
+        "function before_fetch(request) request.urls = parallel_map({'a', 'b'}, echo) return request end\n"
+        "function after_fetch() parallel(function() error('no', 0) end) end",
+    )
+
+    daemon, end = cycle(worker, ("before_fetch", {}, None, None), ("after_fetch", {}, None, None))
+
+    assert end.ended == Ended.SUCCESS
+    assert daemon.reports[1].value == {b"urls": [b"a", b"b"]}
+    assert daemon.reports[2].error == b"no (function 1 of parallel)"

@@ -236,3 +236,12 @@ def test_a_large_request_that_overtakes_the_file_it_is_for_waits_for_that(worker
     end = worker.end(1)
     assert end.ended == Ended.SUCCESS, end
     assert answered(worker, end) == [200, None, b"100000"]
+
+
+def test_a_handler_and_what_it_defers_may_have_several_calls_under_way(worker: WorkerDriver) -> None:
+    assert answer(
+        worker,
+        "defer(function() log(table.concat({parallel(function() return echo('c') end)})) end) "
+        "return table.concat({parallel(function() return echo('a') end, function() return echo('b') end)})",
+    ) == [200, None, b"ab"]
+    assert logged(worker) == ["c"]

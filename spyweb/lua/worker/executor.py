@@ -14,7 +14,7 @@ from spyweb.lua import wire
 from spyweb.lua.wire import Ended, Form, Why
 from spyweb.lua.worker import limits, values
 from spyweb.lua.worker.link import Sender
-from spyweb.lua.worker.runs import Closing, HostedVm, Phase, Registry, Task, WorkerRun
+from spyweb.lua.worker.runs import Closing, HostedVm, Phase, Registry, RunBranches, Task, WorkerRun
 from spyweb.lua.worker.values import StepKind
 from spyweb.lua.worker.vm import OUT_OF_MEMORY, LuaError
 
@@ -22,7 +22,7 @@ Result = tuple[object, ...]
 
 _OP, _END, _AFTERMATH = int(StepKind.OP), int(StepKind.END), int(StepKind.AFTERMATH)
 _RAISE = int(Form.RAISE)
-_SEQUEL = int(StepKind.SEQUEL)
+_SEQUEL, _TURN, _WAIT = int(StepKind.SEQUEL), int(StepKind.TURN), int(StepKind.WAIT)
 _CPU, _MEMORY = int(Why.CPU), int(Why.MEMORY)
 _NO_MEMORY = OUT_OF_MEMORY.encode()
 _SHORT = 0.0005  # seconds; a shorter step used the CPU for as long as it took
@@ -121,7 +121,12 @@ class Executor:
             return None
         if run.why:
             return self._kill(run)
-        if task.op != run.ops:
+        if run.branches is not None:
+            told = vm.turn(run.id, task.op) if task.op else vm.next(run.id, 0)
+            if not task.op or told[0] == _WAIT:
+                return told
+            self._turn(run, told)
+        elif task.op != run.ops:
             return None  # it waited for a busy VM, and meanwhile a kill has ended its op or the run
         pushed, size = values.for_lua(task.values)
         if vm.has_room(size):
@@ -155,14 +160,23 @@ class Executor:
         if kind == _AFTERMATH:
             self._allow_aftermath(run, thread, result)
         elif kind == _SEQUEL:
+            run.branches = None
             self._set_address(run, result[1])
+        elif kind == _TURN:
+            self._turn(run, result)
+        elif kind == _WAIT:
+            return self._wait(run, thread)
         else:  # STARVED
             run.hosted.vm.stretch()
         return run.hosted.vm.start(run.id)
 
     def _ask(self, run: WorkerRun, thread: ThreadState, result: Result) -> Result | None:
         """Send an op to the daemon; if the run must end, kill it instead and return what that results in."""
-        message = values.op_message(run.id, run.ops + 1, result)
+        branches = run.branches
+        if branches is None:
+            message = values.op_message(run.id, run.ops + 1, result)
+        else:
+            message = values.branch_op_message(run.id, run.ops + 1, result, branches.current)
         size = values.size_of(message)
         if size > wire.LARGEST:
             return self._refuse(run, message, size)
@@ -175,8 +189,29 @@ class Executor:
             if not run.why:
                 run.asks = run.ops
                 (self._sender.post_bulk if size > wire.BULK else self._sender.post)(message)
+                if branches is None:
+                    return None
+        return self._kill(run) if run.why else run.hosted.vm.next(run.id, run.ops)
+
+    def _turn(self, run: WorkerRun, result: Result) -> None:
+        """Turn to the coroutine that the VM is to go on with."""
+        _, branch, pointer, is_alone = result
+        with self._registry.lock:
+            branches = run.branches = None if is_alone else run.branches or RunBranches()
+            if branches is not None:
+                branches.current = branch  # type: ignore[assignment]
+            run.address = values.address(pointer)  # type: ignore[arg-type]
+            if run.why or (branches and branches.overdue):
+                limits.arm(run.address)
+
+    def _wait(self, run: WorkerRun, thread: ThreadState) -> Result | None:
+        """End the step, since all branches wait, unless one of them or the run is to end."""
+        with self._registry.lock:
+            _account(run, thread)
+            if not run.why and not (run.branches and run.branches.overdue):
+                run.address = 0
                 return None
-        return self._kill(run)
+        return self._kill(run) if run.why else run.hosted.vm.next(run.id, 0)
 
     def _refuse(self, run: WorkerRun, message: wire.OpCall | wire.PackedOpCall, size: int) -> Result:
         """Raise an error in the script for an op that is too large; the daemon would kill the worker for sending it."""
@@ -185,6 +220,7 @@ class Executor:
 
     def _allow_aftermath(self, run: WorkerRun, thread: ThreadState, result: Result) -> None:
         """Give the hooks that follow a kill a time limit of their own, and no CPU limit."""
+        run.branches = None
         if result[2] == Ended.MEMORY:
             run.hosted.vm.stretch()
         with self._registry.lock:

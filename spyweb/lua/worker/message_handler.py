@@ -18,6 +18,7 @@ from spyweb.lua.wire import (
     CancelRun,
     CheckCode,
     DropVm,
+    EndBranch,
     Ended,
     Files,
     GrantLogCredit,
@@ -73,6 +74,7 @@ class MessageHandler:
             GrantLogCredit: self._credit,
             KeepTemplate: self._keep,
             BeginFreshRun: self._begin_fresh,
+            EndBranch: self._end_branch,
         }
 
     def receive(self, message: ToWorker) -> Task | None:
@@ -83,7 +85,7 @@ class MessageHandler:
         registry = self._registry
         with registry.lock:
             run, number = registry.runs.get(answer.run), answer.number
-            if run is None or run.asks != number:
+            if run is None or (run.asks != number and run.branches is None):
                 return None  # it has been told to end since it asked
             run.asks = 0
             return _claim(Task(run.hosted, run, number, answer.form, answer.values))
@@ -122,8 +124,19 @@ class MessageHandler:
         self._console.wake()
         return task
 
+    def _end_branch(self, asked: EndBranch) -> Task | None:
+        with self._registry.lock:
+            run = self._registry.runs.get(asked.run)
+            if run is None or run.why or run.branches is None:
+                return None
+            run.branches.overdue.append(asked.branch)
+            if run.started:
+                limits.arm(run.address)
+                return None
+            return _claim(Task(run.hosted, run))
+
     def _load(self, asked: LoadVm) -> None:
-        hosted = self._registry.new_vm(asked.vm, asked.files[0][0], self._console.emit)
+        hosted = self._registry.new_vm(asked.vm, asked.files[0][0], self._console.emit, self._sender.post)
         reason = self._create_vm(hosted, asked.files, asked.memory_limit)
         if reason is None:
             with self._registry.lock:
@@ -169,7 +182,7 @@ class MessageHandler:
 
     def _make(self, template: VmTemplate) -> HostedVm | str:
         """Return a new VM for a single run, or the reason why there is none."""
-        hosted = self._registry.new_vm(0, template.files[0][0], self._console.emit)
+        hosted = self._registry.new_vm(0, template.files[0][0], self._console.emit, self._sender.post)
         hosted.fleeting = hosted.closing = True
         return self._create_vm(hosted, template.files, template.limit, template.bytecode) or hosted
 

@@ -9,7 +9,7 @@ from enum import Enum, auto
 
 from msgspec import Struct, field
 
-from spyweb.lua.wire import Scalar
+from spyweb.lua.wire import OVER_TIMEOUT, BranchBegan, BranchEnded, FromWorker, Scalar
 from spyweb.lua.worker.vm import VM
 
 _EARLY = 1000  # of these are remembered; most name runs that have ended
@@ -20,6 +20,13 @@ class Phase(Enum):
     WAITING = auto()  # its BEGIN has not been carried out
     BEGUN = auto()
     ENDED = auto()
+
+
+class RunBranches(Struct, eq=False):
+    """The branches of a run, as far as the worker has to know them: its VM knows the rest."""
+
+    current: int = 0  # that is stepped, or was last; 0: the run's own coroutine
+    overdue: list[int] = field(default_factory=list)  # whose time is up, and which the VM has still to end
 
 
 class WorkerRun(Struct, kw_only=True, eq=False):
@@ -45,6 +52,7 @@ class WorkerRun(Struct, kw_only=True, eq=False):
     reported: bool = False  # as stuck
     ops: int = 0  # how many it has asked for
     slot: int = 0  # of that thread
+    branches: RunBranches | None = None  # while it has some
 
 
 class Task(Struct, eq=False):
@@ -66,6 +74,7 @@ class Closing(Struct, eq=False):
 
 
 Emit = Callable[["HostedVm", bytes, bytes], int]  # takes a log line's level and text; gives wire.Why
+Post = Callable[[FromWorker], None]
 
 
 class HostedVm:
@@ -76,6 +85,7 @@ class HostedVm:
 
     __slots__ = (
         "_emit",
+        "_post",
         "busy",
         "closing",
         "discarded",
@@ -92,7 +102,15 @@ class HostedVm:
 
     vm: VM  # made after this, since it calls this
 
-    def __init__(self, id: int, name: str, emit: Emit, *, heavy: bool = False) -> None:  # noqa: A002 - as wired
+    def __init__(
+        self,
+        id: int,  # noqa: A002 - as wired
+        name: str,
+        emit: Emit,
+        post: Post,
+        *,
+        heavy: bool = False,
+    ) -> None:
         self.id = id
         self.name = name  # of its script
         self.busy = False
@@ -105,13 +123,30 @@ class HostedVm:
         self.fleeting = False  # made for a single run
         self.stepped: WorkerRun | None = None
         self._emit = emit
+        self._post = post
 
     def why(self) -> int:
         run = self.stepped
-        return run.why if run else 0
+        if run is None or run.why or run.branches is None:
+            return run.why if run else 0
+        return OVER_TIMEOUT if run.branches.overdue else 0
 
     def emit(self, level: bytes, text: bytes) -> int:
         return self._emit(self, level, text)
+
+    def overdue_branch(self, index: int) -> int:
+        branches = self.stepped.branches if self.stepped else None
+        if branches is None or index > len(branches.overdue) or not branches.overdue:
+            return 0
+        return branches.overdue[index - 1] if index else branches.overdue.pop(0)
+
+    def branch_began(self, branch: int, parent: int, timeout_ms: int) -> None:
+        if self.stepped is not None:
+            self._post(BranchBegan(self.stepped.id, branch, parent, timeout_ms))
+
+    def branch_ended(self, branch: int, number: int) -> None:
+        if self.stepped is not None:
+            self._post(BranchEnded(self.stepped.id, branch, number))
 
 
 class Registry:
@@ -137,9 +172,9 @@ class Registry:
     def take_early(self, run: int) -> int:
         return self._early.pop(run, 0) if self._early else 0
 
-    def new_vm(self, number: int, name: str, emit: Emit) -> HostedVm:
+    def new_vm(self, number: int, name: str, emit: Emit, post: Post) -> HostedVm:
         """Return the HostedVm of a new VM, which is heavy from its first step on if the script's last VM was."""
-        return HostedVm(number, name, emit, heavy=name in self._heavy)
+        return HostedVm(number, name, emit, post, heavy=name in self._heavy)
 
     def set_heavy(self, hosted: HostedVm, *, heavy: bool) -> None:
         hosted.heavy = heavy

@@ -11,9 +11,10 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from spyweb.lua import wire
-from spyweb.lua.wire import OpCall, PackedOpCall, RunEnd
+from spyweb.lua.wire import BranchOpCall, OpCall, PackedBranchOpCall, PackedOpCall, RunEnd
 
 Function = Callable[..., Any]  # a Lua function, as lupa shows it
+Passed = Any  # what Lua passes to a function of ours: a scalar
 
 
 class Runtime(Protocol):
@@ -34,6 +35,8 @@ class StepKind(IntEnum):
     AFTERMATH = 2  # address of a new coroutine, Ended: start it, with a budget of its own
     STARVED = 3  # it ended for lack of memory: give it room and start it, to say where
     SEQUEL = 4  # address of a new coroutine: start it, on the budget of the run
+    TURN = 5  # branch, address of its coroutine, has the run no other branch: go on with that one
+    WAIT = 6  # all branches wait
 
 
 _PLAIN = int(wire.Form.PLAIN)
@@ -46,6 +49,16 @@ def op_message(run: int, number: int, result: Sequence[Any]) -> OpCall | PackedO
         return OpCall(run, number, _text(name), passed)
     packed, elements = passed
     return PackedOpCall(run, number, _text(name), packed, elements)
+
+
+def branch_op_message(run: int, number: int, told: Sequence[Any], branch: int) -> OpCall | PackedOpCall:
+    if not branch:
+        return op_message(run, number, told)
+    _, name, form, *passed = told
+    if form == _PLAIN:
+        return BranchOpCall(run, number, _text(name), passed, branch)
+    packed, elements = passed
+    return PackedBranchOpCall(run, number, _text(name), packed, elements, branch)
 
 
 @lru_cache

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, cast
 from lupa import lua54
 
 from spyweb.lua import wire
-from spyweb.lua.worker.values import Function, Runtime
+from spyweb.lua.worker.values import Function, Passed, Runtime
 
 _FOLDERS = [os.path.join(os.path.dirname(__file__), name) for name in ("runtime", "library")]
 LIBRARY = str(lua54.__file__)  # the shared object that Lua lives in
@@ -25,8 +25,10 @@ LuaError = lua54.LuaError
 OUT_OF_MEMORY = "not enough memory"  # Lua's own text, and the prelude's
 MARGIN = 4096  # bytes that a call into a VM may need besides its values
 LAST_WORDS = 1 << 20  # bytes that a VM may take over its limit once its run has ended for lack of memory
-_KILL, _EMPTY, _COLLECT = b"kill", b"empty", b"collect"  # what the prelude's `control` does
-_WHY, _EMIT, _CLOCK, _SEED = 0, 1, 2, 3  # what Lua calls for, besides texts
+# What the prelude's `control` does.
+_KILL, _EMPTY, _COLLECT, _TURN, _NEXT = b"kill", b"empty", b"collect", b"turn", b"next"
+# What Lua calls for, besides texts.
+_WHY, _EMIT, _CLOCK, _SEED, _OVER, _BEGAN, _ENDED = 0, 1, 2, 3, 4, 5, 6
 _SMALL = 1 << 20  # bytes; less is freed quickly enough with the lock held
 _BUNDLES = {"lasting": ("codec",), "fleeting": ("codec", "server")}  # preludes, with what is sure to be used
 # There is hardly any garbage while the prelude loads, which turns the collector on again.  In a VM for a single run the
@@ -58,6 +60,14 @@ class Callbacks(Protocol):
 
     def emit(self, level: bytes, text: bytes) -> int:
         """Take a log line; return `why`."""
+
+    def overdue_branch(self, index: int) -> int:
+        """Return a branch whose time is up, the first, second, ...; 0: take the first away.  Returns 0 for none."""
+
+    def branch_began(self, branch: int, parent: int, timeout_ms: int) -> None: ...
+
+    def branch_ended(self, branch: int, number: int) -> None:
+        """Hear of the end of a branch, and the number of its last op."""
 
 
 def _deny(*_: object) -> object:
@@ -178,6 +188,14 @@ class VM:
         """End a run that waits for an op."""
         return _checked(self._control(_KILL, run, why))
 
+    def turn(self, run: int, number: int) -> tuple[object, ...]:
+        """Turn to the branch that waits for the op of this number: `step` then goes on with it."""
+        return _checked(self._control(_TURN, run, number))
+
+    def next(self, run: int, number: int) -> tuple[object, ...]:
+        """Turn to the next branch that can go on; the present one waits for this op of its own (0: there is none)."""
+        return _checked(self._control(_NEXT, run, number))
+
     @property
     def used(self) -> int:
         """Return the bytes in use, including what every VM has.  Any thread may call this."""
@@ -215,16 +233,24 @@ class VM:
         self._runtime = None
         self._compile = self._begin = self._step = self._control = _deny
 
-    def _called(self, what: int | bytes, level: bytes = b"", text: bytes = b"") -> bytes | float:
+    def _called(self, what: int | bytes, *given: Passed) -> bytes | float:
         """Carry out a call from Lua.  It is the only function of ours in a VM, since each takes memory there."""
         if what == _WHY:
             return self._callbacks.why()
         if what == _EMIT:
-            return self._callbacks.emit(level, text)
+            return self._callbacks.emit(*given)
         if what == _CLOCK:
             return time.monotonic()
         if what == _SEED:
             return int.from_bytes(os.urandom(8), "little", signed=True)
+        if what == _OVER:
+            return self._callbacks.overdue_branch(*given)
+        if what == _BEGAN:
+            self._callbacks.branch_began(*given)
+            return 0
+        if what == _ENDED:
+            self._callbacks.branch_ended(*given)
+            return 0
         return self._text(cast("bytes", what).decode())
 
     def _text(self, name: str) -> bytes | int:

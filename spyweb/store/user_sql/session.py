@@ -10,7 +10,7 @@ import structlog
 
 from spyweb.clock import Clock, Handle
 from spyweb.errors import StoreError
-from spyweb.model import JobId, RunId
+from spyweb.model import JobId, Owner
 from spyweb.store.access import explain
 from spyweb.store.sqlite.file_identity import FileIdentity
 from spyweb.store.user_sql.connection import Answered, Opening, Statement
@@ -66,10 +66,10 @@ class Session:
         self._limit: TimeLimit | None = None  # of the statement under way
         self._cpu_before_s = 0.0  # of its process
         self.calls = 0  # that have it or wait for it
-        self.runs: set[RunId] = set()  # have used it and not ended
-        self.in_transaction: RunId | None = None  # the run whose transaction is open
+        self.runs: set[Owner] = set()  # have used it and not ended
+        self.in_transaction: Owner | None = None  # the run whose transaction is open
         self.running: Statement | None = None
-        self.turn_of: RunId | None = None
+        self.turn_of: Owner | None = None
         self.used_at = 0.0
         self.has_state = False  # that a run may still need: last_insert_rowid(), a temporary table
 
@@ -83,10 +83,10 @@ class Session:
         """Return whether there is no process, and therefore no transaction."""
         return self._process is None
 
-    def is_free_for(self, run: RunId) -> bool:
+    def is_free_for(self, run: Owner) -> bool:
         return self.turn_of is None and self.in_transaction in (None, run)
 
-    async def take_turn(self, run: RunId, patience_s: float) -> None:
+    async def take_turn(self, run: Owner, patience_s: float) -> None:
         """Wait for the job's other runs, but for an open transaction only this long.  Raises StoreError."""
         async with self._changed:
             while not self.is_free_for(run):

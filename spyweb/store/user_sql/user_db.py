@@ -5,10 +5,10 @@
         ...
         database.run_ended(run)
 
-A connection executes one statement at a time, in a process of its own.  While a run has a transaction open, the job's
-other runs wait; a write that meets another job's transaction waits too: on the event loop, for a limited time, and
-nothing else waits for it.  The number of connections is limited: an idle one is closed when another job needs one, or
-after a while.
+A connection executes one statement at a time, in a process of its own.  While a run, or one of its branches, has a
+transaction open, the job's others wait; a write that meets another job's transaction waits too: on the event loop, for
+a limited time, and nothing else waits for it.  The number of connections is limited: an idle one is closed when another
+job needs one, or after a while.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from msgspec import structs
 from spyweb import limits
 from spyweb.clock import Clock, Handle
 from spyweb.errors import NoAccess, SpywebError, StoreClosed, StoreError
-from spyweb.model import JobId, RunId
+from spyweb.model import JobId, Owner
 from spyweb.store.user_sql.connection import Answered, Opening, Statement
 from spyweb.store.user_sql.session import LOCKED, Session, TimeLimit
 from spyweb.store.user_sql.spawner import SqlSpawner
@@ -95,7 +95,7 @@ class UserDatabase:
         """Return the number of open connections."""
         return len(self._sessions)
 
-    async def ask(self, job: JobId, run: RunId, statement: Statement) -> Answered:
+    async def ask(self, job: JobId, run: Owner, statement: Statement) -> Answered:
         """Execute a statement, which ends when the caller is cancelled.  Raises StoreError."""
         deadline = self._clock.monotonic() + self._patience_s
         answered = await self._try(job, run, statement)
@@ -108,8 +108,8 @@ class UserDatabase:
         session = self._sessions.get(job)
         return session.cpu_of(statement) if session else 0.0
 
-    def run_ended(self, run: RunId) -> None:
-        """Note that a run's end is committed, and roll back a transaction that it left open."""
+    def run_ended(self, run: Owner) -> None:
+        """Note that a run's end is committed, or that a branch has ended, and roll back what it left open."""
         for session in self._sessions.values():
             if run not in session.runs:
                 continue
@@ -121,7 +121,7 @@ class UserDatabase:
                 session.calls += 1
                 self._tasks.create_task(self._roll_back(session), name=f"roll back {session.job}")
 
-    async def _try_in_line(self, job: JobId, run: RunId, statement: Statement, deadline: float) -> Answered:
+    async def _try_in_line(self, job: JobId, run: Owner, statement: Statement, deadline: float) -> Answered:
         try:
             async with TimeLimit(self._clock, deadline - self._clock.monotonic()):
                 await self._retrying.acquire()
@@ -136,7 +136,7 @@ class UserDatabase:
         finally:
             self._retrying.release()
 
-    async def _try(self, job: JobId, run: RunId, statement: Statement) -> Answered:
+    async def _try(self, job: JobId, run: Owner, statement: Statement) -> Answered:
         if not self._is_open:
             raise StoreClosed
         session = await self._session(job)
@@ -157,7 +157,7 @@ class UserDatabase:
                 session.end_statement()
             raise
 
-    async def _work(self, session: Session, run: RunId, statement: Statement) -> Answered:
+    async def _work(self, session: Session, run: Owner, statement: Statement) -> Answered:
         """Execute a statement of the run whose turn it is.
 
         It outlives its caller, and never raises: that would end all other statements.

@@ -10,6 +10,7 @@ import pytest
 
 from spyweb.daemon.testing_world import LazyHost
 from spyweb.errors import OpError, StoreError
+from spyweb.lua.session import Lineage
 from spyweb.ops.world import World
 
 
@@ -51,7 +52,9 @@ class Echo:
     def log(self, level: str, text: bytes) -> None:
         raise AssertionError
 
-    async def op(self, name: str, arguments: Sequence[object]) -> Sequence[object]:
+    def end_branch(self, lineage: Lineage) -> None: ...
+
+    async def op(self, name: str, arguments: Sequence[object], lineage: Lineage = ()) -> Sequence[object]:
         self._harness.story.append(name)
         return arguments
 

@@ -14,7 +14,7 @@ from spyweb.errors import PoolError, ScriptError
 from spyweb.limits import LOG_BYTES_PER_S
 from spyweb.lua import wire, worker_process
 from spyweb.lua.pool import PATIENCE, Pool, open_pool, raise_compile_error
-from spyweb.lua.session import Code, EngineInfo, Request
+from spyweb.lua.session import Code, EngineInfo, Lineage, Request
 from spyweb.lua.slots import Slots
 from spyweb.lua.wire import Ended, Form, InitWorker, Why
 from spyweb.model import MIB, Ending, Failure, Isolation, JobId, Outcome, RunId
@@ -33,7 +33,9 @@ class Echo:
         self.pending: Future[Sequence[object]] | None = None
         self.lines: list[bytes] = []
 
-    def op(self, name: str, arguments: Sequence[object]) -> Awaitable[Sequence[object]]:
+    def end_branch(self, lineage: Lineage) -> None: ...
+
+    def op(self, name: str, arguments: Sequence[object], lineage: Lineage = ()) -> Awaitable[Sequence[object]]:
         future: Future[Sequence[object]] = asyncio.get_running_loop().create_future()
         if name == "wait":
             self.pending = future

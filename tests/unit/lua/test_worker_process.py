@@ -14,7 +14,7 @@ import structlog
 from spyweb.lua import wire
 from spyweb.lua.channel import OVERDUE
 from spyweb.lua.pool import Pool, open_pool
-from spyweb.lua.session import Code, EngineInfo, Request
+from spyweb.lua.session import Code, EngineInfo, Lineage, Request
 from spyweb.lua.supervisor import PING_EVERY
 from spyweb.lua.wire import Why
 from spyweb.lua.worker_process import MOST_STRAYS, UNFINISHED_PINGS
@@ -35,7 +35,9 @@ class Host:
         self.lines: list[bytes] = []
         self.waiting: list[Future[Sequence[object]]] = []
 
-    def op(self, name: str, arguments: Sequence[object]) -> Awaitable[Sequence[object]]:
+    def end_branch(self, lineage: Lineage) -> None: ...
+
+    def op(self, name: str, arguments: Sequence[object], lineage: Lineage = ()) -> Awaitable[Sequence[object]]:
         self.ops.append(name)
         future: Future[Sequence[object]] = asyncio.get_running_loop().create_future()
         if name == "wait":

@@ -10,12 +10,15 @@ import pytest
 
 from spyweb.lua import wire
 from spyweb.lua.hooks import HOOK_OP
+from spyweb.lua.session import Lineage
 from spyweb.monitor.hooks import ContextUpdate, HookChannel, HookResult, SharedVm
 from tests.fakes.clock import FakeClock
 
 
 class NoHost:
-    def op(self, name: str, arguments: Sequence[object]) -> Awaitable[Sequence[object]]:
+    def end_branch(self, lineage: Lineage) -> None: ...
+
+    def op(self, name: str, arguments: Sequence[object], lineage: Lineage = ()) -> Awaitable[Sequence[object]]:
         raise AssertionError(name)
 
     def log(self, level: str, text: bytes) -> None:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import pytest
 
 from spyweb.errors import OpError
-from spyweb.model import RunId
+from spyweb.model import BranchId, RunId
 from spyweb.ops import catalog
 from spyweb.ops.state_locks import LONGEST_TIMEOUT, LockTerms, terms_of
 from spyweb.ops.world import Call, World
 from spyweb.settings import StateSettings
-from tests.fakes.clock import FakeClock
+from tests.fakes.clock import FakeClock, settle
 from tests.fakes.memory.memory import MemoryStore
 from tests.fakes.ops import BACKUP, PRICES, ask, make_call, make_world
 
@@ -187,3 +187,74 @@ async def test_a_name_may_be_a_number_and_any_bytes() -> None:
     assert await ask(call, "state.lock", b"\xff\x00") == [True]
     with pytest.raises(OpError, match=r"bad argument #1 to 'state\.lock'"):
         await ask(call, "state.lock", None)
+
+
+# Branches of one run
+
+
+def branches_of_a_run(*lineages: tuple[int, ...]) -> list[Call]:
+    world = make_world()
+    return [make_call(world, PRICES, lineage=lineage) for lineage in lineages]
+
+
+async def test_a_branch_holds_a_lock_by_itself_and_another_waits_for_it() -> None:
+    one, two = branches_of_a_run((1,), (2,))
+    assert await ask(one, "state.try_lock", b"l") == [True]
+    assert await ask(two, "state.is_locked", b"l") == [True, b"prices#1.1"]
+    assert await ask(two, "state.try_lock", b"l") == [False, "state.try_lock: lock 'l' is held by 'prices#1.1'"]
+    assert await ask(two, "state.unlock", b"l") == [
+        False,
+        "state.unlock: lock 'l' is held by 'prices#1.1', not by 'prices#1.2'",
+    ]
+
+    waiting = asyncio.ensure_future(ask(two, "state.lock", b"l", 60))
+    await settle()
+    assert not waiting.done()
+    assert await ask(one, "state.unlock", b"l") == [True]
+    assert await waiting == [True]
+
+
+@pytest.mark.parametrize("holder", [(), (b"me", 60)])
+async def test_the_end_of_a_branch_frees_its_locks_and_no_others(holder: tuple[object, ...]) -> None:
+    run, one, two = branches_of_a_run((), (1,), (2,))
+    for call, name in ((run, b"r"), (one, b"a"), (one, b"b"), (two, b"c")):
+        assert await ask(call, "state.try_lock", name, *holder) == [True]
+
+    one.world.branch_ended(BranchId(one.run, 1))
+
+    locked = [(await ask(run, "state.is_locked", name))[0] for name in (b"r", b"a", b"b", b"c")]
+    assert locked == [True, False, False, True]
+
+
+@pytest.mark.parametrize("lineage", [(), (1,)])
+async def test_a_lock_of_whoever_waits_for_the_branch_is_refused_at_once(lineage: tuple[int, ...]) -> None:
+    outer, inner = branches_of_a_run(lineage, (2, *lineage))
+    await ask(outer, "state.lock", b"l", 60)
+
+    held_by = "prices#1.1" if lineage else "prices#1"
+    assert await ask(inner, "state.lock", b"l", 60) == [
+        False,
+        f"state.lock: lock 'l' is held by this run already, as '{held_by}'",
+    ]
+
+
+async def test_a_lock_that_was_given_back_is_not_freed_again_with_its_branch() -> None:
+    one, two = branches_of_a_run((1,), (2,))
+    await ask(one, "state.try_lock", b"l", b"me", 60)
+    await ask(one, "state.unlock", b"l", b"me")
+    await ask(two, "state.try_lock", b"l", b"me", 60)
+
+    one.world.branch_ended(BranchId(one.run, 1))
+
+    assert await ask(two, "state.is_locked", b"l") == [True, b"me"]
+
+
+async def test_a_lock_that_comes_when_its_branch_has_ended_is_given_back() -> None:
+    one, two = branches_of_a_run((1,), (2,))
+    asking = asyncio.ensure_future(ask(one, "state.try_lock", b"l"))
+    await asyncio.sleep(0)
+    one.world.branch_ended(BranchId(one.run, 1))
+    await asyncio.wait([asking])
+    await settle()
+
+    assert await ask(two, "state.is_locked", b"l") == [False, None]

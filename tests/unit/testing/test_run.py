@@ -10,7 +10,7 @@ from typing import cast
 
 from spyweb.errors import PoolError, Refused, ScriptError
 from spyweb.lua.pool import Pool
-from spyweb.lua.session import Code, Host, Request
+from spyweb.lua.session import Code, Host, Lineage, Request
 from spyweb.model import Ending, Failure, JobId, Outcome, RunId
 from spyweb.ops.world import JobLog
 from spyweb.testing.results import CaseResult
@@ -79,7 +79,9 @@ class Logging:
 
     log: JobLog
 
-    async def op(self, name: str, arguments: Sequence[object]) -> Sequence[object]:
+    def end_branch(self, lineage: Lineage) -> None: ...
+
+    async def op(self, name: str, arguments: Sequence[object], lineage: Lineage = ()) -> Sequence[object]:
         raise AssertionError(name)
 
 

@@ -4,7 +4,7 @@
 
 local runtime = ...
 local internals, raw = runtime.internals, runtime.raw
-local now, waiting, OP, MAX_DEPTH = internals.now, internals.waiting, internals.OP, internals.MAX_DEPTH
+local now, waiting, OP, PARK, MAX_DEPTH = internals.now, internals.waiting, internals.OP, internals.PARK, internals.MAX_DEPTH
 local add_frames, fail, hook, hooked, stop = internals.add_frames, internals.fail, internals.hook, internals.hooked, internals.stop
 local sethook, unless_killed = internals.sethook, internals.unless_killed
 local raise, rawequal, setmetatable, type, format = raw.error, raw.rawequal, raw.setmetatable, raw.type, raw.string.format
@@ -40,15 +40,15 @@ local function again(co, ...)
   return pump(co, d, resume(co, ...))
 end
 
--- rawequal: a script's __eq must not decide what is an op.  An op that can't pass fails in the coroutine, at the line
--- that called it.
+-- What passes is an op, or a wait for branches.  rawequal: a script's __eq must not decide what is an op.  An op that can't
+-- pass fails in the coroutine, at the line that called it.
 function pump(co, d, ok, first, ...)
-  if ok and rawequal(first, OP) and status(co) == "suspended" then
+  if ok and (rawequal(first, OP) or rawequal(first, PARK)) and status(co) == "suspended" then
     if not isyieldable() then return pump(co, d, resume(co, RAISE, runtime.use("failures").misplaced((...)))) end
     own[co] = now.depth - d - 1
     now.depth = d
     waiting[co] = true
-    return again(co, yield(OP, ...))
+    return again(co, yield(first, ...))
   end
   return back(co, d, ok, first, ...)
 end

@@ -23,7 +23,7 @@ local FILES = {
 -- The file of a function, which is loaded when it is first called: it is large, or many look it up and few call it.
 local FILES_OF_CALLS = {
   copy = "copy", deep_copy = "copy", defer = "run", dump = "dump", json_decode = "json", json_encode = "json",
-  require = "modules", task = "tasks",
+  parallel = "branches", parallel_map = "branches", require = "modules", task = "tasks",
 }
 
 -- Ops whose responses have headers, to be read in any case.

@@ -1,7 +1,7 @@
 -- The function require: the daemon finds and serves a module's source (the op _require), the VM compiles, runs and keeps it.
 -- A module is kept under its name and its path, so that two spellings of one file are one module; one that failed is not
--- kept.  A load belongs to the coroutine that does it: a run abandoned half-way leaves nothing behind.  Other runs wait for
--- it, so that the module is executed once.
+-- kept.  A load belongs to the coroutine that does it: a run abandoned half-way leaves nothing behind.  Other runs, and other
+-- branches of the run, wait for it, so that the module is executed once.
 
 local runtime = ...
 local raw, env = runtime.raw, runtime.env
@@ -10,7 +10,7 @@ local concat, format, running, status = raw.table.concat, raw.string.format, raw
 local error, setmetatable, type = raw.error, raw.setmetatable, raw.type
 
 local by_name, by_path = {}, {}
-local loading = setmetatable({}, { __mode = "k" })  -- coroutine -> { path, outer, run } of the module that it is loading
+local loading = setmetatable({}, { __mode = "k" })  -- coroutine -> { path, outer, run, branch } of the module that it loads
 local loaders = setmetatable({}, { __mode = "v" })  -- path -> the coroutine that has begun to execute it last
 
 local function chain_to(path, step)
@@ -32,19 +32,23 @@ local function is_loading(path, step)
   return false
 end
 
+-- The run, or the branch of it, that asks.
+local function caller() return now.run.branches and runtime.use("loads").caller() or now.run end
+
 -- Marks the path as being loaded until the caller's scope ends, in whatever way it ends.
 local function mark(path)
   local thread = running()
   local outer = loading[thread]
-  loading[thread], loaders[path] = { path = path, outer = outer, run = now.run }, thread
+  loading[thread], loaders[path] = { path = path, outer = outer, run = now.run, branch = caller() }, thread
   return setmetatable({}, { __close = function() loading[thread], loaders[path] = outer, nil end })
 end
 
--- Returns the other run that is executing it: one that failed, or was killed, has no such coroutine any more.
+-- Returns the other run, or branch, that is executing it: one that failed, or was killed, has no such coroutine any more.
 local function present_loader(path)
   local thread = loaders[path]
-  local run = thread and status(thread) ~= "dead" and loading[thread] and loading[thread].run
-  return run and run ~= now.run and runs[run.id] == run and run
+  local step = thread and status(thread) ~= "dead" and loading[thread]
+  if not step or runs[step.run.id] ~= step.run or step.branch.ended == true or step.branch == caller() then return nil end
+  return step.branch
 end
 
 local function execute(name, path, chunk)
@@ -68,7 +72,11 @@ local function require_module(name)
     if is_loading(path, loading[running()]) then
       error(format("module '%s' requires itself: %s", name, chain_to(path, loading[running()])), 2)
     end
-    if present_loader(path) then runtime.use("loads").wait(function() return present_loader(path) end) end
+    local loader = present_loader(path)
+    if loader and runtime.use("loads").is_awaited_by(caller(), loader) then
+      error(format("module '%s' requires itself: a function that it waits for requires it", name), 2)
+    end
+    if loader then runtime.use("loads").wait(function() return present_loader(path) end) end
   end
   if by_path[path] == nil then
     local chunk, problem = runtime.compile(source, "@" .. path)

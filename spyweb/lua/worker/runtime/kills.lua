@@ -9,7 +9,7 @@ local raise, pcall, rawequal = raw.error, raw.pcall, raw.rawequal
 local resume, running = raw.coroutine.resume, raw.coroutine.running
 
 local OUT_OF_MEMORY = "not enough memory"                       -- Lua's own text
-local WHY = { "cpu limit exceeded", "timed out", "cancelled", "stopped", OUT_OF_MEMORY }  -- by wire.Why
+local WHY = { "cpu limit exceeded", "timed out", "cancelled", "stopped", OUT_OF_MEMORY, "over its timeout" }  -- by wire.Why
 local ENDED = { 2, 3, 4, 5, 6 }                                 -- wire.Ended by wire.Why
 local ROOM = 16384                                              -- bytes: for a coroutine, and for saying where
 local EMIT = 1                                                  -- what the worker is called for
@@ -126,9 +126,10 @@ function kills.say_where(run)
   return rescue(run)
 end
 
--- Ends a run that waits for an op.
+-- Ends a run that waits.
 function kills.kill(id, why)
   local run = internals.runs[id]
+  if run.branches then use("branches").leave(run) end
   now.run, now.depth, now.killed = run, run.depth, why
   sethook(run.co, hook, "", 1)
   return internals.step_result(run, resume(run.co))

@@ -1,5 +1,6 @@
 -- Makes a run wait for a file or module that another run in the same VM is still loading, until that run has loaded it or
--- given up.  Loads when a run first has to wait.  The chunk takes the runtime and returns a table of functions.
+-- given up; or a branch for another branch.  Loads when one first has to wait, or a branch requires a module.  The chunk
+-- takes the runtime and returns a table of functions.
 -- Runs look again and again: the daemon does not know of these loads, and a run that sleeps can be killed like any other.
 
 local runtime = ...
@@ -9,21 +10,38 @@ local FIRST, LONGEST = 5, 200       -- milliseconds between two looks
 
 local loads = {}
 
--- Says whether `run` waits, perhaps by way of others, for `other`: then `other` must not wait for it.
-local function waits_for(run, other)
-  while run and run ~= other do run = run.awaits end
-  return run == other
+-- Returns who asks: the run, or one of its branches.
+function loads.caller()
+  local run = now.run
+  local branch = run.branches and run.branches.current
+  return branch and branch.id ~= 0 and branch or run
 end
 
--- `loader` returns the run that is loading, if any: each time it may be another.
-function loads.wait(loader)
-  local run, ms = now.run, FIRST
-  run.awaits = loader()
-  while run.awaits and not waits_for(run.awaits, run) do
-    runtime.call("sleep", ms)
-    ms, run.awaits = min(ms * 2, LONGEST), loader()
+-- Says whether it is `outer`, or a branch that `outer` waits for, perhaps by way of others.
+function loads.is_awaited_by(caller, outer)
+  while caller ~= outer do
+    local owner = caller.owner
+    if not owner or owner.waits ~= caller.group then return false end
+    caller = owner.id == 0 and now.run or owner
   end
-  run.awaits = nil
+  return true
+end
+
+-- Says whether `one` waits, perhaps by way of others, for `other`: then `other` must not wait for it.
+local function waits_for(one, other)
+  while one and not loads.is_awaited_by(other, one) do one = one.awaits end
+  return one ~= nil
+end
+
+-- `loader` returns who is loading, if anybody: each time it may be another.
+function loads.wait(loader)
+  local caller, ms = loads.caller(), FIRST
+  caller.awaits = loader()
+  while caller.awaits and not waits_for(caller.awaits, caller) do
+    runtime.call("sleep", ms)
+    ms, caller.awaits = min(ms * 2, LONGEST), loader()
+  end
+  caller.awaits = nil
 end
 
 -- A run that has failed has ended: it does not execute the script any more.

@@ -13,6 +13,7 @@
 local host, main_count, coroutine_count, is_fleeting = ...
 local COLLECT_KB, COLLECT_GROWTH = 256, 1.1                     -- KB; when a VM's garbage is collected after a run
 local WHY = 0                       -- what the worker is called for; runtime.lua has the others
+local OVER_TIMEOUT = 6              -- of wire: of a branch, not of the run
 local MAX_DEPTH = 150               -- of pcalls and coroutines; Lua has 200 C levels for a whole chain, and a kill needs some
 local SUCCESS, MEMORY, REASON = 0, 6, 4096                      -- wire.Ended; bytes
 local OUT_OF_MEMORY = "not enough memory"                       -- Lua's own text
@@ -37,12 +38,14 @@ local env = {
 env._G = env
 
 local OP = {}                       -- the first value of a yield that is an op; no script can come by it
+local PARK = {}                     -- the same of a yield that waits for branches
 local runs = {}                     -- id → run
 local settled = 0                   -- KB in use after the last full collection
 
 -- The step in progress: `run`, the run being stepped; `killed`, why it must end (wire.Why); `depth`, of the protected calls
 -- and coroutines along the chain now running; `starved`, the wrapped coroutine in which a memory error began;
--- `last_ended` anchors the coroutine that ended last: a limit may be arming it at this moment.
+-- `last_ended` anchors the coroutine that ended last: a limit may be arming it at this moment.  And `virtual`, by how many
+-- seconds the time of a test is ahead, where it is virtual.
 local now = { depth = 0, starved = false }
 local waiting = setmetatable({}, { __mode = "k" })  -- coroutines that wait for an op, and the runs' own: not the script's to resume
 
@@ -83,6 +86,7 @@ end
 local function hook()
   if not now.killed then
     local why = host(WHY)
+    if now.run.last_branch and (why == 0 or why == OVER_TIMEOUT) then why = use("branches").look_again() end
     if why == 0 then return end
     now.killed = why
   end
@@ -130,10 +134,15 @@ local function body(run)
   if run.ctx and run.ended ~= MEMORY and needs_aftermath(run) then use("ending").aftermath(run) end
 end
 
-local function spawn(run, f)
+local function new_coroutine(f)
   local co = raw.coroutine.create(f)
   sethook(co, hook, "", main_count)  -- registered; where it can be armed from outside, off
   waiting[co] = true
+  return co
+end
+
+local function spawn(run, f)
+  local co = new_coroutine(f)
   run.co, run.depth, run.is_to_start = co, 0, true
   return raw.string.format("%p", co)
 end
@@ -177,12 +186,14 @@ end
 local function step_result(run, ok, first, ...)
   run.depth, now.depth = now.depth, 0
   if now.killed or not (ok or run.rescuing or first == OUT_OF_MEMORY) then
+    if run.branches then return use("branches").step_result(run, ok, first) end
     local is_there, kills = pcall(use, "kills")
     if is_there and kills.have_room(run) then return kills.step_result(run, ok, first) end
     run.ended, run.unreported, run.value, run.is_to_start = MEMORY, true, first, true
     return STEP_STARVED, 0
   end
   if ok and rawequal(first, OP) then return STEP_OP, ... end
+  if run.branches then return use("branches").step_result(run, ok, first, ...) end
   if not ok and not run.rescuing then
     run.ended, run.discard, run.fallen = MEMORY, true, run.is_bare and run.co
     run.is_bare = false
@@ -244,6 +255,7 @@ end
 -- What the worker rarely asks for.
 local function control(what, ...)
   if what == "kill" then return use("kills").kill(...) end
+  if what == "turn" or what == "next" then return use("branches")[what](...) end
   if what == "empty" then return empty() end
   collect()
 end
@@ -260,9 +272,10 @@ local RUNTIME = { __index = function(_, name) return use("runtime").find(name) e
 local INTERNALS = { __index = function(_, name) return use("kills")[name] end }
 
 internals = setmetatable({
-  now = now, OP = OP, waiting = waiting, runs = runs, hook = hook, sethook = sethook, host = host, fetch = fetch,
+  now = now, OP = OP, PARK = PARK, waiting = waiting, runs = runs, hook = hook, sethook = sethook, host = host, fetch = fetch,
   string_meta = string_meta, parts = parts, traced = traced, restore = restore, failed = failed, use = use,
-  ended = ended,  step_result = step_result, spawn = spawn, needs_aftermath = needs_aftermath, coroutine_count = coroutine_count,
+  ended = ended, step_result = step_result, spawn = spawn, new_coroutine = new_coroutine, main_count = main_count,
+  needs_aftermath = needs_aftermath, coroutine_count = coroutine_count,
   MAX_DEPTH = MAX_DEPTH, set_type_metatable = set_type_metatable,
 }, INTERNALS)
 

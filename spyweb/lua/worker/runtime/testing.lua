@@ -1,6 +1,7 @@
 -- The procedures `tests` and `test`: list the test functions of a VM's files, and call one of them (lua/procedures.py says
 -- how).  Loads when one is first begun.  The chunk takes the runtime and what procedures share.
--- When time is virtual, a sleep that the daemon answers at once moves os.time, os.date and os.clock on by as much.
+-- When time is virtual, a sleep that the daemon answers at once moves os.time, os.date and os.clock on by as much; among
+-- branches it is a timer of the run.
 
 local runtime, shared = ...
 local raw, env, internals, frozen = runtime.raw, runtime.env, runtime.internals, runtime.frozen
@@ -107,19 +108,22 @@ end
 --
 
 local function make_time_virtual()
-  local os, sleep, offset = env.os, env.sleep, 0
+  local os, sleep, now = env.os, env.sleep, internals.now
   local time, date, clock = os.time, os.date, os.clock
-  local function now() return floor(time() + offset) end
+  now.virtual = 0
+  local function virtual_time() return floor(time() + now.virtual) end
   function env.sleep(ms)
+    local slept = tonumber(ms)
+    if now.run.branches and slept and slept == slept then return runtime.use("branches").sleep(slept / 1000) end
     sleep(ms)
-    offset = offset + tonumber(ms) / 1000
+    now.virtual = now.virtual + slept / 1000
   end
   function os.time(when)
-    if when == nil then return now() end
+    if when == nil then return virtual_time() end
     return time(when)
   end
-  function os.date(layout, when) return date(layout, when or now()) end
-  function os.clock() return clock() + offset end
+  function os.date(layout, when) return date(layout, when or virtual_time()) end
+  function os.clock() return clock() + now.virtual end
 end
 
 --

@@ -24,7 +24,7 @@ def silent(hosted: HostedVm, level: bytes, text: bytes) -> int:
 def run_to_its_end(bytecode: Bytecode, source: bytes) -> list[FromWorker]:
     """What a script that calls no op, or none that leaves, has its worker say."""
     registry, sender = Registry(), KeptSender()
-    hosted = registry.new_vm(1, "jobs/x.lua", silent)
+    hosted = registry.new_vm(1, "jobs/x.lua", silent, sender.post)
     init = init_of({"ops": ["store_set"], "engine": {}, "env": {}})
     hosted.vm = VM(bytecode, init, 4 << 20, hosted, main_count=0)
     assert hosted.vm.compile(b"jobs/x.lua", source) is None

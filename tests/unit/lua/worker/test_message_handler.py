@@ -14,7 +14,7 @@ from spyweb.lua.wire import Ended, Form, Why
 from spyweb.lua.worker import limits
 from spyweb.lua.worker.console import Console
 from spyweb.lua.worker.message_handler import MessageHandler
-from spyweb.lua.worker.runs import Emit, HostedVm, Phase, Registry, Task, WorkerRun
+from spyweb.lua.worker.runs import Emit, HostedVm, Phase, Post, Registry, Task, WorkerRun
 from spyweb.lua.worker.vm import Bytecode
 from tests.fakes.worker_threads import PATIENCE, FakeSender
 
@@ -97,8 +97,8 @@ def count_vms(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> list[HostedVm]
     made: list[HostedVm] = []
     new_vm = worker.registry.new_vm
 
-    def make(number: int, name: str, emit: Emit) -> HostedVm:
-        made.append(new_vm(number, name, emit))
+    def make(number: int, name: str, emit: Emit, post: Post) -> HostedVm:
+        made.append(new_vm(number, name, emit, post))
         return made[-1]
 
     monkeypatch.setattr(worker.registry, "new_vm", make)

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
-from spyweb.lua.wire import Why
+from spyweb.lua.wire import FromWorker, Why
 from spyweb.lua.worker.runs import HostedVm, Registry
 
 
 def silent(hosted: HostedVm, level: bytes, text: bytes) -> int:
     return 0
+
+
+def unheard(message: FromWorker) -> None: ...
 
 
 def test_an_early_cancel_is_remembered_once() -> None:
@@ -24,7 +27,7 @@ def test_only_the_latest_early_cancels_are_remembered() -> None:
 
 
 def test_a_retired_vm_takes_no_run_and_is_known_until_closed() -> None:
-    registry, hosted = Registry(), HostedVm(3, "jobs/x.lua", silent)
+    registry, hosted = Registry(), HostedVm(3, "jobs/x.lua", silent, unheard)
     registry.vms[3] = hosted
     registry.retire(hosted)
 
@@ -33,24 +36,27 @@ def test_a_retired_vm_takes_no_run_and_is_known_until_closed() -> None:
 
 def test_a_script_with_long_steps_has_its_next_vm_in_the_slow_lane_too() -> None:
     registry = Registry()
-    registry.set_heavy(registry.new_vm(1, "jobs/hog.lua", silent), heavy=True)
+    registry.set_heavy(registry.new_vm(1, "jobs/hog.lua", silent, unheard), heavy=True)
 
-    assert registry.new_vm(2, "jobs/hog.lua", silent).heavy
-    assert not registry.new_vm(3, "jobs/other.lua", silent).heavy
+    assert registry.new_vm(2, "jobs/hog.lua", silent, unheard).heavy
+    assert not registry.new_vm(3, "jobs/other.lua", silent, unheard).heavy
 
 
 def test_a_script_that_was_found_light_begins_outside_the_slow_lane() -> None:
     registry = Registry()
-    hosted = registry.new_vm(1, "jobs/hog.lua", silent)
+    hosted = registry.new_vm(1, "jobs/hog.lua", silent, unheard)
     registry.set_heavy(hosted, heavy=True)
     registry.set_heavy(hosted, heavy=False)
 
-    assert (hosted.heavy, registry.new_vm(2, "jobs/hog.lua", silent).heavy) == (False, False)
+    assert (hosted.heavy, registry.new_vm(2, "jobs/hog.lua", silent, unheard).heavy) == (False, False)
 
 
 def test_only_the_latest_heavy_scripts_are_remembered() -> None:
     registry = Registry()
     for number in range(2000):
-        registry.set_heavy(registry.new_vm(number, f"jobs/{number}.lua", silent), heavy=True)
+        registry.set_heavy(registry.new_vm(number, f"jobs/{number}.lua", silent, unheard), heavy=True)
 
-    assert [registry.new_vm(1, f"jobs/{number}.lua", silent).heavy for number in (0, 1999)] == [False, True]
+    assert [registry.new_vm(1, f"jobs/{number}.lua", silent, unheard).heavy for number in (0, 1999)] == [
+        False,
+        True,
+    ]

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from spyweb.clock import RealClock
 from spyweb.errors import StoreClosed, StoreError
-from spyweb.model import Durability, JobId, RunId
+from spyweb.model import BranchId, Durability, JobId, RunId
 from spyweb.store.user_sql import session as user_session
 from spyweb.store.user_sql import spawner as user_spawner
 from spyweb.store.user_sql import user_db
@@ -159,6 +159,17 @@ async def test_two_runs_of_a_job_do_not_mix_in_a_transaction(database: UserDatab
     database.run_ended(RunId(1))
     assert await waiting == 1
     assert await numbers(second) == [2]
+
+
+async def test_branches_of_a_run_do_not_mix_in_a_transaction(database: UserDatabase) -> None:
+    run, one, two = (Asker(database, "a", 1, branch) for branch in (0, 1, 2))
+    await one.changed("BEGIN")
+    await one.changed("INSERT INTO t VALUES (1)")
+    waiting = [begun(asker.changed("INSERT INTO t VALUES (2)")) for asker in (run, two)]
+    await until(lambda: database._sessions[JobId("a")].calls == 2)
+    database.run_ended(BranchId(RunId(1), 1))
+    await asyncio.wait(waiting)
+    assert await numbers(two) == [2, 2]
 
 
 async def test_the_end_of_another_run_rolls_nothing_back(database: UserDatabase) -> None:
