@@ -150,5 +150,5 @@ def test_a_sloth_file_is_a_job_like_any_other(project: Project) -> None:
         eventually(lambda: project.shown("release").generation == 2)
         assert "edited" in project.spyweb("run", "release", code=1).stdout
     project.job("release", "return 1")
-    told = project.spyweb("check", code=1).stderr
-    assert all(file in told for file in ("jobs/Release.sloth", "jobs/release.lua"))
+    told = project.spyweb("check", code=1)
+    assert all(file in told.stdout + told.stderr for file in ("jobs/Release.sloth", "jobs/release.lua"))
