@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable
-from threading import Condition
+from threading import Condition, Event
 from typing import Any
 
 from msgspec import Struct, field
@@ -59,6 +59,7 @@ class MessageHandler:
         self._console = console
         self._bytecode = bytecode
         self._init = VmInit(b"", b"")
+        self.initialized = Event()  # before that no VM can be made
         self._templates: dict[int, VmTemplate] = {}
         self._newest = 0  # template that has come; their numbers grow
         self._template_added = Condition()
@@ -246,6 +247,7 @@ class MessageHandler:
 
     def _start(self, init: InitWorker) -> None:
         self._init = init_of(asdict(init))
+        self.initialized.set()
 
 
 def _unbegun(run: int, ended: Ended, reason: str) -> RunEnd:

@@ -211,7 +211,9 @@ class Threads:
         priority.give_way()
         thread = self._new_thread_state()
         while True:
-            for message in self._bulk.read():
+            messages = self._bulk.read()
+            self._handler.initialized.wait()  # a big message may overtake the first one of all, on the other socket
+            for message in messages:
                 task = self._handler.receive(message)
                 if task and self._has_helper():
                     self._hand_over(task)
