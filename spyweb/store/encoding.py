@@ -35,7 +35,7 @@ class Type(StrEnum):
 
 NUMBERS = frozenset({int, float, bool})
 SCALARS = NUMBERS | {bytes}
-AS_THEY_ARE = frozenset({Type.STRING.value, Type.INTEGER.value, Type.FLOAT.value})
+AS_THEY_ARE = {Type.STRING.value: bytes, Type.INTEGER.value: int, Type.FLOAT.value: float}
 
 
 class Cell(NamedTuple):
@@ -68,8 +68,8 @@ def encode(value: Value) -> Cell:
 
 def decode(kind: str, column: Column) -> Value:
     """Return the value of a column.  Raises StoreError if it is damaged, which a failing disk may cause."""
-    if kind in AS_THEY_ARE and not isinstance(column, str):
-        return column
+    if type(column) is AS_THEY_ARE.get(kind):
+        return cast("bytes | int | float", column)
     try:
         match kind:
             case Type.BOOLEAN:

@@ -9,7 +9,7 @@ from hypothesis import given
 
 from spyweb.errors import StoreError
 from spyweb.model import NULL, Value
-from spyweb.store.encoding import Cell, decode, encode
+from spyweb.store.encoding import Cell, Column, decode, encode
 from tests.fakes.values import values
 
 
@@ -66,3 +66,9 @@ def test_a_table_inside_itself_is_refused() -> None:
 def test_what_can_be_no_key_is_refused(key: object) -> None:
     with pytest.raises(StoreError):
         encode({key: 1})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(("kind", "column"), [("i", b"7"), ("i", 7.0), ("f", 7), ("f", None), ("s", 7), ("s", "text")])
+def test_a_column_of_another_type_than_it_says_is_refused(kind: str, column: Column) -> None:
+    with pytest.raises(StoreError, match="can't be read"):
+        decode(kind, column)
