@@ -434,3 +434,188 @@ async def test_an_empty_array_and_null_may_be_in_an_output(scripts: Scripts) -> 
     """
     await succeed(scripts, source)
     assert said(scripts) == ["true\ttrue\t1"]
+
+
+# Limits
+
+ENDLESS = {
+    "a loop": "while true do end",
+    "a loop in a pcall that goes on": "while true do pcall(function() while true do end end) end",
+    "an op": "sleep(60000)",
+    "an op in a coroutine": "coroutine.wrap(function() sleep(60000) end)()",
+}
+
+
+@pytest.mark.parametrize("body", ENDLESS.values(), ids=ENDLESS)
+async def test_a_timeout_ends_an_attempt_whatever_it_does_and_the_run_goes_on(scripts: Scripts, body: str) -> None:
+    source = f"""
+        kept = (kept or 0) + 1
+        task("a"):timeout("100ms"):command(function() {body} end)
+        task("b"):command(function() log(kept) end)
+        workflow("w"):tasks{{"a", "b"}}:config{{on_failure = "continue"}}
+    """
+    ending, (first, second) = await go(scripts, source)
+    assert (first.status, first.message, first.attempts) == ("failed", "over its timeout", 1)
+    assert 90 <= first.ended_ms - cast(int, first.started_ms) < 2_000
+    assert (second.status, said(scripts), ending.globals_reset) == ("success", ["1"], False)
+    assert ending.reason == "1 of 2 tasks failed: a"
+
+
+async def test_an_attempt_that_was_too_long_is_tried_again_and_its_hooks_are_called(scripts: Scripts) -> None:
+    source = """
+        local function note(name) return function(_, _, given) log(name, given.error) end end
+        local function wait() sleep(60000) end
+        task("a"):timeout(0.1):retries(1, "fixed"):retry_delay(0):post_hook(note("post"))
+          :on_failure(note("failure")):on_timeout(note("timeout")):command(wait)
+        task("b"):timeout(0.1):on_failure(note("failure")):command(wait)
+        workflow("w"):tasks{"a", "b"}:config{on_failure = "continue"}
+    """
+    _, (first, _) = await go(scripts, source)
+    assert (first.attempts, first.message) == (2, "over its timeout")
+    assert said(scripts) == [
+        "post\tover its timeout", "post\tover its timeout", "timeout\tover its timeout", "failure\tover its timeout",
+    ]  # fmt: skip
+
+
+async def test_what_an_attempt_had_locked_is_free_after_its_timeout(scripts: Scripts) -> None:
+    source = """
+        db_exec("CREATE TABLE IF NOT EXISTS t (n)") db_exec("DELETE FROM t")
+        task("a"):timeout(0.1):command(function()
+          state.lock("deploy", 5) db_exec("BEGIN") db_exec("INSERT INTO t VALUES (1)")
+          sleep(60000)
+        end)
+        task("b"):command(function() return state.try_lock("deploy"), "held", #db_query("SELECT n FROM t") end)
+        workflow("w"):tasks{"a", "b"}:config{on_failure = "continue"}
+    """
+    _, (_, second) = await go(scripts, source)
+    assert (second.status, show_output(second.output)) == ("success", 0)
+
+
+@pytest.mark.parametrize("hook", ["pre_hook", "post_hook", "on_success", "run_if", "abort_if"])
+async def test_a_hook_that_never_ends_is_ended_too(scripts: Scripts, hook: str) -> None:
+    source = f"task('a'):timeout(0.1):{hook}(function() while true do end end):command(function() end)"
+    _, (row,) = await go(scripts, source)
+    assert row.ended_ms - cast(int, row.started_ms) < 2_000
+    assert any("over its timeout" in line for line in said(scripts, "error"))
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+async def test_a_workflow_is_over_its_timeout_with_all_that_is_under_way(scripts: Scripts, at_once: int) -> None:
+    source = f"""
+        task("a"):command(function() end)
+        task("b"):depends_on("a"):command(function() sleep(60000) end)
+        task("c"):depends_on("b"):command(function() end)
+        workflow("w"):tasks{{"a", "b", "c"}}:config{{timeout = "200ms", max_parallel_tasks = {at_once}}}
+          :on_complete(function(ok, results) log(ok, results.b.status, results.c.message) end)
+        workflow("x"):tasks{{{{name = "d", run = function() end}}}}
+    """
+    ending, rows = await go(scripts, source)
+    assert ending.reason == "1 of 4 tasks failed: b"
+    assert [f"{row.name} {row.status} {row.message}" for row in rows] == [
+        "a success ", "b failed workflow 'w' is over its timeout", "c skipped workflow 'w' is over its timeout",
+        "d success ",
+    ]  # fmt: skip
+    assert said(scripts) == ["false\tfailed\tworkflow 'w' is over its timeout"]
+
+
+async def test_a_wait_before_another_attempt_counts_in_the_workflows_timeout(scripts: Scripts) -> None:
+    source = """
+        task("a"):retries(5):retry_delay("1m"):command(function() return false, "no" end)
+        workflow("w"):tasks{"a"}:config{timeout = "200ms"}
+    """
+    _, (row,) = await go(scripts, source)
+    assert (row.status, row.attempts, row.message) == ("failed", 1, "workflow 'w' is over its timeout")
+
+
+async def test_the_runs_own_limit_counts_first(scripts: Scripts) -> None:
+    run = await scripts.begin("a")
+    source = "task('a'):timeout('1m'):command(function() sleep(60000) end)"
+    ending = await scripts.live_through(run, source, "a", timeout_ms=200)
+    assert ending.failure is Failure.TIMEOUT
+
+
+# Side by side
+
+
+async def test_tasks_run_side_by_side_as_far_as_they_may(scripts: Scripts) -> None:
+    source = """
+        local under_way, most = 0, 0
+        local names = {}
+        for i = 1, 6 do
+          names[i] = "t" .. i
+          task(names[i]):command(function()
+            under_way = under_way + 1
+            most = math.max(most, under_way)
+            sleep(50)
+            under_way = under_way - 1
+          end)
+        end
+        task("end"):depends_on(names):command(function() log(most, under_way) end)
+        workflow("w"):tasks(names):tasks{"end"}:config{max_parallel_tasks = 3}
+    """
+    ending, rows = await go(scripts, source)
+    assert story(rows) == [*(f"t{i} success" for i in range(1, 7)), "end success"]
+    assert said(scripts) == ["3\t0"]
+    assert ending.outcome is Outcome.SUCCESS
+
+
+async def test_a_task_begins_when_what_it_depends_on_has_ended_and_not_later(scripts: Scripts) -> None:
+    source = """
+        local function wait(ms) return function(this) log(this.name) sleep(ms) return {from = this.name} end end
+        task("slow"):command(wait(400))
+        task("a"):command(wait(20))
+        task("b"):depends_on("a"):command(function(_, _, input) log("b", input.a.from) end)
+        task("c"):depends_on("b"):command(function() log("c") end)
+        workflow("w"):tasks{"slow", "a", "b", "c"}:config{max_parallel_tasks = 2}
+          :on_complete(function() log("complete") end)
+    """
+    assert len(await succeed(scripts, source)) == 4
+    assert said(scripts) == ["slow", "a", "b\ta", "c", "complete"]
+
+
+async def test_after_a_failure_what_is_under_way_ends_by_itself(scripts: Scripts) -> None:
+    source = """
+        task("a"):command(function() sleep(30) return false, "no" end)
+        task("b"):command(function() sleep(150) log("b ends") end)
+        task("c"):command(function() log("never") end)
+        workflow("w"):tasks{"a", "b", "c"}:config{max_parallel_tasks = 2}
+    """
+    ending, rows = await go(scripts, source)
+    assert [f"{row.name} {row.status} {row.message}" for row in rows] == [
+        "a failed no", "b success ", "c skipped stopped after a",
+    ]  # fmt: skip
+    assert (ending.reason, said(scripts)) == ("1 of 3 tasks failed: a", ["b ends"])
+
+
+async def test_a_run_that_is_cancelled_ends_all_of_its_tasks(scripts: Scripts) -> None:
+    source = """
+        local names = {}
+        for i = 1, 5 do names[i] = "t" .. i task(names[i]):command(function() sleep(60000) end) end
+        workflow("w"):tasks(names):config{max_parallel_tasks = 5}
+    """
+    run = await scripts.begin("a")
+    ending = await scripts.live_through(run, source, "a", timeout_ms=300)
+    assert (ending.failure, await told(scripts.store, run)) == (Failure.TIMEOUT, [])
+
+
+async def test_tasks_side_by_side_may_use_parallel_themselves(scripts: Scripts) -> None:
+    source = """
+        local function work(this)
+          local sums = parallel_map({1, 2, 3}, function(n) sleep(5) return n * 2 end)
+          return {sum = sums[1] + sums[2] + sums[3]}
+        end
+        task("a"):timeout(5):command(work)
+        task("b"):command(work)
+        workflow("w"):tasks{"a", "b"}:config{max_parallel_tasks = 2}
+    """
+    _, rows = await go(scripts, source)
+    assert [show_output(row.output) for row in rows] == [{"sum": 12}, {"sum": 12}]
+
+
+async def test_a_thousand_tasks_side_by_side(scripts: Scripts) -> None:
+    source = """
+        local names = {}
+        for i = 1, 1000 do names[i] = "t" .. i task(names[i]):command(function() end) end
+        workflow("w"):tasks(names):config{max_parallel_tasks = 10}
+    """
+    assert len(await succeed(scripts, source)) == 1000

@@ -349,16 +349,21 @@ end
 
 local function side_by_side(course)
   local count, waiters = waiters_of(course)
-  local ready, first, group, launched = {}, 1, use("branches").group(), {}
+  local ready, first, last = {}, 1, 0           -- what may begin, in the order in which it came to that
+  local group, launched, under_way = use("branches").group(), {}, 0
+  local function add(definition)
+    last = last + 1
+    ready[last] = definition
+  end
   local function ended(definition)
     for _, waiter in raw.ipairs(waiters[definition.name] or {}) do
       count[waiter] = count[waiter] - 1
-      if count[waiter] == 0 then ready[#ready + 1] = waiter end
+      if count[waiter] == 0 then add(waiter) end
     end
   end
   -- What needs no branch ends at once, and may make others ready.
   local function start()
-    while first <= #ready and group.live < course.at_once do
+    while first <= last and under_way < course.at_once do
       local definition = ready[first]
       ready[first], first = nil, first + 1
       local taken = course.all.taken[ordinal_of(course, definition)]
@@ -371,16 +376,18 @@ local function side_by_side(course)
         ended(definition)
       else
         flush(course)
+        under_way = under_way + 1
         launched[group:launch(function() return see_through(course, definition) end)] = definition
       end
     end
   end
   for i = 1, #course.order do
-    if count[course.order[i]] == 0 then ready[#ready + 1] = course.order[i] end
+    if count[course.order[i]] == 0 then add(course.order[i]) end
   end
   start()
-  while group.live > 0 do
+  while under_way > 0 do
     local id, ok, outcome = group:next()
+    under_way = under_way - 1
     if not ok then
       group:stop()
       error(outcome, 0)
