@@ -34,8 +34,8 @@ class Scripts:
     world: World
     pool: Pool
     clock: Clock
-    lines: list[Line] = field(default_factory=list)  # of all runs
-    generations: dict[str, int] = field(default_factory=dict)  # a source is a generation of its job
+    lines: list[Line] = field(default_factory=list, repr=False)  # of all runs
+    generations: dict[str, int] = field(default_factory=dict, repr=False)  # a source is a generation of its job
 
     async def run(self, source: str, job: str = "a", *, agent: str = "local", timeout_ms: int = 20_000) -> Ending:
         """Carry out one run, from its claim to its record."""
@@ -79,10 +79,19 @@ class Scripts:
         return Request(run=run, code=code, timeout_ms=timeout_ms, cpu_limit_ms=10_000, arguments=arguments)
 
     def host(self, run: RunId, job: str, agent: str) -> OpDispatcher:
-        call = Call(
-            world=self.world, job=JobId(job), run=run, generation=1, folder=f"jobs/{job}", agent=agent, log=self._note
+        return OpDispatcher(self.call(run, JobId(job), agent=agent))
+
+    def call(self, run: RunId, job: JobId, *, agent: str = "local", resumes: bool = False) -> Call:
+        return Call(
+            world=self.world,
+            job=job,
+            run=run,
+            generation=1,
+            folder=f"jobs/{job}",
+            agent=agent,
+            resumes=resumes,
+            log=self._note,
         )
-        return OpDispatcher(call)
 
     def _note(self, level: str, text: bytes) -> None:
         self.lines.append((level, text.decode("utf-8", "replace")))
