@@ -14,12 +14,13 @@ KEYWORDS = frozenset(
 )  # fmt: skip
 
 GLOBALS = frozenset(
-    b"JSON_EMPTY_ARRAY _ENV _G _VERSION assert bit32 cdp cmd collectgarbage copy coroutine db_exec db_query deep_copy "
-    b"defer dump engine env_get error exec file fs_append fs_overwrite fs_read fs_read_binary getmetatable "
-    b"global_store_delete global_store_get global_store_incr global_store_set http_get http_multipart http_post "
-    b"http_request ipairs json_decode json_encode load loadstring log math next notify os pairs pcall print rawequal "
-    b"rawget rawlen rawset require select setmetatable sleep state store_delete store_get store_set string table task "
-    b"template tls_probe tonumber tostring type unpack utf8 workflow xpcall".split()
+    b"JSON_EMPTY_ARRAY _ENV _G _VERSION assert bit32 cdp cmd collectgarbage copy coroutine db_exec db_query "
+    b"deep_copy defer dump engine env_get error exec file fs_append fs_overwrite fs_read fs_read_binary "
+    b"getmetatable global_store_delete global_store_get global_store_incr global_store_set http_get http_multipart "
+    b"http_post http_request ipairs json_decode json_encode load loadstring log math next notify os pairs parallel "
+    b"parallel_map pcall print rawequal rawget rawlen rawset require select setmetatable sleep state store_delete "
+    b"store_get store_set string table task template tls_probe tonumber tostring type unpack utf8 workflow "
+    b"xpcall".split()
 )
 MEMBERS: Mapping[bytes, frozenset[bytes]] = {
     table: frozenset(names.split())
