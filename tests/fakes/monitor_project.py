@@ -40,6 +40,7 @@ SETTINGS = {
 class Site:
     url: str = ""
     pages: dict[str, str | web.Response] = field(default_factory=lambda: {"/": ITEMS})
+    series: dict[str, list[web.Response]] = field(default_factory=dict)  # what a page answers first
     asked: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)  # "GET /path", headers, body
 
     @property
@@ -48,11 +49,14 @@ class Site:
 
     async def answer(self, request: web.Request) -> web.Response:
         self.asked.append((f"{request.method} {request.path_qs}", dict(request.headers), await request.read()))
-        page = self.pages.get(request.path)
+        coming = self.series.get(request.path)
+        if request.method == "PUT" and not coming:
+            self.pages[request.path] = await request.text()
+        page = coming.pop(0) if coming else self.pages.get(request.path)
         if isinstance(page, web.Response):
             return web.Response(status=page.status, body=page.body, headers=page.headers)
         status = 404 if page is None else 200
-        return web.Response(status=status, text=page or "nothing here", content_type="text/html")
+        return web.Response(status=status, text="nothing here" if page is None else page, content_type="text/html")
 
 
 @asynccontextmanager
@@ -96,6 +100,7 @@ class MonitorProject:
         """Reset for the next test: another job, and the site as it was."""
         self.name = f"shop{next(self._numbers)}"
         self.site.pages = {"/": ITEMS}
+        self.site.series.clear()
         self.site.asked.clear()
 
     def save(self, name: str, text: str) -> None:

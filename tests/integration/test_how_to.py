@@ -35,6 +35,9 @@ PAGES = (
     "certificates",
     "rate-limit",
     "queue-on-sql",
+    "deployment-pipeline",
+    "fan-out",
+    "verified-backup",
 )
 NOTHING: Mapping[str, str] = {}
 ARTICLES = """
@@ -318,6 +321,97 @@ async def test_no_two_workers_take_the_same_target(project: MonitorProject) -> N
     assert sorted(record["title"] for record in await project.records()) == ["A", "B"]
     await project.run()
     assert len(project.site.story) == 2  # nothing is due yet
+
+
+async def tasks_of(project: MonitorProject) -> dict[str, str]:
+    """How each task of the latest run ended: its status, and its message."""
+    run = (await latest(project)).id
+    rows = (await project.runtime.store.tasks.of_runs([run]))[run]
+    return {row.name: f"{row.status}: {row.message}" if row.message else str(row.status) for row in rows}
+
+
+async def test_a_release_is_rolled_out_once_and_back_when_it_does_not_answer(project: MonitorProject) -> None:
+    site = project.site
+    site.pages |= {"/releases/latest": '{"version": "2.0"}', "/hooks/deploy": ""}
+    place(project, "deployment-pipeline", "deploy.lua", replaced={'"3s"': '"3ms"'})
+    assert (await project.run()).outcome is Outcome.SUCCESS
+    assert await tasks_of(project) == {
+        "find": "success: 2.0", "roll_out": "success: 2.0 in place of none",
+        "verify": "success: it says 2.0", "record": "success",
+    }  # fmt: skip
+    assert site.story == ["GET /releases/latest", "PUT /live", "GET /live", "POST /hooks/deploy"]
+    assert json.loads(site.asked[-1][2]) == {"text": "live: 2.0"}
+
+    site.asked.clear()
+    assert (await project.run()).outcome is Outcome.SUCCESS
+    assert site.story == ["GET /releases/latest"]
+    assert [status.partition(":")[0] for status in (await tasks_of(project)).values()] == ["success"] + ["skipped"] * 3
+
+    site.pages["/releases/latest"] = '{"version": "2.1"}'
+    site.series["/live"] = [web.Response(text="{}"), *(web.Response(status=503) for _ in range(5))]
+    ending = await project.run()
+    assert (ending.outcome, ending.reason) == (Outcome.FAILED, "1 of 4 tasks failed: verify")
+    assert site.pages["/live"] == '{"version":"2.0"}'
+    assert (await tasks_of(project))["record"] == "skipped: stopped after verify"
+    assert json.loads(site.asked[-1][2]) == {"text": "failed: GET /live: status 503"}
+    assert "error rolling back: GET /live: status 503" in project.lines
+
+
+async def test_fifty_addresses_are_asked_ten_at_a_time(project: MonitorProject) -> None:
+    project.site.pages |= {f"/shop/{number}": "fine" for number in range(1, 51)}
+    place(project, "fan-out", "addresses.lua")
+    assert (await project.run()).outcome is Outcome.SUCCESS
+    assert re.fullmatch(r"50 answer, the slowest in \d+ ms", (await latest(project)).result)
+    assert len(set(project.site.story)) == 50
+    project.site.pages |= {"/shop/7": web.Response(status=500), "/shop/40": web.Response(status=404)}
+    assert (await project.run()).reason == "2 of 50: /shop/7: status 500; /shop/40: status 404"
+
+
+async def test_a_version_comes_to_one_host_then_to_the_others_and_each_is_finished(project: MonitorProject) -> None:
+    place(project, "fan-out", "rollout.lua")
+    assert (await project.run()).outcome is Outcome.SUCCESS
+    assert await tasks_of(project) == {"first": "success: web1", "others": "success: 4 more"}
+    story = project.site.story
+    assert story[:4] == ["PUT /web1/traffic", "PUT /web1/version", "GET /web1/version", "PUT /web1/traffic"]
+    assert len(story) == 20
+
+    project.site.series["/web3/version"] = [web.Response(status=507)]
+    ending = await project.run()
+    assert (ending.outcome, ending.reason) == (Outcome.FAILED, "1 of 2 tasks failed: others")
+    assert (await tasks_of(project))["others"] == "failed: web3: version: status 507"
+    assert [project.site.pages[f"/web{number}/traffic"] for number in range(1, 6)] == ["on", "on", "off", "on", "on"]
+
+    project.site.series["/web1/version"] = [web.Response(status=507)]
+    await project.run()
+    assert await tasks_of(project) == {
+        "first": "failed: web1: version: status 507", "others": "skipped: stopped after first",
+    }  # fmt: skip
+
+
+async def test_a_backup_counts_once_it_has_been_brought_back(project: MonitorProject) -> None:
+    quickly = {":retries(2)": ":retries(0)", '"5s"': '"5ms"'}
+    place(project, "verified-backup", "backup.lua", replaced=quickly)
+    assert (await project.run()).outcome is Outcome.SUCCESS
+    assert (await tasks_of(project))["restore"] == "success: 0 orders of 0, 0 of 0"
+    backup = project.name
+    project.renew()
+    project.save(f"jobs/{project.name}.lua", "db_exec([[INSERT INTO orders VALUES (1, 'lamp', 30), (2, 'desk', 120)]])")
+    assert (await project.run()).outcome is Outcome.SUCCESS
+
+    project.name = backup
+    assert (await project.run()).outcome is Outcome.SUCCESS
+    assert (await tasks_of(project))["restore"] == "success: 2 orders of 2, 150 of 150"
+    (address,) = [path for path in project.site.pages if path.startswith("/backups/orders-")]
+
+    project.site.series[address] = [web.Response(status=201), web.Response(text="half of i")]
+    ending = await project.run()
+    assert ending.reason == "1 of 5 tasks failed: compare"
+    assert (await tasks_of(project))["compare"] == "failed: what is there is not what was sent"
+
+    project.renew()
+    place(project, "verified-backup", "backup-age.lua")
+    await project.run()
+    assert (await latest(project)).result == "2 orders, 0 hours ago"
 
 
 async def fail_until_open(project: MonitorProject, script: str) -> Run:
