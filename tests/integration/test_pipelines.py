@@ -584,7 +584,11 @@ async def test_two_workflows_of_a_file_share_a_step_and_run_in_order(project: Mo
         workflow.define("change"):tasks({ switch, probe })
         """,
     )
-    assert [f"{row.workflow}: {row.name}" for row in finished.rows] == ["before: probe", "change: switch", "change: probe"]
+    assert [f"{row.workflow}: {row.name}" for row in finished.rows] == [
+        "before: probe",
+        "change: switch",
+        "change: probe",
+    ]
     assert [row.message for row in finished.rows if row.name == "probe"] == ["before 1", "change 2"]
     assert "warn in no workflow, so not run: draft" in finished.lines
 
