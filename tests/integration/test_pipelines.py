@@ -102,6 +102,7 @@ async def test_a_release_hands_its_version_from_build_to_push(project: MonitorPr
                 return true
             end)
         """,
+        ".sloth",
     )
     assert story(finished.rows) == ["push success", "build success", "unit_tests success"]
     assert finished.said == ["release begins", "unit_tests passed", "2.1.1 to stable, 2 files", "released 2.1.1"]
@@ -168,6 +169,7 @@ async def test_groups_of_the_older_form_are_workflows_each(project: MonitorProje
             mailing = { tasks = { letters = { command = function() log.info("letters sent") return true end } } },
         }
         """,
+        ".sloth",
     )
     assert [f"{row.workflow}: {row.name} {row.status}" for row in finished.rows] == [
         "mailing: letters success", "warehouse: count success", "warehouse: reorder failed",
@@ -194,6 +196,7 @@ async def test_a_list_of_tasks_of_the_oldest_form_keeps_its_order(project: Monit
             },
         }
         """,
+        ".sloth",
     )
     assert story(finished.rows) == ["sessions success", "carts success", "report success"]
     assert finished.said == ["before sessions", "after sessions"]
@@ -295,6 +298,7 @@ async def test_a_failed_deployment_is_rolled_back_by_its_hook(project: MonitorPr
                 http_post("{site}/chat", json_encode({ text = text }), { ["content-type"] = "application/json" })
             end)
         """,
+        ".sloth",
     )
     assert [body for _, _, body in project.site.asked] == [b'{"text":"failed, announce skipped"}']
     assert "warn smoke_test: rolled back to v1" in finished.lines
@@ -321,6 +325,7 @@ async def test_a_round_of_health_checks_goes_on_after_a_failure(project: Monitor
         workflow.define("health"):tasks(checks):config({ on_failure = "continue" })
             :on_complete(function(success) log.info(state.get("healthy") .. " are well") end)
         """,
+        ".sloth",
     )
     assert story(finished.rows) == [
         "check_web success", "note_web success", "check_api failed", "note_api skipped",
@@ -394,6 +399,7 @@ async def test_steps_without_dependencies_run_side_by_side(project: MonitorProje
         end):build()
         workflow.define("regions"):tasks({ plan, east, west, join }):config({ max_parallel_tasks = 2 })
         """,
+        ".sloth",
     )
     assert story(finished.rows) == ["plan success", "east success", "west success", "join success"]
     assert finished.messages()["join"] == "we"
@@ -544,6 +550,7 @@ async def test_a_guard_before_each_attempt_can_refuse_it(project: MonitorProject
             :build()
         workflow.define("backups"):tasks({ backup })
         """,
+        ".sloth",
     )
     assert finished.said == [
         "space? 1", "after 1: pre_hook returned false", "space? 2", "after 2: no key", "space? 3", "after 3: no key",

@@ -100,6 +100,21 @@ async def test_workflows_run_in_the_order_of_their_definition_and_only_what_they
     assert said(scripts, "warn") == ["in no workflow, so not run: c, d"]
 
 
+async def test_a_task_by_a_key_keeps_the_name_that_it_has(scripts: Scripts) -> None:
+    source = """
+        workflow.define("w", {tasks = {
+            check_all = {name = "check-all", run = function() end},
+            report = {depends_on = "check-all", run = function() end},
+        }})
+    """
+    assert await succeed(scripts, source) == ["check-all success", "report success"]
+
+
+async def test_a_workflow_may_be_built_and_a_task_be_delegated_to_nobody(scripts: Scripts) -> None:
+    source = "workflow('w'):tasks{task('a'):delegate_to(nil):command(function() end):build()}:build()"
+    assert await succeed(scripts, source) == ["a success"]
+
+
 @pytest.mark.parametrize("name", ["ModernDSLs", "TaskDefinitions"])
 async def test_the_older_tables_are_workflows_too(scripts: Scripts, name: str) -> None:
     source = (

@@ -174,12 +174,18 @@ end
 
 -- A text or an array is a command of the system.
 local function set_command(definition, value)
-  local kind = type(value)
+  local kind, what = type(value), definition.label .. ": command"
+  if objects[value] then fail(what .. ": a task is listed in a workflow, no other task runs it") end
   if kind == "string" or kind == "table" then
     definition.executes = value
   else
-    definition.command = expect(value, "function", definition.label .. ": command")
+    definition.command = expect(value, "function", what)
   end
+end
+
+-- nil, as a missing value gives it, is nobody else.
+local function set_delegate(definition, value)
+  definition.delegate_to = value ~= nil and expect(value, "string", definition.label .. ": delegate_to") or nil
 end
 
 local function set_retries(definition, value, mode)
@@ -190,7 +196,7 @@ local function set_retries(definition, value, mode)
 end
 
 local task_keys = {
-  description = textual "description", workdir = textual "workdir", delegate_to = textual "delegate_to",
+  description = textual "description", workdir = textual "workdir", delegate_to = set_delegate,
   command = set_command, run = set_command,
   params = function(definition, value) definition.params = expect(value, "table", definition.label .. ": params") end,
   depends_on = listed "depends_on", artifacts = listed "artifacts", consumes = listed "consumes",
@@ -315,8 +321,7 @@ local function add_tasks(workflow, given)
     local definition = objects[item]
     if not definition then
       expect(item, "table", format("%s: %s", what, key))
-      if item.name ~= nil and item.name ~= key then fail(format("%s: '%s' is named %s", what, key, shown(item.name))) end
-      _, definition = from_table(item, key)
+      _, definition = from_table(item, item.name == nil and key or nil)
     end
     entries[#entries + 1] = definition.name
   end
@@ -341,7 +346,7 @@ local workflow_keys = {
   tasks = add_tasks, config = set_config, on_start = functional "on_start", on_complete = functional "on_complete",
 }
 
-local workflow_methods = {}
+local workflow_methods = { build = function(workflow) return workflow end }
 local WORKFLOW = { __metatable = false, __name = "workflow" }
 
 function WORKFLOW.__index(object, name) return method_of(workflow_methods, object, name) end

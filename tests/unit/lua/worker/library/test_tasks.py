@@ -43,6 +43,12 @@ LATE = [
     ("task(string.rep('x', 201))", "x.lua:1: task: the name is longer than 200 bytes"),
     ("task('a')\ntask('a')", "x.lua:2: two tasks are named 'a': the first one is at x.lua:1"),
     ("task('a'):command(7)", "x.lua:1: task 'a': command: a function expected, got number"),
+    (
+        "task('a'):command(print)\ntask('b'):command(task('c'))",
+        "x.lua:2: task 'b': command: a task is listed in a workflow, no other task runs it",
+    ),
+    ("task('a'):delegate_to(7)", "x.lua:1: task 'a': delegate_to: a string expected, got number"),
+    ("workflow('w'):tasks{a = {name = 7}}", "x.lua:1: task: a name expected, got number"),
     ("task('a'):on_fail('x')", "x.lua:1: task 'a': on_failure: a function expected, got string"),
     ("task('a'):params(1)", "x.lua:1: task 'a': params: a table expected, got number"),
     ("task('a'):description({})", "x.lua:1: task 'a': description: a string expected, got table"),
