@@ -159,6 +159,30 @@ TASKS = Family(
     ),
 )
 
+CRYPTO = Family(
+    name="crypto",
+    errors="A wrong type raises; `crypto.base64_decode` gives nil and a message for a text that is not base64. They "
+    "work in callbacks too; texts of more than 1 MB, except in `crypto.equal`, make them wait.",
+    functions=(
+        function("crypto.sha256(text: string): string hex", "The SHA-256 of a text, in hexadecimal."),
+        function("crypto.sha512(text: string): string hex", "The SHA-512."),
+        function("crypto.sha1(text: string): string hex", "The SHA-1: for what others ask for, not for secrets."),
+        function("crypto.md5(text: string): string hex", "The MD5: the same."),
+        function("crypto.hmac_sha256(key: string, text: string): string hex", "The HMAC with SHA-256."),
+        function("crypto.base64_encode(text: string): string base64", "The text in base64, in one line."),
+        function(
+            "crypto.base64_decode(base64: string): string? text, string? message",
+            "The text of a base64, with its padding; line ends in it are skipped.",
+        ),
+        function("crypto.equal(left: string, right: string): boolean", "Compares in constant time, for secrets."),
+        function("crypto.uuid(): string uuid", "A random UUID (version 4)."),
+        function(
+            "crypto.random_string(length: integer): string text",
+            "Random letters and digits, fit for secrets; up to 1,048,576.",
+        ),
+    ),
+)
+
 TESTS = Family(
     name="tests",
     errors="They raise at the line of the test, with both values.",
@@ -173,6 +197,6 @@ TESTS = Family(
     ),
 )
 
-FAMILIES = (LOG, JSON, TABLES, BRANCHES, STATE, TASKS, LUAU, BITS, TESTS)
+FAMILIES = (LOG, JSON, TABLES, BRANCHES, STATE, TASKS, CRYPTO, LUAU, BITS, TESTS)
 ABSENT = tuple(name.decode() for name in ABSENT_FAMILIES)  # they raise, whatever is asked of them
 METHODS = ("get", "post", "put", "patch", "delete", "all")  # tables of the server's handlers

@@ -10,6 +10,7 @@ from functools import cache
 
 from spyweb.errors import OpError
 from spyweb.lua import wire
+from spyweb.lua.worker.crypto import compute
 from spyweb.lua.worker.values import Function
 from spyweb.lua.worker.vm import LuaError, init_of, new_runtime
 from tests.fakes.repository import ROOT
@@ -20,7 +21,7 @@ Answer = Callable[..., list[object]]
 
 # Stands in for the prelude: globals of their own for the script, the raw functions, and a `runtime` whose ops call out.
 _PRELUDE = rb"""
-local read, emit, answer, ops, facts = ...
+local read, emit, answer, compute, ops, facts = ...
 local unpack, getinfo, dump = table.unpack, debug.getinfo, string.dump
 local raw, env, string_meta = {}, { coroutine = {} }, getmetatable("")
 for name, value in pairs(_G) do raw[name] = value end
@@ -36,6 +37,7 @@ function env.load(source, name) return raw.load(source, name, "t", env) end
 
 local runtime = { env = env, raw = raw, getinfo = getinfo, tasks = false, emit = emit, ops = ops, facts = facts }
 runtime.internals = { now = { run = {} }, runs = {}, set_type_metatable = debug.setmetatable }
+function runtime.internals.host(_, ...) return compute(...) end
 function runtime.internals.fail(message) error(message, 3) end
 runtime.load, runtime.pcall, runtime.setmetatable = env.load, env.pcall, env.setmetatable
 function runtime.clock() return 12.5 end
@@ -96,6 +98,7 @@ end
 add_globals("standard", "bit32 loadstring math os state string table unpack utf8")
 add_globals("values", "JSON_EMPTY_ARRAY tostring")
 add_globals("log", "log print")
+add_globals("crypto", "crypto")
 add_calls("copy", "copy deep_copy")
 add_calls("dump", "dump")
 add_calls("json", "json_decode json_encode")
@@ -147,7 +150,7 @@ class LuaLibrary:
         self._ops = dict(ops or {})
         init = {"ops": list(self._ops), "engine": {"os": "linux", "lua_version": "lua54"}, "env": dict(env or {})}
         told = init_of(init)
-        self._run: Function = self._runtime.execute(_PRELUDE, self._read, self._emit, self._answer, *told)
+        self._run: Function = self._runtime.execute(_PRELUDE, self._read, self._emit, self._answer, compute, *told)
 
     def run(self, script: str | bytes, *arguments: object) -> list[object]:
         return self.decoded(wire.pack(arguments), script)

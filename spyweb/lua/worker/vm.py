@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol, cast
 from lupa import lua54
 
 from spyweb.lua import wire
+from spyweb.lua.worker.crypto import compute
 from spyweb.lua.worker.values import Function, Passed, Runtime
 
 _FOLDERS = [os.path.join(os.path.dirname(__file__), name) for name in ("runtime", "library")]
@@ -28,7 +29,7 @@ LAST_WORDS = 1 << 20  # bytes that a VM may take over its limit once its run has
 # What the prelude's `control` does.
 _KILL, _EMPTY, _COLLECT, _TURN, _NEXT = b"kill", b"empty", b"collect", b"turn", b"next"
 # What Lua calls for, besides texts.
-_WHY, _EMIT, _CLOCK, _SEED, _OVER, _BEGAN, _ENDED = 0, 1, 2, 3, 4, 5, 6
+_WHY, _EMIT, _CLOCK, _SEED, _OVER, _BEGAN, _ENDED, _COMPUTE = 0, 1, 2, 3, 4, 5, 6, 7
 _SMALL = 1 << 20  # bytes; less is freed quickly enough with the lock held
 _BUNDLES = {"lasting": ("codec",), "fleeting": ("codec", "server")}  # preludes, with what is sure to be used
 # There is hardly any garbage while the prelude loads, which turns the collector on again.  In a VM for a single run the
@@ -251,15 +252,20 @@ class VM:
         if what == _ENDED:
             self._callbacks.branch_ended(*given)
             return 0
-        return self._text(cast("bytes", what).decode())
+        return self._or_nothing(compute(*given) if what == _COMPUTE else self._text(cast("bytes", what).decode()))
 
-    def _text(self, name: str) -> bytes | int:
-        """Return one of our Lua files, or a fact for every VM; 0 if there is no room for it."""
+    def _text(self, name: str) -> bytes:
+        """Return one of our Lua files, or a fact for every VM."""
         code: bytes = getattr(self._init, name) if name in VmInit._fields else self._bytecode[name]
-        runtime = self._runtime
-        if runtime is None or runtime.get_memory_used() + len(code) + MARGIN > self._limit + self._stretched:
-            return 0
         return code
+
+    def _or_nothing(self, value: bytes | int) -> bytes | int:
+        """Return the value, or 0 if there is no room for it."""
+        runtime = self._runtime
+        size = len(value) if isinstance(value, bytes) else 0
+        if runtime is None or runtime.get_memory_used() + size + MARGIN > self._limit + self._stretched:
+            return 0
+        return value
 
 
 def _checked(result: object) -> tuple[object, ...]:

@@ -14,7 +14,7 @@ KEYWORDS = frozenset(
 )  # fmt: skip
 
 GLOBALS = frozenset(
-    b"JSON_EMPTY_ARRAY _ENV _G _VERSION assert bit32 cdp cmd collectgarbage copy coroutine db_exec db_query "
+    b"JSON_EMPTY_ARRAY _ENV _G _VERSION assert bit32 cdp cmd collectgarbage copy coroutine crypto db_exec db_query "
     b"deep_copy defer dump engine env_get error exec file fs_append fs_overwrite fs_read fs_read_binary "
     b"getmetatable global_store_delete global_store_get global_store_incr global_store_set http_get http_multipart "
     b"http_post http_request ipairs json_decode json_encode load loadstring log math next notify os pairs parallel "
@@ -28,6 +28,7 @@ MEMBERS: Mapping[bytes, frozenset[bytes]] = {
         b"bit32": b"arshift band bnot bor btest bxor byteswap countlz countrz extract lrotate lshift replace rrotate "
         b"rshift",
         b"coroutine": b"close create isyieldable resume running status wrap yield",
+        b"crypto": b"base64_decode base64_encode equal hmac_sha256 md5 random_string sha1 sha256 sha512 uuid",
         b"log": b"debug error info warn",
         b"math": b"abs acos asin atan ceil clamp cos deg exp floor fmod huge log max maxinteger min mininteger modf pi "
         b"rad random randomseed round sign sin sqrt tan tointeger type ult",

@@ -12,13 +12,14 @@ local find, gmatch, type = raw.string.find, raw.string.gmatch, raw.type
 local FILES = {
   collectgarbage = "protected", load = "protected", pcall = "protected", setmetatable = "protected", xpcall = "protected",
   getmetatable = "access", next = "access", rawget = "access", rawlen = "access", rawset = "access",
-  bit32 = "standard", coroutine = "standard", loadstring = "standard", math = "standard", os = "standard",
-  state = "standard", string = "standard", table = "standard", unpack = "standard", utf8 = "standard",
   JSON_EMPTY_ARRAY = "values", tostring = "values",
   log = "log", print = "log",
-  engine = "engine", env_get = "engine",
+  crypto = "crypto", engine = "engine", env_get = "engine",
   cdp = "engine", cmd = "engine", exec = "engine", file = "engine", template = "engine", workflow = "engine",
 }
+
+-- The globals that standard.lua makes: one text, since every VM has this, and a table with as many more entries is larger.
+local STANDARD = " bit32 coroutine loadstring math os state string table unpack utf8 "
 
 -- The file of a function, which is loaded when it is first called: it is large, or many look it up and few call it.
 local FILES_OF_CALLS = {
@@ -45,6 +46,7 @@ end
 local function new_global(name)
   if runtime.has_op(name) then return HTTP[name] and http_op(name) or runtime.op(name) end
   if FILES_OF_CALLS[name] then return runtime.lazy(FILES_OF_CALLS[name], name) end
+  if find(STANDARD, " " .. name .. " ", 1, true) then return use("standard")[name] end
   return FILES[name] and use(FILES[name])[name]
 end
 
@@ -55,6 +57,7 @@ function globals.complete()
   local values = {}
   for name in gmatch(runtime.ops, "%f[^\n](%a[%w_]*)\n") do values[name] = new_global(name) end  -- `state.*`: state.lua
   for name in next, FILES_OF_CALLS do values[name] = new_global(name) end
+  for name in gmatch(STANDARD, "%S+") do values[name] = new_global(name) end
   for name in next, FILES do
     if not taken[name] then values[name] = new_global(name) end
   end
@@ -63,6 +66,7 @@ function globals.complete()
   end
   setmetatable(env, nil)
   taken = nil
+  internals.parts.standard = nil
   for _, file in next, FILES do
     if not STAY_LOADED[file] then internals.parts[file] = nil end
   end

@@ -10,7 +10,7 @@ from spyweb.lua.wire import Ended, Ext, Foreign, Form, Why
 from spyweb.lua.worker.values import StepKind
 from spyweb.lua.worker.vm import LAST_WORDS, VM, Bytecode, init_of
 from tests.fakes.collisions import colliding_floats, colliding_numbers
-from tests.fakes.vm import FakeCallbacks
+from tests.fakes.vm import FakeCallbacks, run_to_end
 
 INIT = init_of({"ops": ["echo", "state.lock"], "engine": {}, "env": {}})
 LIMIT = 4 << 20
@@ -210,6 +210,25 @@ def test_a_vm_is_no_larger_after_many_runs_than_after_a_few(
     smallest(range(1100, 1400))
 
     assert smallest(range(1400, 1500)) - sooner < 400
+
+
+def test_what_is_computed_works_in_callbacks_and_needs_room(vm: VM, callbacks: FakeCallbacks) -> None:
+    source = """
+      local text = ("x"):rep(1 << 20)
+      print(("a b"):gsub("%a", crypto.md5))
+      local kept, ok, problem = {}, true, nil
+      while ok and #kept < 9 do
+        ok, problem = pcall(crypto.base64_encode, text)
+        kept[#kept + 1] = problem
+      end
+      kept = nil
+      print(ok, problem)
+    """
+    assert run_to_end(vm, source)[0] is Ended.SUCCESS
+    assert [line for _, line in callbacks.lines] == [
+        b"0cc175b9c0f1b6a831c399e269772661 92eb5ffee6ae2fec3ad71c777531578f\t2",
+        b"false\tnot enough memory",
+    ]
 
 
 def test_a_log_line_of_many_bytes_is_cut_in_lua(vm: VM, callbacks: FakeCallbacks) -> None:
