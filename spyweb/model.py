@@ -324,6 +324,7 @@ class JobSpec:
     agent: str = "local"  # whose namespace positional state.* uses
     history: HistoryRule | None = None  # of what it keeps with store_*
     on_store_error: OnStoreError | None = None  # None: as [store] on_error says
+    values: str = ""  # what its script sees in `values`, as JSON text; empty: nothing
     resume: bool = False  # a run that was lost or stopped is followed by one that goes on with its tasks
     monitor: Monitor | None = None  # None: a script job
 

@@ -6,7 +6,7 @@ import contextlib
 import errno
 import http.client
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote, urlencode
@@ -114,10 +114,18 @@ class DaemonClient:
     def resume(self, job: JobId) -> None:
         self.ask("POST", _of_job(job, "resume"), dict[str, object])
 
-    def run_once(self, job: JobId, watch: Callable[[RunEvent], None], *, debug: bool = False) -> RunEnded:
+    def run_once(
+        self,
+        job: JobId,
+        watch: Callable[[RunEvent], None],
+        *,
+        debug: bool = False,
+        values: Mapping[str, object] | None = None,
+    ) -> RunEnded:
         """Run a job by hand; call `watch` with each log line as it comes, then with the run's end."""
         target = _of_job(job, "run")
-        with self._answer("POST", f"{target}?debug=1" if debug else target, timeout=None) as answer:
+        body = msgspec.json.encode(values) if values else None
+        with self._answer("POST", f"{target}?debug=1" if debug else target, timeout=None, body=body) as answer:
             for event in map(_event, self._lines(answer)):
                 watch(event)
                 if isinstance(event, RunEnded):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -13,6 +15,7 @@ from spyweb.cli.options import JobName, Output, root_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Project, find_in, open_project
 from spyweb.cli.task_tree import TaskTree
+from spyweb.cli.values import given_values
 from spyweb.errors import ExitCode
 from spyweb.model import Outcome
 from spyweb.settings.units import format_duration
@@ -29,34 +32,51 @@ from spyweb.views.runs import (
 )
 
 Watcher = Callable[[RunEvent], None]
+NOTHING: Mapping[str, object] = {}
+ValuesFile = Annotated[
+    Path | None, typer.Option("--values", metavar="FILE", help="Values for the script, over its own: a TOML file.")
+]
+Variables = Annotated[
+    list[str] | None, typer.Option("--var", metavar="A.B=VALUE", help="One value, over all others; as TOML, or text.")
+]
 
 
-def run(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> ExitCode:
+def run(
+    context: typer.Context, job: JobName, file: ValuesFile = None, var: Variables = None, form: Output = Format.TABLE
+) -> ExitCode:
     """Run a job once, here and now.
 
     Shows its log, its result and how long it took.  Where a daemon has the project, it is the one that runs the job.
     The run is recorded as manual and moves no schedule.
     """
-    return run_watched(open_project(root_of(context)), job, show_json_lines if form is Format.JSON else RunScreen())
+    watch = show_json_lines if form is Format.JSON else RunScreen()
+    return run_watched(open_project(root_of(context)), job, watch, values=given_values(file, var or []))
 
 
-def run_watched(project: Project, name_or_id: str, watch: Watcher, *, debug: bool = False) -> ExitCode:
+def run_watched(
+    project: Project,
+    name_or_id: str,
+    watch: Watcher,
+    *,
+    debug: bool = False,
+    values: Mapping[str, object] = NOTHING,
+) -> ExitCode:
     """Run a job, and show each event as it comes; the last one is the run's end."""
     daemon = project.find_daemon()
     if daemon is None:
-        ended = _run_here(project, name_or_id, watch, debug)
+        ended = _run_here(project, name_or_id, watch, debug, values)
     else:
-        ended = daemon.run_once(find_in(daemon.jobs(), name_or_id), watch, debug=debug)
+        ended = daemon.run_once(find_in(daemon.jobs(), name_or_id), watch, debug=debug, values=values)
     return ExitCode.OK if ended.outcome is Outcome.SUCCESS else ExitCode.FAILED
 
 
-def _run_here(project: Project, name_or_id: str, watch: Watcher, debug: bool) -> RunEnded:
+def _run_here(project: Project, name_or_id: str, watch: Watcher, debug: bool, values: Mapping[str, object]) -> RunEnded:
     """Run a job without a daemon, with workers and a store of this process, under the lock."""
     from spyweb.daemon.foreground import run_once  # every other command does without the engine
 
     output.log_only_errors()
     job = find_in(project.offline.views(), name_or_id)
-    return asyncio.run(run_once(project.root, {}, job, watch, note_sending, debug=debug))
+    return asyncio.run(run_once(project.root, job, watch, note_sending, debug=debug, values=values))
 
 
 def note_sending(count: int) -> None:

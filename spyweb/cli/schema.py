@@ -60,13 +60,21 @@ def config_schema() -> Schema:
     sections = {
         section: table_of(_explained(keys, SETTINGS, f"{section}.")) for section, keys in section_keys().items()
     }
-    defaults = _overrides(is_monitor=False)
+    defaults = {**_overrides(is_monitor=False), "description": "Settings of every job."}
     one_job = _overrides(is_monitor=True)
+    values = {"type": "object", "description": "What scripts see in their table `values`."}
     jobs = {"type": "object", "additionalProperties": one_job, "description": "Settings of one job, by its id."}
     return {
         "$schema": DIALECT,
         "title": "spyweb: config.toml",
-        **table_of({**sections, "defaults": {**defaults, "description": "Settings of every job."}, "jobs": jobs}),
+        **table_of(
+            {
+                **sections,
+                "values": values,
+                "defaults": {**defaults, "description": "Settings of every job."},
+                "jobs": jobs,
+            }
+        ),
     }
 
 

@@ -60,18 +60,18 @@ class RunRelay:
 
 async def run_once(
     root: Path,
-    flags: Mapping[str, object],
     job: str,
     on_event: Callable[[RunEvent], None],
     on_sending: Callable[[int], None],
     *,
     debug: bool = False,
+    values: Mapping[str, object] | None = None,
 ) -> RunEnded:
     """Run a job once, by name or id, in this process's own workers.  It is recorded as manual, and nothing follows it.
 
     Whoever asks is told of its messages that are about to be sent, and how many they are.
     """
-    settings = load_settings(root, environ=os.environ, flags=flags)
+    settings = load_settings(root, environ=os.environ, flags={})
     found = scan(root, settings)
     file = find_file(found, job)
     async with foreground(settings) as runtime:
@@ -80,7 +80,7 @@ async def run_once(
         live = make_live_job(file)
         runtime.live.add(live)
         runtime.live.link()
-        await runtime.runner.start_by_hand(live, by_hand(watching, debug=debug))
+        await runtime.runner.start_by_hand(live, by_hand(watching, debug=debug, values=values))
         over = await watching.over
         await send_messages(runtime, live.id, on_sending)
         return over

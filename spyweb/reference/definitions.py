@@ -52,6 +52,13 @@ def _field(field: Argument) -> str:
 def _globals() -> Iterator[str]:
     yield _lines(["---@type Engine", "engine = {}"])
     yield _lines(["---An array for `json_encode` where an empty table would be an object.", "JSON_EMPTY_ARRAY = {}"])
+    yield _lines(
+        [
+            "---What the settings, and whoever starts the run, give the script; read-only.",
+            "---@type table<string, any>",
+            "values = {}",
+        ]
+    )
     for name in OWN:
         yield f"{name} = {{}}\n"
     yield _lines(["---JSON's null, inside tables.", "state.null = {}"])

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from msgspec.structs import asdict, replace
 
 from spyweb.lua.endings import result_text
-from spyweb.model import Ending, Outcome, Run, RunId, RunState, TriggerType
+from spyweb.model import Ending, JobSpec, Outcome, Run, RunId, RunState, TriggerType
 from spyweb.runs.state_trigger import event_of, event_to_lua
+from spyweb.settings.script_values import from_text, merge
 from spyweb.store.protocol import End, NewRun, SkippedRange
 from spyweb.store.tasks_protocol import RESUMES
 from spyweb.store.values_protocol import ChangeEvent
 
+VALUES = "values"  # in a trigger: what a person lays over the values of the job
 DEBUG = "debug"  # in a trigger: of a monitor job's run, show what it finds and keep nothing of it
 INTERNAL = frozenset({"cause", "depth", "cut_short", RESUMES})  # in a trigger; scripts are not told
 
@@ -55,6 +57,14 @@ def ended_run(run: Run, end: End) -> Run:
     values = asdict(end)
     del values["run"], values["event"]
     return replace(run, state=RunState.ENDED, **values)
+
+
+def values_of(run: Run, spec: JobSpec) -> Mapping[str, object]:
+    """Return what the script of a run sees in `values`."""
+    over = run.trigger.get(VALUES)
+    if not isinstance(over, Mapping):
+        return from_text(spec.values) if spec.values else {}
+    return merge([over, from_text(spec.values)])
 
 
 def unbegun(reason: str) -> Ending:

@@ -29,7 +29,7 @@ from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.runs.end_batcher import EndBatcher
 from spyweb.runs.followups import begin_again, follow_up, may_retry, next_attempt, resume, resumes, what_follows
 from spyweb.runs.live import LiveJob, LiveJobs
-from spyweb.runs.records import DEBUG, ctx_of, end_of, ended_run, run_of, skip_of, unbegun
+from spyweb.runs.records import DEBUG, VALUES, ctx_of, end_of, ended_run, run_of, skip_of, unbegun, values_of
 from spyweb.runs.run_queue import Admission, DelayedRun
 from spyweb.runs.state_trigger import conditions_of, event_of, event_to_lua, is_caused
 from spyweb.stalls import StallRecorder, Work, work_for
@@ -65,9 +65,16 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     observer: Observer | None = None  # a watched run (`spyweb run`) is one attempt, and starts no other job
 
 
-def by_hand(observer: Observer | None = None, *, debug: bool = False) -> RunRequest:
-    """Make a person's request; with `debug`, a monitor job shows what it finds and keeps nothing."""
+def by_hand(
+    observer: Observer | None = None, *, debug: bool = False, values: Mapping[str, object] | None = None
+) -> RunRequest:
+    """Make a person's request, for a run that sees these values over its job's.
+
+    With `debug`, a monitor job shows what it finds and keeps nothing.
+    """
     trigger: dict[str, object] = {"type": TriggerType.MANUAL.value}
+    if values:
+        trigger[VALUES] = values
     return RunRequest(trigger={**trigger, DEBUG: True} if debug else trigger, observer=observer)
 
 
@@ -297,11 +304,12 @@ class Runner:
             code=job.code,
             timeout_ms=job.spec.timeout_ms,
             cpu_limit_ms=job.spec.cpu_limit_ms,
-            arguments=arguments,
         )
         if event is not None:
             arguments = (*arguments, event_to_lua(event), conditions_of(run.trigger))
-            request = replace(request, procedure="trigger", arguments=arguments)
+            request = replace(request, procedure="trigger")
+        values = values_of(run, job.spec)
+        request = replace(request, arguments=(*arguments, values) if values else arguments)
         try:
             return await self.pool.run(request, host)
         except PoolError as error:

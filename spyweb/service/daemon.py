@@ -6,7 +6,7 @@ It answers from the live jobs, the runner, the scheduler and the store, and hand
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -209,14 +209,16 @@ class DaemonService:
     async def resume(self, job: JobId) -> None:
         await self.scheduler.resume(self._live(job))
 
-    async def run_once(self, job: JobId, *, debug: bool = False) -> AsyncGenerator[RunEvent, None]:
+    async def run_once(
+        self, job: JobId, *, debug: bool = False, values: Mapping[str, object] | None = None
+    ) -> AsyncGenerator[RunEvent, None]:
         """Run a job by hand: yield its log lines as they come, then its end.  With `debug` a monitor job keeps nothing.
 
         Raises Refused, before the first event, when it can't start.  Whoever stops watching closes the generator; the
         run itself goes on.
         """
         watcher = RunWatcher(self.clock)
-        await self.runner.start_by_hand(self._live(job), by_hand(watcher, debug=debug))
+        await self.runner.start_by_hand(self._live(job), by_hand(watcher, debug=debug, values=values))
         try:
             while True:
                 event = await watcher.next()

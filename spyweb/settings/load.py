@@ -56,7 +56,7 @@ from spyweb.settings.values import (
     whole,
 )
 
-SECTIONS = ("daemon", "server", "store", "state", "runs", "records", "http", "security", "defaults", "jobs")
+SECTIONS = ("daemon", "server", "store", "state", "runs", "records", "http", "security", "values", "defaults", "jobs")
 
 GIB = 1 << 30
 
@@ -114,6 +114,7 @@ def _settings(root: Path, sections: _Sections, environ: Mapping[str, str]) -> Se
         records=_records(sections.read("records")),
         http=_http(sections.read("http")),
         security=_security(sections.read("security")),
+        values=sections.table("values"),
         defaults=sections.table("defaults"),
         jobs=sections.finish(),
     )

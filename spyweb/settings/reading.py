@@ -78,11 +78,17 @@ class Reading:
         self.asked[key] = (read, default)
         if key not in self._given:
             return default
+        found = self.take_all(key, read, default)
+        return found[0] if found else default
+
+    def take_all(self, key: str, read: Callable[[object], T], default: T) -> list[T]:
+        """Return the value of each source that has one, the strongest first."""
+        self.asked[key] = (read, default)
         found: list[T] = []
         for source in self._sources:
             if key in source.values:
                 self._try(source, key, read, found)
-        return found[0] if found else default
+        return found
 
     def _try(self, source: SettingsSource, key: str, read: Callable[[object], T], found: list[T]) -> None:
         try:

@@ -116,5 +116,6 @@ class Settings:
     records: RecordsSettings = field(default_factory=RecordsSettings)
     http: HttpSettings = field(default_factory=HttpSettings)
     security: SecuritySettings = field(default_factory=SecuritySettings)
+    values: TomlTable = field(default_factory=lambda: TomlTable(file=FILE, path=("values",)))  # of all scripts
     defaults: TomlTable = field(default_factory=lambda: TomlTable(file=FILE, path=("defaults",)))
     jobs: Mapping[str, TomlTable] = field(default_factory=dict)

@@ -38,6 +38,7 @@ JOB: Mapping[str, str] = {
     "min_items": "How many items a run is expected to find at least, before any filter.",
     "empty_after": "How many runs in a row may find less than is expected before that is reported.",
     "on_empty": 'What is done then: "warn", or "fail" the run.',
+    "values": "What the job's script sees in the global `values`, over those of [values].",
     "resume": "Whether a run that was lost or stopped is followed by one that goes on with its tasks.",
     "on_store_error": "What a write that failed does: as [store] on_error, for this job.",
     "url": "The page to watch.",

@@ -18,6 +18,7 @@ from spyweb.ops.sources import Sources
 from spyweb.settings import DaemonSettings, Settings
 from spyweb.settings.nearest import Names
 from spyweb.settings.reading import nearest, unknown
+from spyweb.settings.script_values import merge
 from spyweb.settings.sections import FILE
 from spyweb.settings.tables import TomlTable
 from spyweb.specs.block import code_of_file, read_block
@@ -114,7 +115,7 @@ def scan(root: Path, settings: Settings, linter: Linter | None = None) -> Scan:
     context = _Context(
         root=root,
         daemon=settings.daemon,
-        defaults=defaults,
+        defaults=_with_values(defaults, settings.values),
         overrides=overrides,
         notes=notes,
         modules=Sources(root),
@@ -130,6 +131,15 @@ def scan(root: Path, settings: Settings, linter: Linter | None = None) -> Scan:
     _refuse_cycles(groups)
     _warn_of_unused(overrides, groups, notes)
     return _result(candidates, groups, notes)
+
+
+def _with_values(defaults: TomlTable, values: TomlTable) -> TomlTable:
+    """Return `[defaults]` with what all jobs see in `values`."""
+    if not values.values:
+        return defaults
+    of_defaults = defaults.values.get("values")
+    shown = merge([of_defaults if isinstance(of_defaults, Mapping) else {}, values.values])
+    return defaults.with_values({**defaults.values, "values": shown})
 
 
 def _doubts_of_server(context: _Context) -> Sequence[Problem]:

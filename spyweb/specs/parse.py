@@ -39,6 +39,7 @@ from spyweb.model import (
 )
 from spyweb.schedules.cron import cron_after, parse_cron
 from spyweb.settings.reading import Reading, SettingsSource, unknown
+from spyweb.settings.script_values import NO_VALUES, merge, to_text, values_table
 from spyweb.settings.sections import SHORTEST_PERIOD_MS, DaemonSettings
 from spyweb.settings.shapes import NOT_BLANK, Schema, one_or_many, shaped, table_of
 from spyweb.settings.tables import TomlTable
@@ -67,6 +68,7 @@ LONGEST_NAME = 200  # characters: it becomes an id, and a part of file names
 RUN_OUTCOMES = {outcome.value: outcome for outcome in (Outcome.SUCCESS, Outcome.FAILED, Outcome.LOST, Outcome.STOPPED)}
 ANY = "any"
 _OUTCOMES = one_or_many({"enum": [*RUN_OUTCOMES, ANY]})
+_NO_TABLE: Mapping[str, object] = {}
 NO_JOBS: tuple[After, ...] = ()
 NO_CHANGES: tuple[On, ...] = ()
 
@@ -217,9 +219,20 @@ def _spec(read: Reading, place: JobPlace, daemon: DaemonSettings) -> JobSpec:
         agent=read.take("agent", _name, "local"),
         history=read.take("history", history_rule, None),
         on_store_error=read.take("on_store_error", _ON_STORE_ERROR, None),
+        values=_take_values(read),
         resume=read.take("resume", boolean, False),
         monitor=take_monitor(read, on_hook_error) if place.is_monitor else None,
     )
+
+
+def _take_values(read: Reading) -> str:
+    """Take `values`: those of each source, laid over those of weaker ones."""
+    try:
+        shown = read.take_all("values", values_table, _NO_TABLE)
+        return to_text(merge(shown)) if shown else NO_VALUES
+    except ValueError as error:
+        read.refuse(str(error), "values")
+        return NO_VALUES
 
 
 def _take_on(read: Reading, place: JobPlace) -> tuple[On, ...]:

@@ -152,3 +152,40 @@ def test_a_sloth_file_is_a_job_like_any_other(project: Project) -> None:
     project.job("release", "return 1")
     told = project.spyweb("check", code=1)
     assert all(file in told.stdout + told.stderr for file in ("jobs/Release.sloth", "jobs/release.lua"))
+
+
+def test_values_come_from_the_settings_and_the_command_line(project: Project) -> None:
+    project.save(
+        "config.toml", '[values]\nhost = "all"\ndb = { port = 1, name = "x" }\n[jobs.shows.values]\ndb.port = 2\n'
+    )
+    project.save("prod.toml", 'host = "prod"\n')
+    project.job(
+        "shows",
+        """
+        task{name = "a", run = function()
+          log(json_encode({values.host, values.db.port, values.db.name, tostring(values.none)}))
+          log(tostring(pcall(function() values.host = 1 end)), json_encode(values.db))
+        end}
+        """,
+    )
+    plain = ['["all",2,"x","nil"]', 'false\t{"name":"x","port":2}']
+    given = ['["prod",3,"x","nil"]', 'false\t{"name":"x","port":3}']
+    options = ("--values", str(project.root / "prod.toml"), "--var", "db.port=3")
+
+    def logged(*more: str) -> list[str]:
+        shown = project.spyweb("run", "shows", *more).stdout
+        return [line.split(" info  ")[1] for line in shown.splitlines() if " info  " in line]
+
+    def all_logged() -> list[list[str]]:
+        return [sorted_keys(logged()), sorted_keys(logged(*options)), sorted_keys(logged())]
+
+    assert all_logged() == [plain, given, plain]
+    with project.daemon():
+        assert all_logged() == [plain, given, plain]
+    assert "--var x: expected NAME=VALUE" in project.spyweb("run", "shows", "--var", "x", code=2).stderr
+
+
+def sorted_keys(lines: list[str]) -> list[str]:
+    """With the members of JSON objects in their order."""
+    head, (flag, _, packed) = lines[0], lines[1].partition("\t")
+    return [head, f"{flag}\t{json.dumps(json.loads(packed), sort_keys=True, separators=(',', ':'))}"]

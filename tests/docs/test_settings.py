@@ -25,7 +25,7 @@ NOT_IN_DEFAULTS = {"name"}
 _ROW = re.compile(r"^\| `(\w+)` \| (.*?) \|", re.MULTILINE)
 _VARIABLE = re.compile(r"SPYWEB_[A-Z_]+")
 
-take = Reading.take
+take, take_all = Reading.take, Reading.take_all
 
 
 @pytest.fixture
@@ -37,7 +37,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         keys.add(key)
         return take(reading, key, read, default)
 
+    def record_all(reading: Reading, key: str, read: Callable[[object], T], default: T) -> list[T]:
+        keys.add(key)
+        return take_all(reading, key, read, default)
+
     monkeypatch.setattr(Reading, "take", record)
+    monkeypatch.setattr(Reading, "take_all", record_all)
     return keys
 
 
@@ -86,7 +91,7 @@ def test_every_setting_of_a_monitor_is_documented() -> None:
 
 def test_the_example_lists_every_setting() -> None:
     tables = example()
-    keys = {key for name, table in tables.items() if name not in ("defaults", "jobs") for key in table}
+    keys = {key for name, table in tables.items() if name not in ("values", "defaults", "jobs") for key in table}
     assert keys == documented("config.toml").keys()
     assert tables["defaults"].keys() == documented("Job settings").keys() - NOT_IN_DEFAULTS
 
@@ -94,7 +99,12 @@ def test_the_example_lists_every_setting() -> None:
 def test_page_and_example_agree_on_every_default() -> None:
     """Where the page shows a value, and not a word about where the default comes from."""
     tables = example()
-    settings = {key: value for name, table in tables.items() if name != "defaults" for key, value in table.items()}
+    settings = {
+        key: value
+        for name, table in tables.items()
+        if name not in ("values", "defaults")
+        for key, value in table.items()
+    }
     for heading, values in (("config.toml", settings), ("Job settings", tables["defaults"])):
         for key, shown in documented(heading).items():
             if shown.startswith("`") and shown.endswith("`") and key in values and shown != "`default_interval`":

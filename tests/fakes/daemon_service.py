@@ -217,8 +217,10 @@ class FakeDaemonService(DaemonService):
     async def resume(self, job: JobId) -> None:
         self._note(f"resume {job}")
 
-    async def run_once(self, job: JobId, *, debug: bool = False) -> AsyncGenerator[RunEvent, None]:
-        self._note(f"debug {job}" if debug else f"run {job}")
+    async def run_once(
+        self, job: JobId, *, debug: bool = False, values: Mapping[str, object] | None = None
+    ) -> AsyncGenerator[RunEvent, None]:
+        self._note(f"{'debug' if debug else 'run'} {job}{f' with {values}' if values else ''}")
         try:
             for event in self.events:
                 yield event

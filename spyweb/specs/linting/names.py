@@ -19,7 +19,7 @@ GLOBALS = frozenset(
     b"getmetatable global_store_delete global_store_get global_store_incr global_store_set http_get http_multipart "
     b"http_post http_request ipairs json_decode json_encode load loadstring log math next notify os pairs parallel "
     b"parallel_map pcall print rawequal rawget rawlen rawset require select setmetatable sleep state store_delete "
-    b"store_get store_set string table task template tls_probe tonumber tostring type unpack utf8 workflow "
+    b"store_get store_set string table task template tls_probe tonumber tostring type unpack utf8 values workflow "
     b"xpcall".split()
 )
 MEMBERS: Mapping[bytes, frozenset[bytes]] = {

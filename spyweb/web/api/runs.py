@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
+from contextlib import aclosing, closing
 
+import msgspec
 from aiohttp import web
 
+from spyweb.limits import SCRIPT_VALUES
 from spyweb.model import JobId, RunId
 from spyweb.views.runs import event_to_json
 from spyweb.web.answer import json_answer
 from spyweb.web.api.keys import SERVICE
 from spyweb.web.api.query import MOST, job_in_path, number_in_query, run_in_path
 from spyweb.web.api.streams import stream
+from spyweb.web.body import BODY_MEMORY, Body
 
 MAX_LIMIT = 1_000
 
@@ -36,6 +39,15 @@ async def list_tasks(request: web.Request) -> web.Response:
 
 async def run_once(request: web.Request) -> web.StreamResponse:
     job, debug = job_in_path(request), "debug" in request.query
-    async with aclosing(request.app[SERVICE].run_once(job, debug=debug)) as events:
+    with closing(Body(request.app[BODY_MEMORY], SCRIPT_VALUES, "what is laid over the values")) as body:
+        values = _values(await body.read(request)) if request.can_read_body else {}
+    async with aclosing(request.app[SERVICE].run_once(job, debug=debug, values=values)) as events:
         lines = (event_to_json(event) + b"\n" async for event in events)
         return await stream(request, lines, about_errors={"event": "error"})
+
+
+def _values(body: bytes) -> dict[str, object]:
+    try:
+        return msgspec.json.decode(body, type=dict[str, object]) if body else {}
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise web.HTTPBadRequest(text="expected a JSON object of values") from error

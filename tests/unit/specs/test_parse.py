@@ -340,7 +340,7 @@ def test_the_example_shows_every_key_that_a_job_may_have() -> None:
         *("description", "tags", "enabled", "every", "cron", "at", "timezone", "jitter", "start", "timeout"),
         *("cpu_limit", "memory_limit", "isolation", "overlap", "misfire", "misfire_grace", "misfire_limit", "retries"),
         *("retry_delay", "retry_backoff", "retry_max_delay", "retry_jitter", "after", "on", "agent"),
-        *("on_hook_error", "on_store_error", "history", "resume"),
+        *("on_hook_error", "on_store_error", "history", "resume", "values"),
     }
 
     assert shown == documented

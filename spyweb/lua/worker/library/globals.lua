@@ -14,7 +14,7 @@ local FILES = {
   getmetatable = "access", next = "access", rawget = "access", rawlen = "access", rawset = "access",
   JSON_EMPTY_ARRAY = "values", tostring = "values",
   log = "log", print = "log",
-  crypto = "crypto", engine = "engine", env_get = "engine",
+  crypto = "crypto", engine = "engine", env_get = "engine", values = "given",
   cdp = "engine", cmd = "engine", exec = "engine", file = "engine", template = "engine", workflow = "engine",
 }
 
@@ -31,7 +31,7 @@ local FILES_OF_CALLS = {
 local HTTP = { http_get = true, http_multipart = true, http_post = true, http_request = true }
 
 -- Other files of ours need these again: tables.lua the same `next` that the script has, and there is only one null.
-local STAY_LOADED = { access = true, protected = true, values = true }
+local STAY_LOADED = { access = true, given = true, protected = true, values = true }
 
 local taken = {}                    -- names that the script has assigned meanwhile, or been given: they stay its own
 local misses_left = 64                 -- how many unknown names are looked up, or names assigned, before all are made

@@ -99,26 +99,27 @@ local function attempt(run, f, ...)
   return true, f(...)
 end
 
-local function set_out(run, ctx, may_retry)
+local function set_out(run, ctx, may_retry, values)
+  if values or runtime.given then runtime.use("given").begin(values) end
   ctx.shared = {}
   run.ctx, run.may_retry = ctx, may_retry
 end
 
-function procedures.run(run, ctx, may_retry)
-  set_out(run, ctx, may_retry)
+function procedures.run(run, ctx, may_retry, values)
+  set_out(run, ctx, may_retry, values)
   judge(run, attempt(run, script, ctx))
 end
 
 local react                         -- of trigger.lua, once it is loaded
 
 -- `conditions`: the names of functions, one of which must let it run, if there are any.
-function procedures.trigger(run, ctx, may_retry, event, conditions)
+function procedures.trigger(run, ctx, may_retry, event, conditions, values)
   react = react or runtime.part("trigger")(runtime, {
     script = script, load = load_chunk, after = after_chunk, is_loaded = function() return is_loaded end,
     declares = function() return declares end,
   })
   if ctx.trigger.type == "retry" then ctx.trigger.event = event else ctx.trigger = event end
-  set_out(run, ctx, may_retry)
+  set_out(run, ctx, may_retry, values)
   judge(run, attempt(run, react, run, event, conditions))
 end
 
