@@ -5,8 +5,8 @@ Scripts also have what only files of ours have: `timed`, `attempt` and `group`, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import TypeVar, cast
 
 from spyweb.lua import wire
 from spyweb.lua.wire import Ended, Form, FromWorker, Message, ToWorker, Why
@@ -18,7 +18,7 @@ from spyweb.lua.worker.runs import Registry
 from spyweb.lua.worker.values import Function
 from spyweb.lua.worker.vm import Bytecode, new_runtime
 
-OPS = ["wait", "echo", "sleep", "_require"]
+OPS = ("wait", "echo", "sleep", "_require")
 OURS = b"""
 local runtime, internals = ...
 for _, name in ipairs({ "timed", "attempt", "group" }) do
@@ -37,11 +37,17 @@ Told = TypeVar("Told", bound=Message)
 
 
 class TellingSender(Sender):
-    """Tells of a message when it is posted."""
+    """Tells of a message when it is posted, and whether it takes the second socket."""
 
-    def __init__(self, tell: Callable[[FromWorker], None]) -> None:
-        self.post = self.post_bulk = tell  # type: ignore[method-assign,assignment]
+    def __init__(self, tell: Callable[[FromWorker, bool], None]) -> None:
+        self._tell = tell
         self.flushed = float("inf")
+
+    def post(self, message: Message) -> None:
+        self._tell(cast(FromWorker, message), False)
+
+    def post_bulk(self, message: Message) -> None:
+        self._tell(cast(FromWorker, message), True)
 
     @property
     def waiting(self) -> int:
@@ -53,22 +59,23 @@ class TellingSender(Sender):
 class InlineWorker:
     """`heard` is what the daemon has been told, `open` the ops that are not answered, by their first argument.
 
-    A line that is logged is passed to `on_line` while the script waits in `log`.
+    A line that is logged is passed to `on_line` while the script waits in `log`, and each message to `on_message`, with
+    whether it takes the second socket.
     """
 
-    def __init__(self, bytecode: Bytecode) -> None:
+    def __init__(self, bytecode: Bytecode, ops: Sequence[str] = OPS) -> None:
         self.registry = Registry()
         self.heard: list[Message] = []
         self.open: dict[object, wire.OpCall] = {}
         self.lines: list[str] = []
         self.on_line: Callable[[str], None] = lambda _line: None
+        self.on_message: Callable[[FromWorker, bool], None] = lambda _message, _is_bulk: None
         sender = TellingSender(self._tell)
         console = Console(sender)
         self._handler = MessageHandler(self.registry, sender, console, with_ours(bytecode))
         self._executor = Executor(self.registry, sender, memoryview(bytearray(wire.SLOT_BYTES)).cast("Q"))
         self._console = console
-        self._depth = 0
-        self.say(wire.InitWorker(OPS, {}, {}))
+        self.say(wire.InitWorker(list(ops), {}, {}))
 
     def say(self, message: ToWorker) -> None:
         """Have the worker handle a message of the daemon, and do what follows."""
@@ -116,7 +123,7 @@ class InlineWorker:
     def told(self, kind: type[Told]) -> list[Told]:
         return [message for message in self.heard if isinstance(message, kind)]
 
-    def _tell(self, message: FromWorker) -> None:
+    def _tell(self, message: FromWorker, is_bulk: bool) -> None:
         if isinstance(message, wire.ScriptLog):
             self._console.give(1)
             line = message.text.decode()
@@ -124,5 +131,6 @@ class InlineWorker:
             self.on_line(line)
             return
         self.heard.append(message)
+        self.on_message(message, is_bulk)
         if isinstance(message, wire.OpCall):
             self.open[message.values[0] if message.values else None] = message

@@ -81,7 +81,7 @@ local function launch(run, owner, group, f, index, seconds)
   }
   run.last_branch, all.count, all.live[branch.id] = branch.id, all.count + 1, branch
   owner.children = owner.children or {}
-  owner.children[branch] = true
+  owner.children[branch.id] = branch
   group.live = group.live + 1
   if seconds and now.virtual then
     all.timers[#all.timers + 1] = { at = now.virtual + min(seconds, LONGEST), branch = branch, is_timeout = true }
@@ -96,16 +96,16 @@ end
 
 -- The branch is no more, nor is what it has launched.
 local function forget(all, branch)
-  for child in next, branch.children or {} do forget(all, child) end
+  for _, child in next, branch.children or {} do forget(all, child) end
   all.live[branch.id], all.count, branch.ended = nil, all.count - 1, true
-  branch.owner.children[branch] = nil
+  branch.owner.children[branch.id] = nil
   branch.group.live = branch.group.live - 1
   if branch.asks then all.asked[branch.asks] = nil end
   if branch.is_known then host(ENDED, branch.id, branch.last_op or 0) end
 end
 
 local function forget_group(all, owner, group)
-  for child in next, owner.children or {} do
+  for _, child in next, owner.children or {} do
     if child.group == group then forget(all, child) end
   end
 end
