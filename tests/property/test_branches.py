@@ -125,11 +125,14 @@ class LockingHost:
 
     pending: list[PendingOp] = field(default_factory=list)
     held: dict[bytes, int] = field(default_factory=dict)  # lock → branch
+    ended: set[int] = field(default_factory=set)  # branches whose end has been heard of
     mistakes: list[object] = field(default_factory=list)
 
     def op(self, name: str, arguments: Sequence[object], lineage: Lineage = ()) -> Future[Results]:
         future: Future[Results] = asyncio.get_running_loop().create_future()
         owner = lineage[0] if lineage else 0
+        if not self.ended.isdisjoint(lineage):
+            self.mistakes.append(f"{name} of {lineage}, which has ended")
         if name == "wait":
             self.pending.append(PendingOp(lineage, future, arguments[0]))
         elif name == "lock":
@@ -182,6 +185,7 @@ class BranchesMachine(RuleBasedStateMachine):
         self.connection = QueuedConnection()
         self.clock = FakeClock()
         self.ended: set[int] = set()  # branches, as the worker has told
+        self.parents: dict[int, int] = {}
         self.asking: dict[int, int] = {}  # branch → number of the op that it waits for
         self.injected: list[int] = []
         self.is_over = False
@@ -216,7 +220,7 @@ class BranchesMachine(RuleBasedStateMachine):
         def check(message: FromWorker, is_bulk: bool) -> None:
             if isinstance(message, OpCall | PackedOpCall):
                 branch = message.branch if isinstance(message, BranchOpCall) else 0
-                assert branch not in self.ended, "an op of a branch that has ended"
+                assert self.ended.isdisjoint(self.around(branch)), "an op of a branch that has ended"
                 assert branch not in self.asking, "a second op of a branch that waits"
                 self.asking[branch] = message.number
             elif isinstance(message, BranchEnded):
@@ -224,21 +228,32 @@ class BranchesMachine(RuleBasedStateMachine):
                 self.ended.add(message.branch)
                 self.asking.pop(message.branch, None)
             elif isinstance(message, BranchBegan):
-                assert message.branch not in self.ended
-                assert message.parent not in self.ended
+                self.parents[message.branch] = message.parent
+                assert self.ended.isdisjoint(self.around(message.branch))
             queued(message, is_bulk)
 
         self.worker.on_message = check
 
+    def around(self, branch: int) -> list[int]:
+        """The branch, and those that it is in, as far as they are known."""
+        lineage = [branch]
+        while lineage[-1] in self.parents:
+            lineage.append(self.parents[lineage[-1]])
+        return lineage
+
     def inject(self) -> None:
         """While a script is in `log`: another thread of the worker reads a message."""
         what = self.injected.pop(0) if self.injected else 0
+        branches = self.worker.registry.runs[1].branches
         if what == 1:
             self.channel.cancel(Why.CANCELLED)
             while self.connection.sent:
                 self.to_worker()
-        elif what > 1:
-            self.worker.say(wire.EndBranch(1, what - 1))
+        elif what > 5:
+            self.worker.say(wire.EndBranch(1, what - 5))
+        elif what > 1 and branches is not None:  # the one that is stepped, or one that it is in
+            lineage = self.around(branches.current)
+            self.worker.say(wire.EndBranch(1, lineage[(what - 2) % len(lineage)]))
 
     # What the two sides hear
 
@@ -256,6 +271,7 @@ class BranchesMachine(RuleBasedStateMachine):
             case BranchBegan():
                 self.channel.branches.began(message)
             case BranchEnded():
+                self.host.ended.add(message.branch)
                 self.channel.branches.ended(message)
             case wire.RunEnd():
                 self.channel.close()
@@ -370,6 +386,7 @@ class BranchesMachine(RuleBasedStateMachine):
         assert (self.host.held, self.host.pending, self.host.mistakes) == ({}, [], [])
         assert not self.clock.pending
         assert not self.worker.registry.runs
+        assert self.parents.keys() <= self.ended, "a branch that has begun for the daemon has not ended for it"
         if self.worker.end and not self.worker.end.discarded:  # its VM goes on
             self.worker.on_message = lambda _message, _is_bulk: None
             self.worker.say(wire.BeginRun(2, 1, "run", wire.pack([{"job": "x"}, False]), 10_000))
