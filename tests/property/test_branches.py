@@ -237,21 +237,22 @@ class BranchesMachine(RuleBasedStateMachine):
     def around(self, branch: int) -> list[int]:
         """The branch, and those that it is in, as far as they are known."""
         lineage = [branch]
-        while lineage[-1] in self.parents:
+        while self.parents.get(lineage[-1]):
             lineage.append(self.parents[lineage[-1]])
         return lineage
 
     def inject(self) -> None:
         """While a script is in `log`: another thread of the worker reads a message."""
-        what = self.injected.pop(0) if self.injected else 0
-        branches = self.worker.registry.runs[1].branches
+        if not self.injected:
+            return
+        what, branches = self.injected.pop(0), self.worker.registry.runs[1].branches
         if what == 1:
             self.channel.cancel(Why.CANCELLED)
             while self.connection.sent:
                 self.to_worker()
         elif what > 5:
             self.worker.say(wire.EndBranch(1, what - 5))
-        elif what > 1 and branches is not None:  # the one that is stepped, or one that it is in
+        elif what > 1 and branches and branches.current:  # the one that is stepped, or one that it is in
             lineage = self.around(branches.current)
             self.worker.say(wire.EndBranch(1, lineage[(what - 2) % len(lineage)]))
 
@@ -388,7 +389,7 @@ class BranchesMachine(RuleBasedStateMachine):
         assert not self.worker.registry.runs
         assert self.parents.keys() <= self.ended, "a branch that has begun for the daemon has not ended for it"
         if self.worker.end and not self.worker.end.discarded:  # its VM goes on
-            self.worker.on_message = lambda _message, _is_bulk: None
+            self.worker.on_message, self.injected = lambda _message, _is_bulk: None, []
             self.worker.say(wire.BeginRun(2, 1, "run", wire.pack([{"job": "x"}, False]), 10_000))
             self.worker.say(wire.CancelRun(2, int(Why.CANCELLED)))
             assert not self.worker.registry.runs
