@@ -74,41 +74,47 @@ PROGRAMS = st.recursive(SIMPLE, combined, max_leaves=14)
 
 def render(node: Node, tokens: Tokens) -> str:
     """The Lua of a node: statements."""
-    match node:
-        case ("wait",):
+    what, *given = node
+    match what:
+        case "wait":
             return f"w({tokens()})"
-        case ("wait big",):
+        case "wait big":
             return f"w({tokens()}, big)"
-        case ("log",):
+        case "log":
             return "log('here') local n = 0 for i = 1, 50 do n = n + i end"
-        case ("error",):
+        case "error":
             return f"error('boom {tokens()}', 0)"
-        case ("lock" | "unlock" as what, str(name)):
-            return f"{what}('{name}', {tokens()})"
-        case ("pcall", inner):
-            return f"pcall({function(inner, tokens)})"
-        case ("coroutine", inner):
-            return f"coroutine.wrap({function(inner, tokens)})()"
-        case ("timed", inner, seconds):
-            return f"pcall(timed, {seconds}, {function(inner, tokens)})"
-        case ("parallel", inner):
-            return f"parallel({', '.join(function(each, tokens) for each in cast('list[Node]', inner))})"
-        case ("map", inner, limit):
-            functions = ", ".join(function(each, tokens) for each in cast("list[Node]", inner))
-            return f"parallel_map({{{functions}}}, function(f) f() end, {limit})"
-        case ("group", inner, is_awaited, seconds):
-            launched = " ".join(
-                f"g:launch({function(each, tokens)}, {seconds or 'nil'})" for each in cast("list[Node]", inner)
-            )
-            waits = f"while g:next() do w({tokens()}) end" if is_awaited else f"w({tokens()})"
-            return f"do local g = group() {launched} {waits} end"
-        case ("several", inner):
-            return " ".join(f"do {render(each, tokens)} end" for each in cast("list[Node]", inner))
-    raise AssertionError(node)
+        case "lock" | "unlock":
+            return f"{what}('{given[0]}', {tokens()})"
+        case _:
+            return COMBINED[str(what)](tokens, *given)
 
 
 def function(node: object, tokens: Tokens) -> str:
     return f"function() {render(cast(Node, node), tokens)} end"
+
+
+def functions(nodes: object, tokens: Tokens) -> list[str]:
+    return [function(node, tokens) for node in cast("list[Node]", nodes)]
+
+
+def render_group(tokens: Tokens, nodes: object, is_awaited: object, seconds: object) -> str:
+    launched = " ".join(f"g:launch({each}, {seconds or 'nil'})" for each in functions(nodes, tokens))
+    waits = f"while g:next() do w({tokens()}) end" if is_awaited else f"w({tokens()})"
+    return f"do local g = group() {launched} {waits} end"
+
+
+COMBINED: dict[str, Callable[..., str]] = {
+    "pcall": lambda tokens, node: f"pcall({function(node, tokens)})",
+    "coroutine": lambda tokens, node: f"coroutine.wrap({function(node, tokens)})()",
+    "timed": lambda tokens, node, seconds: f"pcall(timed, {seconds}, {function(node, tokens)})",
+    "parallel": lambda tokens, nodes: f"parallel({', '.join(functions(nodes, tokens))})",
+    "map": lambda tokens, nodes, limit: (
+        f"parallel_map({{{', '.join(functions(nodes, tokens))}}}, function(f) f() end, {limit})"
+    ),
+    "group": render_group,
+    "several": lambda tokens, nodes: " ".join(f"do {render(node, tokens)} end" for node in nodes),
+}
 
 
 @dataclass(eq=False)
