@@ -1,8 +1,8 @@
 """Every sample of sloth-runner's documents that is about state runs as a script job, as it is written there.
 
 The samples are in tests/samples/sloth, their flattened text reflowed.  What a sample leaves to other families of that
-program (`task`, `cmd`, ...) is a stub before it, and what it reads is set beforehand.  iii's document has lost its
-samples: its functions are called one after another.
+program (`task`, `cmd`, ...) is a stub before it, and what it reads is set beforehand; test_task_seeds.py runs the same
+tasks as tasks.  iii's document has lost its samples: its functions are called one after another.
 """
 
 from __future__ import annotations
@@ -125,6 +125,7 @@ CASES: dict[str, tuple[str, str]] = {
         for _ = 1, 100 do assert(call()) end
         local allowed, message = call()
         is({allowed, message}, {false, "Rate limit exceeded"})
+        ModernDSLs = nil  -- run as the task that it is by test_task_seeds.py
         """,
     ),
     "task_basic": (
