@@ -11,6 +11,7 @@ import typer
 from spyweb.cli import output
 from spyweb.cli.options import JobName, Output, root_of
 from spyweb.cli.output import Format
+from spyweb.cli.plan import plan_in, show_plan
 from spyweb.cli.project import open_project
 from spyweb.cli.run import RunScreen, run_watched, show_json_lines
 from spyweb.errors import ExitCode
@@ -21,7 +22,7 @@ Found = Mapping[str, object]  # what a monitor job's debug run gives
 
 
 def debug(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> ExitCode:
-    """Run a job once and show all there is to see.
+    """Run a job once and show all there is to see; of a job with tasks, what a run would do.
 
     When within the run each line came, CPU, generation, the reason and the whole traceback.  Of a monitor job: one
     cycle up to the store, disabled or not, with the time and memory of each stage and the items; nothing is stored.
@@ -42,6 +43,10 @@ class DebugScreen(RunScreen):
         return f"+{(line.at_ms - self._first_ms) / 1000:8.3f}s"
 
     def end(self, ended: RunEnded) -> None:
+        plan = plan_in(ended)
+        if plan is not None:
+            show_plan(plan)
+            ended = replace(ended, result=None, note="nothing was run")
         found = _found_in(ended)
         if found is not None:
             show_found(found)

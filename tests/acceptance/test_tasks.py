@@ -189,3 +189,30 @@ def sorted_keys(lines: list[str]) -> list[str]:
     """With the members of JSON objects in their order."""
     head, (flag, _, packed) = lines[0], lines[1].partition("\t")
     return [head, f"{flag}\t{json.dumps(json.loads(packed), sort_keys=True, separators=(',', ':'))}"]
+
+
+def test_debug_shows_what_a_run_would_do_and_does_nothing(project: Project) -> None:
+    project.job(
+        "release",
+        """
+        for _, name in ipairs{"a", "b", "c"} do task(name):command(function() state.set("ran", name) end) end
+        task("d"):depends_on{"a", "b"}:run_if(function() state.set("ran", "d") end):timeout("5s"):command(error)
+        local function note() state.set("ran", "w") end
+        workflow("w"):tasks{"d", "a", "b", "c"}:config{max_parallel_tasks = 2}:on_start(note)
+        """,
+    )
+    shown = project.spyweb("debug", "release").stdout
+    assert shown.splitlines()[:5] == [
+        "w (2 at a time)",
+        "  1.  a",
+        "      b",
+        "  2.  d (after a, b; run_if; at most 5s)",
+        "      c",
+    ]
+    assert "nothing was run" in shown
+    events = [json.loads(line) for line in project.spyweb("debug", "release", "-o", "json").stdout.splitlines()]
+    assert [task["task"] for task in events[-1]["result"]["plan"][0]["tasks"]] == ["a", "b", "d", "c"]
+    with project.daemon():
+        assert project.spyweb("debug", "release").stdout.splitlines()[:5] == shown.splitlines()[:5]
+    assert project.spyweb("state", "get", "ran", code=1).stdout == ""
+    assert all(run["tasks"] == [] for run in project.ask("runs", "release", "--tasks"))

@@ -490,11 +490,8 @@ local function begin(plan, ctx)
     end
   end
   local folder, rows = runtime.call("_tasks", names)
-  local trigger = type(ctx) == "table" and ctx.trigger
-  return {
-    folder = folder, taken = taken_over(rows), failed = {},
-    is_watched = type(trigger) == "table" and trigger.type == "manual",
-  }
+  local is_watched = ctx.trigger and ctx.trigger.type == "manual"
+  return { folder = folder, taken = taken_over(rows), failed = {}, is_watched = is_watched }
 end
 
 local function summary(all, plan)
@@ -504,13 +501,14 @@ local function summary(all, plan)
   return format("%d of %d tasks failed: %s%s", #failed, plan.count, names, #failed > NAMES and ", ..." or "")
 end
 
--- Gives nothing, or nil and what the run has failed of.
+-- Gives nothing, or nil and what the run has failed of; of a debug run, what a run would do.
 function workflows.run(ctx)
   local plan = use("tasks").plan()
   if plan.count == 0 then
     emit("warn", "no task is declared: the run does nothing")
     return
   end
+  if ctx.trigger and ctx.trigger.debug then return runtime.part("plan")(runtime)(plan) end
   local all = begin(plan, ctx)
   for i = 1, #plan do carry_out(all, plan[i]) end
   local reason = summary(all, plan)
