@@ -22,9 +22,10 @@ Found = Mapping[str, object]  # what a monitor job's debug run gives
 
 
 def debug(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> ExitCode:
-    """Run a job once and show all there is to see; of a job with tasks, what a run would do.
+    """Run a job once and show all there is to see.
 
-    When within the run each line came, CPU, generation, the reason and the whole traceback.  Of a monitor job: one
+    When within the run each line came, CPU, generation, the reason and the whole traceback.  Of a job with
+    tasks: what a run would do, and nothing is run.  Of a monitor job: one
     cycle up to the store, disabled or not, with the time and memory of each stage and the items; nothing is stored.
     """
     watch = show_json_lines if form is Format.JSON else DebugScreen()

@@ -1,4 +1,4 @@
-"""What a run of tasks would do, as `spyweb debug` shows it: nothing of it is run."""
+"""Show the plan of a run of tasks, for `spyweb debug`: nothing of it is run."""
 
 from __future__ import annotations
 
