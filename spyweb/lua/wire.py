@@ -252,6 +252,7 @@ ToWorker = (
 # From a worker.  A script may have taken it over: whatever the daemon reads is bounded here.
 
 Count = Annotated[int, Meta(ge=0, le=MOST_CPU_MS)]
+BranchNumber = Annotated[int, Meta(ge=1)]
 
 
 class WorkerReady(Message, tag=0):
@@ -319,19 +320,19 @@ class PackedOpCall(Message, tag=7):
 class BranchOpCall(OpCall, tag=8):
     """An op of a branch; the numbers of a run's ops are those of all its branches together."""
 
-    branch: int
+    branch: BranchNumber
 
 
 class PackedBranchOpCall(PackedOpCall, tag=9):
-    branch: int
+    branch: BranchNumber
 
 
 class BranchBegan(Message, tag=10):
     """A branch has begun that has a timeout, or is in another branch; of others their first op tells."""
 
     run: int
-    branch: int  # above 0
-    parent: int  # 0: the run itself
+    branch: BranchNumber
+    parent: Count  # 0: the run itself
     timeout_ms: Count  # 0: none
 
 
@@ -339,8 +340,8 @@ class BranchEnded(Message, tag=11):
     """A branch has ended that has begun for the daemon."""
 
     run: int
-    branch: int
-    number: int  # of its last op, which may come later, by the other socket; 0: there was none
+    branch: BranchNumber
+    number: Count  # of its last op, which may come later, by the other socket; 0: there was none
 
 
 FromWorker = (

@@ -26,11 +26,17 @@ from spyweb.lua.worker.vm import VM
 
 PATIENCE = 10.0  # seconds that a thread may take for what it does at once
 OP: tuple[object, ...] = (int(StepKind.OP), b"echo", int(Form.PLAIN))
+WAIT: tuple[object, ...] = (int(StepKind.WAIT), 0)
 AFTERMATH: tuple[object, ...] = (int(StepKind.AFTERMATH), b"0", int(Ended.CANCELLED))
 
 
 def end(ended: Ended = Ended.SUCCESS) -> tuple[object, ...]:
     return (int(StepKind.END), int(ended), b"", b"", None, ended is not Ended.SUCCESS, None)
+
+
+def turn(branch: int, *, is_alone: bool = False) -> tuple[object, ...]:
+    """Return what a step gives that goes on with a branch, whose address is one at which nothing is armed."""
+    return (int(StepKind.TURN), branch, b"0", is_alone)
 
 
 class TestIsOver(Exception):
@@ -65,6 +71,12 @@ class HeldVm(VM):
 
     def step(self, run: int, form: int, values: list[object]) -> tuple[object, ...]:
         return self._hold(" ".join([f"step {run}", *map(str, values)]))
+
+    def turn(self, run: int, number: int) -> tuple[object, ...]:
+        return self._hold(f"turn {run} {number}")
+
+    def next(self, run: int, number: int) -> tuple[object, ...]:
+        return self._hold(f"next {run} {number}")
 
     def kill(self, run: int, why: int) -> tuple[object, ...]:
         return self._hold(f"kill {run} {Why(why).name.lower()}")
@@ -156,6 +168,9 @@ class HeldWorker:
         """Make the answer to an op, which is its number."""
         return wire.ResumeRun(run, op, int(Form.PLAIN), [op])
 
+    def end_branch(self, run: int, branch: int) -> ToWorker:
+        return wire.EndBranch(run, branch)
+
     def cancel(self, run: int) -> ToWorker:
         return wire.CancelRun(run, int(Why.CANCELLED))
 
@@ -174,6 +189,8 @@ class HeldWorker:
                 return f"end {run} {Ended(ended).name.lower()}"
             case wire.RunStuck(run, why):
                 return f"stuck {run} {Why(why).name.lower()}"
+            case wire.BranchOpCall(run, branch=branch):
+                return f"op {run}.{branch}"
             case wire.OpCall(run):
                 return f"op {run}"
             case wire.Pong(_, used):

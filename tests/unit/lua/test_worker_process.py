@@ -24,7 +24,7 @@ from tests.fakes.worker import SLOW, FakeSpawner, FakeWorker, raw_frame
 
 CODE = Code(job=JobId("prices"), generation=1, chunk="jobs/prices.lua", source=b"")
 TIMEOUT = 5.0  # seconds of each run
-READY, LOADED, OP, END, LOG, PONG, STUCK, PACKED_OP = range(8)  # the tags of what a worker says
+READY, LOADED, OP, END, LOG, PONG, STUCK, PACKED_OP, BRANCH_OP, PACKED_BRANCH_OP, BRANCH_BEGAN, BRANCH_ENDED = range(12)
 
 
 class Host:
@@ -110,6 +110,10 @@ MALFORMED: dict[str, object] = {
     "an op whose packed values are not counted": [PACKED_OP, 1, 1, "echo", wire.pack([{}])],
     "an op with a table among its scalars": [OP, 1, 1, "echo", [b"x", {}]],
     "an op with less than no values": [PACKED_OP, 1, 1, "echo", wire.pack([{}]), -1],
+    "an op of a branch that has no number": [BRANCH_OP, 1, 1, "echo", [b"x"], 0],
+    "a branch in one below zero": [BRANCH_BEGAN, 1, 1, -1, 0],
+    "a branch whose time is below zero": [BRANCH_BEGAN, 1, 1, 0, -1],
+    "a branch that ended before its first op": [BRANCH_ENDED, 1, 1, -1],
     "a log line of another level": [LOG, 1, "fatal", b"x"],
     "a log line that is a number": [LOG, 1, "info", 5],
     "a log line that is too long": [LOG, 1, "info", b"x" * 50_000],
@@ -526,6 +530,9 @@ def forged(rng: random.Random) -> bytes:
             [STUCK, rng.choice([0, run]), rng.randrange(7), 100],
             [LOADED, rng.randrange(5), rng.choice([None, "why"])],
             [READY, []],
+            [BRANCH_OP, run, rng.randrange(5), rng.choice(["echo", "wait"]), [b"value"], rng.randrange(-1, 4)],
+            [BRANCH_BEGAN, run, rng.randrange(-1, 4), rng.randrange(-1, 4), rng.choice([0, 5, -5, 1 << 50])],
+            [BRANCH_ENDED, run, rng.randrange(-1, 4), rng.randrange(-1, 5)],
         ]
     )
     whole = raw_frame(message if rng.random() < 0.5 else mutated(rng, message))

@@ -1,8 +1,8 @@
 -- Branches: functions of one run that are under way at once, each in a coroutine of its own.  A branch is resumed straight
--- from a step, never by another coroutine, so that a limit has one coroutine to arm; and it can be ended alone: then it is
--- not resumed any more, so nothing in it can hold that up.  Loaded when a script first calls one of these.
--- The chunk takes the runtime and the internals, and returns what scripts call (parallel, parallel_map), what other files
--- of ours do (group, attempt, timed), and what the worker does (turn, next).
+-- from a step, never by another coroutine, so that a limit has one coroutine to arm.  It can be ended alone: it is then not
+-- resumed any more, so nothing in it can hold that up.  Loads when a script or another file of ours first calls one of these.
+-- The chunk takes the runtime and the internals.  It returns the functions that scripts call (parallel, parallel_map), that
+-- other files of ours call (group, attempt, timed), and that the worker calls (turn, next).
 --
 -- While a run has branches, run.branches has them, and run.co and run.depth are those of the branch that is being stepped,
 -- or was last; the run's own coroutine is branch 0.  Each step goes through those that are ready, one after the other.
@@ -11,10 +11,11 @@ local runtime, internals = ...
 local raw, use, host = runtime.raw, runtime.use, internals.host
 local now, runs, PARK, hook, sethook = internals.now, internals.runs, internals.PARK, internals.hook, internals.sethook
 local add_frames, fail, new_coroutine, stop = internals.add_frames, internals.fail, internals.new_coroutine, internals.stop
-local next, raise, rawequal, select, type = raw.next, raw.error, raw.rawequal, raw.select, raw.type
+local restore = internals.restore
+local next, raise, rawequal, select, type, xpcall = raw.next, raw.error, raw.rawequal, raw.select, raw.type, raw.xpcall
 local find, format, floor, min, max = raw.string.find, raw.string.format, raw.math.floor, raw.math.min, raw.math.max
 local number_type, pack, remove, unpack = raw.math.type, raw.table.pack, raw.table.remove, raw.table.unpack
-local isyieldable, resume, running, yield = raw.coroutine.isyieldable, raw.coroutine.resume, raw.coroutine.running, raw.coroutine.yield
+local isyieldable, running, yield = raw.coroutine.isyieldable, raw.coroutine.running, raw.coroutine.yield
 
 local MOST, LIMIT = 1000, 10                                    -- branches of one run; of parallel_map unless it says otherwise
 local LONGEST = 366 * 86400                                     -- seconds: more than any run lasts
@@ -24,6 +25,12 @@ local RAISE, OVER_TIMEOUT = 2, 6                                -- wire.Form; of
 local OUT_OF_MEMORY = "not enough memory"                       -- Lua's own text
 
 local branches = { OVER_TIMEOUT = "over its timeout" }
+
+-- Returns where in a coroutine a value was raised: behind the frames of the branch or coroutine that it came from.
+local function frames_of(run, co, value)
+  local trail = run.trail
+  return add_frames(trail and rawequal(trail.value, value) and trail.frames or {}, co)
+end
 
 --
 -- Which are there, and which is to go on
@@ -39,11 +46,11 @@ local function enter(run)
   return run.branches
 end
 
--- The run goes on without: what has not ended is dropped, and stays where it waits.
+-- Has the run go on without branches: those that have not ended are not resumed any more.
 function branches.leave(run)
   local all = run.branches
   for id, branch in next, all.live do
-    branch.ended = true
+    branch.ended, branch.group.live = true, 0
     if branch.is_known then host(ENDED, id, branch.last_op or 0) end
   end
   run.branches, run.co, run.depth = nil, all.own.co, all.own.depth
@@ -67,13 +74,26 @@ local function take_ready(all)
   all.first, all.after = 1, 1
 end
 
--- `call` gives what the branch gives; the function is a parameter, so that no traceback shows it as a field of ours.
-local function body()
-  local branch = now.run.branches.current
-  return branch.group.call(branch.f, branch.index)
+local function results_of(ok, ...)
+  if ok then return ... end
+  raise((...), 0)
 end
 
--- `seconds` may be nil.  The daemon is told of those that it could not know by their ops alone.
+-- `call` returns what the branch returns; the function is a parameter, so that no traceback shows it as a field of ours.
+-- The call is protected only where something may have to be closed: on the way out of a dead coroutine that could not
+-- call an op.
+local function body()
+  local branch = now.run.branches.current
+  local group = branch.group
+  if not runtime.closes then return group.call(branch.f, branch.index) end
+  return results_of(restore(0, xpcall(group.call, function(value)
+    if not now.killed then branch.frames = frames_of(now.run, running(), value) end
+    return value
+  end, branch.f, branch.index)))
+end
+
+-- Makes a branch, which begins when its turn comes.  `seconds` may be nil.  The daemon is told of a branch that it could
+-- not know by its ops alone.
 local function launch(run, owner, group, f, index, seconds)
   local all, co = run.branches, new_coroutine(body)
   local branch = {
@@ -94,7 +114,7 @@ local function launch(run, owner, group, f, index, seconds)
   make_ready(all, branch)
 end
 
--- The branch is no more, nor is what it has launched.
+-- Ends a branch, with all that it has launched: they are not resumed any more.
 local function forget(all, branch)
   for _, child in next, branch.children or {} do forget(all, child) end
   all.live[branch.id], all.count, branch.ended = nil, all.count - 1, true
@@ -110,7 +130,7 @@ local function forget_group(all, owner, group)
   end
 end
 
--- It has ended by itself, or its time is up.
+-- Settles a branch that has ended by itself, or whose time is up.
 local function finish(run, branch, ok, ...)
   local all, owner, group = run.branches, branch.owner, branch.group
   forget(all, branch)
@@ -121,11 +141,10 @@ end
 -- Failures
 --
 
--- The value as it is raised further out, and where it happened: of a script's function that left no frame behind, where
--- that function begins.
+-- Returns the value as it is raised further out, and where it happened: of a script's function that left no frame behind,
+-- where that function begins.
 local function described(run, branch, value)
-  local trail = run.trail
-  local frames = add_frames(trail and rawequal(trail.value, value) and trail.frames or {}, branch.co)
+  local frames = branch.frames or frames_of(run, branch.co, value)
   if frames[1] or value == OUT_OF_MEMORY then return value, frames end
   local trace = use("trace")
   frames = trace.definition(branch.f) or frames
@@ -155,7 +174,7 @@ local function end_overdue(run, all)
   end
 end
 
--- Where time is virtual and nobody does anything but wait for it, it moves on to what comes first.
+-- Moves virtual time on to the first timer, if all branches wait for time.  Returns the branch that goes on.
 local function move_time(run, all)
   while not next(all.asked) do
     local timers, first = all.timers, nil
@@ -188,7 +207,7 @@ local function go_on(run, all)
   return STEP_TURN, branch.id, branch.address, is_alone
 end
 
--- The branch being stepped waits for its op of this number; 0: none is being stepped.
+-- Goes on with the next branch; the one that was stepped waits for its op of this number (0: none was stepped).
 function branches.next(id, number)
   local run = runs[id]
   local all = run and run.branches
@@ -202,7 +221,7 @@ function branches.next(id, number)
   return go_on(run, all)
 end
 
--- To the branch that waits for the op of this number, if it still does.
+-- Turns to the branch that waits for the op of this number, if it still does.
 function branches.turn(id, number)
   local run = runs[id]
   local all = run and run.branches
@@ -213,7 +232,7 @@ function branches.turn(id, number)
   return STEP_TURN, branch.id, branch.address, false
 end
 
--- What a step came to that was no op.  `now.killed` may end the run, or a branch that the one being stepped is in.
+-- Returns the result of a step that was no op.  `now.killed` may be for the run, or for a branch around the one stepped.
 function branches.step_result(run, ok, ...)
   local all, killed = run.branches, now.killed
   local current = all.current
@@ -238,7 +257,7 @@ function branches.step_result(run, ok, ...)
   return go_on(run, all)
 end
 
--- Whether the branch being stepped is to end, or one that it is in.
+-- Says whether the branch being stepped is to end, or one that it is in.
 local function is_over(all)
   local index, id = 1, host(OVER, 1)
   while all and id ~= 0 do
@@ -253,8 +272,8 @@ local function is_over(all)
   return false
 end
 
--- Why the branch being stepped must end, if it must: it may have been armed for another's sake.  The hook is set back
--- first, since whoever is to end meanwhile is armed again.
+-- Returns why the branch being stepped must end, or 0: it may have been armed for another branch.  The hook is set back
+-- first, since a branch that is to end from then on is armed again.
 function branches.look_again()
   local co = running()
   sethook(co, hook, "", rawequal(co, now.run.co) and internals.main_count or internals.coroutine_count)
@@ -277,14 +296,14 @@ local function check_room(count)
   if (all and all.count or 0) + count > MOST then fail(format("more than %d functions under way in one run", MOST)) end
 end
 
--- The daemon is told how far virtual time has moved by whoever goes on first.
+-- Tells the daemon how far virtual time has moved.  The first that goes on does so.
 local function tell_time()
   local moved = now.untold
   now.untold = nil
   runtime.call("sleep", moved * 1000)
 end
 
--- Until this branch is made ready.  Where a C function of Lua is in between, that can't be: what was launched is dropped.
+-- Waits until this branch is made ready.  With a C function of Lua in between that can't be: its group is then ended.
 local function park(group, name)
   local run = now.run
   local form, message = yield(PARK, name)
@@ -391,7 +410,7 @@ local function settle_one(_, branch, ok, ...)
   return true
 end
 
--- Functions that are launched one by one.  An error of one is for whoever asks what became of it; the others go on.
+-- Returns a new group, of functions that are launched one by one.  An error in one does not end the others.
 function branches.group()
   return raw.setmetatable({ live = 0, launched = 0, ended = {}, first = 1, after = 1, call = call_f, settle = settle_one }, GROUP)
 end
@@ -404,7 +423,8 @@ local function begin(group, f, seconds)
   launch(run, owner, group, f, group.launched, seconds)
 end
 
--- f() begins when its launcher next waits, and has so many seconds, if any are given.  Gives its number in the group.
+-- Launches f, which begins when its launcher next waits and has so many seconds, if any are given.  Returns its number in
+-- the group.
 function groups:launch(f, seconds)
   branches.check("launch")
   local is_first = not now.run.branches
@@ -420,8 +440,8 @@ function groups:launch(f, seconds)
   return self.launched
 end
 
--- Waits for the next that ends.  Gives its number, true and all its results; or its number, false, the error, whether its
--- time was up, and the frames; or nil when none is under way.
+-- Waits for the next function that ends.  Returns its number, true and all its results; or its number, false, the error,
+-- whether its time was up, and the frames; or nil when none is under way.
 function groups:next()
   if self.first == self.after then
     if self.live == 0 then return nil end
@@ -441,8 +461,8 @@ end
 
 local function without_number(_, ...) return ... end
 
--- f(...) in a branch of its own, with so many seconds: true and its results; or false, the error, whether its time was up,
--- and the frames.
+-- Calls f(...) in a branch of its own, with so many seconds.  Returns true and its results; or false, the error, whether its
+-- time was up, and the frames.
 function branches.attempt(seconds, f, ...)
   branches.check("attempt")
   local group, arguments = branches.group(), pack(...)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from spyweb.lua.wire import Ended
+from spyweb.lua.wire import OVER_TIMEOUT, Ended
 from spyweb.lua.worker import limits
-from tests.fakes.worker_threads import AFTERMATH, OP, HeldWorker, end, new_slots
+from tests.fakes.worker_threads import AFTERMATH, OP, WAIT, HeldVm, HeldWorker, end, new_slots, turn
 
 
 @pytest.fixture
@@ -217,3 +217,116 @@ def test_a_run_that_does_not_heed_its_limit_is_reported_once_and_holds_up_no_oth
     worker.vms[2].go_on(end())
     assert worker.hear() == "end 2 success"
     assert worker.heard_nothing()
+
+
+# Branches
+
+
+def launch(worker: HeldWorker) -> HeldVm:
+    """Begin a run whose branches 1 and 2 wait for their ops, which have these numbers."""
+    vm = worker.vms[1]
+    worker.say(worker.begin(1, 1))
+    for branch, call in ((1, "start 1"), (2, "next 1 1")):
+        vm.wait_for_call(call)
+        vm.go_on(turn(branch))
+        vm.wait_for_call("start 1")
+        vm.go_on(OP)
+    vm.wait_for_call("next 1 2")
+    vm.go_on(WAIT)
+    assert [worker.hear(), worker.hear()] == ["op 1.1", "op 1.2"]
+    return vm
+
+
+def finish(worker: HeldWorker, vm: HeldVm) -> None:
+    """Let the step under way end the last branch, and the run after it."""
+    vm.go_on(turn(0, is_alone=True))
+    vm.wait_for_call("start 1")
+    vm.go_on(end())
+    assert worker.hear() == "end 1 success"
+
+
+def test_answers_to_branches_that_come_while_one_is_stepped_have_their_turn_after_it(worker: HeldWorker) -> None:
+    vm = launch(worker)
+    worker.say(worker.resume(1, 2))
+    vm.wait_for_call("turn 1 2")
+    worker.look()
+    worker.say(worker.resume(1, 1), worker.ping())
+    assert worker.hear() == "pong 200 bytes"
+
+    vm.go_on(turn(2))
+    vm.wait_for_call("step 1 2")
+    vm.go_on(WAIT)
+    vm.wait_for_call("turn 1 1")
+    vm.go_on(turn(1))
+    vm.wait_for_call("step 1 1")
+    finish(worker, vm)
+
+
+def test_an_answer_that_its_branch_no_longer_waits_for_steps_nobody(worker: HeldWorker) -> None:
+    vm = launch(worker)
+    worker.say(worker.resume(1, 1))
+    vm.wait_for_call("turn 1 1")
+    vm.go_on(WAIT)
+
+    worker.say(worker.resume(1, 2))
+    vm.wait_for_call("turn 1 2")
+    vm.go_on(turn(2))
+    vm.wait_for_call("step 1 2")
+    finish(worker, vm)
+
+
+def test_the_time_of_a_branch_that_waits_is_up(worker: HeldWorker) -> None:
+    vm = launch(worker)
+    worker.say(worker.end_branch(1, 1))
+
+    vm.wait_for_call("next 1 0")
+    assert worker.registry.vms[1].overdue_branch(1) == 1
+    assert (worker.registry.vms[1].overdue_branch(0), worker.registry.vms[1].overdue_branch(0)) == (1, 0)
+    finish(worker, vm)
+
+
+def test_the_time_of_a_branch_is_up_in_the_very_step_after_which_all_wait(worker: HeldWorker) -> None:
+    """Else it would be ended at the next answer, which may never come."""
+    vm = launch(worker)
+    worker.say(worker.resume(1, 2))
+    vm.wait_for_call("turn 1 2")
+    vm.go_on(turn(2))
+    vm.wait_for_call("step 1 2")
+    worker.look()
+    worker.say(worker.end_branch(1, 1), worker.ping())
+    assert worker.hear() == "pong 200 bytes"
+    assert worker.registry.vms[1].why() == OVER_TIMEOUT
+
+    vm.go_on(WAIT)
+    vm.wait_for_call("next 1 0")
+    assert worker.registry.vms[1].overdue_branch(0) == 1
+    finish(worker, vm)
+
+
+def test_a_cancel_in_the_very_step_after_which_all_wait_ends_the_run(worker: HeldWorker) -> None:
+    vm = launch(worker)
+    worker.say(worker.resume(1, 2))
+    vm.wait_for_call("turn 1 2")
+    worker.look()
+    worker.say(worker.cancel(1), worker.end_branch(1, 1), worker.ping())
+    assert worker.hear() == "pong 200 bytes"
+
+    vm.go_on(WAIT)
+    vm.wait_for_call("kill 1 cancelled")
+    vm.go_on(end(Ended.CANCELLED))
+    assert worker.hear() == "end 1 cancelled"
+
+
+def test_what_is_said_of_branches_to_a_run_that_has_none_does_nothing(worker: HeldWorker) -> None:
+    vm = launch(worker)
+    worker.say(worker.resume(1, 2))
+    vm.wait_for_call("turn 1 2")
+    vm.go_on(turn(0, is_alone=True))
+    vm.wait_for_call("step 1 2")
+    vm.go_on(OP)
+    assert worker.hear() == "op 1"
+
+    worker.say(worker.end_branch(1, 1), worker.resume(1, 1), worker.end_branch(9, 1), worker.resume(1, 3))
+    vm.wait_for_call("step 1 3")
+    vm.go_on(end())
+    assert worker.hear() == "end 1 success"

@@ -266,3 +266,46 @@ def test_a_module_that_waits_for_a_function_that_requires_it_is_refused(worker: 
     worker.answer(b"m", b"m.lua", source)
 
     assert worker.reason.startswith("m.lua:1: module 'm' requires itself: a function that it waits for requires it")
+
+
+def test_what_a_function_leaves_open_is_closed_when_it_fails_and_not_when_it_is_ended(worker: InlineWorker) -> None:
+    worker.begin(
+        """
+        local function close_with(name)
+          return setmetatable({}, { __close = function() wait(name) end })
+        end
+        local ok, problem = pcall(parallel, function()
+          local open <close> = close_with('failed')
+          wait('first')
+          error('boom')
+        end, function()
+          local open <close> = close_with('ended')
+          wait('second')
+        end)
+        return problem
+        """
+    )
+    worker.answer(b"first")
+    assert sorted(map(str, worker.open)) == ["b'failed'", "b'second'"]
+
+    worker.answer(b"failed")
+
+    assert worker.result == [b"jobs/x.lua:8: boom (function 1 of parallel)"]
+    assert b"ended" not in worker.open
+
+
+def test_where_a_function_failed_is_told_where_something_has_to_be_closed(worker: InlineWorker) -> None:
+    worker.begin("parallel(function()\nlocal open <close> = nil\nlocal t = nil\nt.x = 1\nend)")
+
+    assert worker.reason.startswith("jobs/x.lua:4: attempt to index a nil value")
+    assert worker.end is not None
+    assert b"\tjobs/x.lua:4: in function <jobs/x.lua:1>\n\tjobs/x.lua:1: in main chunk" in worker.end.traceback
+
+
+def test_a_module_whose_loading_was_ended_is_loaded_by_the_next(worker: InlineWorker) -> None:
+    worker.begin("pcall(timed, 1, function() require('m') end) return require('m')")
+    worker.answer(b"m", b"m.lua", b"wait('inside') return 5")
+    worker.end_branch(1)
+    worker.answer(b"m", b"m.lua", b"return 6")
+
+    assert worker.result == [6]
