@@ -14,8 +14,8 @@ from spyweb import limits
 from spyweb.errors import OpError, StoreError
 from spyweb.model import TaskBegun, TaskRow, TaskStatus
 from spyweb.ops.answer import NOTHING, Results, StoreAnswer
-from spyweb.ops.arguments import Int, Table, Text
-from spyweb.ops.op import op
+from spyweb.ops.arguments import Int, Table, Text, Value
+from spyweb.ops.op import CATALOGUE, op
 from spyweb.ops.store import count_failure
 from spyweb.ops.world import Call
 from spyweb.store.tasks_protocol import PlannedTask
@@ -30,13 +30,13 @@ STATUSES = {status.value.encode(): status for status in TaskStatus}
 
 
 @op(name="_tasks")
-async def begin(call: Call, names: Table) -> tuple[str, list[list[object]]]:
-    """Take the plan of a run: workflow and name of each task.  Gives the job's folder, and what is done already."""
+async def begin(call: Call, names: Table) -> tuple[str, str, list[list[object]]]:
+    """Take the plan of a run: workflow and name of each task.  Gives the job's folder, its agent, and what is done."""
     call.tally.plan = _plan(list(names.values()))
     taken = await call.world.store.tasks.take_over(call.run, call.tally.plan) if call.resumes else ()
     for row in taken:
         call.tell_task(row)
-    return call.folder, [[row.ordinal, row.status.value, row.message, row.output or False] for row in taken]
+    return call.folder, call.agent, [[row.ordinal, row.status.value, row.message, row.output or False] for row in taken]
 
 
 @op(name="_task")
@@ -64,6 +64,25 @@ def skip(call: Call, rows: Table) -> StoreAnswer[None]:
             case _:
                 raise OpError("_tasks_skipped: a task and a reason expected")
     return _record(call, found)
+
+
+@op(name="_at")
+def at_agent(  # noqa: PLR0913 - the arguments of any positional function
+    call: Call,
+    agent: Text,
+    name: Text,
+    count: Int,
+    first: Value = None,
+    second: Value = None,
+    third: Value = None,
+    fourth: Value = None,
+) -> object:
+    """Call a function of `state` for a task that is delegated to an agent: its keys are that agent's."""
+    operation = CATALOGUE.get(name.decode("ascii", "replace"))
+    if operation is None or not operation.name.startswith("state.") or not 0 < len(agent) <= LONGEST_NAME:
+        raise OpError("_at: an agent and a function of state expected")
+    given = (first, second, third, fourth)[: max(count, 0)]
+    return operation.begin(replace(call, agent=agent.decode("utf-8", "replace")), given)
 
 
 def begun(call: Call, text: bytes) -> TaskBegun | None:

@@ -131,4 +131,5 @@ class Call(Struct, frozen=True, kw_only=True):
         force_setattr(self, "owner", BranchId(self.run, self.lineage[0]) if self.lineage else self.run)
         force_setattr(self, "origin", Origin(job=self.job, run=self.run, depth=self.depth))
         force_setattr(self, "namespace", job_namespace(self.job))
-        force_setattr(self, "state_namespace", agent_namespace(self.agent))
+        agent = "local" if self.world.state.shared_agents else self.agent
+        force_setattr(self, "state_namespace", agent_namespace(agent))

@@ -274,6 +274,7 @@ def _state(read: Reading) -> StateSettings:
         max_value_bytes=read.take("max_value_bytes", size(1, GIB), MIB),
         max_key_bytes=read.take("max_key_bytes", size(1, MIB), 512),
         strict_locks=read.take("strict_locks", boolean, False),
+        shared_agents=read.take("shared_agents", boolean, False),
         history=read.take("history", history, {}),
     )
 

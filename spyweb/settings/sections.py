@@ -74,6 +74,7 @@ class StateSettings:
     max_value_bytes: int = MIB
     max_key_bytes: int = 512
     strict_locks: bool = False
+    shared_agents: bool = False  # positional state.* of every agent is that of `local`
     history: Mapping[str, HistoryRule] = field(default_factory=dict)  # by namespace
 
 

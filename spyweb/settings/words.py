@@ -85,6 +85,7 @@ SETTINGS: Mapping[str, str] = {
     "state.max_value_bytes": "The largest value.",
     "state.max_key_bytes": "The longest key.",
     "state.strict_locks": "Whether only the holder of a lock may release it.",
+    "state.shared_agents": "Whether all agents share one namespace.",
     "state.history": "Past versions to keep, by namespace.",
     "runs.keep": "Runs of each job in the history.",
     "runs.keep_for": "How long they are kept.",

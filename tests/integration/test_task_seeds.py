@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.model import Outcome, TaskRow
+from spyweb.settings import StateSettings
 from tests.fakes.scripts import Scripts, open_scripts
 
 SAMPLES = Path(__file__).parents[1] / "samples" / "sloth"
@@ -180,3 +181,10 @@ async def test_the_hundred_and_first_call_is_refused(scripts: Scripts) -> None:
         await scripts.succeed("state.set('rate_limit:api_calls', 100) return true", "before")
         outcome, _, ends = await perform(scripts, MODULES + sample(name))
         assert (outcome, ends) == (Outcome.FAILED, ["api_tasks/make_api_call failed Rate limit exceeded"])
+
+
+@pytest.mark.parametrize(("shared", "leader"), [(True, "agent1"), (False, "none")])
+async def test_agents_share_their_state_where_the_settings_say_so(tmp_path: Path, shared: bool, leader: str) -> None:
+    async with open_scripts(tmp_path, workers=1, state=StateSettings(shared_agents=shared)) as scripts:
+        await perform(scripts, MODULES + sample("task_agents"))
+        assert scripts.texts("print") == ["Became cluster leader", f"Current leader: {leader}"]

@@ -634,3 +634,31 @@ async def test_a_thousand_tasks_side_by_side(scripts: Scripts) -> None:
         workflow("w"):tasks(names):config{max_parallel_tasks = 10}
     """
     assert len(await succeed(scripts, source)) == 1000
+
+
+# Agents
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+async def test_a_delegated_task_has_the_state_of_its_agent(scripts: Scripts, at_once: int) -> None:
+    source = f"""
+        state.set("k", "mine")
+        local function get() return state.get("k") end
+        local function look(this) sleep(5) log(this.name, get()) state.set("k", this.name) end
+        task("a"):delegate_to("web1"):timeout(5):command(look)
+        task("b"):command(look)
+        task("c"):delegate_to("localhost"):depends_on("b"):command(look)
+        task("d"):delegate_to("web1"):depends_on{{"a", "c"}}:command(function(this)
+          look(this)
+          log(coroutine.wrap(get)(), state.with_lock("l", get))
+        end)
+        workflow("w"):tasks{{"a", "b", "c", "d"}}:config{{max_parallel_tasks = {at_once}}}
+          :on_complete(function() log("complete", get()) end)
+        workflow("x"):tasks{{{{name = "e", run = function() log("e", state.get("k")) end}}}}
+    """
+    ending, _ = await go(scripts, source)
+    assert ending.outcome is Outcome.SUCCESS
+    told, *lines = said(scripts)
+    assert told == "task 'a' is delegated to web1: it runs here, with the state of that agent"
+    assert sorted(lines[:2]) == ["a\tnil", "b\tmine"]
+    assert lines[2:] == ["c\tb", "d\ta", "d\td", "complete\tc", "e\tc"]

@@ -5,6 +5,7 @@ from spyweb.ops import catalog
 
 def test_every_op_of_this_version_is_there() -> None:
     assert catalog.names() == [
+        "_at",
         "_crypto",
         "_require",
         "_task",

@@ -9,6 +9,7 @@ from spyweb.model import TaskBegun, TaskRow
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.tasks import LARGEST_OUTPUT, LONGEST_MESSAGE, MOST_TASKS
 from spyweb.ops.world import Call
+from spyweb.settings import StateSettings
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory.memory import MemoryStore
 from tests.fakes.ops import ask, make_call, make_world
@@ -36,7 +37,7 @@ class Watched:
 
 
 async def test_a_run_is_told_its_folder_and_that_nothing_is_done_yet() -> None:
-    assert await ask(make_call(), "_tasks", NAMES) == ["jobs/prices", []]
+    assert await ask(make_call(), "_tasks", NAMES) == ["jobs/prices", "local", []]
 
 
 async def test_the_end_of_a_task_is_a_row_and_whoever_watches_is_told() -> None:
@@ -69,7 +70,7 @@ async def test_a_run_that_resumes_is_told_what_is_done() -> None:
     second = await begin_run(run.store, resumes=first)
     resuming = make_call(run.call.world, run=second, resumes=True, tell_task=run.told.append)
 
-    _, taken = await ask(resuming, "_tasks", NAMES)
+    _, _, taken = await ask(resuming, "_tasks", NAMES)
 
     assert taken == [[0, "success", "fine", b"\x91\x05"], [1, "skipped", "", False]]
     assert len(run.told) == 2
@@ -144,3 +145,24 @@ async def test_an_end_that_can_not_be_stored_is_an_error_of_the_run() -> None:
 def test_a_call_has_no_tasks_until_its_run_says_so() -> None:
     call: Call = make_call()
     assert list(call.tally.plan) == []
+
+
+async def test_a_function_of_state_works_on_the_keys_of_an_agent() -> None:
+    call = make_call()
+    assert await ask(call, "_at", b"web1", b"state.set", 2, b"k", 7) == [True]
+    assert await ask(call, "_at", b"web1", b"state.get", 1, b"k") == [7]
+    assert await ask(call, "state.get", b"k") == [None]
+    assert await ask(make_call(call.world, agent="web1"), "state.get", b"k") == [7]
+
+
+@pytest.mark.parametrize(("agent", "name"), [(b"web1", b"store_set"), (b"web1", b"state.none"), (b"", b"state.get")])
+async def test_nothing_else_works_for_an_agent(agent: bytes, name: bytes) -> None:
+    with pytest.raises(OpError, match="expected"):
+        await ask(make_call(), "_at", agent, name, 1, b"k")
+
+
+async def test_where_agents_share_their_keys_there_is_one_namespace() -> None:
+    world = make_world(state=StateSettings(shared_agents=True))
+    await ask(make_call(world, agent="web1"), "state.set", b"k", 7)
+    assert await ask(make_call(world, agent="web2"), "state.get", b"k") == [7]
+    assert await ask(make_call(world), "_at", b"web3", b"state.get", 1, b"k") == [7]

@@ -257,7 +257,7 @@ def test_the_example_names_every_key_of_every_section(tmp_path: Path) -> None:
         "daemon": 7,
         "server": 3,
         "store": 4,
-        "state": 5,
+        "state": 6,
         "runs": 3,
         "http": 5,
         "security": 1,

@@ -2,12 +2,19 @@
 -- values must not cross to the daemon.  Loads when something of it is looked up.
 
 local runtime = ...
-local raw, call, emit, pcall = runtime.raw, runtime.call, runtime.emit, runtime.pcall
+local raw, emit, pcall = runtime.raw, runtime.emit, runtime.pcall
 local format, gmatch, select, type = raw.string.format, raw.string.gmatch, raw.select, raw.type
 
 local TIMEOUT = 30                  -- seconds, ops/state_locks.py
 
 local state = { null = runtime.null }
+
+-- In a task that is delegated to an agent (workflows.lua), the keys are that agent's.
+local function call(name, ...)
+  local agent = runtime.agent and runtime.agent()
+  if agent then return runtime.call("_at", agent, name, select("#", ...), ...) end
+  return runtime.call(name, ...)
+end
 
 for name, member in gmatch(runtime.ops, "%f[^\n](state%.([^\n]+))") do
   state[member] = function(...) return call(name, ...) end

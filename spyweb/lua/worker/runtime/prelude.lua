@@ -281,7 +281,7 @@ internals = setmetatable({
 
 runtime = setmetatable({
   env = env, raw = raw, internals = internals, getinfo = getinfo, use = use, part = part,
-  script = false, more = false, closes = false, has_run = false, loader = false, whole = false, tasks = false, given = false,
+  script = false, more = false, closes = false, has_run = false, loader = false, whole = false, tasks = false, given = false, agent = false,
 }, RUNTIME)
 
 -- The methods of strings are those of the original `string`.

@@ -231,10 +231,37 @@ local function hooked(definition, this, params, try)
   call_hook(format("%s: %s", definition.label, name), definition.timeout_ms, definition[name], this, params, given)
 end
 
+-- The agent whose keys positional state.* means in the branch being stepped: the task that it is of may be delegated.
+local function present_agent()
+  local run = now.run
+  local branch = run.branches and run.branches.current
+  while branch and branch.agent == nil do branch = branch.owner end
+  if branch then return branch.agent end
+  return run.agent
+end
+
+local HERE = { ["local"] = true, localhost = true }
+
+-- It is carried out here all the same.
+local function delegate(course, definition)
+  local agent, all, run = definition.delegate_to, course.all, now.run
+  if agent and (HERE[agent] or agent == all.agent) then agent = nil end
+  if agent then
+    runtime.agent = present_agent
+    if not all.has_told then
+      all.has_told = true
+      emit("info", format("%s is delegated to %s: it runs here, with the state of that agent", definition.label, agent))
+    end
+  end
+  local branch = run.branches and run.branches.current
+  if branch and branch.owner then branch.agent = agent or false else run.agent = agent or false end
+end
+
 -- How a task ends whose dependencies are done: its outcome, as it is recorded.
 local function perform(course, definition)
   local this, params, input = new_this(course, definition), definition.params or {}, inputs(course, definition)
   course.under_way[definition.name] = this
+  if definition.delegate_to or runtime.agent then delegate(course, definition) end
   if definition.abort_if then
     local said, reason = ask(definition, "abort_if", this, params, input)
     if said then return { status = "failed", attempts = 0, message = "aborted by its abort_if", aborts = true } end
@@ -275,6 +302,7 @@ local function see_through(course, definition)
   local ordinal, began = ordinal_of(course, definition), runtime.clock()
   if course.all.is_watched then emit("task", format("%d", ordinal)) end
   local outcome = perform(course, definition)
+  if now.run.agent then now.run.agent = false end
   outcome.took_ms = floor((runtime.clock() - began) * 1000 + 0.5)
   runtime.call("_task", ordinal, outcome.status, outcome.attempts, outcome.took_ms, outcome.message, outcome.packed)
   return outcome
@@ -489,9 +517,9 @@ local function begin(plan, ctx)
       names[#names + 1] = plan[i].members[j].name
     end
   end
-  local folder, rows = runtime.call("_tasks", names)
+  local folder, agent, rows = runtime.call("_tasks", names)
   local is_watched = ctx.trigger and ctx.trigger.type == "manual"
-  return { folder = folder, taken = taken_over(rows), failed = {}, is_watched = is_watched }
+  return { folder = folder, agent = agent, taken = taken_over(rows), failed = {}, is_watched = is_watched }
 end
 
 local function summary(all, plan)
