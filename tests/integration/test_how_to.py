@@ -8,11 +8,14 @@ import ssl
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import cast
 
 import pytest
 from aiohttp import web
 
+from spyweb.cli.plan import show_plan
 from spyweb.daemon.check import check_project
+from spyweb.lua.endings import show_value
 from spyweb.model import Failure, JobId, Outcome, Run
 from spyweb.store.protocol import job_namespace
 from spyweb.views.runs import describe_details
@@ -355,6 +358,19 @@ async def test_a_release_is_rolled_out_once_and_back_when_it_does_not_answer(pro
     assert (await tasks_of(project))["record"] == "skipped: stopped after verify"
     assert json.loads(site.asked[-1][2]) == {"text": "failed: GET /live: status 503"}
     assert "error rolling back: GET /live: status 503" in project.lines
+
+
+async def test_the_plan_of_the_deployment_is_the_one_its_page_shows(
+    project: MonitorProject, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place(project, "deployment-pipeline", "deploy.lua")
+    ending = await project.run(debug=True)
+    capsys.readouterr()
+    show_plan(cast(dict[str, list[dict[str, object]]], show_value(ending.result))["plan"])
+    shown = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    (page,) = re.findall(r"```text\n(.*?)```", read(path_of("deployment-pipeline")), re.DOTALL)
+    assert shown == page.splitlines()
+    assert project.site.story == []
 
 
 async def test_fifty_addresses_are_asked_ten_at_a_time(project: MonitorProject) -> None:

@@ -581,6 +581,47 @@ async def test_two_workflows_of_a_file_share_a_step_and_run_in_order(project: Mo
     assert "warn in no workflow, so not run: draft" in finished.lines
 
 
+async def test_values_of_the_configuration_say_where_to(project: MonitorProject) -> None:
+    project.save(
+        "config.toml",
+        f"""
+        [values]
+        environment = "dev"
+        web = {{ hosts = ["w1", "w2"], port = 8080 }}
+        [jobs.{project.name}.values]
+        environment = "production"
+        """,
+    )
+    source = """
+        local env = values.environment or "none"
+        local deploy = task("deploy_" .. env):command(function()
+            local ok = pcall(function() values.environment = "mine" end)
+            return true, table.concat(values.web.hosts, "+") .. ":" .. values.web.port .. " " .. tostring(ok)
+        end):build()
+        local scale = task("scale"):run_if(function() return values.replicas ~= nil end):command(error):build()
+        workflow.define("deploy"):tasks({ deploy, scale })
+    """
+    try:
+        finished = await succeed(project, source, ".sloth")
+    finally:
+        (project.root / "config.toml").unlink()
+    assert story(finished.rows) == ["deploy_production success", "scale skipped"]
+    assert finished.messages()["deploy_production"] == "w1+w2:8080 false"
+
+
+async def test_a_step_for_another_agent_has_that_agents_state(project: MonitorProject) -> None:
+    source = """
+        local function leader() return true, state.get("leader") or "none" end
+        task({ name = "lead", delegate_to = "edge1", run = function() state.set("leader", "edge1") end })
+        task({ name = "follow", delegate_to = "edge2", run = leader })
+        task({ name = "again", delegate_to = "edge1", run = leader })
+        task({ name = "here", delegate_to = "local", run = leader })
+    """
+    finished = await succeed(project, source)
+    assert finished.messages() == {"follow": "none", "again": "edge1", "here": "none"}
+    assert len([line for line in finished.said if "is delegated to edge1: it runs here" in line]) == 1
+
+
 FAULTS = {
     "a circle": (
         'task("a"):depends_on("c"):command(log) task("b"):depends_on("a"):command(log)\n'
