@@ -31,6 +31,7 @@ COMMANDS = {
     "test": "spyweb.cli.test:lua_tests",
     "jobs": "spyweb.cli.jobs:jobs",
     "runs": "spyweb.cli.runs:runs",
+    "artifacts": "spyweb.cli.artifacts:artifacts",
     "records": "spyweb.cli.records:records",
     "outbox": "spyweb.cli.outbox:outbox",
     "next": "spyweb.cli.jobs:next_runs",

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from spyweb.errors import ConfigError, ExitCode, Refused, SpywebError
@@ -182,6 +183,14 @@ def show_bytes(data: bytes) -> None:
         return
     sys.stdout.flush()
     sys.stdout.buffer.write(data + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def print_file(path: Path) -> None:
+    """Print a file byte for byte."""
+    sys.stdout.flush()
+    with path.open("rb") as file:
+        shutil.copyfileobj(file, sys.stdout.buffer)
     sys.stdout.buffer.flush()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import structlog
 
 from spyweb.clock import Clock
@@ -52,6 +54,7 @@ def list_chores(daemon: Daemon, lock: Lock, private: PrivateSocket) -> list[Chor
         await restore_files(lock, private)
 
     async def cut() -> None:
+        await asyncio.to_thread(runtime.world.artifacts.prune, reloader.settings.runs.keep)
         await prune(store, runtime.outbox_sender, reloader.settings, steady.now_ms())
 
     return [

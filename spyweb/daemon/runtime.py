@@ -23,6 +23,7 @@ from spyweb.lua.pool import Pool, open_pool
 from spyweb.model import JobId, Run, RunId, TaskBegun, TaskRow
 from spyweb.monitor.context import CycleServices
 from spyweb.monitor.runner import MonitorRunner
+from spyweb.ops.artifacts import FOLDER, Artifacts
 from spyweb.ops.disk import Files
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.locks import LockKeeper
@@ -132,6 +133,7 @@ async def open_world(
         http=http,
         sources=sources,
         files=files,
+        artifacts=Artifacts(settings.root, settings.daemon.data_dir / FOLDER),
         locks=locks,
         sql=await stack.enter_async_context(UserDatabase(user_db_opening(stack, settings), clock, note_begun=note_sql)),
         desktop=Desktop(os.environ),

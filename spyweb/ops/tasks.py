@@ -5,16 +5,18 @@ Private ops.  What a worker passes is checked here, whatever its Lua has checked
 
 from __future__ import annotations
 
+import asyncio
 from asyncio import Future
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
 from spyweb import limits
 from spyweb.errors import OpError, StoreError
-from spyweb.model import TaskBegun, TaskRow, TaskStatus
+from spyweb.model import JobId, RunId, TaskBegun, TaskRow, TaskStatus
 from spyweb.ops.answer import NOTHING, Results, StoreAnswer
 from spyweb.ops.arguments import Int, Table, Text, Value
+from spyweb.ops.jail import Forbidden, reason_of
 from spyweb.ops.op import CATALOGUE, op
 from spyweb.ops.store import count_failure
 from spyweb.ops.world import Call
@@ -34,6 +36,9 @@ async def begin(call: Call, names: Table) -> tuple[str, str, list[list[object]]]
     """Take the plan of a run: workflow and name of each task.  Gives the job's folder, its agent, and what is done."""
     call.tally.plan = _plan(list(names.values()))
     taken = await call.world.store.tasks.take_over(call.run, call.tally.plan) if call.resumes else ()
+    if call.resumes:
+        earlier = await call.world.store.tasks.chain(call.run)
+        await asyncio.to_thread(call.world.artifacts.carry_over, call.job, earlier, call.run)
     for row in taken:
         call.tell_task(row)
     return call.folder, call.agent, [[row.ordinal, row.status.value, row.message, row.output or False] for row in taken]
@@ -64,6 +69,28 @@ def skip(call: Call, rows: Table) -> StoreAnswer[None]:
             case _:
                 raise OpError("_tasks_skipped: a task and a reason expected")
     return _record(call, found)
+
+
+@op(name="_artifacts")
+async def keep_artifacts(call: Call, patterns: Table) -> int:
+    """Keep the files of the job's folder that match; gives how many."""
+    return await _copied("artifacts", call.world.artifacts.keep, call, patterns)
+
+
+@op(name="_consume")
+async def consume_artifacts(call: Call, patterns: Table) -> int:
+    """Copy what tasks of this run have kept, and matches, into the job's folder; gives how many files."""
+    return await _copied("consumes", call.world.artifacts.give_back, call, patterns)
+
+
+async def _copied(
+    what: str, copy: Callable[[JobId, RunId, str, Sequence[str]], list[str]], call: Call, patterns: Table
+) -> int:
+    texts = [pattern.decode("utf-8", "replace") for pattern in patterns.values() if isinstance(pattern, bytes)]
+    try:
+        return len(await asyncio.to_thread(copy, call.job, call.run, call.folder, texts))
+    except (OSError, Forbidden) as error:
+        raise OpError(f"{what}: {reason_of(error)}") from error
 
 
 @op(name="_at")

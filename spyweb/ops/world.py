@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 import msgspec
 from msgspec import Struct
@@ -14,6 +15,7 @@ from msgspec.structs import force_setattr
 from spyweb.clock import Clock
 from spyweb.lua.session import Lineage
 from spyweb.model import MIB, BranchId, JobId, OnStoreError, Owner, RunId, TaskBegun, TaskRow
+from spyweb.ops.artifacts import FOLDER, Artifacts
 from spyweb.ops.disk import Files
 from spyweb.ops.locks import LockKeeper
 from spyweb.ops.network.request import Http
@@ -72,6 +74,7 @@ class World:
     files: Files
     locks: LockKeeper
     sql: UserDatabase
+    artifacts: Artifacts = field(default_factory=partial(Artifacts, Path(), Path(FOLDER)))
     desktop: Desktop = field(default_factory=partial(Desktop, {}))  # none
     state: StateSettings = field(default_factory=StateSettings)
     on_store_error: OnStoreError = OnStoreError.LOG

@@ -25,6 +25,9 @@ class Tasks(Protocol):
         All of them or none.  A task is known by its workflow and name, or by a name that only one task has.
         """
 
+    def chain(self, run: RunId) -> Future[Sequence[RunId]]:
+        """Return the runs that this one goes on with, oldest first; none where it begins anew."""
+
     async def prune(self, *, keep: int) -> int:
         """Delete the tasks of all but the `keep` newest runs of each job that have some; gives of how many runs.
 

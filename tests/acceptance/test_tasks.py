@@ -216,3 +216,31 @@ def test_debug_shows_what_a_run_would_do_and_does_nothing(project: Project) -> N
         assert project.spyweb("debug", "release").stdout.splitlines()[:5] == shown.splitlines()[:5]
     assert project.spyweb("state", "get", "ran", code=1).stdout == ""
     assert all(run["tasks"] == [] for run in project.ask("runs", "release", "--tasks"))
+
+
+def test_what_tasks_keep_is_listed_and_printed_also_after_a_run_went_on(project: Project) -> None:
+    project.job(
+        "release",
+        """
+        task("build"):artifacts{"*.csv"}:command(function() fs_overwrite("built.csv", "1,2") end)
+        task("wait"):depends_on("build"):command(function()
+          if not store_get("again") then store_set("again", "1") log("waiting") sleep(60000) end
+        end)
+        task("ship"):depends_on("wait"):consumes{"built.csv"}:command(function() log(fs_read("built.csv")) end)
+        """,
+        RESUMING,
+    )
+    assert "no task has kept a file" in project.spyweb("artifacts", "release").stderr
+    with project.daemon() as daemon:
+        project.spyweb("trigger", "release")
+        eventually(lambda: daemon.has_said("waiting"))
+        daemon.kill()
+    (project.root / "jobs/release/built.csv").unlink()
+    with project.daemon():
+        second, first = project.ended("release", 2)
+        assert second.outcome is Outcome.SUCCESS
+    assert project.spyweb("artifacts", "release").stdout.split()[-3:] == [str(second.id), "built.csv", "3B"]
+    assert project.spyweb("artifacts", "release", str(first.id), "--get", "built.csv").stdout == "1,2"
+    assert project.ask("artifacts", "release") == [{"run": second.id, "name": "built.csv", "size": 3}]
+    assert "there are built.csv" in project.spyweb("artifacts", "release", "--get", "x", code=2).stderr
+    assert project.spyweb("artifacts", "nobody", code=2).stderr

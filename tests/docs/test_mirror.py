@@ -23,7 +23,9 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/unit/store/test_outbox_contract.py": ("store/outbox_protocol",),
     "tests/unit/store/test_tasks_contract.py": ("store/tasks_protocol",),
     "tests/integration/test_tasks.py": ("lua/worker/runtime/workflows",),
-    "tests/acceptance/test_tasks.py": ("lua/worker/library/given", "lua/worker/runtime/plan"),
+    "tests/acceptance/test_tasks.py": (
+        "cli/artifacts",
+        "lua/worker/library/given", "lua/worker/runtime/plan"),
     "tests/unit/store/sqlite/test_vault.py": ("store/sqlite/rotation",),
     "tests/unit/store/user_sql/test_user_db.py": ("store/user_sql/session",),
     "tests/unit/store/user_sql/test_spawner.py": ("store/user_sql/wire",),

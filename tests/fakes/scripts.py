@@ -14,6 +14,7 @@ from spyweb.lua.session import Code, EngineInfo, Request
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, JobId, Outcome, RunId, RunState
 from spyweb.ops import catalog
+from spyweb.ops.artifacts import FOLDER, Artifacts
 from spyweb.ops.disk import Files
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.locks import LockKeeper
@@ -121,6 +122,7 @@ async def open_scripts(
         http=FakeHttp(),
         sources=Sources(folder),
         files=Files(folder, clock),
+        artifacts=Artifacts(folder, folder / FOLDER),
         locks=locks,
         sql=make_sql(folder, clock, Engine(path=folder / "spyweb.db", key=None)),
         state=state or StateSettings(),

@@ -662,3 +662,29 @@ async def test_a_delegated_task_has_the_state_of_its_agent(scripts: Scripts, at_
     assert told == "task 'a' is delegated to web1: it runs here, with the state of that agent"
     assert sorted(lines[:2]) == ["a\tnil", "b\tmine"]
     assert lines[2:] == ["c\tb", "d\ta", "d\td", "complete\tc", "e\tc"]
+
+
+# Files
+
+
+async def test_files_are_kept_and_given_to_other_tasks(scripts: Scripts) -> None:
+    source = """
+        task("build"):artifacts{"out/*.txt"}:command(function() fs_overwrite("out/a.txt", "built") end)
+        task("spoil"):depends_on("build"):command(function() fs_overwrite("out/a.txt", "spoilt") end)
+        task("ship"):depends_on("spoil"):consumes("out/a.txt"):command(function() log(fs_read("out/a.txt")) end)
+    """
+    assert len(await succeed(scripts, source)) == 3
+    assert said(scripts) == ["built"]
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        ("artifacts('none-*.txt')", "artifacts: no file in jobs/a matches 'none-*.txt'"),
+        ("consumes('none.txt')", "consumes: no artifact of this run matches 'none.txt'"),
+        ("consumes('../../x')", "consumes: no artifact of this run matches '../../x'"),
+    ],
+)
+async def test_files_that_are_not_there_fail_the_task(scripts: Scripts, declared: str, message: str) -> None:
+    _, (row,) = await go(scripts, f"task('a'):{declared}:command(function() fs_overwrite('x.txt', '') end)")
+    assert (row.status, row.message) == ("failed", message)

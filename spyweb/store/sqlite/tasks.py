@@ -51,6 +51,9 @@ class SqliteTasks:
     def take_over(self, run: RunId, plan: Sequence[PlannedTask]) -> Future[Sequence[TaskRow]]:
         return self._writer.submit(OpKind.SEVERAL, take_over, run, plan)
 
+    def chain(self, run: RunId) -> Future[Sequence[RunId]]:
+        return self._reader.submit(OpKind.READ, chain_of, run)
+
     async def prune(self, *, keep: int) -> int:
         return await prune(self._writer, self._reader, Prunable(NEXT_JOB, partial(runs_beyond, keep), DELETE))
 
@@ -96,7 +99,7 @@ def take_over(connection: sqlite3.Connection, run: RunId, plan: Sequence[Planned
     return taken
 
 
-def chain_of(connection: sqlite3.Connection, run: RunId) -> list[RunId]:
+def chain_of(connection: sqlite3.Connection, run: RunId) -> Sequence[RunId]:
     """Return the runs that this one goes on with, oldest first; none where it begins anew."""
     row = connection.execute(JOB_AND_TRIGGER, (run,)).fetchone()
     first = resumed_by(row[1]) if row else None

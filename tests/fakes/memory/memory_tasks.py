@@ -29,6 +29,9 @@ class MemoryTasks:
     def take_over(self, run: RunId, plan: Sequence[PlannedTask]) -> Future[Sequence[TaskRow]]:
         return self._executor.write(self._take_over, run, plan)
 
+    def chain(self, run: RunId) -> Future[Sequence[RunId]]:
+        return self._executor.read(self._chain, run)
+
     async def prune(self, *, keep: int) -> int:
         return await self._executor.write(self._prune, keep)
 
@@ -40,12 +43,16 @@ class MemoryTasks:
         return {run: [row for _, row in sorted(self.rows[run].items())] for run in runs if run in self.rows}
 
     def _take_over(self, run: RunId, plan: Sequence[PlannedTask]) -> Sequence[TaskRow]:
-        first = self._resumes(run)
-        chain = [each for each in sorted(self.rows) if each == first or self._resumes(each) == first] if first else []
-        done = [row for each in chain if each < run for row in self._of_runs([each])[each] if is_done(row)]
+        chain = [each for each in self._chain(run) if each in self.rows]
+        done = [row for each in chain for row in self._of_runs([each])[each] if is_done(row)]
         taken = match_plan(done, plan)
         self._add(run, taken)
         return taken
+
+    def _chain(self, run: RunId) -> Sequence[RunId]:
+        first = self._resumes(run)
+        earlier = map(RunId, range(1, run)) if first else ()
+        return [each for each in earlier if self._find_run(each) and first in (each, self._resumes(each))]
 
     def _resumes(self, run: RunId) -> object:
         found = self._find_run(run)

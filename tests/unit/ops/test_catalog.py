@@ -5,7 +5,9 @@ from spyweb.ops import catalog
 
 def test_every_op_of_this_version_is_there() -> None:
     assert catalog.names() == [
+        "_artifacts",
         "_at",
+        "_consume",
         "_crypto",
         "_require",
         "_task",

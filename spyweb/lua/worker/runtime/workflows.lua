@@ -231,6 +231,14 @@ local function hooked(definition, this, params, try)
   call_hook(format("%s: %s", definition.label, name), definition.timeout_ms, definition[name], this, params, given)
 end
 
+-- Gives why that failed, if it did.
+local function copy_files(op, patterns)
+  local ok, value = protect(runtime.call, op, patterns)
+  if ok then return nil end
+  emit("error", text_of(value))
+  return message_of(value)
+end
+
 -- The agent whose keys positional state.* means in the branch being stepped: the task that it is of may be delegated.
 local function present_agent()
   local run = now.run
@@ -274,7 +282,11 @@ local function perform(course, definition)
     end
     if said == nil then return { status = "failed", attempts = 0, message = reason } end
   end
+  local problem = definition.consumes and copy_files("_consume", definition.consumes)
+  if problem then return { status = "failed", attempts = 0, message = problem } end
   local try, count = attempts(definition, this, params, input)
+  problem = try.ok and definition.artifacts and copy_files("_artifacts", definition.artifacts)
+  if problem then try = { ok = false, message = problem } end
   hooked(definition, this, params, try)
   local status = not try.ok and "failed" or "success"
   if try.ok and type(try.output) == "table" and try.output.changed == false then status = "unchanged" end

@@ -1,0 +1,144 @@
+"""Keep files that tasks have made, a folder for each run, and give them back to other tasks.
+
+What is kept is copied: a script may change its own files afterwards.  Everything here waits for the disk: call it in a
+thread.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from spyweb.limits import ARTIFACTS_BYTES, ARTIFACTS_FILES
+from spyweb.logs.job import NAME as LOG_NAME
+from spyweb.model import MIB, JobId, RunId
+from spyweb.ops.jail import FilePlace, Forbidden, entered, steps_of
+
+FOLDER = "artifacts"  # in the data directory
+READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+OF_SPYWEB = (".lua", ".sloth", ".toml")  # files that spyweb loads: giving one back would undo an edit
+ANY = "x"  # a name, where only its folder is of interest
+
+
+class Artifacts:
+    def __init__(self, root: Path, folder: Path) -> None:
+        self._root = root  # of the project
+        self._folder = folder
+
+    def keep(self, job: JobId, run: RunId, folder: str, patterns: Sequence[str]) -> list[str]:
+        """Copy the files of a job's folder that match; return their names.  Raises Forbidden, OSError.
+
+        Each appears whole or not at all, and replaces one of its name.
+        """
+        target, names, size = self._of(job, run), [], 0
+        for name, opened in _files_below(self._root, folder):
+            with open(opened, "rb") as file:
+                if not any(fnmatchcase(name, pattern) for pattern in patterns):
+                    continue
+                names.append(name)
+                size += os.fstat(opened).st_size
+                if len(names) > ARTIFACTS_FILES or size > ARTIFACTS_BYTES:
+                    most = f"{ARTIFACTS_FILES} files and {ARTIFACTS_BYTES // MIB} MB"
+                    raise Forbidden(f"more than {most} match {', '.join(patterns)}")
+                place = target / name
+                place.parent.mkdir(parents=True, exist_ok=True)
+                beside = place.with_name(f".{place.name[:200]}.tmp")
+                with beside.open("wb") as copy:
+                    shutil.copyfileobj(file, copy, MIB)
+                beside.rename(place)
+        for pattern in patterns:
+            if not any(fnmatchcase(name, pattern) for name in names):
+                raise Forbidden(f"no file in {folder} matches '{pattern}'")
+        return names
+
+    def give_back(self, job: JobId, run: RunId, folder: str, patterns: Sequence[str]) -> list[str]:
+        """Copy what a run has kept and matches into the job's folder; return the names.  Raises Forbidden, OSError."""
+        source = self._of(job, run)
+        kept = list_files(source)
+        for pattern in patterns:
+            if not any(fnmatchcase(name, pattern) for name in kept):
+                raise Forbidden(f"no artifact of this run matches '{pattern}'")
+        names = [name for name in kept if any(fnmatchcase(name, pattern) for pattern in patterns)]
+        for name in names:
+            place = FilePlace(folder, steps_of(name.encode()))
+            with (source / name).open("rb") as file, entered(self._root, place, make=True) as spot:
+                beside = f".{spot.name[:200]}.tmp"
+                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+                with open(os.open(beside, flags, 0o640, dir_fd=spot.folder), "wb") as copy:
+                    shutil.copyfileobj(file, copy, MIB)
+                os.rename(beside, spot.name, src_dir_fd=spot.folder, dst_dir_fd=spot.folder)
+        return names
+
+    def carry_over(self, job: JobId, earlier: Sequence[RunId], run: RunId) -> None:
+        """Let a run that goes on with others have what they have kept.  Raises OSError."""
+        for each in earlier:
+            source, target = self._of(job, each), self._of(job, run)
+            for name in list_files(source):
+                place = target / name
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.unlink(missing_ok=True)
+                os.link(source / name, place)  # neither is ever changed, only replaced
+
+    def prune(self, keep: int) -> int:
+        """Delete those of all but the newest runs of each job that have some; return of how many runs."""
+        deleted = 0
+        for job in _folders(self._folder):
+            runs = sorted((int(folder.name) for folder in _folders(job) if folder.name.isdecimal()), reverse=True)
+            for run in runs[keep:]:
+                shutil.rmtree(job / str(run), ignore_errors=True)
+                deleted += 1
+        return deleted
+
+    def _of(self, job: JobId, run: RunId) -> Path:
+        return self._folder / job / str(run)
+
+
+def list_files(folder: Path) -> list[str]:
+    """Return the names of the files below a folder, sorted; none where there is no such folder."""
+    found = [
+        os.path.relpath(os.path.join(place, name), folder)
+        for place, _, names in os.walk(folder)
+        for name in names
+        if not name.startswith(".")
+    ]
+    return sorted(found)
+
+
+def _folders(folder: Path) -> list[Path]:
+    with suppress(FileNotFoundError):
+        return [Path(entry.path) for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
+    return []
+
+
+def _files_below(root: Path, folder: str) -> Iterator[tuple[str, int]]:
+    """Yield the plain files of a job's folder, open; whoever takes one closes it.  No link is followed."""
+    try:
+        with entered(root, FilePlace(folder, (ANY,))) as spot:
+            for place, folders, names, descriptor in os.fwalk(".", dir_fd=spot.folder, follow_symlinks=False):
+                folders[:] = sorted(name for name in folders if not name.startswith("."))
+                for name in sorted(names):
+                    path = os.path.normpath(os.path.join(place, name))
+                    if name.startswith(".") or path.startswith(LOG_NAME) or name.endswith(OF_SPYWEB):
+                        continue
+                    opened = _open_plain(name, descriptor)
+                    if opened is not None:
+                        yield path, opened
+    except (FileNotFoundError, NotADirectoryError):
+        return
+
+
+def _open_plain(name: str, folder: int) -> int | None:
+    try:
+        opened = os.open(name, READ, dir_fd=folder)
+    except OSError:
+        return None  # a link, or it has just gone
+    status = os.fstat(opened)
+    if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
+        return opened
+    os.close(opened)
+    return None
