@@ -6,6 +6,7 @@ SpywebError
 ├── OpError             an op was called wrongly, or refused: its text, or its value, reaches the script
 ├── FetchError          the network or the server failed: carries kind and url
 ├── ExtractionError     no items could be extracted from a page, or a selector is invalid
+├── CommandError        a command could not be run, or was over its timeout
 ├── StoreError          the store refused
 │   ├── StoreClosed         used after closing
 │   ├── StoreCorrupt        the file is damaged: carries the path
@@ -105,6 +106,10 @@ class FetchError(SpywebError):
 
 class ExtractionError(SpywebError):
     """No items could be extracted from a page."""
+
+
+class CommandError(SpywebError):
+    """A command could not be run, or was over its timeout."""
 
 
 class StoreError(SpywebError):

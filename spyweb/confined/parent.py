@@ -6,15 +6,30 @@ import ctypes
 import os
 import signal
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 1, 4, 36
 _FOR_THE_DAEMON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # meant for it, though the whole group gets them
 
 
-def die_with_parent() -> None:
-    """Make this process die with its parent thread; on Linux only, elsewhere a closed socket must do."""
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)
-    if prctl:
-        prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+_prctl = getattr(ctypes.CDLL(None), "prctl", None)  # on Linux only
+
+
+def die_with_parent(by: signal.Signals = signal.SIGKILL) -> None:
+    """Make this process get a signal when its parent thread ends; on Linux only, elsewhere a closed socket must do."""
+    if _prctl:
+        _prctl(_PR_SET_PDEATHSIG, int(by), 0, 0, 0)
+
+
+def adopt_orphans() -> bool:
+    """Make this process the parent of every descendant whose own parent has ended; return whether that is in force."""
+    return _prctl is not None and not _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def close_to_others() -> bool:
+    """Keep other processes of the same user from reading this one's memory and environment; return whether they can't.
+
+    Root can, as ever.
+    """
+    return _prctl is not None and not _prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def leave_signals_to_parent() -> None:

@@ -20,6 +20,10 @@ ELSEWHERE = {
     "spyweb/extraction/worker/": "so is the one that parses pages",
     "spyweb/confined/sandbox.py": "runs in those processes",
     "spyweb/confined/child.py": "runs in those processes",
+    "spyweb/commands/nanny.py": "a nanny is a process of its own",
+    "spyweb/commands/process.py": "so is what forks it",
+    "spyweb/commands/sweep.py": "runs in those processes",
+    "spyweb/commands/cgroup.py": "runs in those processes, or before the daemon serves",
     "spyweb/store/": "the writer and the readers are threads",
 }
 
@@ -54,6 +58,7 @@ IN_THREADS = {
     ("spyweb/ops/disk.py", "overwrite"): "the ops on files, and the report of a cycle, call it in threads",
     ("spyweb/ops/disk.py", "write_durably"): "the same",
     ("spyweb/lua/spawner.py", "_read"): "a socket that does not block",
+    ("spyweb/commands/running.py", "_hear"): "a socket that does not block",
     ("spyweb/settings/load.py", "_written_zone"): "a small file of the system, read before the daemon serves",
 }
 

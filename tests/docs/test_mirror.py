@@ -57,6 +57,11 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
         "daemon/runtime",
     ),
     "tests/acceptance/test_endpoints.py": ("daemon/server",),
+    # A command, its nanny and what forks that are processes.
+    "tests/integration/test_commands.py": (
+        "commands/nanny", "commands/process", "commands/runner", "commands/running", "commands/spawner",
+        "commands/sweep", "commands/wire",
+    ),
     # What runs inside a worker is tested inside one.
     "tests/integration/test_worker_process.py": (
         "lua/worker/runtime/compile", "lua/worker/runtime/kills", "lua/worker/runtime/prelude",

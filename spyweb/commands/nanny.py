@@ -1,0 +1,264 @@
+"""Watch over one command, in a process of its own: start it, and end all that it has started, before it or with it.
+
+Whatever the command leaves behind, however often it forks and detaches itself, becomes a child of its nanny.  When the
+command has ended, or is to end, what is left gets SIGTERM, and SIGKILL after GRACE_S.  When the daemon or the process
+that has forked the nanny dies, everything is killed at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from spyweb.commands.cgroup import CommandGroup
+from spyweb.commands.sweep import children_of, descendants_of, kill_all, send
+from spyweb.commands.wire import (
+    GRACE_S,
+    HEADER,
+    LARGEST,
+    STOP,
+    STREAMS,
+    CommandEnded,
+    CommandRefused,
+    Outcome,
+    StartCommand,
+    decode_start,
+    frame,
+    shown,
+    version_of,
+)
+from spyweb.confined.parent import adopt_orphans, die_with_parent
+
+AGAIN_S = 0.02  # from one sweep to the next, if the first has left something
+UMASK = 0o022
+FILES = 1024  # descriptors: programs that use select() can't have more
+BEHIND, LOWEST = 5, 19  # levels of niceness: behind the daemon, and the lowest there is
+
+_PARENT_DIED = signal.SIGUSR1
+_IGNORED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # here, not in commands
+
+
+class CannotStart(Exception):
+    """The command can't be started; the text says why."""
+
+
+class Nanny:
+    """One command on its leash."""
+
+    def __init__(self) -> None:
+        self._wakeup, self._waker = os.pipe()
+        self._pid = 0
+        self._status: int | None = None  # once the command has ended
+        self._was_stopped = False
+        self._must_end_now = False
+        self._deadline: float | None = None  # for what has got SIGTERM
+        os.set_blocking(self._waker, False)
+        for number in (signal.SIGCHLD, _PARENT_DIED):
+            signal.signal(number, lambda *_: None)
+        signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
+        adopt_orphans()
+
+    def serve(self, leash: socket.socket, streams: Sequence[int]) -> None:
+        """Start the command, wait until nothing of it is left, and report how it ended."""
+        self._leash = leash
+        try:
+            self._report(self._look_after(self._receive(), streams))
+        except CannotStart as error:
+            self._report(CommandRefused(reason=str(error)))
+
+    def _look_after(self, start: StartCommand, streams: Sequence[int]) -> Outcome:
+        folder = _make_folder(start.temporary)
+        group = CommandGroup(None)
+        try:
+            group = _make_group(start)
+            self._pid = _start(start, streams, folder, group)
+            for descriptor in streams:
+                os.close(descriptor)
+            self._wait_until_gone(group)
+        finally:
+            group.remove()
+            _remove(folder)
+        return CommandEnded(exit_code=self._status or 0, was_stopped=self._was_stopped)
+
+    def _receive(self) -> StartCommand:
+        size = int.from_bytes(self._read(HEADER), "little")
+        if size > LARGEST:
+            raise CannotStart("its arguments are too long")
+        return decode_start(self._read(size))
+
+    def _read(self, size: int) -> bytes:
+        data = self._leash.recv(size, socket.MSG_WAITALL)
+        if len(data) < size:
+            raise ConnectionError  # nobody wants it any more
+        return data
+
+    def _wait_until_gone(self, group: CommandGroup) -> None:
+        while self._reap():
+            if self._status is not None and self._deadline is None:
+                self._ask_to_end()
+            self._listen()
+            if self._must_end_now or (self._deadline is not None and time.monotonic() >= self._deadline):
+                group.kill()
+                kill_all(self._below())
+                self._deadline = time.monotonic() + AGAIN_S
+
+    def _reap(self) -> bool:
+        """Take note of what has ended; return whether anything is left."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if not pid:
+                return True
+            if pid == self._pid:
+                self._status = os.waitstatus_to_exitcode(status)
+
+    def _listen(self) -> None:
+        """Wait for a signal, a message on the leash, or the deadline."""
+        timeout = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+        leash = self._leash.fileno()
+        heard = [self._wakeup] if self._must_end_now else [self._wakeup, leash]
+        ready, _, _ = select.select(heard, [], [], timeout)
+        if self._wakeup in ready and _PARENT_DIED in os.read(self._wakeup, 4096):
+            self._must_end_now = True
+        if leash in ready:
+            self._hear()
+
+    def _hear(self) -> None:
+        try:
+            data = self._leash.recv(1)
+        except OSError:
+            data = b""
+        if data != STOP:
+            self._must_end_now = True
+        elif self._deadline is None:
+            self._was_stopped = self._status is None
+            self._ask_to_end()
+
+    def _ask_to_end(self) -> None:
+        send(descendants_of(self._below()), signal.SIGTERM, signal.SIGCONT)
+        self._deadline = time.monotonic() + GRACE_S
+
+    def _below(self) -> list[int]:
+        if self._status is None:  # named, for systems that do not tell who has which children
+            return list({self._pid, *children_of(os.getpid())})
+        return children_of(os.getpid())
+
+    def _report(self, outcome: Outcome) -> None:
+        with suppress(OSError):  # the daemon is gone
+            self._leash.sendall(frame(outcome))
+
+
+def _start(start: StartCommand, streams: Sequence[int], folder: bytes, group: CommandGroup) -> int:
+    """Start the command, and return its pid.  Raises CannotStart.
+
+    This process takes its folder, limits and group first, and the command has them from it: so it need not be copied
+    for what has to be done between a fork and an execution.
+    """
+    try:
+        os.chdir(start.workdir)
+    except OSError as error:
+        raise CannotStart(f"its workdir {shown(start.workdir)}: {error.strerror}") from error
+    try:
+        os.umask(UMASK)
+        _limit(start, in_group=group.is_in_force)
+        with group.entered():
+            if version_of(os.stat(start.program)) != start.version:
+                raise CannotStart(f"{shown(start.program)} was replaced after it had been permitted")
+            pid = os.posix_spawn(
+                start.program,
+                list(start.arguments),
+                dict(start.environment) | {b"TMPDIR": folder},
+                file_actions=[(os.POSIX_SPAWN_DUP2, given, number) for number, given in enumerate(streams)],
+                setsid=True,
+                setsigmask=[],
+                setsigdef=_IGNORED,
+            )
+    except OSError as error:
+        raise CannotStart(_why_not(start.program, error)) from error
+    with suppress(OSError):  # with all that it may have started meanwhile
+        os.setpriority(os.PRIO_PGRP, pid, min(os.getpriority(os.PRIO_PROCESS, 0) + BEHIND, LOWEST))
+    return pid
+
+
+def _limit(start: StartCommand, *, in_group: bool) -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(FILES, most) if most >= 0 else FILES, most))
+    if start.memory and not in_group:
+        resource.setrlimit(resource.RLIMIT_AS, (start.memory, start.memory))
+    if start.cpu_s:
+        resource.setrlimit(resource.RLIMIT_CPU, (start.cpu_s, start.cpu_s + 1))
+
+
+def _why_not(program: bytes, error: OSError) -> str:
+    match error.errno:
+        case errno.ENOENT if os.path.exists(program):
+            return f"{shown(program)}: the interpreter in its first line was not found"
+        case errno.ENOENT | errno.ENOTDIR:
+            return f"{shown(program)}: not found"
+        case errno.EACCES | errno.EPERM:
+            return f"{shown(program)}: not permitted to execute it"
+        case errno.ENOEXEC:
+            return f"{shown(program)}: it is neither a program nor a script with an interpreter in its first line"
+        case errno.E2BIG:
+            return f"{shown(program)}: its arguments are too long"
+        case _:
+            return f"{shown(program)}: {error.strerror}"
+
+
+def _make_folder(place: bytes) -> bytes:
+    folder = os.path.join(place, b"spyweb-" + os.urandom(8).hex().encode())
+    try:
+        os.mkdir(folder, 0o700)
+    except OSError as error:
+        raise CannotStart(f"its folder for temporary files, {shown(folder)}: {error.strerror}") from error
+    return folder
+
+
+def _make_group(start: StartCommand) -> CommandGroup:
+    try:
+        return CommandGroup.make(start.cgroup, memory=start.memory, processes=start.processes)
+    except OSError as error:
+        raise CannotStart(f"its control group {start.cgroup}: {error.strerror}") from error
+
+
+def _remove(folder: bytes) -> None:
+    try:
+        os.rmdir(folder)
+    except OSError:
+        import shutil  # what few commands need would cost the memory of each nanny
+
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def wait_for_command(control: socket.socket, parent: int, taken: Callable[[], None]) -> None:
+    """Wait for the leash and the streams of a command, be its nanny, and return when nothing of it is left.
+
+    `taken` is called when there is one.
+    """
+    die_with_parent()
+    nanny = Nanny()
+    if os.getppid() != parent:
+        return
+    data, descriptors, _, _ = socket.recv_fds(control, 1, 1 + STREAMS)
+    if not data:
+        return
+    taken()
+    control.close()
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)
+    die_with_parent(_PARENT_DIED)
+    if os.getppid() != parent:
+        return
+    leash, *streams = descriptors
+    with suppress(ConnectionError):
+        nanny.serve(socket.socket(fileno=leash), streams)

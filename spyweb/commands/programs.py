@@ -1,0 +1,43 @@
+"""Find the program of a command, and what it is told of its surroundings."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from spyweb.commands.wire import FileVersion, shown, version_of
+from spyweb.errors import CommandError
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+SHELL = b"/bin/sh"
+
+
+def base_environment() -> dict[bytes, bytes]:
+    """Return the environment of every command; nothing of the daemon's own is in it."""
+    return {b"PATH": PATH.encode(), b"HOME": os.fsencode(os.path.expanduser("~")), b"LANG": b"C.UTF-8"}
+
+
+def find_program(name: bytes, workdir: bytes) -> tuple[bytes, FileVersion]:
+    """Return the absolute path of a program, and which file that is.
+
+    A name without a slash is looked for on PATH, another is relative to `workdir`.  Waits for the disk.  Raises
+    CommandError.
+    """
+    if not name:
+        raise CommandError("the name of the program is empty")
+    if b"/" in name:
+        places = [os.path.normpath(os.path.join(workdir, name))]
+    else:
+        places = [os.path.join(folder, name) for folder in PATH.encode().split(b":")]
+    refused = ""
+    for path in places:
+        try:
+            status = os.stat(path)
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError | NotADirectoryError):
+                refused = refused or f"{shown(path)}: {error.strerror}"
+            continue
+        if stat.S_ISREG(status.st_mode) and os.access(path, os.X_OK):
+            return path, version_of(status)
+        refused = refused or f"{shown(path)}: not permitted to execute it"
+    raise CommandError(refused or f"{shown(name)}: not found")

@@ -1,0 +1,171 @@
+"""Run commands: some at once, the others in line, each within its time; and leave nothing of them behind."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from asyncio import CancelledError, Semaphore
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from os import fsencode
+from pathlib import Path
+from typing import assert_never
+
+from spyweb.clock import Clock
+from spyweb.commands.output import LineCredit
+from spyweb.commands.running import Command, RunningCommand
+from spyweb.commands.spawner import CommandSpawner
+from spyweb.commands.wire import LARGEST, CommandEnded, CommandRefused, StartCommand, frame
+from spyweb.errors import CommandError
+from spyweb.limits import too_large
+
+SHELL_SIGNAL = 128  # the exit code of a command that a signal has ended, as shells count it: 128 and the signal
+END_LIMIT_S = 8.0  # for all commands to end when the daemon does
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandLimits:
+    """The most that commands may use; 0: no limit."""
+
+    at_once: int = 16
+    memory: int = 0  # bytes
+    cpu_s: int = 0
+    processes: int = 0  # in a control group only
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandResult:
+    """How a command ended by itself."""
+
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+    stdout_dropped: int  # bytes that were not kept
+    stderr_dropped: int
+    lines_untold: int
+    took_ms: int
+
+
+class CommandRunner:
+    """Runs the commands of all jobs.  `before_first` is called before there is any."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        limits: CommandLimits,
+        groups: Path | None = None,
+        before_first: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._clock = clock
+        self._limits = limits
+        self._groups = groups
+        self._before_first = before_first
+        self._spawner = CommandSpawner(clock)
+        self._slots = Semaphore(limits.at_once)
+        self._credit = LineCredit(clock)
+        self._running: set[RunningCommand] = set()
+        self._numbers = count(1)
+        self._is_closed = False
+
+    @property
+    def spawner_pid(self) -> int | None:
+        """Return the pid of the process that forks nannies, once there is one."""
+        return self._spawner.pid
+
+    async def run(self, command: Command) -> CommandResult:
+        """Run a command to its end, with everything that it has started.
+
+        If this is cancelled, the command is told to end, and has ended some seconds later.  Raises CommandError.
+        """
+        await self._slots.acquire()
+        try:
+            running = self._start(command)
+        except BaseException:
+            self._slots.release()
+            raise
+        began = self._clock.monotonic()
+        timer = self._clock.call_later(command.timeout_s, running.time_out)
+        try:
+            outcome = await asyncio.shield(running.gone)
+        except CancelledError:
+            running.stop()
+            raise
+        finally:
+            timer.cancel()
+        match outcome:
+            case CommandEnded() if not outcome.was_stopped:
+                return CommandResult(
+                    exit_code=outcome.exit_code if outcome.exit_code >= 0 else SHELL_SIGNAL - outcome.exit_code,
+                    stdout=running.stdout.kept,
+                    stderr=running.stderr.kept,
+                    stdout_dropped=running.stdout.dropped,
+                    stderr_dropped=running.stderr.dropped,
+                    lines_untold=running.stdout.untold + running.stderr.untold,
+                    took_ms=round((self._clock.monotonic() - began) * 1000),
+                )
+            case CommandRefused(reason=reason):
+                raise CommandError(reason)
+            case CommandEnded():
+                raise CommandError("over its timeout" if running.is_over_timeout else "ended with the daemon")
+            case None:
+                raise CommandError(
+                    "over its timeout" if running.is_over_timeout else "ended: the process that starts commands died"
+                )
+            case unknown:
+                assert_never(unknown)
+
+    def _start(self, command: Command) -> RunningCommand:
+        if self._is_closed:
+            raise CommandError("the daemon is stopping")
+        if self._spawner.pid is None:
+            self._before_first()
+        start = self._frame(command)
+        try:
+            running = RunningCommand(command, start, self._clock, self._credit)
+        except OSError as error:
+            raise CommandError(f"it can't be started: {error.strerror}") from error
+        try:
+            self._spawner.hand_over(running.theirs)
+        except BaseException:
+            running.abandon()
+            raise
+        running.given()
+        self._running.add(running)
+        running.gone.add_done_callback(lambda _: self._free(running))
+        return running
+
+    def _frame(self, command: Command) -> bytes:
+        start = StartCommand(
+            program=command.program,
+            version=command.version,
+            arguments=command.arguments,
+            environment=command.environment,
+            workdir=command.workdir,
+            temporary=fsencode(tempfile.gettempdir()),
+            memory=self._limits.memory,
+            cpu_s=self._limits.cpu_s,
+            processes=self._limits.processes,
+            cgroup=str(self._groups / str(next(self._numbers))) if self._groups else "",
+        )
+        data = frame(start)
+        if len(data) > LARGEST:
+            raise CommandError(too_large("its arguments and environment", len(data), LARGEST))
+        return data
+
+    def _free(self, running: RunningCommand) -> None:
+        self._running.discard(running)
+        self._slots.release()
+
+    async def close(self) -> None:
+        """End every command, then the process that forks nannies."""
+        self._is_closed = True
+        for running in list(self._running):
+            running.stop()
+        try:
+            if self._running:
+                await asyncio.wait([running.gone for running in self._running], timeout=END_LIMIT_S)
+        finally:
+            for running in list(self._running):
+                running.abandon()
+            self._spawner.close()

@@ -1,0 +1,212 @@
+"""One command under way, as the daemon sees it: its leash, its streams and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from asyncio import Future
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from functools import partial
+
+import msgspec
+
+from spyweb.clock import Clock, Handle
+from spyweb.commands.output import LineCredit, OutputCollector
+from spyweb.commands.wire import GRACE_S, HEADER, STOP, FileVersion, Outcome, decode_outcome
+
+PIECE = 32_768  # bytes read or written at once: with 16 commands at once a turn of the loop moves 1 MB at most
+LAST_PIECES = 64  # read after the end: what a pipe can hold
+LATE_S = 2.0  # after GRACE_S: a nanny that has not ended its command then is given up
+MOST_HEARD = 65_536  # bytes of what a nanny says
+
+TellOutput = Callable[[str, bytes], None]  # the stream's name, a line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A command to run."""
+
+    program: bytes
+    version: FileVersion
+    arguments: Sequence[bytes]  # with the program's name, as it is told it
+    environment: Mapping[bytes, bytes]
+    workdir: bytes
+    timeout_s: float
+    stdin: bytes = b""
+    kept: int  # bytes of stdout, and of stderr; what follows is counted
+    tell: TellOutput
+
+
+class RunningCommand:
+    """A command that has been handed over; `gone` is done when nothing of it is left, with how it ended.
+
+    Its outcome is None where that can't be told: its nanny has died, or does not answer.
+    """
+
+    def __init__(self, command: Command, start: bytes, clock: Clock, credit: LineCredit) -> None:
+        """Open its leash and its streams.  Raises OSError, and then leaves nothing open."""
+        self._loop = asyncio.get_running_loop()
+        self._clock = clock
+        self.gone: Future[Outcome | None] = self._loop.create_future()
+        self.is_over_timeout = False
+        self.stdout = OutputCollector(command.kept, credit, partial(command.tell, "stdout"))
+        self.stderr = OutputCollector(command.kept, credit, partial(command.tell, "stderr"))
+        self._heard = b""
+        self._timer: Handle | None = None
+        self._readers: dict[int, OutputCollector] = {}
+        self._writers: dict[int, memoryview] = {}
+        with ExitStack() as on_failure:
+            self._leash, leash = socket.socketpair()
+            on_failure.callback(self._leash.close)
+            self._theirs = [leash.detach()]
+            on_failure.callback(self.given)
+            stdin = self._open_stdin(command.stdin, on_failure)
+            for collector in (self.stdout, self.stderr):
+                reader, writer = os.pipe()
+                self._theirs.append(writer)
+                on_failure.callback(os.close, reader)
+                os.set_blocking(reader, False)
+                self._readers[reader] = collector
+            on_failure.pop_all()
+        self._leash.setblocking(False)
+        self._loop.add_reader(self._leash.fileno(), self._hear)
+        for reader in self._readers:
+            self._loop.add_reader(reader, self._read, reader)
+        self._start_writer = os.dup(self._leash.fileno())
+        self._write_to(self._start_writer, start)
+        if stdin >= 0:
+            self._write_to(stdin, command.stdin)
+
+    @property
+    def theirs(self) -> Sequence[int]:
+        """Return the descriptors that are for the nanny: leash, stdin, stdout, stderr."""
+        return self._theirs
+
+    def given(self) -> None:
+        """Close the nanny's descriptors here, once it has them or is not to have them."""
+        for descriptor in self._theirs:
+            os.close(descriptor)
+        self._theirs = []
+
+    def stop(self) -> None:
+        """Ask for its end: SIGTERM, and SIGKILL for what is left after GRACE_S."""
+        if self.gone.done() or self._timer is not None:
+            return
+        if self._start_writer in self._writers:  # STOP can't overtake what begins it
+            self.kill()
+            return
+        self._timer = self._clock.call_later(GRACE_S + LATE_S, self.abandon)
+        with suppress(OSError):
+            self._leash.send(STOP)
+
+    def time_out(self) -> None:
+        self.is_over_timeout = True
+        self.stop()
+
+    def kill(self) -> None:
+        """Ask for its end at once."""
+        if self.gone.done():
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._clock.call_later(LATE_S, self.abandon)
+        with suppress(OSError):
+            self._leash.shutdown(socket.SHUT_WR)
+
+    def abandon(self) -> None:
+        """Stop waiting for its end."""
+        if not self.gone.done():
+            self._finish(None)
+
+    def _open_stdin(self, content: bytes, on_failure: ExitStack) -> int:
+        """Open its stdin; return our end of it, -1 where there is nothing to write."""
+        if not content:
+            self._theirs.append(os.open(os.devnull, os.O_RDONLY))
+            return -1
+        reader, writer = os.pipe()
+        self._theirs.append(reader)
+        on_failure.callback(os.close, writer)
+        return writer
+
+    def _write_to(self, descriptor: int, data: bytes) -> None:
+        """Write as fast as it is read, then close the descriptor."""
+        os.set_blocking(descriptor, False)
+        self._writers[descriptor] = memoryview(data)
+        if self._write(descriptor):
+            self._loop.add_writer(descriptor, self._write, descriptor)
+
+    def _write(self, descriptor: int) -> bool:
+        """Write a piece; return whether something is left."""
+        rest = self._writers[descriptor]
+        try:
+            rest = rest[os.write(descriptor, rest[:PIECE]) :]
+        except BlockingIOError:
+            return True
+        except OSError:  # it is not read any more
+            rest = rest[:0]
+        self._writers[descriptor] = rest
+        if not rest:
+            self._close_writer(descriptor)
+        return bool(rest)
+
+    def _close_writer(self, descriptor: int) -> None:
+        self._loop.remove_writer(descriptor)
+        del self._writers[descriptor]
+        os.close(descriptor)
+
+    def _read(self, descriptor: int) -> bool:
+        """Read a piece; return whether there may be more at once."""
+        try:
+            data = os.read(descriptor, PIECE)
+        except BlockingIOError:
+            return False
+        if data:
+            self._readers[descriptor].take(data)
+            return True
+        self._close_reader(descriptor)
+        return False
+
+    def _close_reader(self, descriptor: int) -> None:
+        self._loop.remove_reader(descriptor)
+        del self._readers[descriptor]
+        os.close(descriptor)
+
+    def _hear(self) -> None:
+        try:
+            data = self._leash.recv(MOST_HEARD)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        self._heard += data
+        size = HEADER + int.from_bytes(self._heard[:HEADER], "little")
+        if len(self._heard) >= max(size, HEADER + 1) or not data or len(self._heard) > MOST_HEARD:
+            self._finish(_outcome(self._heard[HEADER:size]))
+
+    def _finish(self, outcome: Outcome | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._loop.remove_reader(self._leash.fileno())
+        self._leash.close()
+        self.given()
+        for writer in list(self._writers):
+            self._close_writer(writer)
+        for reader in list(self._readers):
+            for _ in range(LAST_PIECES):
+                if not self._read(reader):
+                    break
+            if reader in self._readers:  # something has it that is not of this command
+                self._close_reader(reader)
+        self.stdout.close()
+        self.stderr.close()
+        self.gone.set_result(outcome)
+
+
+def _outcome(body: bytes) -> Outcome | None:
+    try:
+        return decode_outcome.decode(body)
+    except msgspec.DecodeError:  # a nanny was killed before it had said it, or a command has spoken in its name
+        return None

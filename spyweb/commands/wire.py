@@ -1,0 +1,78 @@
+"""The messages about one command, over its leash: the socket between the daemon and the nanny of that command.
+
+A frame is a 4-byte little-endian length and a msgpack value.  The daemon sends one StartCommand; the nanny sends one
+CommandEnded or CommandRefused when the command and everything that it has started are gone, and ends.  The daemon may
+send STOP before that.  When the daemon closes its end, or dies, the nanny ends everything at once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+HEADER = 4  # bytes
+STOP = b"T"  # end the command: SIGTERM first
+GRACE_S = 5.0  # from SIGTERM to SIGKILL
+STREAMS = 3  # stdin, stdout and stderr, which come with the leash
+LARGEST = 8 << 20  # bytes of a frame; the kernel takes no more arguments than that either
+
+
+class FileVersion(msgspec.Struct, frozen=True, array_like=True):
+    """The identity of a file's content, as far as a look at its inode tells."""
+
+    device: int
+    inode: int
+    size: int
+    changed_ns: int
+
+
+class StartCommand(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """Execute a program."""
+
+    program: bytes  # its path
+    version: FileVersion  # it must still be this file
+    arguments: Sequence[bytes]  # the first is the name that it is told it has
+    environment: Mapping[bytes, bytes]
+    workdir: bytes
+    temporary: bytes  # where it gets a folder of its own, as TMPDIR
+    memory: int  # bytes, of each process or, in a cgroup, of all together; 0: no limit
+    cpu_s: int  # CPU time of each process; 0: no limit
+    processes: int  # 0: no limit
+    cgroup: str  # the folder to make for it; empty: none
+
+
+class CommandEnded(msgspec.Struct, frozen=True, array_like=True, tag=True, kw_only=True):
+    """A command, and all that it had started, is gone."""
+
+    exit_code: int  # negative: the signal that ended it
+    was_stopped: bool  # before it ended by itself
+
+
+class CommandRefused(msgspec.Struct, frozen=True, array_like=True, tag=True, kw_only=True):
+    """A command could not be started."""
+
+    reason: str
+
+
+Outcome = CommandEnded | CommandRefused
+
+encode = msgspec.msgpack.Encoder().encode
+decode_start = msgspec.msgpack.Decoder(StartCommand).decode
+decode_outcome: msgspec.msgpack.Decoder[Outcome] = msgspec.msgpack.Decoder(Outcome)
+
+
+def frame(message: msgspec.Struct) -> bytes:
+    """Return the message with its length in front."""
+    body = encode(message)
+    return len(body).to_bytes(HEADER, "little") + body
+
+
+def shown(path: bytes) -> str:
+    """Return a path as text for people, with bytes that are not UTF-8 as \\xNN."""
+    return path.decode("utf-8", "backslashreplace")
+
+
+def version_of(status: os.stat_result) -> FileVersion:
+    return FileVersion(status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns)
