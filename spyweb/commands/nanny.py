@@ -128,7 +128,7 @@ class Nanny:
         heard = [self._wakeup] if self._must_end_now else [self._wakeup, leash]
         ready, _, _ = select.select(heard, [], [], timeout)
         if self._wakeup in ready and _PARENT_DIED in os.read(self._wakeup, 4096):
-            self._must_end_now = True
+            self._end_now()
         if leash in ready:
             self._hear()
 
@@ -138,10 +138,14 @@ class Nanny:
         except OSError:
             data = b""
         if data != STOP:
-            self._must_end_now = True
+            self._end_now()
         elif self._deadline is None:
             self._was_stopped = self._status is None
             self._ask_to_end()
+
+    def _end_now(self) -> None:
+        self._must_end_now = True
+        self._was_stopped = self._was_stopped or self._status is None
 
     def _ask_to_end(self) -> None:
         send(descendants_of(self._below()), signal.SIGTERM, signal.SIGCONT)

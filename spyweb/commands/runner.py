@@ -106,14 +106,15 @@ class CommandRunner:
                 )
             case CommandRefused(reason=reason):
                 raise CommandError(reason)
-            case CommandEnded():
-                raise CommandError("over its timeout" if running.is_over_timeout else "ended with the daemon")
-            case None:
-                raise CommandError(
-                    "over its timeout" if running.is_over_timeout else "ended: the process that starts commands died"
-                )
+            case CommandEnded() | None:
+                raise CommandError(self._why_ended(running))
             case unknown:
                 assert_never(unknown)
+
+    def _why_ended(self, running: RunningCommand) -> str:
+        if running.is_over_timeout:
+            return "over its timeout"
+        return "ended with the daemon" if self._is_closed else "ended: the process that starts commands died"
 
     def _start(self, command: Command) -> RunningCommand:
         if self._is_closed:

@@ -59,6 +59,7 @@ IN_THREADS = {
     ("spyweb/ops/disk.py", "write_durably"): "the same",
     ("spyweb/lua/spawner.py", "_read"): "a socket that does not block",
     ("spyweb/commands/running.py", "_hear"): "a socket that does not block",
+    ("spyweb/commands/running.py", "_write"): "a pipe or a socket that does not block",
     ("spyweb/settings/load.py", "_written_zone"): "a small file of the system, read before the daemon serves",
 }
 
