@@ -13,6 +13,7 @@ from functools import partial
 import structlog
 
 from spyweb.clock import Clock
+from spyweb.daemon.commands import open_commands
 from spyweb.daemon.databases import note_user_db, open_or_repair, user_db_opening
 from spyweb.daemon.engine_info import engine_info
 from spyweb.extraction.extractor import Extractor, open_extractor
@@ -136,6 +137,7 @@ async def open_world(
         artifacts=Artifacts(settings.root, settings.daemon.data_dir / FOLDER),
         locks=locks,
         sql=await stack.enter_async_context(UserDatabase(user_db_opening(stack, settings), clock, note_begun=note_sql)),
+        commands=await stack.enter_async_context(open_commands(settings.exec, clock)),
         desktop=Desktop(os.environ),
         state=settings.state,
         on_store_error=settings.store.on_error,

@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from spyweb.clock import Clock
+from spyweb.daemon.commands import open_commands
 from spyweb.errors import OpError, SpywebError
 from spyweb.lua.session import Host, Lineage, Unstarted
 from spyweb.model import Durability
@@ -104,6 +105,7 @@ class WorldFactory:
                 files=self._files,
                 locks=locks,
                 sql=await stack.enter_async_context(UserDatabase(opening, clock, spawner=self._spawner)),
+                commands=await stack.enter_async_context(open_commands(self.settings.exec, clock)),
                 state=state,
                 on_store_error=self.settings.store.on_error,
             )

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from spyweb.clock import Clock
+from spyweb.commands.runner import CommandRunner
 from spyweb.lua.session import Lineage
 from spyweb.model import MIB, BranchId, JobId, OnStoreError, Owner, RunId, TaskBegun, TaskRow
 from spyweb.ops.artifacts import FOLDER, Artifacts
@@ -74,6 +75,7 @@ class World:
     files: Files
     locks: LockKeeper
     sql: UserDatabase
+    commands: CommandRunner
     artifacts: Artifacts = field(default_factory=partial(Artifacts, Path(), Path(FOLDER)))
     desktop: Desktop = field(default_factory=partial(Desktop, {}))  # none
     state: StateSettings = field(default_factory=StateSettings)

@@ -3,6 +3,7 @@
 from spyweb.settings.load import examine_settings, load_settings
 from spyweb.settings.sections import (
     DaemonSettings,
+    ExecSettings,
     HttpSettings,
     LogLevel,
     RecordsSettings,
@@ -16,6 +17,7 @@ from spyweb.settings.sections import (
 
 __all__ = [
     "DaemonSettings",
+    "ExecSettings",
     "HttpSettings",
     "LogLevel",
     "RecordsSettings",

@@ -7,8 +7,9 @@ are kept as they stand, for specs/parse.py.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from spyweb import __version__
 from spyweb.errors import ConfigError, Problem
@@ -27,6 +28,7 @@ from spyweb.settings.sections import (
     SOCKET,
     USER_DB,
     DaemonSettings,
+    ExecSettings,
     HttpSettings,
     LogFormat,
     LogLevel,
@@ -38,7 +40,7 @@ from spyweb.settings.sections import (
     StateSettings,
     StoreSettings,
 )
-from spyweb.settings.shapes import TEXT, Schema, shaped
+from spyweb.settings.shapes import TEXT, Schema, Shape, shaped
 from spyweb.settings.tables import TomlTable, parse_table
 from spyweb.settings.units import DAY_MS, MINUTE_MS, SECOND_MS, format_size
 from spyweb.settings.values import (
@@ -56,9 +58,26 @@ from spyweb.settings.values import (
     whole,
 )
 
-SECTIONS = ("daemon", "server", "store", "state", "runs", "records", "http", "security", "values", "defaults", "jobs")
+SECTIONS = (
+    "daemon",
+    "server",
+    "store",
+    "state",
+    "runs",
+    "records",
+    "http",
+    "exec",
+    "security",
+    "values",
+    "defaults",
+    "jobs",
+)
+
+T = TypeVar("T")
 
 GIB = 1 << 30
+MOST_COMMANDS = 100  # at once: each has five descriptors, and the kernel keeps no more in one socket for certain
+LEAST_MEMORY = 64 * MIB  # of a command
 
 _AGE = duration(SECOND_MS)
 
@@ -113,6 +132,7 @@ def _settings(root: Path, sections: _Sections, environ: Mapping[str, str]) -> Se
         runs=_runs(sections.read("runs")),
         records=_records(sections.read("records")),
         http=_http(sections.read("http")),
+        exec=_exec(sections.read("exec")),
         security=_security(sections.read("security")),
         values=sections.table("values"),
         defaults=sections.table("defaults"),
@@ -305,13 +325,31 @@ def _http(read: Reading) -> HttpSettings:
     )
 
 
+def _exec(read: Reading) -> ExecSettings:
+    return ExecSettings(
+        at_once=read.take("at_once", whole(1, MOST_COMMANDS), 16),
+        memory=read.take("memory", _memory, None),
+        cpu_ms=read.take("cpu", _cpu, None),
+        processes=read.take("processes", _processes, None),
+    )
+
+
 def _security(read: Reading) -> SecuritySettings:
     return SecuritySettings(env_deny=read.take("env_deny", texts, SECRETS))
 
 
-@shaped({"anyOf": [{"const": "none"}, _AGE.schema]})
-def _keep_for(value: object) -> int | None:
-    return None if value == "none" else _AGE(value)
+def _or_none(shape: Shape[T]) -> Callable[[object], T | None]:
+    @shaped({"anyOf": [{"const": "none"}, shape.schema]})
+    def read(value: object) -> T | None:
+        return None if value == "none" else shape(value)
+
+    return read
+
+
+_keep_for = _or_none(_AGE)
+_memory = _or_none(size(LEAST_MEMORY, 1 << 50))  # a smaller one would keep a nanny from starting the command
+_cpu = _or_none(_AGE)
+_processes = _or_none(whole(1, 1_000_000))
 
 
 @shaped({"enum": [*(level.value for level in LogLevel), "warn"]}, str)

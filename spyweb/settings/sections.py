@@ -102,6 +102,16 @@ class HttpSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExecSettings:
+    """The most that the commands of scripts may use; None: no limit."""
+
+    at_once: int = 16
+    memory: int | None = None  # bytes
+    cpu_ms: int | None = None  # of each process
+    processes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SecuritySettings:
     env_deny: tuple[str, ...] = SECRETS  # names that env_get does not show
 
@@ -116,6 +126,7 @@ class Settings:
     runs: RunsSettings = field(default_factory=RunsSettings)
     records: RecordsSettings = field(default_factory=RecordsSettings)
     http: HttpSettings = field(default_factory=HttpSettings)
+    exec: ExecSettings = field(default_factory=ExecSettings)
     security: SecuritySettings = field(default_factory=SecuritySettings)
     values: TomlTable = field(default_factory=lambda: TomlTable(file=FILE, path=("values",)))  # of all scripts
     defaults: TomlTable = field(default_factory=lambda: TomlTable(file=FILE, path=("defaults",)))

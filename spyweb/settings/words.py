@@ -98,5 +98,9 @@ SETTINGS: Mapping[str, str] = {
     "http.headers": "Sent with each request of scripts and monitors that has none of that name.",
     "http.timeout": "How long one request may take.",
     "http.max_body_size": "The largest body of a response, after decompression.",
+    "exec.at_once": "Commands of scripts that run at once; the others wait in line.",
+    "exec.memory": "What each process of a command may use; all together where systemd delegates a control group.",
+    "exec.cpu": "The processor time of each of its processes.",
+    "exec.processes": "How many processes a command may have; only where systemd delegates a control group.",
     "security.env_deny": "Names that env_get does not show.",
 }

@@ -9,6 +9,7 @@ from pathlib import Path
 from msgspec import structs
 
 from spyweb.clock import Clock
+from spyweb.commands.runner import CommandLimits, CommandRunner
 from spyweb.errors import FetchError
 from spyweb.model import Durability, JobId, RunId
 from spyweb.ops.disk import Files
@@ -77,6 +78,7 @@ def make_world(
         files=Files(root, clock),
         locks=LockKeeper(store.locks, clock),
         sql=make_sql(root, clock),
+        commands=CommandRunner(clock, CommandLimits()),
         state=state or StateSettings(),
     )
 

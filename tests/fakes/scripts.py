@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from spyweb.clock import Clock, RealClock
+from spyweb.commands.runner import CommandLimits, CommandRunner
 from spyweb.lua.pool import Pool, open_pool
 from spyweb.lua.session import Code, EngineInfo, Request
 from spyweb.lua.wire import Why
@@ -124,6 +125,7 @@ async def open_scripts(
         files=Files(folder, clock),
         artifacts=Artifacts(folder, folder / FOLDER),
         locks=locks,
+        commands=CommandRunner(clock, CommandLimits()),
         sql=make_sql(folder, clock, Engine(path=folder / "spyweb.db", key=None)),
         state=state or StateSettings(),
     )

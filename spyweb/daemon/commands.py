@@ -1,0 +1,59 @@
+"""Open what runs the commands of scripts: with the limits of `[exec]`, in control groups if systemd delegates one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import structlog
+
+from spyweb.clock import Clock
+from spyweb.commands.cgroup import find_delegated, settle
+from spyweb.commands.runner import CommandLimits, CommandRunner
+from spyweb.confined.parent import close_to_others
+from spyweb.errors import ConfigError, Problem
+from spyweb.settings import ExecSettings
+from spyweb.settings.sections import FILE
+
+log = structlog.get_logger()
+
+NO_GROUP = "needs a control group that systemd delegates to the daemon: Delegate=cpu memory pids in its unit"
+
+
+def limits_of(settings: ExecSettings) -> CommandLimits:
+    return CommandLimits(
+        at_once=settings.at_once,
+        memory=settings.memory or 0,
+        cpu_s=-(-(settings.cpu_ms or 0) // 1000),
+        processes=settings.processes or 0,
+    )
+
+
+@asynccontextmanager
+async def open_commands(settings: ExecSettings, clock: Clock) -> AsyncIterator[CommandRunner]:
+    """Open a runner of commands.  Raises ConfigError where a limit can't be kept.
+
+    With the first command this process becomes one that others of the same user can't look into: its environment has
+    what no script is told.
+    """
+    runner = CommandRunner(clock, limits_of(settings), find_groups(settings), before_first=close_to_others)
+    try:
+        yield runner
+    finally:
+        await runner.close()
+
+
+def find_groups(settings: ExecSettings) -> Path | None:
+    group = find_delegated()
+    if group is None:
+        if settings.processes is not None:
+            raise ConfigError([Problem(FILE, None, "exec.processes", NO_GROUP)])
+        return None
+    try:
+        return settle(group)
+    except OSError as error:
+        if settings.processes is not None:
+            raise ConfigError([Problem(FILE, None, "exec.processes", f"{NO_GROUP} ({error.strerror})")]) from error
+        log.warning("commands have no control groups of their own", group=str(group), reason=error.strerror)
+        return None

@@ -1,0 +1,54 @@
+"""The limits on commands are those of the settings, and one that can't be kept is refused at the start."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from spyweb.clock import RealClock
+from spyweb.commands.runner import CommandLimits
+from spyweb.daemon import commands
+from spyweb.daemon.commands import find_groups, limits_of, open_commands
+from spyweb.errors import ConfigError
+from spyweb.settings import ExecSettings
+from tests.fakes.commands import shell
+
+
+def test_what_is_not_limited_is_no_limit() -> None:
+    assert limits_of(ExecSettings()) == CommandLimits(at_once=16)
+    limited = ExecSettings(at_once=2, memory=1 << 30, cpu_ms=1_500, processes=9)
+    assert limits_of(limited) == CommandLimits(at_once=2, memory=1 << 30, cpu_s=2, processes=9)
+
+
+def test_a_number_of_processes_needs_a_group(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(commands, "find_delegated", lambda: None)
+    assert find_groups(ExecSettings()) is None
+    with pytest.raises(ConfigError, match=r"exec\.processes: needs a control group") as caught:
+        find_groups(ExecSettings(processes=9))
+    assert len(caught.value.problems) == 1
+
+    monkeypatch.setattr(commands, "find_delegated", lambda: tmp_path)
+    monkeypatch.setattr(commands, "settle", lambda group: group / "exec")
+    assert find_groups(ExecSettings(processes=9)) == tmp_path / "exec"
+
+    def refuse(_group: Path) -> Path:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(commands, "settle", refuse)
+    assert find_groups(ExecSettings()) is None
+    with pytest.raises(ConfigError, match="Operation not permitted"):
+        find_groups(ExecSettings(processes=9))
+
+
+async def test_before_the_first_command_others_can_not_look_into_the_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(commands, "close_to_others", lambda: asked.append("closed"))
+    monkeypatch.setattr(commands, "find_delegated", lambda: None)
+    async with open_commands(ExecSettings(), RealClock()) as runner:
+        assert not asked
+        for _ in range(2):
+            assert (await runner.run(shell("echo hello"))).stdout == b"hello\n"
+    assert asked == ["closed"]
