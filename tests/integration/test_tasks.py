@@ -132,6 +132,14 @@ async def test_the_older_tables_are_workflows_too(scripts: Scripts, name: str) -
     assert said(scripts) == ["b", "y"]
 
 
+async def test_a_name_is_stronger_than_the_key_it_stands_under(scripts: Scripts) -> None:
+    source = """
+        local made = workflow("w"):tasks{x = {name = "build", run = function() end}}:build()
+        assert(made.name == "w")
+    """
+    assert await succeed(scripts, source) == ["build success"]
+
+
 # What a command is given, and gives
 
 
