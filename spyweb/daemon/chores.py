@@ -11,6 +11,7 @@ from spyweb.daemon.build import Daemon
 from spyweb.daemon.chore_runner import Chore
 from spyweb.errors import LockHeld, NoAccess
 from spyweb.notify import Notifier
+from spyweb.ops.artifacts import Artifacts
 from spyweb.outbox.sender import OutboxSender
 from spyweb.runs.live import LiveJobs
 from spyweb.scheduler.scheduler import Scheduler
@@ -54,8 +55,8 @@ def list_chores(daemon: Daemon, lock: Lock, private: PrivateSocket) -> list[Chor
         await restore_files(lock, private)
 
     async def cut() -> None:
-        await asyncio.to_thread(runtime.world.artifacts.prune, reloader.settings.runs.keep)
-        await prune(store, runtime.outbox_sender, reloader.settings, steady.now_ms())
+        world, settings = runtime.world, reloader.settings
+        await prune(store, runtime.outbox_sender, world.artifacts, settings, steady.now_ms())
 
     return [
         Chore(
@@ -172,8 +173,11 @@ class SteadyTime:
         return now_ms
 
 
-async def prune(store: Store, outbox_sender: OutboxSender, settings: Settings, now_ms: int) -> None:
-    """Delete the history, the records and the given-up messages that are over their limits."""
+async def prune(
+    store: Store, outbox_sender: OutboxSender, artifacts: Artifacts, settings: Settings, now_ms: int
+) -> None:
+    """Delete the history, the records, the artifacts and the given-up messages that are over their limits."""
+    await asyncio.to_thread(artifacts.prune, settings.runs.keep)
     await store.tasks.prune(keep=settings.runs.keep_tasks)
     await store.runs.prune(keep=settings.runs.keep, older_than_ms=now_ms - settings.runs.keep_for_ms)
     kept_for_ms = settings.records.keep_for_ms

@@ -197,3 +197,15 @@ def test_a_change_waits_for_the_run_that_is_executing_the_file(worker: WorkerDri
     worker.answer(1, [])
 
     assert worker.end(2).result == [1]
+
+
+def test_a_change_that_starts_tasks_runs_them(worker: WorkerDriver) -> None:
+    worker.handlers |= {"_tasks": lambda _: [b"jobs/x", b"local", []], "_task": lambda _: []}
+    worker.load(
+        1, "task{name = 'a', run = function() log('ran ' .. values.host) end} function wanted() return true end"
+    )
+    for run in (1, 2):
+        arguments = wire.pack([{"job": "x", "trigger": {}}, False, EVENT, ["wanted"], {"host": f"web{run}"}])
+        worker.say(wire.BeginRun(run, 1, "trigger", arguments, 10_000))
+        assert worker.end(run).ended == Ended.SUCCESS
+    assert [text for _, _, text in worker.logs] == [b"ran web1", b"ran web2"]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import cast
 
 import pytest
 
 from spyweb.daemon.chores import SteadyTime, prune
-from spyweb.model import Outcome, RunState
+from spyweb.model import Outcome, RunId, RunState
+from spyweb.ops.artifacts import Artifacts
 from spyweb.outbox.sender import OutboxSender
 from spyweb.settings import load_settings
 from spyweb.settings.units import DAY_MS
@@ -16,6 +18,7 @@ from spyweb.store.protocol import Change, End, NewRun
 from tests.fakes.changes import PRICES
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.task_rows import row
 
 MONTH_S = 30 * 24 * 3600.0
 
@@ -78,7 +81,13 @@ class FakeOutboxSender:
 
 
 @pytest.mark.parametrize(
-    ("runs", "left"), [("keep = 100", [4, 3, 2, 1]), ("keep = 2", [4, 3]), ('keep_for = "25m"', [4, 3])]
+    ("runs", "left"),
+    [
+        ("keep = 100", [4, 3, 2, 1]),
+        ("keep = 2", [4, 3]),
+        ("keep_tasks = 1", [4, 3, 2, 1]),
+        ('keep_for = "25m"', [4, 3]),
+    ],
 )
 async def test_the_history_is_cut_to_what_the_settings_say(tmp_path: Path, runs: str, left: list[int]) -> None:
     (tmp_path / "config.toml").write_text(f"[runs]\n{runs}\n")
@@ -89,8 +98,15 @@ async def test_the_history_is_cut_to_what_the_settings_say(tmp_path: Path, runs:
         (run,) = await store.runs.record(Change(new=[NewRun(job=PRICES, state=RunState.RUNNING, trigger={})]))
         assert run is not None
         await store.runs.record(Change(end=[End(run=run, ended_ms=clock.now_ms(), outcome=Outcome.SUCCESS)]))
+        await store.tasks.add(run, [row("a")])
+        (tmp_path / f"artifacts/prices/{run}").mkdir(parents=True)
         await clock.turn(600)
 
-    await prune(store, cast("OutboxSender", FakeOutboxSender()), settings, clock.now_ms())
+    artifacts = Artifacts(tmp_path, tmp_path / "artifacts")
+    await prune(store, cast("OutboxSender", FakeOutboxSender()), artifacts, settings, clock.now_ms())
 
     assert [run.id for run in await store.runs.list(PRICES)] == left
+    if settings.runs.keep_for_ms > 3_600_000:
+        kept = left[: settings.runs.keep_tasks]
+        assert sorted(await store.tasks.of_runs([RunId(run) for run in left]), reverse=True) == kept
+        assert sorted(map(int, os.listdir(tmp_path / "artifacts/prices")), reverse=True) == left
