@@ -609,6 +609,27 @@ async def test_values_of_the_configuration_say_where_to(project: MonitorProject)
     assert finished.messages()["deploy_production"] == "w1+w2:8080 false"
 
 
+async def test_what_one_step_makes_is_kept_and_handed_to_another(project: MonitorProject) -> None:
+    finished = await succeed(
+        project,
+        """
+        local build = task("build"):artifacts({ "*.csv" }):command(function()
+            fs_overwrite("report.csv", "a,1")
+            fs_overwrite("notes.txt", "not kept")
+            return true, "made"
+        end):build()
+        local scrub = task("scrub"):depends_on(build):command(function() fs_overwrite("report.csv", "") end):build()
+        local publish = task("publish"):depends_on(scrub):consumes({ "report.csv" }):command(function()
+            return true, fs_read("report.csv")
+        end):build()
+        workflow.define("report"):tasks({ build, scrub, publish })
+        """,
+    )
+    assert finished.messages()["publish"] == "a,1"
+    kept = project.root / "data" / "artifacts" / project.name / str(finished.run.id)
+    assert [path.name for path in kept.rglob("*") if path.is_file()] == ["report.csv"]
+
+
 async def test_a_step_for_another_agent_has_that_agents_state(project: MonitorProject) -> None:
     source = """
         local function leader() return true, state.get("leader") or "none" end
