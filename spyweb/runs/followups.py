@@ -13,6 +13,7 @@ from spyweb.runs.state_trigger import cause_of, depth_of, event_of, is_caused
 from spyweb.store.protocol import Change, NewRun, SkippedRange
 from spyweb.store.tasks_protocol import RESUMES
 
+RESUMABLE = "resumable"  # in a trigger: its job had `resume` when the run was claimed
 _MOST_DOUBLINGS = 64  # beyond this every delay is over its maximum anyway
 
 
@@ -68,6 +69,11 @@ def resumes(run: Run) -> bool:
     return RESUMES in run.trigger
 
 
+def is_resumable(run: Run) -> bool:
+    """Tell whether its job would resume a run, of a job that can't be loaded any more."""
+    return resumes(run) or run.trigger.get(RESUMABLE) is True
+
+
 def retry_delay_ms(retry: Retry, attempt: int, random: Callable[[], float]) -> int:
     """Return the delay after the failed attempt (1, 2, …).
 
@@ -104,6 +110,7 @@ def _next_attempt(run: Run, start_after_ms: int | None = None, *, lost: int = 0,
         "cut_short": _count(run, "cut_short") + cut_short,
         "depth": depth_of(run.trigger),
         "cause": cause_of(run.trigger),
+        RESUMABLE: run.trigger.get(RESUMABLE),
     }
     first = run.trigger.get("of", run.id) if run.trigger.get("type") == TriggerType.RETRY else run.id
     trigger = {"type": TriggerType.RETRY.value, "of": first}

@@ -16,7 +16,7 @@ from spyweb.store.values_protocol import ChangeEvent
 
 VALUES = "values"  # in a trigger: what a person lays over the values of the job
 DEBUG = "debug"  # in a trigger: of a monitor job's run, show what it finds and keep nothing of it
-INTERNAL = frozenset({"cause", "depth", "cut_short", RESUMES})  # in a trigger; scripts are not told
+INTERNAL = frozenset({"cause", "depth", "cut_short", "resumable", RESUMES})  # in a trigger; scripts are not told
 
 
 def run_of(run_id: RunId, new: NewRun) -> Run:

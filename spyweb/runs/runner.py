@@ -27,7 +27,17 @@ from spyweb.lua.wire import Why
 from spyweb.model import Cursor, Ending, JobId, Outcome, Run, RunId, RunState, TaskBegun, TaskRow, TriggerType
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.runs.end_batcher import EndBatcher
-from spyweb.runs.followups import begin_again, follow_up, may_retry, next_attempt, resume, resumes, what_follows
+from spyweb.runs.followups import (
+    RESUMABLE,
+    begin_again,
+    follow_up,
+    is_resumable,
+    may_retry,
+    next_attempt,
+    resume,
+    resumes,
+    what_follows,
+)
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.records import DEBUG, VALUES, ctx_of, end_of, ended_run, run_of, skip_of, unbegun, values_of
 from spyweb.runs.run_queue import Admission, DelayedRun
@@ -202,7 +212,7 @@ class Runner:
         return NewRun(
             job=job.id,
             state=RunState.RUNNING if is_starting else RunState.WAITING,
-            trigger=request.trigger,
+            trigger={**request.trigger, RESUMABLE: True} if job.spec.resume else request.trigger,
             due_ms=request.due_ms,
             started_ms=self.clock.now_ms() if is_starting else None,
             generation=job.code.generation,
@@ -481,7 +491,7 @@ class Runner:
         # Nobody can tell what it had done, nor whether it was to blame: it repeats only where its job allows retries.
         ending = Ending(outcome=Outcome.LOST, reason="the daemon died", guilty=True)
         if job is None:
-            again = begin_again(run) if self.live.unloadable else None
+            again = (resume(run) if is_resumable(run) else begin_again(run)) if self.live.unloadable else None
         elif not job.spec.enabled:
             again = None
         elif job.spec.resume:

@@ -344,6 +344,26 @@ async def test_after_a_crash_a_job_that_resumes_goes_on_at_once_and_without_retr
             assert await after.record() == ["prices manual lost", "prices retry success attempt 2"]
 
 
+async def test_a_run_is_resumed_once_its_job_that_is_broken_now_can_be_loaded() -> None:
+    store = MemoryStore(clock := FakeClock())
+    async with harness(store, clock) as t:
+        t.pool.held.add(PRICES)
+        job = make_job(schedule=Never(), resume=True)
+        await t.settle(job)
+        t.runner.start_by_hand(job, BY_HAND)
+        await clock.turn()
+        left = await store.runs.open()
+        async with harness(store, clock) as after:
+            after.live.set_unloadable(frozenset({PRICES}))
+            await after.runner.take_up(left)
+            await clock.turn(1)
+            assert await after.record() == ["prices manual lost", "prices retry waiting attempt 2"]
+            after.live.set_unloadable(frozenset())
+            await after.settle(make_job(schedule=Never(), resume=True))
+            await clock.turn(1)
+            assert await after.record() == ["prices manual lost", "prices retry success attempt 2"]
+
+
 async def test_a_run_that_a_stop_cuts_short_leaves_the_one_that_resumes_it() -> None:
     store = MemoryStore(clock := FakeClock())
     async with harness(store, clock) as t:
