@@ -176,6 +176,8 @@ GIVEN: list[tuple[str, str, str, object]] = [
     ("return {a = 1}", "success", "", {"a": 1}),
     ("return true, 'n', 7", "success", "n", 7),
     ("return true, 'same', {changed = false}", "unchanged", "same", {"changed": False}),
+    ("return setmetatable({n = 1}, {__index = error, __pairs = error, __len = error})", "success", "", {"n": 1}),
+    ("return table.freeze({changed = false})", "unchanged", "", {"changed": False}),
     ("return true, 'new', {changed = true}", "success", "new", {"changed": True}),
     ("return false", "failed", "returned false", None),
     ("return false, 'no luck'", "failed", "no luck", None),
@@ -642,6 +644,15 @@ async def test_a_thousand_tasks_side_by_side(scripts: Scripts) -> None:
         workflow("w"):tasks(names):config{max_parallel_tasks = 10}
     """
     assert len(await succeed(scripts, source)) == 1000
+
+
+async def test_as_many_as_may_be_asked_for_with_a_limit_each(scripts: Scripts) -> None:
+    source = """
+        local names = {}
+        for i = 1, 1100 do names[i] = "t" .. i task(names[i]):timeout(20):command(function() sleep(1) end) end
+        workflow("w"):tasks(names):config{max_parallel_tasks = 1000, timeout = "1m"}
+    """
+    assert set(await succeed(scripts, source)) == {f"t{i} success" for i in range(1, 1101)}
 
 
 # Agents

@@ -6,7 +6,8 @@
 local runtime = ...
 local raw, env, internals, use = runtime.raw, runtime.env, runtime.internals, runtime.use
 local now, traced, emit = internals.now, internals.traced, runtime.emit
-local error, next, rawequal, select, type = raw.error, raw.next, raw.rawequal, raw.select, raw.type
+local error, next, rawequal, rawget = raw.error, raw.next, raw.rawequal, raw.rawget
+local select, type = raw.select, raw.type
 local concat, unpack, format, sub = raw.table.concat, raw.table.unpack, raw.string.format, raw.string.sub
 local floor, min = raw.math.floor, raw.math.min
 
@@ -16,6 +17,7 @@ local LONGEST_MESSAGE = 4096                    -- bytes, ops/tasks.py
 local LONGEST_WAIT = 600000                     -- milliseconds, before another attempt
 local ROWS = 1000                               -- recorded with one op
 local NAMES = 20                                -- shown, of tasks that failed
+local AT_ONCE = 400                             -- tasks: each may need two of the 1,000 branches of a run (branches.lua)
 
 local workflows = {}
 
@@ -113,6 +115,11 @@ local function judge(...)
     try.packed = packed
   end
   return try
+end
+
+-- Read raw: no metamethod of the script runs outside of its task.
+local function says_unchanged(output)
+  return type(output) == "table" and rawget(runtime.frozen[output] or output, "changed") == false
 end
 
 local function failure(value, timed_out, frames)
@@ -289,7 +296,7 @@ local function perform(course, definition)
   if problem then try = { ok = false, message = problem } end
   hooked(definition, this, params, try)
   local status = not try.ok and "failed" or "success"
-  if try.ok and type(try.output) == "table" and try.output.changed == false then status = "unchanged" end
+  if try.ok and says_unchanged(try.output) then status = "unchanged" end
   return { status = status, attempts = count, message = try.message, packed = try.packed }
 end
 
@@ -490,7 +497,7 @@ local function new_course(all, entry)
   for i = 1, #entry.members do ordinals[entry.members[i].name] = entry.first + i - 1 end
   return {
     all = all, workflow = workflow, name = workflow.name, order = entry.order, ordinals = ordinals, folder = all.folder,
-    at_once = workflow.at_once, stops = workflow.on_failure == "stop", outcomes = {}, under_way = {}, skipped = {}, failed = 0,
+    at_once = min(workflow.at_once, AT_ONCE), stops = workflow.on_failure == "stop", outcomes = {}, under_way = {}, skipped = {}, failed = 0,
   }
 end
 
