@@ -47,6 +47,14 @@ end
 function get:greedy() local t = {} while true do t[#t + 1] = ("x"):rep(100000) .. #t end end
 function get:own() store_set("n", "1") return store_get("n") end
 function get:lock() local mine = state.try_lock("door", 600) error(tostring(mine)) end
+function get:both()
+  local found, words = parallel(function()
+    assert(state.lock("of a function", 10))
+    global_store_set("both", "yes")
+    return global_store_get("both")
+  end, function() return require("words") end)
+  return found .. " " .. words.nobody .. " " .. tostring(state.is_locked("of a function"))
+end
 function public.get:status() return { body = { up = true } } end
 """
 
@@ -192,6 +200,10 @@ def test_the_database_and_the_store_are_there(site: Site) -> None:
     reply = site.ask("/api/v/items", "POST", b'{"name": "tea"}')
     assert reply.json == [{"name": "tea"}]
     assert site.ask("/api/v/own").body == b"1"
+
+
+def test_a_handler_may_have_several_calls_under_way(site: Site) -> None:
+    assert site.ask("/api/v/both").body == b"yes nobody false"
 
 
 def test_the_locks_of_a_request_end_with_it(site: Site) -> None:

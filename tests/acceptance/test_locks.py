@@ -56,6 +56,22 @@ def test_a_lock_is_free_again_after_a_kill_of_the_worker_that_holds_it(project: 
         assert project.result("taker") is True
 
 
+@pytest.mark.parametrize("killed", ["worker", "daemon"])
+def test_a_lock_of_a_function_of_parallel_is_free_again_after_a_kill(project: Project, killed: str) -> None:
+    project.job("holder", f"parallel(function() {HOLD % 60_000} end, function() sleep(60000) end)")
+    with project.daemon("--workers", "1") as daemon:
+        hold(project)
+        if killed == "daemon":
+            daemon.kill()
+        else:
+            os.kill(family(daemon.pid)[-1], signal.SIGKILL)
+            eventually(lambda: project.runs("holder")[-1].outcome, "the run that held it to be recorded as lost")
+            assert project.result("taker") is True
+    if killed == "daemon":
+        with project.daemon():
+            assert project.result("taker") is True
+
+
 def test_an_edit_lets_the_run_that_holds_a_lock_go_on_and_a_deletion_does_too(project: Project) -> None:
     project.job("holder", HOLD % 1_500)
     with project.daemon() as daemon:

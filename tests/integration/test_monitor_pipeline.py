@@ -89,6 +89,19 @@ async def test_pages_are_turned_with_a_global_that_lives_as_long_as_the_vm(proje
     assert project.site.story == ["GET /?page=1", "GET /?page=2", "GET /?page=1"]
 
 
+async def test_a_hook_may_ask_for_several_pages_at_once(project: MonitorProject) -> None:
+    project.shop(
+        """
+    function after_extract(items)
+      local pages, n = parallel_map({"a", "b", "c"}, function(name) return http_get(SITE .. "/" .. name).status end)
+      for i = 1, n do global_store_incr("pages", 0, pages[i]) end
+      return items
+    end""".replace("SITE", f'"{project.site.url}"')
+    )
+    assert (await project.run()).outcome is Outcome.SUCCESS
+    assert sorted(project.site.story) == ["GET /", "GET /a", "GET /b", "GET /c"]
+
+
 async def test_override_fetch_may_ask_somebody_else(project: MonitorProject) -> None:
     project.site.pages["/render"] = project.site.pages["/"]
     hooks = """

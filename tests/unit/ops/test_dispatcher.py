@@ -10,10 +10,12 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from spyweb.errors import OpError, Refused
+from spyweb.model import BranchId, RunId
 from spyweb.ops import dispatcher as host_module
 from spyweb.ops.answer import Results, StoreAnswer
 from spyweb.ops.arguments import Text
 from spyweb.ops.dispatcher import OpDispatcher
+from spyweb.ops.locks import LockRequest
 from spyweb.ops.op import Operation, describe
 from spyweb.ops.world import Call
 from tests.fakes.ops import make_call
@@ -129,6 +131,35 @@ async def test_calls_and_errors_are_counted_by_op() -> None:
             await host.op(name, [])
     assert call.world.metrics.calls == {"one": 3, "bug": 1, "refuse": 1}
     assert call.world.metrics.errors == {"one": 1, "bug": 1, "refuse": 1}
+
+
+async def test_an_op_is_told_which_branch_asks(catalogue: dict[str, Operation]) -> None:
+    asked: list[tuple[tuple[int, ...], object]] = []
+
+    async def note(call: Call) -> None:
+        asked.append((call.lineage, call.owner))
+
+    catalogue["note"] = describe("note", note)
+    host = make_host()
+    for lineage in ((), (2, 1), (3,)):
+        await host.op("note", [], lineage)
+
+    assert asked == [((), RunId(1)), ((2, 1), BranchId(RunId(1), 2)), ((3,), BranchId(RunId(1), 3))]
+
+
+async def test_the_end_of_a_branch_is_told_once_and_of_those_alone_that_have_asked() -> None:
+    call = make_call()
+    host = OpDispatcher(call)
+    locks = call.world.locks
+    await host.op("two", [], (1,))
+    await locks.take(LockRequest(name=b"l", holder=b"h", run=call.run, lease_ms=1000, lineage=(1,)))
+
+    host.end_branch((2,))
+    assert await call.world.store.locks.holder(b"l")
+    host.end_branch((1,))
+    host.end_branch((1,))
+
+    assert await call.world.store.locks.holder(b"l") is None
 
 
 def test_log_lines_go_where_the_run_keeps_them() -> None:
