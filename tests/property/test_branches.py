@@ -251,15 +251,15 @@ class BranchesMachine(RuleBasedStateMachine):
         """While a script is in `log`: another thread of the worker reads a message."""
         if not self.injected:
             return
-        what, branches = self.injected.pop(0), self.worker.registry.runs[1].branches
+        what, branch = self.injected.pop(0), self.worker.registry.runs[1].branch
         if what == 1:
             self.channel.cancel(Why.CANCELLED)
             while self.connection.sent:
                 self.to_worker()
         elif what > 5:
             self.worker.say(wire.EndBranch(1, what - 5))
-        elif what > 1 and branches and branches.current:  # the one that is stepped, or one that it is in
-            lineage = self.around(branches.current)
+        elif what > 1 and branch:  # the one that is stepped, or one that it is in
+            lineage = self.around(branch)
             self.worker.say(wire.EndBranch(1, lineage[(what - 2) % len(lineage)]))
 
     # What the two sides hear

@@ -14,7 +14,7 @@ from spyweb.lua import wire
 from spyweb.lua.wire import Ended, Form, Why
 from spyweb.lua.worker import limits, values
 from spyweb.lua.worker.link import Sender
-from spyweb.lua.worker.runs import Closing, HostedVm, Phase, Registry, RunBranches, Task, WorkerRun
+from spyweb.lua.worker.runs import Closing, HostedVm, Phase, Registry, Task, WorkerRun
 from spyweb.lua.worker.values import StepKind
 from spyweb.lua.worker.vm import OUT_OF_MEMORY, LuaError
 
@@ -121,7 +121,7 @@ class Executor:
             return None
         if run.why:
             return self._kill(run)
-        if run.branches is not None:
+        if run.branch is not None:
             told = vm.turn(run.id, task.op) if task.op else vm.next(run.id, 0)
             if not task.op or told[0] == _WAIT:
                 return told
@@ -160,7 +160,7 @@ class Executor:
         if kind == _AFTERMATH:
             self._allow_aftermath(run, thread, result)
         elif kind == _SEQUEL:
-            run.branches = None
+            run.branch = None
             self._set_address(run, result[1])
         elif kind == _TURN:
             self._turn(run, result)
@@ -172,11 +172,11 @@ class Executor:
 
     def _ask(self, run: WorkerRun, thread: ThreadState, result: Result) -> Result | None:
         """Send an op to the daemon; if the run must end, kill it instead and return what that results in."""
-        branches = run.branches
-        if branches is None:
+        branch = run.branch
+        if branch is None:
             message = values.op_message(run.id, run.ops + 1, result)
         else:
-            message = values.branch_op_message(run.id, run.ops + 1, result, branches.current)
+            message = values.branch_op_message(run.id, run.ops + 1, result, branch)
         size = values.size_of(message)
         if size > wire.LARGEST:
             return self._refuse(run, message, size)
@@ -189,7 +189,7 @@ class Executor:
             if not run.why:
                 run.asks = run.ops
                 (self._sender.post_bulk if size > wire.BULK else self._sender.post)(message)
-                if branches is None:
+                if branch is None:
                     return None
         return self._kill(run) if run.why else run.hosted.vm.next(run.id, run.ops)
 
@@ -197,18 +197,18 @@ class Executor:
         """Turn to the coroutine that the VM is to go on with."""
         _, branch, pointer, is_alone = result
         with self._registry.lock:
-            branches = run.branches = None if is_alone else run.branches or RunBranches()
-            if branches is not None:
-                branches.current = branch  # type: ignore[assignment]
+            run.branch = None if is_alone else branch  # type: ignore[assignment]
+            if is_alone:
+                run.overdue.clear()
             run.address = values.address(pointer)  # type: ignore[arg-type]
-            if run.why or (branches and branches.overdue):
+            if run.why or run.overdue:
                 limits.arm(run.address)
 
     def _wait(self, run: WorkerRun, thread: ThreadState) -> Result | None:
         """End the step, since all branches wait, unless one of them or the run is to end."""
         with self._registry.lock:
             _account(run, thread)
-            if not run.why and not (run.branches and run.branches.overdue):
+            if not run.why and not run.overdue:
                 run.address = 0
                 return None
         return self._kill(run) if run.why else run.hosted.vm.next(run.id, 0)
@@ -220,7 +220,7 @@ class Executor:
 
     def _allow_aftermath(self, run: WorkerRun, thread: ThreadState, result: Result) -> None:
         """Give the hooks that follow a kill a time limit of their own, and no CPU limit."""
-        run.branches = None
+        run.branch = None
         if result[2] == Ended.MEMORY:
             run.hosted.vm.stretch()
         with self._registry.lock:

@@ -86,7 +86,7 @@ class MessageHandler:
         registry = self._registry
         with registry.lock:
             run, number = registry.runs.get(answer.run), answer.number
-            if run is None or (run.asks != number and run.branches is None):
+            if run is None or (run.asks != number and run.branch is None):
                 return None  # it has been told to end since it asked
             run.asks = 0
             return _claim(Task(run.hosted, run, number, answer.form, answer.values))
@@ -128,10 +128,10 @@ class MessageHandler:
     def _end_branch(self, asked: EndBranch) -> Task | None:
         with self._registry.lock:
             run = self._registry.runs.get(asked.run)
-            if run is None or run.why or run.branches is None:
+            if run is None or run.why or (run.branch is None and not run.started):
                 return None
-            run.branches.overdue.append(asked.branch)
-            if run.started:
+            run.overdue.append(asked.branch)
+            if run.started:  # perhaps in the step that launches its first branch
                 limits.arm(run.address)
                 return None
             return _claim(Task(run.hosted, run))

@@ -22,13 +22,6 @@ class Phase(Enum):
     ENDED = auto()
 
 
-class RunBranches(Struct, eq=False):
-    """The branches of a run, as far as the worker has to know them: its VM knows the rest."""
-
-    current: int = 0  # that is stepped, or was last; 0: the run's own coroutine
-    overdue: list[int] = field(default_factory=list)  # whose time is up, and which the VM has still to end
-
-
 class WorkerRun(Struct, kw_only=True, eq=False):
     """A run in a VM of this worker."""
 
@@ -52,7 +45,10 @@ class WorkerRun(Struct, kw_only=True, eq=False):
     reported: bool = False  # as stuck
     ops: int = 0  # how many it has asked for
     slot: int = 0  # of that thread
-    branches: RunBranches | None = None  # while it has some
+    branch: int | None = None  # that is stepped, or was last; 0: its own coroutine; None: it has no branches
+    overdue: list[
+        int
+    ] = []  # its own (a Struct copies it): branches whose time is up, and which the VM has still to end
 
 
 class Task(Struct, eq=False):
@@ -127,18 +123,18 @@ class HostedVm:
 
     def why(self) -> int:
         run = self.stepped
-        if run is None or run.why or run.branches is None:
-            return run.why if run else 0
-        return OVER_TIMEOUT if run.branches.overdue else 0
+        if run is None:
+            return 0
+        return run.why or (OVER_TIMEOUT if run.overdue else 0)
 
     def emit(self, level: bytes, text: bytes) -> int:
         return self._emit(self, level, text)
 
     def overdue_branch(self, index: int) -> int:
-        branches = self.stepped.branches if self.stepped else None
-        if branches is None or index > len(branches.overdue) or not branches.overdue:
+        overdue = self.stepped.overdue if self.stepped else []
+        if index > len(overdue) or not overdue:
             return 0
-        return branches.overdue[index - 1] if index else branches.overdue.pop(0)
+        return overdue[index - 1] if index else overdue.pop(0)
 
     def branch_began(self, branch: int, parent: int, timeout_ms: int) -> None:
         if self.stepped is not None:

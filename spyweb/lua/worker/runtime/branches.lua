@@ -12,7 +12,8 @@ local raw, use, host = runtime.raw, runtime.use, internals.host
 local now, runs, PARK, hook, sethook = internals.now, internals.runs, internals.PARK, internals.hook, internals.sethook
 local add_frames, fail, new_coroutine, stop = internals.add_frames, internals.fail, internals.new_coroutine, internals.stop
 local restore = internals.restore
-local next, raise, rawequal, select, type, xpcall = raw.next, raw.error, raw.rawequal, raw.select, raw.type, raw.xpcall
+local next, pcall, raise, rawequal, select, type = raw.next, raw.pcall, raw.error, raw.rawequal, raw.select, raw.type
+local xpcall = raw.xpcall
 local find, format, floor, min, max = raw.string.find, raw.string.format, raw.math.floor, raw.math.min, raw.math.max
 local number_type, pack, remove, unpack = raw.math.type, raw.table.pack, raw.table.remove, raw.table.unpack
 local isyieldable, running, yield = raw.coroutine.isyieldable, raw.coroutine.running, raw.coroutine.yield
@@ -90,6 +91,14 @@ local function body()
     if not now.killed then branch.frames = frames_of(now.run, running(), value) end
     return value
   end, branch.f, branch.index)))
+end
+
+-- Calls f; a kill that would come meanwhile comes right after it.  Raises what f raises.
+local function unstoppably(f, ...)
+  now.whole = true
+  local ok, problem = pcall(f, ...)
+  now.whole = false
+  if not ok then raise(problem, 0) end
 end
 
 -- Makes a branch, which begins when its turn comes.  `seconds` may be nil.  The daemon is told of a branch that it could
@@ -311,7 +320,7 @@ local function park(group, name)
   if now.untold then tell_time() end
   if form ~= RAISE then return end
   local all = run.branches
-  forget_group(all, all.current, group)
+  unstoppably(forget_group, all, all.current, group)
   all.current.waits = nil
   if all.count == 0 then branches.leave(run) end
   fail(message)
@@ -351,7 +360,9 @@ local function perform_all(name, count, limit, call, f_of)
     group.following = index + 1
     launch(run, owner, group, f_of(index), index)
   end
-  for _ = 1, at_once do group.launch_next() end
+  unstoppably(function()
+    for _ = 1, at_once do group.launch_next() end
+  end)
   wait(group, name, function() return group.live == 0 end)
   local failure = group.failure
   if not failure then return group.results end
@@ -420,7 +431,7 @@ local function begin(group, f, seconds)
   check_room(1)
   local owner = (run.branches or enter(run)).current
   group.launched = group.launched + 1
-  launch(run, owner, group, f, group.launched, seconds)
+  unstoppably(launch, run, owner, group, f, group.launched, seconds)
 end
 
 -- Launches f, which begins when its launcher next waits and has so many seconds, if any are given.  Returns its number in
@@ -456,7 +467,7 @@ end
 -- Ends all that are under way.
 function groups:stop()
   local all = now.run.branches
-  if all then forget_group(all, all.current, self) end
+  if all then unstoppably(forget_group, all, all.current, self) end
 end
 
 local function without_number(_, ...) return ... end

@@ -237,7 +237,7 @@ def test_after_its_branches_a_run_is_as_it_was(worker: InlineWorker) -> None:
     worker.answer(b"x")
     worker.answer(b"y")
 
-    assert worker.registry.runs[1].branches is None
+    assert worker.registry.runs[1].branch is None
     assert type(worker.open[b"z"]) is wire.OpCall
     worker.answer(b"z", 3)
     assert worker.result == [3]
@@ -309,3 +309,17 @@ def test_a_module_whose_loading_was_ended_is_loaded_by_the_next(worker: InlineWo
     worker.answer(b"m", b"m.lua", b"return 6")
 
     assert worker.result == [6]
+
+
+def test_a_time_that_is_up_before_the_function_has_begun_ends_it_all_the_same(worker: InlineWorker) -> None:
+    """The first branch of a run: the worker does not yet know that the run has any."""
+
+    def end_it(message: wire.FromWorker, _is_bulk: bool) -> None:
+        if isinstance(message, BranchBegan):
+            worker.end_branch(message.branch)
+
+    worker.on_message = end_it
+
+    worker.begin("local ok, e = pcall(timed, 0.001, function() while true do end end) return e")
+
+    assert worker.result == [b"over its timeout"]
