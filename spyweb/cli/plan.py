@@ -29,6 +29,8 @@ def show_plan(plan: Sequence[Planned]) -> None:
             for task in tasks:
                 output.show_branch(1, "", f"{label:<4}{task['task']}{_described(_facts(task))}")
                 label = ""
+        if workflow.get("more"):
+            output.show_branch(1, "", f"and {workflow['more']} more")
 
 
 def _tasks(workflow: Planned) -> Sequence[Planned]:

@@ -47,9 +47,7 @@ def describe_task(task: TaskView) -> str:
     """Return all that there is to say of a task beside its status: `build in 1.2s (attempt 3): pushed`."""
     took = f" in {format_duration(task.took_ms)}" if task.took_ms is not None and task.attempts else ""
     attempts = f" (attempt {task.attempts})" if task.attempts > 1 else ""
-    earlier = (
-        " (by an earlier run)" if task.took_ms is not None and not task.attempts and task.status != "skipped" else ""
-    )
+    earlier = " (by an earlier run)" if not task.attempts and task.status in ("success", "unchanged") else ""
     return f"{task.task}{took}{attempts}{earlier}{': ' if task.message else ''}{' '.join(task.message.split())}"
 
 

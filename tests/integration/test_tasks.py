@@ -205,6 +205,15 @@ async def test_what_a_command_returns_is_how_its_task_ends(
     assert ending.reason == ("1 of 1 tasks failed: a" if status == "failed" else "")
 
 
+async def test_what_a_task_does_to_its_parameters_is_gone_with_it(scripts: Scripts) -> None:
+    source = """
+        task("a"):params{list = {1}}:command(function(_, params) table.insert(params.list, 2) log(#params.list) end)
+    """
+    for _ in range(2):
+        await succeed(scripts, source)
+    assert said(scripts) == ["2", "2"]
+
+
 async def test_a_message_is_cut(scripts: Scripts) -> None:
     _, (row,) = await go(scripts, "task{name = 'a', run = function() return true, ('x'):rep(9000) end}")
     assert (len(row.message), row.message[-4:]) == (4096, "x...")

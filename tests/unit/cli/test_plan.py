@@ -33,7 +33,13 @@ def test_steps_are_in_their_order_with_what_there_is_to_say(capsys: pytest.Captu
                     {"task": "push", "step": 2, "depends_on": ["build", "lint"], "conditions": ["run_if"]},
                 ],
             },
-            {"workflow": "", "on_failure": "stop", "max_parallel_tasks": 1, "tasks": [{"task": "a", "step": 1}]},
+            {
+                "workflow": "",
+                "on_failure": "stop",
+                "max_parallel_tasks": 1,
+                "tasks": [{"task": "a", "step": 1}],
+                "more": 9_999,
+            },
         ]
     )
     assert capsys.readouterr().out.splitlines() == [
@@ -42,4 +48,5 @@ def test_steps_are_in_their_order_with_what_there_is_to_say(capsys: pytest.Captu
         "      lint (at most 1.5s; 3 retries)",
         "  2.  push (after build, lint; run_if)",
         "  1.  a",
+        "  and 9999 more",
     ]

@@ -28,6 +28,7 @@ def view(task: str, status: str = "success", **changes: object) -> TaskView:
         ),
         (view("push", "skipped", attempts=0, message="its run_if said no"), "push: its run_if said no"),
         (view("build", attempts=0), "build (by an earlier run)"),
+        (view("push", "failed", attempts=0, message="aborted"), "push: aborted"),
     ],
 )
 def test_a_task_is_one_line(task: TaskView, line: str) -> None:

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-import pytest
+import json
 
-from spyweb.model import (
-    Ending,
-    Failure,
-    Outcome,
-    RunState,
+import pytest
+from msgspec import structs
+
+from spyweb.lua import wire
+from spyweb.model import Ending, Failure, Outcome, RunState, TaskBegun
+from spyweb.views.runs import (
+    LogLine,
+    RunEnded,
+    RunEvent,
+    TaskView,
+    event_from_json,
+    event_to_json,
+    last_run,
+    log_line,
+    run_ended,
+    run_with_tasks,
+    show_output,
+    view_task,
 )
-from spyweb.views.runs import LogLine, RunEnded, RunEvent, event_from_json, event_to_json, last_run, log_line, run_ended
 from tests.fakes.daemon_service import NOW_MS, PRICES, a_watched_run, make_run
+from tests.fakes.task_rows import row
 
 
 def test_a_run_under_way_is_no_last_run() -> None:
@@ -56,3 +69,40 @@ def test_the_end_of_a_run_tells_all_that_is_known() -> None:
         generation=3,
         globals_reset=True,
     )
+
+
+def task(**changes: object) -> TaskView:
+    return view_task(structs.replace(row("build", workflow="w", attempts=2), **changes))
+
+
+def test_a_task_is_shown_with_when_it_began_and_how_long_it_took() -> None:
+    shown = task(started_ms=1_500, ended_ms=2_750, message="fine", output=wire.pack([{"n": [1, b"x"]}]))
+    assert shown == TaskView(
+        task="build", workflow="w", status="success", attempts=2, started_at=1.5, took_ms=1_250, message="fine",
+        output={"n": [1, "x"]},
+    )  # fmt: skip
+    assert task(started_ms=2_000, ended_ms=1_000).took_ms == 0
+    assert (task(started_ms=None).started_at, task(started_ms=None).took_ms) == (None, None)
+    begun = view_task(TaskBegun(ordinal=0, workflow="w", name="build"))
+    assert begun == TaskView(task="build", workflow="w", status="running")
+
+
+@pytest.mark.parametrize("packed", [b"", b"\xc1", b"\x01", b"\x90", b"\x91" * 5000])
+def test_an_output_that_can_not_be_read_is_none(packed: bytes) -> None:
+    assert show_output(packed) is None
+
+
+def test_a_task_crosses_as_a_line_without_what_it_does_not_have() -> None:
+    line = event_to_json(task(started_ms=None))
+    assert json.loads(line) == {
+        "event": "task", "task": "build", "workflow": "w", "status": "success", "attempts": 2, "started_at": None,
+        "took_ms": None,
+    }  # fmt: skip
+    for view in (task(), task(message="m", output=wire.pack([False]))):
+        assert event_from_json(event_to_json(view)) == view
+
+
+def test_a_run_with_its_tasks_is_the_run_and_beside_it_tasks() -> None:
+    shown = run_with_tasks(make_run(7), [task(message="m")])
+    assert (shown["id"], shown["outcome"]) == (7, "success")
+    assert [each["message"] for each in shown["tasks"]] == ["m"]  # type: ignore[attr-defined]

@@ -4,6 +4,7 @@
 local runtime = ...
 local min = runtime.raw.math.min
 
+local MOST = 300                                -- tasks that are described: a result has 64 KB
 local SHOWN = { "run_if", "abort_if" }          -- conditions
 
 -- Tasks that could begin together, step by step, as if all took the same time.
@@ -48,15 +49,17 @@ local function describe_task(definition, step)
 end
 
 return function(plan)
-  local shown = {}
+  local shown, room = {}, MOST
   for i = 1, #plan do
     local workflow, order = plan[i].workflow, plan[i].order
     local at_once = min(workflow.at_once, #order)
     local step_of, tasks = steps_of(order, workflow.at_once), {}
-    for j = 1, #order do tasks[j] = describe_task(order[j], step_of[order[j]]) end
+    for j = 1, min(#order, room) do tasks[j] = describe_task(order[j], step_of[order[j]]) end
+    room = room - #tasks
     shown[i] = {
       workflow = workflow.name, description = workflow.description, on_failure = workflow.on_failure,
       max_parallel_tasks = at_once, timeout_ms = workflow.timeout_ms, tasks = tasks,
+      more = #order > #tasks and #order - #tasks or nil,
     }
   end
   return { plan = shown }

@@ -274,7 +274,8 @@ end
 
 -- How a task ends whose dependencies are done: its outcome, as it is recorded.
 local function perform(course, definition)
-  local this, params, input = new_this(course, definition), definition.params or {}, inputs(course, definition)
+  local this, input = new_this(course, definition), inputs(course, definition)
+  local params = definition.params and use("copy").deep_copy(definition.params) or {}
   course.under_way[definition.name] = this
   if definition.delegate_to or runtime.agent then delegate(course, definition) end
   if definition.abort_if then
