@@ -188,3 +188,85 @@ def test_durations_are_those_of_settings(vm: VM, text: str | float) -> None:
 
 def test_a_number_can_be_called_no_more_than_before(vm: VM) -> None:
     assert refused(vm, "task('a') local n = 'x' n()") == "x.lua:1: attempt to call a string value (local 'n')"
+
+
+ODD = [
+    "nil",
+    "false",
+    "0",
+    "-1",
+    "1.5",
+    "1/0",
+    "0/0",
+    "''",
+    "'x'",
+    "'\\0'",
+    "{}",
+    "{{}}",
+    "{1}",
+    "{'a',{}}",
+    "print",
+    "task",
+    "_G",
+]
+KEYS = [
+    "name",
+    "command",
+    "run",
+    "description",
+    "params",
+    "depends_on",
+    "timeout",
+    "retries",
+    "retry_delay",
+    "run_if",
+    "abort_if",
+    "on_success",
+    "on_failure",
+    "on_fail",
+    "on_timeout",
+    "pre_hook",
+    "post_hook",
+    "artifacts",
+    "consumes",
+    "delegate_to",
+    "workdir",
+]
+WORKFLOW_KEYS = ["description", "version", "tasks", "config", "on_start", "on_complete"]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_whatever_is_given_is_taken_or_refused_where_it_stands(bytecode: Bytecode, key: str) -> None:
+    method = f"task('a'):{key}(%s)" if key != "name" else "task(%s)"
+    for value in ODD:
+        for source in (f"task{{name = 'a', run = print, {key} = {value}}}", method % value):
+            check(bytecode, f"{source} function run() end")
+
+
+@pytest.mark.parametrize("key", WORKFLOW_KEYS)
+def test_whatever_a_workflow_is_given_is_taken_or_refused_where_it_stands(bytecode: Bytecode, key: str) -> None:
+    for value in ODD:
+        for source in (f"workflow.define('w', {{{key} = {value}}})", f"workflow('w'):{key}({value})"):
+            check(bytecode, f"{source} function run() end")
+    for config in ("timeout", "max_parallel_tasks", "on_failure"):
+        for value in ODD:
+            check(bytecode, f"workflow('w'):config{{{config} = {value}}} function run() end")
+
+
+@pytest.mark.parametrize("name", ["ModernDSLs", "TaskDefinitions"])
+def test_whatever_stands_in_the_older_tables_is_taken_or_refused(bytecode: Bytecode, name: str) -> None:
+    for value in ODD:
+        for given in (
+            value,
+            f"{{g = {value}}}",
+            f"{{g = {{tasks = {value}}}}}",
+            f"{{g = {{tasks = {{a = {value}}}}}}}",
+        ):
+            check(bytecode, f"{name} = {given}")
+
+
+def check(bytecode: Bytecode, source: str) -> None:
+    vm = VM(bytecode, INIT, 16 << 20, FakeCallbacks(), main_count=1000)
+    ended, reason, _ = run_to_end(vm, source)
+    assert ended is Ended.SUCCESS or reason.startswith(b"x.lua:"), (source, reason)
+    vm.close()
