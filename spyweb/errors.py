@@ -5,6 +5,7 @@ SpywebError
 ├── ScriptError         a Lua file is wrong: carries file, line and the reason
 ├── OpError             an op was called wrongly, or refused: its text, or its value, reaches the script
 ├── FetchError          the network or the server failed: carries kind and url
+│   └── NotPermitted        the policy of the job does not permit this host: kind `permission`
 ├── ExtractionError     no items could be extracted from a page, or a selector is invalid
 ├── CommandError        a command could not be run, or was over its timeout
 ├── StoreError          the store refused
@@ -102,6 +103,14 @@ class FetchError(SpywebError):
         self.kind = kind
         self.url = url
         self.proxy = proxy
+
+
+class NotPermitted(FetchError):
+    """The policy of the job does not permit this host."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("permission", message)
+        self.is_redirect = False  # a redirect has led there
 
 
 class ExtractionError(SpywebError):

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from spyweb.errors import Problem
+from spyweb.permissions.policy import ANYTHING, Policy
 
 JobId = NewType("JobId", str)
 RunId = NewType("RunId", int)
@@ -326,6 +327,7 @@ class JobSpec:
     on_store_error: OnStoreError | None = None  # None: as [store] on_error says
     values: str = ""  # what its script sees in `values`, as JSON text; empty: nothing
     resume: bool = False  # a run that was lost or stopped is followed by one that goes on with its tasks
+    policy: Policy = ANYTHING  # what it may reach
     monitor: Monitor | None = None  # None: a script job
 
 

@@ -34,14 +34,16 @@ Suite = Annotated[
 ]
 Pattern = Annotated[str, typer.Argument(metavar="[PATTERN]", help="Only tests with this in their name.")]
 Virtual = Annotated[bool, typer.Option("--virtual-time", help="Let sleep end at once and move the time on.")]
+AllowExec = Annotated[bool, typer.Option("--allow-exec", help="Let tests run the commands that their job may run.")]
 Junit = Annotated[Path | None, typer.Option(metavar="FILE", help="Write JUnit XML to this file, for CI.")]
 
 
-def lua_tests(
+def lua_tests(  # noqa: PLR0913 - one for each option
     context: typer.Context,
     job: Suite = None,
     pattern: Pattern = "",
     virtual_time: Virtual = False,
+    allow_exec: AllowExec = False,
     junit: Junit = None,
     form: Output = Format.TABLE,
 ) -> ExitCode:
@@ -52,7 +54,7 @@ def lua_tests(
     from spyweb.daemon.testing import Selection, run_tests  # every other command does without the engine
 
     output.log_only_errors()
-    selection = Selection(job=job, pattern=pattern, virtual_time=virtual_time)
+    selection = Selection(job=job, pattern=pattern, virtual_time=virtual_time, allow_exec=allow_exec)
     with output.meter("testing") as meter, ended_as_by_ctrl_c():
         screen = SuiteScreen(meter=meter, is_silent=form is Format.JSON)
         try:

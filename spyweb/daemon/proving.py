@@ -38,6 +38,7 @@ async def execute(pool: Pool, world: World, job_logs: JobLogs, spec: JobSpec, co
         agent=spec.agent,
         on_store_error=spec.on_store_error,
         log=job_log,
+        policy=spec.policy,
     )
     request = Request(
         run=run,

@@ -34,6 +34,7 @@ from spyweb.ops.sources import Sources
 from spyweb.ops.world import Call, World
 from spyweb.outbox.send import MessageTransport
 from spyweb.outbox.sender import OutboxSender
+from spyweb.permissions.policy import Policy, policy_of
 from spyweb.runs.followups import resumes
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.runner import HostFor, Observer, Runner
@@ -107,10 +108,17 @@ def hosts(world: World, job_logs: JobLogs, *, echo: bool) -> HostFor:
             log=job_log,
             resumes=resumes(run),
             tell_task=tell_task,
+            policy=job.spec.policy,
         )
         return OpDispatcher(call)
 
     return host_for
+
+
+def policy_in(live: LiveJobs, settings: Settings, job: JobId) -> Policy:
+    """Return the policy of a job now; of one that is gone, what jobs without settings of their own have."""
+    found = live.find(job)
+    return found.spec.policy if found else policy_of(settings.permissions)
 
 
 def note_line(job: JobId, run: RunId, level: str, text: bytes) -> None:
@@ -198,7 +206,9 @@ async def open_runtime(
         stalls=world.stalls,
         tasks=tasks,
     )
-    transport = MessageTransport(http=world.http, desktop=world.desktop, clock=clock)
+    transport = MessageTransport(
+        http=world.http, desktop=world.desktop, clock=clock, policy_of=partial(policy_in, live, settings)
+    )
     return JobRuntime(
         settings=settings,
         clock=clock,

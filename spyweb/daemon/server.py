@@ -76,6 +76,7 @@ async def open_server(stack: AsyncExitStack, runtime: JobRuntime) -> Server:
         pool=runtime.pool,
         sources=runtime.world.sources,
         workers=runtime.settings.daemon.workers,
+        policy=runtime.settings.server.permissions,
     )
     connections = ConnectionLimiter(tcp_limits(), clock)
     return Server(endpoints=endpoints, reloader=reloader, prover=prover, connections=connections)
@@ -90,6 +91,7 @@ def host_for(runtime: JobRuntime, lines: JobLogs, code: Code, run: RunId) -> Hos
         folder=FOLDER,
         memory_limit=code.memory_limit,
         log=partial(write_line, lines, run),
+        policy=runtime.settings.server.permissions,
     )
     return OpDispatcher(call)
 

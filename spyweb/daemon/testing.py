@@ -10,7 +10,7 @@ import os
 from asyncio import TaskGroup
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -38,6 +38,7 @@ class Selection:
     job: str | None = None  # name or id of one, or "server"; None: all
     pattern: str = ""  # a part of a test's name
     virtual_time: bool = False
+    allow_exec: bool = False  # commands, where the job may run some
 
 
 async def run_tests(root: Path, selection: Selection, progress: Progress) -> Report:
@@ -45,7 +46,9 @@ async def run_tests(root: Path, selection: Selection, progress: Progress) -> Rep
     clock = RealClock()
     began = clock.monotonic()
     settings = load_settings(root, environ=os.environ, flags={})
-    found = find_suites(root, scan(root, settings), selection.job)
+    found = find_suites(root, scan(root, settings), selection.job, settings.server.permissions)
+    if not selection.allow_exec:
+        found.suites = [replace(suite, policy=suite.policy.without_exec()) for suite in found.suites]
     broken = [CaseResult(suite=title, test=LOADING, passed=False, reason=reason) for title, reason in found.broken]
     for result in broken:
         progress.ended(result)
@@ -133,5 +136,6 @@ def host_in(world: World, *, suite: Suite, run: RunId, log: JobLog) -> Host:
         memory_limit=suite.code.memory_limit,
         agent=suite.agent,
         log=log,
+        policy=suite.policy,
     )
     return OpDispatcher(call)

@@ -18,6 +18,7 @@ from spyweb.model import JobId, JobSpec, RunId
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.network.client import open_client
 from spyweb.ops.world import Call, JobLog, World, unheard
+from spyweb.permissions.policy import Policy
 from spyweb.settings import Settings
 from spyweb.specs.discover import scan
 from spyweb.specs.server_file import FOLDER, SERVER, code_of_server
@@ -72,6 +73,7 @@ class ServerEnvironment:
     """Gives all tests and handlers of the server one database."""
 
     world: World
+    policy: Policy
     port: int
     is_virtual: bool
     handler_log: HandlerLog = field(default_factory=HandlerLog)
@@ -84,7 +86,7 @@ class ServerEnvironment:
     async def host(self, run: RunId, log: JobLog) -> AsyncIterator[Host]:
         self.handler_log.log = log
         try:
-            yield host_in(self.world, run, log)
+            yield host_in(self.world, self.policy, run, log)
         finally:
             self.world.call_ended(run)
 
@@ -95,17 +97,19 @@ async def open_server_environment(
 ) -> AsyncIterator[SuiteEnvironment]:
     """Serve the suite's server.  Raises ScriptError when its code does not compile, Refused when there is no port."""
     assert suite.server is not None
-    code = code_of_server(suite.server, 1)
+    code = code_of_server(suite.server, 1, policy=suite.policy)
     await pool.check(code)
     settings = replace(worlds.settings.http, deny_private=False)  # the server under test is on this machine
     async with worlds.open(clock) as world, open_client(settings, worlds.clock) as http:
         handler_log, own = HandlerLog(), replace(world, http=http)
         catalogue = await read_catalogue(worlds.settings, own)
         async with (
-            open_endpoints(pool, own, handler_log, code, worlds.clock) as endpoints,
+            open_endpoints(pool, own, handler_log, (code, suite.policy), worlds.clock) as endpoints,
             serve_project(catalogue, endpoints, worlds.settings.root) as listening,
         ):
-            yield ServerEnvironment(world=own, port=listening.port, is_virtual=is_virtual, handler_log=handler_log)
+            yield ServerEnvironment(
+                world=own, policy=suite.policy, port=listening.port, is_virtual=is_virtual, handler_log=handler_log
+            )
 
 
 async def read_catalogue(settings: Settings, world: World) -> ProjectCatalogue:
@@ -121,14 +125,15 @@ def serve_project(
 
 @asynccontextmanager
 async def open_endpoints(
-    pool: Pool, world: World, handler_log: HandlerLog, code: Code, clock: Clock
+    pool: Pool, world: World, handler_log: HandlerLog, version: tuple[Code, Policy], clock: Clock
 ) -> AsyncIterator[Endpoints]:
+    code, policy = version
     async with TaskGroup() as tasks:
         endpoints = Endpoints(
             pool=pool,
             clock=clock,
             tasks=tasks,
-            host_for=lambda _, run: host_in(world, run, handler_log.note_line),
+            host_for=lambda _, run: host_in(world, policy, run, handler_log.note_line),
             run_ended=world.call_ended,
             note_failure=handler_log.note_failure,
         )
@@ -141,5 +146,5 @@ async def open_endpoints(
             pool.retire(SERVER, code.generation + 1)
 
 
-def host_in(world: World, run: RunId, log: JobLog) -> Host:
-    return OpDispatcher(Call(world=world, job=SERVER, run=run, generation=1, folder=FOLDER, log=log))
+def host_in(world: World, policy: Policy, run: RunId, log: JobLog) -> Host:
+    return OpDispatcher(Call(world=world, job=SERVER, run=run, generation=1, folder=FOLDER, log=log, policy=policy))

@@ -20,6 +20,7 @@ from spyweb.model import Durability
 from spyweb.ops.answer import Results
 from spyweb.ops.disk import Files
 from spyweb.ops.locks import LockKeeper
+from spyweb.ops.network.gate import NetGate
 from spyweb.ops.network.request import Fetch, Http, Response
 from spyweb.ops.sources import Sources
 from spyweb.ops.world import JobLog, World
@@ -60,8 +61,8 @@ class LazyHttp:
     async def fetch(self, fetch: Fetch) -> Response:
         return await (await self._opened()).fetch(fetch)
 
-    async def certificate(self, host: str, port: int) -> bytes:
-        return await (await self._opened()).certificate(host, port)
+    async def certificate(self, host: str, port: int, gate: NetGate | None = None) -> bytes:
+        return await (await self._opened()).certificate(host, port, gate)
 
     async def _opened(self) -> Http:
         from spyweb.ops.network.client import open_client  # see above

@@ -6,16 +6,35 @@ from asyncio import Future
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct
 
 from spyweb.clock import Handle
+from spyweb.lua import wire
 from spyweb.model import MIB, Ending, Isolation, JobId, RunId
+from spyweb.permissions.policy import Policy
 
 T = TypeVar("T")
 
+VARIABLE = "\0"  # stands for a name in a refusal
 CUT = "..."  # where Lua leaves out the beginning of a chunk's name
+
+
+class VariableRule(NamedTuple):
+    """The variables that one list of permissions has, and what env_get raises for any other."""
+
+    names: frozenset[str]
+    refusal: str  # with VARIABLE for its name
+
+
+def variable_rules(policy: Policy, job: str) -> tuple[VariableRule, ...]:
+    """Return what the VMs of a job are told of its permission to read variables."""
+    return tuple(
+        VariableRule(names, policy.refuse_variable(VARIABLE, is_own=layer is policy.own).text("env_get", job))
+        for layer in policy.layers
+        if (names := layer.env) is not None
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +48,7 @@ class Code:
     more: tuple[tuple[str, bytes], ...] = ()  # chunk and source of its further files, in the order they are executed
     memory_limit: int = 64 * MIB  # bytes
     isolation: Isolation = Isolation.SHARED
+    variables: tuple[VariableRule, ...] = ()  # each must permit what env_get shows
 
     @property
     def files(self) -> list[tuple[str, bytes]]:
@@ -127,12 +147,18 @@ class Host(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineInfo:
-    """The facts about the engine that every worker is given at its start."""
+    """The facts about the engine; but for the variables every worker is given them at its start."""
 
     ops: Sequence[str]  # the names that become functions in Lua
     engine: Mapping[str, object] = field(default_factory=dict)  # the `engine` table
-    env: Mapping[str, str] = field(default_factory=dict)  # what `env_get` shows
+    env: Mapping[str, str] = field(default_factory=dict)  # what `env_get` shows where nothing forbids it
     timezone: str = "UTC"
+
+    def variables_of(self, code: Code) -> bytes:
+        """Return what env_get shows in the VMs of this code, and raises for other names, packed."""
+        shown = {name: value for name, value in self.env.items() if all(name in rule.names for rule in code.variables)}
+        rules = [{"names": dict.fromkeys(rule.names, True), "refusal": rule.refusal} for rule in code.variables]
+        return wire.pack([{"env": shown, "rules": rules}]) if shown or rules else wire.NO_VARIABLES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

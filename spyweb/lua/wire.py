@@ -143,6 +143,7 @@ FromZygote = ZygoteReady | WorkerForked | ForkFailed | WorkerExited
 # From the daemon to a worker
 
 Scalar = bytes | int | float | bool | None
+NO_VARIABLES = b""
 Files = list[tuple[str, bytes]]  # chunk name ("jobs/x.lua") and source, in the order in which they are executed
 
 
@@ -151,7 +152,6 @@ class InitWorker(Message, tag=0):
 
     ops: list[str]
     engine: dict[str, object]
-    env: dict[str, str]
 
 
 class LoadVm(Message, tag=1):
@@ -160,6 +160,7 @@ class LoadVm(Message, tag=1):
     vm: int
     files: Files
     memory_limit: int  # bytes
+    variables: bytes = NO_VARIABLES  # what env_get shows, packed: no worker is told of any other variable
 
 
 class BeginRun(Message, tag=2):
@@ -205,6 +206,7 @@ class KeepTemplate(Message, tag=8):
     files: Files
     memory_limit: int
     spares: int
+    variables: bytes = NO_VARIABLES
 
 
 class BeginFreshRun(Message, tag=9):

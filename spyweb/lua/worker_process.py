@@ -198,6 +198,7 @@ class WorkerProcess:
         self._is_blameless = False
         self._is_heard = True
         # Its VMs and runs
+        self._init = dependencies.init
         self._numbers = count(1)
         self._channels: dict[int, RunChannel] = {}
         self._checks: dict[int, Future[str | None]] = {}
@@ -226,9 +227,7 @@ class WorkerProcess:
             BranchBegan: self._branch_began,
             BranchEnded: self._branch_ended,
         }
-        self._connection.send(
-            InitWorker(list(dependencies.init.ops), dict(dependencies.init.engine), dict(dependencies.init.env))
-        )
+        self._connection.send(InitWorker(list(dependencies.init.ops), dict(dependencies.init.engine)))
 
     @property
     def info(self) -> WorkerInfo:
@@ -310,7 +309,9 @@ class WorkerProcess:
         vm = Vm(number=next(self._numbers), code=code, worker=self)
         self.vms[vm.number] = vm
         self._note_limit(code)
-        self._connection.send_sized(LoadVm(vm.number, code.files, code.memory_limit), code.size)
+        self._connection.send_sized(
+            LoadVm(vm.number, code.files, code.memory_limit, self._init.variables_of(code)), code.size
+        )
         return vm
 
     def check(self, code: Code) -> Future[str | None]:
@@ -367,7 +368,9 @@ class WorkerProcess:
         self.forget_template(code.job)
         template = self._templates[code.job] = Template(number=next(self._numbers), code=code, spares=spares)
         self._note_limit(code)
-        self._connection.send(KeepTemplate(template.number, code.files, code.memory_limit, spares))
+        self._connection.send(
+            KeepTemplate(template.number, code.files, code.memory_limit, spares, self._init.variables_of(code))
+        )
         return template
 
     def forget_template(self, job: JobId, older_than: float = inf) -> None:

@@ -20,6 +20,7 @@ from spyweb.monitor.telemetry import ERROR, SUCCESS, Stage, Telemetry
 from spyweb.monitor.unannounced import UnannouncedRecords
 from spyweb.ops.arguments import Mismatch
 from spyweb.ops.disk import Files
+from spyweb.ops.network.gate import NetGate
 from spyweb.ops.network.request import Http
 from spyweb.store.outbox_protocol import Outbox
 from spyweb.store.protocol import Runs
@@ -66,6 +67,7 @@ class CycleContext:
     hooks: HookChannel | None  # None: the job has no Lua
     telemetry: Telemetry
     log: Callable[[str, bytes], None]  # level, a line for the job's log
+    gate: Callable[[str], NetGate | None]  # of a function: what asks the policy of the job about hosts
     proxies: ProxyRotation
     unannounced: UnannouncedRecords
     worker: int

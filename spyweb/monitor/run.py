@@ -226,6 +226,7 @@ class MonitorRun:
             hooks=hooks,
             telemetry=Telemetry(version.spec.name, services.clock, version.vm.memory),
             log=self.host.log,
+            gate=self.host.gate,
             proxies=version.proxies,
             unannounced=self.unannounced,
             worker=worker,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from asyncio import Future
 from collections.abc import Awaitable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import cast
 
 import structlog
@@ -19,6 +19,7 @@ from spyweb.lua.session import Lineage, Pending, Unstarted
 from spyweb.model import BranchId
 from spyweb.ops import tasks
 from spyweb.ops.answer import NOTHING, Results
+from spyweb.ops.network.gate import NetGate
 from spyweb.ops.op import CATALOGUE, Operation
 from spyweb.ops.world import Call
 from spyweb.stalls import Work, work_for
@@ -34,6 +35,7 @@ class OpDispatcher:
         self._metrics = call.world.metrics
         self._stalls = call.world.stalls
         self._branch_calls: dict[Lineage, Call] = {}
+        self._free = free_ops(call.policy.restricted) if call.audit is None else frozenset[str]()
 
     @property
     def storage_errors(self) -> int:
@@ -44,6 +46,10 @@ class OpDispatcher:
     def sql_cpu_ms(self) -> int:
         """Return the CPU time that this run's SQL has used, in milliseconds."""
         return round(self._call.tally.sql_cpu_s * 1000)
+
+    def gate(self, function: str) -> NetGate | None:
+        """Return what asks the policy about the hosts of a request; None where any host is permitted."""
+        return self._call.gate(function)
 
     def log(self, level: str, text: bytes) -> None:
         if level == "task":
@@ -64,7 +70,8 @@ class OpDispatcher:
         self._metrics.calls[name] += 1
         started = self._stalls.wall()
         try:
-            outcome = operation.begin(self._call_of(lineage) if lineage else self._call, arguments)
+            check = None if name in self._free else operation.check
+            outcome = operation.begin(self._call_of(lineage) if lineage else self._call, arguments, check)
         except Exception as error:  # noqa: BLE001 - one op's boundary: a fault in it fails the call, not the daemon
             return _failed(self._refusal(operation, error))
         finally:
@@ -108,6 +115,16 @@ class OpDispatcher:
             return OpError(f"{operation.name}: {error}")
         log.error("op.bug", op=operation.name, job=self._call.job, run=self._call.run, exc_info=error)
         return OpError(f"{operation.name} failed inside spyweb; its log has the details")
+
+
+@lru_cache(maxsize=256)
+def free_ops(restricted: frozenset[str]) -> frozenset[str]:
+    """Return the ops that a policy with these restricted keys permits, whatever their arguments."""
+    return frozenset(
+        name
+        for name, operation in CATALOGUE.items()
+        if operation.needs is None or operation.needs.key not in restricted
+    )
 
 
 def _failed(error: OpError) -> Future[Results]:

@@ -12,9 +12,11 @@ from typing import TypeVar
 
 from spyweb.errors import OpError
 from spyweb.ops.arguments import Text
-from spyweb.ops.jail import BINARY_KINDS, TEXT_KINDS, Forbidden, complaint, places_of
+from spyweb.ops.jail import BINARY_KINDS, SHARED, TEXT_KINDS, FilePlace, Forbidden, complaint, places_of
+from spyweb.ops.needs import FILES
 from spyweb.ops.op import OpFamily, op
 from spyweb.ops.world import Call
+from spyweb.permissions.policy import JOB
 
 FAMILY = OpFamily(
     name="files",
@@ -25,25 +27,25 @@ FAMILY = OpFamily(
 T = TypeVar("T")
 
 
-@op
+@op(needs=FILES)
 async def fs_read(call: Call, filename: Text) -> bytes | None:
     """Read a text file of the job's folder, or of `shared/` when the job has none; nil when there is neither."""
     return await _read(call, "fs_read", filename, TEXT_KINDS)
 
 
-@op
+@op(needs=FILES)
 async def fs_read_binary(call: Call, filename: Text) -> bytes | None:
     """As fs_read, for images, fonts, PDF and ZIP files as well."""
     return await _read(call, "fs_read_binary", filename, BINARY_KINDS)
 
 
-@op
+@op(needs=FILES)
 async def fs_append(call: Call, filename: Text, content: Text) -> None:
     """Add to the end of a text file, made where it is missing.  Before it passes 10 MB a new one begins."""
     await _in_thread("fs_append", filename, lambda: _append(call, filename, content))
 
 
-@op
+@op(needs=FILES)
 async def fs_overwrite(call: Call, filename: Text, content: Text) -> None:
     """Write a text file anew: at any moment it is the old one or the new one, whole."""
     await _in_thread("fs_overwrite", filename, lambda: _overwrite(call, filename, content))
@@ -52,20 +54,33 @@ async def fs_overwrite(call: Call, filename: Text, content: Text) -> None:
 async def _read(call: Call, function: str, name: bytes, kinds: frozenset[str]) -> bytes | None:
     def read() -> bytes | None:
         own, shared = places_of(call.folder, name, kinds)
+        _permit(call, function, own)
         found = call.world.files.read(own, call.memory_limit)
-        return call.world.files.read(shared, call.memory_limit) if found is None else found
+        if found is not None or call.policy.folder(SHARED) is not None:
+            return found
+        found = call.world.files.read(shared, call.memory_limit)
+        if found is not None:
+            _permit(call, function, shared)
+        return found
 
     return await _in_thread(function, name, read)
 
 
 def _append(call: Call, name: bytes, content: bytes) -> None:
     place, _ = places_of(call.folder, name, TEXT_KINDS)
+    _permit(call, "fs_append", place)
     call.world.files.append(place, content)
 
 
 def _overwrite(call: Call, name: bytes, content: bytes) -> None:
     place, _ = places_of(call.folder, name, TEXT_KINDS)
+    _permit(call, "fs_overwrite", place)
     call.world.files.overwrite(place, content)
+
+
+def _permit(call: Call, function: str, place: FilePlace) -> None:
+    """Ask for the folder that a name leads to.  Raises OpError."""
+    call.permit(function, "folder", SHARED if place.folder == SHARED else JOB)
 
 
 async def _in_thread(function: str, name: bytes, work: Callable[[], T]) -> T:

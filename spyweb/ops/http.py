@@ -11,10 +11,11 @@ from dataclasses import replace
 from itertools import islice
 from typing import TypeAlias
 
-from spyweb.errors import FetchError, OpError
+from spyweb.errors import FetchError, NotPermitted, OpError
 from spyweb.limits import HEADERS, PARTS, too_large
 from spyweb.model import MIB
 from spyweb.ops.arguments import Mismatch, Table, Text, positive_in, read_table, read_text, table_in, text_in
+from spyweb.ops.needs import NET
 from spyweb.ops.network.multipart import Part, encode_parts
 from spyweb.ops.network.request import FetchRequest, Response, fetch_of, with_defaults
 from spyweb.ops.op import OpFamily, op
@@ -34,32 +35,37 @@ CONTENT_TYPE = b"content-type"
 Outcome: TypeAlias = tuple[dict[str, object] | None, dict[str, object] | None]  # a response, or an error
 
 
-@op(types=f"(url: string, headers?: {LUA_HEADERS}): {LUA_RESULTS}")
+@op(needs=NET, types=f"(url: string, headers?: {LUA_HEADERS}): {LUA_RESULTS}")
 async def http_get(call: Call, url: Text, headers: Table | None = None) -> Outcome:
     """Fetch an address.  Gives a response, or nil and an error."""
-    return await _fetch(call, FetchRequest(url=url, headers=_headers(headers, "http_get", 2)))
+    return await _fetch(call, "http_get", FetchRequest(url=url, headers=_headers(headers, "http_get", 2)))
 
 
-@op(types=f"(url: string, body: string|number, headers?: {LUA_HEADERS}): {LUA_RESULTS}")
+@op(needs=NET, types=f"(url: string, body: string|number, headers?: {LUA_HEADERS}): {LUA_RESULTS}")
 async def http_post(call: Call, url: Text, body: Text, headers: Table | None = None) -> Outcome:
     """Post a body.  Gives a response, or nil and an error.
 
     Without another content type among the headers it is a form.
     """
     given = _headers(headers, "http_post", 3)
-    return await _fetch(call, FetchRequest(url=url, method=b"POST", body=body, headers=_with_type(given, FORM)))
+    return await _fetch(
+        call, "http_post", FetchRequest(url=url, method=b"POST", body=body, headers=_with_type(given, FORM))
+    )
 
 
-@op(types=f"(options: HttpOptions): {LUA_RESULTS}")
+@op(needs=NET, types=f"(options: HttpOptions): {LUA_RESULTS}")
 async def http_request(call: Call, options: Table) -> Outcome:
     """Make a request of any kind.  Gives a response, or nil and an error.
 
     The options are `url`, and `method`, `body`, `headers`, `proxy`, `timeout` (seconds) and `max_body_size` (MB).
     """
-    return await _fetch(call, wanted_from(options))
+    return await _fetch(call, "http_request", wanted_from(options))
 
 
-@op(types=f"(url: string, fields: table<string, string|number|HttpFile>, headers?: {LUA_HEADERS}): {LUA_RESULTS}")
+@op(
+    needs=NET,
+    types=f"(url: string, fields: table<string, string|number|HttpFile>, headers?: {LUA_HEADERS}): {LUA_RESULTS}",
+)
 async def http_multipart(call: Call, url: Text, fields: Table, headers: Table | None = None) -> Outcome:
     """Post a form with files.  Gives a response, or nil and an error.
 
@@ -76,15 +82,19 @@ async def http_multipart(call: Call, url: Text, fields: Table, headers: Table | 
         return _failed(error)
     others = {name: value for name, value in given.items() if name.lower() != CONTENT_TYPE}
     wanted = FetchRequest(url=url, method=b"POST", body=body, headers={**others, CONTENT_TYPE: kind})
-    return await _fetch(call, wanted)
+    return await _fetch(call, "http_multipart", wanted)
 
 
-async def _fetch(call: Call, wanted: FetchRequest) -> Outcome:
+async def _fetch(call: Call, function: str, wanted: FetchRequest) -> Outcome:
     http = call.world.http
     try:
         wanted = replace(wanted, headers=with_defaults(wanted.headers, http.settings))
         most = call.memory_limit  # more could not be handed to the script
-        return _response(await http.fetch(fetch_of(wanted, http.settings, most))), None
+        return _response(await http.fetch(fetch_of(wanted, http.settings, most, call.gate(function)))), None
+    except NotPermitted as error:
+        if not error.is_redirect:  # the script has written the address itself
+            raise OpError(str(error)) from None
+        return _failed(error)
     except FetchError as error:
         return _failed(error)
 

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar, cast, get_type_hints, overload
 
 from spyweb.errors import OpError
 from spyweb.lua.session import Unstarted
 from spyweb.ops.arguments import Mismatch, Read, reader_of
+from spyweb.ops.needs import Check, Need
+from spyweb.ops.world import Call
 
 Handler = TypeVar("Handler", bound=Callable[..., object])
 
@@ -48,6 +50,7 @@ class Operation:
     name: str
     parameters: tuple[Parameter, ...]
     handler: Callable[..., object]
+    needs: Need | None = None  # the key of a policy that it falls under
     is_async: bool  # the handler is an `async def`
     gives_nothing: bool
     doc: str
@@ -58,11 +61,16 @@ class Operation:
     def usage(self) -> str:
         return f"{self.name}({', '.join(map(str, self.parameters))})"
 
-    def begin(self, call: object, given: Sequence[object]) -> object:
+    @property
+    def check(self) -> Check | None:
+        """Return what asks the policy of a call before it begins; None where nothing does, or the op itself."""
+        return None if self.needs is None else self.needs.check
+
+    def begin(self, call: Call, given: Sequence[object], check: Check | None = None) -> object:
         """Convert the arguments and call the handler; returns what it returns: a future or a Pending.
 
         An `async def` runs when the returned value is awaited.  Extra arguments are ignored.  Raises OpError for a
-        wrong one.
+        wrong one, and what `check` raises.
         """
         values = []
         for position, parameter in enumerate(self.parameters):
@@ -72,6 +80,8 @@ class Operation:
             except Mismatch as mismatch:
                 reason = f"{parameter.expected} expected, got no value" if omitted else str(mismatch)
                 raise OpError(f"bad argument #{position + 1} to '{self.name}' ({reason})") from None
+        if check is not None:
+            check(call, self.name, values)
         if not self.is_async:
             return self.handler(call, *values)
         return Unstarted(cast("Callable[[], Awaitable[object]]", partial(self.handler, call, *values)))
@@ -84,18 +94,31 @@ CATALOGUE: dict[str, Operation] = {}
 def op(handler: Handler, /) -> Handler: ...
 @overload
 def op(
-    handler: None = None, /, *, name: str = "", types: str = "", overloads: tuple[str, ...] = ()
+    handler: None = None,
+    /,
+    *,
+    name: str = "",
+    needs: Need | None = None,
+    types: str = "",
+    overloads: tuple[str, ...] = (),
 ) -> Callable[[Handler], Handler]: ...
 def op(
-    handler: Handler | None = None, /, *, name: str = "", types: str = "", overloads: tuple[str, ...] = ()
+    handler: Handler | None = None,
+    /,
+    *,
+    name: str = "",
+    needs: Need | None = None,
+    types: str = "",
+    overloads: tuple[str, ...] = (),
 ) -> Handler | Callable[[Handler], Handler]:
     """Register an op, under the function's own name or another (`@op(name="state.set")`).
 
+    `needs` is the key of a policy that it falls under; None: it has no effect outside its run.
     `types` is its signature in LuaLS's notation, when Python's says too little; `overloads` are other ways to call it.
     """
 
     def register(handler: Handler) -> Handler:
-        operation = describe(name or handler.__name__, handler, types, overloads)
+        operation = replace(describe(name or handler.__name__, handler, types, overloads), needs=needs)
         if operation.name in CATALOGUE:
             raise TypeError(f"there are two ops named {operation.name}")
         CATALOGUE[operation.name] = operation

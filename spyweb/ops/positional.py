@@ -19,6 +19,7 @@ from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import NULL, Value
 from spyweb.ops.answer import Results, StoreAnswer
 from spyweb.ops.arguments import ArgumentReader, read_text
+from spyweb.ops.needs import READ_STATE, WRITE_STATE, Need
 from spyweb.ops.op import op
 from spyweb.ops.rules.expiry import expiry_of
 from spyweb.ops.rules.payload import prepare_fields
@@ -174,16 +175,22 @@ def as_they_are(results: object) -> Results:
 
 
 def positional(
-    name: str, *, failure: object, writes: bool = False, types: str, overloads: tuple[str, ...] = ()
+    name: str,
+    *,
+    failure: object,
+    writes: bool = False,
+    needs: Need | None = None,
+    types: str,
+    overloads: tuple[str, ...] = (),
 ) -> Callable[
     [Callable[Concatenate[PositionalCall, P], StoreAnswer[T]]], Callable[Concatenate[Call, P], Awaitable[Results]]
 ]:
-    """Make an op of a function that asks the store; `types` and `overloads` are those of `op`."""
+    """Make an op of a function that asks the store; `needs`, `types` and `overloads` are those of `op`."""
 
     def decorate(
         handler: Callable[Concatenate[PositionalCall, P], StoreAnswer[T]],
     ) -> Callable[Concatenate[Call, P], Awaitable[Results]]:
-        @op(name=name, types=types, overloads=overloads)
+        @op(name=name, needs=needs or (WRITE_STATE if writes else READ_STATE), types=types, overloads=overloads)
         @wraps(handler)
         def begin(call: Call, /, *arguments: P.args, **named: P.kwargs) -> Awaitable[Results]:
             state_call = PositionalCall(call, name, failure)

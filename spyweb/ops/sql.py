@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from spyweb.errors import OpError
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.ops.arguments import INTEGER_LIMIT, Table, Text, type_name
+from spyweb.ops.needs import DB
 from spyweb.ops.op import OpFamily, op
 from spyweb.ops.world import Call
 from spyweb.settings.units import format_duration
@@ -21,13 +22,13 @@ HEADERS = "table<string, string|number>"
 FAMILY = OpFamily(name="SQL", errors="Whatever SQLite refuses raises, with its message.")
 
 
-@op(types=f"(sql: string, params?: any[]): {HEADERS}[] rows")
+@op(needs=DB, types=f"(sql: string, params?: any[]): {HEADERS}[] rows")
 async def db_query(call: Call, sql: Text, params: Table | None = None) -> list[Row]:
     """Carry out one SQL statement of any kind and give its rows, each a table by column; NULL columns are absent."""
     return list((await _ask(call, "db_query", sql, params, wants_rows=True)).rows)
 
 
-@op(types="(sql: string, params?: any[]): integer changed")
+@op(needs=DB, types="(sql: string, params?: any[]): integer changed")
 async def db_exec(call: Call, sql: Text, params: Table | None = None) -> int:
     """Carry out one SQL statement and give the number of rows that it inserted, updated or deleted."""
     return (await _ask(call, "db_exec", sql, params, wants_rows=False)).changed
@@ -45,10 +46,11 @@ async def _ask(
         limit = format_duration(call.cpu_limit_ms)
         raise OpError(f"{function}: the SQL of this run has taken more of a processor than its cpu_limit ({limit})")
     statement = Statement(sql=text, parameters=parameters, wants_rows=wants_rows, largest=call.memory_limit)
+    sees_others = call.policy.shows_others
     try:
-        answered = await call.world.sql.ask(call.job, call.owner, statement)
+        answered = await call.world.sql.ask(call.job, call.owner, statement, sees_others=sees_others)
     except CancelledError:  # its run or branch is being ended; the CPU time until then counts
-        call.tally.sql_cpu_s += call.world.sql.cpu_of(call.job, statement)
+        call.tally.sql_cpu_s += call.world.sql.cpu_of(call.job, statement, sees_others=sees_others)
         raise
     call.tally.sql_cpu_s += answered.cpu_s
     if answered.error is not None:

@@ -12,6 +12,7 @@ from spyweb.errors import StoreError
 from spyweb.ops import scopes
 from spyweb.ops.answer import Results, StoreAnswer
 from spyweb.ops.arguments import Int, Number, Table, Text, Value
+from spyweb.ops.needs import ALL_SCOPES, WRITE_STATE
 from spyweb.ops.op import OpFamily, op
 from spyweb.ops.positional import CallFailed, KeyOrTable, PositionalCall, as_one, as_they_are, positional
 from spyweb.ops.rules import sloth
@@ -162,7 +163,7 @@ def _map_of(items: Iterator[tuple[bytes, Entry]]) -> dict[bytes, object]:
     return {key: entry.value for key, entry in items}
 
 
-@positional("state.list_groups", failure=None, types="(): {groups: string[]} scopes")
+@positional("state.list_groups", failure=None, needs=ALL_SCOPES, types="(): {groups: string[]} scopes")
 def list_groups(state_call: PositionalCall) -> StoreAnswer[list[str]]:
     """All scopes that hold something: `{groups = {...}}`, sorted."""
     return scopes.list_groups(state_call)
@@ -292,7 +293,7 @@ def get_version(state_call: PositionalCall, key: Text, version: Int) -> StoreAns
     return state_call.answer(source, lambda entry: (entry.value if entry else None,))
 
 
-@op(name="state.rollback", types="(key: string, version: integer): boolean ok, string? message")
+@op(name="state.rollback", needs=WRITE_STATE, types="(key: string, version: integer): boolean ok, string? message")
 async def rollback(call: Call, key: Text, version: Int) -> Results:
     """Put the value back that a key had in that version, as a newer version and without an expiry."""
     state_call = PositionalCall(call, "state.rollback", False)

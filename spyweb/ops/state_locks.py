@@ -14,6 +14,7 @@ from spyweb.errors import OpError, StoreError
 from spyweb.ops.answer import Results
 from spyweb.ops.arguments import Mismatch, Text, Value, parse_number, read_number
 from spyweb.ops.locks import LockRequest
+from spyweb.ops.needs import READ_STATE, WRITE_STATE
 from spyweb.ops.op import OpFamily, op
 from spyweb.ops.positional import CallFailed, PositionalCall
 from spyweb.ops.rules.values import shown
@@ -36,6 +37,7 @@ class LockTerms:
 
 @op(
     name="state.try_lock",
+    needs=WRITE_STATE,
     types="(name: string, holder?: string, ttl?: number): boolean ok, string? message",
     overloads=("fun(name: string, ttl?: number): boolean, string?",),
 )
@@ -54,6 +56,7 @@ async def try_lock(call: Call, name: Text, holder: Value = None, ttl: Value = No
 
 @op(
     name="state.lock",
+    needs=WRITE_STATE,
     types="(name: string, holder?: string, timeout?: number): boolean ok, string? message",
     overloads=("fun(name: string, timeout?: number): boolean, string?",),
 )
@@ -80,7 +83,7 @@ async def _lock(call: Call, request: LockRequest, terms: LockTerms) -> Held | No
     return await call.world.locks.take(request)
 
 
-@op(name="state.unlock", types="(name: string, holder?: string): boolean ok, string? message")
+@op(name="state.unlock", needs=WRITE_STATE, types="(name: string, holder?: string): boolean ok, string? message")
 async def unlock(call: Call, name: Text, holder: Text | None = None) -> Results:
     """Give a lock back: true, or false and a text when somebody else has it, or nobody."""
     state_call = PositionalCall(call, "state.unlock", False)
@@ -96,7 +99,7 @@ async def unlock(call: Call, name: Text, holder: Text | None = None) -> Results:
     return (True,)
 
 
-@op(name="state.is_locked", types="(name: string): boolean is_locked, string? holder")
+@op(name="state.is_locked", needs=READ_STATE, types="(name: string): boolean is_locked, string? holder")
 async def is_locked(call: Call, name: Text) -> Results:
     """Whether somebody has a lock, and who."""
     state_call = PositionalCall(call, "state.is_locked", False)

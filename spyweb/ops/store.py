@@ -20,6 +20,7 @@ from spyweb.logs.refusals import tell_refusal
 from spyweb.model import OnStoreError, Value
 from spyweb.ops.answer import NOTHING, Results, StoreAnswer
 from spyweb.ops.arguments import Int, Text
+from spyweb.ops.needs import GLOBAL_STORE
 from spyweb.ops.op import OpFamily, op
 from spyweb.ops.world import Call
 from spyweb.store.encoding import as_text
@@ -62,7 +63,7 @@ def store_delete(call: Call, key: Text) -> StoreAnswer[None]:
     )
 
 
-@op(types="(key: string|number, value: string|number)")
+@op(needs=GLOBAL_STORE, types="(key: string|number, value: string|number)")
 def global_store_set(call: Call, key: Text, value: Text) -> StoreAnswer[None]:
     """Keep a text, or a number as its text, under a key that all jobs share, of at most 4 KB."""
     return _ask(
@@ -70,13 +71,13 @@ def global_store_set(call: Call, key: Text, value: Text) -> StoreAnswer[None]:
     )
 
 
-@op(types="(key: string|number): string? value")
+@op(needs=GLOBAL_STORE, types="(key: string|number): string? value")
 def global_store_get(call: Call, key: Text) -> StoreAnswer[object]:
     """The text under a key that all jobs share, or nil."""
     return _ask(call, "global_store_get", key, lambda values: values.get(GLOBAL, key), NIL, _as_text)
 
 
-@op(types="(key: string|number)")
+@op(needs=GLOBAL_STORE, types="(key: string|number)")
 def global_store_delete(call: Call, key: Text) -> StoreAnswer[None]:
     """Forget a key that all jobs share; a missing one is fine."""
     return _ask(
@@ -84,7 +85,7 @@ def global_store_delete(call: Call, key: Text) -> StoreAnswer[None]:
     )
 
 
-@op(types="(key: string|number, default: integer, delta: integer): integer sum")
+@op(needs=GLOBAL_STORE, types="(key: string|number, default: integer, delta: integer): integer sum")
 def global_store_incr(call: Call, key: Text, default: Int, delta: Int) -> StoreAnswer[int]:
     """Add to a number that all jobs share, atomically, and give the sum.
 

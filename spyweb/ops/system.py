@@ -6,6 +6,7 @@ import math
 
 from spyweb.errors import OpError
 from spyweb.ops.arguments import Number, Text
+from spyweb.ops.needs import NOTIFY
 from spyweb.ops.notify_desktop import LONGEST_TIMEOUT_MS
 from spyweb.ops.op import OpFamily, op
 from spyweb.ops.sources import candidates_of
@@ -16,7 +17,7 @@ FAMILY = OpFamily(name="time and desktop", errors="Only a wrong type of argument
 LONGEST_SLEEP_MS = 366 * 86_400_000  # longer than any run; timers can't take infinity
 
 
-@op
+@op(needs=NOTIFY)
 async def notify(call: Call, title: Text, body: Text, timeout_ms: Number | None = None) -> None:
     """Show a notification on the desktop, for 5,000 ms unless told otherwise.
 

@@ -109,7 +109,7 @@ def at_agent(  # noqa: PLR0913 - the arguments of any positional function
     if operation is None or not operation.name.startswith("state.") or not 0 < len(agent) <= LONGEST_NAME:
         raise OpError("_at: an agent and a function of state expected")
     given = (first, second, third, fourth)[: max(count, 0)]
-    return operation.begin(replace(call, agent=agent.decode("utf-8", "replace")), given)
+    return operation.begin(replace(call, agent=agent.decode("utf-8", "replace")), given, operation.check)
 
 
 def begun(call: Call, text: bytes) -> TaskBegun | None:

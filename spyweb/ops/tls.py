@@ -8,9 +8,10 @@ from typing import TypeAlias
 
 from yarl import URL
 
-from spyweb.errors import FetchError
+from spyweb.errors import FetchError, NotPermitted, OpError
 from spyweb.limits import HOST
 from spyweb.ops.arguments import Int, Text
+from spyweb.ops.needs import NET
 from spyweb.ops.network.certificate import read_certificate
 from spyweb.ops.op import OpFamily, op
 from spyweb.ops.world import Call
@@ -23,12 +24,17 @@ HIGHEST_PORT = 65_535
 Outcome: TypeAlias = tuple[dict[str, object] | None, str | None]  # a certificate, or why there is none
 
 
-@op(types="(host: string, port?: integer): Certificate? certificate, string? message")
+@op(needs=NET, types="(host: string, port?: integer): Certificate? certificate, string? message")
 async def tls_probe(call: Call, host: Text, port: Int = HTTPS) -> Outcome:
     """Look at the certificate of a TLS server, trusted or not.  Gives a table, or nil and a message."""
     try:
-        der = await call.world.http.certificate(name_of(host), _checked(port))
+        name, gate = name_of(host), call.gate("tls_probe")
+        if gate is not None:
+            gate.check(name, _checked(port))
+        der = await call.world.http.certificate(name, _checked(port), gate)
         found = await asyncio.to_thread(read_certificate, der, call.world.clock.now_ms())
+    except NotPermitted as error:
+        raise OpError(str(error)) from None
     except FetchError as error:
         return None, str(error)
     except ValueError as error:

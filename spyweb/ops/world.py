@@ -14,15 +14,19 @@ from msgspec.structs import force_setattr
 
 from spyweb.clock import Clock
 from spyweb.commands.runner import CommandRunner
+from spyweb.errors import OpError
 from spyweb.lua.session import Lineage
 from spyweb.model import MIB, BranchId, JobId, OnStoreError, Owner, RunId, TaskBegun, TaskRow
 from spyweb.ops.artifacts import FOLDER, Artifacts
 from spyweb.ops.disk import Files
 from spyweb.ops.locks import LockKeeper
+from spyweb.ops.network.gate import NetGate, gate_of
 from spyweb.ops.network.request import Http
 from spyweb.ops.notify_desktop import Desktop
 from spyweb.ops.sources import Sources
 from spyweb.ops.times import Times
+from spyweb.permissions.audit import Audit
+from spyweb.permissions.policy import ANYTHING, Policy, Refusal
 from spyweb.settings import StateSettings
 from spyweb.stalls import StallRecorder
 from spyweb.store.protocol import Store, job_namespace
@@ -125,6 +129,8 @@ class Call(Struct, frozen=True, kw_only=True):
     log: JobLog = unheard  # the job's own
     resumes: bool = False  # it goes on with the tasks of an earlier run
     tell_task: TellTask = untold
+    policy: Policy = ANYTHING  # what it may reach
+    audit: Audit | None = None  # notes what it does reach
     lineage: Lineage = ()  # of the branch that asks
     # Not passed, but computed from the others:
     owner: Owner = RunId(0)  # of its transactions
@@ -138,3 +144,27 @@ class Call(Struct, frozen=True, kw_only=True):
         force_setattr(self, "namespace", job_namespace(self.job))
         agent = "local" if self.world.state.shared_agents else self.agent
         force_setattr(self, "state_namespace", agent_namespace(agent))
+
+    def permit(self, function: str, check: str, *arguments: object) -> None:
+        """Ask one of the checks of the policy.  Raises OpError, which names the key to add."""
+        refusal = getattr(self.policy, check)(*arguments)
+        if refusal is not None:
+            raise self.refused(function, refusal)
+        if self.audit is not None:
+            self.audit.note(check, *arguments)
+
+    def root_of(self, function: str, path: str) -> str:
+        """Return the root below which an absolute path without `..` lies.  Raises OpError."""
+        found = self.policy.path(path)
+        if isinstance(found, Refusal):
+            raise self.refused(function, found)
+        if self.audit is not None:
+            self.audit.note("path", found)
+        return found
+
+    def gate(self, function: str) -> NetGate | None:
+        """Return what asks the policy about the hosts of a request; None where any host is permitted."""
+        return gate_of(self.policy, self.job, function, self.audit)
+
+    def refused(self, function: str, refusal: Refusal) -> OpError:
+        return OpError(refusal.text(function, self.job))

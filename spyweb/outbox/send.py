@@ -10,10 +10,13 @@ from typing import TypeAlias
 import msgspec
 
 from spyweb.clock import Clock
-from spyweb.errors import FetchError
-from spyweb.ops.network.request import Fetch, Http, Response, clean_headers, parse_url
+from spyweb.errors import FetchError, NotPermitted
+from spyweb.model import JobId
+from spyweb.ops.network.gate import gate_of
+from spyweb.ops.network.request import Fetch, Http, Response, check, clean_headers, parse_url
 from spyweb.ops.notify_desktop import Desktop
 from spyweb.outbox.messages import DesktopText
+from spyweb.permissions.policy import ANYTHING, Policy
 from spyweb.store.outbox_protocol import Channel, QueuedMessage
 
 DELIVERY_HEADER = "X-SpyWeb-Delivery"
@@ -38,12 +41,16 @@ Send: TypeAlias = Callable[[QueuedMessage], Awaitable[DeliveryFailure | None]]
 class MessageTransport:
     """Sends a message through its channel: a webhook's POST or the desktop."""
 
-    def __init__(self, *, http: Http, desktop: Desktop, clock: Clock) -> None:
+    def __init__(
+        self, *, http: Http, desktop: Desktop, clock: Clock, policy_of: Callable[[JobId], Policy] = lambda _: ANYTHING
+    ) -> None:
+        self._policy_of = policy_of
         self._http = http
         self._desktop = desktop
         self._clock = clock
 
     async def send(self, message: QueuedMessage) -> DeliveryFailure | None:
+        """Send a message, if the policy of its job still permits that: it may have changed since."""
         match message.target.channel:
             case Channel.WEBHOOK:
                 return await self._post(message)
@@ -60,16 +67,20 @@ class MessageTransport:
                 timeout_s=TIMEOUT_S,
                 largest=4 * SHOWN,
                 whole=False,  # what has been answered counts, not how the rest of the answer fares
+                gate=gate_of(self._policy_of(message.job), message.job, "webhook"),
                 follow=False,  # a POST that is led elsewhere becomes a GET, and arrives nowhere
             )
+            check(fetch)
         except FetchError as error:  # no other attempt would do better, but the message is not lost quietly
             return DeliveryFailure(reason=str(error), holds=False)
         try:
             return judge(await self._http.fetch(fetch), self._clock.now_ms())
         except FetchError as error:
-            return DeliveryFailure(reason=f"{error.kind}: {error}")
+            return DeliveryFailure(reason=f"{error.kind}: {error}", holds=not isinstance(error, NotPermitted))
 
     async def _show(self, message: QueuedMessage) -> DeliveryFailure | None:
+        if refusal := self._policy_of(message.job).notify():
+            return DeliveryFailure(reason=refusal.text("notification", message.job), holds=False)
         text = msgspec.json.decode(message.payload, type=DesktopText)
         reason = await self._desktop.show(text.title, text.body, text.timeout_ms)
         return DeliveryFailure(reason=reason) if reason else None

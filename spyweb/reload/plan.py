@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from spyweb.errors import Problem
+from spyweb.lua.session import variable_rules
 from spyweb.model import JobId
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.specs.discover import JobFile, Scan
@@ -54,6 +55,7 @@ def _needs_new_vm(job: LiveJob, file: JobFile, stale: bool) -> bool:
     old, new = job.spec, file.spec
     vm_changed = (old.memory_limit, old.isolation, old.path) != (new.memory_limit, new.isolation, new.path)
     wakes = must_execute(file) and not old.enabled
+    vm_changed |= job.code.variables != variable_rules(new.policy, new.id)
     return stale or vm_changed or wakes or job.digest != file.digest
 
 

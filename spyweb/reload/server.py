@@ -17,6 +17,7 @@ from spyweb.errors import Problem
 from spyweb.lua.pool import Pool
 from spyweb.lua.session import Code
 from spyweb.ops.sources import Sources
+from spyweb.permissions.policy import ANYTHING, Policy
 from spyweb.reload.proof import Prover, Verdict
 from spyweb.specs.server_file import INIT, SERVER, code_of_server, find_server
 
@@ -26,8 +27,16 @@ SPARES = 4  # VMs that each worker has ready for the next requests; more gained 
 
 
 class ServerReloader:
-    def __init__(
-        self, *, root: Path, endpoints: Endpoints, prover: Prover, pool: Pool, sources: Sources, workers: int = 1
+    def __init__(  # noqa: PLR0913 - each part by its name
+        self,
+        *,
+        root: Path,
+        endpoints: Endpoints,
+        prover: Prover,
+        pool: Pool,
+        sources: Sources,
+        workers: int = 1,
+        policy: Policy = ANYTHING,
     ) -> None:
         """Keep these endpoints up to date; `workers` is how many workers serve requests while there is a server."""
         self._root = root
@@ -36,6 +45,7 @@ class ServerReloader:
         self._pool = pool
         self._sources = sources
         self._workers = workers
+        self._policy = policy
         self._generation = 0
 
     async def look(self) -> bool:
@@ -55,12 +65,12 @@ class ServerReloader:
         if version and version.code.source == source and not stale:
             self._endpoints.problem = None
             return True
-        code = code_of_server(source, self._generation + 1)
+        code = code_of_server(source, self._generation + 1, policy=self._policy)
         verdict = await self._prove([code, *await asyncio.to_thread(self._prover.read_modules, code, stale)])
         if verdict.problem:
             self._refuse(verdict.problem)
             return verdict.is_final
-        others = [code_of_server(source, code.generation, worker) for worker in range(1, self._workers)]
+        others = [code_of_server(source, code.generation, worker, self._policy) for worker in range(1, self._workers)]
         self._swap(ServerVersion(codes=[code, *others]))
         return True
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from spyweb.errors import Problem
-from spyweb.lua.session import Code
+from spyweb.lua.session import Code, variable_rules
 from spyweb.model import Cursor, JobId, JobSpec, Never, Run
 from spyweb.runs.run_queue import RunQueue
 from spyweb.specs.discover import JobFile
@@ -60,6 +60,7 @@ def code_of(file: JobFile, generation: int) -> Code:
         more=file.more,
         memory_limit=spec.memory_limit,
         isolation=spec.isolation,
+        variables=variable_rules(spec.policy, spec.id),
     )
 
 

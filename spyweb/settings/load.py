@@ -16,6 +16,8 @@ from spyweb.errors import ConfigError, Problem
 from spyweb.files import open_regular
 from spyweb.limits import PROJECT_FILE
 from spyweb.model import MIB, Durability, OnStoreError
+from spyweb.permissions.policy import USUAL, Grants, policy_of
+from spyweb.settings.permissions import find_writable_program, take_grants
 from spyweb.settings.reading import Reading, SettingsSource, unknown
 from spyweb.settings.sections import (
     DATABASE,
@@ -59,18 +61,8 @@ from spyweb.settings.values import (
 )
 
 SECTIONS = (
-    "daemon",
-    "server",
-    "store",
-    "state",
-    "runs",
-    "records",
-    "http",
-    "exec",
-    "security",
-    "values",
-    "defaults",
-    "jobs",
+    *("daemon", "server", "store", "state", "runs", "records", "http", "exec", "permissions", "security"),
+    *("values", "defaults", "jobs"),
 )
 
 T = TypeVar("T")
@@ -123,10 +115,11 @@ def examine_settings(
 
 def _settings(root: Path, sections: _Sections, environ: Mapping[str, str]) -> Settings:
     daemon = _daemon(sections.read("daemon"), root, environ)
+    permissions = take_grants(sections.read("permissions"), USUAL)
     return Settings(
         root=root,
         daemon=daemon,
-        server=_server(sections.read("server"), environ),
+        server=_server(sections.read("server"), root, environ, permissions),
         store=_store(sections.read("store"), root, daemon.data_dir),
         state=_state(sections.read("state")),
         runs=_runs(sections.read("runs")),
@@ -135,6 +128,7 @@ def _settings(root: Path, sections: _Sections, environ: Mapping[str, str]) -> Se
         exec=_exec(sections.read("exec")),
         security=_security(sections.read("security")),
         values=sections.table("values"),
+        permissions=permissions,
         defaults=sections.table("defaults"),
         jobs=sections.finish(),
     )
@@ -265,12 +259,18 @@ def _default_data_dir(root: Path) -> str:
     return ".spyweb" if is_file or has_begun_elsewhere else "data"
 
 
-def _server(read: Reading, environ: Mapping[str, str]) -> ServerSettings:
+def _server(read: Reading, root: Path, environ: Mapping[str, str], permissions: Grants) -> ServerSettings:
+    own = read.below("permissions")
+    policy = policy_of(take_grants(own, permissions), is_server=True)
+    has_server = not own.is_empty or os.path.isdir(root / "server")
+    if has_server and (reason := find_writable_program(policy, root, "server")):
+        read.refuse(f"exec: {reason}", "permissions")
     return ServerSettings(
         enabled=read.take("enabled", boolean, True),
         host=read.take("host", one_line, "127.0.0.1"),
         port=read.take("port", whole(0, 65_535), 7979),
         api_key=environ.get("SPYWEB_API_KEY", "").strip() or None,  # HTTP has no blanks at the ends
+        permissions=policy,
     )
 
 

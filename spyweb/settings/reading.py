@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -110,6 +110,22 @@ class Reading:
         self._below.append(inner)
         return inner
 
+    def apart(self, key: str) -> list[Reading]:
+        """Return a reading of the table under a key for each source: no source hides another, or forgives."""
+        for source in self._sources:
+            if not isinstance(source.values.get(key, {}), Mapping):
+                self._problems.append(source.problem(f"expected a table, [{key}]", key))
+        strict = [replace(source.below(key), forgiving=False) for source in self._sources]
+        inner = [Reading([source], self._problems) for source in strict]
+        self.asked[key] = inner[0]
+        self._below.extend(inner)
+        return inner
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether no source has any key."""
+        return not self._given
+
     def raw(self, key: str) -> object:
         """Return the unparsed value of the strongest source; None when no source has the key."""
         return next((source.values[key] for source in self._sources if key in source.values), None)
@@ -155,6 +171,8 @@ def _schema_of(asked: Asked | Reading) -> Schema:
     read, default = asked
     schema: Schema = getattr(read, "schema", {})
     shown = _shown_default(schema, getattr(read, "show", None), default)
+    if default is None and shown is None:
+        shown = getattr(read, "none", None)
     return schema if shown is None or not schema else {**schema, "default": shown}
 
 

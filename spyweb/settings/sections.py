@@ -9,6 +9,7 @@ from pathlib import Path
 
 from spyweb import __version__
 from spyweb.model import MIB, Durability, HistoryRule, OnStoreError
+from spyweb.permissions.policy import USUAL, Grants, Policy, policy_of
 from spyweb.settings.tables import TomlTable
 from spyweb.settings.units import DAY_MS, MINUTE_MS, SECOND_MS
 
@@ -50,6 +51,7 @@ class ServerSettings:
     host: str = "127.0.0.1"
     port: int = 7979
     api_key: str | None = field(default=None, repr=False)  # from SPYWEB_API_KEY alone
+    permissions: Policy = field(default_factory=lambda: policy_of(USUAL, is_server=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,5 +131,6 @@ class Settings:
     exec: ExecSettings = field(default_factory=ExecSettings)
     security: SecuritySettings = field(default_factory=SecuritySettings)
     values: TomlTable = field(default_factory=lambda: TomlTable(file=FILE, path=("values",)))  # of all scripts
+    permissions: Grants = USUAL  # of jobs that have none of their own in config.toml
     defaults: TomlTable = field(default_factory=lambda: TomlTable(file=FILE, path=("defaults",)))
     jobs: Mapping[str, TomlTable] = field(default_factory=dict)

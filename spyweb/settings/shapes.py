@@ -25,6 +25,7 @@ class Shape(Generic[T]):
     read: Read[T]
     schema: Schema
     show: Callable[..., object] | None = None  # converts a value back to how a file writes it, if that differs
+    none: object = None  # how a file writes None, if it can
 
     def __call__(self, value: object) -> T:
         return self.read(value)
@@ -34,11 +35,11 @@ class Shaping(Protocol):
     def __call__(self, read: Read[T]) -> Shape[T]: ...
 
 
-def shaped(schema: Schema, show: Callable[..., object] | None = None) -> Shaping:
+def shaped(schema: Schema, show: Callable[..., object] | None = None, none: object = None) -> Shaping:
     """Attach to a reader the schema of what it accepts."""
 
     def with_schema(read: Read[T]) -> Shape[T]:
-        return Shape(read, schema, show)
+        return Shape(read, schema, show, none)
 
     return with_schema
 

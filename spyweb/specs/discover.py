@@ -15,8 +15,10 @@ from pathlib import Path
 from spyweb.errors import Problem
 from spyweb.model import JobId, JobSpec
 from spyweb.ops.sources import Sources
+from spyweb.permissions.policy import Grants
 from spyweb.settings import DaemonSettings, Settings
 from spyweb.settings.nearest import Names
+from spyweb.settings.permissions import find_writable_program
 from spyweb.settings.reading import nearest, unknown
 from spyweb.settings.script_values import merge
 from spyweb.settings.sections import FILE
@@ -31,7 +33,7 @@ from spyweb.specs.linting.linter import (
     doubts_of_server,
     read_module,
 )
-from spyweb.specs.parse import JobDraft, JobPlace, job_id, parse_job, usable_defaults
+from spyweb.specs.parse import PERMISSIONS, JobDraft, JobPlace, job_id, parse_job, usable_defaults
 from spyweb.specs.server_file import FOLDER as SERVER_FOLDER
 from spyweb.specs.server_file import INIT, find_server
 from spyweb.specs.tree import LIST, Notes, find_job_files, read_list, read_source, read_toml
@@ -95,6 +97,7 @@ class _Context:
     daemon: DaemonSettings
     defaults: TomlTable
     overrides: Mapping[JobId, TomlTable]
+    permissions: Grants
     notes: Notes
     modules: Sources
     linter: Linter
@@ -117,6 +120,7 @@ def scan(root: Path, settings: Settings, linter: Linter | None = None) -> Scan:
         daemon=settings.daemon,
         defaults=_with_values(defaults, settings.values),
         overrides=overrides,
+        permissions=settings.permissions,
         notes=notes,
         modules=Sources(root),
         linter=linter,
@@ -223,7 +227,17 @@ def _watching(table: TomlTable, place: JobPlace, context: _Context) -> _Candidat
 
 def _draft(own: TomlTable, place: JobPlace, context: _Context) -> JobDraft:
     override = context.overrides.get(_id_of(own, place), _NOTHING)
-    return parse_job(own, place, override=override, defaults=context.defaults, daemon=context.daemon)
+    draft = parse_job(
+        own,
+        place,
+        override=override,
+        defaults=context.defaults,
+        daemon=context.daemon,
+        permissions=context.permissions,
+    )
+    if reason := find_writable_program(draft.spec.policy, context.root, draft.spec.folder):
+        draft.problems.append(draft.problem(f"exec: {reason}", PERMISSIONS))
+    return draft
 
 
 def _unread(job: JobId, problem: Problem, *sources: tuple[str, bytes]) -> _Candidate:

@@ -37,7 +37,9 @@ from spyweb.model import (
     Schedule,
     Start,
 )
+from spyweb.permissions.policy import USUAL, Grants, Policy, policy_of
 from spyweb.schedules.cron import cron_after, parse_cron
+from spyweb.settings.permissions import take_grants
 from spyweb.settings.reading import Reading, SettingsSource, unknown
 from spyweb.settings.script_values import NO_VALUES, merge, to_text, values_table
 from spyweb.settings.sections import SHORTEST_PERIOD_MS, DaemonSettings
@@ -60,9 +62,11 @@ from spyweb.settings.values import (
 )
 from spyweb.specs.monitor_file import ADDRESSES, take_monitor
 from spyweb.specs.watches import read_on
+from spyweb.store.protocol import GLOBAL, job_namespace
 
 SCHEDULES = ("every", "interval", "cron", "at")  # `interval` is `every` in a monitor's words
 FOLDER = "jobs"
+PERMISSIONS = "permissions"
 LONGEST_NAME = 200  # characters: it becomes an id, and a part of file names
 
 RUN_OUTCOMES = {outcome.value: outcome for outcome in (Outcome.SUCCESS, Outcome.FAILED, Outcome.LOST, Outcome.STOPPED)}
@@ -125,15 +129,22 @@ def job_id(name: str) -> JobId:
 
 
 def parse_job(
-    block: TomlTable, place: JobPlace, *, override: TomlTable, defaults: TomlTable, daemon: DaemonSettings
+    block: TomlTable,
+    place: JobPlace,
+    *,
+    override: TomlTable,
+    defaults: TomlTable,
+    daemon: DaemonSettings,
+    permissions: Grants = USUAL,
 ) -> JobDraft:
     """Parse a job's own settings; whether the jobs in `after` exist is checked by discover.py."""
     problems: list[Problem] = []
     warnings: list[Problem] = []
     sources = tuple(_sources(override, block, defaults, problems, forgiving=place.is_monitor))
     reading = Reading(sources, problems, warnings)
-    spec = _spec(reading, place, daemon)
+    spec = _spec(reading, place, daemon, permissions)
     reading.finish()
+    problems.extend(_refused_changes(spec, reading))
     if not spec.id and spec.name:
         problems.append(block.problem(f"the name {spec.name!r} holds no letter or digit, so it gives no id", "name"))
     return JobDraft(spec=spec, problems=problems, warnings=warnings, sources=sources)
@@ -141,9 +152,9 @@ def parse_job(
 
 def job_keys(*, is_monitor: bool) -> Mapping[str, Schema]:
     """Return the JSON schema of every key that a job takes."""
-    reading = Reading([SettingsSource.of(TomlTable())], [])
+    reading = Reading([SettingsSource.of(TomlTable())] * 2, [])
     place = JobPlace(file="", folder="", name="", is_monitor=is_monitor)
-    _spec(reading, place, DaemonSettings(data_dir=Path()))
+    _spec(reading, place, DaemonSettings(data_dir=Path()), USUAL)
     return reading.schema()
 
 
@@ -177,6 +188,9 @@ def _sources(
         is_own = table is block
         if not is_own and "name" in table.values:
             problems.append(table.problem("a name can't be set here, only in the job's own file", "name"))
+        if table is defaults and PERMISSIONS in table.values:
+            problems.append(table.problem(f"what jobs may reach is set in [{PERMISSIONS}]", PERMISSIONS))
+            hidden.add(PERMISSIONS)
         yield _source(table, hidden if is_own else hidden | {"name"}, forgiving=forgiving and is_own)
         for group in (SCHEDULES, ADDRESSES):
             if not table.values.keys().isdisjoint(group):
@@ -190,12 +204,14 @@ def _source(table: TomlTable, hidden: set[str], *, forgiving: bool) -> SettingsS
     return SettingsSource(kept, table.problem, forgiving)
 
 
-def _spec(read: Reading, place: JobPlace, daemon: DaemonSettings) -> JobSpec:
+def _spec(read: Reading, place: JobPlace, daemon: DaemonSettings, permissions: Grants) -> JobSpec:
     name = _take_name(read, place)
     after = read.take("after", _after, NO_JOBS)
     on = _take_on(read, place)
     on_hook_error = read.take("on_hook_error", _ON_HOOK_ERROR, OnHookError.SKIP)  # a script has no hooks
     job = job_id(name)
+    policy = _policy(read, permissions)
+    isolation = read.take("isolation", _ISOLATION, Isolation.SHARED)
     return JobSpec(
         id=job,
         name=name,
@@ -210,7 +226,7 @@ def _spec(read: Reading, place: JobPlace, daemon: DaemonSettings) -> JobSpec:
         timeout_ms=_shared(read.take("timeout", _LIMIT, 5 * MINUTE_MS)),
         cpu_limit_ms=_shared(read.take("cpu_limit", _LIMIT, 10 * SECOND_MS)),
         memory_limit=_shared(read.take("memory_limit", _MEMORY, 64 * MIB)),
-        isolation=read.take("isolation", _ISOLATION, Isolation.SHARED),
+        isolation=Isolation.PROCESS if policy.may_exec else isolation,
         overlap=read.take("overlap", _OVERLAP, Overlap.SKIP),
         misfire=_shared(_misfire(read)),
         retry=_shared(_retry(read)),
@@ -221,6 +237,7 @@ def _spec(read: Reading, place: JobPlace, daemon: DaemonSettings) -> JobSpec:
         on_store_error=read.take("on_store_error", _ON_STORE_ERROR, None),
         values=_take_values(read),
         resume=read.take("resume", boolean, False),
+        policy=policy,
         monitor=take_monitor(read, on_hook_error) if place.is_monitor else None,
     )
 
@@ -233,6 +250,26 @@ def _take_values(read: Reading) -> str:
     except ValueError as error:
         read.refuse(str(error), "values")
         return NO_VALUES
+
+
+def _policy(read: Reading, permissions: Grants) -> Policy:
+    """Take what a job may reach: config.toml decides, and what its own settings say must permit it as well."""
+    override, own, *_ = read.apart(PERMISSIONS)
+    granted, narrowed = take_grants(override, permissions), take_grants(own, Grants())
+    return policy_of(granted, None if own.is_empty else narrowed)
+
+
+def _refused_changes(spec: JobSpec, read: Reading) -> Iterator[Problem]:
+    """Yield the changes in `on` that the job may not read: it would be told the values."""
+    for on in spec.on:
+        if on.namespace == GLOBAL:
+            refusal = spec.policy.global_store()
+        elif on.is_prefix:
+            refusal = spec.policy.all_scopes()
+        else:
+            refusal = None if on.namespace == job_namespace(spec.id) else spec.policy.state(on.namespace, write=False)
+        if refusal is not None:
+            yield read.problem(refusal.text("on", spec.id), "on")
 
 
 def _take_on(read: Reading, place: JobPlace) -> tuple[On, ...]:

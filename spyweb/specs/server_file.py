@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from spyweb.errors import Problem
-from spyweb.lua.session import Code
+from spyweb.lua.session import Code, variable_rules
 from spyweb.model import Isolation, JobId
+from spyweb.permissions.policy import ANYTHING, Policy
 from spyweb.specs.tree import is_there, read_source, unreadable
 
 SERVER = JobId("/server")  # whose stored keys and modules these are: the id of a job has no slash
@@ -40,13 +41,20 @@ def read_all(root: Path) -> tuple[list[Code], list[Problem]]:
     return codes, unread
 
 
-def code_of_server(source: bytes, generation: int, worker: int = 0) -> Code:
+def code_of_server(source: bytes, generation: int, worker: int = 0, policy: Policy = ANYTHING) -> Code:
     """Return the server's code for one of its workers.
 
     No job runs in these: a flood of requests, or one that takes its worker down, harms none.
     """
     job = JobId(f"{SERVER}/{worker}") if worker else SERVER
-    return Code(job=job, generation=generation, chunk=INIT, source=source, isolation=Isolation.PROCESS)
+    return Code(
+        job=job,
+        generation=generation,
+        chunk=INIT,
+        source=source,
+        isolation=Isolation.PROCESS,
+        variables=variable_rules(policy, SERVER),
+    )
 
 
 def _read(root: Path, path: str) -> bytes | Problem | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from spyweb.errors import Problem, Refused
 from spyweb.lua.session import Code
 from spyweb.model import Isolation, JobId
+from spyweb.permissions.policy import ANYTHING, Policy
 from spyweb.runs.live import code_of
 from spyweb.specs.discover import JobFile, Scan
 from spyweb.specs.server_file import FOLDER as SERVER_FOLDER
@@ -39,6 +40,7 @@ class Suite:
     timeout_ms: int = TIMEOUT_MS
     cpu_limit_ms: int = CPU_LIMIT_MS
     is_monitor: bool = False
+    policy: Policy = ANYTHING
     server: bytes | None = None  # the source of what answers while they run
 
 
@@ -53,15 +55,15 @@ class FoundSuites:
         return not self.suites and not self.broken
 
 
-def find_suites(root: Path, scanned: Scan, wanted: str | None) -> FoundSuites:
+def find_suites(root: Path, scanned: Scan, wanted: str | None, of_server: Policy = ANYTHING) -> FoundSuites:
     """Find the suites of one job, by name or id, of the `server`, or all.  Raises Refused when there is no such job."""
     found = FoundSuites()
     if wanted is None:
         _add_jobs(found, root, scanned)
-        _add_server(found, root)
+        _add_server(found, root, of_server)
         return found
     if wanted == SERVER_TITLE:
-        _add_server(found, root)
+        _add_server(found, root, of_server)
         if found.is_empty():
             there = [path for path in (INIT, TESTS) if is_there(root / path)]
             raise Refused(f"tests of the server need {INIT} and {TESTS}: there is {there[0] if there else 'neither'}")
@@ -107,6 +109,7 @@ def _add_job(found: FoundSuites, root: Path, file: JobFile, *, by_name: bool = F
             timeout_ms=spec.timeout_ms,
             cpu_limit_ms=spec.cpu_limit_ms,
             is_monitor=spec.monitor is not None,
+            policy=spec.policy,
         )
     )
 
@@ -120,7 +123,7 @@ def with_tests(code: Code, path: str, tests: bytes) -> Code:
     return replace(code, more=(*code.more, (path, tests)))
 
 
-def _add_server(found: FoundSuites, root: Path) -> None:
+def _add_server(found: FoundSuites, root: Path, policy: Policy) -> None:
     """Add the suite of the server, unless one of its two files is missing.
 
     Its tests have VMs like any job's: only what answers has a worker of its own.
@@ -133,7 +136,7 @@ def _add_server(found: FoundSuites, root: Path) -> None:
     sources = dict(each for each in read if not isinstance(each, Problem))
     if INIT not in sources or TESTS not in sources:
         return
-    code = replace(code_of_server(sources[INIT], 1), job=SERVER_TESTS, isolation=Isolation.SHARED)
+    code = replace(code_of_server(sources[INIT], 1, policy=policy), job=SERVER_TESTS, isolation=Isolation.SHARED)
     found.suites.append(
         Suite(
             title=SERVER_TITLE,
@@ -141,6 +144,7 @@ def _add_server(found: FoundSuites, root: Path) -> None:
             folder=SERVER_FOLDER,
             code=replace(code, more=((TESTS, sources[TESTS]),)),
             finding=replace(code, chunk=TESTS, source=sources[TESTS]),
+            policy=policy,
             server=sources[INIT],
         )
     )

@@ -75,7 +75,7 @@ class InlineWorker:
         self._handler = MessageHandler(self.registry, sender, console, with_ours(bytecode))
         self._executor = Executor(self.registry, sender, memoryview(bytearray(wire.SLOT_BYTES)).cast("Q"))
         self._console = console
-        self.say(wire.InitWorker(list(ops), {}, {}))
+        self.say(wire.InitWorker(list(ops), {}))
 
     def say(self, message: ToWorker) -> None:
         """Have the worker handle a message of the daemon, and do what follows."""

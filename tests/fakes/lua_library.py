@@ -5,7 +5,7 @@ The library's files are compiled, stripped and loaded as a worker does it, so th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
 from spyweb.errors import OpError
@@ -21,7 +21,7 @@ Answer = Callable[..., list[object]]
 
 # Stands in for the prelude: globals of their own for the script, the raw functions, and a `runtime` whose ops call out.
 _PRELUDE = rb"""
-local read, emit, answer, compute, ops, facts = ...
+local read, emit, answer, compute, ops, facts, variables = ...
 local unpack, getinfo, dump = table.unpack, debug.getinfo, string.dump
 local raw, env, string_meta = {}, { coroutine = {} }, getmetatable("")
 for name, value in pairs(_G) do raw[name] = value end
@@ -36,6 +36,7 @@ end
 function env.load(source, name) return raw.load(source, name, "t", env) end
 
 local runtime = { env = env, raw = raw, getinfo = getinfo, tasks = false, emit = emit, ops = ops, facts = facts }
+runtime.variables = variables
 runtime.internals = { now = { run = {} }, runs = {}, set_type_metatable = debug.setmetatable }
 function runtime.internals.host(_, ...) return compute(...) end
 function runtime.internals.fail(message) error(message, 3) end
@@ -142,14 +143,16 @@ class LuaLibrary:
         *,
         ops: Mapping[str, Answer] | None = None,
         env: Mapping[str, str] | None = None,
+        rules: Sequence[object] = (),  # of env_get
         memory_limit: int = 1 << 30,
     ) -> None:
         self.lines: list[tuple[str, bytes]] = []
         self.parts: list[str] = []
         self._runtime = new_runtime(memory_limit)
         self._ops = dict(ops or {})
-        init = {"ops": list(self._ops), "engine": {"os": "linux", "lua_version": "lua54"}, "env": dict(env or {})}
-        told = init_of(init)
+        told = init_of({"ops": list(self._ops), "engine": {"os": "linux", "lua_version": "lua54"}})
+        variables = wire.pack([{"env": dict(env or {}), "rules": list(rules)}]) if env or rules else b""
+        told = told._replace(variables=variables)
         self._run: Function = self._runtime.execute(_PRELUDE, self._read, self._emit, self._answer, compute, *told)
 
     def run(self, script: str | bytes, *arguments: object) -> list[object]:

@@ -25,6 +25,7 @@ from spyweb.model import Ending, Failure, Field, JobId, Monitor, Outcome, Run, R
 from spyweb.monitor.context import CycleServices
 from spyweb.monitor.runner import MonitorRunner
 from spyweb.ops.disk import Files
+from spyweb.ops.network.gate import NetGate
 from spyweb.ops.network.request import Fetch, Response
 from spyweb.runs.live import LiveJob
 from spyweb.runs.records import ctx_of
@@ -64,7 +65,7 @@ class FakeHttp:
             raise answer
         return answer or page(url)
 
-    async def certificate(self, host: str, port: int) -> bytes:
+    async def certificate(self, host: str, port: int, gate: NetGate | None = None) -> bytes:
         raise AssertionError(f"{host}:{port}")
 
 

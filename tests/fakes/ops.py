@@ -15,6 +15,7 @@ from spyweb.model import Durability, JobId, RunId
 from spyweb.ops.disk import Files
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.locks import LockKeeper
+from spyweb.ops.network.gate import NetGate
 from spyweb.ops.network.request import Fetch, Http, Response
 from spyweb.ops.sources import Sources
 from spyweb.ops.world import Call, World
@@ -49,7 +50,7 @@ class FakeHttp:
             raise answer
         return answer
 
-    async def certificate(self, host: str, port: int) -> bytes:
+    async def certificate(self, host: str, port: int, gate: NetGate | None = None) -> bytes:
         if (host, port) not in self.certificates:
             raise FetchError("connect", f"could not connect to {host}:{port}: Connection refused")
         return self.certificates[host, port]

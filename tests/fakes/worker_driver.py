@@ -25,7 +25,6 @@ PATIENCE = 10.0  # seconds; a test that waits longer has failed
 INIT: dict[str, Any] = {
     "ops": ["echo", "store_get", "store_set", "state.get", "sleep", "wait", "_require"],
     "engine": {"os": "linux", "version": "0"},
-    "env": {"SPYWEB_COLOUR": "green"},
 }
 
 Handler = Callable[[Sequence[Any]], Sequence[object]]

@@ -48,6 +48,7 @@ class VmTemplate(Struct, kw_only=True):
     files: Files
     limit: int  # bytes of each VM
     bytecode: list[bytes] | None
+    variables: bytes
     count: int  # of spares that there should be
     spares: list[HostedVm] = field(default_factory=list)
 
@@ -138,7 +139,7 @@ class MessageHandler:
 
     def _load(self, asked: LoadVm) -> None:
         hosted = self._registry.new_vm(asked.vm, asked.files[0][0], self._console.emit, self._sender.post)
-        reason = self._create_vm(hosted, asked.files, asked.memory_limit)
+        reason = self._create_vm(hosted, asked.files, asked.memory_limit, asked.variables)
         if reason is None:
             with self._registry.lock:
                 self._registry.vms[asked.vm] = hosted
@@ -152,7 +153,11 @@ class MessageHandler:
     def _keep(self, asked: KeepTemplate) -> None:
         bytecode = compile_to_bytecode(asked.files)
         self._templates[asked.number] = VmTemplate(
-            files=asked.files, limit=asked.memory_limit, bytecode=bytecode, count=asked.spares
+            files=asked.files,
+            limit=asked.memory_limit,
+            bytecode=bytecode,
+            count=asked.spares,
+            variables=asked.variables,
         )
         with self._template_added:
             self._newest = asked.number
@@ -185,7 +190,8 @@ class MessageHandler:
         """Return a new VM for a single run, or the reason why there is none."""
         hosted = self._registry.new_vm(0, template.files[0][0], self._console.emit, self._sender.post)
         hosted.fleeting = hosted.closing = True
-        return self._create_vm(hosted, template.files, template.limit, template.bytecode) or hosted
+        files, limit, bytecode = template.files, template.limit, template.bytecode
+        return self._create_vm(hosted, files, limit, template.variables, bytecode) or hosted
 
     def make_spare(self) -> None:
         """Make one spare VM, if one is missing.  Called when there is nothing else to do."""
@@ -198,12 +204,14 @@ class MessageHandler:
                     template.count = 0  # the next request makes its own VM, and is told the reason
                 return
 
-    def _create_vm(self, hosted: HostedVm, files: Files, limit: int, bytecode: list[bytes] | None = None) -> str | None:
+    def _create_vm(
+        self, hosted: HostedVm, files: Files, limit: int, variables: bytes, bytecode: list[bytes] | None = None
+    ) -> str | None:
         """Create the VM and load its files; return the reason if that fails."""
         try:
             hosted.vm = VM(
                 self._bytecode,
-                self._init,
+                self._init._replace(variables=variables),
                 max(limit, _SMALLEST),
                 hosted,
                 main_count=limits.MAIN_COUNT,

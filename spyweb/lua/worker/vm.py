@@ -45,12 +45,13 @@ class VmInit(NamedTuple):
 
     ops: bytes  # their names, each between two line feeds
     facts: bytes  # packed
+    variables: bytes = wire.NO_VARIABLES  # of one VM, packed
 
 
 def init_of(message: Mapping[str, object]) -> VmInit:
     """Return the facts for VMs that are in the daemon's first message."""
     ops = "".join(f"{name}\n" for name in cast("list[str]", message["ops"]))
-    return VmInit(f"\n{ops}".encode(), wire.pack([{name: message[name] for name in ("engine", "env")}]))
+    return VmInit(f"\n{ops}".encode(), wire.pack([{"engine": message["engine"]}]))
 
 
 class Callbacks(Protocol):

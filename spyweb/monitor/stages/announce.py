@@ -9,15 +9,17 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 
-from spyweb.errors import StoreError
-from spyweb.model import Notification
+from spyweb.errors import FetchError, NotPermitted, StoreError
+from spyweb.model import Notification, Webhook
 from spyweb.monitor.context import CycleContext, CycleFailed, in_one_step
 from spyweb.monitor.hooks import NOTHING
 from spyweb.monitor.rules.items import Item, items_to_lua
 from spyweb.monitor.rules.texts import NotificationSubject, body_of, default_payload, title_of
 from spyweb.monitor.stages.keep import StoredItem
 from spyweb.ops.arguments import read_text
+from spyweb.ops.network.request import parse_url
 from spyweb.outbox.messages import desktop_message, webhook_message
+from spyweb.permissions.policy import Refusal
 from spyweb.store.outbox_protocol import NewMessage
 
 Messages = dict[str, NewMessage]  # by stage
@@ -42,11 +44,32 @@ async def _messages(context: CycleContext, new: Sequence[Item]) -> Messages:
     items = shown if isinstance(shown, list) else new
     await context.search(items)
     if context.monitor.notification and shown is not NOTHING and items:
+        _refuse(context, "notify", context.spec.policy.notify())
         messages["notify"] = _notification(context, context.monitor.notification, items)
     if context.monitor.webhook and payload is not NOTHING:
+        _check_webhook(context, context.monitor.webhook)
         body = payload if isinstance(payload, bytes) else default_payload(context.spec.name, new)
         messages["webhook"] = webhook_message(context.spec.id, context.monitor.webhook, body)
     return messages
+
+
+def _check_webhook(context: CycleContext, webhook: Webhook) -> None:
+    """Ask for the host of the webhook.  Raises CycleFailed: the items stay owed until it is permitted."""
+    gate = context.gate("webhook")
+    if gate is None:
+        return
+    try:
+        url = parse_url(webhook.url.encode("utf-8", "replace"))
+        gate.check_request(url, None, dict(webhook.headers).get("Host"))
+    except NotPermitted as error:
+        raise CycleFailed(str(error)) from error
+    except FetchError:
+        return  # no address: the outbox says so, and keeps the message
+
+
+def _refuse(context: CycleContext, function: str, refusal: Refusal | None) -> None:
+    if refusal is not None:
+        raise CycleFailed(refusal.text(function, context.spec.id))
 
 
 def _payload(context: CycleContext, new: Sequence[Item]) -> dict[str, object]:

@@ -58,9 +58,10 @@ async def fetch(context: CycleContext, request: FetchRequest) -> FetchResult:
 
 async def _fetch_over_network(context: CycleContext, request: FetchRequest) -> FetchResult:
     most = context.spec.memory_limit if context.hooks else None  # more could not be handed to a hook
+    gate, http = context.gate("fetch"), context.services.http
     try:
         with context.telemetry.timed("fetch"):
-            response = await context.services.http.fetch(fetch_of(request, context.services.http.settings, most))
+            response = await http.fetch(fetch_of(request, http.settings, most, gate))
     except FetchError as error:
         return failed(request, str(error), error.kind)
     fetched = replied(request, response_of(response, request))

@@ -13,6 +13,7 @@ from functools import cached_property
 from spyweb.errors import FetchError
 from spyweb.limits import HANDSHAKE
 from spyweb.ops.network.addresses import is_literal, is_public, private_reason
+from spyweb.ops.network.gate import NetGate
 from spyweb.ops.network.resolver import Resolver
 
 MOST_HANDSHAKES = 2  # at once, since others need threads too
@@ -32,10 +33,12 @@ class Prober:
     def _context(self) -> ssl.SSLContext:
         return trusting_context()
 
-    async def certificate(self, host: str, port: int) -> bytes:
+    async def certificate(self, host: str, port: int, gate: NetGate | None = None) -> bytes:
         """Return the certificate in DER, trying the host's addresses in turn.  Raises FetchError, TimeoutError."""
         refusal = ""
         for address in await self._addresses(host):
+            if gate is not None:
+                gate.check_address(host, port, address)
             if self._deny_private and not is_public(address):
                 refusal = private_reason(address)
                 continue

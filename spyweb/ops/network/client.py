@@ -12,8 +12,9 @@ import io
 import resource
 import socket
 import ssl
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
 
@@ -22,7 +23,7 @@ from aiohttp.connector import AddrInfoType
 from yarl import URL
 
 from spyweb.clock import Clock
-from spyweb.errors import FetchError
+from spyweb.errors import FetchError, NotPermitted
 from spyweb.limits import HEADER_BLOCK, HEADERS
 from spyweb.model import MIB
 from spyweb.ops.network.addresses import is_public, private_reason, private_target
@@ -31,6 +32,7 @@ from spyweb.ops.network.certificate import Prober
 from spyweb.ops.network.connector import Connector
 from spyweb.ops.network.decoding import STEP, Decoder
 from spyweb.ops.network.failures import translated
+from spyweb.ops.network.gate import AddressRefused, NetGate, RuledResolver, Rules
 from spyweb.ops.network.request import MOST_REDIRECTS, SOCKS_SCHEMES, Fetch, Response
 from spyweb.ops.network.resolver import Lookup, Resolver, ask_system
 from spyweb.ops.network.socks import open_connector
@@ -38,6 +40,7 @@ from spyweb.settings import HttpSettings
 
 MOST_CONNECTIONS = 4096
 MOST_CONNECTIONS_PER_HOST = 128  # so that one slow host leaves room for the others
+MOST_RULED_SESSIONS = 32
 MOST_THROUGH_SOCKS = 256  # requests at once
 PIECE = 16_384  # bytes of a body: as it came
 SMALL_PRINT = 65_536  # bytes by which a compressed body may be longer than its content
@@ -48,7 +51,7 @@ ABOUT_THE_BODY = ("Content-Type", "Content-Encoding", "Content-Language", "Conte
 REPEATABLE = ("GET", "HEAD")
 
 Hop = aiohttp.ClientMiddlewareType
-OpenSocksSession = Callable[[URL], AbstractAsyncContextManager[aiohttp.ClientSession]]
+OpenSocksSession = Callable[[URL, NetGate | None], AbstractAsyncContextManager[aiohttp.ClientSession]]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -56,6 +59,7 @@ class HttpClient:
     """Implements Http over the network.  Made by `open_client`."""
 
     session: aiohttp.ClientSession
+    ruled: RuledSessions
     settings: HttpSettings
     clock: Clock
     open_socks_session: OpenSocksSession
@@ -80,12 +84,12 @@ class HttpClient:
             time_ms=round((self.clock.monotonic() - began) * 1000),
         )
 
-    async def certificate(self, host: str, port: int) -> bytes:
+    async def certificate(self, host: str, port: int, gate: NetGate | None = None) -> bytes:
         """Return the certificate of a TLS server in DER, trusted or not.  Raises FetchError."""
         timeout_s = self.settings.timeout_ms / 1000
         try:
             async with asyncio.timeout(timeout_s):
-                return await self.prober.certificate(host, port)
+                return await self.prober.certificate(host, port, gate)
         except TimeoutError:
             raise FetchError("timeout", f"no certificate of {host}:{port} within {timeout_s:g} s") from None
 
@@ -93,12 +97,16 @@ class HttpClient:
     async def _answered(self, fetch: Fetch) -> AsyncIterator[aiohttp.ClientResponse]:
         tls = await self._trust()
         hops = hops_of(fetch, self.settings)
+        rules = fetch.gate.rules if fetch.gate is not None else ()
         if fetch.proxy is None or fetch.proxy.scheme not in SOCKS_SCHEMES:
-            async with request(self.session, fetch, fetch.proxy, tls, hops) as response:
+            async with (
+                self.ruled.session(rules) if rules else nullcontext(self.session) as session,
+                request(session, fetch, fetch.proxy, tls, hops) as response,
+            ):
                 yield response
         else:
             async with (
-                self.open_socks_session(fetch.proxy) as session,
+                self.open_socks_session(fetch.proxy, fetch.gate) as session,
                 request(session, fetch, None, tls, hops) as response,
             ):
                 yield response
@@ -240,8 +248,23 @@ def hops_of(fetch: Fetch, settings: HttpSettings) -> Sequence[Hop]:
                 raise
             return await send(wanted)
 
-    hops: tuple[Hop, ...] = (leave_behind, ask_again)
-    return (*hops, refuse_private_names) if settings.deny_private else hops
+    asked = () if fetch.gate is None else (asks_policy(fetch, fetch.gate),)
+    return (*asked, leave_behind, ask_again, *([refuse_private_names] if settings.deny_private else []))
+
+
+def asks_policy(fetch: Fetch, gate: NetGate) -> Hop:
+    """Return the middleware that asks the policy of the job about each host, whoever has named it."""
+
+    async def check(wanted: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        try:
+            gate.check(wanted.url.raw_host or "", wanted.url.port or 0, proxied=fetch.proxy is not None)
+            return await send(wanted)
+        except (AddressRefused, NotPermitted) as error:
+            refused = gate.explained(error) if isinstance(error, AddressRefused) else error
+            refused.is_redirect = wanted.url != fetch.url
+            raise refused from None
+
+    return check
 
 
 async def refuse_private_names(
@@ -275,13 +298,50 @@ def socks_sessions(settings: HttpSettings, resolver: Resolver) -> OpenSocksSessi
     limit = asyncio.Semaphore(MOST_THROUGH_SOCKS)
 
     @asynccontextmanager
-    async def enter(proxy: URL) -> AsyncIterator[aiohttp.ClientSession]:
+    async def enter(proxy: URL, gate: NetGate | None) -> AsyncIterator[aiohttp.ClientSession]:
         async with limit:
-            connector = open_connector(proxy, resolver, deny_private=settings.deny_private)
+            connector = open_connector(proxy, resolver, deny_private=settings.deny_private, gate=gate)
             async with make_session(connector, settings) as session:
                 yield session
 
     return enter
+
+
+class RuledSessions:
+    """Sessions for policies with networks, one for each set of rules.
+
+    A connection that is kept open was permitted by the rules of its session: it must not serve others.
+    """
+
+    def __init__(self, open_session: Callable[[Rules], aiohttp.ClientSession]) -> None:
+        self._open_session = open_session
+        self._kept: OrderedDict[Rules, aiohttp.ClientSession] = OrderedDict()
+        self._users: Counter[Rules] = Counter()
+
+    @asynccontextmanager
+    async def session(self, rules: Rules) -> AsyncIterator[aiohttp.ClientSession]:
+        session = self._kept.get(rules)
+        if session is None:
+            session = self._kept[rules] = self._open_session(rules)
+        self._kept.move_to_end(rules)
+        self._users[rules] += 1
+        try:
+            yield session
+        finally:
+            self._users[rules] -= 1
+            await self._shed()
+
+    async def _shed(self) -> None:
+        """Close sessions that have not been used for longest: rules come and go with the settings."""
+        idle = [rules for rules in self._kept if not self._users[rules]]
+        for rules in idle[: max(0, len(self._kept) - MOST_RULED_SESSIONS)]:
+            del self._users[rules]
+            await self._kept.pop(rules).close()
+
+    async def aclose(self) -> None:
+        while self._kept:
+            _, session = self._kept.popitem()
+            await session.close()
 
 
 @asynccontextmanager
@@ -290,17 +350,23 @@ async def open_client(
 ) -> AsyncIterator[HttpClient]:
     """Open the client; `lookup` and `tls` are for callers with their own names or certificates, such as tests."""
     resolver = Resolver(clock, lookup)
-    connector = Connector(
-        limit=most_connections(),
-        limit_per_host=MOST_CONNECTIONS_PER_HOST,
-        resolver=resolver,
-        use_dns_cache=False,  # the resolver keeps answers, and failures too
-        socket_factory=refuse_private if settings.deny_private else None,
-    )
+
+    def open_session(rules: Rules) -> aiohttp.ClientSession:
+        connector = Connector(
+            limit=most_connections(),
+            limit_per_host=MOST_CONNECTIONS_PER_HOST,
+            resolver=RuledResolver(resolver, rules) if rules else resolver,
+            use_dns_cache=False,  # the resolver keeps answers, and failures too
+            socket_factory=refuse_private if settings.deny_private else None,
+        )
+        return make_session(connector, settings)
+
+    ruled = RuledSessions(open_session)
     try:
-        async with make_session(connector, settings) as session:
+        async with open_session(()) as session, aclosing(ruled):
             yield HttpClient(
                 session=session,
+                ruled=ruled,
                 settings=settings,
                 clock=clock,
                 open_socks_session=socks_sessions(settings, resolver),

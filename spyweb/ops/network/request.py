@@ -17,6 +17,7 @@ from spyweb import limits
 from spyweb.errors import FetchError
 from spyweb.limits import AUTHORITY, HEADER_BLOCK, HEADERS, HOST, METHOD, too_large
 from spyweb.model import MIB
+from spyweb.ops.network.gate import NetGate
 from spyweb.settings import HttpSettings
 
 MOST_REDIRECTS = 10
@@ -62,6 +63,7 @@ class Fetch:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
     proxy: URL | None = None
+    gate: NetGate | None = None  # what asks the policy of the job; None: any host is permitted
     follow: bool = True  # redirects
     whole: bool = True  # False: only the status matters; of the body comes what is available, up to `largest`
 
@@ -86,15 +88,18 @@ class Http(Protocol):
     async def fetch(self, fetch: Fetch) -> Response:
         """Send a request and read the reply.  Raises FetchError."""
 
-    async def certificate(self, host: str, port: int) -> bytes:
+    async def certificate(self, host: str, port: int, gate: NetGate | None = None) -> bytes:
         """Return the certificate of a TLS server in DER, trusted or not.  Raises FetchError."""
 
 
-def fetch_of(request: FetchRequest, settings: HttpSettings, most: int | None) -> Fetch:
-    """Check a request and return it ready to send; `most` bytes are accepted.  Raises FetchError."""
+def fetch_of(request: FetchRequest, settings: HttpSettings, most: int | None, gate: NetGate | None = None) -> Fetch:
+    """Check a request and return it ready to send; `most` bytes are accepted.  Raises FetchError.
+
+    Where the gate does not permit it, that is NotPermitted.
+    """
     size, timeout_s = request.max_body_size, request.timeout_s
     largest = settings.max_body_size if size is None else int(min(size, LARGEST_OPTION) * MIB)
-    return Fetch(
+    fetch = Fetch(
         url=parse_url(request.url),
         method=parse_method(request.method),
         headers=clean_headers(request.headers),
@@ -102,7 +107,17 @@ def fetch_of(request: FetchRequest, settings: HttpSettings, most: int | None) ->
         proxy=parse_proxy(request.proxy) if request.proxy else None,
         timeout_s=settings.timeout_ms / 1000 if timeout_s is None else min(timeout_s, LARGEST_OPTION),
         largest=largest if most is None else min(largest, most),
+        gate=gate,
     )
+    check(fetch)
+    return fetch
+
+
+def check(fetch: Fetch) -> None:
+    """Ask the policy of the job about all hosts that a request names.  Raises NotPermitted."""
+    if fetch.gate is not None:
+        claimed = next((value for name, value in fetch.headers.items() if name.lower() == "host"), None)
+        fetch.gate.check_request(fetch.url, fetch.proxy, claimed)
 
 
 def parse_url(text: bytes) -> URL:

@@ -14,6 +14,7 @@ from yarl import URL
 from spyweb.errors import FetchError
 from spyweb.ops.network.addresses import is_literal, is_public, private_target
 from spyweb.ops.network.connector import Connector
+from spyweb.ops.network.gate import NetGate
 from spyweb.ops.network.resolver import Resolver
 
 DEFAULT_PORT = 1080
@@ -32,10 +33,10 @@ class Untouched(AbstractResolver):
     async def close(self) -> None: ...
 
 
-def open_connector(proxy: URL, resolver: Resolver, *, deny_private: bool) -> Connector:
+def open_connector(proxy: URL, resolver: Resolver, *, deny_private: bool, gate: NetGate | None = None) -> Connector:
     """Make a connector whose connections go through one proxy."""
     return Connector(
-        dial=SocksProxy(proxy, resolver, deny_private=deny_private).connect,
+        dial=SocksProxy(proxy, resolver, deny_private=deny_private, gate=gate).connect,
         resolver=resolver if proxy.scheme in BY_ADDRESS else Untouched(),
         family=socket.AF_INET if proxy.scheme == "socks4" else socket.AF_UNSPEC,  # it supports no other
         use_dns_cache=False,
@@ -46,7 +47,8 @@ def open_connector(proxy: URL, resolver: Resolver, *, deny_private: bool) -> Con
 class SocksProxy:
     """A SOCKS proxy.  Its failures are FetchErrors of the kind `proxy`."""
 
-    def __init__(self, proxy: URL, resolver: Resolver, *, deny_private: bool) -> None:
+    def __init__(self, proxy: URL, resolver: Resolver, *, deny_private: bool, gate: NetGate | None = None) -> None:
+        self._gate = gate
         self._proxy = proxy
         self._names = resolver
         self._deny_private = deny_private
@@ -80,4 +82,6 @@ class SocksProxy:
             raise FetchError("proxy", f"could not resolve {host}: {error}") from error
         if self._deny_private and not all(map(is_public, found)):
             raise FetchError("proxy", f"the proxy {host} has a private address, and [http] deny_private is set")
+        if self._gate is not None:
+            self._gate.check_address(host, self._proxy.port or DEFAULT_PORT, found[0])
         return found[0]

@@ -197,6 +197,7 @@ class Opening:
     path: Path
     engine: Engine | None
     durability: Durability
+    sees_others: bool = True  # its views show what other jobs keep, too
 
     def connect(self, job: JobId, guard: Guard, now_ms: Callable[[], int]) -> sqlite3.Connection:
         """Open the database, made if it is absent.  Raises sqlite3.Error, OSError, StoreIncomplete."""
@@ -211,7 +212,7 @@ class Opening:
         )
         try:
             set_up(connection, self.durability)
-            make_views(connection, guard, self.engine, job, now_ms)
+            make_views(connection, guard, self.engine, job, now_ms, sees_others=self.sees_others)
             restrict(connection)
         except BaseException:
             connection.close()

@@ -57,7 +57,7 @@ class Session:
 
     def __init__(self, job: JobId, opening: Opening, clock: Clock, spawner: SqlSpawner) -> None:
         self.job = job
-        self._opening = opening
+        self.opening = opening
         self._clock = clock
         self._spawner = spawner
         self._changed = Condition()
@@ -176,12 +176,12 @@ class Session:
         if self._process is not None and self._process.has_ended and self.in_transaction is None:
             self._end_process()
         if self._process is None:
-            self._process = await SqlProcess.start(self._spawner, self._opening, self.job)
+            self._process = await SqlProcess.start(self._spawner, self.opening, self.job)
             try:
-                self._file = FileIdentity(self._opening.path)
+                self._file = FileIdentity(self.opening.path)
             except OSError as error:
                 self._end_process()
-                raise explain(error, self._opening.path) from error
+                raise explain(error, self.opening.path) from error
         return self._process
 
     async def _leave_what_is_gone(self) -> None:

@@ -17,8 +17,9 @@ import asyncio
 from asyncio import Lock, Semaphore, TaskGroup
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 import structlog
 from msgspec import structs
@@ -42,6 +43,13 @@ CHECK_S = 60.0  # between two checks for such
 log = structlog.get_logger()
 
 
+class SqlUser(NamedTuple):
+    """A job and what its views show: with other permissions it has another connection."""
+
+    job: JobId
+    sees_others: bool = True
+
+
 class UserDatabase:
     """Gives each job that asks a connection.  A spawner that was passed in belongs to the caller and is left open."""
 
@@ -61,7 +69,7 @@ class UserDatabase:
         self._owns_spawner = spawner is None
         self._patience_s = patience_s
         self._most_connections = most_connections
-        self._sessions: dict[JobId, Session] = {}
+        self._sessions: dict[SqlUser, Session] = {}
         self._retrying = Lock()  # of the writes that met another job's transaction, one at a time tries again
         self._at_once = Semaphore(MOST_AT_ONCE)
         self._long = Lock()  # for long statements: preparing one takes much more memory than its text
@@ -95,17 +103,21 @@ class UserDatabase:
         """Return the number of open connections."""
         return len(self._sessions)
 
-    async def ask(self, job: JobId, run: Owner, statement: Statement) -> Answered:
-        """Execute a statement, which ends when the caller is cancelled.  Raises StoreError."""
+    async def ask(self, job: JobId, run: Owner, statement: Statement, *, sees_others: bool = True) -> Answered:
+        """Execute a statement, which ends when the caller is cancelled.  Raises StoreError.
+
+        With `sees_others` the views show what other jobs keep, too.
+        """
         deadline = self._clock.monotonic() + self._patience_s
-        answered = await self._try(job, run, statement)
+        user = SqlUser(job, sees_others)
+        answered = await self._try(user, run, statement)
         if answered.is_busy:
-            answered = await self._try_in_line(job, run, statement, deadline)
+            answered = await self._try_in_line(user, run, statement, deadline)
         return answered
 
-    def cpu_of(self, job: JobId, statement: Statement) -> float:
+    def cpu_of(self, job: JobId, statement: Statement, *, sees_others: bool = True) -> float:
         """Return the CPU seconds that a running statement has used so far."""
-        session = self._sessions.get(job)
+        session = self._sessions.get(SqlUser(job, sees_others))
         return session.cpu_of(statement) if session else 0.0
 
     def run_ended(self, run: Owner) -> None:
@@ -121,7 +133,7 @@ class UserDatabase:
                 session.calls += 1
                 self._tasks.create_task(self._roll_back(session), name=f"roll back {session.job}")
 
-    async def _try_in_line(self, job: JobId, run: Owner, statement: Statement, deadline: float) -> Answered:
+    async def _try_in_line(self, user: SqlUser, run: Owner, statement: Statement, deadline: float) -> Answered:
         try:
             async with TimeLimit(self._clock, deadline - self._clock.monotonic()):
                 await self._retrying.acquire()
@@ -129,23 +141,23 @@ class UserDatabase:
             return Answered(reason=LOCKED)
         try:
             while True:
-                answered = await self._try(job, run, statement)
+                answered = await self._try(user, run, statement)
                 if not answered.is_busy or self._clock.monotonic() + RETRY_S > deadline:
                     return answered
                 await self._clock.sleep(RETRY_S)
         finally:
             self._retrying.release()
 
-    async def _try(self, job: JobId, run: Owner, statement: Statement) -> Answered:
+    async def _try(self, user: SqlUser, run: Owner, statement: Statement) -> Answered:
         if not self._is_open:
             raise StoreClosed
-        session = await self._session(job)
+        session = await self._session(user)
         session.calls += 1
         session.runs.add(run)
         session.has_state |= not statement.wants_rows
         try:
             await session.take_turn(run, self._patience_s)
-            work = self._tasks.create_task(self._work(session, run, statement), name=f"SQL of {job}")
+            work = self._tasks.create_task(self._work(session, run, statement), name=f"SQL of {user.job}")
         except BaseException:
             session.calls -= 1
             raise
@@ -199,18 +211,19 @@ class UserDatabase:
 
     # Connections
 
-    async def _session(self, job: JobId) -> Session:
-        """Return the job's session, made if there is none.  Raises StoreError."""
+    async def _session(self, user: SqlUser) -> Session:
+        """Return the user's session, made if there is none.  Raises StoreError."""
         gives_up_at = self._clock.monotonic() + self._patience_s
-        while job not in self._sessions:
+        while user not in self._sessions:
             if self._make_room():
-                self._sessions[job] = Session(job, self._opening, self._clock, self._spawner)
+                opening = replace(self._opening, sees_others=user.sees_others)
+                self._sessions[user] = Session(user.job, opening, self._clock, self._spawner)
                 self._check_later()
             elif self._clock.monotonic() > gives_up_at:
                 raise StoreError(f"too many jobs use SQL at once ({self._most_connections})")
             else:
                 await self._clock.sleep(RETRY_S)
-        return self._sessions[job]
+        return self._sessions[user]
 
     def _make_room(self) -> bool:
         """Close an idle connection if there are too many; return False when none is idle."""
@@ -222,7 +235,7 @@ class UserDatabase:
         return bool(idle)
 
     def _close(self, session: Session) -> None:
-        del self._sessions[session.job]
+        del self._sessions[SqlUser(session.job, session.opening.sees_others)]
         self._tasks.create_task(session.close(), name=f"close SQL of {session.job}")
 
     def _check_later(self) -> None:

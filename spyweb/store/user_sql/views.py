@@ -56,14 +56,25 @@ class Engine:
 
 
 def make_views(
-    connection: sqlite3.Connection, guard: Guard, engine: Engine | None, job: JobId, now_ms: Callable[[], int]
+    connection: sqlite3.Connection,
+    guard: Guard,
+    engine: Engine | None,
+    job: JobId,
+    now_ms: Callable[[], int],
+    *,
+    sees_others: bool = True,
 ) -> None:
-    """Make the three views on a connection that has no guard yet."""
+    """Make the three views on a connection that has no guard yet; without `sees_others` they show what is the job's."""
     bodies = dict(EMPTY)
     if engine is not None:
         connection.execute(f"ATTACH ? AS {ENGINE}", (f"{engine.path.absolute().as_uri()}?mode=ro",))
         add_functions(connection, engine, now_ms)
-        bodies = {"records": of_the_engine(RECORDS_VIEW), "seen": SEEN_VIEW, "lua_user": lua_user_view(engine, job)}
+        own = "" if sees_others else f" WHERE job = {_quoted(job)}"
+        bodies = {
+            "records": of_the_engine(RECORDS_VIEW) + own,
+            "seen": SEEN_VIEW + own,
+            "lua_user": lua_user_view(engine, job, sees_others=sees_others),
+        }
     for name, body in bodies.items():
         # Only the subquery with the secret name may read the engine's tables.
         connection.execute(
@@ -86,17 +97,17 @@ def add_functions(connection: sqlite3.Connection, engine: Engine, now_ms: Callab
     connection.create_function(OPENED, 5, opened)
 
 
-def lua_user_view(engine: Engine, job: JobId) -> str:
+def lua_user_view(engine: Engine, job: JobId, *, sees_others: bool = True) -> str:
     """Return the SQL that selects the job's own keys, written `job:key` as in SpyWeb, and the global ones."""
     value = "value" if engine.key is None else f"{OPENED}(namespace, key, version, type, value)"
     text = TEXT_OF.format(value=value)
     living = f"(expires_ms IS NULL OR expires_ms > {NOW}())"
     entries = f"FROM {ENGINE}.entry WHERE {living} AND namespace ="
+    shared = f"UNION ALL SELECT CAST(key AS TEXT), {text} {entries} {_quoted(GLOBAL)}" if sees_others else ""
     return f"""
         SELECT {_quoted(f"{job}:")} || CAST(key AS TEXT) AS key, {text} AS value
         {entries} {_quoted(job_namespace(job))}
-        UNION ALL
-        SELECT CAST(key AS TEXT), {text} {entries} {_quoted(GLOBAL)}
+        {shared}
     """
 
 

@@ -118,7 +118,7 @@ async def harness() -> AsyncIterator[PoolHarness]:
 
 
 async def test_workers_are_told_about_the_engine_before_anything_else(harness: PoolHarness) -> None:
-    assert [worker.init for worker in harness.spawner.workers] == [InitWorker(["echo", "wait"], {}, {"A": "1"})] * 2
+    assert [worker.init for worker in harness.spawner.workers] == [InitWorker(["echo", "wait"], {})] * 2
 
 
 async def test_a_run_loads_its_vm_then_begins_then_ends(harness: PoolHarness) -> None:

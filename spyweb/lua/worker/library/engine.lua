@@ -2,16 +2,29 @@
 -- not have: a script may put its own in their place.
 
 local runtime = ...
-local setmetatable, gsub, type = runtime.raw.setmetatable, runtime.raw.string.gsub, runtime.raw.type
+local raw = runtime.raw
+local setmetatable, gsub, sub, type, ipairs, error =
+  raw.setmetatable, raw.string.gsub, raw.string.sub, raw.type, raw.ipairs, raw.error
 local facts = runtime.decode(runtime.facts)[1]
-local values = facts.env
+local variables = runtime.variables ~= "" and runtime.decode(runtime.variables)[1] or { env = {}, rules = {} }
+
+local function refuse(text, name)
+  name = gsub(gsub(sub(name, 1, 80), "[^%w_.-]", "?"), "%%", "%%%%")
+  error(gsub(text, "%z", name), 3)
+end
 
 local engine = { engine = facts.engine }
 
 -- SpyWeb also accepts a name with its prefix.
 function engine.env_get(name)
   if type(name) ~= "string" then runtime.bad_argument(1, "env_get", "string", name) end
-  return values[name] or values[gsub(name, "^SPYWEB_", "")]
+  local value = variables.env[name]
+  if value ~= nil then return value end
+  name = gsub(name, "^SPYWEB_", "")
+  for _, rule in ipairs(variables.rules) do
+    if not rule.names[name] then refuse(rule.refusal, name) end
+  end
+  return variables.env[name]
 end
 
 -- A placeholder holds the name of its family.
@@ -20,7 +33,7 @@ local ABSENT = {
   __index = function(family, member) return runtime.use("failures").refuse_member(family, member) end,
   __call = function(family) return runtime.use("failures").refuse_call(family) end,
 }
-for _, name in runtime.raw.ipairs { "cdp", "cmd", "exec", "file", "template" } do
+for _, name in ipairs { "cdp", "cmd", "exec", "file", "template" } do
   engine[name] = setmetatable({ name }, ABSENT)
 end
 

@@ -86,7 +86,7 @@ local names = {}
 
 function names.find(name)
   local value
-  if name == "ops" or name == "facts" then value = internals.fetch(name)
+  if name == "ops" or name == "facts" or name == "variables" then value = internals.fetch(name)
   elseif name == "encode" then value = runtime.part("encode")(runtime)
   elseif FILES[name] then value = use(FILES[name])[name]
   else value = raw.rawget(runtime, name) end  -- this file has just put it there

@@ -28,7 +28,7 @@ class Worker:
         self.registry = Registry()
         self.sender = FakeSender()
         self.handler = MessageHandler(self.registry, self.sender, Console(self.sender), bytecode)
-        self.handler.receive(wire.InitWorker(["echo"], {}, {}))
+        self.handler.receive(wire.InitWorker(["echo"], {}))
 
     def load(self, vm: int = 1, files: wire.Files = FILES, limit: int = LIMIT) -> str | None:
         """Return why there is no such VM, if there is none."""

@@ -21,7 +21,7 @@ from spyweb.store.user_sql import session as user_session
 from spyweb.store.user_sql import spawner as user_spawner
 from spyweb.store.user_sql import user_db
 from spyweb.store.user_sql.connection import Answered, Opening
-from spyweb.store.user_sql.user_db import UserDatabase
+from spyweb.store.user_sql.user_db import SqlUser, UserDatabase
 from tests.fakes.clock import FakeClock
 from tests.fakes.ops import SPAWNER, make_sql
 from tests.fakes.sql import Asker, statement
@@ -61,7 +61,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 def is_running(database: UserDatabase, job: str) -> bool:
     """Whether the job's statement has begun in its process."""
-    session = database._sessions.get(JobId(job))
+    session = database._sessions.get(SqlUser(JobId(job)))
     return session is not None and session.running is not None and session.cpu_of(session.running) > 0.002
 
 
@@ -166,7 +166,7 @@ async def test_branches_of_a_run_do_not_mix_in_a_transaction(database: UserDatab
     await one.changed("BEGIN")
     await one.changed("INSERT INTO t VALUES (1)")
     waiting = [begun(asker.changed("INSERT INTO t VALUES (2)")) for asker in (run, two)]
-    await until(lambda: database._sessions[JobId("a")].calls == 2)
+    await until(lambda: database._sessions[SqlUser(JobId("a"))].calls == 2)
     database.run_ended(BranchId(RunId(1), 1))
     await asyncio.wait(waiting)
     assert await numbers(two) == [2, 2]
@@ -239,7 +239,7 @@ async def test_what_can_not_be_ended_does_not_outlive_its_run(database: UserData
     await Asker(database, "a", 1).changed("BEGIN IMMEDIATE")
     waiting = begun(Asker(database, "a", 1).rows(STUCK, longest_s=60.0))
     await until(lambda: is_running(database, "a"))
-    process = database._sessions[JobId("a")]._process
+    process = database._sessions[SqlUser(JobId("a"))]._process
     assert process is not None
     database.run_ended(RunId(1))
     await clock.turn(user_session.GRACE_S)
@@ -253,7 +253,7 @@ async def test_a_transaction_whose_process_ends_is_rolled_back_and_said_so(datab
     a = Asker(database, "a", 1)
     await a.changed("BEGIN")
     await a.changed("INSERT INTO t VALUES (1)")
-    session = database._sessions[JobId("a")]
+    session = database._sessions[SqlUser(JobId("a"))]
     assert session._process is not None
     session._process._commands.shutdown(socket.SHUT_WR)
     assert await session._process._reader.read(1) == b""
@@ -287,14 +287,14 @@ async def test_connections_are_few_and_those_that_nobody_would_miss_give_way(tmp
         await Asker(database, "kept", 1).changed("CREATE TABLE t (a)")
         await Asker(database, "read", 2).rows("SELECT 1")
         await Asker(database, "new", 3).changed("INSERT INTO t VALUES (1)")
-        assert sorted(database._sessions) == ["kept", "new"]
+        assert sorted(user.job for user in database._sessions) == ["kept", "new"]
         refused = begun(Asker(database, "late", 4).rows("SELECT 1"))
         await with_patience(clock, refused)
         with pytest.raises(StoreError, match=r"too many jobs use SQL at once \(2\)"):
             await refused
         database.run_ended(RunId(1))
         await Asker(database, "late", 4).rows("SELECT 1")
-        assert sorted(database._sessions) == ["late", "new"]
+        assert sorted(user.job for user in database._sessions) == ["late", "new"]
 
 
 async def test_a_connection_that_is_not_used_is_closed(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""The permissions of jobs: one immutable policy for each.  Pure."""

@@ -1,0 +1,71 @@
+"""Note what a run reaches, and show it as a block of permissions that permits that and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from spyweb.permissions.policy import EVERYTHING, item_of, job_table, quoted
+
+LISTS = ("net", "exec", "files", "env", "state")
+SWITCHES = ("db", "global_store", "notify")
+MOST = 10_000  # items that are noted: a script must not fill the memory
+
+
+def _host(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _program(command: str | Sequence[str]) -> str:
+    return EVERYTHING if isinstance(command, str) else command[0]
+
+
+def _itself(text: str) -> str:
+    return text
+
+
+# By the check of a policy: the key, and the item that permits what was asked.
+ITEMS: Mapping[str, tuple[str, Callable[..., str]]] = {
+    "host": ("net", _host),
+    "exec": ("exec", _program),
+    "folder": ("files", _itself),
+    "path": ("files", _itself),
+    "variable": ("env", _itself),
+    "all_scopes": ("state", lambda: EVERYTHING),
+}
+
+
+class Audit:
+    """Notes of what one run has reached."""
+
+    def __init__(self) -> None:
+        self._items: dict[str, set[str]] = {key: set() for key in LISTS}
+        self._switches: set[str] = set()
+        self._writes: dict[str, bool] = {}  # namespace → whether it was written
+        self._count = 0
+
+    def note(self, check: str, *arguments: object) -> None:
+        """Note what a check of the policy has permitted."""
+        if check in SWITCHES:
+            self._switches.add(check)
+            return
+        if self._count >= MOST:
+            return
+        self._count += 1
+        if check == "state":
+            namespace, write = str(arguments[0]), bool(arguments[1])
+            self._writes[namespace] = write or self._writes.get(namespace, False)
+        else:
+            key, item = ITEMS[check]
+            self._items[key].add(item(*arguments))
+
+    def block(self, job: str) -> str:
+        """Return what was reached as TOML: every key, so that nothing else is permitted."""
+        lists = {key: [quoted(item) for item in sorted(items)] for key, items in self._items.items()}
+        lists["state"] += [self._state(namespace, write) for namespace, write in sorted(self._writes.items())]
+        lines = [f"{key} = [{', '.join(lists[key])}]" for key in LISTS]
+        lines += [f"{key} = {str(key in self._switches).lower()}" for key in SWITCHES]
+        return "\n".join([f"[{job_table(job)}]", *lines])
+
+    def _state(self, namespace: str, write: bool) -> str:
+        item = quoted(item_of(namespace))
+        return item if write else f"{{ scope = {item}, read_only = true }}"

@@ -1,0 +1,237 @@
+"""Match hosts and addresses with the `net` of a policy.  Pure.
+
+Names and addresses are compared with what was written, networks with the address that is connected to.  A number in any
+spelling that a resolver takes for an address (`2130706433`, `0x7f.1`) is an address, never a name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
+from typing import NamedTuple
+
+EVERYTHING = "*"
+HIGHEST_PORT = 65_535
+ANY_PORT = 0
+LONGEST_HOST = 253
+LONGEST_READ = 300  # characters: no name or address is longer
+
+_NUMERIC = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)(?:\.(?:0x[0-9a-f]*|[0-9]+))*")
+_PART = re.compile(r"0x[0-9a-f]+|0[0-7]*|[1-9][0-9]{0,9}")
+_NAME = re.compile(r"(?:\*\.)?[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?)*")
+_MOST_PARTS = 4
+
+
+class NetAddress(NamedTuple):
+    version: int
+    value: int
+
+
+NO_ADDRESS = NetAddress(0, 0)  # of a number that is no address: nothing but `*` permits it
+
+
+class NetHost(NamedTuple):
+    """A host as it was written, made comparable."""
+
+    name: str
+    address: NetAddress | None  # None: it is a name
+
+
+class NetRange(NamedTuple):
+    """A network."""
+
+    version: int
+    value: int
+    mask: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetRule:
+    """The hosts and networks that one `net` lists."""
+
+    names: frozenset[tuple[str, int]] = frozenset()
+    suffixes: frozenset[tuple[str, int]] = frozenset()  # each begins with a dot: `.example.com`
+    literals: frozenset[tuple[NetAddress, int]] = frozenset()
+    ranges: tuple[NetRange, ...] = ()
+
+    def permits_name(self, name: str, port: int) -> bool:
+        names = self.names
+        if (name, ANY_PORT) in names or (name, port) in names:
+            return True
+        suffixes = self.suffixes
+        if not suffixes:
+            return False
+        at = name.find(".", 1)
+        while at >= 0:
+            suffix = name[at:]
+            if (suffix, ANY_PORT) in suffixes or (suffix, port) in suffixes:
+                return True
+            at = name.find(".", at + 1)
+        return False
+
+    def permits_literal(self, address: NetAddress, port: int) -> bool:
+        """Return whether an address that was written is permitted."""
+        literals = self.literals
+        return (address, ANY_PORT) in literals or (address, port) in literals or self.has(address)
+
+    def has(self, address: NetAddress) -> bool:
+        """Return whether an address is in one of the networks."""
+        version, value = address
+        for of_version, network, mask in self.ranges:  # noqa: SIM110 - `any` takes twice as long
+            if value & mask == network and of_version == version:
+                return True
+        return False
+
+    def permits(self, host: NetHost, port: int) -> bool | None:
+        """Return whether a host is permitted; None: that depends on the address that is connected to."""
+        if host.address is not None:
+            return self.permits_literal(host.address, port)
+        return self.permits_name(host.name, port) or (None if self.ranges else False)
+
+
+def refusing(rules: Iterable[NetRule], host: str, port: int, address: str) -> NetRule | None:
+    """Return the rule that does not permit a host that has led to this address; None when all do."""
+    found, reached = read_host(host), read_host(address).address or NO_ADDRESS
+    for rule in rules:
+        if not rule.has(reached) and not rule.permits(found, port):
+            return rule
+    return None
+
+
+def read_host(host: str) -> NetHost:
+    """Make a host comparable: lower case, no brackets, no dot at the end, numbers as addresses."""
+    return _read_host(host) if len(host) <= LONGEST_READ else NetHost(host[:LONGEST_READ], NO_ADDRESS)
+
+
+@lru_cache(maxsize=4096)
+def _read_host(host: str) -> NetHost:
+    name = host.lower().removeprefix("[").removesuffix("]")
+    name = name.removesuffix(".") if len(name) > 1 else name
+    if ":" in name:
+        return NetHost(name, _address_v6(name))
+    if _NUMERIC.fullmatch(name):
+        return NetHost(name, _address_v4(name))
+    return NetHost(name, None)
+
+
+def _address_v6(text: str) -> NetAddress:
+    try:
+        address = IPv6Address(text.partition("%")[0])
+    except ValueError:
+        return NO_ADDRESS
+    mapped = address.ipv4_mapped
+    return NetAddress(6, int(address)) if mapped is None else NetAddress(4, int(mapped))
+
+
+def _address_v4(text: str) -> NetAddress:
+    """Read an address as the C library does: up to four parts, decimal, octal or hexadecimal, the last one the rest."""
+    parts = text.split(".")
+    if len(parts) > _MOST_PARTS or not all(map(_PART.fullmatch, parts)):
+        return NO_ADDRESS
+    *first, last = (_number(part) for part in parts)
+    room = 8 * (_MOST_PARTS - len(first))
+    if last >= 1 << room or any(part > 255 for part in first):
+        return NO_ADDRESS
+    value = 0
+    for part in first:
+        value = value << 8 | part
+    return NetAddress(4, value << room | last)
+
+
+def _number(part: str) -> int:
+    if part.startswith("0x"):
+        return int(part, 16)
+    return int(part, 8) if part.startswith("0") else int(part)
+
+
+def read_net(items: Iterable[str]) -> NetRule | None:
+    """Read the items of a `net`.  None: everything is permitted.  Raises ValueError for one that is no host."""
+    names: set[tuple[str, int]] = set()
+    suffixes: set[tuple[str, int]] = set()
+    literals: set[tuple[NetAddress, int]] = set()
+    ranges: list[NetRange] = []
+    has_everything = False
+    for item in items:
+        if item == EVERYTHING:
+            has_everything = True
+            continue
+        found = _read_item(item)
+        if isinstance(found, NetRange):
+            ranges.append(found)
+        elif isinstance(found[0], NetAddress):
+            literals.add((found[0], found[1]))
+        elif found[0].startswith("*."):
+            suffixes.add((found[0][1:], found[1]))
+        else:
+            names.add((found[0], found[1]))
+    if has_everything:
+        return None
+    return NetRule(
+        names=frozenset(names),
+        suffixes=frozenset(suffixes),
+        literals=frozenset(literals),
+        ranges=tuple(dict.fromkeys(ranges)),
+    )
+
+
+def _read_item(item: str) -> NetRange | tuple[str, int] | tuple[NetAddress, int]:
+    if "/" in item:
+        return _read_network(item)
+    host, port = _split(item)
+    found = read_host(host)
+    if found.address is NO_ADDRESS:
+        raise _wrong(item)
+    if found.address is not None:
+        return found.address, port
+    name = _ascii(found.name, item)
+    if len(name) > LONGEST_HOST or not _NAME.fullmatch(name):
+        raise _wrong(item)
+    return name, port
+
+
+def _split(item: str) -> tuple[str, int]:
+    """Separate the port: `host:443`, `[::1]:443`."""
+    host, colon, digits = item.rpartition(":")
+    if not colon or (":" in host and not host.endswith("]")) or item.endswith("]"):
+        return item, ANY_PORT
+    port = int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 5 else 0
+    if not 0 < port <= HIGHEST_PORT:
+        raise ValueError(f"{item[:80]!r}: a port from 1 to {HIGHEST_PORT} expected after the colon")
+    return host, port
+
+
+def _ascii(name: str, item: str) -> str:
+    if name.isascii():
+        return name
+    try:
+        return name.encode("idna").decode().lower()
+    except UnicodeError:
+        raise _wrong(item) from None
+
+
+def _read_network(item: str) -> NetRange:
+    try:
+        network: IPv4Network | IPv6Network = ip_network(item)
+    except ValueError as error:
+        raise ValueError(f"{item[:80]!r} is no network: {error}") from None
+    value, mask = int(network.network_address), int(network.netmask)
+    if isinstance(network, IPv6Network) and network.prefixlen >= 96 and network.network_address.ipv4_mapped:
+        return NetRange(4, value & 0xFFFFFFFF, mask & 0xFFFFFFFF)
+    return NetRange(network.version, value, mask)
+
+
+def _wrong(item: str) -> ValueError:
+    expected = '"api.example.com", "*.example.com", "host:443", "10.0.0.0/8" or "*"'
+    return ValueError(f"{item[:80]!r} is no host: {expected} expected")
+
+
+def shown_host(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def address_text(address: NetAddress) -> str:
+    """Return an address in its usual spelling."""
+    return str(IPv4Address(address.value) if address.version == 4 else IPv6Address(address.value))

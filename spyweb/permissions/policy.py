@@ -1,0 +1,328 @@
+"""The policy of a job: what it may reach, by the settings of whoever runs the daemon and by its own.
+
+A policy is immutable, and jobs with equal settings share one.  Its checks return None, or the Refusal that names the
+key to add; they have no effect.  The job's own settings are a second list that must permit it as well: no
+intersection is ever computed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import NamedTuple
+
+from spyweb.permissions.hosts import NetHost, NetRule, address_text, read_host, refusing, shown_host
+
+KEYS = ("net", "exec", "files", "env", "db", "global_store", "notify", "state")
+JOB, SHARED = "job", "shared"
+EVERYTHING = "*"
+ANY_COMMAND = (EVERYTHING,)
+STATE, AGENT, SCOPE, OWN = "state", "state@", "scope:", "job:"  # how the namespaces of values are named
+SERVER_TABLE = "server.permissions"
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_AGENT_ITEM = "agent:"
+
+Command = tuple[str, ...]  # the beginning of an argv; a program alone has one element
+
+
+class StateRule(NamedTuple):
+    """The namespaces that one `state` lists."""
+
+    readable: frozenset[str]
+    writable: frozenset[str]
+    reads_all: bool = False
+
+    def permits(self, namespace: str, write: bool) -> bool:
+        return namespace in self.writable or (not write and (self.reads_all or namespace in self.readable))
+
+
+class FilesRule(NamedTuple):
+    """The folders that one `files` lists."""
+
+    places: frozenset[str]  # of JOB and SHARED
+    roots: tuple[str, ...] = ()  # absolute and normalized
+
+    def root_of(self, path: str) -> str:
+        """Return the innermost root below which a path lies; empty if there is none."""
+        found = [root for root in self.roots if path == root or path.startswith(root.rstrip("/") + "/")]
+        return max(found, key=len, default="")
+
+
+class Refusal(NamedTuple):
+    """A check has failed: what was wanted, and what would permit it."""
+
+    key: str
+    deed: str  # after "may not"
+    add: str  # as TOML; empty: the key is to be true
+    is_own: bool = False  # the job's own settings refuse it
+    is_server: bool = False
+    hint: str = ""  # instead of the key
+
+    def text(self, function: str, job: str) -> str:
+        who = "the server" if self.is_server else f"'{job}'"
+        return f"{function}: {who} may not {self.deed}: {self.remedy(job)}"
+
+    def remedy(self, job: str) -> str:
+        if self.hint:
+            return self.hint
+        if self.is_own:
+            where = "under permissions in its own settings"
+            return f"add {self.add} to {self.key} {where}" if self.add else f"set {self.key} = true {where}"
+        table = SERVER_TABLE if self.is_server else job_table(job)
+        if not self.add:
+            return f"set {self.key} = true in [{table}] in config.toml"
+        return f"add {self.add} to [{table}] {self.key} in config.toml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grants:
+    """One list of what is permitted.  None: everything that the key is about."""
+
+    net: NetRule | None = None
+    exec: tuple[Command, ...] | None = None
+    files: FilesRule | None = None
+    env: frozenset[str] | None = None  # names without SPYWEB_
+    db: bool = True
+    global_store: bool = True
+    notify: bool = True
+    state: StateRule | None = None
+
+
+USUAL_FILES = FilesRule(frozenset({JOB, SHARED}))
+USUAL = Grants(exec=(), files=USUAL_FILES)  # without any setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """The permissions of one job."""
+
+    granted: Grants = USUAL  # by config.toml
+    own: Grants | None = None  # by the job's own settings; None: they say nothing
+    is_server: bool = False
+    is_test: bool = False  # commands are off, whatever the lists say
+    layers: tuple[Grants, ...] = field(init=False)
+    net: tuple[NetRule, ...] = field(init=False)  # empty: any host
+    restricted: frozenset[str] = field(init=False)  # the keys that do not permit everything
+    _states: tuple[StateRule, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        layers = (self.granted,) if self.own is None else (self.granted, self.own)
+        restricted = {key for layer in layers for key in KEYS if getattr(layer, key) not in (None, True)}
+        object.__setattr__(self, "layers", layers)
+        object.__setattr__(self, "net", tuple(layer.net for layer in layers if layer.net is not None))
+        object.__setattr__(self, "restricted", frozenset(restricted))
+        object.__setattr__(self, "_states", tuple(layer.state for layer in layers if layer.state is not None))
+
+    # Hosts
+
+    def host(self, host: str, port: int, *, proxied: bool = False) -> Refusal | None:
+        """Check a host as it was written.  A name that may only lead to some networks is checked again at the socket;
+        a proxy resolves it elsewhere, so there it is refused."""
+        if not self.net:
+            return None
+        found = read_host(host)
+        for rule in self.net:
+            permitted = rule.permits(found, port)
+            if permitted is False or (permitted is None and proxied):
+                return self._refuse_host(rule, found, port)
+        return None
+
+    def address(self, host: str, port: int, address: str) -> Refusal | None:
+        """Check the address that a host has led to."""
+        rule = refusing(self.net, host, port, address)
+        return None if rule is None else self._refuse_host(rule, read_host(host), port, f", which is {address}")
+
+    def _refuse_host(self, rule: NetRule, host: NetHost, port: int, remark: str = "") -> Refusal:
+        name = host.name
+        if host.address is not None and host.address.version:
+            name = address_text(host.address)
+            remark = remark or ("" if name == host.name else f", written {host.name[:80]}")
+        deed = f"reach {shown_host(name, port)}{remark}"
+        return self._refusal("net", deed, quoted(name), is_own=rule is not self.granted.net)
+
+    # Commands
+
+    def exec(self, command: str | Sequence[str]) -> Refusal | None:
+        """Check a command: text for a shell, or the arguments, the first of which is the absolute path of a program."""
+        for layer in self.layers:
+            if layer.exec is not None and not _permits_command(layer.exec, command):
+                text = isinstance(command, str)
+                add = quoted(EVERYTHING if text or not command else command[0])
+                deed = "run shell text" if text or not command else f"run {command[0][:200]}"
+                return self._refusal("exec", deed, add, is_own=layer is self.own)
+        return self._refuse_test()
+
+    def exec_env(self, names: Iterable[str]) -> Refusal | None:
+        """Check the variables that a command is given: some make another program of it."""
+        telling = [name for name in names if name == "PATH" or name.startswith("LD_")]
+        for layer in self.layers if telling else ():
+            if layer.exec is not None:
+                return self._refusal("exec", f"set {telling[0][:80]}", quoted(EVERYTHING), is_own=layer is self.own)
+        return None
+
+    @property
+    def may_exec(self) -> bool:
+        return not self.is_test and all(layer.exec is None or bool(layer.exec) for layer in self.layers)
+
+    @property
+    def programs(self) -> tuple[Command, ...]:
+        """Return the commands that are listed; `("*",)` stands for all."""
+        if not self.may_exec:
+            return ()
+        lists = [(ANY_COMMAND,) if layer.exec is None else layer.exec for layer in self.layers]
+        return tuple(dict.fromkeys(command for commands in lists for command in commands))
+
+    def without_exec(self) -> Policy:
+        return replace(self, is_test=True)
+
+    def _refuse_test(self) -> Refusal | None:
+        if not self.is_test:
+            return None
+        return Refusal("exec", "run a command in a test", "", hint="give spyweb test the flag --allow-exec")
+
+    # Files
+
+    def folder(self, place: str) -> Refusal | None:
+        """Check the job's own folder (`job`), or that of all jobs (`shared`)."""
+        for layer in self.layers:
+            if layer.files is not None and place not in layer.files.places:
+                deed = "use its own folder" if place == JOB else "use the folder shared/"
+                return self._refusal("files", deed, quoted(place), is_own=layer is self.own)
+        return None
+
+    def path(self, path: str) -> str | Refusal:
+        """Check an absolute path without `..`; return the innermost root that it lies below."""
+        innermost = ""
+        for layer in self.layers:
+            if layer.files is None:
+                continue
+            root = layer.files.root_of(path)
+            if not root:
+                return self._refusal("files", f"use {path[:200]}", quoted(path), is_own=layer is self.own)
+            innermost = max(innermost, root, key=len)
+        return innermost
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(root for layer in self.layers if layer.files for root in layer.files.roots))
+
+    # Values
+
+    def state(self, namespace: str, write: bool) -> Refusal | None:
+        for rule in self._states:
+            if not rule.permits(namespace, write):
+                deed = f"{'write' if write else 'read'} {_described(namespace)}"
+                is_own = rule is not self.granted.state
+                return self._refusal("state", deed, quoted(item_of(namespace)), is_own=is_own)
+        return None
+
+    def all_scopes(self) -> Refusal | None:
+        """Check what is about scopes without naming one."""
+        for rule in self._states:
+            if not rule.reads_all:
+                return self._refusal(
+                    "state", "read all scopes", quoted(EVERYTHING), is_own=rule is not self.granted.state
+                )
+        return None
+
+    def switch(self, key: str, deed: str) -> Refusal | None:
+        """Check a key that is true or false."""
+        for layer in self.layers:
+            if not getattr(layer, key):
+                return self._refusal(key, deed, "", is_own=layer is self.own)
+        return None
+
+    def db(self) -> Refusal | None:
+        return self.switch("db", "use the database")
+
+    def global_store(self) -> Refusal | None:
+        return self.switch("global_store", "use the keys that all jobs share")
+
+    def notify(self) -> Refusal | None:
+        return self.switch("notify", "show notifications")
+
+    @property
+    def shows_others(self) -> bool:
+        """Return whether the SQL views show what other jobs keep, too."""
+        return "global_store" not in self.restricted
+
+    # Variables
+
+    def refuse_variable(self, name: str, *, is_own: bool) -> Refusal:
+        """Return the refusal of a variable: the VM itself compares names."""
+        return self._refusal("env", f"read SPYWEB_{name}", f'"{name}"', is_own=is_own)
+
+    def _refusal(self, key: str, deed: str, add: str, *, is_own: bool) -> Refusal:
+        return Refusal(key, deed, add, is_own=is_own, is_server=self.is_server)
+
+
+def _permits_command(listed: tuple[Command, ...], command: str | Sequence[str]) -> bool:
+    if isinstance(command, str):
+        return False
+    words = tuple(command)
+    return any(words[: len(beginning)] == beginning for beginning in listed)
+
+
+ANYTHING = Policy()  # as without any setting
+
+
+@lru_cache(maxsize=4096)
+def policy_of(granted: Grants, own: Grants | None = None, *, is_server: bool = False) -> Policy:
+    """Return the policy of these settings, the same object for equal ones."""
+    return Policy(granted=granted, own=own, is_server=is_server)
+
+
+def read_state(items: Iterable[tuple[str, bool]]) -> StateRule | None:
+    """Read the items of a `state`, each with whether it is read-only.  None: everything is permitted."""
+    readable: set[str] = set()
+    writable: set[str] = set()
+    for item, read_only in items:
+        if item == EVERYTHING and not read_only:
+            return None
+        (readable if read_only else writable).add(item if item == EVERYTHING else namespace_of(item))
+    return StateRule(frozenset(readable - {EVERYTHING}), frozenset(writable), EVERYTHING in readable)
+
+
+def namespace_of(item: str) -> str:
+    """Return the namespace that an item of `state` stands for: a scope, unless it begins with another family's name."""
+    if item.startswith((SCOPE, OWN)):
+        return item
+    if item.startswith(_AGENT_ITEM):
+        agent = item.removeprefix(_AGENT_ITEM)
+        return STATE if agent == "local" else AGENT + agent
+    return SCOPE + item
+
+
+def item_of(namespace: str) -> str:
+    """Return the item of `state` that stands for a namespace."""
+    if namespace == STATE:
+        return f"{_AGENT_ITEM}local"
+    if namespace.startswith(AGENT):
+        return _AGENT_ITEM + namespace.removeprefix(AGENT)
+    name = namespace.removeprefix(SCOPE)
+    return name if name and name != EVERYTHING and namespace_of(name) == namespace else namespace
+
+
+def _described(namespace: str) -> str:
+    item = item_of(namespace)
+    if namespace.startswith(SCOPE):
+        return f"the scope {namespace.removeprefix(SCOPE)[:80]}"
+    kind, _, name = item.partition(":")
+    return f"the {'state of agent' if kind == 'agent' else 'values of job'} {name[:80]}"
+
+
+def quoted(text: str) -> str:
+    """Return a text as TOML."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{"".join(_escaped(character) for character in escaped)}"'
+
+
+def _escaped(character: str) -> str:
+    return character if character.isprintable() else f"\\U{ord(character):08X}"
+
+
+def job_table(job: str) -> str:
+    return f"jobs.{job if _BARE.fullmatch(job) else quoted(job)}.permissions"

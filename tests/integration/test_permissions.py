@@ -1,0 +1,338 @@
+"""Every way past the ops: what a job may not reach, it does not reach, and one clear line says so."""
+
+from __future__ import annotations
+
+import socket
+from asyncio import get_running_loop
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from spyweb.clock import RealClock
+from spyweb.errors import OpError
+from spyweb.model import Ending, Failure, JobId, Outcome
+from spyweb.ops.dispatcher import OpDispatcher
+from spyweb.ops.network.client import MOST_RULED_SESSIONS, HttpClient, open_client
+from spyweb.ops.network.resolver import Address, ask_system
+from spyweb.permissions.hosts import read_net
+from spyweb.permissions.policy import Grants, Policy, policy_of
+from spyweb.reload.swap import make_live_job
+from spyweb.runs.runner import by_hand
+from spyweb.settings import HttpSettings, load_settings
+from spyweb.specs.discover import scan
+from tests.fakes.monitor_project import MonitorProject, Observer, open_project
+from tests.fakes.ops import make_call, make_world
+from tests.fakes.socks_server import open_socks_server
+from tests.fakes.web_server import WebServer
+
+HOSTS = {"a.test": "127.0.0.1", "b.test": "127.0.0.1", "away.test": "127.0.0.2"}
+
+
+def lookup(host: str) -> tuple[Address, ...]:
+    if host not in HOSTS:
+        return ask_system(host)
+    return (Address(socket.AF_INET, HOSTS[host]),)
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[HttpClient]:
+    async with open_client(HttpSettings(timeout_ms=5_000), RealClock(), lookup=lookup) as client:
+        yield client
+
+
+def net(*items: str) -> Policy:
+    return policy_of(Grants(net=read_net(items)))
+
+
+async def ask(client: HttpClient, policy: Policy, op: str, *arguments: object) -> Sequence[object]:
+    return list(await OpDispatcher(make_call(make_world(http=client), policy=policy)).op(op, arguments))
+
+
+async def get(client: HttpClient, policy: Policy, url: str) -> dict[str, object]:
+    """Return the response, or the error that is returned; what is raised is raised."""
+    response, error = await ask(client, policy, "http_get", url.encode())
+    found = response or error
+    assert isinstance(found, dict)
+    return found
+
+
+async def refused(client: HttpClient, policy: Policy, url: str) -> str:
+    with pytest.raises(OpError, match="may not reach") as raised:
+        await get(client, policy, url)
+    return str(raised.value)
+
+
+# Requests
+
+
+async def test_a_permitted_name_is_fetched_and_another_is_not(server: WebServer, client: HttpClient) -> None:
+    assert (await get(client, net("a.test"), server.url("/hello", "a.test")))["status"] == 200
+    assert await refused(client, net("a.test"), server.url("/hello", "b.test")) == (
+        f"http_get: 'prices' may not reach b.test:{server.port}: "
+        'add "b.test" to [jobs.prices.permissions] net in config.toml'
+    )
+    assert server.story == ["GET /hello"]
+
+
+@pytest.mark.parametrize("spelling", ["127.0.0.1", "127.1", "2130706433", "0x7f.1", "0177.0.0.1", "①②⑦.⓪.⓪.①", "[::1]"])
+async def test_no_spelling_of_an_address_is_a_name(server: WebServer, client: HttpClient, spelling: str) -> None:
+    await refused(client, net("a.test", "*.test", "192.0.2.0/24"), server.url("/hello", spelling))
+    assert server.story == []
+
+
+@pytest.mark.parametrize("spelling", ["127.0.0.1", "0x7f.1", "0X7F000001"])  # aiohttp knows no others
+async def test_every_spelling_is_permitted_by_its_network(server: WebServer, client: HttpClient, spelling: str) -> None:
+    for policy in (net("127.0.0.0/8"), net("127.0.0.1")):
+        assert (await get(client, policy, server.url("/hello", spelling)))["status"] == 200
+
+
+async def test_a_redirect_that_leads_away_gives_nil_and_a_kind(server: WebServer, client: HttpClient) -> None:
+    for host in ("b.test", "127.0.0.1"):
+        url = server.url(f"/redirect-to?url={quote(server.url('/hello', host), safe='')}", "a.test")
+        error = await get(client, net("a.test"), url)
+        assert error["kind"] == "permission"
+        assert str(error["error"]).startswith(f"http_get: 'prices' may not reach {host}:{server.port}: add ")
+    assert server.story == ["GET /redirect-to"] * 2
+
+
+async def test_a_redirect_to_a_name_that_leads_away_gives_nil_too(server: WebServer, client: HttpClient) -> None:
+    url = server.url(f"/redirect-to?url={quote(server.url('/hello', 'away.test'), safe='')}", "127.0.0.1")
+    error = await get(client, net("127.0.0.1/32"), url)
+    assert error["kind"] == "permission"
+    assert "which is 127.0.0.2" in str(error["error"])
+    assert server.story == ["GET /redirect-to"]
+
+
+async def test_a_redirect_within_what_is_permitted_is_followed(server: WebServer, client: HttpClient) -> None:
+    url = server.url(f"/redirect-to?url={quote(server.url('/hello', 'b.test'), safe='')}", "a.test")
+    assert (await get(client, net("*.test"), url))["status"] == 200
+
+
+async def test_a_name_counts_by_the_address_that_it_leads_to(server: WebServer, client: HttpClient) -> None:
+    inside = net("127.0.0.1/32")
+    assert (await get(client, inside, server.url("/hello", "a.test")))["status"] == 200
+    assert "reach away.test:" in await refused(client, inside, server.url("/hello", "away.test"))
+
+
+async def test_a_name_whose_address_has_changed_is_refused(server: WebServer) -> None:
+    addresses = ["127.0.0.1", "127.0.0.2"]
+
+    def changing(host: str) -> tuple[Address, ...]:
+        return (Address(socket.AF_INET, addresses[0]),)
+
+    async with open_client(HttpSettings(timeout_ms=5_000), RealClock(), lookup=changing) as client:
+        inside = net("127.0.0.1/32")
+        assert (await get(client, inside, server.url("/hello", "one.test")))["status"] == 200
+        del addresses[0]
+        await refused(client, inside, server.url("/hello", "two.test"))
+
+
+async def test_a_connection_kept_by_one_policy_serves_no_other(server: WebServer, client: HttpClient) -> None:
+    """The wide job's connection to the name is open; the narrow one must not ride on it."""
+    url = server.url("/hello", "a.test")
+    assert (await get(client, Policy(), url))["status"] == 200
+    assert (await get(client, net("127.0.0.1/32"), url))["status"] == 200
+    await refused(client, net("127.0.0.2/32"), url)
+    await refused(client, net("b.test"), url)
+
+
+async def test_sessions_for_rules_that_are_gone_are_closed(server: WebServer, client: HttpClient) -> None:
+    for number in range(MOST_RULED_SESSIONS + 5):
+        await get(client, net("127.0.0.1/32", f"h{number}.test"), server.url("/hello", "a.test"))
+    assert len(client.ruled._kept) == MOST_RULED_SESSIONS
+
+
+async def test_a_host_header_can_not_name_what_the_address_may_not(server: WebServer, client: HttpClient) -> None:
+    for headers, ok in (({b"Host": b"b.test"}, False), ({b"hOST": b"a.test"}, True)):
+        arguments = (server.url("/hello", "a.test").encode(), headers)
+        if ok:
+            response, _ = await ask(client, net("a.test"), "http_get", *arguments)
+            assert response
+        else:
+            with pytest.raises(OpError, match="may not reach b"):
+                await ask(client, net("a.test"), "http_get", *arguments)
+
+
+# Proxies
+
+
+async def through(client: HttpClient, policy: Policy, proxy: str, url: str) -> None:
+    options = {b"url": url.encode(), b"proxy": proxy.encode()}
+    response, error = await ask(client, policy, "http_request", options)
+    assert response, error
+
+
+@pytest.mark.parametrize("scheme", ["socks5", "socks5h", "socks4", "socks4a"])
+async def test_a_proxy_and_what_is_behind_it_must_both_be_permitted(client: HttpClient, scheme: str) -> None:
+    async with open_socks_server() as proxy:
+        address = proxy.url(scheme).replace("127.0.0.1", "a.test")
+        for items in (["a.test"], ["b.test"], ["127.0.0.1/32"]):
+            with pytest.raises(OpError, match="http_request: 'prices' may not reach"):
+                await through(client, net(*items), address, "http://b.test/")
+        assert proxy.asked == []
+
+
+async def test_a_network_permits_a_proxy_only_at_its_address(server: WebServer, client: HttpClient) -> None:
+    url = server.url("/hello", "b.test")
+    async with open_socks_server() as proxy:
+        here = proxy.url("socks5").replace("127.0.0.1", "a.test")
+        away = proxy.url("socks5").replace("127.0.0.1", "away.test")
+        await through(client, net("127.0.0.1/32", "b.test"), here, url)
+        with pytest.raises(OpError, match=r"reach away\.test:\d+, which is 127\.0\.0\.2"):
+            await through(client, net("127.0.0.1/32", "b.test"), away, url)
+
+
+async def test_an_http_proxy_is_checked_as_well(server: WebServer, client: HttpClient) -> None:
+    target, proxy = "http://nowhere.example/hello", server.url("", "a.test")
+    for items in (["nowhere.example"], ["a.test"], ["nowhere.example", "127.0.0.2/32"]):
+        with pytest.raises(OpError, match="may not reach"):
+            await through(client, net(*items), proxy, target)
+    assert server.story == []
+    await through(client, net("nowhere.example", "127.0.0.1/32"), proxy, target)
+
+
+async def test_a_certificate_is_fetched_from_permitted_hosts_only(client: HttpClient) -> None:
+    for policy, host in ((net("b.test"), b"a.test"), (net("127.0.0.1/32"), b"away.test"), (net("a.test"), b"127.1")):
+        with pytest.raises(OpError, match="tls_probe: 'prices' may not reach"):
+            await ask(client, policy, "tls_probe", host, 1)
+    found, message = await ask(client, net("a.test"), "tls_probe", b"a.test", 1)
+    assert found is None
+    assert "could not connect" in str(message)
+
+
+# Jobs
+
+
+@asynccontextmanager
+async def opened(root: Path, config: str) -> AsyncIterator[MonitorProject]:
+    (root / "config.toml").write_text(config)
+    async with open_project(root) as project:
+        yield project
+
+
+async def run(project: MonitorProject, lua: str, name: str = "x") -> Ending:
+    """Run a script job once."""
+    project.save(f"jobs/{name}.lua", lua)
+    found = scan(project.root, load_settings(project.root, environ={}, flags={}))
+    assert not found.problems, found.problems
+    job = make_live_job(found.jobs[JobId(name)])
+    project.runtime.live.add(job)
+    observer = Observer(get_running_loop().create_future())
+    await project.runtime.runner.start_by_hand(job, by_hand(observer))
+    return await observer.over
+
+
+async def test_a_monitor_s_page_is_a_host_like_any_other(tmp_path: Path) -> None:
+    async with opened(tmp_path, '[permissions]\nnet = ["shop.test"]\n') as project:
+        project.shop()
+        ending = await project.run()
+        assert ending.outcome is Outcome.FAILED
+        assert ending.reason.startswith("fetch: 'shop' may not reach 127.0.0.1:")
+        assert project.site.story == []
+
+
+async def test_a_monitor_s_hook_can_not_choose_another_address(tmp_path: Path) -> None:
+    async with opened(tmp_path, '[permissions]\nnet = ["127.0.0.1"]\n') as project:
+        project.shop("function before_fetch(r) r.url = 'http://127.0.0.2:1/' return r end")
+        ending = await project.run()
+        assert "'shop' may not reach 127.0.0.2:1" in ending.reason
+
+
+async def test_a_webhook_is_asked_for_when_it_is_made(tmp_path: Path) -> None:
+    async with opened(tmp_path, '[jobs.shop.permissions]\nnet = ["127.0.0.1"]\n') as project:
+        project.shop(webhook='{ enabled = true, url = "http://hook.test/" }')
+        ending = await project.run()
+        assert ending.reason.startswith("webhook: 'shop' may not reach hook.test:80: add")
+        assert await project.messages() == []
+        project.shop(webhook='{ enabled = true, url = "{site}/hook" }')
+        project.load()
+        assert (await project.run()).outcome is Outcome.SUCCESS  # and says what it could not say before
+        (message,) = await project.messages()
+        assert b"Lamp" in message.payload
+
+
+async def test_a_webhook_is_asked_for_again_when_it_is_sent(tmp_path: Path) -> None:
+    async with opened(tmp_path, "") as project:
+        project.shop(webhook='{ enabled = true, url = "{site}/hook" }')
+        assert (await project.run()).outcome is Outcome.SUCCESS
+        job = project.runtime.live.find(JobId("shop"))
+        assert job is not None
+        job.spec = replace(job.spec, policy=net("elsewhere.test"))
+        await project.runtime.outbox_sender.send_due(job.id, 5)
+        (message,) = await project.runtime.store.outbox.unsent(job.id, 10)
+        assert "webhook: 'shop' may not reach 127.0.0.1" in message.error
+        assert "POST /hook" not in project.site.story
+
+
+async def test_a_notification_is_asked_for(tmp_path: Path) -> None:
+    async with opened(tmp_path, "[permissions]\nnotify = false\n") as project:
+        project.shop(notification="{ enabled = true }")
+        ending = await project.run()
+        assert ending.reason.startswith("notify: 'shop' may not show notifications: set notify = true")
+        assert await project.messages() == []
+
+
+async def test_the_sql_views_show_what_the_policy_permits(tmp_path: Path) -> None:
+    lua = """
+        store_set("own", "1")
+        local function count(what) return db_query("SELECT count(*) AS n FROM " .. what)[1].n end
+        return count("lua_user") .. " " .. count("records") .. " " .. count("seen")
+    """
+    async with opened(tmp_path, "[jobs.narrow.permissions]\nglobal_store = false\n") as project:
+        project.shop()
+        await project.run()
+        await run(project, 'global_store_set("g", "1")', "writer")
+        wide = await run(project, lua, "wide")
+        narrow = await run(project, lua, "narrow")
+        assert (wide.result, narrow.result) == (b"2 2 2", b"1 0 0"), narrow.reason
+
+
+async def test_a_vm_is_told_of_permitted_variables_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPYWEB_ONE", "1")
+    monkeypatch.setenv("SPYWEB_TWO", "2")
+    both = 'return (env_get("ONE") or "-") .. (env_get("SPYWEB_TWO") or "-")'
+    config = "".join(f'[jobs.{name}.permissions]\nenv = ["ONE", "UNSET"]\n' for name in ("narrow", "narrow2"))
+    async with opened(tmp_path, config) as project:
+        assert (await run(project, both, "wide")).result == b"12"
+        ending = await run(project, both, "narrow")
+        assert ending.failure is Failure.ERROR
+        assert ending.reason.endswith(
+            "env_get: 'narrow' may not read SPYWEB_TWO: add \"TWO\" to [jobs.narrow.permissions] env in config.toml"
+        )
+        ending = await run(project, 'return env_get("SPYWEB_ONE") .. tostring(env_get("UNSET"))', "narrow2")
+        assert ending.result == b"1nil"
+
+
+async def test_a_job_s_own_block_narrows_its_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPYWEB_ONE", "1")
+    block = '-- /// job\n-- permissions = { env = [] }\n-- ///\nreturn env_get("ONE")'
+    async with opened(tmp_path, "") as project:
+        ending = await run(project, block)
+        assert 'add "ONE" to env under permissions in its own settings' in ending.reason
+
+
+async def test_files_are_executed_under_the_policy_before_they_live(tmp_path: Path) -> None:
+    """What stands outside of functions in a monitor's files runs when they are loaded."""
+    async with opened(tmp_path, "[permissions]\ndb = false\n") as project:
+        project.shop('db_exec("CREATE TABLE t (a)")')
+        ending = await project.run()
+        assert "db_exec: 'shop' may not use the database" in ending.reason
+
+
+async def test_a_delegated_task_has_the_state_of_permitted_agents_only(tmp_path: Path) -> None:
+    lua = """
+        task("t"):delegate_to("web"):command(function() state.set("k", 1) return true end):build()
+    """
+    for items, outcome in (('["agent:local"]', Outcome.FAILED), ('["agent:web"]', Outcome.SUCCESS)):
+        root = tmp_path / outcome.value
+        root.mkdir()
+        async with opened(root, f"[permissions]\nstate = {items}\n") as project:
+            ending = await run(project, lua)
+            assert ending.outcome is outcome, ending.reason
+            assert await project.runtime.store.values.get("state@web", b"k") == (
+                1 if outcome is Outcome.SUCCESS else None
+            )

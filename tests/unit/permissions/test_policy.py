@@ -1,0 +1,192 @@
+"""The checks of a policy, their texts, and what they are made of."""
+
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+
+from spyweb.permissions.hosts import read_net
+from spyweb.permissions.policy import (
+    ANYTHING,
+    USUAL,
+    FilesRule,
+    Grants,
+    Policy,
+    Refusal,
+    item_of,
+    job_table,
+    namespace_of,
+    policy_of,
+    quoted,
+    read_state,
+)
+from spyweb.store.protocol import GLOBAL, job_namespace
+from spyweb.store.values_protocol import agent_namespace, scope_namespace
+from tests.fakes.ops import PRICES
+
+
+def granting(**keys: object) -> Policy:
+    return policy_of(Grants(**keys))  # type: ignore[arg-type]
+
+
+def said(refusal: Refusal | str | None, function: str = "op") -> str:
+    assert isinstance(refusal, Refusal)
+    return refusal.text(function, "x")
+
+
+def test_equal_settings_share_one_policy() -> None:
+    assert policy_of(Grants(net=read_net(["a.test"]))) is policy_of(Grants(net=read_net(["a.test"])))
+    assert policy_of(USUAL) is policy_of(USUAL)
+
+
+def test_a_refusal_names_the_key_to_add() -> None:
+    assert said(granting(net=read_net([])).host("api.example.com", 443), "http_get") == (
+        "http_get: 'x' may not reach api.example.com:443: "
+        'add "api.example.com" to [jobs.x.permissions] net in config.toml'
+    )
+
+
+def test_what_the_job_s_own_settings_refuse_is_said_so() -> None:
+    policy = policy_of(USUAL, Grants(net=read_net(["a.test"])))
+    assert said(policy.host("b.test", 443)).endswith('add "b.test" to net under permissions in its own settings')
+    assert policy.host("a.test", 443) is None
+
+
+def test_both_lists_must_permit_a_host() -> None:
+    policy = policy_of(Grants(net=read_net(["*.test"])), Grants(net=read_net(["a.test", "b.example"])))
+    assert policy.host("a.test", 443) is None
+    assert "[jobs.x.permissions]" in said(policy.host("b.example", 443))
+    assert "its own settings" in said(policy.host("b.test", 443))
+
+
+def test_a_numeric_spelling_is_shown_as_the_address_that_it_is() -> None:
+    refused = said(granting(net=read_net(["example.com"])).host("0x7f.1", 80))
+    assert 'reach 127.0.0.1:80, written 0x7f.1: add "127.0.0.1" to' in refused
+
+
+def test_a_name_that_only_an_address_may_permit_is_refused_to_a_proxy() -> None:
+    policy = granting(net=read_net(["10.0.0.0/8", "a.test"]))
+    assert policy.host("internal.test", 80) is None
+    assert policy.host("internal.test", 80, proxied=True) is not None
+    assert policy.host("10.0.0.1", 80, proxied=True) is None
+    assert policy.host("a.test", 80, proxied=True) is None
+
+
+def test_an_address_that_is_not_permitted_is_named_with_its_host() -> None:
+    policy = granting(net=read_net(["10.0.0.0/8"]))
+    assert policy.address("internal.test", 80, "10.0.0.1") is None
+    assert "reach internal.test:80, which is 192.0.2.1: add" in said(policy.address("internal.test", 80, "192.0.2.1"))
+
+
+@pytest.mark.parametrize(
+    ("command", "permitted"),
+    [
+        (["/usr/bin/rsync", "-a"], True),
+        (["/usr/bin/rsync"], True),
+        (["/usr/bin/rsync2"], False),
+        (["rsync"], False),
+        (["/usr/bin/systemctl", "reload", "nginx"], True),
+        (["/usr/bin/systemctl", "reload", "nginx", "--now"], True),
+        (["/usr/bin/systemctl", "reload"], False),
+        (["/usr/bin/systemctl", "stop", "nginx"], False),
+        ("/usr/bin/rsync -a", False),
+        ([], False),
+    ],
+)
+def test_a_command_is_compared_word_by_word(command: str | list[str], permitted: bool) -> None:
+    policy = granting(exec=(("/usr/bin/rsync",), ("/usr/bin/systemctl", "reload", "nginx")))
+    assert (policy.exec(command) is None) == permitted
+
+
+def test_commands_are_off_until_they_are_listed() -> None:
+    assert not ANYTHING.may_exec
+    assert said(ANYTHING.exec(["/bin/true"])).endswith('add "/bin/true" to [jobs.x.permissions] exec in config.toml')
+    assert said(ANYTHING.exec("true")).endswith('add "*" to [jobs.x.permissions] exec in config.toml')
+    assert granting(exec=None).exec("true") is None
+    assert granting(exec=None).programs == (("*",),)
+
+
+def test_variables_that_make_another_program_of_a_command_need_everything() -> None:
+    policy = granting(exec=(("/bin/true",),))
+    assert policy.exec_env(["LANG", "TOKEN"]) is None
+    assert "set LD_PRELOAD" in said(policy.exec_env(["LD_PRELOAD"]))
+    assert "set PATH" in said(policy.exec_env(["PATH"]))
+    assert granting(exec=None).exec_env(["PATH", "LD_PRELOAD"]) is None
+
+
+def test_a_job_may_run_commands_only_where_both_lists_say_so() -> None:
+    some = (("/bin/true",),)
+    assert granting(exec=some).may_exec
+    assert not policy_of(Grants(exec=some), Grants(exec=())).may_exec
+    assert not policy_of(USUAL, Grants(exec=some)).may_exec
+
+
+def test_a_test_runs_no_command() -> None:
+    policy = granting(exec=None).without_exec()
+    assert said(policy.exec("true")).endswith("give spyweb test the flag --allow-exec")
+    assert not policy.may_exec
+    assert "in config.toml" in said(ANYTHING.without_exec().exec("true"))  # the flag would not help
+
+
+def test_a_path_is_permitted_below_a_root_and_the_innermost_counts() -> None:
+    policy = policy_of(
+        Grants(files=FilesRule(frozenset(), ("/srv", "/srv/www"))),
+        Grants(files=FilesRule(frozenset(), ("/srv/www/a",))),
+    )
+    assert policy.path("/srv/www/a/index.html") == "/srv/www/a"
+    assert "its own settings" in said(policy.path("/srv/www/b"))
+    assert "[jobs.x.permissions]" in said(policy.path("/srvother"))
+    assert policy.roots == ("/srv", "/srv/www", "/srv/www/a")
+
+
+def test_the_root_of_everything_is_a_root() -> None:
+    assert granting(files=FilesRule(frozenset(), ("/",))).path("/etc/x") == "/"
+
+
+@pytest.mark.parametrize(
+    ("item", "namespace"),
+    [
+        ("orders", scope_namespace("orders")),
+        ("agent:local", agent_namespace("local")),
+        ("agent:web", agent_namespace("web")),
+        ("job:prices", job_namespace(PRICES)),
+        ("scope:agent:web", scope_namespace("agent:web")),
+        ("scope:", scope_namespace("")),
+        ("scope:*", scope_namespace("*")),
+        ("state", scope_namespace("state")),
+        ("global", scope_namespace(GLOBAL)),
+    ],
+)
+def test_an_item_of_state_stands_for_one_namespace_and_back(item: str, namespace: str) -> None:
+    assert namespace_of(item) == namespace
+    assert item_of(namespace) == item
+
+
+def test_a_scope_that_may_be_written_may_be_read() -> None:
+    policy = granting(state=read_state([("orders", False), ("prices", True)]))
+    assert policy.state("scope:orders", True) is None
+    assert policy.state("scope:orders", False) is None
+    assert policy.state("scope:prices", False) is None
+    assert "write the scope prices" in said(policy.state("scope:prices", True))
+
+
+def test_everything_may_be_read_only() -> None:
+    policy = granting(state=read_state([("*", True), ("orders", False)]))
+    assert policy.all_scopes() is None
+    assert policy.state("scope:any", False) is None
+    assert policy.state("scope:any", True) is not None
+    assert policy.state("scope:orders", True) is None
+
+
+def test_a_table_s_name_is_toml_whatever_the_job_is_called() -> None:
+    for job in ("x", "größe", 'a"b\\c\n'):
+        table = tomllib.loads(f"[{job_table(job)}]\nx = {quoted(job)}\n")["jobs"][job]["permissions"]
+        assert table == {"x": job}
+
+
+def test_only_restricted_keys_are_looked_at() -> None:
+    assert ANYTHING.restricted == {"exec", "files"}
+    assert granting(db=False).restricted == {"db"}
+    assert policy_of(Grants(), Grants(notify=False)).restricted == {"notify"}
+    assert Grants() == Grants(exec=None)
