@@ -17,9 +17,11 @@ from spyweb.model import JobId, RunId, TaskBegun, TaskRow, TaskStatus
 from spyweb.ops.answer import NOTHING, Results, StoreAnswer
 from spyweb.ops.arguments import Int, Table, Text, Value
 from spyweb.ops.jail import Forbidden, reason_of
+from spyweb.ops.needs import FILES
 from spyweb.ops.op import CATALOGUE, op
 from spyweb.ops.store import count_failure
 from spyweb.ops.world import Call
+from spyweb.permissions.policy import JOB
 from spyweb.store.tasks_protocol import PlannedTask
 
 MOST_TASKS = 10_000  # in one run
@@ -71,13 +73,13 @@ def skip(call: Call, rows: Table) -> StoreAnswer[None]:
     return _record(call, found)
 
 
-@op(name="_artifacts")
+@op(name="_artifacts", needs=FILES)
 async def keep_artifacts(call: Call, patterns: Table) -> int:
     """Keep the files of the job's folder that match; gives how many."""
     return await _copied("artifacts", call.world.artifacts.keep, call, patterns)
 
 
-@op(name="_consume")
+@op(name="_consume", needs=FILES)
 async def consume_artifacts(call: Call, patterns: Table) -> int:
     """Copy what tasks of this run have kept, and matches, into the job's folder; gives how many files."""
     return await _copied("consumes", call.world.artifacts.give_back, call, patterns)
@@ -86,6 +88,7 @@ async def consume_artifacts(call: Call, patterns: Table) -> int:
 async def _copied(
     what: str, copy: Callable[[JobId, RunId, str, Sequence[str]], list[str]], call: Call, patterns: Table
 ) -> int:
+    call.permit(what, "folder", JOB)
     texts = [pattern.decode("utf-8", "replace") for pattern in patterns.values() if isinstance(pattern, bytes)]
     try:
         return len(await asyncio.to_thread(copy, call.job, call.run, call.folder, texts))

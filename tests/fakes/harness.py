@@ -61,6 +61,8 @@ class SilentHost(OpDispatcher):
 
     def log(self, level: str, text: bytes) -> None: ...
 
+    def gate(self, function: str) -> None: ...
+
 
 def silent_host(_job: LiveJob, _run: Run, _observer: Observer | None) -> OpDispatcher:
     return SilentHost()

@@ -20,12 +20,12 @@ import pytest
 
 from spyweb.clock import RealClock
 from spyweb.errors import StoreError
-from spyweb.model import MIB
+from spyweb.model import MIB, JobId
 from spyweb.store.protocol import GLOBAL
 from spyweb.store.sqlite.store import open_store
 from spyweb.store.user_sql import process as user_process
 from spyweb.store.user_sql.process import BEHIND, ENDED_FIRST, HEAP_LIMIT, LOWEST, RunningStatement
-from spyweb.store.user_sql.user_db import UserDatabase
+from spyweb.store.user_sql.user_db import SqlUser, UserDatabase
 from spyweb.store.user_sql.wire import HEADER, decode_answer
 from tests.fakes.ops import make_sql
 from tests.fakes.repository import ROOT
@@ -81,7 +81,7 @@ async def memory_of(asker: Asker) -> int:
 async def pid_of(asker: Asker) -> int:
     """The process of its SQL."""
     await asker.rows("SELECT 1")
-    process = asker.database._sessions[asker.job]._process  # type: ignore[index]
+    process = asker.database._sessions[SqlUser(JobId(asker.job))]._process
     assert process is not None
     return process.pid
 
@@ -165,7 +165,7 @@ async def main():
     async with make_sql(Path({str(tmp_path)!r}), RealClock()) as database:
         asker = Asker(database)
         await asker.rows("SELECT 1")
-        print(database._sessions["a"]._process.pid, flush=True)
+        print(next(iter(database._sessions.values()))._process.pid, flush=True)
         stuck = asyncio.create_task(asker.rows("SELECT instr(zeroblob(9000000), zeroblob(4500000) || x'01')"))
         await asyncio.sleep(0.1)
         os.kill(os.getpid(), signal.SIGKILL)
