@@ -15,7 +15,7 @@ from spyweb.lua.worker.values import StepKind
 from spyweb.lua.worker.vm import VM, compile_lua_files, init_of
 from tests.fakes.vm import FakeCallbacks
 
-INIT = init_of({"ops": ["give"], "engine": {}, "env": {}})
+INIT = init_of({"ops": ["give"], "engine": {}})
 
 scalars = (
     st.none()

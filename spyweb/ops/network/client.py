@@ -32,9 +32,9 @@ from spyweb.ops.network.certificate import Prober
 from spyweb.ops.network.connector import Connector
 from spyweb.ops.network.decoding import STEP, Decoder
 from spyweb.ops.network.failures import translated
-from spyweb.ops.network.gate import AddressRefused, NetGate, RuledResolver, Rules
+from spyweb.ops.network.gate import AddressRefused, NetGate, Rules
 from spyweb.ops.network.request import MOST_REDIRECTS, SOCKS_SCHEMES, Fetch, Response
-from spyweb.ops.network.resolver import Lookup, Resolver, ask_system
+from spyweb.ops.network.resolver import Lookup, Resolver, RuledResolver, ask_system
 from spyweb.ops.network.socks import open_connector
 from spyweb.settings import HttpSettings
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import socket
 from dataclasses import dataclass
 
-from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from spyweb.errors import FetchError, NotPermitted
 from spyweb.model import JobId
 from spyweb.permissions.audit import Audit
-from spyweb.permissions.hosts import NetRule, refusing
+from spyweb.permissions.hosts import NetRule
 from spyweb.permissions.policy import Policy, Refusal
 
 SOCKS_PORT = 1080
@@ -78,23 +76,3 @@ class NetGate:
 def gate_of(policy: Policy, job: JobId, function: str, audit: Audit | None = None) -> NetGate | None:
     """Return what asks a policy about the hosts of a request; None where any host is permitted."""
     return None if not policy.net and audit is None else NetGate(policy, job, function, audit)
-
-
-class RuledResolver(AbstractResolver):
-    """Leaves out the addresses that the rules of its connector do not permit."""
-
-    def __init__(self, resolver: AbstractResolver, rules: Rules) -> None:
-        self._resolver = resolver
-        self._rules = rules
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        """Return the permitted addresses of a host.  Raises OSError, and AddressRefused where none is left."""
-        found = await self._resolver.resolve(host, port, family)
-        permitted = [each for each in found if not refusing(self._rules, host, port, each["host"])]
-        if not permitted:
-            raise AddressRefused(host, port, found[0]["host"])
-        return permitted
-
-    async def close(self) -> None: ...

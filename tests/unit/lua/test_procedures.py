@@ -9,7 +9,7 @@ from spyweb.lua.procedures import Procedure
 from spyweb.lua.worker.vm import VM, Bytecode, init_of
 from tests.fakes.vm import FakeCallbacks
 
-INIT = init_of({"ops": [], "engine": {}, "env": {}})
+INIT = init_of({"ops": [], "engine": {}})
 
 
 @pytest.fixture

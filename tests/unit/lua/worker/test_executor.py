@@ -25,7 +25,7 @@ def run_to_its_end(bytecode: Bytecode, source: bytes) -> list[FromWorker]:
     """What a script that calls no op, or none that leaves, has its worker say."""
     registry, sender = Registry(), KeptSender()
     hosted = registry.new_vm(1, "jobs/x.lua", silent, sender.post)
-    init = init_of({"ops": ["store_set"], "engine": {}, "env": {}})
+    init = init_of({"ops": ["store_set"], "engine": {}})
     hosted.vm = VM(bytecode, init, 4 << 20, hosted, main_count=0)
     assert hosted.vm.compile(b"jobs/x.lua", source) is None
     run = WorkerRun(id=7, hosted=hosted, procedure="run", arguments=wire.pack([{"job": "x"}, False]), cpu_limit=10.0)

@@ -14,7 +14,7 @@ LIMIT = 1 << 20
     [b"return 1", b"x = = 1", b"\xef\xbb\xbf#!lua\nreturn 1", b"goto nowhere", b"\x1bLua", b"", b"return '\\q'"],
 )
 def test_it_says_what_a_vm_says(bytecode: Bytecode, source: bytes) -> None:
-    vm = VM(bytecode, init_of({"ops": [], "engine": {}, "env": {}}), LIMIT, FakeCallbacks(), main_count=0)
+    vm = VM(bytecode, init_of({"ops": [], "engine": {}}), LIMIT, FakeCallbacks(), main_count=0)
 
     assert Scratch(bytecode, LIMIT).compile(b"x.lua", source) == vm.compile(b"x.lua", source)
     vm.close()
@@ -26,7 +26,7 @@ def test_nothing_of_what_it_compiles_runs(bytecode: Bytecode) -> None:
 
 def test_it_has_the_room_that_a_vm_has(bytecode: Bytecode) -> None:
     scratch = Scratch(bytecode, LIMIT)
-    vm = VM(bytecode, init_of({"ops": [], "engine": {}, "env": {}}), LIMIT, FakeCallbacks(), main_count=0)
+    vm = VM(bytecode, init_of({"ops": [], "engine": {}}), LIMIT, FakeCallbacks(), main_count=0)
     both = range(0, LIMIT, 1024)
 
     most, most_of_a_vm = max(filter(scratch.has_room, both)), max(filter(vm.has_room, both))

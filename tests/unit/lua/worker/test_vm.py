@@ -12,7 +12,7 @@ from spyweb.lua.worker.vm import LAST_WORDS, VM, Bytecode, init_of
 from tests.fakes.collisions import colliding_floats, colliding_numbers
 from tests.fakes.vm import FakeCallbacks, run_to_end
 
-INIT = init_of({"ops": ["echo", "state.lock"], "engine": {}, "env": {}})
+INIT = init_of({"ops": ["echo", "state.lock"], "engine": {}})
 LIMIT = 4 << 20
 
 

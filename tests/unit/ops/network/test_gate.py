@@ -9,7 +9,8 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from spyweb.errors import NotPermitted
-from spyweb.ops.network.gate import AddressRefused, NetGate, RuledResolver, gate_of
+from spyweb.ops.network.gate import AddressRefused, NetGate, gate_of
+from spyweb.ops.network.resolver import RuledResolver
 from spyweb.permissions.audit import Audit
 from spyweb.permissions.hosts import NetRule, read_net
 from spyweb.permissions.policy import ANYTHING, Grants, policy_of

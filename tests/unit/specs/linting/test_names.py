@@ -28,7 +28,7 @@ def names_of_a_vm() -> set[bytes]:
     """`http_get`, `state`, `state.get` and so on, as a script finds them by looking at its globals."""
     callbacks = FakeCallbacks()
     ops = [name for name in names() if not name.startswith("_")]
-    vm = VM(compile_lua_files(), init_of({"ops": ops, "engine": {}, "env": {}}), 64 << 20, callbacks, main_count=0)
+    vm = VM(compile_lua_files(), init_of({"ops": ops, "engine": {}}), 64 << 20, callbacks, main_count=0)
     assert vm.compile(b"x.lua", LIST) is None
     vm.begin(1, "run", wire.pack([{"job": "x"}, False]))
     assert vm.start(1)[0] == StepKind.END

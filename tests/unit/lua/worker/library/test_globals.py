@@ -10,7 +10,8 @@ from spyweb.lua.worker.values import StepKind
 from spyweb.lua.worker.vm import VM, Bytecode, init_of
 from tests.fakes.vm import FakeCallbacks
 
-INIT = init_of({"ops": ["echo", "http_get", "state.get"], "engine": {"os": "linux"}, "env": {"A": "1"}})
+VARIABLES = wire.pack([{"env": {"A": "1"}, "rules": []}])
+INIT = init_of({"ops": ["echo", "http_get", "state.get"], "engine": {"os": "linux"}})._replace(variables=VARIABLES)
 
 
 class Watched(dict[str, bytes]):

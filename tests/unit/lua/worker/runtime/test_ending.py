@@ -10,7 +10,7 @@ from spyweb.lua.wire import Ended
 from spyweb.lua.worker.vm import VM, Bytecode, init_of
 from tests.fakes.vm import FakeCallbacks, run_to_end
 
-INIT = init_of({"ops": ["echo"], "engine": {}, "env": {}})
+INIT = init_of({"ops": ["echo"], "engine": {}})
 BAD = "bad argument #1 to 'require' (string expected, got number)"
 INDIRECT = "function run() return f() end\nfunction f() return require(5) end"
 
