@@ -15,6 +15,7 @@ PATTERN: Final = 1_024  # bytes of a pattern with `*` and `?`
 KEY: Final = 4_096  # bytes of a key of store_*; those of state.* have a setting
 ARTIFACTS_FILES: Final = 1_000  # that one task keeps
 ARTIFACTS_BYTES: Final = 1 << 30  # of these
+SHOWN_OUTPUTS: Final = 1 << 20  # bytes of the outputs of a run's tasks that people are shown: 0.1 s of the loop
 SCRIPT_VALUES: Final = 65_536  # bytes of what a script sees in `values`, as JSON
 OP_ELEMENTS: Final = 200_000  # values inside the arguments of one op
 HOOK_ELEMENTS: Final = 2_000_000  # values inside what a hook returns: items are read one by one

@@ -17,7 +17,9 @@ class Tasks(Protocol):
         """Record the ends of tasks of a run, together; one that was recorded before is replaced."""
 
     def of_runs(self, runs: Sequence[RunId]) -> Future[Mapping[RunId, Sequence[TaskRow]]]:
-        """Return the tasks of each run that has any, by ordinal."""
+        """Return the tasks of each run that has any, by ordinal: of their outputs the first, as far as people are
+        shown them.
+        """
 
     def take_over(self, run: RunId, plan: Sequence[PlannedTask]) -> Future[Sequence[TaskRow]]:
         """Record anew, for a run that resumes others, what those have done of its plan; gives these rows.

@@ -10,6 +10,7 @@ from functools import partial
 
 import msgspec
 
+from spyweb.limits import SHOWN_OUTPUTS
 from spyweb.model import RunId, TaskRow, TaskStatus
 from spyweb.store.sqlite.batch import BatchQueue, OpKind
 from spyweb.store.sqlite.pruning import Prunable, prune
@@ -17,7 +18,8 @@ from spyweb.store.tasks_protocol import RESUMES, PlannedTask
 
 COLUMNS = "ordinal, workflow, name, status, attempts, started_ms, ended_ms, message, output"
 ADD = f"INSERT OR REPLACE INTO task (run, {COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-OF_RUN = f"SELECT {COLUMNS} FROM task WHERE run = ? ORDER BY ordinal"
+SHOWN = f"CASE WHEN sum(length(output)) OVER (ORDER BY ordinal) <= {SHOWN_OUTPUTS} THEN output END"
+OF_RUN = f"SELECT {COLUMNS.replace('output', SHOWN)} FROM task WHERE run = ? ORDER BY ordinal"
 JOB_AND_TRIGGER = 'SELECT job, "trigger" FROM run WHERE id = ?'
 BETWEEN = 'SELECT id, "trigger" FROM run WHERE job = ? AND id >= ? AND id < ? ORDER BY id'
 # Done, so not to be done again: not what was skipped since another task had not succeeded.

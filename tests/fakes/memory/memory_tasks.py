@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from msgspec import structs
+
+from spyweb.limits import SHOWN_OUTPUTS
 from spyweb.model import JobId, Run, RunId, TaskRow, TaskStatus
 from spyweb.store.sqlite.tasks import match_plan
 from spyweb.store.tasks_protocol import RESUMES, PlannedTask
@@ -24,7 +27,7 @@ class MemoryTasks:
         return self._executor.write(self._add, run, rows)
 
     def of_runs(self, runs: Sequence[RunId]) -> Future[Mapping[RunId, Sequence[TaskRow]]]:
-        return self._executor.read(self._of_runs, runs)
+        return self._executor.read(self._shown, runs)
 
     def take_over(self, run: RunId, plan: Sequence[PlannedTask]) -> Future[Sequence[TaskRow]]:
         return self._executor.write(self._take_over, run, plan)
@@ -38,6 +41,9 @@ class MemoryTasks:
     def _add(self, run: RunId, rows: Sequence[TaskRow]) -> None:
         if rows:
             self.rows.setdefault(run, {}).update({row.ordinal: row for row in rows})
+
+    def _shown(self, runs: Sequence[RunId]) -> Mapping[RunId, Sequence[TaskRow]]:
+        return {run: list(shown(rows)) for run, rows in self._of_runs(runs).items()}
 
     def _of_runs(self, runs: Sequence[RunId]) -> Mapping[RunId, Sequence[TaskRow]]:
         return {run: [row for _, row in sorted(self.rows[run].items())] for run in runs if run in self.rows}
@@ -74,3 +80,11 @@ class MemoryTasks:
 
 def is_done(row: TaskRow) -> bool:
     return row.status is not TaskStatus.FAILED and row.started_ms is not None
+
+
+def shown(rows: Sequence[TaskRow]) -> Iterator[TaskRow]:
+    """The rows with the first outputs."""
+    size = 0
+    for row in rows:
+        size += len(row.output or b"")
+        yield row if size <= SHOWN_OUTPUTS else structs.replace(row, output=None)

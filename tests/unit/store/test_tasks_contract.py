@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from spyweb.limits import SHOWN_OUTPUTS
 from spyweb.model import RunId
 from spyweb.store.protocol import Store
 from tests.fakes.clock import FakeClock
@@ -96,3 +97,17 @@ async def test_a_task_is_known_by_its_workflow_and_name_and_by_a_name_that_is_th
         row("test", 0, workflow="b", message="b", attempts=0),
         row("build", 2, workflow="new", attempts=0),
     ]
+
+
+async def test_of_very_large_outputs_the_first_are_shown_and_all_are_taken_over(store: Store) -> None:
+    first = await begin_run(store)
+    large = b"x" * (SHOWN_OUTPUTS // 2)
+    await store.tasks.add(first, [row(f"t{ordinal}", ordinal, output=large) for ordinal in range(4)])
+    await store.tasks.add(first, [row("bare", 4)])
+    second = await begin_run(store, resumes=first)
+
+    shown = (await store.tasks.of_runs([first]))[first]
+    taken = await store.tasks.take_over(second, [("", f"t{ordinal}") for ordinal in range(4)])
+
+    assert [each.output for each in shown] == [large, large, None, None, None]
+    assert [each.output for each in taken] == [large] * 4
