@@ -554,7 +554,7 @@ async def test_a_workflow_is_over_its_timeout_with_all_that_is_under_way(scripts
 
 async def test_a_wait_before_another_attempt_counts_in_the_workflows_timeout(scripts: Scripts) -> None:
     source = """
-        task("a"):retries(5):retry_delay("1m"):command(function() return false, "no" end)
+        task("a"):retries(5):retry_delay("1m"):command(function(this) this.attempt = {} return false, "no" end)
         workflow("w"):tasks{"a"}:config{timeout = "200ms"}
     """
     _, (row,) = await go(scripts, source)

@@ -206,10 +206,10 @@ local function wait_ms(definition, i)
   return floor(min(definition.retry_delay_ms * FACTOR[definition.mode](i), LONGEST_WAIT))
 end
 
-local function attempts(definition, this, params, input)
+local function attempts(definition, this, params, input, progress)
   local most = definition.retries + 1
   for i = 1, most do
-    this.attempt = i
+    this.attempt, progress.attempt = i, i
     local try = attempt(definition, this, params, input)
     if try.ok then return try, i end
     local ms = wait_ms(definition, i)
@@ -276,7 +276,8 @@ end
 local function perform(course, definition)
   local this, input = new_this(course, definition), inputs(course, definition)
   local params = definition.params and use("copy").deep_copy(definition.params) or {}
-  course.under_way[definition.name] = this
+  local progress = { attempt = 1 }
+  course.under_way[definition.name] = progress
   if definition.delegate_to or runtime.agent then delegate(course, definition) end
   if definition.abort_if then
     local said, reason = ask(definition, "abort_if", this, params, input)
@@ -292,7 +293,7 @@ local function perform(course, definition)
   end
   local problem = definition.consumes and copy_files("_consume", definition.consumes)
   if problem then return { status = "failed", attempts = 0, message = problem } end
-  local try, count = attempts(definition, this, params, input)
+  local try, count = attempts(definition, this, params, input, progress)
   problem = try.ok and definition.artifacts and copy_files("_artifacts", definition.artifacts)
   if problem then try = { ok = false, message = problem } end
   hooked(definition, this, params, try)
@@ -453,10 +454,10 @@ local function end_by_timeout(course)
   complain("error", reason)
   for i = 1, #course.order do
     local definition = course.order[i]
-    local this = course.under_way[definition.name]
-    if this then
-      runtime.call("_task", ordinal_of(course, definition), "failed", this.attempt, 0, reason)
-      settle(course, definition, { status = "failed", attempts = this.attempt, message = reason })
+    local progress = course.under_way[definition.name]
+    if progress then
+      runtime.call("_task", ordinal_of(course, definition), "failed", progress.attempt, 0, reason)
+      settle(course, definition, { status = "failed", attempts = progress.attempt, message = reason })
     end
   end
   course.all.late = course.all.late or reason
