@@ -442,6 +442,12 @@ async def test_a_file_whose_tables_hold_no_task_says_so(scripts: Scripts) -> Non
     assert said(scripts, "warn") == ["no task is declared: the run does nothing"]
 
 
+async def test_a_file_that_only_names_the_older_tables_is_executed_for_each_run(scripts: Scripts) -> None:
+    for _ in range(2):
+        ending, _ = await go(scripts, "visits = (visits or 0) + 1 return visits -- no ModernDSLs")
+    assert ending.result == 2
+
+
 async def test_ten_thousand_tasks_in_a_chain_are_put_in_order(scripts: Scripts) -> None:
     source = """
         local function nothing() end

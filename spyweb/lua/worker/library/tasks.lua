@@ -514,10 +514,14 @@ function tasks.plan()
   return plan
 end
 
+function tasks.declares()
+  return defined[1] ~= nil or workflows[1] ~= nil or rawget(env, "ModernDSLs") ~= nil or rawget(env, "TaskDefinitions") ~= nil
+end
+
 -- The chunk is executed anew: what it had declared before it failed is declared again.
 function tasks.reset()
   defined, by_name, workflows, workflow_by_name, planned = {}, {}, {}, {}, nil
-  is_closed, runtime.tasks = false, false
+  is_closed = false
 end
 
 return tasks

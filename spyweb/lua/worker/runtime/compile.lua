@@ -10,7 +10,11 @@ local find, format, sub = raw.string.find, raw.string.format, raw.string.sub
 local compiler = {}
 
 -- Says whether anything may have to be closed when a call fails: then the prelude protects the script's call (runtime.closes).
+-- And whether the older tables of tasks are named, which are read once the chunk has run (runtime.tasks).
 local function look_at(source)
+  if type(source) == "string" and (find(source, "ModernDSLs", 1, true) or find(source, "TaskDefinitions", 1, true)) then
+    runtime.tasks = true
+  end
   runtime.closes = runtime.closes or type(source) ~= "string" or find(source, "__close", 1, true) ~= nil
     or find(source, "<%s*close%s*>") ~= nil
 end
@@ -18,7 +22,7 @@ end
 -- Says whether the script seems to define `run` or tasks (runtime.has_run): else two runs may execute it at a time.
 local function is_executed_once(source)
   if find(source, "%f[%w_]task%s*[%({\"']") or find(source, "%f[%w_]workflow%s*[.%({\"']") then return true end
-  if find(source, "ModernDSLs", 1, true) or find(source, "TaskDefinitions", 1, true) then return true end
+  if runtime.tasks then return true end
   return (find(source, "function%s+run%s*%(") or find(source, "%f[%w_]run%s*=[^=]")) ~= nil
 end
 

@@ -61,8 +61,7 @@ local declares = false              -- or tasks
 local function loaded(...)
   is_loaded, runtime.loader, now.run.called = true, false, nil
   defines_run = type(rawget(env, "run")) == "function"
-  declares = not defines_run
-    and (runtime.tasks or rawget(env, "ModernDSLs") ~= nil or rawget(env, "TaskDefinitions") ~= nil)
+  declares = not defines_run and runtime.tasks and runtime.use("tasks").declares()
   return ...
 end
 
@@ -87,7 +86,7 @@ local function script(ctx)
     now.run.called = f
     return f(ctx)
   end
-  if declares then return runtime.use("workflows").run(ctx) end
+  if declares then return after_chunk(ctx) end
   return after_chunk(ctx, load_chunk(ctx))
 end
 
