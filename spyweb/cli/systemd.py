@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,6 +43,7 @@ class Unit:
     user: str | None  # None: a unit of the user's own systemd
     name: str = "spyweb"
     grace_s: int = 10
+    runs_commands: bool = False  # some job may
 
 
 def render(unit: Unit) -> str:
@@ -131,6 +133,37 @@ def _file_system(unit: Unit) -> list[str]:
     ]
 
 
+def render_exec(unit: Unit) -> str:
+    """Return what is added to the unit where jobs may run commands, which inherit all that confines the daemon."""
+    lines = [
+        MARK,
+        "# Commands of jobs inherit all that confines the daemon: this takes back what common ones can't do without.",
+        "[Service]",
+        "# A control group for each command: limits on all its processes together, and an end that none escapes.",
+        "Delegate=cpu memory pids",
+        *(["ProtectControlGroups=no"] if unit.user is not None else []),
+        "# node, Java and whatever else compiles while it runs.",
+        "MemoryDenyWriteExecute=no",
+        "# chown: rsync -a, tar, install.  resources: ionice, and limits that programs set for themselves.",
+        "SystemCallFilter=@chown @resources",
+    ]
+    if unit.user is not None:
+        lines += [
+            "# free, df and whatever else reads /proc.",
+            "ProcSubset=all",
+            "# Where commands may write, and whether they see homes:",
+            "#ReadWritePaths=/backup",
+            "#ProtectHome=read-only",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def permits_commands(settings: Settings) -> bool:
+    """Return whether config.toml permits any job, or the server, to run a command."""
+    of_jobs = [table.table("permissions").values.get("exec") for table in settings.jobs.values()]
+    return settings.permissions.exec != () or settings.server.permissions.may_exec or any(of_jobs)
+
+
 def _any_below(paths: Sequence[Path], places: Sequence[Path]) -> bool:
     return any(path.is_relative_to(place) for path in paths for place in places)
 
@@ -169,14 +202,25 @@ def install(
 ) -> list[str]:
     """Return the unit's text, or, with `write`, what was done and what to type next."""
     settings = load_settings(root, environ=os.environ, flags={})
-    text = render(describe(settings, user_unit=user_unit, name=checked_name(name)))
-    if not write:
-        return text.splitlines()
-    run = systemctl or find_systemctl(user_unit=user_unit)
+    unit = describe(settings, user_unit=user_unit, name=checked_name(name))
     path = unit_path(name, user_unit=user_unit, environment=os.environ)
-    _put(path, text)
+    addition = exec_path(path)
+    if not write:
+        added = ["", f"# {addition}", *render_exec(unit).splitlines()] if unit.runs_commands else []
+        return [*render(unit).splitlines(), *added]
+    run = systemctl or find_systemctl(user_unit=user_unit)
+    _put(path, render(unit))
+    if unit.runs_commands:
+        _put(addition, render_exec(unit))
+    else:
+        _remove_addition(addition)
     run(["daemon-reload"])
-    return [f"{path} is written; to start it now and at every boot:", f"  {_command(user_unit)} enable --now {name}"]
+    also = [f"{addition} is written: jobs may run commands"] if unit.runs_commands else []
+    return [
+        *also,
+        f"{path} is written; to start it now and at every boot:",
+        f"  {_command(user_unit)} enable --now {name}",
+    ]
 
 
 def uninstall(
@@ -190,6 +234,7 @@ def uninstall(
         raise _needs_root(path)
     run(["disable", "--now", name])
     path.unlink()
+    _remove_addition(exec_path(path))
     run(["daemon-reload"])
     return [f"{path} is removed", f"left as they are: {root} and the data in {_data_of(root)}"]
 
@@ -213,6 +258,7 @@ def describe(settings: Settings, *, user_unit: bool, name: str) -> Unit:
         user=None if user_unit else whose(root, os.environ),
         name=name,
         grace_s=-(-settings.daemon.shutdown_grace_ms // 1000),
+        runs_commands=permits_commands(settings),
     )
 
 
@@ -247,6 +293,18 @@ def unit_path(name: str, *, user_unit: bool, environment: Mapping[str, str]) -> 
     return settings / "systemd/user" / f"{name}.service"
 
 
+def exec_path(unit: Path) -> Path:
+    return unit.with_name(f"{unit.name}.d") / "exec.conf"
+
+
+def _remove_addition(path: Path) -> None:
+    """Remove the file if it is ours, and its folder if nothing else is in it."""
+    if path.exists() and _is_ours(path):
+        path.unlink()
+        with suppress(OSError):
+            path.parent.rmdir()
+
+
 def find_systemctl(*, user_unit: bool) -> Systemctl:
     program = shutil.which("systemctl")
     if program is None or not BOOTED.is_dir():
@@ -275,11 +333,15 @@ def _put(path: Path, text: str) -> None:
 
 def _refuse_strange(path: Path) -> None:
     try:
-        ours = path.read_text(encoding="utf-8", errors="replace").startswith(MARK)
+        ours = _is_ours(path)
     except FileNotFoundError as error:
         raise Refused(f"there is no {path}") from error
     if not ours:
         raise Refused(f"{path} was not made by `spyweb systemd install`: it is left alone")
+
+
+def _is_ours(path: Path) -> bool:
+    return path.read_text(encoding="utf-8", errors="replace").startswith(MARK)
 
 
 def _needs_root(path: Path) -> NoAccess:

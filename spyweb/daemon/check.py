@@ -10,6 +10,7 @@ from pathlib import Path
 
 from spyweb.clock import RealClock
 from spyweb.daemon.engine_info import engine_info
+from spyweb.daemon.promises import find_broken_promises
 from spyweb.errors import Problem
 from spyweb.extraction.extractor import open_extractor
 from spyweb.lua.pool import open_pool
@@ -37,7 +38,8 @@ async def check_project(root: Path) -> list[Problem]:
     compiled = await compile_all(settings, found, specs)
     failed = [*compiled, *await parse_selectors(specs)]
     uncompiled = {problem.file for problem in compiled if not problem.is_warning}
-    doubts = [warning for warning in found.warnings if warning.file not in uncompiled]
+    promises = await asyncio.to_thread(find_broken_promises, specs, os.environ)
+    doubts = [*promises, *(warning for warning in found.warnings if warning.file not in uncompiled)]
     if is_emptied(root):
         doubts.append(Problem(FILE, None, None, EMPTY, is_warning=True))
     if what := describe_data_file(root / DATA_FILE):

@@ -33,21 +33,21 @@ class Files:
     """The files under one project root, with locks so that one writer at a time uses each."""
 
     def __init__(self, root: Path, clock: Clock) -> None:
-        self._root = root
+        self.root = root
         self._clock = clock
         self._locks = tuple(Lock() for _ in range(LOCKS))
 
     def read(self, place: FilePlace, limit: int) -> bytes | None:
         """Return the content of a file, or None when there is none.  Raises Forbidden, OSError."""
         try:
-            with entered(self._root, place) as spot, opened(spot, READ) as file:
+            with entered(self.root, place) as spot, opened(spot, READ) as file:
                 return _read_at_most(file, limit)
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def append(self, place: FilePlace, content: bytes) -> None:
         """Append all of the content, or raise OSError and append none.  Raises Forbidden."""
-        with entered(self._root, place, make=True) as spot, self._turn(spot):
+        with entered(self.root, place, make=True) as spot, self._turn(spot):
             self._refuse_log(place, spot)
             with opened(spot, APPEND) as file:
                 if not is_full(os.fstat(file).st_size, len(content)):
@@ -62,7 +62,7 @@ class Files:
 
         Raises Forbidden, OSError.  If the file has a second name (a hard link), that name keeps the old file.
         """
-        with entered(self._root, place, make=True) as spot, self._turn(spot):
+        with entered(self.root, place, make=True) as spot, self._turn(spot):
             self._refuse_log(place, spot)
             _refuse_others(spot)
             beside = f".{spot.name}.{secrets.token_hex(4)}.tmp"
@@ -76,7 +76,7 @@ class Files:
             os.fsync(spot.folder)
 
     def _refuse_log(self, place: FilePlace, spot: OpenFilePlace) -> None:
-        if place.folder != SHARED and leads_to(self._root, spot, FilePlace(place.folder, (LOG_NAME,))):
+        if place.folder != SHARED and leads_to(self.root, spot, FilePlace(place.folder, (LOG_NAME,))):
             raise Forbidden("it is the job's log, which spyweb alone writes")
 
     def _turn(self, spot: OpenFilePlace) -> Lock:

@@ -258,6 +258,33 @@ ENGINE = (
     ),
 )
 
+EXEC = (
+    table(
+        "ExecOptions",
+        "How a command is run.",
+        ("command?: string|string[]", "of `cmd`: what to run"),
+        ("workdir?: string", "the job's folder unless told otherwise; a relative one begins there"),
+        ("env?: table<string, string>", "besides `PATH`, `HOME`, `LANG` and `TMPDIR`"),
+        ("timeout?: number|string", "seconds, or such as `5m`, which it is unless told otherwise"),
+        ("stdin?: string", "empty unless told otherwise"),
+        ("strict?: boolean", "an exit code other than 0 raises"),
+        ("creates?: string", "where this file is there, the command does not run"),
+        ("unless?: string|string[]", "where this command succeeds, the other does not run"),
+        ("check?: boolean", "do nothing, say what would be done"),
+    ),
+    table(
+        "ExecResult",
+        "How a command ended.",
+        ("stdout: string", "the first 10 MB, and no more than a quarter of `memory_limit`"),
+        ("stderr: string", "the same"),
+        ("exit_code: integer", "of a command that a signal ended: 128 and its number"),
+        ("success: boolean", "whether the exit code is 0"),
+        ("took_ms: integer", ""),
+        ("changed: boolean", "whether the command was run, or with `check` would be"),
+        ("message: string", "what was cut, or why nothing was done"),
+    ),
+)
+
 TASKS = (
     table(
         "Task",
@@ -298,4 +325,4 @@ TASKS = (
     ),
 )
 
-TABLES = (*RUN, *TASKS, *HTTP, *STATE, *MONITOR, *SERVER, *ENGINE)
+TABLES = (*RUN, *TASKS, *HTTP, *STATE, *MONITOR, *SERVER, *EXEC, *ENGINE)

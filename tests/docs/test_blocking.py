@@ -58,6 +58,7 @@ IN_THREADS = {
     ("spyweb/ops/disk.py", "overwrite"): "the ops on files, and the report of a cycle, call it in threads",
     ("spyweb/ops/disk.py", "write_durably"): "the same",
     ("spyweb/lua/spawner.py", "_read"): "a socket that does not block",
+    ("spyweb/daemon/promises.py", "_has_no_new_privileges"): "`spyweb check`, a command of its own",
     ("spyweb/commands/running.py", "_hear"): "a socket that does not block",
     ("spyweb/commands/running.py", "_write"): "a pipe or a socket that does not block",
     ("spyweb/settings/load.py", "_written_zone"): "a small file of the system, read before the daemon serves",

@@ -14,9 +14,10 @@ from pathlib import Path
 
 from spyweb.clock import RealClock
 from spyweb.commands.programs import SHELL, base_environment, find_program
-from spyweb.commands.runner import CommandLimits, CommandRunner
+from spyweb.commands.runner import CommandLimits, CommandResult, CommandRunner
 from spyweb.commands.running import Command
 from spyweb.commands.wire import FileVersion
+from spyweb.errors import CommandError
 
 _numbers = itertools.count(1)
 
@@ -61,6 +62,27 @@ def command(
         kept=kept,
         tell=tell,
     )
+
+
+RESULT = CommandResult(
+    exit_code=0, stdout=b"out", stderr=b"err", stdout_dropped=0, stderr_dropped=0, lines_untold=0, took_ms=7
+)
+
+
+class FakeCommands(CommandRunner):
+    """Notes commands instead of running them."""
+
+    def __init__(self) -> None:
+        super().__init__(RealClock(), CommandLimits())
+        self.commands: list[Command] = []
+        self.results: list[CommandResult | CommandError] = []  # of the next ones; then RESULT
+
+    async def run(self, command: Command) -> CommandResult:
+        self.commands.append(command)
+        result = self.results.pop(0) if self.results else RESULT
+        if isinstance(result, CommandError):
+            raise result
+        return result
 
 
 class Stubborn:

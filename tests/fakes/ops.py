@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import structs
 
 from spyweb.clock import Clock
-from spyweb.commands.runner import CommandLimits, CommandRunner
+from spyweb.commands.runner import CommandRunner
 from spyweb.errors import FetchError
 from spyweb.model import Durability, JobId, RunId
 from spyweb.ops.disk import Files
@@ -26,6 +26,7 @@ from spyweb.store.user_sql.spawner import SqlSpawner
 from spyweb.store.user_sql.user_db import UserDatabase
 from spyweb.store.user_sql.views import Engine
 from tests.fakes.clock import FakeClock
+from tests.fakes.commands import FakeCommands
 from tests.fakes.memory.memory import MemoryStore
 
 PRICES = JobId("prices")
@@ -68,6 +69,7 @@ def make_world(
     http: Http | None = None,
     root: Path = NOWHERE,
     state: StateSettings | None = None,
+    commands: CommandRunner | None = None,
 ) -> World:
     clock = clock or FakeClock()
     store = store or MemoryStore(clock)
@@ -79,7 +81,7 @@ def make_world(
         files=Files(root, clock),
         locks=LockKeeper(store.locks, clock),
         sql=make_sql(root, clock),
-        commands=CommandRunner(clock, CommandLimits()),
+        commands=commands or FakeCommands(),
         state=state or StateSettings(),
     )
 

@@ -21,6 +21,7 @@ from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.locks import LockKeeper
 from spyweb.ops.sources import Sources
 from spyweb.ops.world import Call, World
+from spyweb.permissions.policy import ANYTHING, Policy
 from spyweb.settings import StateSettings
 from spyweb.store.protocol import Change, End, NewRun
 from spyweb.store.sqlite.store import SqliteStore, open_store
@@ -37,6 +38,7 @@ class Scripts:
     pool: Pool
     clock: Clock
     lines: list[Line] = field(default_factory=list, repr=False)  # of all runs
+    policy: Policy = ANYTHING  # of every job
     generations: dict[str, int] = field(default_factory=dict, repr=False)  # a source is a generation of its job
 
     async def run(self, source: str, job: str = "a", *, agent: str = "local", timeout_ms: int = 20_000) -> Ending:
@@ -92,6 +94,7 @@ class Scripts:
             folder=f"jobs/{job}",
             agent=agent,
             resumes=resumes,
+            policy=self.policy,
             log=self._note,
         )
 
@@ -133,5 +136,6 @@ async def open_scripts(
         async with world.sql, open_pool(clock=clock, workers=workers, init=EngineInfo(ops=catalog.names())) as pool:
             yield Scripts(store=store, world=world, pool=pool, clock=clock)
     finally:
+        await world.commands.close()
         locks.close()
         await store.close()

@@ -29,6 +29,7 @@ MEMBERS: Mapping[bytes, frozenset[bytes]] = {
         b"rshift",
         b"coroutine": b"close create isyieldable resume running status wrap yield",
         b"crypto": b"base64_decode base64_encode equal hmac_sha256 md5 random_string sha1 sha256 sha512 uuid",
+        b"exec": b"run",
         b"log": b"debug error info warn",
         b"math": b"abs acos asin atan ceil clamp cos deg exp floor fmod huge log max maxinteger min mininteger modf pi "
         b"rad random randomseed round sign sin sqrt tan tointeger type ult",
@@ -54,7 +55,7 @@ INSTEAD: Mapping[str, str] = {
     "loadfile": "require loads a file of the project",
     "math.log10": "math.log(x, 10)",
     "math.pow": "x ^ y",
-    "os.execute": "scripts start no programs",
+    "os.execute": "use exec.run",
     "os.exit": "return ends a run, error fails it",
     "os.getenv": 'env_get("NAME") reads the variable SPYWEB_NAME',
     "os.remove": "fs_overwrite writes a file anew",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.cli import systemd
-from spyweb.cli.systemd import MARK, Unit, describe, install, render, uninstall, unit_path, whose
+from spyweb.cli.systemd import MARK, Unit, describe, install, render, render_exec, uninstall, unit_path, whose
 from spyweb.errors import NoAccess, Refused
 from spyweb.settings import load_settings
 
@@ -84,6 +84,64 @@ def test_a_users_own_unit_names_no_user_and_asks_for_nothing_that_takes_root() -
     assert "ProtectSystem" not in text
     assert "WantedBy=default.target" in text
     assert "NoNewPrivileges=yes" in text
+
+
+def permit(project: Path, text: str) -> None:
+    (project / "config.toml").write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", False),
+        ("[permissions]\nexec = []\n", False),
+        ("[permissions]\nexec = ['/bin/true']\n", True),
+        ("[permissions]\nexec = ['*']\n", True),
+        ("[jobs.a.permissions]\nexec = ['/bin/true']\n", True),
+        ("[jobs.a.permissions]\nnet = []\n", False),
+        ("[server.permissions]\nexec = ['/bin/true']\n", True),
+    ],
+)
+def test_the_addition_for_commands_is_there_where_they_are_permitted(
+    project: Path, units: Path, text: str, expected: bool
+) -> None:
+    permit(project, text)
+    assert ("Delegate=cpu memory pids" in install(project)) == expected
+
+
+def test_writing_puts_the_addition_beside_the_unit_and_takes_it_away_again(project: Path, units: Path) -> None:
+    permit(project, "[permissions]\nexec = ['*']\n")
+    lines = install(project, write=True, systemctl=Systemctl())
+    addition = units / "spyweb.service.d/exec.conf"
+    assert addition.read_text().startswith(MARK)
+    assert lines[0] == f"{addition} is written: jobs may run commands"
+    permit(project, "")
+    install(project, write=True, systemctl=Systemctl())
+    assert not addition.parent.exists()
+
+    permit(project, "[permissions]\nexec = ['*']\n")
+    install(project, write=True, systemctl=Systemctl())
+    uninstall(project, systemctl=Systemctl())
+    assert not addition.parent.exists()
+
+
+def test_somebody_elses_addition_is_left_alone(project: Path, units: Path) -> None:
+    addition = units / "spyweb.service.d/exec.conf"
+    addition.parent.mkdir(parents=True)
+    addition.write_text("[Service]\n")
+    install(project, write=True, systemctl=Systemctl())
+    assert addition.exists()
+    permit(project, "[permissions]\nexec = ['*']\n")
+    with pytest.raises(Refused, match="was not made by"):
+        install(project, write=True, systemctl=Systemctl())
+
+
+def test_the_addition_of_a_users_own_unit_asks_for_nothing_that_takes_root() -> None:
+    everything, own = render_exec(UNIT), render_exec(replace(UNIT, user=None))
+    assert {"Delegate", "ProtectControlGroups", "MemoryDenyWriteExecute", "SystemCallFilter", "ProcSubset"} == set(
+        settings_of(everything)
+    )
+    assert {"Delegate", "MemoryDenyWriteExecute", "SystemCallFilter"} == set(settings_of(own))
 
 
 def test_odd_paths_are_quoted_for_systemd() -> None:

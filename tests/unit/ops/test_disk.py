@@ -64,7 +64,7 @@ def test_lines_of_many_threads_do_not_mix_and_none_is_lost(files: Files, monkeyp
     lines = [f"{number:03d} ".encode() * 500 + b"\n" for number in range(60)]
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda line: files.append(HERE, line), lines))
-    folder = files._root / "jobs/prices"
+    folder = files.root / "jobs/prices"
     found = b"".join(path.read_bytes() for path in folder.iterdir()).splitlines(keepends=True)
     assert sorted(found) == sorted(lines)
 

@@ -100,6 +100,8 @@ MATRIX: dict[str, Row] = {
     "fs_append": _files([b"a.txt", b"x"], others=[[b"b.txt", b"x"]]),
     "fs_overwrite": _files([b"a.txt", b"x"]),
     "db_query": Row("db", [b"SELECT 1"], "use the database"),
+    "exec.run": Row("exec", [b"true"], "run shell text", [[[b"/bin/true"]]]),
+    "cmd": Row("exec", [table(command=b"true")], "run shell text"),
     "db_exec": Row("db", [b"CREATE TABLE IF NOT EXISTS t (a)"], "use the database"),
     "notify": Row("notify", [b"title", b"body"], "show notifications"),
     "sleep": _free([0]),
@@ -178,8 +180,9 @@ async def test_the_job_s_own_settings_refuse_as_well(name: str, call: Call) -> N
 
 
 @pytest.mark.parametrize("name", MATRIX)
-async def test_without_any_setting_every_op_is_permitted_without_a_look(name: str, call: Call) -> None:
-    assert await outcome(call, name, MATRIX[name].arguments) == ""
+async def test_without_any_setting_every_op_but_commands_is_permitted_without_a_look(name: str, call: Call) -> None:
+    refused = await outcome(call, name, MATRIX[name].arguments)
+    assert bool(refused) == (MATRIX[name].key == "exec"), refused
     assert call.policy.restricted <= {"exec", "files"}  # neither of them is asked at the choke point
 
 

@@ -1,4 +1,4 @@
--- The table `engine`, env_get, `workflow`, and placeholders for the families of SpyWeb and sloth-runner that this version does
+-- The tables `engine` and `exec`, env_get, `workflow`, and placeholders for the families of SpyWeb and sloth-runner that this version does
 -- not have: a script may put its own in their place.
 
 local runtime = ...
@@ -33,9 +33,11 @@ local ABSENT = {
   __index = function(family, member) return runtime.use("failures").refuse_member(family, member) end,
   __call = function(family) return runtime.use("failures").refuse_call(family) end,
 }
-for _, name in ipairs { "cdp", "cmd", "exec", "file", "template" } do
+for _, name in ipairs { "cdp", "file", "template" } do
   engine[name] = setmetatable({ name }, ABSENT)
 end
+
+engine.exec = { run = runtime.op("exec.run") }
 
 -- What it makes is in tasks.lua, which loads when a script declares something.
 engine.workflow = setmetatable({ define = runtime.lazy("tasks", "define") }, {

@@ -15,7 +15,7 @@ local FILES = {
   JSON_EMPTY_ARRAY = "values", tostring = "values",
   log = "log", print = "log",
   crypto = "crypto", engine = "engine", env_get = "engine", values = "given",
-  cdp = "engine", cmd = "engine", exec = "engine", file = "engine", template = "engine", workflow = "engine",
+  cdp = "engine", exec = "engine", file = "engine", template = "engine", workflow = "engine",
 }
 
 -- The globals that standard.lua makes: one text, since every VM has this, and a table with as many more entries is larger.

@@ -255,7 +255,7 @@ def test_an_unknown_procedure_is_refused(vm: VM) -> None:
         b"assert(('a'):upper() == 'A') function string.twice(s) return s .. s end assert(('a'):twice() == 'aa')",
         b"for _ in pairs(_G) do end function string.twice(s) return s .. s end assert(('a'):twice() == 'aa')",
         b"function string.twice(s) return s .. s end assert(next(_G) and ('a'):twice() == 'aa' and string.twice)",
-        b"local s = string assert(next(_G) and s == string and log and cmd and bit32 and state and coroutine.wrap)",
+        b"local s = string assert(next(_G) and s == string and log and cdp and bit32 and state and coroutine.wrap)",
         b"for i = 1, 100 do _G['n' .. i] = i end n1 = nil assert(n1 == nil and n2 == 2 and rawget(_G, 'log'))",
         b"tostring = nil for i = 1, 100 do local x = nobody end assert(tostring == nil and rawget(_G, 'log'))",
         b"assert(dump(_G):find('json_encode')) assert(deep_copy(_G).json_encode == json_encode)",
@@ -307,7 +307,7 @@ def test_globals_that_there_was_no_memory_for_come_later_and_those_there_are_sta
         b"function string.twice(s) return s .. s end local s, t = string, table "
         b"local ok, err = pcall(pairs, _G) assert(not ok and err == 'not enough memory') "
         b"for _ in pairs(_G) do end assert(('a'):twice() == 'aa' and string == s and table == t) "
-        b"assert(log and print and tostring and dump and engine and next and cmd and state.lock)",
+        b"assert(log and print and tostring and dump and engine and next and cdp and state.lock)",
     )
     vm.close()
 

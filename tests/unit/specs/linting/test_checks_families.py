@@ -11,11 +11,11 @@ from spyweb.specs.linting.checks import ABSENT_FAMILIES, find_absent
     ("source", "found"),
     [
         ('cdp.open("x")', [(1, "cdp.open")]),
-        ("log(1)\nexec 'ls'\nexec('ls')", [(2, "exec")]),
+        ("log(1)\nfile 'ls'\nfile('ls')", [(2, "file")]),
         ("template.render { a = 1 }", [(1, "template.render")]),
         ("return file:read()", [(1, "file.read")]),
         ("template{}", [(1, "template")]),
-        ("cmd('a') file('b')", [(1, "cmd"), (1, "file")]),
+        ("cdp('a') file('b')", [(1, "cdp"), (1, "file")]),
     ],
 )
 def test_the_first_use_of_each_absent_family_is_found_with_its_line(source: str, found: list[tuple[int, str]]) -> None:
@@ -27,10 +27,10 @@ def test_the_first_use_of_each_absent_family_is_found_with_its_line(source: str,
     [
         "local task = {} task.go()",
         "task = require('task') task.go()",
-        "function exec(x) end exec('ls')",
+        "function file(x) end file('ls')",
         "for _, file in ipairs(files) do file.close() end",
         "local function show(file, name) return file.name end",
-        "job.task.go() job:exec('ls')",
+        "job.task.go() job:file('ls')",
         "-- cdp.open()\nlocal s = 'cdp.open()'",
         "taskforce.go() print(type(cdp))",
         "",

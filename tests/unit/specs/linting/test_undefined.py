@@ -31,7 +31,7 @@ def told(source: str | bytes, *others: str, known: frozenset[bytes] = frozenset(
         ("-- a\n\nlogg('x')\nlogg('y')", ['3: nobody defines logg; did you mean "log"?']),
         ("return price_of(1)", ["1: nobody defines price_of"]),
         ("f = io.open('x')", ["1: scripts have no io: fs_read, fs_append and fs_overwrite are for files"]),
-        ("os.execute('ls')", ["1: scripts have no os.execute: scripts start no programs"]),
+        ("os.execute('ls')", ["1: scripts have no os.execute: use exec.run"]),
         ("x = os.getenv('A')", ['1: scripts have no os.getenv: env_get("NAME") reads the variable SPYWEB_NAME']),
         ("x = string.splt('a')", ['1: nobody defines string.splt; did you mean "string.split"?']),
         ("x = 'a' .. naem .. [[b]]", ["1: nobody defines naem"]),

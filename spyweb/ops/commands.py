@@ -1,0 +1,247 @@
+"""The ops exec.run and cmd: run a command of the system, with everything it starts, and give what it wrote.
+
+What a job may run its policy says; commands/ runs it outside the daemon.  A text goes through the shell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from spyweb import limits
+from spyweb.commands.programs import SHELL, base_environment, find_program
+from spyweb.commands.runner import CommandResult
+from spyweb.commands.running import Command
+from spyweb.commands.wire import FileVersion, shown
+from spyweb.errors import CommandError, OpError
+from spyweb.model import MIB
+from spyweb.ops.arguments import Mismatch, Table, Value, read_table, read_text, text_in, texts_in, type_name, value_in
+from spyweb.ops.needs import EXEC
+from spyweb.ops.op import OpFamily, op
+from spyweb.ops.world import Call
+from spyweb.settings.units import parse_duration
+
+FAMILY = OpFamily(
+    name="commands",
+    errors="What is not found or not executable, or over its timeout, gives nil and a text; what the job's policy does "
+    "not permit raises.",
+)
+
+RUN_TIMEOUT_MS = 300_000
+KEPT = 10 * MIB  # of stdout, and of stderr, ...
+KEPT_SHARE = 4  # ... but no more than this part of the VM's memory
+SHOWN = 1_000  # bytes of stderr in an error
+OPTIONS = ("command", "workdir", "env", "timeout", "stdin", "strict", "creates", "unless", "check")
+
+T = TypeVar("T")
+
+Outcome = tuple[dict[str, object] | None, str | None]
+Words = bytes | list[bytes]  # of a command: a text for the shell, or a program and its arguments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecOptions:
+    workdir: bytes
+    env: Mapping[bytes, bytes]
+    timeout_ms: int
+    stdin: bytes
+    is_strict: bool
+    creates: bytes | None
+    unless: Words | None
+    is_check: bool  # change nothing, say what would be done
+
+
+@op(
+    name="exec.run",
+    needs=EXEC,
+    types="(command: string|string[], options?: ExecOptions): ExecResult? result, string? message",
+)
+async def run(call: Call, command: Value, options: Table | None = None) -> Outcome:
+    """Run a command and wait for its end; gives its output and exit code, or nil and a text.
+
+    A text goes through `/bin/sh -c`, an array is a program and its arguments.  Whatever the command has started ends
+    with it, and with the run: SIGTERM, and SIGKILL after five seconds.
+    """
+    return await _run(call, "exec.run", command, options or {})
+
+
+@op(needs=EXEC, types="(options: ExecOptions): ExecResult? result, string? message")
+async def cmd(call: Call, options: Table) -> Outcome:
+    """Run `options.command`, as `exec.run` does."""
+    return await _run(call, "cmd", options.get(b"command"), options)
+
+
+async def _run(call: Call, function: str, command: object, table: Mapping[object, object]) -> Outcome:
+    position = 2 if function == "exec.run" else 1
+    words = _arguments(function, 1, words_from, command)
+    options = _arguments(function, position, options_from, table)
+    _permit_blindly(call, function, words)
+    if options.env:
+        call.permit(function, "exec_env", [os.fsdecode(name) for name in options.env])
+    try:
+        workdir = await asyncio.to_thread(_enter, call, options.workdir)
+        made = options.creates
+        if made is not None and await asyncio.to_thread(os.path.lexists, os.path.join(workdir, made)):
+            return _skipped(f"{shown(made)} is there"), None
+        if options.unless is not None:
+            found = await _execute(call, function, options.unless, options, workdir)
+            if found.exit_code == 0:
+                return _skipped(f"`{_text_of(options.unless)}` succeeded"), None
+        if options.is_check:
+            await _permitted(call, function, words, workdir)
+            return {**_skipped(f"would run `{_text_of(words)}`"), "changed": True}, None
+        return _result(call, function, await _execute(call, function, words, options, workdir), options), None
+    except CommandError as error:
+        return None, str(error)
+
+
+def _permit_blindly(call: Call, function: str, words: Words) -> None:
+    """Refuse a job that may run nothing, before it is told which programs there are."""
+    if not call.policy.may_exec:
+        call.permit(function, "exec", _asked(words))
+
+
+def _asked(words: Words) -> str | list[str]:
+    return os.fsdecode(words) if isinstance(words, bytes) else [os.fsdecode(word) for word in words]
+
+
+async def _permitted(call: Call, function: str, words: Words, workdir: bytes) -> tuple[bytes, FileVersion, list[bytes]]:
+    """Return the program, which file that is, and its arguments.  Raises CommandError, OpError."""
+    if isinstance(words, bytes):
+        call.permit(function, "exec", os.fsdecode(words))
+        program, version = await asyncio.to_thread(find_program, SHELL, workdir)
+        return program, version, [SHELL, b"-c", words]
+    program, version = await asyncio.to_thread(find_program, words[0], workdir)
+    call.permit(function, "exec", [os.fsdecode(word) for word in (program, *words[1:])])
+    return program, version, words
+
+
+async def _execute(call: Call, function: str, words: Words, options: ExecOptions, workdir: bytes) -> CommandResult:
+    program, version, arguments = await _permitted(call, function, words, workdir)
+    command = Command(
+        program=program,
+        version=version,
+        arguments=arguments,
+        environment=base_environment() | dict(options.env),
+        workdir=workdir,
+        timeout_s=options.timeout_ms / 1000,
+        stdin=options.stdin,
+        kept=min(KEPT, call.memory_limit // KEPT_SHARE),
+        tell=lambda stream, line: call.log("info", b"%s: %s" % (_LABELS[stream], line)),
+    )
+    return await call.world.commands.run(command)
+
+
+_LABELS = {"stdout": b"exec.run", "stderr": b"exec.run, stderr"}
+
+
+def _result(call: Call, function: str, result: CommandResult, options: ExecOptions) -> dict[str, object]:
+    dropped = [
+        f"{dropped} bytes of {stream} were not kept"
+        for stream, dropped in (("stdout", result.stdout_dropped), ("stderr", result.stderr_dropped))
+        if dropped
+    ]
+    untold = [f"{result.lines_untold} lines came too fast for the log"] if result.lines_untold else []
+    for remark in (*dropped, *untold):
+        call.log("warn", f"{function}: {remark}".encode())
+    if options.is_strict and result.exit_code != 0:
+        raise OpError(f"{function}: exit code {result.exit_code}: {shown(result.stderr[-SHOWN:]).strip()}")
+    return {
+        "stdout": result.stdout,
+        "stderr": result.stderr,
+        "exit_code": result.exit_code,
+        "success": result.exit_code == 0,
+        "took_ms": result.took_ms,
+        "changed": True,
+        "message": "; ".join(dropped) or f"exit code {result.exit_code}",
+    }
+
+
+def _skipped(why: str) -> dict[str, object]:
+    none = {"stdout": b"", "stderr": b"", "exit_code": 0, "success": True, "took_ms": 0}
+    return {**none, "changed": False, "message": why}
+
+
+def _text_of(words: Words) -> str:
+    return shown(words if isinstance(words, bytes) else b" ".join(words))[:SHOWN]
+
+
+def _enter(call: Call, workdir: bytes) -> bytes:
+    """Return the folder to work in: the job's own, made at first need, or another from there."""
+    own = call.world.files.root / call.folder
+    if not workdir:
+        own.mkdir(parents=True, exist_ok=True)
+    return os.path.normpath(os.path.join(os.fsencode(own), workdir))
+
+
+def _arguments(function: str, position: int, read: Callable[[object], T], value: object) -> T:
+    try:
+        return read(value)
+    except Mismatch as mismatch:
+        raise OpError(f"bad argument #{position} to '{function}' ({mismatch})") from None
+
+
+def words_from(value: object) -> Words:
+    """Read a command.  Raises Mismatch."""
+    if isinstance(value, bytes | int | float) and not isinstance(value, bool):
+        return _plain(read_text(value))
+    if not isinstance(value, list | dict):
+        raise Mismatch(f"a command expected, a string or an array of strings, got {type_name(value)}")
+    table = read_table(value)
+    if not table or table.keys() != set(range(1, len(table) + 1)):
+        raise Mismatch("an array of strings expected, the first of them the program")
+    return [_plain(read_text(table[number])) for number in range(1, len(table) + 1)]
+
+
+def _plain(text: bytes) -> bytes:
+    if b"\0" in text:
+        raise Mismatch("a command can't hold a zero byte")
+    return text
+
+
+def options_from(value: object) -> ExecOptions:
+    """Read the options of a command.  Raises Mismatch."""
+    table = read_table(value)
+    for key in table:
+        if not isinstance(key, bytes) or key.decode("latin-1") not in OPTIONS:
+            raise Mismatch(f"there is no option {shown(key) if isinstance(key, bytes) else type_name(key)!r}")
+    return ExecOptions(
+        workdir=_plain(text_in(table, "workdir") or b""),
+        env=_environment(texts_in(table, "env") or {}),
+        timeout_ms=value_in(table, "timeout", _timeout) or RUN_TIMEOUT_MS,
+        stdin=text_in(table, "stdin") or b"",
+        is_strict=value_in(table, "strict", _switch) or False,
+        creates=value_in(table, "creates", lambda path: _plain(read_text(path))),
+        unless=value_in(table, "unless", words_from),
+        is_check=value_in(table, "check", _switch) or False,
+    )
+
+
+def _environment(given: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
+    for name, text in given.items():
+        if not name or b"=" in name or b"\0" in name + text:
+            raise Mismatch(f"field 'env': {shown(name[:SHOWN])!r} can't be a variable")
+    return given
+
+
+def _timeout(value: object) -> int:
+    if not isinstance(value, int | float | bytes) or isinstance(value, bool):
+        raise Mismatch(f"a duration expected, got {type_name(value)}")
+    if isinstance(value, bytes) and len(value) > limits.NUMBER_TEXT:
+        raise Mismatch("a duration expected")
+    try:
+        milliseconds = parse_duration(value.decode("utf-8", "replace") if isinstance(value, bytes) else value)
+    except ValueError as error:
+        raise Mismatch(str(error)) from None
+    if milliseconds <= 0:
+        raise Mismatch("a duration above 0 expected")
+    return milliseconds
+
+
+def _switch(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise Mismatch(f"boolean expected, got {type_name(value)}")
+    return value

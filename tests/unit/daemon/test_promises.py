@@ -1,0 +1,69 @@
+"""A program or a folder that a job may use and can't is found, with the directive that stands in the way."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from spyweb.daemon import promises
+from spyweb.daemon.promises import find_broken_promises, why_not_executable, why_not_writable
+from spyweb.permissions.policy import FilesRule, Grants, Policy
+from tests.fakes.harness import make_spec
+
+UNIT = {"INVOCATION_ID": "1"}
+
+
+def test_what_can_be_used_is_no_problem(tmp_path: Path) -> None:
+    policy = Policy(granted=Grants(exec=(("/bin/sh",),), files=FilesRule(frozenset(), (str(tmp_path),))))
+    assert find_broken_promises([make_spec(policy=policy)], UNIT) == []
+    assert find_broken_promises([make_spec(policy=Policy(granted=Grants(exec=None)))], UNIT) == []
+
+
+def test_each_promise_is_told_once_with_its_key(tmp_path: Path) -> None:
+    policy = Policy(
+        granted=Grants(exec=(("/no/such", "a"), ("/no/such", "b")), files=FilesRule(frozenset(), ("/no/way",)))
+    )
+    found = find_broken_promises([make_spec(policy=policy)], {})
+    assert [(problem.key, problem.reason, problem.is_warning) for problem in found] == [
+        ("permissions.exec", "/no/such: No such file or directory", True),
+        ("permissions.files", "/no/way: No such file or directory", True),
+    ]
+
+
+def test_a_home_that_the_unit_hides_is_told_as_that() -> None:
+    assert "ProtectHome=" in why_not_executable("/home/nobody-here/x", is_unit=True)
+    assert "ProtectHome=" not in why_not_executable("/home/nobody-here/x", is_unit=False)
+
+
+def test_a_read_only_file_system_names_the_directive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flags = os.statvfs(tmp_path)
+
+    class ReadOnly:
+        f_flag = flags.f_flag | os.ST_RDONLY | os.ST_NOEXEC
+
+    monkeypatch.setattr(os, "statvfs", lambda _: ReadOnly)
+    assert why_not_writable(str(tmp_path), is_unit=True) == "it is read-only: add it to ReadWritePaths= of the unit"
+    assert why_not_writable(str(tmp_path), is_unit=False) == "it is read-only"
+    (tmp_path / "x").touch(mode=0o644)
+    assert "NoExecPaths=" in why_not_executable(str(tmp_path / "x"), is_unit=True)
+
+
+def test_a_program_that_changes_its_user_needs_new_privileges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, status = tmp_path / "sudo", tmp_path / "status"
+    program.touch()
+    program.chmod(0o4755)
+    monkeypatch.setattr(promises, "STATUS", status)
+    assert why_not_executable(str(program), is_unit=True) == ""
+    status.write_text("NoNewPrivs:\t0\n")
+    assert why_not_executable(str(program), is_unit=True) == ""
+    status.write_text("NoNewPrivs:\t1\n")
+    assert "NoNewPrivileges=yes" in why_not_executable(str(program), is_unit=True)
+
+
+def test_what_is_no_program_or_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "x").touch(mode=0o644)
+    assert why_not_executable(str(tmp_path / "x"), is_unit=True) == "it is not executable"
+    assert why_not_executable(str(tmp_path), is_unit=True) == "it is not executable"
+    assert why_not_writable(str(tmp_path / "x"), is_unit=True) == "it is not a folder"
