@@ -160,8 +160,7 @@ class LazyHost:
         self._keeper: Task[None] | None = None
 
     def log(self, level: str, text: bytes) -> None:
-        if level not in ("task", "env"):  # nobody watches its tasks, or notes what it uses
-            self._log(level, text)
+        self._log(level, text)
 
     def op(self, name: str, arguments: Sequence[object], lineage: Lineage = ()) -> Awaitable[Results]:
         if self._host:

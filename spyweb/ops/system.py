@@ -44,11 +44,9 @@ async def sleep(call: Call, ms: Number) -> None:
 
 @op(name="_require")
 async def require(call: Call, name: Text) -> tuple[str | None, bytes | None]:
-    """The path and the text of a module; nil for `state` without a file, which is the built-in one."""
+    """The path and the text of a module; nil and what to tell when there is no file, which a library needs none of."""
     module = await call.world.sources.find(call.job, call.generation, call.folder, name)
     if module is not None:
         return module.path, module.source
-    if name == b"state":
-        return None, None
     tried = "".join(f"\n\tno file '{path}'" for path in candidates_of(call.folder, name))
-    raise OpError(f"module '{name.decode()}' not found:{tried}")
+    return None, f"module '{name.decode()}' not found:{tried}".encode()

@@ -57,6 +57,7 @@ def _globals() -> Iterator[str]:
             "---What the settings, and whoever starts the run, give the script; read-only.",
             "---@type table<string, any>",
             "values = {}",
+            "Values = values",
         ]
     )
     for name in OWN:

@@ -54,8 +54,8 @@ TABLES = Family(
         ),
         function(
             "require(name: string): any module",
-            "The module `NAME.lua` or `NAME/init.lua` in the job's folder, then in the project; a dot is a slash. It "
-            "is executed once in a VM.",
+            "The module `NAME.lua` or `NAME/init.lua` in the job's folder, then in the project; a dot is a slash. "
+            "Without such a file a library of that name, as `log`. A file is executed once in a VM.",
             waits=True,
         ),
     ),

@@ -9,6 +9,7 @@ from functools import cache
 from spyweb.lua.wire import Ended
 from spyweb.lua.worker.vm import VM, Bytecode, compile_lua_files, init_of
 from spyweb.specs.linting.checks import ABSENT_FAMILIES
+from spyweb.specs.linting.names import ABSENT as ABSENT_MODULES
 from spyweb.specs.linting.names import GLOBALS, MEMBERS
 from tests.fakes.repository import read
 from tests.fakes.vm import FakeCallbacks, run_to_end
@@ -91,6 +92,18 @@ def test_methods_of_a_workflow_are_here() -> None:
     for name in ("description", "version", "tasks", "config", "on_start", "on_complete", "build"):
         assert is_method("workflow.define", name)
     assert not is_method("workflow.define", "run_if")
+
+
+def test_every_module_that_an_error_tells_of_is_on_the_page() -> None:
+    page = read(PAGE)
+    assert [name for name in ABSENT_MODULES if not re.search(rf"`{name}[`.]", page)] == []
+
+
+def test_a_module_that_the_page_calls_absent_is_told_of() -> None:
+    modules = {name.partition(".")[0] for name in names_by_verdict("Modules")[ABSENT] if "." in name}
+    assert len(modules) >= 8
+    partly_here = {"assert", "crypto", "data", "file_ops", "log", "os"}
+    assert modules - partly_here - ABSENT_MODULES.keys() == set()
 
 
 def test_modules_are_here_or_not_as_the_page_says() -> None:

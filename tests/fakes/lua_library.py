@@ -100,6 +100,7 @@ add_globals("standard", "bit32 loadstring math os state string table unpack utf8
 add_globals("values", "JSON_EMPTY_ARRAY tostring")
 add_globals("log", "log print")
 add_globals("crypto", "crypto")
+add_globals("given", "values Values")
 add_calls("copy", "copy deep_copy")
 add_calls("dump", "dump")
 add_calls("json", "json_decode json_encode")

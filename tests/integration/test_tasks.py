@@ -240,6 +240,17 @@ async def test_a_command_of_the_system_needs_a_permission(scripts: Scripts) -> N
 # Failures
 
 
+@pytest.mark.parametrize("f", ["f", "function() return parallel(f) end"])
+async def test_a_task_that_uses_a_module_that_is_not_there_says_what_to_use(scripts: Scripts, f: str) -> None:
+    source = f"local function f() return pkg.install('nginx') end task('a'):command({f})"
+    _, (row,) = await go(scripts, source)
+    told = (
+        "attempt to index a nil value (global 'pkg'); sloth-runner's pkg is not part of this version: use the machine's"
+    )
+    assert row.message is not None
+    assert row.message.startswith(f"jobs/a.lua:1: {told}")
+
+
 async def test_what_depends_on_a_failure_is_skipped_and_after_it_everything(scripts: Scripts) -> None:
     source = """
         task("a"):command(function() return false end)

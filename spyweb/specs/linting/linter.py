@@ -16,7 +16,7 @@ from spyweb.specs.block import OPENING, Block, find_misplaced_block, find_nearly
 from spyweb.specs.linting.checks import CALLED, find_absent, find_idle, find_own_call, find_run_beside_tasks
 from spyweb.specs.linting.lua_text import LuaText, line_at
 from spyweb.specs.linting.names import SERVER
-from spyweb.specs.linting.undefined import CLOSE, ReadModule, find_undefined
+from spyweb.specs.linting.undefined import CLOSE, ReadModule, find_absent_modules, find_undefined
 
 File = tuple[str, bytes]  # path and source
 Doubts = Callable[[ReadModule], Iterable[Problem]]
@@ -129,6 +129,8 @@ def _doubts_of_names(
     for path, text in texts.items():
         for line, name in find_absent(text.source):
             yield _warning(path, line, f"{name} is not part of this version")
+        for use in find_absent_modules(text, read=read):
+            yield _warning(path, use.line, use.reason)
         others = [other for other in texts.values() if other is not text]
         for use in find_undefined(text, others, known=known, read=read):
             yield _warning(path, use.line, use.reason)

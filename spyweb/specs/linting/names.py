@@ -20,7 +20,7 @@ GLOBALS = frozenset(
     b"http_post http_request ipairs json_decode json_encode load loadstring log math next notify os pairs parallel "
     b"parallel_map pcall print rawequal rawget rawlen rawset require select setmetatable sleep state store_delete "
     b"store_get store_set string table task template tls_probe tonumber tostring type unpack utf8 values workflow "
-    b"xpcall".split()
+    b"Values xpcall".split()
 )
 MEMBERS: Mapping[bytes, frozenset[bytes]] = {
     table: frozenset(names.split())
@@ -46,6 +46,44 @@ MEMBERS: Mapping[bytes, frozenset[bytes]] = {
 }
 SERVER = frozenset(b"all delete get patch post public put".split())  # the tables of handlers in server/init.lua
 
+# Modules of sloth-runner that are nil here, with what to use instead.  lua/worker/library/absent.lua has them too.
+ABSENT: Mapping[str, str] = {
+    name: use
+    for names, use in (
+        ("async goroutine", "use parallel(f, g) or parallel_map(list, f, limit)"),
+        (
+            "cron firewall lvm nfs nixos pkg raid service smb ssh stow sysctl systemd user",
+            "use the machine's own tool, with exec.run",
+        ),
+        ("docker frp git helm incus kubernetes pulumi python salt terraform", "use the program itself, with exec.run"),
+        ("aws azure digitalocean gcp", "use http_request, or the program itself with exec.run"),
+        ("fs", "use fs_read, fs_append and fs_overwrite"),
+        ("http net", "use http_get, http_post and http_request"),
+        ("network", "use tls_probe and http_get"),
+        ("db", "use db_query and db_exec"),
+        ("circuit reliability", "use retries of a task or a job"),
+        ("notification notifications", "use notify, or a webhook"),
+        ("event hook", "use on, after and on_failure in the job's block"),
+        ("watcher", "use a job with every, which looks and keeps what it saw"),
+        ("metrics monitoring observability", "use state.increment; spyweb's own are in /healthz and /api/runs"),
+        ("facts sysinfo system", "use engine.os and engine.arch, the rest with exec.run"),
+        ("secrets", 'env_get("NAME") reads the variable SPYWEB_NAME'),
+        ("export stack", "use outputs of tasks, or state.set"),
+        ("import", "use require"),
+        ("validate", "use string.match and type"),
+        ("strings", "use string and utf8"),
+        ("time", "use os.time, os.date and sleep"),
+        ("workdir", "use this.workdir"),
+        ("test", "use spyweb test"),
+        ("chain", "use depends_on of a task"),
+        ("when", "use run_if of a task"),
+        ("group", "use workflow.define"),
+        ("saga", "use on_failure of a task"),
+        ("agent ai core gitops help infra_test modules perf resource security sloth utils", ""),
+    )
+    for name in names.split()
+}
+
 INSTEAD: Mapping[str, str] = {
     "debug": "an error has its traceback in `spyweb runs`",
     "dofile": "require loads a file of the project",
@@ -53,6 +91,10 @@ INSTEAD: Mapping[str, str] = {
     "io": "fs_read, fs_append and fs_overwrite are for files",
     "json": "json_encode and json_decode are for JSON",
     "loadfile": "require loads a file of the project",
+    "log.fatal": "log.error",
+    "log.print": "print",
+    "log.success": "log.info",
+    "log.table": "log(dump(value))",
     "math.log10": "math.log(x, 10)",
     "math.pow": "x ^ y",
     "os.execute": "use exec.run",

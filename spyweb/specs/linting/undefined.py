@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from spyweb.specs.linting.lua_text import LuaText, line_at
-from spyweb.specs.linting.names import GLOBALS, INSTEAD, KEYWORDS, MEMBERS
+from spyweb.specs.linting.lua_text import LuaText, line_at, words_of
+from spyweb.specs.linting.names import ABSENT, GLOBALS, INSTEAD, KEYWORDS, MEMBERS
 
 ReadModule = Callable[[bytes], bytes | None]  # the source of a module by its name
 
@@ -79,6 +79,29 @@ def find_undefined(
     return [Undefined(line, _reason(name.decode(), known)) for line, name in _first_uses(code, names)]
 
 
+def find_absent_modules(text: LuaText, *, read: ReadModule) -> list[Undefined]:
+    """Return where a file first requires each module of sloth-runner that is not there."""
+    if not any(_is_absent(one or other) for one, other in _REQUIRED.findall(text.source)):
+        return []
+    words = list(words_of(text.source))
+    first: dict[str, int] = {}
+    for (before, _), (word, offset) in zip([(b"", 0), *words], words, strict=False):
+        found = _REQUIRED.match(text.source, offset) if word == b"require" and before not in (b".", b":") else None
+        name = (found[1] or found[2]) if found else b""
+        if _is_absent(name) and read(name) is None:
+            first.setdefault(name.decode(), line_at(text.source, offset))
+    return [Undefined(line, _absence(name)) for name, line in first.items()]
+
+
+def _is_absent(module: bytes) -> bool:
+    return module.decode("latin-1") in ABSENT
+
+
+def _absence(name: str) -> str:
+    use = ABSENT[name]
+    return f"sloth-runner's {name} is not part of this version" + (f": {use}" if use else "")
+
+
 def _loaded(texts: Sequence[LuaText], read: ReadModule) -> Iterator[bytes | None]:
     """Yield the code of everything that defines names for these files; None where that can't be told."""
     waiting, seen = deque(texts), set[bytes]()
@@ -121,6 +144,8 @@ def _is_asked_for(code: bytes, use: re.Match[bytes]) -> bool:
 
 
 def _reason(name: str, known: frozenset[bytes]) -> str:
+    if name in ABSENT:
+        return _absence(name)
     instead = INSTEAD.get(name) or INSTEAD.get(name.partition(".")[0])
     if instead:
         return f"scripts have no {name}: {instead}"

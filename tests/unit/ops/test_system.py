@@ -52,20 +52,19 @@ async def test_require_gives_a_modules_path_and_text(tmp_path: Path) -> None:
 
 
 async def test_a_missing_module_lists_where_it_was_looked_for(tmp_path: Path) -> None:
-    with pytest.raises(OpError) as error:
-        await ask(make_call(make_world(root=tmp_path)), "_require", b"lib.text")
-    assert str(error.value) == (
-        "module 'lib.text' not found:"
-        "\n\tno file 'jobs/prices/lib/text.lua'"
-        "\n\tno file 'jobs/prices/lib/text/init.lua'"
-        "\n\tno file 'lib/text.lua'"
-        "\n\tno file 'lib/text/init.lua'"
-    )
-
-
-async def test_state_without_a_file_is_the_built_in_one(tmp_path: Path) -> None:
     call = make_call(make_world(root=tmp_path))
-    assert await ask(call, "_require", b"state") == [None, None]
+    assert await ask(call, "_require", b"lib.text") == [
+        None,
+        b"module 'lib.text' not found:"
+        b"\n\tno file 'jobs/prices/lib/text.lua'"
+        b"\n\tno file 'jobs/prices/lib/text/init.lua'"
+        b"\n\tno file 'lib/text.lua'"
+        b"\n\tno file 'lib/text/init.lua'",
+    ]
+
+
+async def test_a_file_comes_before_a_library_of_its_name(tmp_path: Path) -> None:
+    call = make_call(make_world(root=tmp_path))
     (tmp_path / "state.lua").write_text("return 1")
     assert await ask(call, "_require", b"state") == ["state.lua", b"return 1"]
 

@@ -15,6 +15,7 @@ local FROZEN = {
 }
 
 local given = { values = setmetatable({}, FROZEN) }
+given.Values = given.values         -- as older files of sloth-runner have it
 
 local function freeze(contents, target)
   for key, value in next, contents do

@@ -6,19 +6,17 @@
 local runtime, internals = ...
 local raw, env, use, string_meta = runtime.raw, runtime.env, runtime.use, internals.string_meta
 local raise, next, rawget, rawset, setmetatable = raw.error, raw.next, raw.rawget, raw.rawset, raw.setmetatable
-local find, gmatch, type = raw.string.find, raw.string.gmatch, raw.type
+local find, gmatch, match, type = raw.string.find, raw.string.gmatch, raw.string.match, raw.type
 
--- The file that makes a global; it returns a table with it.
-local FILES = {
-  collectgarbage = "protected", load = "protected", pcall = "protected", setmetatable = "protected", xpcall = "protected",
-  getmetatable = "access", next = "access", rawget = "access", rawlen = "access", rawset = "access",
-  JSON_EMPTY_ARRAY = "values", tostring = "values",
-  log = "log", print = "log",
-  crypto = "crypto", engine = "engine", env_get = "engine", values = "given",
-  cdp = "engine", exec = "engine", file = "engine", template = "engine", workflow = "engine",
-}
+-- The file that makes a global; it returns a table with it.  One text, since every VM has this, and a table is larger.
+local FILES = " collectgarbage=protected load=protected pcall=protected setmetatable=protected xpcall=protected "
+  .. "getmetatable=access next=access rawget=access rawlen=access rawset=access "
+  .. "JSON_EMPTY_ARRAY=values tostring=values "
+  .. "log=log print=log "
+  .. "crypto=crypto engine=engine env_get=engine values=given Values=given "
+  .. "cdp=engine exec=engine file=engine template=engine workflow=engine "
 
--- The globals that standard.lua makes: one text, since every VM has this, and a table with as many more entries is larger.
+-- The globals that standard.lua makes.
 local STANDARD = " bit32 coroutine loadstring math os state string table unpack utf8 "
 
 -- The file of a function, which is loaded when it is first called: it is large, or many look it up and few call it.
@@ -47,7 +45,8 @@ local function new_global(name)
   if runtime.has_op(name) then return HTTP[name] and http_op(name) or runtime.op(name) end
   if FILES_OF_CALLS[name] then return runtime.lazy(FILES_OF_CALLS[name], name) end
   if find(STANDARD, " " .. name .. " ", 1, true) then return use("standard")[name] end
-  return FILES[name] and use(FILES[name])[name]
+  local file = match(FILES, " " .. name .. "=(%a+)")
+  return file and use(file)[name]
 end
 
 -- When memory runs out half-way, the next call makes the rest, of the same files: they are dropped last.
@@ -58,7 +57,7 @@ function globals.complete()
   for name in gmatch(runtime.ops, "%f[^\n](%a[%w_]*)\n") do values[name] = new_global(name) end  -- `state.*`: state.lua
   for name in next, FILES_OF_CALLS do values[name] = new_global(name) end
   for name in gmatch(STANDARD, "%S+") do values[name] = new_global(name) end
-  for name in next, FILES do
+  for name in gmatch(FILES, "([%w_]+)=") do
     if not taken[name] then values[name] = new_global(name) end
   end
   for name, value in next, values do
@@ -67,7 +66,7 @@ function globals.complete()
   setmetatable(env, nil)
   taken = nil
   internals.parts.standard = nil
-  for _, file in next, FILES do
+  for file in gmatch(FILES, "=(%a+)") do
     if not STAY_LOADED[file] then internals.parts[file] = nil end
   end
 end
@@ -79,7 +78,7 @@ end
 
 function globals.get(name)
   if type(name) ~= "string" or taken[name] or not find(name, "^%a[%w_]*$") then return count_miss() end
-  if FILES[name] == "access" then
+  if find(FILES, " " .. name .. "=access ", 1, true) then
     globals.complete()
     return rawget(env, name)
   end

@@ -7,7 +7,7 @@ local runtime = ...
 local raw, env = runtime.raw, runtime.env
 local now, runs = runtime.internals.now, runtime.internals.runs
 local concat, format, running, status = raw.table.concat, raw.string.format, raw.coroutine.running, raw.coroutine.status
-local error, setmetatable, type = raw.error, raw.setmetatable, raw.type
+local error, find, rawget, setmetatable, type = raw.error, raw.string.find, raw.rawget, raw.setmetatable, raw.type
 
 local by_name, by_path = {}, {}
 local loading = setmetatable({}, { __mode = "k" })  -- coroutine -> { path, outer, run, branch } of the module that it loads
@@ -58,16 +58,26 @@ local function execute(name, path, chunk)
   if by_path[path] == nil then by_path[path] = value end
 end
 
-local function built_in(name)
-  if name == "state" and type(env.state) == "table" then return env.state end
-  error(format("module '%s' not found", name), 2)
+-- The globals that `require` gives where the project has no file of that name: sloth-runner's scripts ask for them so.
+local LIBRARIES = " bit32 cdp coroutine crypto data engine exec file log math os state string table template utf8 Values values "
+  .. "workflow "
+
+-- Returns what there is without a file: the global, as the script may have replaced it.
+local function without_file(name, reason)
+  if find(LIBRARIES, " " .. name .. " ", 1, true) then
+    local library = env[name]
+    local kind = type(library)
+    if kind == "table" and rawget(library, 1) == name then reason = name .. " is not part of this version"  -- a placeholder
+    elseif kind == "table" or kind == "function" then return library end
+  end
+  runtime.internals.fail(runtime.use("absent").reason(name) or reason)
 end
 
 local function require_module(name)
   if type(name) ~= "string" then runtime.bad_argument(1, "require", "string", name) end
   if by_name[name] ~= nil then return by_name[name] end
   local path, source = runtime.call("_require", name)
-  if not path then return built_in(name) end
+  if not path then return without_file(name, source) end
   if by_path[path] == nil then
     if is_loading(path, loading[running()]) then
       error(format("module '%s' requires itself: %s", name, chain_to(path, loading[running()])), 2)

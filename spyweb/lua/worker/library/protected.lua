@@ -4,9 +4,23 @@
 local runtime, internals = ...
 local raw, env, now, restore = runtime.raw, runtime.env, internals.now, internals.restore
 local pcall, rawequal, rawget, type, xpcall = raw.pcall, raw.rawequal, raw.rawget, raw.type, raw.xpcall
-local MAX_DEPTH, MAX_HANDLED = internals.MAX_DEPTH, 5
+local find, MAX_DEPTH, MAX_HANDLED = raw.string.find, internals.MAX_DEPTH, 5
+local NIL_GLOBAL = "a nil value (global '"                      -- in a text of Lua's
 
 local protected = {}
+
+-- A script that shows the error it has caught shows what is known of a name that is nil.
+local function worded(value)
+  return type(value) == "string" and find(value, NIL_GLOBAL, 1, true) and runtime.use("absent").told(value) or value
+end
+
+-- As `restore`, which would be one call more in each loop of protected calls.
+local function results(d, ok, ...)
+  now.depth, now.starved = d, false
+  if now.killed then internals.stop() end
+  if ok then return ok, ... end
+  return ok, worded((...))
+end
 
 local function deeper(d)
   if d >= MAX_DEPTH then internals.fail("too many nested protected calls or coroutines") end
@@ -16,7 +30,7 @@ end
 function protected.pcall(f, ...)
   local d = now.depth
   deeper(d)
-  return restore(d, pcall(f, ...))
+  return results(d, pcall(f, ...))
 end
 
 -- Lua also calls the handler for an error in the handler: when that goes on, the first error is kept, which says more than
@@ -27,7 +41,7 @@ function protected.xpcall(f, handler, ...)
   return restore(d, xpcall(f, function(value)
     calls = calls + 1
     if now.killed or calls > MAX_HANDLED then return value end
-    return handler(value)
+    return handler(worded(value))
   end, ...))
 end
 

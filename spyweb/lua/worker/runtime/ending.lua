@@ -11,6 +11,7 @@ local concat, sort = raw.table.concat, raw.table.sort
 
 local SUCCESS, ERROR, CANCELLED, STOPPED = 0, 1, 4, 5           -- wire.Ended
 local OUT_OF_MEMORY = "not enough memory"                       -- Lua's own text
+local NIL_GLOBAL = "a nil value (global '"                      -- in a text of Lua's
 local LOG_LINE, REASON = 16384, 4096                            -- bytes, wire.LOG_LINE
 local MEMBERS, LETTERS = 8, 80                                  -- of an error object, and of each text in it
 
@@ -44,7 +45,7 @@ end
 
 function ending.text_of(value)
   local kind = type(value)
-  if kind == "string" then return value end
+  if kind == "string" then return find(value, NIL_GLOBAL, 1, true) and use("absent").told(value) or value end
   if kind == "number" then return tostring(value) end
   if kind == "table" then
     local meta = getmetatable(value)

@@ -42,6 +42,7 @@ BLOCK = '-- /// job\n-- every = "30s"\n-- ///\n'
         ("log(1)\n--  //// Job", '2: this begins no block of settings; expected "-- /// job"'),
         ("function run() end run()", "1: the file defines run and calls it; spyweb calls it too"),
         ("cdp.open()", "1: cdp.open is not part of this version"),
+        ("require('import')", "1: sloth-runner's import is not part of this version: use require"),
         ("task('a'):command(print)\nfunction run(ctx) end", f"2: {TASKS_AND_RUN}"),
         ("run = function() end workflow.define('w')", f"1: {TASKS_AND_RUN}"),
         ("ModernDSLs = {}\nfunction run() end", f"2: {TASKS_AND_RUN}"),

@@ -7,10 +7,38 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spyweb.specs.linting.lua_text import LuaText
-from spyweb.specs.linting.names import SERVER
-from spyweb.specs.linting.undefined import FEW, find_undefined
+from spyweb.specs.linting.names import ABSENT, SERVER
+from spyweb.specs.linting.undefined import FEW, find_absent_modules, find_undefined
 from tests.fakes.growth import LINEAR, growth
 from tests.fakes.repository import ROOT
+
+
+def reason_of(name: str) -> str:
+    return f"sloth-runner's {name} is not part of this version: {ABSENT[name]}"
+
+
+def required(source: str, **modules: bytes) -> list[str]:
+    found = find_absent_modules(LuaText(source.encode()), read=lambda name: modules.get(name.decode()))
+    return [f"{use.line}: {use.reason}" for use in found]
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("local goroutine = require('goroutine')\ngoroutine.spawn(f)", ["1: goroutine"]),
+        ('-- require("pkg")\n\nlocal git = require "git" local d = require(\'docker\')', ["3: git", "3: docker"]),
+        ("[[\n]] require('pkg')\nrequire('pkg')", ["2: pkg"]),
+        ("log('require(\"pkg\")') -- require('git')", []),
+        ("pcall(require, 'docker') require('lib.docker') x.require('docker') require(docker)", []),
+        ("require('exec') require('log') require('nothing')", []),
+    ],
+)
+def test_a_module_of_sloth_runner_that_is_required_is_told(source: str, names: list[str]) -> None:
+    assert required(source) == [f"{line}: {reason_of(name)}" for line, name in (each.split(": ") for each in names)]
+
+
+def test_a_file_of_the_project_may_have_such_a_name() -> None:
+    assert required("require('docker') require('git')", docker=b"return {}") == [f"1: {reason_of('git')}"]
 
 
 def told(source: str | bytes, *others: str, known: frozenset[bytes] = frozenset(), **modules: str) -> list[str]:
@@ -39,6 +67,16 @@ def told(source: str | bytes, *others: str, known: frozenset[bytes] = frozenset(
         ("function jobb:run() end", ["1: nobody defines jobb"]),
         ("x = [[\n\n]] y()", ["3: nobody defines y"]),
         ("--[[ y() ]] z()\n", ["1: nobody defines z"]),
+        (
+            "\ngoroutine.spawn(f) f = 1",
+            [
+                "2: sloth-runner's goroutine is not part of this version: "
+                "use parallel(f, g) or parallel_map(list, f, limit)"
+            ],
+        ),
+        ("sloth.log('x')", ["1: sloth-runner's sloth is not part of this version"]),
+        ("event.dispatch('x') import 'y'", [f"1: {reason_of(name)}" for name in ("event", "import")]),
+        ("log.success('x')", ["1: scripts have no log.success: log.info"]),
         (
             "pcall(htp_get, url_of())",
             ['1: nobody defines htp_get; did you mean "http_get"?', "1: nobody defines url_of"],
@@ -82,6 +120,10 @@ def test_a_name_that_nobody_defines_is_told_with_its_line(source: str, expected:
         "function t:m() return self.x end local t = {}",
         "x = 0x1F + 1e5 + 3.e2",
         "return _VERSION, _ENV.x",
+        "if docker then docker.ps() end local who = user or 'anon' print(who, user)",
+        "service = { start = print } service.start() function import(x) end import(1)",
+        "local function on(event) return event.name end for _, user in ipairs({}) do print(user.name, on) end",
+        "Values = Values print(Values.a)",
     ],
 )
 def test_whatever_may_define_a_name_or_asks_for_it_keeps_it_from_being_told(source: str) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from spyweb.errors import OpError
+from spyweb.specs.linting.names import MEMBERS
 from tests.fakes.lua_library import LuaLibrary
 
 
@@ -20,9 +20,7 @@ class Project:
         path = name.decode().replace(".", "/") + ".lua"
         if path in self.files:
             return [path.encode(), self.files[path]]
-        if name == b"state":
-            return [None]
-        raise OpError(f"module '{name.decode()}' not found: tried {path}")
+        return [None, f"module '{name.decode()}' not found: tried {path}".encode()]
 
 
 def make_vm(**files: bytes) -> tuple[LuaLibrary, Project]:
@@ -102,7 +100,7 @@ def test_state_is_built_in_unless_the_project_has_one() -> None:
     vm, _ = make_vm(state=b"return 'mine'")
     assert vm.run("state = {} return require('state')") == [b"mine"]
     vm, _ = make_vm()
-    assert vm.error("state = nil require('state')") == "script.lua:1: module 'state' not found"
+    assert vm.error("state = nil require('state')").startswith("script.lua:1: module 'state' not found")
 
 
 @pytest.mark.parametrize("value", ["nil", "{}", "5"])
@@ -110,3 +108,27 @@ def test_a_name_must_be_a_string(value: str) -> None:
     vm, project = make_vm()
     assert vm.error(f"require({value})").startswith("script.lua:1: bad argument #1 to 'require' (string expected")
     assert project.asked == []
+
+
+@pytest.mark.parametrize("name", [*(name.decode() for name in MEMBERS), "engine", "values", "Values"])
+def test_what_is_a_global_can_be_required(name: str) -> None:
+    vm, _ = make_vm()
+    assert vm.run(f"local it = require('{name}') return it ~= nil and it == {name}") == [True]
+
+
+def test_a_file_of_the_project_comes_before_a_global_of_its_name() -> None:
+    vm, _ = make_vm(log=b"return 'mine'", docker=b"return 'ours'")
+    assert vm.run("return require('log'), require('docker')") == [b"mine", b"ours"]
+
+
+@pytest.mark.parametrize("name", ["print", "_G", "JSON_EMPTY_ARRAY", "helpers", "lib.log", "task"])
+def test_no_other_global_can_be_required(name: str) -> None:
+    vm, _ = make_vm()
+    assert vm.error(f"helpers = {{}} require('{name}')").startswith(f"script.lua:1: module '{name}' not found: tried ")
+
+
+def test_a_module_that_is_not_there_says_what_to_use() -> None:
+    vm, _ = make_vm()
+    reason = "script.lua:1: sloth-runner's pkg is not part of this version: use the machine's own tool, with exec.run"
+    assert vm.error("local pkg = require('pkg')") == reason
+    assert vm.run("return pcall(require, 'pkg')")[0] is False
