@@ -145,7 +145,7 @@ def _is_asked_for(code: bytes, use: re.Match[bytes]) -> bool:
 
 def _reason(name: str, known: frozenset[bytes]) -> str:
     if name in ABSENT:
-        return _absence(name)
+        return f"nobody defines {name}; {_absence(name)}"
     instead = INSTEAD.get(name) or INSTEAD.get(name.partition(".")[0])
     if instead:
         return f"scripts have no {name}: {instead}"

@@ -70,12 +70,15 @@ def told(source: str | bytes, *others: str, known: frozenset[bytes] = frozenset(
         (
             "\ngoroutine.spawn(f) f = 1",
             [
-                "2: sloth-runner's goroutine is not part of this version: "
+                "2: nobody defines goroutine; sloth-runner's goroutine is not part of this version: "
                 "use parallel(f, g) or parallel_map(list, f, limit)"
             ],
         ),
-        ("sloth.log('x')", ["1: sloth-runner's sloth is not part of this version"]),
-        ("event.dispatch('x') import 'y'", [f"1: {reason_of(name)}" for name in ("event", "import")]),
+        ("sloth.log('x')", ["1: nobody defines sloth; sloth-runner's sloth is not part of this version"]),
+        (
+            "event.dispatch('x') import 'y'",
+            [f"1: nobody defines {name}; {reason_of(name)}" for name in ("event", "import")],
+        ),
         ("log.success('x')", ["1: scripts have no log.success: log.info"]),
         (
             "pcall(htp_get, url_of())",
