@@ -129,7 +129,12 @@ def note_line(job: JobId, run: RunId, level: str, text: bytes) -> None:
 
 
 async def open_world(
-    stack: AsyncExitStack, settings: Settings, clock: Clock, store: Store, note_sql: Callable[[], None]
+    stack: AsyncExitStack,
+    settings: Settings,
+    store: Store,
+    extractor: Extractor,
+    note_sql: Callable[[], None],
+    clock: Clock,
 ) -> World:
     http = await stack.enter_async_context(open_client(settings.http, clock))
     locks = LockKeeper(store.locks, clock)
@@ -144,6 +149,7 @@ async def open_world(
         files=files,
         artifacts=Artifacts(settings.root, settings.daemon.data_dir / FOLDER),
         locks=locks,
+        extractor=extractor,
         sql=await stack.enter_async_context(UserDatabase(user_db_opening(stack, settings), clock, note_begun=note_sql)),
         commands=await stack.enter_async_context(open_commands(settings.exec, clock)),
         desktop=Desktop(os.environ),
@@ -186,13 +192,13 @@ async def open_runtime(
     stack.push_async_callback(store.close)
     note_user_db(settings, marker)
     stack.callback(note_user_db, settings, marker)
-    world = await open_world(stack, settings, clock, store, partial(note_user_db, settings, marker))
+    extractor = await stack.enter_async_context(open_extractor(clock))
+    world = await open_world(stack, settings, store, extractor, partial(note_user_db, settings, marker), clock)
     job_logs = await stack.enter_async_context(JobLogs(settings.root, clock))
     init = engine_info(settings, server_url)
     pool = await stack.enter_async_context(open_pool(clock=clock, workers=settings.daemon.workers, init=init))
     tasks = await stack.enter_async_context(owned_tasks())
     live = LiveJobs()
-    extractor = await stack.enter_async_context(open_extractor(clock))
     monitors = MonitorRunner(cycle_services(world, extractor, settings), pool)
     runner = Runner(
         store=store,

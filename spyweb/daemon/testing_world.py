@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from spyweb.clock import Clock
 from spyweb.daemon.commands import open_commands
 from spyweb.errors import OpError, SpywebError
+from spyweb.extraction.extractor import Extractor, open_extractor
 from spyweb.lua.session import Host, Lineage, Unstarted
 from spyweb.model import Durability
 from spyweb.ops.answer import Results
@@ -41,7 +42,9 @@ async def open_world_factory(settings: Settings, clock: Clock) -> AsyncIterator[
         async with AsyncExitStack() as stack:
             spawner = SqlSpawner()
             stack.callback(spawner.close)
-            yield WorldFactory(settings, clock, Path(folder), LazyHttp(settings.http, clock, stack), spawner)
+            extractor = await stack.enter_async_context(open_extractor(clock))
+            http = LazyHttp(settings.http, clock, stack)
+            yield WorldFactory(settings, clock, Path(folder), http, spawner, extractor)
 
 
 class LazyHttp:
@@ -76,12 +79,21 @@ class LazyHttp:
 class WorldFactory:
     """Makes worlds without a desktop, and with the network and the project's files as they are."""
 
-    def __init__(self, settings: Settings, clock: Clock, folder: Path, http: Http, spawner: SqlSpawner) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        folder: Path,
+        http: Http,
+        spawner: SqlSpawner,
+        extractor: Extractor,
+    ) -> None:
         self.settings = settings
         self.clock = clock
         self._folder = folder
         self._http = http
         self._spawner = spawner
+        self._extractor = extractor
         self._sources = Sources(settings.root)
         self._files = Files(settings.root, clock)
         self._turn = Lock()
@@ -107,6 +119,7 @@ class WorldFactory:
                 locks=locks,
                 sql=await stack.enter_async_context(UserDatabase(opening, clock, spawner=self._spawner)),
                 commands=await stack.enter_async_context(open_commands(self.settings.exec, clock)),
+                extractor=self._extractor,
                 state=state,
                 on_store_error=self.settings.store.on_error,
             )

@@ -1,4 +1,4 @@
-"""Queues pages and selectors, and runs the processes that extract items from them.
+"""Queues pages, selectors and other hostile texts, and runs the processes that take them apart.
 
 There is no process until the first page comes, then one, two when there is work for two, and one more for each slow
 page.  If a page takes too long, crashes its process or fills its memory, that process is replaced; waiting pages go to
@@ -12,14 +12,16 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import cast
 
+import msgspec
 import structlog
 
 from spyweb.clock import Clock
 from spyweb.errors import ExtractionError
 from spyweb.extraction import wire
-from spyweb.extraction.process import ExtractionRequest, ExtractorProcess, Items
-from spyweb.extraction.wire import Check, Extract, plain
+from spyweb.extraction.process import ExtractionAnswer, ExtractionRequest, ExtractorProcess, Items
+from spyweb.extraction.wire import Check, Extract, FindLines, ParseYaml, plain
 from spyweb.model import Field, JobId
 
 log = structlog.get_logger()
@@ -126,21 +128,37 @@ class Extractor:
 
         Raises ExtractionError for a wrong selector, a page over a limit, or no process.
         """
-        answer = await self._run(
-            Extract(
-                size=len(page.body),
-                content_type=plain(page.content_type or ""),
-                url=plain(page.url),
-                selector=plain(page.selector),
-                fields=tuple((plain(field.selector), field.attribute) for field in page.fields),
-            ),
-            page.body,
-            page.job,
-            tuple(field.name for field in page.fields),
+        ask = Extract(
+            size=len(page.body),
+            content_type=plain(page.content_type or ""),
+            url=plain(page.url),
+            selector=plain(page.selector),
+            fields=tuple((plain(field.selector), field.attribute) for field in page.fields),
         )
-        if isinstance(answer, str):
-            raise ExtractionError(answer)
-        return answer
+        answer = await self._run(
+            ExtractionRequest(
+                job=page.job,
+                task="taking the page apart",
+                about=f' (selector "{ask.selector}")',
+                head=wire.frame(ask),
+                body=page.body,
+                names=tuple(field.name for field in page.fields),
+                answer=get_running_loop().create_future(),
+            )
+        )
+        return cast("Items", _checked(answer))
+
+    async def parse_yaml(self, job: JobId, text: bytes) -> bytes:
+        """Return the value of a YAML text, packed as msgpack.  Raises ExtractionError for what is not one."""
+        return await self._run_packed(job, "reading the YAML", ParseYaml(len(text)), text)
+
+    async def find_lines(self, job: JobId, pattern: bytes, text: bytes) -> list[int]:
+        """Return the numbers, from 0, of the lines that a regular expression matches.
+
+        Raises ExtractionError for what is none, or takes too long.
+        """
+        ask = FindLines(len(text), plain(pattern.decode("utf-8", "replace")))
+        return msgspec.msgpack.decode(await self._run_packed(job, "looking for the lines", ask, text), type=list[int])
 
     async def find_selector_problem(self, selector: str, *, of_field: bool = False) -> str | None:
         """Return what is wrong with a selector; None also if no process could be started to check it.
@@ -148,24 +166,33 @@ class Extractor:
         A field's selector may be empty, and begin with + or ~.
         """
         try:
-            answer = await self._run(Check(plain(selector), of_field))
+            ask = Check(plain(selector), of_field)
+            answer = await self._run(
+                ExtractionRequest(
+                    job=None,
+                    task="checking a selector",
+                    about=f' (selector "{ask.selector}")',
+                    head=wire.frame(ask),
+                    body=b"",
+                    answer=get_running_loop().create_future(),
+                )
+            )
         except ExtractionError as error:
             log.warning("a selector could not be checked", selector=selector, reason=str(error))
             return None
         return answer if isinstance(answer, str) else None
 
-    async def _run(
-        self, ask: Extract | Check, body: bytes = b"", job: JobId | None = None, names: tuple[str, ...] = ()
-    ) -> Items | str:
+    async def _run_packed(self, job: JobId, task: str, ask: ParseYaml | FindLines, text: bytes) -> bytes:
+        future: Future[ExtractionAnswer] = get_running_loop().create_future()
+        request = ExtractionRequest(job=job, task=task, head=wire.frame(ask), body=text, answer=future)
+        return cast("bytes", _checked(await self._run(request)))
+
+    async def _run(self, request: ExtractionRequest) -> ExtractionAnswer:
         if self._is_closed:
             raise ExtractionError("the extractor is closed")
-        answer: Future[Items | str] = get_running_loop().create_future()
-        head = wire.frame(ask)
-        self._queue.add(
-            ExtractionRequest(job=job, selector=ask.selector, head=head, body=body, names=names, answer=answer)
-        )
+        self._queue.add(request)
         self._assign()
-        return await answer
+        return await request.answer
 
     def close(self) -> None:
         self._is_closed = True
@@ -228,3 +255,9 @@ class Extractor:
             self._fail_waiting(f"no extractor process could be started: {reason}")
         if not self._is_closed:
             self._assign()
+
+
+def _checked(answer: ExtractionAnswer) -> Items | bytes:
+    if isinstance(answer, str):
+        raise ExtractionError(answer)
+    return answer

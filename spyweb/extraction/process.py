@@ -19,7 +19,7 @@ from spyweb.clock import Clock
 from spyweb.confined.child import bare_environment, describe_exit
 from spyweb.errors import ExtractionError
 from spyweb.extraction import wire
-from spyweb.extraction.wire import Done, ExtractorReady, Rows
+from spyweb.extraction.wire import Answer, Done, ExtractorReady, PackedPart, Rows
 from spyweb.logs.child import ChildOutput
 from spyweb.model import MIB, JobId
 
@@ -38,25 +38,28 @@ MALLOC = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "16777216", "MALLOC
 
 
 Items = list[dict[str, str]]  # in the order of the page; every field is in each, "" where nothing matched
+ExtractionAnswer = Items | bytes | str  # packed as msgpack; a text says what is wrong with the request
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class ExtractionRequest:
-    """A page to extract items from, or a selector to check, and the future of the answer."""
+    """A page to extract items from, or another text and what to do with it, and the future of the answer."""
 
     job: JobId | None  # whose page; None: a selector is checked
-    selector: str
+    task: str  # for errors
+    about: str = ""  # the same: which selector
     head: bytes
     body: bytes
-    names: tuple[str, ...]  # of the fields
+    names: tuple[str, ...] | None = None  # of the fields; None: the answer is packed
     items: Items = field(default_factory=list)
-    answer: Future[Items | str]  # a text says what is wrong with it; cancelled: nobody waits any more
+    packed: bytearray = field(default_factory=bytearray)
+    answer: Future[ExtractionAnswer]  # cancelled: nobody waits any more
 
     @property
-    def task(self) -> str:
-        return "checking a selector" if self.job is None else "taking the page apart"
+    def result(self) -> ExtractionAnswer:
+        return bytes(self.packed) if self.names is None else self.items
 
-    def settle(self, answer: Items | str) -> None:
+    def settle(self, answer: ExtractionAnswer) -> None:
         if not self.answer.done():
             self.answer.set_result(answer)
 
@@ -206,7 +209,7 @@ class ExtractorProcess(asyncio.Protocol):
     def _take_too_long(self) -> None:
         if self.request is not None:  # otherwise it is worn out, and stopped
             task = f"{self.request.task} took longer than {self._limit:g} s"
-            self.request.fail(f'{task} (selector "{self.request.selector}")')
+            self.request.fail(task + self.request.about)
             self.end(task)
 
     def _start_too_late(self) -> None:
@@ -263,7 +266,7 @@ class ExtractorProcess(asyncio.Protocol):
             self._hear(answer)
         return False
 
-    def _hear(self, answer: ExtractorReady | Rows | Done) -> None:
+    def _hear(self, answer: Answer) -> None:
         match answer:
             case ExtractorReady(rights):
                 log.debug("an extractor process is ready", pid=self.pid, rights=rights)
@@ -271,10 +274,12 @@ class ExtractorProcess(asyncio.Protocol):
                 self._become_idle()
             case Rows(rows):
                 request = self._request_in_hand()
-                request.items += [dict(zip(request.names, row, strict=True)) for row in rows]
+                request.items += [dict(zip(request.names or (), row, strict=True)) for row in rows]
+            case PackedPart(data):
+                self._request_in_hand().packed += data
             case Done(problem, is_spent):
                 request, self.request = self._request_in_hand(), None
-                request.settle(request.items if problem is None else problem)
+                request.settle(request.result if problem is None else problem)
                 if is_spent:
                     self.stop()
                     self._on_missing()

@@ -1,8 +1,9 @@
 """The messages between the daemon and an extractor process, over one stream socket.
 
 A frame is a 4-byte little-endian length and one msgpack array.  The daemon sends an Extract, followed by the page's
-body as it is, or a Check, and waits for Done before it sends the next one.  The process sends ExtractorReady first,
-once, and Rows as it has them, so that neither side ever holds, or handles at once, more than a part of a large result.
+body as it is, or a Check, and waits for Done before it sends the next one.  ParseYaml and FindLines are followed by a
+text in the same way.  The process sends ExtractorReady first, once, and Rows, or parts of a packed value, as it has
+them, so that neither side ever holds, or handles at once, more than a part of a large result.
 """
 
 from __future__ import annotations
@@ -28,6 +29,19 @@ class Check(msgspec.Struct, frozen=True, array_like=True, tag=1):
     of_field: bool
 
 
+class ParseYaml(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """Ask for the value of a YAML text."""
+
+    size: int  # bytes of the text, which follows
+
+
+class FindLines(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """Ask for the numbers, from 0, of the lines that a regular expression matches."""
+
+    size: int  # bytes of the text, which follows
+    pattern: str
+
+
 class ExtractorReady(msgspec.Struct, frozen=True, array_like=True, tag=0):
     rights: list[str]  # descriptions of what it has given up, and of what could not be done
 
@@ -38,14 +52,22 @@ class Rows(msgspec.Struct, frozen=True, array_like=True, tag=1):
     rows: list[list[str]]
 
 
+class PackedPart(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """A part of a value that is packed as msgpack."""
+
+    data: bytes
+
+
 class Done(msgspec.Struct, frozen=True, array_like=True, tag=2):
     problem: str | None = None  # why there is no result
     is_spent: bool = False  # it has used so much memory, or lived so long, that it should be replaced
 
 
+Answer = ExtractorReady | Rows | PackedPart | Done
+
 _encoder = msgspec.msgpack.Encoder()
-ask_decoder = msgspec.msgpack.Decoder(Extract | Check)
-_answer_decoder = msgspec.msgpack.Decoder(ExtractorReady | Rows | Done)
+ask_decoder = msgspec.msgpack.Decoder(Extract | Check | ParseYaml | FindLines)
+_answer_decoder = msgspec.msgpack.Decoder(ExtractorReady | Rows | PackedPart | Done)
 
 
 def frame(message: msgspec.Struct) -> bytes:
@@ -67,13 +89,13 @@ class AnswerReader:
     def add(self, data: bytes) -> None:
         self._buffer += data
 
-    def take(self) -> ExtractorReady | Rows | Done | None:
+    def take(self) -> Answer | None:
         """Return the next complete answer, if there is one.  Raises ValueError on invalid data."""
         buffer = self._buffer
         if len(buffer) < HEADER or (end := HEADER + _length(buffer)) > len(buffer):
             return None
         with memoryview(buffer) as view:
-            answer: ExtractorReady | Rows | Done = _answer_decoder.decode(view[HEADER:end])
+            answer: Answer = _answer_decoder.decode(view[HEADER:end])
         del buffer[:end]
         return answer
 

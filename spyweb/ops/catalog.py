@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from spyweb.ops import commands, crypto, files, http, sql, state, state_locks, store, system, tasks, tls
+from spyweb.ops import commands, crypto, data, file, files, http, sql, state, state_locks, store, system, tasks, tls
 from spyweb.ops.op import CATALOGUE, Operation, OpFamily
 
-MODULES = (store, state, state_locks, http, tls, files, sql, commands, system)  # in the order of the reference
+MODULES = (
+    store,
+    state,
+    state_locks,
+    http,
+    tls,
+    files,
+    file,
+    data,
+    sql,
+    commands,
+    system,
+)  # in the order of the reference
 PRIVATE = (tasks, crypto)  # no script calls their ops
 
 

@@ -34,6 +34,7 @@ class Files:
 
     def __init__(self, root: Path, clock: Clock) -> None:
         self.root = root
+        self.top = os.path.realpath(root)
         self._clock = clock
         self._locks = tuple(Lock() for _ in range(LOCKS))
 

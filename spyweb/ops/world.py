@@ -15,11 +15,13 @@ from msgspec.structs import force_setattr
 from spyweb.clock import Clock
 from spyweb.commands.runner import CommandRunner
 from spyweb.errors import OpError
+from spyweb.extraction.extractor import Extractor
 from spyweb.lua.session import Lineage
 from spyweb.model import MIB, BranchId, JobId, OnStoreError, Owner, RunId, TaskBegun, TaskRow
 from spyweb.ops.artifacts import FOLDER, Artifacts
 from spyweb.ops.disk import Files
 from spyweb.ops.locks import LockKeeper
+from spyweb.ops.managed import ManagedFiles
 from spyweb.ops.network.gate import NetGate, gate_of
 from spyweb.ops.network.request import Http
 from spyweb.ops.notify_desktop import Desktop
@@ -80,7 +82,9 @@ class World:
     locks: LockKeeper
     sql: UserDatabase
     commands: CommandRunner
+    extractor: Extractor
     artifacts: Artifacts = field(default_factory=partial(Artifacts, Path(), Path(FOLDER)))
+    managed: ManagedFiles = field(default_factory=ManagedFiles)
     desktop: Desktop = field(default_factory=partial(Desktop, {}))  # none
     state: StateSettings = field(default_factory=StateSettings)
     on_store_error: OnStoreError = OnStoreError.LOG

@@ -10,7 +10,16 @@ from spyweb.reference.entries import Argument, Function, TableType
 
 FIRST_LINE = "---@meta _"  # no module: nobody can require it
 NO_BODY = "end"
-OWN = ("state", "bit32", "spyweb", "crypto", "exec")  # tables of functions that are ours alone
+OWN = (
+    "state",
+    "bit32",
+    "spyweb",
+    "crypto",
+    "file",
+    "data",
+    "template",
+    "exec",
+)  # tables of functions that are ours alone
 WITH_FIELDS = {  # functions with fields: the name of their type, and what calling them takes and gives
     "log": ("Log", "fun(...: any)"),
     "workflow": ("Workflows", "fun(name: string): Workflow"),

@@ -159,6 +159,46 @@ TASKS = Family(
     ),
 )
 
+KEPT = Family(
+    name="kept files",
+    errors="A template that can't be rendered is nil and a message too.",
+    functions=(
+        function(
+            "file.template(given: table): FileOutcome? outcome, string? message",
+            "Make the file `dest` what a template gives: `src` or `text`, with `vars`, as for `template.render`.",
+            waits=True,
+        ),
+    ),
+)
+
+TEMPLATES = Family(
+    name="templates",
+    errors="Gives nil and a message with the line for a name that is not there, and for what is no template.",
+    functions=(
+        function(
+            "template.render(given: table): string? text, string? message",
+            'The text of a template: `{src = "a.tmpl"}`, a file, or `{text = "..."}`, with the values in `vars`.',
+            waits=True,
+        ),
+    ),
+)
+
+DATA = Family(
+    name="data",
+    errors="Each gives nil and a message for what it can't read or write; a wrong type raises.",
+    functions=(
+        function(
+            "data.to_json(value: any): string? text, string? message",
+            "As `json_encode`, and gives nil and a message where that raises.",
+        ),
+        function("data.parse_json(text: string): any value, string? message", "As `json_decode`."),
+        function(
+            "data.to_yaml(value: any): string? text, string? message",
+            "YAML, a key a line, sorted. At most 1 MB, 100 levels and 100,000 values.",
+        ),
+    ),
+)
+
 CRYPTO = Family(
     name="crypto",
     errors="A wrong type raises; `crypto.base64_decode` gives nil and a message for a text that is not base64. They "
@@ -197,6 +237,6 @@ TESTS = Family(
     ),
 )
 
-FAMILIES = (LOG, JSON, TABLES, BRANCHES, STATE, TASKS, CRYPTO, LUAU, BITS, TESTS)
+FAMILIES = (LOG, JSON, TABLES, BRANCHES, STATE, TASKS, KEPT, TEMPLATES, DATA, CRYPTO, LUAU, BITS, TESTS)
 ABSENT = tuple(name.decode() for name in ABSENT_FAMILIES)  # they raise, whatever is asked of them
 METHODS = ("get", "post", "put", "patch", "delete", "all")  # tables of the server's handlers

@@ -285,6 +285,26 @@ EXEC = (
     ),
 )
 
+FILES = (
+    table(
+        "FileOutcome",
+        "What became of a file or folder.",
+        ("changed: boolean", "whether it was, or with `check` would be, changed"),
+        ("message: string", "what was done, for people"),
+        ("checksum?: string", "the SHA-256 of the file as it is then"),
+    ),
+    table(
+        "FileStatus",
+        "What is at a path.",
+        ("exists: boolean", ""),
+        ('type?: "file"|"folder"|"link"|"other"', ""),
+        ("size?: integer", "bytes"),
+        ("mode?: string", "`0644`"),
+        ("modified?: integer", "seconds since 1970"),
+        ("checksum?: string", "of a file: its SHA-256"),
+    ),
+)
+
 TASKS = (
     table(
         "Task",
@@ -325,4 +345,4 @@ TASKS = (
     ),
 )
 
-TABLES = (*RUN, *TASKS, *HTTP, *STATE, *MONITOR, *SERVER, *EXEC, *ENGINE)
+TABLES = (*RUN, *TASKS, *FILES, *HTTP, *STATE, *MONITOR, *SERVER, *EXEC, *ENGINE)

@@ -77,6 +77,7 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
         "lua/worker/runtime/codec", "lua/worker/runtime/codes", "lua/worker/runtime/encode",
     ),
     # The library's files are one thing to a script, and tested by what a script sees of them.
+    "tests/unit/lua/worker/library/test_template.py": ("lua/worker/library/render",),
     "tests/unit/lua/worker/library/test_tables_freeze.py": ("lua/worker/library/access",),
     "tests/unit/lua/worker/library/test_values.py": (
         "lua/worker/library/copy", "lua/worker/library/dump", "lua/worker/library/engine",

@@ -22,6 +22,7 @@ from yarl import URL
 
 from spyweb.clock import RealClock
 from spyweb.errors import FetchError, SpywebError
+from spyweb.extraction.extractor import open_extractor
 from spyweb.logs.render import printable
 from spyweb.model import Durability
 from spyweb.ops import catalog
@@ -381,16 +382,15 @@ async def main(folder: Path) -> None:
     for name in ("project", "files"):
         (folder / name).mkdir()
     store = await open_any(f"sqlite:///{folder}/spyweb.db", clock=clock, durability=Durability.NORMAL)
-    world = make_world(store=store, clock=clock, root=folder / "files")
-    call = make_call(world)
     async with (
-        world.sql,
+        open_extractor(RealClock()) as extractor,
+        (world := make_world(store=store, clock=clock, root=folder / "files", extractor=extractor)).sql,
         open_client(HttpSettings(), RealClock()) as http,
         open_raw_server() as server,
         serve_tcp(FakeDaemonService(), host="127.0.0.1", port=0, api_key=None) as listening,
     ):
         for case in chain(
-            op_cases(OpDispatcher(call)),
+            op_cases(OpDispatcher(make_call(world))),
             reader_cases(),
             file_cases(folder / "project"),
             answer_cases(http, server),

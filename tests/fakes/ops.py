@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import TaskGroup
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from msgspec import structs
 from spyweb.clock import Clock
 from spyweb.commands.runner import CommandRunner
 from spyweb.errors import FetchError
+from spyweb.extraction.extractor import Extractor
 from spyweb.model import Durability, JobId, RunId
 from spyweb.ops.disk import Files
 from spyweb.ops.dispatcher import OpDispatcher
@@ -70,6 +72,7 @@ def make_world(
     root: Path = NOWHERE,
     state: StateSettings | None = None,
     commands: CommandRunner | None = None,
+    extractor: Extractor | None = None,
 ) -> World:
     clock = clock or FakeClock()
     store = store or MemoryStore(clock)
@@ -82,6 +85,7 @@ def make_world(
         locks=LockKeeper(store.locks, clock),
         sql=make_sql(root, clock),
         commands=commands or FakeCommands(),
+        extractor=extractor or Extractor(clock, TaskGroup(), 10.0),  # of no use until it is opened
         state=state or StateSettings(),
     )
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from asyncio import TaskGroup
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from spyweb.clock import Clock, RealClock
 from spyweb.commands.runner import CommandLimits, CommandRunner
+from spyweb.extraction.extractor import open_extractor
 from spyweb.lua.pool import Pool, open_pool
 from spyweb.lua.session import Code, EngineInfo, Request
 from spyweb.lua.wire import Why
@@ -120,6 +121,7 @@ async def open_scripts(
     clock = clock or RealClock()
     store = await open_store(folder / "spyweb.db", clock=clock)
     locks = LockKeeper(store.locks, clock)
+    stack = AsyncExitStack()
     world = World(
         store=store,
         clock=clock,
@@ -130,6 +132,7 @@ async def open_scripts(
         locks=locks,
         commands=CommandRunner(clock, CommandLimits()),
         sql=make_sql(folder, clock, Engine(path=folder / "spyweb.db", key=None)),
+        extractor=await stack.enter_async_context(open_extractor(clock)),
         state=state or StateSettings(),
     )
     try:
@@ -137,5 +140,6 @@ async def open_scripts(
             yield Scripts(store=store, world=world, pool=pool, clock=clock)
     finally:
         await world.commands.close()
+        await stack.aclose()
         locks.close()
         await store.close()

@@ -15,7 +15,7 @@ import pytest
 
 from spyweb.confined.child import bare_environment
 from spyweb.extraction.process import MALLOC
-from spyweb.extraction.wire import AnswerReader, Done, Extract, ExtractorReady, Rows, frame
+from spyweb.extraction.wire import Answer, AnswerReader, Done, Extract, ExtractorReady, Rows, frame
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's sandbox is Linux's")
 
@@ -100,7 +100,7 @@ class ExtractorClient:
         self._socket = sock
         self._reader = AnswerReader()
 
-    def hear(self) -> ExtractorReady | Rows | Done:
+    def hear(self) -> Answer:
         while (answer := self._reader.take()) is None:
             data = self._socket.recv(65_536)
             assert data, "it is gone"

@@ -36,6 +36,7 @@ PAGES = (
     "json-api",
     "webhooks",
     "certificates",
+    "configuration-files",
     "rate-limit",
     "queue-on-sql",
     "deployment-pipeline",

@@ -18,8 +18,10 @@ import msgspec
 from spyweb.confined.parent import die_with_parent, leave_signals_to_parent, stand_behind_parent
 from spyweb.confined.sandbox import give_up_rights
 from spyweb.extraction import wire
-from spyweb.extraction.wire import Check, Done, Extract, ExtractorReady, Rows
+from spyweb.extraction.wire import Check, Done, Extract, ExtractorReady, FindLines, PackedPart, ParseYaml, Rows
 from spyweb.extraction.worker.document import ExtractionProblem, check, extract
+from spyweb.extraction.worker.lines import find_lines
+from spyweb.extraction.worker.yaml_text import parse_yaml
 
 MIB = 1 << 20
 MEMORY_LIMIT = 1024 * MIB  # of addresses; the largest page normally takes far less
@@ -29,6 +31,8 @@ OUTPUT_LIMIT = 64 * MIB  # of all values, each counted with VALUE_COST: nested i
 VALUE_COST = 64
 BEHIND = 5  # levels of niceness behind the daemon: a page can wait, the daemon's loop can not
 PART = 65_536  # of values, in one frame
+
+Ask = Extract | Check | ParseYaml | FindLines
 
 TOO_MUCH_MEMORY = "the page takes more than 1 GB of memory"
 TOO_MUCH_OUTPUT = "the fields hold more than 64 MB"
@@ -63,7 +67,7 @@ class Serving:
         """Serve until the daemon is gone, even in the middle of a message."""
         while (head := self._receive(wire.HEADER)) and (frame := self._receive(int.from_bytes(head, "little"))):
             ask = wire.ask_decoder.decode(frame)
-            body = self._receive(ask.size) if isinstance(ask, Extract) else b""
+            body = b"" if isinstance(ask, Check) else self._receive(ask.size)
             if body is None:
                 return
             self._served += 1
@@ -74,7 +78,7 @@ class Serving:
         data = self._socket.recv(size, socket.MSG_WAITALL) if size else b""
         return data if len(data) == size else None
 
-    def _answer(self, ask: Extract | Check, body: bytes) -> bytes:
+    def _answer(self, ask: Ask, body: bytes) -> bytes:
         """Send the answer except for its end, and return the end."""
         rest = b""
         problem: str | None = None
@@ -107,11 +111,22 @@ def _give_memory_back() -> bool:
     return _malloc_trim is not None
 
 
-def _work(ask: Extract | Check, body: bytes) -> Iterator[msgspec.Struct]:
-    if isinstance(ask, Check):
-        check(ask.selector, of_field=ask.of_field)
-    else:
-        yield from _in_parts(extract(ask, body))
+def _work(ask: Ask, body: bytes) -> Iterator[msgspec.Struct]:
+    match ask:
+        case Check():
+            check(ask.selector, of_field=ask.of_field)
+        case Extract():
+            yield from _in_parts(extract(ask, body))
+        case ParseYaml():
+            yield from _packed(parse_yaml(body))
+        case FindLines():
+            yield from _packed(find_lines(ask.pattern, body))
+
+
+def _packed(value: object) -> Iterator[PackedPart]:
+    data = msgspec.msgpack.encode(value)
+    for start in range(0, len(data), PART):
+        yield PackedPart(data[start : start + PART])
 
 
 def _in_parts(rows: Iterable[list[str]]) -> Iterator[Rows]:

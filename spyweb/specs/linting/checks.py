@@ -14,7 +14,7 @@ from spyweb.specs.linting.names import KEYWORDS
 _OPENERS = (b"function", b"if", b"do", b"repeat")
 _CLOSERS = (b"end", b"until")
 
-ABSENT_FAMILIES = (b"cdp", b"file", b"template")
+ABSENT_FAMILIES = (b"cdp",)
 
 _USE_LIKE = re.compile(rb"\b(?:" + b"|".join(ABSENT_FAMILIES) + rb")\s*[.:({\"'\[]")
 _USES = (b".", b":", b"(", b"{", TEXT)

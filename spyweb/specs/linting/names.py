@@ -14,13 +14,13 @@ KEYWORDS = frozenset(
 )  # fmt: skip
 
 GLOBALS = frozenset(
-    b"JSON_EMPTY_ARRAY _ENV _G _VERSION assert bit32 cdp cmd collectgarbage copy coroutine crypto db_exec db_query "
-    b"deep_copy defer dump engine env_get error exec file fs_append fs_overwrite fs_read fs_read_binary "
-    b"getmetatable global_store_delete global_store_get global_store_incr global_store_set http_get http_multipart "
-    b"http_post http_request ipairs json_decode json_encode load loadstring log math next notify os pairs parallel "
-    b"parallel_map pcall print rawequal rawget rawlen rawset require select setmetatable sleep state store_delete "
-    b"store_get store_set string table task template tls_probe tonumber tostring type unpack utf8 values workflow "
-    b"Values xpcall".split()
+    b"JSON_EMPTY_ARRAY _ENV _G _VERSION assert bit32 cdp cmd collectgarbage copy coroutine crypto data db_exec "
+    b"db_query deep_copy defer dump engine env_get error exec file fs_append fs_overwrite fs_read fs_read_binary "
+    b"getmetatable global_store_delete global_store_get global_store_incr global_store_set http_get "
+    b"http_multipart http_post http_request ipairs json_decode json_encode load loadstring log math next notify "
+    b"os pairs parallel parallel_map pcall print rawequal rawget rawlen rawset require select setmetatable sleep "
+    b"state store_delete store_get store_set string table task template tls_probe tonumber tostring type unpack "
+    b"utf8 values Values workflow xpcall".split()
 )
 MEMBERS: Mapping[bytes, frozenset[bytes]] = {
     table: frozenset(names.split())
@@ -29,7 +29,9 @@ MEMBERS: Mapping[bytes, frozenset[bytes]] = {
         b"rshift",
         b"coroutine": b"close create isyieldable resume running status wrap yield",
         b"crypto": b"base64_decode base64_encode equal hmac_sha256 md5 random_string sha1 sha256 sha512 uuid",
+        b"data": b"parse_json parse_yaml to_json to_yaml",
         b"exec": b"run",
+        b"file": b"copy line mkdir remove stat template",
         b"log": b"debug error info warn",
         b"math": b"abs acos asin atan ceil clamp cos deg exp floor fmod huge log max maxinteger min mininteger modf pi "
         b"rad random randomseed round sign sin sqrt tan tointeger type ult",
@@ -40,6 +42,7 @@ MEMBERS: Mapping[bytes, frozenset[bytes]] = {
         b"string": b"byte char find format gmatch gsub len lower match pack packsize rep reverse split sub unpack "
         b"upper",
         b"table": b"clear clone concat create find freeze insert isfrozen move pack remove sort unpack",
+        b"template": b"render",
         b"utf8": b"char charpattern codepoint codes len offset",
         b"workflow": b"define",
     }.items()

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from spyweb.extraction.extractor import ExtractionQueue
-from spyweb.extraction.process import ExtractionRequest, Items
+from spyweb.extraction.process import ExtractionAnswer, ExtractionRequest
 from spyweb.model import JobId
 
 NOBODY: Counter[JobId] = Counter()
@@ -20,10 +20,8 @@ def line() -> ExtractionQueue:
 
 
 def make_request(job: str | None, name: str) -> ExtractionRequest:
-    answer: Future[Items | str] = get_running_loop().create_future()
-    return ExtractionRequest(
-        job=JobId(job) if job else None, selector=name, head=b"", body=b"", names=(), answer=answer
-    )
+    answer: Future[ExtractionAnswer] = get_running_loop().create_future()
+    return ExtractionRequest(job=JobId(job) if job else None, task=name, head=b"", body=b"", names=(), answer=answer)
 
 
 def add(line: ExtractionQueue, *names: str) -> None:
@@ -41,7 +39,7 @@ def taken(line: ExtractionQueue, hand: Counter[JobId]) -> list[str]:
     names: list[str] = []
     while request := line.find_next(hand):
         line.remove(request)
-        names.append(request.selector)
+        names.append(request.task)
     return names
 
 
@@ -99,5 +97,5 @@ async def test_what_waits_for_its_own_job_is_not_counted(line: ExtractionQueue) 
 async def test_all_of_them_can_be_taken_out(line: ExtractionQueue) -> None:
     add(line, "a1", "?x", "b1")
 
-    assert [request.selector for request in line.take_all()] == ["?x", "a1", "b1"]
+    assert [request.task for request in line.take_all()] == ["?x", "a1", "b1"]
     assert line.find_next(NOBODY) is None

@@ -7,7 +7,15 @@ import pytest
 
 from spyweb.errors import ExtractionError
 from spyweb.extraction import process
-from spyweb.extraction.process import CHUNK, CHUNKS, SLOW, START_LIMIT, ExtractionRequest, ExtractorProcess, Items
+from spyweb.extraction.process import (
+    CHUNK,
+    CHUNKS,
+    SLOW,
+    START_LIMIT,
+    ExtractionAnswer,
+    ExtractionRequest,
+    ExtractorProcess,
+)
 from spyweb.extraction.wire import Done, ExtractorReady, Rows, frame
 from spyweb.model import JobId
 from tests.fakes.clock import FakeClock
@@ -43,8 +51,16 @@ class Story:
 
 
 def make_request(job: JobId | None, body: bytes) -> ExtractionRequest:
-    answer: Future[Items | str] = get_running_loop().create_future()
-    return ExtractionRequest(job=job, selector="p > b", head=b"head", body=body, names=("a",), answer=answer)
+    answer: Future[ExtractionAnswer] = get_running_loop().create_future()
+    return ExtractionRequest(
+        job=job,
+        task="checking a selector" if job is None else "taking the page apart",
+        about=' (selector "p > b")',
+        head=b"head",
+        body=body,
+        names=("a",),
+        answer=answer,
+    )
 
 
 class Stage:

@@ -4,6 +4,7 @@ import pytest
 
 from spyweb.errors import OpError
 from spyweb.lua.worker.crypto import FALSE, compute
+from spyweb.ops.crypto import FUNCTIONS
 from tests.fakes.ops import ask, make_call
 
 LONG = bytes(range(256)) * 5_000
@@ -24,5 +25,6 @@ async def test_the_others_do_too() -> None:
 
 
 async def test_another_function_is_refused() -> None:
+    assert b"uuid" not in FUNCTIONS
     with pytest.raises(OpError, match="there is no such function of crypto"):
         await ask(make_call(), "_crypto", b"uuid", b"")

@@ -111,12 +111,26 @@ MATRIX: dict[str, Row] = {
     "_tasks_skipped": _free([{}]),
     "_artifacts": _files([{1: b"*.txt"}]),
     "_consume": _files([{1: b"*.txt"}]),
+    "file.copy": _files([table(src=b"a.txt", dest=b"b.txt")]),
+    "file.line": _files([table(path=b"a.txt", line=b"x")]),
+    "file.mkdir": _files([table(path=b"folder")]),
+    "file.remove": _files([table(path=b"a.txt")]),
+    "file.stat": _files([table(path=b"a.txt")]),
+    "_template": _files([b"template.render", b"a.txt"]),
+    "_template_file": _files([table(dest=b"a.txt"), b"x"]),
+    "data.parse_yaml": _free([b"x" * (1 << 21)]),
     "_crypto": _free([b"sha256", b"x"]),
     "_at": Row("state", [b"other", b"state.get", 1, b"k"], "read the state of agent other"),
 }
 
 
-SHOWN_AS = {"_at": "state.get", "_artifacts": "artifacts", "_consume": "consumes"}  # as scripts know them
+SHOWN_AS = {  # as scripts know them
+    "_at": "state.get",
+    "_artifacts": "artifacts",
+    "_consume": "consumes",
+    "_template": "template.render",
+    "_template_file": "file.template",
+}
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ local ABSENT = {
   __index = function(family, member) return runtime.use("failures").refuse_member(family, member) end,
   __call = function(family) return runtime.use("failures").refuse_call(family) end,
 }
-for _, name in ipairs { "cdp", "file", "template" } do
+for _, name in ipairs { "cdp" } do
   engine[name] = setmetatable({ name }, ABSENT)
 end
 

@@ -13,8 +13,8 @@ local FILES = " collectgarbage=protected load=protected pcall=protected setmetat
   .. "getmetatable=access next=access rawget=access rawlen=access rawset=access "
   .. "JSON_EMPTY_ARRAY=values tostring=values "
   .. "log=log print=log "
-  .. "crypto=crypto engine=engine env_get=engine values=given Values=given "
-  .. "cdp=engine exec=engine file=engine template=engine workflow=engine "
+  .. "crypto=crypto data=data engine=engine env_get=engine values=given Values=given "
+  .. "cdp=engine exec=engine file=file template=template workflow=engine "
 
 -- The globals that standard.lua makes.
 local STANDARD = " bit32 coroutine loadstring math os state string table unpack utf8 "

@@ -1,4 +1,4 @@
--- The functions json_encode and json_decode.
+-- The functions json_encode and json_decode, and data.to_json and data.parse_json (data.lua).
 -- Encoding: compact; object keys sorted, so that equal values give equal texts in every VM; a table with the keys 1..n is
 -- an array, an empty one {} (or [] when asked); bytes that are not UTF-8 are written as they are, so any string comes back
 -- as it was; a value without JSON (a function, NaN, a cycle) raises an error that names its path.
@@ -181,13 +181,20 @@ local function path_text()
   return " at " .. gsub(concat(path), "^%.", "")
 end
 
-local function encode(value, empty_as_array)
+-- Returns the text, or nil and what can't be written, and where.
+local function write(value, empty_as_array)
   out, quoted, failure = {}, {}, nil
   inside = { [null] = "null", [empty_array] = "[]" }
   empty_text = empty_as_array and "[]" or "{}"
-  if not put(value, 1, 0) then error(format("json_encode can't write %s%s", failure, path_text()), 2) end
-  local text = concat(out)
+  local text, problem
+  if put(value, 1, 0) then text = concat(out) else problem = failure .. path_text() end
   out, quoted = nil, nil
+  return text, problem
+end
+
+local function encode(value, empty_as_array)
+  local text, problem = write(value, empty_as_array)
+  if not text then error(format("json_encode can't write %s", problem), 2) end
   return text
 end
 
@@ -385,9 +392,9 @@ local function read_all()
   return result
 end
 
-local function decode(source)
+local function decode(source, name)
   if type(source) == "number" then source = tostring(source) end
-  if type(source) ~= "string" then runtime.bad_argument(1, "json_decode", "string", source) end
+  if type(source) ~= "string" then runtime.bad_argument(1, name or "json_decode", "string", source) end
   if #source > MAX_INPUT then
     return nil, format("JSON text of %d bytes is over the limit of %d", #source, MAX_INPUT)
   end
@@ -398,4 +405,4 @@ local function decode(source)
   return result, message
 end
 
-return { json_encode = encode, json_decode = decode }
+return { json_encode = encode, json_decode = function(source) return decode(source) end, write = write, read = decode }

@@ -91,7 +91,7 @@ def test_engine_says_where_it_runs(vm: LuaLibrary) -> None:
     assert vm.run("return engine.os, engine.lua_version, engine.server_url") == [b"linux", b"lua54", None]
 
 
-@pytest.mark.parametrize("family", ["cdp", "file", "template"])
+@pytest.mark.parametrize("family", ["cdp"])
 def test_an_absent_family_says_so_and_can_be_replaced(family: str) -> None:
     vm = LuaLibrary()
     assert vm.error(f"{family}.open('x')") == f"script.lua:1: {family}.open is not part of this version"

@@ -1,0 +1,267 @@
+"""The ops of `file`: files and folders are brought into a state, and left alone where they are in it already.
+
+ops/managed.py does the work, in threads.  A name is below the job's folder, below `shared/`, or absolute and below a
+root that the job's permissions list.  What a script must not reach raises; what the disk says is nil and a message.
+file.template is Lua (lua/worker/library/file.lua).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from spyweb.errors import ExtractionError, OpError
+from spyweb.logs.job import NAME as LOG_NAME
+from spyweb.model import MIB
+from spyweb.ops.arguments import Mismatch, Table, Text, read_text, text_in, type_name, value_in
+from spyweb.ops.jail import SHARED, Forbidden, complaint, steps_of
+from spyweb.ops.managed import ManagedOutcome, ManagedPlace
+from spyweb.ops.needs import FILES
+from spyweb.ops.op import OpFamily, op
+from spyweb.ops.rules.values import shown
+from spyweb.ops.world import Call
+from spyweb.permissions.policy import JOB
+
+FAMILY = OpFamily(
+    name="kept files",
+    errors="A path that is not permitted, a name that spyweb itself loads and a wrong type raise; everything else, a "
+    "missing file or a full disk, is nil and a message.",
+)
+
+T = TypeVar("T")
+Answer = tuple[dict[str, object] | None, str | None]
+
+LARGEST_TEXT = 10 * MIB  # bytes of a file whose lines are changed, or of a template
+ATTEMPTS = 3  # to change a line of a file that others write meanwhile
+LOADED = ("config.toml", "jobs.toml", LOG_NAME)  # names that are spyweb's own, and never written
+LOADED_ENDINGS = (".lua", ".sloth")
+IGNORED = frozenset({"delegate_to"})  # fields of sloth-runner: everything is done here
+MOST_MODE = 0o777
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """Reads the fields of the table that a function is called with."""
+
+    call: Call
+    function: str
+    fields: Mapping[object, object]
+
+    def check_names(self, known: Collection[str]) -> None:
+        for name in self.fields:
+            text = name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)
+            if text not in known and text not in IGNORED:
+                raise self.bad(f"there is no field '{shown(text.encode())}', but {', '.join(sorted(known))}")
+
+    def bad(self, reason: str) -> OpError:
+        return OpError(f"bad argument #1 to '{self.function}' ({reason})")
+
+    def text(self, name: str) -> bytes:
+        found = self.optional_text(name)
+        if found is None:
+            raise self.bad(f"field '{name}': string expected, got nil")
+        return found
+
+    def optional_text(self, name: str) -> bytes | None:
+        try:
+            return text_in(self.fields, name)
+        except Mismatch as mismatch:
+            raise self.bad(str(mismatch)) from None
+
+    def flag(self, name: str) -> bool:
+        given = self.fields.get(name.encode(), False)
+        if not isinstance(given, bool):
+            raise self.bad(f"field '{name}': boolean expected, got {type_name(given)}")
+        return given
+
+    def mode(self) -> int | None:
+        """Read a mode as people write it, "0644" or 644: the digits are octal."""
+        try:
+            text = value_in(self.fields, "mode", read_text)
+        except Mismatch as mismatch:
+            raise self.bad(str(mismatch)) from None
+        if text is None:
+            return None
+        try:
+            mode = int(text[:8], 8)
+        except ValueError:
+            mode = -1
+        if not 0 <= mode <= MOST_MODE or not text.isdigit():
+            raise self.bad(f"field 'mode': octal digits up to 777 expected, got {shown(text)}")
+        return mode
+
+    def place(self, name: str, *, write: bool) -> ManagedPlace:
+        """Return the place that a path names.  Raises OpError for one that the job must not reach."""
+        path = self.text(name)
+        try:
+            return place_of(self.call, self.function, path, write=write)
+        except Forbidden as error:
+            raise OpError(complaint(self.function, path, error)) from error
+
+
+def place_of(call: Call, function: str, path: bytes, *, write: bool) -> ManagedPlace:
+    """Return the place that a path names.  Raises Forbidden for a name that nobody may use, OpError for a refusal."""
+    if path.startswith(b"/"):
+        steps = steps_of(path.lstrip(b"/"))
+        _check_name(steps[-1], write=write)
+        root = call.root_of(function, "/" + "/".join(steps))
+        below = steps[len([step for step in root.split("/") if step]) :]
+        if not below:
+            raise Forbidden("it is the whole folder that is permitted")
+        return ManagedPlace(root or "/", (), below)
+    steps = steps_of(path)
+    _check_name(steps[-1], write=write)
+    top = call.world.files.top
+    if steps[0] == SHARED and len(steps) > 1:
+        call.permit(function, "folder", SHARED)
+        return ManagedPlace(top, (SHARED,), steps[1:])
+    call.permit(function, "folder", JOB)
+    return ManagedPlace(top, tuple(call.folder.split("/")), steps)
+
+
+def _check_name(name: str, *, write: bool) -> None:
+    if write and (name.lower() in LOADED or name.lower().endswith(LOADED_ENDINGS)):
+        raise Forbidden("spyweb itself loads, or writes, files of this name")
+
+
+@op(name="file.copy", needs=FILES, types="(given: table): FileOutcome? outcome, string? message")
+async def copy(call: Call, given: Table) -> Answer:
+    """Make the file `dest` equal to the file `src`; `mode` is that of `src` for a new file, unless given."""
+    arguments = Arguments(call, "file.copy", given)
+    arguments.check_names({"src", "dest", "mode", "check"})
+    source, place = arguments.place("src", write=False), arguments.place("dest", write=True)
+    mode, check = arguments.mode(), arguments.flag("check")
+    return await _outcome(arguments, "dest", lambda: call.world.managed.copy(source, place, mode, check=check))
+
+
+@op(name="file.line", needs=FILES, types="(given: table): FileOutcome? outcome, string? message")
+async def line(call: Call, given: Table) -> Answer:
+    """Keep a `line` in the file `path`, or keep it out (`state = "absent"`).
+
+    With `regexp` the last line that it finds is replaced, or all that it finds are removed.
+    """
+    arguments = Arguments(call, "file.line", given)
+    arguments.check_names({"path", "line", "regexp", "state", "check"})
+    place, check = arguments.place("path", write=True), arguments.flag("check")
+    state, regexp = arguments.optional_text("state") or b"present", arguments.optional_text("regexp")
+    if state not in (b"present", b"absent"):
+        raise arguments.bad(f'field \'state\': "present" or "absent" expected, got {shown(state)}')
+    wanted = (arguments.optional_text("line") or b"") if state == b"absent" and regexp else arguments.text("line")
+    if b"\n" in wanted:
+        raise arguments.bad("field 'line': one line expected")
+    try:
+        for _ in range(ATTEMPTS):
+            old = await asyncio.to_thread(_read_if_there, call, place)
+            found = await _found_lines(call, regexp, wanted, old)
+            new = (
+                _without(old, found) if state == b"absent" else _with(old, wanted, found, has_regexp=regexp is not None)
+            )
+            if new == old:
+                return {"changed": False, "message": "unchanged"}, None
+            outcome = await asyncio.to_thread(call.world.managed.put, place, new, None, check=check, expected=old)
+            if outcome is not None:
+                return _shown(outcome), None
+        return None, f"file.line: '{shown(arguments.text('path'))}': it is written by others all the time"
+    except (Forbidden, OSError, ExtractionError) as error:
+        return None, complaint("file.line", arguments.text("path"), error)
+
+
+def _read_if_there(call: Call, place: ManagedPlace) -> bytes:
+    try:
+        return call.world.managed.read(place, LARGEST_TEXT)
+    except FileNotFoundError:
+        return b""
+
+
+async def _found_lines(call: Call, regexp: bytes | None, wanted: bytes, text: bytes) -> list[int]:
+    """Return the numbers of the lines that are meant; an expression may take for ever: another process looks for it."""
+    lines = text.split(b"\n")
+    if regexp is not None:
+        found = await call.world.extractor.find_lines(call.job, regexp, text)
+    else:
+        found = [number for number, each in enumerate(lines) if each.removesuffix(b"\r") == wanted]
+    return [number for number in found if lines[number] or number < len(lines) - 1]
+
+
+def _without(text: bytes, found: Collection[int]) -> bytes:
+    gone = set(found)
+    return b"\n".join(each for number, each in enumerate(text.split(b"\n")) if number not in gone)
+
+
+def _with(text: bytes, wanted: bytes, found: list[int], *, has_regexp: bool) -> bytes:
+    lines = text.split(b"\n")
+    if found:
+        end = b"\r" if lines[found[-1]].endswith(b"\r") else b""
+        lines[found[-1]] = wanted + end
+        return b"\n".join(lines)
+    if has_regexp and any(each.removesuffix(b"\r") == wanted for each in lines):
+        return text
+    return b"\n".join([*lines[:-1], *([lines[-1]] if lines[-1] else []), wanted, b""])
+
+
+@op(name="file.mkdir", needs=FILES, types="(given: table): FileOutcome? outcome, string? message")
+async def mkdir(call: Call, given: Table) -> Answer:
+    """Make the folder `path`, with those above it; `mode` is 0755 for a new one, unless given."""
+    arguments = Arguments(call, "file.mkdir", given)
+    arguments.check_names({"path", "mode", "check"})
+    place, mode, check = arguments.place("path", write=True), arguments.mode(), arguments.flag("check")
+    return await _outcome(arguments, "path", lambda: call.world.managed.mkdir(place, mode, check=check))
+
+
+@op(name="file.remove", needs=FILES, types="(given: table): FileOutcome? outcome, string? message")
+async def remove(call: Call, given: Table) -> Answer:
+    """Remove the file, link or empty folder `path`."""
+    arguments = Arguments(call, "file.remove", given)
+    arguments.check_names({"path", "check"})
+    place, check = arguments.place("path", write=True), arguments.flag("check")
+    return await _outcome(arguments, "path", lambda: call.world.managed.remove(place, check=check))
+
+
+@op(name="file.stat", needs=FILES, types="(given: table): FileStatus? status, string? message")
+async def stat(call: Call, given: Table) -> Answer:
+    """What is at `path`; a link is not followed."""
+    arguments = Arguments(call, "file.stat", given)
+    arguments.check_names({"path"})
+    place = arguments.place("path", write=False)
+    return await _in_thread("file.stat", arguments.text("path"), lambda: call.world.managed.stat(place))
+
+
+@op(name="_template", needs=FILES)
+async def read_template(call: Call, function: Text, src: Text) -> tuple[bytes | None, str | None]:
+    """Read a template; nil and a message where that can't be done."""
+    name = "file.template" if function == b"file.template" else "template.render"
+    place = Arguments(call, name, {b"src": src}).place("src", write=False)
+    return await _in_thread(name, src, lambda: call.world.managed.read(place, min(LARGEST_TEXT, call.memory_limit)))
+
+
+@op(name="_template_file", needs=FILES)
+async def put_template(call: Call, given: Table, content: Text) -> Answer:
+    """Make a file have the content that a template gives."""
+    arguments = Arguments(call, "file.template", given)
+    arguments.check_names({"src", "text", "dest", "vars", "mode", "check"})
+    place, mode, check = arguments.place("dest", write=True), arguments.mode(), arguments.flag("check")
+
+    def put() -> ManagedOutcome:
+        outcome = call.world.managed.put(place, content, mode, check=check)
+        assert outcome is not None  # nothing was expected of what is there
+        return outcome
+
+    return await _outcome(arguments, "dest", put)
+
+
+async def _outcome(arguments: Arguments, name: str, work: Callable[[], ManagedOutcome]) -> Answer:
+    return await _in_thread(arguments.function, arguments.text(name), lambda: _shown(work()))
+
+
+def _shown(outcome: ManagedOutcome) -> dict[str, object]:
+    made: dict[str, object] = {"changed": outcome.changed, "message": outcome.message}
+    return made | {"checksum": outcome.checksum} if outcome.checksum else made
+
+
+async def _in_thread(function: str, name: bytes, work: Callable[[], T]) -> tuple[T | None, str | None]:
+    try:
+        return await asyncio.to_thread(work), None
+    except (Forbidden, OSError) as error:
+        return None, complaint(function, name, error)

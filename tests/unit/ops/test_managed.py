@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from spyweb.ops.beneath import BeneathOpener, walk
+from spyweb.ops.jail import Forbidden
+from spyweb.ops.managed import ManagedFiles, ManagedOutcome, ManagedPlace
+
+
+class WalkingOpener(BeneathOpener):
+    """What there is without openat2."""
+
+    def open(self, folder: int, path: str, flags: int) -> int:
+        return walk(folder, path, flags)
+
+
+@pytest.fixture(params=[BeneathOpener, WalkingOpener])
+def files(request: pytest.FixtureRequest) -> ManagedFiles:
+    return ManagedFiles(request.param())
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Callable[[str], ManagedPlace]:
+    (tmp_path / "jobs").mkdir()
+
+    def place(path: str) -> ManagedPlace:
+        return ManagedPlace(str(tmp_path), ("jobs", "x"), tuple(path.split("/")))
+
+    return place
+
+
+Place = Callable[[str], ManagedPlace]
+
+
+def put(
+    files: ManagedFiles, place: ManagedPlace, content: bytes, mode: int | None = None, **more: bool
+) -> ManagedOutcome:
+    outcome = files.put(place, content, mode, check=more.get("check", False))
+    assert outcome is not None
+    return outcome
+
+
+def checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def everything(folder: Path) -> dict[str, tuple[int, bytes]]:
+    return {
+        str(path.relative_to(folder)): (path.lstat().st_mode, path.read_bytes() if path.is_file() else b"")
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+def test_a_file_is_written_once(files: ManagedFiles, place: Place, tmp_path: Path) -> None:
+    assert put(files, place("a.conf"), b"one") == ManagedOutcome(True, "written", checksum(b"one"))
+    file = tmp_path / "jobs/x/a.conf"
+    assert (file.read_bytes(), stat.S_IMODE(file.stat().st_mode)) == (b"one", 0o644)
+    before = file.stat()
+    assert put(files, place("a.conf"), b"one") == ManagedOutcome(False, "unchanged", checksum(b"one"))
+    assert file.stat().st_mtime_ns == before.st_mtime_ns
+    assert put(files, place("a.conf"), b"two").changed
+    assert os.listdir(file.parent) == ["a.conf"]
+
+
+def test_a_copy_is_equal_and_has_the_mode_of_its_source(files: ManagedFiles, place: Place, tmp_path: Path) -> None:
+    content = os.urandom(3 << 20)
+    put(files, place("src"), content, 0o750)
+    assert files.copy(place("src"), place("dest"), None, check=False) == ManagedOutcome(
+        True, "written", checksum(content)
+    )
+    dest = tmp_path / "jobs/x/dest"
+    assert (dest.read_bytes(), stat.S_IMODE(dest.stat().st_mode)) == (content, 0o750)
+    assert files.copy(place("src"), place("dest"), None, check=False) == ManagedOutcome(
+        False, "unchanged", checksum(content)
+    )
+    dest.write_bytes(content[:-1] + b"?" if content[-1:] != b"?" else content[:-1] + b"!")
+    dest.chmod(0o600)
+    assert files.copy(place("src"), place("dest"), None, check=False).changed
+    assert (dest.read_bytes(), stat.S_IMODE(dest.stat().st_mode)) == (content, 0o600), "its mode is kept"
+
+
+def test_the_mode_alone_may_differ(files: ManagedFiles, place: Place, tmp_path: Path) -> None:
+    put(files, place("a"), b"x", 0o600)
+    message = "its mode would be 0640 instead of 0600"
+    assert put(files, place("a"), b"x", 0o640, check=True) == ManagedOutcome(True, message, checksum(b"x"))
+    assert put(files, place("a"), b"x", 0o640).message == "its mode is 0640 instead of 0600"
+    assert put(files, place("a"), b"x", 0o640) == ManagedOutcome(False, "unchanged", checksum(b"x"))
+    assert stat.S_IMODE((tmp_path / "jobs/x/a").stat().st_mode) == 0o640
+
+
+def test_a_folder_is_made_with_those_above_it(files: ManagedFiles, place: Place, tmp_path: Path) -> None:
+    assert files.mkdir(place("a/b/c"), 0o700, check=True) == ManagedOutcome(True, "it would be made")
+    assert not (tmp_path / "jobs/x").exists()
+    assert files.mkdir(place("a/b/c"), 0o700, check=False) == ManagedOutcome(True, "made")
+    assert files.mkdir(place("a/b/c"), 0o700, check=False) == ManagedOutcome(False, "unchanged")
+    assert stat.S_IMODE((tmp_path / "jobs/x/a/b/c").stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "jobs/x/a/b").stat().st_mode) == 0o755
+    put(files, place("file"), b"")
+    with pytest.raises(NotADirectoryError):
+        files.mkdir(place("file"), None, check=False)
+
+
+def test_what_is_removed_is_gone(files: ManagedFiles, place: Place, tmp_path: Path) -> None:
+    assert files.remove(place("a"), check=False) == ManagedOutcome(False, "it is not there")
+    put(files, place("a"), b"x")
+    files.mkdir(place("folder/inner"), None, check=False)
+    (tmp_path / "jobs/x/link").symlink_to("/etc/passwd")
+    for name in ("a", "link", "folder/inner"):
+        assert files.remove(place(name), check=True) == ManagedOutcome(True, "it would be removed")
+        assert files.remove(place(name), check=False) == ManagedOutcome(True, "removed")
+        assert files.remove(place(name), check=False) == ManagedOutcome(False, "it is not there")
+    assert Path("/etc/passwd").exists()
+    files.mkdir(place("folder/inner"), None, check=False)
+    with pytest.raises(OSError, match="Directory not empty"):
+        files.remove(place("folder"), check=False)
+
+
+def test_what_is_there_is_told(files: ManagedFiles, place: Place, tmp_path: Path) -> None:
+    assert files.stat(place("a")) == {"exists": False}
+    put(files, place("a"), b"abc", 0o640)
+    found = files.stat(place("a"))
+    assert found.pop("modified") == int((tmp_path / "jobs/x/a").stat().st_mtime)
+    assert found == {"exists": True, "type": "file", "size": 3, "mode": "0640", "checksum": checksum(b"abc")}
+    assert files.stat(place("a/b")) == {"exists": False}
+    files.mkdir(place("folder"), None, check=False)
+    assert files.stat(place("folder"))["type"] == "folder"
+    (tmp_path / "jobs/x/link").symlink_to("/etc/passwd")
+    assert files.stat(place("link"))["type"] == "link"
+    os.mkfifo(tmp_path / "jobs/x/pipe")
+    assert files.stat(place("pipe"))["type"] == "other"
+
+
+def test_only_plain_files_are_written_or_read(files: ManagedFiles, place: Place, tmp_path: Path) -> None:
+    put(files, place("a"), b"x")
+    (tmp_path / "jobs/x/link").symlink_to("a")
+    os.mkfifo(tmp_path / "jobs/x/pipe")
+    files.mkdir(place("folder"), None, check=False)
+    for name, reason in (("link", "a symbolic link"), ("pipe", "not a plain file"), ("folder", "not a plain file")):
+        with pytest.raises(Forbidden, match=reason):
+            put(files, place(name), b"x")
+        with pytest.raises(Forbidden, match=reason):
+            files.copy(place("a"), place(name), None, check=False)
+    assert files.copy(place("link"), place("b"), None, check=False).changed, "a link inside may be read"
+    for name in ("pipe", "folder"):
+        with pytest.raises(Forbidden, match="not a plain file"):
+            files.copy(place(name), place("b"), None, check=False)
+    with pytest.raises(FileNotFoundError):
+        put(files, place("nowhere/a"), b"x")
+
+
+def test_a_second_name_of_a_file_keeps_the_old_one(files: ManagedFiles, place: Place, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_bytes(b"same")
+    put(files, place("src"), b"same")
+    os.link(other, tmp_path / "jobs/x/dest")
+    assert files.copy(place("src"), place("dest"), 0o600, check=False).changed
+    assert other.stat().st_nlink == 1
+    assert stat.S_IMODE(other.stat().st_mode) != 0o600
+    os.unlink(tmp_path / "jobs/x/dest")
+    os.link(other, tmp_path / "jobs/x/dest")
+    assert put(files, place("dest"), b"same", 0o600).changed
+    assert other.stat().st_nlink == 1
+
+
+def test_what_leads_out_is_refused_and_nothing_is_done(files: ManagedFiles, place: Place, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "a").write_bytes(b"secret")
+    put(files, place("mine"), b"x")
+    (tmp_path / "jobs/x/out").symlink_to("../../outside")
+    before = everything(outside)
+    for work in (
+        lambda: put(files, place("out/a"), b"x"),
+        lambda: put(files, place("out/a"), b"x", check=True),
+        lambda: files.copy(place("mine"), place("out/b"), None, check=False),
+        lambda: files.copy(place("out/a"), place("mine"), None, check=False),
+        lambda: files.mkdir(place("out/folder"), None, check=False),
+        lambda: files.remove(place("out/a"), check=False),
+        lambda: files.stat(place("out/a")),
+        lambda: files.read(place("out/a"), 99),
+    ):
+        with pytest.raises(Forbidden, match="it leads out"):
+            work()
+    assert everything(outside) == before
+
+
+def test_a_folder_of_a_job_that_leads_out_is_refused(files: ManagedFiles, place: Place, tmp_path: Path) -> None:
+    (tmp_path / "jobs/x").symlink_to("/tmp")
+    with pytest.raises(Forbidden, match="it leads out"):
+        put(files, place("a"), b"x")
+
+
+@pytest.mark.parametrize("moment", ["stat", "fsync", "rename"])
+def test_a_link_that_is_swapped_in_meanwhile_leads_nowhere(
+    files: ManagedFiles, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """A folder on the way, and the file itself, become links that lead out, at a step of the work."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "a").write_bytes(b"secret")
+    files.mkdir(place("folder"), None, check=False)
+    put(files, place("folder/a"), b"old")
+    folder = tmp_path / "jobs/x/folder"
+    before = everything(outside)
+    real = getattr(os, moment)
+    swapped: list[str] = []
+
+    def swap(*given: object, **named: object) -> object:
+        if not swapped:
+            swapped.append(moment)
+            folder.rename(tmp_path / "jobs/x/moved")
+            folder.symlink_to(outside)
+            (tmp_path / "jobs/x/moved/a").unlink()
+            (tmp_path / "jobs/x/moved/a").symlink_to(outside / "a")
+        return real(*given, **named)
+
+    monkeypatch.setattr(os, moment, swap)
+    try:
+        put(files, place("folder/a"), b"new", 0o600)
+    except (Forbidden, OSError):
+        assert moment == "stat"
+    assert swapped
+    assert everything(outside) == before
+
+
+def test_one_that_is_no_longer_as_expected_is_not_written(files: ManagedFiles, place: Place) -> None:
+    assert files.put(place("a"), b"x", None, check=False, expected=b"y") is None
+    assert files.put(place("a"), b"x", None, check=False, expected=b"") is not None
+    assert files.put(place("a"), b"y", None, check=False, expected=b"") is None
+    assert files.read(place("a"), 99) == b"x"
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(
+    files: ManagedFiles, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(files, place("a"), b"old")
+
+    def full(_file: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        put(files, place("a"), b"new")
+    assert everything(tmp_path / "jobs/x") == {"a": (stat.S_IFREG | 0o644, b"old")}
+
+
+def test_a_larger_file_is_not_read(files: ManagedFiles, place: Place) -> None:
+    put(files, place("a"), b"x" * 100)
+    with pytest.raises(Forbidden, match="it has 100 bytes, at most 99 are allowed"):
+        files.read(place("a"), 99)
