@@ -85,6 +85,8 @@ def timed(live: LiveJobs, lateness: Lateness) -> Iterator[None]:
 class RunCounter:
     """Watches runs until so many have ended."""
 
+    audit = None
+
     def __init__(self, size: int) -> None:
         self._left = size
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,21 +19,53 @@ class CheckScope(StrEnum):
     CONFIG = "config"
 
 
+Permissions = Annotated[
+    bool, typer.Option("--permissions", help="Show what each job seems to need, beside what it may.")
+]
+
+
 def check(
     context: typer.Context,
     what: Annotated[CheckScope | None, typer.Argument(help="`check config` is the same as `check`.")] = None,
+    permissions: Permissions = False,
     form: Output = Format.TABLE,
 ) -> ExitCode:
     """Find what is wrong in the project's files.
 
-    Every problem in every file, with file, line and reason.  Runs no job.
+    Every problem in every file, with file, line and reason.  Runs no job.  --permissions shows what each job's source
+    seems to need, beside what it may.
     """
+    output.log_only_errors()
+    if permissions:
+        return show_permissions(root_of(context), form)
     from spyweb.daemon.check import check_project  # every other command does without the engine
 
-    output.log_only_errors()
     problems = asyncio.run(check_project(root_of(context)))
     show_problems(problems, form)
     return ExitCode.FAILED if any(not problem.is_warning for problem in problems) else ExitCode.OK
+
+
+def show_permissions(root: Path, form: Format) -> ExitCode:
+    """Show what each job seems to need of each key; the exit code is 1 where a literal of it is refused."""
+    from spyweb.daemon.uses import view_uses  # every other command does without the ops
+
+    views = view_uses(root)
+    if form is Format.JSON:
+        output.show_json(views)
+    else:
+        rows = [
+            (
+                view.job,
+                view.key,
+                ", ".join(view.functions),
+                ", ".join(f"{item} (refused)" if item in view.refused else item for item in view.literals),
+                ", ".join(view.may) or "nothing",
+                "" if view.own is None else ", ".join(view.own) or "nothing",
+            )
+            for view in views
+        ]
+        output.show_table(("job", "key", "functions", "literals", "may", "own settings"), rows, empty="nothing is used")
+    return ExitCode.FAILED if any(view.refused for view in views) else ExitCode.OK
 
 
 def show_problems(problems: list[Problem], form: Format) -> None:

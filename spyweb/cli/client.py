@@ -120,12 +120,14 @@ class DaemonClient:
         watch: Callable[[RunEvent], None],
         *,
         debug: bool = False,
+        audit: bool = False,
         values: Mapping[str, object] | None = None,
     ) -> RunEnded:
         """Run a job by hand; call `watch` with each log line as it comes, then with the run's end."""
+        asked = "&".join(name for name, is_set in (("debug=1", debug), ("audit=1", audit)) if is_set)
         target = _of_job(job, "run")
         body = msgspec.json.encode(values) if values else None
-        with self._answer("POST", f"{target}?debug=1" if debug else target, timeout=None, body=body) as answer:
+        with self._answer("POST", f"{target}?{asked}" if asked else target, timeout=None, body=body) as answer:
             for event in map(_event, self._lines(answer)):
                 watch(event)
                 if isinstance(event, RunEnded):

@@ -40,17 +40,25 @@ Variables = Annotated[
     list[str] | None, typer.Option("--var", metavar="A.B=VALUE", help="One value, over all others; as TOML, or text.")
 ]
 
+AuditFlag = Annotated[bool, typer.Option("--audit", help="End with the permissions that it used, for config.toml.")]
+
 
 def run(
-    context: typer.Context, job: JobName, file: ValuesFile = None, var: Variables = None, form: Output = Format.TABLE
+    context: typer.Context,
+    job: JobName,
+    file: ValuesFile = None,
+    var: Variables = None,
+    audit: AuditFlag = False,
+    form: Output = Format.TABLE,
 ) -> ExitCode:
     """Run a job once, here and now.
 
     Shows its log, its result and how long it took.  Where a daemon has the project, it is the one that runs the job.
-    The run is recorded as manual and moves no schedule.
+    The run is recorded as manual and moves no schedule.  --audit ends with the permissions that it used, as a block
+    for config.toml.
     """
     watch = show_json_lines if form is Format.JSON else RunScreen()
-    return run_watched(open_project(root_of(context)), job, watch, values=given_values(file, var or []))
+    return run_watched(open_project(root_of(context)), job, watch, audit=audit, values=given_values(file, var or []))
 
 
 def run_watched(
@@ -59,24 +67,27 @@ def run_watched(
     watch: Watcher,
     *,
     debug: bool = False,
+    audit: bool = False,
     values: Mapping[str, object] = NOTHING,
 ) -> ExitCode:
     """Run a job, and show each event as it comes; the last one is the run's end."""
     daemon = project.find_daemon()
     if daemon is None:
-        ended = _run_here(project, name_or_id, watch, debug, values)
+        ended = _run_here(project, name_or_id, watch, debug=debug, audit=audit, values=values)
     else:
-        ended = daemon.run_once(find_in(daemon.jobs(), name_or_id), watch, debug=debug, values=values)
+        ended = daemon.run_once(find_in(daemon.jobs(), name_or_id), watch, debug=debug, audit=audit, values=values)
     return ExitCode.OK if ended.outcome is Outcome.SUCCESS else ExitCode.FAILED
 
 
-def _run_here(project: Project, name_or_id: str, watch: Watcher, debug: bool, values: Mapping[str, object]) -> RunEnded:
+def _run_here(
+    project: Project, name_or_id: str, watch: Watcher, *, debug: bool, audit: bool, values: Mapping[str, object]
+) -> RunEnded:
     """Run a job without a daemon, with workers and a store of this process, under the lock."""
     from spyweb.daemon.foreground import run_once  # every other command does without the engine
 
     output.log_only_errors()
     job = find_in(project.offline.views(), name_or_id)
-    return asyncio.run(run_once(project.root, job, watch, note_sending, debug=debug, values=values))
+    return asyncio.run(run_once(project.root, job, watch, note_sending, debug=debug, audit=audit, values=values))
 
 
 def note_sending(count: int) -> None:
@@ -119,6 +130,8 @@ class RunScreen:
         )
         took = f"{ended.job}{cause} in {format_duration(ended.duration_ms)}"
         output.show_verdict(ended.outcome, f"{took}: {more}" if more else took)
+        if ended.permissions:
+            output.say(f"\n{ended.permissions}")
 
 
 def _shown(result: object) -> str:

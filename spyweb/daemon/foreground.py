@@ -15,6 +15,7 @@ from spyweb.clock import Clock, RealClock
 from spyweb.daemon.runtime import JobRuntime, keep_history, open_runtime
 from spyweb.errors import STORE_REFUSED, ConfigError, Refused
 from spyweb.model import Ending, JobId, Run, TaskBegun, TaskRow
+from spyweb.permissions.audit import Audit
 from spyweb.reload.swap import make_live_job
 from spyweb.runs.runner import by_hand
 from spyweb.settings import Settings, load_settings
@@ -35,6 +36,7 @@ class RunRelay:
 
     on_event: Callable[[RunEvent], None]
     clock: Clock
+    audit: Audit | None = None
     over: asyncio.Future[RunEnded] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def log(self, level: str, text: bytes) -> None:
@@ -44,7 +46,7 @@ class RunRelay:
         self._show(view_task(event))
 
     def ended(self, run: Run, ending: Ending) -> None:
-        event = run_ended(run, ending, self.clock.now_ms())
+        event = run_ended(run, ending, self.clock.now_ms(), self.audit)
         self._show(event)
         if not self.over.done():  # Ctrl-C has ended the waiting, and this is what became of the run
             self.over.set_result(event)
@@ -58,13 +60,14 @@ class RunRelay:
                 self.over.set_exception(error)
 
 
-async def run_once(
+async def run_once(  # noqa: PLR0913 - what a run by hand is asked with
     root: Path,
     job: str,
     on_event: Callable[[RunEvent], None],
     on_sending: Callable[[int], None],
     *,
     debug: bool = False,
+    audit: bool = False,
     values: Mapping[str, object] | None = None,
 ) -> RunEnded:
     """Run a job once, by name or id, in this process's own workers.  It is recorded as manual, and nothing follows it.
@@ -76,7 +79,7 @@ async def run_once(
     file = find_file(found, job)
     async with foreground(settings) as runtime:
         runtime.store.events.watch(watches_of(each.spec for each in found.jobs.values()))  # for the next daemon
-        watching = RunRelay(on_event, runtime.clock)
+        watching = RunRelay(on_event, runtime.clock, Audit() if audit else None)
         live = make_live_job(file)
         runtime.live.add(live)
         runtime.live.link()

@@ -109,6 +109,7 @@ def hosts(world: World, job_logs: JobLogs, *, echo: bool) -> HostFor:
             resumes=resumes(run),
             tell_task=tell_task,
             policy=job.spec.policy,
+            audit=observer.audit if observer else None,
         )
         return OpDispatcher(call)
 

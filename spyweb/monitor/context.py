@@ -68,6 +68,7 @@ class CycleContext:
     telemetry: Telemetry
     log: Callable[[str, bytes], None]  # level, a line for the job's log
     gate: Callable[[str], NetGate | None]  # of a function: what asks the policy of the job about hosts
+    permit: Callable[[str, str], None]  # a function, a check of the policy.  Raises OpError
     proxies: ProxyRotation
     unannounced: UnannouncedRecords
     worker: int

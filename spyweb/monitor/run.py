@@ -227,6 +227,7 @@ class MonitorRun:
             telemetry=Telemetry(version.spec.name, services.clock, version.vm.memory),
             log=self.host.log,
             gate=self.host.gate,
+            permit=self.host.permit,
             proxies=version.proxies,
             unannounced=self.unannounced,
             worker=worker,

@@ -51,9 +51,16 @@ class OpDispatcher:
         """Return what asks the policy about the hosts of a request; None where any host is permitted."""
         return self._call.gate(function)
 
+    def permit(self, function: str, check: str) -> None:
+        """Ask a check of the policy that takes no arguments.  Raises OpError."""
+        self._call.permit(function, check)
+
     def log(self, level: str, text: bytes) -> None:
         if level == "task":
             self._tell_begun(text)
+        elif level == "env":
+            if self._call.audit is not None:
+                self._call.audit.note("variable", text.decode("utf-8", "replace"))
         else:
             self._call.log(level, text)
 

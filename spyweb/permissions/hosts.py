@@ -57,6 +57,15 @@ class NetRule:
     literals: frozenset[tuple[NetAddress, int]] = frozenset()
     ranges: tuple[NetRange, ...] = ()
 
+    def items(self) -> list[str]:
+        """Return the rule as settings write it."""
+        named = [*self.names, *((f"*{suffix}", port) for suffix, port in self.suffixes)]
+        written = [*named, *((address_text(address), port) for address, port in self.literals)]
+        items = [host if port == ANY_PORT else shown_host(host, port) for host, port in written]
+        return sorted(items) + [
+            f"{address_text(NetAddress(version, value))}/{mask.bit_count()}" for version, value, mask in self.ranges
+        ]
+
     def permits_name(self, name: str, port: int) -> bool:
         names = self.names
         if (name, ANY_PORT) in names or (name, port) in names:

@@ -116,6 +116,10 @@ class Policy:
         object.__setattr__(self, "restricted", frozenset(restricted))
         object.__setattr__(self, "_states", tuple(layer.state for layer in layers if layer.state is not None))
 
+    def items(self, key: str) -> list[list[str]]:
+        """Return what each list says of a key, as its settings do: `*` for everything."""
+        return [_items(getattr(layer, key)) for layer in self.layers]
+
     # Hosts
 
     def host(self, host: str, port: int, *, proxied: bool = False) -> Refusal | None:
@@ -257,6 +261,29 @@ class Policy:
 
     def _refusal(self, key: str, deed: str, add: str, *, is_own: bool) -> Refusal:
         return Refusal(key, deed, add, is_own=is_own, is_server=self.is_server)
+
+
+def _items(rule: object) -> list[str]:
+    match rule:
+        case None:
+            return [EVERYTHING]
+        case bool():
+            return [str(rule).lower()]
+        case NetRule():
+            return rule.items()
+        case FilesRule():
+            return [*sorted(rule.places), *rule.roots]
+        case StateRule():
+            reads = sorted(rule.readable - rule.writable) + ([EVERYTHING] if rule.reads_all else [])
+            return [*map(item_of, sorted(rule.writable)), *(f"{_item_or_all(name)} (read only)" for name in reads)]
+        case frozenset():
+            return sorted(map(str, rule))
+        case _:
+            return [" ".join(command) for command in rule] if isinstance(rule, tuple) else []
+
+
+def _item_or_all(name: str) -> str:
+    return name if name == EVERYTHING else item_of(name)
 
 
 def _permits_command(listed: tuple[Command, ...], command: str | Sequence[str]) -> bool:

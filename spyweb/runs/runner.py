@@ -26,6 +26,7 @@ from spyweb.lua.timeouts import settle, within
 from spyweb.lua.wire import Why
 from spyweb.model import Cursor, Ending, JobId, Outcome, Run, RunId, RunState, TaskBegun, TaskRow, TriggerType
 from spyweb.ops.dispatcher import OpDispatcher
+from spyweb.permissions.audit import Audit
 from spyweb.runs.end_batcher import EndBatcher
 from spyweb.runs.followups import (
     RESUMABLE,
@@ -64,6 +65,10 @@ class Observer(Protocol):
     def task(self, event: TaskBegun | TaskRow) -> None: ...
 
     def ended(self, run: Run, ending: Ending) -> None: ...
+
+    @property
+    def audit(self) -> Audit | None:
+        """Return what notes the permissions that the run uses, if something does."""
 
 
 class RunRequest(Struct, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from spyweb.errors import Problem, Refused
 from spyweb.model import MIB, Ending, JobId, Run, RunId, TaskBegun, TaskRow
 from spyweb.monitor.expectations import is_short
 from spyweb.outbox.sender import OutboxSender
+from spyweb.permissions.audit import Audit
 from spyweb.reload.swap import Reloader
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.runner import Runner, by_hand
@@ -55,6 +56,7 @@ class RunWatcher:
     """Queues what a run's observer sees for the client that watches."""
 
     clock: Clock
+    audit: Audit | None = None
     is_watched: bool = True  # whoever watches may leave before the run ends
     _waiting: asyncio.Queue[tuple[RunEvent, int]] = field(default_factory=asyncio.Queue)
     _size: int = 0
@@ -76,7 +78,7 @@ class RunWatcher:
 
     def ended(self, run: Run, ending: Ending) -> None:
         self._tell_of_dropped()
-        self._waiting.put_nowait((run_ended(run, ending, self.clock.now_ms()), 0))
+        self._waiting.put_nowait((run_ended(run, ending, self.clock.now_ms(), self.audit), 0))
 
     async def next(self) -> RunEvent:
         event, size = await self._waiting.get()
@@ -210,14 +212,16 @@ class DaemonService:
         await self.scheduler.resume(self._live(job))
 
     async def run_once(
-        self, job: JobId, *, debug: bool = False, values: Mapping[str, object] | None = None
+        self, job: JobId, *, debug: bool = False, audit: bool = False, values: Mapping[str, object] | None = None
     ) -> AsyncGenerator[RunEvent, None]:
         """Run a job by hand: yield its log lines as they come, then its end.  With `debug` a monitor job keeps nothing.
+
+        With `audit` the end says which permissions it has used.
 
         Raises Refused, before the first event, when it can't start.  Whoever stops watching closes the generator; the
         run itself goes on.
         """
-        watcher = RunWatcher(self.clock)
+        watcher = RunWatcher(self.clock, Audit() if audit else None)
         await self.runner.start_by_hand(self._live(job), by_hand(watcher, debug=debug, values=values))
         try:
             while True:

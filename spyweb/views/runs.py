@@ -10,6 +10,7 @@ import msgspec
 from spyweb.lua import wire
 from spyweb.lua.endings import show_value
 from spyweb.model import Ending, Failure, JobId, Outcome, Run, RunId, TaskBegun, TaskRow
+from spyweb.permissions.audit import Audit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +59,7 @@ class RunEnded:
     items_found: int | None = None
     items_new: int | None = None
     note: str = ""
+    permissions: str = ""  # what it has used, as TOML, where that was noted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +141,7 @@ def show_output(packed: bytes | None) -> object:
     return show_value(values[0]) if isinstance(values, list) and values else None
 
 
-def run_ended(run: Run, ending: Ending, ended_ms: int) -> RunEnded:
+def run_ended(run: Run, ending: Ending, ended_ms: int, audit: Audit | None = None) -> RunEnded:
     return RunEnded(
         job=run.job,
         run=run.id,
@@ -157,6 +159,7 @@ def run_ended(run: Run, ending: Ending, ended_ms: int) -> RunEnded:
         items_found=ending.items_found,
         items_new=ending.items_new,
         note=ending.note,
+        permissions=audit.block(run.job) if audit else "",
     )
 
 
@@ -208,6 +211,8 @@ def event_to_json(event: RunEvent) -> bytes:
     fields: dict[str, object] = msgspec.to_builtins(event)
     if isinstance(event, TaskView):
         fields = without_blanks(fields)
+    if not fields.get("permissions"):
+        fields.pop("permissions", None)
     return msgspec.json.encode({"event": kind, **fields})
 
 

@@ -218,9 +218,9 @@ class FakeDaemonService(DaemonService):
         self._note(f"resume {job}")
 
     async def run_once(
-        self, job: JobId, *, debug: bool = False, values: Mapping[str, object] | None = None
+        self, job: JobId, *, debug: bool = False, audit: bool = False, values: Mapping[str, object] | None = None
     ) -> AsyncGenerator[RunEvent, None]:
-        self._note(f"{'debug' if debug else 'run'} {job}{f' with {values}' if values else ''}")
+        self._note(f"{'debug' if debug else 'audit' if audit else 'run'} {job}{f' with {values}' if values else ''}")
         try:
             for event in self.events:
                 yield event

@@ -63,6 +63,8 @@ class SilentHost(OpDispatcher):
 
     def gate(self, function: str) -> None: ...
 
+    def permit(self, function: str, check: str) -> None: ...
+
 
 def silent_host(_job: LiveJob, _run: Run, _observer: Observer | None) -> OpDispatcher:
     return SilentHost()

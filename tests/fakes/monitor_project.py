@@ -17,6 +17,7 @@ from aiohttp import web
 from spyweb.clock import RealClock
 from spyweb.daemon.runtime import JobRuntime, open_runtime
 from spyweb.model import Ending, JobId, Run
+from spyweb.permissions.audit import Audit
 from spyweb.reload.swap import make_live_job
 from spyweb.runs.live import LiveJob
 from spyweb.runs.runner import by_hand
@@ -77,6 +78,7 @@ async def open_site() -> AsyncIterator[Site]:
 class Observer:
     over: Future[Ending]
     lines: list[str] = field(default_factory=list)
+    audit: Audit | None = None
 
     def log(self, level: str, text: bytes) -> None:
         self.lines.append(f"{level} {text.decode('utf-8', 'replace')}")

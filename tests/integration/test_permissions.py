@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from asyncio import get_running_loop
 from collections.abc import AsyncIterator, Sequence
@@ -18,12 +19,14 @@ from spyweb.model import Ending, Failure, JobId, Outcome
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.network.client import MOST_RULED_SESSIONS, HttpClient, open_client
 from spyweb.ops.network.resolver import Address, ask_system
+from spyweb.permissions.audit import Audit
 from spyweb.permissions.hosts import read_net
 from spyweb.permissions.policy import Grants, Policy, policy_of
 from spyweb.reload.swap import make_live_job
 from spyweb.runs.runner import by_hand
 from spyweb.settings import HttpSettings, load_settings
 from spyweb.specs.discover import scan
+from tests.fakes.command import spyweb
 from tests.fakes.monitor_project import MonitorProject, Observer, open_project
 from tests.fakes.ops import make_call, make_world
 from tests.fakes.socks_server import open_socks_server
@@ -336,3 +339,78 @@ async def test_a_delegated_task_has_the_state_of_permitted_agents_only(tmp_path:
             assert await project.runtime.store.values.get("state@web", b"k") == (
                 1 if outcome is Outcome.SUCCESS else None
             )
+
+
+# The command line
+
+
+def test_an_audited_run_ends_with_a_block_that_permits_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPYWEB_ONE", "1")
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs/x.lua").write_text("""
+        local one = env_get("SPYWEB_ONE")
+        state.set { scope = "orders", key = "k", value = one }
+        state.get("k")
+        global_store_set("g", "1")
+        fs_append("a.txt", one)
+        http_get("http://127.0.0.1:1/")
+        return db_query("SELECT 1 AS n")[1].n
+    """)
+    answer = spyweb("run", "x", "--audit", root=tmp_path)
+    assert answer.code == 0, answer
+    assert answer.lines[-9:] == [
+        "[jobs.x.permissions]",
+        'net = ["127.0.0.1:1"]',
+        "exec = []",
+        'files = ["job"]',
+        'env = ["ONE"]',
+        'state = ["orders", { scope = "agent:local", read_only = true }]',
+        "db = true",
+        "global_store = true",
+        "notify = false",
+    ]
+    (tmp_path / "config.toml").write_text("\n".join(answer.lines[-9:]))
+    assert spyweb("run", "x", root=tmp_path).code == 0  # what the block permits is enough
+    last = json.loads(spyweb("run", "x", "--audit", "-o", "json", root=tmp_path).lines[-1])
+    assert last["permissions"] == "\n".join(answer.lines[-9:])
+    assert "permissions" not in json.loads(spyweb("run", "x", "-o", "json", root=tmp_path).lines[-1])
+
+
+async def test_an_audit_of_a_monitor_has_its_addresses(tmp_path: Path) -> None:
+    async with opened(tmp_path, "") as project:
+        project.shop(webhook='{ enabled = true, url = "http://hook.test/" }', notification="{ enabled = true }")
+        job = project.load()
+        observer = Observer(get_running_loop().create_future(), audit=Audit())
+        await project.runtime.runner.start_by_hand(job, by_hand(observer))
+        assert (await observer.over).outcome is Outcome.SUCCESS
+        assert observer.audit is not None
+        block = observer.audit.block("shop")
+        assert project.site.url.removeprefix("http://") in block
+        assert '"hook.test:80"' in block
+        assert "notify = true" in block
+
+
+def test_check_shows_what_is_needed_and_what_is_permitted(tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs/x.lua").write_text('http_get("https://a.test/") http_get("https://b.test/")')
+    (tmp_path / "config.toml").write_text('[permissions]\nnet = ["a.test"]\n')
+    answer = spyweb("check", "--permissions", root=tmp_path)
+    assert answer.code == 1
+    assert [line.split() for line in answer.lines] == [
+        ["job", "key", "functions", "literals", "may", "own", "settings"],
+        ["x", "net", "http_get", "a.test,", "b.test", "(refused)", "a.test"],
+    ]
+    (tmp_path / "config.toml").write_text("")
+    answer = spyweb("check", "--permissions", "-o", "json", root=tmp_path)
+    assert answer.code == 0
+    assert answer.json == [
+        {
+            "job": "x",
+            "key": "net",
+            "functions": ["http_get"],
+            "literals": ["a.test", "b.test"],
+            "refused": [],
+            "may": ["*"],
+            "own": None,
+        }
+    ]

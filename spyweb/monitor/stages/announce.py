@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 
-from spyweb.errors import FetchError, NotPermitted, StoreError
+from spyweb.errors import FetchError, NotPermitted, OpError, StoreError
 from spyweb.model import Notification, Webhook
 from spyweb.monitor.context import CycleContext, CycleFailed, in_one_step
 from spyweb.monitor.hooks import NOTHING
@@ -19,7 +19,6 @@ from spyweb.monitor.stages.keep import StoredItem
 from spyweb.ops.arguments import read_text
 from spyweb.ops.network.request import parse_url
 from spyweb.outbox.messages import desktop_message, webhook_message
-from spyweb.permissions.policy import Refusal
 from spyweb.store.outbox_protocol import NewMessage
 
 Messages = dict[str, NewMessage]  # by stage
@@ -44,13 +43,21 @@ async def _messages(context: CycleContext, new: Sequence[Item]) -> Messages:
     items = shown if isinstance(shown, list) else new
     await context.search(items)
     if context.monitor.notification and shown is not NOTHING and items:
-        _refuse(context, "notify", context.spec.policy.notify())
+        _check_notification(context)
         messages["notify"] = _notification(context, context.monitor.notification, items)
     if context.monitor.webhook and payload is not NOTHING:
         _check_webhook(context, context.monitor.webhook)
         body = payload if isinstance(payload, bytes) else default_payload(context.spec.name, new)
         messages["webhook"] = webhook_message(context.spec.id, context.monitor.webhook, body)
     return messages
+
+
+def _check_notification(context: CycleContext) -> None:
+    """Ask for the notification.  Raises CycleFailed, as for a webhook."""
+    try:
+        context.permit("notify", "notify")
+    except OpError as error:
+        raise CycleFailed(str(error)) from error
 
 
 def _check_webhook(context: CycleContext, webhook: Webhook) -> None:
@@ -65,11 +72,6 @@ def _check_webhook(context: CycleContext, webhook: Webhook) -> None:
         raise CycleFailed(str(error)) from error
     except FetchError:
         return  # no address: the outbox says so, and keeps the message
-
-
-def _refuse(context: CycleContext, function: str, refusal: Refusal | None) -> None:
-    if refusal is not None:
-        raise CycleFailed(refusal.text(function, context.spec.id))
 
 
 def _payload(context: CycleContext, new: Sequence[Item]) -> dict[str, object]:

@@ -25,8 +25,8 @@ _TOKEN = re.compile(
 )
 
 
-def words_of(source: bytes) -> Iterator[tuple[bytes, int]]:
-    """Yield each word or sign with its offset, without comments."""
+def words_of(source: bytes, *, texts: bool = False) -> Iterator[tuple[bytes, int]]:
+    """Yield each word or sign with its offset, without comments; with `texts` a short string as it is written."""
     position = 0
     while token := _TOKEN.match(source, position):
         position = token.end()
@@ -39,7 +39,7 @@ def words_of(source: bytes) -> Iterator[tuple[bytes, int]]:
             if not token["long"].startswith(b"--"):
                 yield TEXT, token.start()
         elif token["text"] is not None:
-            yield TEXT, token.start()
+            yield (token["text"] if texts else TEXT), token.start()
         elif token["word"] is not None:
             yield token["word"], token.start()
 

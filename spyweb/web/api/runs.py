@@ -38,10 +38,10 @@ async def list_tasks(request: web.Request) -> web.Response:
 
 
 async def run_once(request: web.Request) -> web.StreamResponse:
-    job, debug = job_in_path(request), "debug" in request.query
+    job, debug, audit = job_in_path(request), "debug" in request.query, "audit" in request.query
     with closing(Body(request.app[BODY_MEMORY], SCRIPT_VALUES, "what is laid over the values")) as body:
         values = _values(await body.read(request)) if request.can_read_body else {}
-    async with aclosing(request.app[SERVICE].run_once(job, debug=debug, values=values)) as events:
+    async with aclosing(request.app[SERVICE].run_once(job, debug=debug, audit=audit, values=values)) as events:
         lines = (event_to_json(event) + b"\n" async for event in events)
         return await stream(request, lines, about_errors={"event": "error"})
 

@@ -12,6 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from spyweb.cli.init import FOR_EDITORS, TEMPLATES, ProjectKind
+from spyweb.permissions.policy import USUAL
 from spyweb.settings import load_settings
 from spyweb.specs.discover import scan
 from tests.fakes.command import spyweb
@@ -36,6 +37,8 @@ def test_everything_in_the_project_is_right(words: list[str], jobs: set[str], tm
     settings = load_settings(tmp_path, environ={}, flags={})
     found = scan(tmp_path, settings)
     assert set(found.jobs) == jobs
+    assert settings.permissions == USUAL  # told, and not changed
+    assert "[permissions]" in (tmp_path / "config.toml").read_text()
     assert not [*found.problems, *found.warnings]
 
 

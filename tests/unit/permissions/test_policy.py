@@ -190,3 +190,24 @@ def test_only_restricted_keys_are_looked_at() -> None:
     assert granting(db=False).restricted == {"db"}
     assert policy_of(Grants(), Grants(notify=False)).restricted == {"notify"}
     assert Grants() == Grants(exec=None)
+
+
+def test_a_list_is_shown_as_settings_write_it() -> None:
+    policy = policy_of(
+        Grants(
+            net=read_net(["b.test:80", "*.a.test", "10.0.0.0/8", "::1", "[::1]:80", "2001:db8::/32"]),
+            exec=(("/bin/a", "b"),),
+            files=FilesRule(frozenset({"job"}), ("/srv",)),
+            env=frozenset({"B", "A"}),
+            db=False,
+            state=read_state([("orders", False), ("agent:x", True), ("*", True)]),
+        )
+    )
+    assert policy.items("net") == [["*.a.test", "::1", "[::1]:80", "b.test:80", "10.0.0.0/8", "2001:db8::/32"]]
+    assert policy.items("exec") == [["/bin/a b"]]
+    assert policy.items("files") == [["job", "/srv"]]
+    assert policy.items("env") == [["A", "B"]]
+    assert policy.items("db") == [["false"]]
+    assert policy.items("notify") == [["true"]]
+    assert policy.items("state") == [["orders", "agent:x (read only)", "* (read only)"]]
+    assert ANYTHING.items("net") == [["*"]]

@@ -268,6 +268,8 @@ async def test_a_run_that_had_begun_before_a_pause_is_retried_all_the_same() -> 
 class Watcher:
     """Sees how runs end."""
 
+    audit = None
+
     def __init__(self) -> None:
         self.seen: list[Ending] = []
 

@@ -3,8 +3,8 @@
 
 local runtime = ...
 local raw = runtime.raw
-local setmetatable, gsub, sub, type, ipairs, error =
-  raw.setmetatable, raw.string.gsub, raw.string.sub, raw.type, raw.ipairs, raw.error
+local setmetatable, gsub, sub, type, ipairs, error, rawget =
+  raw.setmetatable, raw.string.gsub, raw.string.sub, raw.type, raw.ipairs, raw.error, raw.rawget
 local facts = runtime.decode(runtime.facts)[1]
 local variables = runtime.variables ~= "" and runtime.decode(runtime.variables)[1] or { env = {}, rules = {} }
 
@@ -15,15 +15,27 @@ end
 
 local engine = { engine = facts.engine }
 
+-- A run by hand may be one whose use of permissions is noted.
+local function note(name)
+  local run = runtime.internals.now.run
+  local trigger = run and type(run.ctx) == "table" and rawget(run.ctx, "trigger")
+  if type(trigger) ~= "table" or rawget(trigger, "type") ~= "manual" then return end
+  local told = run.told or {}
+  run.told = told
+  if not told[name] then
+    told[name] = true
+    runtime.emit("env", name)
+  end
+end
+
 -- SpyWeb also accepts a name with its prefix.
 function engine.env_get(name)
   if type(name) ~= "string" then runtime.bad_argument(1, "env_get", "string", name) end
-  local value = variables.env[name]
-  if value ~= nil then return value end
-  name = gsub(name, "^SPYWEB_", "")
+  if variables.env[name] == nil then name = gsub(name, "^SPYWEB_", "") end
   for _, rule in ipairs(variables.rules) do
     if not rule.names[name] then refuse(rule.refusal, name) end
   end
+  note(name)
   return variables.env[name]
 end
 

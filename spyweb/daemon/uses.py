@@ -1,0 +1,194 @@
+"""Find what the source of each job seems to need, beside what it may: `spyweb check --permissions`.
+
+Guesses from the text: only what is written as a literal is known, and a run may do more or less.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from spyweb.errors import OpError
+from spyweb.model import JobSpec, Monitor
+from spyweb.ops import catalog
+from spyweb.ops.sources import Sources
+from spyweb.permissions.policy import KEYS, Policy, item_of
+from spyweb.settings import Settings, examine_settings
+from spyweb.specs.discover import scan
+from spyweb.specs.linting.linter import read_module
+from spyweb.specs.linting.lua_text import words_of
+from spyweb.specs.server_file import FOLDER, find_server
+from spyweb.store.protocol import GLOBAL
+from spyweb.store.values_protocol import scope_namespace
+
+NOT_OPS = {"env_get": "env", "exec.run": "exec", "cmd": "exec"}  # functions that are no ops of their name
+FAMILIES = {"file": "files", "state": "state"}  # whose members are all about one key
+SERVER = "server"
+MOST_MODULES = 1_000
+PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(slots=True)
+class KeyUse:
+    """The need of one job for one key, as far as its source tells."""
+
+    functions: set[str] = field(default_factory=set)
+    literals: set[str] = field(default_factory=set)  # hosts, scopes and names
+    refused: set[str] = field(default_factory=set)  # of the literals
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UseView:
+    """One key of one job, as people see it."""
+
+    job: str
+    key: str
+    functions: Sequence[str]
+    literals: Sequence[str]
+    refused: Sequence[str]  # of the literals
+    may: Sequence[str]  # by config.toml
+    own: Sequence[str] | None  # by the job's own settings; None: they say nothing of it
+
+
+def view_uses(root: Path) -> list[UseView]:
+    """Return every key that a job's source needs, or that does not permit everything.  Reads files."""
+    settings, _ = examine_settings(root, environ=os.environ, flags={})
+    sources = Sources(root)
+    views: list[UseView] = []
+    for job, file in sorted(scan(root, settings).jobs.items()):
+        texts = [file.source, *(source for _, source in file.more)]
+        finder = UseFinder(file.spec.policy, partial(read_module, sources, file.spec.folder))
+        finder.read_all(texts)
+        finder.read_settings(file.spec)
+        views += finder.views(job)
+    return views + list(_views_of_server(root, settings, sources))
+
+
+def _views_of_server(root: Path, settings: Settings, sources: Sources) -> Iterator[UseView]:
+    source = find_server(root)
+    if isinstance(source, bytes):
+        finder = UseFinder(settings.server.permissions, partial(read_module, sources, FOLDER))
+        finder.read_all([source])
+        yield from finder.views(SERVER)
+
+
+class UseFinder:
+    """Gathers what one job seems to need."""
+
+    def __init__(self, policy: Policy, read: Callable[[bytes], bytes | None]) -> None:
+        self._policy = policy
+        self._read = read
+        self._uses: Mapping[str, KeyUse] = {key: KeyUse() for key in KEYS}
+        self._keys = {name: op.needs.key for name, op in catalog.operations().items() if op.needs} | NOT_OPS
+
+    def read_all(self, sources: Iterable[bytes]) -> None:
+        """Look at sources, and at the modules that they require by a literal name."""
+        waiting, seen = list(sources), set[bytes]()
+        while waiting:
+            for name in self._read_source(waiting.pop()):
+                if name not in seen and len(seen) < MOST_MODULES:
+                    seen.add(name)
+                    module = self._module(name)
+                    waiting += [module] if module else []
+
+    def _module(self, name: bytes) -> bytes | None:
+        try:
+            return self._read(name)
+        except OpError:
+            return None
+
+    def _read_source(self, source: bytes) -> Iterator[bytes]:
+        """Look at one source; yield the names of the modules that it requires."""
+        words = [word for word, _ in words_of(source, texts=True)]
+        for at, word in enumerate(words):
+            before, after = words[max(0, at - 2) : at], words[at + 1 : at + 3]
+            if word[:1] in (b'"', b"'"):
+                text = word[1:-1]
+                if (before[-1:] == [b"("] and before[:1] == [b"require"]) or before[-1:] == [b"require"]:
+                    yield text
+                self._note_text(text.decode("utf-8", "replace"), [each.decode("ascii", "replace") for each in before])
+            elif word[:1].isalpha() or word[:1] == b"_":
+                self._note_name(word.decode("ascii"), after, is_member=_is_member(before))
+
+    def _note_name(self, word: str, after: Sequence[bytes], *, is_member: bool) -> None:
+        if is_member:
+            return
+        member = after[1].decode("ascii", "replace") if after[:1] == [b"."] and len(after) > 1 else ""
+        name = f"{word}.{member}" if member else word
+        key = self._keys.get(name) or (FAMILIES.get(word) if member else None)
+        if key is not None:
+            self._uses[key].functions.add(name)
+
+    def _note_text(self, text: str, before: Sequence[str]) -> None:
+        if before == ["scope", "="]:
+            self._note_state(scope_namespace(text))
+        elif before[:1] == ["env_get"] or before[-1:] == ["env_get"]:
+            self._note_variable(text.removeprefix("SPYWEB_"))
+        else:
+            self._note_url(text)
+
+    def read_settings(self, spec: JobSpec) -> None:
+        """Look at what needs a permission without any Lua: the addresses of a monitor, and what starts the job."""
+        for on in spec.on:
+            if on.namespace != GLOBAL and not on.is_prefix:
+                self._note_state(on.namespace)
+        if spec.monitor is not None:
+            self._read_monitor(spec.monitor)
+
+    def _read_monitor(self, monitor: Monitor) -> None:
+        self._uses["net"].functions.add("fetch")
+        for url in (*monitor.urls, *(monitor.proxies.urls if monitor.proxies else ())):
+            self._note_url(url)
+        if monitor.webhook:
+            self._uses["net"].functions.add("webhook")
+            self._note_url(monitor.webhook.url)
+        if monitor.notification:
+            self._uses["notify"].functions.add("notification")
+
+    def _note_url(self, text: str) -> None:
+        """Note the host of an address; of one that goes on with what is not known yet, only a whole host."""
+        try:
+            parts = urlsplit(text)
+            host, port = parts.hostname or "", parts.port or PORTS.get(parts.scheme, 0)
+        except ValueError:
+            return
+        if parts.scheme in PORTS and host:
+            shown = host if not parts.port else f"{host}:{parts.port}"
+            self._note("net", shown, is_refused=self._policy.host(host, port) is not None)
+
+    def _note_state(self, namespace: str) -> None:
+        is_refused = self._policy.state(namespace, write=False) is not None
+        self._note("state", item_of(namespace), is_refused=is_refused)
+
+    def _note_variable(self, name: str) -> None:
+        is_refused = any(layer.env is not None and name not in layer.env for layer in self._policy.layers)
+        self._note("env", name, is_refused=is_refused)
+
+    def _note(self, key: str, literal: str, *, is_refused: bool) -> None:
+        use = self._uses[key]
+        use.literals.add(literal)
+        if is_refused:
+            use.refused.add(literal)
+
+    def views(self, job: str) -> Iterator[UseView]:
+        for key, use in self._uses.items():
+            granted, *own = self._policy.items(key)
+            if use.functions or use.literals or key in self._policy.restricted - {"exec", "files"}:
+                yield UseView(
+                    job=job,
+                    key=key,
+                    functions=sorted(use.functions),
+                    literals=sorted(use.literals),
+                    refused=sorted(use.refused),
+                    may=granted,
+                    own=own[0] if own and own[0] not in (["*"], ["true"]) else None,
+                )
+
+
+def _is_member(before: Sequence[bytes]) -> bool:
+    """Return whether a name goes on from another: `..` joins texts."""
+    return before[-1:] == [b":"] or (before[-1:] == [b"."] and before[:1] != [b"."])
