@@ -13,6 +13,7 @@ local FAMILIES = {
     "use the machine's own tool, with exec.run" },
   { "docker frp git helm incus kubernetes pulumi python salt terraform", "use the program itself, with exec.run" },
   { "aws azure digitalocean gcp", "use http_request, or the program itself with exec.run" },
+  { "file_ops", "use file.copy, file.template, file.line, file.mkdir, file.remove and file.stat" },
   { "fs", "use fs_read, fs_append and fs_overwrite" },
   { "http net", "use http_get, http_post and http_request" },
   { "network", "use tls_probe and http_get" },
