@@ -1,29 +1,29 @@
 """Every sample of sloth-runner's documents that declares tasks runs as it is written, by our own `task` and `workflow`.
 
-Only the modules that those tasks use are stubs before it, and what it reads is set beforehand.
+Only commands are stubs before it, and what it reads is set beforehand.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from spyweb.model import Outcome, TaskRow
+from spyweb.ops.managed import ManagedFiles, ManagedPlace
+from spyweb.permissions.policy import FilesRule, Grants, policy_of
 from spyweb.settings import StateSettings
 from tests.fakes.scripts import Scripts, open_scripts
 
 SAMPLES = Path(__file__).parents[1] / "samples" / "sloth"
 
 MODULES = """
-commands, copied = {}, {}
+commands = {}
 exec = { run = function(command) commands[#commands + 1] = command sleep(5) end }
 function cmd(spec) commands[#commands + 1] = spec.command end
-file = { copy = function(spec) copied[#copied + 1] = spec.dest end }
-template = { render = function(spec) return "content of " .. spec.src end }
-crypto = { sha256 = function(text) return "hash of " .. text end }
-data = { to_json = json_encode }
 values = { host = "agent1" }
 config_content = "a = 1"
 local function same(a, b)
@@ -96,8 +96,8 @@ CASES: dict[str, tuple[str, list[str], str]] = {
         "state.set('config:hash:/etc/app/config.ini', 'an older hash')",
         ["/update-config success "],
         """
-        is(copied, {"/etc/app/config.ini"})
-        is(state.get("config:hash:/etc/app/config.ini"), "hash of content of ./templates/config.ini.tmpl")
+        is(state.get("config:hash:/etc/app/config.ini"), crypto.sha256("[app]\\nhost = agent1\\n"))
+        is(file.stat{path = "/etc/app/config.ini"}.size, 23)
         """,
     ),
     "task_resources": (
@@ -127,9 +127,32 @@ CASES: dict[str, tuple[str, list[str], str]] = {
 }
 
 
+TEMPLATE = "[app]\nhost = {{.host}}\n"
+
+
+class RelocatedFiles(ManagedFiles):
+    """Puts /etc into a folder of the test."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._folder = folder
+
+    @contextmanager
+    def _root(self, place: ManagedPlace, *, make: bool = False) -> Iterator[int | None]:
+        top = f"{self._folder}{place.top}" if place.top.startswith("/etc") else place.top
+        with super()._root(replace(place, top=top), make=make) as folder:
+            yield folder
+
+
 @pytest.fixture
 async def scripts(tmp_path: Path) -> AsyncIterator[Scripts]:
+    """Scripts of a job that may write /etc/app, and has the template that the samples name."""
+    for folder in ("etc/app", "jobs/a/templates"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "jobs/a/templates/config.ini.tmpl").write_text(TEMPLATE)
     async with open_scripts(tmp_path, workers=1) as scripts:
+        scripts.world = replace(scripts.world, managed=RelocatedFiles(tmp_path))
+        scripts.policy = policy_of(Grants(files=FilesRule(frozenset({"job"}), ("/etc/app",))))
         yield scripts
 
 
@@ -162,6 +185,20 @@ async def test_a_sample_runs_as_it_is_written(scripts: Scripts, name: str) -> No
 
     assert found == (Outcome.SUCCESS, "", ends)
     assert scripts.texts("error") == []
+
+
+async def test_the_configuration_of_the_sample_is_written_where_it_says(scripts: Scripts, tmp_path: Path) -> None:
+    for expected in ("Configuration updated", "Configuration unchanged (skipping)"):
+        assert (await perform(scripts, MODULES + sample("task_config_file")))[0] is Outcome.SUCCESS
+        assert (tmp_path / "etc/app/config.ini").read_text() == TEMPLATE
+        assert scripts.texts("print")[-1] == expected
+
+
+async def test_what_the_sample_logs_is_json(scripts: Scripts) -> None:
+    await perform(scripts, MODULES + sample("case_caching"))
+    assert scripts.texts("info")[-1] == (
+        'User data: {"email":"alice@example.com","name":"Alice","preferences":["dark_mode","notifications"]}'
+    )
 
 
 async def test_a_deployment_that_is_there_already_fails_and_is_not_carried_out(scripts: Scripts) -> None:
