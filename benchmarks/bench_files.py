@@ -22,15 +22,27 @@ from spyweb.model import Durability
 SIZES = {"4 KB": 4 << 10, "64 KB": 64 << 10, "256 KB": 256 << 10}
 PAIRS = 100
 COPIES, QUICK = 10_000, 200
-JOB = "keep"
 
-SCRIPT = b"""
+ONE_BY_ONE = b"""
 function run(ctx)
   for i = 1, ctx.pairs do
     local name = ctx.folder .. "/" .. i % 100
     local outcome, problem = file.copy{ src = name, dest = name .. ".copy" }
     if not outcome or outcome.changed then error(problem or "it was not equal") end
   end
+end
+"""
+
+
+BESIDE = b"""
+local function keep(name)
+  local outcome, problem = file.copy{ src = name, dest = name .. ".copy" }
+  if not outcome or outcome.changed then error(problem or "it was not equal") end
+end
+function run(ctx)
+  local names = {}
+  for i = 1, ctx.pairs do names[i] = ctx.folder .. "/" .. i % 100 end
+  parallel_map(names, keep)
 end
 """
 
@@ -58,28 +70,20 @@ def plain_loop(place: Path, copies: int) -> float:
 
 async def measure(root: Path, copies: int, rounds: int) -> list[Row]:
     rows = []
+    jobs = {"one by one": make_job("onebyone", ONE_BY_ONE), "ten at once": make_job("beside", BESIDE)}
     async with open_engine(root, durability=Durability.NORMAL) as engine:
-        job = make_job(JOB, SCRIPT)
-        for label, size in SIZES.items():
-            place = root / "jobs" / JOB / str(size)
-            make_files(place, size)
-            await engine.call_all([job], {"pairs": 1, "folder": str(size)})  # makes its VM
-            ours, theirs = [], []
-            for _ in range(rounds):
-                theirs.append(await asyncio.to_thread(plain_loop, place, copies))
-                ours.append(await engine.call_all([job], {"pairs": copies, "folder": str(size)}))
-            figure = f"file.copy of equal files, {label}, {copies:,} times"
-            reach = 2 if size == max(SIZES.values()) else None
-            rows.append(
-                Row(
-                    figure=figure,
-                    ours=median(ours),
-                    unit="s",
-                    peer="a loop of hashing",
-                    theirs=median(theirs),
-                    reach=reach,
-                )
-            )
+        for how, job in jobs.items():
+            for label, size in SIZES.items():
+                place = root / job.spec.folder / str(size)
+                make_files(place, size)
+                await engine.call_all([job], {"pairs": 1, "folder": str(size)})  # makes its VM
+                ours, theirs = [], []
+                for _ in range(rounds):
+                    theirs.append(await asyncio.to_thread(plain_loop, place, copies))
+                    ours.append(await engine.call_all([job], {"pairs": copies, "folder": str(size)}))
+                figure = f"{copies:,} file.copy of equal files, {label}, {how}"
+                peer = "a loop of hashing"
+                rows.append(Row(figure=figure, ours=median(ours), unit="s", peer=peer, theirs=median(theirs), reach=2))
     return rows
 
 

@@ -230,6 +230,28 @@ def test_a_link_that_is_swapped_in_meanwhile_leads_nowhere(
     assert everything(outside) == before
 
 
+def test_a_link_that_takes_the_place_of_the_file_between_look_and_opening_is_not_followed(
+    files: ManagedFiles, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "a").write_bytes(b"new")
+    put(files, place("a"), b"old")
+    before = everything(outside)
+    real = os.open
+
+    def swap(path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if path == "a":
+            (tmp_path / "jobs/x/a").unlink()
+            (tmp_path / "jobs/x/a").symlink_to(outside / "a")
+        return real(path, flags, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", swap)
+    with pytest.raises(OSError, match="symbolic links"):
+        put(files, place("a"), b"new", 0o600)
+    assert everything(outside) == before, "its mode is what it was"
+
+
 def test_one_that_is_no_longer_as_expected_is_not_written(files: ManagedFiles, place: Place) -> None:
     assert files.put(place("a"), b"x", None, check=False, expected=b"y") is None
     assert files.put(place("a"), b"x", None, check=False, expected=b"") is not None
