@@ -41,7 +41,7 @@ def test_nothing_of_a_command_is_left_a_second_after_kill_9(project: Project) ->
 
 
 def test_a_command_is_refused_unless_it_is_permitted_and_a_test_runs_none(project: Project) -> None:
-    path = project.job("say", 'local r = exec.run({"/bin/echo", "hello"}) return r.stdout')
+    path = project.job("say", 'function run() return exec.run({"/bin/echo", "hello"}).stdout end')
     with project.daemon():
         said = project.spyweb("run", "say", code=1)
         assert 'add "/bin/echo" to [jobs.say.permissions] exec in config.toml' in said.stdout + said.stderr
