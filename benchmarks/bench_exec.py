@@ -1,130 +1,114 @@
-"""Measure what a command costs: `true` through a shell, one after another, and 100 at once.
+"""Measure what a command costs: `exec.run("true")` from Lua, one after another, and 100 at once from one run.
 
-In a process of the daemon's size, by the part of the daemon that runs commands.  The peer is asyncio's
-`create_subprocess_shell` in the same process, on the loop of the standard library and on uvloop, which the daemon runs
-on.  Beside 100 at once, how long the loop stood still.
+The peer is asyncio's `create_subprocess_shell` in the same process, which has the daemon's size: on the loop of the
+standard library and on uvloop, which the daemon runs on.  Beside 100 at once, how long the loop stands still.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import threading
 import time
 from asyncio.subprocess import PIPE
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 
 import uvloop
 
+from benchmarks.engine import make_job, open_engine
+from benchmarks.place import folder
 from benchmarks.table import Effort, Row, median, read_effort, show
-from spyweb.clock import RealClock
-from spyweb.commands.programs import SHELL, base_environment, find_program
-from spyweb.commands.runner import CommandLimits, CommandRunner
-from spyweb.commands.running import Command
+from spyweb.permissions.policy import Grants, Policy
 
-BALLAST = 40 << 20  # bytes; with the interpreter and its modules, what a daemon has
-THREADS = 8
 AT_ONCE = 100
 TICK_S = 0.0005
+TURNS = 5
+
+ONE = b'function run(ctx) for i = 1, ctx.count do assert(exec.run("true").success) end end'
+CROWD = b"""
+function run(ctx)
+  local items = {}
+  for i = 1, ctx.count do items[i] = i end
+  parallel_map(items, function() assert(exec.run("true").success) end, ctx.count)
+end
+"""
 
 Figures = dict[str, float]  # what → milliseconds
-Run = Callable[[], Awaitable[object]]
 
 
-async def theirs() -> None:
+async def shell() -> None:
     process = await asyncio.create_subprocess_shell("true", stdout=PIPE, stderr=PIPE)
     await process.communicate()
 
 
-def ours(runner: CommandRunner) -> Run:
-    async def run() -> None:
-        program, version = find_program(SHELL, b"/")
-        command = Command(
-            program=program,
-            version=version,
-            arguments=[program, b"-c", b"true"],
-            environment=base_environment(),
-            workdir=b"/",
-            timeout_s=60,
-            kept=1 << 20,
-            tell=lambda _stream, _line: None,
-        )
-        await runner.run(command)
-
-    return run
+async def shells(count: int) -> None:
+    for _ in range(count):
+        await shell()
 
 
-async def timed_ms(run: Run) -> float:
+async def crowd_of_shells() -> None:
+    await asyncio.gather(*(shell() for _ in range(AT_ONCE)))
+
+
+async def timed_ms(work: Awaitable[object]) -> float:
     began = time.perf_counter()
-    await run()
+    await work
     return (time.perf_counter() - began) * 1e3
 
 
-async def crowd_ms(run: Run) -> tuple[float, float]:
-    """Run 100 at once; return how long that took, and the longest time for which the loop stood still."""
+async def watched_ms(work: Awaitable[object]) -> tuple[float, float]:
+    """Return how long it took, and the longest time for which the loop stood still."""
     held = 0.0
-    done = False
 
     async def watch() -> None:
         nonlocal held
-        while not done:
+        while True:
             began = time.perf_counter()
             await asyncio.sleep(TICK_S)
             held = max(held, time.perf_counter() - began - TICK_S)
 
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(watch())
+        watching = tasks.create_task(watch())
         await asyncio.sleep(0)
-        began = time.perf_counter()
-        await asyncio.gather(*(run() for _ in range(AT_ONCE)))
-        took = time.perf_counter() - began
-        done = True
-    return took * 1e3, held * 1e3
+        took = await timed_ms(work)
+        watching.cancel()
+    return took, held * 1e3
 
 
 async def measured(effort: Effort, name: str) -> Figures:
-    runner = CommandRunner(RealClock(), CommandLimits())
-    runs = {"ours": ours(runner), "theirs": theirs}
-    for run in runs.values():
-        await run()  # warm
-    singles: dict[str, list[float]] = {who: [] for who in runs}
-    for _ in range(effort.of(100, 10)):  # in turns: a machine that varies within seconds would decide
-        for who, run in runs.items():
-            singles[who].append(await timed_ms(run))
-    figures = {f"{who}, one, {name}": median(times) for who, times in singles.items()}
-    for who, run in runs.items():
-        crowds = [await crowd_ms(run) for _ in range(effort.of(3, 1))]
-        figures[f"{who}, crowd, {name}"] = median(took for took, _ in crowds)
-        figures[f"{who}, held, {name}"] = median(held for _, held in crowds)
-    await runner.close()
+    policy = Policy(granted=Grants(exec=None))
+    count = effort.of(20, 4)
+    figures: Figures = {}
+    with folder() as root:
+        async with open_engine(root) as engine:
+            one, crowd = make_job("one", ONE, policy=policy), make_job("crowd", CROWD, policy=policy)
+            await engine.call_all([one, crowd], {"count": 1})  # makes their VMs
+            await shell()
+            singles: dict[str, list[float]] = {"ours": [], "theirs": []}
+            for _ in range(effort.of(TURNS, 1)):  # in turns: a machine that varies within seconds would decide
+                singles["theirs"].append(await timed_ms(shells(count)) / count)
+                singles["ours"].append(await timed_ms(engine.call_all([one], {"count": count})) / count)
+            figures |= {f"{who}, one, {name}": median(times) for who, times in singles.items()}
+            crowds: dict[str, list[tuple[float, float]]] = {"ours": [], "theirs": []}
+            for _ in range(effort.of(TURNS, 1)):
+                crowds["theirs"].append(await watched_ms(crowd_of_shells()))
+                crowds["ours"].append(await watched_ms(engine.call_all([crowd], {"count": AT_ONCE})))
+            for who, turns in crowds.items():
+                figures[f"{who}, crowd, {name}"] = median(took for took, _ in turns)
+                figures[f"{who}, held, {name}"] = median(held for _, held in turns)
     return figures
 
 
 def one_round(effort: Effort) -> Figures:
-    ballast = os.urandom(1 << 20) * (BALLAST >> 20)
-    stop = threading.Event()
-    threads = [threading.Thread(target=stop.wait) for _ in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    try:
-        figures = asyncio.run(measured(effort, "asyncio"))
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
-            figures |= loop.run(measured(effort, "uvloop"))
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-    assert len(ballast) == BALLAST
-    return figures
+    figures = asyncio.run(measured(effort, "asyncio"))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
+        return figures | loop.run(measured(effort, "uvloop"))
 
 
 def rows_of(figures: Figures) -> list[Row]:
     rows = []
     for name in ("asyncio", "uvloop"):
-        promised = name == "asyncio"
         peer = f"create_subprocess_shell, {name}"
-        rows.append(Row(figure=f"`true`, {name}", ours=figures[f"ours, one, {name}"], unit="ms", peer=peer,
-                        theirs=figures[f"theirs, one, {name}"], reach=2 if promised else None))  # fmt: skip
+        rows.append(Row(figure=f'`exec.run("true")`, {name}', ours=figures[f"ours, one, {name}"], unit="ms", peer=peer,
+                        theirs=figures[f"theirs, one, {name}"], reach=2))  # fmt: skip
         rows.append(Row(figure=f"{AT_ONCE} at once, {name}", ours=figures[f"ours, crowd, {name}"], unit="ms", peer=peer,
                         theirs=figures[f"theirs, crowd, {name}"]))  # fmt: skip
         rows.append(Row(figure=f"the loop is held, {name}", ours=figures[f"ours, held, {name}"], unit="ms", peer=peer,

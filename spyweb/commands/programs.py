@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from typing import NamedTuple
 
 from spyweb.commands.wire import FileVersion, shown, version_of
 from spyweb.errors import CommandError
@@ -17,8 +18,15 @@ def base_environment() -> dict[bytes, bytes]:
     return {b"PATH": PATH.encode(), b"HOME": os.fsencode(os.path.expanduser("~")), b"LANG": b"C.UTF-8"}
 
 
-def find_program(name: bytes, workdir: bytes) -> tuple[bytes, FileVersion]:
-    """Return the absolute path of a program, and which file that is.
+class Program(NamedTuple):
+    """A program, and which file that is."""
+
+    path: bytes  # absolute
+    version: FileVersion
+
+
+def find_program(name: bytes, workdir: bytes) -> Program:
+    """Find a program.
 
     A name without a slash is looked for on PATH, another is relative to `workdir`.  Waits for the disk.  Raises
     CommandError.
@@ -38,6 +46,6 @@ def find_program(name: bytes, workdir: bytes) -> tuple[bytes, FileVersion]:
                 refused = refused or f"{shown(path)}: {error.strerror}"
             continue
         if stat.S_ISREG(status.st_mode) and os.access(path, os.X_OK):
-            return path, version_of(status)
+            return Program(path, version_of(status))
         refused = refused or f"{shown(path)}: not permitted to execute it"
     raise CommandError(refused or f"{shown(name)}: not found")

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from spyweb import limits
-from spyweb.commands.programs import SHELL, base_environment, find_program
+from spyweb.commands.programs import SHELL, Program, base_environment, find_program
 from spyweb.commands.runner import CommandResult
 from spyweb.commands.running import Command
-from spyweb.commands.wire import FileVersion, shown
+from spyweb.commands.wire import shown
 from spyweb.errors import CommandError, OpError
 from spyweb.model import MIB
 from spyweb.ops.arguments import Mismatch, Table, Value, read_table, read_text, text_in, texts_in, type_name, value_in
@@ -78,53 +78,61 @@ async def _run(call: Call, function: str, command: object, table: Mapping[object
     position = 2 if function == "exec.run" else 1
     words = _arguments(function, 1, words_from, command)
     options = _arguments(function, position, options_from, table)
-    _permit_blindly(call, function, words)
-    if options.env:
-        call.permit(function, "exec_env", [os.fsdecode(name) for name in options.env])
+    asked = [words] if options.unless is None else [words, options.unless]
     try:
-        workdir = await asyncio.to_thread(_enter, call, options.workdir)
-        made = options.creates
-        if made is not None and await asyncio.to_thread(os.path.lexists, os.path.join(workdir, made)):
-            return _skipped(f"{shown(made)} is there"), None
-        if options.unless is not None:
-            found = await _execute(call, function, options.unless, options, workdir)
-            if found.exit_code == 0:
-                return _skipped(f"`{_text_of(options.unless)}` succeeded"), None
+        if not call.policy.may_exec:  # before the job is told which programs there are
+            call.permit(function, "exec", _asked(words, b""))
+        workdir, is_made, programs = await asyncio.to_thread(_look, call, options, asked)
+        _permit(call, function, [_asked(each, program.path) for each, program in zip(asked, programs, strict=True)])
+        call.permit(function, "exec_env", [os.fsdecode(name) for name in options.env])
+        if options.creates is not None and is_made:
+            return _skipped(f"{shown(options.creates)} is there"), None
+        if options.unless is not None and await _succeeds(call, options.unless, programs[1], options, workdir):
+            return _skipped(f"`{_text_of(options.unless)}` succeeded"), None
         if options.is_check:
-            await _permitted(call, function, words, workdir)
             return {**_skipped(f"would run `{_text_of(words)}`"), "changed": True}, None
-        return _result(call, function, await _execute(call, function, words, options, workdir), options), None
+        return _result(call, function, await _execute(call, words, programs[0], options, workdir), options), None
     except CommandError as error:
         return None, str(error)
 
 
-def _permit_blindly(call: Call, function: str, words: Words) -> None:
-    """Refuse a job that may run nothing, before it is told which programs there are."""
-    if not call.policy.may_exec:
-        call.permit(function, "exec", _asked(words))
+def _permit(call: Call, function: str, asked: Sequence[str | list[str]]) -> None:
+    for each in asked:
+        call.permit(function, "exec", each)
 
 
-def _asked(words: Words) -> str | list[str]:
-    return os.fsdecode(words) if isinstance(words, bytes) else [os.fsdecode(word) for word in words]
+async def _succeeds(call: Call, words: Words, program: Program, options: ExecOptions, workdir: bytes) -> bool:
+    return (await _execute(call, words, program, options, workdir)).exit_code == 0
 
 
-async def _permitted(call: Call, function: str, words: Words, workdir: bytes) -> tuple[bytes, FileVersion, list[bytes]]:
-    """Return the program, which file that is, and its arguments.  Raises CommandError, OpError."""
+def _look(call: Call, options: ExecOptions, asked: Sequence[Words]) -> tuple[bytes, bool, list[Program]]:
+    """Return the folder to work in, whether what the command creates is there, and the program of each command.
+
+    The folder is the job's own, made at first need, or another from there.  Waits for the disk.  Raises CommandError.
+    """
+    own = os.fsencode(call.world.files.root / call.folder)
+    if not options.workdir:
+        try:
+            os.makedirs(own, exist_ok=True)
+        except OSError as error:
+            raise CommandError(f"its workdir {shown(own)}: {error.strerror}") from error
+    workdir = os.path.normpath(os.path.join(own, options.workdir))
+    is_made = options.creates is not None and os.path.lexists(os.path.join(workdir, options.creates))
+    return workdir, is_made, [find_program(SHELL if isinstance(each, bytes) else each[0], workdir) for each in asked]
+
+
+def _asked(words: Words, program: bytes) -> str | list[str]:
+    """Return what the policy is asked about: a text for the shell, or a program by its path, and its arguments."""
     if isinstance(words, bytes):
-        call.permit(function, "exec", os.fsdecode(words))
-        program, version = await asyncio.to_thread(find_program, SHELL, workdir)
-        return program, version, [SHELL, b"-c", words]
-    program, version = await asyncio.to_thread(find_program, words[0], workdir)
-    call.permit(function, "exec", [os.fsdecode(word) for word in (program, *words[1:])])
-    return program, version, words
+        return os.fsdecode(words)
+    return [os.fsdecode(word) for word in (program or words[0], *words[1:])]
 
 
-async def _execute(call: Call, function: str, words: Words, options: ExecOptions, workdir: bytes) -> CommandResult:
-    program, version, arguments = await _permitted(call, function, words, workdir)
+async def _execute(call: Call, words: Words, program: Program, options: ExecOptions, workdir: bytes) -> CommandResult:
     command = Command(
-        program=program,
-        version=version,
-        arguments=arguments,
+        program=program.path,
+        version=program.version,
+        arguments=[SHELL, b"-c", words] if isinstance(words, bytes) else words,
         environment=base_environment() | dict(options.env),
         workdir=workdir,
         timeout_s=options.timeout_ms / 1000,
@@ -167,14 +175,6 @@ def _skipped(why: str) -> dict[str, object]:
 
 def _text_of(words: Words) -> str:
     return shown(words if isinstance(words, bytes) else b" ".join(words))[:SHOWN]
-
-
-def _enter(call: Call, workdir: bytes) -> bytes:
-    """Return the folder to work in: the job's own, made at first need, or another from there."""
-    own = call.world.files.root / call.folder
-    if not workdir:
-        own.mkdir(parents=True, exist_ok=True)
-    return os.path.normpath(os.path.join(os.fsencode(own), workdir))
 
 
 def _arguments(function: str, position: int, read: Callable[[object], T], value: object) -> T:
