@@ -30,6 +30,7 @@ from spyweb.commands.wire import (
     Outcome,
     StartCommand,
     decode_start,
+    encode,
     frame,
     shown,
     version_of,
@@ -39,6 +40,7 @@ from spyweb.confined.parent import adopt_orphans, die_with_parent
 AGAIN_S = 0.02  # from one sweep to the next, if the first has left something
 UMASK = 0o022
 FILES = 1024  # descriptors: programs that use select() can't have more
+NO_PROGRAM = os.devnull.encode()
 BEHIND, LOWEST = 5, 19  # levels of niceness: behind the daemon, and the lowest there is
 
 _PARENT_DIED = signal.SIGUSR1
@@ -52,7 +54,13 @@ class CannotStart(Exception):
 class Nanny:
     """One command on its leash."""
 
-    def __init__(self) -> None:
+    def __init__(self, temporary: bytes) -> None:
+        self._folder = os.path.join(temporary, b"spyweb-" + os.urandom(8).hex().encode())
+        self._problem = ""  # why it has no folder
+        try:
+            os.mkdir(self._folder, 0o700)
+        except OSError as error:
+            self._problem = f"its folder for temporary files, {shown(self._folder)}: {error.strerror}"
         self._wakeup, self._waker = os.pipe()
         self._pid = 0
         self._status: int | None = None  # once the command has ended
@@ -64,27 +72,48 @@ class Nanny:
             signal.signal(number, lambda *_: None)
         signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
         adopt_orphans()
+        die_with_parent(_PARENT_DIED)
+
+    def wait_for(self, control: socket.socket) -> bool:
+        """Wait until there is something on the socket; return False if the parent has died."""
+        while True:
+            ready, _, _ = select.select([control.fileno(), self._wakeup], [], [])
+            if self._wakeup in ready and _PARENT_DIED in os.read(self._wakeup, 4096):
+                return False
+            if control.fileno() in ready:
+                return True
+
+    def remove_folder(self) -> None:
+        try:
+            os.rmdir(self._folder)
+        except OSError:
+            import shutil  # what few commands need would cost the memory of each nanny
+
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def serve(self, leash: socket.socket, streams: Sequence[int]) -> None:
         """Start the command, wait until nothing of it is left, and report how it ended."""
         self._leash = leash
         try:
-            self._report(self._look_after(self._receive(), streams))
+            outcome = self._look_after(self._receive(), streams)
         except CannotStart as error:
-            self._report(CommandRefused(reason=str(error)))
+            outcome = CommandRefused(reason=str(error))
+        finally:
+            self.remove_folder()
+        with suppress(OSError):  # the daemon is gone
+            self._leash.sendall(frame(outcome))
 
     def _look_after(self, start: StartCommand, streams: Sequence[int]) -> Outcome:
-        folder = _make_folder(start.temporary)
-        group = CommandGroup(None)
+        if self._problem:
+            raise CannotStart(self._problem)
+        group = _make_group(start)
         try:
-            group = _make_group(start)
-            self._pid = _start(start, streams, folder, group)
+            self._pid = _start(start, streams, self._folder, group)
             for descriptor in streams:
                 os.close(descriptor)
             self._wait_until_gone(group)
         finally:
             group.remove()
-            _remove(folder)
         return CommandEnded(exit_code=self._status or 0, was_stopped=self._was_stopped)
 
     def _receive(self) -> StartCommand:
@@ -156,10 +185,6 @@ class Nanny:
             return list({self._pid, *children_of(os.getpid())})
         return children_of(os.getpid())
 
-    def _report(self, outcome: Outcome) -> None:
-        with suppress(OSError):  # the daemon is gone
-            self._leash.sendall(frame(outcome))
-
 
 def _start(start: StartCommand, streams: Sequence[int], folder: bytes, group: CommandGroup) -> int:
     """Start the command, and return its pid.  Raises CannotStart.
@@ -219,15 +244,6 @@ def _why_not(program: bytes, error: OSError) -> str:
             return f"{shown(program)}: {error.strerror}"
 
 
-def _make_folder(place: bytes) -> bytes:
-    folder = os.path.join(place, b"spyweb-" + os.urandom(8).hex().encode())
-    try:
-        os.mkdir(folder, 0o700)
-    except OSError as error:
-        raise CannotStart(f"its folder for temporary files, {shown(folder)}: {error.strerror}") from error
-    return folder
-
-
 def _make_group(start: StartCommand) -> CommandGroup:
     try:
         return CommandGroup.make(start.cgroup, memory=start.memory, processes=start.processes)
@@ -235,34 +251,44 @@ def _make_group(start: StartCommand) -> CommandGroup:
         raise CannotStart(f"its control group {start.cgroup}: {error.strerror}") from error
 
 
-def _remove(folder: bytes) -> None:
-    try:
-        os.rmdir(folder)
-    except OSError:
-        import shutil  # what few commands need would cost the memory of each nanny
+def _rehearse() -> None:
+    """Try a command that can't be executed, so that the pages that a start writes to are this process's own by then.
 
-        shutil.rmtree(folder, ignore_errors=True)
+    They are copied from the process that forked this one when they are first written to, and a command would wait.
+    """
+    start = StartCommand(
+        program=NO_PROGRAM,
+        version=version_of(os.stat(NO_PROGRAM)),
+        arguments=[b"-"],
+        environment={},
+        workdir=b"/",
+        memory=0,
+        cpu_s=0,
+        processes=0,
+        cgroup="",
+    )
+    with suppress(CannotStart):
+        _start(decode_start(encode(start)), (0, 1, 2), b"", _make_group(start))
 
 
-def wait_for_command(control: socket.socket, parent: int, taken: Callable[[], None]) -> None:
+def wait_for_command(control: socket.socket, parent: int, temporary: bytes, taken: Callable[[], None]) -> None:
     """Wait for the leash and the streams of a command, be its nanny, and return when nothing of it is left.
 
-    `taken` is called when there is one.
+    `taken` is called when there is one.  All that can be done before is done before: the command waits for the rest.
     """
-    die_with_parent()
-    nanny = Nanny()
-    if os.getppid() != parent:
+    nanny = Nanny(temporary)
+    _rehearse()
+    if os.getppid() != parent or not nanny.wait_for(control):
+        nanny.remove_folder()
         return
     data, descriptors, _, _ = socket.recv_fds(control, 1, 1 + STREAMS)
     if not data:
+        nanny.remove_folder()
         return
     taken()
     control.close()
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)
-    die_with_parent(_PARENT_DIED)
-    if os.getppid() != parent:
-        return
     leash, *streams = descriptors
     with suppress(ConnectionError):
         nanny.serve(socket.socket(fileno=leash), streams)

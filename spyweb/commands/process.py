@@ -1,9 +1,9 @@
-"""Fork a nanny for each command: `python -m spyweb.commands.process FD`, with FD its end of a stream socket.
+"""Fork a nanny for each command: `python -m spyweb.commands.process FD TMP`.
 
-With each byte on the socket come the leash of a command and its streams (see wire.py).  One nanny is always forked
-ahead and waits for them, so that no command waits for a fork.  This process stays small, since a fork takes the longer
-the more memory there is, and single-threaded.  It ends when the daemon's end of the socket closes; its nannies then end
-their commands, as they do when it dies.
+FD is its end of a stream socket; with each byte come the leash of a command and its streams (see wire.py).  In TMP
+commands get folders for their temporary files.  One nanny is always forked ahead and waits, so that no command waits
+for a fork.  This process stays small, since a fork takes the longer the more memory there is, and single-threaded.  It
+ends when the daemon's end of the socket closes; its nannies then end their commands, as they do when it dies.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ PID_BYTES = 4
 
 
 class Forker:
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, temporary: bytes) -> None:
         self._control = control
+        self._temporary = temporary
         self._nannies: set[int] = set()
         self._spare = 0  # the one that waits for a command
         self._taken, self._take = os.pipe()  # by which a nanny tells that it has a command
@@ -77,7 +78,7 @@ class Forker:
             signal.set_wakeup_fd(-1)
             for descriptor in (self._wakeup, self._waker, self._taken):
                 os.close(descriptor)
-            wait_for_command(self._control, parent, self._tell_taken)
+            wait_for_command(self._control, parent, self._temporary, self._tell_taken)
             code = 0
         finally:  # it must never go on as a second forker
             if code:
@@ -122,7 +123,7 @@ def main() -> None:
         file.write(ENDED_FIRST)
     gc.collect()
     gc.freeze()  # a collection then does not write to the memory that is shared with the nannies
-    Forker(socket.socket(fileno=int(sys.argv[1]))).serve()
+    Forker(socket.socket(fileno=int(sys.argv[1])), os.fsencode(sys.argv[2])).serve()
 
 
 if __name__ == "__main__":

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from asyncio import CancelledError, Semaphore
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
-from os import fsencode
 from pathlib import Path
 from typing import assert_never
 
@@ -143,7 +141,6 @@ class CommandRunner:
             arguments=command.arguments,
             environment=command.environment,
             workdir=command.workdir,
-            temporary=fsencode(tempfile.gettempdir()),
             memory=self._limits.memory,
             cpu_s=self._limits.cpu_s,
             processes=self._limits.processes,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -49,9 +50,9 @@ class CommandSpawner:
             self._control = ours  # `close` takes all that there is, also of a start that failed
             ours.setblocking(False)  # a process that does not read any more counts as dead
             output = self._output = ChildOutput("the process that starts commands", self._clock)
-            descriptor = theirs.fileno()
+            descriptor, temporary = theirs.fileno(), tempfile.gettempdir()
             self._process = subprocess.Popen(
-                [sys.executable, *WITHOUT_SITE, "-m", "spyweb.commands.process", str(descriptor)],
+                [sys.executable, *WITHOUT_SITE, "-m", "spyweb.commands.process", str(descriptor), temporary],
                 pass_fds=[descriptor],
                 env=bare_environment("msgspec"),
                 stdin=subprocess.DEVNULL,

@@ -36,7 +36,6 @@ class StartCommand(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     arguments: Sequence[bytes]  # the first is the name that it is told it has
     environment: Mapping[bytes, bytes]
     workdir: bytes
-    temporary: bytes  # where it gets a folder of its own, as TMPDIR
     memory: int  # bytes, of each process or, in a cgroup, of all together; 0: no limit
     cpu_s: int  # CPU time of each process; 0: no limit
     processes: int  # 0: no limit

@@ -71,6 +71,31 @@ async def test_the_folder_for_temporary_files_is_its_own_and_goes_with_it(runner
     assert (await output(runner, 'stat -c %a "$TMPDIR"')).strip() == b"700"
 
 
+async def test_where_there_is_no_place_for_temporary_files_it_is_told(
+    runner: CommandRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "no such"))
+    with pytest.raises(CommandError, match=r"^its folder for temporary files, .*: No such file or directory$"):
+        await runner.run(shell("true"))
+
+
+async def test_no_folder_is_left_of_a_nanny_that_had_no_command(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for how in ("closed", "killed"):
+        runner = CommandRunner(RealClock(), CommandLimits())
+        await output(runner, "true")
+        spawner = runner.spawner_pid
+        assert spawner is not None
+        if how == "killed":
+            os.kill(spawner, signal.SIGKILL)
+        await runner.close()
+        async with asyncio.timeout(AT_ONCE_S):
+            while list(tmp_path.iterdir()):  # noqa: ASYNC110 - nor does a nanny of somebody else
+                await asyncio.sleep(0.01)
+
+
 async def test_stdin_is_written_as_it_is_read_and_nobody_need_read_it(runner: CommandRunner) -> None:
     text = os.urandom(700_000)
     assert await output(runner, "sleep 0.1; cat", stdin=text) == text
