@@ -225,7 +225,7 @@ async def stat(call: Call, given: Table) -> Answer:
     arguments = Arguments(call, "file.stat", given)
     arguments.check_names({"path"})
     place = arguments.place("path", write=False)
-    return await _in_thread("file.stat", arguments.text("path"), lambda: call.world.managed.stat(place))
+    return await _in_thread(call, "file.stat", arguments.text("path"), lambda: call.world.managed.stat(place))
 
 
 @op(name="_template", needs=FILES)
@@ -233,7 +233,9 @@ async def read_template(call: Call, function: Text, src: Text) -> tuple[bytes | 
     """Read a template; nil and a message where that can't be done."""
     name = "file.template" if function == b"file.template" else "template.render"
     place = Arguments(call, name, {b"src": src}).place("src", write=False)
-    return await _in_thread(name, src, lambda: call.world.managed.read(place, min(LARGEST_TEXT, call.memory_limit)))
+    return await _in_thread(
+        call, name, src, lambda: call.world.managed.read(place, min(LARGEST_TEXT, call.memory_limit))
+    )
 
 
 @op(name="_template_file", needs=FILES)
@@ -252,7 +254,7 @@ async def put_template(call: Call, given: Table, content: Text) -> Answer:
 
 
 async def _outcome(arguments: Arguments, name: str, work: Callable[[], ManagedOutcome]) -> Answer:
-    return await _in_thread(arguments.function, arguments.text(name), lambda: _shown(work()))
+    return await _in_thread(arguments.call, arguments.function, arguments.text(name), lambda: _shown(work()))
 
 
 def _shown(outcome: ManagedOutcome) -> dict[str, object]:
@@ -260,8 +262,9 @@ def _shown(outcome: ManagedOutcome) -> dict[str, object]:
     return made | {"checksum": outcome.checksum} if outcome.checksum else made
 
 
-async def _in_thread(function: str, name: bytes, work: Callable[[], T]) -> tuple[T | None, str | None]:
+async def _in_thread(call: Call, function: str, name: bytes, work: Callable[[], T]) -> tuple[T | None, str | None]:
     try:
-        return await asyncio.to_thread(work), None
+        async with call.world.managed.turns:
+            return await asyncio.to_thread(work), None
     except (Forbidden, OSError) as error:
         return None, complaint(function, name, error)

@@ -10,6 +10,7 @@ import errno
 import hashlib
 import os
 import stat
+from asyncio import Semaphore
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ PIECE = MIB  # bytes read at once
 LARGEST = 1 << 30  # bytes of a file: a thread is busy with it
 FILE_MODE, FOLDER_MODE = 0o644, 0o755  # of new ones, unless something else is asked for
 LOCKS = 64  # two files may share one
+AT_ONCE = 3  # works in threads, of all jobs: large files must not keep every thread from the other ops
 
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # NONBLOCK: opening a FIFO would wait for a writer
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -54,6 +56,7 @@ class ManagedFiles:
 
     def __init__(self, opener: BeneathOpener | None = None) -> None:
         self._opener = opener or BeneathOpener()
+        self.turns = Semaphore(AT_ONCE)
         self._locks = tuple(Lock() for _ in range(LOCKS))
 
     # Every method raises Forbidden, OSError.

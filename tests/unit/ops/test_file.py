@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import pytest
 from msgspec import structs
@@ -10,6 +13,7 @@ from msgspec import structs
 from spyweb.clock import RealClock
 from spyweb.errors import OpError
 from spyweb.extraction.extractor import open_extractor
+from spyweb.ops import catalog
 from spyweb.ops.file import LARGEST_TEXT
 from spyweb.ops.world import Call
 from spyweb.permissions.policy import FilesRule, Grants, policy_of
@@ -255,3 +259,26 @@ async def test_a_template_is_read_and_its_result_written(call: Call, folder: Pat
         await ask(call, "_template_file", table(dest=b"a.lua"), b"5")
     with pytest.raises(OpError, match=r"there is no field 'to', but check, dest, mode, src, text, vars"):
         await ask(call, "_template_file", table(to=b"a.lua"), b"5")
+
+
+async def test_large_files_leave_threads_to_the_other_ops(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate, begun = Event(), list[object]()
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(4))  # as on a small machine
+
+    def wait(*given: object, **_named: object) -> dict[str, object]:
+        begun.append(given)
+        gate.wait()
+        return {}
+
+    monkeypatch.setattr(call.world.managed, "stat", wait)
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(20):
+            tasks.create_task(ask(call, "file.stat", table(path=b"f%d" % number)))
+        try:
+            assert "fs_read" in catalog.names()
+            async with asyncio.timeout(5):
+                assert await ask(call, "fs_read", b"none.txt") == [None]
+            assert len(begun) <= 3
+        finally:
+            gate.set()
+    assert len(begun) == 20
