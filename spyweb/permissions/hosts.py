@@ -7,8 +7,8 @@ spelling that a resolver takes for an address (`2130706433`, `0x7f.1`) is an add
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 from typing import NamedTuple
@@ -56,6 +56,13 @@ class NetRule:
     suffixes: frozenset[tuple[str, int]] = frozenset()  # each begins with a dot: `.example.com`
     literals: frozenset[tuple[NetAddress, int]] = frozenset()
     ranges: tuple[NetRange, ...] = ()
+    _endings: Mapping[int, tuple[str, ...]] = field(init=False, repr=False, compare=False)  # the suffixes by port
+
+    def __post_init__(self) -> None:
+        endings: dict[int, tuple[str, ...]] = {}
+        for suffix, port in self.suffixes:
+            endings[port] = (*endings.get(port, ()), suffix)
+        object.__setattr__(self, "_endings", endings)
 
     def items(self) -> list[str]:
         """Return the rule as settings write it."""
@@ -70,16 +77,10 @@ class NetRule:
         names = self.names
         if (name, ANY_PORT) in names or (name, port) in names:
             return True
-        suffixes = self.suffixes
-        if not suffixes:
+        endings = self._endings
+        if not endings or name[:1] == ".":
             return False
-        at = name.find(".", 1)
-        while at >= 0:
-            suffix = name[at:]
-            if (suffix, ANY_PORT) in suffixes or (suffix, port) in suffixes:
-                return True
-            at = name.find(".", at + 1)
-        return False
+        return name.endswith(endings.get(ANY_PORT, ()) + endings.get(port, ()))
 
     def permits_literal(self, address: NetAddress, port: int) -> bool:
         """Return whether an address that was written is permitted."""
