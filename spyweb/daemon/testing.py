@@ -47,8 +47,7 @@ async def run_tests(root: Path, selection: Selection, progress: Progress) -> Rep
     began = clock.monotonic()
     settings = load_settings(root, environ=os.environ, flags={})
     found = find_suites(root, scan(root, settings), selection.job, settings.server.permissions)
-    if not selection.allow_exec:
-        found.suites = [replace(suite, policy=suite.policy.without_exec()) for suite in found.suites]
+    found.suites = under_test(found.suites, allow_exec=selection.allow_exec)
     broken = [CaseResult(suite=title, test=LOADING, passed=False, reason=reason) for title, reason in found.broken]
     for result in broken:
         progress.ended(result)
@@ -56,6 +55,11 @@ async def run_tests(root: Path, selection: Selection, progress: Progress) -> Rep
     if not broken and not results:
         raise Refused(no_tests(selection))
     return Report(results=[*broken, *results], duration_ms=(clock.monotonic() - began) * 1000)
+
+
+def under_test(suites: Sequence[Suite], *, allow_exec: bool) -> list[Suite]:
+    """Return the suites with the policies of their jobs, under which tests run no command unless that is asked for."""
+    return [suite if allow_exec else replace(suite, policy=suite.policy.without_exec()) for suite in suites]
 
 
 def no_tests(selection: Selection) -> str:

@@ -6,7 +6,7 @@ import json
 import socket
 from asyncio import get_running_loop
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
@@ -14,7 +14,10 @@ from urllib.parse import quote
 import pytest
 
 from spyweb.clock import RealClock
-from spyweb.errors import OpError
+from spyweb.daemon.proving import execute
+from spyweb.daemon.server import open_server
+from spyweb.daemon.testing import under_test
+from spyweb.errors import OpError, ScriptError
 from spyweb.model import Ending, Failure, JobId, Outcome
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.network.client import MOST_RULED_SESSIONS, HttpClient, open_client
@@ -26,6 +29,7 @@ from spyweb.reload.swap import make_live_job
 from spyweb.runs.runner import by_hand
 from spyweb.settings import HttpSettings, load_settings
 from spyweb.specs.discover import scan
+from spyweb.testing.suites import find_suites
 from tests.fakes.command import spyweb
 from tests.fakes.monitor_project import MonitorProject, Observer, open_project
 from tests.fakes.ops import make_call, make_world
@@ -339,6 +343,76 @@ async def test_a_delegated_task_has_the_state_of_permitted_agents_only(tmp_path:
             assert await project.runtime.store.values.get("state@web", b"k") == (
                 1 if outcome is Outcome.SUCCESS else None
             )
+
+
+async def test_a_monitor_s_files_are_proven_under_its_policy(tmp_path: Path) -> None:
+    async with opened(tmp_path, "[permissions]\ndb = false\n") as project:
+        project.shop('db_exec("CREATE TABLE t (a)")')
+        job, runtime = project.load(), project.runtime
+        with pytest.raises(ScriptError, match="db_exec: 'shop' may not use the database"):
+            await execute(runtime.pool, runtime.world, runtime.job_logs, job.spec, job.code)
+
+
+async def test_endpoints_have_the_policy_of_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPYWEB_ONE", "1")
+    (tmp_path / "server").mkdir()
+    (tmp_path / "server/init.lua").write_text("""
+        function get:sql() return db_query("SELECT 1")[1]["1"] end
+        function get:variable() return env_get("ONE") end
+        function get:stored() global_store_set("k", "v") return "fine" end
+    """)
+    config = "[permissions]\nglobal_store = false\n[server.permissions]\ndb = false\nenv = []\nglobal_store = true\n"
+    async with opened(tmp_path, config) as project, AsyncExitStack() as stack:
+        server = await open_server(stack, project.runtime)
+        await server.reloader.look()
+        assert server.endpoints.version is not None
+
+        async def ask_for(name: str) -> str:
+            request = {"method": "GET", "path": f"/api/v/{name}", "route": name, "is_public": False, "path_args": []}
+            answered = await server.endpoints.answer({**request, "query": {}, "headers": {}, "body": b""})
+            return str(answered)
+
+        assert "fine" in await ask_for("stored")
+        for name in ("sql", "variable"):
+            await ask_for(name)
+    failures = (tmp_path / "server/error.log").read_text()
+    assert "db_query: the server may not use the database: set db = true in [server.permissions]" in failures
+    assert 'env_get: the server may not read SPYWEB_ONE: add "ONE" to [server.permissions] env' in failures
+
+
+def test_tests_have_the_policy_of_what_they_test(tmp_path: Path) -> None:
+    for folder in ("jobs", "server"):
+        (tmp_path / folder).mkdir()
+    refused = """
+        local ok, why = pcall(db_query, "SELECT 1")
+        spyweb.assert_eq(ok, false)
+        assert(string.find(why, "%s", 1, true), why)
+    """
+    (tmp_path / "config.toml").write_text("[permissions]\ndb = false\n")
+    of_job, of_server = (refused % f"{who} may not use the database" for who in ("'x'", "the server"))
+    (tmp_path / "jobs/x.lua").write_text(f"function test_it() {of_job} end")
+    (tmp_path / "server/init.lua").write_text(
+        'function get:sql() local _, why = pcall(db_query, "SELECT 1") return why end'
+    )
+    of_handler = """
+        local response = http_get("http://127.0.0.1:" .. SERVER_PORT .. "/api/v/sql")
+        assert(string.find(response.body, "the server may not use the database", 1, true), response.body)
+    """
+    (tmp_path / "server/tests.lua").write_text(
+        f"function test_it() {of_server} end\nfunction test_handler() {of_handler} end"
+    )
+    answer = spyweb("test", root=tmp_path)
+    assert (answer.code, answer.lines[-1].split(";")[0]) == (0, "test result: ok. 3 passed"), answer.out
+
+
+def test_tests_run_commands_only_where_that_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs/x.lua").write_text("function test_it() end")
+    (tmp_path / "config.toml").write_text('[permissions]\nexec = ["/bin/true"]\n')
+    settings = load_settings(tmp_path, environ={}, flags={})
+    suites = find_suites(tmp_path, scan(tmp_path, settings), None, settings.server.permissions).suites
+    assert [suite.policy.may_exec for suite in under_test(suites, allow_exec=True)] == [True]
+    assert [suite.policy.may_exec for suite in under_test(suites, allow_exec=False)] == [False]
 
 
 # The command line

@@ -14,7 +14,7 @@ from spyweb.errors import PoolError, ScriptError
 from spyweb.limits import LOG_BYTES_PER_S
 from spyweb.lua import wire, worker_process
 from spyweb.lua.pool import PATIENCE, Pool, open_pool, raise_compile_error
-from spyweb.lua.session import Code, EngineInfo, Lineage, Request
+from spyweb.lua.session import Code, EngineInfo, Lineage, Request, VariableRule
 from spyweb.lua.slots import Slots
 from spyweb.lua.wire import Ended, Form, InitWorker, Why
 from spyweb.model import MIB, Ending, Failure, Isolation, JobId, Outcome, RunId
@@ -119,6 +119,17 @@ async def harness() -> AsyncIterator[PoolHarness]:
 
 async def test_workers_are_told_about_the_engine_before_anything_else(harness: PoolHarness) -> None:
     assert [worker.init for worker in harness.spawner.workers] == [InitWorker(["echo", "wait"], {})] * 2
+
+
+def test_a_worker_is_told_of_the_variables_that_a_vm_may_show_and_of_no_other() -> None:
+    info = EngineInfo(ops=[], env={"ONE": "1", "TWO": "2"})
+    rules = (VariableRule(frozenset({"ONE", "X"}), "no \0"), VariableRule(frozenset({"ONE", "TWO"}), "own \0"))
+    told = info.variables_of(replace(make_code(), variables=rules))
+    assert b"ONE" in told
+    assert b"TWO" in told  # as a name of the second list
+    assert b"\xa12" not in told  # its value
+    assert info.variables_of(make_code()) == wire.pack([{"env": {"ONE": "1", "TWO": "2"}, "rules": []}])
+    assert EngineInfo(ops=[]).variables_of(make_code()) == b""
 
 
 async def test_a_run_loads_its_vm_then_begins_then_ends(harness: PoolHarness) -> None:

@@ -12,10 +12,12 @@ from spyweb.ops.network.request import Response
 from spyweb.ops.notify_desktop import Desktop
 from spyweb.outbox.messages import desktop_message
 from spyweb.outbox.send import DeliveryFailure, MessageTransport, judge, retry_after_ms
+from spyweb.permissions.hosts import read_net
+from spyweb.permissions.policy import Grants, policy_of
 from spyweb.store.outbox_protocol import NewMessage, QueuedMessage
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.findings import HOOK, message
-from tests.fakes.ops import FakeHttp, make_response
+from tests.fakes.ops import PRICES, FakeHttp, make_response
 
 
 def kept(new: NewMessage, **changes: object) -> QueuedMessage:
@@ -38,6 +40,18 @@ def channels(http: FakeHttp | None = None) -> MessageTransport:
 
 def answered(answer: Response | FetchError) -> FakeHttp:
     return FakeHttp(answers={HOOK.address: answer})
+
+
+async def test_what_the_policy_of_its_job_refuses_now_is_not_sent() -> None:
+    http = FakeHttp()
+    narrow = policy_of(Grants(net=read_net([]), notify=False))
+    transport = MessageTransport(http=http, desktop=Desktop({}), clock=FakeClock(), policy_of=lambda _: narrow)
+    for new, deed in ((message(), "may not reach"), (desktop_message(PRICES, "t", "b", None), "may not show")):
+        failure = await transport.send(kept(new))
+        assert failure is not None
+        assert deed in failure.reason
+        assert not failure.holds  # those of other jobs to the same target go on
+    assert http.asked == []
 
 
 async def test_a_webhook_is_a_post_of_json_with_the_deliverys_name() -> None:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from spyweb.errors import Problem
 from spyweb.model import Every, Field, Isolation, JobId, Monitor
+from spyweb.permissions.policy import Grants, policy_of
 from spyweb.reload.plan import Plan, not_loaded, plan, whose
 from spyweb.runs.live import LiveJobs
 from spyweb.specs.discover import JobFile, Scan
@@ -39,6 +40,11 @@ def test_a_changed_module_needs_a_fresh_vm() -> None:
 def test_what_a_vm_is_made_with_needs_a_fresh_one() -> None:
     for settings in ({"memory_limit": 1 << 20}, {"isolation": Isolation.PROCESS}):
         assert [job.id for job, _ in compare(file(**settings)).recoded] == [PRICES]
+
+
+def test_other_variables_need_a_fresh_vm_and_other_permissions_do_not() -> None:
+    assert [job.id for job, _ in compare(file(policy=policy_of(Grants(env=frozenset())))).recoded] == [PRICES]
+    assert [job.id for job, _ in compare(file(policy=policy_of(Grants(db=False)))).respecified] == [PRICES]
 
 
 def test_other_settings_keep_the_vm() -> None:

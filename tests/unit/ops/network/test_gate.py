@@ -48,6 +48,14 @@ def test_a_request_to_permitted_hosts_passes(claimed: str | None) -> None:
     gate("a.test", "proxy.test:1080").check_request(URL("http://a.test/"), URL("socks5h://proxy.test"), claimed)
 
 
+def test_a_proxy_gets_no_name_that_only_a_network_could_permit() -> None:
+    inside, proxy = gate("10.0.0.0/8", "proxy.test"), URL("http://proxy.test")
+    inside.check_request(URL("http://in.test/"), None)
+    inside.check_request(URL("http://10.0.0.1/"), proxy)
+    with pytest.raises(NotPermitted, match=r"reach in\.test:80: add"):
+        inside.check_request(URL("http://in.test/"), proxy)
+
+
 def test_an_open_policy_has_no_gate_unless_somebody_notes() -> None:
     assert gate_of(ANYTHING, PRICES, "http_get") is None
     assert gate_of(ANYTHING, PRICES, "http_get", Audit()) is not None
