@@ -20,7 +20,7 @@ HTTP = (
         "Why nothing came back.",
         ("error: string", "what went wrong"),
         (
-            'kind: "dns"|"connect"|"timeout"|"tls"|"proxy"|"size"|"http"|"unknown"',
+            'kind: "dns"|"connect"|"timeout"|"tls"|"proxy"|"size"|"http"|"permission"|"unknown"',
             "what sort of thing that is",
         ),
         ("proxy?: string", "the one that was used"),
