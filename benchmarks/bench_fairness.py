@@ -26,7 +26,7 @@ from spyweb.runs.live import LiveJob
 
 CROWD, RATE = 200, 1000
 CPU_LIMIT_MS, TIMEOUT_MS = 1000, 2000
-LATE_MS, ALL_LATE_MS = 50, 200  # beside one hog, and beside more of them than there are processors
+LATE_MS, ALL_LATE_MS = 50, 100  # beside one hog, and beside more of them than there are processors
 OVER_LIMIT_MS = 1500  # a hog ends at most so long after its limit
 
 HOGS = {

@@ -123,8 +123,8 @@ def rows_of(seen: Figures) -> list[Row]:
     return [
         row("daemon and 2 workers, idle, PSS", seen["tree"], "MB", MB, 80),
         row("one worker more, PSS", seen["one worker more"], "MB", MB),
-        row("a job with its VM, idle, PSS", seen["vm"], "KB", KB, 96),
-        row("a job that never ran, PSS", seen["never ran"], "KB", KB, 4),
+        row("a job with its VM, idle, PSS", seen["vm"], "KB", KB, 100),
+        row("a job that never ran, PSS", seen["never ran"], "KB", KB, 5),
         row("the daemon's process, RSS", seen["daemon"], "MB", MB),
         row("the zygote, RSS", seen["zygote"], "MB", MB),
         row("a worker, RSS", seen["worker"], "MB", MB),

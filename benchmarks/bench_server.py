@@ -23,7 +23,7 @@ from spyweb.cli.client import find_daemon
 INIT = 'function get:hello() return "hello" end\n'
 PATH = "/api/v/hello"
 CROWDS = (1, 32)
-REACH = {32: 0.25}
+REACH = {32: 0.2}
 TURNS = 4  # windows of each, of a second
 JOBS, EVERY = 100, "1s"
 
