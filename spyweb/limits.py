@@ -46,7 +46,6 @@ PARAMETERS: Final = 1_000  # in its query
 STREAMS: Final = 128  # commands at a time that watch, or read very many entries
 
 # From files
-FILE_LINE: Final = 4_096  # bytes of a line that is looked at for marks and keys
 KEY_SEGMENTS: Final = 32  # dotted parts of one key in TOML
 PROJECT_FILE: Final = 1 << 20  # bytes of a file of the project: settings, or a job's Lua
 TEXT_KEPT: Final = 4_096  # characters of a text that a cache keeps
