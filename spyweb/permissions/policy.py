@@ -71,7 +71,8 @@ class Refusal(NamedTuple):
 
     def text(self, function: str, job: str) -> str:
         who = "the server" if self.is_server else f"'{job}'"
-        return f"{function}: {who} may not {self.deed}: {self.remedy(job)}"
+        deed = "".join(map(_escaped, self.deed))  # it holds what a script or a server has written
+        return f"{function}: {who} may not {deed}: {self.remedy(job)}"
 
     def remedy(self, job: str) -> str:
         if self.hint:

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from spyweb.permissions.hosts import NetRule, address_text, read_host, read_net, refusing
@@ -121,6 +121,7 @@ def test_no_item_is_anything_but_read_or_refused_with_a_reason(item: str) -> Non
         read_net([item])
 
 
+@example("\n", "")
 @given(st.text(max_size=80), st.one_of(NAMES, st.text(max_size=40)))
 def test_any_text_may_be_asked_for(host: str, other: str) -> None:
     policy = policy_of(Grants(net=rule_of("a.test", "10.0.0.0/8")))

@@ -99,6 +99,11 @@ def test_a_command_is_compared_word_by_word(command: str | list[str], permitted:
     assert (policy.exec(command) is None) == permitted
 
 
+def test_what_a_script_has_written_stays_on_one_line() -> None:
+    assert "\n" not in said(policy_of(USUAL).exec(["/bin/x\ny"]), "exec.run")
+    assert "\n" not in said(granting(net=read_net([])).host("\n:", 80), "http_get")
+
+
 def test_commands_are_off_until_they_are_listed() -> None:
     assert not ANYTHING.may_exec
     assert said(ANYTHING.exec(["/bin/true"])).endswith('add "/bin/true" to [jobs.x.permissions] exec in config.toml')
