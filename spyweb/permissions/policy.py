@@ -71,8 +71,7 @@ class Refusal(NamedTuple):
 
     def text(self, function: str, job: str) -> str:
         who = "the server" if self.is_server else f"'{job}'"
-        deed = "".join(map(_escaped, self.deed))  # it holds what a script or a server has written
-        return f"{function}: {who} may not {deed}: {self.remedy(job)}"
+        return f"{function}: {who} may not {self.deed}: {self.remedy(job)}"
 
     def remedy(self, job: str) -> str:
         if self.hint:
@@ -267,10 +266,11 @@ class Policy:
 
     def refuse_variable(self, name: str, *, is_own: bool) -> Refusal:
         """Return the refusal of a variable: the VM itself compares names."""
-        return self._refusal("env", f"read SPYWEB_{name}", f'"{name}"', is_own=is_own)
+        return Refusal("env", f"read SPYWEB_{name}", f'"{name}"', is_own=is_own, is_server=self.is_server)
 
     def _refusal(self, key: str, deed: str, add: str, *, is_own: bool) -> Refusal:
-        return Refusal(key, deed, add, is_own=is_own, is_server=self.is_server)
+        """Make a refusal of one line, whatever a script has written into the deed."""
+        return Refusal(key, "".join(map(_escaped, deed)), add, is_own=is_own, is_server=self.is_server)
 
 
 def _items(rule: object) -> list[str]:
