@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,7 @@ def pytest_configure() -> None:
     sys.dont_write_bytecode = False  # nor need every run compile all tests anew
     put_files_in_memory()
     render_tracebacks_plainly()
+    hear_signals()
 
 
 def pytest_collection_finish() -> None:
@@ -46,6 +48,14 @@ def put_files_in_memory() -> None:
         place = os.statvfs(IN_MEMORY)
         if place.f_bavail * place.f_frsize > ROOM and not place.f_flag & os.ST_NOEXEC:  # some tests write programs
             os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
+
+
+def hear_signals() -> None:
+    """Undo what a shell does to what it runs in the background, and `nohup`: all processes of tests inherit it."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGQUIT: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
+    for number, handler in usual.items():
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def render_tracebacks_plainly() -> None:

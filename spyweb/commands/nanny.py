@@ -44,7 +44,8 @@ NO_PROGRAM = os.devnull.encode()
 BEHIND, LOWEST = 5, 19  # levels of niceness: behind the daemon, and the lowest there is
 
 _PARENT_DIED = signal.SIGUSR1
-_IGNORED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # here, not in commands
+# A command ignores no signal, whatever the nanny ignores, or whoever started the daemon, such as `nohup`.
+_FROM_THE_START = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 
 
 class CannotStart(Exception):
@@ -209,7 +210,7 @@ def _start(start: StartCommand, streams: Sequence[int], folder: bytes, group: Co
                 file_actions=[(os.POSIX_SPAWN_DUP2, given, number) for number, given in enumerate(streams)],
                 setsid=True,
                 setsigmask=[],
-                setsigdef=_IGNORED,
+                setsigdef=_FROM_THE_START,
             )
     except OSError as error:
         raise CannotStart(_why_not(start.program, error)) from error

@@ -64,6 +64,15 @@ async def test_a_command_gets_nothing_of_the_daemon(runner: CommandRunner, monke
     assert [int(mask, 16) & ~LIBC_SIGNALS for mask in blocked[1::2]] == [0, 0]
 
 
+async def test_a_command_ignores_no_signal_that_whoever_started_the_daemon_ignored(runner: CommandRunner) -> None:
+    usual = signal.signal(signal.SIGQUIT, signal.SIG_IGN)
+    try:
+        ignored = (await output(runner, "grep SigIgn /proc/self/status")).split()[1]
+    finally:
+        signal.signal(signal.SIGQUIT, usual)
+    assert int(ignored, 16) & ~LIBC_SIGNALS == 0
+
+
 async def test_the_folder_for_temporary_files_is_its_own_and_goes_with_it(runner: CommandRunner) -> None:
     folder = Path((await output(runner, 'mkdir "$TMPDIR/x"; touch "$TMPDIR/x/y"; echo "$TMPDIR"')).decode().strip())
     assert folder.parent == Path(tempfile.gettempdir())
