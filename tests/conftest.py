@@ -52,10 +52,9 @@ def put_files_in_memory() -> None:
 
 def hear_signals() -> None:
     """Undo what a shell does to what it runs in the background, and `nohup`: all processes of tests inherit it."""
-    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGQUIT: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
-    for number, handler in usual.items():
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
-            signal.signal(number, handler)
+            signal.signal(number, signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL)
 
 
 def render_tracebacks_plainly() -> None:
