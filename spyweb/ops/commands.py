@@ -84,8 +84,7 @@ async def _run(call: Call, function: str, command: object, table: Mapping[object
             call.permit(function, "exec", _asked(words, b""))
         workdir, is_made, programs = await asyncio.to_thread(_look, call, options, asked)
         _permit(call, function, [_asked(each, program.path) for each, program in zip(asked, programs, strict=True)])
-        if refusal := call.policy.exec_env([os.fsdecode(name) for name in options.env]):
-            raise call.refused(function, refusal)
+        call.permit(function, "exec_env", [os.fsdecode(name) for name in options.env])
         if options.creates is not None and is_made:
             return _skipped(f"{shown(options.creates)} is there"), None
         if options.unless is not None and await _succeeds(call, options.unless, programs[1], options, workdir):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from spyweb.permissions.policy import EVERYTHING, item_of, job_table, quoted
+from spyweb.permissions.policy import EVERYTHING, item_of, job_table, quoted, telling_variables
 
 LISTS = ("net", "exec", "files", "env", "state")
 SWITCHES = ("db", "global_store", "notify")
@@ -19,14 +19,19 @@ def _program(command: str | Sequence[str]) -> str:
     return EVERYTHING if isinstance(command, str) else command[0]
 
 
+def _variables(names: Iterable[str]) -> str:
+    return EVERYTHING if telling_variables(names) else ""
+
+
 def _itself(text: str) -> str:
     return text
 
 
-# By the check of a policy: the key, and the item that permits what was asked.
+# By the check of a policy: the key, and the item that permits what was asked; empty where none is needed.
 ITEMS: Mapping[str, tuple[str, Callable[..., str]]] = {
     "host": ("net", _host),
     "exec": ("exec", _program),
+    "exec_env": ("exec", _variables),
     "folder": ("files", _itself),
     "path": ("files", _itself),
     "variable": ("env", _itself),
@@ -55,8 +60,9 @@ class Audit:
             namespace, write = str(arguments[0]), bool(arguments[1])
             self._writes[namespace] = write or self._writes.get(namespace, False)
         else:
-            key, item = ITEMS[check]
-            self._items[key].add(item(*arguments))
+            key, item_for = ITEMS[check]
+            if item := item_for(*arguments):
+                self._items[key].add(item)
 
     def block(self, job: str) -> str:
         """Return what was reached as TOML: every key, so that nothing else is permitted."""

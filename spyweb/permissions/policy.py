@@ -169,7 +169,7 @@ class Policy:
 
     def exec_env(self, names: Iterable[str]) -> Refusal | None:
         """Check the variables that a command is given: some make another program of it."""
-        telling = [name for name in names if name == "PATH" or name.startswith("LD_")]
+        telling = telling_variables(names)
         for layer in self.layers if telling else ():
             if layer.exec is not None:
                 return self._refusal("exec", f"set {telling[0][:80]}", quoted(EVERYTHING), is_own=layer is self.own)
@@ -294,6 +294,11 @@ def _items(rule: object) -> list[str]:
 
 def _item_or_all(name: str) -> str:
     return name if name == EVERYTHING else item_of(name)
+
+
+def telling_variables(names: Iterable[str]) -> list[str]:
+    """Return those of the variables of a command that decide which program, or whose code, it is."""
+    return [name for name in names if name == "PATH" or name.startswith("LD_")]
 
 
 def _permits_command(listed: tuple[Command, ...], command: str | Sequence[str]) -> bool:

@@ -6,11 +6,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from spyweb.errors import CommandError, OpError
 from spyweb.model import MIB
 from spyweb.ops import catalog
 from spyweb.ops.world import Call
+from spyweb.permissions.audit import Audit
 from spyweb.permissions.policy import ANYTHING, Grants, Policy
 from tests.fakes.commands import RESULT, FakeCommands
 from tests.fakes.ops import ask, make_call, make_world, table
@@ -70,6 +72,15 @@ async def test_options_say_how(world: World) -> None:
     assert (first.workdir, first.timeout_s, first.stdin) == (b"/tmp", 90, b"in")
     assert (first.environment[b"A"], first.environment[b"N"]) == (b"b", b"1")
     assert (second.workdir, second.timeout_s) == (str(world.root / "jobs/prices/other").encode(), 2.5)
+
+
+async def test_an_audit_has_a_variable_that_makes_another_program_of_it(world: World) -> None:
+    audit = Audit()
+    call = structs.replace(world.call, audit=audit)
+    await ask(call, "exec.run", [b"/bin/sh", b"x"], table(env=table(LANG=b"C")))
+    assert 'exec = ["/bin/sh"]' in audit.block("x")
+    await ask(call, "exec.run", [b"/bin/sh", b"x"], table(env=table(PATH=b"/mine")))
+    assert 'exec = ["*", "/bin/sh"]' in audit.block("x")
 
 
 async def test_cmd_takes_the_command_among_its_options(world: World) -> None:

@@ -59,3 +59,12 @@ def test_what_is_noted_is_bounded() -> None:
     for number in range(MOST + 10):
         audit.note("host", f"h{number}.test", 80)
     assert len(tomllib.loads(audit.block("x"))["jobs"]["x"]["permissions"]["net"]) == MOST
+
+
+def test_variables_that_make_another_program_of_a_command_need_everything() -> None:
+    audit = Audit()
+    audit.note("exec", ["/bin/sh"])
+    audit.note("exec_env", ["LANG", "TOKEN"])
+    assert tomllib.loads(audit.block("x"))["jobs"]["x"]["permissions"]["exec"] == ["/bin/sh"]
+    audit.note("exec_env", ["LANG", "LD_PRELOAD"])
+    assert tomllib.loads(audit.block("x"))["jobs"]["x"]["permissions"]["exec"] == ["*", "/bin/sh"]
