@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.model import Failure
+from spyweb.model import Failure, Outcome
 from tests.fakes.scripts import Scripts, open_scripts
 
 
@@ -203,3 +203,12 @@ async def test_a_thousand_functions_at_once(scripts: Scripts) -> None:
     )
 
     assert total == 1000
+
+
+async def test_what_takes_the_number_of_an_item_for_its_options_says_where_it_comes_from(scripts: Scripts) -> None:
+    ending = await scripts.run('parallel_map({"http://a.test/"}, http_get)')
+    assert ending.outcome is Outcome.FAILED
+    assert "bad argument #2 to 'http_get' (table expected, got number)" in ending.reason
+    assert "(function 1 of parallel_map, which gives it the number of its item as argument #2)" in ending.reason
+    ending = await scripts.run("parallel_map({1}, function() setmetatable({}, 1) end)")
+    assert ending.reason.endswith("(function 1 of parallel_map)")

@@ -25,6 +25,9 @@ local STEP_TURN, STEP_WAIT = 5, 6                               -- what a step t
 local RAISE, OVER_TIMEOUT = 2, 6                                -- wire.Form; of wire
 local OUT_OF_MEMORY = "not enough memory"                       -- Lua's own text
 
+local TAKEN_FOR_OPTIONS = "^bad argument #2 to .*%(table expected, got number%)$" -- as by parallel_map(addresses, http_get)
+local HAS_NUMBER = ", which gives it the number of its item as argument #2"
+
 local branches = { OVER_TIMEOUT = "over its timeout" }
 
 -- Returns where in a coroutine a value was raised: behind the frames of the branch or coroutine that it came from.
@@ -368,7 +371,8 @@ local function perform_all(name, count, limit, call, f_of)
   if not failure then return group.results end
   local value = failure.value
   if type(value) == "string" and value ~= OUT_OF_MEMORY then
-    value = format("%s (function %d of %s)", value, failure.index, name)
+    local remark = name == "parallel_map" and find(value, TAKEN_FOR_OPTIONS) and HAS_NUMBER or ""
+    value = format("%s (function %d of %s%s)", value, failure.index, name, remark)
   end
   raise_with(failure.frames, value)
 end
