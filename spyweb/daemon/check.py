@@ -38,7 +38,7 @@ async def check_project(root: Path) -> list[Problem]:
     compiled = await compile_all(settings, found, specs)
     failed = [*compiled, *await parse_selectors(specs)]
     uncompiled = {problem.file for problem in compiled if not problem.is_warning}
-    promises = await asyncio.to_thread(find_broken_promises, specs, os.environ)
+    promises = await asyncio.to_thread(find_broken_promises, specs, os.environ, settings.daemon.data_dir)
     doubts = [*promises, *(warning for warning in found.warnings if warning.file not in uncompiled)]
     if is_emptied(root):
         doubts.append(Problem(FILE, None, None, EMPTY, is_warning=True))

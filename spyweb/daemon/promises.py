@@ -18,14 +18,20 @@ HOMES = (Path("/home"), Path("/root"), Path("/run/user"))
 STATUS = Path("/proc/self/status")
 
 
-def find_broken_promises(specs: Iterable[JobSpec], environment: Mapping[str, str]) -> list[Problem]:
-    """Return a warning for each program and each folder that a job may use and can't."""
+def find_broken_promises(
+    specs: Iterable[JobSpec], environment: Mapping[str, str], data: Path | None = None
+) -> list[Problem]:
+    """Return a warning for each program and folder that a job may use and can't, or that has more than is meant.
+
+    `data` is where spyweb keeps what is stored.
+    """
     is_unit = "INVOCATION_ID" in environment
     found: dict[Problem, None] = {}
     for spec in specs:
         programs = [command[0] for command in spec.policy.programs if command != ANY_COMMAND]
         reasons = [("permissions.exec", program, why_not_executable(program, is_unit=is_unit)) for program in programs]
         reasons += [("permissions.files", root, why_not_writable(root, is_unit=is_unit)) for root in spec.policy.roots]
+        reasons += [("permissions.files", root, why_too_wide(root, data)) for root in spec.policy.roots]
         for key, path, reason in reasons:
             if reason:
                 found[Problem(spec.path, None, key, f"{path}: {reason}", is_warning=True)] = None
@@ -57,6 +63,14 @@ def why_not_writable(path: str, *, is_unit: bool) -> str:
     if os.statvfs(path).f_flag & os.ST_RDONLY:
         return "it is read-only" + (": add it to ReadWritePaths= of the unit" if is_unit else "")
     return "" if os.access(path, os.W_OK | os.X_OK) else "this user may not write there"
+
+
+def why_too_wide(path: str, data: Path | None) -> str:
+    """Return what is said of a folder that has what spyweb stores; empty if it has not."""
+    root, kept = Path(os.path.realpath(path)), data and Path(os.path.realpath(data))
+    if kept is None or not (kept.is_relative_to(root) or root.is_relative_to(kept)):
+        return ""
+    return f"{kept.name}/ of this project is below it: file.* writes nothing there, but reads what is"
 
 
 def _why_absent(path: str, error: OSError, *, is_unit: bool) -> str:

@@ -28,6 +28,7 @@ from spyweb.ops.artifacts import FOLDER, Artifacts
 from spyweb.ops.disk import Files
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.locks import LockKeeper
+from spyweb.ops.managed import ManagedFiles
 from spyweb.ops.network.client import open_client
 from spyweb.ops.notify_desktop import Desktop
 from spyweb.ops.sources import Sources
@@ -149,6 +150,7 @@ async def open_world(
         sources=sources,
         files=files,
         artifacts=Artifacts(settings.root, settings.daemon.data_dir / FOLDER),
+        managed=ManagedFiles(kept_out=settings.daemon.data_dir),
         locks=locks,
         extractor=extractor,
         sql=await stack.enter_async_context(UserDatabase(user_db_opening(stack, settings), clock, note_begun=note_sql)),

@@ -14,6 +14,7 @@ from asyncio import Semaphore
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Lock
 
 from spyweb import limits
@@ -30,6 +31,7 @@ AT_ONCE = 3  # works in threads, of all jobs: large files must not keep every th
 
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # NONBLOCK: opening a FIFO would wait for a writer
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_STEP_UP = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC  # O_PATH needs no right to read
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _KINDS = ((stat.S_ISREG, "file"), (stat.S_ISDIR, "folder"), (stat.S_ISLNK, "link"))
 WOULD_WRITE = "it would be written"
@@ -52,10 +54,14 @@ class ManagedOutcome:
 
 
 class ManagedFiles:
-    """The files that scripts keep in a state, with locks so that one writer at a time uses each."""
+    """The files that scripts keep in a state, with locks so that one writer at a time uses each.
 
-    def __init__(self, opener: BeneathOpener | None = None) -> None:
+    Nothing is written in the folder `kept_out`, wherever a path leads.
+    """
+
+    def __init__(self, opener: BeneathOpener | None = None, kept_out: Path | None = None) -> None:
         self._opener = opener or BeneathOpener()
+        self._kept_out = kept_out
         self.turns = Semaphore(AT_ONCE)
         self._locks = tuple(Lock() for _ in range(LOCKS))
 
@@ -92,7 +98,7 @@ class ManagedFiles:
 
     def copy(self, source: ManagedPlace, place: ManagedPlace, mode: int | None, *, check: bool) -> ManagedOutcome:
         """Make a file equal to another one."""
-        with self._source(source) as file, self._parent(place, make=not check) as folder:
+        with self._source(source) as file, self._parent(place, write=True, make=not check) as folder:
             if folder is None:
                 return ManagedOutcome(True, WOULD_WRITE, _checksum(file))
             status, name = os.fstat(file), place.steps[-1]
@@ -112,7 +118,7 @@ class ManagedFiles:
     ) -> ManagedOutcome | None:
         """Make a file have this content; None if it is not, any more, as it was expected to be (b"": not there)."""
         checksum = hashlib.sha256(content).hexdigest()
-        with self._parent(place, make=not check) as folder:
+        with self._parent(place, write=True, make=not check) as folder:
             if folder is None:
                 return ManagedOutcome(True, WOULD_WRITE, checksum)
             name = place.steps[-1]
@@ -135,9 +141,10 @@ class ManagedFiles:
             except FileNotFoundError:
                 if check:
                     return ManagedOutcome(True, "it would be made")
-                os.close(self._made(root, place.steps, mode))
+                os.close(self._made(root, place.steps, mode, place))
                 return ManagedOutcome(True, "made")
             try:
+                self._check_writable(folder, place)
                 return _with_mode(folder, mode, None, check=check)
             finally:
                 os.close(folder)
@@ -146,7 +153,7 @@ class ManagedFiles:
         """Remove a file, a link or an empty folder."""
         name = place.steps[-1]
         try:
-            with self._parent(place) as folder:
+            with self._parent(place, write=True) as folder:
                 if folder is None:
                     return ManagedOutcome(False, "it is not there")
                 status = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -176,17 +183,18 @@ class ManagedFiles:
                     if not make:
                         yield None
                         return
-                    folder = self._made(top, place.base, None)
+                    folder = self._made(top, place.base, None, place)
                 os.close(top)
             yield folder
         finally:
             os.close(folder)
 
-    def _made(self, folder: int, steps: tuple[str, ...], mode: int | None) -> int:
+    def _made(self, folder: int, steps: tuple[str, ...], mode: int | None, place: ManagedPlace) -> int:
         """Make what is missing of a path, and return a descriptor of its end."""
         below = os.dup(folder)
         for count, step in enumerate(steps, 1):
             try:
+                self._check_writable(below, place)
                 with suppress(FileExistsError):
                     os.mkdir(step, FOLDER_MODE, dir_fd=below)
                     os.fsync(below)
@@ -198,7 +206,7 @@ class ManagedFiles:
         return below
 
     @contextmanager
-    def _parent(self, place: ManagedPlace, *, make: bool = False) -> Iterator[int | None]:
+    def _parent(self, place: ManagedPlace, *, write: bool = False, make: bool = False) -> Iterator[int | None]:
         """Open the folder of the file; None where the folder of a job is not there yet, and is not to be made."""
         with self._root(place, make=make) as root:
             if root is None:
@@ -206,9 +214,19 @@ class ManagedFiles:
                 return
             folder = self._opener.open(root, "/".join(place.steps[:-1]) or ".", _FOLDER)
             try:
+                if write:
+                    self._check_writable(folder, place)
                 yield folder
             finally:
                 os.close(folder)
+
+    def _check_writable(self, folder: int, place: ManagedPlace) -> None:
+        """Raise Forbidden for what spyweb keeps, to which a root that is permitted may lead."""
+        root = os.path.join(place.top, *place.base, "")
+        if self._kept_out is not None and (not place.base or str(self._kept_out).startswith(root)):
+            with suppress(FileNotFoundError):
+                if _is_inside(folder, os.stat(self._kept_out)):
+                    raise Forbidden("spyweb keeps its own there")
 
     @contextmanager
     def _source(self, place: ManagedPlace) -> Iterator[int]:
@@ -243,6 +261,23 @@ def _existing(folder: int, name: str) -> Iterator[int | None]:
         yield file
     finally:
         os.close(file)
+
+
+def _is_inside(folder: int, outer: os.stat_result) -> bool:
+    """Return whether a folder is another one, or below it, by whatever path it was opened."""
+    here = os.dup(folder)
+    try:
+        status = os.fstat(here)
+        while not os.path.samestat(status, outer):
+            above = os.open("..", _STEP_UP, dir_fd=here)
+            os.close(here)
+            here, below = above, status
+            status = os.fstat(here)
+            if os.path.samestat(status, below):
+                return False
+        return True
+    finally:
+        os.close(here)
 
 
 def _check_file(status: os.stat_result) -> None:

@@ -75,7 +75,8 @@ BRANCHES = Family(
         function(
             "parallel_map(list: any[], fn: (fun(item: any, index: integer): any), limit?: integer): any[] results, "
             "integer length",
-            "Calls `fn` with each item and its number, at most `limit` at once (10; up to 1,000), and gives the first results.",
+            "Calls `fn` with each item and its number, at most `limit` at once (10; up to 1,000), and gives the first "
+            "results.",
             waits=True,
         ),
     ),

@@ -67,3 +67,18 @@ def test_what_is_no_program_or_no_folder(tmp_path: Path) -> None:
     assert why_not_executable(str(tmp_path / "x"), is_unit=True) == "it is not executable"
     assert why_not_executable(str(tmp_path), is_unit=True) == "it is not executable"
     assert why_not_writable(str(tmp_path / "x"), is_unit=True) == "it is not a folder"
+
+
+def test_a_root_that_reaches_what_spyweb_stores_is_told(tmp_path: Path) -> None:
+    data = tmp_path / "project/data"
+    data.mkdir(parents=True)
+    (tmp_path / "link").symlink_to("project")
+    (tmp_path / "project/site").mkdir()
+    for root, is_told in (
+        (tmp_path, True), (data, True), (tmp_path / "link", True), (tmp_path / "project/site", False),
+    ):  # fmt: skip
+        policy = Policy(granted=Grants(files=FilesRule(frozenset(), (str(root),))))
+        found = find_broken_promises([make_spec(policy=policy)], {}, data)
+        assert [problem.reason for problem in found] == is_told * [
+            f"{root}: data/ of this project is below it: file.* writes nothing there, but reads what is"
+        ]

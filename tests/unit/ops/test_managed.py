@@ -277,3 +277,28 @@ def test_a_larger_file_is_not_read(files: ManagedFiles, place: Place) -> None:
     put(files, place("a"), b"x" * 100)
     with pytest.raises(Forbidden, match="it has 100 bytes, at most 99 are allowed"):
         files.read(place("a"), 99)
+
+
+def test_nothing_is_written_where_spyweb_keeps_its_own(tmp_path: Path) -> None:
+    data = tmp_path / "project/data"
+    (data / "artifacts").mkdir(parents=True)
+    (data / "spyweb.db").write_bytes(b"rows")
+    (tmp_path / "link").symlink_to("project/data")
+    before = everything(tmp_path)
+    for files in (ManagedFiles(kept_out=data), ManagedFiles(WalkingOpener(), kept_out=data)):
+        for path in ("project/data/spyweb.db", "project/data/new", "link/spyweb.db", "project/data/artifacts/new"):
+            at = ManagedPlace(str(tmp_path), (), tuple(path.split("/")))
+            for check in (True, False):
+                with pytest.raises(Forbidden, match="spyweb keeps its own there"):
+                    files.put(at, b"x", None, check=check)
+                with pytest.raises(Forbidden, match="spyweb keeps its own there"):
+                    files.copy(ManagedPlace(str(tmp_path), (), ("project", "data", "spyweb.db")), at, None, check=check)
+                with pytest.raises(Forbidden, match="spyweb keeps its own there"):
+                    files.remove(at, check=check)
+        for path in ("project/data/a", "link/a/b", "project/data"):
+            with pytest.raises(Forbidden, match="spyweb keeps its own there"):
+                files.mkdir(ManagedPlace(str(tmp_path), (), tuple(path.split("/"))), 0o777, check=False)
+        assert everything(tmp_path) == before
+        beside = ManagedPlace(str(tmp_path), (), ("project", "copy.db"))
+        assert files.copy(ManagedPlace(str(tmp_path), (), ("link", "spyweb.db")), beside, None, check=False).changed
+        files.remove(beside, check=False)
