@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from spyweb.commands.cgroup import CommandGroup
+from spyweb.commands.scratch import make_folder, remove_folder
 from spyweb.commands.sweep import children_of, descendants_of, kill_all, send
 from spyweb.commands.wire import (
     GRACE_S,
@@ -56,12 +57,12 @@ class Nanny:
     """One command on its leash."""
 
     def __init__(self, temporary: bytes) -> None:
-        self._folder = os.path.join(temporary, b"spyweb-" + os.urandom(8).hex().encode())
+        self._folder = b""
         self._problem = ""  # why it has no folder
         try:
-            os.mkdir(self._folder, 0o700)
+            self._folder = make_folder(temporary)
         except OSError as error:
-            self._problem = f"its folder for temporary files, {shown(self._folder)}: {error.strerror}"
+            self._problem = f"its folder for temporary files, {shown(error.filename)}: {error.strerror}"
         self._wakeup, self._waker = os.pipe()
         self._pid = 0
         self._status: int | None = None  # once the command has ended
@@ -85,12 +86,8 @@ class Nanny:
                 return True
 
     def remove_folder(self) -> None:
-        try:
-            os.rmdir(self._folder)
-        except OSError:
-            import shutil  # what few commands need would cost the memory of each nanny
-
-            shutil.rmtree(self._folder, ignore_errors=True)
+        if self._folder:
+            remove_folder(self._folder)
 
     def serve(self, leash: socket.socket, streams: Sequence[int]) -> None:
         """Start the command, wait until nothing of it is left, and report how it ended."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,6 +14,7 @@ import structlog
 from spyweb.clock import Clock
 from spyweb.commands.cgroup import find_delegated, settle
 from spyweb.commands.runner import CommandLimits, CommandRunner
+from spyweb.commands.scratch import remove_left
 from spyweb.confined.parent import close_to_others
 from spyweb.errors import ConfigError, Problem
 from spyweb.settings import ExecSettings
@@ -37,6 +41,7 @@ async def open_commands(settings: ExecSettings, clock: Clock) -> AsyncIterator[C
     With the first command this process becomes one that others of the same user can't look into: its environment has
     what no script is told.
     """
+    await asyncio.to_thread(remove_left, os.fsencode(tempfile.gettempdir()), clock.now_ms())
     runner = CommandRunner(clock, limits_of(settings), find_groups(settings), before_first=close_to_others)
     try:
         yield runner

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,16 @@ async def test_before_the_first_command_others_can_not_look_into_the_daemon(monk
         for _ in range(2):
             assert (await runner.run(shell("echo hello"))).stdout == b"hello\n"
     assert asked == ["closed"]
+
+
+async def test_what_killed_nannies_left_is_removed_at_the_start_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(commands, "find_delegated", lambda: None)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    left, other = tmp_path / "spyweb-0123456789abcdef", tmp_path / "other"
+    for folder in (left, other):
+        folder.mkdir()
+        os.utime(folder, (0, 0))
+    async with open_commands(ExecSettings(), RealClock()):
+        assert [path.name for path in tmp_path.iterdir()] == ["other"]
