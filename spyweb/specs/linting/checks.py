@@ -122,8 +122,13 @@ def find_run_beside_tasks(text: LuaText) -> int | None:
     """Return the line that defines `run` in a file that declares tasks: they would never run."""
     if not _DECLARATION.search(text.code) or re.search(rb"\blocal\s++(?:function\s++)?(?:task|workflow)\b", text.code):
         return None
-    found = _RUN_DEFINED.search(text.code)
-    return line_at(text.code, found.start()) if found else None
+    depth = seen = 0
+    for found in _RUN_DEFINED.finditer(text.code):
+        depth += text.code.count(b"{", seen, found.start()) - text.code.count(b"}", seen, found.start())
+        seen = found.start()
+        if depth <= 0:  # else it is a field, as of `task{run = …}`
+            return line_at(text.code, seen)
+    return None
 
 
 _RUN_DEFINED = re.compile(rb"^(?:function\s++run\s*+\(|run\s*+=(?!=))", re.MULTILINE)

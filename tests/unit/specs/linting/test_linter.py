@@ -46,6 +46,7 @@ BLOCK = '-- /// job\n-- every = "30s"\n-- ///\n'
         ("task('a'):command(print)\nfunction run(ctx) end", f"2: {TASKS_AND_RUN}"),
         ("run = function() end workflow.define('w')", f"1: {TASKS_AND_RUN}"),
         ("ModernDSLs = {}\nfunction run() end", f"2: {TASKS_AND_RUN}"),
+        ("task({\nname = 'a',\nrun = print\n})\nrun = print", f"5: {TASKS_AND_RUN}"),
         ("log(1)\nworkflow.defin('w')", '2: nobody defines workflow.defin; did you mean "workflow.define"?'),
         ("htp_get('x')", '1: nobody defines htp_get; did you mean "http_get"?'),
         ("log(1) function on_sucess() end", '1: nobody calls on_sucess; did you mean "on_success"?'),
@@ -71,6 +72,7 @@ def test_what_would_be_ignored_in_a_script_is_told(source: str, expected: str) -
         "local function on_sucess() end log(on_sucess)",
         "function before_fetch() end before_fetch()",
         "function tidy() end log(tidy())",
+        "task({\nname = 'a',\nrun = function()\nend\n})",
     ],
 )
 def test_what_is_in_order_is_not(source: str) -> None:
