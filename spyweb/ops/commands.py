@@ -34,7 +34,8 @@ RUN_TIMEOUT_MS = 300_000
 KEPT = 10 * MIB  # of stdout, and of stderr, ...
 KEPT_SHARE = 4  # ... but no more than this part of the VM's memory
 SHOWN = 1_000  # bytes of stderr in an error
-OPTIONS = ("command", "workdir", "env", "timeout", "stdin", "strict", "creates", "unless", "check")
+IGNORED = "delegate_to"  # of sloth-runner: every command runs here
+OPTIONS = ("command", "workdir", "env", "timeout", "stdin", "strict", "creates", "unless", "check", IGNORED)
 
 T = TypeVar("T")
 

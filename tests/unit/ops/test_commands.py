@@ -74,6 +74,12 @@ async def test_options_say_how(world: World) -> None:
     assert (second.workdir, second.timeout_s) == (str(world.root / "jobs/prices/other").encode(), 2.5)
 
 
+async def test_a_field_of_sloth_runner_that_says_where_is_left_aside(world: World) -> None:
+    await ask(world.call, "cmd", table(command=b"make", delegate_to=b"web1"))
+    await ask(world.call, "exec.run", b"make", table(delegate_to=b"web1"))
+    assert [command.arguments[-1] for command in world.runner.commands] == [b"make", b"make"]
+
+
 async def test_an_audit_has_a_variable_that_makes_another_program_of_it(world: World) -> None:
     audit = Audit()
     call = structs.replace(world.call, audit=audit)
