@@ -112,13 +112,13 @@ def _cut(value: object) -> object:
 
 def _route_libraries(lowest: int) -> None:
     root = logging.getLogger()
-    root.handlers[:] = [Route()]
+    root.handlers[:] = [LogRoute()]
     root.setLevel(max(lowest, logging.WARNING))  # their debug lines are many, and contain what scripts store
     logging.getLogger("spyweb").setLevel(lowest)
     logging.captureWarnings(True)
 
 
-class Route(logging.Handler):
+class LogRoute(logging.Handler):
     """Passes on what libraries log."""
 
     def emit(self, record: logging.LogRecord) -> None:
