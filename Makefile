@@ -38,6 +38,7 @@ format: $(VENV)/installed-dev  ## put the code into shape
 
 docs: $(VENV)/installed  ## write the generated parts of docs/reference anew
 	$(BIN)/python -m spyweb.reference
+	$(BIN)/python -m spyweb.web.api
 
 bench: $(VENV)/installed-bench  ## every benchmark beside its peer (ARGS=--quick: do they still work? ARGS="ops runs": only those)
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -18,7 +18,7 @@ from spyweb.model import JobId, Run, RunId
 from spyweb.store.access import no_access
 from spyweb.views.jobs import JobView, NextRun
 from spyweb.views.outbox import MessageView
-from spyweb.views.records import RecordView
+from spyweb.views.records import RecordsPage, RecordView
 from spyweb.views.runs import RunEnded, RunEvent, TaskView, event_from_json
 from spyweb.web.address import find_socket
 
@@ -32,10 +32,6 @@ ERROR = b'{"error":'  # beginning of a line that reports an error
 
 T = TypeVar("T")
 Body = bytes | Iterable[bytes] | None
-
-
-class RecordsPage(msgspec.Struct):
-    records: list[RecordView]
 
 
 class UnixConnection(http.client.HTTPConnection):

@@ -26,6 +26,7 @@ from spyweb.model import (
     JobSpec,
     Never,
     Run,
+    RunId,
     Schedule,
 )
 from spyweb.settings.nearest import nearest_name
@@ -86,6 +87,21 @@ class NextRun:
     due_ms: int
     local: str  # with the zone, for people
     timezone: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Triggered:
+    """The run that was asked for; none where it was not to be."""
+
+    run: RunId | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPaused:
+    """A job that was paused or resumed."""
+
+    job: JobId
+    paused: bool
 
 
 def view_job(spec: JobSpec, facts: JobFacts) -> JobView:

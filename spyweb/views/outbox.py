@@ -24,6 +24,13 @@ class MessageView:
     error: str  # of the last of them
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessagesRetried:
+    """The messages that are sent again, by their ids."""
+
+    retried: list[int]
+
+
 def view_message(message: QueuedMessage) -> MessageView:
     from spyweb.outbox.messages import place_of  # a command that asks a daemon does without the store
 

@@ -34,6 +34,16 @@ class RecordView:
     hash: str  # in hex
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordsPage:
+    """A page of one job's records, newest first."""
+
+    records: list[RecordView]
+    limit: int
+    has_more: bool
+    next_after: int | None  # what `after` takes for the next page
+
+
 def view_record(record: Record) -> RecordView:
     moment = EPOCH + timedelta(milliseconds=record.created_ms)
     return RecordView(

@@ -82,6 +82,62 @@ class Moved:
     records: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryFound:
+    """The entry under a key, if there is one."""
+
+    entry: EntryView | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryWritten:
+    """The outcome of writing an entry: whether it is a new one."""
+
+    created: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryDeleted:
+    """The outcome of deleting an entry: whether there was one."""
+
+    deleted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntriesCleared:
+    """The number of entries that were deleted."""
+
+    deleted: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntriesCounted:
+    """The number of entries."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockBroken:
+    """The lock that was broken, as it was held; none where nobody held it."""
+
+    broken: LockView | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordsAdded:
+    """The number of records that were new."""
+
+    added: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamEnded:
+    """The last line of a whole answer of lines: how many went before."""
+
+    end: int
+
+
 def view_entry(namespace: str, key: bytes, entry: Entry) -> EntryView:
     return EntryView(
         namespace=namespace,

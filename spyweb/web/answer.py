@@ -1,11 +1,16 @@
 """Answer requests in JSON: with a value, or with an error and its status.
 
-An error is `{"error": text}`, and beside it `"code"` when it is one of spyweb's own.  A bug is logged with its
-traceback and told to nobody else.
+An error is `{"error", "code", "message", "field"}`: `error` and `message` are the same text, the first for clients of
+SpyWeb, and `field` is the name of the parameter or part of a body that is wrong.  A browser gets it as a page.  A bug
+is logged with its traceback and told to nobody else.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from html import escape
+
+import msgspec
 import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -42,6 +47,47 @@ STATUS: dict[type[SpywebError], tuple[int, str]] = {
     SpywebError: (500, "spyweb"),
 }
 
+# The codes of what the server itself refuses.
+CODES: Mapping[int, str] = {
+    400: "bad_request", 401: "unauthorized", 403: "forbidden", 404: "not_found", 405: "method_not_allowed",
+    408: "too_slow", 409: "refused", 413: "too_large", 414: "too_long", 417: "bad_request", 422: "invalid",
+    429: "too_many_requests", 500: "internal", 503: "busy",
+}  # fmt: skip
+
+PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>{status} {title}</title>
+<h1>{title}</h1>
+<p>{text}</p>
+</html>
+"""
+PAGE_HEADERS = {"Content-Security-Policy": "default-src 'self'", "X-Content-Type-Options": "nosniff"}
+
+
+class ErrorAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a request that failed."""
+
+    error: str  # the same as `message`, as SpyWeb names it
+    code: str
+    message: str
+    field: str | None = None  # the parameter, or the part of the body, that is wrong
+
+
+class BadParameter(web.HTTPBadRequest):
+    """A parameter of the address that is missing, or not what it should be."""
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(text=f"{field}: {reason}")
+        self.field = field
+
+
+class BadBody(web.HTTPUnprocessableEntity):
+    """A body that is well-formed, and not what it should be."""
+
+    def __init__(self, field: str | None, reason: str) -> None:
+        super().__init__(text=f"{field}: {reason}" if field else reason)
+        self.field = field
+
 
 class WholeAnswer(web.Response):
     """A response whose memory is freed as soon as its client hangs up.
@@ -65,8 +111,26 @@ def status_of(error: SpywebError) -> tuple[int, str]:
     return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
 
 
-def describe(error: SpywebError) -> dict[str, str]:
-    return {"error": str(error), "code": status_of(error)[1]}
+def describe(error: SpywebError) -> ErrorAnswer:
+    return error_of(str(error), status_of(error)[1])
+
+
+def error_of(text: str, code: str, field: str | None = None) -> ErrorAnswer:
+    return ErrorAnswer(error=text, code=code, message=text, field=field)
+
+
+def error_answer(request: web.Request, status: int, error: ErrorAnswer) -> web.Response:
+    """Answer with an error: as JSON, or as a page where a browser has asked for one."""
+    if not wants_page(request):
+        return json_answer(error, status)
+    title = error.code.replace("_", " ").capitalize()
+    text = PAGE.format(status=status, title=escape(title), text=escape(error.message))
+    return WholeAnswer(text=text, status=status, content_type="text/html", headers=PAGE_HEADERS)
+
+
+def wants_page(request: web.Request) -> bool:
+    """Return whether a browser shows the answer to a person: its scripts ask for what they can read."""
+    return "text/html" in request.headers.get("Accept", "")
 
 
 @web.middleware
@@ -76,26 +140,27 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
     try:
         return await handler(request)
     except web.HTTPException as error:
-        return _http_answer(error)
+        return _http_answer(request, error)
     except SpywebError as error:
-        return json_answer(describe(error), status_of(error)[0])
+        return error_answer(request, status_of(error)[0], describe(error))
     except web.RequestPayloadError:
-        return json_answer({"error": "the body is not what its headers say"}, 400)
+        return error_answer(request, 400, error_of("the body is not what its headers say", CODES[400]))
     except Exception as error:
         if isinstance(error, ConnectionError) and _is_gone(request):
             return web.Response()  # nobody reads it
         log.error("a bug in the HTTP server", method=request.method, path=request.path, exc_info=error)
-        return json_answer({"error": "Internal Server Error"}, 500)
+        return error_answer(request, 500, error_of("Internal Server Error", CODES[500]))
 
 
 def _is_gone(request: web.Request) -> bool:
     return request.transport is None or request.transport.is_closing()
 
 
-def _http_answer(error: web.HTTPException) -> web.Response:
+def _http_answer(request: web.Request, error: web.HTTPException) -> web.Response:
     default = f"{error.status}: {error.reason}"
     text = error.text if error.text and error.text != default else error.reason
-    answer = json_answer({"error": text}, error.status)
+    code = CODES.get(error.status, f"http_{error.status}")
+    answer = error_answer(request, error.status, error_of(text, code, getattr(error, "field", None)))
     if "Allow" in error.headers:
         answer.headers["Allow"] = error.headers["Allow"]
     return answer

@@ -13,12 +13,14 @@ from ipaddress import IPv6Address
 from urllib.parse import unquote_to_bytes
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from multidict import CIMultiDict
 
 from spyweb.endpoints.endpoints import NOT_FOUND, EndpointAnswer, Endpoints
 from spyweb.errors import PoolError
-from spyweb.web.answer import WholeAnswer, json_answer
-from spyweb.web.auth import PRIVATE, PUBLIC, path_of
+from spyweb.web.access.guard import PRIVATE, PUBLIC, AccessRule
+from spyweb.web.access.rights import Right
+from spyweb.web.answer import WholeAnswer, describe, json_answer
 from spyweb.web.body import BODY_MEMORY, Body
 
 ENDPOINTS = web.AppKey("endpoints", Endpoints)
@@ -46,13 +48,21 @@ RequestFields = dict[str, object]
 
 
 async def answer_endpoint(request: web.Request) -> web.StreamResponse:
+    return await _answer(request, is_public=False)
+
+
+async def answer_public_endpoint(request: web.Request) -> web.StreamResponse:
+    return await _answer(request, is_public=True)
+
+
+async def _answer(request: web.Request, *, is_public: bool) -> web.StreamResponse:
     try:
         with closing(Body(request.app[BODY_MEMORY])) as body:
             content = await body.read(request) if request.body_exists else b""
-            fields = describe_request(request, content, is_public=path_of(request).startswith(PUBLIC))
+            fields = describe_request(request, content, is_public=is_public)
             return make_response(await request.app[ENDPOINTS].answer(fields) if fields["route"] else NOT_FOUND)
     except PoolError as error:
-        busy = json_answer({"error": str(error)}, 503)
+        busy = json_answer(describe(error), 503)
         busy.headers["Retry-After"] = str(AGAIN_S)
         return busy
 
@@ -141,4 +151,11 @@ def _is_text(body: bytes) -> bool:
     return True
 
 
-ENDPOINT_ROUTES = [web.route("*", prefix + REST, answer_endpoint) for prefix in (PRIVATE, PUBLIC)]
+ENDPOINT_ROUTES = [
+    web.route("*", PRIVATE + REST, answer_endpoint),
+    web.route("*", PUBLIC + REST, answer_public_endpoint),
+]
+ENDPOINT_RULES: Mapping[Handler, AccessRule] = {
+    answer_endpoint: AccessRule(Right.RUN),
+    answer_public_endpoint: AccessRule(None),
+}

@@ -23,7 +23,7 @@ from spyweb.limits import ADDRESS_PATH, PARAMETERS, too_large
 from spyweb.model import MIB
 from spyweb.service.daemon import DaemonService
 from spyweb.web.address import claim_socket, find_socket, release_socket
-from spyweb.web.answer import json_answer
+from spyweb.web.answer import CODES, error_of, json_answer
 from spyweb.web.app import Site, socket_app, tcp_app
 from spyweb.web.connections import ConnectionLimiter, LimitedHandler
 from spyweb.web.descriptors import private_limits, tcp_limits
@@ -167,9 +167,11 @@ def _refusing_long_addresses(handle: Handle) -> Handle:
     async def check(request: web.Request) -> web.StreamResponse:
         path, parameters = request.rel_url.raw_path, request.rel_url.raw_query_string.count("&")
         if len(path) > ADDRESS_PATH:
-            return json_answer({"error": too_large("the address", len(path), ADDRESS_PATH, "characters")}, 414)
+            reason = too_large("the address", len(path), ADDRESS_PATH, "characters")
+            return json_answer(error_of(reason, CODES[414]), 414)
         if parameters > PARAMETERS:
-            return json_answer({"error": too_large("the address", parameters, PARAMETERS, "parameters")}, 400)
+            reason = too_large("the address", parameters, PARAMETERS, "parameters")
+            return json_answer(error_of(reason, CODES[400]), 400)
         return await handle(request)
 
     return check

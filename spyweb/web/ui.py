@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
-from spyweb.web.auth import API
+from spyweb.web.access.guard import API
 
 FOLDER, INDEX = "ui", "index.html"
 UI: web.AppKey[Path] = web.AppKey("folder of the pages")

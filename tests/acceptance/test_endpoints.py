@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.fakes.client import failure
 from tests.fakes.project import Daemon, Project, eventually
 from tests.fakes.repository import read
 
@@ -279,7 +280,7 @@ def test_with_a_key_all_but_what_is_public_needs_it(tmp_path: Path) -> None:
     project.environment["SPYWEB_API_KEY"] = "s3cret"
     with project.daemon() as daemon:
         site = Site(project, daemon)
-        assert site.ask("/api/v/hello").json == {"error": "Unauthorized"}
+        assert site.ask("/api/v/hello").json == failure("Unauthorized", "unauthorized")
         assert site.ask("/api/v/hello", X_SpyWeb_Key="s3cret", Host="spyweb.example").status == 200
         assert site.ask("/api/public/status").status == 200
         assert site.ask("/").status == 200

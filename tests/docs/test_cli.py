@@ -14,7 +14,6 @@ from spyweb.cli.main import COMMANDS, EXIT_CODES, HIDDEN, STATE, build
 from spyweb.errors import ExitCode
 from spyweb.model import Outcome
 from spyweb.views.jobs import JobState
-from spyweb.web.app import SOCKET_ROUTES
 from tests.fakes.command import spyweb
 from tests.fakes.repository import read
 
@@ -120,9 +119,3 @@ def test_every_exit_code_is_on_the_page_and_in_the_help() -> None:
 def test_every_state_and_outcome_is_on_the_page() -> None:
     assert {f"`{state}`" for state in JobState} <= set(re.findall(r"`\w+`", section_of("jobs")))
     assert {f"`{outcome}`" for outcome in Outcome} <= set(re.findall(r"`\w+`", section_of("runs")))
-
-
-def test_every_address_is_on_the_page() -> None:
-    served = {f"{route.method} {route.path.replace('{job}', 'JOB').replace('{run}', 'RUN')}" for route in SOCKET_ROUTES}
-    told = {words.partition("?")[0] for words in re.findall(r"`((?:GET|PUT|POST|DELETE) [^`]+)`", PAGE)}
-    assert told == served

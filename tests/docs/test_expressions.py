@@ -59,7 +59,8 @@ CACHES = {
     "specs.parse._prove_due": "LONGEST_TEXT of cron.py",
     "specs.parse._shared": "what was parsed",
     "store.patterns.compile_pattern": "limits.PATTERN",
-    "web.auth._is_loopback_name": "limits.HOST",
+    "web.access.hosts._is_loopback_name": "limits.HOST",
+    "web.api.query._fields": "a Struct of a handler",
     "web.endpoints._client_ip": "an address of the system's",
     "web.ui.machine_types": "nothing",
 }

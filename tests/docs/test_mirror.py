@@ -47,6 +47,7 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/integration/test_move_from_spyweb.py": ("cli/state/bring_spyweb",),
     "tests/integration/test_state_process.py": ("cli/state/watch",),
     "tests/integration/test_lua_tests.py": ("daemon/testing_server",),
+    "tests/docs/test_api.py": ("web/api/reference",),
     "tests/docs/test_reference.py": ("reference/hooks", "reference/language", "reference/tables"),
     "tests/integration/test_web_serve.py": ("web/api/keys", "web/serve"),
     "tests/unit/cli/test_main.py": ("cli/about",),

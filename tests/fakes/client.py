@@ -23,6 +23,11 @@ async def get_json(client: Client, path: str, **headers: str) -> tuple[int, obje
         return answer.status, await answer.json()
 
 
+def failure(text: str, code: str, field: str | None = None) -> dict[str, object]:
+    """Return the body of every answer that is an error."""
+    return {"error": text, "code": code, "message": text, "field": field}
+
+
 async def post_json(client: Client, path: str) -> tuple[int, object]:
     async with client.post(path) as answer:
         return answer.status, await answer.json()

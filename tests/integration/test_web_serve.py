@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import socket
 import stat
 import weakref
@@ -20,6 +21,7 @@ from spyweb.web.answer import answer_errors
 from spyweb.web.body import Body, BodyMemory
 from spyweb.web.endpoints import make_response
 from spyweb.web.serve import serve_app, serve_socket, serve_tcp
+from tests.fakes.client import failure
 from tests.fakes.daemon_service import FakeDaemonService
 
 
@@ -174,17 +176,20 @@ async def test_the_longest_key_of_a_command_fits_into_an_address_on_the_socket(t
 
 
 @pytest.mark.parametrize(
-    ("address", "told"),
+    ("address", "told", "code"),
     [
-        ("/" * 100_000, "the address has 100000 characters, at most 8190 are allowed"),
-        ("/api/runs?" + "a=1&" * 100_000, "the address has 100000 parameters, at most 1000 are allowed"),
+        ("/" * 100_000, "the address has 100000 characters, at most 8190 are allowed", "too_long"),
+        ("/api/runs?" + "a=1&" * 100_000, "the address has 100000 parameters, at most 1000 are allowed", "bad_request"),
     ],
 )
-async def test_an_address_that_would_hold_up_the_daemon_is_refused(tmp_path: Path, address: str, told: str) -> None:
+async def test_an_address_that_would_hold_up_the_daemon_is_refused(
+    tmp_path: Path, address: str, told: str, code: str
+) -> None:
     async with serve_socket(FakeDaemonService(), tmp_path) as private:
         reader, writer = await asyncio.open_unix_connection(str(private.path))
         writer.write(f"GET {address} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
-        assert (await reader.read()).endswith(f'{{"error":"{told}"}}'.encode())
+        answer = (await reader.read()).partition(b"\r\n\r\n")[2]
+        assert json.loads(answer) == failure(told, code)
         writer.close()
 
 

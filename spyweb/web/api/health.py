@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from spyweb.views.health import summarize
+from spyweb.views.health import Health, summarize
 from spyweb.web.answer import json_answer
 from spyweb.web.api.keys import SERVICE
+from spyweb.web.api.route import PUBLIC, Right, route
+
+Summary = dict[str, object]
 
 
+@route("GET", "/healthz", right=PUBLIC, answer=Summary, others={503: Summary})
 async def probe(request: web.Request) -> web.Response:
+    """Tell whether the daemon makes progress: 503 where it does not.  No names, no paths."""
     health = await request.app[SERVICE].health()
     return json_answer(summarize(health), 503 if health.problems else 200)
 
 
+@route("GET", "/api/health", right=Right.READ, answer=Health)
 async def examine(request: web.Request) -> web.Response:
+    """Show what the daemon measures of itself."""
     return json_answer(await request.app[SERVICE].health())

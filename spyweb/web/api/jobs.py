@@ -3,48 +3,83 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Annotated
 
 from aiohttp import web
+from msgspec import Meta, Struct
 
+from spyweb.errors import Problem
 from spyweb.logs.tail import last_lines
+from spyweb.views.jobs import JobPaused, JobView, NextRun, Triggered
+from spyweb.web.access.principal import principal_of
 from spyweb.web.answer import json_answer
 from spyweb.web.api.keys import CATALOGUE, SERVICE
-from spyweb.web.api.query import job_in_path, job_in_query, number_in_query
+from spyweb.web.api.query import find_job, job_in_path, query_of
+from spyweb.web.api.route import Right, route
 
 MAX_NEXT = 10_000
 MAX_LINES = 10_000
 
 
+class NextQuery(Struct, frozen=True):
+    """How many due times, of which job."""
+
+    job: str | None = None
+    count: Annotated[int, Meta(ge=1, le=MAX_NEXT)] = 5
+
+
+class LogQuery(Struct, frozen=True):
+    """How much of a log."""
+
+    lines: Annotated[int, Meta(ge=1, le=MAX_LINES)] = 50
+
+
+@route("GET", "/api/jobs", right=Right.READ, answer=list[JobView], of_job=True)
 async def list_jobs(request: web.Request) -> web.Response:
-    return json_answer(request.app[CATALOGUE].jobs())
+    """List all jobs, by id."""
+    principal = principal_of(request)
+    return json_answer([job for job in request.app[CATALOGUE].jobs() if principal.may_see(job.id)])
 
 
+@route("GET", "/api/warnings", right=Right.READ, answer=list[Problem])
 async def list_warnings(request: web.Request) -> web.Response:
+    """List what is doubtful in the project's files."""
     return json_answer(request.app[SERVICE].warnings())
 
 
+@route("GET", "/api/next", right=Right.READ, answer=list[NextRun], query=NextQuery)
 async def list_next(request: web.Request) -> web.Response:
-    count = number_in_query(request, "count", 5, least=1, most=MAX_NEXT)
-    return json_answer(await request.app[SERVICE].next_runs(job_in_query(request), count))
+    """List the next due times, of one job or of all together, earliest first."""
+    query = query_of(request, NextQuery)
+    job = None if query.job is None else find_job(request, query.job)
+    return json_answer(await request.app[SERVICE].next_runs(job, query.count))
 
 
+@route("POST", "/api/jobs/{job}/trigger", right=Right.RUN, answer=Triggered)
 async def trigger(request: web.Request) -> web.Response:
-    return json_answer({"run": await request.app[SERVICE].trigger(job_in_path(request))})
+    """Start a run, or queue it."""
+    return json_answer(Triggered(run=await request.app[SERVICE].trigger(job_in_path(request))))
 
 
+@route("POST", "/api/jobs/{job}/pause", right=Right.RUN, answer=JobPaused)
 async def pause(request: web.Request) -> web.Response:
+    """Have the schedule of a job start no more runs."""
     job = job_in_path(request)
     await request.app[SERVICE].pause(job)
-    return json_answer({"job": job, "paused": True})
+    return json_answer(JobPaused(job=job, paused=True))
 
 
+@route("POST", "/api/jobs/{job}/resume", right=Right.RUN, answer=JobPaused)
 async def resume(request: web.Request) -> web.Response:
+    """Have the schedule of a paused job start runs again."""
     job = job_in_path(request)
     await request.app[SERVICE].resume(job)
-    return json_answer({"job": job, "paused": False})
+    return json_answer(JobPaused(job=job, paused=False))
 
 
+@route("GET", "/api/jobs/{job}/logs", right=Right.READ, answer=list[str], query=LogQuery)
 async def read_log(request: web.Request) -> web.Response:
-    lines = number_in_query(request, "lines", 50, least=1, most=MAX_LINES)
+    """Show the last lines that a job has logged."""
+    lines = query_of(request, LogQuery).lines
     path = request.app[SERVICE].log_file(job_in_path(request))
     return json_answer(await asyncio.to_thread(last_lines, path, lines))

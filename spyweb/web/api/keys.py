@@ -26,3 +26,4 @@ class Catalogue(Protocol):
 
 SERVICE = web.AppKey("service", DaemonService)
 CATALOGUE: web.AppKey[Catalogue] = web.AppKey("catalogue")  # the service itself, where there is one
+LARGEST_BODY = web.AppKey("bytes of the largest body", int)

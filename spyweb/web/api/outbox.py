@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from aiohttp import web
+from msgspec import Meta, Struct
 
 from spyweb.model import JobId
+from spyweb.views.outbox import MessagesRetried, MessageView
 from spyweb.web.answer import json_answer
 from spyweb.web.api.keys import SERVICE
-from spyweb.web.api.query import MOST, number_in_query
+from spyweb.web.api.query import Natural, query_of
+from spyweb.web.api.route import Right, route
 
 MAX_LIMIT = 1_000
 
 
+class MessagesQuery(Struct, frozen=True):
+    """How many messages, of which job."""
+
+    job: str | None = None
+    limit: Annotated[int, Meta(ge=1, le=MAX_LIMIT)] = 30
+
+
+class RetryQuery(Struct, frozen=True):
+    """Which message to send again: 0 is all."""
+
+    id: Natural = 0
+
+
+@route("GET", "/api/outbox", right=Right.READ, answer=list[MessageView], query=MessagesQuery)
 async def list_messages(request: web.Request) -> web.Response:
-    limit = number_in_query(request, "limit", 30, least=1, most=MAX_LIMIT)
-    service, name = request.app[SERVICE], request.query.get("job")
-    job = (service.find(name) or JobId(name)) if name else None  # one that is gone may have left some
-    return json_answer(await service.messages(job, limit=limit))
+    """List the messages that wait and those that were given up, newest first."""
+    service, query = request.app[SERVICE], query_of(request, MessagesQuery)
+    job = (service.find(query.job) or JobId(query.job)) if query.job else None  # one that is gone may have left some
+    return json_answer(await service.messages(job, limit=query.limit))
 
 
+@route("POST", "/api/outbox/retry", right=Right.RUN, answer=MessagesRetried, query=RetryQuery)
 async def retry_messages(request: web.Request) -> web.Response:
     """Send one message again, by its id; without one, all."""
-    message = number_in_query(request, "id", 0, least=0, most=MOST) or None
-    return json_answer({"retried": await request.app[SERVICE].retry_messages(message)})
+    message = query_of(request, RetryQuery).id or None
+    return json_answer(MessagesRetried(retried=await request.app[SERVICE].retry_messages(message)))

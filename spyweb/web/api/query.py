@@ -1,65 +1,182 @@
-"""Read the parameters of an address: the job, numbers, and names of scripts, which may be any bytes."""
+"""Read what a request asks for: the parameters of its address, the job or run in its path, and its body.
+
+Parameters are a Struct: each has its type, bounds and default there.  Names of scripts may be any bytes, so a field of
+type `bytes` takes what is percent-encoded as it is.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from functools import cache
+from typing import Annotated, TypeVar
 from urllib.parse import parse_qsl
 
+import msgspec
 from aiohttp import web
+from msgspec import Meta, inspect
 
 from spyweb.model import JobId, RunId
+from spyweb.web.access.principal import principal_of
+from spyweb.web.answer import BadBody, BadParameter
 from spyweb.web.api.keys import SERVICE
+from spyweb.web.body import BODY_MEMORY, LARGEST, Body
 
 MOST = (1 << 63) - 1  # the largest number that the store takes
+LONGEST_NUMBER = 20  # digits; more are not turned into a number
+_WHERE = re.compile(r" - at `\$\.?(?P<field>[^`]*)`$")
+TRUE, FALSE = frozenset({"", "1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
+
+Positive = Annotated[int, Meta(ge=1, le=MOST)]
+Natural = Annotated[int, Meta(ge=0, le=MOST)]
+
+Q = TypeVar("Q", bound=msgspec.Struct)
+T = TypeVar("T")
+
+
+class JobQuery(msgspec.Struct, frozen=True):
+    """A job by its id or name."""
+
+    job: str | None = None
+
+
+def query_of(request: web.Request, kind: type[Q]) -> Q:
+    """Return the parameters of an address; of one that is given twice, the last counts, unknown ones are passed over.
+
+    Raises BadParameter.
+    """
+    fields = _fields(kind)
+    given: dict[str, object] = {}
+    raw = request.rel_url.raw_query_string
+    for name, text in parse_qsl(raw, keep_blank_values=True, encoding="utf-8", errors="surrogateescape"):
+        read = fields.get(name)
+        if read is not None:
+            given[name] = read(name, text)
+    present = {name: value for name, value in given.items() if value is not None}
+    try:
+        return msgspec.convert(present, kind, builtin_types=(bytes,))
+    except msgspec.ValidationError as error:
+        raise _bad_parameter(error, kind) from error
+
+
+def _bad_parameter(error: msgspec.ValidationError, kind: type[msgspec.Struct]) -> BadParameter:
+    text = str(error)
+    missing = re.match(r"Object missing required field `([^`]*)`", text)
+    if missing:
+        return BadParameter(missing[1], "is missing")
+    where = _WHERE.search(text)
+    name = where["field"] if where else ""
+    return BadParameter(name, _expected(kind, name) or _plain(_WHERE.sub("", text)))
+
+
+@cache
+def _fields(kind: type[msgspec.Struct]) -> Mapping[str, Callable[[str, str], object]]:
+    return {each.encode_name: _reader_of(each.type) for each in _struct(kind).fields}
+
+
+def _struct(kind: type[msgspec.Struct]) -> inspect.StructType:
+    found = inspect.type_info(kind)
+    assert isinstance(found, inspect.StructType)
+    return found
+
+
+def _expected(kind: type[msgspec.Struct], name: str) -> str:
+    field = next((each for each in _struct(kind).fields if each.encode_name == name), None)
+    if field is None:
+        return ""
+    match _without_none(field.type):
+        case inspect.IntType(ge=least, le=most):
+            return f"expected a whole number from {least}" + ("" if most in (None, MOST) else f" to {most}")
+        case inspect.LiteralType(values=values) | inspect.EnumType(cls=values):
+            return f"expected one of {', '.join(str(getattr(each, 'value', each)) for each in values)}"
+        case _:
+            return ""
+
+
+def _without_none(kind: inspect.Type) -> inspect.Type:
+    if isinstance(kind, inspect.UnionType):
+        return next(each for each in kind.types if not isinstance(each, inspect.NoneType))
+    return kind
+
+
+def _reader_of(kind: inspect.Type) -> Callable[[str, str], object]:
+    match _without_none(kind):
+        case inspect.IntType():
+            return _read_number
+        case inspect.BoolType():
+            return _read_flag
+        case inspect.BytesType():
+            return lambda _, text: text.encode("utf-8", "surrogateescape")
+        case _:
+            return _read_text
+
+
+def _read_number(name: str, text: str) -> object:
+    """Return a number; none where nothing is given, and the text where it is no number."""
+    if text.isascii() and text.isdigit() and len(text) < LONGEST_NUMBER:
+        return int(text)
+    return text or None
+
+
+def _read_flag(name: str, text: str) -> object:
+    """Return whether it is set: `?debug` alone does."""
+    if text.lower() in TRUE:
+        return True
+    if text.lower() in FALSE:
+        return False
+    raise BadParameter(name, "expected true or false")
+
+
+def _read_text(name: str, text: str) -> object:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise BadParameter(name, "expected UTF-8") from error
+    return text
+
+
+async def body_of(request: web.Request, kind: type[T], largest: int = LARGEST) -> T:
+    """Return the JSON of a request's body.  Raises HTTPBadRequest where it is none, BadBody where it is another."""
+    with closing(Body(request.app[BODY_MEMORY], largest)) as body:
+        content = await body.read(request)
+        try:
+            return msgspec.json.decode(content, type=kind)
+        except msgspec.ValidationError as error:
+            where = _WHERE.search(str(error))
+            raise BadBody(where["field"] if where else None, _plain(_WHERE.sub("", str(error)))) from error
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise web.HTTPBadRequest(text="the body is not JSON") from error
+
+
+def _plain(text: str) -> str:
+    """Return the words of the library as they follow a name and a colon."""
+    return text[:1].lower() + text[1:].replace("`", "")
 
 
 def job_in_path(request: web.Request) -> JobId:
-    return _find_job(request, request.match_info["job"])
+    return find_job(request, request.match_info["job"])
 
 
 def run_in_path(request: web.Request) -> RunId:
     text = request.match_info["run"]
-    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= MOST):
+    if not (text.isascii() and text.isdigit() and len(text) < LONGEST_NUMBER and int(text) <= MOST):
         raise web.HTTPBadRequest(text="expected the number of a run")
     return RunId(int(text))
 
 
-def job_in_query(request: web.Request) -> JobId | None:
-    name = request.query.get("job")
-    return None if name is None else _find_job(request, name)
-
-
-def _find_job(request: web.Request, name_or_id: str) -> JobId:
+def find_job(request: web.Request, name_or_id: str) -> JobId:
+    """Return the job of this id or name.  Raises HTTPNotFound, or HTTPForbidden where whoever asks may not see it."""
     service = request.app[SERVICE]
     job = service.find(name_or_id)
+    check_may_see(request, job or name_or_id)
     if job is None:
         raise web.HTTPNotFound(text=service.no_such_job(name_or_id))
     return job
 
 
-def number_in_query(request: web.Request, name: str, default: int, *, least: int, most: int) -> int:
-    text = request.query.get(name)
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdigit() and len(text) < 20 and least <= int(text) <= most):
-        raise web.HTTPBadRequest(text=f"{name}: expected a whole number from {least} to {most}")
-    return int(text)
-
-
-def text_in_query(request: web.Request, name: str, default: str | None = None) -> str:
-    found = bytes_in_query(request, name, None if default is None else default.encode())
-    try:
-        return found.decode()
-    except UnicodeDecodeError as error:
-        raise web.HTTPBadRequest(text=f"{name}: expected UTF-8") from error
-
-
-def bytes_in_query(request: web.Request, name: str, default: bytes | None = None) -> bytes:
-    """Return the last value of this name, undecoded: `request.query` holds decoded text."""
-    raw = request.rel_url.raw_query_string
-    pairs = parse_qsl(raw, keep_blank_values=True, encoding="utf-8", errors="surrogateescape")
-    found = dict(pairs).get(name)
-    if found is not None:
-        return found.encode("utf-8", "surrogateescape")
-    if default is None:
-        raise web.HTTPBadRequest(text=f"{name}: is missing")
-    return default
+def check_may_see(request: web.Request, job: str) -> None:
+    """Raise HTTPForbidden where whoever asks may not see this job, whether or not there is one."""
+    principal = principal_of(request)
+    if not principal.may_see(job):
+        raise web.HTTPForbidden(text=f"{principal.name} may not see this job")

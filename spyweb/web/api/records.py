@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 from aiohttp import web
+from msgspec import Struct
 
 from spyweb.model import JobId
-from spyweb.views.records import by_job, flatten
+from spyweb.views.records import RecordsPage, RecordView, by_job, flatten
 from spyweb.web.answer import json_answer
 from spyweb.web.api.keys import CATALOGUE
-from spyweb.web.api.query import MOST
+from spyweb.web.api.query import Natural, Positive, query_of
+from spyweb.web.api.route import Right, route
 
 DEFAULT_LIMIT, MAX_LIMIT = 30, 1_000
 
 
+class RecordsQuery(Struct, frozen=True):
+    """Which records, of which job."""
+
+    job_id: str = ""
+    limit: Positive = DEFAULT_LIMIT  # over the largest it counts as the largest; the answer says which it was
+    after: Natural = 0  # `next_after` of the page before
+
+
+@route("GET", "/api/records", right=Right.READ, answer=(RecordsPage, dict[str, list[RecordView]]), query=RecordsQuery)
 async def list_records(request: web.Request) -> web.Response:
-    """List a page of records.  A limit over the largest counts as the largest; the answer says which it was."""
-    limit = _number(request, "limit", DEFAULT_LIMIT, least=1, most=MAX_LIMIT)
-    after = _number(request, "after", 0, least=0, most=MOST) or None
-    name = request.query.get("job_id")
-    if not name:
+    """List a page of one job's records; without a job, the newest of all, by job."""
+    query = query_of(request, RecordsQuery)
+    limit, after = min(query.limit, MAX_LIMIT), query.after or None
+    if not query.job_id:
         return json_answer(by_job(await request.app[CATALOGUE].records(None, limit=limit, before_ns=after)))
-    return await _page(request, name, limit, after)
+    return await _page(request, query.job_id, limit, after)
 
 
 async def _page(request: web.Request, name: str, limit: int, after: int | None) -> web.Response:
@@ -39,12 +49,3 @@ async def _page(request: web.Request, name: str, limit: int, after: int | None) 
             "next_after": page[-1].timestamp if has_more else None,
         }
     )
-
-
-def _number(request: web.Request, name: str, default: int, *, least: int, most: int) -> int:
-    text = request.query.get(name)
-    if not text:
-        return default
-    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) >= least):
-        raise web.HTTPBadRequest(text=f"{name}: expected a whole number from {least}")
-    return min(int(text), most)

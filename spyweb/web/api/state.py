@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, closing
+from typing import Annotated
 
 import msgspec
 from aiohttp import web
+from msgspec import Meta, Struct
 
-from spyweb.limits import OP_ELEMENTS, SOCKET_BODY
+from spyweb.limits import OP_ELEMENTS
 from spyweb.model import JobId, Value
 from spyweb.service.state import StateService
 from spyweb.settings.units import LONGEST_MS
@@ -23,135 +25,289 @@ from spyweb.store.patterns import excess
 from spyweb.store.records_protocol import NewRecord
 from spyweb.store.values_protocol import STATE, PortableEntry
 from spyweb.views.jobs import to_json
-from spyweb.views.state import EntryView
-from spyweb.web.answer import json_answer
-from spyweb.web.api.keys import SERVICE
-from spyweb.web.api.query import MOST, bytes_in_query, number_in_query, text_in_query
+from spyweb.views.state import (
+    ChangeView,
+    EntriesCleared,
+    EntriesCounted,
+    EntryDeleted,
+    EntryFound,
+    EntryView,
+    EntryWritten,
+    Imported,
+    LockBroken,
+    LockView,
+    Moved,
+    RecordsAdded,
+    StateStats,
+    StreamEnded,
+)
+from spyweb.web.answer import BadParameter, json_answer
+from spyweb.web.api.keys import LARGEST_BODY, SERVICE
+from spyweb.web.api.query import Natural, query_of
+from spyweb.web.api.route import LINES, Right, route
 from spyweb.web.api.streams import counted, stream
 from spyweb.web.body import BODY_MEMORY, Body, pieces
 
 BATCH = 1 << 18  # bytes of lines parsed at a time
+ANY_VALUE = object  # any JSON
+
+Namespace = Annotated[str, Meta(description="`state`, `global`, `job:ID` or `scope:NAME`")]
+
+
+class EntriesQuery(Struct, frozen=True):
+    """The entries of a namespace whose keys begin so."""
+
+    namespace: Namespace = STATE
+    prefix: bytes = b""
+    limit: Natural = 0  # 0: all
+
+
+class EntryQuery(Struct, frozen=True):
+    """One entry."""
+
+    key: bytes
+    namespace: Namespace = STATE
+
+
+class PutQuery(Struct, frozen=True):
+    """Where a value goes, and for how long."""
+
+    key: bytes
+    namespace: Namespace = STATE
+    ttl_ms: Annotated[int, Meta(ge=0, le=LONGEST_MS)] = 0  # 0: for ever
+
+
+class PatternQuery(Struct, frozen=True):
+    """The entries of a namespace whose keys match."""
+
+    namespace: Namespace = STATE
+    pattern: bytes = b"*"
+
+
+class NamespaceQuery(Struct, frozen=True):
+    """One namespace, or all."""
+
+    namespace: Namespace = ""
+
+
+class HistoryQuery(Struct, frozen=True):
+    """The versions of one entry."""
+
+    key: bytes
+    namespace: Namespace = STATE
+    limit: Natural = 0  # 0: all
+
+
+class RollbackQuery(Struct, frozen=True):
+    """The version that an entry gets again."""
+
+    key: bytes
+    namespace: Namespace = STATE
+    version: Natural = 0
+
+
+class LockQuery(Struct, frozen=True):
+    """One lock."""
+
+    name: bytes
+
+
+class ImportQuery(Struct, frozen=True):
+    """The choice between an import and only saying what it would do."""
+
+    dry_run: bool = False
+
+
+class RecordsOfQuery(Struct, frozen=True):
+    """The job that gets records."""
+
+    job: str
+
+
+class MoveQuery(Struct, frozen=True):
+    """The namespace that entries leave, and the one that they go to."""
+
+    old: Namespace
+    new: Namespace
+
+
+class WatchQuery(Struct, frozen=True):
+    """The changes to watch."""
+
+    namespace: Namespace = ""
+    pattern: bytes = b"*"
 
 
 def state_of(request: web.Request) -> StateService:
     return request.app[SERVICE].state
 
 
+@route(
+    "GET",
+    "/api/state/entries",
+    right=Right.READ,
+    answer=(EntryView, StreamEnded),
+    query=EntriesQuery,
+    media=LINES,
+)
 async def list_entries(request: web.Request) -> web.StreamResponse:
-    limit = number_in_query(request, "limit", 0, least=0, most=MOST) or None
-    entries = state_of(request).entries(_namespace(request), bytes_in_query(request, "prefix", b""), limit)
+    """List entries, sorted by key, bytewise."""
+    query = query_of(request, EntriesQuery)
+    entries = state_of(request).entries(_checked(query.namespace), query.prefix, query.limit or None)
     return await stream(request, counted(to_json(entry) + b"\n" async for entry in entries))
 
 
+@route("GET", "/api/state/entry", right=Right.READ, answer=EntryFound, query=EntryQuery)
 async def read_entry(request: web.Request) -> web.Response:
-    return _found(await state_of(request).entry(_namespace(request), bytes_in_query(request, "key")))
+    """Show one entry."""
+    query = query_of(request, EntryQuery)
+    return json_answer(EntryFound(entry=await state_of(request).entry(_checked(query.namespace), query.key)))
 
 
+@route("PUT", "/api/state/entry", right=Right.STATE, answer=EntryWritten, query=PutQuery, body=ANY_VALUE)
 async def put_entry(request: web.Request) -> web.Response:
-    ttl_ms = number_in_query(request, "ttl_ms", 0, least=0, most=LONGEST_MS) or None
-    with closing(Body(request.app[BODY_MEMORY], SOCKET_BODY)) as body:
+    """Write one entry, its expiry included."""
+    query = query_of(request, PutQuery)
+    namespace = _checked(query.namespace)
+    with closing(Body(request.app[BODY_MEMORY], request.app[LARGEST_BODY])) as body:
         value = await asyncio.to_thread(_value, await body.read(request), _most_values(request))
-    created = await state_of(request).put(_namespace(request), bytes_in_query(request, "key"), value, ttl_ms)
-    return json_answer({"created": created})
+    created = await state_of(request).put(namespace, query.key, value, query.ttl_ms or None)
+    return json_answer(EntryWritten(created=created))
 
 
+@route("DELETE", "/api/state/entry", right=Right.STATE, answer=EntryDeleted, query=EntryQuery)
 async def delete_entry(request: web.Request) -> web.Response:
-    return json_answer({"deleted": await state_of(request).delete(_namespace(request), bytes_in_query(request, "key"))})
+    """Delete one entry."""
+    query = query_of(request, EntryQuery)
+    return json_answer(EntryDeleted(deleted=await state_of(request).delete(_checked(query.namespace), query.key)))
 
 
+@route("GET", "/api/state/count", right=Right.READ, answer=EntriesCounted, query=PatternQuery)
 async def count_entries(request: web.Request) -> web.Response:
-    pattern = _pattern(request)
-    return json_answer({"count": await state_of(request).count(_namespace(request), pattern)})
+    """Count the entries whose keys match a pattern."""
+    namespace, pattern = _matching(query_of(request, PatternQuery))
+    return json_answer(EntriesCounted(count=await state_of(request).count(namespace, pattern)))
 
 
+@route("DELETE", "/api/state/entries", right=Right.STATE, answer=EntriesCleared, query=PatternQuery)
 async def clear_entries(request: web.Request) -> web.Response:
-    pattern = _pattern(request)
-    return json_answer({"deleted": await state_of(request).clear(_namespace(request), pattern)})
+    """Delete the entries whose keys match a pattern."""
+    namespace, pattern = _matching(query_of(request, PatternQuery))
+    return json_answer(EntriesCleared(deleted=await state_of(request).clear(namespace, pattern)))
 
 
+@route("GET", "/api/state/stats", right=Right.READ, answer=StateStats, query=NamespaceQuery)
 async def show_stats(request: web.Request) -> web.Response:
-    return json_answer(await state_of(request).stats(_maybe_namespace(request)))
+    """Show how much a namespace holds, or all of them together."""
+    return json_answer(await state_of(request).stats(_one_or_all(query_of(request, NamespaceQuery).namespace)))
 
 
+@route("GET", "/api/state/history", right=Right.READ, answer=list[EntryView], query=HistoryQuery)
 async def list_history(request: web.Request) -> web.Response:
-    limit = number_in_query(request, "limit", 0, least=0, most=MOST) or None
-    return json_answer(await state_of(request).history(_namespace(request), bytes_in_query(request, "key"), limit))
+    """List the versions of an entry that are kept, newest first; the first of a live one is what it is now."""
+    query = query_of(request, HistoryQuery)
+    return json_answer(await state_of(request).history(_checked(query.namespace), query.key, query.limit or None))
 
 
+@route("POST", "/api/state/rollback", right=Right.STATE, answer=EntryWritten, query=RollbackQuery)
 async def roll_back(request: web.Request) -> web.Response:
-    version = number_in_query(request, "version", 0, least=0, most=MOST)
-    created = await state_of(request).rollback(_namespace(request), bytes_in_query(request, "key"), version)
-    return json_answer({"created": created})
+    """Write the value of an earlier version as a new one without expiry."""
+    query = query_of(request, RollbackQuery)
+    created = await state_of(request).rollback(_checked(query.namespace), query.key, query.version)
+    return json_answer(EntryWritten(created=created))
 
 
+@route("GET", "/api/state/locks", right=Right.READ, answer=list[LockView])
 async def list_locks(request: web.Request) -> web.Response:
+    """List the locks that are held."""
     return json_answer(await state_of(request).locks())
 
 
+@route("DELETE", "/api/state/locks", right=Right.STATE, answer=LockBroken, query=LockQuery)
 async def break_lock(request: web.Request) -> web.Response:
-    return json_answer({"broken": await state_of(request).break_lock(bytes_in_query(request, "name"))})
+    """Release a lock, whoever holds it: that run is not told."""
+    return json_answer(LockBroken(broken=await state_of(request).break_lock(query_of(request, LockQuery).name)))
 
 
+@route("GET", "/api/state/export", right=Right.READ, answer=(ANY_VALUE,), query=NamespaceQuery, media=LINES)
 async def export_entries(request: web.Request) -> web.StreamResponse:
-    entries = state_of(request).export(_maybe_namespace(request))
+    """Export entries as they can be imported, and a last line that counts them."""
+    entries = state_of(request).export(_one_or_all(query_of(request, NamespaceQuery).namespace))
     return await stream(request, counted(entry_line(portable) async for portable in entries))
 
 
+@route(
+    "POST",
+    "/api/state/import",
+    right=Right.STATE,
+    answer=Imported,
+    query=ImportQuery,
+    body=(ANY_VALUE,),
+    body_media=LINES,
+)
 async def import_entries(request: web.Request) -> web.Response:
-    """Import the entries of an export, which is the body."""
-    dry_run = text_in_query(request, "dry_run", "") == "true"
+    """Import the entries of an export, which is the body: all of them or none."""
+    query = query_of(request, ImportQuery)
     entries = await _read_entries(request)
-    return json_answer(await state_of(request).load(entries, dry_run=dry_run))
+    return json_answer(await state_of(request).load(entries, dry_run=query.dry_run))
 
 
+@route(
+    "POST",
+    "/api/state/records",
+    right=Right.STATE,
+    answer=RecordsAdded,
+    query=RecordsOfQuery,
+    body=list[NewRecord],
+)
 async def add_records(request: web.Request) -> web.Response:
     """Add records that another program has found: the body is a JSON array of them."""
-    with closing(Body(request.app[BODY_MEMORY], SOCKET_BODY)) as body:
+    job = JobId(query_of(request, RecordsOfQuery).job)
+    with closing(Body(request.app[BODY_MEMORY], request.app[LARGEST_BODY])) as body:
         records = await asyncio.to_thread(_records, await body.read(request))
-    job = JobId(text_in_query(request, "job"))
-    return json_answer({"added": await state_of(request).add_records(job, records)})
+    return json_answer(RecordsAdded(added=await state_of(request).add_records(job, records)))
 
 
+@route("POST", "/api/state/move", right=Right.STATE, answer=Moved, query=MoveQuery)
 async def move_entries(request: web.Request) -> web.Response:
-    old, new = (_checked(text_in_query(request, name)) for name in ("old", "new"))
-    return json_answer(await state_of(request).move(old, new))
+    """Give one namespace's entries to another; a job's records go with its keys."""
+    query = query_of(request, MoveQuery)
+    return json_answer(await state_of(request).move(_checked(query.old), _checked(query.new)))
 
 
+@route("GET", "/api/state/watch", right=Right.READ, answer=ChangeView, query=WatchQuery, media=LINES)
 async def watch_changes(request: web.Request) -> web.StreamResponse:
     """Send each change as it comes, without end.  The first line is blank: from then on nothing is missed.
 
     Other blank lines are signs of life.
     """
-    async with aclosing(state_of(request).watch(_maybe_namespace(request), _pattern(request))) as changes:
+    query = query_of(request, WatchQuery)
+    async with aclosing(
+        state_of(request).watch(_one_or_all(query.namespace), _check_pattern(query.pattern))
+    ) as changes:
         return await stream(request, ((to_json(change) if change else b"") + b"\n" async for change in changes))
 
 
-def _namespace(request: web.Request) -> str:
-    return _checked(text_in_query(request, "namespace", STATE))
+def _matching(query: PatternQuery) -> tuple[str, bytes]:
+    return _checked(query.namespace), _check_pattern(query.pattern)
 
 
-def _pattern(request: web.Request) -> bytes:
-    pattern = bytes_in_query(request, "pattern", b"*")
+def _check_pattern(pattern: bytes) -> bytes:
     if (reason := excess(pattern)) is not None:
-        raise web.HTTPBadRequest(text=f"pattern: {reason}")
+        raise BadParameter("pattern", reason)
     return pattern
 
 
-def _maybe_namespace(request: web.Request) -> str | None:
+def _one_or_all(name: str) -> str | None:
     """Return the namespace that is asked for; None for all of them."""
-    name = text_in_query(request, "namespace", "")
     return _checked(name) if name else None
 
 
 def _checked(name: str) -> str:
     namespace = find_namespace(name)
     if namespace is None:
-        raise web.HTTPBadRequest(text=f"{name!r} is no namespace")
+        raise BadParameter("namespace", f"{name!r} is no namespace")
     return namespace
-
-
-def _found(entry: EntryView | None) -> web.Response:
-    return json_answer({"entry": entry})
 
 
 def _most_values(request: web.Request) -> int:
@@ -192,7 +348,7 @@ def _read_batch(reader: LineReader, lines: list[bytes]) -> list[PortableEntry]:
 
 async def _line_batches(request: web.Request) -> AsyncGenerator[list[bytes], None]:
     """Yield the whole lines of a body; one may be as long as a body of another request."""
-    with closing(Body(request.app[BODY_MEMORY], SOCKET_BODY, "a line")) as room:
+    with closing(Body(request.app[BODY_MEMORY], request.app[LARGEST_BODY], "a line")) as room:
         batch: list[bytes] = []
         rest: list[bytes] = []
         size = 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 
+import msgspec
 from aiohttp import web
 
 from spyweb.errors import PoolError, SpywebError
@@ -59,7 +60,9 @@ async def stream(
                 async for piece in pieces:
                     await response.write(piece)
             except SpywebError as error:
-                await response.write(to_json({**(about_errors or {}), **describe(error)}) + b"\n")
+                await response.write(
+                    to_json({**(about_errors or {}), **msgspec.structs.asdict(describe(error))}) + b"\n"
+                )
         await response.write_eof()
         return response
 

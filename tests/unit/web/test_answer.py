@@ -9,7 +9,7 @@ from aiohttp import web
 
 from spyweb.errors import ConfigError, NoAccess, Problem, ScriptError, StoreClosed
 from spyweb.web.app import socket_app, tcp_app
-from tests.fakes.client import client_of, get_json
+from tests.fakes.client import client_of, failure, get_json
 from tests.fakes.daemon_service import FakeDaemonService, refused
 
 
@@ -28,9 +28,26 @@ async def test_spywebs_errors_have_a_status_and_a_code(
     error: Exception, status: int, code: str, make_app: Callable[[FakeDaemonService], web.Application]
 ) -> None:
     async with client_of(make_app(FakeDaemonService(trouble=error))) as client:
-        assert await get_json(client, "/api/jobs") == (status, {"error": str(error), "code": code})
+        assert await get_json(client, "/api/jobs") == (status, failure(str(error), code))
 
 
 async def test_a_bug_is_told_to_nobody_but_the_log() -> None:
     async with client_of(socket_app(FakeDaemonService(trouble=KeyError("the secret")))) as client:
-        assert await get_json(client, "/api/jobs") == (500, {"error": "Internal Server Error"})
+        assert await get_json(client, "/api/jobs") == (500, failure("Internal Server Error", "internal"))
+
+
+async def test_a_browser_gets_a_page_on_which_text_is_text() -> None:
+    trouble = refused("<script>alert(1)</script>")
+    async with (
+        client_of(socket_app(FakeDaemonService(trouble=trouble))) as client,
+        client.get("/api/jobs", headers={"Accept": "text/html,*/*;q=0.8"}) as answer,
+    ):
+        assert (answer.status, answer.content_type) == (409, "text/html")
+        assert answer.headers["Content-Security-Policy"] == "default-src 'self'"
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in await answer.text()
+
+
+async def test_what_a_client_does_wrong_names_the_parameter() -> None:
+    async with client_of(socket_app(FakeDaemonService())) as client:
+        answer = await get_json(client, "/api/runs?limit=many")
+    assert answer == (400, failure("limit: expected a whole number from 1 to 1000", "bad_request", "limit"))

@@ -2,22 +2,47 @@
 
 from __future__ import annotations
 
-from spyweb.web.app import tcp_app
-from tests.fakes.client import client_of, get_json, post_json
+from collections.abc import Callable
+
+import pytest
+from aiohttp import web
+
+from spyweb.web.api.routes import ROUTES
+from spyweb.web.app import Site, project_app, socket_app, tcp_app
+from tests.fakes.client import client_of, failure, get_json, post_json
 from tests.fakes.daemon_service import FakeDaemonService
 
 
-async def test_tcp_serves_the_probe_and_the_jobs_and_nothing_else() -> None:
-    async with client_of(tcp_app(FakeDaemonService(), None)) as client:
+def tcp(service: FakeDaemonService) -> web.Application:
+    return tcp_app(service, None)
+
+
+@pytest.mark.parametrize("make_app", [tcp, socket_app])
+def test_tcp_and_the_socket_serve_the_same_table(make_app: Callable[[FakeDaemonService], web.Application]) -> None:
+    app = make_app(FakeDaemonService())
+    served = {(each.method, each.resource.canonical) for each in app.router.routes() if each.resource}
+    assert {each for each in served if each[0] != "HEAD"} == {(each.method, each.path) for each in ROUTES}
+
+
+async def test_tcp_serves_commands_too() -> None:
+    service = FakeDaemonService()
+    async with client_of(tcp(service)) as client:
         assert (await get_json(client, "/healthz"))[0] == 200
-        assert (await get_json(client, "/api/jobs"))[0] == 200
-        for path in ("/", "/api/runs", "/api/next", "/api/health", "/api/jobs/prices/logs"):
-            assert await get_json(client, path) == (404, {"error": "Not Found"})
-        assert (await post_json(client, "/api/jobs/prices/trigger"))[0] == 404
+        assert await post_json(client, "/api/jobs/prices/trigger") == (200, {"run": 9})
+        async with client.get("/api/state/entries") as answer:
+            assert await answer.json(content_type=None) == {"end": 0}
+        assert await get_json(client, "/api/nothing") == (404, failure("Not Found", "not_found"))
 
 
 async def test_a_wrong_method_says_which_are_right() -> None:
-    async with client_of(tcp_app(FakeDaemonService(), None)) as client, client.post("/api/jobs") as answer:
+    async with client_of(tcp(FakeDaemonService())) as client, client.post("/api/jobs") as answer:
         assert answer.status == 405
-        assert await answer.json() == {"error": "Method Not Allowed"}
+        assert await answer.json() == failure("Method Not Allowed", "method_not_allowed")
         assert answer.headers["Allow"] == "GET,HEAD"
+
+
+async def test_the_server_under_test_serves_jobs_and_records_alone() -> None:
+    async with client_of(project_app(FakeDaemonService(), Site())) as client:
+        assert (await get_json(client, "/api/jobs"))[0] == 200
+        assert (await get_json(client, "/api/records"))[0] == 200
+        assert (await get_json(client, "/api/runs"))[0] == 404

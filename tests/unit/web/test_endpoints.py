@@ -12,7 +12,7 @@ from spyweb.endpoints.endpoints import AT_ONCE
 from spyweb.lua.session import Host
 from spyweb.model import Ending, Outcome
 from spyweb.web.app import Site, project_app, tcp_app
-from tests.fakes.client import client_of
+from tests.fakes.client import client_of, failure
 from tests.fakes.daemon_service import FakeDaemonService
 from tests.fakes.endpoints import Served, serve
 
@@ -54,7 +54,7 @@ async def test_the_private_ones_need_the_key_and_the_public_ones_do_not() -> Non
     ):
         for path in ("/api/v/x", "/%61pi/v/x", "/api/v/public/x"):
             async with client.get(path) as answer:
-                assert (answer.status, await answer.json()) == (401, {"error": "Unauthorized"})
+                assert (answer.status, await answer.json()) == (401, failure("Unauthorized", "unauthorized"))
         assert (await client.get("/api/public/x")).status == 200
         assert (await client.get("/api/v/x", headers={"x-spyweb-key": "k"})).status == 200
 
@@ -112,7 +112,7 @@ async def test_who_may_not_come_in_is_told_so(path: str) -> None:
         client_of(app_of(served)) as client,
         client.get(path, headers={"Host": "evil.example"}) as answer,
     ):
-        assert (answer.status, list(await answer.json())) == (403, ["error"])
+        assert (answer.status, list(await answer.json())) == (403, ["error", "code", "message", "field"])
     assert not served.pool.requests
 
 
@@ -131,7 +131,7 @@ async def test_a_bug_on_the_way_is_told_to_nobody_outside(monkeypatch: pytest.Mo
     ):
         monkeypatch.setattr(served.endpoints, "version", "no version")
         async with client.get("/api/v/x") as answer:
-            assert (answer.status, await answer.json()) == (500, {"error": "Internal Server Error"})
+            assert (answer.status, await answer.json()) == (500, failure("Internal Server Error", "internal"))
         served.endpoints.version = None
 
 

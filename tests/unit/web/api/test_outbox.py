@@ -6,7 +6,7 @@ from typing import cast
 
 from spyweb.model import JobId
 from spyweb.views.outbox import MessageView
-from spyweb.web.app import socket_app, tcp_app
+from spyweb.web.app import socket_app
 from tests.fakes.client import client_of, get_json, post_json
 from tests.fakes.daemon_service import BACKUP, NOW_MS, PRICES, FakeDaemonService
 
@@ -40,8 +40,3 @@ async def test_one_or_all_are_sent_again() -> None:
         assert await post_json(client, "/api/outbox/retry?id=2") == (200, {"retried": [2]})
         assert await post_json(client, "/api/outbox/retry") == (200, {"retried": [2, 1]})
     assert service.story == ["retry 2", "retry None"]
-
-
-async def test_nobody_else_is_told() -> None:
-    async with client_of(tcp_app(FakeDaemonService(), None)) as client:
-        assert (await get_json(client, "/api/outbox"))[0] == 404

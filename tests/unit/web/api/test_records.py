@@ -9,7 +9,7 @@ import pytest
 from spyweb.store.records_protocol import Record
 from spyweb.views.records import RecordView, view_record
 from spyweb.web.app import socket_app, tcp_app
-from tests.fakes.client import Client, client_of, get_json
+from tests.fakes.client import Client, client_of, failure, get_json
 from tests.fakes.daemon_service import BACKUP, NOW_MS, PRICES, FakeDaemonService
 
 
@@ -114,7 +114,7 @@ async def test_past_the_last_record_of_a_job_that_is_gone_there_is_an_empty_page
 
 async def test_with_a_key_only_who_has_it_sees_records() -> None:
     async with client_of(tcp_app(FakeDaemonService(found=found()), "secret")) as client:
-        assert await get_json(client, "/api/records") == (401, {"error": "Unauthorized"})
+        assert await get_json(client, "/api/records") == (401, failure("Unauthorized", "unauthorized"))
         status, _ = await get_json(client, "/api/records", **{"X-SpyWeb-Key": "secret"})
         assert status == 200
 

@@ -10,7 +10,7 @@ from spyweb.errors import StoreClosed
 from spyweb.model import JobId, Run, RunId
 from spyweb.views.runs import TaskView, event_from_json
 from spyweb.web.app import socket_app
-from tests.fakes.client import client_of, get_json, post_json
+from tests.fakes.client import client_of, failure, get_json, post_json
 from tests.fakes.daemon_service import FakeDaemonService, a_watched_run, make_run, refused, three_runs
 
 
@@ -32,7 +32,7 @@ async def test_a_job_that_is_gone_keeps_its_history() -> None:
         unknown = await get_json(client, "/api/runs?job=prises")
     assert [run["id"] for run in found] == [2, 1]  # type: ignore[attr-defined]
     assert after_the_last == (200, [])
-    assert unknown == (404, {"error": "no job is named 'prises': did you mean 'prices'?"})
+    assert unknown == (404, failure("no job is named 'prises': did you mean 'prices'?", "not_found"))
 
 
 async def test_a_watched_run_is_streamed_line_by_line() -> None:
@@ -46,14 +46,14 @@ async def test_a_watched_run_is_streamed_line_by_line() -> None:
 async def test_a_run_refused_before_its_first_event_is_a_plain_error() -> None:
     async with client_of(socket_app(FakeDaemonService(refusal=refused()))) as client:
         answer = await post_json(client, "/api/jobs/prices/run")
-    assert answer == (409, {"error": "prices is running", "code": "refused"})
+    assert answer == (409, failure("prices is running", "refused"))
 
 
 async def test_an_error_in_mid_stream_is_its_last_line() -> None:
     service = FakeDaemonService(late_refusal=StoreClosed())
     async with client_of(socket_app(service)) as client, client.post("/api/jobs/prices/run") as answer:
         lines = [line async for line in answer.content]
-    assert json.loads(lines[-1]) == {"event": "error", "error": "The store is closed.", "code": "store"}
+    assert json.loads(lines[-1]) == {"event": "error", **failure("The store is closed.", "store")}
     assert service.story[-1] == "closed"
 
 

@@ -9,8 +9,9 @@ from io import BytesIO
 import pytest
 
 from spyweb.model import HistoryRule
-from spyweb.web.app import socket_app, tcp_app
-from tests.fakes.client import Client, client_of, get_json, post_json
+from spyweb.web.api.keys import LARGEST_BODY
+from spyweb.web.app import socket_app
+from tests.fakes.client import Client, client_of, failure, get_json, post_json
 from tests.fakes.daemon_service import NOW_MS, FakeDaemonService, make_state
 
 STATE = "/api/state"
@@ -103,7 +104,7 @@ async def test_history_and_rollback(client: Client) -> None:
     status, refused = await post_json(client, f"{STATE}/rollback?key=a&version=99")
     assert (status, refused) == (
         409,
-        {"error": "a: version 99 is not kept: `spyweb state history` shows what is", "code": "refused"},
+        failure("a: version 99 is not kept: `spyweb state history` shows what is", "refused"),
     )
     _, now = await get_json(client, f"{STATE}/entry?key=a")
     assert (now["entry"]["version"], now["entry"]["value"]) == (4, 1)  # type: ignore[index]
@@ -189,11 +190,14 @@ async def test_wrong_values_are_refused_and_nothing_is_written(client: Client) -
     status, answer = await put(client, "a", b"1", f"&ttl_ms={(1 << 63) - 1}")
     assert status == 400
     assert "ttl_ms: expected a whole number" in str(answer)
-    assert await put(client, "a", b"{") == (400, {"error": "the value is not JSON: Input data was truncated"})
+    assert await put(client, "a", b"{") == (
+        400,
+        failure("the value is not JSON: Input data was truncated", "bad_request"),
+    )
     status, answer = await put(client, "k" * 21, b"1")
     assert (status, answer) == (
         409,
-        {"error": f"{'k' * 21}: the key of 21 bytes is over the limit of 20", "code": "refused"},
+        failure(f"{'k' * 21}: the key of 21 bytes is over the limit of 20", "refused"),
     )
     assert await lines(client, "entries") == [{"end": 0}]
 
@@ -210,32 +214,32 @@ async def test_lines_longer_than_one_read_are_taken_whole(client: Client) -> Non
 
 async def test_a_value_is_measured_before_it_is_built(client: Client) -> None:
     body = b"[" + b"{}," * 200_000 + b"{}]"
-    assert await put(client, "a", body) == (400, {"error": "the value holds more than 200000 values"})
+    assert await put(client, "a", body) == (400, failure("the value holds more than 200000 values", "bad_request"))
     line = b'{"namespace":"state","key":"a","value":%b}' % body
     async with client.post(f"{STATE}/import", data=BytesIO(line)) as answer:
-        assert (answer.status, await answer.json()) == (400, {"error": "line 1: holds more than 200000 values"})
+        assert (answer.status, await answer.json()) == (
+            400,
+            failure("line 1: holds more than 200000 values", "bad_request"),
+        )
 
 
-async def test_a_body_or_a_line_over_the_limit_is_refused(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spyweb.web.api.state.SOCKET_BODY", 1 << 20)
-    large = b" " * (1 << 20) + b"1"
-    assert await put(client, "a", large) == (413, {"error": "a request's body may be 1 MB"})
-    async with client.post(f"{STATE}/import", data=BytesIO(large)) as answer:
-        assert (answer.status, await answer.json()) == (413, {"error": "a line may be 1 MB"})
+async def test_a_body_or_a_line_over_the_limit_is_refused() -> None:
+    app = socket_app(FakeDaemonService())
+    app[LARGEST_BODY] = 1 << 20
+    async with client_of(app) as client:
+        large = b" " * (1 << 20) + b"1"
+        assert await put(client, "a", large) == (413, failure("a request's body may be 1 MB", "too_large"))
+        async with client.post(f"{STATE}/import", data=BytesIO(large)) as answer:
+            assert (answer.status, await answer.json()) == (413, failure("a line may be 1 MB", "too_large"))
 
-    line = b'{"namespace":"state","key":"%d",' + b" " * 1_000 + b'"value":1}\n'
-    many = b"".join(line.replace(b"%d", b"%d" % number) for number in range(3_000))
-    async with client.post(f"{STATE}/import", data=BytesIO(many)) as answer:  # 3 MB, but in lines
-        assert await answer.json() == {"added": 3_000, "replaced": 0, "expired": 0}
-
-
-async def test_tcp_serves_none_of_it() -> None:
-    async with client_of(tcp_app(FakeDaemonService(), None)) as client, client.get(f"{STATE}/entries") as answer:
-        assert answer.status == 404
+        line = b'{"namespace":"state","key":"%d",' + b" " * 1_000 + b'"value":1}\n'
+        many = b"".join(line.replace(b"%d", b"%d" % number) for number in range(3_000))
+        async with client.post(f"{STATE}/import", data=BytesIO(many)) as answer:  # 3 MB, but in lines
+            assert await answer.json() == {"added": 3_000, "replaced": 0, "expired": 0}
 
 
 async def test_a_pattern_that_is_too_long_is_refused(client: Client) -> None:
-    refusal = {"error": "pattern: a pattern has 2000 bytes, at most 1024 are allowed"}
+    refusal = failure("pattern: a pattern has 2000 bytes, at most 1024 are allowed", "bad_request", "pattern")
     for path in ("count", "watch"):
         assert await get_json(client, f"{STATE}/{path}?pattern={'*a' * 1000}") == (400, refusal)
     assert await delete(client, f"entries?pattern={'*a' * 1000}") == (400, refusal)

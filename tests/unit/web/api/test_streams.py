@@ -48,6 +48,7 @@ async def test_one_that_has_been_read_makes_room(client: Client) -> None:
             await answer.read()
 
 
+BROKEN = b'{"error":"broken","code":"refused","message":"broken","field":null}'
 LINE = b"x" * (FLUSH // 2) + b"\n"
 
 
@@ -75,8 +76,8 @@ async def test_of_no_lines_there_is_the_count() -> None:
 @pytest.mark.parametrize(
     ("count", "status", "told"),
     [
-        (1, 409, b'{"error":"broken","code":"refused"}'),  # nothing has left yet
-        (3, 200, b'{"error":"broken","code":"refused"}\n'),
+        (1, 409, BROKEN),  # nothing has left yet
+        (3, 200, BROKEN + b"\n"),
     ],
 )
 async def test_an_error_is_an_answer_or_once_lines_have_left_the_last_of_them(

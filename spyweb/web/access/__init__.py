@@ -1,0 +1,1 @@
+"""Recognise who asks, and hold it to what it may do."""

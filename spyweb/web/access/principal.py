@@ -1,0 +1,40 @@
+"""The sender of a request, as the guard has recognised it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Literal
+
+from aiohttp import web
+
+from spyweb.web.access.rights import ALL, Right
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Principal:
+    """The sender of a request, and what it may do."""
+
+    name: str
+    rights: frozenset[Right]
+    source: Literal["key", "session", "socket", "loopback", "nobody"]
+    jobs: tuple[str, ...] = ()  # patterns of the ids that it may see; none: all jobs, and what is of no job
+
+    def may(self, right: Right | None) -> bool:
+        return right is None or right in self.rights
+
+    def may_see(self, job: str) -> bool:
+        return not self.jobs or any(fnmatchcase(job, pattern) for pattern in self.jobs)
+
+
+API_KEY = Principal(name="SPYWEB_API_KEY", rights=ALL, source="key")
+SOCKET = Principal(name="socket", rights=ALL, source="socket")
+LOOPBACK = Principal(name="loopback", rights=ALL, source="loopback")  # where there is no key at all
+NOBODY = Principal(name="", rights=frozenset(), source="nobody")  # has shown no key, and needs none
+
+PRINCIPAL = web.RequestKey("principal", Principal)
+
+
+def principal_of(request: web.Request) -> Principal:
+    """Return whoever sent this request; the guard has put it there."""
+    return request[PRINCIPAL]

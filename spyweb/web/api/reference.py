@@ -1,0 +1,97 @@
+"""Generate the parts of docs/reference/api.md: the table of routes and the types of their answers.
+
+Both are made of the OpenAPI document, so that the page says what the document says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from spyweb.web.api.openapi import make_document
+from spyweb.web.api.route import LINES, Route
+from spyweb.web.api.routes import ROUTES
+
+PAGE = "docs/reference/api.md"
+_PART = re.compile(r"<!-- generated: (?P<kind>routes|types) -->\n.*?<!-- end -->", re.DOTALL)
+
+Schema = dict[str, Any]
+
+
+def renewed(page: str) -> str:
+    """Return the page with its generated parts renewed."""
+    document = make_document(ROUTES, "")
+    parts = {
+        "routes": "\n".join(_subjects(ROUTES, document)),
+        "types": "\n".join(_types(document["components"]["schemas"])),
+    }
+    return _PART.sub(lambda found: f"<!-- generated: {found['kind']} -->\n\n{parts[found['kind']]}\n<!-- end -->", page)
+
+
+def _subjects(routes: Sequence[Route], document: Schema) -> Iterator[str]:
+    documented = [each for each in routes if each.in_document]
+    for subject in dict.fromkeys(each.subject for each in documented):
+        yield f"### {subject.replace('_', ' ').capitalize()}\n"
+        yield "| | right | gives | |\n|---|---|---|---|"
+        for each in documented:
+            if each.subject == subject:
+                operation = document["paths"][each.path][each.method.lower()]
+                cells = (f"`{_request(each, operation)}`", each.right or "none", _gives(operation), _words(operation))
+                yield f"| {' | '.join(cells)} |"
+        yield ""
+
+
+def _request(route: Route, operation: Schema) -> str:
+    names = [each["name"] for each in operation["parameters"] if each["in"] == "query"]
+    path = re.sub(r"\{(\w+)\}", lambda found: found[1].upper(), route.path)
+    return f"{route.method} {path}" + (f"?{'&'.join(f'{name}=' for name in names)}" if names else "")
+
+
+def _gives(operation: Schema) -> str:
+    ((media, content),) = operation["responses"]["200"]["content"].items()
+    if media == LINES:
+        return f"lines of {_kind(content['x-line'])}"
+    return _kind(content["schema"])
+
+
+def _words(operation: Schema) -> str:
+    words = " ".join([operation["summary"], *operation.get("description", "").split()])
+    if body := operation.get("requestBody"):
+        ((_, content),) = body["content"].items()
+        words += f" Body: {_kind(content.get('x-line', content['schema']))}{'' if body['required'] else ', or none'}."
+    return words.replace("|", "\\|")
+
+
+def _types(schemas: Schema) -> Iterator[str]:
+    for name, schema in sorted(schemas.items()):
+        about = schema.get("description", "").partition("\n")[0]
+        if "enum" in schema:
+            yield f"- **{name}**: {', '.join(f'`{each}`' for each in schema['enum'])}"
+            continue
+        required = schema.get("required", ())
+        fields = (
+            f"`{field}`{'' if field in required else '?'} {_kind(kind)}"
+            for field, kind in schema.get("properties", {}).items()
+        )
+        yield f"- **{name}**: {about + ' ' if about else ''}{', '.join(fields)}"
+
+
+def _kind(schema: Schema) -> str:
+    """Return a schema in words: `array of Run`."""
+    if "$ref" in schema:
+        return str(schema["$ref"].rpartition("/")[2])
+    if "anyOf" in schema:
+        return " or ".join(_kind(each) for each in schema["anyOf"])
+    if "enum" in schema:
+        return " or ".join(f"`{each}`" for each in schema["enum"])
+    match schema.get("type"):
+        case "array":
+            return f"array of {_kind(schema.get('items', {}))}"
+        case "object":
+            values = schema.get("additionalProperties", {})
+            return f"object of {_kind(values)}" if values else "object"
+        case None:
+            return "any JSON"
+        case kind:
+            return str(kind)

@@ -1,0 +1,10 @@
+"""The table of all routes of the API: a new resource is one more module here."""
+
+from __future__ import annotations
+
+from spyweb.web.api import document, health, jobs, outbox, records, runs, state
+from spyweb.web.api.route import Route, routes_of
+
+MODULES = (jobs, runs, records, state, outbox, health, document)  # in the order of the document and the reference
+
+ROUTES: list[Route] = [each for module in MODULES for each in routes_of(module)]

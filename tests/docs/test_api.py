@@ -1,0 +1,29 @@
+"""docs/reference/api.md is as the table of routes says."""
+
+from __future__ import annotations
+
+import re
+
+from spyweb.web.answer import CODES, STATUS
+from spyweb.web.api.reference import PAGE, renewed
+from spyweb.web.api.routes import ROUTES
+from tests.fakes.repository import read
+
+
+def test_the_generated_parts_are_as_make_docs_writes_them() -> None:
+    assert read(PAGE) == renewed(read(PAGE)), "`make docs` writes it anew"
+
+
+def test_every_address_is_on_the_page() -> None:
+    served = {f"{each.method} {each.path}".replace("{job}", "JOB").replace("{run}", "RUN") for each in ROUTES}
+    told = {found.partition("?")[0] for found in re.findall(r"\| `((?:GET|PUT|POST|PATCH|DELETE) [^`]+)`", read(PAGE))}
+    assert told == served
+
+
+def test_every_code_of_an_error_is_on_the_page_with_its_status() -> None:
+    rows = re.findall(r"^\| ([\d, ]+) \| ([^|]+) \|", read(PAGE), re.MULTILINE)
+    told = {
+        (int(status), code) for numbers, codes in rows for status in numbers.split(", ") for code in codes.split(", ")
+    }
+    known = {*CODES.items(), *STATUS.values()} - {(417, "bad_request"), (500, "spyweb")}
+    assert {(status, code) for status, code in known if (status, f"`{code}`") not in told} == set()

@@ -1,0 +1,72 @@
+"""The OpenAPI document, against the table of routes and the specification."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from msgspec import Struct
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from spyweb.web.api.openapi import make_document
+from spyweb.web.api.query import JobQuery
+from spyweb.web.api.route import LINES, Right, Route
+from spyweb.web.api.routes import ROUTES
+from tests.unit.web.api.test_route import show_it
+
+
+class Answer(Struct):
+    """An answer."""
+
+    number: int
+
+
+def document(*routes: Route) -> dict[str, Any]:
+    made: dict[str, Any] = json.loads(json.dumps(make_document(routes or ROUTES, "1.0")))
+    return made
+
+
+def test_the_document_is_valid() -> None:
+    assert [str(error) for error in OpenAPIV31SpecValidator(document()).iter_errors()] == []
+
+
+def test_it_has_every_route_and_no_other() -> None:
+    described = {(method.upper(), path) for path, item in document()["paths"].items() for method in item}
+    assert described == {(each.method, each.path) for each in ROUTES if each.in_document}
+
+
+def test_every_route_has_a_summary_an_answer_and_the_status_of_its_right() -> None:
+    for path, item in document()["paths"].items():
+        for method, operation in item.items():
+            assert operation["summary"].endswith("."), (method, path)
+            assert operation["responses"]["200"]["content"], (method, path)
+            assert ("401" in operation["responses"]) == bool(operation["security"]), (method, path)
+
+
+def test_parameters_come_from_the_path_and_from_the_struct_of_the_query() -> None:
+    route = Route(
+        method="GET", path="/api/jobs/{job}/it", handler=show_it, right=Right.READ, answer=Answer, query=JobQuery
+    )
+    made = document(route)
+    parameters = made["paths"]["/api/jobs/{job}/it"]["get"]["parameters"]
+    assert [(each["name"], each["in"], each["required"], each["schema"]["type"]) for each in parameters] == [
+        ("job", "path", True, "string"),
+        ("job", "query", False, "string"),
+    ]
+    assert set(made["components"]["schemas"]) == {"Answer", "ErrorAnswer"}
+
+
+def test_a_stream_of_lines_says_what_a_line_is() -> None:
+    route = Route(
+        method="GET",
+        path="/lines",
+        handler=show_it,
+        right=None,
+        answer=(Answer, int),
+        media=LINES,
+        others={503: Answer},
+    )
+    responses = document(route)["paths"]["/lines"]["get"]["responses"]
+    line = {"anyOf": [{"$ref": "#/components/schemas/Answer"}, {"type": "integer"}]}
+    assert responses["200"]["content"] == {LINES: {"schema": {"type": "string"}, "x-line": line}}
+    assert responses["503"]["content"][LINES]["x-line"] == {"$ref": "#/components/schemas/Answer"}

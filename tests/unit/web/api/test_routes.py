@@ -1,0 +1,32 @@
+"""The table of routes."""
+
+from __future__ import annotations
+
+import pkgutil
+
+import spyweb.web.api
+from spyweb.web.api import routes
+from spyweb.web.api.route import PUBLIC, TABLE, Right
+from spyweb.web.api.routes import ROUTES
+
+
+def test_every_route_that_a_module_declares_is_in_the_table() -> None:
+    for module in pkgutil.iter_modules(spyweb.web.api.__path__):
+        __import__(f"spyweb.web.api.{module.name}")
+    declared = [each for each in TABLE if each.handler.__module__.startswith("spyweb.web.api.")]
+    assert sorted(each.name for each in declared) == sorted(each.name for each in ROUTES)
+    assert len({module.__name__ for module in routes.MODULES}) == len(routes.MODULES)
+
+
+def test_an_address_with_its_method_is_there_once_and_so_is_each_name() -> None:
+    assert len({(each.method, each.path) for each in ROUTES}) == len(ROUTES)
+    assert len({each.name for each in ROUTES}) == len(ROUTES)
+
+
+def test_what_changes_something_needs_more_than_the_right_to_read() -> None:
+    changing = [each for each in ROUTES if each.method != "GET"]
+    assert [each.path for each in changing if each.right in (PUBLIC, Right.READ)] == []
+
+
+def test_only_the_probes_are_for_everybody() -> None:
+    assert {each.path for each in ROUTES if each.right is PUBLIC} == {"/healthz"}
