@@ -64,6 +64,7 @@ IN_THREADS = {
     ("spyweb/daemon/promises.py", "_has_no_new_privileges"): "`spyweb check`, a command of its own",
     ("spyweb/commands/running.py", "_hear"): "a socket that does not block",
     ("spyweb/commands/running.py", "_write"): "a pipe or a socket that does not block",
+    ("spyweb/dashboard/static_files.py", "_read"): "the renderer is made in a thread, at the first page",
     ("spyweb/settings/load.py", "_written_zone"): "a small file of the system, read before the daemon serves",
 }
 

@@ -41,6 +41,7 @@ PUT_TOGETHER = {
 
 # module.name → what bounds what it is asked with, so what it keeps
 CACHES = {
+    "dashboard.render.renderer": "nothing",
     "extraction.worker.document._is_field_wrong": "_LONGEST_REMEMBERED",
     "extraction.worker.document._is_wrong": "_LONGEST_REMEMBERED",
     "lua.wire._foreign": "_LONGEST_NAME",

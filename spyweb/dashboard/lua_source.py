@@ -1,0 +1,76 @@
+"""Colour Lua: each line as pieces of text with the class that the style sheet knows.
+
+Pygments is slow to import, and to colour a long file takes a while: both belong into a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pygments.lexers.scripting import LuaLexer
+from pygments.token import Comment, Keyword, Literal, Name, Operator, Token, _TokenType
+
+AROUND = 3  # lines shown before and after one that is meant
+LONGEST_LINE = 1_000  # characters
+MOST_LINES = 10_000
+
+_CLASSES: tuple[tuple[_TokenType, str], ...] = (
+    (Comment, "c"),
+    (Keyword, "kw"),
+    (Operator.Word, "kw"),
+    (Literal.String, "st"),
+    (Literal.Number, "nu"),
+    (Name.Function, "fn"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceLine:
+    """One line of a file."""
+
+    number: int
+    pieces: tuple[tuple[str, str], ...]  # class, which may be empty, and text
+    is_here: bool = False  # the line that is meant
+
+
+def colour(text: str, *, first: int = 1, here: int | None = None) -> list[SourceLine]:
+    """Colour a text whose first line has this number; what is very long is cut off."""
+    lines = text.split("\n")[:MOST_LINES]
+    if lines and not lines[-1]:
+        lines.pop()
+    shown = [line.rstrip("\r")[:LONGEST_LINE] for line in lines]
+    return [
+        SourceLine(number=number, pieces=tuple(pieces), is_here=number == here)
+        for number, pieces in enumerate(_coloured("\n".join(shown), len(shown)), first)
+    ]
+
+
+def excerpt(text: str, line: int, around: int = AROUND) -> list[SourceLine]:
+    """Colour the lines around one; nothing where the text has no such line."""
+    lines = text.split("\n")
+    if not 1 <= line <= len(lines):
+        return []
+    first = max(1, line - around)
+    return colour("\n".join(lines[first - 1 : line + around]), first=first, here=line)
+
+
+def _coloured(text: str, count: int) -> Iterator[list[tuple[str, str]]]:
+    """Yield the pieces of so many lines."""
+    pieces: list[tuple[str, str]] = []
+    given = 0
+    for kind, value in LuaLexer(stripnl=False, ensurenl=False).get_tokens(text):
+        name = _class_of(kind)
+        for i, part in enumerate(value.split("\n")):
+            if i:
+                yield pieces
+                pieces, given = [], given + 1
+            if part:
+                pieces.append((name, part))
+    while given < count:
+        yield pieces
+        pieces, given = [], given + 1
+
+
+def _class_of(kind: _TokenType) -> str:
+    return next((name for known, name in _CLASSES if kind in known), "") if kind is not Token else ""

@@ -1,0 +1,199 @@
+"""Render the pages of the dashboard: templates, filters and what every page shows around its own part.
+
+Whatever comes from scripts, pages and clients is text: everything is escaped, and a template marks nothing as safe.
+Jinja2 is slow to import and takes memory, so this module is imported at the first page, in a thread (web/pages/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from urllib.parse import quote
+
+import jinja2
+from jinja2.runtime import Context
+from markupsafe import Markup
+
+from spyweb.dashboard import words
+from spyweb.dashboard.charts import KINDS
+from spyweb.dashboard.static_files import StaticFiles
+from spyweb.dashboard.words import Moments
+
+HERE = Path(__file__).parent
+
+TIME = Markup('<time datetime="{}" title="{}"{}>{}</time>')
+
+
+@dataclass(frozen=True, slots=True)
+class NavEntry:
+    """An entry of the bar."""
+
+    name: str
+    path: str  # below the dashboard's own address
+    words: str
+
+
+BAR = (
+    NavEntry("jobs", "", "Jobs"),
+    NavEntry("when", "when", "When"),
+    NavEntry("records", "records", "Records"),
+    NavEntry("state", "state", "State"),
+    NavEntry("events", "events", "Events"),
+    NavEntry("outbox", "outbox", "Outbox"),
+    NavEntry("health", "health", "Health"),
+)
+FOOT = (NavEntry("keys", "keys", "Keys"),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageFrame:
+    """The parts of every page that stand around its own."""
+
+    base: str  # the dashboard's own address: "/", or where the project has pages of its own "/_spyweb/"
+    host: str
+    version: str
+    moments: Moments
+    here: str = ""  # the address of this page, for forms that come back to it
+    api: str = "/api/openapi.json"
+    place: str = ""  # the entry of the bar that is current
+    state: str = "ok"  # "ok", "warn" or "bad": the icon
+    counts: Mapping[str, int] = field(default_factory=dict)  # at entries of the bar: what needs somebody
+    theme: str = ""  # "light", "dark"; empty: as the system has it
+    token: str = ""  # what forms must send back; empty: nobody asks for one
+    who: str = ""  # the key of this session; empty: nobody needs to sign in
+    live: str = ""  # the question to the stream of this page; empty: it does not change by itself
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chip:
+    """One of several links of which one is in force."""
+
+    words: str
+    href: str
+    is_current: bool = False
+    count: int | None = None
+
+
+class Renderer:
+    """Makes pages, and parts of them, from the templates."""
+
+    def __init__(self, static_files: StaticFiles) -> None:
+        self._static_files = static_files
+        self._pages = jinja2.Environment(
+            loader=jinja2.FileSystemLoader(HERE / "templates"),
+            autoescape=True,
+            auto_reload=False,
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            cache_size=-1,
+        )
+        self._pages.filters.update(FILTERS)
+        kinds = [(letter, heights, word) for letter, (heights, word) in KINDS.items()]
+        self._pages.globals.update(to=to, static=static, bar=BAR, foot=FOOT, kinds=kinds)
+
+    def page(self, template: str, frame: PageFrame, title: str, values: Mapping[str, object]) -> str:
+        """Render a whole page."""
+        return self._render(template, frame, {**values, "title": title})
+
+    def part(self, template: str, frame: PageFrame, values: Mapping[str, object]) -> str:
+        """Render a part of a page, as it is pushed to those who look at it."""
+        return self._render(template, frame, values)
+
+    def text(self, source: str, frame: PageFrame, values: Mapping[str, object] | None = None) -> str:
+        """Render a template that is given as text."""
+        return self._pages.from_string(source).render({**(values or {}), "frame": frame, "files": self._static_files})
+
+    @property
+    def version(self) -> str:
+        """Return the part of the addresses of static files that says which content they have."""
+        return self._static_files.version
+
+    def _render(self, template: str, frame: PageFrame, values: Mapping[str, object]) -> str:
+        return self._pages.get_template(template).render({**values, "frame": frame, "files": self._static_files})
+
+
+@jinja2.pass_context
+def to(context: Context, *parts: object) -> str:
+    """Return the address of a page, each part of it percent-encoded."""
+    base: str = context["frame"].base
+    return base + "/".join(quote(str(part), safe="") for part in parts)
+
+
+@jinja2.pass_context
+def static(context: Context, name: str) -> str:
+    """Return the address of a static file; another content has another address."""
+    files: StaticFiles = context["files"]
+    base: str = context["frame"].base
+    if name not in files.files:
+        raise KeyError(name)
+    return f"{base}static/{files.version}/{name}"
+
+
+def _moments(context: Context) -> Moments:
+    moments: Moments = context["frame"].moments
+    return moments
+
+
+@jinja2.pass_context
+def when(context: Context, ms: int | None) -> str:
+    """Show a moment: of today the time of day, else the day."""
+    if ms is None:
+        return words.ABSENT
+    moments = _moments(context)
+    return TIME.format(words.iso_moment(ms), moments.show_fully(ms), "", moments.show(ms))
+
+
+@jinja2.pass_context
+def exact_time(context: Context, ms: int | None) -> str:
+    """Show a time of day to the millisecond, as in a log."""
+    if ms is None:
+        return words.ABSENT
+    moments = _moments(context)
+    as_exact = Markup(' data-as="exact"')
+    return TIME.format(words.iso_moment(ms), moments.show_fully(ms), as_exact, moments.show_exactly(ms))
+
+
+@jinja2.pass_context
+def countdown(context: Context, ms: int | None) -> str:
+    """Show how long it is until a moment; the browser counts."""
+    if ms is None:
+        return words.ABSENT
+    moments = _moments(context)
+    as_countdown = Markup(' data-as="until"')
+    return TIME.format(words.iso_moment(ms), moments.show_fully(ms), as_countdown, moments.until(ms))
+
+
+@jinja2.pass_context
+def age(context: Context, ms: int | None) -> str:
+    """Show how long ago a moment was; the browser counts."""
+    if ms is None:
+        return words.ABSENT
+    moments = _moments(context)
+    as_age = Markup(' data-as="since"')
+    return TIME.format(words.iso_moment(ms), moments.show_fully(ms), as_age, moments.since(ms))
+
+
+FILTERS = {
+    "when": when,
+    "exact_time": exact_time,
+    "countdown": countdown,
+    "age": age,
+    "duration": words.show_duration,
+    "count": words.show_count,
+    "counted": words.counted,
+    "size": words.show_size,
+    "share": words.show_share,
+}
+
+
+@cache
+def renderer() -> Renderer:
+    """Return the one renderer of this process."""
+    return Renderer(StaticFiles.load())
+
+
+def nav_entries() -> Sequence[NavEntry]:
+    return (*BAR, *FOOT)

@@ -1,0 +1,141 @@
+// What a page does beyond what its HTML does alone: forms are sent without leaving it, lists are filtered at once, keys, the
+// last runs of a job.  Nothing here is needed: without it forms post, filters ask the server and links lead on.
+
+import { show } from "./live.js";
+import { tell } from "./times.js";
+
+const $ = (id) => document.getElementById(id);
+const all = (what, root = document) => [...root.querySelectorAll(what)];
+
+// The filter of a list: the same as its form asks the server for, at once.
+
+function filter() {
+  const form = $("filter");
+  if (!form) return;
+  const { q, tag, state } = Object.fromEntries(new FormData(form));
+  const word = q.toLowerCase();
+  let shown = 0;
+  for (const row of $(form.dataset.of).children) {
+    const of = row.dataset;
+    row.hidden = !((!state || of.state === state) && (!tag || of.tags?.split(" ").includes(tag)) && (!word || row.textContent.toLowerCase().includes(word)));
+    shown += !row.hidden;
+  }
+  $("no-match").hidden = shown > 0;
+}
+
+function filtered(form) {
+  filter();
+  const query = new URLSearchParams([...new FormData(form)].filter(([, value]) => value));
+  history.replaceState(null, "", query.size ? `?${query}` : location.pathname);
+}
+
+addEventListener("input", ({ target }) => {
+  if (target.form?.id !== "filter") return;
+  if (target.name === "sort") target.form.submit();
+  else filtered(target.form);
+});
+
+// Forms: sent from here, so that the page stays; a button that asks waits for its answer.
+
+function sure({ ask, sure }) {
+  const dialog = $("sure");
+  $("sure-question").textContent = ask;
+  dialog.querySelector(".harm").textContent = sure;
+  dialog.returnValue = "";
+  dialog.showModal();
+  return new Promise((done) => dialog.addEventListener("close", () => done(dialog.returnValue === "yes"), { once: true }));
+}
+
+addEventListener("submit", async (event) => {
+  const { target: form, submitter: button } = event;
+  if (form.id === "filter") return event.preventDefault(), filtered(form);
+  if (form.getAttribute("method") !== "post" || "plain" in form.dataset) return;
+  event.preventDefault();
+  const sent = new URLSearchParams(new FormData(form, button));
+  if (button?.dataset.ask) {
+    if (!(await sure(button.dataset))) return;
+    sent.set("sure", "yes");
+  }
+  const to = button?.getAttribute("formaction") ?? form.getAttribute("action");
+  const answer = await fetch(to, { method: "POST", body: sent, headers: { Accept: "text/html" } }).catch(() => null);
+  const page = (await answer?.text()) ?? "";
+  if (answer?.ok && answer.url !== location.href) return location.assign(answer.url);
+  const failed = answer?.ok ? null : new DOMParser().parseFromString(page, "text/html");
+  if (!failed) show(page);
+  $("answer").textContent = failed ? (all("h1, .said", failed).map((node) => node.textContent.trim()).join(". ") || "No answer from spyweb") : "";
+});
+
+// Keys, the last runs of a job, and small things.
+
+const rows = () => all("main :is(.jobs > li:not([hidden]) a.name, tbody th a)");
+
+addEventListener("keydown", (event) => {
+  const { target, key } = event;
+  if (event.ctrlKey || event.metaKey || event.altKey || target.closest("input, textarea, select, dialog")) return;
+  const search = document.querySelector('main input[type="search"]');
+  const row = target.closest?.(".jobs > li");
+  if (key === "/" && search) search.focus();
+  else if (key === "?") $("help").showModal();
+  else if (key === "g") location.assign(document.querySelector(".brand").href);
+  else if (key === "j" || key === "k") {
+    const links = rows();
+    const at = links.indexOf(document.activeElement) + (key === "j" ? 1 : -1);
+    links[Math.max(0, Math.min(at, links.length - 1))]?.focus();
+  } else if (row && (key === "ArrowLeft" || key === "ArrowRight")) tip(row.querySelector(".strip"), bar + (key === "ArrowLeft" ? -1 : 1));
+  else if (key === "Escape") $("tip").hidden = true;
+  else return;
+  event.preventDefault();
+});
+
+const BARS = 40;
+const strips = new Map(); // job's address → its last runs, as fetched
+let bar = BARS;
+
+async function tip(strip, wanted) {
+  bar = Math.max(0, Math.min(wanted, BARS - 1));
+  const at = bar;
+  const link = strip.closest("a");
+  if (!strips.has(link.href)) {
+    strips.set(link.href, fetch(`${link.href}/strip`).then((answer) => (answer.ok ? answer.text() : "")));
+    setTimeout(() => strips.delete(link.href), 5000);
+  }
+  const runs = document.createElement("template");
+  runs.innerHTML = await strips.get(link.href);
+  if (at !== bar) return; // the pointer has moved on
+  const list = runs.content.querySelectorAll("li");
+  const run = list[at - BARS + list.length];
+  const box = $("tip");
+  box.hidden = !run;
+  if (!run) return;
+  tell(all("time", run));
+  box.replaceChildren(...run.childNodes);
+  link.dataset.run = run.dataset.href ?? "";
+  const { left, top } = strip.getBoundingClientRect();
+  box.style.left = `${Math.max(8, Math.min(left + at * 6, innerWidth - box.offsetWidth - 16)) + scrollX}px`;
+  box.style.top = `${top + scrollY - box.offsetHeight - 8}px`;
+}
+
+addEventListener("pointermove", ({ target, clientX }) => {
+  const strip = target.closest?.(".jobs .runs")?.querySelector(".strip");
+  if (strip) tip(strip, Math.floor((clientX - strip.getBoundingClientRect().left) / 6));
+  else if (!target.closest?.("#tip")) (bar = BARS), ($("tip").hidden = true);
+});
+
+addEventListener("click", (event) => {
+  const { target } = event;
+  const chip = target.closest("[data-state-chip]");
+  const run = target.closest(".jobs .runs")?.dataset.run;
+  const copy = target.closest("[data-copy]");
+  if (chip) {
+    event.preventDefault();
+    $("filter").elements.state.value = chip.dataset.stateChip;
+    for (const each of chip.parentElement.children) each.toggleAttribute("aria-current", each === chip);
+    filtered($("filter"));
+  } else if (run) event.preventDefault(), location.assign(run);
+  else if (copy) navigator.clipboard.writeText($(copy.dataset.copy).textContent).then(() => (copy.textContent = "Copied"));
+});
+
+addEventListener("renewed", filter);
+tell(all("time"));
+for (const button of all("[data-copy]")) button.hidden = !navigator.clipboard;
+filter();

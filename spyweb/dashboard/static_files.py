@@ -1,0 +1,53 @@
+"""Hold the files that pages need, each with a tag of its content, and compressed once for each way of doing it."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "static"
+TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+TAG_LENGTH = 12
+LEVEL = 9  # they are compressed once
+
+
+@dataclass(frozen=True, slots=True)
+class StaticFile:
+    """One file as it is sent."""
+
+    media: str
+    body: bytes
+    zipped: bytes
+    tag: str  # of its content
+
+
+@dataclass(frozen=True, slots=True)
+class StaticFiles:
+    """The files by name; there are no others.
+
+    All have one version, which is a part of their addresses: so what imports another gets the one of its own version.
+    """
+
+    files: Mapping[str, StaticFile]
+    version: str
+
+    @classmethod
+    def load(cls, folder: Path = FOLDER) -> StaticFiles:
+        paths = [path for path in sorted(folder.iterdir()) if path.suffix in TYPES]
+        files = {path.name: _read(path) for path in paths}
+        return cls(files, _tag(b"".join(file.body for file in files.values())))
+
+    def find(self, name: str) -> StaticFile | None:
+        return self.files.get(name)
+
+
+def _read(path: Path) -> StaticFile:
+    body = path.read_bytes()
+    return StaticFile(TYPES[path.suffix], body, gzip.compress(body, LEVEL, mtime=0), _tag(body))
+
+
+def _tag(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:TAG_LENGTH]

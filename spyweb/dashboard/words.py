@@ -1,0 +1,131 @@
+"""Say numbers and moments as the pages do: with units that stay with their numbers, and no more of them than helps.
+
+Pure: the moment of the page and the zone of the daemon are handed in.  A browser shows moments in its own zone
+(static/live.js), in the same words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+
+NBSP = "\N{NO-BREAK SPACE}"
+ABSENT = "\N{EN DASH}"
+
+_UNITS = (("d", DAY_MS), ("h", HOUR_MS), ("m", MINUTE_MS), ("s", SECOND_MS))
+_SIZES = ("B", "KB", "MB", "GB", "TB", "PB")
+
+
+def show_duration(ms: float | None) -> str:
+    """Return a duration in at most two units: `340 ms`, `1.2 s`, `1 m 53 s`, `6 d 14 h`."""
+    if ms is None:
+        return ABSENT
+    if ms < 0:
+        return f"\N{MINUS SIGN}{show_duration(-ms)}"
+    if ms < SECOND_MS:
+        return f"{round(ms)}{NBSP}ms" if round(ms) < SECOND_MS else f"1{NBSP}s"
+    if ms < MINUTE_MS - 50:
+        return f"{ms / SECOND_MS:.1f}".removesuffix(".0") + f"{NBSP}s"
+    return _two_units(ms)
+
+
+def _two_units(ms: float) -> str:
+    """Return the largest unit and the one below it; what is less is rounded off."""
+    position = next(i for i, (_, size) in enumerate(_UNITS) if ms >= size - 50)
+    unit, size = _UNITS[position]
+    smaller, smaller_size = _UNITS[position + 1]
+    whole, rest = divmod(round(ms / smaller_size), size // smaller_size)
+    if position and whole * size >= _UNITS[position - 1][1]:  # rounded up to the unit above
+        return _two_units(whole * size)
+    return f"{whole:,}{NBSP}{unit}" + (f" {rest}{NBSP}{smaller}" if rest else "")
+
+
+def show_count(number: int | None) -> str:
+    return ABSENT if number is None else f"{number:,}"
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun: `1 job`, `1,000 jobs`, `no jobs`."""
+    many = plural or f"{noun}s"
+    if number == 0:
+        return f"no {many}"
+    return f"{number:,}{NBSP}{noun if number == 1 else many}"
+
+
+def show_size(size: int | None) -> str:
+    """Return a number of bytes in the largest unit that fits: `74 MB`, `1.2 GB`."""
+    if size is None:
+        return ABSENT
+    value, unit = float(size), 0
+    while round(value) >= 1000 and unit < len(_SIZES) - 1:
+        value, unit = value / 1024, unit + 1
+    shown = f"{value:.1f}".removesuffix(".0") if value < 10 and unit else f"{value:.0f}"
+    return f"{shown}{NBSP}{_SIZES[unit]}"
+
+
+def show_share(share: float | None) -> str:
+    """Return a share as a percentage; never 100 % while something is missing, never 0 % while there is something."""
+    if share is None:
+        return ABSENT
+    tenths = round(share * 1000)
+    if tenths >= 1000 and share < 1:
+        tenths = 999
+    if tenths == 0 and share > 0:
+        tenths = 1
+    return f"{tenths / 10:.1f}".removesuffix(".0") + f"{NBSP}%"
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Says moments as seen from one of them: the one at which a page is made."""
+
+    now_ms: int
+    zone: ZoneInfo
+
+    def show(self, ms: int) -> str:
+        """Return `14:02:11` today, `yesterday 03:00`, `tomorrow 03:00`, else `9 Nov 03:00` or `9 Nov 2025`."""
+        moment, now = self._local(ms), self._local(self.now_ms)
+        if moment is None or now is None:
+            return f"{ms}{NBSP}ms since 1970"
+        days = (moment.date() - now.date()).days
+        if days == 0:
+            return f"{moment:%H:%M:%S}"
+        if abs(days) == 1:
+            return f"{'tomorrow' if days > 0 else 'yesterday'} {moment:%H:%M}"
+        day = f"{moment.day}{NBSP}{moment:%b}"
+        return f"{day} {moment:%H:%M}" if moment.year == now.year else f"{day}{NBSP}{moment.year}"
+
+    def show_fully(self, ms: int) -> str:
+        """Return the moment in the daemon's zone, with date and zone."""
+        moment = self._local(ms)
+        return f"{moment:%a %Y-%m-%d %H:%M:%S %Z}" if moment else ""
+
+    def show_exactly(self, ms: int) -> str:
+        """Return the time of day with milliseconds, as a log line has it."""
+        moment = self._local(ms)
+        return f"{moment:%H:%M:%S}.{ms % 1000:03d}" if moment else ""
+
+    def until(self, ms: int) -> str:
+        """Return how long it is until a moment: `1 m 53 s`, or `now` when it has passed."""
+        return show_duration((ms - self.now_ms) // SECOND_MS * SECOND_MS) if ms - self.now_ms >= SECOND_MS else "now"
+
+    def since(self, ms: int) -> str:
+        return show_duration(max(0, self.now_ms - ms))
+
+    def _local(self, ms: int) -> datetime | None:
+        try:
+            return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)).astimezone(self.zone)
+        except OverflowError:  # outside the years that a date can have
+            return None
+
+
+def iso_moment(ms: int) -> str:
+    """Return a moment as `datetime` attributes have it; nothing where no date can be made of it."""
+    try:
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
+    except OverflowError:
+        return ""
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}Z"

@@ -1,0 +1,49 @@
+"""Lua in colours."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spyweb.dashboard.lua_source import LONGEST_LINE, SourceLine, colour, excerpt
+
+TEXT = 'local a = 1 -- one\n\nif a then\n  log("hello")\nend\n'
+
+
+def plain(lines: list[SourceLine]) -> list[str]:
+    return ["".join(text for _, text in line.pieces) for line in lines]
+
+
+def test_each_line_keeps_its_number_and_its_text() -> None:
+    lines = colour(TEXT)
+    assert [line.number for line in lines] == [1, 2, 3, 4, 5]
+    assert plain(lines) == TEXT.splitlines()
+
+
+def test_words_numbers_texts_and_remarks_have_their_classes() -> None:
+    classes = {text: name for name, text in colour(TEXT)[0].pieces}
+    assert (classes["local"], classes["1"], classes["-- one"]) == ("kw", "nu", "c")
+    assert "".join(text for name, text in colour('log("hello")')[0].pieces if name == "st") == '"hello"'
+
+
+def test_an_excerpt_marks_the_line_that_is_meant() -> None:
+    lines = excerpt(TEXT, 4, around=1)
+    assert plain(lines) == ["if a then", '  log("hello")', "end"]
+    assert [line.number for line in lines if line.is_here] == [4]
+    assert excerpt(TEXT, 99) == []
+    assert excerpt(TEXT, 0) == []
+
+
+def test_a_very_long_line_is_cut_off() -> None:
+    assert len(plain(colour("x" * 5_000))[0]) == LONGEST_LINE
+
+
+def test_a_text_over_several_lines_stays_coloured() -> None:
+    assert [{name for name, _ in line.pieces} for line in colour("a = [[one\ntwo]]")][1] == {"st"}
+
+
+@given(st.text(st.characters(exclude_characters="\r", exclude_categories=["Cs"]), max_size=200))
+def test_whatever_a_file_holds_its_lines_are_shown_as_they_are(text: str) -> None:
+    lines = text.split("\n")
+    expected = lines[:-1] if lines and not lines[-1] else lines
+    assert plain(colour(text)) == expected

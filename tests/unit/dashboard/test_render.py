@@ -1,0 +1,100 @@
+"""The frame of every page, and the filters."""
+
+from __future__ import annotations
+
+from zoneinfo import ZoneInfo
+
+import jinja2
+import pytest
+
+from spyweb.dashboard.render import HERE, PageFrame, Renderer, nav_entries, renderer
+from spyweb.dashboard.words import ABSENT, Moments
+
+NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
+MARKUP = "<script>alert(1)</script>"
+
+
+def make_frame(**changes: object) -> PageFrame:
+    known: dict[str, object] = {
+        "base": "/",
+        "host": "nas",
+        "version": "1.0",
+        "moments": Moments(NOW_MS, ZoneInfo("Europe/Berlin")),
+    }
+    return PageFrame(**{**known, **changes})  # type: ignore[arg-type]
+
+
+def error_page(frame: PageFrame, **values: object) -> str:
+    return renderer().page("error.html", frame, "No such job", {"reason": "", "close": [], **values})
+
+
+def test_a_page_has_a_bar_with_every_place_and_marks_the_one_it_is() -> None:
+    page = error_page(make_frame(place="state", counts={"jobs": 2}))
+    for place in nav_entries():
+        assert f">{place.words}<" in page
+    assert '<a href="/state" aria-current="page">' in page
+    assert '<b id="count-jobs">2</b>' in page
+    assert '<b id="count-health"></b>' in page
+
+
+def test_every_address_begins_with_the_dashboards_own() -> None:
+    page = error_page(make_frame(base="/_spyweb/", live="view=list"))
+    assert 'href="/_spyweb/state"' in page
+    assert 'data-live="/_spyweb/live?view=list"' in page
+    assert f'href="/_spyweb/static/{renderer().version}/style.css"' in page
+    assert 'href="/s' not in page
+
+
+def test_markup_of_others_is_text() -> None:
+    frame = make_frame(host=MARKUP, who=MARKUP, token=MARKUP, here=MARKUP, version=MARKUP, live=MARKUP)
+    page = error_page(frame, reason=MARKUP, close=[{"href": f'/"{MARKUP}', "words": MARKUP}])
+    assert MARKUP not in page
+    assert page.count("&lt;script&gt;") >= 8
+
+
+def test_a_page_needs_nothing_that_its_policy_forbids() -> None:
+    page = error_page(make_frame())
+    assert "style=" not in page
+    assert "<style" not in page
+    assert "onclick" not in page
+    assert page.count("<script") == 1
+
+
+def test_a_token_is_in_the_form_and_only_there() -> None:
+    page = error_page(make_frame(token="t0ken"))
+    assert page.count("t0ken") == 1
+    assert 'name="csrf" value="t0ken"' in page
+
+
+def test_a_moment_is_an_element_that_the_browser_can_tell_in_its_own_zone() -> None:
+    frame = make_frame()
+    assert render("{{ 1767225600000|when }}", frame) == (
+        '<time datetime="2026-01-01T00:00:00.000Z" title="Thu 2026-01-01 01:00:00 CET">01:00:00</time>'
+    )
+    assert 'data-as="until">1\N{NO-BREAK SPACE}m' in render("{{ (1767225600000 + 60000)|countdown }}", frame)
+    assert 'data-as="since">1\N{NO-BREAK SPACE}m' in render("{{ (1767225600000 - 60000)|age }}", frame)
+    assert 'data-as="exact">01:00:00.000' in render("{{ 1767225600000|exact_time }}", frame)
+    assert render("{{ none|when }}{{ none|countdown }}{{ none|age }}{{ none|exact_time }}", frame) == 4 * ABSENT
+
+
+def test_parts_of_an_address_are_encoded() -> None:
+    assert render("{{ to('jobs', 'a/b?c', 'run') }}", make_frame()) == "/jobs/a%2Fb%3Fc/run"
+
+
+def test_a_value_that_is_missing_is_an_error() -> None:
+    with pytest.raises(jinja2.UndefinedError):
+        render("{{ nothing }}", make_frame())
+
+
+def test_no_template_marks_anything_as_safe() -> None:
+    for path in (HERE / "templates").iterdir():
+        assert "safe" not in path.read_text(encoding="utf-8").replace("is-safe", ""), path.name
+
+
+def render(source: str, frame: PageFrame) -> str:
+    return renderer().text(source, frame)
+
+
+def test_there_is_one_renderer() -> None:
+    assert isinstance(renderer(), Renderer)
+    assert renderer() is renderer()
