@@ -38,6 +38,7 @@ from spyweb.outbox.sender import OutboxSender
 from spyweb.permissions.policy import Policy, policy_of
 from spyweb.runs.followups import resumes
 from spyweb.runs.live import LiveJob, LiveJobs
+from spyweb.runs.records import is_dry
 from spyweb.runs.runner import HostFor, Observer, Runner
 from spyweb.runs.state_trigger import depth_of
 from spyweb.settings import Settings
@@ -111,6 +112,8 @@ def hosts(world: World, job_logs: JobLogs, *, echo: bool) -> HostFor:
             tell_task=tell_task,
             policy=job.spec.policy,
             audit=observer.audit if observer else None,
+            is_recorded=True,
+            is_dry=is_dry(run),
         )
         return OpDispatcher(call)
 

@@ -6,6 +6,7 @@ What a job may run its policy says; commands/ runs it outside the daemon.  A tex
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,8 +20,9 @@ from spyweb.commands.wire import shown
 from spyweb.errors import CommandError, OpError
 from spyweb.model import MIB
 from spyweb.ops.arguments import Mismatch, Table, Value, read_table, read_text, text_in, texts_in, type_name, value_in
-from spyweb.ops.needs import EXEC
+from spyweb.ops.needs import EXEC, Effect
 from spyweb.ops.op import OpFamily, op
+from spyweb.ops.resources import LONGEST_TARGET, Expected, Kept, record
 from spyweb.ops.world import Call
 from spyweb.settings.units import parse_duration
 
@@ -58,6 +60,7 @@ class ExecOptions:
 @op(
     name="exec.run",
     needs=EXEC,
+    effect=Effect.LOOKS,
     types="(command: string|string[], options?: ExecOptions): ExecResult? result, string? message",
 )
 async def run(call: Call, command: Value, options: Table | None = None) -> Outcome:
@@ -69,7 +72,7 @@ async def run(call: Call, command: Value, options: Table | None = None) -> Outco
     return await _run(call, "exec.run", command, options or {})
 
 
-@op(needs=EXEC, types="(options: ExecOptions): ExecResult? result, string? message")
+@op(needs=EXEC, effect=Effect.LOOKS, types="(options: ExecOptions): ExecResult? result, string? message")
 async def cmd(call: Call, options: Table) -> Outcome:
     """Run `options.command`, as `exec.run` does."""
     return await _run(call, "cmd", options.get(b"command"), options)
@@ -83,18 +86,35 @@ async def _run(call: Call, function: str, command: object, table: Mapping[object
     try:
         if not call.policy.may_exec:  # before the job is told which programs there are
             call.permit(function, "exec", _asked(words, b""))
-        workdir, is_made, programs = await asyncio.to_thread(_look, call, options, asked)
+        workdir, made, programs = await asyncio.to_thread(_look, call, options, asked)
         _permit(call, function, [_asked(each, program.path) for each, program in zip(asked, programs, strict=True)])
         call.permit(function, "exec_env", [os.fsdecode(name) for name in options.env])
-        if options.creates is not None and is_made:
-            return _skipped(f"{shown(options.creates)} is there"), None
-        if options.unless is not None and await _succeeds(call, options.unless, programs[1], options, workdir):
-            return _skipped(f"`{_text_of(options.unless)}` succeeded"), None
-        if options.is_check:
-            return {**_skipped(f"would run `{_text_of(words)}`"), "changed": True}, None
-        return _result(call, function, await _execute(call, words, programs[0], options, workdir), options), None
+        return await _perform(call, function, words, options, (workdir, made, programs)), None
     except CommandError as error:
         return None, str(error)
+
+
+async def _perform(
+    call: Call, function: str, words: Words, options: ExecOptions, found: tuple[bytes, bool, list[Program]]
+) -> dict[str, object]:
+    """Run a command that is permitted, unless what it is for is done, or nothing is to be changed."""
+    workdir, made, programs = found
+    kept = _kept(call, function, words, options, workdir)
+    if options.creates is not None and made:
+        await _record(call, kept, options, changed=False)
+        return _skipped(f"{shown(options.creates)} is there")
+    would_run = f"would run `{_text_of(words)}`"
+    if call.is_dry:  # not even `unless`, which is a command as well
+        call.log("info", f"dry run: {function}: {would_run}".encode("utf-8", "replace"))
+    elif options.unless is not None and await _succeeds(call, options.unless, programs[1], options, workdir):
+        await _record(call, kept, options, changed=False)
+        return _skipped(f"`{_text_of(options.unless)}` succeeded")
+    if call.is_dry or options.is_check:
+        return {**_skipped(would_run), "changed": True}
+    result = await _execute(call, words, programs[0], options, workdir)
+    if result.exit_code == 0 and await asyncio.to_thread(_is_made, options, workdir) is not False:
+        await _record(call, kept, options, changed=True)
+    return _result(call, function, result, options)
 
 
 def _permit(call: Call, function: str, asked: Sequence[str | list[str]]) -> None:
@@ -106,20 +126,53 @@ async def _succeeds(call: Call, words: Words, program: Program, options: ExecOpt
     return (await _execute(call, words, program, options, workdir)).exit_code == 0
 
 
+def _kept(call: Call, function: str, words: Words, options: ExecOptions, workdir: bytes) -> Kept | None:
+    """Return what a command keeps in a state; None for one that is run every time."""
+    if options.creates is not None:
+        path = os.path.normpath(os.path.join(workdir, options.creates))
+        own = os.fsencode(call.world.files.root / call.folder) + b"/"
+        target = os.fsdecode(path.removeprefix(own) if path.startswith(own) else path)
+        if not target.isprintable() or len(target.encode()) > LONGEST_TARGET:  # no key could name it
+            return None
+        return Kept(module=function, target=target, expected=Expected.MADE)
+    if options.unless is not None:
+        command = words if isinstance(words, bytes) else b"\0".join(words)
+        return Kept(
+            module=function,
+            target=" ".join(_text_of(words).split()) or "-",
+            expected=Expected.COMMAND,
+            checksum=hashlib.sha256(command).hexdigest(),
+        )
+    return None
+
+
+async def _record(call: Call, kept: Kept | None, options: ExecOptions, *, changed: bool) -> None:
+    if kept is not None and not options.is_check:
+        await record(call, kept, changed=changed)
+
+
+def _is_made(options: ExecOptions, workdir: bytes) -> bool | None:
+    """Return whether what the command creates is there; None where it does not say."""
+    return None if options.creates is None else os.path.lexists(os.path.join(workdir, options.creates))
+
+
 def _look(call: Call, options: ExecOptions, asked: Sequence[Words]) -> tuple[bytes, bool, list[Program]]:
     """Return the folder to work in, whether what the command creates is there, and the program of each command.
 
     The folder is the job's own, made at first need, or another from there.  Waits for the disk.  Raises CommandError.
     """
     own = os.fsencode(call.world.files.root / call.folder)
-    if not options.workdir:
+    if not options.workdir and not call.is_dry:
         try:
             os.makedirs(own, exist_ok=True)
         except OSError as error:
             raise CommandError(f"its workdir {shown(own)}: {error.strerror}") from error
     workdir = os.path.normpath(os.path.join(own, options.workdir))
-    is_made = options.creates is not None and os.path.lexists(os.path.join(workdir, options.creates))
-    return workdir, is_made, [find_program(SHELL if isinstance(each, bytes) else each[0], workdir) for each in asked]
+    return (
+        workdir,
+        bool(_is_made(options, workdir)),
+        [find_program(SHELL if isinstance(each, bytes) else each[0], workdir) for each in asked],
+    )
 
 
 def _asked(words: Words, program: bytes) -> str | list[str]:

@@ -19,6 +19,7 @@ from spyweb.lua.session import Lineage, Pending, Unstarted
 from spyweb.model import BranchId
 from spyweb.ops import tasks
 from spyweb.ops.answer import NOTHING, Results
+from spyweb.ops.needs import Check
 from spyweb.ops.network.gate import NetGate
 from spyweb.ops.op import CATALOGUE, Operation
 from spyweb.ops.world import Call
@@ -35,7 +36,8 @@ class OpDispatcher:
         self._metrics = call.world.metrics
         self._stalls = call.world.stalls
         self._branch_calls: dict[Lineage, Call] = {}
-        self._free = free_ops(call.policy.restricted) if call.audit is None else frozenset[str]()
+        is_usual = call.audit is None and not call.is_dry
+        self._free = free_ops(call.policy.restricted) if is_usual else frozenset[str]()
 
     @property
     def storage_errors(self) -> int:
@@ -77,7 +79,7 @@ class OpDispatcher:
         self._metrics.calls[name] += 1
         started = self._stalls.wall()
         try:
-            check = None if name in self._free else operation.check
+            check = None if name in self._free else self._check(operation)
             outcome = operation.begin(self._call_of(lineage) if lineage else self._call, arguments, check)
         except Exception as error:  # noqa: BLE001 - one op's boundary: a fault in it fails the call, not the daemon
             return _failed(self._refusal(operation, error))
@@ -89,6 +91,9 @@ class OpDispatcher:
         if not isinstance(outcome, Unstarted):
             return _failed(self._refusal(operation, TypeError(f"it returned a {type(outcome).__name__}")))
         return Unstarted(partial(self._finish, operation, outcome))
+
+    def _check(self, operation: Operation) -> Check | None:
+        return operation.dry_check if self._call.is_dry else operation.check
 
     def end_branch(self, lineage: Lineage) -> None:
         if self._branch_calls.pop(lineage, None):  # else it has asked for nothing

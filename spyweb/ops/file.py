@@ -8,18 +8,22 @@ file.template is Lua (lua/worker/library/file.lua).
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
+
+from msgspec import structs
 
 from spyweb.errors import ExtractionError, OpError
 from spyweb.logs.job import NAME as LOG_NAME
 from spyweb.model import MIB
 from spyweb.ops.arguments import Mismatch, Table, Text, read_text, text_in, type_name, value_in
 from spyweb.ops.jail import SHARED, Forbidden, complaint, steps_of
-from spyweb.ops.managed import ManagedOutcome, ManagedPlace
-from spyweb.ops.needs import FILES
+from spyweb.ops.managed import WOULD_WRITE, ManagedOutcome, ManagedPlace
+from spyweb.ops.needs import FILES, Effect
 from spyweb.ops.op import OpFamily, op
+from spyweb.ops.resources import LONGEST_LINE, Expected, Kept, record
 from spyweb.ops.rules.values import shown
 from spyweb.ops.world import Call
 from spyweb.permissions.policy import JOB
@@ -76,6 +80,10 @@ class Arguments:
             raise self.bad(f"field '{name}': boolean expected, got {type_name(given)}")
         return given
 
+    def check(self) -> bool:
+        """Return whether nothing is to be changed."""
+        return self.flag("check") or self.call.is_dry
+
     def mode(self) -> int | None:
         """Read a mode as people write it, "0644" or 644: the digits are octal."""
         try:
@@ -126,17 +134,20 @@ def _check_name(name: str, *, write: bool) -> None:
         raise Forbidden("spyweb itself loads, or writes, files of this name")
 
 
-@op(name="file.copy", needs=FILES, types="(given: table): FileOutcome? outcome, string? message")
+@op(name="file.copy", needs=FILES, effect=Effect.LOOKS, types="(given: table): FileOutcome? outcome, string? message")
 async def copy(call: Call, given: Table) -> Answer:
     """Make the file `dest` equal to the file `src`; `mode` is that of `src` for a new file, unless given."""
     arguments = Arguments(call, "file.copy", given)
     arguments.check_names({"src", "dest", "mode", "check"})
     source, place = arguments.place("src", write=False), arguments.place("dest", write=True)
-    mode, check = arguments.mode(), arguments.flag("check")
-    return await _outcome(arguments, "dest", lambda: call.world.managed.copy(source, place, mode, check=check))
+    mode, check = arguments.mode(), arguments.check()
+    if call.is_dry and place_name(call, source) in call.tally.imagined:
+        return _imagined(call, "file.copy", place)
+    kept = Kept(module="file.copy", target=place_name(call, place), expected=Expected.FILE, mode=mode)
+    return await _outcome(arguments, place, kept, lambda: call.world.managed.copy(source, place, mode, check=check))
 
 
-@op(name="file.line", needs=FILES, types="(given: table): FileOutcome? outcome, string? message")
+@op(name="file.line", needs=FILES, effect=Effect.LOOKS, types="(given: table): FileOutcome? outcome, string? message")
 async def line(call: Call, given: Table) -> Answer:
     """Keep a `line` in the file `path`, or keep it out (`state = "absent"`).
 
@@ -144,35 +155,43 @@ async def line(call: Call, given: Table) -> Answer:
     """
     arguments = Arguments(call, "file.line", given)
     arguments.check_names({"path", "line", "regexp", "state", "check"})
-    place, check = arguments.place("path", write=True), arguments.flag("check")
+    place, check = arguments.place("path", write=True), arguments.check()
     state, regexp = arguments.optional_text("state") or b"present", arguments.optional_text("regexp")
     if state not in (b"present", b"absent"):
         raise arguments.bad(f'field \'state\': "present" or "absent" expected, got {shown(state)}')
     wanted = (arguments.optional_text("line") or b"") if state == b"absent" and regexp else arguments.text("line")
     if b"\n" in wanted:
         raise arguments.bad("field 'line': one line expected")
+    expected = Expected.NO_LINE if state == b"absent" else Expected.LINE
+    told = wanted if len(wanted) <= LONGEST_LINE and not (expected is Expected.NO_LINE and regexp) else None
+    kept = Kept(module="file.line", target=place_name(call, place), expected=expected, line=told)
     try:
         for _ in range(ATTEMPTS):
-            old = await asyncio.to_thread(_read_if_there, call, place)
+            old, checksum = await asyncio.to_thread(_read_if_there, call, place)
             found = await _found_lines(call, regexp, wanted, old)
             new = (
                 _without(old, found) if state == b"absent" else _with(old, wanted, found, has_regexp=regexp is not None)
             )
             if new == old:
-                return {"changed": False, "message": "unchanged"}, None
+                unchanged = ManagedOutcome(False, "unchanged", checksum)
+                return await _kept(call, place, kept, unchanged, check=check), None
             outcome = await asyncio.to_thread(call.world.managed.put, place, new, None, check=check, expected=old)
             if outcome is not None:
-                return _shown(outcome), None
+                return await _kept(call, place, kept, outcome, check=check), None
         return None, f"file.line: '{shown(arguments.text('path'))}': it is written by others all the time"
     except (Forbidden, OSError, ExtractionError) as error:
+        if call.is_dry and isinstance(error, FileNotFoundError) and _is_imagined(call, place):
+            return _imagined(call, "file.line", place)
         return None, complaint("file.line", arguments.text("path"), error)
 
 
-def _read_if_there(call: Call, place: ManagedPlace) -> bytes:
+def _read_if_there(call: Call, place: ManagedPlace) -> tuple[bytes, str]:
+    """Return the content of a file, and its checksum."""
     try:
-        return call.world.managed.read(place, LARGEST_TEXT)
+        content = call.world.managed.read(place, LARGEST_TEXT)
     except FileNotFoundError:
-        return b""
+        content = b""
+    return content, hashlib.sha256(content).hexdigest()
 
 
 async def _found_lines(call: Call, regexp: bytes | None, wanted: bytes, text: bytes) -> list[int]:
@@ -201,25 +220,27 @@ def _with(text: bytes, wanted: bytes, found: list[int], *, has_regexp: bool) -> 
     return b"\n".join([*lines[:-1], *([lines[-1]] if lines[-1] else []), wanted, b""])
 
 
-@op(name="file.mkdir", needs=FILES, types="(given: table): FileOutcome? outcome, string? message")
+@op(name="file.mkdir", needs=FILES, effect=Effect.LOOKS, types="(given: table): FileOutcome? outcome, string? message")
 async def mkdir(call: Call, given: Table) -> Answer:
     """Make the folder `path`, with those above it; `mode` is 0755 for a new one, unless given."""
     arguments = Arguments(call, "file.mkdir", given)
     arguments.check_names({"path", "mode", "check"})
-    place, mode, check = arguments.place("path", write=True), arguments.mode(), arguments.flag("check")
-    return await _outcome(arguments, "path", lambda: call.world.managed.mkdir(place, mode, check=check))
+    place, mode, check = arguments.place("path", write=True), arguments.mode(), arguments.check()
+    kept = Kept(module="file.mkdir", target=place_name(call, place), expected=Expected.FOLDER, mode=mode)
+    return await _outcome(arguments, place, kept, lambda: call.world.managed.mkdir(place, mode, check=check))
 
 
-@op(name="file.remove", needs=FILES, types="(given: table): FileOutcome? outcome, string? message")
+@op(name="file.remove", needs=FILES, effect=Effect.LOOKS, types="(given: table): FileOutcome? outcome, string? message")
 async def remove(call: Call, given: Table) -> Answer:
     """Remove the file, link or empty folder `path`."""
     arguments = Arguments(call, "file.remove", given)
     arguments.check_names({"path", "check"})
-    place, check = arguments.place("path", write=True), arguments.flag("check")
-    return await _outcome(arguments, "path", lambda: call.world.managed.remove(place, check=check))
+    place, check = arguments.place("path", write=True), arguments.check()
+    kept = Kept(module="file.remove", target=place_name(call, place), expected=Expected.ABSENT)
+    return await _outcome(arguments, place, kept, lambda: call.world.managed.remove(place, check=check))
 
 
-@op(name="file.stat", needs=FILES, types="(given: table): FileStatus? status, string? message")
+@op(name="file.stat", needs=FILES, effect=Effect.NONE, types="(given: table): FileStatus? status, string? message")
 async def stat(call: Call, given: Table) -> Answer:
     """What is at `path`; a link is not followed."""
     arguments = Arguments(call, "file.stat", given)
@@ -228,7 +249,7 @@ async def stat(call: Call, given: Table) -> Answer:
     return await _in_thread(call, "file.stat", arguments.text("path"), lambda: call.world.managed.stat(place))
 
 
-@op(name="_template", needs=FILES)
+@op(name="_template", needs=FILES, effect=Effect.NONE)
 async def read_template(call: Call, function: Text, src: Text) -> tuple[bytes | None, str | None]:
     """Read a template; nil and a message where that can't be done."""
     name = "file.template" if function == b"file.template" else "template.render"
@@ -238,23 +259,71 @@ async def read_template(call: Call, function: Text, src: Text) -> tuple[bytes | 
     )
 
 
-@op(name="_template_file", needs=FILES)
+@op(name="_template_file", needs=FILES, effect=Effect.LOOKS)
 async def put_template(call: Call, given: Table, content: Text) -> Answer:
     """Make a file have the content that a template gives."""
     arguments = Arguments(call, "file.template", given)
     arguments.check_names({"src", "text", "dest", "vars", "mode", "check"})
-    place, mode, check = arguments.place("dest", write=True), arguments.mode(), arguments.flag("check")
+    place, mode, check = arguments.place("dest", write=True), arguments.mode(), arguments.check()
 
     def put() -> ManagedOutcome:
         outcome = call.world.managed.put(place, content, mode, check=check)
         assert outcome is not None  # nothing was expected of what is there
         return outcome
 
-    return await _outcome(arguments, "dest", put)
+    kept = Kept(module="file.template", target=place_name(call, place), expected=Expected.FILE, mode=mode)
+    return await _outcome(arguments, place, kept, put)
 
 
-async def _outcome(arguments: Arguments, name: str, work: Callable[[], ManagedOutcome]) -> Answer:
-    return await _in_thread(arguments.call, arguments.function, arguments.text(name), lambda: _shown(work()))
+async def _outcome(arguments: Arguments, place: ManagedPlace, kept: Kept, work: Callable[[], ManagedOutcome]) -> Answer:
+    """Do the work in a thread, and then record what is kept so."""
+    call, name = arguments.call, "path" if b"path" in arguments.fields else "dest"
+    try:
+        async with call.world.managed.turns:
+            outcome = await asyncio.to_thread(work)
+    except (Forbidden, OSError) as error:
+        if call.is_dry and isinstance(error, FileNotFoundError) and _is_imagined(call, place):
+            return _imagined(call, kept.module, place)
+        return None, complaint(arguments.function, arguments.text(name), error)
+    return await _kept(call, place, kept, outcome, check=arguments.check()), None
+
+
+async def _kept(
+    call: Call, place: ManagedPlace, kept: Kept, outcome: ManagedOutcome, *, check: bool
+) -> dict[str, object]:
+    """Record what is kept in a state now; in a dry run tell what would be."""
+    if call.is_dry and outcome.changed:
+        _tell(call, kept.module, place, outcome.message)
+        if kept.expected is not Expected.ABSENT:
+            call.tally.imagined.add(place_name(call, place))
+    if not check:
+        await record(call, structs.replace(kept, checksum=outcome.checksum or ""), changed=outcome.changed)
+    return _shown(outcome)
+
+
+def _is_imagined(call: Call, place: ManagedPlace) -> bool:
+    """Return whether a folder above is one that this dry run would have made."""
+    name = place_name(call, place)
+    return any(name.startswith(f"{folder}/") for folder in call.tally.imagined)
+
+
+def _imagined(call: Call, function: str, place: ManagedPlace) -> Answer:
+    """Answer for what would lie in a folder, or be made of a file, that this dry run would have made."""
+    _tell(call, function, place, WOULD_WRITE)
+    call.tally.imagined.add(place_name(call, place))
+    return {"changed": True, "message": WOULD_WRITE}, None
+
+
+def _tell(call: Call, function: str, place: ManagedPlace, message: str) -> None:
+    call.log("info", f"dry run: {function}: '{place_name(call, place)}': {message}".encode())
+
+
+def place_name(call: Call, place: ManagedPlace) -> str:
+    """Return a place as a script names it, and in one way only."""
+    below = "/".join(place.steps)
+    if place.base == (SHARED,) and place.top == call.world.files.top:
+        return f"{SHARED}/{below}"
+    return below if place.base else f"{place.top.rstrip('/')}/{below}"
 
 
 def _shown(outcome: ManagedOutcome) -> dict[str, object]:

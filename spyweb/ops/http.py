@@ -15,7 +15,7 @@ from spyweb.errors import FetchError, NotPermitted, OpError
 from spyweb.limits import HEADERS, PARTS, too_large
 from spyweb.model import MIB
 from spyweb.ops.arguments import Mismatch, Table, Text, positive_in, read_table, read_text, table_in, text_in
-from spyweb.ops.needs import NET
+from spyweb.ops.needs import NET, Effect, refuse_in_dry_run
 from spyweb.ops.network.multipart import Part, encode_parts
 from spyweb.ops.network.request import FetchRequest, Response, fetch_of, with_defaults
 from spyweb.ops.op import OpFamily, op
@@ -31,11 +31,12 @@ FAMILY = OpFamily(
 
 FORM = b"application/x-www-form-urlencoded"
 CONTENT_TYPE = b"content-type"
+READING = (b"GET", b"HEAD", b"OPTIONS")  # methods that a server is not to change anything for
 
 Outcome: TypeAlias = tuple[dict[str, object] | None, dict[str, object] | None]  # a response, or an error
 
 
-@op(needs=NET, types=f"(url: string, headers?: {LUA_HEADERS}): {LUA_RESULTS}")
+@op(needs=NET, effect=Effect.NONE, types=f"(url: string, headers?: {LUA_HEADERS}): {LUA_RESULTS}")
 async def http_get(call: Call, url: Text, headers: Table | None = None) -> Outcome:
     """Fetch an address.  Gives a response, or nil and an error."""
     return await _fetch(call, "http_get", FetchRequest(url=url, headers=_headers(headers, "http_get", 2)))
@@ -53,13 +54,16 @@ async def http_post(call: Call, url: Text, body: Text, headers: Table | None = N
     )
 
 
-@op(needs=NET, types=f"(options: HttpOptions): {LUA_RESULTS}")
+@op(needs=NET, effect=Effect.LOOKS, types=f"(options: HttpOptions): {LUA_RESULTS}")
 async def http_request(call: Call, options: Table) -> Outcome:
     """Make a request of any kind.  Gives a response, or nil and an error.
 
     The options are `url`, and `method`, `body`, `headers`, `proxy`, `timeout` (seconds) and `max_body_size` (MB).
     """
-    return await _fetch(call, "http_request", wanted_from(options))
+    wanted = wanted_from(options)
+    if call.is_dry and wanted.method.upper() not in READING:
+        refuse_in_dry_run(call, f"http_request with {wanted.method.decode('ascii', 'replace')[:20]}", ())
+    return await _fetch(call, "http_request", wanted)
 
 
 @op(

@@ -2,13 +2,17 @@
 
 An op without a need has no effect outside its run.  One whose need has no check asks by itself: what it will reach is
 known only there.
+
+An op also says what it does in a dry run; one that says nothing is taken for one that writes, and is refused there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
+from spyweb.errors import OpError
 from spyweb.ops.arguments import Mismatch, text_in
 from spyweb.ops.world import Call
 from spyweb.store.values_protocol import scope_namespace
@@ -16,10 +20,24 @@ from spyweb.store.values_protocol import scope_namespace
 Check = Callable[[Call, str, Sequence[object]], None]  # a call, its op, and the arguments.  Raises OpError
 
 
+class Effect(StrEnum):
+    """The effect of an op outside its run, which decides what becomes of it in a dry run."""
+
+    WRITES = "writes"  # it is refused
+    NONE = "none"  # it is carried out as always
+    LOOKS = "looks"  # the op itself changes nothing there, and says what it would
+
+
 @dataclass(frozen=True, slots=True)
 class Need:
     key: str  # of `[permissions]`
     check: Check | None = None  # None: the op itself asks
+    effect: Effect | None = None  # of every op with this need; None: each says its own
+
+
+def refuse_in_dry_run(_call: Call, function: str, _arguments: Sequence[object]) -> None:
+    """Raise OpError: this would change something."""
+    raise OpError(f"not in a dry run: {function}")
 
 
 def _switched(key: str) -> Need:
@@ -35,7 +53,7 @@ def _state(*, write: bool) -> Need:
         if namespace is not None:
             call.permit(function, "state", namespace, write)
 
-    return Need("state", check)
+    return Need("state", check, Effect.WRITES if write else Effect.NONE)
 
 
 def _namespace(call: Call, arguments: Sequence[object]) -> str | None:
@@ -57,4 +75,4 @@ def _all_scopes(call: Call, function: str, _: Sequence[object]) -> None:
 NET, EXEC, FILES = Need("net"), Need("exec"), Need("files")
 DB, GLOBAL_STORE, NOTIFY = _switched("db"), _switched("global_store"), _switched("notify")
 READ_STATE, WRITE_STATE = _state(write=False), _state(write=True)
-ALL_SCOPES = Need("state", _all_scopes)
+ALL_SCOPES = Need("state", _all_scopes, Effect.NONE)

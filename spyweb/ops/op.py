@@ -17,7 +17,7 @@ from typing import TypeVar, cast, get_type_hints, overload
 from spyweb.errors import OpError
 from spyweb.lua.session import Unstarted
 from spyweb.ops.arguments import Mismatch, Read, reader_of
-from spyweb.ops.needs import Check, Need
+from spyweb.ops.needs import Check, Effect, Need, refuse_in_dry_run
 from spyweb.ops.world import Call
 
 Handler = TypeVar("Handler", bound=Callable[..., object])
@@ -51,6 +51,7 @@ class Operation:
     parameters: tuple[Parameter, ...]
     handler: Callable[..., object]
     needs: Need | None = None  # the key of a policy that it falls under
+    effect: Effect = Effect.WRITES  # outside its run
     is_async: bool  # the handler is an `async def`
     gives_nothing: bool
     doc: str
@@ -65,6 +66,11 @@ class Operation:
     def check(self) -> Check | None:
         """Return what asks the policy of a call before it begins; None where nothing does, or the op itself."""
         return None if self.needs is None else self.needs.check
+
+    @property
+    def dry_check(self) -> Check | None:
+        """Return what is asked in a dry run."""
+        return refuse_in_dry_run if self.effect is Effect.WRITES else self.check
 
     def begin(self, call: Call, given: Sequence[object], check: Check | None = None) -> object:
         """Convert the arguments and call the handler; returns what it returns: a future or a Pending.
@@ -99,6 +105,7 @@ def op(
     *,
     name: str = "",
     needs: Need | None = None,
+    effect: Effect | None = None,
     types: str = "",
     overloads: tuple[str, ...] = (),
 ) -> Callable[[Handler], Handler]: ...
@@ -108,17 +115,21 @@ def op(
     *,
     name: str = "",
     needs: Need | None = None,
+    effect: Effect | None = None,
     types: str = "",
     overloads: tuple[str, ...] = (),
 ) -> Handler | Callable[[Handler], Handler]:
     """Register an op, under the function's own name or another (`@op(name="state.set")`).
 
-    `needs` is the key of a policy that it falls under; None: it has no effect outside its run.
+    `needs` is the key of a policy that it falls under; None: there is nothing to ask for.
+    `effect` decides about dry runs; None: that of `needs`, or else it writes.
     `types` is its signature in LuaLS's notation, when Python's says too little; `overloads` are other ways to call it.
     """
 
     def register(handler: Handler) -> Handler:
-        operation = replace(describe(name or handler.__name__, handler, types, overloads), needs=needs)
+        known = effect or (needs and needs.effect) or Effect.WRITES
+        described = describe(name or handler.__name__, handler, types, overloads)
+        operation = replace(described, needs=needs, effect=known)
         if operation.name in CATALOGUE:
             raise TypeError(f"there are two ops named {operation.name}")
         CATALOGUE[operation.name] = operation

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from spyweb.errors import StoreError
+from spyweb.errors import OpError, StoreError
 from spyweb.model import Value
 from spyweb.ops.answer import Results, StoreAnswer
 from spyweb.ops.positional import Fields, PositionalCall, as_one
+from spyweb.ops.resources import NAMESPACE, SCOPE
 from spyweb.ops.rules import updates
 from spyweb.ops.rules.expiry import expiry_of
 from spyweb.ops.rules.payload import Payload
@@ -55,8 +56,11 @@ class ScopedCall:
             raise self.payload.malformed(str(problem)) from None
 
 
-def scoped_call(state_call: PositionalCall, code: str, fields: Fields) -> ScopedCall:
-    """Begin a table-first call; `code` is iii's for a failure of this function."""
+def scoped_call(state_call: PositionalCall, code: str, fields: Fields, *, writes: bool = False) -> ScopedCall:
+    """Begin a table-first call; `code` is iii's for a failure of this function.
+
+    Raises OpError for a write to a scope that spyweb alone writes.
+    """
     limits = state_call.call.world.state
     payload = Payload(
         function=state_call.function,
@@ -65,11 +69,14 @@ def scoped_call(state_call: PositionalCall, code: str, fields: Fields) -> Scoped
         longest=limits.max_key_bytes,
         largest=limits.max_value_bytes,
     )
-    return ScopedCall(state_call, payload)
+    call = ScopedCall(state_call, payload)
+    if writes and call.namespace == NAMESPACE:
+        raise OpError(f"{state_call.function}: the scope {SCOPE} is written by spyweb alone")
+    return call
 
 
 def put(state_call: PositionalCall, fields: Fields) -> StoreAnswer[object]:
-    call = scoped_call(state_call, "SET_ERROR", fields)
+    call = scoped_call(state_call, "SET_ERROR", fields, writes=True)
     value, expires_ms = call.payload.value(), call.expiry()
     return call.change(lambda entry: Put(value, expires_ms, change_of(entry, value)))
 
@@ -87,12 +94,12 @@ def get(state_call: PositionalCall, fields: Fields) -> StoreAnswer[object]:
 
 def delete(state_call: PositionalCall, fields: Fields) -> StoreAnswer[object]:
     """Delete a key; watchers hear of it even if there was none."""
-    call = scoped_call(state_call, "DELETE_ERROR", fields)
+    call = scoped_call(state_call, "DELETE_ERROR", fields, writes=True)
     return call.change(lambda entry: Drop(result_of(entry.value if entry else None), always_tell=True))
 
 
 def update(state_call: PositionalCall, fields: Fields) -> StoreAnswer[object]:
-    call = scoped_call(state_call, "UPDATE_ERROR", fields)
+    call = scoped_call(state_call, "UPDATE_ERROR", fields, writes=True)
     ops = call.payload.updates()
 
     def change(entry: Entry | None) -> Put:

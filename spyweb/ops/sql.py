@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from spyweb.errors import OpError
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.ops.arguments import INTEGER_LIMIT, Table, Text, type_name
-from spyweb.ops.needs import DB
+from spyweb.ops.needs import DB, Effect, refuse_in_dry_run
 from spyweb.ops.op import OpFamily, op
 from spyweb.ops.world import Call
 from spyweb.settings.units import format_duration
@@ -22,7 +22,7 @@ HEADERS = "table<string, string|number>"
 FAMILY = OpFamily(name="SQL", errors="Whatever SQLite refuses raises, with its message.")
 
 
-@op(needs=DB, types=f"(sql: string, params?: any[]): {HEADERS}[] rows")
+@op(needs=DB, effect=Effect.LOOKS, types=f"(sql: string, params?: any[]): {HEADERS}[] rows")
 async def db_query(call: Call, sql: Text, params: Table | None = None) -> list[Row]:
     """Carry out one SQL statement of any kind and give its rows, each a table by column; NULL columns are absent."""
     return list((await _ask(call, "db_query", sql, params, wants_rows=True)).rows)
@@ -45,7 +45,9 @@ async def _ask(
     if call.cpu_limit_ms is not None and call.tally.sql_cpu_s * 1000 >= call.cpu_limit_ms:
         limit = format_duration(call.cpu_limit_ms)
         raise OpError(f"{function}: the SQL of this run has taken more of a processor than its cpu_limit ({limit})")
-    statement = Statement(sql=text, parameters=parameters, wants_rows=wants_rows, largest=call.memory_limit)
+    statement = Statement(
+        sql=text, parameters=parameters, wants_rows=wants_rows, largest=call.memory_limit, only_reads=call.is_dry
+    )
     sees_others = call.policy.shows_others
     try:
         answered = await call.world.sql.ask(call.job, call.owner, statement, sees_others=sees_others)
@@ -53,6 +55,8 @@ async def _ask(
         call.tally.sql_cpu_s += call.world.sql.cpu_of(call.job, statement, sees_others=sees_others)
         raise
     call.tally.sql_cpu_s += answered.cpu_s
+    if answered.would_write:
+        refuse_in_dry_run(call, f"{function} with a statement that writes", ())
     if answered.error is not None:
         raise answered.error
     return answered

@@ -114,6 +114,8 @@ class Tally:
     storage_errors: int = 0
     sql_cpu_s: float = 0.0  # of db_query and db_exec
     plan: Sequence[PlannedTask] = ()  # the tasks that the run has said it has
+    kept: int = 0  # calls that have left a row in the scope `resources`
+    imagined: set[str] = field(default_factory=set)  # what a dry run would have made: files and folders
 
 
 class Call(Struct, frozen=True, kw_only=True):
@@ -135,6 +137,8 @@ class Call(Struct, frozen=True, kw_only=True):
     tell_task: TellTask = untold
     policy: Policy = ANYTHING  # what it may reach
     audit: Audit | None = None  # notes what it does reach
+    is_recorded: bool = False  # its run is on record, and so is what it keeps in a state
+    is_dry: bool = False  # it changes nothing, and says what it would
     lineage: Lineage = ()  # of the branch that asks
     # Not passed, but computed from the others:
     owner: Owner = RunId(0)  # of its transactions

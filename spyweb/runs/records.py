@@ -16,7 +16,13 @@ from spyweb.store.values_protocol import ChangeEvent
 
 VALUES = "values"  # in a trigger: what a person lays over the values of the job
 DEBUG = "debug"  # in a trigger: of a monitor job's run, show what it finds and keep nothing of it
+DRY_RUN = "dry_run"  # in a trigger: nothing is changed
 INTERNAL = frozenset({"cause", "depth", "cut_short", "resumable", RESUMES})  # in a trigger; scripts are not told
+
+
+def is_dry(run: Run) -> bool:
+    """Return whether a run changes nothing, and says what it would."""
+    return run.trigger.get(DRY_RUN) is True
 
 
 def run_of(run_id: RunId, new: NewRun) -> Run:

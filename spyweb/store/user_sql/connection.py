@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -61,6 +61,7 @@ class Statement(Struct, array_like=True, kw_only=True):
     largest: int  # bytes of all rows together
     longest_s: float = LONGEST_S
     unwanted: bool = False  # its run is gone
+    only_reads: bool = False  # it fails where it would write
 
     @property
     def too_long(self) -> str:
@@ -76,6 +77,7 @@ class Answered(Struct, frozen=True, array_like=True, kw_only=True):
     reason: str | None = None  # why it failed
     is_forbidden: bool = False  # it failed because this user may not open the file
     is_busy: bool = False  # another connection is writing: nothing has happened, and it may be tried again
+    would_write: bool = False  # it failed because it was only to read
     in_transaction: bool = False  # one is open now
     cpu_s: float = 0.0  # processor time that it took
     pid: int = 0  # of the process that answers, in its first answer
@@ -110,7 +112,8 @@ class UserConnection:
         self._statement = statement
         self._deadline = monotonic() + statement.longest_s
         try:
-            answered = self._perform(statement)
+            with self._reading(statement):
+                answered = self._perform(statement)
         except INNOCENT as error:
             answered = self._failed(error, statement)
         finally:
@@ -134,6 +137,25 @@ class UserConnection:
             if len(statement.sql) > limits.SQL_KEPT:
                 self._forget_prepared()
         return Answered(columns=columns, values=values, changed=changed)
+
+    @contextmanager
+    def _reading(self, statement: Statement) -> Iterator[None]:
+        """Have SQLite refuse to write, where the statement is only to read.
+
+        The guard can't do that: it is not asked again about a statement that is prepared already.
+        """
+        if not statement.only_reads:
+            yield
+            return
+        self._set_query_only(True)
+        try:
+            yield
+        finally:
+            self._set_query_only(False)
+
+    def _set_query_only(self, value: bool) -> None:
+        with self._guard.trusted():
+            self._connection.execute(f"PRAGMA query_only = {int(value)}").close()
 
     def _forget_prepared(self) -> None:
         """Push every prepared statement out of the cache with short ones.
@@ -163,7 +185,8 @@ class UserConnection:
         reason = statement.too_long if code == sqlite3.SQLITE_INTERRUPT else self._reason(error, code)
         # A transaction that has read data which was changed since can never write: waiting would not help.
         may_pass = getattr(error, "sqlite_errorname", "") != "SQLITE_BUSY_SNAPSHOT"
-        return Answered(reason=reason, is_busy=code in IN_USE and may_pass)
+        would_write = statement.only_reads and code == sqlite3.SQLITE_READONLY
+        return Answered(reason=reason, is_busy=code in IN_USE and may_pass, would_write=would_write)
 
     def _reason(self, error: Exception, code: int | None) -> str:
         if code == sqlite3.SQLITE_AUTH and self._guard.reason:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 import secrets
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 ENGINE = "engine"  # the engine's database, as it is attached
 VIEWS = frozenset({"records", "seen", "lua_user"})
@@ -57,12 +59,22 @@ class Guard:
         self.secret = f"spyweb_{secrets.token_hex(16)}"
         self.reason = ""
         self._own_functions = own_functions  # for the views alone
+        self._is_trusted = False  # what is compiled is not a script's
+
+    @contextmanager
+    def trusted(self) -> Iterator[None]:
+        """Permit anything meanwhile."""
+        self._is_trusted = True
+        try:
+            yield
+        finally:
+            self._is_trusted = False
 
     def authorize(
         self, action: int, first: str | None, second: str | None, database: str | None, context: str | None
     ) -> int:
         """Tell SQLite whether it may compile this step.  A refusal records its reason."""
-        if context == self.secret:
+        if context == self.secret or self._is_trusted:
             return sqlite3.SQLITE_OK
         if action == sqlite3.SQLITE_PRAGMA:
             return self._pragma((first or "").lower(), second, database)

@@ -8,15 +8,18 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from spyweb.errors import OpError
 from spyweb.ops import catalog
-from spyweb.ops.op import CATALOGUE
+from spyweb.ops.needs import Effect
+from spyweb.ops.op import CATALOGUE, Operation, op
 from spyweb.ops.world import Call
 from spyweb.permissions.audit import Audit
 from spyweb.permissions.hosts import read_net
 from spyweb.permissions.policy import KEYS, FilesRule, Grants, Policy, policy_of, read_state
-from tests.fakes.ops import ask, make_call, make_world, table
+from tests.fakes.commands import FakeCommands
+from tests.fakes.ops import FakeHttp, ask, make_call, make_world, table
 
 SCOPED = "write the scope orders"
 OWN_STATE = "the state of agent local"
@@ -300,3 +303,120 @@ async def test_an_audit_notes_what_was_used(call: Call) -> None:
 
 def test_the_default_policy_is_the_one_without_settings() -> None:
     assert policy_of(Policy().granted) == Policy()
+
+
+# Dry runs
+
+
+def test_an_op_that_says_nothing_of_its_effect_is_taken_for_one_that_writes() -> None:
+    assert op_of(lambda call: None, name="x_unsaid").effect is Effect.WRITES
+
+
+def op_of(_: object, *, name: str) -> Operation:
+    async def handler(call: Call) -> None:
+        """Do something."""
+
+    op(name=name)(handler)
+    return CATALOGUE.pop(name)
+
+
+async def all_that_is_there(call: Call, root: Path) -> list[object]:
+    values, store = call.world.store.values, call.world.store
+    entries = [(each.namespace, each.key, each.entry.version) async for each in values.export()]
+    files = sorted(
+        (str(path), path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else b"")
+        for path in (root / "jobs").rglob("*")
+    )
+    commands, http = call.world.commands, call.world.http
+    assert isinstance(commands, FakeCommands)
+    assert isinstance(http, FakeHttp)
+    written = [fetch.method for fetch in http.asked if fetch.method not in ("GET", "HEAD")]
+    return [entries, await store.locks.list(), files, list(commands.commands), written]
+
+
+async def dry_refusal(call: Call, name: str, arguments: Sequence[object]) -> str:
+    try:
+        await ask(call, name, *arguments)
+    except OpError as error:
+        return str(error) if str(error).startswith("not in a dry run: ") else ""
+    return ""
+
+
+@pytest.mark.parametrize("name", MATRIX)
+async def test_in_a_dry_run_an_op_reads_says_what_it_would_do_or_is_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, row = make_world(root=tmp_path, commands=FakeCommands()), MATRIX[name]
+    shown: list[object] = []
+
+    async def show(*given: object) -> str:
+        shown.append(given)
+        return ""
+
+    monkeypatch.setattr(world.desktop, "show", show)
+    folder = tmp_path / "jobs/prices"
+    folder.mkdir(parents=True)
+    (folder / "a.txt").write_text("one")
+    async with world.sql:
+        usual = make_call(world, policy=policy_of(Grants()), is_recorded=True)
+        await ask(usual, "state.set", table(scope=b"orders", key=b"k", value=b"v"))
+        await ask(usual, "store_set", b"k", b"1")
+        dry = structs.replace(usual, is_dry=True)
+        before = await all_that_is_there(usual, tmp_path)
+        for arguments in (row.arguments, *row.others):
+            writes = CATALOGUE[name].effect is Effect.WRITES
+            assert await dry_refusal(dry, name, arguments) == (f"not in a dry run: {name}" if writes else "")
+        assert await all_that_is_there(usual, tmp_path) == before
+        assert shown == []
+
+
+async def test_in_a_dry_run_what_only_an_argument_tells_is_refused_as_well(tmp_path: Path) -> None:
+    world = make_world(root=tmp_path)
+    async with world.sql:
+        usual = make_call(world, policy=policy_of(Grants()))
+        await ask(usual, "db_exec", b"CREATE TABLE t (a)")
+        insert = b"INSERT INTO t VALUES (1) RETURNING a"
+        await ask(usual, "db_query", insert)  # it is prepared by now
+        dry = structs.replace(usual, is_dry=True)
+        for arguments, shown in (
+            (("db_query", insert), "db_query with a statement that writes"),
+            (("db_query", b"CREATE TEMP TABLE u (a)"), "db_query with a statement that writes"),
+            (("http_request", table(url=b"http://example.com/", method=b"delete")), "http_request with delete"),
+            (("_at", b"other", b"state.set", 2, b"k", b"v"), "state.set"),
+        ):
+            with pytest.raises(OpError) as error:
+                await ask(dry, *arguments)  # type: ignore[arg-type]
+            assert str(error.value) == f"not in a dry run: {shown}"
+        assert await ask(dry, "db_query", b"SELECT count(*) AS n FROM t") == [[{"n": 1}]]
+        assert await ask(usual, "db_query", insert) == [[{"a": 1}]]
+        await ask(dry, "http_request", table(url=b"http://example.com/", method=b"head"))
+
+
+async def test_in_a_dry_run_each_thing_that_would_be_done_is_a_line_of_the_log(tmp_path: Path) -> None:
+    lines: list[bytes] = []
+    world = make_world(root=tmp_path, commands=FakeCommands())
+    dry = make_call(world, policy=policy_of(Grants()), is_dry=True, log=lambda _, text: lines.append(text))
+    (tmp_path / "shared").mkdir()
+    for name, *arguments in (
+        ("file.mkdir", table(path=b"shared/web/sites")),
+        ("file.mkdir", table(path=b"shared/web/sites")),
+        ("_template_file", table(dest=b"shared/web/sites/a"), b"text"),
+        ("file.copy", table(src=b"shared/web/sites/a", dest=b"shared/b")),
+        ("file.line", table(path=b"shared/web/sites/c", line=b"x")),
+        ("file.remove", table(path=b"none")),
+        ("exec.run", [b"ls", b"-l"], table(unless=b"true")),
+        ("_artifacts", {1: b"*.txt"}),
+    ):
+        outcome = (await ask(dry, str(name), *arguments))[0]
+        assert outcome is not None, name
+    assert lines == [
+        b"dry run: file.mkdir: 'shared/web/sites': it would be made",
+        b"dry run: file.mkdir: 'shared/web/sites': it would be made",
+        b"dry run: file.template: 'shared/web/sites/a': it would be written",
+        b"dry run: file.copy: 'shared/b': it would be written",
+        b"dry run: file.line: 'shared/web/sites/c': it would be written",
+        b"dry run: exec.run: would run `ls -l`",
+        b"dry run: artifacts: would copy what matches *.txt",
+    ]
+    assert not any((tmp_path / "shared").iterdir())
+    assert not (tmp_path / "jobs").exists()

@@ -1,0 +1,176 @@
+"""Record what scripts keep in a state, in the scope `resources`: what `spyweb drift` compares with what is there.
+
+A row is written once the work is done, never before: after a crash in between, what was done is not on record, and
+what is on record was done.  Scripts read the scope like any other, and nothing but this writes it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from asyncio import Future
+from collections.abc import Mapping
+from enum import StrEnum
+from functools import partial
+
+from msgspec import Struct
+
+from spyweb.errors import StoreError
+from spyweb.model import JobId, RunId, Value
+from spyweb.ops.store import count_failure, raise_if_wanted
+from spyweb.ops.world import Call
+from spyweb.store.values_protocol import Put, Replacement, scope_namespace
+
+SCOPE = "resources"
+NAMESPACE = scope_namespace(SCOPE)
+LONGEST_LINE = 10_000  # bytes of a line that is kept; of a longer one only the file's checksum is compared
+LONGEST_TARGET = 9_000  # bytes; a path has at most 32 steps
+DIGEST = 16  # characters of the checksum that stands for the end of a target that is too long for a key
+
+
+class Expected(StrEnum):
+    """The state that a script has asked for."""
+
+    FILE = "file"  # with this checksum
+    FOLDER = "folder"
+    ABSENT = "absent"
+    LINE = "line"  # a file that has this line
+    NO_LINE = "no line"  # no file that has this line
+    MADE = "made"  # what a command creates is there
+    COMMAND = "command"  # only the command itself could tell
+
+
+class Kept(Struct, frozen=True, kw_only=True):
+    """What one call has brought into a state, or found in it."""
+
+    module: str  # as the script calls it: file.copy, exec.run, ...
+    target: str  # a path below the job's folder, `shared/...` or absolute; of a command that creates nothing its text
+    expected: Expected
+    checksum: str = ""  # of the file's content; of a command's text
+    mode: int | None = None  # None: any will do
+    line: bytes | None = None
+
+
+class Resource(Struct, frozen=True, kw_only=True):
+    """A row of the scope: what was kept, by whom, and when that was last so."""
+
+    key: bytes
+    job: JobId
+    kept: Kept
+    at_ms: int
+    run: RunId
+    number: int  # counts the calls of a run: of two rows with one target the last call counts
+
+
+class BadResource(Exception):
+    """A row is not one that this version has written; the text says why."""
+
+
+def key_of(job: JobId, kept: Kept, longest: int) -> bytes:
+    """Return the key of a row, JOB:MODULE:TARGET; the end of a target that is too long is told by a checksum."""
+    key = f"{job}:{kept.module}:{kept.target}".encode()
+    if len(key) <= longest:
+        return key
+    digest = hashlib.sha256(key).hexdigest()[:DIGEST]
+    room = max(0, longest - DIGEST - 1)
+    return key[:room].decode("utf-8", "ignore").encode() + b"~" + digest.encode()
+
+
+def prefix_of(job: JobId) -> bytes:
+    return f"{job}:".encode()
+
+
+def to_value(kept: Kept, at_ms: int, run: RunId, number: int) -> Value:
+    row: dict[bytes | int | float | bool, Value] = {
+        b"checksum": kept.checksum.encode(),
+        b"at": at_ms / 1000 if at_ms % 1000 else at_ms // 1000,
+        b"run": int(run),
+        b"call": number,
+        b"expected": kept.expected.value.encode(),
+        b"target": kept.target.encode(),
+    }
+    if kept.mode is not None:
+        row[b"mode"] = f"{kept.mode:04o}".encode()
+    if kept.line is not None:
+        row[b"line"] = kept.line
+    return row
+
+
+def read_resource(key: bytes, value: Value) -> Resource:
+    """Read a row.  Raises BadResource for what this version does not write."""
+    job, module, _ = _parts_of(key)
+    if not isinstance(value, Mapping):
+        raise BadResource("it is no table")
+    try:
+        kept = Kept(
+            module=module,
+            target=_text(value, b"target"),
+            expected=Expected(_text(value, b"expected")),
+            checksum=_text(value, b"checksum"),
+            mode=int(_text(value, b"mode"), 8) if b"mode" in value else None,
+            line=_bytes(value, b"line") if b"line" in value else None,
+        )
+        at, run, number = (_number(value, name) for name in (b"at", b"run", b"call"))
+        if not kept.target or len(kept.target.encode()) > LONGEST_TARGET:
+            raise BadResource("its target is no path")
+        return Resource(key=key, job=job, kept=kept, at_ms=round(at * 1000), run=RunId(int(run)), number=int(number))
+    except (ValueError, OverflowError) as error:
+        raise BadResource(str(error)) from error
+
+
+def _parts_of(key: bytes) -> tuple[JobId, str, str]:
+    try:
+        job, module, target = key.decode().split(":", 2)
+    except ValueError:
+        raise BadResource("its key is not JOB:MODULE:TARGET") from None
+    return JobId(job), module, target
+
+
+def job_of(key: bytes) -> JobId:
+    """Return the job whose row this is, also of one that can't be read."""
+    return JobId(key.partition(b":")[0].decode("utf-8", "replace"))
+
+
+def _bytes(row: Mapping[bytes | int | float | bool, Value], name: bytes) -> bytes:
+    found = row.get(name)
+    if not isinstance(found, bytes):
+        raise BadResource(f"it has no {name.decode()}")
+    return found
+
+
+def _text(row: Mapping[bytes | int | float | bool, Value], name: bytes) -> str:
+    return _bytes(row, name).decode()
+
+
+def _number(row: Mapping[bytes | int | float | bool, Value], name: bytes) -> float:
+    found = row.get(name)
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        raise BadResource(f"it has no {name.decode()}")
+    return found
+
+
+async def record(call: Call, kept: Kept, *, changed: bool) -> None:
+    """Write the row of what a call has kept, if its run is one that is on record.
+
+    What has changed is on record before the script goes on.  What was as it should be needs not be waited for: its row
+    is committed before the end of the run.
+    """
+    if not call.is_recorded or call.is_dry:
+        return
+    call.tally.kept += 1
+    value = to_value(kept, call.world.clock.now_ms(), call.run, call.tally.kept)
+    key = key_of(call.job, kept, call.world.state.max_key_bytes)
+    written = call.world.store.values.transform(NAMESPACE, key, Replacement(partial(Put, value)), origin=call.origin)
+    if not changed:
+        written.add_done_callback(partial(_note_failure, call, kept.module))
+        return
+    try:
+        await written
+    except StoreError as error:
+        count_failure(call, kept.module, error)
+        raise_if_wanted(call, kept.module, error)
+
+
+def _note_failure(call: Call, function: str, written: Future[object]) -> None:
+    error = None if written.cancelled() else written.exception()
+    if isinstance(error, StoreError):
+        count_failure(call, function, error)
