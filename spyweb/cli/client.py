@@ -117,10 +117,13 @@ class DaemonClient:
         *,
         debug: bool = False,
         audit: bool = False,
+        dry_run: bool = False,
         values: Mapping[str, object] | None = None,
     ) -> RunEnded:
         """Run a job by hand; call `watch` with each log line as it comes, then with the run's end."""
-        asked = "&".join(name for name, is_set in (("debug=1", debug), ("audit=1", audit)) if is_set)
+        asked = "&".join(
+            name for name, is_set in (("debug=1", debug), ("audit=1", audit), ("dry_run=1", dry_run)) if is_set
+        )
         target = _of_job(job, "run")
         body = msgspec.json.encode(values) if values else None
         with self._answer("POST", f"{target}?{asked}" if asked else target, timeout=None, body=body) as answer:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -32,7 +33,6 @@ from spyweb.views.runs import (
 )
 
 Watcher = Callable[[RunEvent], None]
-NOTHING: Mapping[str, object] = {}
 ValuesFile = Annotated[
     Path | None, typer.Option("--values", metavar="FILE", help="Values for the script, over its own: a TOML file.")
 ]
@@ -40,54 +40,62 @@ Variables = Annotated[
     list[str] | None, typer.Option("--var", metavar="A.B=VALUE", help="One value, over all others; as TOML, or text.")
 ]
 
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, and say what would be done.")]
 AuditFlag = Annotated[bool, typer.Option("--audit", help="End with the permissions that it used, for config.toml.")]
 
 
-def run(
+def run(  # noqa: PLR0913 - each parameter is an option
     context: typer.Context,
     job: JobName,
     file: ValuesFile = None,
     var: Variables = None,
     audit: AuditFlag = False,
+    dry_run: DryRun = False,
     form: Output = Format.TABLE,
 ) -> ExitCode:
     """Run a job once, here and now.
 
     Shows its log, its result and how long it took.  Where a daemon has the project, it is the one that runs the job.
     The run is recorded as manual and moves no schedule.  --audit ends with the permissions that it used, as a block
-    for config.toml.
+    for config.toml.  --dry-run looks and reads as always and changes nothing: file.* and commands say what they would
+    do, and anything else that writes is an error.
     """
     watch = show_json_lines if form is Format.JSON else RunScreen()
-    return run_watched(open_project(root_of(context)), job, watch, audit=audit, values=given_values(file, var or []))
+    asked = RunOptions(audit=audit, dry_run=dry_run, values=given_values(file, var or []))
+    return run_watched(open_project(root_of(context)), job, watch, asked)
 
 
-def run_watched(
-    project: Project,
-    name_or_id: str,
-    watch: Watcher,
-    *,
-    debug: bool = False,
-    audit: bool = False,
-    values: Mapping[str, object] = NOTHING,
-) -> ExitCode:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How a run by hand differs from any other."""
+
+    debug: bool = False
+    audit: bool = False
+    dry_run: bool = False
+    values: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def named(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+
+def run_watched(project: Project, name_or_id: str, watch: Watcher, options: RunOptions) -> ExitCode:
     """Run a job, and show each event as it comes; the last one is the run's end."""
     daemon = project.find_daemon()
     if daemon is None:
-        ended = _run_here(project, name_or_id, watch, debug=debug, audit=audit, values=values)
+        ended = _run_here(project, name_or_id, watch, options)
     else:
-        ended = daemon.run_once(find_in(daemon.jobs(), name_or_id), watch, debug=debug, audit=audit, values=values)
+        ended = daemon.run_once(find_in(daemon.jobs(), name_or_id), watch, **options.named)
     return ExitCode.OK if ended.outcome is Outcome.SUCCESS else ExitCode.FAILED
 
 
-def _run_here(
-    project: Project, name_or_id: str, watch: Watcher, *, debug: bool, audit: bool, values: Mapping[str, object]
-) -> RunEnded:
+def _run_here(project: Project, name_or_id: str, watch: Watcher, options: RunOptions) -> RunEnded:
     """Run a job without a daemon, with workers and a store of this process, under the lock."""
     from spyweb.daemon.foreground import run_once  # every other command does without the engine
 
     output.log_only_errors()
     job = find_in(project.offline.views(), name_or_id)
-    return asyncio.run(run_once(project.root, job, watch, note_sending, debug=debug, audit=audit, values=values))
+    return asyncio.run(run_once(project.root, job, watch, note_sending, **options.named))
 
 
 def note_sending(count: int) -> None:

@@ -68,9 +68,11 @@ async def run_once(  # noqa: PLR0913 - what a run by hand is asked with
     *,
     debug: bool = False,
     audit: bool = False,
+    dry_run: bool = False,
     values: Mapping[str, object] | None = None,
 ) -> RunEnded:
     """Run a job once, by name or id, in this process's own workers.  It is recorded as manual, and nothing follows it.
+    With `dry_run` it changes nothing.
 
     Whoever asks is told of its messages that are about to be sent, and how many they are.
     """
@@ -83,9 +85,10 @@ async def run_once(  # noqa: PLR0913 - what a run by hand is asked with
         live = make_live_job(file)
         runtime.live.add(live)
         runtime.live.link()
-        await runtime.runner.start_by_hand(live, by_hand(watching, debug=debug, values=values))
+        await runtime.runner.start_by_hand(live, by_hand(watching, debug=debug, dry_run=dry_run, values=values))
         over = await watching.over
-        await send_messages(runtime, live.id, on_sending)
+        if not dry_run:
+            await send_messages(runtime, live.id, on_sending)
         return over
 
 

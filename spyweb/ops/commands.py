@@ -20,7 +20,7 @@ from spyweb.commands.wire import shown
 from spyweb.errors import CommandError, OpError
 from spyweb.model import MIB
 from spyweb.ops.arguments import Mismatch, Table, Value, read_table, read_text, text_in, texts_in, type_name, value_in
-from spyweb.ops.needs import EXEC, Effect
+from spyweb.ops.needs import EXEC, OpEffect
 from spyweb.ops.op import OpFamily, op
 from spyweb.ops.resources import LONGEST_TARGET, Expected, Kept, record
 from spyweb.ops.world import Call
@@ -60,7 +60,7 @@ class ExecOptions:
 @op(
     name="exec.run",
     needs=EXEC,
-    effect=Effect.LOOKS,
+    effect=OpEffect.LOOKS,
     types="(command: string|string[], options?: ExecOptions): ExecResult? result, string? message",
 )
 async def run(call: Call, command: Value, options: Table | None = None) -> Outcome:
@@ -72,7 +72,7 @@ async def run(call: Call, command: Value, options: Table | None = None) -> Outco
     return await _run(call, "exec.run", command, options or {})
 
 
-@op(needs=EXEC, effect=Effect.LOOKS, types="(options: ExecOptions): ExecResult? result, string? message")
+@op(needs=EXEC, effect=OpEffect.LOOKS, types="(options: ExecOptions): ExecResult? result, string? message")
 async def cmd(call: Call, options: Table) -> Outcome:
     """Run `options.command`, as `exec.run` does."""
     return await _run(call, "cmd", options.get(b"command"), options)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 
 from spyweb.errors import OpError
 from spyweb.ops.arguments import Text
-from spyweb.ops.needs import Effect
+from spyweb.ops.needs import OpEffect
 from spyweb.ops.op import op
 from spyweb.ops.world import Call
 
@@ -38,7 +38,7 @@ FUNCTIONS: Mapping[bytes, Callable[[bytes, bytes], bytes | None]] = {
 }
 
 
-@op(name="_crypto", effect=Effect.NONE)
+@op(name="_crypto", effect=OpEffect.NONE)
 async def compute(call: Call, function: Text, data: Text, key: Text = b"") -> bytes | None:
     """Compute a hash, or base64, of a long text; nil for a text that is not base64."""
     if function not in FUNCTIONS:

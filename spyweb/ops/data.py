@@ -11,7 +11,7 @@ from spyweb import limits
 from spyweb.errors import ExtractionError
 from spyweb.model import MIB
 from spyweb.ops.arguments import Text
-from spyweb.ops.needs import Effect
+from spyweb.ops.needs import OpEffect
 from spyweb.ops.op import OpFamily, op
 from spyweb.ops.world import Call
 
@@ -23,7 +23,7 @@ FAMILY = OpFamily(
 LARGEST = MIB  # bytes of a YAML text
 
 
-@op(name="data.parse_yaml", effect=Effect.NONE, types="(text: string): any value, string? message")
+@op(name="data.parse_yaml", effect=OpEffect.NONE, types="(text: string): any value, string? message")
 async def parse_yaml(call: Call, text: Text) -> tuple[object, str | None]:
     """The value of a YAML text, up to 1 MB of it."""
     if len(text) > LARGEST:

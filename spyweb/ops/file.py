@@ -21,7 +21,7 @@ from spyweb.model import MIB
 from spyweb.ops.arguments import Mismatch, Table, Text, read_text, text_in, type_name, value_in
 from spyweb.ops.jail import SHARED, Forbidden, complaint, steps_of
 from spyweb.ops.managed import WOULD_WRITE, ManagedOutcome, ManagedPlace
-from spyweb.ops.needs import FILES, Effect
+from spyweb.ops.needs import FILES, OpEffect
 from spyweb.ops.op import OpFamily, op
 from spyweb.ops.resources import LONGEST_LINE, Expected, Kept, record
 from spyweb.ops.rules.values import shown
@@ -134,7 +134,7 @@ def _check_name(name: str, *, write: bool) -> None:
         raise Forbidden("spyweb itself loads, or writes, files of this name")
 
 
-@op(name="file.copy", needs=FILES, effect=Effect.LOOKS, types="(given: table): FileOutcome? outcome, string? message")
+@op(name="file.copy", needs=FILES, effect=OpEffect.LOOKS, types="(given: table): FileOutcome? outcome, string? message")
 async def copy(call: Call, given: Table) -> Answer:
     """Make the file `dest` equal to the file `src`; `mode` is that of `src` for a new file, unless given."""
     arguments = Arguments(call, "file.copy", given)
@@ -147,7 +147,7 @@ async def copy(call: Call, given: Table) -> Answer:
     return await _outcome(arguments, place, kept, lambda: call.world.managed.copy(source, place, mode, check=check))
 
 
-@op(name="file.line", needs=FILES, effect=Effect.LOOKS, types="(given: table): FileOutcome? outcome, string? message")
+@op(name="file.line", needs=FILES, effect=OpEffect.LOOKS, types="(given: table): FileOutcome? outcome, string? message")
 async def line(call: Call, given: Table) -> Answer:
     """Keep a `line` in the file `path`, or keep it out (`state = "absent"`).
 
@@ -220,7 +220,9 @@ def _with(text: bytes, wanted: bytes, found: list[int], *, has_regexp: bool) -> 
     return b"\n".join([*lines[:-1], *([lines[-1]] if lines[-1] else []), wanted, b""])
 
 
-@op(name="file.mkdir", needs=FILES, effect=Effect.LOOKS, types="(given: table): FileOutcome? outcome, string? message")
+@op(
+    name="file.mkdir", needs=FILES, effect=OpEffect.LOOKS, types="(given: table): FileOutcome? outcome, string? message"
+)
 async def mkdir(call: Call, given: Table) -> Answer:
     """Make the folder `path`, with those above it; `mode` is 0755 for a new one, unless given."""
     arguments = Arguments(call, "file.mkdir", given)
@@ -230,7 +232,12 @@ async def mkdir(call: Call, given: Table) -> Answer:
     return await _outcome(arguments, place, kept, lambda: call.world.managed.mkdir(place, mode, check=check))
 
 
-@op(name="file.remove", needs=FILES, effect=Effect.LOOKS, types="(given: table): FileOutcome? outcome, string? message")
+@op(
+    name="file.remove",
+    needs=FILES,
+    effect=OpEffect.LOOKS,
+    types="(given: table): FileOutcome? outcome, string? message",
+)
 async def remove(call: Call, given: Table) -> Answer:
     """Remove the file, link or empty folder `path`."""
     arguments = Arguments(call, "file.remove", given)
@@ -240,7 +247,7 @@ async def remove(call: Call, given: Table) -> Answer:
     return await _outcome(arguments, place, kept, lambda: call.world.managed.remove(place, check=check))
 
 
-@op(name="file.stat", needs=FILES, effect=Effect.NONE, types="(given: table): FileStatus? status, string? message")
+@op(name="file.stat", needs=FILES, effect=OpEffect.NONE, types="(given: table): FileStatus? status, string? message")
 async def stat(call: Call, given: Table) -> Answer:
     """What is at `path`; a link is not followed."""
     arguments = Arguments(call, "file.stat", given)
@@ -249,7 +256,7 @@ async def stat(call: Call, given: Table) -> Answer:
     return await _in_thread(call, "file.stat", arguments.text("path"), lambda: call.world.managed.stat(place))
 
 
-@op(name="_template", needs=FILES, effect=Effect.NONE)
+@op(name="_template", needs=FILES, effect=OpEffect.NONE)
 async def read_template(call: Call, function: Text, src: Text) -> tuple[bytes | None, str | None]:
     """Read a template; nil and a message where that can't be done."""
     name = "file.template" if function == b"file.template" else "template.render"
@@ -259,7 +266,7 @@ async def read_template(call: Call, function: Text, src: Text) -> tuple[bytes | 
     )
 
 
-@op(name="_template_file", needs=FILES, effect=Effect.LOOKS)
+@op(name="_template_file", needs=FILES, effect=OpEffect.LOOKS)
 async def put_template(call: Call, given: Table, content: Text) -> Answer:
     """Make a file have the content that a template gives."""
     arguments = Arguments(call, "file.template", given)

@@ -13,7 +13,7 @@ from typing import TypeVar
 from spyweb.errors import OpError
 from spyweb.ops.arguments import Text
 from spyweb.ops.jail import BINARY_KINDS, SHARED, TEXT_KINDS, FilePlace, Forbidden, complaint, places_of
-from spyweb.ops.needs import FILES, Effect
+from spyweb.ops.needs import FILES, OpEffect
 from spyweb.ops.op import OpFamily, op
 from spyweb.ops.world import Call
 from spyweb.permissions.policy import JOB
@@ -27,13 +27,13 @@ FAMILY = OpFamily(
 T = TypeVar("T")
 
 
-@op(needs=FILES, effect=Effect.NONE)
+@op(needs=FILES, effect=OpEffect.NONE)
 async def fs_read(call: Call, filename: Text) -> bytes | None:
     """Read a text file of the job's folder, or of `shared/` when the job has none; nil when there is neither."""
     return await _read(call, "fs_read", filename, TEXT_KINDS)
 
 
-@op(needs=FILES, effect=Effect.NONE)
+@op(needs=FILES, effect=OpEffect.NONE)
 async def fs_read_binary(call: Call, filename: Text) -> bytes | None:
     """As fs_read, for images, fonts, PDF and ZIP files as well."""
     return await _read(call, "fs_read_binary", filename, BINARY_KINDS)

@@ -15,7 +15,7 @@ from spyweb.errors import FetchError, NotPermitted, OpError
 from spyweb.limits import HEADERS, PARTS, too_large
 from spyweb.model import MIB
 from spyweb.ops.arguments import Mismatch, Table, Text, positive_in, read_table, read_text, table_in, text_in
-from spyweb.ops.needs import NET, Effect, refuse_in_dry_run
+from spyweb.ops.needs import NET, OpEffect, refuse_in_dry_run
 from spyweb.ops.network.multipart import Part, encode_parts
 from spyweb.ops.network.request import FetchRequest, Response, fetch_of, with_defaults
 from spyweb.ops.op import OpFamily, op
@@ -36,7 +36,7 @@ READING = (b"GET", b"HEAD", b"OPTIONS")  # methods that a server is not to chang
 Outcome: TypeAlias = tuple[dict[str, object] | None, dict[str, object] | None]  # a response, or an error
 
 
-@op(needs=NET, effect=Effect.NONE, types=f"(url: string, headers?: {LUA_HEADERS}): {LUA_RESULTS}")
+@op(needs=NET, effect=OpEffect.NONE, types=f"(url: string, headers?: {LUA_HEADERS}): {LUA_RESULTS}")
 async def http_get(call: Call, url: Text, headers: Table | None = None) -> Outcome:
     """Fetch an address.  Gives a response, or nil and an error."""
     return await _fetch(call, "http_get", FetchRequest(url=url, headers=_headers(headers, "http_get", 2)))
@@ -54,7 +54,7 @@ async def http_post(call: Call, url: Text, body: Text, headers: Table | None = N
     )
 
 
-@op(needs=NET, effect=Effect.LOOKS, types=f"(options: HttpOptions): {LUA_RESULTS}")
+@op(needs=NET, effect=OpEffect.LOOKS, types=f"(options: HttpOptions): {LUA_RESULTS}")
 async def http_request(call: Call, options: Table) -> Outcome:
     """Make a request of any kind.  Gives a response, or nil and an error.
 

@@ -20,7 +20,7 @@ from spyweb.store.values_protocol import scope_namespace
 Check = Callable[[Call, str, Sequence[object]], None]  # a call, its op, and the arguments.  Raises OpError
 
 
-class Effect(StrEnum):
+class OpEffect(StrEnum):
     """The effect of an op outside its run, which decides what becomes of it in a dry run."""
 
     WRITES = "writes"  # it is refused
@@ -32,7 +32,7 @@ class Effect(StrEnum):
 class Need:
     key: str  # of `[permissions]`
     check: Check | None = None  # None: the op itself asks
-    effect: Effect | None = None  # of every op with this need; None: each says its own
+    effect: OpEffect | None = None  # of every op with this need; None: each says its own
 
 
 def refuse_in_dry_run(_call: Call, function: str, _arguments: Sequence[object]) -> None:
@@ -53,7 +53,7 @@ def _state(*, write: bool) -> Need:
         if namespace is not None:
             call.permit(function, "state", namespace, write)
 
-    return Need("state", check, Effect.WRITES if write else Effect.NONE)
+    return Need("state", check, OpEffect.WRITES if write else OpEffect.NONE)
 
 
 def _namespace(call: Call, arguments: Sequence[object]) -> str | None:
@@ -75,4 +75,4 @@ def _all_scopes(call: Call, function: str, _: Sequence[object]) -> None:
 NET, EXEC, FILES = Need("net"), Need("exec"), Need("files")
 DB, GLOBAL_STORE, NOTIFY = _switched("db"), _switched("global_store"), _switched("notify")
 READ_STATE, WRITE_STATE = _state(write=False), _state(write=True)
-ALL_SCOPES = Need("state", _all_scopes, Effect.NONE)
+ALL_SCOPES = Need("state", _all_scopes, OpEffect.NONE)

@@ -17,7 +17,7 @@ from typing import TypeVar, cast, get_type_hints, overload
 from spyweb.errors import OpError
 from spyweb.lua.session import Unstarted
 from spyweb.ops.arguments import Mismatch, Read, reader_of
-from spyweb.ops.needs import Check, Effect, Need, refuse_in_dry_run
+from spyweb.ops.needs import Check, Need, OpEffect, refuse_in_dry_run
 from spyweb.ops.world import Call
 
 Handler = TypeVar("Handler", bound=Callable[..., object])
@@ -51,7 +51,7 @@ class Operation:
     parameters: tuple[Parameter, ...]
     handler: Callable[..., object]
     needs: Need | None = None  # the key of a policy that it falls under
-    effect: Effect = Effect.WRITES  # outside its run
+    effect: OpEffect = OpEffect.WRITES  # outside its run
     is_async: bool  # the handler is an `async def`
     gives_nothing: bool
     doc: str
@@ -70,7 +70,7 @@ class Operation:
     @property
     def dry_check(self) -> Check | None:
         """Return what is asked in a dry run."""
-        return refuse_in_dry_run if self.effect is Effect.WRITES else self.check
+        return refuse_in_dry_run if self.effect is OpEffect.WRITES else self.check
 
     def begin(self, call: Call, given: Sequence[object], check: Check | None = None) -> object:
         """Convert the arguments and call the handler; returns what it returns: a future or a Pending.
@@ -105,7 +105,7 @@ def op(
     *,
     name: str = "",
     needs: Need | None = None,
-    effect: Effect | None = None,
+    effect: OpEffect | None = None,
     types: str = "",
     overloads: tuple[str, ...] = (),
 ) -> Callable[[Handler], Handler]: ...
@@ -115,7 +115,7 @@ def op(
     *,
     name: str = "",
     needs: Need | None = None,
-    effect: Effect | None = None,
+    effect: OpEffect | None = None,
     types: str = "",
     overloads: tuple[str, ...] = (),
 ) -> Handler | Callable[[Handler], Handler]:
@@ -127,7 +127,7 @@ def op(
     """
 
     def register(handler: Handler) -> Handler:
-        known = effect or (needs and needs.effect) or Effect.WRITES
+        known = effect or (needs and needs.effect) or OpEffect.WRITES
         described = describe(name or handler.__name__, handler, types, overloads)
         operation = replace(described, needs=needs, effect=known)
         if operation.name in CATALOGUE:

@@ -40,7 +40,7 @@ class Expected(StrEnum):
 
 
 class Kept(Struct, frozen=True, kw_only=True):
-    """What one call has brought into a state, or found in it."""
+    """The state that one call has brought about, or found."""
 
     module: str  # as the script calls it: file.copy, exec.run, ...
     target: str  # a path below the job's folder, `shared/...` or absolute; of a command that creates nothing its text

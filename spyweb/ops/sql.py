@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from spyweb.errors import OpError
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.ops.arguments import INTEGER_LIMIT, Table, Text, type_name
-from spyweb.ops.needs import DB, Effect, refuse_in_dry_run
+from spyweb.ops.needs import DB, OpEffect, refuse_in_dry_run
 from spyweb.ops.op import OpFamily, op
 from spyweb.ops.world import Call
 from spyweb.settings.units import format_duration
@@ -22,7 +22,7 @@ HEADERS = "table<string, string|number>"
 FAMILY = OpFamily(name="SQL", errors="Whatever SQLite refuses raises, with its message.")
 
 
-@op(needs=DB, effect=Effect.LOOKS, types=f"(sql: string, params?: any[]): {HEADERS}[] rows")
+@op(needs=DB, effect=OpEffect.LOOKS, types=f"(sql: string, params?: any[]): {HEADERS}[] rows")
 async def db_query(call: Call, sql: Text, params: Table | None = None) -> list[Row]:
     """Carry out one SQL statement of any kind and give its rows, each a table by column; NULL columns are absent."""
     return list((await _ask(call, "db_query", sql, params, wants_rows=True)).rows)

@@ -20,7 +20,7 @@ from spyweb.logs.refusals import tell_refusal
 from spyweb.model import OnStoreError, Value
 from spyweb.ops.answer import NOTHING, Results, StoreAnswer
 from spyweb.ops.arguments import Int, Text
-from spyweb.ops.needs import GLOBAL_STORE, Effect
+from spyweb.ops.needs import GLOBAL_STORE, OpEffect
 from spyweb.ops.op import OpFamily, op
 from spyweb.ops.world import Call
 from spyweb.store.encoding import as_text
@@ -49,7 +49,7 @@ def store_set(call: Call, key: Text, value: Text) -> StoreAnswer[None]:
     )
 
 
-@op(effect=Effect.NONE, types="(key: string|number): string? value")
+@op(effect=OpEffect.NONE, types="(key: string|number): string? value")
 def store_get(call: Call, key: Text) -> StoreAnswer[object]:
     """The text under a key of this job's own, or nil."""
     return _ask(call, "store_get", key, lambda values: values.get(call.namespace, key), NIL, _as_text)
@@ -71,7 +71,7 @@ def global_store_set(call: Call, key: Text, value: Text) -> StoreAnswer[None]:
     )
 
 
-@op(needs=GLOBAL_STORE, effect=Effect.NONE, types="(key: string|number): string? value")
+@op(needs=GLOBAL_STORE, effect=OpEffect.NONE, types="(key: string|number): string? value")
 def global_store_get(call: Call, key: Text) -> StoreAnswer[object]:
     """The text under a key that all jobs share, or nil."""
     return _ask(call, "global_store_get", key, lambda values: values.get(GLOBAL, key), NIL, _as_text)

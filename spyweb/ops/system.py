@@ -6,7 +6,7 @@ import math
 
 from spyweb.errors import OpError
 from spyweb.ops.arguments import Number, Text
-from spyweb.ops.needs import NOTIFY, Effect
+from spyweb.ops.needs import NOTIFY, OpEffect
 from spyweb.ops.notify_desktop import LONGEST_TIMEOUT_MS
 from spyweb.ops.op import OpFamily, op
 from spyweb.ops.sources import candidates_of
@@ -34,7 +34,7 @@ def _whole(ms: float) -> int:
     return int(ms) if abs(ms) < LONGEST_TIMEOUT_MS else LONGEST_TIMEOUT_MS
 
 
-@op(effect=Effect.NONE)
+@op(effect=OpEffect.NONE)
 async def sleep(call: Call, ms: Number) -> None:
     """Wait, without holding anything else up.  A negative time is none."""
     if math.isnan(ms):
@@ -42,7 +42,7 @@ async def sleep(call: Call, ms: Number) -> None:
     await call.world.clock.sleep(min(max(ms, 0), LONGEST_SLEEP_MS) / 1000)
 
 
-@op(name="_require", effect=Effect.NONE)
+@op(name="_require", effect=OpEffect.NONE)
 async def require(call: Call, name: Text) -> tuple[str | None, bytes | None]:
     """The path and the text of a module; nil and what to tell when there is no file, which a library needs none of."""
     module = await call.world.sources.find(call.job, call.generation, call.folder, name)

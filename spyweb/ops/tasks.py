@@ -17,7 +17,7 @@ from spyweb.model import JobId, RunId, TaskBegun, TaskRow, TaskStatus
 from spyweb.ops.answer import NOTHING, Results, StoreAnswer
 from spyweb.ops.arguments import Int, Table, Text, Value
 from spyweb.ops.jail import Forbidden, reason_of
-from spyweb.ops.needs import FILES, Effect
+from spyweb.ops.needs import FILES, OpEffect
 from spyweb.ops.op import CATALOGUE, op
 from spyweb.ops.store import count_failure
 from spyweb.ops.world import Call
@@ -33,7 +33,7 @@ LONGEST_MS = 366 * 86_400_000  # more than any task lasts
 STATUSES = {status.value.encode(): status for status in TaskStatus}
 
 
-@op(name="_tasks", effect=Effect.NONE)
+@op(name="_tasks", effect=OpEffect.NONE)
 async def begin(call: Call, names: Table) -> tuple[str, str, list[list[object]]]:
     """Take the plan of a run: workflow and name of each task.  Gives the job's folder, its agent, and what is done."""
     call.tally.plan = _plan(list(names.values()))
@@ -46,7 +46,7 @@ async def begin(call: Call, names: Table) -> tuple[str, str, list[list[object]]]
     return call.folder, call.agent, [[row.ordinal, row.status.value, row.message, row.output or False] for row in taken]
 
 
-@op(name="_task", effect=Effect.NONE)
+@op(name="_task", effect=OpEffect.NONE)
 def end(  # noqa: PLR0913 - an op's arguments cross one by one
     call: Call, ordinal: Int, status: Text, attempts: Int, took_ms: Int, message: Text, output: Text | None = None
 ) -> StoreAnswer[None]:
@@ -59,7 +59,7 @@ def end(  # noqa: PLR0913 - an op's arguments cross one by one
     return _record(call, [replace(row, attempts=attempts, started_ms=started_ms, output=output)])
 
 
-@op(name="_tasks_skipped", effect=Effect.NONE)
+@op(name="_tasks_skipped", effect=OpEffect.NONE)
 def skip(call: Call, rows: Table) -> StoreAnswer[None]:
     """Record tasks that are not performed, each with the reason."""
     ended_ms = call.world.clock.now_ms()
@@ -73,13 +73,13 @@ def skip(call: Call, rows: Table) -> StoreAnswer[None]:
     return _record(call, found)
 
 
-@op(name="_artifacts", needs=FILES, effect=Effect.LOOKS)
+@op(name="_artifacts", needs=FILES, effect=OpEffect.LOOKS)
 async def keep_artifacts(call: Call, patterns: Table) -> int:
     """Keep the files of the job's folder that match; gives how many."""
     return await _copied("artifacts", call.world.artifacts.keep, call, patterns)
 
 
-@op(name="_consume", needs=FILES, effect=Effect.LOOKS)
+@op(name="_consume", needs=FILES, effect=OpEffect.LOOKS)
 async def consume_artifacts(call: Call, patterns: Table) -> int:
     """Copy what tasks of this run have kept, and matches, into the job's folder; gives how many files."""
     return await _copied("consumes", call.world.artifacts.give_back, call, patterns)
@@ -99,7 +99,7 @@ async def _copied(
         raise OpError(f"{what}: {reason_of(error)}") from error
 
 
-@op(name="_at", effect=Effect.LOOKS)
+@op(name="_at", effect=OpEffect.LOOKS)
 def at_agent(  # noqa: PLR0913 - the arguments of any positional function
     call: Call,
     agent: Text,

@@ -11,7 +11,7 @@ from yarl import URL
 from spyweb.errors import FetchError, NotPermitted, OpError
 from spyweb.limits import HOST
 from spyweb.ops.arguments import Int, Text
-from spyweb.ops.needs import NET, Effect
+from spyweb.ops.needs import NET, OpEffect
 from spyweb.ops.network.certificate import read_certificate
 from spyweb.ops.op import OpFamily, op
 from spyweb.ops.world import Call
@@ -24,7 +24,7 @@ HIGHEST_PORT = 65_535
 Outcome: TypeAlias = tuple[dict[str, object] | None, str | None]  # a certificate, or why there is none
 
 
-@op(needs=NET, effect=Effect.NONE, types="(host: string, port?: integer): Certificate? certificate, string? message")
+@op(needs=NET, effect=OpEffect.NONE, types="(host: string, port?: integer): Certificate? certificate, string? message")
 async def tls_probe(call: Call, host: Text, port: Int = HTTPS) -> Outcome:
     """Look at the certificate of a TLS server, trusted or not.  Gives a table, or nil and a message."""
     try:

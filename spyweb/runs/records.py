@@ -17,6 +17,7 @@ from spyweb.store.values_protocol import ChangeEvent
 VALUES = "values"  # in a trigger: what a person lays over the values of the job
 DEBUG = "debug"  # in a trigger: of a monitor job's run, show what it finds and keep nothing of it
 DRY_RUN = "dry_run"  # in a trigger: nothing is changed
+DRY_RUN_NOTE = "dry run: nothing was changed"
 INTERNAL = frozenset({"cause", "depth", "cut_short", "resumable", RESUMES})  # in a trigger; scripts are not told
 
 

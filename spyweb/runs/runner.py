@@ -40,7 +40,20 @@ from spyweb.runs.followups import (
     what_follows,
 )
 from spyweb.runs.live import LiveJob, LiveJobs
-from spyweb.runs.records import DEBUG, VALUES, ctx_of, end_of, ended_run, run_of, skip_of, unbegun, values_of
+from spyweb.runs.records import (
+    DEBUG,
+    DRY_RUN,
+    DRY_RUN_NOTE,
+    VALUES,
+    ctx_of,
+    end_of,
+    ended_run,
+    is_dry,
+    run_of,
+    skip_of,
+    unbegun,
+    values_of,
+)
 from spyweb.runs.run_queue import Admission, DelayedRun
 from spyweb.runs.state_trigger import conditions_of, event_of, event_to_lua, is_caused
 from spyweb.stalls import StallRecorder, Work, work_for
@@ -81,16 +94,24 @@ class RunRequest(Struct, frozen=True, kw_only=True):
 
 
 def by_hand(
-    observer: Observer | None = None, *, debug: bool = False, values: Mapping[str, object] | None = None
+    observer: Observer | None = None,
+    *,
+    debug: bool = False,
+    dry_run: bool = False,
+    values: Mapping[str, object] | None = None,
 ) -> RunRequest:
     """Make a person's request, for a run that sees these values over its job's.
 
-    With `debug`, a monitor job shows what it finds and keeps nothing.
+    With `debug`, a monitor job shows what it finds and keeps nothing.  With `dry_run` no job changes anything.
     """
     trigger: dict[str, object] = {"type": TriggerType.MANUAL.value}
     if values:
         trigger[VALUES] = values
-    return RunRequest(trigger={**trigger, DEBUG: True} if debug else trigger, observer=observer)
+    if debug:
+        trigger[DEBUG] = True
+    if dry_run:
+        trigger[DRY_RUN] = True
+    return RunRequest(trigger=trigger, observer=observer)
 
 
 class DueRuns(Struct, frozen=True, kw_only=True, eq=False):
@@ -270,7 +291,7 @@ class Runner:
             host = self.host_for(job, run, observer)
             with self._ends.expecting_one():
                 ending = await self._attempt(job, run, host)
-            note = self.stalls.take_note(run.id)
+            note = "; ".join(filter(None, (DRY_RUN_NOTE if is_dry(run) else "", self.stalls.take_note(run.id))))
             if note or host.storage_errors or host.sql_cpu_ms:
                 notes = "; ".join(filter(None, (ending.note, note)))
                 cpu_ms = ending.cpu_ms + host.sql_cpu_ms
@@ -326,7 +347,8 @@ class Runner:
         values = values_of(run, job.spec)
         request = replace(request, arguments=(*arguments, values) if values else arguments)
         try:
-            return await self.pool.run(request, host)
+            # What a dry run leaves in globals must not be taken for done by the next one.
+            return await self.pool.run(request, host, is_fresh=is_dry(run))
         except PoolError as error:
             return failed(str(error))
 

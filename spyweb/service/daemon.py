@@ -212,17 +212,23 @@ class DaemonService:
         await self.scheduler.resume(self._live(job))
 
     async def run_once(
-        self, job: JobId, *, debug: bool = False, audit: bool = False, values: Mapping[str, object] | None = None
+        self,
+        job: JobId,
+        *,
+        debug: bool = False,
+        audit: bool = False,
+        dry_run: bool = False,
+        values: Mapping[str, object] | None = None,
     ) -> AsyncGenerator[RunEvent, None]:
         """Run a job by hand: yield its log lines as they come, then its end.  With `debug` a monitor job keeps nothing.
 
-        With `audit` the end says which permissions it has used.
+        With `audit` the end says which permissions it has used.  With `dry_run` it changes nothing.
 
         Raises Refused, before the first event, when it can't start.  Whoever stops watching closes the generator; the
         run itself goes on.
         """
         watcher = RunWatcher(self.clock, Audit() if audit else None)
-        await self.runner.start_by_hand(self._live(job), by_hand(watcher, debug=debug, values=values))
+        await self.runner.start_by_hand(self._live(job), by_hand(watcher, debug=debug, dry_run=dry_run, values=values))
         try:
             while True:
                 event = await watcher.next()

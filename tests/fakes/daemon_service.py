@@ -218,9 +218,16 @@ class FakeDaemonService(DaemonService):
         self._note(f"resume {job}")
 
     async def run_once(
-        self, job: JobId, *, debug: bool = False, audit: bool = False, values: Mapping[str, object] | None = None
+        self,
+        job: JobId,
+        *,
+        debug: bool = False,
+        audit: bool = False,
+        dry_run: bool = False,
+        values: Mapping[str, object] | None = None,
     ) -> AsyncGenerator[RunEvent, None]:
-        self._note(f"{'debug' if debug else 'audit' if audit else 'run'} {job}{f' with {values}' if values else ''}")
+        kind = "debug" if debug else "audit" if audit else "dry run" if dry_run else "run"
+        self._note(f"{kind} {job}{f' with {values}' if values else ''}")
         try:
             for event in self.events:
                 yield event

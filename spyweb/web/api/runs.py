@@ -35,6 +35,7 @@ class WatchedRunQuery(Struct, frozen=True):
 
     debug: bool = False  # a monitor job keeps nothing
     audit: bool = False  # the end says which permissions it has used
+    dry_run: bool = False  # nothing is changed, and what would be is said
 
 
 @route("GET", "/api/runs", right=Right.READ, answer=list[Run], query=RunsQuery)
@@ -71,7 +72,9 @@ async def run_once(request: web.Request) -> web.StreamResponse:
     job, query = job_in_path(request), query_of(request, WatchedRunQuery)
     with closing(Body(request.app[BODY_MEMORY], SCRIPT_VALUES, "what is laid over the values")) as body:
         values = _values(await body.read(request)) if request.can_read_body else {}
-    events = request.app[SERVICE].run_once(job, debug=query.debug, audit=query.audit, values=values)
+    events = request.app[SERVICE].run_once(
+        job, debug=query.debug, audit=query.audit, dry_run=query.dry_run, values=values
+    )
     async with aclosing(events):
         lines = (event_to_json(event) + b"\n" async for event in events)
         return await stream(request, lines, about_errors={"event": "error"})

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from spyweb.errors import OpError
 from spyweb.ops import catalog
-from spyweb.ops.needs import Effect
+from spyweb.ops.needs import OpEffect
 from spyweb.ops.op import CATALOGUE, Operation, op
 from spyweb.ops.world import Call
 from spyweb.permissions.audit import Audit
@@ -309,7 +309,7 @@ def test_the_default_policy_is_the_one_without_settings() -> None:
 
 
 def test_an_op_that_says_nothing_of_its_effect_is_taken_for_one_that_writes() -> None:
-    assert op_of(lambda call: None, name="x_unsaid").effect is Effect.WRITES
+    assert op_of(lambda call: None, name="x_unsaid").effect is OpEffect.WRITES
 
 
 def op_of(_: object, *, name: str) -> Operation:
@@ -364,7 +364,7 @@ async def test_in_a_dry_run_an_op_reads_says_what_it_would_do_or_is_refused(
         dry = structs.replace(usual, is_dry=True)
         before = await all_that_is_there(usual, tmp_path)
         for arguments in (row.arguments, *row.others):
-            writes = CATALOGUE[name].effect is Effect.WRITES
+            writes = CATALOGUE[name].effect is OpEffect.WRITES
             assert await dry_refusal(dry, name, arguments) == (f"not in a dry run: {name}" if writes else "")
         assert await all_that_is_there(usual, tmp_path) == before
         assert shown == []
@@ -385,7 +385,7 @@ async def test_in_a_dry_run_what_only_an_argument_tells_is_refused_as_well(tmp_p
             (("_at", b"other", b"state.set", 2, b"k", b"v"), "state.set"),
         ):
             with pytest.raises(OpError) as error:
-                await ask(dry, *arguments)  # type: ignore[arg-type]
+                await ask(dry, *arguments)
             assert str(error.value) == f"not in a dry run: {shown}"
         assert await ask(dry, "db_query", b"SELECT count(*) AS n FROM t") == [[{"n": 1}]]
         assert await ask(usual, "db_query", insert) == [[{"a": 1}]]

@@ -139,7 +139,7 @@ async def test_a_change_that_is_gone_fails_the_run(monkeypatch: pytest.MonkeyPat
 
 
 async def test_without_a_worker_the_run_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def refuse(_request: Request, _host: Host) -> Ending:
+    async def refuse(_request: Request, _host: Host, **_how: bool) -> Ending:
         raise PoolError("no worker could be started")
 
     async with harness() as t:
