@@ -25,6 +25,8 @@ from spyweb.model import (
     RunState,
     TriggerType,
 )
+from spyweb.store.audit_protocol import AuditTrail
+from spyweb.store.keys_protocol import AccessKeys
 from spyweb.store.outbox_protocol import Outbox
 from spyweb.store.records_protocol import Records
 from spyweb.store.tasks_protocol import Tasks
@@ -184,6 +186,12 @@ class Store(Protocol):
 
     @property
     def outbox(self) -> Outbox: ...
+
+    @property
+    def keys(self) -> AccessKeys: ...
+
+    @property
+    def audit(self) -> AuditTrail: ...
 
     def stats(self) -> StoreStats: ...
 

@@ -21,6 +21,7 @@ from spyweb.store.crypto.sealing import PLAIN, Codec, codec_for
 from spyweb.store.lock import hold_database
 from spyweb.store.marker import Marker
 from spyweb.store.protocol import StoreStats
+from spyweb.store.sqlite.audit import SqliteAudit
 from spyweb.store.sqlite.batch import BATCH_LIMIT, BatchQueue
 from spyweb.store.sqlite.checkpoints import Checkpoints
 from spyweb.store.sqlite.connection import Connection
@@ -30,6 +31,7 @@ from spyweb.store.sqlite.events import SqliteEvents
 from spyweb.store.sqlite.failures import BUSY_TIMEOUT_MS, translate
 from spyweb.store.sqlite.file_identity import FileIdentity
 from spyweb.store.sqlite.integrity import refuse_incomplete
+from spyweb.store.sqlite.keys import SqliteKeys
 from spyweb.store.sqlite.locks import SqliteLocks
 from spyweb.store.sqlite.log_index import LogIndex
 from spyweb.store.sqlite.migrate import Migration, load_migrations, migrate, refuse_newer, refuse_older
@@ -59,6 +61,8 @@ class SqliteStore:
         self.tasks = SqliteTasks(connections.writer, connections.questions)
         self.records = SqliteRecords(connections, clock)
         self.outbox = SqliteOutbox(connections, clock)
+        self.keys = SqliteKeys(connections.writer)
+        self.audit = SqliteAudit(connections.writer)
 
     def stats(self) -> StoreStats:
         writer = self._connections.writer

@@ -17,8 +17,10 @@ from spyweb.model import Cursor, JobId, Run, RunId, RunState
 from spyweb.runs.records import ended_run
 from spyweb.store.protocol import Begin, Change, End, NewRun, SkippedRange, StoreStats
 from spyweb.store.values_protocol import NO_HISTORY, HistoryRules
+from tests.fakes.memory.memory_audit import MemoryAudit
 from tests.fakes.memory.memory_events import MemoryEvents
 from tests.fakes.memory.memory_executor import ImmediateExecutor
+from tests.fakes.memory.memory_keys import MemoryKeys
 from tests.fakes.memory.memory_locks import MemoryLocks
 from tests.fakes.memory.memory_outbox import MemoryOutbox
 from tests.fakes.memory.memory_records import MemoryRecords
@@ -212,6 +214,8 @@ class MemoryStore:
         self.tasks = MemoryTasks(self._executor, self.runs.find)
         self.records = MemoryRecords(self._executor)
         self.outbox = MemoryOutbox(self._executor, self.records)
+        self.keys = MemoryKeys(self._executor)
+        self.audit = MemoryAudit(self._executor)
 
     def stats(self) -> StoreStats:
         return StoreStats(

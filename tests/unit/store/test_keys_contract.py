@@ -1,0 +1,99 @@
+"""Keys and the sessions of browsers, in every kind of store."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from spyweb.store.keys_protocol import AccessKey, BrowserSession, KeyId, NewKey, Scope
+from spyweb.store.protocol import Store
+from tests.fakes.clock import FakeClock
+from tests.fakes.stores import KINDS, opened
+
+PHONE = NewKey(name="phone", handle="aaaa", hash=b"\x01" * 32, scopes=(Scope.READ,), created_ms=1_000)
+DEPLOY = NewKey(
+    name="deploy",
+    handle="bbbb",
+    hash=b"\x02" * 32,
+    scopes=(Scope.RUN, Scope.STATE),
+    jobs=("deploy-*",),
+    created_ms=2_000,
+)
+
+
+@pytest.fixture(params=KINDS)
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    async with opened(request.param, tmp_path / "spyweb.db", FakeClock()) as store:
+        yield store
+
+
+async def add(store: Store, new: NewKey) -> AccessKey:
+    key = await store.keys.add(new)
+    assert key
+    return key
+
+
+def session(letter: bytes = b"s", key: KeyId | None = None, seen_ms: int = 5_000) -> BrowserSession:
+    return BrowserSession(hash=letter * 32, key=key, created_ms=5_000, seen_ms=seen_ms)
+
+
+async def test_keys_are_told_back_whole_by_name(store: Store) -> None:
+    await add(store, PHONE)
+    await add(store, DEPLOY)
+
+    deploy, phone = await store.keys.all()
+
+    assert (deploy.name, deploy.handle, deploy.hash, deploy.created_ms) == ("deploy", "bbbb", b"\x02" * 32, 2_000)
+    assert (deploy.scopes, deploy.jobs) == ((Scope.RUN, Scope.STATE), ("deploy-*",))
+    assert (phone.name, phone.scopes, phone.jobs, phone.used_ms) == ("phone", (Scope.READ,), (), None)
+
+
+@pytest.mark.parametrize("change", [{"handle": "cccc"}, {"name": "tablet"}])
+async def test_a_name_and_a_handle_are_given_once(store: Store, change: dict[str, str]) -> None:
+    await add(store, PHONE)
+
+    assert await store.keys.add(replace(PHONE, hash=b"\x03" * 32, **change)) is None  # type: ignore[arg-type]
+    assert [key.hash for key in await store.keys.all()] == [PHONE.hash]
+
+
+async def test_the_last_use_is_noted(store: Store) -> None:
+    key = await add(store, PHONE)
+
+    await store.keys.used(key.id, 9_000)
+
+    assert [each.used_ms for each in await store.keys.all()] == [9_000]
+
+
+async def test_a_key_that_is_removed_takes_its_sessions_along(store: Store) -> None:
+    phone, deploy = await add(store, PHONE), await add(store, DEPLOY)
+    for each in (session(b"a", phone.id), session(b"b", deploy.id), session(b"c")):
+        await store.keys.put_session(each)
+
+    assert await store.keys.remove("phone")
+    assert not await store.keys.remove("phone")
+
+    assert [key.name for key in await store.keys.all()] == ["deploy"]
+    assert await store.keys.sessions() == [session(b"b", deploy.id), session(b"c")]
+
+
+async def test_no_session_is_put_of_a_key_that_is_gone(store: Store) -> None:
+    phone = await add(store, PHONE)
+    await store.keys.remove("phone")
+
+    await store.keys.put_session(session(key=phone.id))
+
+    assert await store.keys.sessions() == []
+
+
+async def test_sessions_are_replaced_ended_and_in_the_order_in_which_they_were_seen(store: Store) -> None:
+    for each in (session(b"a"), session(b"b"), session(b"c"), session(b"a", seen_ms=9_000)):
+        await store.keys.put_session(each)
+
+    assert [each.hash[:1] for each in await store.keys.sessions()] == [b"b", b"c", b"a"]
+
+    await store.keys.end_sessions([b"b" * 32, b"a" * 32, b"x" * 32])
+
+    assert await store.keys.sessions() == [session(b"c")]
