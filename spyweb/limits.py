@@ -43,6 +43,12 @@ SOCKET_BODY: Final = 64 << 20  # bytes of a request body on the private socket
 
 ADDRESS_PATH: Final = 8_190  # characters of the path in a request's address
 PARAMETERS: Final = 1_000  # in its query
+ACCESS_KEYS: Final = 1_000
+KEY_JOBS: Final = 100  # patterns of the jobs that one key is limited to
+KEY_TEXT: Final = 1_024  # characters of what a client sends as its key, or as its cookie
+SESSIONS: Final = 2_000  # browsers that are signed in
+SESSIONS_OF_KEY: Final = 50  # with one key
+AUDIT_PENDING: Final = 1_000  # lines of the audit trail that wait for the store
 STREAMS: Final = 128  # commands at a time that watch, or read very many entries
 
 # From files

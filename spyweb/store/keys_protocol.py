@@ -1,6 +1,7 @@
 """The keys of a store: who may come in over HTTP, and the sessions of browsers that signed in with one.
 
-Neither a token nor a cookie is stored, only the hash of each: whoever reads the database, or a copy of it, can't come in.
+Neither a token nor a cookie is stored, only the hash of each: whoever reads the database, or a copy of it, can't come
+in.
 """
 
 from __future__ import annotations

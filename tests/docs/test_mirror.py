@@ -22,6 +22,7 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/unit/store/test_records_contract.py": ("store/records_protocol",),
     "tests/unit/store/test_outbox_contract.py": ("store/outbox_protocol",),
     "tests/unit/store/test_tasks_contract.py": ("store/tasks_protocol",),
+    "tests/unit/service/test_access.py": ("views/keys",),
     "tests/unit/store/test_keys_contract.py": ("store/keys_protocol", "store/sqlite/keys"),
     "tests/unit/store/test_audit_contract.py": ("store/audit_protocol", "store/sqlite/audit"),
     "tests/integration/test_tasks.py": ("lua/worker/runtime/workflows",),

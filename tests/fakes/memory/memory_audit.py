@@ -18,9 +18,6 @@ class MemoryAudit:
     def add(self, line: NewAuditLine) -> Future[None]:
         return self._executor.write(self._add, line)
 
-    def list(self, *, limit: int, before: int | None = None) -> Future[list[AuditLine]]:
-        return self._executor.read(self._list, limit, before)
-
     def _add(self, line: NewAuditLine) -> None:
         last = self._lines[-1].id if self._lines else 0
         self._lines.append(AuditLine(id=last + 1, **asdict(line)))
@@ -28,3 +25,6 @@ class MemoryAudit:
     def _list(self, limit: int, before: int | None) -> list[AuditLine]:
         older = [line for line in reversed(self._lines) if before is None or line.id < before]
         return older[:limit]
+
+    def list(self, *, limit: int, before: int | None = None) -> Future[list[AuditLine]]:
+        return self._executor.read(self._list, limit, before)

@@ -1,0 +1,256 @@
+"""Who may come in over HTTP: keys, and the sessions of browsers that signed in with one.
+
+All of them are in memory while a daemon runs, and every change of them passes here: a key that is revoked is refused by
+the next request, without asking the store.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from asyncio import Future
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from spyweb.clock import Clock
+from spyweb.errors import STORE_REFUSED, Refused
+from spyweb.limits import ACCESS_KEYS, KEY_JOBS, PATTERN, SESSIONS, SESSIONS_OF_KEY
+from spyweb.logs.refusals import tell_refusal
+from spyweb.service.tokens import PREFIX, find_handle, hash_secret, is_same, make_cookie, make_token
+from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS
+from spyweb.store.keys_protocol import AccessKey, AccessKeys, BrowserSession, KeyId, NewKey, Scope
+from spyweb.store.patterns import compile_pattern
+from spyweb.views.keys import KeyView, MadeKey, view_key
+
+IDLE_MS = 12 * HOUR_MS  # a session ends when its browser has asked for nothing for so long
+LONGEST_MS = 7 * DAY_MS  # a session ends, whatever happened in it
+NOTED_MS = MINUTE_MS  # a use is stored at most so often
+
+OWNER = "SPYWEB_API_KEY"  # the name of whoever has that one
+TAKEN_NAMES = frozenset({OWNER, "local", "loopback", "nobody"})  # each means somebody else in the audit trail
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """What a token or a cookie stands for."""
+
+    name: str
+    scopes: frozenset[Scope]
+    jobs: tuple[str, ...] = ()  # patterns of the jobs that it is limited to; none: all
+    key: KeyId | None = None  # None: SPYWEB_API_KEY
+    session: bytes | None = None  # None: it was shown by itself, not by a browser's session
+
+    def may_see(self, job: str) -> bool:
+        return is_within(self.jobs, job)
+
+
+OWNER_PASS = Pass(name=OWNER, scopes=frozenset(Scope))
+
+
+def is_within(patterns: Sequence[str], job: str) -> bool:
+    """Return whether a key with these patterns may see a job."""
+    return not patterns or any(compile_pattern(each.encode()).matches(job.encode()) for each in patterns)
+
+
+class AccessService:
+    def __init__(self, keys: AccessKeys, clock: Clock, api_key: str | None = None) -> None:
+        self._stored = keys
+        self._clock = clock
+        self._api_key = api_key
+        self._keys: dict[str, AccessKey] = {}  # by handle
+        self._sessions: dict[bytes, BrowserSession] = {}  # by hash; the one seen last at the end
+        self._noted_ms: dict[bytes, int] = {}  # when the last use of each session was stored
+        self._listeners: list[Callable[[], None]] = []
+
+    async def load(self) -> None:
+        """Take up what is stored; until then nobody is let in but by SPYWEB_API_KEY."""
+        self._keys = {key.handle: key for key in await self._stored.all()}
+        for session in await self._stored.sessions():
+            self._sessions[session.hash] = session
+            self._noted_ms[session.hash] = session.seen_ms
+        self.sweep()
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether there is no key at all: then whoever has reached this machine's loopback may come in."""
+        return not (self._api_key or self._keys)
+
+    def on_ended(self, callback: Callable[[], None]) -> None:
+        """Have this called when passes are over before their time: `is_valid` says which."""
+        self._listeners.append(callback)
+
+    # Keys
+
+    def keys(self) -> list[KeyView]:
+        return [_view(key) for key in sorted(self._keys.values(), key=lambda key: key.name)]
+
+    async def add(self, name: str, scopes: Sequence[Scope], jobs: Sequence[str] = ()) -> MadeKey:
+        """Make a key.  Raises Refused where it makes no sense."""
+        if reason := find_problem(name, scopes, jobs):
+            raise Refused(reason)
+        if len(self._keys) >= ACCESS_KEYS:
+            raise Refused(f"there are {ACCESS_KEYS} keys already: revoke those that nobody uses")
+        token = make_token()
+        new = NewKey(
+            name=name,
+            handle=find_handle(token) or "",
+            hash=hash_secret(token),
+            scopes=tuple(scope for scope in Scope if scope in scopes),
+            jobs=tuple(dict.fromkeys(jobs)),
+            created_ms=self._clock.now_ms(),
+        )
+        key = await self._stored.add(new)
+        if key is None:
+            raise Refused(f"there is a key {name} already: revoke it, or take another name")
+        self._keys[key.handle] = key
+        return MadeKey(key=_view(key), token=token)
+
+    async def revoke(self, name: str) -> bool:
+        """Remove a key with its sessions; from then on nobody comes in with them, even if the store refuses."""
+        gone = [key for key in self._keys.values() if key.name == name]
+        for key in gone:
+            del self._keys[key.handle]
+            self._forget([each.hash for each in self._sessions.values() if each.key == key.id])
+        self._tell()
+        try:
+            return await self._stored.remove(name) or bool(gone)
+        except STORE_REFUSED:
+            self._keys |= {key.handle: key for key in gone}  # it is still there, and would be back after a restart
+            raise
+
+    def admit_key(self, text: str) -> Pass | None:
+        """Return what a client's key stands for; None where it is none."""
+        if self.is_owner(text):
+            return OWNER_PASS
+        return self.admit_token(text)
+
+    def is_owner(self, text: str) -> bool:
+        return self._api_key is not None and is_same(text, self._api_key)
+
+    def admit_token(self, text: str) -> Pass | None:
+        key = self._keys.get(find_handle(text) or "")
+        if key is None or not hmac.compare_digest(hash_secret(text), key.hash):
+            return None
+        self._note_use(key)
+        return _pass_of(key)
+
+    def _note_use(self, key: AccessKey) -> None:
+        now_ms = self._clock.now_ms()
+        if key.used_ms is None or abs(now_ms - key.used_ms) >= NOTED_MS:
+            self._keys[key.handle] = replace(key, used_ms=now_ms)
+            self._later(self._stored.used(key.id, now_ms))
+
+    # Sessions
+
+    def sign_in(self, who: Pass) -> str:
+        """Begin a session, and return its cookie; of too many sessions of a key the one seen longest ago ends.
+
+        A session of SPYWEB_API_KEY is known by a hash that covers the key: with another key it is nobody's.
+        """
+        cookie, now_ms = make_cookie(), self._clock.now_ms()
+        hash_ = hash_secret(cookie, also=self._api_key or "" if who.key is None else "")
+        of_key = [each.hash for each in self._sessions.values() if each.key == who.key]
+        self._end(beyond(of_key, SESSIONS_OF_KEY - 1))
+        self._end(beyond(list(self._sessions), SESSIONS - 1))
+        self._sessions[hash_] = BrowserSession(hash=hash_, key=who.key, created_ms=now_ms, seen_ms=now_ms)
+        self._store(self._sessions[hash_])
+        return cookie
+
+    def admit_session(self, cookie: str) -> Pass | None:
+        """Return what the session of a cookie stands for; None where there is none, or it is over."""
+        session = self._sessions.get(hash_secret(cookie))
+        if session is None and self._api_key:
+            session = self._sessions.get(hash_secret(cookie, also=self._api_key))
+        return self._seen(session) if session else None
+
+    def sign_out(self, session: bytes) -> None:
+        self._end([session])
+
+    def is_valid(self, given: Pass) -> bool:
+        """Tell whether what was admitted still stands."""
+        if given.session is not None:
+            session = self._sessions.get(given.session)
+            return session is not None and not self._is_over(session)
+        return given.key is None or any(key.id == given.key for key in self._keys.values())
+
+    def keep(self, given: Pass) -> None:
+        """Note that a page of a session is open: that counts as use."""
+        session = self._sessions.get(given.session or b"")
+        if session:
+            self._seen(session)
+
+    def sweep(self) -> None:
+        """End the sessions whose time is over."""
+        self._end([each.hash for each in self._sessions.values() if self._is_over(each)])
+
+    def _seen(self, session: BrowserSession) -> Pass | None:
+        if self._is_over(session):
+            self._end([session.hash])
+            return None
+        seen = replace(session, seen_ms=self._clock.now_ms())
+        del self._sessions[session.hash]
+        self._sessions[session.hash] = seen  # at the end
+        if abs(seen.seen_ms - self._noted_ms[session.hash]) >= NOTED_MS:
+            self._store(seen)
+        if session.key is None:
+            return replace(OWNER_PASS, session=session.hash)
+        key = next((key for key in self._keys.values() if key.id == session.key), None)
+        return replace(_pass_of(key), session=session.hash) if key else None
+
+    def _is_over(self, session: BrowserSession) -> bool:
+        """Tell whether a session's time is over; a clock that was set back by as much ends it, too."""
+        now_ms = self._clock.now_ms()
+        return abs(now_ms - session.seen_ms) > IDLE_MS or abs(now_ms - session.created_ms) > LONGEST_MS
+
+    def _store(self, session: BrowserSession) -> None:
+        self._noted_ms[session.hash] = session.seen_ms
+        self._later(self._stored.put_session(session))
+
+    def _end(self, hashes: list[bytes]) -> None:
+        if hashes:
+            self._forget(hashes)
+            self._later(self._stored.end_sessions(hashes))
+            self._tell()
+
+    def _forget(self, hashes: list[bytes]) -> None:
+        for each in hashes:
+            self._sessions.pop(each, None)
+            self._noted_ms.pop(each, None)
+
+    def _tell(self) -> None:
+        for callback in self._listeners:
+            callback()
+
+    def _later(self, write: Future[None]) -> None:
+        """Let a write go on by itself: nobody waits at the door because a disk is slow."""
+        write.add_done_callback(_note_failure)
+
+
+def beyond(hashes: list[bytes], most: int) -> list[bytes]:
+    """Return the first of them, as many as there are too many."""
+    return hashes[: max(len(hashes) - most, 0)]
+
+
+def find_problem(name: str, scopes: Sequence[Scope], jobs: Sequence[str]) -> str | None:
+    """Return why no key can be made of this, or None."""
+    if not _NAME.fullmatch(name) or name in TAKEN_NAMES:
+        return f"{name[:80]!r} can't be the name of a key: expected letters, digits, '.', '_' and '-', at most 64"
+    if not scopes:
+        return f"a key needs a scope: {', '.join(Scope)}"
+    if len(jobs) > KEY_JOBS or any(not each or len(each.encode("utf-8", "replace")) > PATTERN for each in jobs):
+        return f"expected at most {KEY_JOBS} patterns of jobs, each of at most {PATTERN} bytes"
+    return None
+
+
+def _view(key: AccessKey) -> KeyView:
+    return view_key(key, f"{PREFIX}{key.handle}", key.used_ms)
+
+
+def _pass_of(key: AccessKey) -> Pass:
+    return Pass(name=key.name, scopes=frozenset(key.scopes), jobs=key.jobs, key=key.id)
+
+
+def _note_failure(write: Future[None]) -> None:
+    if not write.cancelled() and (error := write.exception()):
+        tell_refusal("a session, or the use of a key, was not stored", error)

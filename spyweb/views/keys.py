@@ -1,0 +1,52 @@
+"""Keys and the audit trail, as people and machines are shown them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from spyweb.store.keys_protocol import AccessKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyView:
+    name: str
+    begins: str  # the beginning of its token, to recognise it by
+    scopes: tuple[str, ...]
+    jobs: tuple[str, ...]  # patterns of the jobs that it is limited to; none: all
+    created_ms: int
+    used_ms: int | None  # when it was last used, to the minute
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeKey:
+    """Shows a new key, with its token: nobody is ever shown that again."""
+
+    key: KeyView
+    token: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditView:
+    id: int
+    at_ms: int
+    who: str
+    source: str
+    action: str
+    job: str
+    target: str
+    status: int
+    address: str
+    times: int
+
+
+def view_key(key: AccessKey, begins: str, used_ms: int | None) -> KeyView:
+    return KeyView(
+        name=key.name,
+        begins=begins,
+        scopes=tuple(scope.value for scope in key.scopes),
+        jobs=key.jobs,
+        created_ms=key.created_ms,
+        used_ms=used_ms,
+    )

@@ -1,0 +1,322 @@
+"""Keys and sessions: who is let in, and for how long."""
+
+from __future__ import annotations
+
+import hmac
+from unittest.mock import patch
+
+import pytest
+
+from spyweb.errors import Refused, StoreError
+from spyweb.limits import ACCESS_KEYS, SESSIONS, SESSIONS_OF_KEY
+from spyweb.service.access import OWNER, OWNER_PASS, AccessService, Pass, is_within
+from spyweb.store.keys_protocol import Scope
+from tests.fakes.clock import FakeClock
+from tests.fakes.memory.memory import MemoryStore
+
+HOUR, DAY = 3600, 24 * 3600
+
+
+class World:
+    """A store, and the service over it as a daemon has it; `restart` is another daemon."""
+
+    def __init__(self, api_key: str | None = None) -> None:
+        self.clock = FakeClock()
+        self.store = MemoryStore(self.clock)
+        self.access = AccessService(self.store.keys, self.clock, api_key)
+
+    async def restart(self, api_key: str | None = None) -> AccessService:
+        self.access = AccessService(self.store.keys, self.clock, api_key)
+        await self.access.load()
+        return self.access
+
+    async def key(self, name: str = "phone", *scopes: Scope, jobs: tuple[str, ...] = ()) -> str:
+        return (await self.access.add(name, scopes or [Scope.READ], jobs)).token
+
+    async def signed_in(self, name: str = "phone") -> str:
+        found = self.access.admit_key(await self.key(name))
+        assert found
+        return self.access.sign_in(found)
+
+
+def admitted(found: Pass | None) -> Pass:
+    assert found
+    return found
+
+
+async def test_a_key_lets_in_with_what_it_permits() -> None:
+    world = World()
+    assert world.access.is_open
+
+    token = await world.key("deploy", Scope.STATE, Scope.RUN, jobs=("deploy-*",))
+
+    found = admitted(world.access.admit_key(token))
+    assert (found.name, found.scopes, found.session) == ("deploy", frozenset({Scope.RUN, Scope.STATE}), None)
+    assert found.may_see("deploy-web")
+    assert not found.may_see("prices")
+    assert not world.access.is_open
+
+
+async def test_nothing_but_the_token_lets_in() -> None:
+    world = World()
+    token, other = await world.key(), await world.key("other")
+
+    for guess in ("", "phone", token[:-1], token[:15] + other[15:], token + " ", "\udcff"):
+        assert world.access.admit_key(guess) is None
+
+
+async def test_a_token_is_compared_in_constant_time() -> None:
+    world = World()
+    token = await world.key()
+    with patch("spyweb.service.access.hmac.compare_digest", wraps=hmac.compare_digest) as compare:
+        world.access.admit_token(token)
+
+    assert compare.call_count == 1
+
+
+async def test_the_token_is_shown_once_and_kept_nowhere() -> None:
+    world = World()
+    made = await world.access.add("phone", [Scope.READ])
+
+    (view,) = world.access.keys()
+    (stored,) = await world.store.keys.all()
+    assert view == made.key
+    assert made.token.startswith(view.begins)
+    assert made.token not in f"{view} {stored}"
+    assert made.token[15:] not in f"{view} {stored}"
+
+
+async def test_the_key_of_the_environment_permits_all() -> None:
+    world = World("clé-secrète")
+
+    assert not world.access.is_open
+    assert world.access.admit_key("clé-secrète") == OWNER_PASS
+    assert OWNER_PASS.scopes == frozenset(Scope)
+    assert world.access.admit_key("clé-secrèt") is None
+    assert world.access.admit_token("clé-secrète") is None
+    assert World().access.admit_key("") is None
+
+
+@pytest.mark.parametrize("name", ["", "a b", "-x", "é", "x" * 65, "local", "loopback", OWNER, "a\n", "../x"])
+async def test_a_key_has_a_name_that_fits_into_an_address(name: str) -> None:
+    with pytest.raises(Refused, match="can't be the name of a key"):
+        await World().access.add(name, [Scope.READ])
+
+
+@pytest.mark.parametrize("jobs", [[""], ["x" * 1_025], ["a"] * 101])
+async def test_patterns_of_jobs_are_bounded(jobs: list[str]) -> None:
+    with pytest.raises(Refused, match="expected at most 100 patterns"):
+        await World().access.add("a", [Scope.READ], jobs)
+
+
+async def test_a_key_needs_a_scope_and_a_name_of_its_own() -> None:
+    world = World()
+    with pytest.raises(Refused, match="needs a scope: read, run, state, admin"):
+        await world.access.add("a", [])
+    await world.key("a")
+    with pytest.raises(Refused, match="there is a key a already"):
+        await world.key("a")
+
+
+async def test_there_are_only_so_many_keys() -> None:
+    world = World()
+    for number in range(ACCESS_KEYS):
+        await world.key(f"k{number}")
+    with pytest.raises(Refused, match="there are 1000 keys already"):
+        await world.key("one-more")
+
+
+async def test_keys_last_over_a_restart_and_a_revoked_one_is_gone_for_good() -> None:
+    world = World()
+    token, other = await world.key(), await world.key("other")
+    service = await world.restart()
+    assert admitted(service.admit_key(token)).name == "phone"
+
+    assert await service.revoke("phone")
+    assert not await service.revoke("phone")
+
+    assert service.admit_key(token) is None
+    service = await world.restart()
+    assert service.admit_key(token) is None
+    assert admitted(service.admit_key(other)).name == "other"
+
+
+async def test_a_revoked_key_takes_its_sessions_along_and_whoever_listens_hears_of_it() -> None:
+    world = World()
+    cookie, other = await world.signed_in(), await world.signed_in("other")
+    passes = [admitted(world.access.admit_session(each)) for each in (cookie, other)]
+    heard: list[list[bool]] = []
+    world.access.on_ended(lambda: heard.append([world.access.is_valid(each) for each in passes]))
+
+    await world.access.revoke("phone")
+
+    assert heard == [[False, True]]
+    assert world.access.admit_session(cookie) is None
+    assert (await world.restart()).admit_session(cookie) is None
+
+
+async def test_a_key_that_the_store_does_not_let_go_of_stays() -> None:
+    world = World()
+    token = await world.key()
+    with (
+        patch.object(world.store.keys, "remove", side_effect=StoreError("the disk is full")),
+        pytest.raises(StoreError, match="the disk is full"),
+    ):
+        await world.access.revoke("phone")
+
+    assert world.access.admit_key(token)
+
+
+async def test_the_last_use_is_stored_at_most_once_a_minute() -> None:
+    world = World()
+    token = await world.key()
+    writes = world.store.stats().writes
+    uses = []
+    for _ in range(61):
+        world.access.admit_key(token)
+        await world.clock.turn(1)
+        uses.append(world.access.keys()[0].used_ms)
+
+    assert world.store.stats().writes == writes + 2
+    assert len(set(uses)) == 2
+    assert [key.used_ms for key in await world.store.keys.all()] == [uses[-1]]
+
+
+async def test_a_session_is_its_key_and_lasts_over_a_restart() -> None:
+    world = World()
+    cookie = await world.signed_in()
+
+    for service in (world.access, await world.restart()):
+        found = admitted(service.admit_session(cookie))
+        assert (found.name, found.scopes) == ("phone", frozenset({Scope.READ}))
+        assert found.session
+        assert service.is_valid(found)
+    assert world.access.admit_session("") is None
+    assert world.access.admit_session(cookie + "x") is None
+
+
+async def test_a_session_that_is_signed_out_is_over() -> None:
+    world = World()
+    cookie = await world.signed_in()
+    found = admitted(world.access.admit_session(cookie))
+
+    world.access.sign_out(found.session or b"")
+
+    assert world.access.admit_session(cookie) is None
+    assert not world.access.is_valid(found)
+    assert (await world.restart()).admit_session(cookie) is None
+
+
+async def test_a_session_ends_after_twelve_hours_without_a_request() -> None:
+    world = World()
+    cookie = await world.signed_in()
+    await world.clock.turn(12 * HOUR)
+    assert world.access.admit_session(cookie)
+    await world.clock.turn(12 * HOUR)
+    assert (await world.restart()).admit_session(cookie)
+    await world.clock.turn(12 * HOUR + 1)
+    assert world.access.admit_session(cookie) is None
+    assert await world.store.keys.sessions() == []
+
+
+async def test_a_session_ends_after_seven_days_whatever_happens() -> None:
+    world = World()
+    cookie = await world.signed_in()
+    for _ in range(14):
+        await world.clock.turn(12 * HOUR)
+        found = admitted(world.access.admit_session(cookie))
+    await world.clock.turn(1)
+    assert not world.access.is_valid(found)
+    assert world.access.admit_session(cookie) is None
+
+
+async def test_an_open_page_keeps_its_session() -> None:
+    world = World()
+    cookie = await world.signed_in()
+    found = admitted(world.access.admit_session(cookie))
+    for _ in range(3):
+        await world.clock.turn(10 * HOUR)
+        world.access.keep(found)
+    assert world.access.admit_session(cookie)
+
+
+async def test_sessions_whose_time_is_over_are_swept_and_told() -> None:
+    world = World()
+    await world.signed_in()
+    heard: list[str] = []
+    world.access.on_ended(lambda: heard.append("ended"))
+    world.access.sweep()
+    assert heard == []
+    await world.clock.turn(13 * HOUR)
+
+    world.access.sweep()
+
+    assert heard == ["ended"]
+    assert await world.store.keys.sessions() == []
+
+
+async def test_a_clock_that_was_set_back_prolongs_no_session() -> None:
+    world = World()
+    cookie = await world.signed_in()
+    world.clock.jump(-8 * DAY)
+    assert world.access.admit_session(cookie) is None
+
+
+async def test_a_session_of_the_environments_key_ends_with_that_key() -> None:
+    world = World("first")
+    cookie = world.access.sign_in(OWNER_PASS)
+    assert admitted(world.access.admit_session(cookie)).name == OWNER
+    assert admitted((await world.restart("first")).admit_session(cookie)).scopes == frozenset(Scope)
+
+    for other in ("second", None):
+        assert (await world.restart(other)).admit_session(cookie) is None
+
+
+async def test_of_too_many_sessions_of_a_key_the_one_seen_longest_ago_ends() -> None:
+    world = World()
+    other = await world.signed_in("other")
+    found = admitted(world.access.admit_key(await world.key()))
+    cookies = [world.access.sign_in(found) for _ in range(SESSIONS_OF_KEY)]
+    world.access.admit_session(cookies[0])
+
+    cookies.append(world.access.sign_in(found))
+
+    assert [bool(world.access.admit_session(each)) for each in cookies] == [True, False] + [True] * 49
+    assert world.access.admit_session(other)
+    assert len(await world.store.keys.sessions()) == SESSIONS_OF_KEY + 1
+
+
+async def test_all_sessions_together_are_bounded() -> None:
+    world = World()
+    for number in range(SESSIONS // SESSIONS_OF_KEY + 1):
+        found = admitted(world.access.admit_key(await world.key(f"k{number}")))
+        for _ in range(SESSIONS_OF_KEY):
+            world.access.sign_in(found)
+
+    assert len(await world.store.keys.sessions()) == SESSIONS
+
+
+async def test_a_use_is_not_held_up_by_a_store_that_refuses() -> None:
+    world = World()
+    cookie = await world.signed_in()
+    await world.clock.turn(120)
+    await world.store.close()
+
+    assert world.access.admit_session(cookie)
+    await world.clock.turn()
+
+
+@pytest.mark.parametrize(
+    ("patterns", "job", "answer"),
+    [
+        ((), "prices", True),
+        (("prices",), "prices", True),
+        (("price",), "prices", False),
+        (("a", "deploy-*"), "deploy-web", True),
+        (("deploy-*",), "deploy", False),
+        (("*",), "anything", True),
+        (("prices",), "/server", False),
+    ],
+)
+def test_patterns_say_which_jobs(patterns: tuple[str, ...], job: str, answer: bool) -> None:
+    assert is_within(patterns, job) is answer
