@@ -6,7 +6,7 @@ import contextlib
 import errno
 import http.client
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote, urlencode
@@ -16,7 +16,9 @@ import msgspec
 from spyweb.errors import NoAccess, Problem, Refused
 from spyweb.model import JobId, Run, RunId
 from spyweb.store.access import no_access
+from spyweb.store.keys_protocol import Scope
 from spyweb.views.jobs import JobView, NextRun
+from spyweb.views.keys import AuditView, KeyView, MadeKey
 from spyweb.views.outbox import MessageView
 from spyweb.views.records import RecordsPage, RecordView
 from spyweb.views.runs import RunEnded, RunEvent, TaskView, event_from_json
@@ -95,6 +97,19 @@ class DaemonClient:
 
     def retry_messages(self, message: int | None) -> list[int]:
         return self.ask("POST", _with_query("/api/outbox/retry", id=message), dict[str, list[int]])["retried"]
+
+    def keys(self) -> list[KeyView]:
+        return self.ask("GET", "/api/keys", list[KeyView])
+
+    def add_key(self, name: str, scopes: Sequence[Scope], jobs: Sequence[str]) -> MadeKey:
+        body = msgspec.json.encode({"name": name, "scopes": scopes, "jobs": jobs})
+        return self.ask("POST", "/api/keys", MadeKey, body=body)
+
+    def revoke_key(self, name: str) -> bool:
+        return self.ask("DELETE", f"/api/keys/{quote(name, safe='')}", dict[str, bool])["revoked"]
+
+    def audit_lines(self, *, limit: int) -> list[AuditView]:
+        return self.ask("GET", _with_query("/api/audit", limit=limit), list[AuditView])
 
     def health(self) -> Health:
         from spyweb.views.health import Health

@@ -67,9 +67,16 @@ STATE = {
     "watch": "spyweb.cli.state.watch:watch",
     "rekey": "spyweb.cli.state.rekey:rekey",
 }
+KEYS = {
+    "add": "spyweb.cli.keys:add",
+    "list": "spyweb.cli.keys:list_keys",
+    "revoke": "spyweb.cli.keys:revoke",
+    "audit": "spyweb.cli.keys:audit",
+}
 SYSTEMD = {"install": "spyweb.cli.service:install", "uninstall": "spyweb.cli.service:uninstall"}
 GROUPS = {
     "state": (STATE, "Look at and change what scripts keep."),
+    "keys": (KEYS, "Say who may come in over HTTP."),
     "systemd": (SYSTEMD, "Run the project as a service."),
 }
 

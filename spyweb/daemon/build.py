@@ -22,6 +22,8 @@ from spyweb.runs.triggers import Triggers
 from spyweb.scheduler.calls import ScheduledCalls
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.scheduler.timers import Timers
+from spyweb.service.access import AccessService
+from spyweb.service.audit import AuditService
 from spyweb.service.daemon import DaemonService
 from spyweb.service.state import StateService
 from spyweb.settings import Settings
@@ -50,7 +52,9 @@ async def build_daemon(stack: AsyncExitStack, options: Options, settings: Settin
     runtime = await open_runtime(stack, settings, clock, server_url=server_url(settings), repair=options.repair)
     runtime.world.stalls.install(asyncio.get_running_loop())
     stack.enter_context(watch_loop(runtime.world.stalls, clock))
-    return assemble(runtime, options, await open_server(stack, runtime))
+    daemon = assemble(runtime, options, await open_server(stack, runtime))
+    await daemon.service.access.load()
+    return daemon
 
 
 def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
@@ -80,6 +84,8 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
         stored_tasks=store.tasks,
         stored_records=store.records,
         outbox_sender=runtime.outbox_sender,
+        access=AccessService(store.keys, clock, runtime.settings.server.api_key),
+        trail=AuditService(store.audit, clock),
         state=StateService(store=store, clock=clock, limits=runtime.settings.state),
         clock=clock,
         vitals=partial(take_vitals, runtime, scheduler, server, chores, clock.monotonic()),

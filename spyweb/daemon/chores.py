@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 import structlog
 
@@ -22,18 +23,28 @@ from spyweb.store.protocol import Store
 from spyweb.views.health import SCARCE_DESCRIPTORS, find_problems
 from spyweb.web import descriptors
 from spyweb.web.serve import PrivateSocket
+from spyweb.web.tls import ServerCertificate
 
 log = structlog.get_logger()
 
 STATUS_S = 10.0
 RESCAN_S = 60.0
+CERTIFICATE_S = 30.0
 PRUNE_S = 600.0
 LEAP_MS = HOUR_MS  # forward; less is a clock that is set right
 BELIEVED_AFTER_MS = DAY_MS
 DEAD_KEPT_MS = 7 * DAY_MS  # messages that were given up, for whoever looks for them
 
 
-def list_chores(daemon: Daemon, lock: Lock, private: PrivateSocket) -> list[Chore]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listeners:
+    """Holds what a daemon listens with, where that is looked after."""
+
+    private: PrivateSocket
+    certificate: ServerCertificate | None = None
+
+
+def list_chores(daemon: Daemon, lock: Lock, listeners: Listeners) -> list[Chore]:
     """List everything that a daemon does every so often.
 
     Not here is what must not depend on the wall clock, by which APScheduler goes: looking whether that clock was set
@@ -52,10 +63,15 @@ def list_chores(daemon: Daemon, lock: Lock, private: PrivateSocket) -> list[Chor
         reloader.wake()
 
     async def restore() -> None:
-        await restore_files(lock, private)
+        await restore_files(lock, listeners.private)
+
+    async def renew() -> None:
+        if listeners.certificate:
+            await asyncio.to_thread(listeners.certificate.renew)
 
     async def cut() -> None:
         world, settings = runtime.world, reloader.settings
+        daemon.service.access.sweep()
         await prune(store, runtime.outbox_sender, world.artifacts, settings, steady.now_ms())
 
     return [
@@ -76,6 +92,12 @@ def list_chores(daemon: Daemon, lock: Lock, private: PrivateSocket) -> list[Chor
             every_s=STATUS_S,
             do=restore,
             why="somebody may have removed them: a second daemon could start, and no command would find this one",
+        ),
+        Chore(
+            name="certificate",
+            every_s=CERTIFICATE_S,
+            do=renew,
+            why="it is renewed every few months, and whoever does that need not know of the daemon",
         ),
         Chore(name="rescan", every_s=RESCAN_S, do=rescan, why="some file systems tell of no change"),
         Chore(

@@ -46,4 +46,5 @@ def free_port(host: str) -> int:
 
 def server_url(settings: Settings) -> str | None:
     """Return where the server will listen; None where it is switched off."""
-    return url_of(settings.server.host, settings.server.port) if settings.server.enabled else None
+    server = settings.server
+    return url_of(server.host, server.port, is_tls=bool(server.tls_cert)) if server.enabled else None

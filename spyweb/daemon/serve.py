@@ -15,17 +15,18 @@ from spyweb import __version__
 from spyweb.clock import RealClock
 from spyweb.daemon.banner import report_start, show_banner
 from spyweb.daemon.build import Daemon, build_daemon
-from spyweb.daemon.chores import list_chores, status_line
+from spyweb.daemon.chores import Listeners, list_chores, status_line
 from spyweb.daemon.options import Options, read_settings, server_url
 from spyweb.daemon.runtime import owned_tasks
 from spyweb.daemon.signals import catch_signals
 from spyweb.logs.output import set_up
 from spyweb.reload.watch import Watcher
-from spyweb.settings import LogLevel
+from spyweb.settings import LogLevel, Settings
 from spyweb.store.interchange.foreign_spyweb import DATA_FILE, describe_data_file
 from spyweb.store.lock import hold_lock
 from spyweb.web import descriptors
-from spyweb.web.serve import PrivateSocket, serve_socket, serve_tcp
+from spyweb.web.serve import serve_socket, serve_tcp
+from spyweb.web.tls import ServerCertificate
 
 log = structlog.get_logger()
 
@@ -48,12 +49,12 @@ async def serve(options: Options) -> None:
         lock = stack.enter_context(hold_lock(settings.daemon.data_dir, root=options.root, clock=clock))
         daemon = await build_daemon(stack, options, settings, clock)
         catch_signals(daemon.stop.set, daemon.reloader.wake)
-        private = await open_listeners(stack, daemon)
+        listeners = await open_listeners(stack, daemon)
         background: list[Task[None]] = []
         if await unless_set(daemon.stop, load_jobs(daemon)):
             tune_interpreter()
             background = start_background(daemon, await stack.enter_async_context(owned_tasks()))
-            daemon.chores.start(list_chores(daemon, lock, private))
+            daemon.chores.start(list_chores(daemon, lock, listeners))
             stack.push_async_callback(daemon.chores.stop)
             announce(daemon)
             await daemon.stop.wait()
@@ -62,9 +63,10 @@ async def serve(options: Options) -> None:
             task.cancel()
 
 
-async def open_listeners(stack: AsyncExitStack, daemon: Daemon) -> PrivateSocket:
+async def open_listeners(stack: AsyncExitStack, daemon: Daemon) -> Listeners:
     """Listen on the private socket, and over HTTP where the server is switched on."""
     settings, server = daemon.runtime.settings, daemon.server
+    certificate = find_certificate(settings)
     private = await stack.enter_async_context(serve_socket(daemon.service, settings.daemon.data_dir))
     if settings.server.enabled:
         listener = serve_tcp(
@@ -74,9 +76,18 @@ async def open_listeners(stack: AsyncExitStack, daemon: Daemon) -> PrivateSocket
             api_key=settings.server.api_key,
             site=server.site(settings.root),
             connections=server.connections,
+            tls=certificate.context if certificate else None,
         )
         await stack.enter_async_context(listener)
-    return private
+    return Listeners(private=private, certificate=certificate)
+
+
+def find_certificate(settings: Settings) -> ServerCertificate | None:
+    """Return the certificate that the server shows; None: it speaks plain HTTP.  Raises Refused."""
+    server = settings.server
+    if not (server.enabled and server.tls_cert):
+        return None
+    return ServerCertificate(settings.root / server.tls_cert, settings.root / server.tls_key)
 
 
 async def unless_set(event: asyncio.Event, coroutine: Coroutine[object, object, None]) -> bool:

@@ -1,4 +1,4 @@
-"""Who may come in over HTTP: keys, and the sessions of browsers that signed in with one.
+"""Decide who may come in over HTTP: by keys, and by the sessions of browsers that signed in with one.
 
 All of them are in memory while a daemon runs, and every change of them passes here: a key that is revoked is refused by
 the next request, without asking the store.
@@ -33,7 +33,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pass:
-    """What a token or a cookie stands for."""
+    """Says what a token or a cookie stands for."""
 
     name: str
     scopes: frozenset[Scope]

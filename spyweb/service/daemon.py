@@ -22,6 +22,8 @@ from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.runner import Runner, by_hand
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.schedules.due import earliest, upcoming
+from spyweb.service.access import AccessService
+from spyweb.service.audit import AuditService
 from spyweb.service.state import StateService
 from spyweb.store.protocol import Runs
 from spyweb.store.records_protocol import Records
@@ -108,6 +110,8 @@ class DaemonService:
     stored_records: Records
     outbox_sender: OutboxSender
     state: StateService
+    access: AccessService
+    trail: AuditService
     clock: Clock
     vitals: Callable[[], Vitals]
     vms_of: Callable[[JobId], int]

@@ -50,6 +50,7 @@ from spyweb.settings.values import (
     duration,
     headers,
     history,
+    host_names,
     is_timezone,
     one_line,
     one_of,
@@ -262,6 +263,9 @@ def _default_data_dir(root: Path) -> str:
 def _server(read: Reading, root: Path, environ: Mapping[str, str], permissions: Grants) -> ServerSettings:
     own = read.below("permissions")
     policy = policy_of(take_grants(own, permissions), is_server=True)
+    tls_cert, tls_key = (read.take(name, _file, "") for name in ("tls_cert", "tls_key"))
+    if bool(tls_cert) is not bool(tls_key):
+        read.refuse("expected both tls_cert and tls_key, or neither", "tls_key" if tls_key else "tls_cert")
     has_server = not own.is_empty or os.path.isdir(root / "server")
     if has_server and (reason := find_writable_program(policy, root, "server")):
         read.refuse(f"exec: {reason}", "permissions")
@@ -269,6 +273,9 @@ def _server(read: Reading, root: Path, environ: Mapping[str, str], permissions: 
         enabled=read.take("enabled", boolean, True),
         host=read.take("host", one_line, "127.0.0.1"),
         port=read.take("port", whole(0, 65_535), 7979),
+        hosts=read.take("hosts", host_names, ()),
+        tls_cert=tls_cert,
+        tls_key=tls_key,
         api_key=environ.get("SPYWEB_API_KEY", "").strip() or None,  # HTTP has no blanks at the ends
         permissions=policy,
     )
@@ -284,7 +291,7 @@ def _store(read: Reading, root: Path, data_dir: Path) -> StoreSettings:
         url=MEMORY if path == MEMORY else f"sqlite:///{root / path if path else data_dir / DATABASE}",
         durability=read.take("durability", one_of(Durability), Durability.FULL),
         on_error=read.take("on_error", one_of(OnStoreError), OnStoreError.LOG),
-        key_file=read.take("key_file", _key_file, ""),
+        key_file=read.take("key_file", _file, ""),
     )
 
 
@@ -372,7 +379,7 @@ def _store_path(value: object) -> str:
 
 
 @shaped(TEXT)
-def _key_file(value: object) -> str:
+def _file(value: object) -> str:
     return one_line(value) if value else text(value)
 
 

@@ -50,6 +50,9 @@ class ServerSettings:
     enabled: bool = True
     host: str = "127.0.0.1"
     port: int = 7979
+    hosts: tuple[str, ...] = ()  # names by which a reverse proxy is asked for it
+    tls_cert: str = ""  # a path relative to the root; empty: without TLS
+    tls_key: str = ""
     api_key: str | None = field(default=None, repr=False)  # from SPYWEB_API_KEY alone
     permissions: Policy = field(default_factory=lambda: policy_of(USUAL, is_server=True))
 

@@ -35,6 +35,7 @@ NAMESPACE = r"^(state|global|scope:[\s\S]*|(state@|job:)[\s\S]+)$"  # a scope ma
 _SIZE_TEXT: Schema = {"type": "string", "pattern": r"^\s*[0-9.]+\s*[KkMmGgTt]?[Ii]?[Bb]?\s*$"}
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HOST_NAME = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$")
 _HEADERS: Schema = {"type": "object", "additionalProperties": TEXT}
 
 LONGEST_ZONE = 100  # characters of a name; real ones are shorter
@@ -101,6 +102,15 @@ def texts(value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise wrong("a list of texts", value)
     return tuple(value)
+
+
+@shaped(list_of({"type": "string", "pattern": _HOST_NAME.pattern}), list)
+def host_names(value: object) -> tuple[str, ...]:
+    """Read names of hosts, without a port, as lower case."""
+    names = texts(value)
+    if wrong_name := next((name for name in names if not _HOST_NAME.fullmatch(name)), None):
+        raise ValueError(f'{wrong_name[:80]!r} is no name of a host: expected one such as "spyweb.example.org"')
+    return tuple(name.lower() for name in names)
 
 
 def whole(least: int, most: int) -> Shape[int]:

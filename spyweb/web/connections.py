@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import structlog
 from aiohttp import web
@@ -55,15 +55,24 @@ class ConnectionLimits:
     unread_s: float = UNREAD_S
 
 
+class OpenConnection(Protocol):
+    """Somebody who has connected."""
+
+    def find_delay(self) -> str:
+        """Return why the connection is to be closed, or an empty text; asked every LOOK_S."""
+
+    def abort(self) -> None: ...
+
+
 class ConnectionLimiter:
     """Counts the connections of one listener, refuses those that are too many, and closes those that take too long."""
 
     def __init__(self, limits: ConnectionLimits, clock: Clock) -> None:
         self.limits = limits
         self._clock = clock
-        self._addresses: dict[LimitedHandler, str] = {}
+        self._addresses: dict[OpenConnection, str] = {}
         self._counts: Counter[str] = Counter()
-        self._unsent: dict[LimitedHandler, int] = {}  # bytes that each had to send when its client fell behind
+        self._unsent: dict[OpenConnection, int] = {}  # bytes that each had to send when its client fell behind
         self._logged: dict[str, tuple[float, int]] = {}  # what was logged, when, and how often it happened since
         self._refused_at: float | None = None
         self._is_looking = False
@@ -89,7 +98,7 @@ class ConnectionLimiter:
         for handler in list(self._addresses):
             handler.abort()
 
-    def admit(self, handler: LimitedHandler, address: str) -> bool:
+    def admit(self, handler: OpenConnection, address: str) -> bool:
         if self._is_closed:
             return False
         if self.open >= self.limits.total or self._counts[address] >= self.limits.of_one_address:
@@ -110,10 +119,10 @@ class ConnectionLimiter:
         else:
             self._unsent[handler] = unsent
 
-    def go_on(self, handler: LimitedHandler) -> None:
+    def go_on(self, handler: OpenConnection) -> None:
         self._unsent.pop(handler, None)
 
-    def release(self, handler: LimitedHandler) -> None:
+    def release(self, handler: OpenConnection) -> None:
         self.go_on(handler)
         address = self._addresses.pop(handler, None)
         if address is not None:
@@ -161,11 +170,13 @@ class LimitedHandler(RequestHandler):
         "_sent",
         "_surplus",
         "_unsent",
+        "follows",
     )
 
     def __init__(self, manager: web.Server, limiter: ConnectionLimiter, **options: Any) -> None:
         super().__init__(manager, keepalive_timeout=IDLE_S, lingering_time=LINGER_S, read_bufsize=BUFFER, **options)
         self._limiter = limiter
+        self.follows: OpenConnection | None = None  # the same one, as it was counted before
         self._longest_head = HEADER_BLOCK + self.max_line_size
         self._head = 0  # bytes of a request whose headers have not all come
         self._content: StreamReader = EMPTY_PAYLOAD  # of the latest request
@@ -179,6 +190,8 @@ class LimitedHandler(RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         real = cast(asyncio.Transport, transport)
+        if self.follows:
+            self._limiter.release(self.follows)
         if self._limiter.admit(self, address_of(real.get_extra_info("peername"))):
             super().connection_made(transport)
         else:

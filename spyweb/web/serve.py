@@ -6,6 +6,7 @@ import asyncio
 import errno
 import logging
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from spyweb.web.answer import CODES, error_of, json_answer
 from spyweb.web.app import Site, socket_app, tcp_app
 from spyweb.web.connections import ConnectionLimiter, LimitedHandler
 from spyweb.web.descriptors import private_limits, tcp_limits
+from spyweb.web.tls import TlsListener, accepting, listen_also
 
 PATIENCE = 1.0  # seconds for answers under way when the server closes
 BACKLOG = 128
@@ -45,7 +47,7 @@ class Listening:
 
 
 @asynccontextmanager
-async def serve_tcp(
+async def serve_tcp(  # noqa: PLR0913 - each part by its name
     service: DaemonService,
     *,
     host: str,
@@ -53,27 +55,41 @@ async def serve_tcp(
     api_key: str | None,
     site: Site | None = None,
     connections: ConnectionLimiter | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Listening]:
     """Serve what TCP clients may reach.  Raises Refused when it may not or can't listen there."""
     if not api_key:
         await _refuse_strangers(host)
     app = tcp_app(service, api_key, site)
-    async with serve_app(app, host=host, port=port, connections=connections) as listening:
+    async with serve_app(app, host=host, port=port, connections=connections, tls=tls) as listening:
         yield listening
 
 
 @asynccontextmanager
 async def serve_app(
-    app: web.Application, *, host: str, port: int, connections: ConnectionLimiter | None = None
+    app: web.Application,
+    *,
+    host: str,
+    port: int,
+    connections: ConnectionLimiter | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Listening]:
     """Serve an app on a TCP address.  Raises Refused when it can't listen there."""
     limiter = connections or ConnectionLimiter(tcp_limits(), RealClock())
     loop = asyncio.get_running_loop()
     async with _handlers(app, limiter) as make_handler:
         with _clear_words(host, port):
-            server = await loop.create_server(make_handler, host, port, backlog=BACKLOG)
+            server = await loop.create_server(make_handler, host, port, backlog=BACKLOG, start_serving=tls is None)
         try:
-            yield _listening(host, server.sockets[0].getsockname()[1])
+            bound = server.sockets[0].getsockname()[1]
+            listening = Listening(host=host, port=bound, url=url_of(host, bound, is_tls=tls is not None))
+            if tls is None:
+                yield listening
+                return
+            with _clear_words(host, port):
+                listeners = [listen_also(each, BACKLOG) for each in server.sockets]
+            async with accepting(TlsListener(tls, make_handler, limiter), listeners):
+                yield listening
         finally:
             server.close()
 
@@ -236,14 +252,10 @@ def _why_not(error: OSError, host: str, port: int) -> str:
             return f"can't listen on {where}: {error.strerror}"
 
 
-def url_of(host: str, port: int) -> str:
+def url_of(host: str, port: int, *, is_tls: bool = False) -> str:
     """Return the URL by which this machine reaches the listener."""
     reachable = {"": "127.0.0.1", "*": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"http://{_bracketed(reachable)}:{port}"
-
-
-def _listening(host: str, port: int) -> Listening:
-    return Listening(host=host, port=port, url=url_of(host, port))
+    return f"{'https' if is_tls else 'http'}://{_bracketed(reachable)}:{port}"
 
 
 def _bracketed(host: str) -> str:

@@ -54,6 +54,7 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/docs/test_reference.py": ("reference/hooks", "reference/language", "reference/tables"),
     "tests/integration/test_web_serve.py": ("web/api/keys", "web/serve"),
     "tests/unit/cli/test_main.py": ("cli/about",),
+    "tests/unit/cli/test_keys.py": ("cli/keys_source",),
     "tests/unit/cli/test_systemd.py": ("cli/service",),
     # The parts of the daemon only make sense joined, in a process.
     "tests/acceptance/test_daemon_life.py": (
@@ -100,6 +101,8 @@ MORE_THAN_A_MODULE: dict[str, str] = {
     "store/records_contract": "the same of records",
     "store/outbox_contract": "the same of messages",
     "store/tasks_contract": "the same of the ends of tasks",
+    "store/keys_contract": "the same of keys and sessions",
+    "store/audit_contract": "the same of the audit trail",
 }
 
 NO_CODE = {"__init__.py", "__main__.py"}

@@ -17,6 +17,8 @@ from spyweb.clock import Clock
 from spyweb.errors import Problem, Refused, SpywebError
 from spyweb.lua.session import PoolStats, WorkerInfo
 from spyweb.model import Cron, Cursor, Every, Failure, JobId, JobSpec, Outcome, Run, RunId, RunState
+from spyweb.service.access import AccessService
+from spyweb.service.audit import AuditService
 from spyweb.service.daemon import DaemonService
 from spyweb.service.state import StateService
 from spyweb.settings import StateSettings
@@ -150,8 +152,14 @@ class FakeDaemonService(DaemonService):
         next_id: RunId | None = NINTH,
         tasks: Mapping[RunId, list[TaskView]] | None = None,
         state: StateService | None = None,
+        access: AccessService | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self.root = root or Path()
+        clock = clock or FakeClock()
+        store = MemoryStore(clock)
+        self.access = access or AccessService(store.keys, clock)
+        self.trail = AuditService(store.audit, clock)
         self.state = state or make_state()
         self.measured = vitals or make_vitals()
         self.events = list(events) or a_watched_run()

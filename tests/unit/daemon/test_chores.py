@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from spyweb.daemon.build import Daemon
-from spyweb.daemon.chores import STATUS_S, DescriptorWatch, ProgressReport, list_chores, restore_files
+from spyweb.daemon.chores import STATUS_S, DescriptorWatch, Listeners, ProgressReport, list_chores, restore_files
 from spyweb.errors import LockHeld
 from spyweb.notify import Notifier
 from spyweb.runs.live import LiveJobs
@@ -54,11 +54,12 @@ def make_daemon(root: Path, notifier: Notifier) -> Daemon:
 def test_every_chore_has_a_name_of_its_own_an_interval_and_a_reason(tmp_path: Path) -> None:
     with hold_lock(tmp_path) as lock:
         socket = cast("PrivateSocket", FakeSocket(tmp_path))
-        chores = list_chores(make_daemon(tmp_path, FakeNotifier()), lock, socket)
+        chores = list_chores(make_daemon(tmp_path, FakeNotifier()), lock, Listeners(private=socket))
     assert {chore.name: chore.every_s for chore in chores} == {
         "progress": 10,
         "descriptors": 10,
         "lock and socket": 10,
+        "certificate": 30,
         "rescan": 60,
         "sweep": 300,
         "prune": 600,
@@ -72,7 +73,9 @@ async def test_the_watchdog_is_fed_as_often_as_systemd_wants_it(
 ) -> None:
     notifier = FakeNotifier(watchdog_interval_s=watchdog_s)
     with hold_lock(tmp_path) as lock:
-        chores = list_chores(make_daemon(tmp_path, notifier), lock, cast("PrivateSocket", FakeSocket(tmp_path)))
+        chores = list_chores(
+            make_daemon(tmp_path, notifier), lock, Listeners(private=cast("PrivateSocket", FakeSocket(tmp_path)))
+        )
     by_name = {chore.name: chore for chore in chores}
     assert by_name["progress"].every_s == every_s
     await by_name["progress"].do()

@@ -13,6 +13,8 @@ from spyweb.errors import Problem, Refused
 from spyweb.model import Every, JobId, Outcome
 from spyweb.outbox.sender import OutboxSender
 from spyweb.reload.swap import Reloader
+from spyweb.service.access import AccessService
+from spyweb.service.audit import AuditService
 from spyweb.service.daemon import DaemonService
 from spyweb.views.jobs import JobState
 from spyweb.views.runs import RunEnded
@@ -58,6 +60,8 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
             stored_records=t.store.records,
             outbox_sender=FakeOutboxSender(),
             state=make_state(t.clock),
+            access=AccessService(t.store.keys, t.clock),
+            trail=AuditService(t.store.audit, t.clock),
             clock=t.clock,
             vitals=make_vitals,
             vms_of=lambda job: 3 if job == PRICES else 0,

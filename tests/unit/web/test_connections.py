@@ -21,6 +21,7 @@ from spyweb.web.connections import (
     UNREAD_S,
     ConnectionLimiter,
     ConnectionLimits,
+    LimitedHandler,
     address_of,
 )
 from spyweb.web.serve import serve_app
@@ -44,6 +45,9 @@ class Harness:
         self.writers.append(writer)
         writer.write(sent)
         return reader, writer
+
+    def handlers(self) -> list[LimitedHandler]:
+        return [each for each in self.limiter._addresses if isinstance(each, LimitedHandler)]
 
     async def until(self, is_so: Callable[[], bool]) -> None:
         async with asyncio.timeout(5):
@@ -174,7 +178,7 @@ async def test_what_comes_after_what_is_no_request_is_not_looked_at_and_not_kept
     async with harness() as here:
         await here.connect()
         await here.until(lambda: here.limiter.open == 1)
-        (handler,) = here.limiter._addresses
+        (handler,) = here.handlers()
         handler.data_received(b"G" * 500_000)
         assert len(handler._messages) == 1
         assert len(repr(handler._messages)) < 100_000
@@ -231,7 +235,7 @@ async def test_whoever_does_not_read_his_answer_is_let_go() -> None:
         reader, _ = await here.connect(ASK.replace(b"/", b"/large", 1))
         await reader.readexactly(1)
         reader._transport.pause_reading()  # type: ignore[attr-defined]
-        await here.until(lambda: any(handler.writing_paused for handler in here.limiter._addresses))
+        await here.until(lambda: any(handler.writing_paused for handler in here.handlers()))
         with capture_logs() as told:
             here.clock.advance(UNREAD_S + 2 * LOOK_S)
             await here.until(lambda: here.limiter.open == 0)

@@ -1,0 +1,102 @@
+"""`spyweb keys`: make, list and revoke the keys with which others come in, and see what was done with them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from spyweb.cli import output
+from spyweb.cli.keys_source import find_keys
+from spyweb.cli.options import Output, root_of
+from spyweb.cli.output import Format
+from spyweb.cli.project import open_project
+from spyweb.errors import Refused
+from spyweb.store.keys_protocol import Scope
+from spyweb.views.keys import AuditView, KeyView
+
+KEYS_HEADER = ("name", "token", "scopes", "jobs", "made", "last used")
+AUDIT_HEADER = ("when", "who", "what", "job", "target", "status", "from", "times")
+
+KeyName = Annotated[str, typer.Argument(metavar="NAME", help="The key's name.", show_default=False)]
+
+
+def add(
+    context: typer.Context,
+    name: KeyName,
+    scopes: Annotated[
+        list[Scope], typer.Option("--scope", help="What it permits; run and state include read, admin all. Repeatable.")
+    ] = [Scope.READ],  # noqa: B006 - typer reads it, nobody changes it
+    jobs: Annotated[
+        list[str] | None,
+        typer.Option("--job", metavar="PATTERN", help="Only these jobs, with * and ?. Repeatable.", show_default=False),
+    ] = None,
+    form: Output = Format.TABLE,
+) -> None:
+    """Make a key, and show its token, once.
+
+    Others send it to the daemon's HTTP server, or sign in with it in a browser.
+    """
+    made = find_keys(open_project(root_of(context))).add_key(name, scopes, jobs or [])
+    output.tell(form, made.token, made)
+    if form is Format.TABLE:
+        output.note(f"this is the token of {made.key.name}: keep it, nobody is shown it again")
+
+
+def list_keys(context: typer.Context, form: Output = Format.TABLE) -> None:
+    """List the keys; never their tokens."""
+    project = open_project(root_of(context))
+    found = find_keys(project).keys()
+    if form is Format.JSON:
+        output.show_json(found)
+        return
+    now_ms, timezone = project.clock.now_ms(), project.settings.daemon.timezone
+    rows = [_key_row(key, timezone, now_ms) for key in found]
+    output.show_table(KEYS_HEADER, rows, empty="there is no key", cut=("jobs", "name"))
+
+
+def revoke(context: typer.Context, name: KeyName, form: Output = Format.TABLE) -> None:
+    """Revoke a key; whoever is signed in with it is signed out."""
+    if not find_keys(open_project(root_of(context))).revoke_key(name):
+        raise Refused(f"there is no key {name[:80]!r}: `spyweb keys list` shows them")
+    output.tell(form, f"{name} is revoked", {"name": name, "revoked": True})
+
+
+def audit(
+    context: typer.Context,
+    count: Annotated[int, typer.Option("-n", metavar="N", min=1, max=1_000, help="How many.")] = 50,
+    form: Output = Format.TABLE,
+) -> None:
+    """List what was done by whom, newest first."""
+    project = open_project(root_of(context))
+    found = find_keys(project).audit_lines(limit=count)
+    if form is Format.JSON:
+        output.show_json(found)
+        return
+    now_ms, timezone = project.clock.now_ms(), project.settings.daemon.timezone
+    rows = [_audit_row(line, timezone, now_ms) for line in found]
+    output.show_table(AUDIT_HEADER, rows, empty="nobody has done anything yet", cut=("target", "what", "job", "who"))
+
+
+def _key_row(key: KeyView, timezone: str, now_ms: int) -> tuple[str, ...]:
+    return (
+        key.name,
+        f"{key.begins}...",
+        " ".join(key.scopes),
+        " ".join(key.jobs),
+        output.row_moment(key.created_ms, timezone, now_ms),
+        "never" if key.used_ms is None else output.row_moment(key.used_ms, timezone, now_ms),
+    )
+
+
+def _audit_row(line: AuditView, timezone: str, now_ms: int) -> tuple[str, ...]:
+    return (
+        output.row_moment(line.at_ms, timezone, now_ms),
+        line.who,
+        line.action,
+        line.job,
+        line.target,
+        str(line.status),
+        line.address or line.source,
+        str(line.times),
+    )
