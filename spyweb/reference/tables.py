@@ -127,6 +127,7 @@ RUN = (
         "Why a run began.",
         ('type: "schedule"|"manual"|"state"|"after"|"webhook"|"startup"|"retry"', ""),
         ("of?: integer", "of a retry: the first attempt"),
+        ("payload?: any", "what was sent along: the JSON with which the run was asked for over HTTP"),
         ("debug?: boolean", "true in `spyweb debug`"),
     ),
     table(

@@ -9,6 +9,7 @@ from msgspec import structs
 
 from spyweb.model import Backoff, Ending, Failure, JobSpec, Outcome, Retry, Run, RunState, TriggerType
 from spyweb.runs.live import LiveJob
+from spyweb.runs.records import PAYLOAD
 from spyweb.runs.state_trigger import cause_of, depth_of, event_of, is_caused
 from spyweb.store.protocol import Change, NewRun, SkippedRange
 from spyweb.store.tasks_protocol import RESUMES
@@ -113,7 +114,9 @@ def _next_attempt(run: Run, start_after_ms: int | None = None, *, lost: int = 0,
         RESUMABLE: run.trigger.get(RESUMABLE),
     }
     first = run.trigger.get("of", run.id) if run.trigger.get("type") == TriggerType.RETRY else run.id
-    trigger = {"type": TriggerType.RETRY.value, "of": first}
+    trigger: dict[str, object] = {"type": TriggerType.RETRY.value, "of": first}
+    if PAYLOAD in run.trigger:
+        trigger[PAYLOAD] = run.trigger[PAYLOAD]
     return NewRun(
         job=run.job,
         state=RunState.WAITING,

@@ -125,10 +125,11 @@ class LiveJobs:
 
     def running(self) -> list[Run]:
         """Return every run in flight, those of deleted jobs too."""
-        return [run for job in self._all() for run in job.queue.in_flight.values()]
+        return [run for job in self.with_runs() for run in job.queue.in_flight.values()]
 
     def is_busy(self) -> bool:
-        return any(job.queue.is_busy for job in self._all())
+        return any(job.queue.is_busy for job in self.with_runs())
 
-    def _all(self) -> Iterator[LiveJob]:
+    def with_runs(self) -> Iterator[LiveJob]:
+        """Yield every job that may have runs: the live ones, and those that were removed while they were busy."""
         return chain(self._jobs.values(), self._leaving)

@@ -15,6 +15,7 @@ from spyweb.store.tasks_protocol import RESUMES
 from spyweb.store.values_protocol import ChangeEvent
 
 VALUES = "values"  # in a trigger: what a person lays over the values of the job
+PAYLOAD = "payload"  # in a trigger: what was sent along, any JSON; its retries have it too
 DEBUG = "debug"  # in a trigger: of a monitor job's run, show what it finds and keep nothing of it
 DRY_RUN = "dry_run"  # in a trigger: nothing is changed
 DRY_RUN_NOTE = "dry run: nothing was changed"

@@ -159,6 +159,17 @@ class RunQueue:
         self.waiting = [run for run in self.waiting if is_caused(run)]
         return dropped
 
+    def give_up(self, run_id: RunId) -> Run | None:
+        """Give up one run that waits, and return it."""
+        delayed = self.delayed.pop(run_id, None)
+        if delayed is not None:
+            delayed.timer.cancel()
+            return delayed.run
+        run = next((waiting for waiting in self.waiting if waiting.id == run_id), None)
+        if run is not None:
+            self.waiting.remove(run)
+        return run
+
     def clear(self) -> list[Run]:
         """Give up every run that has not started, and return them."""
         for delayed in self.delayed.values():

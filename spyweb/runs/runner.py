@@ -44,6 +44,7 @@ from spyweb.runs.records import (
     DEBUG,
     DRY_RUN,
     DRY_RUN_NOTE,
+    PAYLOAD,
     VALUES,
     ctx_of,
     end_of,
@@ -67,6 +68,7 @@ STOP_PATIENCE = 3.0  # seconds for runs to end once they have been told to stop
 LAST_PATIENCE = 2.0  # seconds for what has ended to be recorded
 LEFT_OPEN = "left open for the next start"
 REPLACED, DELETED = "replaced by a newer start", "the job was deleted"
+BY_REQUEST = "cancelled by request"
 BUG = "a bug in spyweb: see its log"
 
 
@@ -99,14 +101,17 @@ def by_hand(
     debug: bool = False,
     dry_run: bool = False,
     values: Mapping[str, object] | None = None,
+    payload: object = None,
 ) -> RunRequest:
-    """Make a person's request, for a run that sees these values over its job's.
+    """Make a person's request, for a run that sees these values over its job's, and the payload in its trigger.
 
     With `debug`, a monitor job shows what it finds and keeps nothing.  With `dry_run` no job changes anything.
     """
     trigger: dict[str, object] = {"type": TriggerType.MANUAL.value}
     if values:
         trigger[VALUES] = values
+    if payload is not None:
+        trigger[PAYLOAD] = payload
     if debug:
         trigger[DEBUG] = True
     if dry_run:
@@ -457,6 +462,27 @@ class Runner:
         self._cancelled.setdefault(run.id, why)
         self.pool.cancel(run.id, why)
         self.monitors.cancel(run.id, why)
+
+    def cancel(self, run_id: RunId) -> bool:
+        """Have a run end, or give up one that waits; return whether it was there.  It is not tried again."""
+        for job in self.live.with_runs():
+            running = job.queue.in_flight.get(run_id)
+            if running is not None:
+                self._have_end(running, Why.CANCELLED)
+                return True
+            waiting = job.queue.give_up(run_id)
+            if waiting is not None:
+                self._spawn(self._end_cancelled(job, waiting), waiting)
+                return True
+        return False
+
+    async def _end_cancelled(self, job: LiveJob, run: Run) -> None:
+        """Record a run that was given up, and let those go on that it was before."""
+        await self._end_unbegun([run], unbegun(BY_REQUEST))
+        self._start_next(job)
+        if is_caused(run):
+            for listener in self._served:
+                listener(self.live.current(job))
 
     def _write_off(self, runs: Sequence[Run], reason: str) -> None:
         if runs:

@@ -205,9 +205,23 @@ class DaemonService:
         """Send this message, or all, now; return their ids."""
         return await self.outbox_sender.retry(message)
 
-    async def trigger(self, job: JobId) -> RunId | None:
-        """Start a run, or queue it; return its id.  Raises Refused where a due time would be skipped, and at a stop."""
-        return next(iter(await self.runner.start_by_hand(self._live(job), by_hand())), None)
+    async def trigger(self, job: JobId, payload: object = None) -> RunId | None:
+        """Start a run, or queue it; return its id.  Raises Refused where a due time would be skipped, and at a stop.
+
+        Its script finds the payload, any JSON, in its trigger.
+        """
+        return next(iter(await self.runner.start_by_hand(self._live(job), by_hand(payload=payload))), None)
+
+    async def cancel(self, run: RunId) -> Run | None:
+        """Have a run end that is under way, or give up one that waits; return it as it was, or None if there is none.
+
+        Raises Refused where it has ended.
+        """
+        newest = await self.stored_runs.list(None, limit=1, before=RunId(run + 1))
+        found = next((each for each in newest if each.id == run), None)
+        if found is not None and not self.runner.cancel(run):
+            raise Refused(f"run {run} of {found.job} is not under way: `spyweb runs {found.job}` shows how it ended")
+        return found
 
     async def pause(self, job: JobId) -> None:
         await self.scheduler.pause(self._live(job))

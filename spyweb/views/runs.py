@@ -76,6 +76,14 @@ class TaskView:
     output: object = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCancelled:
+    """A run that was told to end, or that will not begin."""
+
+    run: RunId
+    job: JobId
+
+
 RunEvent = LogLine | TaskView | RunEnded
 
 

@@ -215,9 +215,13 @@ class FakeDaemonService(DaemonService):
         self._note(f"retry {message}")
         return [view.id for view in self.unsent if message in (None, view.id)]
 
-    async def trigger(self, job: JobId) -> RunId | None:
-        self._note(f"trigger {job}")
+    async def trigger(self, job: JobId, payload: object = None) -> RunId | None:
+        self._note(f"trigger {job}" + ("" if payload is None else f" with {payload}"))
         return self.next_id
+
+    async def cancel(self, run: RunId) -> Run | None:
+        self._note(f"cancel {run}")
+        return next((each for each in self.known_runs if each.id == run), None)
 
     async def pause(self, job: JobId) -> None:
         self._note(f"pause {job}")

@@ -14,6 +14,7 @@ from spyweb.views.jobs import JobPaused, JobView, NextRun, Triggered
 from spyweb.web.access.principal import principal_of
 from spyweb.web.answer import json_answer
 from spyweb.web.api.keys import CATALOGUE, SERVICE
+from spyweb.web.api.payload import payload_of
 from spyweb.web.api.query import find_job, job_in_path, query_of
 from spyweb.web.api.route import Right, route
 
@@ -55,10 +56,14 @@ async def list_next(request: web.Request) -> web.Response:
     return json_answer(await request.app[SERVICE].next_runs(job, query.count))
 
 
-@route("POST", "/api/jobs/{job}/trigger", right=Right.RUN, answer=Triggered)
+@route("POST", "/api/jobs/{job}/trigger", right=Right.RUN, answer=Triggered, body=object | None)
 async def trigger(request: web.Request) -> web.Response:
-    """Start a run, or queue it."""
-    return json_answer(Triggered(run=await request.app[SERVICE].trigger(job_in_path(request))))
+    """Start a run, or queue it; refused (409) where its overlap rule would skip the start.
+
+    Its script finds the body, any JSON, in `ctx.trigger.payload`.
+    """
+    job = job_in_path(request)
+    return json_answer(Triggered(run=await request.app[SERVICE].trigger(job, await payload_of(request))))
 
 
 @route("POST", "/api/jobs/{job}/pause", right=Right.RUN, answer=JobPaused)

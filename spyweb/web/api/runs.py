@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing, closing
+from contextlib import aclosing
 from typing import Annotated
 
-import msgspec
 from aiohttp import web
 from msgspec import Meta, Struct
 
-from spyweb.limits import SCRIPT_VALUES
 from spyweb.model import JobId, Run, RunId
-from spyweb.views.runs import LogLine, RunEnded, TaskView, event_to_json
-from spyweb.web.answer import json_answer
+from spyweb.views.runs import LogLine, RunCancelled, RunEnded, TaskView, event_to_json
+from spyweb.web.answer import BadBody, json_answer
 from spyweb.web.api.keys import SERVICE
+from spyweb.web.api.payload import payload_of
 from spyweb.web.api.query import Natural, job_in_path, query_of, run_in_path
 from spyweb.web.api.route import LINES, Right, route
 from spyweb.web.api.streams import stream
-from spyweb.web.body import BODY_MEMORY, Body
 
 MAX_LIMIT = 1_000
 
@@ -58,6 +56,16 @@ async def list_tasks(request: web.Request) -> web.Response:
     return json_answer(await request.app[SERVICE].tasks(run_in_path(request)))
 
 
+@route("POST", "/api/runs/{run}/cancel", right=Right.RUN, answer=RunCancelled)
+async def cancel(request: web.Request) -> web.Response:
+    """Have a run end that is under way, or give up one that waits.  It is not tried again."""
+    run = run_in_path(request)
+    found = await request.app[SERVICE].cancel(run)
+    if found is None:
+        raise web.HTTPNotFound(text=f"there is no run {run}")
+    return json_answer(RunCancelled(run=run, job=found.job))
+
+
 @route(
     "POST",
     "/api/jobs/{job}/run",
@@ -70,18 +78,12 @@ async def list_tasks(request: web.Request) -> web.Response:
 async def run_once(request: web.Request) -> web.StreamResponse:
     """Run a job, and send what it logs, each of its tasks, and its end, as they come."""
     job, query = job_in_path(request), query_of(request, WatchedRunQuery)
-    with closing(Body(request.app[BODY_MEMORY], SCRIPT_VALUES, "what is laid over the values")) as body:
-        values = _values(await body.read(request)) if request.can_read_body else {}
+    values = await payload_of(request, "what is laid over the values")
+    if not isinstance(values, dict | None):
+        raise BadBody(None, "expected an object of values")
     events = request.app[SERVICE].run_once(
-        job, debug=query.debug, audit=query.audit, dry_run=query.dry_run, values=values
+        job, debug=query.debug, audit=query.audit, dry_run=query.dry_run, values=values or {}
     )
     async with aclosing(events):
         lines = (event_to_json(event) + b"\n" async for event in events)
         return await stream(request, lines, about_errors={"event": "error"})
-
-
-def _values(body: bytes) -> dict[str, object]:
-    try:
-        return msgspec.json.decode(body, type=dict[str, object]) if body else {}
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise web.HTTPBadRequest(text="expected a JSON object of values") from error

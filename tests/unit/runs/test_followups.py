@@ -29,6 +29,11 @@ def test_a_retry_of_a_retry_names_the_first_attempt_and_keeps_its_due_time() -> 
     assert (new.attempt, new.due_ms, new.trigger["of"]) == (3, 5, 7)
 
 
+def test_a_retry_has_the_payload_of_the_first_attempt() -> None:
+    sent = structs.replace(RUN, trigger={"type": "manual", "payload": 0})
+    assert follow(sent, FAILED) == (2, NOW + 10_000, {"type": "retry", "of": 7, "payload": 0})
+
+
 def test_the_last_attempt_is_not_followed() -> None:
     assert follow(structs.replace(RUN, attempt=3), FAILED) is None
 

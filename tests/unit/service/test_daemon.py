@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.errors import Problem, Refused
-from spyweb.model import Every, JobId, Outcome
+from spyweb.model import Every, JobId, Outcome, RunId
 from spyweb.outbox.sender import OutboxSender
 from spyweb.reload.swap import Reloader
 from spyweb.service.access import AccessService
@@ -122,6 +122,30 @@ async def test_a_start_by_hand_is_refused_where_the_overlap_rule_would_skip_it(s
     await served.harness.clock.turn()
     with pytest.raises(Refused):
         await served.service.trigger(BACKUP)
+
+
+async def test_a_run_has_its_payload_in_its_trigger(served: Served) -> None:
+    await served.service.trigger(BACKUP, {"branch": "main"})
+    await served.harness.clock.turn()
+
+    (request,) = served.harness.pool.requests
+    ctx = request.arguments[0]
+    assert isinstance(ctx, dict)
+    assert ctx["trigger"] == {"type": "manual", "payload": {"branch": "main"}}
+
+
+async def test_a_run_is_cancelled_once_and_one_that_never_was_is_none(served: Served) -> None:
+    served.harness.pool.held.add(BACKUP)
+    run = await served.service.trigger(BACKUP)
+    assert run is not None
+    await served.harness.clock.turn()
+    cancelled = await served.service.cancel(run)
+    assert cancelled is not None
+    assert (cancelled.id, cancelled.job) == (run, BACKUP)
+    await served.harness.clock.turn()
+    with pytest.raises(Refused, match="is not under way"):
+        await served.service.cancel(run)
+    assert await served.service.cancel(RunId(99)) is None
 
 
 async def test_a_watched_run_ends_with_its_end(served: Served) -> None:

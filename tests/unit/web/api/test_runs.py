@@ -66,3 +66,12 @@ async def test_the_tasks_of_a_run_are_told_by_its_number() -> None:
         for wrong in ("x", "-1", "9" * 30):
             status, _ = await get_json(client, f"/api/runs/{wrong}/tasks")
             assert status == 400
+
+
+async def test_a_run_is_cancelled_by_its_number() -> None:
+    service = FakeDaemonService()
+    async with client_of(socket_app(service)) as client:
+        assert await post_json(client, "/api/runs/2/cancel") == (200, {"run": 2, "job": "backup"})
+        assert await post_json(client, "/api/runs/77/cancel") == (404, failure("there is no run 77", "not_found"))
+        assert (await post_json(client, "/api/runs/x/cancel"))[0] == 400
+    assert service.story == ["cancel 2", "cancel 77"]
