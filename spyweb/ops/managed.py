@@ -98,7 +98,11 @@ class ManagedFiles:
 
     def copy(self, source: ManagedPlace, place: ManagedPlace, mode: int | None, *, check: bool) -> ManagedOutcome:
         """Make a file equal to another one."""
-        with self._source(source) as file, self._parent(place, write=True, make=not check) as folder:
+        with (
+            self._roots(source, place, make=not check) as (from_root, root),
+            self._opened(from_root, source) as file,
+            self._folder(root, place, write=True) as folder,
+        ):
             if folder is None:
                 return ManagedOutcome(True, WOULD_WRITE, _checksum(file))
             status, name = os.fstat(file), place.steps[-1]
@@ -206,18 +210,34 @@ class ManagedFiles:
         return below
 
     @contextmanager
+    def _roots(
+        self, source: ManagedPlace, place: ManagedPlace, *, make: bool
+    ) -> Iterator[tuple[int | None, int | None]]:
+        """Open the roots of a file that is there already and of another one: once where they are the same."""
+        if (source.top, source.base) == (place.top, place.base):
+            with self._root(source) as root:
+                yield root, root
+        else:
+            with self._root(source) as from_root, self._root(place, make=make) as root:
+                yield from_root, root
+
+    @contextmanager
     def _parent(self, place: ManagedPlace, *, write: bool = False, make: bool = False) -> Iterator[int | None]:
         """Open the folder of the file; None where the folder of a job is not there yet, and is not to be made."""
-        with self._root(place, make=make) as root:
-            if root is None:
-                yield None
-                return
-            folder = self._opener.open(root, "/".join(place.steps[:-1]) or ".", _FOLDER)
-            try:
-                if write:
-                    self._check_writable(folder, place)
-                yield folder
-            finally:
+        with self._root(place, make=make) as root, self._folder(root, place, write=write) as folder:
+            yield folder
+
+    @contextmanager
+    def _folder(self, root: int | None, place: ManagedPlace, *, write: bool) -> Iterator[int | None]:
+        """Open the folder of the file, below an open root."""
+        above = "/".join(place.steps[:-1])
+        folder = root if root is None or not above else self._opener.open(root, above, _FOLDER)
+        try:
+            if write and folder is not None:
+                self._check_writable(folder, place)
+            yield folder
+        finally:
+            if folder is not None and folder != root:
                 os.close(folder)
 
     def _check_writable(self, folder: int, place: ManagedPlace) -> None:
@@ -231,10 +251,15 @@ class ManagedFiles:
     @contextmanager
     def _source(self, place: ManagedPlace) -> Iterator[int]:
         """Open a file that is there already."""
-        with self._root(place) as root:
-            if root is None:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-            file = self._opener.open(root, "/".join(place.steps), _READ)
+        with self._root(place) as root, self._opened(root, place) as file:
+            yield file
+
+    @contextmanager
+    def _opened(self, root: int | None, place: ManagedPlace) -> Iterator[int]:
+        """Open a file that is there already, below an open root."""
+        if root is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        file = self._opener.open(root, "/".join(place.steps), _READ)
         try:
             _check_file(os.fstat(file))
             yield file
@@ -307,10 +332,13 @@ def _checksum(file: int) -> str:
 
 def _checksum_if_equal(file: int, other: int | None) -> str | None:
     """Return the checksum of a file if another one has the same content."""
-    if other is None or os.fstat(file).st_size != os.fstat(other).st_size or os.fstat(other).st_nlink > 1:
+    if other is None:
+        return None
+    wanted, found = os.fstat(file), os.fstat(other)
+    if wanted.st_size != found.st_size or found.st_nlink > 1:
         return None
     made = hashlib.sha256()
-    size = min(PIECE, os.fstat(file).st_size + 1)
+    size = min(PIECE, wanted.st_size + 1)
     while (piece := os.read(file, size)) == os.read(other, size):
         if not piece:
             return made.hexdigest()
