@@ -27,6 +27,7 @@ from spyweb.store.values_protocol import scope_namespace
 
 NOT_OPS = {"env_get": "env", "exec.run": "exec", "cmd": "exec"}  # functions that are no ops of their name
 FAMILIES = {"file": "files", "state": "state"}  # whose members are all about one key
+TASK = "task"  # whose command is a text or an array
 SERVER = "server"
 MOST_MODULES = 1_000
 PORTS = {"http": 80, "https": 443}
@@ -110,6 +111,8 @@ class UseFinder:
                 text = word[1:-1]
                 if (before[-1:] == [b"("] and before[:1] == [b"require"]) or before[-1:] == [b"require"]:
                     yield text
+                if _is_command_of_task(words[max(0, at - 5) : at]):
+                    self._uses["exec"].functions.add(TASK)
                 self._note_text(text.decode("utf-8", "replace"), [each.decode("ascii", "replace") for each in before])
             elif word[:1].isalpha() or word[:1] == b"_":
                 self._note_name(word.decode("ascii"), after, is_member=_is_member(before))
@@ -117,7 +120,8 @@ class UseFinder:
     def _note_name(self, word: str, after: Sequence[bytes], *, is_member: bool) -> None:
         if is_member:
             return
-        member = after[1].decode("ascii", "replace") if after[:1] == [b"."] and len(after) > 1 else ""
+        is_family = after[:1] == [b"."] and len(after) > 1 and after[1] != b"."  # `..` joins texts
+        member = after[1].decode("ascii", "replace") if is_family else ""
         name = f"{word}.{member}" if member else word
         key = self._keys.get(name) or (FAMILIES.get(word) if member else None)
         if key is not None:
@@ -192,3 +196,11 @@ class UseFinder:
 def _is_member(before: Sequence[bytes]) -> bool:
     """Return whether a name goes on from another: `..` joins texts."""
     return before[-1:] == [b":"] or (before[-1:] == [b"."] and before[:1] != [b"."])
+
+
+def _is_command_of_task(before: Sequence[bytes]) -> bool:
+    """Return whether a text is a task's command, or the program of one, by the words before it."""
+    words = list(before[:-1] if before[-1:] == [b"{"] else before)
+    if words[-2:] == [b"command", b"="]:
+        return b"cmd" not in words
+    return (words[:-1] if words[-1:] == [b"("] else words)[-2:] == [b":", b"command"]

@@ -44,6 +44,26 @@ def test_functions_and_literals_are_found(tmp_path: Path) -> None:
     assert found["x", "net"].may == ["*"]
 
 
+@pytest.mark.parametrize(
+    "lua",
+    [
+        'task("a"):command("make")',
+        'task("a"):command "make"',
+        'task("a"):command({ "/usr/bin/make", "all" })',
+        'task({ name = "a", command = "make" })',
+        'task{ name = "a", command = { "/usr/bin/make" } }',
+    ],
+)
+def test_a_task_that_is_a_command_needs_it(tmp_path: Path, lua: str) -> None:
+    assert uses(tmp_path, jobs__x=lua)["x", "exec"].functions == ["task"]
+
+
+def test_what_only_looks_like_a_use_is_none(tmp_path: Path) -> None:
+    lua = 'local state = "up" log("it is " .. state .. "!") task("a"):command(function() log("x") end)'
+    assert uses(tmp_path, jobs__x=lua) == {}
+    assert uses(tmp_path, jobs__x='cmd{ command = "make" }')["x", "exec"].functions == ["cmd"]
+
+
 def test_modules_that_are_required_are_looked_at_once(tmp_path: Path) -> None:
     found = uses(
         tmp_path,
