@@ -8,6 +8,7 @@ from __future__ import annotations
 from asyncio import CancelledError, Future, Task, TaskGroup
 from collections.abc import Awaitable, Callable
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 import msgspec
@@ -28,6 +29,7 @@ class OpSlot:
     """A place for one op: a chain of calls has at most one under way."""
 
     __slots__ = (
+        "_asked",
         "_awaited",
         "_connection",
         "_host",
@@ -37,6 +39,7 @@ class OpSlot:
         "_result",
         "_run",
         "_tasks",
+        "_times",
         "asked_in",
         "number",
     )
@@ -49,6 +52,8 @@ class OpSlot:
         self._pending = pending
         self._run = pending.request.run
         self._host = pending.host
+        self._times = pending.op_times
+        self._asked = 0.0  # when its latest op came
         self._connection = connection
         self._tasks = tasks
         self._lineage = lineage
@@ -68,6 +73,7 @@ class OpSlot:
         self.drop_op()
         self.number = call.number
         self._op = call.name
+        self._asked = perf_counter()
         try:
             values = _unpack(call) if isinstance(call, PackedOpCall) else call.values
             awaitable = self._host.op(call.name, values, self._lineage)
@@ -111,8 +117,10 @@ class OpSlot:
         if size > wire.LARGEST:
             raise OpError(f"{self._op}: {size} bytes can't be handed over at once, {wire.LARGEST} at most")
         self._connection.send_sized(message, size)
+        self._times.note(self._op, perf_counter() - self._asked)
 
     def _refuse(self, error: BaseException) -> None:
+        self._times.note(self._op, perf_counter() - self._asked)
         value = getattr(error, "value", None) if isinstance(error, OpError) else None
         if value is not None:
             self._connection.send_sized(*answer.resume_with_error_value(self._run, self.number, value))

@@ -24,6 +24,7 @@ from spyweb.errors import PoolError, ScriptError
 from spyweb.lua import endings
 from spyweb.lua.channel import RunChannel
 from spyweb.lua.connection import FlushQueue
+from spyweb.lua.op_times import OpTimes
 from spyweb.lua.session import Code, EngineInfo, Host, PendingRun, PoolStats, Request
 from spyweb.lua.spawner import Spawner
 from spyweb.lua.supervisor import Supervisor
@@ -115,6 +116,7 @@ class Pool:
         dependencies = WorkerDependencies(
             clock=clock, spawner=spawner, flush_queue=FlushQueue(), init=init, tasks=tasks, listener=self
         )
+        self.op_times = OpTimes(init.ops)
         self._supervisor = Supervisor(dependencies)
         self._quarantine = Quarantine()
         self._pending_runs: dict[RunId, PendingRun] = {}
@@ -150,7 +152,9 @@ class Pool:
         if run in self._pending_runs:
             raise ValueError(f"run {run} is under way")
         new_future = get_running_loop().create_future
-        pending = PendingRun(request=request, host=host, ending=new_future(), is_fresh=is_fresh)
+        pending = PendingRun(
+            request=request, host=host, ending=new_future(), op_times=self.op_times, is_fresh=is_fresh
+        )
         self._pending_runs[run] = pending
         try:
             self._admit(pending)
@@ -243,6 +247,8 @@ class Pool:
             quarantined=self._quarantine.reasons,
             deaths=self._supervisor.deaths,
             loads=self._loads.total(),
+            kills=self._supervisor.kills,
+            answering=sum(worker.job is None and worker.is_answering for worker in self._supervisor),
         )
 
     async def stop(self, grace: float) -> None:

@@ -8,10 +8,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from spyweb.clock import Handle
 from spyweb.lua import wire
+from spyweb.lua.op_times import OpTimes
 from spyweb.model import MIB, Ending, Isolation, JobId, RunId
 from spyweb.permissions.policy import Policy
 
@@ -180,6 +182,8 @@ class PoolStats:
     quarantined: Mapping[JobId, str]  # job → why
     deaths: int  # of workers, since start
     loads: int = 0  # of VMs for runs, since start
+    kills: int = 0  # those of the deaths that the daemon itself has brought about
+    answering: int = 0  # shared workers that are up and answer
 
 
 class PendingRun(Struct, kw_only=True, eq=False):
@@ -188,6 +192,7 @@ class PendingRun(Struct, kw_only=True, eq=False):
     request: Request
     host: Host
     ending: Future[Ending]
+    op_times: OpTimes = msgspec.field(default_factory=OpTimes)
     is_fresh: bool = False  # it has a VM of its own
     tries: int = 0  # how many VMs were lost before it could begin in them
     timer: Handle | None = None  # while it waits for a VM

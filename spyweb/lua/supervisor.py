@@ -30,6 +30,7 @@ STARTS = 3  # of all workers, before the daemon's own start fails
 class Supervisor:
     def __init__(self, dependencies: WorkerDependencies) -> None:
         self.deaths = 0
+        self.kills = 0  # deaths that were brought about
         self.trouble = "they are slow to start"  # the latest reason why there is no worker
         self._dependencies = dependencies
         self._shared: list[WorkerProcess] = []
@@ -93,6 +94,7 @@ class Supervisor:
         """Note that a worker is dead; a shared one is replaced."""
         if not worker.is_stopped:
             self.deaths += 1
+            self.kills += death.is_killed
             self._learn(worker, death)
         self._detached.discard(worker)
         self._detach(worker)

@@ -78,6 +78,7 @@ class Death:
     reason: str
     blameless: bool  # nothing that ran in it is to blame
     stepped: Mapping[int, int]  # the runs that were being stepped, and the CPU that each had used, in ms
+    is_killed: bool = False  # the daemon has killed it
 
 
 class Vm(Struct, kw_only=True, eq=False):
@@ -243,6 +244,11 @@ class WorkerProcess:
     @property
     def is_up(self) -> bool:
         return self.up.done() and self.up.result()
+
+    @property
+    def is_answering(self) -> bool:
+        """Return whether it has answered a ping, and one of the last few."""
+        return self.is_up and self.is_proven and self._unanswered_pings < UNANSWERED_PINGS and not self.dead.done()
 
     @property
     def load(self) -> tuple[bool, int, int]:
@@ -615,6 +621,7 @@ class WorkerProcess:
             reason=self._kill_reason or exit_.how,
             blameless=self._is_blameless or exit_.with_zygote,
             stepped=self._slots.stepped() if self._slots else {},
+            is_killed=bool(self._kill_reason),
         )
         if self._slots:
             self._slots.close()

@@ -27,6 +27,7 @@ from spyweb.lua.wire import Why
 from spyweb.model import Cursor, Ending, JobId, Outcome, Run, RunId, RunState, TaskBegun, TaskRow, TriggerType
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.permissions.audit import Audit
+from spyweb.runs.counters import RunCounters
 from spyweb.runs.end_batcher import EndBatcher
 from spyweb.runs.followups import (
     RESUMABLE,
@@ -57,6 +58,7 @@ from spyweb.runs.records import (
 )
 from spyweb.runs.run_queue import Admission, DelayedRun
 from spyweb.runs.state_trigger import conditions_of, event_of, event_to_lua, is_caused
+from spyweb.schedules.due import jittered
 from spyweb.stalls import StallRecorder, Work, work_for
 from spyweb.store.protocol import Begin, Change, NewRun, SkippedRange, Store
 from spyweb.store.values_protocol import ChangeEvent
@@ -166,6 +168,7 @@ class Runner:
     random: Callable[[], float]
     stalls: StallRecorder
     tasks: TaskGroup
+    counters: RunCounters = field(default_factory=RunCounters)
 
     _run_tasks: set[Task[None]] = field(init=False, default_factory=set)  # of the runs under way, each to its record
     _observers: dict[RunId, Observer] = field(init=False, default_factory=dict)
@@ -253,11 +256,12 @@ class Runner:
     def _claim(self, change: Change, claims: Sequence[ClaimedRun], skipped: Sequence[SkippedRange] = ()) -> Claims:
         self._ends.flush()  # they share the commit
         new = [claim.new for claim in claims]
-        future = self.store.runs.record(replace(change, new=new, skipped=[*change.skipped, *skipped]))
-        future.add_done_callback(partial(self._claimed, claims))
+        skipped = [*change.skipped, *skipped]
+        future = self.store.runs.record(replace(change, new=new, skipped=skipped))
+        future.add_done_callback(partial(self._claimed, claims, skipped))
         return future
 
-    def _claimed(self, claims: Sequence[ClaimedRun], answer: Claims) -> None:
+    def _claimed(self, claims: Sequence[ClaimedRun], skipped: Sequence[SkippedRange], answer: Claims) -> None:
         """Start or queue what is on record now; where the store refused, the caller gets the error."""
         is_refused = answer.cancelled() or answer.exception() is not None
         ids: Sequence[RunId | None] = [None] * len(claims) if is_refused else answer.result()
@@ -267,6 +271,7 @@ class Runner:
             job.queue.settle(claim.new, run)
             if run is None:
                 continue
+            self.counters.claimed(claim.new)
             if claim.observer:
                 self._observers[run.id] = claim.observer
             if run.state is RunState.RUNNING:
@@ -276,6 +281,7 @@ class Runner:
             else:
                 self._line_up(job, run, replaces=claim.replaces)
         if not is_refused:
+            self.counters.passed_over(skipped)
             for job in dict.fromkeys(claim.job for claim in claims):
                 self._start_next(job)
 
@@ -293,6 +299,7 @@ class Runner:
             if has_waited:
                 begin = Begin(run=run.id, started_ms=run.started_ms or 0, generation=job.code.generation)
                 await self._commit(Change(begin=[begin]))
+            self.counters.started(job.id, late_ms(job, run))
             host = self.host_for(job, run, observer)
             with self._ends.expecting_one():
                 ending = await self._attempt(job, run, host)
@@ -316,6 +323,8 @@ class Runner:
             self._wake_if_idle()
 
         job.last = ended_run(run, end)
+        self.counters.ended(job.id, end.outcome, end.ended_ms - (run.started_ms or end.ended_ms))
+        self.counters.passed_over(follow.skipped)
         _log_end(run, ending)
         self._show_end(run, ending)
         self._take_in(follow.new, ids)
@@ -492,6 +501,7 @@ class Runner:
         now_ms = self.clock.now_ms()
         await self._commit(Change(end=[end_of(run, ending, now_ms) for run in runs]))
         for run in runs:
+            self.counters.ended(run.job, ending.outcome)
             self._show_end(run, ending)
 
     def _spawn(self, work: Coroutine[object, object, None], run: Run | None = None) -> None:
@@ -555,12 +565,15 @@ class Runner:
             again = next_attempt(run, ending, job.spec.retry, now_ms, self.random)
         follow = Change(new=[again]) if again else what_follows(run, ending, self.live.after(run.job), now_ms)
         self._take_in(follow.new, await self._commit(replace(follow, end=[end_of(run, ending, now_ms)])))
+        self.counters.ended(run.job, ending.outcome)
+        self.counters.passed_over(follow.skipped)
 
     def forget(self, job: LiveJob) -> None:
         """Note that a job is gone: its waiting runs will not start, its running ones end on their VM."""
         job.gone = True
         self.monitors.forget(job.id)
         self.stalls.forget(job.id)
+        self.counters.forget(job.id)
         self._write_off(job.queue.clear(), DELETED)
 
     async def drain(self, grace: float) -> None:
@@ -589,6 +602,13 @@ class Runner:
     def _wake_if_idle(self) -> None:
         if self._stopping and not self.live.is_busy():
             self._idle.set()
+
+
+def late_ms(job: LiveJob, run: Run) -> int | None:
+    """Return how long after its due time, and its jitter, a run has started; None where it was not due."""
+    if run.due_ms is None or run.attempt > 1 or run.started_ms is None:
+        return None
+    return run.started_ms - jittered(job.spec, run.due_ms)
 
 
 def _log_end(run: Run, ending: Ending) -> None:

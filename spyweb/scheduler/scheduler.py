@@ -279,6 +279,7 @@ class Scheduler:
 
         by_id = {job.id: job for job in jobs}
         written = await write_cursors(self._runs, change, lambda job, found: _go_by(by_id[job], found))
+        self._runner.counters.passed_over(written.skipped)
         for job, cursor in zip(jobs, written.cursors, strict=True):
             job.reached_ms = _reached_ms(job, _known(job) or cursor, cursor)
             job.cursor = job.recorded = cursor

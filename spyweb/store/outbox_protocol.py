@@ -48,6 +48,13 @@ class QueuedMessage(NewMessage):
     dead_ms: int | None = None  # when it was given up
 
 
+class Backlog(NamedTuple):
+    """The messages that have neither arrived nor been given up."""
+
+    waiting: int
+    oldest_ms: int | None  # when the oldest was added; None: none waits
+
+
 class Outbox(Protocol):
     """Waiting messages, each kept until it arrives or is given up.  A dead one is kept for a while, but not sent."""
 
@@ -86,6 +93,9 @@ class Outbox(Protocol):
         """Make this message, or all, due now, a dead one as if it were new; return their ids."""
 
     def count_dead(self) -> Future[int]: ...
+
+    def backlog(self) -> Future[Backlog]:
+        """Return how many messages wait, and how old the oldest of them is."""
 
     async def prune(self, *, older_than_ms: int) -> int:
         """Delete messages given up before this moment; return how many."""

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from spyweb.histogram import Histogram
 from spyweb.model import (
     Cursor,
     Failure,
@@ -194,6 +195,12 @@ class Store(Protocol):
     def audit(self) -> AuditTrail: ...
 
     def stats(self) -> StoreStats: ...
+
+    def commit_sizes(self) -> Histogram:
+        """Return how many writes the commits have had since the store was opened."""
+
+    def probe(self) -> Future[None]:
+        """Commit nothing, behind whatever waits: whether the writer makes progress."""
 
     async def close(self) -> None:
         """Commit the queued writes, then close.

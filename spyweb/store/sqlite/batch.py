@@ -20,6 +20,7 @@ import structlog
 
 from spyweb.clock import Clock
 from spyweb.errors import NoAccess, StoreClosed, StoreCorrupt, StoreError
+from spyweb.histogram import SIZES, Histogram
 from spyweb.store.sqlite.connection import Connection
 from spyweb.store.sqlite.failures import FAULTS, translate
 from spyweb.store.sqlite.file_identity import FileIdentity
@@ -180,6 +181,7 @@ class BatchQueue:
         self.is_closing = False
         self.loop = asyncio.get_running_loop()
         self.writes = self.batches = self.errors = 0
+        self.commit_sizes = Histogram(SIZES)
         self.last_commit_ms: int | None = None
         self.tell_of_rows: Callable[[int], object] = int  # called after each batch with how many it has changed
         self._changed = connection.total_changes
@@ -308,6 +310,7 @@ class BatchQueue:
 
     def _note_commit(self, writes: int) -> None:
         self.writes += writes
+        self.commit_sizes.observe(writes)
         self.last_commit_ms = self._clock.now_ms()
         changed = self._connection.total_changes
         self.tell_of_rows(changed - self._changed)

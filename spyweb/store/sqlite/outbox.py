@@ -12,7 +12,7 @@ import msgspec
 
 from spyweb.clock import Clock
 from spyweb.model import JobId
-from spyweb.store.outbox_protocol import Channel, NewMessage, QueuedMessage, Target
+from spyweb.store.outbox_protocol import Backlog, Channel, NewMessage, QueuedMessage, Target
 from spyweb.store.sqlite import records
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.connections import Connections
@@ -44,6 +44,9 @@ RETRY = """
     WHERE ?2 IS NULL OR id = ?2 RETURNING id, channel, address
 """
 COUNT_DEAD = "SELECT count(*) FROM message WHERE dead_ms IS NOT NULL"
+# From the index alone: a row's payload stands before its time.
+BACKLOG = "SELECT count(*), min(id) FROM message INDEXED BY message_waiting WHERE dead_ms IS NULL"
+ADDED_AT = "SELECT created_ms FROM message WHERE id = ?"
 OUTDATED = "SELECT id FROM message WHERE dead_ms < ? LIMIT ?"
 
 Headers = tuple[tuple[str, str], ...]
@@ -55,6 +58,7 @@ class SqliteOutbox:
 
     def __init__(self, connections: Connections, clock: Clock) -> None:
         self._writer = connections.writer
+        self._reader = connections.reader  # for what may look at every message
         self._clock = clock
         self._callbacks: list[Callable[[Sequence[Target]], None]] = []
 
@@ -96,6 +100,9 @@ class SqliteOutbox:
 
     def count_dead(self) -> Future[int]:
         return self._writer.submit(OpKind.READ, count_dead)
+
+    def backlog(self) -> Future[Backlog]:
+        return self._reader.submit(OpKind.READ, find_backlog)
 
     async def prune(self, *, older_than_ms: int) -> int:
         deleted = 0
@@ -167,6 +174,12 @@ def change(connection: sqlite3.Connection, statement: str, *values: object) -> N
 def count_dead(connection: sqlite3.Connection) -> int:
     number: int = connection.execute(COUNT_DEAD).fetchone()[0]
     return number
+
+
+def find_backlog(connection: sqlite3.Connection) -> Backlog:
+    waiting, oldest = connection.execute(BACKLOG).fetchone()
+    row = connection.execute(ADDED_AT, (oldest,)).fetchone()
+    return Backlog(waiting, row and row[0])
 
 
 def find_outdated(connection: sqlite3.Connection, older_than_ms: int) -> list[int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from asyncio import Future
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, closing
 from functools import partial
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from spyweb.clock import Clock
 from spyweb.errors import StoreError
+from spyweb.histogram import Histogram
 from spyweb.model import Durability
 from spyweb.store.access import explain
 from spyweb.store.crypto.sealing import PLAIN, Codec, codec_for
@@ -22,10 +24,10 @@ from spyweb.store.lock import hold_database
 from spyweb.store.marker import Marker
 from spyweb.store.protocol import StoreStats
 from spyweb.store.sqlite.audit import SqliteAudit
-from spyweb.store.sqlite.batch import BATCH_LIMIT, BatchQueue
+from spyweb.store.sqlite.batch import BATCH_LIMIT, BatchQueue, OpKind
 from spyweb.store.sqlite.checkpoints import Checkpoints
 from spyweb.store.sqlite.connection import Connection
-from spyweb.store.sqlite.connections import Connections
+from spyweb.store.sqlite.connections import Connections, do_nothing
 from spyweb.store.sqlite.damage import check, files_of, size_of, was_killed
 from spyweb.store.sqlite.events import SqliteEvents
 from spyweb.store.sqlite.failures import BUSY_TIMEOUT_MS, translate
@@ -78,6 +80,12 @@ class SqliteStore:
             stalled_s=writer.stalled_s,
             failed=writer.trouble,
         )
+
+    def commit_sizes(self) -> Histogram:
+        return self._connections.writer.commit_sizes
+
+    def probe(self) -> Future[None]:
+        return self._connections.writer.submit(OpKind.WRITE, do_nothing)
 
     async def close(self) -> None:
         async with self._closing:

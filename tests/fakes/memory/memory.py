@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from spyweb.clock import Clock
 from spyweb.errors import CursorMoved
+from spyweb.histogram import SIZES, Histogram
 from spyweb.model import Cursor, JobId, Run, RunId, RunState
 from spyweb.runs.records import ended_run
 from spyweb.store.protocol import Begin, Change, End, NewRun, SkippedRange, StoreStats
@@ -228,6 +229,15 @@ class MemoryStore:
             pending=0,
             oldest_pending_s=0.0,
         )
+
+    def commit_sizes(self) -> Histogram:
+        sizes = Histogram(SIZES)
+        for _ in range(self._executor.writes):
+            sizes.observe(1)
+        return sizes
+
+    def probe(self) -> Future[None]:
+        return self._executor.read(lambda: None)
 
     async def close(self) -> None:
         self._executor.closed = True

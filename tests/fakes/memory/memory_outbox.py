@@ -10,7 +10,7 @@ from functools import partial
 from itertools import islice
 
 from spyweb.model import JobId
-from spyweb.store.outbox_protocol import NewMessage, QueuedMessage, Target
+from spyweb.store.outbox_protocol import Backlog, NewMessage, QueuedMessage, Target
 from tests.fakes.memory.memory_executor import ImmediateExecutor
 from tests.fakes.memory.memory_records import MemoryRecords
 
@@ -58,6 +58,13 @@ class MemoryOutbox:
 
     def count_dead(self) -> Future[int]:
         return self._executor.read(lambda: sum(kept.message.dead_ms is not None for kept in self._kept.values()))
+
+    def backlog(self) -> Future[Backlog]:
+        return self._executor.read(self._backlog)
+
+    def _backlog(self) -> Backlog:
+        made = [message.created_ms for message in self._waiting()]
+        return Backlog(len(made), min(made, default=None))
 
     async def prune(self, *, older_than_ms: int) -> int:
         return await self._executor.write(self._prune, older_than_ms)

@@ -474,3 +474,16 @@ async def test_stats_count_what_was_committed(store: Store, clock: FakeClock) ->
     stats = store.stats()
     assert (stats.writes, stats.errors, stats.pending, stats.failed) == (2, 0, 0, "")
     assert stats.last_commit_ms == clock.now_ms()
+
+
+async def test_a_probe_is_answered_while_the_store_is_open(store: Store) -> None:
+    await store.probe()
+    await store.close()
+    with pytest.raises(StoreClosed):
+        await store.probe()
+
+
+async def test_the_sizes_of_commits_are_counted(store: Store) -> None:
+    before = store.commit_sizes().count
+    await store.values.set(GLOBAL, b"k", b"1")
+    assert store.commit_sizes().count == before + 1

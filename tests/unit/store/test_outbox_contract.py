@@ -179,3 +179,16 @@ async def test_one_that_was_given_up_may_be_sent_again_as_if_it_were_new(store: 
     assert (waiting.attempts, waiting.next_ms) == (1, clock.now_ms())
     assert waiting.created_ms == clock.now_ms() - 10_000
     assert await store.outbox.retry(99) == []
+
+
+async def test_the_backlog_is_what_waits_and_since_when(store: Store, clock: FakeClock) -> None:
+    assert await store.outbox.backlog() == (0, None)
+    began_ms = clock.now_ms()
+    first, _ = await store.outbox.add([message("1"), message("2", OTHER_HOOK)])
+    await clock.turn(10)
+    (third,) = await store.outbox.add([message("3", DESKTOP)])
+    assert await store.outbox.backlog() == (3, began_ms)
+
+    await store.outbox.done(first)
+    await store.outbox.give_up(third, error="refused")
+    assert await store.outbox.backlog() == (1, began_ms)

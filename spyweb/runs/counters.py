@@ -1,0 +1,83 @@
+"""Count due times and runs since the start of the daemon, by job.
+
+Only so many jobs are counted one by one; the others are counted together, and so is what a deleted job has left: a sum
+over all never goes down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from spyweb.histogram import SECONDS, Histogram
+from spyweb.model import JobId, Outcome, TriggerType
+from spyweb.store.protocol import NewRun, SkippedRange
+
+MOST_JOBS = 1_000  # counted one by one
+
+
+class JobCounts(Struct, eq=False):
+    """The counters of one job, or of several together."""
+
+    due: int = 0  # due times that have come: run, or recorded with a reason
+    started: int = 0
+    ended: dict[Outcome, int] = {}  # of runs, and of due times that did not run
+
+    def end(self, outcome: Outcome, count: int = 1) -> None:
+        self.ended[outcome] = self.ended.get(outcome, 0) + count
+
+    def add(self, other: JobCounts) -> None:
+        self.due += other.due
+        self.started += other.started
+        for outcome, count in other.ended.items():
+            self.end(outcome, count)
+
+
+class RunCounters:
+    """Counts what the runner and the scheduler do."""
+
+    def __init__(self, most_jobs: int = MOST_JOBS) -> None:
+        self.jobs: dict[JobId, JobCounts] = {}
+        self.others = JobCounts()
+        self.lateness = Histogram(SECONDS)
+        self.duration = Histogram(SECONDS)
+        self._most_jobs = most_jobs
+
+    def of(self, job: JobId) -> JobCounts:
+        """Return the counters of a job, which may be shared with others."""
+        counts = self.jobs.get(job)
+        if counts is None:
+            if len(self.jobs) >= self._most_jobs:
+                return self.others
+            counts = self.jobs[job] = JobCounts()
+        return counts
+
+    def claimed(self, new: NewRun) -> None:
+        """Count a due time that has come and is on record now; an attempt after the first is no other due time."""
+        if new.due_ms is not None and new.attempt == 1:
+            self.of(new.job).due += 1
+
+    def passed_over(self, skipped: Iterable[SkippedRange]) -> None:
+        """Count due times that did not run, and starts that were refused."""
+        for each in skipped:
+            counts = self.of(each.job)
+            counts.end(each.outcome, each.count)
+            if each.trigger is TriggerType.SCHEDULE:
+                counts.due += each.count
+
+    def started(self, job: JobId, late_ms: int | None) -> None:
+        self.of(job).started += 1
+        if late_ms is not None:
+            self.lateness.observe(max(late_ms, 0) / 1000)
+
+    def ended(self, job: JobId, outcome: Outcome, took_ms: int | None = None) -> None:
+        self.of(job).end(outcome)
+        if took_ms is not None:
+            self.duration.observe(max(took_ms, 0) / 1000)
+
+    def forget(self, job: JobId) -> None:
+        """Count a deleted job among the others from now on."""
+        counts = self.jobs.pop(job, None)
+        if counts is not None:
+            self.others.add(counts)

@@ -1,0 +1,83 @@
+"""What is counted of due times and runs, and that a sum over all jobs never goes down."""
+
+from __future__ import annotations
+
+from spyweb.model import JobId, Never, Outcome, Retry
+from spyweb.runs.counters import JobCounts, RunCounters
+from spyweb.runs.runner import RunRequest
+from tests.fakes.changes import make_skipped
+from tests.fakes.harness import harness, make_job
+from tests.fakes.pool import FAILED
+
+PRICES, NEWS, WEATHER = JobId("prices"), JobId("news"), JobId("weather")
+BY_HAND = RunRequest(trigger={"type": "manual"})
+
+
+def everything(counters: RunCounters) -> JobCounts:
+    total = JobCounts()
+    for counts in (*counters.jobs.values(), counters.others):
+        total.add(counts)
+    return total
+
+
+def test_jobs_beyond_the_limit_are_counted_together() -> None:
+    counters = RunCounters(most_jobs=1)
+    for job in (PRICES, NEWS, WEATHER, NEWS):
+        counters.ended(job, Outcome.SUCCESS, 10)
+    assert counters.jobs[PRICES].ended == {Outcome.SUCCESS: 1}
+    assert counters.others.ended == {Outcome.SUCCESS: 3}
+    assert counters.jobs.keys() == {PRICES}
+    assert counters.duration.count == 4
+
+
+def test_what_a_deleted_job_has_left_is_counted_among_the_others() -> None:
+    counters = RunCounters()
+    counters.started(PRICES, 3)
+    counters.ended(PRICES, Outcome.FAILED, 10)
+    counters.passed_over([make_skipped(PRICES)])
+    before = everything(counters)
+    counters.forget(PRICES)
+    counters.forget(NEWS)  # never counted
+    after = everything(counters)
+    assert (after.due, after.started, after.ended) == (before.due, before.started, before.ended)
+    assert counters.others.started == 1
+    assert not counters.jobs
+
+
+async def test_a_due_run_is_counted_from_its_due_time_to_its_end() -> None:
+    async with harness() as t:
+        await t.settle(make_job())
+        await t.clock.turn(61)
+        counts = t.runner.counters.of(PRICES)
+        ended = sum(counts.ended.values())
+        assert ended >= 1
+        assert (counts.due, counts.started, counts.ended) == (ended, ended, {Outcome.SUCCESS: ended})
+        assert t.runner.counters.lateness.count == ended
+        assert t.runner.counters.duration.count == ended
+
+
+async def test_an_attempt_is_a_start_and_no_further_due_time() -> None:
+    async with harness() as t:
+        t.pool.endings[PRICES] = [FAILED]
+        job = make_job(schedule=Never(), retry=Retry(retries=1, delay_ms=1_000, jitter=False))
+        await t.settle(job)
+        t.runner.start_by_hand(job, BY_HAND)
+        await t.clock.turn(5)
+        counts = t.runner.counters.of(PRICES)
+        assert (counts.due, counts.started) == (0, 2)
+        assert counts.ended == {Outcome.FAILED: 1, Outcome.SUCCESS: 1}
+        assert t.runner.counters.lateness.count == 0
+
+
+async def test_due_times_that_passed_while_a_job_was_paused_are_due_and_paused() -> None:
+    async with harness() as t:
+        job = make_job()
+        await t.settle(job)
+        await t.clock.turn(1)
+        before = t.runner.counters.of(PRICES).due
+        await t.scheduler.pause(job)
+        await t.clock.turn(180)
+        await t.scheduler.resume(job)
+        counts = t.runner.counters.of(PRICES)
+        assert counts.ended[Outcome.PAUSED] == 3
+        assert counts.due == before + 3
