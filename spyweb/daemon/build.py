@@ -25,6 +25,8 @@ from spyweb.scheduler.timers import Timers
 from spyweb.service.access import AccessService
 from spyweb.service.audit import AuditService
 from spyweb.service.daemon import DaemonService
+from spyweb.service.metrics import MetricsService
+from spyweb.service.readiness import ReadinessService
 from spyweb.service.state import StateService
 from spyweb.settings import Settings
 from spyweb.views.health import Vitals
@@ -73,6 +75,7 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
     )
     live.on_linked(lambda: keep_history(live, store, reloader.settings))
     chores = ChoreRunner(calls, clock)
+    vitals = partial(take_vitals, runtime, scheduler, server, chores, clock.monotonic())
     service = DaemonService(
         root=options.root,
         timezone=runtime.settings.daemon.timezone,
@@ -87,8 +90,18 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
         access=AccessService(store.keys, clock, runtime.settings.server.api_key),
         trail=AuditService(store.audit, clock),
         state=StateService(store=store, clock=clock, limits=runtime.settings.state),
+        metrics=MetricsService(
+            live=live,
+            counters=runner.counters,
+            op_times=runtime.pool.op_times,
+            op_counts=runtime.world.metrics,
+            store=store,
+            clock=clock,
+            vitals=vitals,
+        ),
+        readiness=ReadinessService(store=store, clock=clock, vitals=vitals),
         clock=clock,
-        vitals=partial(take_vitals, runtime, scheduler, server, chores, clock.monotonic()),
+        vitals=vitals,
         vms_of=runtime.pool.loads_of,
     )
     return Daemon(

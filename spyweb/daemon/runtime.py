@@ -36,6 +36,7 @@ from spyweb.ops.world import Call, World
 from spyweb.outbox.send import MessageTransport
 from spyweb.outbox.sender import OutboxSender
 from spyweb.permissions.policy import Policy, policy_of
+from spyweb.runs.counters import MOST_JOBS, RunCounters
 from spyweb.runs.followups import resumes
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.records import is_dry
@@ -217,6 +218,7 @@ async def open_runtime(
         random=random.random,
         stalls=world.stalls,
         tasks=tasks,
+        counters=RunCounters(MOST_JOBS if settings.metrics.per_job else 0),
     )
     transport = MessageTransport(
         http=world.http, desktop=world.desktop, clock=clock, policy_of=partial(policy_in, live, settings)

@@ -21,6 +21,7 @@ from spyweb.daemon.runtime import owned_tasks
 from spyweb.daemon.signals import catch_signals
 from spyweb.logs.output import set_up
 from spyweb.reload.watch import Watcher
+from spyweb.service.readiness import STOPPING
 from spyweb.settings import LogLevel, Settings
 from spyweb.store.interchange.foreign_spyweb import DATA_FILE, describe_data_file
 from spyweb.store.lock import hold_lock
@@ -56,6 +57,7 @@ async def serve(options: Options) -> None:
             background = start_background(daemon, await stack.enter_async_context(owned_tasks()))
             daemon.chores.start(list_chores(daemon, lock, listeners))
             stack.push_async_callback(daemon.chores.stop)
+            daemon.service.readiness.stage = ""
             announce(daemon)
             await daemon.stop.wait()
         await wind_down(daemon)
@@ -156,6 +158,7 @@ def announce(daemon: Daemon) -> None:
 async def wind_down(daemon: Daemon) -> None:
     """Start nothing more, let runs end within the grace period, record the rest as stopped."""
     runtime = daemon.runtime
+    daemon.service.readiness.stage = STOPPING
     daemon.notifier.stopping()
     log.info("stopping", running=len(runtime.live.running()))
     daemon.scheduler.stop()

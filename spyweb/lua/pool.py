@@ -152,9 +152,7 @@ class Pool:
         if run in self._pending_runs:
             raise ValueError(f"run {run} is under way")
         new_future = get_running_loop().create_future
-        pending = PendingRun(
-            request=request, host=host, ending=new_future(), op_times=self.op_times, is_fresh=is_fresh
-        )
+        pending = PendingRun(request=request, host=host, ending=new_future(), op_times=self.op_times, is_fresh=is_fresh)
         self._pending_runs[run] = pending
         try:
             self._admit(pending)

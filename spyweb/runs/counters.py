@@ -23,6 +23,7 @@ class JobCounts(Struct, eq=False):
     due: int = 0  # due times that have come: run, or recorded with a reason
     started: int = 0
     ended: dict[Outcome, int] = {}  # of runs, and of due times that did not run
+    succeeded_ms: int | None = None  # when a run last ended as a success; None: not since the start
 
     def end(self, outcome: Outcome, count: int = 1) -> None:
         self.ended[outcome] = self.ended.get(outcome, 0) + count
@@ -71,10 +72,13 @@ class RunCounters:
         if late_ms is not None:
             self.lateness.observe(max(late_ms, 0) / 1000)
 
-    def ended(self, job: JobId, outcome: Outcome, took_ms: int | None = None) -> None:
-        self.of(job).end(outcome)
-        if took_ms is not None:
-            self.duration.observe(max(took_ms, 0) / 1000)
+    def ended(self, job: JobId, outcome: Outcome, ended_ms: int, started_ms: int | None) -> None:
+        counts = self.of(job)
+        counts.end(outcome)
+        if outcome is Outcome.SUCCESS:
+            counts.succeeded_ms = ended_ms
+        if started_ms is not None:
+            self.duration.observe(max(ended_ms - started_ms, 0) / 1000)
 
     def forget(self, job: JobId) -> None:
         """Count a deleted job among the others from now on."""

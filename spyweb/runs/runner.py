@@ -323,7 +323,7 @@ class Runner:
             self._wake_if_idle()
 
         job.last = ended_run(run, end)
-        self.counters.ended(job.id, end.outcome, end.ended_ms - (run.started_ms or end.ended_ms))
+        self.counters.ended(job.id, end.outcome, end.ended_ms, run.started_ms)
         self.counters.passed_over(follow.skipped)
         _log_end(run, ending)
         self._show_end(run, ending)
@@ -501,7 +501,7 @@ class Runner:
         now_ms = self.clock.now_ms()
         await self._commit(Change(end=[end_of(run, ending, now_ms) for run in runs]))
         for run in runs:
-            self.counters.ended(run.job, ending.outcome)
+            self.counters.ended(run.job, ending.outcome, now_ms, None)
             self._show_end(run, ending)
 
     def _spawn(self, work: Coroutine[object, object, None], run: Run | None = None) -> None:
@@ -565,7 +565,7 @@ class Runner:
             again = next_attempt(run, ending, job.spec.retry, now_ms, self.random)
         follow = Change(new=[again]) if again else what_follows(run, ending, self.live.after(run.job), now_ms)
         self._take_in(follow.new, await self._commit(replace(follow, end=[end_of(run, ending, now_ms)])))
-        self.counters.ended(run.job, ending.outcome)
+        self.counters.ended(run.job, ending.outcome, now_ms, None)
         self.counters.passed_over(follow.skipped)
 
     def forget(self, job: LiveJob) -> None:

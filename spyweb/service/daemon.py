@@ -24,6 +24,8 @@ from spyweb.scheduler.scheduler import Scheduler
 from spyweb.schedules.due import earliest, upcoming
 from spyweb.service.access import AccessService
 from spyweb.service.audit import AuditService
+from spyweb.service.metrics import MetricsService
+from spyweb.service.readiness import ReadinessService
 from spyweb.service.state import StateService
 from spyweb.store.protocol import Runs
 from spyweb.store.records_protocol import Records
@@ -112,6 +114,8 @@ class DaemonService:
     state: StateService
     access: AccessService
     trail: AuditService
+    metrics: MetricsService
+    readiness: ReadinessService
     clock: Clock
     vitals: Callable[[], Vitals]
     vms_of: Callable[[JobId], int]

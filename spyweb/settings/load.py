@@ -34,6 +34,7 @@ from spyweb.settings.sections import (
     HttpSettings,
     LogFormat,
     LogLevel,
+    MetricsSettings,
     RecordsSettings,
     RunsSettings,
     SecuritySettings,
@@ -62,7 +63,7 @@ from spyweb.settings.values import (
 )
 
 SECTIONS = (
-    *("daemon", "server", "store", "state", "runs", "records", "http", "exec", "permissions", "security"),
+    *("daemon", "server", "store", "state", "runs", "records", "metrics", "http", "exec", "permissions", "security"),
     *("values", "defaults", "jobs"),
 )
 
@@ -125,6 +126,7 @@ def _settings(root: Path, sections: _Sections, environ: Mapping[str, str]) -> Se
         state=_state(sections.read("state")),
         runs=_runs(sections.read("runs")),
         records=_records(sections.read("records")),
+        metrics=MetricsSettings(per_job=sections.read("metrics").take("per_job", boolean, True)),
         http=_http(sections.read("http")),
         exec=_exec(sections.read("exec")),
         security=_security(sections.read("security")),

@@ -98,6 +98,11 @@ class RecordsSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsSettings:
+    per_job: bool = True  # a series a job, of at most so many jobs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
     deny_private: bool = False
     user_agent: str = f"spyweb/{__version__}"
@@ -130,6 +135,7 @@ class Settings:
     state: StateSettings = field(default_factory=StateSettings)
     runs: RunsSettings = field(default_factory=RunsSettings)
     records: RecordsSettings = field(default_factory=RecordsSettings)
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)
     http: HttpSettings = field(default_factory=HttpSettings)
     exec: ExecSettings = field(default_factory=ExecSettings)
     security: SecuritySettings = field(default_factory=SecuritySettings)

@@ -105,6 +105,7 @@ SETTINGS: Mapping[str, str] = {
     "records.keep": "Records of each monitor.",
     "records.keep_for": "How long they are kept.",
     "records.seen_for": "How long an item that was not seen again is known.",
+    "metrics.per_job": "Whether /metrics tells of each job alone, of at most 1,000, or only of all together.",
     "http.deny_private": "Refuse addresses of private networks.",
     "http.user_agent": "What spyweb calls itself.",
     "http.headers": "Sent with each request of scripts and monitors that has none of that name.",

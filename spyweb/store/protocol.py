@@ -143,6 +143,9 @@ class Runs(Protocol):
     def latest(self) -> Future[dict[JobId, Run]]:
         """Return the newest ended run of each job, skipped ranges left out."""
 
+    def succeeded(self) -> Future[dict[JobId, int]]:
+        """Return when a run of each job last ended as a success, of those on record."""
+
     async def prune(self, *, keep: int, older_than_ms: int) -> int:
         """Delete ended rows beyond `keep` per job, or ended before this moment; return how many.
 

@@ -91,6 +91,14 @@ def find_problems(scheduler_lag_ms: int, store: StoreStats) -> list[str]:
     return problems
 
 
+def find_all_problems(vitals: Vitals) -> list[str]:
+    """Return why the daemon makes no progress, that which a restart would not cure too."""
+    problems = find_problems(vitals.scheduler_lag_ms, vitals.store)
+    if vitals.refused_ms > SCHEDULER_STALLED_MS:
+        problems.append(f"no due run could be claimed for {format_duration(vitals.refused_ms)}: the log says why")
+    return problems
+
+
 def _folder_of(path: str) -> str:
     """Return the folder's part of a path, since strangers are not told where the database lies."""
     return path.removesuffix(os.path.basename(path))
@@ -130,9 +138,7 @@ def _scarce(vitals: Vitals) -> Iterator[str]:
 
 
 def view_health(vitals: Vitals, states: Iterable[JobState], short_monitors: int = 0) -> Health:
-    problems = find_problems(vitals.scheduler_lag_ms, vitals.store)
-    if vitals.refused_ms > SCHEDULER_STALLED_MS:
-        problems.append(f"no due run could be claimed for {format_duration(vitals.refused_ms)}: the log says why")
+    problems = find_all_problems(vitals)
     return Health(
         status="failing" if problems else "ok",
         problems=problems,

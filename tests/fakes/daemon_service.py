@@ -15,14 +15,20 @@ from msgspec import structs
 
 from spyweb.clock import Clock
 from spyweb.errors import Problem, Refused, SpywebError
+from spyweb.lua.op_times import OpTimes
 from spyweb.lua.session import PoolStats, WorkerInfo
 from spyweb.model import Cron, Cursor, Every, Failure, JobId, JobSpec, Outcome, Run, RunId, RunState
+from spyweb.ops.world import Metrics
+from spyweb.runs.counters import RunCounters
+from spyweb.runs.live import LiveJobs
 from spyweb.service.access import AccessService
 from spyweb.service.audit import AuditService
 from spyweb.service.daemon import DaemonService
+from spyweb.service.metrics import MetricsService
+from spyweb.service.readiness import ReadinessService
 from spyweb.service.state import StateService
 from spyweb.settings import StateSettings
-from spyweb.store.protocol import StoreStats
+from spyweb.store.protocol import Store, StoreStats
 from spyweb.store.values_protocol import NO_HISTORY, HistoryRules
 from spyweb.views.health import Health, Vitals, view_health
 from spyweb.views.jobs import (
@@ -91,7 +97,11 @@ def make_vitals(**changes: object) -> Vitals:
         scheduler_lag_ms=3,
         store=make_stats(),
         pool=PoolStats(
-            rights=["no files", "no network"], workers=[worker], quarantined={BACKUP: "it crashed"}, deaths=1
+            rights=["no files", "no network"],
+            workers=[worker],
+            quarantined={BACKUP: "it crashed"},
+            deaths=1,
+            answering=1,
         ),
         storage_errors=0,
     )
@@ -136,6 +146,32 @@ def make_state(clock: Clock | None = None, history: HistoryRules = NO_HISTORY) -
     return StateService(store=MemoryStore(clock, history=history), clock=clock, limits=limits)
 
 
+def make_metrics(live: LiveJobs | None = None, vitals: Vitals | None = None, **parts: object) -> MetricsService:
+    clock = FakeClock()
+    service = MetricsService(
+        live=live or LiveJobs(),
+        counters=RunCounters(),
+        op_times=OpTimes(),
+        op_counts=Metrics(),
+        store=MemoryStore(clock),
+        clock=clock,
+        vitals=lambda: vitals or make_vitals(),
+    )
+    for name, part in parts.items():
+        setattr(service, name, part)
+    return service
+
+
+def make_readiness(
+    store: Store | None = None, clock: FakeClock | None = None, vitals: Vitals | None = None
+) -> ReadinessService:
+    """Make that of a daemon that has begun."""
+    clock = clock or FakeClock()
+    service = ReadinessService(store=store or MemoryStore(clock), clock=clock, vitals=lambda: vitals or make_vitals())
+    service.stage = ""
+    return service
+
+
 class FakeDaemonService(DaemonService):
     def __init__(
         self,
@@ -162,6 +198,7 @@ class FakeDaemonService(DaemonService):
         self.trail = AuditService(store.audit, clock)
         self.state = state or make_state()
         self.measured = vitals or make_vitals()
+        self.metrics, self.readiness = make_metrics(vitals=self.measured), make_readiness(vitals=self.measured)
         self.events = list(events) or a_watched_run()
         self.known_runs = list(known_runs) or three_runs()
         self.kept = found  # newest first

@@ -71,6 +71,17 @@ LATEST_RUNS = f"""
         ) FROM jobs
     )
 """
+# Likewise; a job that has long failed is looked through to the end of what is kept of it.
+SUCCEEDED = """
+    WITH RECURSIVE jobs (name) AS (
+        SELECT min(job) FROM run
+        UNION ALL SELECT (SELECT min(job) FROM run WHERE job > name) FROM jobs WHERE name IS NOT NULL
+    )
+    SELECT name, (
+        SELECT ended_ms FROM run INDEXED BY run_of_job
+        WHERE job = name AND state = 'ended' AND outcome = 'success' ORDER BY id DESC LIMIT 1
+    ) AS at_ms FROM jobs WHERE name IS NOT NULL AND at_ms IS NOT NULL
+"""
 CURSORS = f"SELECT {CURSOR_COLUMNS} FROM cursor"
 
 BEYOND_ALL = (1 << 63) - 1  # greater than any id
@@ -115,6 +126,9 @@ class SqliteRuns:
 
     def latest(self) -> Future[dict[JobId, Run]]:
         return self._reader.submit(OpKind.READ, find_latest)
+
+    def succeeded(self) -> Future[dict[JobId, int]]:
+        return self._reader.submit(OpKind.READ, find_succeeded)
 
     async def prune(self, *, keep: int, older_than_ms: int) -> int:
         runs = Prunable(NEXT_JOB, partial(outdated_of_job, keep, older_than_ms), DELETE)
@@ -232,6 +246,10 @@ def find_open(connection: sqlite3.Connection) -> list[Run]:
 
 def find_latest(connection: sqlite3.Connection) -> dict[JobId, Run]:
     return {run.job: run for run in map(read_run, connection.execute(LATEST_RUNS))}
+
+
+def find_succeeded(connection: sqlite3.Connection) -> dict[JobId, int]:
+    return {JobId(job): at_ms for job, at_ms in connection.execute(SUCCEEDED)}
 
 
 def find_runs(connection: sqlite3.Connection, job: JobId | None, limit: int, before: RunId | None) -> list[Run]:

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from spyweb.web.api import document, health, jobs, outbox, records, runs, state
+from spyweb.web.api import document, health, jobs, metrics, outbox, records, runs, state
 from spyweb.web.api.route import Route, routes_of
 
-MODULES = (jobs, runs, records, state, outbox, health, document)  # in the order of the document and the reference
+MODULES = (
+    jobs,
+    runs,
+    records,
+    state,
+    outbox,
+    health,
+    metrics,
+    document,
+)  # in the order of the document and the reference
 
 ROUTES: list[Route] = [each for module in MODULES for each in routes_of(module)]

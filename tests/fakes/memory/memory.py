@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from spyweb.clock import Clock
 from spyweb.errors import CursorMoved
 from spyweb.histogram import SIZES, Histogram
-from spyweb.model import Cursor, JobId, Run, RunId, RunState
+from spyweb.model import Cursor, JobId, Outcome, Run, RunId, RunState
 from spyweb.runs.records import ended_run
 from spyweb.store.protocol import Begin, Change, End, NewRun, SkippedRange, StoreStats
 from spyweb.store.values_protocol import NO_HISTORY, HistoryRules
@@ -52,6 +52,9 @@ class MemoryRuns:
 
     def latest(self) -> Future[dict[JobId, Run]]:
         return self._executor.read(self._latest)
+
+    def succeeded(self) -> Future[dict[JobId, int]]:
+        return self._executor.read(self._succeeded)
 
     async def prune(self, *, keep: int, older_than_ms: int) -> int:
         return await self._executor.write(self._prune, keep, older_than_ms)
@@ -163,6 +166,10 @@ class MemoryRuns:
     def _latest(self) -> dict[JobId, Run]:
         ended = (run for run in self._runs.values() if run.state is RunState.ENDED and run.last_due_ms is None)
         return {run.job: run for run in ended}
+
+    def _succeeded(self) -> dict[JobId, int]:
+        good = (run for run in self._runs.values() if run.outcome is Outcome.SUCCESS and run.ended_ms is not None)
+        return {run.job: run.ended_ms or 0 for run in good}
 
     def _prune(self, keep: int, older_than_ms: int) -> int:
         kept: dict[JobId, int] = {}

@@ -23,7 +23,7 @@ def everything(counters: RunCounters) -> JobCounts:
 def test_jobs_beyond_the_limit_are_counted_together() -> None:
     counters = RunCounters(most_jobs=1)
     for job in (PRICES, NEWS, WEATHER, NEWS):
-        counters.ended(job, Outcome.SUCCESS, 10)
+        counters.ended(job, Outcome.SUCCESS, 10, 0)
     assert counters.jobs[PRICES].ended == {Outcome.SUCCESS: 1}
     assert counters.others.ended == {Outcome.SUCCESS: 3}
     assert counters.jobs.keys() == {PRICES}
@@ -33,7 +33,7 @@ def test_jobs_beyond_the_limit_are_counted_together() -> None:
 def test_what_a_deleted_job_has_left_is_counted_among_the_others() -> None:
     counters = RunCounters()
     counters.started(PRICES, 3)
-    counters.ended(PRICES, Outcome.FAILED, 10)
+    counters.ended(PRICES, Outcome.FAILED, 10, 0)
     counters.passed_over([make_skipped(PRICES)])
     before = everything(counters)
     counters.forget(PRICES)

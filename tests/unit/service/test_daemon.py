@@ -18,7 +18,7 @@ from spyweb.service.audit import AuditService
 from spyweb.service.daemon import DaemonService
 from spyweb.views.jobs import JobState
 from spyweb.views.runs import RunEnded
-from tests.fakes.daemon_service import make_state, make_vitals
+from tests.fakes.daemon_service import make_metrics, make_readiness, make_state, make_vitals
 from tests.fakes.harness import MINUTE_MS, Harness, harness, make_job
 
 PRICES, BACKUP, TYPO = JobId("prices"), JobId("backup"), JobId("typo")
@@ -62,6 +62,8 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
             state=make_state(t.clock),
             access=AccessService(t.store.keys, t.clock),
             trail=AuditService(t.store.audit, t.clock),
+            metrics=make_metrics(),
+            readiness=make_readiness(),
             clock=t.clock,
             vitals=make_vitals,
             vms_of=lambda job: 3 if job == PRICES else 0,

@@ -41,3 +41,15 @@ async def test_the_socket_gives_the_whole_picture_of_health() -> None:
         _, found = await get_json(client, "/api/health")
     health = msgspec.convert(found, Health)
     assert (health.workers[0].pid, health.quarantined) == (11, {"backup": "it crashed"})
+
+
+async def test_a_daemon_that_is_ready_says_so_to_anybody() -> None:
+    async with client_of(tcp_app(FakeDaemonService(), "secret")) as client:
+        assert await get_json(client, "/readyz") == (200, {"ready": True, "reasons": []})
+
+
+async def test_a_daemon_that_is_not_ready_answers_503_with_the_reason() -> None:
+    service = FakeDaemonService()
+    service.readiness.stage = "the daemon is stopping"
+    async with client_of(tcp_app(service, None)) as client:
+        assert await get_json(client, "/readyz") == (503, {"ready": False, "reasons": ["the daemon is stopping"]})

@@ -1,0 +1,96 @@
+"""Measure a running daemon for a monitoring system, in slices: nothing else of the daemon is late for it."""
+
+from __future__ import annotations
+
+from asyncio import Lock
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from spyweb.clock import Clock
+from spyweb.cooperative import Steps, run_in_slices
+from spyweb.errors import STORE_REFUSED
+from spyweb.lua.op_times import OpTimes
+from spyweb.model import JobId
+from spyweb.ops.world import Metrics
+from spyweb.runs.counters import RunCounters
+from spyweb.runs.live import LiveJob, LiveJobs
+from spyweb.store.outbox_protocol import Backlog
+from spyweb.store.protocol import Store
+from spyweb.views.health import Health, Vitals
+from spyweb.views.metrics import OTHERS, JobMeters, Meters, OpMeters, is_failing
+
+
+@dataclass(slots=True, kw_only=True)
+class MetricsService:
+    """Takes the measurements of each scrape."""
+
+    live: LiveJobs
+    counters: RunCounters
+    op_times: OpTimes
+    op_counts: Metrics
+    store: Store
+    clock: Clock
+    vitals: Callable[[], Vitals]
+    one_at_a_time: Lock = field(default_factory=Lock, init=False)  # a scrape's text may have some megabytes
+    _succeeded: dict[JobId, int] | None = field(default=None, init=False)  # as the store had it at the first scrape
+
+    async def measure(self, health: Health) -> Meters:
+        """Take all measurements; those that the store refuses are left out."""
+        backlog = await self._ask_the_store()
+        jobs = await run_in_slices(self.clock, self._jobs())
+        busy = [(len(job.queue.in_flight), job.queue.waiting_count) for job in self.live]
+        return Meters(
+            vitals=self.vitals(),
+            health=health,
+            jobs=jobs,
+            lateness=self.counters.lateness.copy(),
+            duration=self.counters.duration.copy(),
+            in_flight=sum(in_flight for in_flight, _ in busy),
+            waiting=sum(waiting for _, waiting in busy),
+            ops=list(self._ops()),
+            commit_sizes=self.store.commit_sizes().copy(),
+            backlog=backlog,
+        )
+
+    async def _ask_the_store(self) -> Backlog | None:
+        try:
+            if self._succeeded is None:
+                self._succeeded = await self.store.runs.succeeded()
+            return await self.store.outbox.backlog()
+        except STORE_REFUSED:
+            return None
+
+    def _jobs(self) -> Steps[list[JobMeters]]:
+        found = []
+        for job in self.live:
+            yield
+            if self.counters.of(job.id) is not self.counters.others:
+                found.append(self._job(job))
+        others = self.counters.others
+        if others.ended or others.started or others.due:
+            found.append(JobMeters(job=OTHERS, due=others.due, started=others.started, ended=dict(others.ended)))
+        return found
+
+    def _job(self, job: LiveJob) -> JobMeters:
+        counts = self.counters.of(job.id)
+        known_ms = (self._succeeded or {}).get(job.id)
+        return JobMeters(
+            job=job.id,
+            due=counts.due,
+            started=counts.started,
+            ended=dict(counts.ended),
+            succeeded_ms=known_ms if counts.succeeded_ms is None else counts.succeeded_ms,
+            is_failing=is_failing(job.last),
+        )
+
+    def _ops(self) -> Iterator[OpMeters]:
+        counts, times = self.op_counts, self.op_times.histograms
+        for op in sorted({*counts.calls, *times}):
+            histogram = times.get(op)
+            yield OpMeters(
+                op=op,
+                calls=counts.calls[op],
+                errors=counts.errors[op],
+                storage_errors=counts.storage_errors[op],
+                times=histogram.copy() if histogram else None,
+            )

@@ -1,0 +1,186 @@
+"""Write the measurements of a daemon as Prometheus reads them.  Works in a thread: what it is given does not change.
+
+Importing this module imports prometheus_client, which a daemon that nobody scrapes does without.
+"""
+
+from __future__ import annotations
+
+import gzip
+import platform
+from collections.abc import Iterable, Iterator
+from math import inf
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from spyweb.histogram import Histogram
+from spyweb.views.metrics import JobMeters, Meters
+
+COMPRESSION = 1  # of 9: most of what there is to gain, at a fraction of the time
+
+PROCESS = ProcessCollector(registry=None)  # of the daemon's own process
+
+
+def write(meters: Meters, accept: str, *, compressed: bool) -> tuple[bytes, str]:
+    """Return the text in the format that is accepted, and its content type."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(MeterCollector(meters))
+    registry.register(PROCESS)
+    encode, content_type = choose_encoder(accept)
+    text = encode(registry)
+    return gzip.compress(text, COMPRESSION) if compressed else text, content_type
+
+
+class MeterCollector(Collector):
+    """Hands the measurements of one scrape to prometheus_client."""
+
+    def __init__(self, meters: Meters) -> None:
+        self._meters = meters
+
+    def describe(self) -> Iterable[Metric]:
+        return ()  # else a registry collects everything once to learn the names
+
+    def collect(self) -> Iterator[Metric]:
+        yield from of_daemon(self._meters)
+        yield from of_jobs(self._meters)
+        yield from of_ops(self._meters)
+        yield from of_store(self._meters)
+        yield from of_workers(self._meters)
+        yield from of_chores(self._meters)
+
+
+def of_daemon(meters: Meters) -> Iterator[Metric]:
+    vitals, health = meters.vitals, meters.health
+    build = gauge("spyweb_build_info", "What the daemon is made of.", labels=("version", "python"))
+    build.add_metric([vitals.version, platform.python_version()], 1)
+    yield build
+    yield gauge("spyweb_uptime_seconds", "How long the daemon has been up.", vitals.uptime_s)
+    yield gauge("spyweb_healthy", "1 while the daemon makes progress, as /healthz says.", not health.problems)
+    yield gauge(
+        "spyweb_scheduler_lag_seconds",
+        "How long the oldest due time has been waiting to be dealt with.",
+        vitals.scheduler_lag_ms / 1000,
+    )
+    yield counter("spyweb_loop_stalls", "Times that something held up the event loop for too long.", vitals.loop.stalls)
+    yield gauge("spyweb_loop_worst_stall_seconds", "The longest of these times.", vitals.loop.worst_ms / 1000)
+
+
+def of_jobs(meters: Meters) -> Iterator[Metric]:
+    states = gauge("spyweb_jobs", "Jobs in each state.", labels=("state",))
+    for state, count in meters.health.jobs.items():
+        states.add_metric([state], count)
+    yield states
+    yield from per_job(meters.jobs)
+    yield histogram("spyweb_run_lateness_seconds", "From a due time to the start of its run.", meters.lateness)
+    yield histogram("spyweb_run_duration_seconds", "From the start of a run to its end.", meters.duration)
+    yield gauge("spyweb_runs_in_flight", "Runs that have started and not ended.", meters.in_flight)
+    yield gauge("spyweb_runs_waiting", "Runs that are on record and wait for their turn.", meters.waiting)
+
+
+def per_job(jobs: Iterable[JobMeters]) -> Iterator[Metric]:
+    due = counter("spyweb_due_times", "Due times that have come: run, or recorded with a reason.", labels=("job",))
+    started = counter("spyweb_runs_started", "Runs that have started.", labels=("job",))
+    ended = counter(
+        "spyweb_runs_ended", "Runs that have ended, and due times that did not run.", labels=("job", "outcome")
+    )
+    succeeded = gauge(
+        "spyweb_job_last_success_timestamp_seconds", "When a run of the job last succeeded.", labels=("job",)
+    )
+    failing = gauge("spyweb_job_failing", "1 where the latest run of the job has failed.", labels=("job",))
+    for each in jobs:
+        labels = [each.job]
+        due.add_metric(labels, each.due)
+        started.add_metric(labels, each.started)
+        for outcome, count in each.ended.items():
+            ended.add_metric([each.job, outcome.value], count)
+        if each.succeeded_ms is not None:
+            succeeded.add_metric(labels, each.succeeded_ms / 1000)
+        if each.is_failing is not None:
+            failing.add_metric(labels, each.is_failing)
+    yield from (due, started, ended, succeeded, failing)
+
+
+def of_ops(meters: Meters) -> Iterator[Metric]:
+    calls = counter("spyweb_ops", "Ops that scripts have asked for.", labels=("op",))
+    errors = counter("spyweb_op_errors", "Ops that were refused, or have failed.", labels=("op",))
+    storage = counter("spyweb_storage_errors", "Writes of scripts that the store has refused.", labels=("op",))
+    times = HistogramMetricFamily(
+        "spyweb_op_duration_seconds", "From the arrival of an op to its answer.", labels=("op",)
+    )
+    for each in meters.ops:
+        calls.add_metric([each.op], each.calls)
+        if each.errors:
+            errors.add_metric([each.op], each.errors)
+        if each.storage_errors:
+            storage.add_metric([each.op], each.storage_errors)
+        if each.times:
+            times.add_metric([each.op], buckets_of(each.times), each.times.sum)
+    yield from (calls, errors, storage, times)
+
+
+def of_store(meters: Meters) -> Iterator[Metric]:
+    store = meters.vitals.store
+    yield histogram("spyweb_store_commit_writes", "Writes that share a commit.", meters.commit_sizes)
+    yield counter("spyweb_store_errors", "Writes that have failed.", store.errors)
+    yield gauge("spyweb_store_pending_writes", "What waits to be committed.", store.pending)
+    yield gauge("spyweb_store_oldest_pending_seconds", "How long the oldest of it waits.", store.oldest_pending_s)
+    yield gauge("spyweb_store_size_bytes", "The size of the database with its log.", store.size_bytes)
+    yield gauge("spyweb_outbox_dead_messages", "Messages that were given up.", meters.vitals.dead_messages)
+    if meters.backlog is not None:
+        waiting, oldest_ms = meters.backlog
+        age_s = 0.0 if oldest_ms is None else max(0, meters.vitals.now_ms - oldest_ms) / 1000
+        yield gauge("spyweb_outbox_messages", "Messages that have not arrived yet.", waiting)
+        yield gauge("spyweb_outbox_oldest_age_seconds", "The age of the oldest of them; 0 without any.", age_s)
+
+
+def of_workers(meters: Meters) -> Iterator[Metric]:
+    pool = meters.vitals.pool
+    up = [worker for worker in pool.workers if worker.pid]
+    yield gauge("spyweb_workers", "Worker processes that are up.", len(up))
+    yield counter("spyweb_worker_deaths", "Workers that have died, those that were killed too.", pool.deaths)
+    yield counter("spyweb_worker_kills", "Workers that the daemon has killed: stuck, silent or broken.", pool.kills)
+    memory = gauge("spyweb_worker_memory_bytes", "What the VMs of a worker hold.", labels=("worker",))
+    vms = gauge("spyweb_worker_vms", "VMs of a worker.", labels=("worker",))
+    shared = (worker for worker in up if worker.job is None)
+    for number, worker in enumerate(shared, 1):  # a process id would be a new series after each death
+        memory.add_metric([str(number)], worker.used_bytes)
+        vms.add_metric([str(number)], worker.vms)
+    own = [worker for worker in up if worker.job is not None]
+    if own:
+        memory.add_metric(["own"], sum(worker.used_bytes for worker in own))
+        vms.add_metric(["own"], sum(worker.vms for worker in own))
+    yield from (memory, vms)
+    yield gauge(
+        "spyweb_quarantined_jobs", "Jobs that have a worker of their own for what they did.", len(pool.quarantined)
+    )
+    yield counter("spyweb_vms_loaded", "VMs that were made for runs.", pool.loads)
+
+
+def of_chores(meters: Meters) -> Iterator[Metric]:
+    at = gauge("spyweb_chore_last_run_timestamp_seconds", "When a chore was last begun.", labels=("chore",))
+    took = gauge("spyweb_chore_last_duration_seconds", "How long it took then.", labels=("chore",))
+    failed = gauge("spyweb_chore_failed", "1 where it failed then.", labels=("chore",))
+    for chore in meters.vitals.chores:
+        if chore.last_at_ms is not None:
+            at.add_metric([chore.name], chore.last_at_ms / 1000)
+            took.add_metric([chore.name], (chore.last_took_ms or 0) / 1000)
+            failed.add_metric([chore.name], bool(chore.error))
+    yield from (at, took, failed)
+
+
+def gauge(name: str, text: str, value: float | None = None, *, labels: tuple[str, ...] = ()) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, value=value, labels=labels or None)
+
+
+def counter(name: str, text: str, value: float | None = None, *, labels: tuple[str, ...] = ()) -> CounterMetricFamily:
+    return CounterMetricFamily(name, text, value=value, labels=labels or None)
+
+
+def histogram(name: str, text: str, measured: Histogram) -> HistogramMetricFamily:
+    return HistogramMetricFamily(name, text, buckets=buckets_of(measured), sum_value=measured.sum)
+
+
+def buckets_of(measured: Histogram) -> list[tuple[str, float]]:
+    return [("+Inf" if bound == inf else str(bound), count) for bound, count in measured.cumulative()]

@@ -1,0 +1,55 @@
+"""Measurements of a daemon that has done a little of everything, and the names that a scrape then tells."""
+
+from __future__ import annotations
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from spyweb.histogram import SHORT_SECONDS, Histogram
+from spyweb.model import Outcome
+from spyweb.store.outbox_protocol import Backlog
+from spyweb.views.health import ChoreHealth, view_health
+from spyweb.views.metrics import JobMeters, Meters, OpMeters
+from spyweb.web.exposition import write
+from tests.fakes.daemon_service import NOW_MS, make_vitals, three_states
+
+WAITING = Backlog(2, NOW_MS - 90_000)
+
+
+def measured(*values: float) -> Histogram:
+    histogram = Histogram(SHORT_SECONDS)
+    for value in values:
+        histogram.observe(value)
+    return histogram
+
+
+def make_meters(*jobs: JobMeters, backlog: Backlog | None = WAITING) -> Meters:
+    chore = ChoreHealth(name="prune", every_s=60, last_at_ms=NOW_MS, last_took_ms=1500, error="full")
+    vitals = make_vitals(now_ms=NOW_MS, chores=[chore, ChoreHealth(name="sweep", every_s=60)])
+    op = OpMeters(op="http_get", calls=3, errors=1, storage_errors=1, times=measured(0.2, 3.0))
+    prices = JobMeters(
+        job="prices",
+        due=4,
+        started=3,
+        ended={Outcome.SUCCESS: 3, Outcome.MISSED: 1},
+        succeeded_ms=NOW_MS,
+        is_failing=False,
+    )
+    return Meters(
+        vitals=vitals,
+        health=view_health(vitals, three_states()),
+        jobs=jobs or [prices],
+        lateness=measured(0.01),
+        duration=measured(0.5, 2.0),
+        in_flight=1,
+        waiting=2,
+        ops=[op],
+        commit_sizes=measured(1.0),
+        backlog=backlog,
+    )
+
+
+def sample_names() -> set[str]:
+    """Return the names of all samples of a scrape."""
+    text, _ = write(make_meters(), "", compressed=False)
+    families = text_string_to_metric_families(text.decode())
+    return {sample.name for family in families for sample in family.samples}

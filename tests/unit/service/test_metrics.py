@@ -1,0 +1,101 @@
+"""What is measured of a running daemon, and that nothing is late for it."""
+
+from __future__ import annotations
+
+from asyncio import Future
+
+from spyweb.clock import RealClock
+from spyweb.errors import StoreError
+from spyweb.lua.op_times import OpTimes
+from spyweb.model import JobId, Outcome
+from spyweb.ops.world import Metrics
+from spyweb.runs.counters import RunCounters
+from spyweb.runs.live import LiveJobs
+from spyweb.service.metrics import MetricsService
+from spyweb.store.outbox_protocol import Backlog
+from spyweb.views.health import Health, view_health
+from spyweb.views.metrics import OTHERS
+from tests.fakes.changes import run_once
+from tests.fakes.daemon_service import make_metrics, make_vitals, three_states
+from tests.fakes.harness import Harness, harness, make_job
+from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.pool import FAILED
+
+PRICES, NEWS = JobId("prices"), JobId("news")
+
+
+def health() -> Health:
+    return view_health(make_vitals(), three_states())
+
+
+def of(t: Harness) -> MetricsService:
+    return make_metrics(t.live, counters=t.runner.counters, store=t.store, clock=t.clock)
+
+
+async def test_each_job_is_told_with_its_outcomes_and_its_latest_success() -> None:
+    async with harness() as t:
+        t.pool.endings[PRICES] = [FAILED]
+        await t.settle(make_job("news"), make_job("prices"))
+        await t.clock.turn(61)
+        meters = await of(t).measure(health())
+        jobs = {job.job: job for job in meters.jobs}
+    assert jobs["prices"].ended[Outcome.FAILED] == 1
+    assert jobs["news"].ended.keys() == {Outcome.SUCCESS}
+    assert (jobs["prices"].is_failing, jobs["news"].is_failing) == (False, False)
+    assert jobs["news"].succeeded_ms is not None
+    assert meters.lateness.count == sum(job.started for job in meters.jobs)
+
+
+async def test_a_success_of_before_the_start_is_known_from_the_store() -> None:
+    async with harness() as t:
+        run = await run_once(t.store, PRICES)
+        t.live.add(make_job("prices"))
+        (job,) = (await of(t).measure(health())).jobs
+        (ended,) = await t.store.runs.list(PRICES)
+    assert ended.id == run
+    assert job.succeeded_ms == ended.ended_ms
+
+
+async def test_jobs_beyond_the_limit_are_told_together_and_none_of_them_alone() -> None:
+    live, counters = LiveJobs(), RunCounters(most_jobs=1)
+    for name in ("prices", "news"):
+        live.add(make_job(name))
+    counters.started(PRICES, None)
+    counters.started(NEWS, None)
+    counters.started(NEWS, None)
+    meters = await make_metrics(live, counters=counters).measure(health())
+    assert [(job.job, job.started) for job in meters.jobs] == [("prices", 1), (OTHERS, 2)]
+
+
+async def test_ops_are_told_by_name_with_their_errors_and_times() -> None:
+    counts, times = Metrics(), OpTimes(["sleep"])
+    counts.calls["store_set"] = 3
+    counts.errors["store_set"] = counts.storage_errors["store_set"] = 1
+    times.note("sleep", 1.5)
+    meters = await make_metrics(op_counts=counts, op_times=times).measure(health())
+    sleep, store_set = meters.ops
+    assert (sleep.op, sleep.calls, sleep.times and sleep.times.sum) == ("sleep", 0, 1.5)
+    assert (store_set.calls, store_set.errors, store_set.storage_errors, store_set.times) == (3, 1, 1, None)
+
+
+async def test_what_is_measured_does_not_change_any_more() -> None:
+    counters = RunCounters()
+    live = LiveJobs()
+    live.add(make_job("prices"))
+    counters.ended(PRICES, Outcome.SUCCESS, 2_000, 0)
+    meters = await make_metrics(live, counters=counters).measure(health())
+    counters.ended(PRICES, Outcome.SUCCESS, 2_000, 0)
+    assert meters.jobs[0].ended == {Outcome.SUCCESS: 1}
+    assert meters.duration.count == 1
+
+
+async def test_a_store_that_refuses_is_no_reason_to_tell_nothing() -> None:
+    store = MemoryStore(RealClock())
+
+    def refuse() -> Future[Backlog]:
+        raise StoreError("full")
+
+    store.outbox.backlog = refuse  # type: ignore[method-assign]
+    meters = await make_metrics(store=store).measure(health())
+    assert meters.backlog is None
+    assert meters.vitals.uptime_s == 12.5
