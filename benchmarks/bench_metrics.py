@@ -6,7 +6,6 @@ The peer is prometheus-client as it is usually used: the same series in its own 
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, generate_latest
 
 from benchmarks.table import Row, median, read_effort, show
 from spyweb.clock import RealClock
-from spyweb.daemon.serve import SWITCH_S
+from spyweb.daemon.serve import tune_interpreter
 from spyweb.lua.op_times import OpTimes
 from spyweb.lua.session import Code, PoolStats
 from spyweb.model import Cursor, JobId, JobSpec, Outcome
@@ -142,7 +141,7 @@ async def compare(jobs: int, times: int) -> dict[str, float]:
 def main() -> None:
     effort = read_effort(__doc__)
     jobs = effort.of(JOBS, 20)
-    sys.setswitchinterval(SWITCH_S)  # as the daemon does
+    tune_interpreter()  # as the daemon does
     rounds = [asyncio.run(compare(jobs, effort.of(20, 1))) for _ in range(effort.rounds)]
     found = {name: median(each[name] for each in rounds) for name in rounds[0]}
     peer = "prometheus-client, on the loop"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gzip
 import platform
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from math import inf
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -79,27 +79,39 @@ def of_jobs(meters: Meters) -> Iterator[Metric]:
     yield gauge("spyweb_runs_waiting", "Runs that are on record and wait for their turn.", meters.waiting)
 
 
-def per_job(jobs: Iterable[JobMeters]) -> Iterator[Metric]:
+def per_job(jobs: Sequence[JobMeters]) -> Iterator[Metric]:
+    """Yield one family after the other: the samples of all at once would call the collector, which stops the loop."""
     due = counter("spyweb_due_times", "Due times that have come: run, or recorded with a reason.", labels=("job",))
+    for job in jobs:
+        due.add_metric([job.job], job.due)
+    yield due
+    del due
     started = counter("spyweb_runs_started", "Runs that have started.", labels=("job",))
+    for job in jobs:
+        started.add_metric([job.job], job.started)
+    yield started
+    del started
     ended = counter(
         "spyweb_runs_ended", "Runs that have ended, and due times that did not run.", labels=("job", "outcome")
     )
+    for job in jobs:
+        for outcome, count in job.ended.items():
+            ended.add_metric([job.job, outcome.value], count)
+    yield ended
+    del ended
     succeeded = gauge(
         "spyweb_job_last_success_timestamp_seconds", "When a run of the job last succeeded.", labels=("job",)
     )
+    for job in jobs:
+        if job.succeeded_ms is not None:
+            succeeded.add_metric([job.job], job.succeeded_ms / 1000)
+    yield succeeded
+    del succeeded
     failing = gauge("spyweb_job_failing", "1 where the latest run of the job has failed.", labels=("job",))
-    for each in jobs:
-        labels = [each.job]
-        due.add_metric(labels, each.due)
-        started.add_metric(labels, each.started)
-        for outcome, count in each.ended.items():
-            ended.add_metric([each.job, outcome.value], count)
-        if each.succeeded_ms is not None:
-            succeeded.add_metric(labels, each.succeeded_ms / 1000)
-        if each.is_failing is not None:
-            failing.add_metric(labels, each.is_failing)
-    yield from (due, started, ended, succeeded, failing)
+    for job in jobs:
+        if job.is_failing is not None:
+            failing.add_metric([job.job], job.is_failing)
+    yield failing
 
 
 def of_ops(meters: Meters) -> Iterator[Metric]:

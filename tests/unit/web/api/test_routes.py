@@ -29,4 +29,4 @@ def test_what_changes_something_needs_more_than_the_right_to_read() -> None:
 
 
 def test_only_the_probes_are_for_everybody() -> None:
-    assert {each.path for each in ROUTES if each.right is PUBLIC} == {"/healthz"}
+    assert {each.path for each in ROUTES if each.right is PUBLIC} == {"/healthz", "/readyz"}
