@@ -81,37 +81,33 @@ def of_jobs(meters: Meters) -> Iterator[Metric]:
 
 def per_job(jobs: Sequence[JobMeters]) -> Iterator[Metric]:
     """Yield one family after the other: the samples of all at once would call the collector, which stops the loop."""
-    due = counter("spyweb_due_times", "Due times that have come: run, or recorded with a reason.", labels=("job",))
-    for job in jobs:
-        due.add_metric([job.job], job.due)
-    yield due
-    del due
-    started = counter("spyweb_runs_started", "Runs that have started.", labels=("job",))
-    for job in jobs:
-        started.add_metric([job.job], job.started)
-    yield started
-    del started
-    ended = counter(
-        "spyweb_runs_ended", "Runs that have ended, and due times that did not run.", labels=("job", "outcome")
+    due = "Due times that have come: run, or recorded with a reason."
+    yield of_each(counter("spyweb_due_times", due, labels=("job",)), ((job.job, job.due) for job in jobs))
+    started = "Runs that have started."
+    yield of_each(counter("spyweb_runs_started", started, labels=("job",)), ((job.job, job.started) for job in jobs))
+    yield of_outcomes(jobs)
+    succeeded = ((job.job, job.succeeded_ms / 1000) for job in jobs if job.succeeded_ms is not None)
+    name, text = "spyweb_job_last_success_timestamp_seconds", "When a run of the job last succeeded."
+    yield of_each(gauge(name, text, labels=("job",)), succeeded)
+    failing = ((job.job, job.is_failing) for job in jobs if job.is_failing is not None)
+    yield of_each(
+        gauge("spyweb_job_failing", "1 where the latest run of the job has failed.", labels=("job",)), failing
     )
+
+
+def of_outcomes(jobs: Iterable[JobMeters]) -> Metric:
+    text = "Runs that have ended, and due times that did not run."
+    ended = counter("spyweb_runs_ended", text, labels=("job", "outcome"))
     for job in jobs:
         for outcome, count in job.ended.items():
             ended.add_metric([job.job, outcome.value], count)
-    yield ended
-    del ended
-    succeeded = gauge(
-        "spyweb_job_last_success_timestamp_seconds", "When a run of the job last succeeded.", labels=("job",)
-    )
-    for job in jobs:
-        if job.succeeded_ms is not None:
-            succeeded.add_metric([job.job], job.succeeded_ms / 1000)
-    yield succeeded
-    del succeeded
-    failing = gauge("spyweb_job_failing", "1 where the latest run of the job has failed.", labels=("job",))
-    for job in jobs:
-        if job.is_failing is not None:
-            failing.add_metric([job.job], job.is_failing)
-    yield failing
+    return ended
+
+
+def of_each(family: CounterMetricFamily | GaugeMetricFamily, values: Iterable[tuple[str, float]]) -> Metric:
+    for name, value in values:
+        family.add_metric([name], value)
+    return family
 
 
 def of_ops(meters: Meters) -> Iterator[Metric]:
