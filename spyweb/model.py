@@ -110,6 +110,22 @@ class Outcome(StrEnum):
     PAUSED = "paused"  # due while the job was paused, disabled or absent
 
 
+class RunMark(StrEnum):
+    """A run in one letter, as a strip of many runs shows it."""
+
+    SUCCESS = "s"
+    LATE = "t"  # a success that began late
+    FAILED = "f"
+    CANCELLED = "c"  # a failure that somebody asked for
+    LOST = "l"
+    STOPPED = "x"
+    SKIPPED = "k"
+    MISSED = "m"
+    PAUSED = "p"
+    RUNNING = "r"
+    WAITING = "w"
+
+
 class Failure(StrEnum):
     """The reason why a run is `failed`."""
 

@@ -103,6 +103,7 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
         clock=clock,
         vitals=vitals,
         vms_of=runtime.pool.loads_of,
+        past_runs=store.past_runs,
     )
     return Daemon(
         runtime=runtime,

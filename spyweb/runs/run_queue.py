@@ -72,6 +72,10 @@ class RunQueue:
         """Count the runs on record that have not started."""
         return len(self.waiting) + len(self.delayed)
 
+    def open_runs(self) -> list[Run]:
+        """Return the runs on record that have not ended."""
+        return [*self.in_flight.values(), *self.waiting, *(delayed.run for delayed in self.delayed.values())]
+
     @property
     def room_for_caused(self) -> int:
         """Count the runs that may still be claimed for changes."""

@@ -25,8 +25,10 @@ from spyweb.schedules.due import earliest, upcoming
 from spyweb.service.access import AccessService
 from spyweb.service.audit import AuditService
 from spyweb.service.metrics import MetricsService
+from spyweb.service.overview import OverviewService
 from spyweb.service.readiness import ReadinessService
 from spyweb.service.state import StateService
+from spyweb.store.past_runs_protocol import PastRuns
 from spyweb.store.protocol import Runs
 from spyweb.store.records_protocol import Records
 from spyweb.store.tasks_protocol import Tasks
@@ -119,19 +121,30 @@ class DaemonService:
     clock: Clock
     vitals: Callable[[], Vitals]
     vms_of: Callable[[JobId], int]
+    past_runs: PastRuns
+    overview: OverviewService = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.overview = OverviewService(
+            live=self.live,
+            runs=self.stored_runs,
+            past_runs=self.past_runs,
+            clock=self.clock,
+            view=self._view,
+            broken=self._broken_views,
+            health=self._health,
+        )
 
     def find(self, name_or_id: str) -> JobId | None:
         return find_job((job.spec for job in self.live), name_or_id)
 
     def no_such_job(self, name_or_id: str) -> str:
         """Say that there is no such job, and which one may be meant."""
-        broken = [broken_job(job, problems) for job, problems in self._broken()]
-        return no_such_job(broken, name_or_id, [job.id for job in self.live])
+        return no_such_job(self._broken_views(), name_or_id, [job.id for job in self.live])
 
     def jobs(self) -> list[JobView]:
         views = [self._view(job) for job in self.live]
-        broken = [broken_job(job, problems) for job, problems in self._broken()]
-        return sorted([*views, *broken], key=lambda view: view.id)
+        return sorted([*views, *self._broken_views()], key=lambda view: view.id)
 
     def warnings(self) -> list[Problem]:
         """Return what is doubtful in the project's files."""
@@ -140,6 +153,9 @@ class DaemonService:
     def _broken(self) -> Iterator[tuple[JobId, Sequence[Problem]]]:
         """Yield the jobs whose file does not load, and for which no earlier version runs, each with what is wrong."""
         return (found for found in self.reloader.broken.items() if self.live.find(found[0]) is None)
+
+    def _broken_views(self) -> list[JobView]:
+        return [broken_job(job, problems) for job, problems in self._broken()]
 
     def _view(self, job: LiveJob) -> JobView:
         facts = JobFacts(
@@ -177,6 +193,9 @@ class DaemonService:
         return log_file(self.root, self._live(job).spec.folder)
 
     async def health(self) -> Health:
+        return self._health()
+
+    def _health(self) -> Health:
         return view_health(self.vitals(), self._states(), sum(map(_is_short, self.live)))
 
     def _states(self) -> Iterator[JobState]:

@@ -9,7 +9,7 @@ it.
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,6 +29,7 @@ from spyweb.model import (
 from spyweb.store.audit_protocol import AuditTrail
 from spyweb.store.keys_protocol import AccessKeys
 from spyweb.store.outbox_protocol import Outbox
+from spyweb.store.past_runs_protocol import PastRuns
 from spyweb.store.records_protocol import Records
 from spyweb.store.tasks_protocol import Tasks
 from spyweb.store.values_protocol import (
@@ -119,6 +120,10 @@ class Change(Struct, frozen=True, kw_only=True):
     dropped: Sequence[WantedChange] = ()  # changes that start no run of the job that wanted them
 
 
+# A change that is committed, and the ids of its new runs; without ids where its caller no longer waited for them.
+Recorded = Callable[[Change, "Sequence[RunId | None] | None"], None]
+
+
 class Runs(Protocol):
     """The record of every due time: which runs there were, which were skipped, and why."""
 
@@ -131,6 +136,9 @@ class Runs(Protocol):
         locks of a run that ends are released.  A change event is deleted once each job that wanted it has dropped it,
         or has no open run for it.
         """
+
+    def on_recorded(self, listen: Recorded) -> Callable[[], None]:
+        """Have this called on the loop with each change after its commit; return the function that ends it."""
 
     def cursors(self) -> Future[dict[JobId, Cursor]]: ...
 
@@ -172,6 +180,9 @@ class StoreStats:
 class Store(Protocol):
     @property
     def runs(self) -> Runs: ...
+
+    @property
+    def past_runs(self) -> PastRuns: ...
 
     @property
     def tasks(self) -> Tasks: ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from asyncio import Future
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from sys import intern
 
@@ -12,7 +12,7 @@ import msgspec
 
 from spyweb.errors import CursorMoved
 from spyweb.model import Cursor, Failure, JobId, Outcome, Run, RunId, RunState
-from spyweb.store.protocol import Change, End, NewRun, SkippedRange
+from spyweb.store.protocol import Change, End, NewRun, Recorded, SkippedRange
 from spyweb.store.sqlite.batch import BatchQueue, OpKind
 from spyweb.store.sqlite.events import claim_event, clear_after_run, drop_event
 from spyweb.store.sqlite.locks import Holdings, release_run
@@ -110,13 +110,26 @@ class SqliteRuns:
         self._writer = writer
         self._reader = reader
         self._holdings = holdings
+        self._listeners: list[Recorded] = []
 
     def record(self, change: Change) -> Future[list[RunId | None]]:
         holders = self._holdings.any_of(end.run for end in change.end)
         if not holders:
-            return self._writer.submit(kind_of(change), record, change)
-        released = partial(self._holdings.ended, holders)
-        return self._writer.submit(OpKind.SEVERAL, record, change, holders, after=released)
+            recorded = self._writer.submit(kind_of(change), record, change)
+        else:
+            released = partial(self._holdings.ended, holders)
+            recorded = self._writer.submit(OpKind.SEVERAL, record, change, holders, after=released)
+        if self._listeners:
+            recorded.add_done_callback(partial(tell, self._listeners, change))
+        return recorded
+
+    def on_recorded(self, listen: Recorded) -> Callable[[], None]:
+        self._listeners = [*self._listeners, listen]
+
+        def leave() -> None:
+            self._listeners = [each for each in self._listeners if each is not listen]
+
+        return leave
 
     def cursors(self) -> Future[dict[JobId, Cursor]]:
         return self._reader.submit(OpKind.READ, find_cursors)
@@ -136,6 +149,18 @@ class SqliteRuns:
 
     def list(self, job: JobId | None = None, *, limit: int = 30, before: RunId | None = None) -> Future[list[Run]]:
         return self._reader.submit(OpKind.READ, find_runs, job, limit, before)
+
+
+def tell(listeners: Sequence[Recorded], change: Change, answer: Future[list[RunId | None]]) -> None:
+    """Tell of a change that is committed, or, where nobody waits for the answer, may be."""
+    if answer.cancelled():
+        ids = None
+    elif answer.exception() is not None:
+        return
+    else:
+        ids = answer.result()
+    for listen in listeners:
+        listen(change, ids)
 
 
 def kind_of(change: Change) -> OpKind:

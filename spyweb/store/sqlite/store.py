@@ -38,6 +38,7 @@ from spyweb.store.sqlite.locks import SqliteLocks
 from spyweb.store.sqlite.log_index import LogIndex
 from spyweb.store.sqlite.migrate import Migration, load_migrations, migrate, refuse_newer, refuse_older
 from spyweb.store.sqlite.outbox import SqliteOutbox
+from spyweb.store.sqlite.past_runs import SqlitePastRuns
 from spyweb.store.sqlite.records import SqliteRecords
 from spyweb.store.sqlite.runs import SqliteRuns
 from spyweb.store.sqlite.tasks import SqliteTasks
@@ -60,6 +61,7 @@ class SqliteStore:
         self.events = SqliteEvents(connections.writer, codec)
         self.values = SqliteValues(connections, clock, codec, self.events, self.locks, history)
         self.runs = SqliteRuns(connections.writer, connections.questions, self.locks.holdings)
+        self.past_runs = SqlitePastRuns(connections.questions)
         self.tasks = SqliteTasks(connections.writer, connections.questions)
         self.records = SqliteRecords(connections, clock)
         self.outbox = SqliteOutbox(connections, clock)

@@ -6,7 +6,8 @@ Every future is done when it is given.
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import islice
 
 from msgspec.structs import replace
@@ -16,7 +17,8 @@ from spyweb.errors import CursorMoved
 from spyweb.histogram import SIZES, Histogram
 from spyweb.model import Cursor, JobId, Outcome, Run, RunId, RunState
 from spyweb.runs.records import ended_run
-from spyweb.store.protocol import Begin, Change, End, NewRun, SkippedRange, StoreStats
+from spyweb.store.protocol import Begin, Change, End, NewRun, Recorded, SkippedRange, StoreStats
+from spyweb.store.sqlite.runs import tell
 from spyweb.store.values_protocol import NO_HISTORY, HistoryRules
 from tests.fakes.memory.memory_audit import MemoryAudit
 from tests.fakes.memory.memory_events import MemoryEvents
@@ -24,6 +26,7 @@ from tests.fakes.memory.memory_executor import ImmediateExecutor
 from tests.fakes.memory.memory_keys import MemoryKeys
 from tests.fakes.memory.memory_locks import MemoryLocks
 from tests.fakes.memory.memory_outbox import MemoryOutbox
+from tests.fakes.memory.memory_past_runs import MemoryPastRuns
 from tests.fakes.memory.memory_records import MemoryRecords
 from tests.fakes.memory.memory_tasks import MemoryTasks
 from tests.fakes.memory.memory_values import MemoryValues, Table
@@ -40,9 +43,25 @@ class MemoryRuns:
         self._claimed: set[tuple[JobId, int, int]] = set()  # job, due_ms, attempt
         self._last_id = 0
         self._cursors: dict[JobId, Cursor] = {}
+        self._listeners: list[Recorded] = []
 
     def record(self, change: Change) -> Future[list[RunId | None]]:
-        return self._executor.write(self._record, change)
+        recorded = self._executor.write(self._record, change)
+        if self._listeners:
+            recorded.add_done_callback(partial(tell, list(self._listeners), change))
+        return recorded
+
+    def on_recorded(self, listen: Recorded) -> Callable[[], None]:
+        self._listeners.append(listen)
+        return lambda: self._listeners.remove(listen)
+
+    @property
+    def listeners(self) -> int:
+        return len(self._listeners)
+
+    def all(self) -> list[Run]:
+        """Return every run, oldest first."""
+        return list(self._runs.values())
 
     def cursors(self) -> Future[dict[JobId, Cursor]]:
         return self._executor.read(self._cursors.copy)
@@ -219,6 +238,7 @@ class MemoryStore:
         table = Table(self._executor, self.events, history)
         self.values = MemoryValues(self._executor, table, self.locks)
         self.runs = MemoryRuns(self._executor, self.locks, self.events)
+        self.past_runs = MemoryPastRuns(self._executor, self.runs.all)
         self.tasks = MemoryTasks(self._executor, self.runs.find)
         self.records = MemoryRecords(self._executor)
         self.outbox = MemoryOutbox(self._executor, self.records)

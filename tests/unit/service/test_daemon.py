@@ -67,6 +67,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
             clock=t.clock,
             vitals=make_vitals,
             vms_of=lambda job: 3 if job == PRICES else 0,
+            past_runs=t.store.past_runs,
         )
         await t.settle(make_job("prices"), make_job("backup", schedule=Every(period_ms=5 * MINUTE_MS)))
         yield Served(harness=t, reloader=reloader, service=service)

@@ -1,0 +1,141 @@
+"""The overview of all jobs, each with a strip of its newest runs.
+
+The strips are read at the first look, in slices, and from then on kept up to date by each change that is committed.
+When nobody has looked for a while they are dropped: a daemon that nobody looks at keeps none and is told of nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from spyweb.clock import Clock
+from spyweb.cooperative import Steps, run_in_slices
+from spyweb.model import JobId, Outcome
+from spyweb.runs.live import LiveJob, LiveJobs
+from spyweb.service.strips import SHOWN_RUNS, JobStrip, Strips, late_after
+from spyweb.store.past_runs_protocol import PastRuns, StripWish
+from spyweb.store.protocol import Runs
+from spyweb.views.health import Health
+from spyweb.views.jobs import JobView
+from spyweb.views.overview import Overview, OverviewRow, make_overview, view_row
+from spyweb.views.strips import DECISIVE, FAILING, Bar, view_bar
+
+KEPT_S = 60.0  # after the latest look
+READ_AT_ONCE = 25  # jobs in one question to the store, so that others get their turn
+MOST_ROUNDS = 5  # in which jobs that changed while they were read are read again
+
+
+@dataclass(slots=True, kw_only=True)
+class OverviewService:
+    live: LiveJobs
+    runs: Runs
+    past_runs: PastRuns
+    clock: Clock
+    view: Callable[[LiveJob], JobView]
+    broken: Callable[[], Iterable[JobView]]  # jobs of which no version runs
+    health: Callable[[], Health]
+    _strips: Strips | None = None
+    _leave: Callable[[], None] | None = None
+    _looked_at: float = 0.0
+    _filling: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def is_kept(self) -> bool:
+        """Tell whether strips are in memory."""
+        return self._strips is not None
+
+    async def look(self) -> Overview:
+        """Return how all jobs stand."""
+        strips = await self._filled()
+        rows = await run_in_slices(self.clock, self._rows(strips))
+        health = self.health()
+        now_ms = self.clock.now_ms()
+        overview = make_overview(rows, problems=health.problems, warnings=health.warnings, now_ms=now_ms)
+        return await run_in_slices(self.clock, overview)
+
+    async def row(self, job: JobId) -> OverviewRow | None:
+        """Return how one job stands; None where there is no such job."""
+        strips = await self._filled()
+        found = self.live.find(job)
+        if found is not None:
+            return self._row(found, strips)
+        return next((view_row(view) for view in self.broken() if view.id == job), None)
+
+    async def bars(self, job: JobId) -> list[Bar]:
+        """Return each run of a job's strip with what it was, oldest first."""
+        newest = await self.runs.list(job, limit=SHOWN_RUNS)
+        late_ms = late_after(self.live.find(job))
+        return [view_bar(run, late_ms) for run in reversed(newest)]
+
+    def _rows(self, strips: Strips) -> Steps[list[OverviewRow]]:
+        rows = []
+        for job in self.live:
+            rows.append(self._row(job, strips))
+            yield
+        return rows + [view_row(view) for view in self.broken()]
+
+    def _row(self, job: LiveJob, strips: Strips) -> OverviewRow:
+        kept = strips.of_job.get(job.id)
+        view = self.view(job)
+        if kept is None:
+            return view_row(view)
+        began = (run.started_ms for run in job.queue.in_flight.values() if run.started_ms is not None)
+        return view_row(
+            view,
+            strip=kept.show(),
+            series=kept.series,
+            running_since_ms=min(began, default=None),
+            held_up=self._held_up(job.id) if kept.series else (),
+        )
+
+    def _held_up(self, job: JobId) -> list[str]:
+        """Return the jobs that wait for this one to succeed."""
+        waits = (Outcome.FAILED, Outcome.LOST)
+        return [
+            follower.id
+            for follower in self.live.after(job)
+            if not any(after.job == job and not after.outcomes.isdisjoint(waits) for after in follower.spec.after)
+        ]
+
+    async def _filled(self) -> Strips:
+        """Return the strips with those of all jobs, read where they are not known."""
+        async with self._filling:
+            self._looked_at = self.clock.monotonic()
+            strips = self._strips or self._begin()
+            for _ in range(MOST_ROUNDS):
+                missing = strips.missing()
+                if not missing:
+                    break
+                for first in range(0, len(missing), READ_AT_ONCE):
+                    await self._read(strips, missing[first : first + READ_AT_ONCE])
+            return strips
+
+    def _begin(self) -> Strips:
+        self._strips = strips = Strips(self.live)
+        self._leave = self.runs.on_recorded(strips.hear)
+        self.clock.call_later(KEPT_S, self._drop_unless_looked_at)
+        return strips
+
+    async def _read(self, strips: Strips, jobs: list[JobId]) -> None:
+        strips.begin_reading(jobs)
+        found = await self.past_runs.strips([StripWish(job, strips.late_ms(job)) for job in jobs], SHOWN_RUNS)
+        failing = [job for job, strip in found.items() if is_failing(strip.marks)]
+        series = await self.past_runs.failing(failing) if failing else {}
+        for job, strip in found.items():
+            strips.keep(job, JobStrip(strip, series.get(job)))
+
+    def _drop_unless_looked_at(self) -> None:
+        left = self._looked_at + KEPT_S - self.clock.monotonic()
+        if left > 0:
+            self.clock.call_later(left, self._drop_unless_looked_at)
+        elif self._leave:
+            self._leave()
+            self._strips = self._leave = None
+
+
+def is_failing(marks: str) -> bool:
+    """Tell whether the latest run that ended by itself failed."""
+    decisive = (mark for mark in reversed(marks) if mark in DECISIVE)
+    return next(decisive, None) in FAILING

@@ -1,0 +1,180 @@
+"""Answer questions about the runs on record from SQLite: each statement looks at a bounded number of rows."""
+
+from __future__ import annotations
+
+import sqlite3
+from asyncio import Future
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from spyweb.model import JobId, Outcome, Run, RunId, RunMark
+from spyweb.store.past_runs_protocol import FailingSeries, RunFilter, RunPage, RunPoint, RunStrip, StripWish
+from spyweb.store.sqlite.batch import BatchQueue, OpKind
+from spyweb.store.sqlite.runs import BEYOND_ALL, RUN_COLUMNS, read_run
+
+SEARCHED = 20_000  # rows that one page of a search looks at, so that other questions get their turn
+SERIES = 1_000  # rows that are looked at for a series of failures
+FOLLOWED = 5_000  # rows after a run among which its followers are looked for
+
+# In one letter, as RunMark has it.  `?2` is from when on a start is late.
+MARK = f"""
+    CASE state WHEN 'running' THEN '{RunMark.RUNNING}' WHEN 'waiting' THEN '{RunMark.WAITING}' ELSE
+        CASE outcome
+            WHEN 'success' THEN
+                iif(attempt = 1 AND started_ms - due_ms > ?2, '{RunMark.LATE}', '{RunMark.SUCCESS}')
+            WHEN 'failed' THEN iif(failure = 'cancelled', '{RunMark.CANCELLED}', '{RunMark.FAILED}')
+            WHEN 'lost' THEN '{RunMark.LOST}'
+            WHEN 'stopped' THEN '{RunMark.STOPPED}'
+            WHEN 'missed' THEN '{RunMark.MISSED}'
+            WHEN 'paused' THEN '{RunMark.PAUSED}'
+            ELSE '{RunMark.SKIPPED}'
+        END
+    END
+"""
+TOOK = "iif(state = 'ended' AND started_ms IS NOT NULL AND outcome <> 'skipped', max(ended_ms - started_ms, 0), -1)"
+STRIP = f"""
+    SELECT group_concat(id), group_concat(mark, ''), group_concat(took) FROM (
+        SELECT id, {MARK} AS mark, {TOOK} AS took
+        FROM run INDEXED BY run_of_job WHERE job = ?1 ORDER BY id DESC LIMIT ?3
+    )
+"""
+IS_FAILURE = "(outcome = 'lost' OR (outcome = 'failed' AND failure IS NOT 'cancelled'))"
+NEWEST_OF_JOB = f"SELECT * FROM run INDEXED BY run_of_job WHERE job = ?1 ORDER BY id DESC LIMIT {SERIES}"
+SERIES_OF_JOB = f"""
+    WITH newest AS MATERIALIZED (
+        SELECT id, outcome, failure, attempt, coalesce(started_ms, due_ms, ended_ms) AS at_ms FROM ({NEWEST_OF_JOB})
+    )
+    SELECT min(id), max(1, sum(attempt = 1)), at_ms FROM newest
+    WHERE {IS_FAILURE} AND id > (SELECT coalesce(max(id), 0) FROM newest WHERE outcome = 'success')
+"""
+AT = "coalesce(started_ms, last_due_ms, due_ms, ended_ms)"
+FIND = f"SELECT {RUN_COLUMNS} FROM run WHERE id = ?"
+POINTS = f"""
+    SELECT id, started_ms, max(ended_ms - started_ms, 0), iif(attempt = 1, max(started_ms - due_ms, 0), 0), {MARK}
+    FROM run INDEXED BY run_of_job
+    WHERE job = ?1 AND id < ?3 AND state = 'ended' AND outcome <> 'skipped' AND started_ms >= ?4
+    ORDER BY id DESC LIMIT ?5
+"""
+# What a trigger says of the run behind it: `of` a retry, `run_id` of a job that follows, `by` of a change of state.
+FOLLOWERS = f"""
+    SELECT {RUN_COLUMNS} FROM run
+    WHERE id > ?1 AND id <= ?1 + {FOLLOWED} AND json_valid("trigger") AND ?1 IN (
+        json_extract("trigger", '$.of'), json_extract("trigger", '$.run_id'),
+        json_extract("trigger", '$.by'), json_extract("trigger", '$.cause.by')
+    )
+    ORDER BY id LIMIT ?2
+"""
+
+
+class SqlitePastRuns:
+    def __init__(self, reader: BatchQueue) -> None:
+        self._reader = reader
+
+    def find(self, run: RunId) -> Future[Run | None]:
+        return self._reader.submit(OpKind.READ, find_run, run)
+
+    def strips(self, jobs: Sequence[StripWish], count: int) -> Future[Mapping[JobId, RunStrip]]:
+        return self._reader.submit(OpKind.READ, find_strips, jobs, count)
+
+    def failing(self, jobs: Sequence[JobId]) -> Future[Mapping[JobId, FailingSeries]]:
+        return self._reader.submit(OpKind.READ, find_failing, jobs)
+
+    def search(self, wanted: RunFilter, *, limit: int, before: RunId | None = None) -> Future[RunPage]:
+        return self._reader.submit(OpKind.READ, search_runs, wanted, limit, before)
+
+    def points(self, job: JobId, *, since_ms: int, limit: int, before: RunId | None = None) -> Future[list[RunPoint]]:
+        return self._reader.submit(OpKind.READ, find_points, job, since_ms, limit, before)
+
+    def followers(self, run: RunId, *, limit: int) -> Future[list[Run]]:
+        return self._reader.submit(OpKind.READ, find_followers, run, limit)
+
+
+# On the thread of a connection
+
+
+def find_run(connection: sqlite3.Connection, run: RunId) -> Run | None:
+    row = connection.execute(FIND, (run,)).fetchone()
+    return read_run(row) if row else None
+
+
+def find_strips(connection: sqlite3.Connection, jobs: Sequence[StripWish], count: int) -> Mapping[JobId, RunStrip]:
+    return {job: find_strip(connection, job, late_ms, count) for job, late_ms in jobs}
+
+
+def find_strip(connection: sqlite3.Connection, job: JobId, late_ms: int, count: int) -> RunStrip:
+    ids, marks, took = connection.execute(STRIP, (job, late_ms, count)).fetchone()
+    if ids is None:
+        return RunStrip()
+    numbers, times = [*map(int, ids.split(","))][::-1], [*map(int, took.split(","))][::-1]
+    marks = marks[::-1]
+    if any(later <= earlier for earlier, later in pairwise(numbers)):  # SQL promises no order
+        order = sorted(range(len(numbers)), key=numbers.__getitem__)
+        numbers, times = [numbers[at] for at in order], [times[at] for at in order]
+        marks = "".join(marks[at] for at in order)
+    return RunStrip(ids=numbers, marks=marks, took_ms=times)
+
+
+def find_failing(connection: sqlite3.Connection, jobs: Sequence[JobId]) -> Mapping[JobId, FailingSeries]:
+    found = {}
+    for job in jobs:
+        first, count, at_ms = connection.execute(SERIES_OF_JOB, (job,)).fetchone()
+        if first is not None:
+            found[job] = FailingSeries(since_ms=at_ms, count=count, first=RunId(first))
+    return found
+
+
+def search_runs(connection: sqlite3.Connection, wanted: RunFilter, limit: int, before: RunId | None) -> RunPage:
+    below = BEYOND_ALL if before is None else before
+    table, values = source_of(wanted)
+    conditions, more = conditions_of(wanted)
+    statement = f"""
+        SELECT {RUN_COLUMNS} FROM (SELECT * FROM {table} id < ? ORDER BY id DESC LIMIT {SEARCHED})
+        WHERE {conditions} ORDER BY id DESC LIMIT ?
+    """
+    rows = connection.execute(statement, (*values, below, *more, max(limit, 0))).fetchall()
+    runs = [read_run(row) for row in rows]
+    if runs and len(runs) == limit:
+        return RunPage(runs=runs, before=runs[-1].id)
+    last = connection.execute(
+        f"SELECT id FROM {table} id < ? ORDER BY id DESC LIMIT 1 OFFSET {SEARCHED - 1}", (*values, below)
+    ).fetchone()
+    return RunPage(runs=runs, before=RunId(last[0]) if last else None)
+
+
+def source_of(wanted: RunFilter) -> tuple[str, list[str | int]]:
+    """Return the index by which the rows are walked, with the beginning of the condition on it."""
+    if wanted.job is not None:
+        return "run INDEXED BY run_of_job WHERE job = ? AND", [wanted.job]
+    if wanted.outcomes and Outcome.SUCCESS not in wanted.outcomes:
+        return "run INDEXED BY run_unsuccessful WHERE outcome <> 'success' AND", []
+    return "run WHERE", []
+
+
+def conditions_of(wanted: RunFilter) -> tuple[str, list[str | int]]:
+    conditions, values = ["1"], list[str | int]()
+    if wanted.outcomes:
+        conditions.append(f"outcome IN ({', '.join('?' * len(wanted.outcomes))})")
+        values += [outcome.value for outcome in wanted.outcomes]
+    if wanted.triggers:
+        marks = ", ".join("?" * len(wanted.triggers))
+        conditions.append(f"iif(json_valid(\"trigger\"), json_extract(\"trigger\", '$.type'), '') IN ({marks})")
+        values += [trigger.value for trigger in wanted.triggers]
+    if wanted.since_ms is not None:
+        conditions.append(f"{AT} >= ?")
+        values.append(wanted.since_ms)
+    if wanted.until_ms is not None:
+        conditions.append(f"{AT} < ?")
+        values.append(wanted.until_ms)
+    return " AND ".join(conditions), values
+
+
+def find_points(
+    connection: sqlite3.Connection, job: JobId, since_ms: int, limit: int, before: RunId | None
+) -> list[RunPoint]:
+    below = BEYOND_ALL if before is None else before
+    rows = connection.execute(POINTS, (job, BEYOND_ALL, below, since_ms, max(limit, 0)))
+    return [RunPoint(run, at_ms, took, late or 0, RunMark(mark)) for run, at_ms, took, late, mark in rows]
+
+
+def find_followers(connection: sqlite3.Connection, run: RunId, limit: int) -> list[Run]:
+    return [read_run(row) for row in connection.execute(FOLLOWERS, (run, limit))]

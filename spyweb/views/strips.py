@@ -1,0 +1,97 @@
+"""Reduce a run to one letter, and many runs of a job to a strip of letters.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median_low
+from typing import Final
+
+from msgspec import Struct
+
+from spyweb.model import Failure, Outcome, Run, RunId, RunMark, RunState
+
+LATE_MS = 1_000  # after the due time, and what jitter may add: from there on a start is late
+SUCCEEDED: Final = frozenset({RunMark.SUCCESS, RunMark.LATE})
+FAILING: Final = frozenset({RunMark.FAILED, RunMark.LOST})
+DECISIVE: Final = SUCCEEDED | FAILING  # of whether a job fails
+
+_OF_OUTCOME = {
+    Outcome.SUCCESS: RunMark.SUCCESS,
+    Outcome.FAILED: RunMark.FAILED,
+    Outcome.LOST: RunMark.LOST,
+    Outcome.STOPPED: RunMark.STOPPED,
+    Outcome.SKIPPED: RunMark.SKIPPED,
+    Outcome.MISSED: RunMark.MISSED,
+    Outcome.PAUSED: RunMark.PAUSED,
+}
+
+
+def mark_of(run: Run, late_ms: int = LATE_MS) -> RunMark:
+    if run.outcome is None:
+        return RunMark.WAITING if run.state is RunState.WAITING else RunMark.RUNNING
+    if run.outcome is Outcome.SUCCESS and lateness_of(run) > late_ms:
+        return RunMark.LATE
+    if run.failure is Failure.CANCELLED:
+        return RunMark.CANCELLED
+    return _OF_OUTCOME[run.outcome]
+
+
+def lateness_of(run: Run) -> int:
+    """Return how long after its due time a run began; a retry is later by intent, and never late."""
+    if run.started_ms is None or run.due_ms is None or run.attempt > 1:
+        return 0
+    return max(0, run.started_ms - run.due_ms)
+
+
+def took_of(run: Run) -> int | None:
+    """Return how long a run took; None of one that is not over, or never began."""
+    if run.started_ms is None or run.ended_ms is None or run.outcome is Outcome.SKIPPED:
+        return None
+    return max(0, run.ended_ms - run.started_ms)
+
+
+def moment_of(run: Run) -> int:
+    """Return the moment under which a run is shown: its start, else when it was due last, else its end."""
+    moments = (run.started_ms, run.last_due_ms, run.due_ms, run.ended_ms)
+    return next((moment for moment in moments if moment is not None), 0)
+
+
+def success_rate(marks: str) -> float | None:
+    """Return the share of the runs that succeeded; None where none has come to an end of its own."""
+    good, bad = sum(marks.count(mark) for mark in SUCCEEDED), sum(marks.count(mark) for mark in FAILING)
+    return good / (good + bad) if good + bad else None
+
+
+def median_ms(took_ms: Sequence[int]) -> int | None:
+    known = [ms for ms in took_ms if ms >= 0]
+    return median_low(known) if known else None
+
+
+class Bar(Struct, frozen=True, array_like=True):
+    """One run of a strip with what it was; JSON has it as an array."""
+
+    run: RunId
+    mark: RunMark
+    at_ms: int  # when it began, or was due
+    due_ms: int | None
+    late_ms: int
+    took_ms: int | None
+    count: int  # due times
+    reason: str  # in one line
+
+
+LONGEST_REASON = 120  # characters
+
+
+def view_bar(run: Run, late_ms: int = LATE_MS) -> Bar:
+    reason = (run.reason or run.result or run.note).strip().partition("\n")[0]
+    return Bar(
+        run=run.id,
+        mark=mark_of(run, late_ms),
+        at_ms=moment_of(run),
+        due_ms=run.due_ms,
+        late_ms=lateness_of(run),
+        took_ms=took_of(run),
+        count=run.count,
+        reason=reason if len(reason) <= LONGEST_REASON else reason[: LONGEST_REASON - 1] + "…",
+    )

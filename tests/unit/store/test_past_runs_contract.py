@@ -1,0 +1,205 @@
+"""Questions about past runs, to every kind of store."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from spyweb.errors import StoreClosed
+from spyweb.model import Failure, JobId, Outcome, RunId, RunMark, RunState, TriggerType
+from spyweb.store.past_runs_protocol import NO_TIME, RunFilter, StripWish
+from spyweb.store.protocol import Change, End, NewRun, SkippedRange, Store
+from tests.fakes.changes import NEWS, PRICES, make_skipped
+from tests.fakes.clock import FakeClock
+from tests.fakes.stores import KINDS, opened, until_told
+
+LATE = 1_000
+
+
+@pytest.fixture(params=KINDS)
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    async with opened(request.param, tmp_path / "spyweb.db", FakeClock()) as store:
+        yield store
+
+
+async def begin(store: Store, job: JobId = PRICES, **changes: object) -> RunId:
+    new = NewRun(job=job, state=RunState.RUNNING, trigger={"type": "manual"}, started_ms=1_000)
+    (run,) = await store.runs.record(Change(new=[replace(new, **changes)]))
+    assert run is not None
+    return run
+
+
+async def end(store: Store, run: RunId, outcome: Outcome, **changes: object) -> None:
+    await store.runs.record(Change(end=[replace(End(run=run, ended_ms=3_000, outcome=outcome), **changes)]))
+
+
+async def ran(store: Store, outcome: Outcome, job: JobId = PRICES, *, at: int = 1_000, **changes: object) -> RunId:
+    run = await begin(store, job, started_ms=at, **changes)
+    await end(store, run, outcome, ended_ms=at + 500)
+    return run
+
+
+async def strip(store: Store, job: JobId = PRICES, count: int = 40) -> tuple[str, list[int]]:
+    found = await store.past_runs.strips([StripWish(job, LATE)], count)
+    assert len(found[job].ids) == len(found[job].marks) == len(found[job].took_ms)
+    return found[job].marks, list(found[job].took_ms)
+
+
+async def test_a_run_is_found_by_its_id(store: Store) -> None:
+    run = await ran(store, Outcome.SUCCESS)
+
+    found = await store.past_runs.find(run)
+    assert found is not None
+    assert (found.id, found.job, found.outcome) == (run, PRICES, Outcome.SUCCESS)
+    assert await store.past_runs.find(RunId(run + 1)) is None
+
+
+async def test_a_strip_has_a_letter_for_each_run_oldest_first(store: Store) -> None:
+    for outcome in (Outcome.SUCCESS, Outcome.LOST, Outcome.STOPPED, Outcome.FAILED):
+        await ran(store, outcome)
+    await end(store, await begin(store), Outcome.FAILED, failure=Failure.CANCELLED)
+    await store.runs.record(Change(skipped=[make_skipped()]))
+    await store.runs.record(Change(skipped=[replace_range(Outcome.PAUSED), replace_range(Outcome.SKIPPED)]))
+    await begin(store)
+    await begin(store, state=RunState.WAITING, started_ms=None)
+
+    marks, took_ms = await strip(store)
+    assert marks == "slxfcmpkrw"
+    assert took_ms == [500, 500, 500, 500, 2000, *[NO_TIME] * 5]
+
+
+def replace_range(outcome: Outcome) -> SkippedRange:
+    return SkippedRange(job=PRICES, outcome=outcome, first_due_ms=1, last_due_ms=1, count=1, reason="", at_ms=1)
+
+
+async def test_of_more_runs_a_strip_has_the_newest_and_of_another_job_none(store: Store) -> None:
+    for outcome in (Outcome.FAILED, Outcome.SUCCESS, Outcome.LOST):
+        await ran(store, outcome)
+    await ran(store, Outcome.FAILED, NEWS)
+
+    assert (await strip(store, count=2))[0] == "sl"
+    assert (await strip(store, JobId("nobody")))[0] == ""
+
+
+@pytest.mark.parametrize(
+    ("late_ms", "attempt", "mark"),
+    [(LATE, 1, RunMark.SUCCESS), (LATE + 1, 1, RunMark.LATE), (9_000, 2, RunMark.SUCCESS)],
+)
+async def test_a_success_that_began_late_is_a_late_one_unless_it_is_a_retry(
+    store: Store, late_ms: int, attempt: int, mark: RunMark
+) -> None:
+    await ran(store, Outcome.SUCCESS, at=10_000 + late_ms, due_ms=10_000, attempt=attempt)
+
+    assert (await strip(store))[0] == mark
+
+
+async def test_a_series_of_failures_goes_back_to_the_last_success_and_counts_no_retries(store: Store) -> None:
+    await ran(store, Outcome.FAILED, at=1)
+    await ran(store, Outcome.SUCCESS, at=2)
+    first = await ran(store, Outcome.FAILED, at=3, due_ms=3)
+    await ran(store, Outcome.FAILED, at=4, due_ms=3, attempt=2)
+    await end(store, await begin(store, started_ms=5), Outcome.FAILED, failure=Failure.CANCELLED)
+    await ran(store, Outcome.LOST, at=6)
+    await store.runs.record(Change(skipped=[make_skipped()]))
+    await ran(store, Outcome.SUCCESS, NEWS)
+
+    found = await store.past_runs.failing([PRICES, NEWS, JobId("nobody")])
+    assert {job: (series.since_ms, series.count, series.first) for job, series in found.items()} == {
+        PRICES: (3, 2, first)
+    }
+
+
+async def test_a_job_that_never_succeeded_fails_since_its_first_failure(store: Store) -> None:
+    await store.runs.record(Change(skipped=[make_skipped()]))
+    first = await ran(store, Outcome.FAILED, at=7)
+
+    found = await store.past_runs.failing([PRICES])
+    assert (found[PRICES].since_ms, found[PRICES].count, found[PRICES].first) == (7, 1, first)
+
+
+async def test_runs_are_found_by_job_outcome_trigger_and_time(store: Store) -> None:
+    one = await ran(store, Outcome.SUCCESS, at=1_000)
+    two = await ran(store, Outcome.FAILED, at=2_000, trigger={"type": "schedule"})
+    three = await ran(store, Outcome.FAILED, NEWS, at=3_000)
+    four = await begin(store, started_ms=4_000)
+
+    async def ids(wanted: RunFilter) -> list[int]:
+        return [run.id for run in (await store.past_runs.search(wanted, limit=9)).runs]
+
+    assert await ids(RunFilter()) == [four, three, two, one]
+    assert await ids(RunFilter(job=PRICES)) == [four, two, one]
+    assert await ids(RunFilter(outcomes=[Outcome.FAILED, Outcome.LOST])) == [three, two]
+    assert await ids(RunFilter(outcomes=[Outcome.SUCCESS])) == [one]
+    assert await ids(RunFilter(job=PRICES, outcomes=[Outcome.FAILED])) == [two]
+    assert await ids(RunFilter(triggers=[TriggerType.MANUAL])) == [four, three, one]
+    assert await ids(RunFilter(since_ms=2_000, until_ms=4_000)) == [three, two]
+
+
+async def test_a_search_goes_on_where_a_page_ends(store: Store) -> None:
+    runs = [await ran(store, Outcome.FAILED) for _ in range(5)]
+
+    pages, before = [], None
+    while True:
+        page = await store.past_runs.search(RunFilter(outcomes=[Outcome.FAILED]), limit=2, before=before)
+        pages += [run.id for run in page.runs]
+        before = page.before
+        if before is None:
+            break
+
+    assert pages == runs[::-1]
+
+
+async def test_points_of_a_chart_are_the_runs_that_ended_newest_first(store: Store) -> None:
+    old = await ran(store, Outcome.SUCCESS, at=1_000)
+    late = await ran(store, Outcome.FAILED, at=5_000, due_ms=4_000)
+    again = await ran(store, Outcome.SUCCESS, at=9_000, due_ms=4_000, attempt=2)
+    await ran(store, Outcome.SUCCESS, NEWS, at=9_000)
+    await begin(store, started_ms=9_500)
+
+    found = await store.past_runs.points(PRICES, since_ms=5_000, limit=9)
+    assert found == [(again, 9_000, 500, 0, RunMark.SUCCESS), (late, 5_000, 500, 1_000, RunMark.FAILED)]
+    assert [point.run for point in await store.past_runs.points(PRICES, since_ms=0, limit=9, before=late)] == [old]
+    assert len(await store.past_runs.points(PRICES, since_ms=0, limit=1)) == 1
+
+
+async def test_what_came_of_a_run_is_found_by_the_triggers_that_name_it(store: Store) -> None:
+    run = await ran(store, Outcome.FAILED)
+    await ran(store, Outcome.SUCCESS)
+    retry = await ran(store, Outcome.SUCCESS, trigger={"type": "retry", "of": run}, attempt=2)
+    after = await ran(store, Outcome.SUCCESS, NEWS, trigger={"type": "after", "job": "prices", "run_id": run})
+    state = await ran(store, Outcome.SUCCESS, NEWS, trigger={"type": "state", "by": run})
+    cause = {"type": "retry", "of": state, "cause": {"type": "state", "by": run}}
+    of_state = await ran(store, Outcome.SUCCESS, NEWS, trigger=cause, attempt=2)
+
+    assert [each.id for each in await store.past_runs.followers(run, limit=9)] == [retry, after, state, of_state]
+    assert [each.id for each in await store.past_runs.followers(run, limit=1)] == [retry]
+    assert await store.past_runs.followers(of_state, limit=9) == []
+
+
+async def test_whoever_listens_is_told_of_each_change_with_its_ids_until_he_leaves(store: Store) -> None:
+    told: list[tuple[Change, object]] = []
+    leave = store.runs.on_recorded(lambda change, ids: told.append((change, ids)))
+    change = Change(new=[NewRun(job=PRICES, state=RunState.RUNNING, trigger={}, started_ms=1)])
+
+    ids = await store.runs.record(change)
+    await until_told()
+    assert told == [(change, ids)]
+
+    leave()
+    await store.runs.record(change)
+    await until_told()
+    assert len(told) == 1
+
+
+async def test_whoever_listens_is_told_of_nothing_that_was_refused(store: Store) -> None:
+    told: list[object] = []
+    store.runs.on_recorded(lambda *recorded: told.append(recorded))
+    await store.close()
+
+    with pytest.raises(StoreClosed):
+        await store.runs.record(Change())
+    await until_told()
+    assert told == []
