@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
+import tarfile
 import time
 from pathlib import Path
 
 import pytest
 
 from tests.fakes.commands import Stubborn
+from tests.fakes.pages import file_of
 from tests.fakes.project import Project, eventually
+from tests.fakes.repository import read
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -63,3 +68,47 @@ def test_a_job_that_may_run_commands_has_a_worker_of_its_own(project: Project) -
             assert project.result(name) == "done"
         workers = json.loads(project.spyweb("health", "-o", "json").stdout)["workers"]
         assert [worker["job"] for worker in workers if worker["job"]] == ["a"]
+
+
+def permitted_by(page: str, old: str = "", new: str = "") -> str:
+    """Return the block for config.toml that a page shows."""
+    found = re.search(r"```toml\n# config\.toml\n(.*?)```", read(page), re.DOTALL)
+    assert found
+    return found[1].replace(old, new)
+
+
+def test_the_page_about_commands_works_as_it_stands(project: Project) -> None:
+    page = "docs/how-to/run-commands.md"
+    project.save("config.toml", permitted_by(page))
+    project.save("jobs/pack.lua", file_of(page, "pack.lua"))
+    project.save("shared/notes.txt", "hello")
+    assert "no problems" in project.spyweb("check").stderr
+    with project.daemon():
+        assert "done in " in str(project.ended("pack")[0].result)
+    with tarfile.open(project.root / "jobs/pack/shared.tar.gz") as archive:
+        assert archive.getnames() == ["shared", "shared/notes.txt"]
+
+
+def test_the_page_about_backups_brings_a_folder_back_and_compares_it(project: Project) -> None:
+    page = "docs/how-to/verified-backup.md"
+    site, backups = project.root / "site", project.root / "backups"
+    (site / "deep").mkdir(parents=True)
+    (site / "deep/index.html").write_text("<p>hello</p>")
+    backups.mkdir()
+    script = file_of(page, "backup-files.lua")
+    for old, new in (("/srv/site", site), ("/srv/backups", backups)):
+        assert old in script
+        script = script.replace(old, str(new))
+    project.save("config.toml", permitted_by(page, "/srv/backups", str(backups)))
+    project.save("jobs/backup-files.lua", script)
+    assert "no problems" in project.spyweb("check").stderr
+    with project.daemon():
+        said = project.spyweb("run", "backup-files").stdout
+        assert "the same" in said
+        (archive,) = backups.iterdir()
+        assert archive.stat().st_mode & 0o777 == 0o600
+        assert json.loads(project.spyweb("state", "get", "backup:site").stdout)["path"] == str(archive)
+
+        shutil.rmtree(site)
+        assert "the same" not in project.spyweb("run", "backup-files", code=1).stdout
+        assert list(backups.iterdir()) == [archive]
