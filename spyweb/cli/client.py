@@ -17,6 +17,7 @@ from spyweb.errors import NoAccess, Problem, Refused
 from spyweb.model import JobId, Run, RunId
 from spyweb.store.access import no_access
 from spyweb.store.keys_protocol import Scope
+from spyweb.views.drift import DriftReport
 from spyweb.views.jobs import JobView, NextRun
 from spyweb.views.keys import AuditView, KeyView, MadeKey
 from spyweb.views.outbox import MessageView
@@ -110,6 +111,9 @@ class DaemonClient:
 
     def audit_lines(self, *, limit: int) -> list[AuditView]:
         return self.ask("GET", _with_query("/api/audit", limit=limit), list[AuditView])
+
+    def drift(self, job: JobId | None) -> DriftReport:
+        return self.ask("GET", _with_query("/api/drift", job=job), DriftReport, timeout=None)
 
     def health(self) -> Health:
         from spyweb.views.health import Health

@@ -35,6 +35,7 @@ COMMANDS = {
     "records": "spyweb.cli.records:records",
     "outbox": "spyweb.cli.outbox:outbox",
     "next": "spyweb.cli.jobs:next_runs",
+    "drift": "spyweb.cli.drift:drift",
     "logs": "spyweb.cli.logs:logs",
     "trigger": "spyweb.cli.steer:trigger",
     "pause": "spyweb.cli.steer:pause",

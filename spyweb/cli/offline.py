@@ -29,6 +29,7 @@ from spyweb.store.outbox_protocol import QueuedMessage
 from spyweb.store.protocol import Change, Store
 from spyweb.store.records_protocol import Record
 from spyweb.store.sqlite.damage import refuse_missing, size_of
+from spyweb.views.drift import DriftReport
 from spyweb.views.jobs import JobFacts, JobView, NextRun, broken_job, next_run, view_job, zone_of
 from spyweb.views.outbox import MessageView, view_message
 from spyweb.views.records import RecordView, view_record
@@ -80,6 +81,25 @@ class OfflineProject:
     def tasks(self, run: RunId) -> list[TaskView]:
         found: Mapping[RunId, Sequence[TaskRow]] = self.read(lambda store: store.tasks.of_runs([run]), {})
         return [view_task(row) for row in found.get(run, ())]
+
+    def drift(self, job: JobId | None) -> DriftReport:
+        from spyweb.ops.managed import ManagedFiles  # no other command needs the ops
+        from spyweb.service.drift import DriftService
+
+        specs = {spec.id: spec for spec in _specs(self._scanned)}
+
+        def check(store: Store) -> Awaitable[DriftReport]:
+            service = DriftService(
+                store=store,
+                files=ManagedFiles(),
+                top=os.path.realpath(self._settings.root),
+                clock=self._clock,
+                specs=lambda: specs,
+                broken=lambda: self._scanned.broken,
+            )
+            return service.check(job)
+
+        return self.read(check, DriftReport())
 
     def records(self, job: JobId, *, limit: int, before_ns: int | None) -> list[RecordView]:
         found: list[Record] = self.read(lambda store: store.records.list(job, limit=limit, before_ns=before_ns), [])

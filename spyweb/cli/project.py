@@ -13,6 +13,7 @@ from spyweb.errors import Problem, Refused
 from spyweb.model import JobId, Run, RunId
 from spyweb.settings import Settings, load_settings
 from spyweb.store.access import no_access, refusal, user_name
+from spyweb.views.drift import DriftReport
 from spyweb.views.jobs import JobView, NextRun, find_job, no_such_job
 from spyweb.views.outbox import MessageView
 from spyweb.views.records import RecordView
@@ -35,6 +36,9 @@ class ProjectSource(Protocol):
     def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]: ...
 
     def tasks(self, run: RunId) -> list[TaskView]: ...
+
+    def drift(self, job: JobId | None) -> DriftReport:
+        """Compare what is there with what was recorded, of one job or of all."""
 
     def records(self, job: JobId, *, limit: int, before_ns: int | None) -> list[RecordView]: ...
 

@@ -25,6 +25,7 @@ from spyweb.scheduler.timers import Timers
 from spyweb.service.access import AccessService
 from spyweb.service.audit import AuditService
 from spyweb.service.daemon import DaemonService
+from spyweb.service.drift import DriftService
 from spyweb.service.metrics import MetricsService
 from spyweb.service.readiness import ReadinessService
 from spyweb.service.state import StateService
@@ -89,6 +90,14 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
         outbox_sender=runtime.outbox_sender,
         access=AccessService(store.keys, clock, runtime.settings.server.api_key),
         trail=AuditService(store.audit, clock),
+        drift=DriftService(
+            store=store,
+            files=runtime.world.managed,
+            top=runtime.world.files.top,
+            clock=clock,
+            specs=lambda: {job.id: job.spec for job in live},
+            broken=lambda: reloader.broken,
+        ),
         state=StateService(store=store, clock=clock, limits=runtime.settings.state),
         metrics=MetricsService(
             live=live,

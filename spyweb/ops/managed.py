@@ -74,8 +74,8 @@ class ManagedFiles:
                 raise Forbidden(limits.too_large("it", size, limit))
             return _content(file)[:limit]
 
-    def stat(self, place: ManagedPlace) -> dict[str, object]:
-        """Return what is there; of a file its checksum too.  A link is not followed."""
+    def stat(self, place: ManagedPlace, *, hashed: bool = True) -> dict[str, object]:
+        """Return what is there; of a file its checksum too, unless that is not wanted.  A link is not followed."""
         try:
             with self._parent(place) as folder:
                 if folder is None:
@@ -89,7 +89,7 @@ class ManagedFiles:
                     "mode": f"{stat.S_IMODE(status.st_mode):04o}",
                     "modified": int(status.st_mtime),
                 }
-                if found["type"] == "file" and status.st_size <= LARGEST:
+                if hashed and found["type"] == "file" and status.st_size <= LARGEST:
                     with _existing(folder, name) as file:
                         found["checksum"] = None if file is None else _checksum(file)
                 return found

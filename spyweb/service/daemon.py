@@ -24,6 +24,7 @@ from spyweb.scheduler.scheduler import Scheduler
 from spyweb.schedules.due import earliest, upcoming
 from spyweb.service.access import AccessService
 from spyweb.service.audit import AuditService
+from spyweb.service.drift import DriftService
 from spyweb.service.metrics import MetricsService
 from spyweb.service.overview import OverviewService
 from spyweb.service.readiness import ReadinessService
@@ -32,6 +33,7 @@ from spyweb.store.past_runs_protocol import PastRuns
 from spyweb.store.protocol import Runs
 from spyweb.store.records_protocol import Records
 from spyweb.store.tasks_protocol import Tasks
+from spyweb.views.drift import DriftReport
 from spyweb.views.health import Health, Vitals, view_health
 from spyweb.views.jobs import (
     JobFacts,
@@ -118,6 +120,7 @@ class DaemonService:
     trail: AuditService
     metrics: MetricsService
     readiness: ReadinessService
+    drift: DriftService
     clock: Clock
     vitals: Callable[[], Vitals]
     vms_of: Callable[[JobId], int]
@@ -214,6 +217,10 @@ class DaemonService:
         """Return how the tasks of a run ended, in the order of their definition."""
         found = await self.stored_tasks.of_runs([run])
         return [view_task(row) for row in found.get(run, ())]
+
+    async def check_drift(self, job: JobId | None) -> DriftReport:
+        """Compare what is there with what the runs of one job, or of all, have recorded."""
+        return await self.drift.check(job)
 
     async def records(self, job: JobId | None, *, limit: int, before_ns: int | None) -> list[RecordView]:
         """Return records, newest first, of one job or of all together."""

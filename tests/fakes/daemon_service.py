@@ -30,6 +30,7 @@ from spyweb.service.state import StateService
 from spyweb.settings import StateSettings
 from spyweb.store.protocol import Store, StoreStats
 from spyweb.store.values_protocol import NO_HISTORY, HistoryRules
+from spyweb.views.drift import DriftReport, DriftView
 from spyweb.views.health import Health, Vitals, view_health
 from spyweb.views.jobs import (
     JobFacts,
@@ -240,6 +241,17 @@ class FakeDaemonService(DaemonService):
 
     async def tasks(self, run: RunId) -> list[TaskView]:
         return self.tasks_of.get(run, [])
+
+    async def check_drift(self, job: JobId | None) -> DriftReport:
+        view = DriftView(
+            resource="prices:file.copy:a",
+            job=PRICES,
+            module="file.copy",
+            target="a",
+            expected="file",
+            actual="not there",
+        )
+        return DriftReport(checked=2, differences=[view] if job in (None, PRICES) else [], remarks=["one is gone"])
 
     async def records(self, job: JobId | None, *, limit: int, before_ns: int | None) -> list[RecordView]:
         wanted = (view for view in self.kept if job in (None, view.job_id))

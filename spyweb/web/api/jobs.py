@@ -10,6 +10,8 @@ from msgspec import Meta, Struct
 
 from spyweb.errors import Problem
 from spyweb.logs.tail import last_lines
+from spyweb.model import JobId
+from spyweb.views.drift import DriftReport
 from spyweb.views.jobs import JobPaused, JobView, NextRun, Triggered
 from spyweb.web.access.principal import principal_of
 from spyweb.web.answer import json_answer
@@ -27,6 +29,12 @@ class NextQuery(Struct, frozen=True):
 
     job: str | None = None
     count: Annotated[int, Meta(ge=1, le=MAX_NEXT)] = 5
+
+
+class DriftQuery(Struct, frozen=True):
+    """Whose resources; those of a job that is gone are counted."""
+
+    job: str | None = None
 
 
 class LogQuery(Struct, frozen=True):
@@ -54,6 +62,13 @@ async def list_next(request: web.Request) -> web.Response:
     query = query_of(request, NextQuery)
     job = None if query.job is None else find_job(request, query.job)
     return json_answer(await request.app[SERVICE].next_runs(job, query.count))
+
+
+@route("GET", "/api/drift", right=Right.READ, answer=DriftReport, query=DriftQuery)
+async def check_drift(request: web.Request) -> web.Response:
+    """Compare what is there with what `file.*` and commands have recorded, of one job or of all."""
+    name, service = query_of(request, DriftQuery).job, request.app[SERVICE]
+    return json_answer(await service.check_drift(None if name is None else service.find(name) or JobId(name)))
 
 
 @route("POST", "/api/jobs/{job}/trigger", right=Right.RUN, answer=Triggered, body=object | None)

@@ -10,6 +10,7 @@ import pytest
 
 from spyweb.errors import OpError, StoreError
 from spyweb.model import JobId, OnStoreError, RunId, Value
+from spyweb.ops import catalog
 from spyweb.ops.managed import ManagedFiles
 from spyweb.ops.resources import (
     NAMESPACE,
@@ -31,6 +32,7 @@ ONE = hashlib.sha256(b"one").hexdigest()
 
 @pytest.fixture
 def call(tmp_path: Path) -> Call:
+    assert "file.copy" in catalog.names()
     (tmp_path / "jobs/prices").mkdir(parents=True)
     (tmp_path / "jobs/prices/a").write_text("one")
     (tmp_path / "etc").mkdir()

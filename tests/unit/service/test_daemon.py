@@ -19,6 +19,7 @@ from spyweb.service.daemon import DaemonService
 from spyweb.views.jobs import JobState
 from spyweb.views.runs import RunEnded
 from tests.fakes.daemon_service import make_metrics, make_readiness, make_state, make_vitals
+from tests.fakes.drifting import make_drift
 from tests.fakes.harness import MINUTE_MS, Harness, harness, make_job
 
 PRICES, BACKUP, TYPO = JobId("prices"), JobId("backup"), JobId("typo")
@@ -64,6 +65,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
             trail=AuditService(t.store.audit, t.clock),
             metrics=make_metrics(),
             readiness=make_readiness(),
+            drift=make_drift(t.store, t.clock, {}),
             clock=t.clock,
             vitals=make_vitals,
             vms_of=lambda job: 3 if job == PRICES else 0,

@@ -1,0 +1,70 @@
+"""`spyweb drift`: compare what is there with what the jobs' runs have recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import typer
+
+from spyweb.cli import output
+from spyweb.cli.options import MaybeJob, Output, root_of
+from spyweb.cli.output import Format
+from spyweb.cli.project import Project, open_project
+from spyweb.errors import ExitCode, Refused
+from spyweb.model import JobId
+from spyweb.views.drift import DriftReport, DriftView
+from spyweb.views.jobs import find_job, no_such_job
+
+
+def drift(context: typer.Context, job: MaybeJob = None, form: Output = Format.TABLE) -> ExitCode:
+    """List what is not as the jobs have left it.
+
+    Compares what is there with what file.* and commands have recorded; runs neither Lua nor a command.  Exit code 1
+    when something differs.
+    """
+    project = open_project(root_of(context))
+    return show_drift(project, find_drift(project, job), form)
+
+
+def find_drift(project: Project, name: str | None) -> DriftReport:
+    """Compare.  Raises Refused for a job that there never was."""
+    source = project.source()
+    if name is None:
+        return source.drift(None)
+    known = source.jobs()
+    job = find_job(known, name)
+    report = source.drift(job or JobId(name))
+    if not (job or report.checked or report.remarks):
+        raise Refused(no_such_job(known, name))
+    return report
+
+
+def show_drift(project: Project, report: DriftReport, form: Format) -> ExitCode:
+    if form is Format.JSON:
+        output.show_json(report.differences)
+    else:
+        show_differences(report, project.settings.daemon.timezone, project.clock.now_ms())
+    for remark in report.remarks:
+        output.note(remark)
+    return ExitCode.FAILED if report.differences else ExitCode.OK
+
+
+def show_differences(report: DriftReport, timezone: str, now_ms: int) -> None:
+    header = ("resource", "expected", "actual", "since", "run")
+    count = "1 resource" if report.checked == 1 else f"{report.checked} resources"
+    empty = f"{count} compared, nothing differs" if report.checked else "nothing is recorded"
+    rows = _rows(report.differences, timezone, now_ms)
+    output.show_table(header, rows, empty=empty, cut=("actual", "expected"))
+
+
+def _rows(differences: Sequence[DriftView], timezone: str, now_ms: int) -> list[tuple[str, ...]]:
+    return [
+        (
+            each.resource,
+            each.expected,
+            each.actual,
+            "" if each.since_ms is None else output.row_moment(each.since_ms, timezone, now_ms),
+            "" if each.run is None else str(each.run),
+        )
+        for each in differences
+    ]

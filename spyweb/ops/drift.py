@@ -1,0 +1,149 @@
+"""Compare what is at a place with what was recorded of it: no Lua runs and no command.
+
+A file is read as `file.*` reads it, so no link leads out of the folders that the job may use.  What differs is what
+the job would change if it ran again: a mode counts where the script has given one, of a file that it keeps a line in
+only that line.  Everything here waits for the disk: call it in a thread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from spyweb.model import JobSpec
+from spyweb.ops.jail import SHARED, Forbidden, reason_of, steps_of
+from spyweb.ops.managed import ManagedFiles, ManagedPlace
+from spyweb.ops.resources import Expected, Kept
+from spyweb.ops.rules.values import shown
+from spyweb.permissions.policy import JOB, Refusal
+
+LARGEST_TEXT = 10 << 20  # bytes of a file whose lines are looked at
+SHOWN = 12  # characters of a checksum
+NOT_THERE = "not there"
+
+
+def place_in(spec: JobSpec, top: str, target: str) -> ManagedPlace:
+    """Return the place that a job's target names.  Raises Forbidden for one that it may not use any more."""
+    path = target.encode()
+    if target.startswith("/"):
+        steps = steps_of(path.lstrip(b"/"))
+        root = spec.policy.path("/" + "/".join(steps))
+        if isinstance(root, Refusal):
+            raise Forbidden(f"not looked at: it may not {root.deed} any more")
+        below = steps[len([step for step in root.split("/") if step]) :]
+        if not below:
+            raise Forbidden("not looked at: it is the whole folder that is permitted")
+        return ManagedPlace(root or "/", (), below)
+    steps = steps_of(path)
+    is_shared = steps[0] == SHARED and len(steps) > 1
+    refusal = spec.policy.folder(SHARED if is_shared else JOB)
+    if refusal is not None:
+        raise Forbidden(f"not looked at: it may not {refusal.deed} any more")
+    return (
+        ManagedPlace(top, (SHARED,), steps[1:]) if is_shared else ManagedPlace(top, (*spec.folder.split("/"),), steps)
+    )
+
+
+def path_in(spec: JobSpec, top: str, target: str) -> str:
+    """Return the absolute path that a target names, without a look at it."""
+    if target.startswith("/"):
+        return os.path.normpath(target)
+    first, _, rest = target.partition("/")
+    return os.path.normpath(
+        os.path.join(top, SHARED, rest) if first == SHARED and rest else f"{top}/{spec.folder}/{target}"
+    )
+
+
+def describe_expected(kept: Kept) -> str:
+    match kept.expected:
+        case Expected.FILE | Expected.FOLDER:
+            return " ".join(filter(None, (kept.expected, kept.checksum[:SHOWN], _octal(kept.mode))))
+        case Expected.LINE | Expected.NO_LINE:
+            return f"{kept.expected} '{shown(kept.line)}'" if kept.line is not None else f"file {kept.checksum[:SHOWN]}"
+        case Expected.ABSENT:
+            return NOT_THERE
+        case Expected.MADE:
+            return "there"
+        case Expected.COMMAND:
+            return ""
+
+
+def find_difference(files: ManagedFiles, spec: JobSpec, top: str, kept: Kept) -> str | None:
+    """Return what is there instead of what was recorded; None where that is as it was."""
+    if kept.expected is Expected.COMMAND:
+        return None
+    try:
+        if kept.expected is Expected.MADE:
+            return _difference_of_made(spec, top, kept)
+        place = place_in(spec, top, kept.target)
+        return _DIFFERENCES[kept.expected](files, place, kept)
+    except Forbidden as error:
+        return str(error)
+    except OSError as error:
+        return f"it can't be read: {reason_of(error)}"
+
+
+def _difference_of_made(spec: JobSpec, top: str, kept: Kept) -> str | None:
+    if not spec.policy.may_exec:
+        return "not looked at: it may not run commands any more"
+    return None if os.path.lexists(path_in(spec, top, kept.target)) else NOT_THERE
+
+
+def _difference_of_file(files: ManagedFiles, place: ManagedPlace, kept: Kept) -> str | None:
+    found = files.stat(place)
+    mode = _octal(kept.mode)
+    if found.get("checksum") == kept.checksum and found.get("mode") == (mode or found.get("mode")):
+        return None
+    return _described(found)
+
+
+def _difference_of_folder(files: ManagedFiles, place: ManagedPlace, kept: Kept) -> str | None:
+    with suppress(NotADirectoryError):
+        if not files.mkdir(place, kept.mode, check=True).changed:
+            return None
+    return _described(files.stat(place, hashed=False))
+
+
+def _difference_of_absence(files: ManagedFiles, place: ManagedPlace, _: Kept) -> str | None:
+    return _described(files.stat(place, hashed=False)) if files.remove(place, check=True).changed else None
+
+
+def _difference_of_line(files: ManagedFiles, place: ManagedPlace, kept: Kept) -> str | None:
+    """Look for the line; for the whole content where an expression alone says what must not be there."""
+    wanted = kept.expected is Expected.LINE
+    try:
+        content = files.read(place, LARGEST_TEXT)
+    except (FileNotFoundError, NotADirectoryError):
+        return NOT_THERE if wanted else None
+    if kept.line is None:
+        checksum = hashlib.sha256(content).hexdigest()
+        return None if checksum == kept.checksum else f"file {checksum[:SHOWN]}"
+    lines = content.split(b"\n")
+    if not lines[-1]:
+        lines.pop()  # what follows the last line's end is no line
+    has_line = any(line.removesuffix(b"\r") == kept.line for line in lines)
+    return None if has_line is wanted else f"{'no line' if wanted else 'line'} '{shown(kept.line)}'"
+
+
+_DIFFERENCES: Mapping[Expected, Callable[[ManagedFiles, ManagedPlace, Kept], str | None]] = {
+    Expected.FILE: _difference_of_file,
+    Expected.FOLDER: _difference_of_folder,
+    Expected.ABSENT: _difference_of_absence,
+    Expected.LINE: _difference_of_line,
+    Expected.NO_LINE: _difference_of_line,
+}
+
+
+def _described(found: Mapping[str, object]) -> str:
+    """Describe what is there: `file 9c0d12ab34cd 0644`."""
+    if not found["exists"]:
+        return NOT_THERE
+    checksum = found.get("checksum")
+    size = f"of {found['size']} bytes" if found["type"] == "file" and not checksum else ""
+    return " ".join(filter(None, (str(found["type"]), str(checksum or "")[:SHOWN], size, str(found["mode"]))))
+
+
+def _octal(mode: int | None) -> str:
+    return "" if mode is None else f"{mode:04o}"

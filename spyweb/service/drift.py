@@ -1,0 +1,184 @@
+"""Look for drift: compare what is there with what the jobs' last runs have recorded, a slice at a time.
+
+A running daemon has one of these, for its socket and for the jobs that ask for it; without a daemon a command makes
+one over the database that it opened itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from spyweb.clock import Clock
+from spyweb.model import JobId, JobSpec
+from spyweb.ops.drift import describe_expected, find_difference, path_in
+from spyweb.ops.managed import ManagedFiles
+from spyweb.ops.resources import NAMESPACE, SCOPE, BadResource, Expected, Resource, job_of, prefix_of, read_resource
+from spyweb.service.state import PAGE, take_page
+from spyweb.store.protocol import Store
+from spyweb.store.values_protocol import Entry
+from spyweb.views.drift import DriftReport, DriftView
+
+SLICE_S = 0.1  # of comparing, in a thread; then others may have it
+TRIES = 3  # where jobs write meanwhile
+
+Specs = Mapping[JobId, JobSpec]
+
+
+@dataclass(slots=True)
+class RecordedState:
+    """The rows of some jobs: those to compare, and what is not compared."""
+
+    resources: list[Resource] = field(default_factory=list)  # of several for one target the newest
+    versions: dict[bytes, int] = field(default_factory=dict)  # of each row, by key
+    bad: list[tuple[bytes, str]] = field(default_factory=list)  # rows that can't be read, and why
+    gone: Counter[JobId] = field(default_factory=Counter)  # how many rows of jobs that are not there
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriftService:
+    """Compares resources; `specs` gives the jobs that are there, `broken` those whose files do not load."""
+
+    store: Store
+    files: ManagedFiles
+    top: str  # the project's folder, without links on the way
+    clock: Clock
+    specs: Callable[[], Specs]
+    broken: Callable[[], Collection[JobId]] = frozenset
+
+    async def check(self, job: JobId | None) -> DriftReport:
+        """Compare everything that was recorded of one job, or of all."""
+        specs, top = self.specs(), self.top
+        for _ in range(TRIES):
+            recorded = await self._read(specs, job)
+            differing = await self._compare(specs, top, recorded.resources)
+            if not differing or not await self._has_changed(recorded, differing):
+                break  # what a run has done meanwhile would be taken for a difference
+        differences = [_bad_view(key, reason) for key, reason in recorded.bad]
+        others = await self._others(specs, top, job, recorded, differing) if differing else {}
+        differences += [_view(each, actual, others.get(each.key, ())) for each, actual in differing]
+        return DriftReport(
+            checked=len(recorded.resources) + len(recorded.bad),
+            differences=sorted(differences, key=lambda each: each.resource),
+            remarks=list(self._remarks(recorded)),
+        )
+
+    async def _read(self, specs: Specs, job: JobId | None) -> RecordedState:
+        """Read the rows of one job, or of all, page by page."""
+        recorded, newest = RecordedState(), dict[tuple[JobId, str, bool], Resource]()
+        prefix = b"" if job is None else prefix_of(job)
+        least = prefix
+        while page := await self._page(prefix, least):
+            for key, entry in page:
+                owner = job_of(key)
+                if owner not in specs:
+                    recorded.gone[owner] += 1
+                    continue
+                recorded.versions[key] = entry.version
+                try:
+                    found = read_resource(key, entry.value)
+                except BadResource as error:
+                    recorded.bad.append((key, str(error)))
+                    continue
+                subject = (owner, found.kept.target, found.kept.expected is Expected.COMMAND)
+                known = newest.get(subject)
+                if known is None or (known.run, known.number) < (found.run, found.number):
+                    newest[subject] = found
+            least = page[-1][0] + b"\0"
+        recorded.resources = list(newest.values())
+        return recorded
+
+    async def _page(self, prefix: bytes, least: bytes) -> list[tuple[bytes, Entry]]:
+        return await self.store.values.gather(NAMESPACE, prefix, partial(take_page, PAGE), least=least)
+
+    async def _compare(self, specs: Specs, top: str, resources: Sequence[Resource]) -> list[tuple[Resource, str]]:
+        """Return those that differ, each with what is there instead.
+
+        In threads, and never in more than one at a time; the ops of `file` have the others.
+        """
+        found: list[tuple[Resource, str]] = []
+        left = iter(resources)
+        is_over = False
+        while not is_over:
+            async with self.files.turns:
+                some, is_over = await asyncio.to_thread(self._compare_some, specs, top, left)
+            found += some
+        return found
+
+    def _compare_some(
+        self, specs: Specs, top: str, left: Iterator[Resource]
+    ) -> tuple[list[tuple[Resource, str]], bool]:
+        """Compare the next ones, until a slice of time is over; tell whether none is left."""
+        found: list[tuple[Resource, str]] = []
+        until = self.clock.monotonic() + SLICE_S
+        for each in left:
+            actual = find_difference(self.files, specs[each.job], top, each.kept)
+            if actual is not None:
+                found.append((each, actual))
+            if self.clock.monotonic() > until:
+                return found, False
+        return found, True
+
+    async def _has_changed(self, recorded: RecordedState, differing: Sequence[tuple[Resource, str]]) -> bool:
+        for each, _ in differing:
+            entry = await self.store.values.read(NAMESPACE, each.key)
+            if entry is None or entry.version != recorded.versions[each.key]:
+                return True
+        return False
+
+    async def _others(
+        self,
+        specs: Specs,
+        top: str,
+        job: JobId | None,
+        recorded: RecordedState,
+        differing: Sequence[tuple[Resource, str]],
+    ) -> Mapping[bytes, Collection[JobId]]:
+        """Return which other jobs keep something at the place of each that differs."""
+        every = recorded if job is None else await self._read(specs, None)
+        jobs_at: dict[str, set[JobId]] = {}
+        for each in every.resources:
+            if each.kept.expected is not Expected.COMMAND:
+                jobs_at.setdefault(path_in(specs[each.job], top, each.kept.target), set()).add(each.job)
+        return {
+            each.key: jobs_at.get(path_in(specs[each.job], top, each.kept.target), set()) - {each.job}
+            for each, _ in differing
+        }
+
+    def _remarks(self, recorded: RecordedState) -> Iterator[str]:
+        for job, count in sorted(recorded.gone.items()):
+            left = "1 resource" if count == 1 else f"{count} resources"
+            if job in self.broken():
+                yield f"{left} of {job} not looked at: its file does not load"
+            else:
+                yield (
+                    f"{left} of {job} not looked at: that job is gone; "
+                    f"`spyweb state clear '{job}:*' --scope {SCOPE}` forgets them"
+                )
+
+
+def _view(resource: Resource, actual: str, others: Collection[JobId]) -> DriftView:
+    also = f" (kept by {', '.join(sorted(others))} as well)" if others else ""
+    return DriftView(
+        resource=_shown(resource.key),
+        job=resource.job,
+        module=resource.kept.module,
+        target=resource.kept.target,
+        expected=describe_expected(resource.kept),
+        actual=f"{actual}{also}",
+        since_ms=resource.at_ms,
+        run=resource.run,
+    )
+
+
+def _shown(key: bytes) -> str:
+    return key.decode("utf-8", "backslashreplace")
+
+
+def _bad_view(key: bytes, reason: str) -> DriftView:
+    _, module, target, *_ = (*key.decode("utf-8", "replace").split(":", 2), "", "")
+    remedy = f"its row can't be read ({reason}); the next run of its job writes it anew"
+    return DriftView(resource=_shown(key), job=job_of(key), module=module, target=target, expected="", actual=remedy)

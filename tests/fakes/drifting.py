@@ -1,0 +1,29 @@
+"""Make what looks for drift, over a store and a folder of a test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from spyweb.clock import Clock
+from spyweb.model import JobId, JobSpec
+from spyweb.ops import catalog
+from spyweb.ops.managed import ManagedFiles
+from spyweb.permissions.policy import FilesRule, Grants, Policy
+from spyweb.service.drift import DriftService
+from spyweb.store.protocol import Store
+
+NOWHERE = Path("/nonexistent")
+
+
+def make_drift(
+    store: Store, clock: Clock, specs: Mapping[JobId, JobSpec], root: Path = NOWHERE, files: ManagedFiles | None = None
+) -> DriftService:
+    assert "file.copy" in catalog.names(), "the ops that leave rows are there"
+    return DriftService(store=store, files=files or ManagedFiles(), top=str(root), clock=clock, specs=lambda: specs)
+
+
+def permitting(*roots: Path) -> Policy:
+    """Return a policy with any command, and files below these folders beside the usual ones."""
+    files = FilesRule(frozenset({"job", "shared"}), tuple(map(str, roots)))
+    return Policy(granted=Grants(exec=None, files=files))

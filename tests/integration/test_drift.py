@@ -1,0 +1,123 @@
+"""`spyweb drift`, with a daemon and without one; and what the daemon does by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from spyweb.clock import RealClock
+from spyweb.store.sqlite.store import open_store
+from spyweb.store.values_protocol import Put
+from tests.fakes.command import spyweb
+from tests.fakes.project import Project
+
+KEEPER = """
+assert(file.mkdir{ path = "shared/web" })
+assert(file.template{ text = "port {{.port}}", dest = "shared/web/a.conf", vars = { port = 80 }, mode = "0644" })
+return { changed = 0 }
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    project = Project(tmp_path)
+    project.job("web", KEEPER)
+    project.job("other", "return 1")
+    return project
+
+
+def rows(project: Project, *words: str, code: int = 1) -> list[list[str]]:
+    """The first three columns."""
+    done = project.spyweb("drift", *words, code=code)
+    lines = done.stdout.splitlines()
+    assert not lines or lines[0].split() == ["resource", "expected", "actual", "since", "run"]
+    return [[cell.strip() for cell in line.split("  ") if cell.strip()][:3] for line in lines[1:]]
+
+
+def checksum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def see_it_all(project: Project, root: Path) -> None:
+    """The same commands, whoever answers."""
+    assert rows(project, code=0) == []
+    conf = root / "shared/web/a.conf"
+    conf.write_text("port 81")
+    assert (
+        rows(project)
+        == rows(project, "web")
+        == [
+            [
+                "web:file.template:shared/web/a.conf",
+                f"file {checksum('port 80')} 0644",
+                f"file {checksum('port 81')} 0644",
+            ]
+        ]
+    )
+    assert rows(project, "other", code=0) == []
+    conf.unlink()
+    (found,) = json.loads(project.spyweb("drift", "-o", "json", code=1).stdout)
+    assert (found["job"], found["target"], found["actual"]) == ("web", "shared/web/a.conf", "not there")
+    assert found["since_ms"] > 1_700_000_000_000
+    assert found["run"] == 1
+    assert "no job is named 'wob'" in project.spyweb("drift", "wob", code=2).stderr
+    assert not conf.exists(), "it only looks"
+
+
+def test_without_a_daemon(project: Project, tmp_path: Path) -> None:
+    assert "nothing is recorded" in project.spyweb("drift").stderr
+    assert project.spyweb("drift", "-o", "json").stdout == "[]\n"
+    project.spyweb("run", "web")
+    assert "2 resources compared, nothing differs" in project.spyweb("drift").stderr
+    see_it_all(project, tmp_path)
+
+
+@pytest.mark.timeout(60)
+def test_with_a_daemon_and_over_a_restart(project: Project, tmp_path: Path) -> None:
+    with project.daemon():
+        project.spyweb("run", "web")
+        see_it_all(project, tmp_path)
+    with project.daemon() as daemon:
+        assert rows(project)[0][2] == "not there"
+        daemon.kill()
+    assert rows(project)[0][2] == "not there"
+    project.spyweb("run", "web")
+    assert rows(project, code=0) == []
+
+
+def test_a_job_that_is_gone_and_a_damaged_row_are_a_line_each(project: Project, tmp_path: Path) -> None:
+    project.spyweb("run", "web")
+
+    async def damage() -> None:
+        store = await open_store(tmp_path / "data/spyweb.db", clock=RealClock())
+        await store.values.transform("scope:resources", b"other:file.copy:x", lambda _: Put(b"text"))
+        await store.close()
+
+    asyncio.run(damage())
+    (tmp_path / "jobs/web.lua").unlink()
+    answer = spyweb("drift", root=tmp_path)
+    assert answer.code == 1
+    assert "its row can't be read (it is no table); the next run of its job writes it anew" in answer.out
+    assert answer.err.splitlines() == [
+        "2 resources of web not looked at: that job is gone; `spyweb state clear 'web:*' --scope resources` "
+        "forgets them"
+    ]
+    assert spyweb("drift", "web", root=tmp_path).code == 0
+    spyweb("state", "clear", "web:*", "--scope", "resources", "-y", root=tmp_path)
+    assert spyweb("drift", "web", root=tmp_path).code == 2
+
+
+def test_what_was_not_recorded_since_the_daemon_was_killed_is_told_until_the_next_run(
+    project: Project, tmp_path: Path
+) -> None:
+    """A crash between a file and its row: the file is new, the row tells of the old one."""
+    project.spyweb("run", "web")
+    (tmp_path / "shared/web/a.conf").write_text("port 8080")  # as a run has it written that is killed right then
+    project.job("web", KEEPER.replace("80", "8080"))
+    assert rows(project)[0][0] == "web:file.template:shared/web/a.conf"
+    project.spyweb("run", "web")
+    assert rows(project, code=0) == []
