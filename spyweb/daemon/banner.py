@@ -18,6 +18,8 @@ from spyweb.service.daemon import DaemonService
 from spyweb.settings import Settings
 from spyweb.settings.units import format_duration
 from spyweb.views.jobs import JobState, JobView, zone_of
+from spyweb.web.pages.site import base_of
+from spyweb.web.ui import FOLDER as UI_FOLDER
 
 JOBS_SHOWN = 20
 LIMITS_SHOWN = 3
@@ -42,6 +44,7 @@ class StartReport:
     data_dir: str
     durability: str
     server: str | None  # its URL; None: switched off
+    dashboard: str = ""  # its URL
     workers: int
     limits: str = ""  # "64MB, 10s CPU, 5m per run"
     rights: Sequence[str] = field(default=())  # what workers have given up
@@ -60,6 +63,7 @@ def report_start(service: DaemonService, settings: Settings, url: str | None, ri
         data_dir=str(settings.daemon.data_dir),
         durability=settings.store.durability.value,
         server=url,
+        dashboard=url + base_of(settings.root / UI_FOLDER) if url else "",
         workers=settings.daemon.workers,
         limits=describe_limits(list(specs.values())),
         rights=rights,
@@ -117,6 +121,7 @@ def _facts(report: StartReport) -> list[tuple[str, str]]:
         ("project", report.project),
         ("data", f"{report.data_dir} (durability {report.durability})"),
         ("server", report.server or "off"),
+        ("dashboard", report.dashboard),
         ("workers", str(report.workers)),
         ("limits", report.limits),
         ("sandbox", "; ".join(report.rights) or "none: scripts run with this user's rights"),

@@ -6,8 +6,7 @@ Jinja2 is slow to import and takes memory, so this module is imported at the fir
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from urllib.parse import quote
@@ -18,62 +17,13 @@ from markupsafe import Markup
 
 from spyweb.dashboard import words
 from spyweb.dashboard.charts import KINDS
-from spyweb.dashboard.static_files import StaticFiles
+from spyweb.dashboard.frame import BAR, FOOT, PageFrame
+from spyweb.dashboard.static_files import StaticFiles, static_files
 from spyweb.dashboard.words import Moments
 
 HERE = Path(__file__).parent
 
 TIME = Markup('<time datetime="{}" title="{}"{}>{}</time>')
-
-
-@dataclass(frozen=True, slots=True)
-class NavEntry:
-    """An entry of the bar."""
-
-    name: str
-    path: str  # below the dashboard's own address
-    words: str
-
-
-BAR = (
-    NavEntry("jobs", "", "Jobs"),
-    NavEntry("when", "when", "When"),
-    NavEntry("records", "records", "Records"),
-    NavEntry("state", "state", "State"),
-    NavEntry("events", "events", "Events"),
-    NavEntry("outbox", "outbox", "Outbox"),
-    NavEntry("health", "health", "Health"),
-)
-FOOT = (NavEntry("keys", "keys", "Keys"),)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageFrame:
-    """The parts of every page that stand around its own."""
-
-    base: str  # the dashboard's own address: "/", or where the project has pages of its own "/_spyweb/"
-    host: str
-    version: str
-    moments: Moments
-    here: str = ""  # the address of this page, for forms that come back to it
-    api: str = "/api/openapi.json"
-    place: str = ""  # the entry of the bar that is current
-    state: str = "ok"  # "ok", "warn" or "bad": the icon
-    counts: Mapping[str, int] = field(default_factory=dict)  # at entries of the bar: what needs somebody
-    theme: str = ""  # "light", "dark"; empty: as the system has it
-    token: str = ""  # what forms must send back; empty: nobody asks for one
-    who: str = ""  # the key of this session; empty: nobody needs to sign in
-    live: str = ""  # the question to the stream of this page; empty: it does not change by itself
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chip:
-    """One of several links of which one is in force."""
-
-    words: str
-    href: str
-    is_current: bool = False
-    count: int | None = None
 
 
 class Renderer:
@@ -92,15 +42,11 @@ class Renderer:
         )
         self._pages.filters.update(FILTERS)
         kinds = [(letter, heights, word) for letter, (heights, word) in KINDS.items()]
-        self._pages.globals.update(to=to, static=static, bar=BAR, foot=FOOT, kinds=kinds)
+        self._pages.globals.update(hide=hide, to=to, static=static, bar=BAR, foot=FOOT, kinds=kinds)
 
     def page(self, template: str, frame: PageFrame, title: str, values: Mapping[str, object]) -> str:
         """Render a whole page."""
-        return self._render(template, frame, {**values, "title": title})
-
-    def part(self, template: str, frame: PageFrame, values: Mapping[str, object]) -> str:
-        """Render a part of a page, as it is pushed to those who look at it."""
-        return self._render(template, frame, values)
+        return self.part(template, frame, {**values, "title": title})
 
     def text(self, source: str, frame: PageFrame, values: Mapping[str, object] | None = None) -> str:
         """Render a template that is given as text."""
@@ -111,8 +57,10 @@ class Renderer:
         """Return the part of the addresses of static files that says which content they have."""
         return self._static_files.version
 
-    def _render(self, template: str, frame: PageFrame, values: Mapping[str, object]) -> str:
-        return self._pages.get_template(template).render({**values, "frame": frame, "files": self._static_files})
+    def part(self, template: str, frame: PageFrame, values: Mapping[str, object]) -> Markup:
+        """Render a part of a page, as it is put into one, or pushed to those who look at it."""
+        text = self._pages.get_template(template).render({**values, "frame": frame, "files": self._static_files})
+        return Markup(text)
 
 
 @jinja2.pass_context
@@ -130,6 +78,11 @@ def static(context: Context, name: str) -> str:
     if name not in files.files:
         raise KeyError(name)
     return f"{base}static/{files.version}/{name}"
+
+
+def hide(part: Markup) -> Markup:
+    """Return a part that is not to be seen until somebody asks for it."""
+    return Markup(part.replace(" ", " hidden ", 1))  # behind the name of its element
 
 
 def _moments(context: Context) -> Moments:
@@ -167,6 +120,18 @@ def countdown(context: Context, ms: int | None) -> str:
 
 
 @jinja2.pass_context
+def soon(context: Context, ms: int | None) -> str:
+    """Show how long it is until a moment, within a sentence: `in 9 s`, or `now`."""
+    if ms is None:
+        return words.ABSENT
+    moments = _moments(context)
+    as_soon = Markup(' data-as="in"')
+    until = moments.until(ms)
+    text = until if until == "now" else f"in {until}"
+    return TIME.format(words.iso_moment(ms), moments.show_fully(ms), as_soon, text)
+
+
+@jinja2.pass_context
 def age(context: Context, ms: int | None) -> str:
     """Show how long ago a moment was; the browser counts."""
     if ms is None:
@@ -180,6 +145,7 @@ FILTERS = {
     "when": when,
     "exact_time": exact_time,
     "countdown": countdown,
+    "soon": soon,
     "age": age,
     "duration": words.show_duration,
     "count": words.show_count,
@@ -192,8 +158,4 @@ FILTERS = {
 @cache
 def renderer() -> Renderer:
     """Return the one renderer of this process."""
-    return Renderer(StaticFiles.load())
-
-
-def nav_entries() -> Sequence[NavEntry]:
-    return (*BAR, *FOOT)
+    return Renderer(static_files())

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 FOLDER = Path(__file__).parent / "static"
@@ -42,6 +43,12 @@ class StaticFiles:
 
     def find(self, name: str) -> StaticFile | None:
         return self.files.get(name)
+
+
+@cache
+def static_files() -> StaticFiles:
+    """Return the files of this process; they are read at the first page, in a thread."""
+    return StaticFiles.load()
 
 
 def _read(path: Path) -> StaticFile:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from aiohttp import web
-from aiohttp.typedefs import Handler
+from aiohttp.typedefs import Handler, Middleware
 
 from spyweb.endpoints.endpoints import Endpoints
 from spyweb.limits import SOCKET_BODY
@@ -21,6 +21,8 @@ from spyweb.web.api.routes import ROUTES
 from spyweb.web.api.streams import OPEN_STREAMS, OpenStreams
 from spyweb.web.body import BODY_MEMORY, LARGEST, BodyMemory
 from spyweb.web.endpoints import ENDPOINT_ROUTES, ENDPOINT_RULES, ENDPOINTS
+from spyweb.web.pages.pages import ACTIONS, PAGES
+from spyweb.web.pages.site import PageRoute, base_of, page_routes, showing_errors
 from spyweb.web.ui import UI, UI_ROUTES
 
 # What the server of a project's own tests has beside the endpoints.
@@ -36,9 +38,15 @@ class Site:
 
 
 def tcp_app(service: DaemonService, api_key: str | None, site: Site | None = None) -> web.Application:
-    app = _app(ROUTES, by_key(api_key) if api_key else by_loopback, ENDPOINT_RULES)
+    site = site or Site()
+    base = base_of(site.ui)
+    pages = page_routes(base, site.ui, PAGES, ACTIONS)
+    rules = {**ENDPOINT_RULES, **{each.handler: each.rule for each in pages}}
+    recognise = by_key(api_key) if api_key else by_loopback
+    app = _app(ROUTES, recognise, rules, showing_errors(base, site.ui))
     _add_service(app, service, LARGEST)
-    _add_site(app, site or Site())
+    _add_routes(app, pages)
+    _add_site(app, site)
     return app
 
 
@@ -52,22 +60,27 @@ def project_app(catalogue: Catalogue, site: Site) -> web.Application:
 
 def socket_app(service: DaemonService) -> web.Application:
     """Make the app of the private socket; it needs no key: only the daemon's own user may open the socket."""
-    app = _app(ROUTES, by_socket)
+    app = _app(ROUTES, by_socket, {})
     _add_service(app, service, SOCKET_BODY)
     return app
 
 
 def _app(
-    routes: Sequence[Route], recognise: Recognise, others: Mapping[Handler, AccessRule] | None = None
+    routes: Sequence[Route], recognise: Recognise, others: Mapping[Handler, AccessRule], *middlewares: Middleware
 ) -> web.Application:
     rules = {each.handler: AccessRule(each.right, each.of_job) for each in routes}
-    app = web.Application(middlewares=[answer_errors, guarded_by(recognise, {**rules, **(others or {})})])
+    guard = guarded_by(recognise, {**rules, **others})
+    app = web.Application(middlewares=[answer_errors, *middlewares, guard])
+    _add_routes(app, routes)
+    app[DOCUMENTED], app[MADE] = routes, []
+    return app
+
+
+def _add_routes(app: web.Application, routes: Iterable[Route | PageRoute]) -> None:
     for each in routes:
         app.router.add_route(each.method, each.path, each.handler)
         if each.method == "GET":
             app.router.add_route("HEAD", each.path, each.handler)
-    app[DOCUMENTED], app[MADE] = routes, []
-    return app
 
 
 def _add_service(app: web.Application, service: DaemonService, largest_body: int) -> None:

@@ -42,6 +42,7 @@ PUT_TOGETHER = {
 # module.name → what bounds what it is asked with, so what it keeps
 CACHES = {
     "dashboard.render.renderer": "nothing",
+    "dashboard.static_files.static_files": "nothing",
     "extraction.worker.document._is_field_wrong": "_LONGEST_REMEMBERED",
     "extraction.worker.document._is_wrong": "_LONGEST_REMEMBERED",
     "lua.wire._foreign": "_LONGEST_NAME",
@@ -63,6 +64,7 @@ CACHES = {
     "web.access.hosts._is_loopback_name": "limits.HOST",
     "web.api.query._fields": "a Struct of a handler",
     "web.endpoints._client_ip": "an address of the system's",
+    "web.pages.site.host_name": "nothing",
     "web.ui.machine_types": "nothing",
 }
 

@@ -18,7 +18,7 @@ function duration(seconds) {
 function told(date, as) {
   const clock = `${two(date.getHours())}:${two(date.getMinutes())}`;
   const away = (date - now()) / 1000;
-  if (as === "until") return away < 1 ? "now" : duration(Math.floor(away));
+  if (as === "until" || as === "in") return away < 1 ? "now" : (as === "in" ? "in " : "") + duration(Math.floor(away));
   if (as === "since") return away > -1 ? "just now" : duration(Math.floor(-away));
   if (as === "exact") return `${clock}:${two(date.getSeconds())}.${String(date.getMilliseconds()).padStart(3, "0")}`;
   const today = new Date(now());
@@ -37,5 +37,5 @@ export function tell(times) {
   }
 }
 
-setInterval(() => document.hidden || tell(all('time[data-as="until"], time[data-as="since"]')), 1000);
+setInterval(() => document.hidden || tell(all('time:is([data-as="until"], [data-as="in"], [data-as="since"])')), 1000);
 

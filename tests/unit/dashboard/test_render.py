@@ -7,7 +7,8 @@ from zoneinfo import ZoneInfo
 import jinja2
 import pytest
 
-from spyweb.dashboard.render import HERE, PageFrame, Renderer, nav_entries, renderer
+from spyweb.dashboard.frame import PageFrame, nav_entries
+from spyweb.dashboard.render import HERE, Renderer, renderer
 from spyweb.dashboard.words import ABSENT, Moments
 
 NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z

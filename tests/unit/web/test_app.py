@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import pytest
 from aiohttp import web
 
 from spyweb.web.api.routes import ROUTES
 from spyweb.web.app import Site, project_app, socket_app, tcp_app
+from spyweb.web.pages.pages import ACTIONS, PAGES
+from spyweb.web.pages.site import page_routes
 from tests.fakes.client import client_of, failure, get_json, post_json
 from tests.fakes.daemon_service import FakeDaemonService
 
@@ -17,11 +16,20 @@ def tcp(service: FakeDaemonService) -> web.Application:
     return tcp_app(service, None)
 
 
-@pytest.mark.parametrize("make_app", [tcp, socket_app])
-def test_tcp_and_the_socket_serve_the_same_table(make_app: Callable[[FakeDaemonService], web.Application]) -> None:
-    app = make_app(FakeDaemonService())
-    served = {(each.method, each.resource.canonical) for each in app.router.routes() if each.resource}
-    assert {each for each in served if each[0] != "HEAD"} == {(each.method, each.path) for each in ROUTES}
+def served(app: web.Application) -> set[tuple[str, str]]:
+    return {(each.method, each.resource.canonical) for each in app.router.routes() if each.resource}
+
+
+def test_tcp_and_the_socket_serve_the_same_table_and_tcp_the_dashboard_as_well() -> None:
+    table = {(each.method, each.path) for each in ROUTES}
+    pages = {(each.method, each.path) for each in page_routes("/", None, PAGES, ACTIONS)}
+    on_socket, on_tcp = (
+        {each for each in served(app) if each[0] != "HEAD"}
+        for app in (socket_app(FakeDaemonService()), tcp(FakeDaemonService()))
+    )
+    assert on_socket == table
+    assert on_tcp == table | pages
+    assert not table & pages
 
 
 async def test_tcp_serves_commands_too() -> None:

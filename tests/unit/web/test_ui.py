@@ -100,7 +100,7 @@ async def test_what_is_not_there_is_told_as_everywhere(ui: Path, path: str, stat
 async def test_pages_come_and_go_with_their_folder(tmp_path: Path) -> None:
     folder = tmp_path / "ui"
     async with client_of(tcp_app(FakeDaemonService(), None, Site(ui=folder))) as client:
-        assert (await client.get("/")).status == 404
+        assert (await client.get("/index.html")).status == 404
         folder.mkdir()
         (folder / "index.html").write_text("now")
         assert await (await client.get("/")).text() == "now"

@@ -1,0 +1,71 @@
+"""The parts of every page that stand around its own.  Pure, and cheap to import."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from spyweb.dashboard.words import Moments
+
+
+@dataclass(frozen=True, slots=True)
+class NavEntry:
+    """An entry of the bar."""
+
+    name: str
+    path: str  # below the dashboard's own address
+    words: str
+
+
+BAR = (
+    NavEntry("jobs", "", "Jobs"),
+    NavEntry("when", "when", "When"),
+    NavEntry("records", "records", "Records"),
+    NavEntry("state", "state", "State"),
+    NavEntry("events", "events", "Events"),
+    NavEntry("outbox", "outbox", "Outbox"),
+    NavEntry("health", "health", "Health"),
+)
+FOOT = (NavEntry("keys", "keys", "Keys"),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageFrame:
+    """The parts of every page that stand around its own."""
+
+    base: str  # the dashboard's own address: "/", or where the project has pages of its own "/_spyweb/"
+    moments: Moments
+    host: str = ""
+    version: str = ""
+    here: str = ""  # the address of this page, for forms that come back to it
+    api: str = "/api/openapi.json"
+    place: str = ""  # the entry of the bar that is current
+    state: str = "ok"  # "ok", "warn" or "bad": the icon
+    counts: Mapping[str, int] = field(default_factory=dict)  # at entries of the bar: what needs somebody
+    theme: str = ""  # "light", "dark"; empty: as the system has it
+    token: str = ""  # what forms must send back; empty: nobody asks for one
+    who: str = ""  # the key of this session; empty: nobody needs to sign in
+    live: str = ""  # the question to the stream of this page; empty: it does not change by itself
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A place to go to, in its own words."""
+
+    words: str
+    href: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chip:
+    """One of several links of which one is in force."""
+
+    words: str
+    href: str
+    value: str = ""
+    is_current: bool = False
+    count: int | None = None
+
+
+def nav_entries() -> tuple[NavEntry, ...]:
+    return (*BAR, *FOOT)

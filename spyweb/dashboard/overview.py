@@ -1,0 +1,135 @@
+"""Show the overview: what a row of it says, which rows somebody wants to see, and in which order.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from spyweb.cooperative import run_at_once
+from spyweb.dashboard.charts import Strip, strip
+from spyweb.views.overview import ATTENTION, Overview, OverviewRow, Standing, make_overview
+
+ATTENTION_SHOWN = 8  # jobs in trouble above the list; all are in it as well
+
+MARKS = {
+    Standing.FAILING: "bad",
+    Standing.BROKEN: "bad",
+    Standing.OUTDATED: "warn",
+    Standing.DOUBTFUL: "warn",
+    Standing.RUNNING: "run",
+    Standing.WAITING: "wait",
+    Standing.WELL: "ok",
+    Standing.NEW: "none",
+    Standing.PAUSED: "off",
+    Standing.DISABLED: "none",
+}
+TONES = {"bad": "bad", "warn": "warn"}
+
+WORDS = {
+    Standing.BROKEN: "broken file",
+    Standing.OUTDATED: "old version runs",
+    Standing.DOUBTFUL: "to look at",
+    Standing.NEW: "never ran",
+}
+
+
+class JobOrder(StrEnum):
+    """An order of the list."""
+
+    WORST = "worst"
+    NEXT = "next"
+    NAME = "name"
+    SLOWEST = "slowest"
+
+
+ORDER_WORDS = {
+    JobOrder.WORST: "Worst first",
+    JobOrder.NEXT: "Next run",
+    JobOrder.NAME: "Name",
+    JobOrder.SLOWEST: "Slowest",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFilter:
+    """A choice of rows; empty stands for all."""
+
+    q: str = ""
+    tag: str = ""
+    state: str = ""
+    sort: JobOrder = JobOrder.WORST
+
+    def takes(self, row: OverviewRow) -> bool:
+        job = row.job
+        if self.state and row.standing != self.state:
+            return False
+        if self.tag and self.tag not in job.tags:
+            return False
+        word = self.q.casefold()
+        return not word or any(word in text.casefold() for text in (job.name, job.id, job.schedule, row.result))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownJob:
+    """One row as it is drawn."""
+
+    row: OverviewRow
+    mark: str
+    word: str  # its standing
+    tone: str
+    strip: Strip
+
+
+def show_job(row: OverviewRow) -> ShownJob:
+    mark = MARKS[row.standing]
+    return ShownJob(row=row, mark=mark, word=word_of(row.standing), tone=TONES.get(mark, ""), strip=strip(row.strip))
+
+
+def word_of(standing: Standing) -> str:
+    return WORDS.get(standing, standing.value)
+
+
+def sort_rows(rows: Iterable[OverviewRow], order: JobOrder) -> list[OverviewRow]:
+    """Sort the rows of an overview, which come with the worst first."""
+    match order:
+        case JobOrder.NEXT:
+            return sorted(rows, key=lambda row: (row.job.next_due_ms is None, row.job.next_due_ms or 0))
+        case JobOrder.NAME:
+            return sorted(rows, key=lambda row: (row.job.name.casefold(), row.job.id))
+        case JobOrder.SLOWEST:
+            return sorted(rows, key=lambda row: -(row.median_ms or -1))
+        case JobOrder.WORST:
+            return list(rows)
+
+
+def in_trouble(rows: Iterable[OverviewRow]) -> list[OverviewRow]:
+    return [row for row in rows if row.standing in ATTENTION]
+
+
+def state_of(overview: Overview) -> str:
+    """Return the state that the icon of every page shows."""
+    verdict = overview.verdict
+    if verdict.failing or verdict.problems or overview.states.get(Standing.BROKEN.value):
+        return "bad"
+    return "ok" if verdict.is_well and not verdict.warnings else "warn"
+
+
+def title_of(overview: Overview) -> str:
+    """Return the title of the tab, which has room for a few words."""
+    verdict = overview.verdict
+    return f"{verdict.failing:,} failing" if verdict.failing else verdict.words
+
+
+def counts_of(overview: Overview) -> dict[str, int]:
+    """Return the numbers in the bar: of what needs somebody."""
+    verdict = overview.verdict
+    return {"jobs": len(in_trouble(overview.rows)), "health": len(verdict.problems) + len(verdict.warnings)}
+
+
+def seen_by(overview: Overview, may_see: Callable[[str], bool]) -> Overview:
+    """Return what somebody may see of it; who may not see all jobs is not told of the daemon's own troubles either."""
+    rows = [row for row in overview.rows if may_see(row.job.id)]
+    if len(rows) == len(overview.rows):
+        return overview
+    return run_at_once(make_overview(rows, problems=(), warnings=(), now_ms=overview.at_ms))

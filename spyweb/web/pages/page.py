@@ -1,0 +1,181 @@
+"""The decorators that turn functions into pages of the dashboard, and the tables that they fill.
+
+A page is a function that gathers what a template shows; an action is what a form of one asks for, and ends at a page.
+What all of them have in common is done by web/pages/site.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import quote, urlsplit
+from zoneinfo import ZoneInfo
+
+import msgspec
+from aiohttp import web
+
+from spyweb.dashboard.frame import Link
+from spyweb.dashboard.words import Moments
+from spyweb.service.daemon import DaemonService
+from spyweb.settings.nearest import nearest_name
+from spyweb.views.jobs import JobView
+from spyweb.web.access.principal import Principal
+from spyweb.web.access.rights import Right
+from spyweb.web.api.query import query_of
+
+if TYPE_CHECKING:
+    from spyweb.dashboard.render import Renderer  # with Jinja2: a daemon of which nobody asks a page does without it
+
+OF_JOB = "{job}"
+THEME, THEMES = "spyweb_theme", frozenset({"light", "dark"})  # a cookie, and what it may say
+LONGEST_NAME = 80  # characters that are shown of an unknown name
+
+Q = TypeVar("Q", bound=msgspec.Struct)
+
+
+class PageMissing(web.HTTPNotFound):
+    """There is no such page; perhaps one of those that are close to it was meant."""
+
+    def __init__(self, title: str, close: Sequence[Link] = ()) -> None:
+        super().__init__(text=title)
+        self.title = title
+        self.close = close
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A request for a page, and what pages are made with."""
+
+    request: web.Request
+    base: str  # the dashboard's own address
+    principal: Principal
+    service: DaemonService
+    renderer: Renderer
+    form: Mapping[str, str] = field(default_factory=dict)  # of an action
+
+    @property
+    def moments(self) -> Moments:
+        return moments_of(self.service)
+
+    def to(self, *parts: object) -> str:
+        """Return the address of a page."""
+        return self.base + "/".join(quote(str(part), safe="") for part in parts)
+
+    def query(self, kind: type[Q]) -> Q:
+        return query_of(self.request, kind)
+
+    def back(self) -> str:
+        """Return the page that a form was on; never one of another site."""
+        back = self.form.get("back", "")
+        is_plain = not back.startswith("//") and "\\" not in back and back.isprintable() and not urlsplit(back).netloc
+        return back if back.startswith(self.base) and is_plain else self.base
+
+    def job(self) -> JobView:
+        """Return the job in the path.  Raises PageMissing, with what is close to it."""
+        name = self.request.match_info["job"]
+        jobs = [job for job in self.service.jobs() if self.principal.may_see(job.id)]
+        found = next((job for job in jobs if job.id == name), None)
+        if found is not None:
+            return found
+        close = nearest_name(name, (job.id for job in jobs))
+        links = [Link(close, self.to("jobs", close))] if close else []
+        raise PageMissing(f"No job is called {name[:LONGEST_NAME]}", links)
+
+
+def moments_of(service: DaemonService) -> Moments:
+    """Return the moments as seen from now, in the daemon's zone."""
+    return Moments(service.clock.now_ms(), ZoneInfo(service.timezone))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """The content of a page."""
+
+    title: str  # of the tab
+    values: Mapping[str, object]  # of the template
+    live: str = ""  # the question to the stream of the page; empty: it does not change by itself
+    template: str = ""  # another than the page's own
+    status: int = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A question that is asked before something is done that can't be undone."""
+
+    title: str  # a question
+    words: str  # who is hit
+    button: str  # what happens
+
+
+Show = Callable[[Asked], Awaitable[Shown]]
+Do = Callable[[Asked], Awaitable[web.Response]]  # `lead_to` the page that shows what was done
+S = TypeVar("S", bound=Show)
+D = TypeVar("D", bound=Do)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DashboardPage:
+    """One page of the dashboard."""
+
+    path: str  # below the dashboard's own address
+    template: str
+    show: Show
+    place: str  # the entry of the bar that is current
+    right: Right | None
+    of_job: bool  # it shows no more than whoever asks may see
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """An address to which forms of the dashboard are sent."""
+
+    path: str
+    do: Do
+    right: Right | None
+    of_job: bool
+    question: Question | None
+
+
+PAGES: list[DashboardPage] = []
+ACTIONS: list[Action] = []
+
+
+def page(
+    path: str, template: str, *, place: str = "", right: Right | None = Right.READ, of_job: bool | None = None
+) -> Callable[[S], S]:
+    """Put a function into the table of pages; where the path names a job, it is a page of a job."""
+
+    def add(show: S) -> S:
+        is_of_job = OF_JOB in path if of_job is None else of_job
+        PAGES.append(DashboardPage(path=path, template=template, show=show, place=place, right=right, of_job=is_of_job))
+        return show
+
+    return add
+
+
+def action(
+    path: str, *, right: Right | None, of_job: bool | None = None, question: Question | None = None
+) -> Callable[[D], D]:
+    """Put a function into the table of actions; a `question` is asked first."""
+
+    def add(do: D) -> D:
+        is_of_job = OF_JOB in path if of_job is None else of_job
+        ACTIONS.append(Action(path=path, do=do, right=right, of_job=is_of_job, question=question))
+        return do
+
+    return add
+
+
+def lead_to(address: str) -> web.Response:
+    """Have the browser show another page: what a form has asked for is done."""
+    return web.Response(status=web.HTTPSeeOther.status_code, headers={"Location": address})
+
+
+def pages_of(module: ModuleType) -> list[DashboardPage]:
+    return [each for each in PAGES if each.show.__module__ == module.__name__]
+
+
+def actions_of(module: ModuleType) -> list[Action]:
+    return [each for each in ACTIONS if each.do.__module__ == module.__name__]

@@ -1,0 +1,11 @@
+"""The table of all pages of the dashboard: a new one is one more module here."""
+
+from __future__ import annotations
+
+from spyweb.web.pages import overview, theme
+from spyweb.web.pages.page import Action, DashboardPage, actions_of, pages_of
+
+MODULES = (overview, theme)
+
+PAGES: list[DashboardPage] = [each for module in MODULES for each in pages_of(module)]
+ACTIONS: list[Action] = [each for module in MODULES for each in actions_of(module)]

@@ -1,0 +1,235 @@
+"""Serve the dashboard: the handlers of its pages and actions, and what every page has around its own part.
+
+It is at `/`; where the project has pages of its own (ui/), at `/_spyweb/`, and those keep their addresses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from spyweb import __version__
+from spyweb.dashboard.frame import Link, PageFrame, nav_entries
+from spyweb.dashboard.overview import counts_of, seen_by, state_of
+from spyweb.errors import SpywebError
+from spyweb.settings.nearest import nearest_name
+from spyweb.web.access.guard import API, AccessRule
+from spyweb.web.access.principal import NOBODY, PRINCIPAL
+from spyweb.web.access.rights import PUBLIC
+from spyweb.web.answer import status_of, wants_page
+from spyweb.web.api.keys import SERVICE
+from spyweb.web.pages.page import THEME, THEMES, Action, Asked, DashboardPage, PageMissing, Shown
+from spyweb.web.pages.sending import send_page, serve_static
+from spyweb.web.ui import serve_file
+
+if TYPE_CHECKING:
+    from spyweb.dashboard.render import Renderer
+
+ROOT, BESIDE_UI = "/", "/_spyweb/"
+LARGEST_FORM = 1 << 20  # bytes
+
+# The token of the session, which forms must send back; the guard puts it there.
+TOKEN = web.RequestKey("what forms must send back", str)
+
+TITLES: Mapping[int, str] = {
+    400: "That can't be read",
+    403: "You may not do that",
+    404: "There is no such page",
+    405: "That can't be done here",
+    409: "Not now",
+    413: "That is too large",
+    422: "That can't be",
+    429: "Too many tries",
+    503: "Not at the moment",
+}
+
+
+def base_of(ui: Path | None) -> str:
+    """Return the dashboard's own address."""
+    return BESIDE_UI if ui is not None and ui.is_dir() else ROOT
+
+
+@dataclass(frozen=True, slots=True)
+class PageRoute:
+    """One address of the dashboard."""
+
+    method: str
+    path: str
+    handler: Handler
+    rule: AccessRule
+
+
+def page_routes(
+    base: str, ui: Path | None, pages: Iterable[DashboardPage], actions: Iterable[Action]
+) -> list[PageRoute]:
+    """Return every address of a dashboard at `base`."""
+    routes = [
+        PageRoute("GET", base + each.path, page_handler(each, base), AccessRule(each.right, each.of_job))
+        for each in pages
+    ]
+    routes += [
+        PageRoute("POST", base + each.path, action_handler(each, base), AccessRule(each.right, each.of_job))
+        for each in actions
+    ]
+    routes.append(PageRoute("GET", base + "static/{version}/{name}", serve_static, AccessRule(PUBLIC)))
+    if base != ROOT or ui is None:
+        return routes
+    return [replace(each, handler=beside_ui(each.handler, ui)) for each in routes]
+
+
+def beside_ui(handler: Handler, ui: Path) -> Handler:
+    """Make room for pages that a project gets while its daemon runs: the addresses are theirs then."""
+
+    async def serve(request: web.Request) -> web.StreamResponse:
+        if request.method in ("GET", "HEAD") and await asyncio.to_thread(ui.is_dir):
+            return await serve_file(request)
+        return await handler(request)
+
+    return serve
+
+
+def page_handler(page: DashboardPage, base: str) -> Handler:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        asked = await ask(request, base)
+        return await answer_with(asked, page.template, page.place, await page.show(asked))
+
+    return handle
+
+
+def action_handler(wanted: Action, base: str) -> Handler:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        asked = await ask(request, base, await read_form(request))
+        if wanted.question and asked.form.get("sure") != "yes":
+            return await answer_with(asked, "ask.html", "", question_of(asked, wanted))
+        return await wanted.do(asked)
+
+    return handle
+
+
+async def read_form(request: web.Request) -> dict[str, str]:
+    """Return the fields of a form; files are passed over."""
+    size = request.content_length
+    if size is None or size > LARGEST_FORM:
+        raise web.HTTPRequestEntityTooLarge(max_size=LARGEST_FORM, actual_size=size or 0)
+    return {name: value for name, value in (await request.post()).items() if isinstance(value, str)}
+
+
+def question_of(asked: Asked, wanted: Action) -> Shown:
+    question = wanted.question
+    assert question is not None
+    values = {
+        "question": question.words,
+        "button": question.button,
+        "action": asked.request.path,
+        "fields": [(name, value) for name, value in asked.form.items() if name not in ("sure", "csrf")],
+        "back": asked.back(),
+    }
+    return Shown(title=question.title, values=values)
+
+
+async def ask(request: web.Request, base: str, form: Mapping[str, str] | None = None) -> Asked:
+    service = request.app[SERVICE]
+    return Asked(
+        request=request,
+        base=base,
+        principal=request.get(PRINCIPAL, NOBODY),
+        service=service,
+        renderer=await asyncio.to_thread(_renderer),
+        form=form or {},
+    )
+
+
+def _renderer() -> Renderer:
+    """Return the renderer; at the first page it is imported, which takes a while and memory."""
+    from spyweb.dashboard.render import renderer
+
+    return renderer()
+
+
+async def answer_with(asked: Asked, template: str, place: str, shown: Shown) -> web.Response:
+    frame = await frame_of(asked, place, shown.live)
+    text = asked.renderer.page(shown.template or template, frame, shown.title, shown.values)
+    return await send_page(asked.request, text, shown.status)
+
+
+async def frame_of(asked: Asked, place: str, live: str = "") -> PageFrame:
+    """Return what stands around the own part of a page; whoever is unknown is told nothing by it."""
+    request, principal = asked.request, asked.principal
+    is_known = principal.source != "nobody"
+    overview = seen_by(await asked.service.overview.look(), principal.may_see) if is_known else None
+    theme = request.cookies.get(THEME, "")
+    return PageFrame(
+        base=asked.base,
+        host=host_name(),
+        version=__version__,
+        moments=asked.moments,
+        here=request.path_qs,
+        place=place,
+        state=state_of(overview) if overview else "ok",
+        counts=counts_of(overview) if overview else {},
+        theme=theme if theme in THEMES else "",
+        token=request.get(TOKEN, ""),
+        who=principal.name if principal.source == "session" else "",
+        live=live,
+    )
+
+
+@cache
+def host_name() -> str:
+    return socket.gethostname()
+
+
+def showing_errors(base: str, ui: Path | None) -> Middleware:
+    """Make the middleware that shows the errors of pages as pages; the API's stay what they are."""
+
+    @web.middleware
+    async def show(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if not wants_page(request) or not _is_ours(request, base, ui):
+            return await handler(request)
+        try:
+            return await handler(request)
+        except web.HTTPError as error:
+            return await _error_page(await ask(request, base), error.status, error)
+        except SpywebError as error:
+            return await _error_page(await ask(request, base), status_of(error)[0], error)
+
+    return show
+
+
+def _is_ours(request: web.Request, base: str, ui: Path | None) -> bool:
+    path = request.path
+    return path.startswith(base) and not path.startswith(API) and not (base == ROOT and ui is not None and ui.is_dir())
+
+
+async def _error_page(asked: Asked, status: int, error: Exception) -> web.Response:
+    if status == web.HTTPUnauthorized.status_code:
+        values = {"error": "", "back": asked.request.path_qs}
+        return await answer_with(asked, "sign_in.html", "", Shown(title="Sign in", values=values, status=status))
+    if isinstance(error, PageMissing):
+        title, reason, close = error.title, "", error.close
+    elif isinstance(error, web.HTTPException):
+        title, close = (
+            TITLES.get(status, error.reason),
+            _close_to(asked) if status == web.HTTPNotFound.status_code else [],
+        )
+        reason = error.text if error.text and error.text != f"{status}: {error.reason}" else ""
+    else:
+        title, reason, close = TITLES.get(status, "That went wrong"), str(error), []
+    shown = Shown(title=title, values={"reason": reason, "close": close}, status=status)
+    return await answer_with(asked, "error.html", "", shown)
+
+
+def _close_to(asked: Asked) -> list[Link]:
+    """Return the entry of the bar that an unknown address may mean."""
+    name = asked.request.path.removeprefix(asked.base).partition("/")[0]
+    entries = {entry.path: entry for entry in nav_entries() if entry.path}
+    close = nearest_name(name, entries)
+    return [Link(entries[close].words, asked.base + entries[close].path)] if close else []

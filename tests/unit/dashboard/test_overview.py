@@ -1,0 +1,89 @@
+"""The rows of the overview: what each says, which are shown, and in which order."""
+
+from __future__ import annotations
+
+import pytest
+
+from spyweb.dashboard.overview import (
+    MARKS,
+    JobFilter,
+    JobOrder,
+    counts_of,
+    in_trouble,
+    seen_by,
+    show_job,
+    sort_rows,
+    state_of,
+    title_of,
+)
+from spyweb.views.overview import Standing
+from tests.fakes.dashboard import overview_of, three_rows
+
+
+def ids(rows: object) -> list[str]:
+    return [row.job.id for row in rows]  # type: ignore[attr-defined]
+
+
+def test_every_standing_has_a_mark() -> None:
+    assert set(MARKS) == set(Standing)
+
+
+def test_a_row_says_its_standing_by_shape_tone_and_word() -> None:
+    backup, prices, typo = (show_job(row) for row in three_rows())
+    assert (backup.mark, backup.tone, backup.word) == ("bad", "bad", "failing")
+    assert (prices.mark, prices.tone, prices.word) == ("ok", "", "well")
+    assert (typo.mark, typo.tone, typo.word) == ("bad", "bad", "broken file")
+    assert prices.strip.label == "40 succeeded"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "found"),
+    [
+        (JobFilter(), ["backup", "prices", "typo"]),
+        (JobFilter(q="PRI"), ["prices"]),
+        (JobFilter(q="disk"), ["backup"]),
+        (JobFilter(q="europe/berlin"), ["backup"]),
+        (JobFilter(state="failing"), ["backup"]),
+        (JobFilter(tag="home"), []),
+        (JobFilter(q="pri", state="failing"), []),
+    ],
+)
+def test_a_filter_looks_at_what_a_row_says(chosen: JobFilter, found: list[str]) -> None:
+    assert ids(row for row in three_rows() if chosen.takes(row)) == found
+
+
+@pytest.mark.parametrize(
+    ("order", "found"),
+    [
+        (JobOrder.WORST, ["backup", "typo", "prices"]),
+        (JobOrder.NAME, ["backup", "prices", "typo"]),
+        (JobOrder.NEXT, ["prices", "backup", "typo"]),
+        (JobOrder.SLOWEST, ["prices", "backup", "typo"]),
+    ],
+)
+def test_rows_are_sorted(order: JobOrder, found: list[str]) -> None:
+    assert ids(sort_rows(overview_of(three_rows()).rows, order)) == found
+
+
+def test_the_icon_shows_the_worst() -> None:
+    backup, prices, typo = three_rows()
+    assert state_of(overview_of([backup, prices])) == "bad"
+    assert state_of(overview_of([typo])) == "bad"
+    assert state_of(overview_of([prices])) == "ok"
+    assert state_of(overview_of([prices], warnings=["the disk fills up"])) == "warn"
+    assert state_of(overview_of([prices], problems=["nothing is stored"])) == "bad"
+
+
+def test_the_tab_counts_what_fails() -> None:
+    assert title_of(overview_of(three_rows())) == "1 failing"
+    assert title_of(overview_of(three_rows()[1:2])) == "The one job is well"
+    assert counts_of(overview_of(three_rows(), warnings=["one"])) == {"jobs": 2, "health": 1}
+
+
+def test_whoever_may_see_one_job_is_told_of_no_other() -> None:
+    overview = overview_of(three_rows(), problems=["nothing is stored"])
+    seen = seen_by(overview, lambda job: job == "prices")
+    assert ids(seen.rows) == ["prices"]
+    assert (seen.verdict.problems, seen.verdict.jobs, seen.states) == ((), 1, {"well": 1})
+    assert in_trouble(seen.rows) == []
+    assert seen_by(overview, lambda _: True) is overview

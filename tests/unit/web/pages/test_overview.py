@@ -1,0 +1,113 @@
+"""The first page, as a browser gets it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from msgspec import structs
+
+from spyweb.web.pages.overview import SUMMARY, OverviewView
+from tests.fakes.dashboard import dashboard, get_page, make_dashboard_service, three_rows
+
+MARKUP = '"><script>alert(1)</script>'
+
+
+def shown(page: str) -> list[str]:
+    return re.findall(r'<li id="j-(\w+)"', page)
+
+
+def hidden(page: str) -> list[str]:
+    return re.findall(r'<li hidden id="j-(\w+)"', page)
+
+
+async def test_it_says_how_it_stands_and_what_needs_somebody() -> None:
+    async with dashboard() as client:
+        status, page = await get_page(client, "/")
+    assert status == 200
+    assert "1 of 3 jobs failing; 1 file does not load</h1>" in page
+    assert "<title" in page
+    assert "1 failing · spyweb" in page
+    assert re.search(
+        r'failing since <time datetime="2025-12-31T23:00:00.000Z"[^>]*>00:00:00</time>, 2 runs in a row', page
+    )
+    assert "jobs/typo.lua:1: unexpected symbol near &#39;x&#39;" in page
+    assert shown(page) == ["backup", "typo", "prices"]
+
+
+async def test_a_filter_hides_rows_without_javascript() -> None:
+    async with dashboard() as client:
+        _, page = await get_page(client, "/?q=pri&sort=name")
+        assert (shown(page), hidden(page)) == (["prices"], ["backup", "typo"])
+        assert 'value="pri"' in page
+        _, page = await get_page(client, "/?state=failing")
+        assert (shown(page), hidden(page)) == (["backup"], ["typo", "prices"])
+        _, page = await get_page(client, "/?state=nonsense&sort=nonsense&tag=none")
+        assert shown(page) == []
+        assert '<p id="no-match" class="nothing">' in page
+
+
+async def test_text_of_scripts_is_text() -> None:
+    row = three_rows()[0]
+    last = row.job.last
+    assert last is not None
+    job = structs.replace(row, result=MARKUP, held_up=[MARKUP]).job
+    hostile = type(job)(
+        **{
+            **{name: getattr(job, name) for name in job.__slots__},
+            "name": MARKUP,
+            "schedule": MARKUP,
+            "tags": (MARKUP,),
+        }
+    )
+    service = make_dashboard_service([structs.replace(row, job=hostile, result=MARKUP, held_up=[MARKUP])])
+    async with dashboard(service) as client:
+        _, page = await get_page(client, f"/?q={MARKUP}&tag={MARKUP}&state={MARKUP}")
+    assert "<script>alert" not in page
+    assert '"><script' not in page
+    assert page.count("&lt;script&gt;") >= 6
+
+
+async def test_without_jobs_it_teaches_the_first_one(tmp_path: Path) -> None:
+    async with dashboard(make_dashboard_service([], tmp_path)) as client:
+        _, page = await get_page(client, "/")
+    assert "No jobs yet</h1>" in page
+    assert f"{tmp_path}/jobs/hello.lua" in page
+
+
+async def test_a_fragment_says_what_each_bar_was() -> None:
+    async with dashboard() as client:
+        status, fragment = await get_page(client, "/jobs/prices/strip")
+        assert status == 200
+        assert re.findall(r'<li data-href="/runs/(\d)"', fragment) == ["1", "2"]
+        assert "&lt;script&gt;" in fragment
+        status, page = await get_page(client, "/jobs/pices/strip")
+        assert status == 404
+        assert "No job is called pices" in page
+        assert '<a href="/jobs/prices"><bdi>prices</bdi></a>' in page
+
+
+async def test_a_part_that_is_pushed_is_the_same_as_in_the_page() -> None:
+    service = make_dashboard_service()
+    async with dashboard(service) as client:
+        _, page = await get_page(client, "/")
+        from spyweb.dashboard.render import renderer
+        from spyweb.web.access.principal import LOOPBACK
+
+        view = OverviewView(service=service, principal=LOOPBACK, base="/", renderer=renderer())
+        parts = await view.render([*SUMMARY, "j-prices", "j-gone"])
+    assert parts.keys() == {*SUMMARY, "j-prices"}
+    for part in parts.values():
+        assert part in page
+
+
+def test_a_view_knows_which_parts_depend_on_a_job() -> None:
+    from spyweb.dashboard.render import renderer
+    from spyweb.web.access.principal import Principal
+
+    principal = Principal(name="anna", rights=frozenset(), source="key", jobs=("pri*",))
+    view = OverviewView(service=make_dashboard_service(), principal=principal, base="/", renderer=renderer())
+    assert view.parts("job:prices") == ["j-prices", *SUMMARY]
+    assert view.parts("job:backup") == ()
+    assert view.parts("jobs") is None
+    assert view.parts("state:global") == ()

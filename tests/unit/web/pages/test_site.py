@@ -1,0 +1,96 @@
+"""What all pages have in common: where they are, who may see them, how errors look."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from aiohttp import FormData
+
+from tests.fakes.dashboard import dashboard, get_page
+
+
+async def test_a_page_forbids_whatever_it_does_not_use() -> None:
+    async with dashboard() as client, client.get("/", headers={"Accept": "text/html"}) as answer:
+        policy = answer.headers["Content-Security-Policy"]
+        assert policy == "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert answer.headers["Referrer-Policy"] == "same-origin"
+        assert answer.content_type == "text/html"
+
+
+async def test_an_unknown_address_offers_what_is_close() -> None:
+    async with dashboard() as client:
+        status, page = await get_page(client, "/helth")
+    assert status == 404
+    assert '<a href="/health"><bdi>Health</bdi></a>' in page
+
+
+async def test_programs_are_told_of_errors_as_before() -> None:
+    async with dashboard() as client, client.get("/helth") as answer:
+        assert answer.status == 404
+        assert (await answer.json())["code"] == "not_found"
+
+
+async def test_beside_pages_of_the_project_it_is_at_an_address_of_its_own(tmp_path: Path) -> None:
+    ui = tmp_path / "ui"
+    ui.mkdir()
+    (ui / "index.html").write_text("theirs")
+    async with dashboard(ui=ui) as client:
+        assert await get_page(client, "/") == (200, "theirs")
+        assert await get_page(client, "/health") == (200, "theirs")
+        status, page = await get_page(client, "/_spyweb/")
+        assert status == 200
+        assert 'href="/_spyweb/jobs/prices"' in page
+
+
+async def test_pages_that_a_project_gets_later_take_their_addresses(tmp_path: Path) -> None:
+    async with dashboard(ui=tmp_path / "ui") as client:
+        assert "All jobs" in (await get_page(client, "/"))[1]
+        (tmp_path / "ui").mkdir()
+        (tmp_path / "ui/index.html").write_text("theirs")
+        assert await get_page(client, "/") == (200, "theirs")
+
+
+async def test_with_a_key_a_stranger_is_asked_to_sign_in() -> None:
+    async with dashboard(api_key="secret") as client:
+        status, page = await get_page(client, "/?q=x")
+        assert status == 401
+        assert 'name="key"' in page
+        assert 'name="back" value="/?q=x"' in page
+        assert "prices" not in page
+        assert "backup" not in page
+        assert (await get_page(client, "/", **{"X-SpyWeb-Key": "secret"}))[0] == 200
+
+
+async def test_a_request_that_names_another_host_is_refused() -> None:
+    async with dashboard() as client:
+        status, page = await get_page(client, "/", Host="evil.example")
+    assert status == 403
+    assert "prices" not in page
+
+
+async def test_a_head_is_answered_as_a_page_without_one() -> None:
+    async with dashboard() as client, client.head("/", headers={"Accept": "text/html"}) as answer:
+        assert answer.status == 200
+        assert await answer.read() == b""
+
+
+async def test_a_wrong_method_is_a_page_in_plain_words() -> None:
+    async with dashboard() as client, client.post("/", headers={"Accept": "text/html"}) as answer:
+        assert answer.status == 405
+        assert "That can&#39;t be done here</h1>" in await answer.text()
+
+
+@pytest.mark.parametrize("back", ["//evil.example/", "https://evil.example", "/\\evil.example", "", "/a\nb"])
+async def test_a_form_never_leads_to_another_site(back: str) -> None:
+    async with dashboard() as client:
+        data = FormData({"back": back, "theme": "dark"})
+        async with client.post("/theme", data=data, allow_redirects=False) as answer:
+            assert (answer.status, answer.headers["Location"]) == (303, "/")
+
+
+async def test_a_form_that_is_too_large_is_refused() -> None:
+    async with dashboard() as client, client.post("/theme", data=BytesIO(bytes(2 << 20))) as answer:
+        assert answer.status == 413
