@@ -1,11 +1,9 @@
-"""A client of the daemon's socket for the commands: blocking HTTP, on the standard library alone."""
+"""A client of the daemon for the commands: blocking HTTP, on the standard library alone."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import http.client
-import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -13,6 +11,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from spyweb.cli.transport import BUSY, NOBODY, PATIENCE, SocketTransport, Transport, UnixConnection, error_in
 from spyweb.errors import NoAccess, Problem, Refused
 from spyweb.model import JobId, Run, RunId
 from spyweb.store.access import no_access
@@ -28,26 +27,11 @@ from spyweb.web.address import find_socket
 if TYPE_CHECKING:
     from spyweb.views.health import Health
 
-PATIENCE = 30.0  # seconds for an answer: one that takes longer comes from a daemon that hangs
-NOBODY = (errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR)  # no daemon listens there
-BUSY = "the daemon is there, but takes no connection: it is held up, or has no file descriptor left"
+LARGEST_ERROR = 1 << 16  # bytes
 ERROR = b'{"error":'  # beginning of a line that reports an error
 
 T = TypeVar("T")
 Body = bytes | Iterable[bytes] | None
-
-
-class UnixConnection(http.client.HTTPConnection):
-    """An HTTP connection over a Unix socket."""
-
-    def __init__(self, path: Path, timeout: float) -> None:
-        super().__init__("localhost", timeout=timeout)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(str(self._path))
 
 
 def find_daemon(data_dir: Path) -> DaemonClient | None:
@@ -64,14 +48,14 @@ def find_daemon(data_dir: Path) -> DaemonClient | None:
         if isinstance(error, BlockingIOError):
             raise Refused(f"{data_dir}: {BUSY}") from error
         raise Refused(f"{data_dir}: its daemon can't be reached: {error.strerror or error}") from error
-    return DaemonClient(path)
+    return DaemonClient(SocketTransport(path))
 
 
 class DaemonClient:
-    """Asks a running daemon over its socket."""
+    """Asks a running daemon, here or elsewhere."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
 
     def jobs(self) -> list[JobView]:
         return self.ask("GET", "/api/jobs", list[JobView])
@@ -123,6 +107,9 @@ class DaemonClient:
     def trigger(self, job: JobId) -> RunId | None:
         return self.ask("POST", _of_job(job, "trigger"), dict[str, RunId | None])["run"]
 
+    def log_lines(self, job: JobId, count: int) -> list[str]:
+        return self.ask("GET", _with_query(_of_job(job, "logs"), lines=count), list[str])
+
     def pause(self, job: JobId) -> None:
         self.ask("POST", _of_job(job, "pause"), dict[str, object])
 
@@ -146,7 +133,7 @@ class DaemonClient:
         target = _of_job(job, "run")
         body = msgspec.json.encode(values) if values else None
         with self._answer("POST", f"{target}?{asked}" if asked else target, timeout=None, body=body) as answer:
-            for event in map(_event, self._lines(answer)):
+            for event in map(self._event, self._lines(answer)):
                 watch(event)
                 if isinstance(event, RunEnded):
                     return event
@@ -162,24 +149,25 @@ class DaemonClient:
         with self._answer("GET", target, timeout=timeout) as answer:
             for line in self._lines(answer):
                 if line.startswith(ERROR):
-                    raise Refused(_reason(200, line))
+                    raise Refused(error_in(line))
                 yield line
 
     @contextlib.contextmanager
     def _answer(
         self, method: str, target: str, *, timeout: float | None, body: Body = None
     ) -> Iterator[http.client.HTTPResponse]:
-        with contextlib.closing(UnixConnection(self._path, PATIENCE)) as connection:
+        with contextlib.closing(self._transport.connection()) as connection:
             with self._translated_errors():
                 connection.connect()
                 connection.sock.settimeout(timeout)
                 with contextlib.suppress(
                     ConnectionError
                 ):  # what is too large is answered before all of it has been sent
-                    connection.request(method, target, body)
+                    connection.request(method, self._transport.prefix + target, body, dict(self._transport.headers))
                 answer = connection.getresponse()
-                if answer.status != 200:
-                    raise Refused(_reason(answer.status, answer.read()))
+                if answer.status != 200 or not self._transport.is_from_a_daemon(answer):
+                    headers = dict(answer.headers.items())
+                    raise self._transport.refusal_of(answer.status, headers, answer.read(LARGEST_ERROR))
             yield answer
 
     def _lines(self, answer: http.client.HTTPResponse) -> Iterator[bytes]:
@@ -191,44 +179,20 @@ class DaemonClient:
     def _translated_errors(self) -> Iterator[None]:
         try:
             yield
-        except TimeoutError as error:
-            raise Refused(f"the daemon has not answered for {PATIENCE:.0f} s") from error
-        except BlockingIOError as error:
-            raise Refused(BUSY) from error
-        except (http.client.HTTPException, ConnectionError) as error:
-            raise Refused(self.cut_off("it had answered")) from error
-        except msgspec.MsgspecError as error:
-            raise _other_version(error) from error
+        except (OSError, http.client.HTTPException) as error:
+            raise self._transport.refusal(error) from error
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise self._transport.misread(error) from error
+
+    def _event(self, line: bytes) -> RunEvent:
+        with self._translated_errors():
+            fields = msgspec.json.decode(line, type=dict[str, object])
+            if fields.get("event") == "error":
+                raise Refused(str(fields.get("error")))
+            return event_from_json(line)
 
     def cut_off(self, before: str) -> str:
-        """Say why an answer broke off: without that, a truncated answer looks like a complete one."""
-        try:
-            with contextlib.closing(UnixConnection(self._path, PATIENCE)) as connection:
-                connection.connect()
-        except OSError as error:
-            if error.errno in NOBODY:
-                return f"the daemon ended before {before}"
-        return f"the daemon, which is still there, closed the connection before {before}"
-
-
-def _other_version(error: msgspec.MsgspecError) -> Refused:
-    return Refused(f"the daemon speaks another version of spyweb ({error}): restart it")
-
-
-def _event(line: bytes) -> RunEvent:
-    try:
-        fields = msgspec.json.decode(line, type=dict[str, object])
-        if fields.get("event") == "error":
-            raise Refused(str(fields.get("error")))
-        return event_from_json(line)
-    except msgspec.MsgspecError as error:
-        raise _other_version(error) from error
-
-
-def _reason(status: int, body: bytes) -> str:
-    if not body:
-        return f"the daemon refuses the connection ({status}): too many are open"
-    return str(msgspec.json.decode(body, type=dict[str, object]).get("error"))
+        return self._transport.cut_off(before)
 
 
 def _of_job(job: JobId, what: str) -> str:

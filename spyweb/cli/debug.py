@@ -9,10 +9,9 @@ from typing import cast
 import typer
 
 from spyweb.cli import output
-from spyweb.cli.options import JobName, Output, root_of
+from spyweb.cli.options import JobName, Output, project_of
 from spyweb.cli.output import Format
 from spyweb.cli.plan import plan_in, show_plan
-from spyweb.cli.project import open_project
 from spyweb.cli.run import RunOptions, RunScreen, run_watched, show_json_lines
 from spyweb.errors import ExitCode
 from spyweb.settings.units import format_duration
@@ -29,7 +28,7 @@ def debug(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> 
     cycle up to the store, disabled or not, with the time and memory of each stage and the items; nothing is stored.
     """
     watch = show_json_lines if form is Format.JSON else DebugScreen()
-    return run_watched(open_project(root_of(context)), job, watch, RunOptions(debug=True))
+    return run_watched(project_of(context), job, watch, RunOptions(debug=True))
 
 
 class DebugScreen(RunScreen):

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import typer
 
 from spyweb.cli import output
-from spyweb.cli.options import MaybeJob, Output, root_of
+from spyweb.cli.options import MaybeJob, Output, project_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import Project, open_project
+from spyweb.cli.project import Project
 from spyweb.errors import ExitCode, Refused
 from spyweb.model import JobId
 from spyweb.views.drift import DriftReport, DriftView
@@ -22,7 +22,7 @@ def drift(context: typer.Context, job: MaybeJob = None, form: Output = Format.TA
     Compares what is there with what file.* and commands have recorded; runs neither Lua nor a command.  Exit code 1
     when something differs.
     """
-    project = open_project(root_of(context))
+    project = project_of(context)
     return show_drift(project, find_drift(project, job), form)
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import typer
 
 from spyweb.cli import output
-from spyweb.cli.options import Output, root_of
+from spyweb.cli.options import Output, project_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import open_project
 from spyweb.clock import RealClock
 from spyweb.errors import ExitCode, Refused
 from spyweb.settings.units import format_duration
@@ -19,7 +18,7 @@ def health(context: typer.Context, form: Output = Format.TABLE) -> ExitCode:
 
     And what it measures of itself.  Exit code 1 when the scheduler or the store stands still.
     """
-    project = open_project(root_of(context))
+    project = project_of(context)
     daemon = project.find_daemon()
     if daemon is None:
         raise Refused(f"no daemon runs in {project.root}: `spyweb start` starts one")

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from spyweb.cli import output
-from spyweb.cli.options import MaybeJob, Output, root_of
+from spyweb.cli.options import MaybeJob, Output, project_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import find_in, open_project
+from spyweb.cli.project import find_in
 from spyweb.clock import RealClock
 from spyweb.settings.units import format_duration
 from spyweb.views.jobs import JobView
@@ -24,7 +24,7 @@ def jobs(context: typer.Context, form: Output = Format.TABLE) -> None:
     Its state, its schedule, its next and its last run, and what is wrong with its file.  What is doubtful in the
     project's files follows.
     """
-    project = open_project(root_of(context))
+    project = project_of(context)
     source = project.source()
     found = source.jobs()
     if form is Format.JSON:
@@ -54,7 +54,7 @@ def next_runs(
     form: Output = Format.TABLE,
 ) -> None:
     """List the next due times, with their time zone."""
-    source = open_project(root_of(context)).source()
+    source = project_of(context).source()
     found = source.next_runs(find_in(source.jobs(), job) if job else None, count)
     if form is Format.JSON:
         output.show_json(found)

@@ -8,9 +8,8 @@ import typer
 
 from spyweb.cli import output
 from spyweb.cli.keys_source import find_keys
-from spyweb.cli.options import Output, root_of
+from spyweb.cli.options import Output, project_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import open_project
 from spyweb.errors import Refused
 from spyweb.store.keys_protocol import Scope
 from spyweb.views.keys import AuditView, KeyView
@@ -37,7 +36,7 @@ def add(
 
     Others send it to the daemon's HTTP server, or sign in with it in a browser.
     """
-    made = find_keys(open_project(root_of(context))).add_key(name, scopes, jobs or [])
+    made = find_keys(project_of(context)).add_key(name, scopes, jobs or [])
     output.tell(form, made.token, made)
     if form is Format.TABLE:
         output.note(f"this is the token of {made.key.name}: keep it, nobody is shown it again")
@@ -45,7 +44,7 @@ def add(
 
 def list_keys(context: typer.Context, form: Output = Format.TABLE) -> None:
     """List the keys; never their tokens."""
-    project = open_project(root_of(context))
+    project = project_of(context)
     found = find_keys(project).keys()
     if form is Format.JSON:
         output.show_json(found)
@@ -57,7 +56,7 @@ def list_keys(context: typer.Context, form: Output = Format.TABLE) -> None:
 
 def revoke(context: typer.Context, name: KeyName, form: Output = Format.TABLE) -> None:
     """Revoke a key; whoever is signed in with it is signed out."""
-    if not find_keys(open_project(root_of(context))).revoke_key(name):
+    if not find_keys(project_of(context)).revoke_key(name):
         raise Refused(f"there is no key {name[:80]!r}: `spyweb keys list` shows them")
     output.tell(form, f"{name} is revoked", {"name": name, "revoked": True})
 
@@ -68,7 +67,7 @@ def audit(
     form: Output = Format.TABLE,
 ) -> None:
     """List what was done by whom, newest first."""
-    project = open_project(root_of(context))
+    project = project_of(context)
     found = find_keys(project).audit_lines(limit=count)
     if form is Format.JSON:
         output.show_json(found)

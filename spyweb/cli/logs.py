@@ -12,12 +12,12 @@ from typing import Annotated
 import typer
 
 from spyweb.cli import output
-from spyweb.cli.options import MOST_ROWS, JobName, Output, root_of
+from spyweb.cli.options import MOST_ROWS, JobName, Output, project_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import Project, find_in, open_project
+from spyweb.cli.project import Project, find_in
 from spyweb.clock import RealClock
 from spyweb.errors import Refused, SpywebError
-from spyweb.logs.tail import follow, last_lines
+from spyweb.logs.tail import follow
 from spyweb.model import JobId, Outcome, Run, RunId
 from spyweb.views.jobs import JobView, log_file, to_json
 from spyweb.views.runs import describe_details
@@ -38,12 +38,13 @@ def logs(
     form: Output = Format.TABLE,
 ) -> None:
     """Show what a job's script logged."""
-    project = open_project(root_of(context))
+    project = project_of(context)
+    if following:
+        project.need_files("`spyweb logs -f`")
     views = project.source().jobs()
     chosen = find_in(views, job)
     view = next(view for view in views if view.id == chosen)
-    path = log_file(project.root, view.folder)
-    lines = last_lines(path, count)
+    lines = project.log_lines(view, count)
     if not lines:
         output.note(f"{chosen} has not logged anything yet")
     _show(lines, form, following=following)
@@ -52,7 +53,7 @@ def logs(
         output.note(trouble)
     if following:
         failures = Failures(partial(_latest_runs, project, view.id))
-        asyncio.run(_follow(path, form, lambda: failures.look(project.clock.now_ms())))
+        asyncio.run(_follow(log_file(project.root, view.folder), form, lambda: failures.look(project.clock.now_ms())))
 
 
 def _trouble(view: JobView) -> str:

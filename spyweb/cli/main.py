@@ -81,6 +81,8 @@ GROUPS = {
     "systemd": (SYSTEMD, "Run the project as a service."),
 }
 
+OF_FILES = {"start", "check", "test", "artifacts", "init", "schema", "types", "systemd"}  # no daemon is asked
+
 EXIT_CODES = (
     "Exit codes: 0 ok; 1 a job, test or check failed; 2 usage, lock, port or permission; 130 Ctrl-C; 141 nobody reads."
 )
@@ -125,7 +127,7 @@ def _named(words: Sequence[str]) -> tuple[str | None, Sequence[str]]:
     """Return the command that the arguments name, behind the options of all commands, and the arguments after it."""
     at = 0
     while at < len(words) and words[at].startswith("-"):
-        at += 2 if words[at] == "-C" else 1
+        at += 2 if words[at] in ("-C", "--url") else 1
     if at < len(words) and words[at] in {*COMMANDS, *HIDDEN, *GROUPS}:
         return words[at], words[at + 1 :]
     return None, ()
@@ -152,13 +154,27 @@ def _show_version(wanted: bool) -> None:
 
 
 def _project(
-    directory: Annotated[str, typer.Option("-C", metavar="DIR", help="The project's folder.")] = ".",
+    context: typer.Context,
+    directory: Annotated[
+        str | None, typer.Option("-C", metavar="DIR", help="The project's folder, if it is not this one.")
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option("--url", metavar="URL", help="Ask the daemon there: http://HOST:PORT; also SPYWEB_URL."),
+    ] = None,
     _version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Run Lua jobs on a schedule, each in its own isolated VM."""
-    if not os.path.isdir(directory) and directory != ".":  # where the current folder is gone, `root_of` says so
+    if url is not None:
+        if directory is not None:
+            raise typer.BadParameter("it goes without -C", param_hint="'--url'")
+        if context.invoked_subcommand in OF_FILES:
+            reason = f"`spyweb {context.invoked_subcommand}` works on files of this machine"
+            raise typer.BadParameter(reason, param_hint="'--url'")
+    # Where the current folder is gone, `root_of` says so.
+    if directory not in (None, ".") and not os.path.isdir(directory):
         state = "is a file" if os.path.exists(directory) else "does not exist"
         raise typer.BadParameter(f"Directory {legible(directory)!r} {state}.", param_hint="'-C'")
 

@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from spyweb.cli.output import Format
 from spyweb.errors import Refused, SpywebError
 
+if TYPE_CHECKING:
+    from spyweb.cli.project import Project
+
+API_KEY = "SPYWEB_API_KEY"
 MOST_ROWS = 1_000_000_000  # of an answer: SQLite takes numbers of 64 bits, and typer any
 
 
 def root_of(context: typer.Context) -> Path:
     """Return the project that `-C` names.  Raises Refused where it is the current folder, and that has been deleted."""
-    directory = context.find_root().params["directory"]
+    directory = context.find_root().params["directory"] or "."
     try:
         return Path(directory).absolute()
     except FileNotFoundError as error:
         raise Refused("the current folder is gone: go to another, or name the project's with -C") from error
+
+
+def project_of(context: typer.Context) -> Project:
+    """Open the project that the options of all commands name: by its folder, or by the URL of its daemon."""
+    from spyweb.cli.project import URL, RemoteProject, open_project  # which many commands do without
+
+    options = context.find_root().params
+    url = options["url"] or (os.environ.get(URL) if options["directory"] is None else None)
+    return RemoteProject(url, os.environ.get(API_KEY)) if url else open_project(root_of(context))
 
 
 def complete_job(context: typer.Context, incomplete: str) -> list[str]:

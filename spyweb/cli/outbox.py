@@ -9,9 +9,9 @@ import typer
 
 from spyweb.cli import output
 from spyweb.cli.jobs import rounded, until
-from spyweb.cli.options import MaybeJob, Output, root_of
+from spyweb.cli.options import MaybeJob, Output, project_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import ProjectSource, open_project
+from spyweb.cli.project import ProjectSource
 from spyweb.errors import Refused
 from spyweb.model import JobId
 from spyweb.views.jobs import find_job
@@ -33,7 +33,7 @@ def outbox(
 
     Those that wait for their next attempt, and those that were given up.
     """
-    project = open_project(root_of(context))
+    project = project_of(context)
     source = project.source()
     if retry is None:
         found = source.messages(_chosen(source, job), limit=count)

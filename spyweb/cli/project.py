@@ -1,4 +1,7 @@
-"""A project as the commands ask it: through its daemon where one runs, else from its files and its database."""
+"""A project as the commands ask it: through its daemon where one runs, else from its files and its database.
+
+With a URL it is asked through the daemon there, and through nothing else.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from spyweb.cli.client import DaemonClient, find_daemon
+from spyweb.cli.transport import UrlTransport
 from spyweb.clock import RealClock
 from spyweb.errors import Problem, Refused
 from spyweb.model import JobId, Run, RunId
 from spyweb.settings import Settings, load_settings
+from spyweb.settings.load import examine_settings
 from spyweb.store.access import no_access, refusal, user_name
 from spyweb.views.drift import DriftReport
-from spyweb.views.jobs import JobView, NextRun, find_job, no_such_job
+from spyweb.views.jobs import JobView, NextRun, find_job, log_file, no_such_job
 from spyweb.views.outbox import MessageView
 from spyweb.views.records import RecordView
 from spyweb.views.runs import TaskView
 
 if TYPE_CHECKING:
     from spyweb.cli.offline import OfflineProject
+
+
+URL = "SPYWEB_URL"
+MOST_REMOTE_LINES = 10_000
+NO_FILES = Path(os.devnull)  # in place of a project's folder
 
 
 class ProjectSource(Protocol):
@@ -70,11 +80,50 @@ class Project:
         if error := no_access(self.settings.daemon.data_dir):
             raise error
 
+    def need_files(self, what: str) -> None:
+        """Raise Refused where the project is on another machine, and this command works on its files."""
+
+    def known_jobs(self) -> list[JobView]:
+        """Return the jobs, with what their files alone say."""
+        return self.offline.views()
+
+    def log_lines(self, job: JobView, count: int) -> list[str]:
+        """Return the last lines that a job's script has logged."""
+        from spyweb.logs.tail import last_lines  # of one command
+
+        return last_lines(log_file(self.root, job.folder), count)
+
     def find_daemon(self) -> DaemonClient | None:
         return find_daemon(self.settings.daemon.data_dir)
 
     def source(self) -> ProjectSource:
         return self.find_daemon() or self.offline
+
+
+class RemoteProject(Project):
+    """A project whose daemon is asked by its URL; it has no files here, and the usual settings stand in for its own."""
+
+    def __init__(self, url: str, key: str | None) -> None:
+        usual, _ = examine_settings(NO_FILES, environ={"TZ": os.environ.get("TZ", "")}, flags={})
+        super().__init__(usual, RealClock())
+        self._daemon = DaemonClient(UrlTransport(url, key))
+        self._url = url
+
+    def need_files(self, what: str) -> None:
+        raise Refused(f"{what} works on the files of a project: leave out --url and {URL}")
+
+    @cached_property
+    def offline(self) -> OfflineProject:
+        raise Refused(f"{self._url}: this needs the files of the project: leave out --url and {URL}")
+
+    def known_jobs(self) -> list[JobView]:
+        return self._daemon.jobs()
+
+    def log_lines(self, job: JobView, count: int) -> list[str]:
+        return self._daemon.log_lines(job.id, min(count, MOST_REMOTE_LINES))
+
+    def find_daemon(self) -> DaemonClient | None:
+        return self._daemon
 
 
 def open_project(root: Path) -> Project:

@@ -14,8 +14,8 @@ from zoneinfo import ZoneInfo
 import typer
 
 from spyweb.cli import output
-from spyweb.cli.options import MOST_ROWS, JobName, root_of
-from spyweb.cli.project import ProjectSource, open_project
+from spyweb.cli.options import MOST_ROWS, JobName, project_of
+from spyweb.cli.project import ProjectSource
 from spyweb.errors import Refused
 from spyweb.model import JobId
 from spyweb.settings.units import parse_duration
@@ -45,7 +45,7 @@ def records(
     ] = RecordFormat.TABLE,
 ) -> None:
     """List what a monitor job has found, newest first."""
-    project = open_project(root_of(context))
+    project = project_of(context)
     timezone = project.settings.daemon.timezone
     since_ms = 0 if since is None else moment_of(since, project.clock.now_ms(), timezone)
     recent = takewhile(lambda view: view.timestamp >= since_ms * NS_IN_MS, _pages(project.source(), job))

@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import typer
 
 from spyweb.cli import output
-from spyweb.cli.options import JobName, Output, root_of
+from spyweb.cli.options import JobName, Output, project_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import Project, find_in, open_project
+from spyweb.cli.project import Project, find_in
 from spyweb.cli.task_tree import TaskTree
 from spyweb.cli.values import given_values
 from spyweb.errors import ExitCode
@@ -62,7 +62,7 @@ def run(  # noqa: PLR0913 - each parameter is an option
     """
     watch = show_json_lines if form is Format.JSON else RunScreen()
     asked = RunOptions(audit=audit, dry_run=dry_run, values=given_values(file, var or []))
-    return run_watched(open_project(root_of(context)), job, watch, asked)
+    return run_watched(project_of(context), job, watch, asked)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

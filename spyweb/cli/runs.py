@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from spyweb.cli import output
-from spyweb.cli.options import MOST_ROWS, MaybeJob, Output, root_of
+from spyweb.cli.options import MOST_ROWS, MaybeJob, Output, project_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import Project, ProjectSource, open_project
+from spyweb.cli.project import Project, ProjectSource
 from spyweb.cli.task_tree import show_tree
 from spyweb.errors import Refused
 from spyweb.model import JobId, Outcome, Run
@@ -35,7 +35,7 @@ def runs(
 
     Due times that did not run are among them, each stretch in one line with the reason.
     """
-    project = open_project(root_of(context))
+    project = project_of(context)
     source = project.source()
     every = _pages(source, job, PAGE if outcome else min(count, PAGE))
     found = list(islice((run for run in every if outcome in (None, run.outcome)), count))

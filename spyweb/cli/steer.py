@@ -8,9 +8,9 @@ import typer
 
 from spyweb.cli import output
 from spyweb.cli.client import DaemonClient
-from spyweb.cli.options import JobName, Output, root_of
+from spyweb.cli.options import JobName, Output, project_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import Project, find_in, open_project
+from spyweb.cli.project import Project, find_in
 from spyweb.errors import Refused
 from spyweb.model import JobId
 
@@ -23,7 +23,7 @@ def trigger(context: typer.Context, job: JobName, form: Output = Format.TABLE) -
 
     Does not wait for it: `spyweb run` does.
     """
-    project = open_project(root_of(context))
+    project = project_of(context)
     daemon = project.find_daemon()
     if daemon is None:
         raise Refused(
@@ -38,7 +38,7 @@ def pause(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> 
 
     A run under way goes on.  The pause outlives restarts.
     """
-    target, chosen = _open_target(open_project(root_of(context)), job)
+    target, chosen = _open_target(project_of(context), job)
     target.pause(chosen)
     output.tell(form, f"{chosen} is paused", {"job": chosen, "paused": True})
 
@@ -48,7 +48,7 @@ def resume(context: typer.Context, job: JobName, form: Output = Format.TABLE) ->
 
     What was due meanwhile does not run: it is recorded as paused.
     """
-    target, chosen = _open_target(open_project(root_of(context)), job)
+    target, chosen = _open_target(project_of(context), job)
     target.resume(chosen)
     output.tell(form, f"{chosen} is no longer paused", {"job": chosen, "paused": False})
 

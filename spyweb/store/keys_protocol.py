@@ -6,10 +6,12 @@ in.
 
 from __future__ import annotations
 
-from asyncio import Future
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NewType, Protocol
+from typing import TYPE_CHECKING, NewType, Protocol
+
+if TYPE_CHECKING:
+    from asyncio import Future  # a command that asks a daemon does without
 
 KeyId = NewType("KeyId", int)
 

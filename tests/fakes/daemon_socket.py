@@ -1,15 +1,16 @@
-"""Serve a fake service on a daemon's socket, from a thread: for commands, which block."""
+"""Serve a fake service as a daemon does, on its socket or by TCP, from a thread: for commands, which block."""
 
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 
 from spyweb.service.daemon import DaemonService
-from spyweb.web.serve import serve_socket
+from spyweb.web.serve import Listening, serve_socket, serve_tcp
 
 PATIENCE = 10.0  # seconds; only a broken server needs any
 
@@ -22,10 +23,28 @@ async def let_in() -> None:
 
 @contextmanager
 def serve_daemon_socket(service: DaemonService, data_dir: Path) -> Iterator[None]:
+    with _served(lambda: serve_socket(service, data_dir)):
+        yield
+
+
+@contextmanager
+def serve_daemon_tcp(
+    service: DaemonService, key: str | None = None, tls: ssl.SSLContext | None = None
+) -> Iterator[str]:
+    """Serve on a free port of loopback; give the URL."""
+    with _served(lambda: serve_tcp(service, host="127.0.0.1", port=0, api_key=key, tls=tls)) as listening:
+        assert isinstance(listening, Listening)
+        yield listening.url
+
+
+@contextmanager
+def _served(make: Callable[[], AbstractAsyncContextManager[object]]) -> Iterator[object]:
     opened, loop, stop = threading.Event(), asyncio.new_event_loop(), asyncio.Event()
+    given: list[object] = []
 
     async def serve() -> None:
-        async with serve_socket(service, data_dir):
+        async with make() as served:
+            given.append(served)
             opened.set()
             await stop.wait()
             await let_in()
@@ -34,11 +53,11 @@ def serve_daemon_socket(service: DaemonService, data_dir: Path) -> Iterator[None
         loop.run_until_complete(serve())
         loop.close()
 
-    thread = threading.Thread(target=live, name="a daemon's socket")
+    thread = threading.Thread(target=live, name="a daemon's server")
     thread.start()
     try:
         assert opened.wait(PATIENCE)
-        yield
+        yield given[0]
     finally:
         loop.call_soon_threadsafe(stop.set)
         thread.join(PATIENCE)

@@ -7,9 +7,8 @@ from typing import Annotated
 import typer
 
 from spyweb.cli import output
-from spyweb.cli.options import root_of
+from spyweb.cli.options import project_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import open_project
 from spyweb.cli.state.options import Key, StateOutput, StatePlace, Yes, agree, as_bytes, placed, spelt
 from spyweb.cli.state.source import find_state
 from spyweb.errors import ExitCode, Refused
@@ -113,7 +112,7 @@ def move(
     """
     if not new or new != job_id(new):
         raise Refused(f"'{spelt(new)}' is no job's id, so no job could find what is moved there: see `spyweb jobs`")
-    found = find_state(open_project(root_of(context))).move(*(job_namespace(JobId(name)) for name in (old, new)))
+    found = find_state(project_of(context)).move(*(job_namespace(JobId(name)) for name in (old, new)))
     line = f"{entries(found.moved)} and {records(found.records)} moved from {old} to {new}"
     output.tell(form, line, {"moved": found.moved, "records": found.records})
 

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from spyweb.cli import output
-from spyweb.cli.options import root_of
+from spyweb.cli.options import project_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import Project, open_project
+from spyweb.cli.project import Project
 from spyweb.cli.state import render
 from spyweb.cli.state.options import StateOutput, Yes, agree, as_bytes, spelt
 from spyweb.cli.state.source import find_state
@@ -33,7 +33,7 @@ def locks(
 
     Whoever held a broken lock is not told, and may still be at work.
     """
-    project = open_project(root_of(context))
+    project = project_of(context)
     if what is None:
         return _list(project, form)
     if not name:

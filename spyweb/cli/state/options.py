@@ -12,9 +12,9 @@ from typing import Annotated, Concatenate, ParamSpec, TypeVar
 import typer
 
 from spyweb.cli import output
-from spyweb.cli.options import complete_job, root_of
+from spyweb.cli.options import complete_job, project_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import Project, open_project
+from spyweb.cli.project import Project
 from spyweb.cli.state.render import one_line
 from spyweb.cli.state.source import StateSource, find_state
 from spyweb.errors import Refused
@@ -103,7 +103,7 @@ _CHOICES = {
 
 def find_place(context: typer.Context, chosen: dict[str, object]) -> StatePlace:
     """Return the namespace that was chosen.  Raises Refused when more than one is."""
-    project = open_project(root_of(context))
+    project = project_of(context)
     given = {name: value for name, value in chosen.items() if value not in (None, False)}
     if len(given) > 1:
         raise Refused("--job, --scope, --agent and --global exclude each other")
@@ -118,7 +118,7 @@ def _namespace(project: Project, choice: str, name: str) -> str:
     match choice:
         case "job":
             return job_namespace(
-                find_job(project.offline.views(), name) or JobId(name)
+                find_job(project.known_jobs(), name) or JobId(name)
             )  # a job that is gone has its keys still
         case "scope":
             return scope_namespace(name)

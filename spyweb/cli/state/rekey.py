@@ -8,9 +8,8 @@ from typing import Annotated
 import typer
 
 from spyweb.cli import output
-from spyweb.cli.options import root_of
+from spyweb.cli.options import project_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import open_project
 from spyweb.cli.state.options import StateOutput, Yes, agree
 from spyweb.errors import ExitCode, Refused
 from spyweb.store.crypto.keys import find_key
@@ -30,7 +29,8 @@ def rekey(
 
     Values, past versions and events: all of them, or none.  Only while no daemon runs.
     """
-    project = open_project(root_of(context))
+    project = project_of(context)
+    project.need_files("`spyweb state rekey`")
     if project.settings.store.is_memory or not project.settings.store.path.exists():
         raise Refused(f"{project.root}: there is no database, so nothing is encrypted")
     new = None if key_file == NONE else find_key(key_file, project.root, os.environ)

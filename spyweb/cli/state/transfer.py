@@ -14,9 +14,9 @@ from typing import Annotated, BinaryIO
 import typer
 
 from spyweb.cli import output
-from spyweb.cli.options import root_of
+from spyweb.cli.options import project_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import Project, open_project
+from spyweb.cli.project import Project
 from spyweb.cli.state.bring_spyweb import SpyWebImport
 from spyweb.cli.state.change import entries
 from spyweb.cli.state.options import Agent, StateOutput, StatePlace, Yes, agree, placed
@@ -84,7 +84,7 @@ def import_file(  # noqa: PLR0913 - each parameter is an option
     """
     if agent is not None and origin is not ImportFormat.SLOTH:
         raise Refused("--agent goes with --from sloth: other files say themselves where each entry belongs")
-    project = open_project(root_of(context))
+    project = project_of(context)
     if origin is ImportFormat.SPYWEB:
         return bring_spyweb(project, Path(file), form, dry_run=dry_run, yes=yes)
     given, expired = read(file, origin, agent or "local", project.clock.now_ms())
@@ -98,6 +98,7 @@ def import_file(  # noqa: PLR0913 - each parameter is an option
 
 def bring_spyweb(project: Project, file: Path, form: Format, *, dry_run: bool, yes: bool) -> ExitCode:
     """Import a SpyWeb project: first its keys, which may be declined, then its records and tables."""
+    project.need_files("`spyweb state import --from spyweb`")
     old = read_spyweb(file, project.clock.now_ms())
     state = find_state(project)
     found = load(state, list(old.items), dry_run=dry_run, yes=yes)

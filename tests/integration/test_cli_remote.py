@@ -1,0 +1,116 @@
+"""Each command that asks a daemon, by its URL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.command import spyweb
+from tests.fakes.daemon_service import FakeDaemonService
+from tests.fakes.daemon_socket import serve_daemon_tcp
+from tests.fakes.web_server import unused_port
+
+KEY = "s3cret"
+
+
+@pytest.fixture
+def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, FakeDaemonService]]:
+    """A daemon with a key, asked from a folder whose own project is broken."""
+    (tmp_path / "config.toml").write_text("nonsense [")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SPYWEB_API_KEY", KEY)
+    service = FakeDaemonService(root=tmp_path / "elsewhere")
+    log = service.log_file(service.jobs()[1].id)
+    log.parent.mkdir(parents=True)
+    log.write_text("one\ntwo\n")
+    with serve_daemon_tcp(service, KEY) as url:
+        yield url, service
+
+
+COMMANDS = [
+    ("jobs", 0),
+    ("runs", 0),
+    ("runs prices", 0),
+    ("next", 0),
+    ("records prices", 0),
+    ("outbox", 0),
+    ("outbox retry", 0),
+    ("trigger prices", 0),
+    ("pause prices", 0),
+    ("resume prices", 0),
+    ("health", 0),
+    ("run prices", 0),
+    ("debug prices", 0),
+    ("logs prices", 0),
+    ("state set greeting hello", 0),
+    ("state list", 0),
+    ("state list --job prices", 0),
+    ("state stats", 0),
+    ("state locks", 0),
+    ("state export -", 0),
+]
+
+
+@pytest.mark.parametrize(("words", "code"), COMMANDS)
+def test_every_command_works_against_a_remote_daemon(
+    remote: tuple[str, FakeDaemonService], words: str, code: int
+) -> None:
+    answer = spyweb("--url", remote[0], *words.split())
+    assert (answer.code, answer.err if code else "") == (code, ""), answer.err
+
+
+def test_what_a_command_does_is_done_there(remote: tuple[str, FakeDaemonService]) -> None:
+    url, service = remote
+    assert spyweb("--url", url, "trigger", "prices").out == "run 9 starts\n"
+    assert spyweb("--url", url, "logs", "prices", "-n", "1").out == "two\n"
+    assert spyweb("--url", url, "state", "set", "greeting", "hello").code == 0
+    assert spyweb("--url", url, "state", "get", "greeting").out == "hello\n"
+    assert service.story == ["trigger prices"]
+
+
+def test_the_variable_stands_for_the_option_unless_a_folder_is_named(
+    remote: tuple[str, FakeDaemonService], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, _ = remote
+    monkeypatch.setenv("SPYWEB_URL", url)
+    assert spyweb("jobs").code == 0
+    assert "config.toml" in spyweb("jobs", root=tmp_path).err
+    monkeypatch.setenv("SPYWEB_URL", f"http://127.0.0.1:{unused_port()}")
+    assert spyweb("--url", url, "jobs").code == 0
+    assert "nobody listens there" in spyweb("jobs").err
+
+
+@pytest.mark.parametrize(
+    "words", ["start", "check", "test", "init x", "schema", "types", "systemd install", "artifacts prices"]
+)
+def test_a_command_that_works_on_files_says_so(words: str) -> None:
+    answer = spyweb("--url", "http://127.0.0.1:1", *words.split())
+    assert answer.code == 2
+    assert f"`spyweb {words.split()[0]}` works on files of this machine" in answer.err
+    assert answer.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", ["state rekey none --yes", "state import --from spyweb old.db", "logs prices -f"])
+def test_so_does_one_of_a_group(words: str) -> None:
+    answer = spyweb("--url", "http://127.0.0.1:1", *words.split())
+    assert answer.code == 2
+    assert "works on the files of a project" in answer.err
+    assert answer.err.count("\n") == 1
+
+
+def test_a_folder_and_a_url_exclude_each_other(tmp_path: Path) -> None:
+    answer = spyweb("--url", "http://127.0.0.1:1", "jobs", root=tmp_path)
+    assert (answer.code, "it goes without -C" in answer.err) == (2, True)
+
+
+@pytest.mark.parametrize("key", [None, "guess"])
+def test_a_wrong_key_is_one_line_and_code_2(
+    remote: tuple[str, FakeDaemonService], monkeypatch: pytest.MonkeyPatch, key: str | None
+) -> None:
+    monkeypatch.delenv("SPYWEB_API_KEY") if key is None else monkeypatch.setenv("SPYWEB_API_KEY", key)
+    answer = spyweb("--url", remote[0], "trigger", "prices")
+    assert (answer.code, answer.err.count("\n"), answer.out) == (2, 1, "")
+    assert "key" in answer.err
+    assert remote[1].story == []
