@@ -41,6 +41,7 @@ COMMANDS = [
     ("pause prices", 0),
     ("resume prices", 0),
     ("health", 0),
+    ("drift", 0),
     ("run prices", 0),
     ("debug prices", 0),
     ("logs prices", 0),
