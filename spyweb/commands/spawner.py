@@ -35,14 +35,18 @@ class CommandSpawner:
     def hand_over(self, descriptors: Sequence[int]) -> None:
         """Have a nanny forked for the command with this leash and these streams.  Raises CommandError."""
         try:
-            if self._control is not None:
-                with suppress(OSError):  # it has died
+            if self._control is not None and self._is_alive():
+                with suppress(OSError):  # it has died since
                     socket.send_fds(self._control, [b"+"], descriptors)
                     return
             self.close()
             socket.send_fds(self._start(), [b"+"], descriptors)
         except OSError as error:
             raise CommandError(f"the process that starts commands can't be started: {error.strerror}") from error
+
+    def _is_alive(self) -> bool:
+        """Return whether the process lives: what it has forked may have its end of the socket open for longer."""
+        return self._process is not None and self._process.poll() is None
 
     def _start(self) -> socket.socket:
         ours, theirs = socket.socketpair()

@@ -20,6 +20,7 @@ from spyweb.commands.runner import CommandLimits, CommandResult, CommandRunner
 from spyweb.commands.sweep import children_of, descendants_of
 from spyweb.errors import CommandError
 from tests.fakes.commands import Stubborn, command, shell
+from tests.fakes.project import eventually
 from tests.fakes.repository import ROOT
 
 AT_ONCE_S = 1.0  # in which everything is gone after a kill
@@ -280,6 +281,22 @@ async def test_after_the_death_of_what_forks_nannies_it_is_started_again(runner:
     with pytest.raises(CommandError, match=r"^ended: the process that starts commands died$"):
         await task
     assert await output(runner, "echo again") == b"again\n"
+
+
+async def test_no_command_goes_to_what_a_dead_process_has_left(runner: CommandRunner) -> None:
+    assert await output(runner, "echo first") == b"first\n"
+    dead = runner.spawner_pid
+    assert dead is not None
+    left = eventually(lambda: children_of(dead))
+    for pid in left:
+        os.kill(pid, signal.SIGSTOP)  # so it can't notice
+    try:
+        os.kill(dead, signal.SIGKILL)
+        await asyncio.to_thread(os.waitid, os.P_PID, dead, os.WEXITED | os.WNOWAIT)
+        assert await asyncio.wait_for(output(runner, "echo again"), 5) == b"again\n"
+    finally:
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
 
 
 async def test_the_end_of_the_daemon_ends_commands_in_order(tmp_path: Path) -> None:
