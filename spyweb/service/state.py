@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 from itertools import islice
+from typing import cast
 
 from msgspec import structs
 
@@ -21,12 +22,16 @@ from spyweb.clock import Clock
 from spyweb.errors import Refused
 from spyweb.limits import KEY
 from spyweb.model import MIB, NULL, ChangeKind, JobId, Value
-from spyweb.ops.rules.values import shown, size_of
+from spyweb.ops.rules import updates
+from spyweb.ops.rules.updates import Update, Updated, UpdateKind
+from spyweb.ops.rules.values import Unstorable, fits, shown, size_of
 from spyweb.settings import StateSettings
 from spyweb.store.interchange.lines import UNKNOWN_MS
+from spyweb.store.interchange.value_json import from_plain, to_plain
 from spyweb.store.protocol import GLOBAL, Store, job_namespace
 from spyweb.store.records_protocol import NewRecord
 from spyweb.store.values_protocol import (
+    KEEP,
     SCOPES,
     Blind,
     ChangeEvent,
@@ -40,16 +45,23 @@ from spyweb.store.values_protocol import (
 )
 from spyweb.views.state import (
     ChangeView,
+    EntryUpdated,
     EntryView,
     Imported,
     LockView,
     Moved,
+    NamespaceView,
     StateStats,
+    UpdateFailed,
+    UpdateOp,
     view_change,
     view_entry,
     view_lock,
+    view_namespace,
 )
 
+MOST_AT_ONCE = 500  # ops of an update; more take long
+REACH_DEEPER = frozenset({UpdateKind.MERGE, UpdateKind.APPEND})  # their path may be a list of names
 IN_MEMORY = ":memory:"  # what such a store calls its path
 JOB = job_namespace(JobId(""))
 PAGE = 200  # entries read at a time, or fewer large ones: an answer of a million holds up nothing else
@@ -111,6 +123,36 @@ class StateService:
             raise Refused(f"{shown(key)}: only a scope can keep JSON's null, by itself or in a table")
         expires_ms = self.clock.now_ms() + ttl_ms if ttl_ms else None
         return bool(await self.store.values.transform(namespace, key, _replace(value, expires_ms)))
+
+    async def update(self, namespace: str, key: bytes, ops: Sequence[UpdateOp]) -> EntryUpdated:
+        """Do update ops on a value, as one step; an op that can't be done is reported, and the others are done.
+
+        Raises Refused over the limits, for a namespace of texts, and for an op that is wrong whatever the value is.
+        """
+        if is_text(namespace):
+            raise Refused(f"{shown(key)}: only a scope and `state` hold values that can be updated")
+        self._check(namespace, key, NULL)
+        steps = await asyncio.to_thread(_steps, ops)
+
+        def change(entry: Entry | None) -> Put:
+            old = entry.value if entry else None
+            try:
+                updated = updates.apply(old, steps)
+            except Unstorable as problem:
+                raise Refused(f"{shown(key)}: {problem}") from None
+            self._check(namespace, key, updated.value)
+            if updated.value is NULL and not namespace.startswith(SCOPES):
+                raise Refused(f"{shown(key)}: only a scope can keep JSON's null, by itself or in a table")
+            return Put(updated.value, KEEP, (old, updated))
+
+        values = self.store.values
+        write = values.transform_long if len(steps) > MOST_AT_ONCE else values.transform
+        old, updated = cast("tuple[Value | None, Updated]", await write(namespace, key, change))
+        return await asyncio.to_thread(view_update, old, updated)
+
+    async def namespaces(self) -> list[NamespaceView]:
+        """Return the namespaces that hold something, sorted."""
+        return [view_namespace(name) for name in await self.store.values.namespaces()]
 
     async def delete(self, namespace: str, key: bytes) -> bool:
         """Delete an entry; return whether there was one."""
@@ -224,15 +266,43 @@ class StateService:
 
     def _check(self, namespace: str, key: bytes, value: Value) -> None:
         """Raise Refused beyond the limits, which are those of `state`; for store_* only keys are limited."""
-        is_text = namespace == GLOBAL or namespace.startswith(JOB)
-        longest = KEY if is_text else self.limits.max_key_bytes
+        longest = KEY if is_text(namespace) else self.limits.max_key_bytes
         if len(key) > longest:
             raise Refused(f"{shown(key)}: the key of {len(key)} bytes is over the limit of {longest}")
-        if is_text:
+        if is_text(namespace):
             return
         size = size_of(value)
         if size > self.limits.max_value_bytes:
             raise Refused(f"{shown(key)}: the value of {size} bytes is over the limit of {self.limits.max_value_bytes}")
+
+
+def is_text(namespace: str) -> bool:
+    """Tell whether a namespace holds the texts of `store_set`."""
+    return namespace == GLOBAL or namespace.startswith(JOB)
+
+
+def _steps(ops: Sequence[UpdateOp]) -> list[Update]:
+    return [_step(number, op) for number, op in enumerate(ops)]
+
+
+def _step(number: int, op: UpdateOp) -> Update:
+    path = (op.path,) if isinstance(op.path, str) else tuple(op.path)
+    if len(path) > 1 and op.type not in REACH_DEEPER:
+        raise Refused(f"ops[{number}].path: {op.type} takes the name of a field, not a list")
+    if not fits(op.by):
+        raise Refused(f"ops[{number}].by: does not fit into 64 bits")
+    try:
+        value = from_plain(op.value)
+    except ValueError as error:
+        raise Refused(f"ops[{number}].value: {error}") from error
+    return Update(kind=op.type, path=tuple(each.encode() for each in path if each), value=value, by=op.by)
+
+
+def view_update(old: Value | None, updated: Updated) -> EntryUpdated:
+    errors = [UpdateFailed(op_index=each.op_index, code=each.code, message=each.message) for each in updated.problems]
+    return EntryUpdated(
+        old_value=None if old is None else to_plain(old), new_value=to_plain(updated.value), errors=errors
+    )
 
 
 def take_page(most: int, entries: Iterator[tuple[bytes, Entry]]) -> list[tuple[bytes, Entry]]:

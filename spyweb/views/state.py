@@ -7,13 +7,20 @@ store/interchange/value_json.py.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta, Struct
 
 from spyweb.model import ChangeKind, JobId, RunId
+from spyweb.ops.rules.payload import MOST_OPS
+from spyweb.ops.rules.updates import UpdateKind
 from spyweb.store.interchange.value_json import TypeName, from_plain, to_plain, type_of
-from spyweb.store.values_protocol import ChangeEvent, Entry, Held
+from spyweb.store.values_protocol import SCOPES, ChangeEvent, Entry, Held
 
 Plain = object
+JOBS = "job:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +103,48 @@ class EntryWritten:
     created: bool
 
 
+class UpdateOp(Struct, frozen=True, kw_only=True):
+    """One op of an update, as `state.update` of a script takes it."""
+
+    type: UpdateKind
+    path: str | list[str] = ""  # empty: the value itself; a list of names for merge and append
+    value: Plain = None
+    by: int = 0
+
+
+class EntryUpdate(Struct, frozen=True, kw_only=True):
+    """The ops of an update, which are done one after another."""
+
+    ops: Annotated[list[UpdateOp], Meta(max_length=MOST_OPS)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateFailed:
+    """An op that could not be done; the others were."""
+
+    op_index: int  # from 0
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryUpdated:
+    """A value before and after an update."""
+
+    old_value: Plain  # null: there was none, or JSON null
+    new_value: Plain
+    errors: Sequence[UpdateFailed] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamespaceView:
+    """A namespace that holds something."""
+
+    namespace: str
+    scope: str | None = None  # of `scope:NAME`, the name
+    job: JobId | None = None  # of `job:ID`, the id
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryDeleted:
     """The outcome of deleting an entry: whether there was one."""
@@ -136,6 +185,13 @@ class StreamEnded:
     """The last line of a whole answer of lines: how many went before."""
 
     end: int
+
+
+def view_namespace(name: str) -> NamespaceView:
+    scope = name.removeprefix(SCOPES) if name.startswith(SCOPES) else None
+    return NamespaceView(
+        namespace=name, scope=scope, job=JobId(name.removeprefix(JOBS)) if name.startswith(JOBS) else None
+    )
 
 
 def view_entry(namespace: str, key: bytes, entry: Entry) -> EntryView:

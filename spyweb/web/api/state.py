@@ -31,19 +31,22 @@ from spyweb.views.state import (
     EntriesCounted,
     EntryDeleted,
     EntryFound,
+    EntryUpdate,
+    EntryUpdated,
     EntryView,
     EntryWritten,
     Imported,
     LockBroken,
     LockView,
     Moved,
+    NamespaceView,
     RecordsAdded,
     StateStats,
     StreamEnded,
 )
 from spyweb.web.answer import BadParameter, json_answer
 from spyweb.web.api.keys import LARGEST_BODY, SERVICE
-from spyweb.web.api.query import Natural, query_of
+from spyweb.web.api.query import Natural, body_of, query_of
 from spyweb.web.api.route import LINES, Right, route
 from spyweb.web.api.streams import counted, stream
 from spyweb.web.body import BODY_MEMORY, Body, pieces
@@ -173,6 +176,24 @@ async def put_entry(request: web.Request) -> web.Response:
         value = await asyncio.to_thread(_value, await body.read(request), _most_values(request))
     created = await state_of(request).put(namespace, query.key, value, query.ttl_ms or None)
     return json_answer(EntryWritten(created=created))
+
+
+@route("PATCH", "/api/state/entry", right=Right.STATE, answer=EntryUpdated, query=EntryQuery, body=EntryUpdate)
+async def update_entry(request: web.Request) -> web.Response:
+    """Change a part of one entry, of a scope or of `state`, as `state.update` of a script does: all ops as one step.
+
+    The ops are `set`, `merge`, `increment`, `decrement`, `append` and `remove`, each with a `path`.  One that can't be
+    done is in `errors`, and the others are done.  The expiry stays.
+    """
+    query = query_of(request, EntryQuery)
+    update = await body_of(request, EntryUpdate)
+    return json_answer(await state_of(request).update(_checked(query.namespace), query.key, update.ops))
+
+
+@route("GET", "/api/state/namespaces", right=Right.READ, answer=list[NamespaceView])
+async def list_namespaces(request: web.Request) -> web.Response:
+    """List the namespaces that hold something."""
+    return json_answer(await state_of(request).namespaces())
 
 
 @route("DELETE", "/api/state/entry", right=Right.STATE, answer=EntryDeleted, query=EntryQuery)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from msgspec import convert
 
 from spyweb.errors import Refused, StoreError
 from spyweb.model import NULL, HistoryRule, JobId, RunId, Value
@@ -13,7 +14,7 @@ from spyweb.service.state import PAGE, PAGE_BYTES, StateService, take_page
 from spyweb.settings import StateSettings
 from spyweb.store.interchange.lines import UNKNOWN_MS
 from spyweb.store.values_protocol import Entry, PortableEntry
-from spyweb.views.state import Moved
+from spyweb.views.state import Moved, UpdateOp
 from tests.fakes import findings
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.stores import KINDS, opened
@@ -73,6 +74,65 @@ async def test_only_a_scope_keeps_null(service: StateService) -> None:
         with pytest.raises(Refused, match="a: only a scope can keep JSON's null"):
             await service.put(namespace, b"a", NULL, None)
         assert await service.entry(namespace, b"a") is None
+
+
+def op(kind: str, **fields: object) -> UpdateOp:
+    return convert({"type": kind, **fields}, UpdateOp)
+
+
+async def test_an_update_does_its_ops_as_one_step_and_keeps_the_expiry(service: StateService, clock: FakeClock) -> None:
+    await service.put("scope:s", b"a", {b"n": 1}, 9_000)
+    ops = [op("increment", path="n", by=2), op("set", path="t", value="x"), op("append", path=["l", "m"], value=None)]
+    updated = await service.update("scope:s", b"a", ops)
+    assert updated.old_value == {"n": 1}
+    assert updated.new_value == {"n": 3, "t": "x", "l": {"m": [None]}}
+    assert updated.errors == []
+    entry = await service.entry("scope:s", b"a")
+    assert entry is not None
+    assert (entry.value, entry.expires_ms) == (updated.new_value, clock.now_ms() + 9_000)
+
+
+async def test_an_op_that_can_not_be_done_is_reported_and_the_others_are_done(service: StateService) -> None:
+    await service.put("state", b"a", {b"t": b"x"}, None)
+    updated = await service.update("state", b"a", [op("increment", path="t", by=1), op("set", path="n", value=1)])
+    assert updated.new_value == {"t": "x", "n": 1}
+    assert [(each.op_index, each.code) for each in updated.errors] == [(0, "increment.not_number")]
+
+
+@pytest.mark.parametrize(
+    ("namespace", "ops", "reason"),
+    [
+        ("global", [op("set", value=1)], "only a scope and `state`"),
+        ("job:x", [op("set", value=1)], "only a scope and `state`"),
+        ("state", [op("set", path="a", value="x" * 200)], "over the limit of 100"),
+        ("state", [op("remove")], "only a scope can keep JSON's null"),
+        ("state", [op("set", path=["a", "b"], value=1)], "ops[0].path"),
+        ("state", [op("set", value={"$base64": "?"})], "ops[0].value: has a $base64"),
+        ("state", [op("increment", by=1 << 63)], "ops[0].by"),
+    ],
+)
+async def test_an_update_that_is_refused_changes_nothing(
+    service: StateService, namespace: str, ops: list[UpdateOp], reason: str
+) -> None:
+    with pytest.raises(Refused) as refused:
+        await service.update(namespace, b"a", ops)
+    assert reason in str(refused.value)
+    assert await service.entry(namespace, b"a") is None
+
+
+async def test_very_many_ops_are_one_step_too(service: StateService) -> None:
+    updated = await service.update("state", b"a", [op("increment", by=1)] * 600)
+    assert updated.new_value == 600
+
+
+async def test_namespaces_are_listed_with_what_they_belong_to(service: StateService) -> None:
+    for namespace in ("scope:s", "job:a", "state"):
+        await service.put(namespace, b"a", 1, None)
+    assert [(each.namespace, each.scope, each.job) for each in await service.namespaces()] == [
+        ("job:a", None, "a"),
+        ("scope:s", "s", None),
+        ("state", None, None),
+    ]
 
 
 async def test_a_value_lives_as_long_as_it_is_told_to(service: StateService, clock: FakeClock) -> None:

@@ -243,3 +243,28 @@ async def test_a_pattern_that_is_too_long_is_refused(client: Client) -> None:
     for path in ("count", "watch"):
         assert await get_json(client, f"{STATE}/{path}?pattern={'*a' * 1000}") == (400, refusal)
     assert await delete(client, f"entries?pattern={'*a' * 1000}") == (400, refusal)
+
+
+async def patch(client: Client, key: str, body: bytes) -> tuple[int, object]:
+    async with client.patch(f"{STATE}/entry?key={key}&namespace=scope:s", data=body) as answer:
+        return answer.status, await answer.json()
+
+
+async def test_an_entry_is_updated_in_place_and_a_wrong_update_changes_nothing(client: Client) -> None:
+    bytes_op = b'{"type": "set", "path": "a", "value": {"$base64": "/w=="}}'
+    body = b'{"ops": [%b, {"type": "increment", "path": "n", "by": 2}]}' % bytes_op
+    found: dict[str, object] = {"old_value": None, "new_value": {"a": {"$base64": "/w=="}, "n": 2}, "errors": []}
+    assert await patch(client, "k", body) == (200, found)
+    for wrong, status, field in (
+        (b"{", 400, None),
+        (b"[]", 422, None),
+        (b'{"ops": [{"type": "drop"}]}', 422, "ops[0].type"),
+        (b'{"ops": [{"type": "increment", "by": 1.5}]}', 422, "ops[0].by"),
+        (b'{"ops": [{"type": "set", "path": ["a", "b"]}]}', 409, None),
+    ):
+        code, answer = await patch(client, "k", wrong)
+        assert isinstance(answer, dict)
+        assert (code, answer["field"]) == (status, field)
+    assert (await patch(client, "k", b'{"ops": []}'))[1]["old_value"] == found["new_value"]  # type: ignore[index]
+    _, namespaces = await get_json(client, f"{STATE}/namespaces")
+    assert namespaces == [{"namespace": "scope:s", "scope": "s", "job": None}]
