@@ -25,6 +25,7 @@ from spyweb.schedules.due import earliest, upcoming
 from spyweb.service.access import AccessService
 from spyweb.service.audit import AuditService
 from spyweb.service.drift import DriftService
+from spyweb.service.job_detail import JobDetails
 from spyweb.service.metrics import MetricsService
 from spyweb.service.overview import OverviewService
 from spyweb.service.readiness import ReadinessService
@@ -126,6 +127,7 @@ class DaemonService:
     vms_of: Callable[[JobId], int]
     past_runs: PastRuns
     overview: OverviewService = field(init=False)
+    details: JobDetails = field(init=False)
 
     def __post_init__(self) -> None:
         self.overview = OverviewService(
@@ -136,6 +138,16 @@ class DaemonService:
             view=self._view,
             broken=self._broken_views,
             health=self._health,
+        )
+        self.details = JobDetails(
+            root=self.root,
+            timezone=self.timezone,
+            live=self.live,
+            past_runs=self.past_runs,
+            overview=self.overview,
+            settings=lambda: self.reloader.settings,
+            broken=lambda: self.reloader.broken,
+            next_runs=self.next_runs,
         )
 
     def find(self, name_or_id: str) -> JobId | None:

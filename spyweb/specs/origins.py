@@ -1,0 +1,171 @@
+"""Say of each setting of a job what it is and where it comes from.
+
+Reads the job's file again: where each came from is not kept with every job.  Reads files, so call it in a thread.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from spyweb.errors import Problem
+from spyweb.logs.secrets import HIDDEN, Secrets, is_secret
+from spyweb.model import JobSpec
+from spyweb.permissions.policy import USUAL
+from spyweb.settings import Settings
+from spyweb.settings.reading import SettingsSource
+from spyweb.settings.sections import FILE
+from spyweb.settings.shapes import Schema
+from spyweb.settings.tables import TomlTable
+from spyweb.specs.block import read_block
+from spyweb.specs.parse import PERMISSIONS, SCHEDULES, JobPlace, job_id, job_keys, parse_job, usable_defaults
+from spyweb.specs.tree import LIST, MONITOR, read_list, read_source, read_toml
+
+LONGEST_VALUE = 500  # characters that are shown of one
+MERGED = "values"  # what every source has is laid over each other
+PLAIN_HEADERS = frozenset({"accept", "accept-language", "content-type", "referer", "user-agent"})
+_URL_SECRETS = Secrets()
+_QUERY_SECRET = re.compile(r"([?&][^=&#]*(?:key|token|secret|passw|auth|sig)[^=&#]*=)[^&#]+", re.IGNORECASE)
+
+
+class OriginKind(StrEnum):
+    FILE = "file"  # the job's own
+    OVERRIDE = "override"  # [jobs.ID] in config.toml
+    PERMISSIONS = "permissions"  # [permissions] in config.toml
+    DEFAULTS = "defaults"  # [defaults] in config.toml
+    BUILT_IN = "built in"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedSetting:
+    key: str
+    value: str  # as a file would write it; of a secret, that it is hidden
+    origin: OriginKind
+    file: str = ""  # empty: built in
+    line: int | None = None
+    words: str  # "config.toml:12, [defaults]"
+
+
+def resolve_settings(root: Path, settings: Settings, spec: JobSpec) -> list[ResolvedSetting]:
+    """Return every setting of the job, in the order of the reference.  Files that changed meanwhile count as they are.
+
+    Of a file that can't be read any more only what config.toml says is known.
+    """
+    place, own = _own_table(root, spec)
+    override = next((table for name, table in settings.jobs.items() if job_id(name) == spec.id), TomlTable(file=FILE))
+    defaults, _ = usable_defaults(settings.defaults, settings.daemon)
+    draft = parse_job(
+        own, place, override=override, defaults=defaults, daemon=settings.daemon, permissions=settings.permissions
+    )
+    kinds = (OriginKind.OVERRIDE, OriginKind.FILE, OriginKind.DEFAULTS)
+    sources = tuple(zip(kinds, draft.sources, strict=True))
+    return list(_resolved(_keys(is_monitor=place.is_monitor), sources, settings, spec.id))
+
+
+def _own_table(root: Path, spec: JobSpec) -> tuple[JobPlace, TomlTable]:
+    is_list, nothing = spec.path == LIST, TomlTable(file=spec.path)
+    is_monitor = is_list or spec.path.endswith(f"/{MONITOR}")
+    place = JobPlace(file=spec.path, folder=spec.folder, name="" if is_list else spec.name, is_monitor=is_monitor)
+    if is_list:
+        table = read_list(root)
+        found = () if isinstance(table, Problem) else table.tables("jobs")
+        return place, next((each for each in found if job_id(str(each.values.get("name", ""))) == spec.id), nothing)
+    if is_monitor:
+        table = read_toml(root, spec.path)
+        return place, nothing if isinstance(table, Problem) else table
+    source = read_source(root, spec.path)
+    block = source if isinstance(source, Problem) else read_block(source, spec.path)
+    return place, nothing if isinstance(block, Problem) else block.table
+
+
+@lru_cache(maxsize=2)
+def _keys(*, is_monitor: bool) -> Mapping[str, Schema]:
+    return job_keys(is_monitor=is_monitor)
+
+
+def _resolved(
+    keys: Mapping[str, Schema], sources: Sequence[tuple[OriginKind, SettingsSource]], settings: Settings, job: str
+) -> Iterator[ResolvedSetting]:
+    has_schedule = any(key in source.values for _, source in sources for key in SCHEDULES)
+    for key, schema in keys.items():
+        having = [(kind, source) for kind, source in sources if key in source.values]
+        if having:
+            yield _given(key, having, job)
+        elif key == PERMISSIONS:
+            yield _granted(settings)
+        elif "default" in schema and not (has_schedule and key in SCHEDULES):
+            value = write(key, schema["default"])
+            yield ResolvedSetting(key=key, value=value, origin=OriginKind.BUILT_IN, words="built in")
+
+
+def _given(key: str, having: Sequence[tuple[OriginKind, SettingsSource]], job: str) -> ResolvedSetting:
+    kind, source = having[0]
+    value = source.values[key]
+    if key == MERGED:
+        tables = [each.values[key] for _, each in reversed(having)]
+        value = {name: inner for table in tables if isinstance(table, Mapping) for name, inner in table.items()}
+    place = source.problem("", key)
+    section = {OriginKind.OVERRIDE: f", [jobs.{job}]", OriginKind.DEFAULTS: ", [defaults]"}.get(kind, "")
+    where = place.file if place.line is None else f"{place.file}:{place.line}"
+    words = f"{where}{section}"
+    if key == MERGED and len(having) > 1:
+        words += f", over {len(having) - 1} more"
+    return ResolvedSetting(key=key, value=write(key, value), origin=kind, file=place.file, line=place.line, words=words)
+
+
+def _granted(settings: Settings) -> ResolvedSetting:
+    if settings.permissions == USUAL:
+        return ResolvedSetting(key=PERMISSIONS, value="{}", origin=OriginKind.BUILT_IN, words="built in")
+    words = f"{FILE}, [{PERMISSIONS}]"
+    return ResolvedSetting(key=PERMISSIONS, value="", origin=OriginKind.PERMISSIONS, file=FILE, words=words)
+
+
+def write(key: str, value: object) -> str:
+    """Write a value as a file would, without what is secret."""
+    if is_secret(key):
+        return HIDDEN
+    text = _write(_without_secrets(key, value))
+    return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
+
+
+def _without_secrets(key: str, value: object) -> object:
+    """Hide what a name does not give away: most headers, and all of a webhook's address but its host."""
+    if not isinstance(value, Mapping):
+        return value
+    if key == "headers":
+        return {name: inner if str(name).lower() in PLAIN_HEADERS else HIDDEN for name, inner in value.items()}
+    if key == "webhook":
+        address = value.get("url")
+        shown = {**value, "url": _host_of(address)} if isinstance(address, str) else value
+        return {name: _without_secrets(str(name), inner) for name, inner in shown.items()}
+    return value
+
+
+def _host_of(address: str) -> str:
+    try:
+        parts = urlsplit(address)
+        return f"{parts.scheme}://{parts.hostname}/{HIDDEN}" if parts.hostname else HIDDEN
+    except ValueError:
+        return HIDDEN
+
+
+def _write(value: object) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return msgspec.json.encode(_QUERY_SECRET.sub(rf"\1{HIDDEN}", _URL_SECRETS.hide_in_text(value))).decode()
+        case Mapping():
+            parts = (f"{name} = {HIDDEN if is_secret(name) else _write(inner)}" for name, inner in value.items())
+            return f"{{ {', '.join(parts)} }}" if value else "{}"
+        case list() | tuple():
+            return f"[{', '.join(map(_write, value))}]"
+        case _:
+            return str(value)

@@ -1,0 +1,141 @@
+"""Everything about one job on one page.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from spyweb.errors import Problem
+from spyweb.model import After, At, Cron, Every, JobId, JobSpec, Never, On, Outcome, Run, RunId
+from spyweb.schedules.words import cron_words
+from spyweb.settings.units import format_duration
+from spyweb.specs.origins import ResolvedSetting
+from spyweb.specs.watches import scope_of
+from spyweb.views.jobs import NextRun, describe_moment
+from spyweb.views.overview import OverviewRow
+from spyweb.views.source import SourceView, TraceFrame
+from spyweb.views.strips import moment_of
+
+NEXT_SHOWN = 5
+
+
+class Tie(Struct, frozen=True, kw_only=True):
+    """A job that starts after another, or before it."""
+
+    job: JobId
+    name: str
+    outcomes: Sequence[Outcome]  # after which of them
+    is_there: bool = True
+
+
+class ProblemView(Struct, frozen=True, kw_only=True):
+    """Something wrong, or doubtful, about a file."""
+
+    file: str
+    line: int | None
+    key: str | None
+    reason: str
+    is_warning: bool
+
+
+class LastError(Struct, frozen=True, kw_only=True):
+    """Why the latest run that failed did."""
+
+    run: RunId
+    at_ms: int
+    reason: str
+    failure: str | None
+    frames: Sequence[TraceFrame]
+    source: SourceView | None  # around the line that it names
+    is_same: bool | None = None  # all failures in a row have this reason; None: not known
+
+
+class JobDetail(Struct, frozen=True, kw_only=True):
+    row: OverviewRow
+    schedule: str  # in words
+    next_due: Sequence[NextRun] = ()
+    problems: Sequence[ProblemView] = ()  # warnings too
+    source: SourceView | None = None  # around the first problem's line
+    error: LastError | None = None  # of a job that fails
+    follows: Sequence[Tie] = ()
+    followed_by: Sequence[Tie] = ()
+    listens: Sequence[str] = ()  # changes of stored values that start it, in words
+    settings: Sequence[ResolvedSetting] = ()
+    files: Sequence[str] = ()  # its Lua files
+    pages: Sequence[str] = ()  # a monitor's addresses
+    generation: int = 0
+    namespace: str = ""  # of what it stores with store_*
+
+
+def schedule_words(spec: JobSpec, timezone: str) -> str:
+    """Say when a job runs: by its schedule, and after what else."""
+    parts = [_schedule(spec, timezone)]
+    if spec.after:
+        parts.append("after " + ", ".join(after.job for after in spec.after))
+    if spec.on:
+        parts.append("when " + ", or ".join(map(listen_words, spec.on)))
+    words = "; ".join(filter(None, parts)) or "only by hand"
+    return f"{words}, each up to {format_duration(spec.jitter_ms)} later" if spec.jitter_ms else words
+
+
+def _schedule(spec: JobSpec, timezone: str) -> str:
+    match spec.schedule:
+        case Every(period_ms=period_ms):
+            return f"every {long_duration(period_ms)}"
+        case Cron(expression=expression, timezone=zone):
+            words = cron_words(expression)
+            return f"{words}, {zone}" if words else f"cron {expression}, {zone}"
+        case At(at_ms=at_ms):
+            return f"once, at {describe_moment(at_ms, timezone)}"
+        case Never():
+            return ""
+
+
+_UNITS = ((86_400_000, "day"), (3_600_000, "hour"), (60_000, "minute"), (1_000, "second"))
+
+
+def long_duration(ms: int) -> str:
+    """Return `5 minutes`, `minute`, `90 seconds`; what is in no unit whole as it is written in a file."""
+    for unit, name in _UNITS:
+        if ms and ms % unit == 0:
+            return name if ms == unit else f"{ms // unit:,} {name}s"
+    return format_duration(ms)
+
+
+def listen_words(on: On) -> str:
+    """Say of which changes a job hears."""
+    scope = "any scope" if on.is_prefix else scope_of(on.namespace)
+    key = on.key.decode("utf-8", "backslashreplace")
+    kinds = " or ".join(sorted(kind.value for kind in on.kinds))
+    what = "any key" if key == "*" else key
+    allowed = f", if {on.when}() allows it" if on.when else ""
+    return f"{what} of {scope} is {kinds}{allowed}"
+
+
+def view_problem(problem: Problem) -> ProblemView:
+    return ProblemView(
+        file=problem.file,
+        line=problem.line,
+        key=problem.key,
+        reason=problem.reason,
+        is_warning=problem.is_warning,
+    )
+
+
+def tie(after: After, job: JobId, name: str | None) -> Tie:
+    """Return the tie that `after` makes with this job, the one before or the one after it."""
+    outcomes = [outcome for outcome in Outcome if outcome in after.outcomes]
+    return Tie(job=job, name=name or job, outcomes=outcomes, is_there=name is not None)
+
+
+def last_error(run: Run, frames: Sequence[TraceFrame], source: SourceView | None, reasons: Sequence[str]) -> LastError:
+    return LastError(
+        run=run.id,
+        at_ms=moment_of(run),
+        reason=run.reason,
+        failure=run.failure,
+        frames=frames,
+        source=source,
+        is_same=all(reason == run.reason for reason in reasons) if len(reasons) > 1 else None,
+    )
