@@ -156,6 +156,7 @@ class TriggerType(StrEnum):
     WEBHOOK = "webhook"
     STARTUP = "startup"
     RETRY = "retry"
+    DRIFT = "drift"
 
 
 class RunState(StrEnum):
@@ -342,6 +343,8 @@ class JobSpec:
     history: HistoryRule | None = None  # of what it keeps with store_*
     on_store_error: OnStoreError | None = None  # None: as [store] on_error says
     values: str = ""  # what its script sees in `values`, as JSON text; empty: nothing
+    drift_ms: int | None = None  # between two looks whether what its runs keep is as they left it; None: none
+    drift_repair: bool = False  # the job is started where something differs; else that is a failed run
     resume: bool = False  # a run that was lost or stopped is followed by one that goes on with its tasks
     policy: Policy = ANYTHING  # what it may reach
     monitor: Monitor | None = None  # None: a script job

@@ -10,6 +10,7 @@ import structlog
 from spyweb.clock import Clock
 from spyweb.daemon.build import Daemon
 from spyweb.daemon.chore_runner import Chore
+from spyweb.daemon.drift_checks import DriftChecks
 from spyweb.errors import LockHeld, NoAccess
 from spyweb.notify import Notifier
 from spyweb.ops.artifacts import Artifacts
@@ -29,6 +30,7 @@ log = structlog.get_logger()
 
 STATUS_S = 10.0
 RESCAN_S = 60.0
+DRIFT_S = 10.0
 CERTIFICATE_S = 30.0
 PRUNE_S = 600.0
 LEAP_MS = HOUR_MS  # forward; less is a clock that is set right
@@ -58,6 +60,7 @@ def list_chores(daemon: Daemon, lock: Lock, listeners: Listeners) -> list[Chore]
     steady = SteadyTime(runtime.clock, max(ended_ms, default=None))
     progress = ProgressReport(notifier, daemon.scheduler, store, live)
     scarcity = DescriptorWatch()
+    drift = DriftChecks(live=live, runner=runtime.runner, drift=daemon.service.drift, clock=runtime.clock)
 
     async def rescan() -> None:
         reloader.wake()
@@ -100,6 +103,12 @@ def list_chores(daemon: Daemon, lock: Lock, listeners: Listeners) -> list[Chore]
             why="it is renewed every few months, and whoever does that need not know of the daemon",
         ),
         Chore(name="rescan", every_s=RESCAN_S, do=rescan, why="some file systems tell of no change"),
+        Chore(
+            name="drift",
+            every_s=DRIFT_S,
+            do=drift.check_due,
+            why="jobs with `drift` want to know of files that others have changed",
+        ),
         Chore(
             name="sweep",
             every_s=runtime.settings.state.sweep_interval_ms / 1000,

@@ -125,7 +125,7 @@ RUN = (
     table(
         "Trigger",
         "Why a run began.",
-        ('type: "schedule"|"manual"|"state"|"after"|"webhook"|"startup"|"retry"', ""),
+        ('type: "schedule"|"manual"|"state"|"after"|"webhook"|"startup"|"retry"|"drift"', ""),
         ("of?: integer", "of a retry: the first attempt"),
         ("payload?: any", "what was sent along: the JSON with which the run was asked for over HTTP"),
         ("debug?: boolean", "true in `spyweb debug`"),

@@ -28,6 +28,7 @@ from spyweb.model import Cursor, Ending, JobId, Outcome, Run, RunId, RunState, T
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.permissions.audit import Audit
 from spyweb.runs.counters import RunCounters
+from spyweb.runs.drift import ending_of, is_finding
 from spyweb.runs.end_batcher import EndBatcher
 from spyweb.runs.followups import (
     RESUMABLE,
@@ -343,10 +344,15 @@ class Runner:
             event = await self._find_event(event_id)
         if run.id in self._cancelled:
             return never_begun(self._cancelled[run.id])
+        if is_finding(run):
+            return ending_of(run)
         if event_id is not None and event is None:
             return failed("the change that started it is not stored any more")
         if job.spec.monitor:
             return await self.monitors.run(job, run, host, ctx_of(run, event))
+        return await self._run_script(job, run, host, event)
+
+    async def _run_script(self, job: LiveJob, run: Run, host: OpDispatcher, event: ChangeEvent | None) -> Ending:
         is_last = job.gone or run.id in self._observers or not may_retry(run, job.spec.retry)
         arguments: tuple[object, ...] = (ctx_of(run), not is_last)
         request = Request(
@@ -381,7 +387,9 @@ class Runner:
         What follows a run that the end of the daemon has stopped waits for the next start.
         """
         now_ms = self.clock.now_ms()
-        again = None if job.gone else follow_up(job.spec, run, ending, now_ms, self.random)
+        if is_finding(run) and ending.outcome is Outcome.SUCCESS:
+            return Change()  # the job has not run
+        again = None if job.gone or is_finding(run) else follow_up(job.spec, run, ending, now_ms, self.random)
         if again:
             return Change(new=[again])
         after = self.live.after(job.id)
@@ -553,7 +561,9 @@ class Runner:
         now_ms = self.clock.now_ms()
         # Nobody can tell what it had done, nor whether it was to blame: it repeats only where its job allows retries.
         ending = Ending(outcome=Outcome.LOST, reason="the daemon died", guilty=True)
-        if job is None:
+        if is_finding(run):
+            ending, again = ending_of(run), None
+        elif job is None:
             again = (resume(run) if is_resumable(run) else begin_again(run)) if self.live.unloadable else None
         elif not job.spec.enabled:
             again = None

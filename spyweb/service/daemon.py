@@ -18,6 +18,7 @@ from spyweb.monitor.expectations import is_short
 from spyweb.outbox.sender import OutboxSender
 from spyweb.permissions.audit import Audit
 from spyweb.reload.swap import Reloader
+from spyweb.runs.drift import is_drifting
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.runner import Runner, by_hand
 from spyweb.scheduler.scheduler import Scheduler
@@ -211,7 +212,7 @@ class DaemonService:
         return self._health()
 
     def _health(self) -> Health:
-        return view_health(self.vitals(), self._states(), sum(map(_is_short, self.live)))
+        return view_health(self.vitals(), self._states(), sum(map(_is_short, self.live)), self._drifting())
 
     def _states(self) -> Iterator[JobState]:
         """Yield the state of each job alone: building their whole views would hold up the loop."""
@@ -220,6 +221,9 @@ class DaemonService:
             yield state_of(job.spec, job.cursor, running=running, waiting=waiting)
         for _ in self._broken():
             yield JobState.BROKEN
+
+    def _drifting(self) -> int:
+        return sum(job.spec.enabled and is_drifting(job.last) for job in self.live)
 
     async def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:
         """Return runs, newest first."""

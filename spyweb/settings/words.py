@@ -39,6 +39,8 @@ JOB: Mapping[str, str] = {
     "empty_after": "How many runs in a row may find less than is expected before that is reported.",
     "on_empty": 'What is done then: "warn", or "fail" the run.',
     "values": "What the job's script sees in the global `values`, over those of [values].",
+    "drift": "How often what its runs keep with file.* is compared with what is there; a difference is a failed run.",
+    "drift_repair": "With `drift`: a difference starts the job instead.",
     "resume": "Whether a run that was lost or stopped is followed by one that goes on with its tasks.",
     "permissions": "What the job may reach at most; it can't have more than config.toml gives it.",
     "permissions.net": 'Hosts: "api.example.com", "*.example.com", "host:443", "10.0.0.0/8"; "*" for any.',

@@ -67,6 +67,7 @@ from spyweb.store.protocol import GLOBAL, job_namespace
 SCHEDULES = ("every", "interval", "cron", "at")  # `interval` is `every` in a monitor's words
 FOLDER = "jobs"
 PERMISSIONS = "permissions"
+SHORTEST_DRIFT_MS = 10 * SECOND_MS
 LONGEST_NAME = 200  # characters: it becomes an id, and a part of file names
 
 RUN_OUTCOMES = {outcome.value: outcome for outcome in (Outcome.SUCCESS, Outcome.FAILED, Outcome.LOST, Outcome.STOPPED)}
@@ -87,6 +88,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ANY_DURATION = duration()
 _LIMIT = duration(1)
 _PERIOD = duration(SHORTEST_PERIOD_MS)
+_DRIFT = duration(SHORTEST_DRIFT_MS)
 _ON_HOOK_ERROR = one_of(OnHookError)
 _ON_STORE_ERROR = one_of(OnStoreError)
 _MEMORY = size(MIB, 65_536 * MIB)
@@ -236,6 +238,8 @@ def _spec(read: Reading, place: JobPlace, daemon: DaemonSettings, permissions: G
         history=read.take("history", history_rule, None),
         on_store_error=read.take("on_store_error", _ON_STORE_ERROR, None),
         values=_take_values(read),
+        drift_ms=read.take("drift", _DRIFT, None),
+        drift_repair=read.take("drift_repair", boolean, False),
         resume=read.take("resume", boolean, False),
         policy=policy,
         monitor=take_monitor(read, on_hook_error) if place.is_monitor else None,

@@ -104,11 +104,8 @@ def _folder_of(path: str) -> str:
     return path.removesuffix(os.path.basename(path))
 
 
-def find_warnings(vitals: Vitals, short_monitors: int = 0) -> list[str]:
-    warnings = []
-    if short_monitors:
-        do = "monitors do" if short_monitors > 1 else "monitor does"
-        warnings.append(f"{short_monitors} {do} not find what is expected: `spyweb jobs` says which")
+def find_warnings(vitals: Vitals, short_monitors: int = 0, drifting: int = 0) -> list[str]:
+    warnings = list(_of_jobs(short_monitors, drifting))
     count = vitals.dead_messages
     if count:
         plural, were = ("s", "were") if count > 1 else ("", "was")
@@ -130,6 +127,15 @@ def find_warnings(vitals: Vitals, short_monitors: int = 0) -> list[str]:
     return warnings
 
 
+def _of_jobs(short_monitors: int, drifting: int) -> Iterator[str]:
+    if short_monitors:
+        do = "monitors do" if short_monitors > 1 else "monitor does"
+        yield f"{short_monitors} {do} not find what is expected: `spyweb jobs` says which"
+    if drifting:
+        jobs = "jobs have" if drifting > 1 else "job has"
+        yield f"{drifting} {jobs} files that are not as their runs left them: `spyweb drift` lists them"
+
+
 def _scarce(vitals: Vitals) -> Iterator[str]:
     if vitals.refused_connections:
         yield vitals.refused_connections
@@ -137,7 +143,7 @@ def _scarce(vitals: Vitals) -> Iterator[str]:
         yield f"only {vitals.descriptors_left} file descriptors are left: raise LimitNOFILE, or `ulimit -n`"
 
 
-def view_health(vitals: Vitals, states: Iterable[JobState], short_monitors: int = 0) -> Health:
+def view_health(vitals: Vitals, states: Iterable[JobState], short_monitors: int = 0, drifting: int = 0) -> Health:
     problems = find_all_problems(vitals)
     return Health(
         status="failing" if problems else "ok",
@@ -156,7 +162,7 @@ def view_health(vitals: Vitals, states: Iterable[JobState], short_monitors: int 
         loop=vitals.loop,
         held_back=vitals.held_back,
         chores=list(vitals.chores),
-        warnings=find_warnings(vitals, short_monitors),
+        warnings=find_warnings(vitals, short_monitors, drifting),
     )
 
 

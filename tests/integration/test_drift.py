@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from spyweb.clock import RealClock
+from spyweb.model import Outcome
 from spyweb.store.sqlite.store import open_store
 from spyweb.store.values_protocol import Put
 from tests.fakes.command import spyweb
-from tests.fakes.project import Project
+from tests.fakes.project import Project, eventually
 
 KEEPER = """
 assert(file.mkdir{ path = "shared/web" })
@@ -121,3 +122,26 @@ def test_what_was_not_recorded_since_the_daemon_was_killed_is_told_until_the_nex
     assert rows(project)[0][0] == "web:file.template:shared/web/a.conf"
     project.spyweb("run", "web")
     assert rows(project, code=0) == []
+
+
+@pytest.mark.timeout(120)
+def test_a_daemon_finds_by_itself_what_differs_and_repairs_it_where_it_may(project: Project, tmp_path: Path) -> None:
+    conf, other = tmp_path / "shared/web/a.conf", tmp_path / "shared/web/b.conf"
+    project.job("web", KEEPER, 'every = "never"\ndrift = "10s"')
+    project.job("fixed", KEEPER.replace("a.conf", "b.conf"), 'every = "never"\ndrift = "10s"\ndrift_repair = true')
+    with project.daemon():
+        for job in ("web", "fixed"):
+            project.spyweb("run", job)
+        conf.write_text("port 81")
+        other.unlink()
+        eventually(lambda: other.exists() or None, "a repair", patience=60)
+        failed = eventually(lambda: [run for run in project.runs("web") if run.trigger["type"] == "drift"], patience=60)
+        assert failed[0].reason.startswith("1 resource differs: file.template shared/web/a.conf: file ")
+        assert conf.read_text() == "port 81", "it was only told"
+        shown = project.shown("web").last
+        assert shown is not None
+        assert shown.outcome is Outcome.FAILED
+        warnings = project.daemon_client().health().warnings
+        assert warnings == ["1 job has files that are not as their runs left them: `spyweb drift` lists them"]
+        repairs = [run.trigger for run in project.runs("fixed") if run.trigger["type"] == "drift"]
+        assert repairs[0]["repairs"] == "1 resource differs: file.template shared/web/b.conf: not there"

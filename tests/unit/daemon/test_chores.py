@@ -43,11 +43,15 @@ def make_daemon(root: Path, notifier: Notifier) -> Daemon:
         store=MemoryStore(clock),
         live=LiveJobs(),
         outbox_sender=None,
+        runner=None,
         settings=load_settings(root, environ={}, flags={}),
     )
     scheduler = SimpleNamespace(lag_ms=0)
     reloader = SimpleNamespace(wake=lambda: notifier.status("woken"), settings=runtime.settings)
-    daemon = SimpleNamespace(runtime=runtime, notifier=notifier, scheduler=scheduler, reloader=reloader)
+    service = SimpleNamespace(drift=None)
+    daemon = SimpleNamespace(
+        runtime=runtime, notifier=notifier, scheduler=scheduler, reloader=reloader, service=service
+    )
     return cast("Daemon", daemon)
 
 
@@ -61,6 +65,7 @@ def test_every_chore_has_a_name_of_its_own_an_interval_and_a_reason(tmp_path: Pa
         "lock and socket": 10,
         "certificate": 30,
         "rescan": 60,
+        "drift": 10,
         "sweep": 300,
         "prune": 600,
     }

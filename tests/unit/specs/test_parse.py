@@ -319,11 +319,37 @@ def test_a_problem_with_a_key_is_told_of_the_source_that_won() -> None:
     assert str(both.problem("no such job", "after")) == "config.toml:2: jobs.my_job.after: no such job"
 
 
+@pytest.mark.parametrize(
+    ("block", "expected"),
+    [
+        ("drift = '1h'", (3_600_000, False)),
+        ("drift = 10\ndrift_repair = true", (10_000, True)),
+        ("", (None, False)),
+    ],
+)
+def test_a_job_may_be_checked_for_drift(block: str, expected: tuple[int | None, bool]) -> None:
+    found = spec(block)
+    assert (found.drift_ms, found.drift_repair) == expected
+
+
+@pytest.mark.parametrize(
+    ("block", "told"),
+    [
+        ("drift = 5", "my_job.lua:2: drift: must be at least 10s, not 5s"),
+        ("drift = true", "drift: expected"),
+        ("drift_repair = 'yes'", "drift_repair: expected"),
+    ],
+)
+def test_what_is_no_interval_for_drift_is_told(block: str, told: str) -> None:
+    (found,) = problems(block)
+    assert told.removeprefix("my_job.lua:2: ") in found
+
+
 def test_the_defaults_that_the_example_shows_are_the_built_in_ones() -> None:
     text = EXAMPLE.read_text(encoding="utf-8").split("[defaults]\n")[1]
     shown = tomllib.loads(re.sub(r"(?m)^# (?=[a-z_]+ = )", "", text))
     examples = {
-        key: shown.pop(key) for key in ("cron", "at", "timezone", "history", "on_store_error")
+        key: shown.pop(key) for key in ("cron", "at", "timezone", "history", "on_store_error", "drift")
     }  # what is not set by default
     defaults = TomlTable(values=shown, file="config.toml")
     found = parse_job(table("", PLACE.file), PLACE, override=TomlTable(), defaults=defaults, daemon=DAEMON)
@@ -340,7 +366,8 @@ def test_the_example_shows_every_key_that_a_job_may_have() -> None:
         *("description", "tags", "enabled", "every", "cron", "at", "timezone", "jitter", "start", "timeout"),
         *("cpu_limit", "memory_limit", "isolation", "overlap", "misfire", "misfire_grace", "misfire_limit", "retries"),
         *("retry_delay", "retry_backoff", "retry_max_delay", "retry_jitter", "after", "on", "agent"),
-        *("on_hook_error", "on_store_error", "history", "resume", "values"),
+        *("on_hook_error", "on_store_error", "history", "resume", "values", "drift"),
+        "drift_repair",
     }
 
     assert shown == documented

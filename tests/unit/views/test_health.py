@@ -71,6 +71,13 @@ def test_monitors_that_find_nothing_any_more_are_a_warning(count: int, warnings:
     assert (health.status, health.warnings) == ("ok", warnings)
 
 
+@pytest.mark.parametrize(("count", "has"), [(0, ""), (1, "1 job has"), (2, "2 jobs have")])
+def test_files_that_are_not_as_they_were_left_are_a_warning(count: int, has: str) -> None:
+    health = view_health(make_vitals(), [], drifting=count)
+    told = [f"{has} files that are not as their runs left them: `spyweb drift` lists them"]
+    assert (health.status, health.warnings) == ("ok", told if count else [])
+
+
 def test_that_no_worker_is_up_is_a_warning_since_one_is_being_started() -> None:
     vitals = make_vitals()
     workers = [replace(worker, pid=0) for worker in vitals.pool.workers]
