@@ -1,0 +1,62 @@
+"""The settings of alerts, as the two functions of this room need them.  All durations are milliseconds."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from msgspec import Struct
+
+HOUR_MS = 3_600_000
+
+
+class Level(StrEnum):
+    """How much an incident matters."""
+
+    INFO = "info"
+    WARNING = "warning"
+    CRITICAL = "critical"  # passes quiet hours
+
+    @property
+    def rank(self) -> int:
+        return list(Level).index(self)
+
+
+class Flapping(NamedTuple):
+    """An incident that opens for the `openings`-th time within `within_ms` stays open until all is quiet that long."""
+
+    openings: int
+    within_ms: int
+
+
+class Escalation(NamedTuple):
+    after_ms: int  # from the opening on, if nobody has acknowledged
+    to: tuple[str, ...]
+
+
+class AlertPolicy(Struct, frozen=True, kw_only=True):
+    """What makes an incident of one subject, and who is told of it."""
+
+    to: tuple[str, ...] = ()  # names of alert channels; empty: nobody is told
+    level: Level = Level.WARNING
+    after_failures: int = 3  # in a row
+    after_successes: int = 1
+    recovered: bool = True  # its end is told
+    remind_ms: int | None = 4 * HOUR_MS
+    flapping: Flapping | None = None
+    pause_after: int | None = None  # failures in a row
+    depends_on: tuple[str, ...] = ()  # subjects: while one of them has an open incident, nothing is told
+    escalations: tuple[Escalation, ...] = ()
+
+    def tells(self, channel: str) -> int | None:
+        """Return how long after its opening an incident is told on this channel; None for never."""
+        wait_ms = PARENT_FIRST_MS if self.depends_on else 0
+        waits = [wait_ms] if channel in self.to else []
+        return min(waits + [each.after_ms for each in self.escalations if channel in each.to], default=None)
+
+    @property
+    def channels(self) -> frozenset[str]:
+        return frozenset(self.to).union(*(each.to for each in self.escalations))
+
+
+PARENT_FIRST_MS = 30_000  # what a job depends on has so long to be found failing first

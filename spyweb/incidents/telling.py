@@ -1,0 +1,182 @@
+"""Who is told: `plan` leads what one alert channel knows to what is true.
+
+It looks at nothing but the rows it is given, so it may run any number of times, at any moment, after any crash: what a
+channel has been told is a row of its own, written in the same transaction as the message.  For each incident a channel
+gets one of: nothing; `opened`; `opened` and then `closed`; `was`, of one that came and went while it was held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+from msgspec import Struct
+
+from spyweb.incidents.policy import AlertPolicy, Level
+
+COLLECT_MS = 5_000  # what is due so soon after the first goes with it
+DIGEST_OVER = 10  # messages of the last minute and those that are due
+DIGEST_EVERY_MS = 60_000
+
+
+class Told(StrEnum):
+    """What a channel knows of an incident.  It moves from nothing to OPEN to CLOSED, or from nothing to SPARED."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+    SPARED = "spared"  # it is over, and nobody had to be told
+
+
+class MessageKind(StrEnum):
+    OPENED = "opened"
+    REMINDER = "reminder"
+    CLOSED = "closed"
+    WAS = "was"  # it is over already: it came and went while it could not be told
+
+
+class KnownIncident(Struct, frozen=True, kw_only=True):
+    """An incident as one alert channel knows it, with what may hold its messages back."""
+
+    id: int
+    opened_ms: int
+    closed_ms: int | None = None
+    is_acknowledged: bool = False
+    told: Told | None = None
+    remind_ms: int | None = None
+    policy: AlertPolicy
+    level: Level
+    maintenance_until_ms: int | None = None  # in which its subject is now
+    silent_until_ms: int | None = None  # in which its subject is now
+    is_under_another: bool = False  # something that its subject depends on has an open incident
+
+
+class ChannelState(Struct, frozen=True, kw_only=True):
+    name: str
+    quiet_until_ms: int | None = None  # of the quiet hours that it is in now
+    next_ms: int | None = None  # after a digest: not before
+    sent_lately: int = 0  # messages of the last minute
+
+
+class ToldNow(Struct, frozen=True):
+    incident: int
+    told: Told
+    remind_ms: int | None = None
+
+
+class Item(Struct, frozen=True):
+    incident: int
+    kind: MessageKind
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What is to be written, in one transaction, and when to look again if nothing happens before."""
+
+    messages: Sequence[Sequence[Item]] = ()  # each is one message; of several items: a digest
+    told: Sequence[ToldNow] = ()
+    next_ms: int | None = None  # the channel's, after a digest
+    wake_ms: int | None = None
+
+
+class _Due(Struct, frozen=True):
+    at_ms: int
+    incident: KnownIncident
+    kind: MessageKind
+
+
+class _Hold(Struct, frozen=True):
+    """What keeps messages back, and until when (None: until something happens)."""
+
+    until_ms: int | None
+    spares: bool  # what is over by then is not told at all
+
+
+def plan(channel: ChannelState, incidents: Sequence[KnownIncident], now_ms: int) -> Plan:
+    """Decide which messages a channel is sent now.  `incidents` are those not settled, in the order of their ids."""
+    if channel.next_ms is not None and now_ms < channel.next_ms <= now_ms + DIGEST_EVERY_MS:
+        return Plan(wake_ms=channel.next_ms)
+    due, told, wakes = list[_Due](), list[ToldNow](), list[int]()
+    for incident in incidents:
+        match _look(channel, incident, now_ms):
+            case _Due() as found:
+                due.append(found)
+            case ToldNow() as found:
+                told.append(found)
+            case int() as moment:
+                wakes.append(moment)
+    if due and now_ms < (batch_ms := min(each.at_ms for each in due) + COLLECT_MS) <= now_ms + COLLECT_MS:
+        return Plan(told=told, wake_ms=min([batch_ms, *wakes]))
+    sent = [_told(each, now_ms) for each in due]
+    wakes += [each.remind_ms for each in sent if each.remind_ms is not None]
+    items = [Item(each.incident.id, each.kind) for each in due]
+    is_digest = len(items) > 1 and len(items) + channel.sent_lately > DIGEST_OVER
+    return Plan(
+        messages=[items] if is_digest else [[item] for item in items],
+        told=[*told, *sent],
+        next_ms=now_ms + DIGEST_EVERY_MS if is_digest else None,
+        wake_ms=min(wakes, default=None),
+    )
+
+
+def _look(channel: ChannelState, incident: KnownIncident, now_ms: int) -> _Due | ToldNow | int | None:
+    """Return what is due, what is so without a message, or when to look again."""
+    if incident.told in (Told.CLOSED, Told.SPARED):
+        return None
+    hold, from_ms = _hold(channel, incident), _from(channel, incident)
+    if incident.told is None and incident.closed_ms is not None and _is_spared(incident, hold, from_ms):
+        return ToldNow(incident.id, Told.SPARED)
+    if hold:
+        return hold.until_ms
+    if incident.told is None:
+        return _opening(incident, from_ms, now_ms)
+    if incident.closed_ms is not None:
+        if not incident.policy.recovered:
+            return ToldNow(incident.id, Told.CLOSED)
+        return _Due(incident.closed_ms, incident, MessageKind.CLOSED)
+    return _reminder(incident, now_ms)
+
+
+def _opening(incident: KnownIncident, from_ms: int | None, now_ms: int) -> _Due | int | None:
+    if from_ms is None or incident.is_acknowledged:
+        return None
+    if now_ms < from_ms <= now_ms + (from_ms - incident.opened_ms):
+        return from_ms
+    return _Due(from_ms, incident, MessageKind.OPENED if incident.closed_ms is None else MessageKind.WAS)
+
+
+def _reminder(incident: KnownIncident, now_ms: int) -> _Due | int | None:
+    every_ms, remind_ms = incident.policy.remind_ms, incident.remind_ms
+    if incident.is_acknowledged or every_ms is None or remind_ms is None:
+        return None
+    if now_ms < remind_ms <= now_ms + every_ms:
+        return remind_ms
+    return _Due(remind_ms, incident, MessageKind.REMINDER)
+
+
+def _hold(channel: ChannelState, incident: KnownIncident) -> _Hold | None:
+    if incident.maintenance_until_ms is not None:
+        return _Hold(incident.maintenance_until_ms, spares=False)
+    if incident.silent_until_ms is not None:
+        return _Hold(incident.silent_until_ms, spares=True)
+    if incident.is_under_another:
+        return _Hold(None, spares=True)
+    if channel.quiet_until_ms is not None and incident.level is not Level.CRITICAL:
+        return _Hold(channel.quiet_until_ms, spares=False)
+    return None
+
+
+def _from(channel: ChannelState, incident: KnownIncident) -> int | None:
+    wait_ms = incident.policy.tells(channel.name)
+    return None if wait_ms is None else incident.opened_ms + wait_ms
+
+
+def _is_spared(incident: KnownIncident, hold: _Hold | None, from_ms: int | None) -> bool:
+    """Tell whether an incident that is over, and was not told, need not be told."""
+    ended_before = from_ms is None or (incident.closed_ms or 0) < from_ms
+    return ended_before or incident.is_acknowledged or (hold is not None and hold.spares)
+
+
+def _told(due: _Due, now_ms: int) -> ToldNow:
+    if due.kind in (MessageKind.CLOSED, MessageKind.WAS):
+        return ToldNow(due.incident.id, Told.CLOSED)
+    every_ms = due.incident.policy.remind_ms
+    return ToldNow(due.incident.id, Told.OPEN, None if every_ms is None else now_ms + every_ms)

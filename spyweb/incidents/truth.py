@@ -1,0 +1,183 @@
+"""What is wrong with a subject: `advance` leads it from one state to the next.
+
+It is called in the transaction that records what happened, such as the end of a run, so that there is no moment at
+which one is on record without the other.  A subject is a job (`job:ID`), an alert channel (`channel:NAME`) or a part of
+the daemon (`daemon:PART`); one that is well, and has been for a while, is a blank one and needs no row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from spyweb.incidents.policy import AlertPolicy, Flapping
+
+FAILING: Final = "failing"
+ENDED_BY_A_START: Final = frozenset({"late"})
+ENDED_BY_SUCCESS: Final = frozenset({"late", "silent"})
+
+
+class Sign(NamedTuple):
+    """One thing that is wrong."""
+
+    since_ms: int
+    text: str
+
+
+class Subject(Struct, frozen=True, kw_only=True):
+    """What is known of a subject.  `opened_ms` and `is_flapping` are those of its open incident."""
+
+    name: str
+    failures: int = 0  # in a row
+    successes: int = 0  # in a row, since the incident opened
+    first_failure_ms: int | None = None  # of the row of failures
+    signs: Mapping[str, Sign] = {}
+    openings: tuple[int, ...] = ()  # moments of the last ones, where flapping counts
+    bad_ms: int | None = None  # when the last bad event came, where flapping counts
+    opened_ms: int | None = None
+    is_flapping: bool = False
+
+    @property
+    def is_blank(self) -> bool:
+        return self == Subject(name=self.name)
+
+
+class Failed(Struct, frozen=True, tag=True):
+    """A run that counts has failed."""
+
+    text: str
+
+
+class Succeeded(Struct, frozen=True, tag=True):
+    pass
+
+
+class Started(Struct, frozen=True, tag=True):
+    """A run has begun: nothing is late any more."""
+
+
+class SignSeen(Struct, frozen=True, tag=True):
+    sign: str
+    text: str
+
+
+class SignGone(Struct, frozen=True, tag=True):
+    sign: str
+
+
+class Edited(Struct, frozen=True, tag=True):
+    """The job's own file was edited: failures are counted anew."""
+
+
+class Removed(Struct, frozen=True, tag=True):
+    """The subject is gone, or was switched off."""
+
+
+class Looked(Struct, frozen=True, tag=True):
+    """Nothing but time has passed."""
+
+
+Event = Failed | Succeeded | Started | SignSeen | SignGone | Edited | Removed | Looked
+
+
+class Decision(Struct, frozen=True, kw_only=True):
+    """What an event leads to."""
+
+    subject: Subject
+    opens: bool = False
+    closes: bool = False
+    pauses: bool = False  # the job, which has failed too often
+    notes: tuple[str, ...] = ()  # for the history of the incident
+    wake_ms: int | None = None  # when only time must pass: to be looked at again
+
+
+def advance(subject: Subject, event: Event, policy: AlertPolicy, now_ms: int, *, in_maintenance: bool) -> Decision:
+    """Decide what an event changes.  What fails in maintenance is ignored; what becomes well counts."""
+    if isinstance(event, Removed):
+        is_open = subject.opened_ms is not None
+        return Decision(subject=Subject(name=subject.name), closes=is_open)
+    if in_maintenance and isinstance(event, Failed | SignSeen):
+        return Decision(subject=subject)
+    after = _noted(subject, event, policy, now_ms)
+    decision = _opened_or_closed(after, policy.flapping, now_ms)
+    if decision.opens or not decision.subject.signs:
+        notes: tuple[str, ...] = ()
+    else:
+        notes = tuple(f"{sign}: {each.text}" for sign, each in after.signs.items() if sign not in subject.signs)
+    pauses = isinstance(event, Failed) and after.failures == policy.pause_after
+    return replace(decision, notes=notes, pauses=pauses)
+
+
+def _noted(subject: Subject, event: Event, policy: AlertPolicy, now_ms: int) -> Subject:
+    """Count the event, and change the signs."""
+    bad_ms = now_ms if policy.flapping else None
+    match event:
+        case Failed(text):
+            failures = subject.failures + 1
+            first_ms = now_ms if subject.first_failure_ms is None else subject.first_failure_ms
+            failed = replace(subject, failures=failures, first_failure_ms=first_ms, successes=0, bad_ms=bad_ms)
+            return _with(failed, FAILING, Sign(first_ms, text)) if failures >= policy.after_failures else failed
+        case Succeeded():
+            successes = subject.successes + 1 if subject.signs else 0
+            gone = ENDED_BY_SUCCESS | {FAILING} if successes >= policy.after_successes else ENDED_BY_SUCCESS
+            well = replace(subject, failures=0, first_failure_ms=None, successes=successes)
+            return _without(well, gone)
+        case Started():
+            return _without(subject, ENDED_BY_A_START)
+        case SignSeen(sign, text):
+            return _with(replace(subject, bad_ms=bad_ms), sign, Sign(now_ms, text))
+        case SignGone(sign):
+            return _without(subject, {sign})
+        case Edited():
+            return replace(subject, failures=0, first_failure_ms=None)
+        case _:
+            return subject
+
+
+def _with(subject: Subject, sign: str, seen: Sign) -> Subject:
+    """Add a sign; one that is there already keeps since when, with the newest text."""
+    since_ms = subject.signs[sign].since_ms if sign in subject.signs else seen.since_ms
+    return replace(subject, signs={**subject.signs, sign: Sign(since_ms, seen.text)})
+
+
+def _without(subject: Subject, gone: frozenset[str] | set[str]) -> Subject:
+    return replace(subject, signs={sign: seen for sign, seen in subject.signs.items() if sign not in gone})
+
+
+def _opened_or_closed(subject: Subject, flapping: Flapping | None, now_ms: int) -> Decision:
+    if subject.opened_ms is None and subject.signs:
+        return _opened(subject, flapping, now_ms)
+    if subject.opened_ms is None:
+        return Decision(subject=_forgotten(subject, flapping, now_ms))
+    if subject.signs:
+        return Decision(subject=subject)
+    if subject.is_flapping and flapping and subject.bad_ms is not None:
+        calm_ms = subject.bad_ms + flapping.within_ms
+        # A clock that was set back must not hold it for longer than the window.
+        if now_ms < calm_ms <= now_ms + flapping.within_ms:
+            return Decision(subject=subject, wake_ms=calm_ms)
+    closed = replace(subject, opened_ms=None, is_flapping=False, successes=0)
+    return Decision(subject=_forgotten(closed, flapping, now_ms), closes=True)
+
+
+def _opened(subject: Subject, flapping: Flapping | None, now_ms: int) -> Decision:
+    lately = _lately((*subject.openings, now_ms), flapping, now_ms)
+    is_flapping = flapping is not None and len(lately) >= flapping.openings
+    opened = replace(subject, opened_ms=now_ms, openings=lately, is_flapping=is_flapping, successes=0)
+    return Decision(subject=opened, opens=True)
+
+
+def _forgotten(subject: Subject, flapping: Flapping | None, now_ms: int) -> Subject:
+    """Forget openings that no longer count."""
+    lately = _lately(subject.openings, flapping, now_ms)
+    return replace(subject, openings=lately, bad_ms=subject.bad_ms if lately else None)
+
+
+def _lately(openings: tuple[int, ...], flapping: Flapping | None, now_ms: int) -> tuple[int, ...]:
+    if flapping is None:
+        return ()
+    within = (moment for moment in openings if now_ms - flapping.within_ms < moment <= now_ms)
+    return tuple(within)[-flapping.openings :]
