@@ -71,8 +71,8 @@ class Item(Struct, frozen=True):
 class Plan(Struct, frozen=True, kw_only=True):
     """What is to be written, in one transaction, and when to look again if nothing happens before."""
 
-    messages: Sequence[Sequence[Item]] = ()  # each is one message; of several items: a digest
-    told: Sequence[ToldNow] = ()
+    messages: tuple[tuple[Item, ...], ...] = ()  # each is one message; of several items: a digest
+    told: tuple[ToldNow, ...] = ()
     next_ms: int | None = None  # the channel's, after a digest
     wake_ms: int | None = None
 
@@ -104,14 +104,14 @@ def plan(channel: ChannelState, incidents: Sequence[KnownIncident], now_ms: int)
             case int() as moment:
                 wakes.append(moment)
     if due and now_ms < (batch_ms := min(each.at_ms for each in due) + COLLECT_MS) <= now_ms + COLLECT_MS:
-        return Plan(told=told, wake_ms=min([batch_ms, *wakes]))
+        return Plan(told=tuple(told), wake_ms=min([batch_ms, *wakes]))
     sent = [_told(each, now_ms) for each in due]
     wakes += [each.remind_ms for each in sent if each.remind_ms is not None]
-    items = [Item(each.incident.id, each.kind) for each in due]
+    items = tuple(Item(each.incident.id, each.kind) for each in due)
     is_digest = len(items) > 1 and len(items) + channel.sent_lately > DIGEST_OVER
     return Plan(
-        messages=[items] if is_digest else [[item] for item in items],
-        told=[*told, *sent],
+        messages=(items,) if is_digest else tuple((item,) for item in items),
+        told=(*told, *sent),
         next_ms=now_ms + DIGEST_EVERY_MS if is_digest else None,
         wake_ms=min(wakes, default=None),
     )

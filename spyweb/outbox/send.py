@@ -56,6 +56,8 @@ class MessageTransport:
                 return await self._post(message)
             case Channel.DESKTOP:
                 return await self._show(message)
+            case Channel.ALERT:
+                return await self._alert(message)
 
     async def _post(self, message: QueuedMessage) -> DeliveryFailure | None:
         try:
@@ -77,6 +79,9 @@ class MessageTransport:
             return judge(await self._http.fetch(fetch), self._clock.now_ms())
         except FetchError as error:
             return DeliveryFailure(reason=f"{error.kind}: {error}", holds=not isinstance(error, NotPermitted))
+
+    async def _alert(self, message: QueuedMessage) -> DeliveryFailure | None:
+        return DeliveryFailure(reason=f"no alert channel is named {message.target.address}", holds=False)
 
     async def _show(self, message: QueuedMessage) -> DeliveryFailure | None:
         if refusal := self._policy_of(message.job).notify():

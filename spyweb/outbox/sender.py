@@ -30,7 +30,7 @@ from spyweb.store.outbox_protocol import Channel, Outbox, QueuedMessage, Target
 log = structlog.get_logger()
 
 # How old a message may get; the last attempt is made then.
-LIFE_MS = {Channel.WEBHOOK: DAY_MS, Channel.DESKTOP: 5 * MINUTE_MS}
+LIFE_MS = {Channel.WEBHOOK: DAY_MS, Channel.DESKTOP: 5 * MINUTE_MS, Channel.ALERT: DAY_MS}
 BACKOFF = Retry(delay_ms=5 * SECOND_MS, max_delay_ms=HOUR_MS)  # doubled each time, with full jitter
 LONGEST_WAIT_MS = MINUTE_MS  # then the clock on the wall is looked at again: it may have been set
 MOST_AT_ONCE = 1_000  # messages of one job that a round without `deliver` looks at

@@ -63,7 +63,7 @@ def end_of(run: Run, ending: Ending, now_ms: int) -> End:
 def ended_run(run: Run, end: End) -> Run:
     """Return the run as it is on record once its end is committed."""
     values = asdict(end)
-    del values["run"], values["event"]
+    del values["run"], values["event"], values["alert"]
     return replace(run, state=RunState.ENDED, **values)
 
 

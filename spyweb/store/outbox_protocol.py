@@ -16,13 +16,14 @@ class Channel(StrEnum):
 
     WEBHOOK = "webhook"
     DESKTOP = "desktop"
+    ALERT = "alert"
 
 
 class Target(NamedTuple):
     """A receiver, which is sent its messages one after the other."""
 
     channel: Channel
-    address: str  # a webhook's URL; empty for the desktop
+    address: str  # a webhook's URL; the name of an alert channel; empty for the desktop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

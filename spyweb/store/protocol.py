@@ -28,6 +28,7 @@ from spyweb.model import (
 )
 from spyweb.store.audit_protocol import AuditTrail
 from spyweb.store.keys_protocol import AccessKeys
+from spyweb.store.incidents_protocol import Incidents, SubjectEvent
 from spyweb.store.outbox_protocol import Outbox
 from spyweb.store.past_runs_protocol import PastRuns
 from spyweb.store.records_protocol import Records
@@ -88,6 +89,7 @@ class End(Struct, frozen=True, kw_only=True):
     items_new: int | None = None
     note: str = ""
     event: int | None = None  # the change event that had started it
+    alert: SubjectEvent | None = None  # what it means for its job's incidents, where it may change them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +209,9 @@ class Store(Protocol):
 
     @property
     def audit(self) -> AuditTrail: ...
+
+    @property
+    def incidents(self) -> Incidents: ...
 
     def stats(self) -> StoreStats: ...
 

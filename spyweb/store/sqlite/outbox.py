@@ -65,13 +65,14 @@ class SqliteOutbox:
     def add(self, messages: Sequence[NewMessage], *, settles: Sequence[int] = ()) -> Future[list[int]]:
         now_ms = self._clock.now_ms()
         rows = [(secrets.token_hex(16), *row_of(message), now_ms) for message in messages]
-        tell = partial(self._tell, tuple(message.target for message in messages))
+        tell = partial(self.tell, tuple(message.target for message in messages))
         return self._writer.submit(OpKind.SEVERAL, add, rows, settles, after=tell)
 
     def on_added(self, callback: Callable[[Sequence[Target]], None]) -> None:
         self._callbacks.append(callback)
 
-    def _tell(self, targets: Sequence[Target]) -> None:
+    def tell(self, targets: Sequence[Target]) -> None:
+        """Call those who want to hear of messages, which have been committed."""
         for callback in self._callbacks:
             callback(targets)
 
@@ -95,7 +96,7 @@ class SqliteOutbox:
 
     def retry(self, message: int | None) -> Future[list[int]]:
         targets: list[Target] = []
-        tell = partial(self._tell, targets)  # filled on the writer's thread, read after the commit
+        tell = partial(self.tell, targets)  # filled on the writer's thread, read after the commit
         return self._writer.submit(OpKind.SEVERAL, retry, message, self._clock.now_ms(), targets, after=tell)
 
     def count_dead(self) -> Future[int]:

@@ -12,9 +12,11 @@ import msgspec
 
 from spyweb.errors import CursorMoved
 from spyweb.model import Cursor, Failure, JobId, Outcome, Run, RunId, RunState
+from spyweb.store.incidents_protocol import SubjectChange
 from spyweb.store.protocol import Change, End, NewRun, Recorded, SkippedRange
 from spyweb.store.sqlite.batch import BatchQueue, OpKind
 from spyweb.store.sqlite.events import claim_event, clear_after_run, drop_event
+from spyweb.store.sqlite.incidents import apply
 from spyweb.store.sqlite.locks import Holdings, release_run
 from spyweb.store.sqlite.pruning import Prunable, prune
 
@@ -106,22 +108,37 @@ decode_trigger = msgspec.json.Decoder(dict[str, object]).decode
 class SqliteRuns:
     """Sends changes to the writer; queries, which may scan many rows, have a connection of their own."""
 
-    def __init__(self, writer: BatchQueue, reader: BatchQueue, holdings: Holdings) -> None:
+    def __init__(
+        self,
+        writer: BatchQueue,
+        reader: BatchQueue,
+        holdings: Holdings,
+        tell_of_subjects: Callable[[Sequence[SubjectChange]], None],
+    ) -> None:
         self._writer = writer
         self._reader = reader
         self._holdings = holdings
+        self._tell_of_subjects = tell_of_subjects
         self._listeners: list[Recorded] = []
 
     def record(self, change: Change) -> Future[list[RunId | None]]:
         holders = self._holdings.any_of(end.run for end in change.end)
-        if not holders:
+        if not holders and not any(end.alert for end in change.end):
             recorded = self._writer.submit(kind_of(change), record, change)
         else:
-            released = partial(self._holdings.ended, holders)
-            recorded = self._writer.submit(OpKind.SEVERAL, record, change, holders, after=released)
+            recorded = self._record_several(change, holders)
         if self._listeners:
             recorded.add_done_callback(partial(tell, self._listeners, change))
         return recorded
+
+    def _record_several(self, change: Change, holders: Sequence[RunId]) -> Future[list[RunId | None]]:
+        subjects: list[SubjectChange] = []  # filled on the writer's thread, read after the commit
+
+        def committed() -> None:
+            self._holdings.ended(holders)
+            self._tell_of_subjects(subjects)
+
+        return self._writer.submit(OpKind.SEVERAL, record, change, holders, subjects, after=committed)
 
     def on_recorded(self, listen: Recorded) -> Callable[[], None]:
         self._listeners = [*self._listeners, listen]
@@ -175,8 +192,13 @@ def kind_of(change: Change) -> OpKind:
 # On the thread of a connection: writing
 
 
-def record(connection: sqlite3.Connection, change: Change, holders: Sequence[RunId] = ()) -> list[RunId | None]:
-    """Write a change.  `holders` are those of its ending runs that hold locks."""
+def record(
+    connection: sqlite3.Connection,
+    change: Change,
+    holders: Sequence[RunId] = (),
+    subjects: list[SubjectChange] | None = None,
+) -> list[RunId | None]:
+    """Write a change.  `holders` are those of its ending runs that hold locks; `subjects` is filled."""
     for run in holders:
         release_run(connection, run)
     expect_cursors(connection, change.expects)
@@ -193,7 +215,16 @@ def record(connection: sqlite3.Connection, change: Change, holders: Sequence[Run
         drop_event(connection, wanted.event, wanted.job)
     for end in change.end:
         clear_after_run(connection, end)
+    lead_subjects(connection, change, ended, subjects)
     return added
+
+
+def lead_subjects(
+    connection: sqlite3.Connection, change: Change, ended: frozenset[RunId], changes: list[SubjectChange] | None
+) -> None:
+    """Let the ends that applied change what is wrong with their jobs."""
+    if changes is not None:
+        changes[:] = [apply(connection, end.alert) for end in change.end if end.alert and end.run in ended]
 
 
 def expect_cursors(connection: sqlite3.Connection, expected: Mapping[JobId, Cursor | None]) -> None:
@@ -208,7 +239,7 @@ def expect_cursors(connection: sqlite3.Connection, expected: Mapping[JobId, Curs
 def record_ends(connection: sqlite3.Connection, change: Change) -> frozenset[RunId]:
     """Write the ends; return the runs whose end applied, if something is to follow one of them."""
     follow_ups: Sequence[NewRun | SkippedRange] = (*change.new, *change.skipped)
-    if any(each.follows is not None for each in follow_ups):
+    if any(each.follows is not None for each in follow_ups) or any(end.alert for end in change.end):
         return frozenset(end.run for end in change.end if connection.execute(END_RUN, row_of_end(end)).rowcount == 1)
     if change.end:
         # Nobody asks which applied, so all are executed at once, which is faster.

@@ -32,6 +32,7 @@ from spyweb.store.sqlite.damage import check, files_of, size_of, was_killed
 from spyweb.store.sqlite.events import SqliteEvents
 from spyweb.store.sqlite.failures import BUSY_TIMEOUT_MS, translate
 from spyweb.store.sqlite.file_identity import FileIdentity
+from spyweb.store.sqlite.incidents import SqliteIncidents
 from spyweb.store.sqlite.integrity import refuse_incomplete
 from spyweb.store.sqlite.keys import SqliteKeys
 from spyweb.store.sqlite.locks import SqliteLocks
@@ -57,14 +58,15 @@ class SqliteStore:
         self._path = path
         self._connections = connections
         self._closing = asyncio.Lock()
+        self.outbox = SqliteOutbox(connections, clock)
+        self.incidents = SqliteIncidents(connections.writer, connections.questions, clock, self.outbox.tell)
         self.locks = SqliteLocks(connections.writer, clock)
         self.events = SqliteEvents(connections.writer, codec)
         self.values = SqliteValues(connections, clock, codec, self.events, self.locks, history)
-        self.runs = SqliteRuns(connections.writer, connections.questions, self.locks.holdings)
+        self.runs = SqliteRuns(connections.writer, connections.questions, self.locks.holdings, self.incidents.tell)
         self.past_runs = SqlitePastRuns(connections.questions)
         self.tasks = SqliteTasks(connections.writer, connections.questions)
         self.records = SqliteRecords(connections, clock)
-        self.outbox = SqliteOutbox(connections, clock)
         self.keys = SqliteKeys(connections.writer)
         self.audit = SqliteAudit(connections.writer)
 

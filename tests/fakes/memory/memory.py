@@ -23,6 +23,7 @@ from spyweb.store.values_protocol import NO_HISTORY, HistoryRules
 from tests.fakes.memory.memory_audit import MemoryAudit
 from tests.fakes.memory.memory_events import MemoryEvents
 from tests.fakes.memory.memory_executor import ImmediateExecutor
+from tests.fakes.memory.memory_incidents import MemoryIncidents
 from tests.fakes.memory.memory_keys import MemoryKeys
 from tests.fakes.memory.memory_locks import MemoryLocks
 from tests.fakes.memory.memory_outbox import MemoryOutbox
@@ -33,8 +34,11 @@ from tests.fakes.memory.memory_values import MemoryValues, Table
 
 
 class MemoryRuns:
-    def __init__(self, executor: ImmediateExecutor, locks: MemoryLocks, events: MemoryEvents) -> None:
+    def __init__(
+        self, executor: ImmediateExecutor, locks: MemoryLocks, events: MemoryEvents, incidents: MemoryIncidents
+    ) -> None:
         self._executor = executor
+        self._incidents = incidents
         self._locks = locks
         self._events = events
         self._runs: dict[RunId, Run] = {}  # by id, oldest first
@@ -97,6 +101,7 @@ class MemoryRuns:
         for end in change.end:
             if end.event is not None and end.run in self._runs:
                 self._events.clear(end.event, self._runs[end.run].job, end.run)
+        self._incidents.ended([end.alert for end in change.end if end.alert and end.run in ended])
         return added
 
     def _expect(self, expected: Mapping[JobId, Cursor | None]) -> None:
@@ -237,11 +242,12 @@ class MemoryStore:
         self.events = MemoryEvents(self._executor)
         table = Table(self._executor, self.events, history)
         self.values = MemoryValues(self._executor, table, self.locks)
-        self.runs = MemoryRuns(self._executor, self.locks, self.events)
-        self.past_runs = MemoryPastRuns(self._executor, self.runs.all)
-        self.tasks = MemoryTasks(self._executor, self.runs.find)
         self.records = MemoryRecords(self._executor)
         self.outbox = MemoryOutbox(self._executor, self.records)
+        self.incidents = MemoryIncidents(self._executor, self.outbox)
+        self.runs = MemoryRuns(self._executor, self.locks, self.events, self.incidents)
+        self.past_runs = MemoryPastRuns(self._executor, self.runs.all)
+        self.tasks = MemoryTasks(self._executor, self.runs.find)
         self.keys = MemoryKeys(self._executor)
         self.audit = MemoryAudit(self._executor)
 
@@ -268,3 +274,4 @@ class MemoryStore:
 
     async def close(self) -> None:
         self._executor.closed = True
+        self.incidents.close()

@@ -1,0 +1,116 @@
+"""The incidents of a store: what is wrong, since when, and who has been told."""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from msgspec import Struct
+
+from spyweb.incidents.policy import AlertPolicy, Level
+from spyweb.incidents.truth import Event
+from spyweb.model import RunId
+
+
+class SubjectEvent(Struct, frozen=True, kw_only=True):
+    """Something that happened to a subject, with what decides about it."""
+
+    subject: str
+    event: Event
+    policy: AlertPolicy
+    at_ms: int
+    in_maintenance: bool = False
+    run: RunId | None = None
+
+
+class SubjectChange(Struct, frozen=True, kw_only=True):
+    """What an event has led to."""
+
+    subject: str
+    is_known: bool  # it has a row: also a success matters to it
+    incident: int | None = None  # that opened or closed
+    opened: bool = False
+    closed: bool = False
+    pauses: bool = False
+    wake_ms: int | None = None
+
+
+class Note(NamedTuple):
+    at_ms: int
+    text: str
+
+
+class Incident(Struct, frozen=True, kw_only=True):
+    id: int
+    subject: str
+    level: Level
+    reason: str
+    text: str
+    run: RunId | None
+    opened_ms: int
+    since_ms: int
+    closed_ms: int | None
+    acked_ms: int | None
+    acked_by: str
+    is_flapping: bool
+    notes: tuple[Note, ...]
+    is_settled: bool
+    told: Mapping[str, str] = {}  # alert channel -> what it knows
+
+
+class AlertChannelNow(Struct, frozen=True, kw_only=True):
+    """An alert channel of the settings, at this moment."""
+
+    name: str
+    level: Level = Level.INFO  # the least that it is told
+    quiet_until_ms: int | None = None
+
+
+class SubjectNow(Struct, frozen=True, kw_only=True):
+    """What is true of a subject at this moment, beside what is stored."""
+
+    policy: AlertPolicy
+    maintenance_until_ms: int | None = None
+
+
+class Planned(Struct, frozen=True, kw_only=True):
+    messages: int
+    wake_ms: int | None  # when to plan again, if nothing happens before
+    unknown: tuple[str, ...] = ()  # subjects of unsettled incidents of which nothing was given
+
+
+class Incidents(Protocol):
+    def note(self, events: Sequence[SubjectEvent]) -> Future[list[SubjectChange]]:
+        """Lead subjects from one state to the next, in one transaction.
+
+        The events of runs are not noted here, but with their ends (`End.alert`).
+        """
+
+    def on_changed(self, callback: Callable[[Sequence[SubjectChange]], None]) -> None:
+        """Have this called on the loop after each commit that led a subject to another state, also by a run's end."""
+
+    def known(self) -> Future[dict[str, int | None]]:
+        """Return the subjects that have a row, each with the moment at which to look at it again."""
+
+    def unsettled(self) -> Future[list[str]]:
+        """Return the subjects of incidents of which somebody may still have to be told."""
+
+    def plan(self, channels: Sequence[AlertChannelNow], subjects: Mapping[str, SubjectNow]) -> Future[Planned]:
+        """Write the messages that are missing, with the note of who was told, in one transaction."""
+
+    def acknowledge(self, incident: int, by: str) -> Future[bool]:
+        """Note that somebody takes care; gives False where there is no such open incident."""
+
+    def silence(self, subject: str, for_ms: int | None, by: str) -> Future[None]:
+        """Tell nothing of a subject for so long; None ends that."""
+
+    def list(
+        self, *, is_open: bool | None = None, subject: str | None = None, before: int | None = None, limit: int = 30
+    ) -> Future[list[Incident]]:
+        """Return incidents, newest first."""
+
+    def get(self, incident: int) -> Future[Incident | None]: ...
+
+    async def prune(self, *, older_than_ms: int) -> int:
+        """Delete settled incidents that ended before this moment; return how many."""

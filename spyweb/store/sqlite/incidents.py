@@ -1,0 +1,460 @@
+"""Incidents in SQLite: the decisions are those of incidents/truth.py and incidents/telling.py."""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from asyncio import Future
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import msgspec
+from msgspec.structs import replace
+
+from spyweb.clock import Clock
+from spyweb.incidents.policy import Level
+from spyweb.incidents.telling import (
+    DIGEST_EVERY_MS,
+    ChannelState,
+    Item,
+    KnownIncident,
+    Plan,
+    Told,
+    plan,
+)
+from spyweb.incidents.truth import Decision, Sign, Subject, advance
+from spyweb.model import RunId
+from spyweb.store.incidents_protocol import (
+    AlertChannelNow,
+    Incident,
+    Note,
+    Planned,
+    SubjectChange,
+    SubjectEvent,
+    SubjectNow,
+)
+from spyweb.store.outbox_protocol import Channel, Target
+from spyweb.store.sqlite.batch import BatchQueue, OpKind
+from spyweb.store.sqlite.pruning import SLICE, delete
+
+MOST_NOTES = 50  # of an incident's history, the newest
+NAMED = 20  # incidents of a digest; the others are counted
+
+FIND_SUBJECT = """
+    SELECT failures, successes, first_failure_ms, signs, openings, bad_ms, wake_ms, silent_until_ms
+    FROM subject WHERE name = ?
+"""
+FIND_OPEN = "SELECT id, opened_ms, is_flapping FROM incident WHERE subject = ? AND closed_ms IS NULL"
+SAVE_SUBJECT = """
+    INSERT INTO subject (name, failures, successes, first_failure_ms, signs, openings, bad_ms, wake_ms)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (name) DO UPDATE SET
+        failures = excluded.failures, successes = excluded.successes, first_failure_ms = excluded.first_failure_ms,
+        signs = excluded.signs, openings = excluded.openings, bad_ms = excluded.bad_ms, wake_ms = excluded.wake_ms
+"""
+FORGET_SUBJECT = "DELETE FROM subject WHERE name = ?"
+OPEN = """
+    INSERT INTO incident (subject, level, reason, text, run, opened_ms, since_ms, is_flapping)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id
+"""
+CLOSE = "UPDATE incident SET closed_ms = ? WHERE id = ?"
+READ_NOTES = "SELECT notes FROM incident WHERE id = ?"
+SAVE_NOTES = "UPDATE incident SET notes = ? WHERE id = ?"
+KNOWN = "SELECT name, wake_ms FROM subject"
+UNSETTLED = "SELECT DISTINCT subject FROM incident INDEXED BY incident_unsettled WHERE is_settled = 0"
+OPEN_SUBJECTS = "SELECT subject FROM incident INDEXED BY incident_open WHERE closed_ms IS NULL"
+TO_TELL = """
+    SELECT incident.id, incident.subject, level, opened_ms, closed_ms, acked_ms IS NOT NULL, state, remind_ms,
+        silent_until_ms, silent_for_ms
+    FROM incident INDEXED BY incident_unsettled
+    LEFT JOIN told ON told.incident = incident.id AND told.channel = ?
+    LEFT JOIN subject ON subject.name = incident.subject
+    WHERE is_settled = 0 ORDER BY incident.id
+"""
+FIND_CHANNEL = "SELECT next_ms, sent FROM alert_channel WHERE name = ?"
+SAVE_CHANNEL = "INSERT OR REPLACE INTO alert_channel (name, next_ms, sent) VALUES (?, ?, ?)"
+TELL = "INSERT OR REPLACE INTO told (incident, channel, state, remind_ms) VALUES (?, ?, ?, ?)"
+ADD_MESSAGE = """
+    INSERT INTO message (delivery, job, channel, address, headers, payload, created_ms, next_ms)
+    VALUES (?1, ?2, ?3, ?4, '[]', ?5, ?6, ?6)
+"""
+CLOSED_UNSETTLED = """
+    SELECT id, subject, level FROM incident INDEXED BY incident_unsettled WHERE is_settled = 0 AND closed_ms IS NOT NULL
+"""
+KNOWS = "SELECT channel, state FROM told WHERE incident = ?"
+SETTLE = "UPDATE incident SET is_settled = 1 WHERE id = ?"
+ACKNOWLEDGE = """
+    UPDATE incident SET acked_ms = coalesce(acked_ms, ?), acked_by = CASE WHEN acked_ms IS NULL THEN ? ELSE acked_by END
+    WHERE id = ? AND closed_ms IS NULL
+"""
+SILENCE = """
+    INSERT INTO subject (
+        name, failures, successes, signs, openings, silent_until_ms, silent_for_ms, silent_by
+    ) VALUES (?, 0, 0, '{}', '[]', ?, ?, ?)
+    ON CONFLICT (name) DO UPDATE SET
+        silent_until_ms = excluded.silent_until_ms, silent_for_ms = excluded.silent_for_ms,
+        silent_by = excluded.silent_by
+"""
+COLUMNS = """
+    id, subject, level, reason, text, run, opened_ms, since_ms, closed_ms, acked_ms, acked_by, is_flapping, notes,
+    is_settled
+"""
+LIST = f"""
+    SELECT {COLUMNS} FROM incident
+    WHERE (?1 IS NULL OR (closed_ms IS NULL) = ?1) AND (?2 IS NULL OR subject = ?2) AND id < ?3
+    ORDER BY id DESC LIMIT ?4
+"""
+GET = f"SELECT {COLUMNS} FROM incident WHERE id = ?"
+OUTDATED = "SELECT id FROM incident WHERE is_settled = 1 AND closed_ms < ? LIMIT ?"
+DELETE = "DELETE FROM incident WHERE id = ?"
+
+BEYOND_ALL = (1 << 63) - 1
+
+encode = msgspec.json.encode
+decode_signs = msgspec.json.Decoder(dict[str, Sign]).decode
+decode_moments = msgspec.json.Decoder(tuple[int, ...]).decode
+decode_notes = msgspec.json.Decoder(tuple[Note, ...]).decode
+
+
+class SqliteIncidents:
+    def __init__(
+        self,
+        writer: BatchQueue,
+        reader: BatchQueue,
+        clock: Clock,
+        tell_of_messages: Callable[[Sequence[Target]], None],
+    ) -> None:
+        self._writer = writer
+        self._reader = reader
+        self._clock = clock
+        self._tell_of_messages = tell_of_messages
+        self._callbacks: list[Callable[[Sequence[SubjectChange]], None]] = []
+
+    def note(self, events: Sequence[SubjectEvent]) -> Future[list[SubjectChange]]:
+        changes: list[SubjectChange] = []  # filled on the writer's thread, read after the commit
+        return self._writer.submit(OpKind.SEVERAL, note, events, changes, after=lambda: self.tell(changes))
+
+    def on_changed(self, callback: Callable[[Sequence[SubjectChange]], None]) -> None:
+        self._callbacks.append(callback)
+
+    def tell(self, changes: Sequence[SubjectChange]) -> None:
+        """Call those who want to hear of changes, which have been committed."""
+        for callback in self._callbacks if changes else ():
+            callback(changes)
+
+    def known(self) -> Future[dict[str, int | None]]:
+        return self._writer.submit(OpKind.READ, find_known)
+
+    def unsettled(self) -> Future[list[str]]:
+        return self._writer.submit(OpKind.READ, find_unsettled)
+
+    def plan(self, channels: Sequence[AlertChannelNow], subjects: Mapping[str, SubjectNow]) -> Future[Planned]:
+        targets: list[Target] = []  # filled on the writer's thread, read after the commit
+        tell = partial(self._tell_of_messages, targets)
+        return self._writer.submit(
+            OpKind.SEVERAL, plan_all, channels, subjects, self._clock.now_ms(), targets, after=tell
+        )
+
+    def acknowledge(self, incident: int, by: str) -> Future[bool]:
+        return self._writer.submit(OpKind.SEVERAL, acknowledge, incident, by, self._clock.now_ms())
+
+    def silence(self, subject: str, for_ms: int | None, by: str) -> Future[None]:
+        return self._writer.submit(OpKind.SEVERAL, silence, subject, for_ms, by, self._clock.now_ms())
+
+    def list(
+        self, *, is_open: bool | None = None, subject: str | None = None, before: int | None = None, limit: int = 30
+    ) -> Future[list[Incident]]:
+        return self._reader.submit(OpKind.READ, find_incidents, is_open, subject, before or BEYOND_ALL, limit)
+
+    def get(self, incident: int) -> Future[Incident | None]:
+        return self._reader.submit(OpKind.READ, find_incident, incident)
+
+    async def prune(self, *, older_than_ms: int) -> int:
+        deleted = 0
+        while outdated := await self._reader.submit(OpKind.READ, find_outdated, older_than_ms):
+            await self._writer.submit(OpKind.SEVERAL, delete, DELETE, outdated)
+            deleted += len(outdated)
+        return deleted
+
+
+# On the thread of a connection: what is true
+
+
+def note(
+    connection: sqlite3.Connection, events: Sequence[SubjectEvent], changes: list[SubjectChange]
+) -> list[SubjectChange]:
+    changes[:] = [apply(connection, event) for event in events]
+    return changes
+
+
+def apply(connection: sqlite3.Connection, happened: SubjectEvent) -> SubjectChange:
+    """Lead one subject to its next state."""
+    name, at_ms, policy = happened.subject, happened.at_ms, happened.policy
+    opened = connection.execute(FIND_OPEN, (name,)).fetchone()
+    before, is_silent = find_subject(connection, name, opened, at_ms)
+    decision = advance(before, happened.event, policy, at_ms, in_maintenance=happened.in_maintenance)
+    incident: int | None = opened[0] if opened else None
+    if decision.opens:
+        incident = open_incident(connection, decision.subject, happened)
+    if incident is not None and decision.notes:
+        add_notes(connection, incident, [Note(at_ms, text) for text in decision.notes])
+    if decision.closes and incident is not None:
+        connection.execute(CLOSE, (at_ms, incident))
+    is_known = save_subject(connection, before, decision, is_silent=is_silent)
+    return SubjectChange(
+        subject=name,
+        is_known=is_known,
+        incident=incident if decision.opens or decision.closes else None,
+        opened=decision.opens,
+        closed=decision.closes,
+        pauses=decision.pauses,
+        wake_ms=decision.wake_ms,
+    )
+
+
+def find_subject(
+    connection: sqlite3.Connection, name: str, opened: tuple[int, int, int] | None, at_ms: int
+) -> tuple[Subject, bool]:
+    """Return a subject, and whether it is silent, so that its row must stay."""
+    row = connection.execute(FIND_SUBJECT, (name,)).fetchone()
+    subject = Subject(name=name)
+    if row:
+        failures, successes, first_failure_ms, signs, openings, bad_ms, _, _ = row
+        subject = Subject(
+            name=name,
+            failures=failures,
+            successes=successes,
+            first_failure_ms=first_failure_ms,
+            signs=decode_signs(signs),
+            openings=decode_moments(openings),
+            bad_ms=bad_ms,
+        )
+    if opened:
+        subject = replace(subject, opened_ms=opened[1], is_flapping=bool(opened[2]))
+    return subject, bool(row and row[7] is not None and at_ms < row[7])
+
+
+def save_subject(connection: sqlite3.Connection, before: Subject, decision: Decision, *, is_silent: bool) -> bool:
+    """Store a subject, unless it is as before; return whether it has a row."""
+    after = decision.subject
+    if after.is_blank and not is_silent:
+        connection.execute(FORGET_SUBJECT, (after.name,))
+        return False
+    if after != before or decision.wake_ms is not None:
+        row = (
+            after.name, after.failures, after.successes, after.first_failure_ms, encode(after.signs).decode(),
+            encode(after.openings).decode(), after.bad_ms, decision.wake_ms,
+        )  # fmt: skip
+        connection.execute(SAVE_SUBJECT, row)
+    return True
+
+
+def open_incident(connection: sqlite3.Connection, subject: Subject, happened: SubjectEvent) -> int:
+    reason, sign = min(subject.signs.items(), key=lambda each: each[1].since_ms)
+    row = (
+        subject.name, happened.policy.level.value, reason, sign.text, happened.run,
+        happened.at_ms, sign.since_ms, subject.is_flapping,
+    )  # fmt: skip
+    number: int = connection.execute(OPEN, row).fetchone()[0]
+    return number
+
+
+def add_notes(connection: sqlite3.Connection, incident: int, notes: Sequence[Note]) -> None:
+    row = connection.execute(READ_NOTES, (incident,)).fetchone()
+    if row:
+        kept = [*decode_notes(row[0]), *notes][-MOST_NOTES:]
+        connection.execute(SAVE_NOTES, (encode(kept).decode(), incident))
+
+
+def acknowledge(connection: sqlite3.Connection, incident: int, by: str, now_ms: int) -> bool:
+    is_open = connection.execute(ACKNOWLEDGE, (now_ms, by, incident)).rowcount == 1
+    if is_open:
+        add_notes(connection, incident, [Note(now_ms, f"acknowledged by {by}")])
+    return is_open
+
+
+def silence(connection: sqlite3.Connection, subject: str, for_ms: int | None, by: str, now_ms: int) -> None:
+    until_ms = None if for_ms is None else now_ms + for_ms
+    connection.execute(SILENCE, (subject, until_ms, for_ms, by))
+    opened = connection.execute(FIND_OPEN, (subject,)).fetchone()
+    if opened:
+        text = f"no longer silent, by {by}" if for_ms is None else f"silenced by {by}"
+        add_notes(connection, opened[0], [Note(now_ms, text)])
+    if for_ms is None and find_subject(connection, subject, opened, now_ms)[0].is_blank:
+        connection.execute(FORGET_SUBJECT, (subject,))
+
+
+def find_known(connection: sqlite3.Connection) -> dict[str, int | None]:
+    return dict(connection.execute(KNOWN).fetchall())
+
+
+def find_unsettled(connection: sqlite3.Connection) -> list[str]:
+    return [subject for (subject,) in connection.execute(UNSETTLED)]
+
+
+# On the thread of a connection: who is told
+
+
+def plan_all(
+    connection: sqlite3.Connection,
+    channels: Sequence[AlertChannelNow],
+    subjects: Mapping[str, SubjectNow],
+    now_ms: int,
+    targets: list[Target],
+) -> Planned:
+    """Plan for each channel; `targets` gets those that have new messages."""
+    targets.clear()
+    open_subjects = frozenset(subject for (subject,) in connection.execute(OPEN_SUBJECTS))
+    wakes, messages = list[int](), 0
+    for channel in channels:
+        planned = plan_channel(connection, channel, subjects, open_subjects, now_ms)
+        if planned.messages:
+            messages += len(planned.messages)
+            targets.append(Target(Channel.ALERT, channel.name))
+        wakes += [] if planned.wake_ms is None else [planned.wake_ms]
+    settle(connection, channels, subjects)
+    unknown = tuple(name for name in find_unsettled(connection) if name not in subjects)
+    return Planned(messages=messages, wake_ms=min(wakes, default=None), unknown=unknown)
+
+
+def plan_channel(
+    connection: sqlite3.Connection,
+    channel: AlertChannelNow,
+    subjects: Mapping[str, SubjectNow],
+    open_subjects: frozenset[str],
+    now_ms: int,
+) -> Plan:
+    row = connection.execute(FIND_CHANNEL, (channel.name,)).fetchone() or (None, "[]")
+    sent = tuple(moment for moment in decode_moments(row[1]) if now_ms - DIGEST_EVERY_MS < moment <= now_ms)
+    state = ChannelState(
+        name=channel.name, quiet_until_ms=channel.quiet_until_ms, next_ms=row[0], sent_lately=len(sent)
+    )
+    incidents = known_to(connection, channel, subjects, open_subjects, now_ms)
+    planned = plan(state, incidents, now_ms)
+    told = [(each.incident, channel.name, each.told.value, each.remind_ms) for each in planned.told]
+    connection.executemany(TELL, told)
+    for items in planned.messages:
+        add_message(connection, channel.name, items, now_ms)
+    if planned.messages:
+        moments = (*sent, *(now_ms for _ in planned.messages))
+        connection.execute(SAVE_CHANNEL, (channel.name, planned.next_ms, encode(moments).decode()))
+    return planned
+
+
+def known_to(
+    connection: sqlite3.Connection,
+    channel: AlertChannelNow,
+    subjects: Mapping[str, SubjectNow],
+    open_subjects: frozenset[str],
+    now_ms: int,
+) -> list[KnownIncident]:
+    """Return the incidents that an alert channel may have to be told of."""
+    found = []
+    for row in connection.execute(TO_TELL, (channel.name,)):
+        number, name, level, opened_ms, closed_ms, is_acknowledged, state, remind_ms, silent_ms, silent_for_ms = row
+        subject = subjects.get(name)
+        if subject is None or Level(level).rank < channel.level.rank:
+            continue
+        is_silent = silent_ms is not None and now_ms < silent_ms <= now_ms + silent_for_ms
+        incident = KnownIncident(
+            id=number,
+            opened_ms=opened_ms,
+            closed_ms=closed_ms,
+            is_acknowledged=bool(is_acknowledged),
+            told=None if state is None else Told(state),
+            remind_ms=remind_ms,
+            policy=subject.policy,
+            level=Level(level),
+            maintenance_until_ms=subject.maintenance_until_ms,
+            silent_until_ms=silent_ms if is_silent else None,
+            is_under_another=not open_subjects.isdisjoint(subject.policy.depends_on),
+        )
+        found.append(incident)
+    return found
+
+
+def add_message(connection: sqlite3.Connection, channel: str, items: Sequence[Item], now_ms: int) -> None:
+    """Put a message into the outbox: the facts, from which its text is made when it is sent."""
+    named = [facts_of(connection, item) for item in items[:NAMED]]
+    payload = encode({"channel": channel, "at_ms": now_ms, "items": named, "count": len(items)})
+    job = named[0]["subject"] if len(items) == 1 else ""
+    row = (secrets.token_hex(16), str(job).removeprefix("job:"), Channel.ALERT.value, channel, payload, now_ms)
+    connection.execute(ADD_MESSAGE, row)
+
+
+def facts_of(connection: sqlite3.Connection, item: Item) -> dict[str, object]:
+    incident = read(connection.execute(GET, (item.incident,)).fetchone())
+    subject = connection.execute(FIND_SUBJECT, (incident.subject,)).fetchone()
+    return {
+        "incident": incident.id,
+        "kind": item.kind.value,
+        "subject": incident.subject,
+        "level": incident.level.value,
+        "reason": incident.reason,
+        "text": incident.text,
+        "run": incident.run,
+        "since_ms": incident.since_ms,
+        "opened_ms": incident.opened_ms,
+        "closed_ms": incident.closed_ms,
+        "failures": subject[0] if subject else 0,
+        "flapping": incident.is_flapping,
+    }
+
+
+def settle(
+    connection: sqlite3.Connection, channels: Sequence[AlertChannelNow], subjects: Mapping[str, SubjectNow]
+) -> None:
+    """Mark the incidents that are over and of which no channel has to be told anything more."""
+    for number, name, level in connection.execute(CLOSED_UNSETTLED).fetchall():
+        if name not in subjects:
+            continue
+        knows = dict(connection.execute(KNOWS, (number,)).fetchall())
+        concerned = (each.name for each in channels if each.level.rank <= Level(level).rank)
+        if all(knows.get(channel) in (Told.CLOSED, Told.SPARED) for channel in concerned):
+            connection.execute(SETTLE, (number,))
+
+
+# On the thread of a connection: reading
+
+
+def find_incidents(
+    connection: sqlite3.Connection, is_open: bool | None, subject: str | None, before: int, limit: int
+) -> list[Incident]:
+    rows = connection.execute(LIST, (is_open, subject, before, limit)).fetchall()
+    return [with_told(connection, read(row)) for row in rows]
+
+
+def find_incident(connection: sqlite3.Connection, number: int) -> Incident | None:
+    row = connection.execute(GET, (number,)).fetchone()
+    return with_told(connection, read(row)) if row else None
+
+
+def with_told(connection: sqlite3.Connection, incident: Incident) -> Incident:
+    return replace(incident, told=dict(connection.execute(KNOWS, (incident.id,)).fetchall()))
+
+
+def read(
+    row: tuple[int, str, str, str, str, int | None, int, int, int | None, int | None, str, int, str, int],
+) -> Incident:
+    number, subject, level, reason, text, run, opened_ms, since_ms, closed_ms, acked_ms, acked_by, *rest = row
+    is_flapping, notes, is_settled = rest
+    return Incident(
+        id=number,
+        subject=subject,
+        level=Level(level),
+        reason=reason,
+        text=text,
+        run=None if run is None else RunId(run),
+        opened_ms=opened_ms,
+        since_ms=since_ms,
+        closed_ms=closed_ms,
+        acked_ms=acked_ms,
+        acked_by=acked_by,
+        is_flapping=bool(is_flapping),
+        notes=decode_notes(str(notes)),
+        is_settled=bool(is_settled),
+    )
+
+
+def find_outdated(connection: sqlite3.Connection, older_than_ms: int) -> list[int]:
+    return [number for (number,) in connection.execute(OUTDATED, (older_than_ms, SLICE))]

@@ -1,0 +1,107 @@
+"""Incidents for the store of dictionaries: the real statements, in a database of their own."""
+
+from __future__ import annotations
+
+import sqlite3
+from asyncio import Future
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from spyweb.model import JobId
+from spyweb.store.incidents_protocol import (
+    AlertChannelNow,
+    Incident,
+    Planned,
+    SubjectChange,
+    SubjectEvent,
+    SubjectNow,
+)
+from spyweb.store.outbox_protocol import Channel, NewMessage, Target
+from spyweb.store.sqlite import incidents
+from spyweb.store.sqlite.migrate import load_migrations, migrate
+from spyweb.store.sqlite.pruning import delete
+from tests.fakes.memory.memory_executor import ImmediateExecutor
+from tests.fakes.memory.memory_outbox import MemoryOutbox
+
+TAKE = "DELETE FROM message RETURNING job, address, payload"
+
+
+class MemoryIncidents:
+    def __init__(self, executor: ImmediateExecutor, outbox: MemoryOutbox) -> None:
+        self._executor = executor
+        self._outbox = outbox
+        self._found: sqlite3.Connection | None = None
+        self._callbacks: list[Callable[[Sequence[SubjectChange]], None]] = []
+
+    @property
+    def _connection(self) -> sqlite3.Connection:
+        """Make the database when somebody asks: few tests do."""
+        if self._found is None:
+            self._found = sqlite3.connect(":memory:", isolation_level=None)
+            migrate(self._found, Path(":memory:"), load_migrations(), self._executor.clock.now_ms())
+        return self._found
+
+    def close(self) -> None:
+        if self._found is not None:
+            self._found.close()
+
+    def note(self, events: Sequence[SubjectEvent]) -> Future[list[SubjectChange]]:
+        return self._executor.write(self.ended, events)
+
+    def ended(self, events: Sequence[SubjectEvent]) -> list[SubjectChange]:
+        """Note events within another write."""
+        if not events:
+            return []
+        changes = incidents.note(self._connection, events, [])
+        for callback in self._callbacks:
+            self._executor.later(partial(callback, changes))
+        return changes
+
+    def on_changed(self, callback: Callable[[Sequence[SubjectChange]], None]) -> None:
+        self._callbacks.append(callback)
+
+    def known(self) -> Future[dict[str, int | None]]:
+        return self._executor.read(incidents.find_known, self._connection)
+
+    def unsettled(self) -> Future[list[str]]:
+        return self._executor.read(incidents.find_unsettled, self._connection)
+
+    def plan(self, channels: Sequence[AlertChannelNow], subjects: Mapping[str, SubjectNow]) -> Future[Planned]:
+        return self._executor.write(self._plan, channels, subjects)
+
+    def _plan(self, channels: Sequence[AlertChannelNow], subjects: Mapping[str, SubjectNow]) -> Planned:
+        planned = incidents.plan_all(self._connection, channels, subjects, self._executor.clock.now_ms(), [])
+        rows = sorted(self._connection.execute(TAKE).fetchall(), key=lambda row: msgspec.json.decode(row[2])["at_ms"])
+        self._outbox.add(
+            [
+                NewMessage(job=JobId(job), target=Target(Channel.ALERT, address), payload=payload)
+                for job, address, payload in rows
+            ]
+        )
+        return planned
+
+    def acknowledge(self, incident: int, by: str) -> Future[bool]:
+        return self._executor.write(
+            incidents.acknowledge, self._connection, incident, by, self._executor.clock.now_ms()
+        )
+
+    def silence(self, subject: str, for_ms: int | None, by: str) -> Future[None]:
+        now_ms = self._executor.clock.now_ms()
+        return self._executor.write(incidents.silence, self._connection, subject, for_ms, by, now_ms)
+
+    def list(
+        self, *, is_open: bool | None = None, subject: str | None = None, before: int | None = None, limit: int = 30
+    ) -> Future[list[Incident]]:
+        beyond = before or incidents.BEYOND_ALL
+        return self._executor.read(incidents.find_incidents, self._connection, is_open, subject, beyond, limit)
+
+    def get(self, incident: int) -> Future[Incident | None]:
+        return self._executor.read(incidents.find_incident, self._connection, incident)
+
+    async def prune(self, *, older_than_ms: int) -> int:
+        outdated = await self._executor.read(incidents.find_outdated, self._connection, older_than_ms)
+        await self._executor.write(delete, self._connection, incidents.DELETE, outdated)
+        return len(outdated)

@@ -1,0 +1,144 @@
+"""What an event changes of what is wrong with a subject."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from spyweb.incidents.policy import AlertPolicy, Flapping
+from spyweb.incidents.truth import (
+    Decision,
+    Edited,
+    Event,
+    Failed,
+    Looked,
+    Removed,
+    Sign,
+    SignGone,
+    SignSeen,
+    Started,
+    Subject,
+    Succeeded,
+    advance,
+)
+
+WELL = Subject(name="job:backup")
+THREE = AlertPolicy(after_failures=3)
+ONE = AlertPolicy(after_failures=1)
+FLAPS = AlertPolicy(after_failures=1, flapping=Flapping(3, 1_000))
+
+
+def led(*events: Event, policy: AlertPolicy = THREE, subject: Subject = WELL, every_ms: int = 100) -> Decision:
+    """Lead a subject through events, one each 100 ms from 0 on; return the last decision."""
+    decision = Decision(subject=subject)
+    for number, event in enumerate(events):
+        decision = advance(decision.subject, event, policy, number * every_ms, in_maintenance=False)
+    return decision
+
+
+def test_the_third_failure_in_a_row_opens_an_incident_that_began_with_the_first() -> None:
+    assert not led(Failed("a"), Failed("b")).opens
+
+    third = led(Failed("a"), Failed("b"), Failed("c"))
+    assert third.opens
+    assert third.subject.signs == {"failing": Sign(0, "c")}
+    assert third.subject.opened_ms == 200
+
+
+def test_a_success_in_between_begins_the_count_anew() -> None:
+    assert not led(Failed(""), Failed(""), Succeeded(), Failed(""), Failed("")).opens
+
+
+def test_more_failures_keep_it_open_and_tell_the_newest_reason() -> None:
+    fourth = led(Failed("a"), Failed("b"), Failed("c"), Failed("d"))
+    assert not fourth.opens
+    assert fourth.subject.signs == {"failing": Sign(0, "d")}
+
+
+def test_a_success_closes_it_and_leaves_nothing() -> None:
+    after = led(Failed(""), Failed(""), Failed(""), Succeeded())
+    assert after.closes
+    assert after.subject.is_blank
+
+
+def test_it_closes_after_as_many_successes_as_are_asked_for() -> None:
+    patient = replace(ONE, after_successes=2)
+    assert not led(Failed(""), Succeeded(), policy=patient).closes
+    assert not led(Failed(""), Succeeded(), Failed(""), Succeeded(), policy=patient).closes
+    assert led(Failed(""), Succeeded(), Succeeded(), policy=patient).closes
+
+
+def test_one_incident_has_all_signs_and_closes_with_the_last() -> None:
+    second = led(Failed("a"), SignSeen("empty", "nothing is found"), policy=ONE)
+    assert not second.opens
+    assert second.notes == ("empty: nothing is found",)
+
+    assert not led(Failed("a"), SignSeen("empty", ""), Succeeded(), policy=ONE).closes
+    assert led(Failed("a"), SignSeen("empty", ""), Succeeded(), SignGone("empty"), policy=ONE).closes
+
+
+def test_a_sign_seen_again_is_no_news() -> None:
+    again = led(SignSeen("drift", "one file"), SignSeen("drift", "two files"))
+    assert again.notes == ()
+    assert again.subject.signs == {"drift": Sign(0, "two files")}
+
+
+def test_what_is_late_ends_with_the_start_of_a_run_and_what_is_silent_with_a_success() -> None:
+    assert led(SignSeen("late", ""), Started()).closes
+    assert not led(SignSeen("silent", ""), Started()).closes
+    assert led(SignSeen("silent", ""), Succeeded()).closes
+
+
+def test_in_maintenance_failures_and_signs_are_ignored_and_successes_count() -> None:
+    for event in (Failed(""), SignSeen("empty", "")):
+        assert advance(WELL, event, ONE, 0, in_maintenance=True) == Decision(subject=WELL)
+    open_one = led(Failed(""), policy=ONE).subject
+    assert advance(open_one, Succeeded(), ONE, 100, in_maintenance=True).closes
+
+
+def test_an_edit_of_the_file_counts_failures_anew() -> None:
+    assert led(Failed(""), Failed(""), Edited()).subject.is_blank
+    assert not led(Failed(""), Failed(""), Edited(), Failed("")).opens
+
+
+@pytest.mark.parametrize("before", [(), (Failed(""),), (Failed(""), Failed(""), Failed(""))])
+def test_a_subject_that_is_gone_leaves_nothing(before: tuple[Event, ...]) -> None:
+    gone = led(*before, Removed())
+    assert gone.subject.is_blank
+    assert gone.closes == (len(before) == 3)
+
+
+def test_a_job_is_paused_at_the_failure_that_its_settings_name_and_only_there() -> None:
+    policy = replace(THREE, pause_after=4)
+    assert [led(*[Failed("")] * count, policy=policy).pauses for count in range(1, 6)] == [
+        False,
+        False,
+        False,
+        True,
+        False,
+    ]
+
+
+def test_the_third_opening_within_the_window_stays_open_until_it_was_calm_that_long() -> None:
+    on_and_off: list[Event] = [Failed(""), Succeeded(), Failed(""), Succeeded(), Failed(""), Succeeded()]
+    held = led(*on_and_off, policy=FLAPS)
+    assert held.subject.is_flapping
+    assert not held.closes
+    assert held.wake_ms == 400 + 1_000
+
+    assert not advance(held.subject, Looked(), FLAPS, 1_399, in_maintenance=False).closes
+    calm = advance(held.subject, Looked(), FLAPS, 1_400, in_maintenance=False)
+    assert calm.closes
+    assert calm.subject.openings == ()
+
+
+def test_a_clock_that_is_set_back_does_not_hold_a_flapping_incident_for_longer() -> None:
+    on_and_off: list[Event] = [Failed(""), Succeeded(), Failed(""), Succeeded(), Failed(""), Succeeded()]
+    held = led(*on_and_off, policy=FLAPS, every_ms=150)
+    assert advance(held.subject, Looked(), FLAPS, -5_000, in_maintenance=False).closes
+
+
+def test_openings_that_are_long_past_count_no_more_and_are_forgotten() -> None:
+    slowly: list[Event] = [Failed(""), Succeeded()] * 3
+    assert led(*slowly, policy=FLAPS, every_ms=600).closes
+    assert led(*slowly, Looked(), Looked(), policy=FLAPS, every_ms=600).subject.is_blank

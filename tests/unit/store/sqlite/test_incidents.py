@@ -1,0 +1,468 @@
+"""Any life of four subjects and three alert channels, with a crash before any statement: the truth is that of a brute
+force over the events, what is told follows it, and no crash changes either.
+
+Mutants of the two functions, kept here, must be found by these tests.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from spyweb.incidents import telling, truth
+from spyweb.incidents.policy import AlertPolicy, Escalation, Flapping, Level
+from spyweb.incidents.truth import Event, Failed, Looked, SignGone, SignSeen, Succeeded
+from spyweb.store.incidents_protocol import AlertChannelNow, SubjectEvent, SubjectNow
+from spyweb.store.sqlite import incidents
+from spyweb.store.sqlite.migrate import load_migrations, migrate
+
+T = TypeVar("T")
+MIN = 60_000
+
+POLICIES = {
+    "a": AlertPolicy(
+        after_failures=2, to=("phone",), remind_ms=30 * MIN, escalations=(Escalation(10 * MIN, ("boss",)),)
+    ),
+    "b": AlertPolicy(after_failures=1, to=("phone", "ops"), depends_on=("a",), remind_ms=None),
+    "c": AlertPolicy(
+        after_failures=1, to=("ops",), level=Level.CRITICAL, flapping=Flapping(3, 20 * MIN), remind_ms=None
+    ),
+    "d": AlertPolicy(after_failures=3, after_successes=2, to=("phone",), recovered=False, remind_ms=None),
+}
+CHANNELS = ("phone", "ops", "boss")
+
+
+@dataclass(frozen=True)
+class Ack:
+    pass
+
+
+@dataclass(frozen=True)
+class Silence:
+    for_ms: int
+
+
+class Crash(Exception):
+    pass
+
+
+class CrashingConnection(sqlite3.Connection):
+    """Raises Crash before the statement at which its fuse has burnt down."""
+
+    fuse: int | None = None
+
+    def _burn(self) -> None:
+        if self.fuse is not None:
+            self.fuse -= 1
+            if self.fuse < 0:
+                self.fuse = None
+                raise Crash
+
+    def execute(self, *arguments: Any) -> sqlite3.Cursor:
+        self._burn()
+        return super().execute(*arguments)
+
+    def executemany(self, *arguments: Any) -> sqlite3.Cursor:
+        self._burn()
+        return super().executemany(*arguments)
+
+
+Window = tuple[str, int, int]  # of a subject or channel, from, to
+Step = tuple[int, tuple[str, Event | Ack | Silence] | None, int | None]  # wait, what happens, the fuse
+
+
+@dataclass
+class World:
+    maintenance: Sequence[Window]
+    quiet: Sequence[Window]
+    log: list[tuple[int, str, Event | Ack | Silence]] = field(default_factory=list)
+    now: int = 0
+    wake: int | None = None
+
+    def __post_init__(self) -> None:
+        self.db = sqlite3.connect(":memory:", isolation_level=None, factory=CrashingConnection)
+        migrate(self.db, Path(":memory:"), load_migrations(), 0)
+        self.db.execute("CREATE TABLE done (token INTEGER PRIMARY KEY)")
+
+    def within(self, windows: Sequence[Window], name: str, now: int) -> int | None:
+        return max((end for each, begin, end in windows if each == name and begin <= now < end), default=None)
+
+    def transaction(self, work: Callable[[], T]) -> T:
+        """Commit this work, tried until no crash is in its way: nothing but the rows is left of an attempt."""
+        while True:
+            try:
+                self.db.execute("BEGIN")
+                result = work()
+                self.db.execute("COMMIT")
+            except Crash:
+                if self.db.in_transaction:
+                    self.db.execute("ROLLBACK")
+            else:
+                return result
+
+    def happen(self, token: int, name: str, event: Event | Ack | Silence) -> None:
+        def work() -> None:
+            if self.db.execute("SELECT 1 FROM done WHERE token = ?", (token,)).fetchone() is None:
+                self._happen(name, event)
+                self.db.execute("INSERT INTO done VALUES (?)", (token,))
+
+        self.transaction(work)
+        self.log.append((self.now, name, event))
+
+    def _happen(self, name: str, event: Event | Ack | Silence) -> None:
+        match event:
+            case Ack():
+                opened = self.db.execute(incidents.FIND_OPEN, (name,)).fetchone()
+                if opened:
+                    incidents.acknowledge(self.db, opened[0], "ada", self.now)
+            case Silence(for_ms):
+                incidents.silence(self.db, name, for_ms, "ada", self.now)
+            case _:
+                in_maintenance = self.within(self.maintenance, name, self.now) is not None
+                happened = SubjectEvent(
+                    subject=name,
+                    event=event,
+                    policy=POLICIES[name],
+                    at_ms=self.now,
+                    in_maintenance=in_maintenance,
+                )
+                incidents.apply(self.db, happened)
+
+    def look(self) -> None:
+        """Do what the daemon does at a timer: look at what asks for it, and plan."""
+        known = self.transaction(lambda: incidents.find_known(self.db))
+        for name, moment in known.items():
+            if moment is not None and moment <= self.now:
+                self.transaction(lambda name=name: self._happen(name, Looked()))  # type: ignore[misc]
+        channels = [
+            AlertChannelNow(name=name, quiet_until_ms=self.within(self.quiet, name, self.now)) for name in CHANNELS
+        ]
+        subjects = {
+            name: SubjectNow(policy=policy, maintenance_until_ms=self.within(self.maintenance, name, self.now))
+            for name, policy in POLICIES.items()
+        }
+        planned = self.transaction(lambda: incidents.plan_all(self.db, channels, subjects, self.now, []))
+        known = self.transaction(lambda: incidents.find_known(self.db))
+        moments = [planned.wake_ms, *known.values()]
+        self.wake = min((moment for moment in moments if moment is not None and moment > self.now), default=None)
+
+    def go_to(self, moment: int) -> None:
+        """Let time pass; nobody looks but when it was asked for."""
+        for _ in range(5_000):
+            if self.wake is None or self.wake > moment:
+                break
+            self.now = self.wake
+            self.look()
+        self.now = moment
+
+    def dump(self) -> list[list[tuple[Any, ...]]]:
+        tables = ("subject", "incident", "told", "alert_channel")
+        return [self.db.execute(f"SELECT * FROM {table}").fetchall() for table in tables] + [
+            self.db.execute("SELECT address, payload, created_ms FROM message").fetchall()
+        ]
+
+
+@contextmanager
+def played(
+    steps: Sequence[Step], maintenance: Sequence[Window], quiet: Sequence[Window], *, crashes: bool
+) -> Iterator[World]:
+    world = World(maintenance, quiet)
+    with closing(world.db):
+        live(world, steps, crashes=crashes)
+        yield world
+
+
+def live(world: World, steps: Sequence[Step], *, crashes: bool) -> None:
+    for token, (wait, happens, fuse) in enumerate(steps):
+        world.db.fuse = fuse if crashes else None
+        world.go_to(world.now + wait)
+        if happens:
+            world.happen(token, *happens)
+        world.look()
+    world.db.fuse = None
+
+
+def spans(world: World) -> dict[str, list[tuple[int, int | None]]]:
+    """Say when something was wrong, by a brute force that knows only the events; not of what flaps."""
+    found = {name: list(spans_of(world, name)) for name in "abd"}
+    return {name: of_subject for name, of_subject in found.items() if of_subject}
+
+
+def spans_of(world: World, name: str) -> Iterator[tuple[int, int | None]]:
+    failures, successes, signs = 0, 0, set[str]()
+    opened: int | None = None
+    for now, subject, event in world.log:
+        if subject != name or (isinstance(event, Failed | SignSeen) and world.within(world.maintenance, name, now)):
+            continue
+        if isinstance(event, Failed | Succeeded):
+            failed = isinstance(event, Failed)
+            failures, successes = (failures + 1, 0) if failed else (0, successes + 1)
+        signs = signs_after(signs, event, POLICIES[name], failures, successes)
+        if signs and opened is None:
+            opened, successes = now, 0
+        elif not signs and opened is not None:
+            yield opened, now
+            opened = None
+    if opened is not None:
+        yield opened, None
+
+
+def signs_after(
+    signs: set[str], event: Event | Ack | Silence, policy: AlertPolicy, failures: int, successes: int
+) -> set[str]:
+    match event:
+        case Failed() if failures >= policy.after_failures:
+            return signs | {"failing"}
+        case Succeeded():
+            return signs - {"late", "silent"} - ({"failing"} if successes >= policy.after_successes else set())
+        case SignSeen(sign, _):
+            return signs | {sign}
+        case SignGone(sign):
+            return signs - {sign}
+        case _:
+            return signs
+
+
+def told_items(world: World) -> dict[tuple[int, str], list[tuple[str, int]]]:
+    found = defaultdict(list)
+    for channel, payload, at_ms in world.db.execute("SELECT address, payload, created_ms FROM message ORDER BY id"):
+        for item in msgspec.json.decode(payload)["items"]:
+            found[item["incident"], channel].append((item["kind"], at_ms))
+    return found
+
+
+def is_silent(world: World, name: str, moment: int) -> bool:
+    silences = [
+        (now, event.for_ms) for now, subject, event in world.log if subject == name and isinstance(event, Silence)
+    ]
+    before = [each for each in silences if each[0] < moment]
+    return bool(before) and moment < sum(before[-1])
+
+
+def check_told(world: World) -> None:
+    """Check each incident on each channel: what it was told, in which order, and never while that was held."""
+    items = told_items(world)
+    is_open = {subject for (subject,) in world.db.execute("SELECT subject FROM incident WHERE closed_ms IS NULL")}
+    rows = world.db.execute("SELECT id, subject, opened_ms, closed_ms, acked_ms FROM incident").fetchall()
+    for number, name, opened_ms, closed_ms, acked_ms in rows:
+        policy = POLICIES[name]
+        for channel in CHANNELS:
+            told = items.get((number, channel), [])
+            kinds = [kind for kind, _ in told if kind != "reminder"]
+            assert kinds in ([], ["opened"], ["opened", "closed"], ["was"])
+            if len(told) > len(kinds):
+                assert policy.remind_ms
+                assert told[0][0] == "opened"
+            for kind, at_ms in told:
+                assert not is_silent(world, name, at_ms)
+                assert not (acked_ms is not None and acked_ms < at_ms and kind in ("opened", "reminder"))
+                assert world.within(world.maintenance, name, at_ms) is None
+                assert policy.level is Level.CRITICAL or world.within(world.quiet, channel, at_ms) is None
+            after_ms = policy.tells(channel)
+            if after_ms is None:
+                assert not told
+                continue
+            held = not is_open.isdisjoint(policy.depends_on) or is_silent(world, name, world.now)
+            if closed_ms is None and acked_ms is None and not held and world.now > opened_ms + after_ms + MIN:
+                assert kinds == ["opened"]
+            if closed_ms is not None and "opened" in kinds and not held:
+                assert kinds == (["opened", "closed"] if policy.recovered else ["opened"])
+
+
+def check_reminders(world: World) -> None:
+    """Check that an incident that stays open is told again every so often, unless something held that."""
+    items = told_items(world)
+    for number, opened_ms, closed_ms, acked_ms in world.db.execute(
+        "SELECT id, opened_ms, closed_ms, acked_ms FROM incident WHERE subject = 'a'"
+    ).fetchall():
+        told = items.get((number, "phone"), [])
+        if not told or told[0][0] != "opened" or acked_ms is not None:
+            continue
+        end = closed_ms or world.now
+        assert opened_ms <= told[0][1]
+        moments = [at_ms for kind, at_ms in told if kind != "closed"] + [end]
+        for earlier, later in pairwise(moments):
+            assert later - earlier <= 32 * MIN or is_held_between(world, earlier, later)
+
+
+def is_held_between(world: World, begin: int, end: int) -> bool:
+    windows = [*world.maintenance, *world.quiet]
+    silences = [
+        ("a", now, now + each.for_ms) for now, name, each in world.log if name == "a" and isinstance(each, Silence)
+    ]
+    return any(first < end and last > begin for _, first, last in [*windows, *silences])
+
+
+minutes = st.one_of(st.integers(0, 15 * MIN), st.integers(0, 2 * MIN))
+subject_events = st.one_of(
+    st.sampled_from(
+        [
+            Succeeded(),
+            Failed("x"),
+            Failed("x"),
+            Failed("x"),
+            Ack(),
+            SignSeen("late", ""),
+            SignGone("late"),
+            SignSeen("empty", ""),
+            SignGone("empty"),
+            Looked(),
+        ]
+    ),
+    st.integers(1, 40).map(lambda count: Silence(count * MIN)),
+)
+lives = st.lists(
+    st.tuples(
+        minutes,
+        st.one_of(st.none(), st.tuples(st.sampled_from("abcd"), subject_events)),
+        st.one_of(st.none(), st.integers(0, 40)),
+    ),
+    max_size=45,
+)
+
+
+def windows_of(names: Sequence[str]) -> st.SearchStrategy[list[Window]]:
+    window = st.tuples(st.sampled_from(names), st.integers(0, 300 * MIN), st.integers(1, 90 * MIN))
+    return st.lists(window.map(lambda each: (each[0], each[1], each[1] + each[2])), max_size=3)
+
+
+def examine(steps: Sequence[Step], maintenance: Sequence[Window], quiet: Sequence[Window]) -> None:
+    with (
+        played(steps, maintenance, quiet, crashes=False) as calm,
+        played(steps, maintenance, quiet, crashes=True) as world,
+    ):
+        assert calm.dump() == world.dump()
+        check_truth(world)
+        world.go_to(max([world.now, *(end for *_, end in [*maintenance, *quiet])]) + 200 * MIN)
+        check_told(world)
+        check_reminders(world)
+        become_well(world)
+        check_told(world)
+        assert world.db.execute("SELECT count(*) FROM incident WHERE is_settled = 0").fetchone() == (0,)
+        assert world.db.execute("SELECT count(*) FROM subject WHERE signs <> '{}' OR failures > 0").fetchone() == (0,)
+
+
+def check_truth(world: World) -> None:
+    recorded = defaultdict(list)
+    for name, opened_ms, closed_ms in world.db.execute(
+        "SELECT subject, opened_ms, closed_ms FROM incident ORDER BY id"
+    ):
+        if name != "c":
+            recorded[name].append((opened_ms, closed_ms))
+    assert recorded == spans(world)
+
+
+def become_well(world: World) -> None:
+    well: tuple[Event, ...] = (Succeeded(), SignGone("empty"), SignGone("late"))
+    for token in range(12):
+        world.go_to(world.now + 30 * MIN)
+        for offset, event in enumerate(well):
+            world.happen(10_000 + 3 * token + offset, "abcd"[token % 4], event)
+        world.look()
+    world.go_to(world.now + 300 * MIN)
+
+
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
+@given(lives, windows_of("abcd"), windows_of(CHANNELS))
+def test_what_is_told_follows_what_is_true_whatever_happens_and_wherever_it_crashes(
+    steps: list[Step], maintenance: list[Window], quiet: list[Window]
+) -> None:
+    examine(steps, maintenance, quiet)
+
+
+def forgets_maintenance(subject: Any, event: Any, policy: Any, now_ms: int, *, in_maintenance: bool) -> Any:
+    return truth.advance(subject, event, policy, now_ms, in_maintenance=False)
+
+
+def counts_for_ever(subject: Any, event: Any, policy: Any, now_ms: int, *, in_maintenance: bool) -> Any:
+    decision = truth.advance(subject, event, policy, now_ms, in_maintenance=in_maintenance)
+    kept = subject.failures if isinstance(event, Succeeded) else decision.subject.failures
+    return replace(decision, subject=replace(decision.subject, failures=kept))
+
+
+def closes_with_the_first_sign(subject: Any, event: Any, policy: Any, now_ms: int, *, in_maintenance: bool) -> Any:
+    if isinstance(event, SignGone) and subject.opened_ms is not None:
+        subject = replace(subject, signs={})
+    return truth.advance(subject, event, policy, now_ms, in_maintenance=in_maintenance)
+
+
+def tells_twice(channel: Any, known: Any, now_ms: int) -> Any:
+    return telling.plan(channel, [replace(each, told=None) for each in known], now_ms)
+
+
+def ignores_silence(channel: Any, known: Any, now_ms: int) -> Any:
+    return telling.plan(channel, [replace(each, silent_until_ms=None) for each in known], now_ms)
+
+
+def ignores_quiet_hours(channel: Any, known: Any, now_ms: int) -> Any:
+    return telling.plan(replace(channel, quiet_until_ms=None), known, now_ms)
+
+
+def ignores_acknowledgement(channel: Any, known: Any, now_ms: int) -> Any:
+    return telling.plan(channel, [replace(each, is_acknowledged=False) for each in known], now_ms)
+
+
+def never_wakes(channel: Any, known: Any, now_ms: int) -> Any:
+    return replace(telling.plan(channel, known, now_ms), wake_ms=None)
+
+
+def never_reminds(channel: Any, known: Any, now_ms: int) -> Any:
+    return telling.plan(channel, [replace(each, remind_ms=None) for each in known], now_ms)
+
+
+FAIL, WAIT = Failed("x"), (10 * MIN, None, None)
+HOUR: Sequence[Window] = [("b", 0, 60 * MIN)]
+QUIET_HOUR: Sequence[Window] = [("phone", 0, 60 * MIN)]
+
+
+def lived(*events: tuple[str, Event | Ack | Silence]) -> list[Step]:
+    return [*((MIN, event, None) for event in events), WAIT]
+
+
+# A mistake, and a life that shows it.
+MISTAKES: list[tuple[str, Callable[..., Any], list[Step], Sequence[Window], Sequence[Window]]] = [
+    ("advance", forgets_maintenance, lived(("b", FAIL)), HOUR, []),
+    ("advance", counts_for_ever, lived(("a", FAIL), ("a", Succeeded()), ("a", FAIL)), [], []),
+    (
+        "advance",
+        closes_with_the_first_sign,
+        lived(("b", SignSeen("late", "")), ("b", SignSeen("empty", "")), ("b", SignGone("late"))),
+        [],
+        [],
+    ),
+    ("plan", tells_twice, lived(("b", FAIL)), [], []),
+    ("plan", ignores_silence, lived(("b", Silence(60 * MIN)), ("b", FAIL)), [], []),
+    ("plan", ignores_quiet_hours, lived(("b", FAIL)), [], QUIET_HOUR),
+    ("plan", ignores_acknowledgement, [*((0, ("a", event), None) for event in (FAIL, FAIL, Ack())), WAIT], [], []),
+    ("plan", never_wakes, lived(("b", FAIL))[:-1], [], []),
+    ("plan", never_reminds, lived(("a", FAIL), ("a", FAIL)), [], []),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "mutant", "steps", "maintenance", "quiet"), MISTAKES, ids=lambda each: getattr(each, "__name__", "")
+)
+def test_each_of_these_mistakes_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    mutant: Callable[..., Any],
+    steps: list[Step],
+    maintenance: Sequence[Window],
+    quiet: Sequence[Window],
+) -> None:
+    examine(steps, maintenance, quiet)
+    monkeypatch.setattr(incidents, name, mutant)
+    with pytest.raises(AssertionError):
+        examine(steps, maintenance, quiet)

@@ -1,0 +1,202 @@
+"""Incidents, in every kind of store: what is true is led by events, and channels are led to what is true."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from spyweb.incidents.policy import AlertPolicy, Level
+from spyweb.incidents.truth import Event, Failed, Removed, SignSeen, Succeeded
+from spyweb.model import Outcome, RunId
+from spyweb.store.incidents_protocol import AlertChannelNow, SubjectChange, SubjectEvent, SubjectNow
+from spyweb.store.outbox_protocol import Channel, Target
+from spyweb.store.protocol import Change, Store
+from tests.fakes.changes import make_end, start_run
+from tests.fakes.clock import FakeClock
+from tests.fakes.stores import KINDS, opened, until_told
+
+JOB = "job:backup"
+PHONE = AlertChannelNow(name="phone")
+POLICY = AlertPolicy(to=("phone",), after_failures=1, remind_ms=None)
+SUBJECTS: Mapping[str, SubjectNow] = {JOB: SubjectNow(policy=POLICY)}
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture(params=KINDS)
+async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Store]:
+    async with opened(request.param, tmp_path / "spyweb.db", clock) as store:
+        yield store
+
+
+def happened(event: Event, subject: str = JOB, at_ms: int = 1_000, policy: AlertPolicy = POLICY) -> SubjectEvent:
+    return SubjectEvent(subject=subject, event=event, policy=policy, at_ms=at_ms)
+
+
+async def note(store: Store, *events: Event) -> SubjectChange:
+    return (await store.incidents.note([happened(event) for event in events]))[-1]
+
+
+async def plan(store: Store, clock: FakeClock, *channels: AlertChannelNow) -> Sequence[dict[str, object]]:
+    """Plan ten seconds later; return the items of new messages to the phone."""
+    clock.advance(10)
+    await store.incidents.plan(channels or [PHONE], SUBJECTS)
+    found = []
+    while (message := await store.outbox.next(Target(Channel.ALERT, "phone"), clock.now_ms())) is not None:
+        await store.outbox.done(message.id)
+        found += msgspec.json.decode(message.payload)["items"]
+    return found
+
+
+async def test_a_failure_opens_an_incident_and_a_success_closes_it(store: Store) -> None:
+    failed = await note(store, Failed("no disk"))
+    assert (failed.opened, failed.is_known) == (True, True)
+    assert await store.incidents.known() == {JOB: None}
+
+    (incident,) = await store.incidents.list(is_open=True)
+    assert incident == await store.incidents.get(incident.id)
+    assert (incident.subject, incident.level, incident.reason, incident.text) == (
+        JOB,
+        Level.WARNING,
+        "failing",
+        "no disk",
+    )
+
+    ended = await note(store, Succeeded())
+    assert (ended.closed, ended.is_known, ended.incident) == (True, False, incident.id)
+    assert await store.incidents.known() == {}
+    assert await store.incidents.list(is_open=True) == []
+    assert [each.closed_ms for each in await store.incidents.list(is_open=False)] == [1_000]
+
+
+async def test_the_end_of_a_run_and_what_it_means_are_one_commit(store: Store) -> None:
+    heard: list[SubjectChange] = []
+    store.incidents.on_changed(heard.extend)
+    run = await start_run(store)
+    end = msgspec.structs.replace(make_end(run, outcome=Outcome.FAILED), alert=happened(Failed("no disk")))
+    await store.runs.record(Change(end=[end]))
+    await until_told()
+
+    assert [(change.subject, change.opened) for change in heard] == [(JOB, True)]
+    assert len(await store.incidents.list()) == 1
+
+
+async def test_an_end_that_does_not_apply_means_nothing(store: Store) -> None:
+    run = await start_run(store)
+    await store.runs.record(Change(end=[make_end(run)]))
+    for late in (run, RunId(9_999)):
+        end = msgspec.structs.replace(make_end(late), alert=happened(Failed("no disk")))
+        await store.runs.record(Change(end=[end]))
+    assert await store.incidents.list() == []
+
+
+async def test_a_channel_is_told_of_the_beginning_and_of_the_end_once_each(store: Store, clock: FakeClock) -> None:
+    await note(store, Failed("no disk"))
+    assert [(item["kind"], item["text"]) for item in await plan(store, clock)] == [("opened", "no disk")]
+    assert await plan(store, clock) == []
+    await note(store, Succeeded())
+    assert [item["kind"] for item in await plan(store, clock)] == ["closed"]
+    assert await store.incidents.unsettled() == []
+
+
+async def test_a_channel_is_told_only_what_is_grave_enough(store: Store, clock: FakeClock) -> None:
+    await note(store, Failed("no disk"))
+    assert await plan(store, clock, AlertChannelNow(name="phone", level=Level.CRITICAL)) == []
+    await note(store, Succeeded())
+    await plan(store, clock, AlertChannelNow(name="phone", level=Level.CRITICAL))
+    assert await store.incidents.unsettled() == []
+
+
+async def test_who_waits_for_messages_to_a_channel_hears_of_them(store: Store, clock: FakeClock) -> None:
+    heard: list[Target] = []
+    store.outbox.on_added(heard.extend)
+    await note(store, Failed(""))
+    await plan(store, clock)
+    await until_told()
+    assert heard == [Target(Channel.ALERT, "phone")]
+
+
+async def test_nothing_more_is_told_once_somebody_has_acknowledged_but_the_end(store: Store, clock: FakeClock) -> None:
+    await note(store, Failed(""))
+    (incident,) = await store.incidents.list()
+    assert await store.incidents.acknowledge(incident.id, "ada")
+    assert await plan(store, clock) == []
+    (incident,) = await store.incidents.list()
+    assert (incident.acked_by, [text for _, text in incident.notes]) == ("ada", ["acknowledged by ada"])
+
+
+async def test_what_is_over_or_unknown_can_not_be_acknowledged(store: Store) -> None:
+    await note(store, Failed(""), Succeeded())
+    (incident,) = await store.incidents.list()
+    assert not await store.incidents.acknowledge(incident.id, "ada")
+    assert not await store.incidents.acknowledge(77, "ada")
+
+
+async def test_a_silent_subject_is_told_of_when_the_silence_is_over(store: Store, clock: FakeClock) -> None:
+    await store.incidents.silence(JOB, 60_000, "ada")
+    await store.incidents.note([happened(Failed(""), at_ms=clock.now_ms())])
+    assert await plan(store, clock) == []
+    clock.advance(60)
+    assert [item["kind"] for item in await plan(store, clock)] == ["opened"]
+
+
+async def test_a_silence_lasts_over_a_success_and_can_be_ended(store: Store, clock: FakeClock) -> None:
+    await store.incidents.silence(JOB, 60_000, "ada")
+    await store.incidents.note([happened(Succeeded(), at_ms=clock.now_ms())])
+    await store.incidents.note([happened(Failed(""), at_ms=clock.now_ms())])
+    assert await plan(store, clock) == []
+    await store.incidents.silence(JOB, None, "ada")
+    assert [item["kind"] for item in await plan(store, clock)] == ["opened"]
+
+
+async def test_the_end_of_a_silence_leaves_nothing_of_a_subject_that_is_well(store: Store) -> None:
+    await store.incidents.silence(JOB, 60_000, "ada")
+    await store.incidents.silence(JOB, None, "ada")
+    assert await store.incidents.known() == {}
+
+
+async def test_a_subject_of_which_nothing_is_given_is_named_and_waits(store: Store, clock: FakeClock) -> None:
+    await note(store, Failed(""))
+    planned = await store.incidents.plan([PHONE], {})
+    assert (planned.messages, planned.unknown) == (0, (JOB,))
+
+
+async def test_more_than_ten_at_once_are_one_message_that_names_twenty(store: Store, clock: FakeClock) -> None:
+    subjects = {f"job:{number}": SubjectNow(policy=POLICY) for number in range(30)}
+    await store.incidents.note([happened(Failed(""), subject, clock.now_ms()) for subject in subjects])
+    clock.advance(10)
+    planned = await store.incidents.plan([PHONE], subjects)
+    message = await store.outbox.next(Target(Channel.ALERT, "phone"), clock.now_ms())
+    assert message is not None
+    facts = msgspec.json.decode(message.payload)
+    assert (planned.messages, facts["count"], len(facts["items"]), message.job) == (1, 30, 20, "")
+
+
+async def test_a_list_can_be_asked_for_one_subject_and_page_by_page(store: Store) -> None:
+    for subject in ("job:a", "job:b", "job:a"):
+        await store.incidents.note([happened(Failed(""), subject), happened(Removed(), subject)])
+    newest, *_ = await store.incidents.list(limit=1)
+    assert [each.subject for each in await store.incidents.list(before=newest.id)] == ["job:b", "job:a"]
+    assert len(await store.incidents.list(subject="job:a")) == 2
+
+
+async def test_history_is_kept_and_bounded(store: Store) -> None:
+    await note(store, Failed(""), *(SignSeen(f"sign {number}", "x") for number in range(60)))
+    (incident,) = await store.incidents.list()
+    assert len(incident.notes) == 50
+    assert incident.notes[-1].text == "sign 59: x"
+
+
+async def test_what_is_long_over_is_deleted_once_nobody_has_to_be_told(store: Store, clock: FakeClock) -> None:
+    await note(store, Failed(""), Succeeded())
+    assert await store.incidents.prune(older_than_ms=2_000) == 0
+    await plan(store, clock)
+    assert await store.incidents.prune(older_than_ms=1_000) == 0
+    assert await store.incidents.prune(older_than_ms=2_000) == 1
+    assert await store.incidents.list() == []
