@@ -35,7 +35,7 @@ class Escalation(NamedTuple):
 
 
 class AlertPolicy(Struct, frozen=True, kw_only=True):
-    """What makes an incident of one subject, and who is told of it."""
+    """The settings that say what makes an incident of one subject, and who is told of it."""
 
     to: tuple[str, ...] = ()  # names of alert channels; empty: nobody is told
     level: Level = Level.WARNING

@@ -1,4 +1,4 @@
-"""Who is told: `plan` leads what one alert channel knows to what is true.
+"""Decide who is told: `plan` leads what one alert channel knows to what is true.
 
 It looks at nothing but the rows it is given, so it may run any number of times, at any moment, after any crash: what a
 channel has been told is a row of its own, written in the same transaction as the message.  For each incident a channel
@@ -20,7 +20,7 @@ DIGEST_EVERY_MS = 60_000
 
 
 class Told(StrEnum):
-    """What a channel knows of an incident.  It moves from nothing to OPEN to CLOSED, or from nothing to SPARED."""
+    """The part of an incident that a channel knows.  It moves from nothing to OPEN to CLOSED, or from nothing to SPARED."""
 
     OPEN = "open"
     CLOSED = "closed"
@@ -63,15 +63,15 @@ class ToldNow(Struct, frozen=True):
     remind_ms: int | None = None
 
 
-class Item(Struct, frozen=True):
+class MessageItem(Struct, frozen=True):
     incident: int
     kind: MessageKind
 
 
-class Plan(Struct, frozen=True, kw_only=True):
-    """What is to be written, in one transaction, and when to look again if nothing happens before."""
+class TellingPlan(Struct, frozen=True, kw_only=True):
+    """The rows to be written, in one transaction, and when to look again if nothing happens before."""
 
-    messages: tuple[tuple[Item, ...], ...] = ()  # each is one message; of several items: a digest
+    messages: tuple[tuple[MessageItem, ...], ...] = ()  # each is one message; of several items: a digest
     told: tuple[ToldNow, ...] = ()
     next_ms: int | None = None  # the channel's, after a digest
     wake_ms: int | None = None
@@ -84,16 +84,16 @@ class _Due(Struct, frozen=True):
 
 
 class _Hold(Struct, frozen=True):
-    """What keeps messages back, and until when (None: until something happens)."""
+    """A reason to keep messages back, and until when (None: until something happens)."""
 
     until_ms: int | None
     spares: bool  # what is over by then is not told at all
 
 
-def plan(channel: ChannelState, incidents: Sequence[KnownIncident], now_ms: int) -> Plan:
+def plan(channel: ChannelState, incidents: Sequence[KnownIncident], now_ms: int) -> TellingPlan:
     """Decide which messages a channel is sent now.  `incidents` are those not settled, in the order of their ids."""
     if channel.next_ms is not None and now_ms < channel.next_ms <= now_ms + DIGEST_EVERY_MS:
-        return Plan(wake_ms=channel.next_ms)
+        return TellingPlan(wake_ms=channel.next_ms)
     due, told, wakes = list[_Due](), list[ToldNow](), list[int]()
     for incident in incidents:
         match _look(channel, incident, now_ms):
@@ -104,12 +104,12 @@ def plan(channel: ChannelState, incidents: Sequence[KnownIncident], now_ms: int)
             case int() as moment:
                 wakes.append(moment)
     if due and now_ms < (batch_ms := min(each.at_ms for each in due) + COLLECT_MS) <= now_ms + COLLECT_MS:
-        return Plan(told=tuple(told), wake_ms=min([batch_ms, *wakes]))
+        return TellingPlan(told=tuple(told), wake_ms=min([batch_ms, *wakes]))
     sent = [_told(each, now_ms) for each in due]
     wakes += [each.remind_ms for each in sent if each.remind_ms is not None]
-    items = tuple(Item(each.incident.id, each.kind) for each in due)
+    items = tuple(MessageItem(each.incident.id, each.kind) for each in due)
     is_digest = len(items) > 1 and len(items) + channel.sent_lately > DIGEST_OVER
-    return Plan(
+    return TellingPlan(
         messages=(items,) if is_digest else tuple((item,) for item in items),
         told=(*told, *sent),
         next_ms=now_ms + DIGEST_EVERY_MS if is_digest else None,

@@ -1,4 +1,4 @@
-"""What is wrong with a subject: `advance` leads it from one state to the next.
+"""Decide what is wrong with a subject: `advance` leads it from one state to the next.
 
 It is called in the transaction that records what happened, such as the end of a run, so that there is no moment at
 which one is on record without the other.  A subject is a job (`job:ID`), an alert channel (`channel:NAME`) or a part of
@@ -27,8 +27,8 @@ class Sign(NamedTuple):
     text: str
 
 
-class Subject(Struct, frozen=True, kw_only=True):
-    """What is known of a subject.  `opened_ms` and `is_flapping` are those of its open incident."""
+class SubjectState(Struct, frozen=True, kw_only=True):
+    """The state of a subject.  `opened_ms` and `is_flapping` are those of its open incident."""
 
     name: str
     failures: int = 0  # in a row
@@ -42,7 +42,7 @@ class Subject(Struct, frozen=True, kw_only=True):
 
     @property
     def is_blank(self) -> bool:
-        return self == Subject(name=self.name)
+        return self == SubjectState(name=self.name)
 
 
 class Failed(Struct, frozen=True, tag=True):
@@ -84,9 +84,9 @@ Event = Failed | Succeeded | Started | SignSeen | SignGone | Edited | Removed | 
 
 
 class Decision(Struct, frozen=True, kw_only=True):
-    """What an event leads to."""
+    """The consequences of an event."""
 
-    subject: Subject
+    subject: SubjectState
     opens: bool = False
     closes: bool = False
     pauses: bool = False  # the job, which has failed too often
@@ -94,11 +94,11 @@ class Decision(Struct, frozen=True, kw_only=True):
     wake_ms: int | None = None  # when only time must pass: to be looked at again
 
 
-def advance(subject: Subject, event: Event, policy: AlertPolicy, now_ms: int, *, in_maintenance: bool) -> Decision:
+def advance(subject: SubjectState, event: Event, policy: AlertPolicy, now_ms: int, *, in_maintenance: bool) -> Decision:
     """Decide what an event changes.  What fails in maintenance is ignored; what becomes well counts."""
     if isinstance(event, Removed):
         is_open = subject.opened_ms is not None
-        return Decision(subject=Subject(name=subject.name), closes=is_open)
+        return Decision(subject=SubjectState(name=subject.name), closes=is_open)
     if in_maintenance and isinstance(event, Failed | SignSeen):
         return Decision(subject=subject)
     after = _noted(subject, event, policy, now_ms)
@@ -111,7 +111,7 @@ def advance(subject: Subject, event: Event, policy: AlertPolicy, now_ms: int, *,
     return replace(decision, notes=notes, pauses=pauses)
 
 
-def _noted(subject: Subject, event: Event, policy: AlertPolicy, now_ms: int) -> Subject:
+def _noted(subject: SubjectState, event: Event, policy: AlertPolicy, now_ms: int) -> SubjectState:
     """Count the event, and change the signs."""
     bad_ms = now_ms if policy.flapping else None
     match event:
@@ -137,17 +137,17 @@ def _noted(subject: Subject, event: Event, policy: AlertPolicy, now_ms: int) -> 
             return subject
 
 
-def _with(subject: Subject, sign: str, seen: Sign) -> Subject:
+def _with(subject: SubjectState, sign: str, seen: Sign) -> SubjectState:
     """Add a sign; one that is there already keeps since when, with the newest text."""
     since_ms = subject.signs[sign].since_ms if sign in subject.signs else seen.since_ms
     return replace(subject, signs={**subject.signs, sign: Sign(since_ms, seen.text)})
 
 
-def _without(subject: Subject, gone: frozenset[str] | set[str]) -> Subject:
+def _without(subject: SubjectState, gone: frozenset[str] | set[str]) -> SubjectState:
     return replace(subject, signs={sign: seen for sign, seen in subject.signs.items() if sign not in gone})
 
 
-def _opened_or_closed(subject: Subject, flapping: Flapping | None, now_ms: int) -> Decision:
+def _opened_or_closed(subject: SubjectState, flapping: Flapping | None, now_ms: int) -> Decision:
     if subject.opened_ms is None and subject.signs:
         return _opened(subject, flapping, now_ms)
     if subject.opened_ms is None:
@@ -163,14 +163,14 @@ def _opened_or_closed(subject: Subject, flapping: Flapping | None, now_ms: int) 
     return Decision(subject=_forgotten(closed, flapping, now_ms), closes=True)
 
 
-def _opened(subject: Subject, flapping: Flapping | None, now_ms: int) -> Decision:
+def _opened(subject: SubjectState, flapping: Flapping | None, now_ms: int) -> Decision:
     lately = _lately((*subject.openings, now_ms), flapping, now_ms)
     is_flapping = flapping is not None and len(lately) >= flapping.openings
     opened = replace(subject, opened_ms=now_ms, openings=lately, is_flapping=is_flapping, successes=0)
     return Decision(subject=opened, opens=True)
 
 
-def _forgotten(subject: Subject, flapping: Flapping | None, now_ms: int) -> Subject:
+def _forgotten(subject: SubjectState, flapping: Flapping | None, now_ms: int) -> SubjectState:
     """Forget openings that no longer count."""
     lately = _lately(subject.openings, flapping, now_ms)
     return replace(subject, openings=lately, bad_ms=subject.bad_ms if lately else None)

@@ -25,7 +25,7 @@ class SubjectEvent(Struct, frozen=True, kw_only=True):
 
 
 class SubjectChange(Struct, frozen=True, kw_only=True):
-    """What an event has led to."""
+    """The consequences of an event, once they are committed."""
 
     subject: str
     is_known: bool  # it has a row: also a success matters to it
@@ -68,7 +68,7 @@ class AlertChannelNow(Struct, frozen=True, kw_only=True):
 
 
 class SubjectNow(Struct, frozen=True, kw_only=True):
-    """What is true of a subject at this moment, beside what is stored."""
+    """The facts about a subject that hold at this moment and are not stored."""
 
     policy: AlertPolicy
     maintenance_until_ms: int | None = None

@@ -27,8 +27,8 @@ from spyweb.model import (
     TriggerType,
 )
 from spyweb.store.audit_protocol import AuditTrail
-from spyweb.store.keys_protocol import AccessKeys
 from spyweb.store.incidents_protocol import Incidents, SubjectEvent
+from spyweb.store.keys_protocol import AccessKeys
 from spyweb.store.outbox_protocol import Outbox
 from spyweb.store.past_runs_protocol import PastRuns
 from spyweb.store.records_protocol import Records

@@ -16,13 +16,13 @@ from spyweb.incidents.policy import Level
 from spyweb.incidents.telling import (
     DIGEST_EVERY_MS,
     ChannelState,
-    Item,
     KnownIncident,
-    Plan,
+    MessageItem,
+    TellingPlan,
     Told,
     plan,
 )
-from spyweb.incidents.truth import Decision, Sign, Subject, advance
+from spyweb.incidents.truth import Decision, Sign, SubjectState, advance
 from spyweb.model import RunId
 from spyweb.store.incidents_protocol import (
     AlertChannelNow,
@@ -214,13 +214,13 @@ def apply(connection: sqlite3.Connection, happened: SubjectEvent) -> SubjectChan
 
 def find_subject(
     connection: sqlite3.Connection, name: str, opened: tuple[int, int, int] | None, at_ms: int
-) -> tuple[Subject, bool]:
+) -> tuple[SubjectState, bool]:
     """Return a subject, and whether it is silent, so that its row must stay."""
     row = connection.execute(FIND_SUBJECT, (name,)).fetchone()
-    subject = Subject(name=name)
+    subject = SubjectState(name=name)
     if row:
         failures, successes, first_failure_ms, signs, openings, bad_ms, _, _ = row
-        subject = Subject(
+        subject = SubjectState(
             name=name,
             failures=failures,
             successes=successes,
@@ -234,7 +234,7 @@ def find_subject(
     return subject, bool(row and row[7] is not None and at_ms < row[7])
 
 
-def save_subject(connection: sqlite3.Connection, before: Subject, decision: Decision, *, is_silent: bool) -> bool:
+def save_subject(connection: sqlite3.Connection, before: SubjectState, decision: Decision, *, is_silent: bool) -> bool:
     """Store a subject, unless it is as before; return whether it has a row."""
     after = decision.subject
     if after.is_blank and not is_silent:
@@ -249,7 +249,7 @@ def save_subject(connection: sqlite3.Connection, before: Subject, decision: Deci
     return True
 
 
-def open_incident(connection: sqlite3.Connection, subject: Subject, happened: SubjectEvent) -> int:
+def open_incident(connection: sqlite3.Connection, subject: SubjectState, happened: SubjectEvent) -> int:
     reason, sign = min(subject.signs.items(), key=lambda each: each[1].since_ms)
     row = (
         subject.name, happened.policy.level.value, reason, sign.text, happened.run,
@@ -302,7 +302,7 @@ def plan_all(
     now_ms: int,
     targets: list[Target],
 ) -> Planned:
-    """Plan for each channel; `targets` gets those that have new messages."""
+    """TellingPlan for each channel; `targets` gets those that have new messages."""
     targets.clear()
     open_subjects = frozenset(subject for (subject,) in connection.execute(OPEN_SUBJECTS))
     wakes, messages = list[int](), 0
@@ -323,7 +323,7 @@ def plan_channel(
     subjects: Mapping[str, SubjectNow],
     open_subjects: frozenset[str],
     now_ms: int,
-) -> Plan:
+) -> TellingPlan:
     row = connection.execute(FIND_CHANNEL, (channel.name,)).fetchone() or (None, "[]")
     sent = tuple(moment for moment in decode_moments(row[1]) if now_ms - DIGEST_EVERY_MS < moment <= now_ms)
     state = ChannelState(
@@ -373,7 +373,7 @@ def known_to(
     return found
 
 
-def add_message(connection: sqlite3.Connection, channel: str, items: Sequence[Item], now_ms: int) -> None:
+def add_message(connection: sqlite3.Connection, channel: str, items: Sequence[MessageItem], now_ms: int) -> None:
     """Put a message into the outbox: the facts, from which its text is made when it is sent."""
     named = [facts_of(connection, item) for item in items[:NAMED]]
     payload = encode({"channel": channel, "at_ms": now_ms, "items": named, "count": len(items)})
@@ -382,7 +382,7 @@ def add_message(connection: sqlite3.Connection, channel: str, items: Sequence[It
     connection.execute(ADD_MESSAGE, row)
 
 
-def facts_of(connection: sqlite3.Connection, item: Item) -> dict[str, object]:
+def facts_of(connection: sqlite3.Connection, item: MessageItem) -> dict[str, object]:
     incident = read(connection.execute(GET, (item.incident,)).fetchone())
     subject = connection.execute(FIND_SUBJECT, (incident.subject,)).fetchone()
     return {

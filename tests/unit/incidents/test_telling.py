@@ -10,10 +10,10 @@ from spyweb.incidents.telling import (
     COLLECT_MS,
     DIGEST_EVERY_MS,
     ChannelState,
-    Item,
     KnownIncident,
+    MessageItem,
     MessageKind,
-    Plan,
+    TellingPlan,
     Told,
     ToldNow,
     plan,
@@ -26,14 +26,14 @@ KNOWN = replace(NEW, told=Told.OPEN, remind_ms=100_000)
 LATER = 1_000 + COLLECT_MS
 
 
-def sent(planned: Plan) -> list[list[tuple[int, str]]]:
+def sent(planned: TellingPlan) -> list[list[tuple[int, str]]]:
     return [[(item.incident, item.kind.value) for item in items] for items in planned.messages]
 
 
 def test_an_opening_is_told_when_others_have_had_time_to_join_it() -> None:
-    assert plan(PHONE, [NEW], 1_000) == Plan(wake_ms=LATER)
-    assert plan(PHONE, [NEW], LATER) == Plan(
-        messages=((Item(1, MessageKind.OPENED),),),
+    assert plan(PHONE, [NEW], 1_000) == TellingPlan(wake_ms=LATER)
+    assert plan(PHONE, [NEW], LATER) == TellingPlan(
+        messages=((MessageItem(1, MessageKind.OPENED),),),
         told=(ToldNow(1, Told.OPEN, LATER + 60_000),),
         wake_ms=LATER + 60_000,
     )
@@ -46,12 +46,12 @@ def test_what_is_due_with_the_first_goes_with_it() -> None:
 
 def test_an_end_is_told_to_whom_the_beginning_was_told() -> None:
     assert sent(plan(PHONE, [replace(KNOWN, closed_ms=50_000)], 60_000)) == [[(1, "closed")]]
-    assert plan(PHONE, [replace(KNOWN, closed_ms=50_000, told=Told.CLOSED)], 60_000) == Plan()
+    assert plan(PHONE, [replace(KNOWN, closed_ms=50_000, told=Told.CLOSED)], 60_000) == TellingPlan()
 
 
 def test_an_end_is_not_told_where_that_is_not_wanted() -> None:
     closed = replace(KNOWN, closed_ms=50_000, policy=replace(POLICY, recovered=False))
-    assert plan(PHONE, [closed], 60_000) == Plan(told=(ToldNow(1, Told.CLOSED),))
+    assert plan(PHONE, [closed], 60_000) == TellingPlan(told=(ToldNow(1, Told.CLOSED),))
 
 
 def test_one_is_reminded_every_so_often_unless_somebody_has_acknowledged() -> None:
@@ -59,7 +59,7 @@ def test_one_is_reminded_every_so_often_unless_somebody_has_acknowledged() -> No
     reminded = plan(PHONE, [KNOWN], 100_000 + COLLECT_MS)
     assert sent(reminded) == [[(1, "reminder")]]
     assert reminded.told == (ToldNow(1, Told.OPEN, 100_000 + COLLECT_MS + 60_000),)
-    assert plan(PHONE, [replace(KNOWN, is_acknowledged=True)], 200_000) == Plan()
+    assert plan(PHONE, [replace(KNOWN, is_acknowledged=True)], 200_000) == TellingPlan()
     assert sent(plan(PHONE, [replace(KNOWN, is_acknowledged=True, closed_ms=190_000)], 200_000)) == [[(1, "closed")]]
 
 
@@ -73,12 +73,12 @@ def test_one_is_reminded_every_so_often_unless_somebody_has_acknowledged() -> No
 )
 def test_nothing_is_told_while_it_is_held(held: dict[str, int], until_ms: int | None) -> None:
     for incident in (NEW, replace(KNOWN, closed_ms=50_000), KNOWN):
-        assert plan(PHONE, [replace(incident, **held)], 60_000) == Plan(wake_ms=until_ms)
+        assert plan(PHONE, [replace(incident, **held)], 60_000) == TellingPlan(wake_ms=until_ms)
 
 
 def test_quiet_hours_hold_what_is_not_critical() -> None:
     quiet = replace(PHONE, quiet_until_ms=90_000)
-    assert plan(quiet, [NEW], 60_000) == Plan(wake_ms=90_000)
+    assert plan(quiet, [NEW], 60_000) == TellingPlan(wake_ms=90_000)
     assert sent(plan(quiet, [replace(NEW, level=Level.CRITICAL)], 60_000)) == [[(1, "opened")]]
 
 
@@ -86,20 +86,20 @@ def test_what_came_and_went_in_quiet_hours_or_maintenance_is_told_once_and_in_si
     over = replace(NEW, closed_ms=30_000)
     assert sent(plan(PHONE, [over], 60_000)) == [[(1, "was")]]
     for held in ({"silent_until_ms": 80_000}, {"is_under_another": True}):
-        assert plan(PHONE, [replace(over, **held)], 60_000) == Plan(told=(ToldNow(1, Told.SPARED),))
+        assert plan(PHONE, [replace(over, **held)], 60_000) == TellingPlan(told=(ToldNow(1, Told.SPARED),))
 
 
 def test_others_are_told_when_nobody_has_acknowledged_in_time() -> None:
     policy = replace(POLICY, escalations=(Escalation(30_000, ("boss",)),))
     boss, incident = ChannelState(name="boss"), replace(NEW, policy=policy)
-    assert plan(boss, [incident], 10_000) == Plan(wake_ms=31_000)
+    assert plan(boss, [incident], 10_000) == TellingPlan(wake_ms=31_000)
     assert sent(plan(boss, [incident], 31_000 + COLLECT_MS)) == [[(1, "opened")]]
-    assert plan(boss, [replace(incident, is_acknowledged=True)], 40_000) == Plan()
-    assert plan(boss, [replace(incident, closed_ms=30_999)], 40_000) == Plan(told=(ToldNow(1, Told.SPARED),))
+    assert plan(boss, [replace(incident, is_acknowledged=True)], 40_000) == TellingPlan()
+    assert plan(boss, [replace(incident, closed_ms=30_999)], 40_000) == TellingPlan(told=(ToldNow(1, Told.SPARED),))
 
 
 def test_a_channel_that_is_never_told_is_done_with_it_at_its_end() -> None:
-    assert plan(ChannelState(name="ops"), [NEW], 60_000) == Plan()
+    assert plan(ChannelState(name="ops"), [NEW], 60_000) == TellingPlan()
     assert plan(ChannelState(name="ops"), [replace(NEW, closed_ms=2)], 60_000).told == (ToldNow(1, Told.SPARED),)
 
 
@@ -111,7 +111,7 @@ def test_eleven_at_once_are_one_message_and_the_next_comes_a_minute_later() -> N
     assert [len(items) for items in plan(PHONE, many[:10], LATER).messages] == [1] * 10
 
     after = replace(PHONE, next_ms=digest.next_ms, sent_lately=1)
-    assert plan(after, [replace(NEW, id=20)], LATER + 10_000) == Plan(wake_ms=digest.next_ms)
+    assert plan(after, [replace(NEW, id=20)], LATER + 10_000) == TellingPlan(wake_ms=digest.next_ms)
     assert sent(plan(after, [replace(NEW, id=20)], LATER + DIGEST_EVERY_MS)) == [[(20, "opened")]]
 
 

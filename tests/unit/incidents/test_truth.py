@@ -17,18 +17,18 @@ from spyweb.incidents.truth import (
     SignGone,
     SignSeen,
     Started,
-    Subject,
+    SubjectState,
     Succeeded,
     advance,
 )
 
-WELL = Subject(name="job:backup")
+WELL = SubjectState(name="job:backup")
 THREE = AlertPolicy(after_failures=3)
 ONE = AlertPolicy(after_failures=1)
 FLAPS = AlertPolicy(after_failures=1, flapping=Flapping(3, 1_000))
 
 
-def led(*events: Event, policy: AlertPolicy = THREE, subject: Subject = WELL, every_ms: int = 100) -> Decision:
+def led(*events: Event, policy: AlertPolicy = THREE, subject: SubjectState = WELL, every_ms: int = 100) -> Decision:
     """Lead a subject through events, one each 100 ms from 0 on; return the last decision."""
     decision = Decision(subject=subject)
     for number, event in enumerate(events):
