@@ -20,7 +20,7 @@ DIGEST_EVERY_MS = 60_000
 
 
 class Told(StrEnum):
-    """The part of an incident that a channel knows.  It moves from nothing to OPEN to CLOSED, or from nothing to SPARED."""
+    """The part of an incident that a channel knows: it moves from nothing to OPEN to CLOSED, or to SPARED."""
 
     OPEN = "open"
     CLOSED = "closed"
