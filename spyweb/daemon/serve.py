@@ -75,8 +75,7 @@ async def open_listeners(stack: AsyncExitStack, daemon: Daemon) -> Listeners:
             daemon.service,
             host=settings.server.host,
             port=settings.server.port,
-            api_key=settings.server.api_key,
-            site=server.site(settings.root),
+            site=server.site(settings),
             connections=server.connections,
             tls=certificate.context if certificate else None,
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import structlog
 
@@ -20,6 +19,7 @@ from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.world import Call
 from spyweb.reload.proof import Prover
 from spyweb.reload.server import ServerReloader
+from spyweb.settings import Settings
 from spyweb.specs.server_file import FOLDER, SERVER
 from spyweb.web.app import Site
 from spyweb.web.connections import ConnectionLimiter
@@ -44,8 +44,8 @@ class Server:
     def problem(self) -> Problem | None:
         return self.endpoints.problem
 
-    def site(self, root: Path) -> Site:
-        return Site(endpoints=self.endpoints, ui=root / UI_FOLDER)
+    def site(self, settings: Settings) -> Site:
+        return Site(endpoints=self.endpoints, ui=settings.root / UI_FOLDER, hosts=settings.server.hosts)
 
 
 async def open_server(stack: AsyncExitStack, runtime: JobRuntime) -> Server:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import hmac
 import re
 from asyncio import Future
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from spyweb.clock import Clock
@@ -61,6 +63,7 @@ class AccessService:
         self._keys: dict[str, AccessKey] = {}  # by handle
         self._sessions: dict[bytes, BrowserSession] = {}  # by hash; the one seen last at the end
         self._noted_ms: dict[bytes, int] = {}  # when the last use of each session was stored
+        self._held: Counter[bytes] = Counter()  # requests under way, by the hash of their session
         self._listeners: list[Callable[[], None]] = []
 
     async def load(self) -> None:
@@ -174,11 +177,23 @@ class AccessService:
             return session is not None and not self._is_over(session)
         return given.key is None or any(key.id == given.key for key in self._keys.values())
 
-    def keep(self, given: Pass) -> None:
-        """Note that a page of a session is open: that counts as use."""
-        session = self._sessions.get(given.session or b"")
-        if session:
-            self._seen(session)
+    @contextmanager
+    def held(self, given: Pass) -> Iterator[None]:
+        """Keep a session while a request is under way: an open page, which listens, is no idle one."""
+        hash_ = given.session
+        if hash_ is None:
+            yield
+            return
+        self._held[hash_] += 1
+        try:
+            yield
+        finally:
+            session = self._sessions.get(hash_)
+            if session:
+                self._seen(session)
+            self._held[hash_] -= 1
+            if not self._held[hash_]:
+                del self._held[hash_]
 
     def sweep(self) -> None:
         """End the sessions whose time is over."""
@@ -201,7 +216,8 @@ class AccessService:
     def _is_over(self, session: BrowserSession) -> bool:
         """Tell whether a session's time is over; a clock that was set back by as much ends it, too."""
         now_ms = self._clock.now_ms()
-        return abs(now_ms - session.seen_ms) > IDLE_MS or abs(now_ms - session.created_ms) > LONGEST_MS
+        is_idle = abs(now_ms - session.seen_ms) > IDLE_MS and session.hash not in self._held
+        return is_idle or abs(now_ms - session.created_ms) > LONGEST_MS
 
     def _store(self, session: BrowserSession) -> None:
         self._noted_ms[session.hash] = session.seen_ms

@@ -32,6 +32,7 @@ from spyweb.views.jobs import to_json
 
 log = structlog.get_logger()
 
+HANDED_ON = ("Allow", "Location", "Retry-After")  # headers of an error that mean something to its reader
 PATH_SHOWN = 100  # characters, of whoever held up the loop
 
 STATUS: dict[type[SpywebError], tuple[int, str]] = {
@@ -161,6 +162,5 @@ def _http_answer(request: web.Request, error: web.HTTPException) -> web.Response
     text = error.text if error.text and error.text != default else error.reason
     code = CODES.get(error.status, f"http_{error.status}")
     answer = error_answer(request, error.status, error_of(text, code, getattr(error, "field", None)))
-    if "Allow" in error.headers:
-        answer.headers["Allow"] = error.headers["Allow"]
+    answer.headers.update({name: error.headers[name] for name in HANDED_ON if name in error.headers})
     return answer

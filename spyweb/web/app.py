@@ -12,7 +12,11 @@ from aiohttp.typedefs import Handler, Middleware
 from spyweb.endpoints.endpoints import Endpoints
 from spyweb.limits import SOCKET_BODY
 from spyweb.service.daemon import DaemonService
-from spyweb.web.access.guard import AccessRule, Recognise, by_key, by_loopback, by_socket, guarded_by
+from spyweb.web.access.cookies import HOSTS, PORT
+from spyweb.web.access.guard import Trail, guarded_by
+from spyweb.web.access.open_requests import OpenRequests
+from spyweb.web.access.recognise import RECOGNISER, AccessRule, Recogniser, by_loopback, by_socket
+from spyweb.web.access.throttle import Throttle
 from spyweb.web.answer import answer_errors
 from spyweb.web.api.document import DOCUMENTED, MADE
 from spyweb.web.api.keys import CATALOGUE, LARGEST_BODY, SERVICE, Catalogue
@@ -35,15 +39,20 @@ class Site:
 
     endpoints: Endpoints | None = None
     ui: Path | None = None  # the folder; it may come and go
+    hosts: tuple[str, ...] = ()  # names under which a reverse proxy is asked
 
 
-def tcp_app(service: DaemonService, api_key: str | None, site: Site | None = None) -> web.Application:
+def tcp_app(service: DaemonService, site: Site | None = None, port: int = 0) -> web.Application:
     site = site or Site()
     base = base_of(site.ui)
     pages = page_routes(base, site.ui, PAGES, ACTIONS)
-    rules = {**ENDPOINT_RULES, **{each.handler: each.rule for each in pages}}
-    recognise = by_key(api_key) if api_key else by_loopback
-    app = _app(ROUTES, recognise, rules, showing_errors(base, site.ui))
+    underway = OpenRequests(service.access)
+    rules = {**_rules_of(ROUTES), **ENDPOINT_RULES, **{each.handler: each.rule for each in pages}}
+    recogniser = Recogniser(service.access, Throttle(service.clock))
+    guard = guarded_by(recogniser, rules, Trail(service.trail, service.clock), underway)
+    app = _app(ROUTES, showing_errors(base, site.ui), guard)
+    app.on_response_prepare.append(underway.note_begun)
+    app[HOSTS], app[PORT], app[RECOGNISER] = frozenset(site.hosts), port, recogniser
     _add_service(app, service, LARGEST)
     _add_routes(app, pages)
     _add_site(app, site)
@@ -52,7 +61,8 @@ def tcp_app(service: DaemonService, api_key: str | None, site: Site | None = Non
 
 def project_app(catalogue: Catalogue, site: Site) -> web.Application:
     """Make the project's own server, as its tests reach it."""
-    app = _app([each for each in ROUTES if each.path in OF_PROJECT], by_loopback, ENDPOINT_RULES)
+    routes = [each for each in ROUTES if each.path in OF_PROJECT]
+    app = _app(routes, guarded_by(by_loopback, {**_rules_of(routes), **ENDPOINT_RULES}))
     app[CATALOGUE], app[BODY_MEMORY] = catalogue, BodyMemory()
     _add_site(app, site)
     return app
@@ -60,17 +70,17 @@ def project_app(catalogue: Catalogue, site: Site) -> web.Application:
 
 def socket_app(service: DaemonService) -> web.Application:
     """Make the app of the private socket; it needs no key: only the daemon's own user may open the socket."""
-    app = _app(ROUTES, by_socket, {})
+    app = _app(ROUTES, guarded_by(by_socket, _rules_of(ROUTES), Trail(service.trail, service.clock)))
     _add_service(app, service, SOCKET_BODY)
     return app
 
 
-def _app(
-    routes: Sequence[Route], recognise: Recognise, others: Mapping[Handler, AccessRule], *middlewares: Middleware
-) -> web.Application:
-    rules = {each.handler: AccessRule(each.right, each.of_job) for each in routes}
-    guard = guarded_by(recognise, {**rules, **others})
-    app = web.Application(middlewares=[answer_errors, *middlewares, guard])
+def _rules_of(routes: Iterable[Route]) -> dict[Handler, AccessRule]:
+    return {each.handler: AccessRule(each.right, each.of_job) for each in routes}
+
+
+def _app(routes: Sequence[Route], *middlewares: Middleware) -> web.Application:
+    app = web.Application(middlewares=[answer_errors, *middlewares])
     _add_routes(app, routes)
     app[DOCUMENTED], app[MADE] = routes, []
     return app

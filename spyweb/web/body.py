@@ -56,7 +56,7 @@ class Body:
         announced = request.content_length or 0
         if announced > self._largest:
             raise self._too_large(announced)
-        async with _patience():
+        async with in_time():
             return await self._read(request)
 
     async def _read(self, request: web.Request) -> bytes:
@@ -95,7 +95,7 @@ async def pieces(request: web.Request) -> AsyncGenerator[bytes, None]:
     """
     size = chunks = turn = turn_chunks = 0
     while True:
-        async with _patience():
+        async with in_time():
             piece, is_end_of_chunk = await request.content.readchunk()
         if not piece and not is_end_of_chunk:
             return
@@ -111,7 +111,7 @@ async def pieces(request: web.Request) -> AsyncGenerator[bytes, None]:
 
 
 @asynccontextmanager
-async def _patience() -> AsyncIterator[None]:
+async def in_time() -> AsyncIterator[None]:
     try:
         async with asyncio.timeout(PATIENCE_S):
             yield

@@ -18,7 +18,10 @@ from multidict import CIMultiDict
 
 from spyweb.endpoints.endpoints import NOT_FOUND, EndpointAnswer, Endpoints
 from spyweb.errors import PoolError
-from spyweb.web.access.guard import PRIVATE, PUBLIC, AccessRule
+from spyweb.web.access.cookies import is_ours
+from spyweb.web.access.guard import PRIVATE, PUBLIC
+from spyweb.web.access.principal import PRINCIPAL
+from spyweb.web.access.recognise import KEY_HEADER, AccessRule
 from spyweb.web.access.rights import Right
 from spyweb.web.answer import WholeAnswer, describe, json_answer
 from spyweb.web.body import BODY_MEMORY, Body
@@ -77,7 +80,7 @@ def describe_request(request: web.Request, body: bytes, *, is_public: bool) -> R
         "method": request.method,
         "path": path,
         "path_args": path_args,
-        "headers": _join_headers(request.headers.items()),
+        "headers": _join_headers(_without_credentials(request)),
         "client_ip": _client_ip(request.remote or ""),
         "route": route,
         "is_public": is_public,
@@ -98,6 +101,19 @@ def _read_query(raw: str) -> RequestFields:
         last[key] = _unquote(value)
         together.setdefault(key, []).append(last[key])
     return {"query": last, "query_all": together}
+
+
+def _without_credentials(request: web.Request) -> Iterator[tuple[str, str]]:
+    """Yield the headers without what has let the request in: a script could do with it whatever its sender may."""
+    principal = request.get(PRINCIPAL)
+    is_key_in_bearer = principal is not None and principal.source == "key" and KEY_HEADER not in request.headers
+    for name, value in request.headers.items():
+        lowered = name.lower()
+        if lowered == COOKIE:
+            value = "; ".join(each for each in value.split("; ") if not is_ours(each.partition("=")[0].strip()))
+        is_key = lowered == KEY_HEADER.lower() or (lowered == "authorization" and is_key_in_bearer)
+        if value and not is_key:
+            yield name, value
 
 
 def _join_headers(items: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -156,6 +172,6 @@ ENDPOINT_ROUTES = [
     web.route("*", PUBLIC + REST, answer_public_endpoint),
 ]
 ENDPOINT_RULES: Mapping[Handler, AccessRule] = {
-    answer_endpoint: AccessRule(Right.RUN),
-    answer_public_endpoint: AccessRule(None),
+    answer_endpoint: AccessRule(Right.RUN, of_project=True),
+    answer_public_endpoint: AccessRule(None, of_project=True),
 }

@@ -9,7 +9,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, cast
@@ -47,20 +47,20 @@ class Listening:
 
 
 @asynccontextmanager
-async def serve_tcp(  # noqa: PLR0913 - each part by its name
+async def serve_tcp(
     service: DaemonService,
     *,
     host: str,
     port: int,
-    api_key: str | None,
     site: Site | None = None,
     connections: ConnectionLimiter | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Listening]:
     """Serve what TCP clients may reach.  Raises Refused when it may not or can't listen there."""
-    if not api_key:
+    if service.access.is_open:
         await _refuse_strangers(host)
-    app = tcp_app(service, api_key, site)
+    site = site or Site()
+    app = tcp_app(service, replace(site, hosts=(*site.hosts, host.lower())), port)
     async with serve_app(app, host=host, port=port, connections=connections, tls=tls) as listening:
         yield listening
 
@@ -223,7 +223,8 @@ async def _refuse_strangers(host: str) -> None:
     addresses = [str(entry[4][0]).partition("%")[0] for entry in found]
     if not host or not all(ip_address(address).is_loopback for address in addresses):
         raise Refused(
-            f"{host or 'every address'} can be reached from other machines: set SPYWEB_API_KEY to listen there"
+            f"{host or 'every address'} can be reached from other machines: set SPYWEB_API_KEY to listen there, "
+            "or make a key with `spyweb keys add`"
         )
 
 

@@ -387,7 +387,7 @@ async def main(folder: Path) -> None:
         (world := make_world(store=store, clock=clock, root=folder / "files", extractor=extractor)).sql,
         open_client(HttpSettings(), RealClock()) as http,
         open_raw_server() as server,
-        serve_tcp(FakeDaemonService(), host="127.0.0.1", port=0, api_key=None) as listening,
+        serve_tcp(FakeDaemonService(), host="127.0.0.1", port=0) as listening,
     ):
         for case in chain(
             op_cases(OpDispatcher(make_call(world))),

@@ -189,13 +189,13 @@ class FakeDaemonService(DaemonService):
         next_id: RunId | None = NINTH,
         tasks: Mapping[RunId, list[TaskView]] | None = None,
         state: StateService | None = None,
-        access: AccessService | None = None,
+        api_key: str | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.root = root or Path()
-        clock = clock or FakeClock()
+        self.clock = clock = clock or FakeClock()
         store = MemoryStore(clock)
-        self.access = access or AccessService(store.keys, clock)
+        self.access = AccessService(store.keys, clock, api_key)
         self.trail = AuditService(store.audit, clock)
         self.state = state or make_state()
         self.measured = vitals or make_vitals()

@@ -45,36 +45,36 @@ def mode_of(path: Path) -> int:
 
 
 async def test_port_0_gives_a_free_port_and_its_url() -> None:
-    async with serve_tcp(FakeDaemonService(), host="127.0.0.1", port=0, api_key=None) as listening:
+    async with serve_tcp(FakeDaemonService(), host="127.0.0.1", port=0) as listening:
         assert listening.url == f"http://127.0.0.1:{listening.port}"
         assert await get(f"{listening.url}/healthz") == 200
 
 
 async def test_a_port_in_use_is_named_with_the_way_out() -> None:
-    async with serve_tcp(FakeDaemonService(), host="127.0.0.1", port=0, api_key=None) as first:
+    async with serve_tcp(FakeDaemonService(), host="127.0.0.1", port=0) as first:
         expected = f"127.0.0.1:{first.port} is in use by another program: choose another with --port"
         with pytest.raises(Refused) as caught:
-            async with serve_tcp(FakeDaemonService(), host="127.0.0.1", port=first.port, api_key=None):
+            async with serve_tcp(FakeDaemonService(), host="127.0.0.1", port=first.port):
                 pass
     assert str(caught.value) == expected
 
 
 async def test_a_closed_server_gives_its_port_back() -> None:
-    async with serve_tcp(FakeDaemonService(), host="127.0.0.1", port=0, api_key=None) as first:
+    async with serve_tcp(FakeDaemonService(), host="127.0.0.1", port=0) as first:
         pass
-    async with serve_tcp(FakeDaemonService(), host="127.0.0.1", port=first.port, api_key=None) as second:
+    async with serve_tcp(FakeDaemonService(), host="127.0.0.1", port=first.port) as second:
         assert await get(f"{second.url}/api/jobs") == 200
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "*"])
 async def test_without_a_key_only_loopback_is_listened_on(host: str) -> None:
     with pytest.raises(Refused, match="SPYWEB_API_KEY"):
-        async with serve_tcp(FakeDaemonService(), host=host, port=0, api_key=None):
+        async with serve_tcp(FakeDaemonService(), host=host, port=0):
             pass
 
 
 async def test_with_a_key_every_address_is_listened_on_and_the_url_can_be_reached() -> None:
-    async with serve_tcp(FakeDaemonService(), host="0.0.0.0", port=0, api_key="k") as listening:
+    async with serve_tcp(FakeDaemonService(api_key="k"), host="0.0.0.0", port=0) as listening:
         assert listening.url.startswith("http://127.0.0.1:")
         assert await get(f"{listening.url}/api/jobs") == 401
         assert await get(f"{listening.url}/api/jobs", key="k") == 200
@@ -91,7 +91,7 @@ async def test_with_a_key_every_address_is_listened_on_and_the_url_can_be_reache
 )
 async def test_an_address_that_can_not_be_is_told_with_the_way_out(host: str, words: str) -> None:
     with pytest.raises(Refused, match=rf"{words}.*--host"):
-        async with serve_tcp(FakeDaemonService(), host=host, port=0, api_key="k"):
+        async with serve_tcp(FakeDaemonService(api_key="k"), host=host, port=0):
             pass
 
 
@@ -101,7 +101,7 @@ async def test_an_address_that_can_not_be_is_told_with_the_way_out(host: str, wo
 async def test_what_is_no_http_is_refused_without_a_line_in_the_log(
     sent: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with serve_tcp(FakeDaemonService(), host="127.0.0.1", port=0, api_key=None) as listening:
+    async with serve_tcp(FakeDaemonService(), host="127.0.0.1", port=0) as listening:
         reader, writer = await asyncio.open_connection("127.0.0.1", listening.port)
         writer.write(sent)
         assert await reader.readline() == b"HTTP/1.0 400 Bad Request\r\n"
@@ -148,7 +148,7 @@ async def test_an_answer_that_nobody_takes_goes_with_whoever_hung_up() -> None:
 
 
 async def test_open_connections_do_not_hold_up_the_stop() -> None:
-    async with serve_tcp(FakeDaemonService(), host="127.0.0.1", port=0, api_key=None) as listening:
+    async with serve_tcp(FakeDaemonService(), host="127.0.0.1", port=0) as listening:
         _, writer = await asyncio.open_connection("127.0.0.1", listening.port)
     writer.close()
     with pytest.raises(OSError, match="Connect"):
@@ -246,7 +246,7 @@ def test_the_server_and_the_socket_work_on_uvloop(tmp_path: Path) -> None:
     async def story() -> None:
         async with (
             serve_socket(FakeDaemonService(), tmp_path) as private,
-            serve_tcp(FakeDaemonService(), host="localhost", port=0, api_key=None) as listening,
+            serve_tcp(FakeDaemonService(), host="localhost", port=0) as listening,
         ):
             assert mode_of(private.path) == 0o600
             assert await get("http://spyweb/api/health", private.path) == 200

@@ -1,58 +1,161 @@
-"""Guard what is served: recognise whoever asks, and refuse what it may not.
+"""Guard what is served: refuse whoever may not, ask forms of a session for its token, put on record what is done.
 
-With a key, everything under /api/ but /api/public/ needs it.  Without one only loopback is served, and a request
-must also be addressed to loopback: else a web page could reach the daemon through a name of its own that it points
-to 127.0.0.1 (DNS rebinding).  Nor may a page of another site send what changes something: its browser says where it
-comes from.  With a key no page can, since a browser asks before it sends that header; /api/public/ is for everybody.
+With a key, everything under /api/ but /api/public/ needs it.  Who is who is found out by recognise.py.
 """
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from contextlib import nullcontext
+from urllib.parse import quote
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from spyweb.web.access.hosts import names_loopback
-from spyweb.web.access.principal import API_KEY, LOOPBACK, NOBODY, PRINCIPAL, SOCKET, Principal
+from spyweb.clock import Clock
+from spyweb.errors import SpywebError
+from spyweb.service.audit import AuditService
+from spyweb.store.audit_protocol import NewAuditLine
+from spyweb.web.access.open_requests import OpenRequests
+from spyweb.web.access.principal import PRINCIPAL, Principal
+from spyweb.web.access.recognise import FORM_TOKEN, HARMLESS, AccessRule, Recognise, WrongKey, address_in
 from spyweb.web.access.rights import Right
+from spyweb.web.answer import status_of, wants_page
+from spyweb.web.body import in_time
 
-KEY_HEADER = "X-SpyWeb-Key"
 API = "/api/"
 PRIVATE, PUBLIC = "/api/v/", "/api/public/"  # endpoints of the project's server
-HARMLESS = frozenset({"GET", "HEAD", "OPTIONS"})
+FORMS = frozenset({"application/x-www-form-urlencoded", "multipart/form-data"})
+TOKEN_HEADER, TOKEN_FIELD = "X-CSRF-Token", "csrf"
+TARGETS = (
+    "name",
+    "namespace",
+    "key",
+    "pattern",
+    "id",
+    "version",
+    "old",
+    "new",
+)  # parameters that say what it was about
+TARGET = 200  # characters of that
+SIGN_IN: web.AppKey[str] = web.AppKey("address of the page to sign in")
+
+SAFE = "/?&=%+-._~:@!$()*,"  # what an address is made of, but for `;`, quotes and all that ends a header's value
+HUNG_UP = 499  # the status of what was broken off by its client
+
+EVERYBODY = AccessRule(None, of_project=True)
+ANY_KEY = AccessRule(Right.READ, of_project=True)  # of an address under /api/ that is none: strangers are not told so
 
 
-@dataclass(frozen=True, slots=True)
-class AccessRule:
-    """The right that a handler's requests need."""
-
-    right: Right | None
-    of_job: bool = False  # the handler itself asks whether this job may be seen, or leaves out those that may not
-
-
-Recognise = Callable[[web.Request], Principal]  # raises what a request is refused with, whatever it asks for
-
-EVERYBODY = AccessRule(None)
-ANY_KEY = AccessRule(Right.READ)  # of an address under /api/ that is none: strangers are not told so
-
-
-def guarded_by(recognise: Recognise, rules: Mapping[Handler, AccessRule]) -> Middleware:
+def guarded_by(
+    recognise: Recognise,
+    rules: Mapping[Handler, AccessRule],
+    trail: Trail | None = None,
+    underway: OpenRequests | None = None,
+) -> Middleware:
     """Make the guard of an app: each handler's rule, or for all others one by their address."""
+
+    async def admitted(request: web.Request, handler: Handler, rule: AccessRule) -> web.StreamResponse:
+        request[PRINCIPAL] = principal = recognise(request, rule)
+        if rule.right is not None:
+            if principal.source == "nobody" and (page := _way_in(request)):
+                return page
+            _check(principal, rule)
+            await _check_form(request, principal)
+        given = principal.given
+        with underway.one(request, given) if underway and given else nullcontext():
+            return await handler(request)
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        request[PRINCIPAL] = principal = recognise(request)
-        rule = rules.get(request.match_info.handler)
-        if rule is None:
-            rule = ANY_KEY if _is_guarded(path_of(request)) else EVERYBODY
-        if rule.right is not None:
-            _check(principal, rule)
-        return await handler(request)
+        rule = rules.get(request.match_info.handler) or _other_rule(request)
+        try:
+            answer = await admitted(request, handler, rule)
+        except Exception as error:
+            if trail:
+                trail.note_failure(request, rule, error)
+            raise
+        if trail:
+            trail.note(request, rule, answer.status)
+        return answer
 
     return check
+
+
+class Trail:
+    """Puts on record what was done by requests."""
+
+    def __init__(self, audit: AuditService, clock: Clock) -> None:
+        self._audit = audit
+        self._clock = clock
+
+    def note(self, request: web.Request, rule: AccessRule, status: int) -> None:
+        """Put on record what a known sender has done, or was refused, where it may change something."""
+        principal = request.get(PRINCIPAL)
+        if principal is None or principal.source == "nobody" or request.method in HARMLESS:
+            return
+        if rule.right is not None and not rule.of_project:
+            self._audit.note(self._line(request, principal.name, principal.source, status))
+
+    def note_failure(self, request: web.Request, rule: AccessRule, error: Exception) -> None:
+        if isinstance(error, WrongKey):
+            self.note_wrong_key(request)
+        else:
+            self.note(request, rule, _status_of(error))
+
+    def note_wrong_key(self, request: web.Request) -> None:
+        self._audit.note_failure(self._line(request, "nobody", "nobody", WrongKey.status_code))
+
+    def note_session(self, request: web.Request, who: str, status: int) -> None:
+        """Put on record that a browser has signed in or out."""
+        self._audit.note(self._line(request, who, "session", status))
+
+    def _line(self, request: web.Request, who: str, source: str, status: int) -> NewAuditLine:
+        resource = request.match_info.route.resource
+        path = resource.canonical if resource else request.path[:TARGET]
+        return NewAuditLine(
+            at_ms=self._clock.now_ms(),
+            who=who,
+            source=source,
+            action=f"{request.method} {path}",
+            job=_legible(request.match_info.get("job") or request.query.get("job", "")),
+            target=_target(request),
+            status=status,
+            address="" if source == "socket" else address_in(request),
+        )
+
+
+def _status_of(error: Exception) -> int:
+    if isinstance(error, web.HTTPException):
+        return error.status
+    if isinstance(error, SpywebError):
+        return status_of(error)[0]
+    return HUNG_UP if isinstance(error, ConnectionError) else 500
+
+
+def _target(request: web.Request) -> str:
+    """Say what a request was about: what varies in its path, and those of its parameters that name something."""
+    in_path = [f"{name} {value}" for name, value in request.match_info.items() if name != "job"]
+    query = request.query
+    in_query = [f"{name} {query[name]}" for name in TARGETS if name in query]
+    return _legible(", ".join([*in_path, *in_query]))
+
+
+def _legible(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()[:TARGET]
+
+
+def _way_in(request: web.Request) -> web.Response | None:
+    """Return where a browser goes that shows a page to somebody who has not signed in."""
+    if request.method != "GET" or SIGN_IN not in request.app or not wants_page(request):
+        return None
+    here = request.raw_path
+    if request.headers.get("Sec-Fetch-Site") == "cross-site":
+        # A link on another site: the cookie does not come with it, but with a page's own wish to see itself again.
+        return web.Response(headers={"Refresh": f"0;url={quote(here, safe=SAFE)}", "Cache-Control": "no-store"})
+    where = f"{request.app[SIGN_IN]}?back={quote(here, safe='')}"
+    return web.Response(status=303, headers={"Location": where, "Cache-Control": "no-store"})
 
 
 def _check(principal: Principal, rule: AccessRule) -> None:
@@ -64,35 +167,21 @@ def _check(principal: Principal, rule: AccessRule) -> None:
         raise web.HTTPForbidden(text=f"{principal.name} may ask about its jobs only")
 
 
-def by_key(key: str) -> Recognise:
-    """Recognise whoever knows the key of SPYWEB_API_KEY."""
-    expected = key.encode("utf-8", "surrogateescape")
-
-    def recognise(request: web.Request) -> Principal:
-        given = request.headers.get(KEY_HEADER, "").encode("utf-8", "surrogateescape")
-        return API_KEY if hmac.compare_digest(given, expected) else NOBODY
-
-    return recognise
-
-
-def by_loopback(request: web.Request) -> Principal:
-    headers = request.headers
-    if not names_loopback(headers.get("Host", "")):
-        raise web.HTTPForbidden(text="without SPYWEB_API_KEY only requests to localhost are answered")
-    if "Origin" in headers and _is_sent_by_a_foreign_page(request):
-        raise web.HTTPForbidden(text="without SPYWEB_API_KEY a page of another site may change nothing here")
-    return LOOPBACK
+async def _check_form(request: web.Request, principal: Principal) -> None:
+    """Refuse what a session's browser sends without the token that only pages of this session know."""
+    if principal.source != "session" or request.method in HARMLESS:
+        return
+    given = request.headers.get(TOKEN_HEADER, "")
+    if not given and request.content_type in FORMS:
+        async with in_time():
+            field = (await request.post()).get(TOKEN_FIELD, "")
+        given = field if isinstance(field, str) else ""
+    if not hmac.compare_digest(given.encode("utf-8", "surrogateescape"), request[FORM_TOKEN].encode()):
+        raise web.HTTPForbidden(text="this form is of another session: load the page again")
 
 
-def by_socket(_: web.Request) -> Principal:
-    """Recognise the daemon's own user: nobody else may open its socket."""
-    return SOCKET
-
-
-def _is_sent_by_a_foreign_page(request: web.Request) -> bool:
-    if request.method in HARMLESS or path_of(request).startswith(PUBLIC):
-        return False
-    return not names_loopback(request.headers["Origin"].partition("://")[2])
+def _other_rule(request: web.Request) -> AccessRule:
+    return ANY_KEY if _is_guarded(path_of(request)) else EVERYBODY
 
 
 def _is_guarded(path: str) -> bool:

@@ -1,19 +1,24 @@
-"""Tell whether a request is addressed to this machine, and whether a page of another site has sent it."""
+"""Tell by which name a request asks for this server, and whether a page of another site has sent it."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
+from aiohttp import web
+
 from spyweb.limits import HOST
+
+NOT_OURS = frozenset({"cross-site", "same-site"})  # same-site: another port, or another host of the same domain
 
 
 def is_loopback(host: str) -> bool:
     if host.lower() == "localhost":
         return True
     try:
-        return ip_address(host).is_loopback
+        return ip_address(host.partition("%")[0]).is_loopback
     except ValueError:
         return False
 
@@ -23,13 +28,48 @@ def names_loopback(header: str) -> bool:
     return len(header) <= HOST and _is_loopback_name(header)
 
 
+def is_named(header: str, names: Collection[str]) -> bool:
+    """Return whether a Host header is one of these names, whatever its port."""
+    return len(header) <= HOST and _host_name(header) in names
+
+
+def is_known(header: str, names: Collection[str]) -> bool:
+    """Return whether a browser may ask under this name.
+
+    An address of the network is as good as a name that is listed: nobody can have his own name mean it.
+    """
+    if names_loopback(header) or is_named(header, names):
+        return True
+    return len(header) <= HOST and _is_address(_host_name(header))
+
+
+def comes_from_elsewhere(request: web.Request, names: Collection[str]) -> bool:
+    """Return whether a page that is not of this server has sent a request: its browser says so in either header."""
+    if request.headers.get("Sec-Fetch-Site", "") in NOT_OURS:
+        return True
+    if "Origin" not in request.headers:
+        return False
+    origin = request.headers["Origin"].partition("://")[2].lower()
+    is_same = bool(origin) and origin == request.headers.get("Host", "").lower()
+    return not (is_same or is_named(origin, names))
+
+
 @lru_cache(maxsize=256)
 def _is_loopback_name(header: str) -> bool:
     return is_loopback(_host_name(header))
 
 
 def _host_name(header: str) -> str:
+    """Return the name without the port, in lower case; an empty text where it is none."""
     try:
         return urlsplit(f"//{header}").hostname or ""
     except ValueError:
         return ""
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return True

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Literal
 
 from aiohttp import web
 
+from spyweb.service.access import Pass, is_within
 from spyweb.web.access.rights import ALL, Right
 
 
@@ -19,16 +19,16 @@ class Principal:
     rights: frozenset[Right]
     source: Literal["key", "session", "socket", "loopback", "nobody"]
     jobs: tuple[str, ...] = ()  # patterns of the ids that it may see; none: all jobs, and what is of no job
+    given: Pass | None = None  # the key, or the session, that it has shown
 
     def may(self, right: Right | None) -> bool:
         return right is None or right in self.rights
 
     def may_see(self, job: str) -> bool:
-        return not self.jobs or any(fnmatchcase(job, pattern) for pattern in self.jobs)
+        return is_within(self.jobs, job)
 
 
-API_KEY = Principal(name="SPYWEB_API_KEY", rights=ALL, source="key")
-SOCKET = Principal(name="socket", rights=ALL, source="socket")
+SOCKET = Principal(name="local", rights=ALL, source="socket")
 LOOPBACK = Principal(name="loopback", rights=ALL, source="loopback")  # where there is no key at all
 NOBODY = Principal(name="", rights=frozenset(), source="nobody")  # has shown no key, and needs none
 

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from spyweb.web.access.guard import KEY_HEADER
+from spyweb.web.access.recognise import KEY_HEADER
 from spyweb.web.answer import ErrorAnswer
 from spyweb.web.api.route import JSON, LINES, Route
 
@@ -16,7 +16,7 @@ Schema = dict[str, Any]
 
 REFERENCE = "#/components/schemas/{name}"
 MOST = (1 << 63) - 1
-KEY = "key"
+KEY, TOKEN = "key", "token"
 PATH_PARAMETERS: Mapping[str, tuple[str, Schema]] = {
     "job": ("the id of a job, or its name", {"type": "string", "minLength": 1}),
     "run": ("the number of a run", {"type": "integer", "minimum": 0, "maximum": MOST}),
@@ -79,7 +79,10 @@ def make_document(routes: Sequence[Route], version: str) -> Schema:
         "paths": paths,
         "components": {
             "schemas": types.components,
-            "securitySchemes": {KEY: {"type": "apiKey", "in": "header", "name": KEY_HEADER}},
+            "securitySchemes": {
+                KEY: {"type": "apiKey", "in": "header", "name": KEY_HEADER},
+                TOKEN: {"type": "http", "scheme": "bearer"},
+            },
         },
     }
 
@@ -119,7 +122,7 @@ def _operation(route: Route, types: Types) -> Schema:
     if route.right is None:
         operation["security"] = []
     else:
-        operation["security"] = [{KEY: []}, {}]
+        operation["security"] = [{KEY: []}, {TOKEN: []}, {}]
         operation["x-right"] = route.right.value
     if route.body is not None:
         is_optional = type(None) in get_args(route.body)

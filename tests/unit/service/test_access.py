@@ -234,10 +234,14 @@ async def test_an_open_page_keeps_its_session() -> None:
     world = World()
     cookie = await world.signed_in()
     found = admitted(world.access.admit_session(cookie))
-    for _ in range(3):
-        await world.clock.turn(10 * HOUR)
-        world.access.keep(found)
+    with world.access.held(found), world.access.held(found):
+        await world.clock.turn(30 * HOUR)
+        world.access.sweep()
+        assert world.access.is_valid(found)
+    await world.clock.turn(11 * HOUR)
     assert world.access.admit_session(cookie)
+    await world.clock.turn(13 * HOUR)
+    assert world.access.admit_session(cookie) is None
 
 
 async def test_sessions_whose_time_is_over_are_swept_and_told() -> None:

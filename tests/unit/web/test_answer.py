@@ -23,7 +23,7 @@ from tests.fakes.daemon_service import FakeDaemonService, refused
         (refused(), 409, "refused"),
     ],
 )
-@pytest.mark.parametrize("make_app", [socket_app, lambda service: tcp_app(service, None)])
+@pytest.mark.parametrize("make_app", [socket_app, lambda service: tcp_app(service)])
 async def test_spywebs_errors_have_a_status_and_a_code(
     error: Exception, status: int, code: str, make_app: Callable[[FakeDaemonService], web.Application]
 ) -> None:

@@ -13,7 +13,7 @@ from tests.fakes.daemon_service import FakeDaemonService
 
 
 def tcp(service: FakeDaemonService) -> web.Application:
-    return tcp_app(service, None)
+    return tcp_app(service)
 
 
 def served(app: web.Application) -> set[tuple[str, str]]:

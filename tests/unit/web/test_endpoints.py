@@ -50,7 +50,7 @@ async def test_both_prefixes_lead_to_handlers(path: str, text: str) -> None:
 async def test_the_private_ones_need_the_key_and_the_public_ones_do_not() -> None:
     async with (
         serve() as served,
-        client_of(tcp_app(FakeDaemonService(), "k", Site(endpoints=served.endpoints))) as client,
+        client_of(tcp_app(FakeDaemonService(api_key="k"), Site(endpoints=served.endpoints))) as client,
     ):
         for path in ("/api/v/x", "/%61pi/v/x", "/api/v/public/x"):
             async with client.get(path) as answer:

@@ -6,8 +6,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from spyweb.web.access.guard import AccessRule, guarded_by
+from spyweb.web.access.guard import guarded_by
 from spyweb.web.access.principal import NOBODY, Principal, principal_of
+from spyweb.web.access.recognise import AccessRule
 from spyweb.web.access.rights import Right, rights_of
 from spyweb.web.app import tcp_app
 from tests.fakes.client import client_of, failure
@@ -18,7 +19,7 @@ KEY = "clé-secrète"
 
 async def status_of(path: str, key: str | None, headers: dict[str, str]) -> tuple[int, object]:
     async with (
-        TestClient(TestServer(tcp_app(FakeDaemonService(), key))) as client,
+        TestClient(TestServer(tcp_app(FakeDaemonService(api_key=key)))) as client,
         client.get(path, headers=headers) as answer,
     ):
         return answer.status, await answer.json()
@@ -64,7 +65,7 @@ async def ask_as(principal: Principal, rule: AccessRule) -> int:
         assert principal_of(request) is principal
         return web.Response()
 
-    app = web.Application(middlewares=[guarded_by(lambda _: principal, {answer: rule})])
+    app = web.Application(middlewares=[guarded_by(lambda _, __: principal, {answer: rule})])
     app.router.add_get("/", answer)
     async with client_of(app) as client, client.get("/") as found:
         return found.status
@@ -91,6 +92,6 @@ async def test_a_rule_is_kept_by_everybody(principal: Principal, rule: AccessRul
 @pytest.mark.parametrize("origin", ["https://evil.example", "null"])
 async def test_without_a_key_a_foreign_page_may_start_nothing(origin: str) -> None:
     service = FakeDaemonService()
-    async with client_of(tcp_app(service, None)) as client:
+    async with client_of(tcp_app(service)) as client:
         assert (await client.post("/api/jobs/prices/trigger", headers={"Origin": origin})).status == 403
     assert service.story == []

@@ -11,7 +11,7 @@ from tests.fakes.daemon_service import FakeDaemonService
 
 
 async def test_the_document_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with client_of(tcp_app(FakeDaemonService(), None)) as client:
+    async with client_of(tcp_app(FakeDaemonService())) as client:
         status, first = await get_json(client, "/api/openapi.json")
         assert isinstance(first, dict)
         assert (status, first["openapi"]) == (200, "3.1.0")
@@ -20,5 +20,5 @@ async def test_the_document_is_made_once(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 async def test_with_a_key_strangers_do_not_see_it() -> None:
-    async with client_of(tcp_app(FakeDaemonService(), "k")) as client:
+    async with client_of(tcp_app(FakeDaemonService(api_key="k"))) as client:
         assert (await get_json(client, "/api/openapi.json"))[0] == 401

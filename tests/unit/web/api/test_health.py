@@ -14,7 +14,7 @@ from tests.fakes.daemon_service import FakeDaemonService, make_stats, make_vital
 
 
 async def test_the_probe_says_ok_without_names_or_paths() -> None:
-    async with client_of(tcp_app(FakeDaemonService(), "secret")) as client, client.get("/healthz") as answer:
+    async with client_of(tcp_app(FakeDaemonService(api_key="secret"))) as client, client.get("/healthz") as answer:
         text = await answer.text()
     assert json.loads(text)["status"] == "ok"
     assert json.loads(text)["jobs"]["broken"] == 1
@@ -30,7 +30,7 @@ async def test_the_probe_says_ok_without_names_or_paths() -> None:
 )
 async def test_the_probe_fails_when_scheduler_or_writer_stand_still(vitals: object, problem: str) -> None:
     service = FakeDaemonService(vitals=vitals)  # type: ignore[arg-type]
-    async with client_of(tcp_app(service, None)) as client:
+    async with client_of(tcp_app(service)) as client:
         status, health = await get_json(client, "/healthz")
     assert isinstance(health, dict)
     assert (status, health["status"], health["problems"]) == (503, "failing", [problem])

@@ -13,7 +13,7 @@ from tests.fakes.daemon_service import FakeDaemonService, three_jobs
 
 
 async def test_jobs_are_an_array_of_objects_with_id_name_and_enabled() -> None:
-    async with client_of(tcp_app(FakeDaemonService(), None)) as client:
+    async with client_of(tcp_app(FakeDaemonService())) as client:
         _, jobs = await get_json(client, "/api/jobs")
     assert isinstance(jobs, list)
     assert [(job["id"], job["name"], job["enabled"]) for job in jobs] == [

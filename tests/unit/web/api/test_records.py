@@ -39,7 +39,7 @@ def titles(records: object) -> list[str]:
 
 
 async def test_a_jobs_records_come_newest_first_by_its_name_or_id() -> None:
-    async with client_of(tcp_app(FakeDaemonService(found=found()), None)) as client:
+    async with client_of(tcp_app(FakeDaemonService(found=found()))) as client:
         for name in ("backup", "Backup"):
             answer = await ask(client, f"?job_id={name}")
             assert titles(answer.pop("records")) == ["3", "0"]
@@ -48,7 +48,7 @@ async def test_a_jobs_records_come_newest_first_by_its_name_or_id() -> None:
 
 async def test_pages_follow_each_other_by_next_after() -> None:
     seen, after = [], ""
-    async with client_of(tcp_app(FakeDaemonService(found=found(8)), None)) as client:
+    async with client_of(tcp_app(FakeDaemonService(found=found(8)))) as client:
         while True:
             answer = await ask(client, f"?job_id=prices&limit=2{after}")
             seen.append(titles(answer["records"]))
@@ -61,7 +61,7 @@ async def test_pages_follow_each_other_by_next_after() -> None:
 
 
 async def test_without_a_job_the_newest_of_all_come_by_job() -> None:
-    async with client_of(tcp_app(FakeDaemonService(found=found()), None)) as client:
+    async with client_of(tcp_app(FakeDaemonService(found=found()))) as client:
         for query in ("", "?job_id=&limit=&after="):
             answer = await ask(client, query)
             assert {job: titles(records) for job, records in answer.items()} == {
@@ -72,14 +72,14 @@ async def test_without_a_job_the_newest_of_all_come_by_job() -> None:
 
 
 async def test_without_records_there_is_an_empty_page() -> None:
-    async with client_of(tcp_app(FakeDaemonService(), None)) as client:
+    async with client_of(tcp_app(FakeDaemonService())) as client:
         assert await ask(client) == {}
         assert (await ask(client, "?job_id=prices"))["records"] == []
 
 
 @pytest.mark.parametrize(("asked", "told"), [("", 30), ("&limit=7", 7), ("&limit=1000", 1000), ("&limit=99999", 1000)])
 async def test_the_answer_says_which_limit_was_used(asked: str, told: int) -> None:
-    async with client_of(tcp_app(FakeDaemonService(found=found(1100)), None)) as client:
+    async with client_of(tcp_app(FakeDaemonService(found=found(1100)))) as client:
         answer = await ask(client, f"?job_id=prices{asked}")
 
     assert answer["limit"] == told
@@ -90,7 +90,7 @@ async def test_the_answer_says_which_limit_was_used(asked: str, told: int) -> No
     "query", ["limit=0", "limit=-1", "limit=x", "limit=1e3", "limit=²", "limit=" + "9" * 5000, "after=-1", "after=now"]
 )
 async def test_what_is_no_number_is_refused(query: str) -> None:
-    async with client_of(tcp_app(FakeDaemonService(found=found()), None)) as client:
+    async with client_of(tcp_app(FakeDaemonService(found=found()))) as client:
         status, answer = await get_json(client, f"/api/records?{query}")
 
     assert status == 400
@@ -99,7 +99,7 @@ async def test_what_is_no_number_is_refused(query: str) -> None:
 
 async def test_an_unknown_job_is_told_with_the_nearest_name_but_one_that_is_gone_has_its_records() -> None:
     gone = Record(timestamp_ns=1, job=type(PRICES)("old"), hash=b"", fields={"title": "x"})
-    async with client_of(tcp_app(FakeDaemonService(found=[view_record(gone)]), None)) as client:
+    async with client_of(tcp_app(FakeDaemonService(found=[view_record(gone)]))) as client:
         status, answer = await get_json(client, "/api/records?job_id=prizes")
         assert (status, "prices" in cast(dict[str, str], answer)["error"]) == (404, True)
         assert titles((await ask(client, "?job_id=old"))["records"]) == ["x"]
@@ -107,13 +107,13 @@ async def test_an_unknown_job_is_told_with_the_nearest_name_but_one_that_is_gone
 
 async def test_past_the_last_record_of_a_job_that_is_gone_there_is_an_empty_page() -> None:
     gone = Record(timestamp_ns=7, job=type(PRICES)("old"), hash=b"", fields={"title": "x"})
-    async with client_of(tcp_app(FakeDaemonService(found=[view_record(gone)]), None)) as client:
+    async with client_of(tcp_app(FakeDaemonService(found=[view_record(gone)]))) as client:
         answer = await ask(client, "?job_id=old&after=7")
     assert answer == {"records": [], "limit": 30, "has_more": False, "next_after": None}
 
 
 async def test_with_a_key_only_who_has_it_sees_records() -> None:
-    async with client_of(tcp_app(FakeDaemonService(found=found()), "secret")) as client:
+    async with client_of(tcp_app(FakeDaemonService(found=found(), api_key="secret"))) as client:
         assert await get_json(client, "/api/records") == (401, failure("Unauthorized", "unauthorized"))
         status, _ = await get_json(client, "/api/records", **{"X-SpyWeb-Key": "secret"})
         assert status == 200

@@ -1,0 +1,153 @@
+"""Recognise whoever sends a request: by the key in a header, by the session of a browser, or as this machine itself.
+
+Without any key only loopback is served, and a request must also be addressed to loopback: else a web page could reach
+the daemon through a name of its own that it points to 127.0.0.1 (DNS rebinding).  With keys, programs may use any name,
+since no such page can have a key; browsers only one that is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from spyweb.limits import KEY_TEXT
+from spyweb.service.access import AccessService, Pass
+from spyweb.service.tokens import csrf_token
+from spyweb.web.access.cookies import HOSTS, session_cookie
+from spyweb.web.access.hosts import comes_from_elsewhere, is_known, names_loopback
+from spyweb.web.access.principal import LOOPBACK, NOBODY, SOCKET, Principal
+from spyweb.web.access.rights import Right, rights_of
+from spyweb.web.access.throttle import Throttle
+from spyweb.web.connections import address_of
+
+KEY_HEADER, BEARER = "X-SpyWeb-Key", "Bearer "
+HARMLESS = frozenset({"GET", "HEAD", "OPTIONS"})
+FORM_TOKEN = web.RequestKey("what the forms of this session must send back", str)
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRule:
+    """The right that a handler's requests need."""
+
+    right: Right | None
+    of_job: bool = False  # the handler itself asks whether this job may be seen, or leaves out those that may not
+    of_project: bool = False  # it is an endpoint of the project: what it changes is the project's own affair
+
+
+Recognise = Callable[[web.Request, AccessRule], Principal]  # raises what a request is refused with
+
+
+class WrongKey(web.HTTPUnauthorized):
+    """The key that a request has shown is none."""
+
+
+class TooManyTries(web.HTTPTooManyRequests):
+    """Too many wrong keys have come from this address."""
+
+    def __init__(self, wait_s: int) -> None:
+        text = f"too many wrong keys came from this address: try again in {wait_s} s"
+        super().__init__(text=text, headers={"Retry-After": str(wait_s)})
+
+
+class Recogniser:
+    """Recognises the senders of TCP's requests."""
+
+    def __init__(self, access: AccessService, throttle: Throttle) -> None:
+        self._access = access
+        self._throttle = throttle
+
+    def __call__(self, request: web.Request, rule: AccessRule) -> Principal:
+        if self._access.is_open:
+            return by_loopback(request, rule)
+        given = key_in(request)
+        if given and rule.right is not None:
+            return principal_from(self.admit(given, address_in(request)), "key")
+        found = None if given else self._session(request, rule)
+        return found or NOBODY
+
+    def admit(self, given: str, address: str) -> Pass:
+        """Return what a key stands for.  Raises WrongKey, or TooManyTries where it is not even tried.
+
+        A token is always tried: nobody can guess one, so those who have one wait for nobody.
+        """
+        found = self._access.admit_token(given) if len(given) <= KEY_TEXT else None
+        if found:
+            return found
+        if wait_s := self._throttle.wait_s(address):
+            raise TooManyTries(wait_s)
+        found = self._access.admit_key(given) if len(given) <= KEY_TEXT else None
+        if found:
+            return found
+        self._throttle.fail(address)
+        raise WrongKey
+
+    def _session(self, request: web.Request, rule: AccessRule) -> Principal | None:
+        cookie = session_cookie(request)
+        found = self._access.admit_session(cookie) if cookie else None
+        if found is None:
+            return None
+        names = request.app[HOSTS]
+        if not is_known(request.headers.get("Host", ""), names):
+            raise web.HTTPForbidden(text="browsers are answered only under a name that [server] hosts lists")
+        if request.method not in HARMLESS and rule.right is not None and comes_from_elsewhere(request, names):
+            raise web.HTTPForbidden(text="a page of another site may change nothing here")
+        request[FORM_TOKEN] = csrf_token(cookie)
+        return principal_from(found, "session")
+
+
+RECOGNISER: web.AppKey[Recogniser] = web.AppKey("what recognises keys")
+
+
+def by_loopback(request: web.Request, rule: AccessRule) -> Principal:
+    """Recognise this machine, where there is no key."""
+    headers = request.headers
+    if not names_loopback(headers.get("Host", "")):
+        raise web.HTTPForbidden(
+            text="without any key only requests to localhost are answered: `spyweb keys add` makes one"
+        )
+    if request.remote and not names_loopback(bracketed(request.remote)):
+        raise web.HTTPForbidden(text="without any key only this machine is answered: `spyweb keys add` makes one")
+    if request.method in HARMLESS or rule.right is None:
+        return LOOPBACK
+    if rule.of_project:  # its pages may come from a server of their own on this machine
+        is_foreign = "Origin" in headers and not names_loopback(headers["Origin"].partition("://")[2])
+    else:
+        is_foreign = comes_from_elsewhere(request, ())
+    if is_foreign:
+        raise web.HTTPForbidden(text="without any key a page of another site may change nothing here")
+    return LOOPBACK
+
+
+def by_socket(_request: web.Request, _rule: AccessRule) -> Principal:
+    """Recognise the daemon's own user: nobody else may open its socket."""
+    return SOCKET
+
+
+def key_in(request: web.Request) -> str:
+    """Return the key that a request shows, or an empty text."""
+    given = request.headers.get(KEY_HEADER, "")
+    if given:
+        return given
+    authorization = request.headers.get("Authorization", "")
+    is_bearer = authorization[: len(BEARER)].lower() == BEARER.lower()
+    return authorization[len(BEARER) :].strip() if is_bearer else ""
+
+
+def principal_from(given: Pass, source: str) -> Principal:
+    rights = rights_of(*(Right(scope.value) for scope in given.scopes))
+    is_session = source == "session"
+    return Principal(
+        name=given.name, rights=rights, source="session" if is_session else "key", jobs=given.jobs, given=given
+    )
+
+
+def address_in(request: web.Request) -> str:
+    """Return the address that a request counts for: that of the connection, whatever its headers say."""
+    transport = request.transport
+    return address_of(transport.get_extra_info("peername") if transport else None)
+
+
+def bracketed(remote: str) -> str:
+    return f"[{remote}]" if ":" in remote else remote
