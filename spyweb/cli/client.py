@@ -18,7 +18,7 @@ from spyweb.store.access import no_access
 from spyweb.store.keys_protocol import Scope
 from spyweb.views.drift import DriftReport
 from spyweb.views.jobs import JobView, NextRun
-from spyweb.views.keys import AuditView, KeyView, MadeKey
+from spyweb.views.keys import AuditView, KeyRevoked, KeyView, MadeKey
 from spyweb.views.outbox import MessageView
 from spyweb.views.records import RecordsPage, RecordView
 from spyweb.views.runs import RunEnded, RunEvent, TaskView, event_from_json
@@ -91,7 +91,7 @@ class DaemonClient:
         return self.ask("POST", "/api/keys", MadeKey, body=body)
 
     def revoke_key(self, name: str) -> bool:
-        return self.ask("DELETE", f"/api/keys/{quote(name, safe='')}", dict[str, bool])["revoked"]
+        return self.ask("DELETE", f"/api/keys/{quote(name, safe='')}", KeyRevoked).revoked
 
     def audit_lines(self, *, limit: int) -> list[AuditView]:
         return self.ask("GET", _with_query("/api/audit", limit=limit), list[AuditView])

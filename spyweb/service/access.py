@@ -90,8 +90,8 @@ class AccessService:
 
     async def add(self, name: str, scopes: Sequence[Scope], jobs: Sequence[str] = ()) -> MadeKey:
         """Make a key.  Raises Refused where it makes no sense."""
-        if reason := find_problem(name, scopes, jobs):
-            raise Refused(reason)
+        if found := find_problem(name, scopes, jobs):
+            raise Refused(found[1])
         if len(self._keys) >= ACCESS_KEYS:
             raise Refused(f"there are {ACCESS_KEYS} keys already: revoke those that nobody uses")
         token = make_token()
@@ -248,14 +248,17 @@ def beyond(hashes: list[bytes], most: int) -> list[bytes]:
     return hashes[: max(len(hashes) - most, 0)]
 
 
-def find_problem(name: str, scopes: Sequence[Scope], jobs: Sequence[str]) -> str | None:
-    """Return why no key can be made of this, or None."""
+def find_problem(name: str, scopes: Sequence[Scope], jobs: Sequence[str]) -> tuple[str, str] | None:
+    """Return what is wrong where no key can be made of this, and why; or None."""
     if not _NAME.fullmatch(name) or name in TAKEN_NAMES:
-        return f"{name[:80]!r} can't be the name of a key: expected letters, digits, '.', '_' and '-', at most 64"
+        return (
+            "name",
+            f"{name[:80]!r} can't be the name of a key: expected letters, digits, '.', '_' and '-', at most 64",
+        )
     if not scopes:
-        return f"a key needs a scope: {', '.join(Scope)}"
+        return "scopes", f"a key needs a scope: {', '.join(Scope)}"
     if len(jobs) > KEY_JOBS or any(not each or len(each.encode("utf-8", "replace")) > PATTERN for each in jobs):
-        return f"expected at most {KEY_JOBS} patterns of jobs, each of at most {PATTERN} bytes"
+        return "jobs", f"expected at most {KEY_JOBS} patterns of jobs, each of at most {PATTERN} bytes"
     return None
 
 

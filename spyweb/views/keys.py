@@ -41,6 +41,22 @@ class AuditView:
     times: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRevoked:
+    name: str
+    revoked: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Myself:
+    """Shows who is asking, and what that may do."""
+
+    name: str
+    source: str  # "key", "session", "socket", "loopback"
+    rights: tuple[str, ...]
+    jobs: tuple[str, ...]  # patterns of the jobs that it is limited to; none: all
+
+
 def view_key(key: AccessKey, begins: str, used_ms: int | None) -> KeyView:
     return KeyView(
         name=key.name,

@@ -56,12 +56,15 @@ async def list_warnings(request: web.Request) -> web.Response:
     return json_answer(request.app[SERVICE].warnings())
 
 
-@route("GET", "/api/next", right=Right.READ, answer=list[NextRun], query=NextQuery)
+@route("GET", "/api/next", right=Right.READ, answer=list[NextRun], query=NextQuery, of_job=True)
 async def list_next(request: web.Request) -> web.Response:
     """List the next due times, of one job or of all together, earliest first."""
     query = query_of(request, NextQuery)
     job = None if query.job is None else find_job(request, query.job)
-    return json_answer(await request.app[SERVICE].next_runs(job, query.count))
+    principal = principal_of(request)
+    most = MAX_NEXT if job is None and principal.jobs else query.count
+    found = await request.app[SERVICE].next_runs(job, most)
+    return json_answer([each for each in found if principal.may_see(each.job)][: query.count])
 
 
 @route("GET", "/api/drift", right=Right.READ, answer=DriftReport, query=DriftQuery)

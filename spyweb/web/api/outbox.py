@@ -11,7 +11,7 @@ from spyweb.model import JobId
 from spyweb.views.outbox import MessagesRetried, MessageView
 from spyweb.web.answer import json_answer
 from spyweb.web.api.keys import SERVICE
-from spyweb.web.api.query import Natural, query_of
+from spyweb.web.api.query import Natural, check_may_see, check_may_see_all, query_of
 from spyweb.web.api.route import Right, route
 
 MAX_LIMIT = 1_000
@@ -30,11 +30,15 @@ class RetryQuery(Struct, frozen=True):
     id: Natural = 0
 
 
-@route("GET", "/api/outbox", right=Right.READ, answer=list[MessageView], query=MessagesQuery)
+@route("GET", "/api/outbox", right=Right.READ, answer=list[MessageView], query=MessagesQuery, of_job=True)
 async def list_messages(request: web.Request) -> web.Response:
     """List the messages that wait and those that were given up, newest first."""
     service, query = request.app[SERVICE], query_of(request, MessagesQuery)
     job = (service.find(query.job) or JobId(query.job)) if query.job else None  # one that is gone may have left some
+    if job is None:
+        check_may_see_all(request)  # they are not listed page by page
+    else:
+        check_may_see(request, job)
     return json_answer(await service.messages(job, limit=query.limit))
 
 

@@ -7,7 +7,7 @@ type `bytes` takes what is percent-encoded as it is.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import closing
 from functools import cache
 from typing import Annotated, TypeVar
@@ -24,6 +24,7 @@ from spyweb.web.api.keys import SERVICE
 from spyweb.web.body import BODY_MEMORY, LARGEST, Body
 
 MOST = (1 << 63) - 1  # the largest number that the store takes
+ROUNDS, LOOKED_AT = 20, 1_000  # of a search for what may be seen: how often, and how much each time
 LONGEST_NUMBER = 20  # digits; more are not turned into a number
 _WHERE = re.compile(r" - at `\$\.?(?P<field>[^`]*)`$")
 TRUE, FALSE = frozenset({"", "1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
@@ -33,6 +34,8 @@ Natural = Annotated[int, Meta(ge=0, le=MOST)]
 
 Q = TypeVar("Q", bound=msgspec.Struct)
 T = TypeVar("T")
+V = TypeVar("V")
+M = TypeVar("M")
 
 
 class JobQuery(msgspec.Struct, frozen=True):
@@ -173,6 +176,39 @@ def find_job(request: web.Request, name_or_id: str) -> JobId:
     if job is None:
         raise web.HTTPNotFound(text=service.no_such_job(name_or_id))
     return job
+
+
+def check_may_see_all(request: web.Request) -> None:
+    """Raise HTTPForbidden where whoever asks is limited to some jobs."""
+    principal = principal_of(request)
+    if principal.jobs:
+        raise web.HTTPForbidden(text=f"{principal.name} may ask about its jobs only")
+
+
+async def visible(
+    request: web.Request,
+    ask: Callable[[int, M | None], Awaitable[list[V]]],
+    describe: Callable[[V], tuple[str, M]],
+    *,
+    limit: int,
+    before: M | None,
+) -> list[V]:
+    """Return those of many things, newest first, that whoever asks may see.
+
+    `ask` gives so many of them, older than a mark; `describe` tells the job of one, and its mark.  Of very many that
+    may not be seen, the search ends some day.
+    """
+    principal = principal_of(request)
+    if not principal.jobs:
+        return await ask(limit, before)
+    found: list[V] = []
+    for _ in range(ROUNDS):
+        page = await ask(LOOKED_AT, before)
+        found += [each for each in page if principal.may_see(describe(each)[0])]
+        if len(found) >= limit or len(page) < LOOKED_AT:
+            break
+        before = describe(page[-1])[1]
+    return found[:limit]
 
 
 def check_may_see(request: web.Request, job: str) -> None:

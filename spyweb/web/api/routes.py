@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spyweb.web.api import document, health, jobs, metrics, outbox, records, runs, state
+from spyweb.web.api import access, document, health, jobs, metrics, outbox, records, runs, state
 from spyweb.web.api.route import Route, routes_of
 
 MODULES = (
@@ -11,6 +11,7 @@ MODULES = (
     records,
     state,
     outbox,
+    access,
     health,
     metrics,
     document,

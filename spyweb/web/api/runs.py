@@ -13,7 +13,7 @@ from spyweb.views.runs import LogLine, RunCancelled, RunEnded, TaskView, event_t
 from spyweb.web.answer import BadBody, json_answer
 from spyweb.web.api.keys import SERVICE
 from spyweb.web.api.payload import payload_of
-from spyweb.web.api.query import Natural, job_in_path, query_of, run_in_path
+from spyweb.web.api.query import Natural, check_may_see, job_in_path, query_of, run_in_path, visible
 from spyweb.web.api.route import LINES, Right, route
 from spyweb.web.api.streams import stream
 
@@ -36,14 +36,22 @@ class WatchedRunQuery(Struct, frozen=True):
     dry_run: bool = False  # nothing is changed, and what would be is said
 
 
-@route("GET", "/api/runs", right=Right.READ, answer=list[Run], query=RunsQuery)
+@route("GET", "/api/runs", right=Right.READ, answer=list[Run], query=RunsQuery, of_job=True)
 async def list_runs(request: web.Request) -> web.Response:
     """List runs, newest first, of one job or of all, also those of a deleted job."""
     service, query = request.app[SERVICE], query_of(request, RunsQuery)
     before = RunId(query.before) or None
     if query.job is None:
-        return json_answer(await service.runs(None, limit=query.limit, before=before))
+        found = await visible(
+            request,
+            lambda most, older: service.runs(None, limit=most, before=older),
+            lambda run: (run.job, run.id),
+            limit=query.limit,
+            before=before,
+        )
+        return json_answer(found)
     job = service.find(query.job)
+    check_may_see(request, job or query.job)
     found = await service.runs(job or JobId(query.job), limit=query.limit, before=before)
     if not (job or found or before):
         raise web.HTTPNotFound(text=service.no_such_job(query.job))

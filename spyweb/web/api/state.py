@@ -22,6 +22,7 @@ from spyweb.settings.units import LONGEST_MS
 from spyweb.store.interchange.lines import BadLine, LineReader, entry_line, find_namespace
 from spyweb.store.interchange.value_json import decode_value
 from spyweb.store.patterns import excess
+from spyweb.store.protocol import job_namespace
 from spyweb.store.records_protocol import NewRecord
 from spyweb.store.values_protocol import STATE, PortableEntry
 from spyweb.views.jobs import to_json
@@ -46,13 +47,14 @@ from spyweb.views.state import (
 )
 from spyweb.web.answer import BadParameter, json_answer
 from spyweb.web.api.keys import LARGEST_BODY, SERVICE
-from spyweb.web.api.query import Natural, body_of, query_of
+from spyweb.web.api.query import Natural, body_of, check_may_see, check_may_see_all, query_of
 from spyweb.web.api.route import LINES, Right, route
 from spyweb.web.api.streams import counted, stream
 from spyweb.web.body import BODY_MEMORY, Body, pieces
 
 BATCH = 1 << 18  # bytes of lines parsed at a time
 ANY_VALUE = object  # any JSON
+OF_JOB = job_namespace(JobId(""))  # the beginning of the namespaces of store_*
 
 Namespace = Annotated[str, Meta(description="`state`, `global`, `job:ID` or `scope:NAME`")]
 
@@ -152,33 +154,36 @@ def state_of(request: web.Request) -> StateService:
     answer=(EntryView, StreamEnded),
     query=EntriesQuery,
     media=LINES,
+    of_job=True,
 )
 async def list_entries(request: web.Request) -> web.StreamResponse:
     """List entries, sorted by key, bytewise."""
     query = query_of(request, EntriesQuery)
-    entries = state_of(request).entries(_checked(query.namespace), query.prefix, query.limit or None)
+    entries = state_of(request).entries(_permitted(request, query.namespace), query.prefix, query.limit or None)
     return await stream(request, counted(to_json(entry) + b"\n" async for entry in entries))
 
 
-@route("GET", "/api/state/entry", right=Right.READ, answer=EntryFound, query=EntryQuery)
+@route("GET", "/api/state/entry", right=Right.READ, answer=EntryFound, query=EntryQuery, of_job=True)
 async def read_entry(request: web.Request) -> web.Response:
     """Show one entry."""
     query = query_of(request, EntryQuery)
-    return json_answer(EntryFound(entry=await state_of(request).entry(_checked(query.namespace), query.key)))
+    return json_answer(EntryFound(entry=await state_of(request).entry(_permitted(request, query.namespace), query.key)))
 
 
-@route("PUT", "/api/state/entry", right=Right.STATE, answer=EntryWritten, query=PutQuery, body=ANY_VALUE)
+@route("PUT", "/api/state/entry", right=Right.STATE, answer=EntryWritten, query=PutQuery, body=ANY_VALUE, of_job=True)
 async def put_entry(request: web.Request) -> web.Response:
     """Write one entry, its expiry included."""
     query = query_of(request, PutQuery)
-    namespace = _checked(query.namespace)
+    namespace = _permitted(request, query.namespace)
     with closing(Body(request.app[BODY_MEMORY], request.app[LARGEST_BODY])) as body:
         value = await asyncio.to_thread(_value, await body.read(request), _most_values(request))
     created = await state_of(request).put(namespace, query.key, value, query.ttl_ms or None)
     return json_answer(EntryWritten(created=created))
 
 
-@route("PATCH", "/api/state/entry", right=Right.STATE, answer=EntryUpdated, query=EntryQuery, body=EntryUpdate)
+@route(
+    "PATCH", "/api/state/entry", right=Right.STATE, answer=EntryUpdated, query=EntryQuery, body=EntryUpdate, of_job=True
+)
 async def update_entry(request: web.Request) -> web.Response:
     """Change a part of one entry, of a scope or of `state`, as `state.update` of a script does: all ops as one step.
 
@@ -187,7 +192,7 @@ async def update_entry(request: web.Request) -> web.Response:
     """
     query = query_of(request, EntryQuery)
     update = await body_of(request, EntryUpdate)
-    return json_answer(await state_of(request).update(_checked(query.namespace), query.key, update.ops))
+    return json_answer(await state_of(request).update(_permitted(request, query.namespace), query.key, update.ops))
 
 
 @route("GET", "/api/state/namespaces", right=Right.READ, answer=list[NamespaceView])
@@ -196,45 +201,49 @@ async def list_namespaces(request: web.Request) -> web.Response:
     return json_answer(await state_of(request).namespaces())
 
 
-@route("DELETE", "/api/state/entry", right=Right.STATE, answer=EntryDeleted, query=EntryQuery)
+@route("DELETE", "/api/state/entry", right=Right.STATE, answer=EntryDeleted, query=EntryQuery, of_job=True)
 async def delete_entry(request: web.Request) -> web.Response:
     """Delete one entry."""
     query = query_of(request, EntryQuery)
-    return json_answer(EntryDeleted(deleted=await state_of(request).delete(_checked(query.namespace), query.key)))
+    return json_answer(
+        EntryDeleted(deleted=await state_of(request).delete(_permitted(request, query.namespace), query.key))
+    )
 
 
-@route("GET", "/api/state/count", right=Right.READ, answer=EntriesCounted, query=PatternQuery)
+@route("GET", "/api/state/count", right=Right.READ, answer=EntriesCounted, query=PatternQuery, of_job=True)
 async def count_entries(request: web.Request) -> web.Response:
     """Count the entries whose keys match a pattern."""
-    namespace, pattern = _matching(query_of(request, PatternQuery))
+    namespace, pattern = _matching(request, query_of(request, PatternQuery))
     return json_answer(EntriesCounted(count=await state_of(request).count(namespace, pattern)))
 
 
-@route("DELETE", "/api/state/entries", right=Right.STATE, answer=EntriesCleared, query=PatternQuery)
+@route("DELETE", "/api/state/entries", right=Right.STATE, answer=EntriesCleared, query=PatternQuery, of_job=True)
 async def clear_entries(request: web.Request) -> web.Response:
     """Delete the entries whose keys match a pattern."""
-    namespace, pattern = _matching(query_of(request, PatternQuery))
+    namespace, pattern = _matching(request, query_of(request, PatternQuery))
     return json_answer(EntriesCleared(deleted=await state_of(request).clear(namespace, pattern)))
 
 
-@route("GET", "/api/state/stats", right=Right.READ, answer=StateStats, query=NamespaceQuery)
+@route("GET", "/api/state/stats", right=Right.READ, answer=StateStats, query=NamespaceQuery, of_job=True)
 async def show_stats(request: web.Request) -> web.Response:
     """Show how much a namespace holds, or all of them together."""
-    return json_answer(await state_of(request).stats(_one_or_all(query_of(request, NamespaceQuery).namespace)))
+    return json_answer(await state_of(request).stats(_one_or_all(request, query_of(request, NamespaceQuery).namespace)))
 
 
-@route("GET", "/api/state/history", right=Right.READ, answer=list[EntryView], query=HistoryQuery)
+@route("GET", "/api/state/history", right=Right.READ, answer=list[EntryView], query=HistoryQuery, of_job=True)
 async def list_history(request: web.Request) -> web.Response:
     """List the versions of an entry that are kept, newest first; the first of a live one is what it is now."""
     query = query_of(request, HistoryQuery)
-    return json_answer(await state_of(request).history(_checked(query.namespace), query.key, query.limit or None))
+    return json_answer(
+        await state_of(request).history(_permitted(request, query.namespace), query.key, query.limit or None)
+    )
 
 
-@route("POST", "/api/state/rollback", right=Right.STATE, answer=EntryWritten, query=RollbackQuery)
+@route("POST", "/api/state/rollback", right=Right.STATE, answer=EntryWritten, query=RollbackQuery, of_job=True)
 async def roll_back(request: web.Request) -> web.Response:
     """Write the value of an earlier version as a new one without expiry."""
     query = query_of(request, RollbackQuery)
-    created = await state_of(request).rollback(_checked(query.namespace), query.key, query.version)
+    created = await state_of(request).rollback(_permitted(request, query.namespace), query.key, query.version)
     return json_answer(EntryWritten(created=created))
 
 
@@ -250,10 +259,12 @@ async def break_lock(request: web.Request) -> web.Response:
     return json_answer(LockBroken(broken=await state_of(request).break_lock(query_of(request, LockQuery).name)))
 
 
-@route("GET", "/api/state/export", right=Right.READ, answer=(ANY_VALUE,), query=NamespaceQuery, media=LINES)
+@route(
+    "GET", "/api/state/export", right=Right.READ, answer=(ANY_VALUE,), query=NamespaceQuery, media=LINES, of_job=True
+)
 async def export_entries(request: web.Request) -> web.StreamResponse:
     """Export entries as they can be imported, and a last line that counts them."""
-    entries = state_of(request).export(_one_or_all(query_of(request, NamespaceQuery).namespace))
+    entries = state_of(request).export(_one_or_all(request, query_of(request, NamespaceQuery).namespace))
     return await stream(request, counted(entry_line(portable) async for portable in entries))
 
 
@@ -280,23 +291,25 @@ async def import_entries(request: web.Request) -> web.Response:
     answer=RecordsAdded,
     query=RecordsOfQuery,
     body=list[NewRecord],
+    of_job=True,
 )
 async def add_records(request: web.Request) -> web.Response:
     """Add records that another program has found: the body is a JSON array of them."""
     job = JobId(query_of(request, RecordsOfQuery).job)
+    check_may_see(request, job)
     with closing(Body(request.app[BODY_MEMORY], request.app[LARGEST_BODY])) as body:
         records = await asyncio.to_thread(_records, await body.read(request))
     return json_answer(RecordsAdded(added=await state_of(request).add_records(job, records)))
 
 
-@route("POST", "/api/state/move", right=Right.STATE, answer=Moved, query=MoveQuery)
+@route("POST", "/api/state/move", right=Right.STATE, answer=Moved, query=MoveQuery, of_job=True)
 async def move_entries(request: web.Request) -> web.Response:
     """Give one namespace's entries to another; a job's records go with its keys."""
     query = query_of(request, MoveQuery)
-    return json_answer(await state_of(request).move(_checked(query.old), _checked(query.new)))
+    return json_answer(await state_of(request).move(_permitted(request, query.old), _permitted(request, query.new)))
 
 
-@route("GET", "/api/state/watch", right=Right.READ, answer=ChangeView, query=WatchQuery, media=LINES)
+@route("GET", "/api/state/watch", right=Right.READ, answer=ChangeView, query=WatchQuery, media=LINES, of_job=True)
 async def watch_changes(request: web.Request) -> web.StreamResponse:
     """Send each change as it comes, without end.  The first line is blank: from then on nothing is missed.
 
@@ -304,13 +317,13 @@ async def watch_changes(request: web.Request) -> web.StreamResponse:
     """
     query = query_of(request, WatchQuery)
     async with aclosing(
-        state_of(request).watch(_one_or_all(query.namespace), _check_pattern(query.pattern))
+        state_of(request).watch(_one_or_all(request, query.namespace), _check_pattern(query.pattern))
     ) as changes:
         return await stream(request, ((to_json(change) if change else b"") + b"\n" async for change in changes))
 
 
-def _matching(query: PatternQuery) -> tuple[str, bytes]:
-    return _checked(query.namespace), _check_pattern(query.pattern)
+def _matching(request: web.Request, query: PatternQuery) -> tuple[str, bytes]:
+    return _permitted(request, query.namespace), _check_pattern(query.pattern)
 
 
 def _check_pattern(pattern: bytes) -> bytes:
@@ -319,15 +332,23 @@ def _check_pattern(pattern: bytes) -> bytes:
     return pattern
 
 
-def _one_or_all(name: str) -> str | None:
+def _one_or_all(request: web.Request, name: str) -> str | None:
     """Return the namespace that is asked for; None for all of them."""
-    return _checked(name) if name else None
+    if name:
+        return _permitted(request, name)
+    check_may_see_all(request)
+    return None
 
 
-def _checked(name: str) -> str:
+def _permitted(request: web.Request, name: str) -> str:
+    """Return the namespace that is meant: for a key that is limited to jobs, one in which one of these keeps values."""
     namespace = find_namespace(name)
     if namespace is None:
         raise BadParameter("namespace", f"{name!r} is no namespace")
+    if namespace.startswith(OF_JOB):
+        check_may_see(request, namespace.removeprefix(OF_JOB))
+    else:
+        check_may_see_all(request)
     return namespace
 
 
