@@ -38,6 +38,7 @@ TARGETS = (
     "old",
     "new",
 )  # parameters that say what it was about
+ABOUT = web.RequestKey("what a request is about, where only its handler can tell", str)
 TARGET = 200  # characters of that
 SIGN_IN: web.AppKey[str] = web.AppKey("address of the page to sign in")
 
@@ -136,6 +137,8 @@ def _status_of(error: Exception) -> int:
 
 def _target(request: web.Request) -> str:
     """Say what a request was about: what varies in its path, and those of its parameters that name something."""
+    if ABOUT in request:
+        return _legible(request[ABOUT])
     in_path = [f"{name} {value}" for name, value in request.match_info.items() if name != "job"]
     query = request.query
     in_query = [f"{name} {query[name]}" for name in TARGETS if name in query]
@@ -143,7 +146,7 @@ def _target(request: web.Request) -> str:
 
 
 def _legible(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode()[:TARGET]
+    return "".join(each if each.isprintable() else "?" for each in text[:TARGET])
 
 
 def _way_in(request: web.Request) -> web.Response | None:

@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 from spyweb.service.access import find_problem
 from spyweb.store.keys_protocol import Scope
 from spyweb.views.keys import AuditView, KeyRevoked, KeyView, MadeKey, Myself
+from spyweb.web.access.guard import ABOUT
 from spyweb.web.access.principal import principal_of
 from spyweb.web.answer import BadBody, json_answer
 from spyweb.web.api.keys import SERVICE
@@ -54,6 +55,7 @@ async def add_key(request: web.Request) -> web.Response:
     body = await body_of(request, KeyBody)
     if found := find_problem(body.name, body.scopes, body.jobs):
         raise BadBody(*found)
+    request[ABOUT] = body.name
     made = await request.app[SERVICE].access.add(body.name, body.scopes, body.jobs)
     answer = json_answer(made)
     answer.headers["Cache-Control"] = "no-store"

@@ -168,6 +168,15 @@ def run_in_path(request: web.Request) -> RunId:
     return RunId(int(text))
 
 
+async def permitted_run(request: web.Request) -> RunId:
+    """Return the run in the path.  Raises HTTPForbidden where whoever asks may not see its job."""
+    run = run_in_path(request)
+    if principal_of(request).jobs:
+        found = await request.app[SERVICE].runs(None, limit=1, before=RunId(min(run + 1, MOST)))
+        check_may_see(request, found[0].job if found and found[0].id == run else "")
+    return run
+
+
 def find_job(request: web.Request, name_or_id: str) -> JobId:
     """Return the job of this id or name.  Raises HTTPNotFound, or HTTPForbidden where whoever asks may not see it."""
     service = request.app[SERVICE]

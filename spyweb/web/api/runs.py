@@ -13,7 +13,7 @@ from spyweb.views.runs import LogLine, RunCancelled, RunEnded, TaskView, event_t
 from spyweb.web.answer import BadBody, json_answer
 from spyweb.web.api.keys import SERVICE
 from spyweb.web.api.payload import payload_of
-from spyweb.web.api.query import Natural, check_may_see, job_in_path, query_of, run_in_path, visible
+from spyweb.web.api.query import Natural, check_may_see, job_in_path, permitted_run, query_of, visible
 from spyweb.web.api.route import LINES, Right, route
 from spyweb.web.api.streams import stream
 
@@ -58,16 +58,16 @@ async def list_runs(request: web.Request) -> web.Response:
     return json_answer(found)
 
 
-@route("GET", "/api/runs/{run}/tasks", right=Right.READ, answer=list[TaskView])
+@route("GET", "/api/runs/{run}/tasks", right=Right.READ, answer=list[TaskView], of_job=True)
 async def list_tasks(request: web.Request) -> web.Response:
     """List how the tasks of a run ended, in the order of their definition."""
-    return json_answer(await request.app[SERVICE].tasks(run_in_path(request)))
+    return json_answer(await request.app[SERVICE].tasks(await permitted_run(request)))
 
 
-@route("POST", "/api/runs/{run}/cancel", right=Right.RUN, answer=RunCancelled)
+@route("POST", "/api/runs/{run}/cancel", right=Right.RUN, answer=RunCancelled, of_job=True)
 async def cancel(request: web.Request) -> web.Response:
     """Have a run end that is under way, or give up one that waits.  It is not tried again."""
-    run = run_in_path(request)
+    run = await permitted_run(request)
     found = await request.app[SERVICE].cancel(run)
     if found is None:
         raise web.HTTPNotFound(text=f"there is no run {run}")

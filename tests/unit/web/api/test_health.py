@@ -44,7 +44,7 @@ async def test_the_socket_gives_the_whole_picture_of_health() -> None:
 
 
 async def test_a_daemon_that_is_ready_says_so_to_anybody() -> None:
-    async with client_of(tcp_app(FakeDaemonService(), "secret")) as client:
+    async with client_of(tcp_app(FakeDaemonService(api_key="secret"))) as client:
         assert await get_json(client, "/readyz") == (200, {"ready": True, "reasons": []})
 
 

@@ -42,7 +42,7 @@ async def test_a_compressed_answer_says_so_and_an_uncompressed_one_does_not() ->
 @pytest.mark.parametrize(("key", "status"), [(None, 401), ("guess", 401), ("secret", 200)])
 async def test_with_a_key_a_scrape_needs_it(key: str | None, status: int) -> None:
     headers = {"X-SpyWeb-Key": key} if key else {}
-    app = tcp_app(FakeDaemonService(), "secret")
+    app = tcp_app(FakeDaemonService(api_key="secret"))
     async with client_of(app) as client, client.get("/metrics", headers=headers) as answer:
         assert answer.status == status
 

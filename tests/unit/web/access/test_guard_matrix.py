@@ -1,0 +1,141 @@
+"""Every route of the table, asked with every kind of key: what is answered follows from the right that it names.
+
+A new route is covered by being in the table.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from spyweb.web.access.recognise import HARMLESS
+from spyweb.web.access.rights import Right, rights_of
+from spyweb.web.api.route import Route
+from spyweb.web.api.routes import ROUTES
+from tests.fakes.keys import Doors, open_doors, with_token
+
+SCOPES = ("read", "run", "state", "admin")
+REFUSED = {401, 403, 429}
+IN_PATH = {"job": "prices", "run": "1", "name": "nobody"}
+QUERY = "?namespace=job:prices&key=k&job=prices&job_id=prices&name=n&old=job:prices&new=job:prices"
+
+
+def path_of(route: Route, **names: str) -> str:
+    path = re.sub(r"\{(\w+)(?::[^}]*)?\}", lambda found: {**IN_PATH, **names}[found[1]], route.path)
+    return path if "{" not in path else path.split("{")[0]
+
+
+def name_of(route: Route) -> str:
+    return f"{route.method} {route.path}"
+
+
+def expected(route: Route, scope: str | None) -> set[int] | None:
+    """Return the statuses that are right; None: any but those of a refusal."""
+    if route.right is None:
+        return None
+    if scope is None:
+        return {401}
+    return None if route.right in rights_of(Right(scope)) else {403}
+
+
+def is_right(status: int, wanted: set[int] | None) -> bool:
+    return status in wanted if wanted else status not in REFUSED
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=name_of)
+async def test_a_key_may_what_its_scope_permits_and_nothing_else(route: Route) -> None:
+    async with open_doors() as doors:
+        for scope in SCOPES:
+            status, text = await doors.ask(route.method, path_of(route), scope)
+            wanted = expected(route, scope)
+            assert is_right(status, wanted), (scope, status, text)
+            if wanted == {403}:
+                assert f"{scope} lacks the right {route.right}" in text
+        assert is_right(await doors.status(route.method, path_of(route), "owner"), None)
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=name_of)
+async def test_without_a_key_or_with_one_that_is_none_nothing_is_answered(route: Route) -> None:
+    async with open_doors() as doors:
+        for who in (None, "", "guess", "revoked"):
+            assert is_right(await doors.status(route.method, path_of(route), who), expected(route, None)), who
+        story = list(doors.service.story)
+    assert story == [] or route.right is None
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=name_of)
+async def test_the_form_of_a_session_needs_its_token(route: Route) -> None:
+    async with open_doors() as doors:
+        browser = doors.signed_in("admin")
+        without = await doors.status(route.method, path_of(route), **browser)
+        other = {**browser, "X-CSRF-Token": with_token(doors.signed_in("admin"))["X-CSRF-Token"]}
+        with_that_of_another = await doors.status(route.method, path_of(route), **other)
+        right = await doors.status(route.method, path_of(route), **with_token(browser))
+    changes = route.method not in HARMLESS and route.right is not None
+    assert [without == 403, with_that_of_another == 403, right in REFUSED] == [changes, changes, False]
+
+
+@pytest.mark.parametrize("route", [each for each in ROUTES if each.right is not None], ids=name_of)
+async def test_a_key_of_some_jobs_may_nothing_of_others(route: Route) -> None:
+    async with open_doors() as doors:
+        own = await doors.status(route.method, path_of(route) + QUERY, "limited")
+        others = await doors.status(route.method, path_of(route) + QUERY, "other")
+    assert (own == 403) is not route.of_job
+    if not is_about_all(route):
+        assert others == 403
+
+
+def is_about_all(route: Route) -> bool:
+    """Tell whether a route answers whoever asks, with what that may see."""
+    return route.of_job and "{" not in route.path and route.query is None
+
+
+async def test_there_are_routes_of_each_kind() -> None:
+    assert {each.right for each in ROUTES} == {None, *Right}
+    assert sum(each.of_job for each in ROUTES) > 15
+    assert [each.path for each in ROUTES if is_about_all(each)] == ["/api/jobs", "/api/me"]
+
+
+async def ask_json(doors: Doors, path: str, who: str) -> object:
+    async with doors.client.get(path, headers={"X-SpyWeb-Key": doors.tokens[who]}) as answer:
+        assert answer.status == 200, await answer.text()
+        return await answer.json()
+
+
+async def test_lists_show_a_key_its_own_jobs_alone() -> None:
+    async with open_doors() as doors:
+        for who, job in (("limited", "prices"), ("other", "backup")):
+            jobs = await ask_json(doors, "/api/jobs", who)
+            assert isinstance(jobs, list)
+            assert [each["id"] for each in jobs] == [job]
+            runs = await ask_json(doors, "/api/runs", who)
+            assert isinstance(runs, list)
+            assert {each["job"] for each in runs} == {job}
+            due = await ask_json(doors, "/api/next", who)
+            assert isinstance(due, list)
+            assert {each["job"] for each in due} <= {job}
+            assert await ask_json(doors, "/api/records", who) == {}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/state/entries?namespace=job:prices",
+        "/api/state/entry?namespace=job:prices&key=k",
+        "/api/state/history?namespace=job:prices&key=k",
+        "/api/state/export?namespace=job:prices",
+        "/api/outbox?job=prices",
+        "/api/runs/1/tasks",
+    ],
+)
+async def test_what_a_job_keeps_is_its_own(path: str) -> None:
+    async with open_doors() as doors:
+        assert await doors.status("GET", path, "limited") == 200
+        assert await doors.status("GET", path, "other") == 403
+        assert (
+            await doors.status(
+                "GET", path.replace("job:prices", "state").replace("/1/", "/99/").replace("?job=prices", ""), "limited"
+            )
+            == 403
+        )

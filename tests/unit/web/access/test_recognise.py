@@ -1,0 +1,213 @@
+"""Who a request comes from: keys in headers, sessions in cookies, this machine; hostile names, origins and cookies."""
+
+from __future__ import annotations
+
+import pytest
+from structlog.testing import capture_logs
+
+from spyweb.service.tokens import csrf_token
+from spyweb.web.access.throttle import FREE
+from spyweb.web.app import Site, socket_app, tcp_app
+from tests.fakes.client import client_of
+from tests.fakes.daemon_service import FakeDaemonService
+from tests.fakes.keys import COOKIE, OWNER, Doors, open_doors, with_token
+
+TRIGGER = "/api/jobs/prices/trigger"
+LINE = {"who", "source", "action", "job", "target", "status", "address", "times"}
+
+
+async def trail(doors: Doors) -> list[str]:
+    """Return what is on record, oldest first."""
+    lines = await doors.service.trail.lines(limit=100)
+    return [f"{each.who} {each.source}: {each.action} {each.status}" for each in reversed(lines)]
+
+
+@pytest.mark.parametrize("form", ["Bearer {}", "bearer {}", "Bearer   {} "])
+async def test_a_token_may_come_as_a_bearer(form: str) -> None:
+    async with open_doors() as doors:
+        for who in ("read", "owner"):
+            header = form.format(doors.tokens[who])
+            assert await doors.status("GET", "/api/jobs", Authorization=header) == 200
+        assert await doors.status("GET", "/api/jobs", Authorization="Bearer guess") == 401
+        assert await doors.status("GET", "/api/jobs", Authorization=f"Basic {doors.tokens['read']}") == 401
+
+
+async def test_the_header_of_spyweb_counts_before_the_other() -> None:
+    async with open_doors() as doors:
+        authorization = f"Bearer {doors.tokens['read']}"
+        assert await doors.status("GET", "/api/jobs", "guess", Authorization=authorization) == 401
+        assert await doors.status("GET", "/api/jobs", "read", Authorization="Bearer of the project") == 200
+
+
+async def test_a_key_may_use_any_name_and_a_browser_one_that_is_known() -> None:
+    async with open_doors(site=Site(hosts=("spyweb.example.org",))) as doors:
+        browser = doors.signed_in("read")
+        for host, status in [
+            ("evil.example", 403),
+            ("spyweb.example.org", 200),
+            ("SPYWEB.example.org:8443", 200),
+            ("spyweb.example.org.evil.example", 403),
+            ("10.0.0.1:7979", 200),
+            ("[fd00::1]:7979", 200),
+            ("localhost", 200),
+            ("", 403),
+            ("[::", 403),
+            ("x" * 5_000, 403),
+            ("spyweb.example.org\xff", 403),
+        ]:
+            assert await doors.status("GET", "/api/jobs", "read", Host=host) == 200, host
+            assert await doors.status("GET", "/api/jobs", Host=host, **browser) == status, host
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_ours"),
+    [
+        ({}, True),
+        ({"Origin": "http://localhost:7979"}, True),
+        ({"Origin": "http://localhost:7979", "Sec-Fetch-Site": "same-origin"}, True),
+        ({"Origin": "https://spyweb.example.org"}, True),
+        ({"Sec-Fetch-Site": "none"}, True),
+        ({"Origin": "http://localhost:3000"}, False),
+        ({"Origin": "http://127.0.0.1:7979"}, False),
+        ({"Origin": "https://evil.example"}, False),
+        ({"Origin": "https://evil.example/http://localhost:7979"}, False),
+        ({"Origin": "null"}, False),
+        ({"Origin": ""}, False),
+        ({"Origin": "x" * 5_000}, False),
+        ({"Origin": "://"}, False),
+        ({"Sec-Fetch-Site": "cross-site"}, False),
+        ({"Origin": "http://localhost:7979", "Sec-Fetch-Site": "same-site"}, False),
+    ],
+)
+async def test_what_a_page_of_another_site_has_sent_changes_nothing(headers: dict[str, str], is_ours: bool) -> None:
+    async with open_doors(site=Site(hosts=("spyweb.example.org",))) as doors:
+        browser = with_token(doors.signed_in("run"))
+        status = await doors.status("POST", TRIGGER, Host="localhost:7979", **browser, **headers)
+        assert (status, doors.service.story) == ((200, ["trigger prices"]) if is_ours else (403, []))
+        assert await doors.status("POST", TRIGGER, "run", Host="localhost:7979", **headers) == 200
+
+    service = FakeDaemonService()
+    if headers.get("Origin") != "https://spyweb.example.org":  # without any key no name but this machine's counts
+        async with client_of(tcp_app(service)) as client:
+            async with client.post(TRIGGER, headers={"Host": "localhost:7979", **headers}) as answer:
+                assert (answer.status == 200) is is_ours
+            assert service.story == (["trigger prices"] if is_ours else [])
+
+
+@pytest.mark.parametrize(
+    "cookie",
+    [
+        "",
+        ";" * 5_000,
+        "=" * 5_000,
+        f"{COOKIE}",
+        f"{COOKIE}=",
+        f"{COOKIE}=" + "x" * 6_000,
+        f'{COOKIE}="\\"',
+        f"{COOKIE}=\xff\xfe",
+        f"{COOKIE}=; {COOKIE}=x",
+        "a=b; " * 1_000,
+        f"{COOKIE}x=1; __Host-{COOKIE}=2",
+    ],
+)
+async def test_a_cookie_that_is_none_is_passed_over(cookie: str) -> None:
+    async with open_doors() as doors:
+        assert await doors.status("GET", "/api/jobs", Cookie=cookie) == 401
+        assert await doors.status("GET", "/api/jobs", "read", Cookie=cookie) == 200
+
+
+async def test_the_cookie_is_found_among_others() -> None:
+    async with open_doors() as doors:
+        cookie = doors.signed_in("read")["Cookie"]
+        for others in (f"a=b; {cookie}", f"{cookie};c=d", f"a=b;{cookie};e", f'x="; y"; {cookie}'):
+            assert await doors.status("GET", "/api/jobs", Cookie=others) == 200
+
+
+async def test_a_form_sends_its_token_as_a_field() -> None:
+    async with open_doors() as doors:
+        browser = doors.signed_in("run")
+        token = csrf_token(browser["Cookie"].partition("=")[2])
+        for fields, status in (({"csrf": token}, 200), ({"csrf": "x"}, 403), ({}, 403), ({"csrf": token[:-1]}, 403)):
+            async with doors.client.post(TRIGGER, data=fields, headers=browser) as answer:
+                assert answer.status in (status, 400 if status == 200 else status)
+        assert doors.service.story in ([], ["trigger prices"])
+
+
+async def test_wrong_keys_are_slowed_down_and_right_tokens_are_not() -> None:
+    async with open_doors() as doors:
+        statuses = [await doors.status("GET", "/api/jobs", f"guess {number}") for number in range(FREE + 3)]
+        assert statuses == [401] * (FREE + 1) + [429] * 2
+        assert await doors.status("GET", "/api/jobs", "owner") == 429
+        async with doors.client.get("/api/jobs", headers={"X-SpyWeb-Key": "guess"}) as answer:
+            assert answer.headers["Retry-After"] == "1"
+        for who in ("read", "admin"):
+            assert await doors.status("GET", "/api/jobs", who) == 200
+        assert await doors.status("GET", "/api/jobs", **doors.signed_in("read")) == 200
+        assert await doors.status("GET", "/api/jobs") == 401
+        assert await doors.status("GET", "/healthz", "guess") == 200
+
+        doors.service.clock.advance(1)  # type: ignore[attr-defined]  # a fake one
+        assert await doors.status("GET", "/api/jobs", "owner") == 200
+
+
+async def test_a_key_of_any_length_is_answered() -> None:
+    async with open_doors() as doors:
+        assert await doors.status("GET", "/api/jobs", "x" * 7_000) == 401
+
+
+async def test_what_is_done_is_on_record_and_what_is_looked_at_is_not() -> None:
+    async with open_doors() as doors:
+        with capture_logs() as logged:
+            await doors.status("GET", "/api/jobs", "read")
+            await doors.status("POST", TRIGGER, "run")
+            await doors.status("POST", TRIGGER, "read")
+            await doors.status("POST", TRIGGER, **with_token(doors.signed_in("limited")))
+            await doors.status("DELETE", "/api/state/entry?namespace=scope:a&key=%ff%00k", "state")
+            await doors.status("POST", "/api/jobs/nobody/trigger", "run")
+            await doors.status("POST", TRIGGER)
+            await doors.status("POST", TRIGGER, "guess")
+            await doors.status("POST", "/api/nothing", "run")
+        assert await trail(doors) == [
+            "run key: POST /api/jobs/{job}/trigger 200",
+            "read key: POST /api/jobs/{job}/trigger 403",
+            "limited session: POST /api/jobs/{job}/trigger 200",
+            "state key: DELETE /api/state/entry 200",
+            "run key: POST /api/jobs/{job}/trigger 404",
+            "nobody nobody: POST /api/jobs/{job}/trigger 401",
+        ]
+        first, *_ = reversed(await doors.service.trail.lines(limit=100))
+        assert (first.job, first.address, first.times) == ("prices", "127.0.0.1", 1)
+        assert len([each for each in logged if each["event"] == "audit"]) == 6
+        entry = (await doors.service.trail.lines(limit=3))[2]
+        assert entry.target == "namespace scope:a, key \ufffd?k"
+    secrets = [*doors.tokens.values(), OWNER]
+    assert not [each for each in secrets if each in f"{logged}"]
+
+
+async def test_the_local_user_is_on_record() -> None:
+    service = FakeDaemonService()
+    async with client_of(socket_app(service)) as client:
+        await client.post(TRIGGER)
+    async with client_of(tcp_app(service)) as client:
+        await client.post(TRIGGER)
+    lines = await service.trail.lines(limit=10)
+    assert [(each.who, each.source, each.address) for each in reversed(lines)] == [
+        ("local", "socket", ""),
+        ("loopback", "loopback", "127.0.0.1"),
+    ]
+
+
+async def test_many_failures_leave_few_lines() -> None:
+    async with open_doors() as doors:
+        for number in range(60):
+            await doors.status("GET", "/api/jobs", f"guess {number}")
+        assert len(await trail(doors)) <= FREE + 1
+
+
+async def test_revoking_the_last_key_leaves_this_machine_alone() -> None:
+    async with open_doors(api_key=None) as doors:
+        assert await doors.status("GET", "/api/jobs") == 401
+        for name in ("read", "run", "state", "admin", "limited", "other"):
+            await doors.service.access.revoke(name)
+        assert await doors.status("GET", "/api/jobs") == 200
+        assert await doors.status("GET", "/api/jobs", Host="spyweb.example.org") == 403
