@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from spyweb.endpoints.endpoints import Endpoints
 from spyweb.limits import SOCKET_BODY
 from spyweb.service.daemon import DaemonService
 from spyweb.web.access.cookies import HOSTS, PORT
-from spyweb.web.access.guard import Trail, guarded_by
+from spyweb.web.access.guard import TRAIL, Trail, guarded_by
 from spyweb.web.access.open_requests import OpenRequests
 from spyweb.web.access.recognise import RECOGNISER, AccessRule, Recogniser, by_loopback, by_socket
 from spyweb.web.access.throttle import Throttle
@@ -49,10 +49,12 @@ def tcp_app(service: DaemonService, site: Site | None = None, port: int = 0) -> 
     underway = OpenRequests(service.access)
     rules = {**_rules_of(ROUTES), **ENDPOINT_RULES, **{each.handler: each.rule for each in pages}}
     recogniser = Recogniser(service.access, Throttle(service.clock))
-    guard = guarded_by(recogniser, rules, Trail(service.trail, service.clock), underway)
+    trail = Trail(service.trail, service.clock)
+    guard = guarded_by(recogniser, rules, trail, underway)
     app = _app(ROUTES, showing_errors(base, site.ui), guard)
     app.on_response_prepare.append(underway.note_begun)
-    app[HOSTS], app[PORT], app[RECOGNISER] = frozenset(site.hosts), port, recogniser
+    app[HOSTS], app[PORT] = frozenset(site.hosts), port
+    app[RECOGNISER], app[TRAIL] = recogniser, trail
     _add_service(app, service, LARGEST)
     _add_routes(app, pages)
     _add_site(app, site)

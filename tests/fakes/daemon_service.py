@@ -304,5 +304,12 @@ class FakeDaemonService(DaemonService):
             raise self.refusal
 
 
+def with_key(service: DaemonService, key: str | None) -> DaemonService:
+    """Give a service a key that permits all; none: it has no key at all."""
+    clock = FakeClock()
+    service.access = AccessService(MemoryStore(clock).keys, clock, key)
+    return service
+
+
 def refused(text: str = "prices is running") -> Refused:
     return Refused(text)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from spyweb.service.daemon import DaemonService
 from spyweb.web.serve import Listening, serve_socket, serve_tcp
+from tests.fakes.daemon_service import with_key
 
 PATIENCE = 10.0  # seconds; only a broken server needs any
 
@@ -32,7 +33,7 @@ def serve_daemon_tcp(
     service: DaemonService, key: str | None = None, tls: ssl.SSLContext | None = None
 ) -> Iterator[str]:
     """Serve on a free port of loopback; give the URL."""
-    with _served(lambda: serve_tcp(service, host="127.0.0.1", port=0, api_key=key, tls=tls)) as listening:
+    with _served(lambda: serve_tcp(with_key(service, key), host="127.0.0.1", port=0, tls=tls)) as listening:
         assert isinstance(listening, Listening)
         yield listening.url
 

@@ -17,7 +17,7 @@ from spyweb.views.strips import Bar, view_bar
 from spyweb.web.app import Site, tcp_app
 from tests.fakes.client import Client, client_of
 from tests.fakes.clock import FakeClock
-from tests.fakes.daemon_service import BACKUP, NOW_MS, PRICES, FakeDaemonService, make_run, three_jobs
+from tests.fakes.daemon_service import BACKUP, NOW_MS, PRICES, FakeDaemonService, make_run, three_jobs, with_key
 
 HOUR_MS = 3_600_000
 STRIPS = {
@@ -66,7 +66,10 @@ def make_dashboard_service(rows: Sequence[OverviewRow] | None = None, root: Path
 async def dashboard(
     service: FakeDaemonService | None = None, *, api_key: str | None = None, ui: Path | None = None
 ) -> AsyncIterator[Client]:
-    async with client_of(tcp_app(service or make_dashboard_service(), api_key, Site(ui=ui))) as client:
+    service = service or make_dashboard_service()
+    if api_key:
+        with_key(service, api_key)
+    async with client_of(tcp_app(service, Site(ui=ui))) as client:
         yield client
 
 

@@ -40,7 +40,6 @@ TARGETS = (
 )  # parameters that say what it was about
 ABOUT = web.RequestKey("what a request is about, where only its handler can tell", str)
 TARGET = 200  # characters of that
-SIGN_IN: web.AppKey[str] = web.AppKey("address of the page to sign in")
 
 SAFE = "/?&=%+-._~:@!$()*,"  # what an address is made of, but for `;`, quotes and all that ends a header's value
 HUNG_UP = 499  # the status of what was broken off by its client
@@ -60,8 +59,8 @@ def guarded_by(
     async def admitted(request: web.Request, handler: Handler, rule: AccessRule) -> web.StreamResponse:
         request[PRINCIPAL] = principal = recognise(request, rule)
         if rule.right is not None:
-            if principal.source == "nobody" and (page := _way_in(request)):
-                return page
+            if principal.source == "nobody" and _is_linked_from_elsewhere(request):
+                return _see_again(request)
             _check(principal, rule)
             await _check_form(request, principal)
         given = principal.given
@@ -127,6 +126,9 @@ class Trail:
         )
 
 
+TRAIL: web.AppKey[Trail] = web.AppKey("what is put on record")
+
+
 def _status_of(error: Exception) -> int:
     if isinstance(error, web.HTTPException):
         return error.status
@@ -149,16 +151,14 @@ def _legible(text: str) -> str:
     return "".join(each if each.isprintable() else "?" for each in text[:TARGET])
 
 
-def _way_in(request: web.Request) -> web.Response | None:
-    """Return where a browser goes that shows a page to somebody who has not signed in."""
-    if request.method != "GET" or SIGN_IN not in request.app or not wants_page(request):
-        return None
-    here = request.raw_path
-    if request.headers.get("Sec-Fetch-Site") == "cross-site":
-        # A link on another site: the cookie does not come with it, but with a page's own wish to see itself again.
-        return web.Response(headers={"Refresh": f"0;url={quote(here, safe=SAFE)}", "Cache-Control": "no-store"})
-    where = f"{request.app[SIGN_IN]}?back={quote(here, safe='')}"
-    return web.Response(status=303, headers={"Location": where, "Cache-Control": "no-store"})
+def _is_linked_from_elsewhere(request: web.Request) -> bool:
+    """Tell whether a browser has followed a link on another site, and so has kept its cookie to itself."""
+    return request.method == "GET" and wants_page(request) and request.headers.get("Sec-Fetch-Site") == "cross-site"
+
+
+def _see_again(request: web.Request) -> web.Response:
+    """Have a page wish to see itself again: with that wish its own cookie comes."""
+    return web.Response(headers={"Refresh": f"0;url={quote(request.raw_path, safe=SAFE)}", "Cache-Control": "no-store"})
 
 
 def _check(principal: Principal, rule: AccessRule) -> None:

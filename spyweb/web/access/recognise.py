@@ -88,13 +88,19 @@ class Recogniser:
         found = self._access.admit_session(cookie) if cookie else None
         if found is None:
             return None
-        names = request.app[HOSTS]
-        if not is_known(request.headers.get("Host", ""), names):
-            raise web.HTTPForbidden(text="browsers are answered only under a name that [server] hosts lists")
-        if request.method not in HARMLESS and rule.right is not None and comes_from_elsewhere(request, names):
-            raise web.HTTPForbidden(text="a page of another site may change nothing here")
+        if rule.right is not None:
+            check_page(request)
         request[FORM_TOKEN] = csrf_token(cookie)
         return principal_from(found, "session")
+
+
+def check_page(request: web.Request) -> None:
+    """Refuse a browser that asks under an unknown name, or for a page of another site."""
+    names = request.app[HOSTS]
+    if not is_known(request.headers.get("Host", ""), names):
+        raise web.HTTPForbidden(text="browsers are answered only under a name that [server] hosts lists")
+    if request.method not in HARMLESS and comes_from_elsewhere(request, names):
+        raise web.HTTPForbidden(text="a page of another site may change nothing here")
 
 
 RECOGNISER: web.AppKey[Recogniser] = web.AppKey("what recognises keys")

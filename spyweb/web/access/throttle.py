@@ -18,7 +18,7 @@ ADDRESSES = 4_096  # that are known; of more, those are forgotten that have fail
 
 
 @dataclass(slots=True)
-class Failures:
+class WrongKeys:
     count: int = 0
     last: float = 0.0
     until: float = 0.0
@@ -27,7 +27,7 @@ class Failures:
 class Throttle:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._known: OrderedDict[str, Failures] = OrderedDict()
+        self._known: OrderedDict[str, WrongKeys] = OrderedDict()
 
     def wait_s(self, address: str) -> int:
         """Return for how many seconds nothing that comes from there is tried; 0: it is."""
@@ -39,7 +39,7 @@ class Throttle:
         now = self._clock.monotonic()
         known = self._known.pop(address, None)
         if known is None or now - known.last > FORGOTTEN_S:
-            known = Failures()
+            known = WrongKeys()
         known.count, known.last = known.count + 1, now
         if known.count > FREE:
             known.until = now + min(2.0 ** min(known.count - FREE - 1, 10), LONGEST_S)

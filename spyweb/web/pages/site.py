@@ -21,8 +21,9 @@ from spyweb.dashboard.frame import Link, PageFrame, nav_entries
 from spyweb.dashboard.overview import counts_of, seen_by, state_of
 from spyweb.errors import SpywebError
 from spyweb.settings.nearest import nearest_name
-from spyweb.web.access.guard import API, AccessRule
+from spyweb.web.access.guard import API
 from spyweb.web.access.principal import NOBODY, PRINCIPAL
+from spyweb.web.access.recognise import FORM_TOKEN, AccessRule
 from spyweb.web.access.rights import PUBLIC
 from spyweb.web.answer import status_of, wants_page
 from spyweb.web.api.keys import SERVICE
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
 
 ROOT, BESIDE_UI = "/", "/_spyweb/"
 LARGEST_FORM = 1 << 20  # bytes
-
-# The token of the session, which forms must send back; the guard puts it there.
-TOKEN = web.RequestKey("what forms must send back", str)
 
 TITLES: Mapping[int, str] = {
     400: "That can't be read",
@@ -176,7 +174,7 @@ async def frame_of(asked: Asked, place: str, live: str = "") -> PageFrame:
         state=state_of(overview) if overview else "ok",
         counts=counts_of(overview) if overview else {},
         theme=theme if theme in THEMES else "",
-        token=request.get(TOKEN, ""),
+        token=request.get(FORM_TOKEN, ""),
         who=principal.name if principal.source == "session" else "",
         live=live,
     )

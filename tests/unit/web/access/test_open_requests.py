@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from aiohttp import ClientError, web
+from aiohttp.typedefs import Handler
 
 from spyweb.service.access import Pass
 from spyweb.store.keys_protocol import Scope
@@ -33,7 +34,7 @@ class World:
 
     def app(self) -> web.Application:
         underway = OpenRequests(self.service.access)
-        rules = {self.stream: AccessRule(Right.READ), self.change: AccessRule(Right.READ)}
+        rules: dict[Handler, AccessRule] = {each: AccessRule(Right.READ) for each in (self.stream, self.change)}
         guard = guarded_by(Recogniser(self.service.access, Throttle(FakeClock())), rules, None, underway)
         app = web.Application(middlewares=[answer_errors, guard])
         app[HOSTS], app[PORT] = (), 0

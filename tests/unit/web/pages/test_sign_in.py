@@ -1,0 +1,163 @@
+"""Signing in and out in a browser."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+from structlog.testing import capture_logs
+
+from spyweb.store.keys_protocol import Scope
+from spyweb.web.access.throttle import FREE
+from spyweb.web.app import tcp_app
+from tests.fakes.client import Client, client_of
+from tests.fakes.daemon_service import FakeDaemonService
+from tests.fakes.dashboard import make_dashboard_service
+
+BROWSER = {"Accept": "text/html", "Host": "localhost:7979"}
+OURS = {**BROWSER, "Origin": "http://localhost:7979", "Sec-Fetch-Site": "same-origin"}
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    client: Client
+    service: FakeDaemonService
+    token: str
+
+    async def get(self, path: str, **headers: str) -> tuple[int, str]:
+        async with self.client.get(path, headers={**BROWSER, **headers}, allow_redirects=False) as answer:
+            return answer.status, await answer.text()
+
+    async def post(self, path: str, fields: dict[str, str], **headers: str) -> tuple[int, str, str, str]:
+        """Return the status, where the browser is led, the cookie that it gets, and the page."""
+        async with self.client.post(path, data=fields, headers={**OURS, **headers}, allow_redirects=False) as answer:
+            cookie = answer.headers.get("Set-Cookie", "")
+            return answer.status, answer.headers.get("Location", ""), cookie, await answer.text()
+
+    async def sign_in(self, **fields: str) -> str:
+        _, _, cookie, _ = await self.post("/sign-in", {"key": self.token, **fields})
+        return cookie.partition(";")[0]
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    service = make_dashboard_service()
+    made = await service.access.add("phone", [Scope.RUN])
+    async with client_of(tcp_app(service)) as client:
+        yield Site(client, service, made.token)
+
+
+def token_of(page: str) -> str:
+    found = re.search(r'name="csrf" value="([0-9a-f]{64})"', page)
+    assert found
+    return found[1]
+
+
+async def test_whoever_is_unknown_is_shown_the_form_and_nothing_else(site: Site) -> None:
+    status, page = await site.get("/?q=x")
+    assert status == 401
+    assert 'type="password"' in page
+    assert 'autocomplete="username"' in page
+    assert 'name="back" value="/?q=x"' in page
+    assert "prices" not in page
+
+
+async def test_a_key_signs_in_and_leads_back(site: Site) -> None:
+    status, where, cookie, _ = await site.post("/sign-in", {"key": f" {site.token}\n", "back": "/?q=x"})
+    assert (status, where) == (303, "/?q=x")
+    assert re.fullmatch(r"spyweb_0=[\w-]{43}; HttpOnly; Max-Age=604800; Path=/; SameSite=Strict", cookie)
+    status, page = await site.get("/", Cookie=cookie.partition(";")[0])
+    assert status == 200
+    assert "signed in with <bdi>phone</bdi>" in page
+
+
+@pytest.mark.parametrize("back", ["https://evil.example/", "//evil.example", "/\\evil.example", "x", "", "/\nx"])
+async def test_it_leads_to_no_other_site(site: Site, back: str) -> None:
+    _, where, _, _ = await site.post("/sign-in", {"key": site.token, "back": back})
+    assert where == "/"
+
+
+async def test_a_wrong_key_is_told_and_put_on_record(site: Site) -> None:
+    with capture_logs() as logged:
+        status, _, cookie, page = await site.post("/sign-in", {"key": "guess-of-mine", "back": "/?q=x"})
+    assert (status, cookie) == (401, "")
+    assert "This key is not known here" in page
+    assert 'name="back" value="/?q=x"' in page
+    assert "guess-of-mine" not in f"{page}{logged}"
+    (line,) = await site.service.trail.lines(limit=10)
+    assert (line.who, line.action, line.status) == ("nobody", "POST /sign-in", 401)
+
+
+async def test_guesses_are_slowed_down_and_a_right_token_is_not(site: Site) -> None:
+    for _ in range(FREE + 1):
+        await site.post("/sign-in", {"key": "guess"})
+    status, _, _, page = await site.post("/sign-in", {"key": "guess"})
+    assert status == 429
+    assert "try again in 1 s" in page
+    assert await site.sign_in()
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.example"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Host": "evil.example", "Origin": "http://evil.example"},
+    ],
+)
+async def test_nobody_is_signed_in_by_another_site(site: Site, headers: dict[str, str]) -> None:
+    status, _, cookie, _ = await site.post("/sign-in", {"key": site.token}, **headers)
+    assert (status, cookie) == (403, "")
+
+
+async def test_signing_out_ends_the_session(site: Site) -> None:
+    cookie = await site.sign_in()
+    _, page = await site.get("/", Cookie=cookie)
+    assert (await site.post("/sign-out", {}, Cookie=cookie))[0] == 403
+
+    status, where, dropped, _ = await site.post("/sign-out", {"csrf": token_of(page)}, Cookie=cookie)
+
+    assert (status, where) == (303, "/sign-in")
+    assert "Max-Age=0" in dropped
+    assert (await site.get("/", Cookie=cookie))[0] == 401
+    actions = [(line.who, line.action, line.status) for line in await site.service.trail.lines(limit=10)]
+    assert actions == [
+        ("phone", "POST /sign-out", 303),
+        ("phone", "POST /sign-out", 403),
+        ("phone", "POST /sign-in", 303),
+    ]
+
+
+async def test_the_form_is_there_for_whoever_asks_for_it(site: Site) -> None:
+    status, page = await site.get("/sign-in?back=/state")
+    assert status == 200
+    assert 'name="back" value="/state"' in page
+    assert "data-plain" in page
+
+
+async def test_a_link_on_another_site_leads_to_the_page_of_whoever_is_signed_in(site: Site) -> None:
+    """A browser does not send the cookie along with such a request, but does when the page asks for itself."""
+    path = "/?q=%22%3B<x>'"
+    async with site.client.get(path, headers={**BROWSER, "Sec-Fetch-Site": "cross-site"}) as answer:
+        assert answer.status == 200
+        assert answer.headers["Refresh"].startswith("0;url=/?q=%22%3B")
+        assert not set(answer.headers["Refresh"][6:]) & set("\"'<>;, ")
+    assert (await site.get("/", **{"Sec-Fetch-Site": "same-origin"}))[0] == 401
+
+
+async def test_without_any_key_nobody_need_sign_in() -> None:
+    async with client_of(tcp_app(make_dashboard_service())) as client:
+        site = Site(client, make_dashboard_service(), "")
+        assert (await site.post("/sign-in", {"key": "x"}))[:3] == (303, "/", "")
+        assert (await site.get("/"))[0] == 200
+
+
+async def test_the_session_of_a_key_of_some_jobs_shows_these_alone(site: Site) -> None:
+    made = await site.service.access.add("limited", [Scope.READ], ["prices"])
+    cookie = await site.sign_in(key=made.token)
+    status, page = await site.get("/", Cookie=cookie)
+    assert status == 200
+    assert "prices" in page
+    assert "backup" not in page.lower()
