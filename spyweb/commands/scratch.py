@@ -20,7 +20,8 @@ def make_folder(temporary: bytes) -> bytes:
     """Make a folder, locked until this process ends, and return its path.  Raises OSError, with the path."""
     folder = os.path.join(temporary, b"spyweb-" + os.urandom(8).hex().encode())
     os.mkdir(folder, 0o700)
-    fcntl.flock(os.open(folder, _OPEN), fcntl.LOCK_EX | fcntl.LOCK_NB)  # left open: its end is the lock's
+    with suppress(OSError):  # a file system without locks: nothing there is taken for left
+        fcntl.flock(os.open(folder, _OPEN), fcntl.LOCK_EX | fcntl.LOCK_NB)  # left open: its end is the lock's
     return folder
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from asyncio import get_running_loop
 from collections.abc import AsyncIterator, Sequence
@@ -27,12 +28,13 @@ from spyweb.permissions.hosts import read_net
 from spyweb.permissions.policy import Grants, Policy, policy_of
 from spyweb.reload.swap import make_live_job
 from spyweb.runs.runner import by_hand
-from spyweb.settings import HttpSettings, load_settings
+from spyweb.settings import HttpSettings, examine_settings, load_settings
 from spyweb.specs.discover import scan
 from spyweb.testing.suites import find_suites
 from tests.fakes.command import spyweb
 from tests.fakes.monitor_project import MonitorProject, Observer, open_project
 from tests.fakes.ops import make_call, make_world
+from tests.fakes.repository import read
 from tests.fakes.socks_server import open_socks_server
 from tests.fakes.web_server import WebServer
 
@@ -488,3 +490,13 @@ def test_check_shows_what_is_needed_and_what_is_permitted(tmp_path: Path) -> Non
             "own": None,
         }
     ]
+
+
+def test_the_settings_that_the_page_shows_are_read_as_they_stand(tmp_path: Path) -> None:
+    found = re.search(r"```toml\n(.*?)```", read("docs/how-to/permissions.md"), re.DOTALL)
+    assert found
+    (tmp_path / "config.toml").write_text(found[1])
+    settings, problems = examine_settings(tmp_path, environ={}, flags={})
+    assert list(problems) == []
+    assert policy_of(settings.permissions).items("net") == [["*.example.com", "10.0.0.0/8"]]
+    assert settings.server.permissions.host("www.example.com", 443) is not None

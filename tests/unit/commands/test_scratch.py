@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import signal
 from pathlib import Path
@@ -58,6 +60,19 @@ def test_a_folder_goes_with_all_that_is_in_it(tmp_path: Path) -> None:
     remove_folder(os.fsencode(folder(tmp_path, "a")))
     remove_folder(os.fsencode(tmp_path / "never"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_where_folders_can_not_be_locked_they_are_made_and_never_removed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse(*_: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    made = Path(os.fsdecode(make_folder(os.fsencode(tmp_path))))
+    set_age(made, 2 * NEW_MS)
+    remove_left(os.fsencode(tmp_path), NOW_MS)
+    assert made.is_dir()
 
 
 def test_a_place_that_is_not_there_has_nothing_left(tmp_path: Path) -> None:
