@@ -263,8 +263,7 @@ class DaemonService:
 
         Raises Refused where it has ended.
         """
-        newest = await self.stored_runs.list(None, limit=1, before=RunId(run + 1))
-        found = next((each for each in newest if each.id == run), None)
+        found = await self.past_runs.find(run)
         if found is not None and not self.runner.cancel(run):
             raise Refused(f"run {run} of {found.job} is not under way: `spyweb runs {found.job}` shows how it ended")
         return found

@@ -76,4 +76,5 @@ def _file_in(folder: Path, parts: list[str]) -> Path | None:
     return path if path.is_relative_to(inside) and path.is_file() else None
 
 
-UI_ROUTES = [web.get("/{path:.*}", serve_file)]
+# Not below /api/: the router would offer them where another method is wrong.
+UI_ROUTES = [web.get("/{path:(?!api/).*}", serve_file)]

@@ -1,0 +1,147 @@
+"""The HTTP API of a real daemon: a person's way through it, wrong requests, and requests made of its own document."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from spyweb.web.answer import ErrorAnswer
+from tests.fakes.project import Daemon, Project, eventually
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
+
+KEY = "s3cret"
+SECONDS = 120  # for the requests of the document, on a machine that is busy
+ENDLESS = "^/api/(events|state/watch)$"
+LINES = "^/api/state/import$"  # the tool can't make lines
+CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    status: int
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    project: Project
+    daemon: Daemon
+
+    @property
+    def url(self) -> str:
+        (line,) = (json.loads(line) for line in self.daemon.said().splitlines() if '"started"' in line)
+        return str(line["url"])
+
+    def ask(self, method: str, path: str, body: object = None, *, raw: bytes | None = None, key: str = KEY) -> Answered:
+        connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=30)
+        content = raw if raw is not None else None if body is None else json.dumps(body).encode()
+        try:
+            connection.request(method, path, content, {"X-SpyWeb-Key": key})
+            answer = connection.getresponse()
+            return Answered(answer.status, answer.read())
+        finally:
+            connection.close()
+
+    def outcome(self, run: int) -> str | None:
+        runs = self.ask("GET", "/api/runs?limit=100").json
+        return next((each["outcome"] for each in runs if each["id"] == run), None)
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    project = Project(tmp_path)
+    project.environment["SPYWEB_API_KEY"] = KEY
+    project.job("echo", "function run(ctx) return ctx.trigger.payload end")
+    project.job("slow", "function run() while true do sleep(50) end end", 'every = "never"\noverlap = "queue"')
+    with project.daemon() as daemon:
+        yield Api(project, daemon)
+
+
+def test_a_payload_reaches_the_script_and_a_run_is_cancelled(api: Api) -> None:
+    run = api.ask("POST", "/api/jobs/echo/trigger", {"branch": "main", "n": [1, 2]}).json["run"]
+    eventually(lambda: api.outcome(run) == "success")
+    (found,) = api.ask("GET", "/api/runs?job=echo&limit=1").json
+    assert json.loads(found["result"]) == {"branch": "main", "n": [1, 2]}
+
+    first, second = (api.ask("POST", "/api/jobs/slow/trigger").json["run"] for _ in range(2))
+    assert api.ask("POST", f"/api/runs/{second}/cancel").json == {"run": second, "job": "slow"}
+    eventually(lambda: api.outcome(second) == "skipped")
+    assert api.ask("POST", f"/api/runs/{first}/cancel").status == 200
+    eventually(lambda: api.outcome(first) == "failed")
+    assert api.ask("POST", f"/api/runs/{first}/cancel").json["code"] == "refused"
+
+
+def test_a_value_is_changed_in_place(api: Api) -> None:
+    entry = "/api/state/entry?namespace=scope:orders&key=7"
+    assert api.ask("PUT", entry, {"items": [1]}).json == {"created": True}
+    ops = [{"type": "append", "path": "items", "value": 2}, {"type": "increment", "path": "n", "by": 5}]
+    assert api.ask("PATCH", entry, {"ops": ops}).json["new_value"] == {"items": [1, 2], "n": 5}
+    assert api.ask("GET", entry).json["entry"]["value"] == {"items": [1, 2], "n": 5}
+
+
+def test_bad_requests_are_told_what_is_wrong_and_change_nothing(api: Api) -> None:
+    large = b'"' + b"x" * (10 << 20) + b'"'
+    for method, path, raw, status, code in (
+        ("POST", "/api/jobs/nothing/trigger", b"", 404, "not_found"),
+        ("POST", "/api/jobs/echo/trigger", b"{", 400, "bad_request"),
+        ("POST", "/api/jobs/echo/trigger", large, 413, "too_large"),
+        ("POST", "/api/jobs/echo/run", b"[1]", 422, "invalid"),
+        ("POST", "/api/runs/999/cancel", b"", 404, "not_found"),
+        ("POST", "/api/runs/9223372036854775807/cancel", b"", 404, "not_found"),
+        ("POST", "/api/runs/none/cancel", b"", 400, "bad_request"),
+        ("GET", "/api/jobs/echo/trigger", b"", 405, "method_not_allowed"),
+        ("DELETE", "/api/jobs", b"", 405, "method_not_allowed"),
+        ("GET", "/api/runs?limit=0", b"", 400, "bad_request"),
+        ("GET", "/api/nothing", b"", 404, "not_found"),
+        ("PUT", "/api/state/entry?key=a", large, 413, "too_large"),
+        ("PUT", "/api/state/entry?key=a", b"{", 400, "bad_request"),
+        ("PUT", "/api/state/entry", b"1", 400, "bad_request"),
+        ("PATCH", "/api/state/entry?key=a", b'{"ops": [{"type": "x"}]}', 422, "invalid"),
+        ("PATCH", "/api/state/entry?key=a", large, 413, "too_large"),
+        ("POST", "/api/state/rollback?key=a&version=3", b"", 409, "refused"),
+    ):
+        answer = api.ask(method, path, raw=raw or None)
+        assert (answer.status, answer.json["code"]) == (status, code), (method, path, answer.body[:200])
+        assert list(answer.json) == list(ErrorAnswer.__struct_fields__)
+    assert api.ask("POST", "/api/jobs/echo/trigger", key="guess").json["code"] == "unauthorized"
+    assert api.ask("GET", "/api/runs").json == []
+    assert api.ask("GET", "/api/state/entry?key=a").json == {"entry": None}
+
+
+def test_requests_made_of_the_document_are_answered_as_it_says(api: Api, tmp_path: Path) -> None:
+    """Nothing is answered with an error of the server, nor with a status or a body that the document does not have."""
+    for key, value in (("a", "1"), ("b", '{"n": 1}')):
+        api.ask("PUT", f"/api/state/entry?key={key}", raw=value.encode())
+    run = api.ask("POST", "/api/jobs/echo/trigger", {"n": 1}).json["run"]
+    config = tmp_path / "schemathesis.toml"
+    config.write_text(f'[parameters]\n"path.job" = "echo"\n"path.run" = {run}\n')
+    words = [
+        sys.executable,
+        "-m",
+        "schemathesis.cli",
+        "--config-file",
+        str(config),
+        "run",
+        f"{api.url}/api/openapi.json",
+    ]
+    words += ["--checks", CHECKS, "--phases", "coverage,fuzzing", "--max-examples", "3", "--seed", "1"]
+    words += ["--exclude-path-regex", f"{ENDLESS}|{LINES}", "--header", f"X-SpyWeb-Key: {KEY}"]
+    words += ["--request-timeout", "20", "--warnings", "off", "--continue-on-failure"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 0, done.stdout[-8_000:] + done.stderr[-2_000:]
+    assert "a bug in the HTTP server" not in api.daemon.said()
+    assert api.ask("GET", "/healthz").status == 200
