@@ -191,8 +191,9 @@ async def update_entry(request: web.Request) -> web.Response:
     done is in `errors`, and the others are done.  The expiry stays.
     """
     query = query_of(request, EntryQuery)
+    namespace = _permitted(request, query.namespace)
     update = await body_of(request, EntryUpdate)
-    return json_answer(await state_of(request).update(_permitted(request, query.namespace), query.key, update.ops))
+    return json_answer(await state_of(request).update(namespace, query.key, update.ops))
 
 
 @route("GET", "/api/state/namespaces", right=Right.READ, answer=list[NamespaceView])
