@@ -1,0 +1,131 @@
+"""The first page in a real browser."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.async_api import expect
+
+from tests.browser.conftest import Tab
+from tests.fakes.project import Project
+
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(120)]
+
+
+async def test_it_says_how_it_stands(tab: Tab) -> None:
+    page = await tab.open()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("1 of 5 jobs failing")
+    assert await page.title() == "1 failing · spyweb"
+    attention = page.locator("#attention")
+    await expect(attention).to_contain_text("repository is locked")
+    await expect(attention).to_contain_text("2 runs in a row")
+    await expect(page.locator("#jobs > li")).to_have_count(5)
+    await expect(page.locator('link[rel="icon"]')).to_have_attribute("href", re.compile("icon-bad"))
+    assert await tab.violations() == []
+
+
+async def test_text_of_scripts_is_text(tab: Tab) -> None:
+    page = await tab.open()
+    row = page.locator("#j-b_hostile__b")
+    await expect(row.locator(".name")).to_have_text("<b>hostile</b>")
+    await expect(row.locator(".what")).to_have_text("<script>alert(1)</script>")
+
+
+async def test_times_are_those_of_the_browser(tab: Tab) -> None:
+    """The daemon is in UTC, the browser in Tokyo."""
+    page = await tab.open()
+    since = page.locator("#attention time").first
+    moment = await since.get_attribute("datetime")
+    in_tokyo = await page.evaluate("(moment) => new Date(moment).toTimeString().slice(0, 8)", moment)
+    await expect(since).to_have_text(in_tokyo)
+    assert "UTC" in (await since.get_attribute("title") or "")
+
+
+async def test_a_list_is_filtered_at_once_and_its_address_says_so(tab: Tab) -> None:
+    page = await tab.open()
+    await page.keyboard.press("/")
+    await expect(page.get_by_role("searchbox")).to_be_focused()
+    await page.keyboard.type("PRICES")
+    await expect(page.locator("#jobs > li:visible")).to_have_count(1)
+    assert page.url.endswith("?q=PRICES&sort=worst")
+    await page.reload()
+    await expect(page.locator("#jobs > li:visible")).to_have_count(1)
+    await page.get_by_role("searchbox").fill("nothing of the kind")
+    await expect(page.locator("#no-match")).to_be_visible()
+
+
+async def test_states_and_tags_filter_too(tab: Tab) -> None:
+    page = await tab.open()
+    await page.get_by_role("navigation", name="States").get_by_text("Failing").click()
+    await expect(page.locator("#jobs > li:visible")).to_have_count(1)
+    assert "state=failing" in page.url
+    await page.get_by_role("navigation", name="States").get_by_text("All").click()
+    await page.get_by_label("Tag").select_option("home")
+    await expect(page.locator("#jobs > li:visible")).to_have_count(1)
+
+
+async def test_everything_works_without_a_mouse(tab: Tab) -> None:
+    page = await tab.open()
+    await page.keyboard.press("j")
+    first = page.locator("#jobs > li").first.locator("a.name")
+    await expect(first).to_be_focused()
+    await page.keyboard.press("ArrowLeft")
+    await expect(page.locator("#tip")).to_contain_text("failed")
+    await page.keyboard.press("Escape")
+    await expect(page.locator("#tip")).to_be_hidden()
+    await page.keyboard.press("j")
+    await expect(page.locator("#jobs > li").nth(1).locator("a.name")).to_be_focused()
+    await page.keyboard.press("k")
+    await expect(first).to_be_focused()
+    await page.keyboard.press("?")
+    await expect(page.get_by_role("dialog")).to_be_visible()
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_role("dialog")).to_be_hidden()
+
+
+async def test_a_bar_says_what_it_was_when_pointed_at(tab: Tab) -> None:
+    page = await tab.open()
+    strip = page.locator("#j-backup .strip")
+    box = await strip.bounding_box()
+    assert box
+    await page.mouse.move(box["x"] + box["width"] - 3, box["y"] + 10)
+    await expect(page.locator("#tip")).to_contain_text("repository is locked")
+    await page.mouse.move(box["x"] + 3, box["y"] + 10)
+    await expect(page.locator("#tip")).to_be_hidden()
+
+
+async def test_a_run_is_started_without_leaving_the_page(tab: Tab, project: Project) -> None:
+    page = await tab.open()
+    before = len(project.runs("backup"))
+    await page.locator("#attention").get_by_role("button", name="Run now").click()
+    project.ended("backup", before + 1)
+    assert page.url.endswith("/")
+
+
+async def test_on_a_phone_nothing_is_too_wide(phone: Tab) -> None:
+    page = await phone.open()
+    assert await page.evaluate("document.documentElement.scrollWidth") <= 390
+    await expect(page.locator("#j-prices .what")).to_be_visible()
+    assert await phone.violations() == []
+
+
+async def test_it_works_without_javascript(plain: Tab, project: Project) -> None:
+    page = await plain.open("/?q=prices")
+    await expect(page.locator("#jobs > li:visible")).to_have_count(1)
+    await page.goto(plain.origin + "/?state=failing")
+    await expect(page.locator("#jobs > li:visible")).to_have_count(1)
+    before = len(project.runs("backup"))
+    await page.get_by_role("button", name="Run now").click()
+    project.ended("backup", before + 1)
+    assert page.url == plain.origin + "/?state=failing"
+
+
+async def test_colours_are_chosen_and_kept(tab: Tab, plain: Tab) -> None:
+    for each in (tab, plain):
+        page = await each.open()
+        await page.get_by_role("button", name="Colours").click()
+        await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+        await page.reload()
+        await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    assert await tab.violations() == []
