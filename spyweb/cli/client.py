@@ -22,6 +22,7 @@ from spyweb.views.keys import AuditView, KeyRevoked, KeyView, MadeKey
 from spyweb.views.outbox import MessageView
 from spyweb.views.records import RecordsPage, RecordView
 from spyweb.views.runs import RunEnded, RunEvent, TaskView, event_from_json
+from spyweb.views.workflows import WorkflowDetail, WorkflowView
 from spyweb.web.address import find_socket
 
 if TYPE_CHECKING:
@@ -95,6 +96,12 @@ class DaemonClient:
 
     def audit_lines(self, *, limit: int) -> list[AuditView]:
         return self.ask("GET", _with_query("/api/audit", limit=limit), list[AuditView])
+
+    def workflows(self, limit: int) -> list[WorkflowView]:
+        return self.ask("GET", _with_query("/api/workflows", limit=limit), list[WorkflowView])
+
+    def workflow(self, which: str) -> WorkflowDetail:
+        return self.ask("GET", _with_query("/api/workflow", id=which), WorkflowDetail)
 
     def drift(self, job: JobId | None) -> DriftReport:
         return self.ask("GET", _with_query("/api/drift", job=job), DriftReport, timeout=None)

@@ -67,6 +67,7 @@ STATE = {
     "move": "spyweb.cli.state.change:move",
     "watch": "spyweb.cli.state.watch:watch",
     "rekey": "spyweb.cli.state.rekey:rekey",
+    "workflow": "spyweb.cli.state.workflow:workflow",
 }
 KEYS = {
     "add": "spyweb.cli.keys:add",

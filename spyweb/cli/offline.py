@@ -34,6 +34,7 @@ from spyweb.views.jobs import JobFacts, JobView, NextRun, broken_job, next_run, 
 from spyweb.views.outbox import MessageView, view_message
 from spyweb.views.records import RecordView, view_record
 from spyweb.views.runs import TaskView, view_task
+from spyweb.views.workflows import WorkflowDetail, WorkflowView
 
 T = TypeVar("T")
 
@@ -81,6 +82,19 @@ class OfflineProject:
     def tasks(self, run: RunId) -> list[TaskView]:
         found: Mapping[RunId, Sequence[TaskRow]] = self.read(lambda store: store.tasks.of_runs([run]), {})
         return [view_task(row) for row in found.get(run, ())]
+
+    def workflows(self, limit: int) -> list[WorkflowView]:
+        from spyweb.service.workflows import WorkflowService
+
+        return self.read(lambda store: WorkflowService(store).newest(limit), [])
+
+    def workflow(self, which: str) -> WorkflowDetail:
+        from spyweb.service.workflows import WorkflowService
+
+        found: WorkflowDetail | None = self.read(lambda store: WorkflowService(store).detail(which), None)
+        if found is None:
+            raise Refused("nothing has run yet")
+        return found
 
     def drift(self, job: JobId | None) -> DriftReport:
         from spyweb.ops.managed import ManagedFiles  # no other command needs the ops

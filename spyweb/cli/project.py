@@ -23,6 +23,7 @@ from spyweb.views.jobs import JobView, NextRun, find_job, log_file, no_such_job
 from spyweb.views.outbox import MessageView
 from spyweb.views.records import RecordView
 from spyweb.views.runs import TaskView
+from spyweb.views.workflows import WorkflowDetail, WorkflowView
 
 if TYPE_CHECKING:
     from spyweb.cli.offline import OfflineProject
@@ -46,6 +47,11 @@ class ProjectSource(Protocol):
     def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]: ...
 
     def tasks(self, run: RunId) -> list[TaskView]: ...
+
+    def workflows(self, limit: int) -> list[WorkflowView]: ...
+
+    def workflow(self, which: str) -> WorkflowDetail:
+        """Return a run with tasks, by its id or the name of its workflow or job.  Raises Refused."""
 
     def drift(self, job: JobId | None) -> DriftReport:
         """Compare what is there with what was recorded, of one job or of all."""

@@ -29,6 +29,7 @@ from spyweb.service.drift import DriftService
 from spyweb.service.metrics import MetricsService
 from spyweb.service.readiness import ReadinessService
 from spyweb.service.state import StateService
+from spyweb.service.workflows import WorkflowService
 from spyweb.settings import Settings
 from spyweb.views.health import Vitals
 from spyweb.web import descriptors
@@ -90,6 +91,7 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
         outbox_sender=runtime.outbox_sender,
         access=AccessService(store.keys, clock, runtime.settings.server.api_key),
         trail=AuditService(store.audit, clock),
+        workflow_runs=WorkflowService(store),
         drift=DriftService(
             store=store,
             files=runtime.world.managed,

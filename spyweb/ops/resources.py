@@ -58,6 +58,7 @@ class Resource(Struct, frozen=True, kw_only=True):
     kept: Kept
     at_ms: int
     run: RunId
+    changed: bool  # the call has changed something
     number: int  # counts the calls of a run: of two rows with one target the last call counts
 
 
@@ -79,12 +80,13 @@ def prefix_of(job: JobId) -> bytes:
     return f"{job}:".encode()
 
 
-def to_value(kept: Kept, at_ms: int, run: RunId, number: int) -> Value:
+def to_value(kept: Kept, at_ms: int, run: RunId, number: int, *, changed: bool = True) -> Value:
     row: dict[bytes | int | float | bool, Value] = {
         b"checksum": kept.checksum.encode(),
         b"at": at_ms / 1000 if at_ms % 1000 else at_ms // 1000,
         b"run": int(run),
         b"call": number,
+        b"changed": changed,
         b"expected": kept.expected.value.encode(),
         b"target": kept.target.encode(),
     }
@@ -112,7 +114,15 @@ def read_resource(key: bytes, value: Value) -> Resource:
         at, run, number = (_number(value, name) for name in (b"at", b"run", b"call"))
         if not kept.target or len(kept.target.encode()) > LONGEST_TARGET:
             raise BadResource("its target is no path")
-        return Resource(key=key, job=job, kept=kept, at_ms=round(at * 1000), run=RunId(int(run)), number=int(number))
+        return Resource(
+            key=key,
+            job=job,
+            kept=kept,
+            at_ms=round(at * 1000),
+            run=RunId(int(run)),
+            changed=value.get(b"changed") is True,
+            number=int(number),
+        )
     except (ValueError, OverflowError) as error:
         raise BadResource(str(error)) from error
 
@@ -157,7 +167,7 @@ async def record(call: Call, kept: Kept, *, changed: bool) -> None:
     if not call.is_recorded or call.is_dry:
         return
     call.tally.kept += 1
-    value = to_value(kept, call.world.clock.now_ms(), call.run, call.tally.kept)
+    value = to_value(kept, call.world.clock.now_ms(), call.run, call.tally.kept, changed=changed)
     key = key_of(call.job, kept, call.world.state.max_key_bytes)
     written = call.world.store.values.transform(NAMESPACE, key, Replacement(partial(Put, value)), origin=call.origin)
     if not changed:

@@ -31,6 +31,7 @@ from spyweb.service.metrics import MetricsService
 from spyweb.service.overview import OverviewService
 from spyweb.service.readiness import ReadinessService
 from spyweb.service.state import StateService
+from spyweb.service.workflows import WorkflowService
 from spyweb.store.past_runs_protocol import PastRuns
 from spyweb.store.protocol import Runs
 from spyweb.store.records_protocol import Records
@@ -55,6 +56,7 @@ from spyweb.views.jobs import (
 from spyweb.views.outbox import MessageView, view_message
 from spyweb.views.records import RecordView, view_record
 from spyweb.views.runs import RunEnded, RunEvent, TaskView, log_line, run_ended, view_task
+from spyweb.views.workflows import WorkflowDetail, WorkflowView
 
 MOST_LOG_BYTES = (
     16 * MIB
@@ -123,6 +125,7 @@ class DaemonService:
     metrics: MetricsService
     readiness: ReadinessService
     drift: DriftService
+    workflow_runs: WorkflowService
     clock: Clock
     vitals: Callable[[], Vitals]
     vms_of: Callable[[JobId], int]
@@ -237,6 +240,14 @@ class DaemonService:
     async def check_drift(self, job: JobId | None) -> DriftReport:
         """Compare what is there with what the runs of one job, or of all, have recorded."""
         return await self.drift.check(job)
+
+    async def workflows(self, limit: int) -> list[WorkflowView]:
+        """Return the newest runs of jobs with tasks."""
+        return await self.workflow_runs.newest(limit)
+
+    async def workflow(self, which: str) -> WorkflowDetail:
+        """Return one of them, by its id, or by the name of a workflow or a job.  Raises Refused."""
+        return await self.workflow_runs.detail(which)
 
     async def records(self, job: JobId | None, *, limit: int, before_ns: int | None) -> list[RecordView]:
         """Return records, newest first, of one job or of all together."""

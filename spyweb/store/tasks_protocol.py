@@ -21,6 +21,9 @@ class Tasks(Protocol):
         shown them.
         """
 
+    def newest(self, limit: int) -> Future[Sequence[RunId]]:
+        """Return the newest runs that have tasks, newest first."""
+
     def take_over(self, run: RunId, plan: Sequence[PlannedTask]) -> Future[Sequence[TaskRow]]:
         """Record anew, for a run that resumes others, what those have done of its plan; gives these rows.
 

@@ -34,6 +34,8 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/unit/store/sqlite/test_vault.py": ("store/sqlite/rotation",),
     "tests/unit/service/test_drift.py": ("ops/drift", "views/drift"),
     "tests/integration/test_drift.py": ("cli/drift",),
+    "tests/integration/test_workflows.py": ("cli/state/workflow",),
+    "tests/unit/service/test_workflows.py": ("views/workflows",),
     "tests/unit/store/user_sql/test_user_db.py": ("store/user_sql/session",),
     "tests/unit/store/user_sql/test_spawner.py": ("store/user_sql/wire",),
     # A stage only makes sense in its cycle, a cycle in its run.

@@ -20,6 +20,7 @@ COLUMNS = "ordinal, workflow, name, status, attempts, started_ms, ended_ms, mess
 ADD = f"INSERT OR REPLACE INTO task (run, {COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 SHOWN = f"CASE WHEN sum(length(output)) OVER (ORDER BY ordinal) <= {SHOWN_OUTPUTS} THEN output END"
 OF_RUN = f"SELECT {COLUMNS.replace('output', SHOWN)} FROM task WHERE run = ? ORDER BY ordinal"
+NEWEST = "SELECT run FROM task GROUP BY run ORDER BY run DESC LIMIT ?"
 JOB_AND_TRIGGER = 'SELECT job, "trigger" FROM run WHERE id = ?'
 BETWEEN = 'SELECT id, "trigger" FROM run WHERE job = ? AND id >= ? AND id < ? ORDER BY id'
 # Done, so not to be done again: not what was skipped since another task had not succeeded.
@@ -49,6 +50,9 @@ class SqliteTasks:
 
     def of_runs(self, runs: Sequence[RunId]) -> Future[Mapping[RunId, Sequence[TaskRow]]]:
         return self._reader.submit(OpKind.READ, find_of_runs, runs)
+
+    def newest(self, limit: int) -> Future[Sequence[RunId]]:
+        return self._reader.submit(OpKind.READ, find_newest, limit)
 
     def take_over(self, run: RunId, plan: Sequence[PlannedTask]) -> Future[Sequence[TaskRow]]:
         return self._writer.submit(OpKind.SEVERAL, take_over, run, plan)
@@ -92,6 +96,10 @@ def read_row(columns: TaskColumns) -> TaskRow:
 def find_of_runs(connection: sqlite3.Connection, runs: Sequence[RunId]) -> Mapping[RunId, Sequence[TaskRow]]:
     found = {run: [read_row(row) for row in connection.execute(OF_RUN, (run,))] for run in runs}
     return {run: rows for run, rows in found.items() if rows}
+
+
+def find_newest(connection: sqlite3.Connection, limit: int) -> Sequence[RunId]:
+    return [RunId(run) for (run,) in connection.execute(NEWEST, (limit,))]
 
 
 def take_over(connection: sqlite3.Connection, run: RunId, plan: Sequence[PlannedTask]) -> Sequence[TaskRow]:

@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 
 from spyweb.model import JobId, Run, RunId
 from spyweb.views.runs import LogLine, RunCancelled, RunEnded, TaskView, event_to_json
+from spyweb.views.workflows import WorkflowDetail, WorkflowView
 from spyweb.web.answer import BadBody, json_answer
 from spyweb.web.api.keys import SERVICE
 from spyweb.web.api.payload import payload_of
@@ -26,6 +27,18 @@ class RunsQuery(Struct, frozen=True):
     job: str | None = None
     limit: Annotated[int, Meta(ge=1, le=MAX_LIMIT)] = 30
     before: Natural = 0  # the id of a run: only older ones
+
+
+class WorkflowsQuery(Struct, frozen=True):
+    """How many."""
+
+    limit: Annotated[int, Meta(ge=1, le=MAX_LIMIT)] = 30
+
+
+class WorkflowQuery(Struct, frozen=True):
+    """The id of a run, or the name of a workflow or a job: its newest run."""
+
+    id: str
 
 
 class WatchedRunQuery(Struct, frozen=True):
@@ -72,6 +85,18 @@ async def cancel(request: web.Request) -> web.Response:
     if found is None:
         raise web.HTTPNotFound(text=f"there is no run {run}")
     return json_answer(RunCancelled(run=run, job=found.job))
+
+
+@route("GET", "/api/workflows", right=Right.READ, answer=list[WorkflowView], query=WorkflowsQuery)
+async def list_workflows(request: web.Request) -> web.Response:
+    """List the newest runs of jobs with tasks."""
+    return json_answer(await request.app[SERVICE].workflows(query_of(request, WorkflowsQuery).limit))
+
+
+@route("GET", "/api/workflow", right=Right.READ, answer=WorkflowDetail, query=WorkflowQuery)
+async def show_workflow(request: web.Request) -> web.Response:
+    """Show one of them with its tasks and with what it keeps."""
+    return json_answer(await request.app[SERVICE].workflow(query_of(request, WorkflowQuery).id))
 
 
 @route(

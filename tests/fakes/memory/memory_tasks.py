@@ -29,6 +29,9 @@ class MemoryTasks:
     def of_runs(self, runs: Sequence[RunId]) -> Future[Mapping[RunId, Sequence[TaskRow]]]:
         return self._executor.read(self._shown, runs)
 
+    def newest(self, limit: int) -> Future[Sequence[RunId]]:
+        return self._executor.read(lambda: sorted(self.rows, reverse=True)[:limit])
+
     def take_over(self, run: RunId, plan: Sequence[PlannedTask]) -> Future[Sequence[TaskRow]]:
         return self._executor.write(self._take_over, run, plan)
 

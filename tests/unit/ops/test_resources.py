@@ -74,6 +74,7 @@ async def test_each_call_leaves_its_checksum_its_time_and_its_run(call: Call, tm
     now = call.world.clock.now_ms()
     assert found["prices:file.copy:b"] == {
         b"checksum": ONE.encode(), b"at": now / 1000, b"run": 7, b"call": 1, b"expected": b"file", b"target": b"b",
+        b"changed": True,
         b"mode": b"0600",
     }  # fmt: skip
     assert [read_resource(key.encode(), row).kept.expected for key, row in found.items()] == [

@@ -16,6 +16,7 @@ from spyweb.reload.swap import Reloader
 from spyweb.service.access import AccessService
 from spyweb.service.audit import AuditService
 from spyweb.service.daemon import DaemonService
+from spyweb.service.workflows import WorkflowService
 from spyweb.views.jobs import JobState
 from spyweb.views.runs import RunEnded
 from tests.fakes.daemon_service import make_metrics, make_readiness, make_state, make_vitals
@@ -65,6 +66,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
             trail=AuditService(t.store.audit, t.clock),
             metrics=make_metrics(),
             readiness=make_readiness(),
+            workflow_runs=WorkflowService(t.store),
             drift=make_drift(t.store, t.clock, {}),
             clock=t.clock,
             vitals=make_vitals,

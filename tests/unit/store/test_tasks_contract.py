@@ -43,6 +43,14 @@ async def test_rows_come_in_the_order_of_their_definition_and_of_their_run_alone
     }
 
 
+async def test_the_newest_runs_with_tasks_are_found(store: Store) -> None:
+    first, _, second, third = [await begin_run(store) for _ in range(4)]
+    for run in (second, first, third):
+        await store.tasks.add(run, [row("a"), row("b", 1)])
+    assert await store.tasks.newest(2) == [third, second]
+    assert await store.tasks.newest(10) == [third, second, first]
+
+
 async def test_a_row_that_is_recorded_again_is_replaced(store: Store) -> None:
     run = await begin_run(store)
     await store.tasks.add(run, [row("a")])

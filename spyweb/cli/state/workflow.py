@@ -1,0 +1,113 @@
+"""`spyweb state workflow`: the runs of jobs with tasks, their tasks and what they keep."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from spyweb.cli import output
+from spyweb.cli.options import root_of
+from spyweb.cli.output import Format
+from spyweb.cli.project import Project, open_project
+from spyweb.cli.state.options import StateOutput
+from spyweb.cli.task_tree import show_tree
+from spyweb.errors import ExitCode, Refused
+from spyweb.settings.units import format_duration
+from spyweb.views.drift import DriftReport
+from spyweb.views.workflows import ResourceView, WorkflowDetail, WorkflowView
+
+NONE = "-"
+
+
+class WorkflowAction(StrEnum):
+    LIST = "list"
+    SHOW = "show"
+    DRIFT = "drift"
+
+
+def workflow(
+    context: typer.Context,
+    what: Annotated[
+        WorkflowAction, typer.Argument(metavar="list|show|drift", help="What to do.")
+    ] = WorkflowAction.LIST,
+    which: Annotated[
+        str, typer.Argument(metavar="ID", help="A run, a workflow or a job: the newest run of it.", show_default=False)
+    ] = "",
+    count: Annotated[int, typer.Option("-n", metavar="N", min=1, max=1_000, help="How many.")] = 20,
+    form: StateOutput = Format.TABLE,
+) -> ExitCode:
+    """List the runs of workflows, or show one.
+
+    `show ID` shows its tasks and what it keeps, `drift ID` what of that is not as it left it, with exit code 1 then.
+    """
+    project = open_project(root_of(context))
+    if what is WorkflowAction.LIST:
+        _list(project, count, form)
+        return ExitCode.OK
+    if not which:
+        raise Refused(f"`spyweb state workflow {what}` needs the ID of a run, or the name of a workflow")
+    detail = project.source().workflow(which)
+    if what is WorkflowAction.SHOW:
+        _show(project, detail, form)
+        return ExitCode.OK
+    return _show_drift(project, detail, form)
+
+
+def _list(project: Project, count: int, form: Format) -> None:
+    found = project.source().workflows(count)
+    if form is Format.JSON:
+        output.show_json(found)
+        return
+    header = ("ID", "NAME", "VERSION", "STATUS", "STARTED", "DURATION", "RESOURCES")
+    rows = [(str(each.id), each.name, *_cells(project, each)) for each in found]
+    output.show_table(header, rows, empty="no run with tasks is on record", cut=("NAME",))
+
+
+def _cells(project: Project, each: WorkflowView) -> tuple[str, ...]:
+    return (
+        str(each.version),
+        each.status,
+        NONE if each.started_ms is None else _moment(project, each.started_ms),
+        NONE if each.duration_ms is None else format_duration(each.duration_ms),
+        str(each.resources),
+    )
+
+
+def _show(project: Project, detail: WorkflowDetail, form: Format) -> None:
+    if form is Format.JSON:
+        output.show_json(detail)
+        return
+    labels = ("Version:", "Status:", "Started:", "Duration:", "Resources:")
+    found = detail.workflow
+    fields = [("ID:", str(found.id)), ("Name:", found.name), ("Job:", str(found.job))]
+    fields += zip(labels, _cells(project, found), strict=True)
+    output.show_fields([*fields, *([("Error:", found.error)] if found.error else [])])
+    output.say("")
+    show_tree(detail.tasks)
+    if detail.resources:
+        output.say("")
+        header = ("TYPE", "NAME", "ACTION", "STATUS")
+        output.show_table(header, [_resource_row(each) for each in detail.resources], empty="", cut=("NAME",))
+
+
+def _resource_row(each: ResourceView) -> tuple[str, ...]:
+    return (each.type, each.name, each.action, each.status)
+
+
+def _show_drift(project: Project, detail: WorkflowDetail, form: Format) -> ExitCode:
+    report: DriftReport = project.source().drift(detail.workflow.job)
+    now_ms = project.clock.now_ms()
+    if form is Format.JSON:
+        output.show_json(report.differences)
+    else:
+        header = ("RESOURCE TYPE", "RESOURCE ID", "DRIFTED", "DETECTED AT", "EXPECTED", "ACTUAL")
+        at = _moment(project, now_ms)
+        rows = [(each.module, each.target, "yes", at, each.expected, each.actual) for each in report.differences]
+        output.show_table(header, rows, empty="nothing has drifted", cut=("ACTUAL", "RESOURCE ID"))
+    return ExitCode.FAILED if report.differences else ExitCode.OK
+
+
+def _moment(project: Project, ms: int) -> str:
+    return output.row_moment(ms, project.settings.daemon.timezone, project.clock.now_ms())

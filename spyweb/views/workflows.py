@@ -1,0 +1,69 @@
+"""Runs of jobs with tasks, as `spyweb state workflow` shows them: in the words of sloth-runner."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from spyweb.model import JobId, Run, RunId, RunState
+from spyweb.ops.resources import Expected, Resource
+from spyweb.views.runs import TaskView, duration_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowView:
+    """One run of a job with tasks."""
+
+    id: RunId
+    name: str  # of its workflows; of the job where its tasks belong to none
+    job: JobId
+    version: int  # the loaded version of the job
+    status: str  # pending, running, success, failed, ...
+    started_ms: int | None
+    duration_ms: int | None
+    resources: int  # that this run was the last to keep
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceView:
+    """One thing that a run has kept in a state."""
+
+    type: str  # file.copy, exec.run, ...
+    name: str
+    action: str  # update, delete, or noop where it was as it should be
+    status: str = "success"  # nothing else is recorded
+    checksum: str = ""
+    created_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowDetail:
+    """One run of a job with tasks, and what belongs to it."""
+
+    workflow: WorkflowView
+    tasks: Sequence[TaskView]
+    resources: Sequence[ResourceView]
+
+
+def view_workflow(run: Run, names: Sequence[str], resources: int) -> WorkflowView:
+    state = "pending" if run.state is RunState.WAITING else run.state.value
+    return WorkflowView(
+        id=run.id,
+        name=", ".join(dict.fromkeys(name for name in names if name)) or run.job,
+        job=run.job,
+        version=run.generation,
+        status=run.outcome.value if run.outcome else state,
+        started_ms=run.started_ms,
+        duration_ms=duration_ms(run),
+        resources=resources,
+        error=run.reason,
+    )
+
+
+def view_resource(resource: Resource) -> ResourceView:
+    kept = resource.kept
+    action = "noop" if not resource.changed else "delete" if kept.expected is Expected.ABSENT else "update"
+    return ResourceView(
+        type=kept.module, name=kept.target, action=action, checksum=kept.checksum, created_ms=resource.at_ms
+    )
