@@ -1,4 +1,4 @@
-"""Keep secrets out of log lines: by the name of a field, by their known values, and in the user part of a URL."""
+"""Keep secrets out of log lines: by the name of a field, by known values, tokens by their form, and users in a URL."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ DEEPEST = 4  # levels of tables in a field that are looked through
 
 _NAMES = re.compile(r"api_?key|spyweb_?key|passw(or)?d|secret|token|authorization|cookie|credential", re.IGNORECASE)
 _IN_URL = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
+_TOKEN = re.compile(
+    r"(spyweb_[0-9A-Za-z]{8})[0-9A-Za-z]{49}"
+)  # of keys (service/tokens.py); its beginning is no secret
 _SHORTEST = 6  # characters; hiding a shorter value would hide ordinary words
 
 
@@ -26,6 +29,8 @@ class Secrets:
         for value in self._values:
             if value in text:
                 text = text.replace(value, HIDDEN)
+        if "spyweb_" in text:
+            text = _TOKEN.sub(rf"\1{HIDDEN}", text)
         return _IN_URL.sub(rf"\1:{HIDDEN}@", text) if "@" in text else text
 
 

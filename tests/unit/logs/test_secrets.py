@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from spyweb.logs.secrets import HIDDEN, Secrets, hide_fields, is_secret
+from spyweb.service.tokens import make_token
 
 
 @pytest.mark.parametrize(
@@ -29,3 +30,10 @@ def test_a_short_value_hides_no_ordinary_words() -> None:
 
 def test_an_address_with_an_at_sign_is_left_alone() -> None:
     assert Secrets().hide_in_text("mail me@example.org at 10:30") == "mail me@example.org at 10:30"
+
+
+def test_the_token_of_a_key_is_known_by_its_form() -> None:
+    token = make_token()
+    hidden = Secrets().hide_in_text(f"sent {token}, {token}!")
+    assert hidden == f"sent {token[:15]}[hidden], {token[:15]}[hidden]!"
+    assert Secrets().hide_in_text("spyweb_7979 is a cookie") == "spyweb_7979 is a cookie"

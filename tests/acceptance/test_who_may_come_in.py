@@ -1,0 +1,255 @@
+"""Who may come in over HTTP: keys and sessions of a real daemon, TLS, and a stop that is not held up."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import socket
+import sqlite3
+import ssl
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+
+from tests.fakes.certificates import self_signed
+from tests.fakes.project import Daemon, Project, eventually
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+
+    @property
+    def json(self) -> object:
+        return json.loads(self.body)
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A daemon's HTTP server, as others reach it."""
+
+    port: int
+    tls: ssl.SSLContext | None = None
+
+    def connect(self) -> http.client.HTTPConnection:
+        if self.tls:
+            return http.client.HTTPSConnection("localhost", self.port, timeout=10, context=self.tls)
+        return http.client.HTTPConnection("localhost", self.port, timeout=10)
+
+    def ask(self, method: str, path: str, key: str = "", body: str = "", **headers: str) -> Answer:
+        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        with closing(self.connect()) as connection:
+            connection.request(method, path, body or None, {**given, **({"X-SpyWeb-Key": key} if key else {})})
+            answer = connection.getresponse()
+            return Answer(answer.status, answer.headers, answer.read())
+
+    def status(self, method: str, path: str, key: str = "", **headers: str) -> int:
+        return self.ask(method, path, key, **headers).status
+
+
+def server_of(daemon: Daemon, tls: ssl.SSLContext | None = None) -> Server:
+    found = re.search(r'"url": "(https?)://127.0.0.1:(\d+)"', daemon.said())
+    assert found
+    assert found[1] == ("https" if tls else "http")
+    return Server(int(found[2]), tls)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    found = Project(tmp_path)
+    found.job("prices", "return 1")
+    found.job("backup", "return 2")
+    return found
+
+
+def make_key(project: Project, *words: str) -> str:
+    return project.spyweb("keys", "add", *words).stdout.strip()
+
+
+def test_keys_work_at_once_and_a_revoked_one_is_refused_at_once(project: Project) -> None:
+    with project.daemon() as daemon:
+        server = server_of(daemon)
+        assert server.status("GET", "/api/jobs") == 200
+
+        reader = make_key(project, "reader")
+        limited = make_key(project, "limited", "--scope", "run", "--job", "pri*")
+
+        assert server.status("GET", "/api/jobs") == 401
+        assert server.status("GET", "/api/jobs", reader) == 200
+        assert server.status("POST", "/api/jobs/prices/trigger", reader) == 403
+        assert server.status("POST", "/api/jobs/prices/trigger", limited) == 200
+        assert server.status("POST", "/api/jobs/backup/trigger", limited) == 403
+        assert [job["id"] for job in server.ask("GET", "/api/jobs", limited).json] == ["prices"]  # type: ignore[attr-defined]
+        assert {run.job for run in project.ended("prices")} == {"prices"}
+
+        with closing(server.connect()) as connection:
+            connection.request("GET", "/api/state/watch?namespace=job:prices", headers={"X-SpyWeb-Key": limited})
+            stream = connection.getresponse()
+            assert stream.readline() == b"\n"
+            project.spyweb("keys", "revoke", "limited")
+            with pytest.raises((ConnectionError, http.client.HTTPException)):
+                assert stream.read() == b"until it is cut off"
+        assert server.status("GET", "/api/jobs", limited) == 401
+
+        lines = project.ask("keys", "audit")
+        assert [(line["who"], line["action"], line["status"]) for line in reversed(lines)] == [
+            ("local", "POST /api/keys", 200),
+            ("local", "POST /api/keys", 200),
+            ("reader", "POST /api/jobs/{job}/trigger", 403),
+            ("limited", "POST /api/jobs/{job}/trigger", 200),
+            ("limited", "POST /api/jobs/{job}/trigger", 403),
+            ("local", "DELETE /api/keys/{name}", 200),
+            ("nobody", "GET /api/jobs", 401),
+        ]
+        assert daemon.stop() == 0
+
+
+def test_a_session_lasts_over_a_restart_and_ends_with_its_key(project: Project) -> None:
+    token = make_key(project, "phone", "--scope", "admin")
+    with project.daemon() as daemon:
+        server = server_of(daemon)
+        form = urlencode({"key": token, "back": "/"})
+        headers = {"Content_Type": "application/x-www-form-urlencoded", "Origin": f"http://localhost:{server.port}"}
+        signed_in = server.ask("POST", "/sign-in", body=form, **headers)
+        assert (signed_in.status, signed_in.headers["Location"]) == (303, "/")
+        name, _, cookie = signed_in.headers["Set-Cookie"].partition(";")[0].partition("=")
+        assert name == f"spyweb_{server.port}"
+        assert server.status("GET", "/api/me", Cookie=f"{name}={cookie}") == 200
+        assert daemon.stop() == 0
+    with project.daemon() as daemon:
+        server = server_of(daemon)
+        browser = {"Cookie": f"spyweb_{server.port}={cookie}"}
+        assert server.ask("GET", "/api/me", **browser).json == {
+            "name": "phone", "source": "session", "rights": ["read", "run", "state", "admin"], "jobs": [],
+        }  # fmt: skip
+        assert server.status("POST", "/api/jobs/prices/trigger", **browser) == 403
+        project.spyweb("keys", "revoke", "phone")
+        make_key(project, "other")
+        assert server.status("GET", "/api/me", **browser) == 401
+        daemon.stop()
+    secrets = [token[15:], cookie]
+    said = [path for path in project.root.rglob("*") if path.is_file() and path.suffix != ".lua"]
+    assert not [path for path in said for secret in secrets if secret.encode() in path.read_bytes()]
+
+
+def test_no_secret_is_in_a_dump_of_the_database(project: Project) -> None:
+    token = make_key(project, "phone")
+    project.environment["SPYWEB_API_KEY"] = "long-and-random-words"
+    with project.daemon() as daemon:
+        server = server_of(daemon)
+        form = urlencode({"key": "long-and-random-words"})
+        headers = {"Content_Type": "application/x-www-form-urlencoded", "Origin": f"http://localhost:{server.port}"}
+        signed_in = server.ask("POST", "/sign-in", body=form, **headers)
+        cookie = signed_in.headers["Set-Cookie"].partition(";")[0].partition("=")[2]
+        assert server.status("GET", "/api/jobs", "long-and-random-wordz") == 401
+        assert daemon.stop() == 0
+        log = daemon.said()
+    with closing(sqlite3.connect(project.root / "data" / "spyweb.db")) as database:
+        dump = "\n".join(database.iterdump())
+    assert "browser_session" in dump
+    for secret in (token[15:], cookie, "long-and-random-words", "long-and-random-wordz"):
+        assert secret not in dump
+        assert secret not in log
+
+
+def test_another_address_needs_a_key_and_a_stored_one_is_enough(project: Project) -> None:
+    refused = project.spyweb("start", "--host", "0.0.0.0", "--port", "0", code=2)
+    assert "0.0.0.0 can be reached from other machines: set SPYWEB_API_KEY" in refused.stdout + refused.stderr
+    token = make_key(project, "phone")
+    with project.daemon("--host", "0.0.0.0") as daemon:
+        server = server_of(daemon)
+        assert server.status("GET", "/api/jobs", token) == 200
+        assert server.status("GET", "/api/jobs") == 401
+
+
+def put_certificate(project: Project, name: str = "localhost") -> ssl.SSLContext:
+    """Write a certificate and its key; return what trusts it."""
+    now = datetime.now(tz=UTC)
+    pem = self_signed(name, now - timedelta(days=1), now + timedelta(days=1)).decode()
+    key, mark, certificate = pem.partition("-----BEGIN CERTIFICATE")
+    project.save("tls/key.pem", key)
+    path = project.save("tls/cert.pem", mark + certificate)
+    context = ssl.create_default_context(cafile=path)
+    context.check_hostname = name == "localhost"
+    return context
+
+
+TLS = '[server]\ntls_cert = "tls/cert.pem"\ntls_key = "tls/key.pem"\n'
+
+
+def test_the_server_speaks_tls_and_cookies_are_secure(project: Project) -> None:
+    trusting = put_certificate(project)
+    project.save("config.toml", TLS)
+    token = make_key(project, "phone", "--scope", "run")
+    with project.daemon() as daemon:
+        server = server_of(daemon, trusting)
+        assert server.status("POST", "/api/jobs/prices/trigger", token) == 200
+        form = urlencode({"key": token})
+        headers = {"Content_Type": "application/x-www-form-urlencoded", "Origin": f"https://localhost:{server.port}"}
+        cookie = server.ask("POST", "/sign-in", body=form, **headers).headers["Set-Cookie"]
+        assert cookie.startswith(f"__Host-spyweb_{server.port}=")
+        assert {"Secure", "HttpOnly", "SameSite=Strict"} <= set(cookie.split("; "))
+        with ExitStack() as flood:
+            for _ in range(50):  # that never shake hands
+                flood.enter_context(closing(socket.create_connection(("127.0.0.1", server.port))))
+            assert server.status("GET", "/api/jobs", token) == 200
+            assert daemon.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [
+        ({}, "tls_cert: {root}/tls/cert.pem: No such file or directory"),
+        ({"tls/cert.pem": "x", "tls/key.pem": "x"}, "tls_cert: {root}/tls/cert.pem: holds no certificate in PEM"),
+    ],
+)
+def test_a_certificate_that_can_not_be_used_is_one_line_at_the_start(
+    project: Project, files: dict[str, str], reason: str
+) -> None:
+    project.save("config.toml", TLS)
+    for name, text in files.items():
+        project.save(name, text)
+    refused = project.spyweb("start", "--port", "0", code=2)
+    assert f"[server] {reason.format(root=project.root)}" in refused.stdout + refused.stderr
+    assert "Traceback" not in refused.stdout + refused.stderr
+
+
+def test_a_proxy_passes_requests_on_under_the_name_that_is_listed(project: Project) -> None:
+    project.save("config.toml", '[server]\nhosts = ["spyweb.example.org"]\n')
+    token = make_key(project, "phone")
+    with project.daemon() as daemon:
+        server = server_of(daemon)
+        passed_on = {"Host": "spyweb.example.org", "X_Forwarded_Proto": "https"}
+        headers = {"Content_Type": "application/x-www-form-urlencoded", "Origin": "https://spyweb.example.org"}
+        cookie = server.ask("POST", "/sign-in", body=urlencode({"key": token}), **headers, **passed_on).headers
+        assert "; Secure" in cookie["Set-Cookie"]
+        other = {**passed_on, "Host": "other.example", "Origin": "https://other.example"}
+        del headers["Origin"]
+        assert server.ask("POST", "/sign-in", body=urlencode({"key": token}), **headers, **other).status == 403
+
+
+def test_a_script_is_not_shown_what_lets_its_callers_in(project: Project) -> None:
+    project.save("server/init.lua", "function get:self() return { body = self.headers } end")
+    token = make_key(project, "app", "--scope", "run")
+    with project.daemon() as daemon:
+        server = server_of(daemon)
+        eventually(lambda: server.status("GET", "/api/v/self", token) == 200)
+        for headers in ({"X_SpyWeb_Key": token}, {"Authorization": f"Bearer {token}"}):
+            answer = server.ask("GET", "/api/v/self", **headers, Cookie=f"a=b; spyweb_{server.port}=secret; c=d")
+            assert answer.status == 200
+            assert b"secret" not in answer.body
+            assert token[15:].encode() not in answer.body
+            seen = answer.json
+            assert isinstance(seen, dict)
+            assert seen["cookie"] == "a=b; c=d"
+        own = server.ask("GET", "/api/v/self", token, Authorization="Bearer of the project")
+        assert b"Bearer of the project" in own.body
