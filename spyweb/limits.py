@@ -50,6 +50,9 @@ SESSIONS: Final = 2_000  # browsers that are signed in
 SESSIONS_OF_KEY: Final = 50  # with one key
 AUDIT_PENDING: Final = 1_000  # lines of the audit trail that wait for the store
 STREAMS: Final = 128  # commands at a time that watch, or read very many entries
+EVENT_STREAMS: Final = 200  # clients at a time that follow events
+PAGE_STREAMS: Final = 256  # open pages of the dashboard
+STREAMS_OF_ONE: Final = 20  # of either, of one address of another machine
 
 # From files
 KEY_SEGMENTS: Final = 32  # dotted parts of one key in TOML

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -24,15 +25,20 @@ from spyweb.scheduler.scheduler import Scheduler
 from spyweb.scheduler.timers import Timers
 from spyweb.service.access import AccessService
 from spyweb.service.audit import AuditService
-from spyweb.service.daemon import DaemonService
+from spyweb.service.daemon import DaemonService, find_troubles
 from spyweb.service.drift import DriftService
+from spyweb.service.event_sources import EventSources, FindTroubles
+from spyweb.service.events import EventHub
 from spyweb.service.metrics import MetricsService
+from spyweb.service.page_hub import PageHub
 from spyweb.service.readiness import ReadinessService
 from spyweb.service.state import StateService
 from spyweb.service.workflows import WorkflowService
 from spyweb.settings import Settings
 from spyweb.views.health import Vitals
 from spyweb.web import descriptors
+
+BOOT_BYTES = 4  # of the name of this start: numbers of an earlier one must not be believed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +84,8 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
     live.on_linked(lambda: keep_history(live, store, reloader.settings))
     chores = ChoreRunner(calls, clock)
     vitals = partial(take_vitals, runtime, scheduler, server, chores, clock.monotonic())
+    trail = AuditService(store.audit, clock)
+    events, pages = build_hubs(runtime, trail, partial(find_troubles, vitals, live))
     service = DaemonService(
         root=options.root,
         timezone=runtime.settings.daemon.timezone,
@@ -90,7 +98,6 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
         stored_records=store.records,
         outbox_sender=runtime.outbox_sender,
         access=AccessService(store.keys, clock, runtime.settings.server.api_key),
-        trail=AuditService(store.audit, clock),
         workflow_runs=WorkflowService(store),
         drift=DriftService(
             store=store,
@@ -100,6 +107,7 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
             specs=lambda: {job.id: job.spec for job in live},
             broken=lambda: reloader.broken,
         ),
+        trail=trail,
         state=StateService(store=store, clock=clock, limits=runtime.settings.state),
         metrics=MetricsService(
             live=live,
@@ -112,6 +120,8 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
         ),
         readiness=ReadinessService(store=store, clock=clock, vitals=vitals),
         clock=clock,
+        events=events,
+        pages=pages,
         vitals=vitals,
         vms_of=runtime.pool.loads_of,
         past_runs=store.past_runs,
@@ -128,6 +138,22 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
         notifier=notify.from_environment(os.environ),
         stop=asyncio.Event(),
     )
+
+
+def build_hubs(runtime: JobRuntime, trail: AuditService, troubles: FindTroubles) -> tuple[EventHub, PageHub]:
+    """Build what tells clients and open pages of what happens; both rest until somebody listens."""
+    clock = runtime.clock
+    sources = EventSources(
+        clock=clock,
+        live=runtime.live,
+        changes=runtime.store.events,
+        outbox_sender=runtime.outbox_sender,
+        job_logs=runtime.job_logs,
+        trail=trail,
+        troubles=troubles,
+    )
+    events = EventHub(clock, secrets.token_hex(BOOT_BYTES), sources.begin)
+    return events, PageHub(events=events, clock=clock, tasks=runtime.tasks, last_lines=sources.last_lines)
 
 
 def take_vitals(

@@ -25,7 +25,7 @@ async def execute(pool: Pool, world: World, job_logs: JobLogs, spec: JobSpec, co
 
     def job_log(level: str, text: bytes) -> None:
         if level != "print":
-            job_logs.write(spec.folder, level, text)
+            job_logs.write(spec.folder, level, text, run)
 
     run = pool.new_id()
     call = Call(

@@ -89,7 +89,7 @@ def hosts(world: World, job_logs: JobLogs, *, echo: bool) -> HostFor:
             if echo:
                 note_line(job.id, run.id, level, text)
             if level != "print":
-                job_logs.write(job.spec.folder, level, text)
+                job_logs.write(job.spec.folder, level, text, run.id)
             if observer:
                 observer.log(level, text)
 

@@ -14,15 +14,20 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import Event, Future, TaskGroup
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 
 import structlog
 
 from spyweb.clock import Clock, Handle
+from spyweb.errors import NoAccess
 from spyweb.logs.files import append
 from spyweb.logs.render import stamp
+from spyweb.logs.tail import last_lines
 
 NAME = "hooks.log"
 FLUSH_DELAY_S = 0.2  # lets lines share a write: opening a file takes far longer than adding a line
@@ -34,7 +39,18 @@ LEVELS = {"debug": b"DEBUG", "info": b"INFO", "print": b"INFO", "warn": b"WARN",
 _CONTROL = bytes([*range(0x09), *range(0x0B, 0x20), 0x7F])  # a terminal would interpret these
 _SHOWN = {code: f"\\x{code:02x}" for code in _CONTROL}
 
+LineListener = Callable[[int, str, bytes | str, int | None], None]  # its time, level and text, and the run
+
 log = structlog.get_logger()
+
+
+class WantedTail(NamedTuple):
+    """A question for the last lines of a file."""
+
+    folder: str
+    most: int
+    note_place: Callable[[], None]
+    answer: Future[list[str]]
 
 
 @dataclass(slots=True)
@@ -56,6 +72,8 @@ class JobLogs:
         self._due = Event()
         self._timer: Handle | None = None
         self._waiting: list[Future[None]] = []  # flush()
+        self._wanted: list[WantedTail] = []
+        self._listeners: dict[str, LineListener] = {}  # by folder
         self._failing: set[str] = set()  # folders that a warning was given for
         self._closing = False
         self._tasks = TaskGroup()
@@ -73,13 +91,15 @@ class JobLogs:
         self._wake()
         await self._tasks.__aexit__(None, None, None)
 
-    def write(self, folder: str, level: str, text: bytes | str) -> None:
+    def write(self, folder: str, level: str, text: bytes | str, run: int | None = None) -> None:
         """Add a line to the log of the job that has this folder, relative to the project root.
 
         Only the loop's thread may call this.
         """
         if self._closing:
             return
+        if self._listeners and (listen := self._listeners.get(folder)):
+            listen(self._clock.now_ms(), level, text, run)
         line = self._stamped(level, text)
         pending = self._pending.setdefault(folder, PendingLines())
         if pending.size + len(line) > PENDING_PER_JOB or self._size + len(line) > PENDING:
@@ -101,6 +121,27 @@ class JobLogs:
         self._waiting.append(written)
         self._wake()
         await written
+
+    def listen(self, folder: str, listener: LineListener) -> Callable[[], None]:
+        """Have this called with each line of a folder's log; return the function that ends it."""
+        self._listeners[folder] = listener
+        return partial(self._unlisten, folder)
+
+    def _unlisten(self, folder: str) -> None:
+        self._listeners.pop(folder, None)
+
+    async def last_lines(self, folder: str, count: int, note_place: Callable[[], None]) -> list[str]:
+        """Return the last lines up to the moment at which `note_place` is called: no later line is among them.
+
+        Raises NoAccess when the file can't be read.
+        """
+        answer: Future[list[str]] = asyncio.get_running_loop().create_future()
+        if self._closing:
+            note_place()
+            return []
+        self._wanted.append(WantedTail(folder, count, note_place, answer))
+        self._wake()
+        return await answer
 
     def _stamped(self, level: str, text: bytes | str) -> bytes:
         data = text.encode("utf-8", "backslashreplace") if isinstance(text, str) else bytes(text)
@@ -128,6 +169,9 @@ class JobLogs:
         """Write the waiting lines.  Nothing else writes, and one batch at a time, so lines keep their order."""
         pending, self._pending = self._pending, {}
         waiting, self._waiting = self._waiting, []
+        wanted, self._wanted = self._wanted, []
+        for each in wanted:
+            each.note_place()
         batches = {folder: self._batch(what) for folder, what in pending.items()}
         failures = await asyncio.to_thread(self._append_all, batches) if batches else {}
         self._size -= sum(what.size for what in pending.values())
@@ -135,6 +179,19 @@ class JobLogs:
         for written in waiting:
             if not written.done():
                 written.set_result(None)
+        for each in wanted:
+            await self._answer(each)
+
+    async def _answer(self, wanted: WantedTail) -> None:
+        """Read the end of a file before anything more is written to it."""
+        try:
+            lines = await asyncio.to_thread(last_lines, self._root / wanted.folder / self._name, wanted.most)
+        except NoAccess as error:
+            if not wanted.answer.done():
+                wanted.answer.set_exception(error)
+        else:
+            if not wanted.answer.done():
+                wanted.answer.set_result(lines)
 
     def _batch(self, pending: PendingLines) -> bytes:
         if pending.dropped:

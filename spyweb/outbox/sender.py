@@ -13,7 +13,7 @@ from asyncio import TaskGroup
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import structlog
 
@@ -35,6 +35,9 @@ BACKOFF = Retry(delay_ms=5 * SECOND_MS, max_delay_ms=HOUR_MS)  # doubled each ti
 LONGEST_WAIT_MS = MINUTE_MS  # then the clock on the wall is looked at again: it may have been set
 MOST_AT_ONCE = 1_000  # messages of one job that a round without `deliver` looks at
 PATIENCE = 5.0  # seconds before the store is asked again after it refused
+
+
+MessageListener = Callable[[JobId, int, Literal["sent", "put off", "given up"], str], None]  # of a job; why
 
 
 class AttemptResult(NamedTuple):
@@ -68,6 +71,7 @@ class OutboxSender:
         self._stopped = False
         self._attempted = asyncio.Event()
         self.dead = 0  # messages that were given up and are still kept
+        self.listener: MessageListener | None = None  # while somebody wants to know what becomes of messages
         outbox.on_added(self._take)
 
     async def deliver(self) -> None:
@@ -207,9 +211,11 @@ class OutboxSender:
         ends_ms = message.created_ms + LIFE_MS[message.target.channel]
         if failure is None:
             await self._outbox.done(message.id)
+            self._tell(message, "sent")
         elif self._clock.now_ms() >= ends_ms:
             await self._outbox.give_up(message.id, error=failure.reason)
             self.dead += 1
+            self._tell(message, "given up", failure.reason)
             attempts = message.attempts + 1
             log.error("a message was given up", **about(message), reason=failure.reason, attempts=attempts)
         else:
@@ -221,9 +227,14 @@ class OutboxSender:
         delay_ms = retry_delay_ms(BACKOFF, max(message.attempts + 1, misses), self._random)
         next_ms = min(now_ms + max(delay_ms, failure.wait_ms), ends_ms)
         await self._outbox.put_off(message.id, next_ms=next_ms, error=failure.reason, holds=failure.holds)
+        self._tell(message, "put off", failure.reason)
         if message.attempts == 0:
             again_in = format_duration(next_ms - now_ms)
             log.warning("a message has not arrived yet", **about(message), reason=failure.reason, again_in=again_in)
+
+    def _tell(self, message: QueuedMessage, what: Literal["sent", "put off", "given up"], reason: str = "") -> None:
+        if self.listener:
+            self.listener(message.job, message.id, what, reason)
 
 
 def about(message: QueuedMessage) -> dict[str, object]:

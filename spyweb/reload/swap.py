@@ -21,7 +21,7 @@ from spyweb.reload.plan import Plan, not_loaded, plan, whose
 from spyweb.reload.proof import PROOFS_AT_ONCE, Prover, Verdict, bounded_gather
 from spyweb.reload.server import ServerReloader
 from spyweb.reload.settings_file import SettingsFile
-from spyweb.runs.live import LiveJob, LiveJobs, code_of
+from spyweb.runs.live import JobChange, JobListener, LiveJob, LiveJobs, code_of
 from spyweb.runs.runner import Runner
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.settings import Settings
@@ -170,6 +170,8 @@ class Reloader:
             await self.scheduler.activate(list(self._not_activated.values()), self._cursors)
             self._not_activated.clear()
         _log_swap(new, todo)
+        if self.live.listener:
+            _tell_swap(self.live.listener, new, todo)
 
     def _take_generation(self, job: JobId) -> int:
         generation = self._generations.get(job, 1)
@@ -191,7 +193,7 @@ class Reloader:
     def _show_problems(self, look: Look, doubts: Mapping[str, Sequence[Problem]]) -> None:
         """Give each job its problems, and log those that are new; `doubts` are the linter's, by the job's file."""
         found, known = look.found, {*self.problems, *self.warnings}
-        self.broken = {**look.broken, **look.failed}
+        broken_before, self.broken = self.broken, {**look.broken, **look.failed}
         self.problems = [*found.problems, *(problem for each in look.failed.values() for problem in each)]
         doubtful = (*found.warnings, *(doubt for each in doubts.values() for doubt in each))
         self.warnings = sorted(
@@ -212,6 +214,8 @@ class Reloader:
             found_here = (*file.warnings, *doubts.get(job.spec.path, ())) if file else ()
             job.warnings = tuple(each for each in found_here if each.file not in look.uncompiled)
         self.live.set_unloadable(not_loaded(self.live, self.broken, found.unsure))
+        if self.live.listener:
+            _tell_broken(self.live, self.live.listener, broken_before, self.broken)
 
     def wake(self) -> None:
         """Have the files read again soon: something changed, or may have (SIGHUP)."""
@@ -244,3 +248,29 @@ def _log_swap(new: Sequence[LiveJob], todo: Plan) -> None:
         log.info("job settings reloaded", job=job.id)
     for job in todo.gone:
         log.info("job gone", job=job.id)
+
+
+def _tell_swap(listener: JobListener, new: Sequence[LiveJob], todo: Plan) -> None:
+    for job in new:
+        listener.changed(job, JobChange.LOADED)
+    for job, _ in todo.recoded:
+        listener.changed(job, JobChange.RELOADED)
+    for job, _ in todo.respecified:
+        listener.changed(job, JobChange.SETTINGS)
+    for job in todo.gone:
+        listener.changed(job, JobChange.REMOVED)
+
+
+def _tell_broken(
+    live: LiveJobs,
+    listener: JobListener,
+    before: Mapping[JobId, Sequence[Problem]],
+    now: Mapping[JobId, Sequence[Problem]],
+) -> None:
+    for job, problems in now.items():
+        if problems != before.get(job):
+            listener.broken(job, problems)
+    for job in before.keys() - now.keys():
+        mended = live.find(job)
+        if mended is not None:
+            listener.changed(mended, JobChange.MENDED)

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from itertools import chain
+from typing import Protocol
 
 from spyweb.errors import Problem
 from spyweb.lua.session import Code, variable_rules
 from spyweb.model import Cursor, JobId, JobSpec, Never, Run
 from spyweb.runs.run_queue import RunQueue
 from spyweb.specs.discover import JobFile
+from spyweb.store.protocol import SkippedRange
 
 
 @dataclass(slots=True, eq=False)
@@ -50,6 +53,37 @@ class LiveJob:
         return self.spec.enabled and not self.cursor.paused and not isinstance(self.spec.schedule, Never)
 
 
+class JobChange(StrEnum):
+    """The changes of a job that a listener is told of."""
+
+    LOADED = "loaded"
+    RELOADED = "reloaded"
+    SETTINGS = "settings"  # others, with the same code
+    BROKEN = "broken"  # its file does not load; where an earlier version runs, that goes on
+    MENDED = "mended"  # what was wrong with its file no longer is
+    REMOVED = "removed"
+    PAUSED = "paused"
+    RESUMED = "resumed"
+
+
+class JobListener(Protocol):
+    """Is told what happens to jobs and their runs; implemented on a floor above."""
+
+    def run_waits(self, run: Run) -> None: ...
+
+    def run_began(self, run: Run, late_ms: int | None) -> None: ...
+
+    def run_ended(self, run: Run, late_ms: int | None) -> None:
+        """Take a run whose end is committed, as it is on record; `late_ms` is how late it began."""
+
+    def skipped(self, skipped: SkippedRange) -> None: ...
+
+    def changed(self, job: LiveJob, change: JobChange) -> None: ...
+
+    def broken(self, job: JobId, problems: Sequence[Problem]) -> None:
+        """Take what is wrong with a file that does not load, or that is wrong in another way than before."""
+
+
 def code_of(file: JobFile, generation: int) -> Code:
     spec = file.spec
     return Code(
@@ -73,6 +107,7 @@ class LiveJobs:
         self._dependents: dict[JobId, list[JobId]] = {}
         self._listeners: list[Callable[[], None]] = []
         self.unloadable: frozenset[str] = frozenset()  # see `set_unloadable`
+        self.listener: JobListener | None = None  # while somebody wants to know what happens
 
     def __iter__(self) -> Iterator[LiveJob]:
         return iter(list(self._jobs.values()))
@@ -98,6 +133,11 @@ class LiveJobs:
     def current(self, job: LiveJob) -> LiveJob:
         """Return the live job with this id, or `job` itself if it was deleted."""
         return self._jobs.get(job.id, job)
+
+    def tell_skipped(self, skipped: Sequence[SkippedRange]) -> None:
+        if self.listener:
+            for each in skipped:
+                self.listener.skipped(each)
 
     def link(self) -> None:
         """Find anew which jobs start after which; to be called when specs have changed."""

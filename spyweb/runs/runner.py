@@ -283,6 +283,7 @@ class Runner:
                 self._line_up(job, run, replaces=claim.replaces)
         if not is_refused:
             self.counters.passed_over(skipped)
+            self.live.tell_skipped(skipped)
             for job in dict.fromkeys(claim.job for claim in claims):
                 self._start_next(job)
 
@@ -300,7 +301,10 @@ class Runner:
             if has_waited:
                 begin = Begin(run=run.id, started_ms=run.started_ms or 0, generation=job.code.generation)
                 await self._commit(Change(begin=[begin]))
-            self.counters.started(job.id, late_ms(job, run))
+            late = late_ms(job, run)
+            self.counters.started(job.id, late)
+            if self.live.listener:
+                self.live.listener.run_began(run, late)
             host = self.host_for(job, run, observer)
             with self._ends.expecting_one():
                 ending = await self._attempt(job, run, host)
@@ -328,6 +332,9 @@ class Runner:
         self.counters.passed_over(follow.skipped)
         _log_end(run, ending)
         self._show_end(run, ending)
+        if self.live.listener:
+            self.live.listener.run_ended(job.last, late)
+            self.live.tell_skipped(follow.skipped)
         self._take_in(follow.new, ids)
         self._start_next(job)
         if caused:
@@ -448,6 +455,8 @@ class Runner:
         if delay_ms > 0:
             timer = self.clock.call_later(delay_ms / 1000, partial(self._ready, job, run))
             job.queue.delayed[run.id] = DelayedRun(run, timer)
+            if self.live.listener:
+                self.live.listener.run_waits(run)
         else:
             self._ready(job, run)
 
@@ -473,6 +482,8 @@ class Runner:
                     self._have_end(running, Why.CANCELLED)
             self._write_off(job.queue.make_way(), REPLACED)
         job.queue.line_up(run)
+        if self.live.listener:
+            self.live.listener.run_waits(run)
 
     def _have_end(self, run: Run, why: Why) -> None:
         """Cancel a run in flight, also one that the pool does not know yet."""
@@ -507,10 +518,13 @@ class Runner:
 
     async def _end_unbegun(self, runs: Sequence[Run], ending: Ending) -> None:
         now_ms = self.clock.now_ms()
-        await self._commit(Change(end=[end_of(run, ending, now_ms) for run in runs]))
-        for run in runs:
+        ends = [end_of(run, ending, now_ms) for run in runs]
+        await self._commit(Change(end=ends))
+        for run, end in zip(runs, ends, strict=True):
             self.counters.ended(run.job, ending.outcome, now_ms, None)
             self._show_end(run, ending)
+            if self.live.listener:
+                self.live.listener.run_ended(ended_run(run, end), None)
 
     def _spawn(self, work: Coroutine[object, object, None], run: Run | None = None) -> None:
         """Carry out this coroutine in a task that `drain` waits for, and name its run for errors."""
@@ -574,9 +588,13 @@ class Runner:
         else:
             again = next_attempt(run, ending, job.spec.retry, now_ms, self.random)
         follow = Change(new=[again]) if again else what_follows(run, ending, self.live.after(run.job), now_ms)
-        self._take_in(follow.new, await self._commit(replace(follow, end=[end_of(run, ending, now_ms)])))
+        end = end_of(run, ending, now_ms)
+        self._take_in(follow.new, await self._commit(replace(follow, end=[end])))
         self.counters.ended(run.job, ending.outcome, now_ms, None)
         self.counters.passed_over(follow.skipped)
+        if self.live.listener:
+            self.live.listener.run_ended(ended_run(run, end), None)
+            self.live.tell_skipped(follow.skipped)
 
     def forget(self, job: LiveJob) -> None:
         """Note that a job is gone: its waiting runs will not start, its running ones end on their VM."""

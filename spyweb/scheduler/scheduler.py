@@ -21,7 +21,7 @@ from spyweb.clock import Clock
 from spyweb.errors import CursorMoved, Refused
 from spyweb.logs.refusals import tell_refusal
 from spyweb.model import Cursor, JobId, Outcome, TriggerType
-from spyweb.runs.live import LiveJob, LiveJobs
+from spyweb.runs.live import JobChange, LiveJob, LiveJobs
 from spyweb.runs.runner import Claims, DueRuns, Runner, RunRequest
 from spyweb.scheduler.timers import Timers
 from spyweb.schedules.cursor import Activation, activate, deactivated, skipped_of, waits_for_the_past
@@ -256,6 +256,7 @@ class Scheduler:
             await self._write(
                 [job], lambda job: Activation(cursor=replace(deactivated(job.cursor, now_ms), paused=True))
             )
+        self._tell(job, JobChange.PAUSED)
 
     async def resume(self, job: LiveJob) -> None:
         """Put a job back on its schedule: the times that were due meanwhile become one `paused` record.
@@ -265,6 +266,7 @@ class Scheduler:
         async with self._at_rest([job]):
             _expect_taken_up(job)
             await self._take_up([job], resumed=True)
+        self._tell(job, JobChange.RESUMED)
 
     async def _write(self, jobs: Sequence[LiveJob], decide: Callable[[LiveJob], Activation]) -> None:
         """Have these jobs go on from the cursors that are decided, once those are on record."""
@@ -283,6 +285,11 @@ class Scheduler:
         for job, cursor in zip(jobs, written.cursors, strict=True):
             job.reached_ms = _reached_ms(job, _known(job) or cursor, cursor)
             job.cursor = job.recorded = cursor
+        self._live.tell_skipped(written.skipped)
+
+    def _tell(self, job: LiveJob, change: JobChange) -> None:
+        if self._live.listener:
+            self._live.listener.changed(job, change)
 
     async def watch_the_clock(self) -> None:
         """Notice when the wall clock jumps back: jobs would otherwise wait until it is as late again."""

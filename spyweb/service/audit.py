@@ -7,6 +7,7 @@ rate, so that they push nothing out of a trail that keeps a bounded number of li
 from __future__ import annotations
 
 from asyncio import Future
+from collections.abc import Callable
 from dataclasses import asdict, replace
 
 import structlog
@@ -32,6 +33,7 @@ class AuditService:
         self._untold = 0  # failures since the last line about one
         self._credit = float(FAILURES_AT_ONCE)
         self._credit_at = clock.monotonic()
+        self.listener: Callable[[NewAuditLine], None] | None = None  # while somebody wants to know of each line
 
     async def lines(self, *, limit: int, before: int | None = None) -> list[AuditView]:
         """Return lines, newest first, older than the one with this id."""
@@ -40,6 +42,8 @@ class AuditService:
     def note(self, line: NewAuditLine) -> None:
         """Add a line, in the log as well."""
         log.info("audit", **{name: value for name, value in asdict(line).items() if value != "" and name != "at_ms"})
+        if self.listener:
+            self.listener(line)
         if self._pending >= AUDIT_PENDING:  # the store takes nothing: the log has it
             self._lost += 1
             return

@@ -26,9 +26,11 @@ from spyweb.schedules.due import earliest, upcoming
 from spyweb.service.access import AccessService
 from spyweb.service.audit import AuditService
 from spyweb.service.drift import DriftService
+from spyweb.service.events import EventHub
 from spyweb.service.job_detail import JobDetails
 from spyweb.service.metrics import MetricsService
 from spyweb.service.overview import OverviewService
+from spyweb.service.page_hub import PageHub
 from spyweb.service.readiness import ReadinessService
 from spyweb.service.state import StateService
 from spyweb.service.workflows import WorkflowService
@@ -127,6 +129,8 @@ class DaemonService:
     drift: DriftService
     workflow_runs: WorkflowService
     clock: Clock
+    events: EventHub
+    pages: PageHub
     vitals: Callable[[], Vitals]
     vms_of: Callable[[JobId], int]
     past_runs: PastRuns
@@ -317,6 +321,12 @@ class DaemonService:
         if found is None:
             raise Refused(f"{job} is gone")
         return found
+
+
+def find_troubles(vitals: Callable[[], Vitals], live: LiveJobs) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the problems and the warnings of the daemon now."""
+    health = view_health(vitals(), (), sum(map(_is_short, live)))
+    return health.problems, health.warnings
 
 
 def _is_short(job: LiveJob) -> bool:

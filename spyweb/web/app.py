@@ -10,7 +10,9 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from spyweb.endpoints.endpoints import Endpoints
-from spyweb.limits import SOCKET_BODY
+from spyweb.limits import EVENT_STREAMS as MOST_EVENT_STREAMS
+from spyweb.limits import PAGE_STREAMS as MOST_PAGE_STREAMS
+from spyweb.limits import SOCKET_BODY, STREAMS_OF_ONE
 from spyweb.service.daemon import DaemonService
 from spyweb.web.access.cookies import HOSTS, PORT
 from spyweb.web.access.guard import TRAIL, Trail, guarded_by
@@ -19,12 +21,15 @@ from spyweb.web.access.recognise import RECOGNISER, AccessRule, Recogniser, by_l
 from spyweb.web.access.throttle import Throttle
 from spyweb.web.answer import answer_errors
 from spyweb.web.api.document import DOCUMENTED, MADE
+from spyweb.web.api.events import EVENT_STREAMS
 from spyweb.web.api.keys import CATALOGUE, LARGEST_BODY, SERVICE, Catalogue
 from spyweb.web.api.route import Route
 from spyweb.web.api.routes import ROUTES
 from spyweb.web.api.streams import OPEN_STREAMS, OpenStreams
 from spyweb.web.body import BODY_MEMORY, LARGEST, BodyMemory
 from spyweb.web.endpoints import ENDPOINT_ROUTES, ENDPOINT_RULES, ENDPOINTS
+from spyweb.web.event_streams import EventStreams
+from spyweb.web.live import PAGE_STREAMS
 from spyweb.web.pages.pages import ACTIONS, PAGES
 from spyweb.web.pages.site import PageRoute, base_of, page_routes, showing_errors
 from spyweb.web.ui import UI, UI_ROUTES
@@ -99,6 +104,9 @@ def _add_service(app: web.Application, service: DaemonService, largest_body: int
     app[SERVICE] = app[CATALOGUE] = service
     app[BODY_MEMORY], app[LARGEST_BODY] = BodyMemory(), largest_body
     app[OPEN_STREAMS] = OpenStreams()
+    app[EVENT_STREAMS] = EventStreams(MOST_EVENT_STREAMS, STREAMS_OF_ONE)
+    app[PAGE_STREAMS] = EventStreams(MOST_PAGE_STREAMS, STREAMS_OF_ONE)
+    app.on_shutdown.extend([app[EVENT_STREAMS].end_all, app[PAGE_STREAMS].end_all])
 
 
 def _add_site(app: web.Application, site: Site) -> None:

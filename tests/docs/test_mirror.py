@@ -59,6 +59,8 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/docs/test_api.py": ("web/api/reference",),
     "tests/docs/test_reference.py": ("reference/hooks", "reference/language", "reference/tables"),
     "tests/integration/test_web_serve.py": ("web/api/keys", "web/serve"),
+    "tests/integration/test_event_streams.py": ("web/api/events",),
+    "tests/integration/test_live_pages.py": ("web/live",),
     "tests/unit/cli/test_main.py": ("cli/about",),
     "tests/unit/cli/test_keys.py": ("cli/keys_source",),
     "tests/unit/cli/test_systemd.py": ("cli/service",),

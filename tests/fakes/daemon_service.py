@@ -24,7 +24,9 @@ from spyweb.runs.live import LiveJobs
 from spyweb.service.access import AccessService
 from spyweb.service.audit import AuditService
 from spyweb.service.daemon import DaemonService
+from spyweb.service.events import EventHub
 from spyweb.service.metrics import MetricsService
+from spyweb.service.page_hub import PageHub
 from spyweb.service.readiness import ReadinessService
 from spyweb.service.state import StateService
 from spyweb.settings import StateSettings
@@ -191,16 +193,22 @@ class FakeDaemonService(DaemonService):
         state: StateService | None = None,
         api_key: str | None = None,
         clock: Clock | None = None,
+        hub: EventHub | None = None,
+        pages: PageHub | None = None,
     ) -> None:
         self.root = root or Path()
         self.clock = clock = clock or FakeClock()
         store = MemoryStore(clock)
         self.access = AccessService(store.keys, clock, api_key)
         self.trail = AuditService(store.audit, clock)
+        self.clock = clock
+        self.events = hub or EventHub(clock, "b00t", lambda _hub, _topic: lambda: None)
+        if pages:
+            self.pages = pages
         self.state = state or make_state()
         self.measured = vitals or make_vitals()
         self.metrics, self.readiness = make_metrics(vitals=self.measured), make_readiness(vitals=self.measured)
-        self.events = list(events) or a_watched_run()
+        self.watched = list(events) or a_watched_run()
         self.known_runs = list(known_runs) or three_runs()
         self.kept = found  # newest first
         self.unsent = unsent  # newest first
@@ -290,7 +298,7 @@ class FakeDaemonService(DaemonService):
         kind = "debug" if debug else "audit" if audit else "dry run" if dry_run else "run"
         self._note(f"{kind} {job}{f' with {values}' if values else ''}")
         try:
-            for event in self.events:
+            for event in self.watched:
                 yield event
             if self.late_refusal:
                 raise self.late_refusal

@@ -15,7 +15,16 @@ from spyweb.model import Failure, JobId, Outcome, RunId
 from spyweb.views.health import ChoreHealth
 from spyweb.views.runs import LogLine, RunEnded, RunEvent
 from tests.fakes.command import Answer, spyweb
-from tests.fakes.daemon_service import NINTH, NOW_MS, PRICES, FakeDaemonService, make_run, make_vitals, refused
+from tests.fakes.daemon_service import (
+    NINTH,
+    NOW_MS,
+    PRICES,
+    FakeDaemonService,
+    a_watched_run,
+    make_run,
+    make_vitals,
+    refused,
+)
 from tests.fakes.daemon_socket import serve_daemon_socket
 
 Project = tuple[Path, FakeDaemonService]
@@ -210,7 +219,7 @@ def test_debug_shows_when_within_the_run_and_all_that_is_known(tmp_path: Path) -
 
 
 def test_a_stream_that_breaks_off_in_the_middle_of_a_run_is_told(tmp_path: Path) -> None:
-    answer = with_service(FakeDaemonService(events=FakeDaemonService().events[:1]), tmp_path, "run", "prices")
+    answer = with_service(FakeDaemonService(events=a_watched_run()[:1]), tmp_path, "run", "prices")
     assert answer.code == 2
     assert answer.err.startswith("spyweb: the daemon, which is still there, closed the connection before the run had")
 

@@ -22,7 +22,7 @@ from spyweb.web.body import Body, BodyMemory
 from spyweb.web.endpoints import make_response
 from spyweb.web.serve import serve_app, serve_socket, serve_tcp
 from tests.fakes.client import failure
-from tests.fakes.daemon_service import FakeDaemonService
+from tests.fakes.daemon_service import FakeDaemonService, a_watched_run
 
 
 async def get(url: str, socket_path: Path | None = None, *, key: str | None = None) -> int:
@@ -229,7 +229,7 @@ async def test_a_socket_that_was_removed_is_made_again(tmp_path: Path) -> None:
 async def test_whoever_stops_watching_closes_the_stream_without_a_line_in_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    service = FakeDaemonService(events=FakeDaemonService().events * 20_000)  # more than socket buffers hold
+    service = FakeDaemonService(events=a_watched_run() * 20_000)  # more than socket buffers hold
     async with serve_socket(service, tmp_path) as private:
         reader, writer = await asyncio.open_unix_connection(str(private.path))
         writer.write(b"POST /api/jobs/prices/run HTTP/1.1\r\nHost: x\r\n\r\n")

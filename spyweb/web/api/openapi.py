@@ -10,7 +10,7 @@ import msgspec
 
 from spyweb.web.access.recognise import KEY_HEADER
 from spyweb.web.answer import ErrorAnswer
-from spyweb.web.api.route import JSON, LINES, Route
+from spyweb.web.api.route import EVENTS, JSON, LINES, Route
 
 Schema = dict[str, Any]
 
@@ -136,6 +136,8 @@ def _content(kind: object, media: str, types: Types) -> Schema:
         return {media: {"schema": types.schema(kind)}}
     if media == LINES:
         return {media: {"schema": {"type": "string"}, "x-line": types.schema(kind)}}
+    if media == EVENTS:
+        return {media: {"schema": {"type": "string"}, "x-event": types.schema(kind)}}
     return {media: {"schema": {"type": "string"}}}
 
 

@@ -16,10 +16,11 @@ from aiohttp import web
 
 from spyweb.web.access.rights import PUBLIC, Right
 
-__all__ = ["JSON", "LINES", "PUBLIC", "TABLE", "Right", "Route", "route", "routes_of"]
+__all__ = ["EVENTS", "JSON", "LINES", "PUBLIC", "TABLE", "Right", "Route", "route", "routes_of"]
 
 JSON = "application/json"
 LINES = "application/x-ndjson"  # one JSON object a line
+EVENTS = "text/event-stream"
 OF_JOB = "/{job}"
 
 ApiHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -34,7 +35,7 @@ class Route:
     path: str
     handler: ApiHandler
     right: Right | None  # PUBLIC: anybody may ask
-    answer: object = None  # the type of a whole answer, or of each of its lines; a tuple: one of these
+    answer: object = None  # the type of a whole answer, or of each of its lines or events; a tuple: one of these
     query: type[msgspec.Struct] | None = None
     body: object = None  # the type of a request's body; None: it has none
     media: str = JSON  # of the answer

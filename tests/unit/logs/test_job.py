@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from spyweb.errors import NoAccess
 from spyweb.logs import job as module
 from spyweb.logs.files import append
 from spyweb.logs.job import FLUSH_DELAY_S, PENDING_PER_JOB, SOON_PER_JOB, JobLogs
@@ -181,3 +182,47 @@ async def test_all_jobs_together_have_a_bound_too(tmp_path: Path, monkeypatch: p
     kept = [number for number in range(10) if "xxx" in read(tmp_path, f"jobs/job{number}")[0]]
     assert kept == [0, 1, 2, 3]
     assert read(tmp_path, "jobs/job9")[-1].endswith("there is room again")
+
+
+async def test_a_listener_hears_the_lines_of_its_folder_until_it_is_ended(tmp_path: Path) -> None:
+    async with JobLogs(tmp_path, FakeClock()) as logs:
+        heard: list[tuple[object, ...]] = []
+        end = logs.listen("jobs/prices", lambda *line: heard.append(line))
+        logs.write("jobs/prices", "warn", b"too dear", 7)
+        logs.write("jobs/other", "info", b"not this")
+        end()
+        logs.write("jobs/prices", "info", b"nor this")
+        end()
+    assert heard == [(START_MS, "warn", b"too dear", 7)]
+
+
+async def test_the_last_lines_end_where_the_place_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow_append(root: Path, folder: str, name: str, data: bytes) -> None:
+        begun.set()
+        assert go_on.wait(5)
+        append(root, folder, name, data)
+
+    monkeypatch.setattr(module, "append", slow_append)
+    async with JobLogs(tmp_path, FakeClock()) as logs:
+        heard: list[object] = []
+        logs.listen("jobs/prices", lambda _at, _level, text, _run: heard.append(text))
+        logs.write("jobs/prices", "info", "before")
+        places: list[int] = []
+        async with asyncio.TaskGroup() as tasks:
+            asked = tasks.create_task(logs.last_lines("jobs/prices", 10, lambda: places.append(len(heard))))
+            await asyncio.to_thread(begun.wait, 5)
+            logs.write("jobs/prices", "info", "after")
+            go_on.set()
+        assert [line.split()[-1] for line in asked.result()] == ["before"]
+        assert heard[places[0] :] == ["after"]
+
+
+async def test_the_last_lines_of_a_log_that_is_none_or_can_not_be_read(tmp_path: Path) -> None:
+    (tmp_path / "jobs/odd/hooks.log").mkdir(parents=True)
+    async with JobLogs(tmp_path, FakeClock()) as logs:
+        assert await logs.last_lines("jobs/none", 10, lambda: None) == []
+        with pytest.raises(NoAccess):
+            await logs.last_lines("jobs/odd", 10, lambda: None)
+    assert await logs.last_lines("jobs/none", 10, lambda: None) == []  # it is closed

@@ -8,6 +8,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from spyweb.settings import Settings, load_settings
 from tests.fakes.changes import refuse
 from tests.fakes.endpoints import make_served, say_hello
 from tests.fakes.harness import Harness, harness
+from tests.fakes.job_listener import StoryListener
 from tests.fakes.rights import bound_by_file_modes, needs_linux
 
 MONITOR = 'name = "Watch"\nurl = "https://example.com"\nselector = "li"\nfields = ["t"]\ninterval = 60\n'
@@ -773,3 +775,24 @@ async def until_served(h: ReloadHarness, source: bytes) -> None:
         while h.endpoints.version is None or h.endpoints.version.code.source != source:
             await h.harness.clock.turn()
             await asyncio.to_thread(lambda: None)
+
+
+async def test_whoever_listens_is_told_what_becomes_of_jobs(tmp_path: Path) -> None:
+    async with reload_harness(tmp_path, {}) as h:
+        h.harness.live.listener = listener = StoryListener()
+        h.save("jobs/a.lua", HELLO)
+        await h.look()
+        assert [line for line in listener.story if line.startswith("a ")] == ["a loaded"]
+        for text, reason in (("-- 1", ""), ("-- 2", "oops"), ("-- 3", "oops again"), ("-- 4", "")):
+            h.harness.pool.broken.clear()
+            if reason:
+                h.harness.pool.broken["jobs/a.lua"] = partial(ScriptError, "jobs/a.lua", 5, reason)
+            h.save("jobs/a.lua", HELLO + text)
+            await h.look()
+        h.save("jobs/a.lua", HELLO.replace("1m", "2m") + "-- 4")
+        await h.look()
+        (tmp_path / "jobs/a.lua").unlink()
+        await h.look()
+        told = [line.removeprefix("a ") for line in listener.story if line.startswith("a ")]
+        assert told[:4] == ["loaded", "reloaded", "broken: jobs/a.lua:5: oops", "broken: jobs/a.lua:5: oops again"]
+        assert told[4:] == ["reloaded", "mended", "settings", "removed"]

@@ -35,6 +35,7 @@ from tests.fakes.changes import refuse
 from tests.fakes.clock import FakeClock, settle
 from tests.fakes.hanging import HangingRecord
 from tests.fakes.harness import MINUTE_MS, Harness, harness, make_job, tell
+from tests.fakes.job_listener import StoryListener
 from tests.fakes.memory.memory import MemoryStore
 
 HOUR = 3600.0
@@ -916,3 +917,13 @@ async def test_a_job_that_another_daemon_owns_is_not_woken_for() -> None:
         t.scheduler.watch(job)
         await t.clock.turn(60)
         assert t.pool.story == ["run prices"] * 2, "what has passed, and what is due now"
+
+
+async def test_a_pause_and_what_was_due_meanwhile_are_told() -> None:
+    async with harness() as t:
+        await t.settle(job := make_job())
+        t.live.listener = listener = StoryListener()
+        await t.scheduler.pause(job)
+        await t.clock.turn(121)
+        await t.scheduler.resume(job)
+        assert listener.story == ["prices paused", "prices paused x3: paused, disabled or absent", "prices resumed"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,12 +16,15 @@ from spyweb.reload.swap import Reloader
 from spyweb.service.access import AccessService
 from spyweb.service.audit import AuditService
 from spyweb.service.daemon import DaemonService
+from spyweb.service.events import EventHub
+from spyweb.service.page_hub import PageHub
 from spyweb.service.workflows import WorkflowService
 from spyweb.views.jobs import JobState
 from spyweb.views.runs import RunEnded
 from tests.fakes.daemon_service import make_metrics, make_readiness, make_state, make_vitals
 from tests.fakes.drifting import make_drift
 from tests.fakes.harness import MINUTE_MS, Harness, harness, make_job
+from tests.fakes.listening import BOOT, FakeSources
 
 PRICES, BACKUP, TYPO = JobId("prices"), JobId("backup"), JobId("typo")
 
@@ -45,11 +48,16 @@ class Served:
     service: DaemonService
 
 
+async def no_lines(job: JobId, count: int, note_place: Callable[[], None]) -> list[str]:
+    return []
+
+
 @pytest.fixture
 async def served(tmp_path: Path) -> AsyncIterator[Served]:
     """Two jobs: prices each minute, backup by hand alone."""
     async with harness() as t:
         reloader = FakeReloader()
+        events = EventHub(t.clock, BOOT, FakeSources().begin)
         service = DaemonService(
             root=tmp_path,
             timezone="UTC",
@@ -69,6 +77,8 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
             workflow_runs=WorkflowService(t.store),
             drift=make_drift(t.store, t.clock, {}),
             clock=t.clock,
+            events=events,
+            pages=PageHub(events=events, clock=t.clock, tasks=t.tasks, last_lines=no_lines),
             vitals=make_vitals,
             vms_of=lambda job: 3 if job == PRICES else 0,
             past_runs=t.store.past_runs,

@@ -1,0 +1,190 @@
+"""Tell the hub of events what happens in the parts of a daemon, as long as somebody listens.
+
+Each part has a place for one listener, and pays one comparison while that is empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, assert_never
+
+from spyweb.clock import Clock, Handle
+from spyweb.errors import Problem
+from spyweb.logs.job import JobLogs
+from spyweb.model import ChangeKind, JobId, Run, RunId
+from spyweb.outbox.sender import OutboxSender
+from spyweb.runs.live import JobChange, LiveJob, LiveJobs
+from spyweb.service.audit import AuditService
+from spyweb.service.events import EventHub, Topic
+from spyweb.store.audit_protocol import NewAuditLine
+from spyweb.store.protocol import SkippedRange, job_namespace
+from spyweb.store.values_protocol import ChangeEvent, Events, Watch
+from spyweb.views.events import (
+    EventType,
+    HealthHappened,
+    JobHappened,
+    OutboxHappened,
+    RunHappened,
+    line_logged,
+    run_began,
+    run_has_ended,
+    run_waits,
+    state_changed,
+    was_audited,
+    were_skipped,
+)
+from spyweb.views.jobs import join_problems, usual_folder
+
+LOOK_S = 5.0  # between two looks at the health: nothing announces it
+OF_A_JOB = job_namespace(JobId(""))
+
+Kind = Literal["problem", "warning"]
+FindTroubles = Callable[[], tuple[Sequence[str], Sequence[str]]]  # the problems and the warnings of the daemon
+Troubles = Mapping[tuple[Kind, str], str]  # kind and what stays of the text → the text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventSources:
+    """Begins and ends what tells of a topic."""
+
+    clock: Clock
+    live: LiveJobs
+    changes: Events
+    outbox_sender: OutboxSender
+    job_logs: JobLogs
+    trail: AuditService
+    troubles: FindTroubles
+
+    def begin(self, hub: EventHub, topic: Topic) -> Callable[[], None]:
+        """Tell the hub of this topic from now on; return what ends that."""
+        match topic.type:
+            case EventType.RUN | EventType.JOB:
+                self.live.listener = JobTeller(hub)
+                return partial(self._end_jobs, hub)
+            case EventType.STATE:
+                everything = Watch(namespace="", is_prefix=True, kinds=frozenset(ChangeKind))
+                return self.changes.follow(everything, partial(tell_of_state, hub))
+            case EventType.HEALTH:
+                return HealthWatch(hub, self.clock, self.troubles).stop
+            case EventType.OUTBOX:
+                self.outbox_sender.listener = partial(tell_of_message, hub)
+                return self._end_outbox
+            case EventType.AUDIT:
+                self.trail.listener = partial(tell_of_action, hub)
+                return self._end_audit
+            case EventType.LOG:
+                return self._begin_log(hub, topic.job)
+            case _:
+                assert_never(topic.type)
+
+    def _end_jobs(self, hub: EventHub) -> None:
+        if not (hub.wants(Topic(EventType.RUN)) or hub.wants(Topic(EventType.JOB))):
+            self.live.listener = None
+
+    def _end_outbox(self) -> None:
+        self.outbox_sender.listener = None
+
+    def _end_audit(self) -> None:
+        self.trail.listener = None
+
+    def _begin_log(self, hub: EventHub, job: JobId | None) -> Callable[[], None]:
+        if job is None:
+            return lambda: None
+        return self.job_logs.listen(self._folder(job), partial(tell_of_line, hub, job))
+
+    def _folder(self, job: JobId) -> str:
+        found = self.live.find(job)
+        return found.spec.folder if found else usual_folder(job)  # whose file does not load yet
+
+    async def last_lines(self, job: JobId, count: int, note_place: Callable[[], None]) -> list[str]:
+        """Return the last lines of a job's log up to the moment at which `note_place` is called."""
+        return await self.job_logs.last_lines(self._folder(job), count, note_place)
+
+
+class JobTeller:
+    """Tells of jobs and their runs."""
+
+    def __init__(self, hub: EventHub) -> None:
+        self._hub = hub
+
+    def run_waits(self, run: Run) -> None:
+        self._tell(run_waits(run))
+
+    def run_began(self, run: Run, late_ms: int | None) -> None:
+        self._tell(run_began(run, late_ms))
+
+    def run_ended(self, run: Run, late_ms: int | None) -> None:
+        self._tell(run_has_ended(run, late_ms))
+
+    def skipped(self, skipped: SkippedRange) -> None:
+        self._tell(were_skipped(skipped))
+
+    def _tell(self, happened: RunHappened) -> None:
+        self._hub.publish(EventType.RUN, happened.job, happened)
+
+    def changed(self, job: LiveJob, change: JobChange) -> None:
+        self._tell_of_job(job.id, change, job.code.generation, join_problems(job.problems))
+
+    def broken(self, job: JobId, problems: Sequence[Problem]) -> None:
+        self._tell_of_job(job, JobChange.BROKEN, 0, join_problems(problems))
+
+    def _tell_of_job(self, job: JobId, change: JobChange, generation: int, error: str) -> None:
+        self._hub.publish(EventType.JOB, job, JobHappened(what=change, job=job, generation=generation, error=error))
+
+
+def tell_of_state(hub: EventHub, event: ChangeEvent) -> None:
+    """Tell of a change: as one of the job whose own values these are, else of the one whose run has made it."""
+    own = event.namespace.removeprefix(OF_A_JOB) if event.namespace.startswith(OF_A_JOB) else None
+    hub.publish(EventType.STATE, event.origin.job if own is None else JobId(own), state_changed(event))
+
+
+def tell_of_message(
+    hub: EventHub, job: JobId, message: int, what: Literal["sent", "put off", "given up"], reason: str
+) -> None:
+    happened = OutboxHappened(what=what, message=message, job=job, reason=reason)
+    hub.publish(EventType.OUTBOX, job, happened)
+
+
+def tell_of_action(hub: EventHub, line: NewAuditLine) -> None:
+    hub.publish(EventType.AUDIT, JobId(line.job) if line.job else None, was_audited(line))
+
+
+def tell_of_line(hub: EventHub, job: JobId, at_ms: int, level: str, text: bytes | str, run: int | None) -> None:
+    hub.publish(EventType.LOG, job, line_logged(job, level, text, at_ms, None if run is None else RunId(run)))
+
+
+def what_stays(text: str) -> str:
+    """Return a problem's text without its amounts, which are others at each look."""
+    return " ".join(word for word in text.split() if not any(character.isdigit() for character in word))
+
+
+class HealthWatch:
+    """Looks at the daemon's health every few seconds, and tells what is new and what is gone."""
+
+    def __init__(self, hub: EventHub, clock: Clock, troubles: FindTroubles) -> None:
+        self._hub = hub
+        self._clock = clock
+        self._troubles = troubles
+        self._known = self._read()
+        self._timer: Handle = clock.call_later(LOOK_S, self._look)
+
+    def stop(self) -> None:
+        self._timer.cancel()
+
+    def _read(self) -> Troubles:
+        problems, warnings = self._troubles()
+        found: dict[tuple[Kind, str], str] = {("problem", what_stays(text)): text for text in problems}
+        found.update({("warning", what_stays(text)): text for text in warnings})
+        return found
+
+    def _look(self) -> None:
+        self._timer = self._clock.call_later(LOOK_S, self._look)
+        known, self._known = self._known, self._read()
+        for (kind, stays), text in known.items():
+            if (kind, stays) not in self._known:
+                self._hub.publish(EventType.HEALTH, None, HealthHappened(what="ended", kind=kind, text=text))
+        for (kind, stays), text in self._known.items():
+            if (kind, stays) not in known:
+                self._hub.publish(EventType.HEALTH, None, HealthHappened(what="began", kind=kind, text=text))

@@ -1,0 +1,295 @@
+"""Number what happens in the daemon, and hand it to those who listen.
+
+Nothing is made or kept while nobody listens.  From the first listener on, the newest events are kept for whoever comes
+back with the mark of the last one that it has seen: it is given all that it wanted since, or told that something is
+missing.  A listener pulls; so one that reads slowly holds nothing but its place.
+
+    follower = hub.follow(Wish(types=frozenset({EventType.RUN})), mark, wake)
+    data = follower.take()      # whenever `wake` was called, until it is empty
+    follower.leave()
+
+What happens is told by sources, which are begun with the first listener to a topic and ended a while after its last:
+whoever was cut off finds what came meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from heapq import merge
+from operator import attrgetter
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from spyweb.clock import Clock, Handle
+from spyweb.model import MIB, JobId
+from spyweb.views.events import EventType, Happening, frame_of
+
+MOST_KEPT = 2_000  # events
+MOST_KEPT_BYTES = 2 * MIB
+COSTS = 400  # bytes of an event beside its frame
+LINGER_S = 60.0  # how long a source goes on after its last listener
+MOST_TAKEN = 32 * 1024  # bytes at a time; the last event may exceed it
+WOKEN_AT_ONCE = 25  # listeners; then others have their turn
+RETRY_MS = 3_000  # after which a client that was cut off comes back
+LONGEST_NUMBER = 15  # digits of a mark's number
+
+
+class Topic(NamedTuple):
+    """A type of event; of the lines of logs, those of one job."""
+
+    type: EventType
+    job: JobId | None = None
+
+
+class Event(Struct, frozen=True, gc=False):
+    number: int
+    type: EventType
+    job: JobId | None
+    happening: Happening
+    frame: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """Which events somebody wants to hear of, as far as they may."""
+
+    types: frozenset[EventType]
+    job: JobId | None = None  # only of this one; it must be named where lines of logs are wanted
+    may_see: Callable[[JobId], bool] | None = None  # the jobs that they may see; None: everything there is
+
+    def topics(self) -> Iterator[Topic]:
+        for kind in self.types:
+            if kind is not EventType.LOG:
+                yield Topic(kind)
+            elif self.job is not None:
+                yield Topic(kind, self.job)
+
+    def takes(self, event: Event) -> bool:
+        job = event.job
+        if self.job is not None and job != self.job:
+            return False
+        return self.may_see is None or (job is not None and self.may_see(job))
+
+
+@dataclass(slots=True)
+class KeptEvents:
+    """The newest events of one topic."""
+
+    since: int  # what happened up to this number is not all kept
+    events: deque[Event] = field(default_factory=deque)
+    ears: list[Callable[[Event], None]] = field(default_factory=list)
+    end: Callable[[], None] = field(default=lambda: None)
+    timer: Handle | None = None  # until it is forgotten, when nobody listens
+
+
+Begin = Callable[["EventHub", Topic], Callable[[], None]]
+
+
+class EventHub:
+    """Has one for the whole daemon; only the loop's thread may call it."""
+
+    def __init__(self, clock: Clock, boot: str, begin: Begin) -> None:
+        """Take `boot`, which is another at each start, and what begins a source and returns what ends it."""
+        self._clock = clock
+        self._boot = boot
+        self._begin = begin
+        self._kept: dict[Topic, KeptEvents] = {}
+        self._size = 0
+        self._count = 0
+        self._waking: deque[Callable[[], None]] = deque()
+        self.number = 0  # of the newest event
+        self.followers: set[Follower] = set()
+
+    def wants(self, topic: Topic) -> bool:
+        return topic in self._kept
+
+    def publish(self, kind: EventType, job: JobId | None, happening: Happening) -> None:
+        """Number what has happened, keep it, and tell whoever listens to such."""
+        kept = self._kept.get(Topic(kind, job if kind is EventType.LOG else None))
+        if kept is None:
+            return
+        self.number += 1
+        event = Event(self.number, kind, job, happening, frame_of(kind, self.mark(self.number), happening))
+        kept.events.append(event)
+        self._count += 1
+        self._size += _size_of(event)
+        while self._count > MOST_KEPT or self._size > MOST_KEPT_BYTES:
+            self._drop_one()
+        for ear in tuple(kept.ears):
+            ear(event)
+
+    def _drop_one(self) -> None:
+        """Drop the oldest event of the topic that has the most: one that is loud leaves the others their past."""
+        fullest = max(self._kept.values(), key=lambda kept: len(kept.events))
+        event = fullest.events.popleft()
+        fullest.since = event.number
+        self._count -= 1
+        self._size -= _size_of(event)
+
+    def mark(self, number: int | None = None) -> str:
+        """Return what a client names to go on from there."""
+        return f"{self._boot}-{self.number if number is None else number}"
+
+    def read(self, mark: str) -> int | None:
+        """Return the number of a mark; None where it is not of this daemon, or names what has not happened yet."""
+        boot, _, digits = mark.partition("-")
+        if boot != self._boot or len(digits) > LONGEST_NUMBER or not (digits.isascii() and digits.isdigit()):
+            return None
+        number = int(digits)
+        return number if number <= self.number else None
+
+    def follow(self, wish: Wish, mark: str | None, wake: Callable[[], None]) -> Follower:
+        """Follow from that mark, or from now on; `wake` is called when there is something to take."""
+        follower = Follower(self, wish, wake)
+        for topic in wish.topics():
+            self.listen(topic, follower.hear)
+        follower.begin(mark)
+        self.followers.add(follower)
+        return follower
+
+    def listen(self, topic: Topic, ear: Callable[[Event], None]) -> None:
+        """Call `ear` with each event of this topic, until `unlisten`."""
+        kept = self._kept.get(topic)
+        if kept is None:
+            self.number += 1  # so that no mark from before is taken for one after which all is kept
+            kept = self._kept[topic] = KeptEvents(self.number)
+            kept.end = self._begin(self, topic)
+        if kept.timer:
+            kept.timer.cancel()
+            kept.timer = None
+        kept.ears.append(ear)
+
+    def unlisten(self, topic: Topic, ear: Callable[[Event], None]) -> None:
+        kept = self._kept[topic]
+        kept.ears.remove(ear)
+        if not kept.ears:
+            kept.timer = self._clock.call_later(LINGER_S, partial(self._forget, topic))
+
+    def _forget(self, topic: Topic) -> None:
+        kept = self._kept.pop(topic)
+        kept.end()
+        self._count -= len(kept.events)
+        self._size -= sum(map(_size_of, kept.events))
+
+    def since(self, wish: Wish, seen: int) -> Iterator[Event]:
+        """Yield what is kept of the events after a number, in their order."""
+        found = (newer_than(self._kept[topic].events, seen) for topic in wish.topics())
+        return filter(wish.takes, merge(*found, key=attrgetter("number")))
+
+    def complete_from(self, wish: Wish) -> int:
+        """Return the number from which on nothing of this wish is missing."""
+        return max((self._kept[topic].since for topic in wish.topics()), default=0)
+
+    def wake_soon(self, wake: Callable[[], None]) -> None:
+        """Call this in one of the next rounds of the loop: very many at once would hold it up."""
+        self._waking.append(wake)
+        if len(self._waking) == 1:
+            self._clock.call_later(0, self._wake_some)
+
+    def _wake_some(self) -> None:
+        for _ in range(min(WOKEN_AT_ONCE, len(self._waking))):
+            self._waking.popleft()()
+        if self._waking:
+            self._clock.call_later(0, self._wake_some)
+
+    def close(self) -> None:
+        """End every follower, and whatever tells of events."""
+        for follower in tuple(self.followers):
+            follower.end()
+        for topic, kept in tuple(self._kept.items()):
+            if kept.timer:
+                kept.timer.cancel()
+            if not kept.ears:
+                self._forget(topic)
+
+
+class Follower:
+    """One who follows; it has a place, and no events of its own."""
+
+    def __init__(self, hub: EventHub, wish: Wish, wake: Callable[[], None]) -> None:
+        self._hub = hub
+        self._wish = wish
+        self._wake = wake
+        self._seen = 0  # all that it wants up to this number it was given
+        self._has_more = False
+        self._greeting = b""
+        self.is_over = False  # it is to be hung up on
+
+    def begin(self, mark: str | None) -> None:
+        """Take its place; called once its topics are kept."""
+        number = None if mark is None else self._hub.read(mark)
+        if number is not None and number >= self._hub.complete_from(self._wish):
+            self._seen, self._has_more = number, True
+            self._greeting = b"retry: %d\n\n" % RETRY_MS
+        elif mark is None:
+            self._seen = self._hub.number
+            self._greeting = b"retry: %d\nid: %s\n\n" % (RETRY_MS, self._hub.mark().encode())
+        else:
+            self._greeting = b"retry: %d\n" % RETRY_MS + self._reset()
+
+    def hear(self, event: Event) -> None:
+        if self._has_more or not self._wish.takes(event):
+            return
+        self._seen, self._has_more = event.number - 1, True
+        self._hub.wake_soon(self._wake)
+
+    @property
+    def mark(self) -> str:
+        """Return the mark up to which everything was taken."""
+        return self._hub.mark(self._seen if self._has_more else None)
+
+    def take(self) -> bytes:
+        """Return what is to be sent next; nothing once all was."""
+        greeting, self._greeting = self._greeting, b""
+        if not self._has_more:
+            return greeting
+        if self._seen < self._hub.complete_from(self._wish):
+            return greeting + self._reset()
+        frames, size = [greeting], 0
+        self._has_more = False
+        for event in self._hub.since(self._wish, self._seen):
+            if size >= MOST_TAKEN:
+                self._has_more = True
+                break
+            frames.append(event.frame)
+            size += len(event.frame)
+            self._seen = event.number
+        return b"".join(frames)
+
+    @property
+    def has_more(self) -> bool:
+        return self._has_more or bool(self._greeting)
+
+    def _reset(self) -> bytes:
+        """Return what tells the client that events are missing, and go on from now."""
+        self._seen, self._has_more = self._hub.number, False
+        return b"event: reset\nid: %s\ndata: {}\n\n" % self._hub.mark().encode()
+
+    def end(self) -> None:
+        """Have whoever serves it hang up."""
+        self.is_over = True
+        self._hub.wake_soon(self._wake)
+
+    def leave(self) -> None:
+        self._hub.followers.discard(self)
+        for topic in self._wish.topics():
+            self._hub.unlisten(topic, self.hear)
+
+
+def newer_than(events: deque[Event], seen: int) -> list[Event]:
+    """Return the events after a number: from the end, since most followers are not far behind."""
+    found = []
+    for event in reversed(events):
+        if event.number <= seen:
+            break
+        found.append(event)
+    found.reverse()
+    return found
+
+
+def _size_of(event: Event) -> int:
+    return len(event.frame) + COSTS

@@ -1,0 +1,256 @@
+"""Events: what happens in a daemon, as those who listen are told of it, in JSON and as frames of a stream.
+
+An event says what happened and to which job; never what a script has stored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from spyweb.model import ChangeKind, Failure, JobId, Outcome, Run, RunId
+from spyweb.runs.live import JobChange
+from spyweb.store.audit_protocol import NewAuditLine
+from spyweb.store.interchange.value_json import to_plain
+from spyweb.store.protocol import SkippedRange
+from spyweb.store.values_protocol import ChangeEvent
+from spyweb.views.runs import duration_ms
+
+LONGEST_REASON = 300  # characters of a run's reason: the run itself has the whole of it
+LONGEST_LINE = 16_384  # characters of a log line: hooks.log has the whole of it
+LONGEST_KEY = 1_024  # characters of a key that is text
+
+
+class EventType(StrEnum):
+    RUN = "run"
+    JOB = "job"
+    STATE = "state"
+    HEALTH = "health"
+    OUTBOX = "outbox"
+    AUDIT = "audit"
+    LOG = "log"  # of one job, for those who ask for it by name
+
+
+class RunHappened(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A run waits, began or ended, or due times were skipped; then there is no run."""
+
+    what: Literal["waits", "began", "ended", "skipped"]
+    job: JobId
+    run: RunId | None = None
+    trigger: str = ""
+    attempt: int = 1
+    due_ms: int | None = None
+    late_ms: int | None = None  # how long after its due time, and its jitter, it began
+    started_ms: int | None = None
+    ended_ms: int | None = None
+    took_ms: int | None = None
+    outcome: Outcome | None = None
+    failure: Failure | None = None
+    reason: str = ""  # the beginning of it
+    items_new: int | None = None
+    count: int = 1  # how many due times were skipped
+    last_due_ms: int | None = None
+
+
+class JobHappened(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A job came, changed or went."""
+
+    what: JobChange
+    job: JobId
+    generation: int = 0
+    error: str = ""
+
+
+class StateHappened(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A stored value was written, deleted, or has expired."""
+
+    what: ChangeKind
+    namespace: str
+    key: object  # as in the state API
+    version: int
+    at_ms: int
+    job: JobId | None = None  # whose run has done it
+    run: RunId | None = None
+
+
+class HealthHappened(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A problem, or a warning, of the daemon has begun or ended."""
+
+    what: Literal["began", "ended"]
+    kind: Literal["problem", "warning"]
+    text: str
+
+
+class OutboxHappened(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A message has arrived, was put off after an attempt that failed, or was given up."""
+
+    what: Literal["sent", "put off", "given up"]
+    message: int
+    job: JobId
+    reason: str = ""
+
+
+class AuditHappened(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Somebody has changed something through the API or the dashboard."""
+
+    who: str
+    source: str  # how they came in
+    action: str  # the method, and the address with names in place of what varies
+    status: int
+    at_ms: int
+    job: str = ""
+    target: str = ""
+    times: int = 1
+
+
+class LogHappened(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A line that a job's script has logged."""
+
+    job: JobId
+    level: str
+    text: str
+    at_ms: int
+    run: RunId | None = None  # unknown of lines that were read from the file
+
+
+Happening = RunHappened | JobHappened | StateHappened | HealthHappened | OutboxHappened | AuditHappened | LogHappened
+
+KINDS: dict[EventType, type[Happening]] = {
+    EventType.RUN: RunHappened,
+    EventType.JOB: JobHappened,
+    EventType.STATE: StateHappened,
+    EventType.HEALTH: HealthHappened,
+    EventType.OUTBOX: OutboxHappened,
+    EventType.AUDIT: AuditHappened,
+    EventType.LOG: LogHappened,
+}
+
+_encode = msgspec.json.Encoder().encode
+
+
+def frame_of(kind: EventType, mark: str, happening: Happening) -> bytes:
+    """Return the event as it is sent; JSON has no line breaks."""
+    return b"event: %s\nid: %s\ndata: %s\n\n" % (kind.value.encode(), mark.encode(), _encode(happening))
+
+
+def run_waits(run: Run) -> RunHappened:
+    return RunHappened(
+        what="waits", job=run.job, run=run.id, trigger=_trigger_of(run), attempt=run.attempt, due_ms=run.due_ms
+    )
+
+
+def run_began(run: Run, late_ms: int | None) -> RunHappened:
+    return RunHappened(
+        what="began",
+        job=run.job,
+        run=run.id,
+        trigger=_trigger_of(run),
+        attempt=run.attempt,
+        due_ms=run.due_ms,
+        late_ms=late_ms,
+        started_ms=run.started_ms,
+    )
+
+
+def run_has_ended(run: Run, late_ms: int | None) -> RunHappened:
+    """Describe a run as it is on record once it has ended."""
+    return RunHappened(
+        what="ended",
+        job=run.job,
+        run=run.id,
+        trigger=_trigger_of(run),
+        attempt=run.attempt,
+        due_ms=run.due_ms,
+        late_ms=late_ms,
+        started_ms=run.started_ms,
+        ended_ms=run.ended_ms,
+        took_ms=duration_ms(run),
+        outcome=run.outcome,
+        failure=run.failure,
+        reason=run.reason[:LONGEST_REASON],
+        items_new=run.items_new,
+    )
+
+
+def were_skipped(skipped: SkippedRange) -> RunHappened:
+    return RunHappened(
+        what="skipped",
+        job=skipped.job,
+        trigger=skipped.trigger.value,
+        due_ms=skipped.first_due_ms,
+        last_due_ms=skipped.last_due_ms,
+        ended_ms=skipped.at_ms,
+        outcome=skipped.outcome,
+        reason=skipped.reason[:LONGEST_REASON],
+        count=skipped.count,
+    )
+
+
+def state_changed(event: ChangeEvent) -> StateHappened:
+    key = to_plain(event.key)
+    return StateHappened(
+        what=event.kind,
+        namespace=event.namespace,
+        key=key[:LONGEST_KEY] if isinstance(key, str) else key,
+        version=event.version,
+        at_ms=event.at_ms,
+        job=event.origin.job,
+        run=event.origin.run,
+    )
+
+
+def was_audited(line: NewAuditLine) -> AuditHappened:
+    return AuditHappened(
+        who=line.who,
+        source=line.source,
+        action=line.action,
+        status=line.status,
+        at_ms=line.at_ms,
+        job=line.job,
+        target=line.target,
+        times=line.times,
+    )
+
+
+def line_logged(job: JobId, level: str, text: bytes | str, at_ms: int, run: RunId | None) -> LogHappened:
+    if isinstance(text, bytes):
+        text = text[: 4 * LONGEST_LINE].decode("utf-8", "replace")
+    return LogHappened(job=job, level=level, text=text[:LONGEST_LINE], at_ms=at_ms, run=run)
+
+
+_LINE = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3})Z (DEBUG|INFO|WARN|ERROR) (.*)", re.DOTALL)
+_FURTHER = "    "  # begins a further line of the same text
+
+
+def lines_in_file(job: JobId, lines: Iterable[str]) -> list[LogHappened]:
+    """Read lines of hooks.log: each as it was told when it was logged."""
+    found: list[LogHappened] = []
+    for line in lines:
+        match = _LINE.fullmatch(line)
+        at_ms = moment_of(match[1]) if match else None
+        if match and at_ms is not None:
+            found.append(line_logged(job, match[2].lower(), match[3], at_ms, None))
+        elif found and line.startswith(_FURTHER):
+            last = found.pop()
+            found.append(line_logged(job, last.level, f"{last.text}\n{line[len(_FURTHER) :]}", last.at_ms, None))
+        else:  # the file was edited, or this is the rest of a line
+            found.append(line_logged(job, "info", line, found[-1].at_ms if found else 0, None))
+    return found
+
+
+def moment_of(stamp: str) -> int | None:
+    """Return a stamp of a log in milliseconds; None where it is no time."""
+    try:
+        return round(datetime.fromisoformat(stamp).replace(tzinfo=UTC).timestamp() * 1000)
+    except ValueError:
+        return None
+
+
+def _trigger_of(run: Run) -> str:
+    return str(run.trigger.get("type", ""))

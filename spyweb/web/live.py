@@ -1,0 +1,108 @@
+"""Keep the pages in browsers up to date: one stream of events a page, served by the hub of pages.
+
+`GET {base}/live?view=NAME:ARGUMENT&since=MARK`.  What is sent, and how a page takes part: `service/page_hub.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from spyweb.service.daemon import DaemonService
+from spyweb.service.events import RETRY_MS
+from spyweb.service.page_hub import RESET, PageView
+from spyweb.web.access.principal import Principal, principal_of
+from spyweb.web.api.keys import SERVICE
+from spyweb.web.event_streams import EventStreams, hold_little
+
+HIGH = 1 << 20  # bytes; below, a write returns at once: the hub leaves out who has not taken its last event
+HEADERS = {
+    "Content-Type": "text/event-stream",
+    "Cache-Control": "no-store",
+    "X-Accel-Buffering": "no",  # has nginx pass on each event at once
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageAsked:
+    """A page that somebody looks at: its argument and parameters, and who that is."""
+
+    argument: str  # of `view=job:ID`, the ID
+    query: Mapping[str, str]
+    service: DaemonService
+    principal: Principal
+
+
+ViewMaker = Callable[[PageAsked], PageView | None]  # None: there is no such page, or not for this one
+
+VIEWS: web.AppKey[Mapping[str, ViewMaker]] = web.AppKey("views of pages")
+PAGE_STREAMS = web.AppKey("streams of pages", EventStreams)
+
+
+async def follow_page(request: web.Request) -> web.StreamResponse:
+    """Keep a page up to date until it is closed."""
+    service = request.app[SERVICE]
+    view = _view_of(request, service)
+    over = asyncio.Event()
+    with request.app[PAGE_STREAMS].one(request, over.set):
+        response = web.StreamResponse(headers=HEADERS)
+        await response.prepare(request)
+        if request.method == "HEAD":
+            return response
+        hold_little(request).set_write_buffer_limits(high=HIGH)
+        await response.write(b"retry: %d\n\n" % RETRY_MS)
+        mark = request.headers.get("Last-Event-ID") or request.query.get("since", "")
+        stream = service.pages.join(view, mark, ResponseSink(request, response, over))
+        if stream is None:
+            await response.write(RESET)
+            return response
+        try:
+            await over.wait()
+        finally:
+            service.pages.leave(stream)
+    return response
+
+
+def _view_of(request: web.Request, service: DaemonService) -> PageView:
+    name, _, argument = request.query.get("view", "").partition(":")
+    make = request.app[VIEWS].get(name)
+    asked = PageAsked(argument=argument, query=request.query, service=service, principal=principal_of(request))
+    view = make(asked) if make else None
+    if view is None:
+        raise web.HTTPNotFound(text="there is no such page")
+    return view
+
+
+class ResponseSink:
+    """The answer to a page that goes on."""
+
+    def __init__(self, request: web.Request, response: web.StreamResponse, over: asyncio.Event) -> None:
+        self._request = request
+        self._response = response
+        self._over = over
+
+    @property
+    def is_gone(self) -> bool:
+        transport = self._request.transport
+        return transport is None or transport.is_closing()
+
+    @property
+    def unsent(self) -> int:
+        transport = self._request.transport
+        return transport.get_write_buffer_size() if transport else 0
+
+    async def send(self, data: bytes) -> None:
+        with suppress(ConnectionError):
+            await self._response.write(data)
+
+    def abort(self) -> None:
+        if self._request.transport:
+            self._request.transport.abort()
+        self.end()
+
+    def end(self) -> None:
+        self._over.set()

@@ -1,0 +1,171 @@
+"""What the parts of a daemon tell of, and that they tell nothing while nobody listens."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from spyweb.errors import Problem
+from spyweb.logs.job import JobLogs
+from spyweb.model import JobId, Never
+from spyweb.outbox.sender import OutboxSender
+from spyweb.runs.live import JobChange
+from spyweb.runs.runner import RunRequest
+from spyweb.service.audit import AuditService
+from spyweb.service.event_sources import LOOK_S, EventSources, what_stays
+from spyweb.service.events import LINGER_S, EventHub, Follower, Wish
+from spyweb.store.audit_protocol import NewAuditLine
+from spyweb.views.events import EventType
+from tests.fakes.harness import Harness, harness, make_job
+from tests.fakes.stores import put
+
+PRICES = JobId("prices")
+BY_HAND = RunRequest(trigger={"type": "manual"})
+
+
+async def never_sent(_message: object) -> None: ...
+
+
+@dataclass(slots=True)
+class Told:
+    """A daemon's parts, and what was told of them."""
+
+    harness: Harness
+    job_logs: JobLogs
+    sender: OutboxSender
+    trail: AuditService
+    hub: EventHub
+    problems: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def follow(self, *types: EventType, job: JobId | None = None) -> Follower:
+        follower = self.hub.follow(Wish(types=frozenset(types), job=job), None, lambda: None)
+        follower.take()
+        return follower
+
+
+@pytest.fixture
+async def told(tmp_path: Path) -> AsyncIterator[Told]:
+    async with harness() as t, JobLogs(tmp_path, t.clock) as job_logs:
+        sender = OutboxSender(outbox=t.store.outbox, send=never_sent, clock=t.clock, random=lambda: 0.5)
+        trail = AuditService(t.store.audit, t.clock)
+        problems: list[str] = []
+        warnings: list[str] = []
+        sources = EventSources(
+            clock=t.clock,
+            live=t.live,
+            changes=t.store.events,
+            outbox_sender=sender,
+            job_logs=job_logs,
+            trail=trail,
+            troubles=lambda: (problems, warnings),
+        )
+        yield Told(t, job_logs, sender, trail, EventHub(t.clock, "b", sources.begin), problems, warnings)
+
+
+def lines_of(follower: Follower) -> list[str]:
+    return [line for line in follower.take().decode().split("\n") if line.startswith("data:")]
+
+
+async def test_runs_and_jobs_are_told_of_as_long_as_somebody_listens(told: Told) -> None:
+    t = told.harness
+    await t.settle(job := make_job(schedule=Never()))
+    runs, jobs = told.follow(EventType.RUN), told.follow(EventType.JOB)
+    t.runner.start_by_hand(job, BY_HAND)
+    await t.clock.turn()
+    assert ['"what":"began"' in line for line in lines_of(runs)] == [True, False]
+    assert t.live.listener is not None
+    t.live.listener.changed(job, JobChange.PAUSED)
+    t.live.listener.broken(JobId("typo"), [Problem("jobs/typo.lua", 3, None, "oops")])
+    assert lines_of(jobs) == [
+        'data: {"what":"paused","job":"prices","generation":1}',
+        'data: {"what":"broken","job":"typo","error":"jobs/typo.lua:3: oops"}',
+    ]
+    runs.leave()
+    await t.clock.turn(LINGER_S)
+    assert t.live.listener is not None
+    jobs.leave()
+    await t.clock.turn(LINGER_S)
+    assert t.live.listener is None
+
+
+async def test_changes_of_state_are_told_of_without_values_as_those_of_a_job(told: Told) -> None:
+    t = told.harness
+    follower = told.follow(EventType.STATE)
+    await put(t.store, b"a", b"secret")
+    await put(t.store, b"b", b"secret", namespace="job:prices")
+    await t.clock.turn()
+    assert ["secret" in line for line in lines_of(follower)] == [False, False]
+    assert told.hub.number == 3
+    of_job = told.hub.since(Wish(types=frozenset({EventType.STATE}), job=PRICES), 0)
+    assert [event.number for event in of_job] == [3]
+    follower.leave()
+    await t.clock.turn(LINGER_S)
+    await put(t.store, b"a", 1)
+    await t.clock.turn()
+    assert told.hub.number == 3
+
+
+async def test_a_job_s_lines_are_told_of_to_those_who_follow_that_job(told: Told) -> None:
+    await told.harness.settle(make_job())
+    follower = told.follow(EventType.LOG, job=PRICES)
+    other = told.follow(EventType.LOG, job=JobId("gone"))
+    told.job_logs.write("jobs/prices", "warn", b"too dear", 7)
+    told.job_logs.write("jobs/gone", "info", b"still here")
+    assert ['"text":"too dear"' in line and '"run":7' in line for line in lines_of(follower)] == [True]
+    assert ["still here" in line for line in lines_of(other)] == [True]
+
+
+async def test_what_becomes_of_messages_is_told(told: Told) -> None:
+    follower = told.follow(EventType.OUTBOX)
+    assert told.sender.listener
+    told.sender.listener(PRICES, 4, "given up", "404")
+    assert lines_of(follower) == ['data: {"what":"given up","message":4,"job":"prices","reason":"404"}']
+    follower.leave()
+    await told.harness.clock.turn(LINGER_S)
+    assert told.sender.listener is None
+
+
+async def test_each_line_of_the_audit_trail_is_told(told: Told) -> None:
+    follower = told.follow(EventType.AUDIT)
+    told.trail.note(NewAuditLine(at_ms=1, who="ci", source="key", action="POST /x", job="prices", status=200))
+    assert lines_of(follower) == [
+        'data: {"who":"ci","source":"key","action":"POST /x","status":200,"at_ms":1,"job":"prices"}'
+    ]
+    follower.leave()
+    await told.harness.clock.turn(LINGER_S)
+    assert told.trail.listener is None
+
+
+async def test_a_problem_begins_and_ends_whatever_its_amounts_are(told: Told) -> None:
+    told.warnings.append("only 12 file descriptors are left")
+    follower = told.follow(EventType.HEALTH)
+    told.problems.append("the scheduler is 59s behind")
+    await told.harness.clock.turn(LOOK_S)
+    told.problems[:] = ["the scheduler is 1m 2s behind"]
+    told.warnings[:] = ["only 7 file descriptors are left"]
+    await told.harness.clock.turn(LOOK_S)
+    told.problems.clear()
+    await told.harness.clock.turn(LOOK_S)
+    assert lines_of(follower) == [
+        'data: {"what":"began","kind":"problem","text":"the scheduler is 59s behind"}',
+        'data: {"what":"ended","kind":"problem","text":"the scheduler is 1m 2s behind"}',
+    ]
+    follower.leave()
+    await told.harness.clock.turn(LINGER_S)
+    assert told.harness.clock.pending == 0
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("the scheduler is 59s behind", "the scheduler is 1m behind"),
+        ("the scheduler is 1m 2s behind", "the scheduler is 900ms behind"),
+        ("a write has waited 12s for the disk", "a write has waited 120s for the disk"),
+    ],
+)
+def test_amounts_are_no_part_of_a_problem(one: str, other: str) -> None:
+    assert what_stays(one) == what_stays(other)

@@ -1,0 +1,101 @@
+"""How many streams there may be, of whom, and that they end with their server."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import partial
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from aiohttp import web
+
+from spyweb.limits import EVENT_STREAMS
+from spyweb.web.event_streams import EventStreams
+
+
+def request_of(peer: object) -> web.Request:
+    transport = SimpleNamespace(get_extra_info=lambda _name: peer)
+    return cast(web.Request, SimpleNamespace(transport=transport))
+
+
+def from_address(address: str) -> web.Request:
+    return request_of((address, 1234))
+
+
+def nothing() -> None: ...
+
+
+def test_so_many_are_let_in_and_the_next_is_refused_until_one_has_left() -> None:
+    streams = EventStreams(3, 3)
+    with ExitStack() as stack:
+        first = stack.enter_context(ExitStack())
+        for place in (first, stack, stack):
+            place.enter_context(streams.one(from_address("127.0.0.1"), nothing))
+        with (
+            pytest.raises(web.HTTPServiceUnavailable, match="Service Unavailable") as caught,
+            streams.one(from_address("127.0.0.1"), nothing),
+        ):
+            pass
+        assert caught.value.text == "3 streams are open already: end one of them"
+        assert "Retry-After" in caught.value.headers
+        first.close()
+        with streams.one(from_address("127.0.0.1"), nothing):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("192.0.2.1", "192.0.2.2"),
+        ("::ffff:192.0.2.1", "192.0.2.2"),
+        ("2001:db8::1", "2001:db8:0:1::1"),
+    ],
+)
+def test_one_address_has_only_some_of_them(one: str, other: str) -> None:
+    streams = EventStreams(10, 2)
+    with ExitStack() as stack:
+        for _ in range(2):
+            stack.enter_context(streams.one(from_address(one), nothing))
+        with pytest.raises(web.HTTPServiceUnavailable), streams.one(from_address(one), nothing):
+            pass
+        stack.enter_context(streams.one(from_address(other), nothing))
+
+
+@pytest.mark.parametrize(
+    "peer", [("127.0.0.1", 1), ("127.9.9.9", 1), ("::1", 1, 0, 0), ("::ffff:127.0.0.1", 1), "", None]
+)
+def test_this_machine_may_have_them_all_since_a_proxy_speaks_for_many(peer: object) -> None:
+    streams = EventStreams(5, 1)
+    with ExitStack() as stack:
+        for _ in range(5):
+            stack.enter_context(streams.one(request_of(peer), nothing))
+
+
+def test_those_whose_client_is_gone_do_not_count() -> None:
+    streams = EventStreams(1, 1)
+    gone = cast(web.Request, SimpleNamespace(transport=None))
+    with streams.one(gone, nothing), streams.one(from_address("127.0.0.1"), nothing):
+        pass
+
+
+def test_of_a_thousand_as_many_as_there_may_be_come_in() -> None:
+    streams = EventStreams(EVENT_STREAMS, 20)
+    refused = 0
+    with ExitStack() as stack:
+        for number in range(1000):
+            try:
+                stack.enter_context(streams.one(from_address(f"192.0.{number % 250}.1"), nothing))
+            except web.HTTPServiceUnavailable:
+                refused += 1
+    assert refused == 1000 - EVENT_STREAMS
+
+
+async def test_all_are_ended_with_their_server() -> None:
+    streams = EventStreams(10, 10)
+    ended: list[int] = []
+    with ExitStack() as stack:
+        for number in range(3):
+            stack.enter_context(streams.one(from_address("127.0.0.1"), partial(ended.append, number)))
+        await streams.end_all(web.Application())
+    assert ended == [0, 1, 2]
