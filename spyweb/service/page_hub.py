@@ -10,18 +10,20 @@ It has a `PageView`, made anew for each request, which says what its parts depen
     view = OverviewView(service, principal)     # implements PageView
     mark = pages.mark(view)                     # first: from then on nothing is missed
     html = await pages.html(view, ids)          # the parts: those that are kept, and the others made in slices
-    page = template.render(live=f"live?view=overview&since={mark}", rows=html, ...)
+    return Shown(..., live=f"view=overview&since={mark}")
 
-In the browser `<body data-live="...">` opens that address, and `web/live.py` makes the same view of it by the name in
-its table: `VIEWS["overview"] = lambda asked: OverviewView(asked.service, asked.principal)`.
+The browser opens `{base}live?view=overview&since=MARK`, and the same view is made of that by its name:
+
+    @live_view("overview")                      # web/pages/page.py; of `view=job:ID` the argument is `ID`
+    def overview_view(asked: Asked, argument: str) -> OverviewView: ...
 
 **Subjects** are what changes, as short texts: `job:ID` for anything about a job or its runs, `jobs` when one came or
 went or can't be loaded, `records` for new ones, `state:NAMESPACE`, `outbox`, `health`, `audit`.  `PageView.parts` maps
 each to the ids of the parts that may look different; None has the whole page fetched anew (`event: reset`), as for
 another order.
 
-**A log** is history after all: a view that names the job in `log` is sent the last lines on connecting, as one part
-(`whole_log`), and then what is added (`more_log`): elements with `data-into`, the id of the element to append to.
+**A log** is history after all: a view with a `log` is sent the last lines on connecting, as one part (`PageLog.whole`),
+and then what is added (`PageLog.more`): elements with `data-into`, the id of the element to append to.
 """
 
 from __future__ import annotations
@@ -59,6 +61,19 @@ ANOTHER_LIST = frozenset({JobChange.LOADED, JobChange.REMOVED, JobChange.BROKEN,
 log = structlog.get_logger()
 
 
+class PageLog(Protocol):
+    """The log of a job, as a page shows it."""
+
+    @property
+    def job(self) -> JobId: ...
+
+    def whole(self, lines: Sequence[LogHappened]) -> str:
+        """Return the element with the last lines."""
+
+    def more(self, lines: Sequence[LogHappened], left_out: int) -> str:
+        """Return elements with `data-into`, to be appended; `left_out` lines came before them that are not shown."""
+
+
 class PageView(Protocol):
     """The parts of a page that can change, and what they depend on.  One is made for each request."""
 
@@ -71,20 +86,14 @@ class PageView(Protocol):
         """Return the types of events that the parts depend on; without LOG, for which see `log`."""
 
     @property
-    def log(self) -> JobId | None:
-        """Return the job whose log is shown, if one is."""
+    def log(self) -> PageLog | None:
+        """Return the log that is shown, if one is."""
 
     def parts(self, subject: str) -> Sequence[str] | None:
         """Return the ids of the parts that depend on it; none: nothing does; None: fetch the page anew."""
 
     async def render(self, parts: Sequence[str]) -> Mapping[str, str]:
         """Return each part as it is now, an element with this id; of one that is no more, nothing."""
-
-    def whole_log(self, lines: Sequence[LogHappened]) -> str:
-        """Return the element with the last lines of the log."""
-
-    def more_log(self, lines: Sequence[LogHappened], left_out: int) -> str:
-        """Return elements with `data-into`, to be appended; `left_out` lines came before them that are not shown."""
 
 
 class PageSink(Protocol):
@@ -186,7 +195,7 @@ class PageHub:
         stream = PageStream(view, seen, sink, self._clock.monotonic())
         self._streams.add(stream)
         if view.log is not None:
-            self._follow_log(view.log)
+            self._follow_log(view.log.job)
         if not self._is_serving:
             self._is_serving = True
             self._tasks.create_task(self._serve(), name="live pages")
@@ -224,7 +233,7 @@ class PageHub:
         for kind in [kind for kind, until in self._needed.items() if until <= now]:
             del self._needed[kind]
             self._events.unlisten(Topic(kind), self._hear)
-        shown = {stream.view.log for stream in self._streams}
+        shown = {stream.view.log.job for stream in self._streams if stream.view.log}
         for job in [job for job in self._logs if job not in shown]:
             self._events.unlisten(Topic(EventType.LOG, job), self._logs.pop(job).hear)
         self._is_looking = bool(self._needed or self._logs)
@@ -389,18 +398,18 @@ class PageHub:
             self._events.listen(Topic(EventType.LOG, job), followed.hear)
         return followed
 
-    async def _log_batch(self, stream: PageStream, job: JobId) -> bytes:
-        followed = self._follow_log(job)
+    async def _log_batch(self, stream: PageStream, shown: PageLog) -> bytes:
+        followed = self._follow_log(shown.job)
         mark = self._events.mark(stream.seen)
         if stream.log_seen is None:
-            lines = await self._last_of(job, followed, stream)
-            return frame_html(mark, stream.view.whole_log(lines))
+            lines = await self._last_of(shown.job, followed, stream)
+            return frame_html(mark, shown.whole(lines))
         count = followed.told - stream.log_seen
         if not count:
             return b""
         stream.log_seen = followed.told
         newest = list(followed.lines)[-count:]
-        return frame_html(mark, stream.view.more_log(newest, count - len(newest)))
+        return frame_html(mark, shown.more(newest, count - len(newest)))
 
     async def _last_of(self, job: JobId, followed: FollowedLog, stream: PageStream) -> list[LogHappened]:
         def note_place() -> None:

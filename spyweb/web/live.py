@@ -1,21 +1,17 @@
-"""Keep the pages in browsers up to date: one stream of events a page, served by the hub of pages.
+"""Keep a page in a browser up to date: one stream of events, served by the hub of pages.
 
-`GET {base}/live?view=NAME:ARGUMENT&since=MARK`.  What is sent, and how a page takes part: `service/page_hub.py`.
+What is sent, and how a page takes part: `service/page_hub.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 
 from aiohttp import web
 
-from spyweb.service.daemon import DaemonService
 from spyweb.service.events import RETRY_MS
 from spyweb.service.page_hub import RESET, PageView
-from spyweb.web.access.principal import Principal, principal_of
 from spyweb.web.api.keys import SERVICE
 from spyweb.web.event_streams import EventStreams, hold_little
 
@@ -27,26 +23,12 @@ HEADERS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageAsked:
-    """A page that somebody looks at: its argument and parameters, and who that is."""
-
-    argument: str  # of `view=job:ID`, the ID
-    query: Mapping[str, str]
-    service: DaemonService
-    principal: Principal
-
-
-ViewMaker = Callable[[PageAsked], PageView | None]  # None: there is no such page, or not for this one
-
-VIEWS: web.AppKey[Mapping[str, ViewMaker]] = web.AppKey("views of pages")
 PAGE_STREAMS = web.AppKey("streams of pages", EventStreams)
 
 
-async def follow_page(request: web.Request) -> web.StreamResponse:
+async def follow_page(request: web.Request, view: PageView) -> web.StreamResponse:
     """Keep a page up to date until it is closed."""
-    service = request.app[SERVICE]
-    view = _view_of(request, service)
+    pages = request.app[SERVICE].pages
     over = asyncio.Event()
     with request.app[PAGE_STREAMS].one(request, over.set):
         response = web.StreamResponse(headers=HEADERS)
@@ -56,25 +38,15 @@ async def follow_page(request: web.Request) -> web.StreamResponse:
         hold_little(request).set_write_buffer_limits(high=HIGH)
         await response.write(b"retry: %d\n\n" % RETRY_MS)
         mark = request.headers.get("Last-Event-ID") or request.query.get("since", "")
-        stream = service.pages.join(view, mark, ResponseSink(request, response, over))
+        stream = pages.join(view, mark, ResponseSink(request, response, over))
         if stream is None:
             await response.write(RESET)
             return response
         try:
             await over.wait()
         finally:
-            service.pages.leave(stream)
+            pages.leave(stream)
     return response
-
-
-def _view_of(request: web.Request, service: DaemonService) -> PageView:
-    name, _, argument = request.query.get("view", "").partition(":")
-    make = request.app[VIEWS].get(name)
-    asked = PageAsked(argument=argument, query=request.query, service=service, principal=principal_of(request))
-    view = make(asked) if make else None
-    if view is None:
-        raise web.HTTPNotFound(text="there is no such page")
-    return view
 
 
 class ResponseSink:

@@ -7,7 +7,8 @@ It keeps a story: what it was asked to do, as short strings.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from asyncio import TaskGroup
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -175,6 +176,10 @@ def make_readiness(
     return service
 
 
+async def no_lines(_job: JobId, _count: int, _note_place: Callable[[], None]) -> list[str]:
+    return []
+
+
 class FakeDaemonService(DaemonService):
     def __init__(
         self,
@@ -203,8 +208,7 @@ class FakeDaemonService(DaemonService):
         self.trail = AuditService(store.audit, clock)
         self.clock = clock
         self.events = hub or EventHub(clock, "b00t", lambda _hub, _topic: lambda: None)
-        if pages:
-            self.pages = pages
+        self.pages = pages or PageHub(events=self.events, clock=clock, tasks=TaskGroup(), last_lines=no_lines)
         self.state = state or make_state()
         self.measured = vitals or make_vitals()
         self.metrics, self.readiness = make_metrics(vitals=self.measured), make_readiness(vitals=self.measured)

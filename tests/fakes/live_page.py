@@ -28,12 +28,26 @@ class Rows:
     trouble: Exception | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class LinesView:
+    """A log as a list of lines."""
+
+    job: JobId
+
+    def whole(self, lines: Sequence[LogHappened]) -> str:
+        return f'<ol id="log">{"".join(f"<li>{line.text}" for line in lines)}</ol>'
+
+    def more(self, lines: Sequence[LogHappened], left_out: int) -> str:
+        note = f'<li data-into="log">{left_out} left out' if left_out else ""
+        return note + "".join(f'<li data-into="log">{line.text}' for line in lines)
+
+
 @dataclass(slots=True)
 class RowsView:
     rows: Rows
     key: Hashable = "rows"
     needs: frozenset[EventType] = frozenset({EventType.RUN, EventType.JOB})
-    log: JobId | None = None
+    log: LinesView | None = None
 
     def parts(self, subject: str) -> Sequence[str] | None:
         kind, _, job = subject.partition(":")
@@ -51,13 +65,6 @@ class RowsView:
         job = part.removeprefix("row-")
         shown = sum(self.rows.counts.values()) if part == "verdict" else self.rows.counts.get(job, 0)
         return f'<p id="{part}">{shown}</p>\n'
-
-    def whole_log(self, lines: Sequence[LogHappened]) -> str:
-        return f'<ol id="log">{"".join(f"<li>{line.text}" for line in lines)}</ol>'
-
-    def more_log(self, lines: Sequence[LogHappened], left_out: int) -> str:
-        note = f'<li data-into="log">{left_out} left out' if left_out else ""
-        return note + "".join(f'<li data-into="log">{line.text}' for line in lines)
 
 
 @dataclass(slots=True)
@@ -127,7 +134,7 @@ class Pages:
         return self.listening.clock
 
     def view(self, key: str = "rows", log: JobId | None = None) -> RowsView:
-        return RowsView(self.rows, key=key, log=log)
+        return RowsView(self.rows, key=key, log=LinesView(log) if log else None)
 
     async def open(self, view: PageView | None = None, *, mark: str | None = None) -> Page:
         """Fetch a page and connect its stream; with a mark, only connect again."""

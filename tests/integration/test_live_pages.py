@@ -19,10 +19,10 @@ from spyweb.service.events import EventHub
 from spyweb.service.page_hub import PageHub
 from spyweb.views.events import EventType, LogHappened
 from spyweb.web.app import tcp_app
-from spyweb.web.live import VIEWS, PageAsked, follow_page
+from spyweb.web.pages.page import VIEWS, Asked
 from tests.fakes.daemon_service import FakeDaemonService
 from tests.fakes.event_stream import RawClient, Received, ServedApp, publish_run, real_hub, serving, until
-from tests.fakes.live_page import Rows, RowsView
+from tests.fakes.live_page import LinesView, Rows, RowsView
 
 PRICES = JobId("prices")
 
@@ -33,7 +33,6 @@ class LiveApp:
     hub: EventHub
     pages: PageHub
     rows: Rows = field(default_factory=Rows)
-    asked: list[PageAsked] = field(default_factory=list)
 
     def mark(self) -> str:
         return self.pages.mark(RowsView(self.rows))
@@ -48,9 +47,8 @@ class LiveApp:
         self.rows.counts[job] = self.rows.counts.get(job, 0) + 1
         publish_run(self.hub, number, job)
 
-    def make_view(self, asked: PageAsked) -> RowsView | None:
-        self.asked.append(asked)
-        return RowsView(self.rows, log=JobId(asked.argument) if asked.argument else None)
+    def make_view(self, _asked: Asked, argument: str) -> RowsView:
+        return RowsView(self.rows, log=LinesView(JobId(argument)) if argument else None)
 
 
 @asynccontextmanager
@@ -63,12 +61,11 @@ async def live_app(lines: list[str] | None = None) -> AsyncIterator[LiveApp]:
     async with TaskGroup() as tasks:
         pages = PageHub(events=hub, clock=RealClock(), tasks=tasks, last_lines=last_lines)
         app = tcp_app(FakeDaemonService(hub=hub, pages=pages, clock=RealClock()))
-        made: list[LiveApp] = []
-        app[VIEWS] = {"rows": lambda asked: made[0].make_view(asked)}
-        app.router.add_get("/live", follow_page)
         async with serving(app) as served:
-            made.append(LiveApp(served, hub, pages))
-            yield made[0]
+            opened = LiveApp(served, hub, pages)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setitem(VIEWS, "rows", opened.make_view)
+                yield opened
 
 
 def shown(received: Received) -> dict[str, str]:
@@ -106,7 +103,6 @@ async def test_there_is_no_view_of_that_name() -> None:
 async def test_a_log_is_followed() -> None:
     async with live_app(["2026-01-01T00:00:00.000Z INFO a\rb"]) as app:
         client = await app.connect(view="rows:prices")
-        assert app.asked[0].argument == "prices"
         assert (await client.next()).data == '<ol id="log"><li>a\nb</ol>'
         app.hub.publish(EventType.LOG, PRICES, LogHappened(job=PRICES, level="info", text="more", at_ms=1))
         assert (await client.next()).data == '<li data-into="log">more'

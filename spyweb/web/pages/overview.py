@@ -27,9 +27,10 @@ from spyweb.dashboard.overview import (
 )
 from spyweb.model import JobId
 from spyweb.service.daemon import DaemonService
+from spyweb.views.events import EventType
 from spyweb.views.overview import Overview, OverviewRow, Standing
 from spyweb.web.access.principal import Principal
-from spyweb.web.pages.page import Asked, Shown, moments_of, page
+from spyweb.web.pages.page import Asked, Shown, live_view, moments_of, page
 
 if TYPE_CHECKING:
     from spyweb.dashboard.render import Renderer
@@ -72,6 +73,14 @@ class OverviewView:
     @property
     def key(self) -> Hashable:
         return "overview", self.base, self.principal.jobs
+
+    @property
+    def needs(self) -> frozenset[EventType]:
+        return frozenset({EventType.RUN, EventType.JOB, EventType.HEALTH})
+
+    @property
+    def log(self) -> None:
+        return None
 
     def parts(self, subject: str) -> Sequence[str] | None:
         """Return the ids of the parts that depend on a subject; None: all of the page does."""
@@ -125,9 +134,15 @@ def summary_of(overview: Overview) -> dict[str, object]:
     }
 
 
+@live_view("overview")
+def overview_view(asked: Asked, _argument: str) -> OverviewView:
+    return OverviewView(service=asked.service, principal=asked.principal, base=asked.base, renderer=asked.renderer)
+
+
 @page("", "overview.html", place="jobs", of_job=True)
 async def show_overview(asked: Asked) -> Shown:
     """Show how all jobs stand."""
+    mark = asked.service.pages.mark(overview_view(asked, ""))  # before anything is read
     overview = seen_by(await asked.service.overview.look(), asked.principal.may_see)
     if not overview.rows:
         return Shown(title="No jobs yet", values={"folder": str(asked.service.root / "jobs")}, template="empty.html")
@@ -140,7 +155,7 @@ async def show_overview(asked: Asked) -> Shown:
         known={row.job.id: row for row in overview.rows},
     )
     rows = sort_rows(overview.rows, chosen.sort)
-    html = await render_in_slices(asked, view, [ROW + row.job.id for row in rows])
+    html = await asked.service.pages.html(view, [ROW + row.job.id for row in rows])
     fits = [chosen.takes(row) for row in rows]
     values = {
         **summary_of(overview),
@@ -151,19 +166,7 @@ async def show_overview(asked: Asked) -> Shown:
         "orders": [(order.value, words) for order, words in ORDER_WORDS.items()],
         "states": chips_of(overview, chosen, asked.base),
     }
-    return Shown(title=title_of(overview), values=values)
-
-
-AT_ONCE = 25  # rows
-
-
-async def render_in_slices(asked: Asked, view: OverviewView, parts: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for start in range(0, len(parts), AT_ONCE):
-        if start:
-            await asked.service.clock.sleep(0)
-        found.update(await view.render(parts[start : start + AT_ONCE]))
-    return found
+    return Shown(title=title_of(overview), values=values, live=f"view=overview&since={mark}")
 
 
 def chips_of(overview: Overview, chosen: JobFilter, base: str) -> list[Chip]:

@@ -19,6 +19,7 @@ from aiohttp import web
 from spyweb.dashboard.frame import Link
 from spyweb.dashboard.words import Moments
 from spyweb.service.daemon import DaemonService
+from spyweb.service.page_hub import PageView
 from spyweb.settings.nearest import nearest_name
 from spyweb.views.jobs import JobView
 from spyweb.web.access.principal import Principal
@@ -138,6 +139,10 @@ class Action:
     question: Question | None
 
 
+MakeView = Callable[[Asked, str], PageView]
+V = TypeVar("V", bound=MakeView)
+
+VIEWS: dict[str, MakeView] = {}
 PAGES: list[DashboardPage] = []
 ACTIONS: list[Action] = []
 
@@ -164,6 +169,19 @@ def action(
         is_of_job = OF_JOB in path if of_job is None else of_job
         ACTIONS.append(Action(path=path, do=do, right=right, of_job=is_of_job, question=question))
         return do
+
+    return add
+
+
+def live_view(name: str) -> Callable[[V], V]:
+    """Put a function into the table of views: it makes what keeps a page up to date (service/page_hub.py).
+
+    Of `view=NAME:ARGUMENT` it is given the argument.  It raises PageMissing where there is no such page.
+    """
+
+    def add(make: V) -> V:
+        VIEWS[name] = make
+        return make
 
     return add
 

@@ -24,10 +24,11 @@ from spyweb.settings.nearest import nearest_name
 from spyweb.web.access.guard import API
 from spyweb.web.access.principal import NOBODY, PRINCIPAL
 from spyweb.web.access.recognise import FORM_TOKEN, AccessRule
-from spyweb.web.access.rights import PUBLIC
+from spyweb.web.access.rights import PUBLIC, Right
 from spyweb.web.answer import status_of, wants_page
 from spyweb.web.api.keys import SERVICE
-from spyweb.web.pages.page import THEME, THEMES, Action, Asked, DashboardPage, PageMissing, Shown
+from spyweb.web.live import follow_page
+from spyweb.web.pages.page import THEME, THEMES, VIEWS, Action, Asked, DashboardPage, PageMissing, Shown
 from spyweb.web.pages.sending import send_page, serve_static
 from spyweb.web.ui import serve_file
 
@@ -77,6 +78,7 @@ def page_routes(
         PageRoute("POST", base + each.path, action_handler(each, base), AccessRule(each.right, each.of_job))
         for each in actions
     ]
+    routes.append(PageRoute("GET", base + "live", live_handler(base), AccessRule(Right.READ, of_job=True)))
     routes.append(PageRoute("GET", base + "static/{version}/{name}", serve_static, AccessRule(PUBLIC)))
     if base != ROOT or ui is None:
         return routes
@@ -98,6 +100,17 @@ def page_handler(page: DashboardPage, base: str) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         asked = await ask(request, base)
         return await answer_with(asked, page.template, page.place, await page.show(asked))
+
+    return handle
+
+
+def live_handler(base: str) -> Handler:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        name, _, argument = request.query.get("view", "").partition(":")
+        make = VIEWS.get(name)
+        if make is None:
+            raise PageMissing("There is no such page")
+        return await follow_page(request, make(await ask(request, base), argument))
 
     return handle
 
