@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pygments.lexers.scripting import LuaLexer
 from pygments.token import Comment, Keyword, Literal, Name, Operator, Token, _TokenType
 
-AROUND = 3  # lines shown before and after one that is meant
 LONGEST_LINE = 1_000  # characters
 MOST_LINES = 10_000
 
@@ -44,15 +43,6 @@ def colour(text: str, *, first: int = 1, here: int | None = None) -> list[Source
         SourceLine(number=number, pieces=tuple(pieces), is_here=number == here)
         for number, pieces in enumerate(_coloured("\n".join(shown), len(shown)), first)
     ]
-
-
-def excerpt(text: str, line: int, around: int = AROUND) -> list[SourceLine]:
-    """Colour the lines around one; nothing where the text has no such line."""
-    lines = text.split("\n")
-    if not 1 <= line <= len(lines):
-        return []
-    first = max(1, line - around)
-    return colour("\n".join(lines[first - 1 : line + around]), first=first, here=line)
 
 
 def _coloured(text: str, count: int) -> Iterator[list[tuple[str, str]]]:

@@ -6,7 +6,7 @@ Jinja2 is slow to import and takes memory, so this module is imported at the fir
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from urllib.parse import quote
@@ -85,68 +85,40 @@ def hide(part: Markup) -> Markup:
     return Markup(part.replace(" ", " hidden ", 1))  # behind the name of its element
 
 
-def _moments(context: Context) -> Moments:
-    moments: Moments = context["frame"].moments
-    return moments
+TimeFilter = Callable[[Context, int | None], str]
 
 
-@jinja2.pass_context
-def when(context: Context, ms: int | None) -> str:
-    """Show a moment: of today the time of day, else the day."""
-    if ms is None:
-        return words.ABSENT
-    moments = _moments(context)
-    return TIME.format(words.iso_moment(ms), moments.show_fully(ms), "", moments.show(ms))
+def time_filter(name: str, tell: Callable[[Moments, int], str]) -> TimeFilter:
+    """Make a filter that shows a moment as an element, which the browser tells anew, and counts down where it is to.
+
+    The name is that of the words in static/times.js.
+    """
+    told_as = Markup(' data-as="{}"').format(name) if name else Markup()
+
+    @jinja2.pass_context
+    def show(context: Context, ms: int | None) -> str:
+        if ms is None:
+            return words.ABSENT
+        moments: Moments = context["frame"].moments
+        return TIME.format(words.iso_moment(ms), moments.show_fully(ms), told_as, tell(moments, ms))
+
+    return show
 
 
-@jinja2.pass_context
-def exact_time(context: Context, ms: int | None) -> str:
-    """Show a time of day to the millisecond, as in a log."""
-    if ms is None:
-        return words.ABSENT
-    moments = _moments(context)
-    as_exact = Markup(' data-as="exact"')
-    return TIME.format(words.iso_moment(ms), moments.show_fully(ms), as_exact, moments.show_exactly(ms))
-
-
-@jinja2.pass_context
-def countdown(context: Context, ms: int | None) -> str:
-    """Show how long it is until a moment; the browser counts."""
-    if ms is None:
-        return words.ABSENT
-    moments = _moments(context)
-    as_countdown = Markup(' data-as="until"')
-    return TIME.format(words.iso_moment(ms), moments.show_fully(ms), as_countdown, moments.until(ms))
-
-
-@jinja2.pass_context
-def soon(context: Context, ms: int | None) -> str:
-    """Show how long it is until a moment, within a sentence: `in 9 s`, or `now`."""
-    if ms is None:
-        return words.ABSENT
-    moments = _moments(context)
-    as_soon = Markup(' data-as="in"')
+def tell_soon(moments: Moments, ms: int) -> str:
+    """Return how long it is until a moment, within a sentence: `in 9 s`, or `now`."""
     until = moments.until(ms)
-    text = until if until == "now" else f"in {until}"
-    return TIME.format(words.iso_moment(ms), moments.show_fully(ms), as_soon, text)
-
-
-@jinja2.pass_context
-def age(context: Context, ms: int | None) -> str:
-    """Show how long ago a moment was; the browser counts."""
-    if ms is None:
-        return words.ABSENT
-    moments = _moments(context)
-    as_age = Markup(' data-as="since"')
-    return TIME.format(words.iso_moment(ms), moments.show_fully(ms), as_age, moments.since(ms))
+    return until if until == "now" else f"in {until}"
 
 
 FILTERS = {
-    "when": when,
-    "exact_time": exact_time,
-    "countdown": countdown,
-    "soon": soon,
-    "age": age,
+    "when": time_filter("", Moments.show),
+    "exact_time": time_filter("exact", Moments.show_exactly),
+    "clock": time_filter("clock", Moments.show_clock),
+    "day": time_filter("day", Moments.show_day),
+    "countdown": time_filter("until", Moments.until),
+    "soon": time_filter("in", tell_soon),
+    "age": time_filter("since", Moments.since),
     "duration": words.show_duration,
     "count": words.show_count,
     "counted": words.counted,

@@ -108,6 +108,14 @@ class Moments:
         moment = self._local(ms)
         return f"{moment:%H:%M:%S}.{ms % 1000:03d}" if moment else ""
 
+    def show_clock(self, ms: int) -> str:
+        moment = self._local(ms)
+        return f"{moment:%H:%M}" if moment else ""
+
+    def show_day(self, ms: int) -> str:
+        moment = self._local(ms)
+        return f"{moment.day}{NBSP}{moment:%b}" if moment else ""
+
     def until(self, ms: int) -> str:
         """Return how long it is until a moment: `1 m 53 s`, or `now` when it has passed."""
         return show_duration((ms - self.now_ms) // SECOND_MS * SECOND_MS) if ms - self.now_ms >= SECOND_MS else "now"

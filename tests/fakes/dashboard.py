@@ -10,9 +10,15 @@ from pathlib import Path
 from msgspec import structs
 
 from spyweb.cooperative import run_at_once
-from spyweb.model import JobId, RunId
-from spyweb.store.past_runs_protocol import FailingSeries, RunStrip
+from spyweb.errors import Refused
+from spyweb.model import JobId, Outcome, RunId, RunMark
+from spyweb.runs.live import LiveJobs
+from spyweb.specs.origins import OriginKind, ResolvedSetting
+from spyweb.store.past_runs_protocol import FailingSeries, RunPoint, RunStrip
+from spyweb.views.job_detail import JobDetail, LastError, ProblemView, Tie
+from spyweb.views.jobs import next_run
 from spyweb.views.overview import Overview, OverviewRow, make_overview, view_row
+from spyweb.views.source import SourceView
 from spyweb.views.strips import Bar, view_bar
 from spyweb.web.app import Site, tcp_app
 from tests.fakes.client import Client, client_of
@@ -54,11 +60,72 @@ class FakeOverviewService:
         return [view_bar(make_run(number, job=job, reason="<script>")) for number in (1, 2)]
 
 
+MARKUP = '"><script>alert(1)</script>'
+
+
+def make_detail(row: OverviewRow) -> JobDetail:
+    """Make the details of a job in which each text holds markup."""
+    job = row.job.id
+    source = SourceView(file=f"jobs/{job}.lua", first=2, lines=[MARKUP, "local a = 1", "-- <b>"], line=3, total=4)
+    problem = ProblemView(file=MARKUP, line=3, key=MARKUP, reason=MARKUP, is_warning=False)
+    error = LastError(
+        run=RunId(43), at_ms=NOW_MS, reason=MARKUP, failure="error", frames=(), source=source, is_same=True
+    )
+    return JobDetail(
+        row=row,
+        schedule=f"every 30 seconds {MARKUP}",
+        next_due=[next_run(job, NOW_MS + 30_000 * n, "Europe/Berlin") for n in (1, 2)],
+        problems=[problem],
+        source=source,
+        error=error if row.failing else None,
+        follows=[Tie(job=JobId(MARKUP), name=MARKUP, outcomes=[Outcome.SUCCESS], is_there=False)],
+        followed_by=[Tie(job=JobId("report"), name=MARKUP, outcomes=[Outcome.FAILED, Outcome.LOST])],
+        listens=[MARKUP],
+        settings=[
+            ResolvedSetting(key="every", value=MARKUP, origin=OriginKind.FILE, file=MARKUP, line=1, words=MARKUP),
+            ResolvedSetting(key="timeout", value="5m", origin=OriginKind.BUILT_IN, words="built in"),
+        ],
+        files=[f"jobs/{job}.lua", MARKUP],
+        pages=[MARKUP],
+        generation=3,
+        namespace=f"job:{job}",
+    )
+
+
+@dataclass(slots=True)
+class FakeDetails:
+    overview: FakeOverviewService
+
+    async def detail(self, job: JobId) -> JobDetail:
+        row = await self.overview.row(job)
+        assert row is not None
+        return make_detail(row)
+
+    async def source(self, job: JobId, file: str | None = None) -> SourceView:
+        if file not in (None, f"jobs/{job}.lua"):
+            raise Refused(f"{job} has no Lua file {file!r}")
+        return SourceView(file=f"jobs/{job}.lua", first=1, lines=["local a = 1", MARKUP], line=None, total=2)
+
+
+class FakePastRuns:
+    """Runs of the last hour, each a second longer than the one before."""
+
+    async def points(self, job: JobId, *, since_ms: int, limit: int, before: RunId | None = None) -> list[RunPoint]:
+        points = [
+            RunPoint(run=n, at_ms=NOW_MS - 60_000 * n, took_ms=1_000 * (n + 1), late_ms=n, mark=RunMark.SUCCESS)
+            for n in range(60)
+        ]
+        return [point for point in points if point.at_ms >= since_ms][:limit]
+
+
 def make_dashboard_service(rows: Sequence[OverviewRow] | None = None, root: Path | None = None) -> FakeDaemonService:
     service = FakeDaemonService(root=root)
     service.clock = FakeClock(NOW_MS)
     service.timezone = "Europe/Berlin"
     service.overview = FakeOverviewService(list(rows) if rows is not None else three_rows())  # type: ignore[assignment]
+    service.details = FakeDetails(service.overview)  # type: ignore[arg-type, assignment]
+    service.past_runs = FakePastRuns()  # type: ignore[assignment]
+    service.live = LiveJobs()
     return service
 
 

@@ -59,20 +59,20 @@ function swap(html) {
   const template = document.createElement("template");
   template.innerHTML = html;
   tell(all("time", template.content));
+  const followed = all(".log").filter((log) => log.scrollHeight - log.scrollTop - log.clientHeight < 40);
   for (const fresh of [...template.content.children]) {
     const old = $(fresh.id);
     if (fresh.hasAttribute("data-gone")) old?.remove();
     else if (old) morph(old, fresh);
     else if ($(fresh.dataset.into)) append($(fresh.dataset.into), fresh);
   }
+  for (const log of followed) log.scrollTop = log.scrollHeight;
   renewed();
 }
 
 function append(log, line) {
-  const atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
   log.append(line);
   while (log.childElementCount > LOG_LINES) log.firstElementChild.remove();
-  if (atEnd) log.scrollTop = log.scrollHeight;
 }
 
 function morph(old, fresh) {

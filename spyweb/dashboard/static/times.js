@@ -21,6 +21,8 @@ function told(date, as) {
   if (as === "until" || as === "in") return away < 1 ? "now" : (as === "in" ? "in " : "") + duration(Math.floor(away));
   if (as === "since") return away > -1 ? "just now" : duration(Math.floor(-away));
   if (as === "exact") return `${clock}:${two(date.getSeconds())}.${String(date.getMilliseconds()).padStart(3, "0")}`;
+  if (as === "clock") return clock;
+  if (as === "day") return `${date.getDate()}\u00a0${MONTHS[date.getMonth()]}`;
   const today = new Date(now());
   const days = Math.round((new Date(date).setHours(0, 0, 0, 0) - new Date(today).setHours(0, 0, 0, 0)) / 86400e3);
   if (days === 0) return `${clock}:${two(date.getSeconds())}`;

@@ -2,10 +2,139 @@
 
 from __future__ import annotations
 
-from aiohttp import web
+import asyncio
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from aiohttp import web
+from msgspec import Struct
+
+from spyweb.dashboard.frame import Chip, PageFrame
+from spyweb.dashboard.job import (
+    SPAN_WORDS,
+    SPANS_MS,
+    ChartSpan,
+    after_words,
+    draw_points,
+    heading_of,
+    show_run,
+    split_settings,
+    summarize_points,
+    tab_title,
+    ticks,
+)
+from spyweb.dashboard.overview import counts_of, seen_by, state_of
+from spyweb.model import JobId
+from spyweb.service.daemon import DaemonService
+from spyweb.service.strips import late_after
+from spyweb.web.access.principal import Principal
 from spyweb.web.access.rights import Right
-from spyweb.web.pages.page import Asked, action, lead_to
+from spyweb.web.pages.page import Asked, Shown, action, lead_to, moments_of, page
+from spyweb.web.pages.source import coloured
+
+if TYPE_CHECKING:
+    from spyweb.dashboard.render import Renderer
+
+RUNS_SHOWN = 12
+POINTS = 10_000  # runs of a chart; of more, the newest
+PARTS = {
+    "title": "title.html",
+    "icon": "icon.html",
+    "count-jobs": "count.html",
+    "job-head": "job_head.html",
+    "job-why": "job_why.html",
+    "job-runs": "job_runs.html",
+    "job-next": "job_next.html",
+}
+
+
+class JobPageQuery(Struct, frozen=True):
+    """The time that the chart shows."""
+
+    span: str = ChartSpan.DAY.value
+
+    def chosen(self) -> ChartSpan:
+        return ChartSpan(self.span) if self.span in set(ChartSpan) else ChartSpan.DAY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPageView:
+    """The parts of a job's page that change while somebody looks."""
+
+    service: DaemonService
+    principal: Principal
+    base: str
+    renderer: Renderer
+    job: JobId
+
+    @property
+    def key(self) -> Hashable:
+        return "job", self.base, self.principal.jobs, self.job
+
+    def parts(self, subject: str) -> Sequence[str] | None:
+        """Return the ids of the parts that depend on a subject."""
+        if subject == f"job:{self.job}":
+            return tuple(PARTS)
+        return ("icon", "count-jobs") if subject.startswith("job:") else ()
+
+    async def render(self, parts: Sequence[str]) -> Mapping[str, str]:
+        """Return each part as it is now."""
+        values = await values_of(self.service, self.job)
+        overview = seen_by(await self.service.overview.look(), self.principal.may_see)
+        frame = PageFrame(
+            base=self.base, moments=moments_of(self.service), state=state_of(overview), counts=counts_of(overview)
+        )
+        return {part: self.renderer.part(PARTS[part], frame, {**values, "name": "jobs"}) for part in parts}
+
+
+async def values_of(service: DaemonService, job: JobId) -> dict[str, object]:
+    """Gather what the parts of the page show."""
+    detail = await service.details.detail(job)
+    row = detail.row
+    late_ms = late_after(service.live.find(job))
+    runs = await service.runs(job, limit=RUNS_SHOWN, before=None)
+    mark, heading = heading_of(row)
+    written, built_in = split_settings(detail)
+    return {
+        "title": tab_title(row),
+        "detail": detail,
+        "row": row,
+        "job": row.job,
+        "mark": mark,
+        "heading": heading,
+        "written": written,
+        "built_in": built_in,
+        "runs": [show_run(run, late_ms) for run in runs],
+        "is_of_all": False,
+        "error_lines": await coloured(detail.error.source) if detail.error else [],
+        "problem_lines": await coloured(detail.source),
+    }
+
+
+@page("jobs/{job}", "job.html", place="jobs")
+async def show_job(asked: Asked) -> Shown:
+    """Show everything about a job."""
+    service, job, span = asked.service, asked.job(), asked.query(JobPageQuery).chosen()
+    now_ms = service.clock.now_ms()
+    values = await values_of(service, job.id)
+    points = await service.past_runs.points(job.id, since_ms=now_ms - SPANS_MS[span], limit=POINTS)
+    live = service.live.find(job.id)
+    limit_ms = live.spec.timeout_ms if live else None
+    more = {
+        "chart": await asyncio.to_thread(draw_points, points, span, now_ms, limit_ms),
+        "numbers": summarize_points(points),
+        "span_words": SPAN_WORDS[span],
+        "spans": [
+            Chip(words=SPAN_WORDS[each], href=f"{asked.to('jobs', job.id)}?span={each.value}", is_current=each is span)
+            for each in ChartSpan
+        ],
+        "is_short": span is ChartSpan.DAY,
+        "ticks": ticks(span, now_ms),
+        "after_words": after_words,
+        "lines": [],
+    }
+    return Shown(title=str(values["title"]), values={**values, **more})
 
 
 @action("jobs/{job}/run", right=Right.RUN)

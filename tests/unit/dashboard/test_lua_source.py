@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spyweb.dashboard.lua_source import LONGEST_LINE, SourceLine, colour, excerpt
+from spyweb.dashboard.lua_source import LONGEST_LINE, SourceLine, colour
 
 TEXT = 'local a = 1 -- one\n\nif a then\n  log("hello")\nend\n'
 
@@ -26,12 +26,10 @@ def test_words_numbers_texts_and_remarks_have_their_classes() -> None:
     assert "".join(text for name, text in colour('log("hello")')[0].pieces if name == "st") == '"hello"'
 
 
-def test_an_excerpt_marks_the_line_that_is_meant() -> None:
-    lines = excerpt(TEXT, 4, around=1)
-    assert plain(lines) == ["if a then", '  log("hello")', "end"]
+def test_the_line_that_is_meant_is_marked() -> None:
+    lines = colour('if a then\n  log("hello")\nend', first=3, here=4)
+    assert [line.number for line in lines] == [3, 4, 5]
     assert [line.number for line in lines if line.is_here] == [4]
-    assert excerpt(TEXT, 99) == []
-    assert excerpt(TEXT, 0) == []
 
 
 def test_a_very_long_line_is_cut_off() -> None:

@@ -2,8 +2,71 @@
 
 from __future__ import annotations
 
+from spyweb.dashboard.render import renderer
 from spyweb.errors import Refused
-from tests.fakes.dashboard import dashboard, get_page, make_dashboard_service
+from spyweb.model import Outcome
+from spyweb.web.access.principal import LOOPBACK
+from spyweb.web.pages.job import PARTS, JobPageView
+from tests.fakes.daemon_service import BACKUP, make_run
+from tests.fakes.dashboard import MARKUP, dashboard, get_page, make_dashboard_service
+
+
+async def test_it_says_what_is_wrong_and_shows_the_line() -> None:
+    async with dashboard() as client:
+        status, page = await get_page(client, "/jobs/backup")
+    assert status == 200
+    assert "<bdi>Backup</bdi>: failing since <time" in page
+    assert "The same error each time." in page
+    assert '<span class="here"><a class="n" href="/jobs/backup/source?file=jobs/backup.lua#L3"' in page
+    assert "Backup: failing · spyweb" in page
+
+
+async def test_it_draws_the_runs_of_the_chosen_time() -> None:
+    async with dashboard() as client:
+        _, page = await get_page(client, "/jobs/prices?span=7d")
+        assert '<a href="/jobs/prices?span=7d" aria-current="true">7 d</a>' in page
+        assert 'class="dots s"' in page
+        assert "60 succeeded" in page
+        assert (await get_page(client, "/jobs/prices?span=nonsense"))[0] == 200
+
+
+async def test_text_of_scripts_is_text() -> None:
+    service = make_dashboard_service()
+    service.known_runs = [make_run(7, result=MARKUP), make_run(8, reason=MARKUP, outcome=Outcome.FAILED)]
+    async with dashboard(service) as client:
+        for job in ("backup", "prices", "typo"):
+            _, page = await get_page(client, f"/jobs/{job}")
+            assert "<script>alert" not in page
+            assert page.count("&lt;script&gt;") > 8
+
+
+async def test_a_broken_job_shows_its_problem_and_can_not_be_started() -> None:
+    async with dashboard() as client:
+        _, page = await get_page(client, "/jobs/typo")
+    assert "its file does not load</h1>" in page
+    assert "What is wrong with the file" in page
+    assert "Run now" not in page
+
+
+async def test_an_unknown_job_offers_what_is_close() -> None:
+    async with dashboard() as client:
+        status, page = await get_page(client, "/jobs/pices")
+    assert status == 404
+    assert '<a href="/jobs/prices"><bdi>prices</bdi></a>' in page
+
+
+async def test_a_part_that_is_pushed_is_the_same_as_in_the_page() -> None:
+    service = make_dashboard_service()
+    view = JobPageView(service=service, principal=LOOPBACK, base="/", renderer=renderer(), job=BACKUP)
+    async with dashboard(service) as client:
+        _, page = await get_page(client, "/jobs/backup")
+    parts = await view.render(tuple(PARTS))
+    assert parts.keys() == PARTS.keys()
+    for part in parts.values():
+        assert part in page
+    assert view.parts("job:backup") == tuple(PARTS)
+    assert view.parts("job:prices") == ("icon", "count-jobs")
+    assert view.parts("outbox") == ()
 
 
 async def test_a_button_does_what_it_says_and_leads_back() -> None:

@@ -1,0 +1,192 @@
+"""Show one job: what it says of itself in words, and its charts.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from spyweb.dashboard.charts import Chart, Point, chart
+from spyweb.dashboard.overview import MARKS
+from spyweb.model import Outcome, Run, RunMark, RunState, TriggerType
+from spyweb.settings.units import DAY_MS
+from spyweb.specs.origins import OriginKind, ResolvedSetting
+from spyweb.store.past_runs_protocol import RunPoint
+from spyweb.views.job_detail import JobDetail, Tie
+from spyweb.views.overview import OverviewRow, Standing, first_line
+from spyweb.views.runs import describe_details
+from spyweb.views.strips import FAILING, SUCCEEDED, lateness_of, mark_of, moment_of, took_of
+
+# What stands behind the name of a job in the heading of its page; of a failing one also since when.
+HEADINGS: Mapping[Standing, str] = {
+    Standing.FAILING: "failing",
+    Standing.BROKEN: "its file does not load",
+    Standing.OUTDATED: "saved with an error",
+    Standing.DOUBTFUL: "something to look at",
+    Standing.RUNNING: "running",
+    Standing.WAITING: "waiting for its turn",
+    Standing.WELL: "well",
+    Standing.NEW: "has not run yet",
+    Standing.PAUSED: "paused",
+    Standing.DISABLED: "disabled",
+}
+
+OUTCOME_WORDS: Mapping[RunMark, str] = {
+    RunMark.SUCCESS: "succeeded",
+    RunMark.LATE: "succeeded late",
+    RunMark.FAILED: "failed",
+    RunMark.CANCELLED: "cancelled",
+    RunMark.LOST: "lost",
+    RunMark.STOPPED: "stopped",
+    RunMark.SKIPPED: "skipped",
+    RunMark.MISSED: "missed",
+    RunMark.PAUSED: "paused",
+    RunMark.RUNNING: "running",
+    RunMark.WAITING: "waiting",
+}
+OUTCOME_TONES: Mapping[RunMark, str] = {
+    RunMark.SUCCESS: "ok",
+    RunMark.LATE: "warn",
+    RunMark.FAILED: "bad",
+    RunMark.LOST: "bad",
+    RunMark.MISSED: "warn",
+}
+OUTCOME_MARKS: Mapping[RunMark, str] = {
+    RunMark.SUCCESS: "ok",
+    RunMark.LATE: "warn",
+    RunMark.FAILED: "bad",
+    RunMark.LOST: "bad",
+    RunMark.MISSED: "warn",
+    RunMark.STOPPED: "off",
+    RunMark.PAUSED: "off",
+    RunMark.RUNNING: "run",
+    RunMark.WAITING: "wait",
+}
+
+TRIGGER_WORDS: Mapping[str, str] = {
+    TriggerType.SCHEDULE: "by its schedule",
+    TriggerType.MANUAL: "by hand",
+    TriggerType.STATE: "by a change of a value",
+    TriggerType.AFTER: "after another job",
+    TriggerType.WEBHOOK: "by a webhook",
+    TriggerType.STARTUP: "at the start of the daemon",
+    TriggerType.RETRY: "as a retry",
+    TriggerType.DRIFT: "since what is there has drifted",
+}
+
+
+class ChartSpan(StrEnum):
+    """The time that a chart shows."""
+
+    DAY = "24h"
+    WEEK = "7d"
+    MONTH = "30d"
+
+
+SPANS_MS: Mapping[ChartSpan, int] = {ChartSpan.DAY: DAY_MS, ChartSpan.WEEK: 7 * DAY_MS, ChartSpan.MONTH: 30 * DAY_MS}
+SPAN_WORDS: Mapping[ChartSpan, str] = {ChartSpan.DAY: "24 h", ChartSpan.WEEK: "7 d", ChartSpan.MONTH: "30 d"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownRun:
+    """One run in a table."""
+
+    run: Run
+    mark: str
+    word: str
+    tone: str
+    at_ms: int
+    took_ms: int | None
+    late_ms: int | None
+    details: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChartSummary:
+    """The numbers that a chart amounts to."""
+
+    success_rate: float | None
+    median_ms: int | None
+    late_ms: int | None  # of a hundred runs ninety-nine are not later
+    count: int
+
+
+def heading_of(row: OverviewRow) -> tuple[str, str]:
+    """Return the mark of a job and what stands behind its name."""
+    return MARKS[row.standing], HEADINGS[row.standing]
+
+
+def show_run(run: Run, late_ms: int) -> ShownRun:
+    mark = mark_of(run, late_ms)
+    word = OUTCOME_WORDS[mark]
+    began = run.started_ms is not None and run.due_ms is not None and run.attempt == 1
+    return ShownRun(
+        run=run,
+        mark=OUTCOME_MARKS.get(mark, "none"),
+        word=f"{word} {run.count:,} times" if run.count > 1 else word,
+        tone=OUTCOME_TONES.get(mark, ""),
+        at_ms=moment_of(run),
+        took_ms=took_of(run),
+        late_ms=lateness_of(run) if began and run.outcome is not Outcome.SKIPPED else None,
+        details=first_line(describe_details(run)),
+    )
+
+
+def is_going_on(run: Run) -> bool:
+    return run.state is not RunState.ENDED
+
+
+def draw_points(points: Sequence[RunPoint], span: ChartSpan, now_ms: int, limit_ms: int | None = None) -> Chart:
+    """Draw the runs of a span that ends now."""
+    drawn = (
+        Point(at_ms=point.at_ms, took_ms=point.took_ms, letter=point.mark.value, late_ms=point.late_ms)
+        for point in points
+    )
+    return chart(drawn, start_ms=now_ms - SPANS_MS[span], end_ms=now_ms, limit_ms=limit_ms)
+
+
+def summarize_points(points: Sequence[RunPoint]) -> ChartSummary:
+    good = sum(point.mark in SUCCEEDED for point in points)
+    bad = sum(point.mark in FAILING for point in points)
+    late = sorted(point.late_ms for point in points)
+    took = sorted(point.took_ms for point in points)
+    return ChartSummary(
+        success_rate=good / (good + bad) if good + bad else None,
+        median_ms=took[len(took) // 2] if took else None,
+        late_ms=late[min(len(late) - 1, len(late) * 99 // 100)] if late else None,
+        count=len(points),
+    )
+
+
+def after_words(tie: Tie) -> str:
+    """Say after which outcomes of a job another one starts."""
+    words = [OUTCOME_WORDS[_MARK_OF[outcome]] for outcome in tie.outcomes]
+    return " or ".join(dict.fromkeys(words)) or "any end"
+
+
+_MARK_OF: Mapping[Outcome, RunMark] = {
+    Outcome.SUCCESS: RunMark.SUCCESS,
+    Outcome.FAILED: RunMark.FAILED,
+    Outcome.LOST: RunMark.LOST,
+    Outcome.STOPPED: RunMark.STOPPED,
+    Outcome.SKIPPED: RunMark.SKIPPED,
+    Outcome.MISSED: RunMark.MISSED,
+    Outcome.PAUSED: RunMark.PAUSED,
+}
+
+
+def split_settings(detail: JobDetail) -> tuple[list[ResolvedSetting], list[ResolvedSetting]]:
+    """Return the settings that somebody has written, and those that are built in."""
+    written = [each for each in detail.settings if each.origin is not OriginKind.BUILT_IN]
+    return written, [each for each in detail.settings if each.origin is OriginKind.BUILT_IN]
+
+
+def tab_title(row: OverviewRow) -> str:
+    """Return the title of the tab: the name first, as it is what tells tabs apart."""
+    return f"{row.job.name}: {HEADINGS[row.standing]}"
+
+
+def ticks(span: ChartSpan, now_ms: int, count: int = 5) -> Iterable[int]:
+    """Return moments evenly spread over a span."""
+    length = SPANS_MS[span]
+    return [now_ms - length + length * number // (count - 1) for number in range(count)]
