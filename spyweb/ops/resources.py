@@ -169,7 +169,9 @@ async def record(call: Call, kept: Kept, *, changed: bool) -> None:
     call.tally.kept += 1
     value = to_value(kept, call.world.clock.now_ms(), call.run, call.tally.kept, changed=changed)
     key = key_of(call.job, kept, call.world.state.max_key_bytes)
-    written = call.world.store.values.transform(NAMESPACE, key, Replacement(partial(Put, value)), origin=call.origin)
+    written = call.world.store.values.transform(
+        NAMESPACE, key, Replacement(partial(Put, value)), origin=call.origin, is_awaited=changed
+    )
     if not changed:
         written.add_done_callback(partial(_note_failure, call, kept.module))
         return

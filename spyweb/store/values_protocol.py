@@ -191,8 +191,13 @@ class Values(Protocol):
 
     def read(self, namespace: str, key: bytes) -> Future[Entry | None]: ...
 
-    def transform(self, namespace: str, key: bytes, change: Transform, *, origin: Origin = NOBODY) -> Future[object]:
-        """Read, decide and write as one step; return the decision's `result`."""
+    def transform(
+        self, namespace: str, key: bytes, change: Transform, *, origin: Origin = NOBODY, is_awaited: bool = True
+    ) -> Future[object]:
+        """Read, decide and write as one step; return the decision's `result`.
+
+        One that nobody awaits may wait a moment for others; it is done before what is asked for after it.
+        """
 
     def transform_long(
         self, namespace: str, key: bytes, change: Transform, *, origin: Origin = NOBODY

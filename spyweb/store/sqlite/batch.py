@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
 import structlog
 
-from spyweb.clock import Clock
+from spyweb.clock import Clock, Handle
 from spyweb.errors import NoAccess, StoreClosed, StoreCorrupt, StoreError
 from spyweb.histogram import SIZES, Histogram
 from spyweb.store.sqlite.connection import Connection
@@ -31,6 +31,7 @@ Ts = TypeVarTuple("Ts")
 
 # A batch holds the connection for a moment for each op, and as many commits when it must be run again.
 BATCH_LIMIT = 512
+MOST_UNAWAITED, UNAWAITED_S = 64, 0.05  # ops that wait for another one to be committed with, and for how long
 STEPS_OF_PROGRESS = 1_000_000  # of SQLite's machine, between two signs of life: below 0.1 s
 
 
@@ -177,7 +178,8 @@ class BatchQueue:
         self._batch_since = 0.0
         self._went_on = 0.0  # when something last did
         self.pending_writes = PendingWrites()
-        self._running: asyncio.Task[None] | None = None  # as long as there are ops
+        self._running: asyncio.Task[None] | None = None  # as long as there are ops that are awaited
+        self._timer: Handle | None = None  # for those that are not
         self.is_closing = False
         self.loop = asyncio.get_running_loop()
         self.writes = self.batches = self.errors = 0
@@ -196,19 +198,35 @@ class BatchQueue:
         *arguments: *Ts,
         subject: Hashable = None,
         after: Callable[[], None] | None = None,
+        is_awaited: bool = True,
     ) -> Future[T]:
-        """Queue an op; the future has its result once it is committed."""
+        """Queue an op; the future has its result once it is committed.
+
+        One that nobody awaits waits a moment for others, so that they share a commit; it is committed before what is
+        asked for after it.
+        """
         if self.is_closing or (self.damage.found and kind is not OpKind.READ):
             return self._refused()
         if subject is not None:
             self.pending_writes.begin(subject)
         if not self._queue:
             self._queued_since = self._clock.monotonic()
-            if self._running is None:
-                self._running = self.loop.create_task(self._run_batches(), name="store")
         future: Future[T] = self.loop.create_future()
         self._queue.append(Op(kind, function, arguments, future, subject, after))
+        if self._running is None:
+            if is_awaited or len(self._queue) >= MOST_UNAWAITED:
+                self._start()
+            elif self._timer is None:
+                self._timer = self._clock.call_later(UNAWAITED_S, self._wake)
         return future
+
+    def _start(self) -> None:
+        self._running = self.loop.create_task(self._run_batches(), name="store")
+
+    def _wake(self) -> None:
+        self._timer = None
+        if self._queue and self._running is None:
+            self._start()
 
     def _refused(self) -> Future[T]:
         future: Future[T] = self.loop.create_future()
@@ -250,6 +268,9 @@ class BatchQueue:
     async def close(self) -> None:
         """Let everything that is queued be committed, then close the connection."""
         self.is_closing = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._wake()
         if self._running:
             await asyncio.wait([self._running])
         await self._connection.close()

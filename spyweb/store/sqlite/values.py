@@ -104,7 +104,13 @@ class SqliteValues:
         return queue.submit(OpKind.READ, entries.find_entry, self._context(namespace, key))
 
     def transform(
-        self, namespace: str, key: bytes, change: Transform | Decided, *, origin: Origin = NOBODY
+        self,
+        namespace: str,
+        key: bytes,
+        change: Transform | Decided,
+        *,
+        origin: Origin = NOBODY,
+        is_awaited: bool = True,
     ) -> Future[object]:
         effects = self._effects(namespace, key, origin)
         return self._connections.writer.submit(
@@ -115,6 +121,7 @@ class SqliteValues:
             effects,
             subject=(namespace, key),
             after=self._events.after(is_kept=bool(effects.wanted), notices=effects.notices),
+            is_awaited=is_awaited,
         )
 
     def transform_long(

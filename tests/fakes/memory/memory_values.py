@@ -166,7 +166,9 @@ class MemoryValues:
     def read(self, namespace: str, key: bytes) -> Future[Entry | None]:
         return self._executor.read(self._table.entry, (namespace, key))
 
-    def transform(self, namespace: str, key: bytes, change: Transform, *, origin: Origin = NOBODY) -> Future[object]:
+    def transform(
+        self, namespace: str, key: bytes, change: Transform, *, origin: Origin = NOBODY, is_awaited: bool = True
+    ) -> Future[object]:
         return self._executor.write(self._table.transform, (namespace, key), change, origin)
 
     def transform_long(

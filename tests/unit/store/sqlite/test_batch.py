@@ -15,7 +15,16 @@ import structlog
 
 from spyweb.errors import NoAccess, StoreClosed, StoreCorrupt, StoreError
 from spyweb.store.sqlite import failures
-from spyweb.store.sqlite.batch import STEPS_OF_PROGRESS, BatchQueue, Op, OpKind, Results, commit
+from spyweb.store.sqlite.batch import (
+    MOST_UNAWAITED,
+    STEPS_OF_PROGRESS,
+    UNAWAITED_S,
+    BatchQueue,
+    Op,
+    OpKind,
+    Results,
+    commit,
+)
 from spyweb.store.sqlite.connection import Connection
 from tests.fakes.clock import FakeClock
 from tests.fakes.tables import Gate, make_table, numbers, put, put_all
@@ -481,3 +490,35 @@ async def test_a_file_that_is_shorter_than_it_was_is_damaged(queue: BatchQueue) 
 
     with pytest.raises(StoreCorrupt):
         await queue.submit(OpKind.READ, find)
+
+
+async def test_what_nobody_waits_for_is_committed_with_what_somebody_does(queue: BatchQueue) -> None:
+    waiting = [queue.submit(OpKind.WRITE, put, number, is_awaited=False) for number in (1, 2)]
+    await asyncio.sleep(0.02)
+    assert not any(future.done() for future in waiting)
+    assert queue.pending == 2
+    await queue.submit(OpKind.WRITE, put, 3)
+    assert all(future.done() for future in waiting)
+    assert queue.batches == 1
+    assert await queue.submit(OpKind.READ, numbers) == [1, 2, 3]
+
+
+async def test_what_nobody_waits_for_is_committed_after_a_while_and_when_there_is_much(
+    queue: BatchQueue, clock: FakeClock
+) -> None:
+    alone = queue.submit(OpKind.WRITE, put, 0, is_awaited=False)
+    clock.advance(UNAWAITED_S)
+    await alone
+    again = queue.submit(OpKind.WRITE, put, 1, is_awaited=False)
+    clock.advance(UNAWAITED_S)
+    await again
+    await asyncio.gather(*(queue.submit(OpKind.WRITE, put, 2 + n, is_awaited=False) for n in range(MOST_UNAWAITED)))
+    assert queue.writes == MOST_UNAWAITED + 2
+
+
+async def test_what_nobody_waits_for_is_committed_at_the_end(path: Path, clock: FakeClock) -> None:
+    queue = BatchQueue(await Connection.open(partial(make_table, path)), path, clock)
+    last = queue.submit(OpKind.WRITE, put, 1, is_awaited=False)
+    await queue.close()
+    assert await last == 1
+    clock.advance(UNAWAITED_S)
