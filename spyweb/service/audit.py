@@ -41,7 +41,7 @@ class AuditService:
 
     def note(self, line: NewAuditLine) -> None:
         """Add a line, in the log as well."""
-        log.info("audit", **{name: value for name, value in asdict(line).items() if value != "" and name != "at_ms"})
+        self.tell(line)
         if self.listener:
             self.listener(line)
         if self._pending >= AUDIT_PENDING:  # the store takes nothing: the log has it
@@ -49,6 +49,9 @@ class AuditService:
             return
         self._pending += 1
         self._trail.add(line).add_done_callback(self._added)
+
+    def tell(self, line: NewAuditLine) -> None:
+        log.info("audit", **{name: value for name, value in asdict(line).items() if value != "" and name != "at_ms"})
 
     def note_failure(self, line: NewAuditLine) -> None:
         """Add a line about somebody who was not let in; where there are too many, the next line counts them."""

@@ -31,6 +31,7 @@ from spyweb.service.page_hub import PageHub
 from spyweb.service.readiness import ReadinessService
 from spyweb.service.state import StateService
 from spyweb.settings import StateSettings
+from spyweb.store.audit_protocol import NewAuditLine
 from spyweb.store.protocol import Store, StoreStats
 from spyweb.store.values_protocol import NO_HISTORY, HistoryRules
 from spyweb.views.drift import DriftReport, DriftView
@@ -314,6 +315,17 @@ class FakeDaemonService(DaemonService):
         self.story.append(what)
         if self.refusal:
             raise self.refusal
+
+
+class QuietAudit(AuditService):
+    """Logs nothing: beside a command, which is run in the same process, that would be part of its answer."""
+
+    def tell(self, line: NewAuditLine) -> None: ...
+
+
+def quiet_audit() -> AuditService:
+    clock = FakeClock()
+    return QuietAudit(MemoryStore(clock).audit, clock)
 
 
 def with_key(service: DaemonService, key: str | None) -> DaemonService:

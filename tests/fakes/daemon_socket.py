@@ -11,7 +11,7 @@ from pathlib import Path
 
 from spyweb.service.daemon import DaemonService
 from spyweb.web.serve import Listening, serve_socket, serve_tcp
-from tests.fakes.daemon_service import with_key
+from tests.fakes.daemon_service import quiet_audit, with_key
 
 PATIENCE = 10.0  # seconds; only a broken server needs any
 
@@ -24,6 +24,7 @@ async def let_in() -> None:
 
 @contextmanager
 def serve_daemon_socket(service: DaemonService, data_dir: Path) -> Iterator[None]:
+    service.trail = quiet_audit()
     with _served(lambda: serve_socket(service, data_dir)):
         yield
 
@@ -33,6 +34,7 @@ def serve_daemon_tcp(
     service: DaemonService, key: str | None = None, tls: ssl.SSLContext | None = None
 ) -> Iterator[str]:
     """Serve on a free port of loopback; give the URL."""
+    service.trail = quiet_audit()
     with _served(lambda: serve_tcp(with_key(service, key), host="127.0.0.1", port=0, tls=tls)) as listening:
         assert isinstance(listening, Listening)
         yield listening.url

@@ -1,0 +1,75 @@
+"""Every page and every action of the dashboard, asked by sessions of every kind of key."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from spyweb.store.keys_protocol import Scope
+from spyweb.web.access.rights import Right, rights_of
+from spyweb.web.app import tcp_app
+from spyweb.web.pages.page import Action, DashboardPage
+from spyweb.web.pages.pages import ACTIONS, PAGES
+from tests.fakes.client import Client, client_of
+from tests.fakes.daemon_service import FakeDaemonService
+from tests.fakes.dashboard import make_dashboard_service
+from tests.fakes.keys import COOKIE, with_token
+
+BROWSER = {"Accept": "text/html"}
+IN_PATH = {"job": "prices", "run": "1", "name": "nobody"}
+SCOPES = [*Scope]
+ALL: list[tuple[str, DashboardPage | Action]] = [
+    *(("GET", each) for each in PAGES),
+    *(("POST", each) for each in ACTIONS if each.path != "sign-in"),  # which has tests of its own
+]
+
+
+def name_of(value: object) -> str:
+    return value if isinstance(value, str) else f"/{getattr(value, 'path', '')}"
+
+
+def path_of(each: DashboardPage | Action, **names: str) -> str:
+    return "/" + re.sub(r"\{(\w+)(?::[^}]*)?\}", lambda found: {**IN_PATH, **names}.get(found[1], "x"), each.path)
+
+
+async def browser_of(service: FakeDaemonService, *scopes: Scope, jobs: tuple[str, ...] = ()) -> dict[str, str]:
+    made = await service.access.add(f"k{len(service.access.keys())}", scopes, jobs)
+    found = service.access.admit_token(made.token)
+    assert found
+    return {**BROWSER, "Cookie": f"{COOKIE}={service.access.sign_in(found)}"}
+
+
+async def status_of(client: Client, method: str, path: str, headers: dict[str, str]) -> int:
+    async with client.request(method, path, headers=headers, allow_redirects=False) as answer:
+        return answer.status
+
+
+@pytest.mark.parametrize(("method", "each"), ALL, ids=name_of)
+async def test_a_session_may_what_its_key_permits(method: str, each: DashboardPage | Action) -> None:
+    service = make_dashboard_service()
+    sessions = {scope: await browser_of(service, scope) for scope in SCOPES}
+    async with client_of(tcp_app(service)) as client:
+        assert (await status_of(client, method, path_of(each), BROWSER) == 401) is (each.right is not None)
+        for scope, headers in sessions.items():
+            may = each.right is None or each.right in rights_of(Right(scope.value))
+            if method == "POST" and each.right is not None:
+                assert await status_of(client, method, path_of(each), headers) == 403, "without its token"
+            if each.path != "sign-out":
+                status = await status_of(client, method, path_of(each), with_token(headers))
+                assert (status in (401, 403)) is not may, (scope, status)
+
+
+@pytest.mark.parametrize(("method", "each"), [each for each in ALL if each[1].right is not None], ids=name_of)
+async def test_a_session_of_some_jobs_sees_nothing_of_others(method: str, each: DashboardPage | Action) -> None:
+    service = make_dashboard_service()
+    headers = with_token(await browser_of(service, *Scope, jobs=("backup",)))
+    async with client_of(tcp_app(service)) as client:
+        async with client.request(method, path_of(each), headers=headers, allow_redirects=False) as answer:
+            status, text = answer.status, await answer.text()
+    if not each.of_job:
+        assert status == 403
+    elif "{job}" in each.path:
+        assert status in (403, 404)
+    assert "prices" not in text.replace(path_of(each), "").replace("No job is called prices", "")
+    assert service.story == []
