@@ -64,9 +64,11 @@ async def test_a_session_may_what_its_key_permits(method: str, each: DashboardPa
 async def test_a_session_of_some_jobs_sees_nothing_of_others(method: str, each: DashboardPage | Action) -> None:
     service = make_dashboard_service()
     headers = with_token(await browser_of(service, *Scope, jobs=("backup",)))
-    async with client_of(tcp_app(service)) as client:
-        async with client.request(method, path_of(each), headers=headers, allow_redirects=False) as answer:
-            status, text = answer.status, await answer.text()
+    async with (
+        client_of(tcp_app(service)) as client,
+        client.request(method, path_of(each), headers=headers, allow_redirects=False) as answer,
+    ):
+        status, text = answer.status, await answer.text()
     if not each.of_job:
         assert status == 403
     elif "{job}" in each.path:
