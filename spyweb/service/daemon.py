@@ -25,14 +25,17 @@ from spyweb.scheduler.scheduler import Scheduler
 from spyweb.schedules.due import earliest, upcoming
 from spyweb.service.access import AccessService
 from spyweb.service.audit import AuditService
+from spyweb.service.calendar import CalendarService
 from spyweb.service.drift import DriftService
 from spyweb.service.events import EventHub
 from spyweb.service.job_detail import JobDetails
 from spyweb.service.metrics import MetricsService
 from spyweb.service.overview import OverviewService
 from spyweb.service.page_hub import PageHub
+from spyweb.service.past_runs import PastRunsService
 from spyweb.service.readiness import ReadinessService
 from spyweb.service.state import StateService
+from spyweb.service.statistics import StatisticsService
 from spyweb.service.workflows import WorkflowService
 from spyweb.store.past_runs_protocol import PastRuns
 from spyweb.store.protocol import Runs
@@ -136,6 +139,9 @@ class DaemonService:
     past_runs: PastRuns
     overview: OverviewService = field(init=False)
     details: JobDetails = field(init=False)
+    past: PastRunsService = field(init=False)
+    statistics: StatisticsService = field(init=False)
+    calendar: CalendarService = field(init=False)
 
     def __post_init__(self) -> None:
         self.overview = OverviewService(
@@ -157,6 +163,16 @@ class DaemonService:
             broken=lambda: self.reloader.broken,
             next_runs=self.next_runs,
         )
+        self.past = PastRunsService(
+            root=self.root,
+            live=self.live,
+            past_runs=self.past_runs,
+            records=self.stored_records,
+            tasks=self.tasks,
+            clock=self.clock,
+        )
+        self.statistics = StatisticsService(past_runs=self.past_runs, clock=self.clock)
+        self.calendar = CalendarService(live=self.live, past=self.past, clock=self.clock)
 
     def find(self, name_or_id: str) -> JobId | None:
         return find_job((job.spec for job in self.live), name_or_id)

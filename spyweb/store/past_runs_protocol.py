@@ -85,6 +85,9 @@ class PastRuns(Protocol):
         A page may hold fewer than there are, even none: then a part of the record was searched, and `before` leads on.
         """
 
+    def neighbours(self, job: JobId, run: RunId) -> Future[tuple[RunId | None, RunId | None]]:
+        """Return the runs of a job before and after this one."""
+
     def points(self, job: JobId, *, since_ms: int, limit: int, before: RunId | None = None) -> Future[list[RunPoint]]:
         """Return the runs of a job that began since this moment and have ended, newest first."""
 

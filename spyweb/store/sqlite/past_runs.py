@@ -55,6 +55,8 @@ POINTS = f"""
     WHERE job = ?1 AND id < ?3 AND state = 'ended' AND outcome <> 'skipped' AND started_ms >= ?4
     ORDER BY id DESC LIMIT ?5
 """
+BEFORE = "SELECT max(id) FROM run INDEXED BY run_of_job WHERE job = ? AND id < ?"
+AFTER = "SELECT min(id) FROM run INDEXED BY run_of_job WHERE job = ? AND id > ?"
 # What a trigger says of the run behind it: `of` a retry, `run_id` of a job that follows, `by` of a change of state.
 FOLLOWERS = f"""
     SELECT {RUN_COLUMNS} FROM run
@@ -81,6 +83,9 @@ class SqlitePastRuns:
 
     def search(self, wanted: RunFilter, *, limit: int, before: RunId | None = None) -> Future[RunPage]:
         return self._reader.submit(OpKind.READ, search_runs, wanted, limit, before)
+
+    def neighbours(self, job: JobId, run: RunId) -> Future[tuple[RunId | None, RunId | None]]:
+        return self._reader.submit(OpKind.READ, find_neighbours, job, run)
 
     def points(self, job: JobId, *, since_ms: int, limit: int, before: RunId | None = None) -> Future[list[RunPoint]]:
         return self._reader.submit(OpKind.READ, find_points, job, since_ms, limit, before)
@@ -166,6 +171,11 @@ def conditions_of(wanted: RunFilter) -> tuple[str, list[str | int]]:
         conditions.append(f"{AT} < ?")
         values.append(wanted.until_ms)
     return " AND ".join(conditions), values
+
+
+def find_neighbours(connection: sqlite3.Connection, job: JobId, run: RunId) -> tuple[RunId | None, RunId | None]:
+    before, after = (connection.execute(statement, (job, run)).fetchone()[0] for statement in (BEFORE, AFTER))
+    return before, after
 
 
 def find_points(

@@ -37,6 +37,9 @@ class MemoryPastRuns:
     def search(self, wanted: RunFilter, *, limit: int, before: RunId | None = None) -> Future[RunPage]:
         return self._executor.read(self._search, wanted, limit, before)
 
+    def neighbours(self, job: JobId, run: RunId) -> Future[tuple[RunId | None, RunId | None]]:
+        return self._executor.read(self._neighbours, job, run)
+
     def points(self, job: JobId, *, since_ms: int, limit: int, before: RunId | None = None) -> Future[list[RunPoint]]:
         return self._executor.read(lambda: list(islice(self._points(job, since_ms, before), limit)))
 
@@ -69,6 +72,12 @@ class MemoryPastRuns:
         newest_first = reversed(self._all())
         found = [run for run in newest_first if (before is None or run.id < before) and matches(run, wanted)]
         return RunPage(runs=found[:limit], before=found[limit - 1].id if 0 < limit <= len(found) else None)
+
+    def _neighbours(self, job: JobId, run: RunId) -> tuple[RunId | None, RunId | None]:
+        ids = [each.id for each in self._all() if each.job == job]
+        return max((one for one in ids if one < run), default=None), min(
+            (one for one in ids if one > run), default=None
+        )
 
     def _points(self, job: JobId, since_ms: int, before: RunId | None) -> Iterator[RunPoint]:
         for run in reversed(self._all()):

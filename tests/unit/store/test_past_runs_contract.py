@@ -203,3 +203,14 @@ async def test_whoever_listens_is_told_of_nothing_that_was_refused(store: Store)
         await store.runs.record(Change())
     await until_told()
     assert told == []
+
+
+async def test_the_runs_of_a_job_before_and_after_one_are_found(store: Store) -> None:
+    one = await ran(store, Outcome.SUCCESS)
+    await ran(store, Outcome.SUCCESS, NEWS)
+    two = await ran(store, Outcome.SUCCESS)
+    three = await begin(store)
+
+    assert await store.past_runs.neighbours(PRICES, two) == (one, three)
+    assert await store.past_runs.neighbours(PRICES, one) == (None, two)
+    assert await store.past_runs.neighbours(PRICES, three) == (two, None)

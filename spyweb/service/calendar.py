@@ -1,0 +1,51 @@
+"""Answer what runs when: the next 24 hours of all jobs, and what did not run in the past."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from spyweb.clock import Clock
+from spyweb.cooperative import run_in_slices
+from spyweb.model import JobId, Outcome, Run, RunId
+from spyweb.runs.live import LiveJobs
+from spyweb.service.past_runs import PastRunsService
+from spyweb.store.past_runs_protocol import RunFilter
+from spyweb.views.calendar import DayAhead, Gap, GapPage, PlannedJob, day_ahead, view_gap
+from spyweb.views.run_detail import brief
+
+NOT_RUN: Final = (Outcome.MISSED, Outcome.SKIPPED, Outcome.PAUSED, Outcome.LOST)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalendarService:
+    live: LiveJobs
+    past: PastRunsService
+    clock: Clock
+
+    async def day_ahead(self) -> DayAhead:
+        """Count the due times of the next 24 hours of all jobs."""
+        return await run_in_slices(self.clock, day_ahead(self._planned(), self.clock.now_ms()))
+
+    def _planned(self) -> Iterator[PlannedJob]:
+        for job in self.live:
+            if job.scheduled:
+                yield PlannedJob(
+                    job=job.id, name=job.spec.name, schedule=job.spec.schedule, cursor_ms=job.cursor.due_ms
+                )
+
+    async def gaps(
+        self, job: JobId | None = None, *, since_ms: int | None = None, limit: int = 50, before: RunId | None = None
+    ) -> GapPage:
+        """Return due times that did not run, and runs that were lost, newest first, each with what followed."""
+        wanted = RunFilter(job=job, outcomes=NOT_RUN, since_ms=since_ms)
+        page = await self.past.search(wanted, limit=limit, before=before)
+        gaps = [await self._gap(run) for run in page.runs]
+        return GapPage(gaps=gaps, count=sum(gap.count for gap in gaps), before=page.before)
+
+    async def _gap(self, run: Run) -> Gap:
+        job = self.live.find(run.job)
+        _, after = await self.past.past_runs.neighbours(run.job, run.id)
+        following = await self.past.past_runs.find(after) if after is not None else None
+        return view_gap(run, job.spec.name if job else run.job, brief(following) if following else None)

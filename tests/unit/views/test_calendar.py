@@ -1,0 +1,52 @@
+"""The day ahead and the gaps of the past; tests/property/test_calendar.py holds the counts against due times."""
+
+from __future__ import annotations
+
+from spyweb.cooperative import run_at_once
+from spyweb.model import Cron, Every, JobId, Outcome, Schedule
+from spyweb.settings.units import HOUR_MS
+from spyweb.views.calendar import SLOTS, PlannedJob, day_ahead, view_gap
+from spyweb.views.run_detail import brief
+from tests.fakes.daemon_service import NOW_MS, make_run
+
+AT_THREE = Cron(expression="0 3 * * *", timezone="UTC")
+
+
+def plan(name: str, schedule: Schedule) -> PlannedJob:
+    return PlannedJob(job=JobId(name), name=name, schedule=schedule, cursor_ms=NOW_MS)
+
+
+def test_a_herd_is_found_among_jobs_that_run_all_the_time() -> None:
+    herd = [plan(f"nightly{number}", AT_THREE) for number in range(14)]
+    found = run_at_once(day_ahead([plan("each second", Every(period_ms=1_000)), *herd], NOW_MS + 1))
+
+    assert found.busiest is not None
+    assert (found.busiest.at_ms, found.busiest.words) == (NOW_MS + 3 * HOUR_MS, "15 jobs start within a minute")
+    assert found.rows[-1].name == "each second"
+    assert found.rows[-1].total == 24 * 3_600 - 1
+    assert found.total == 24 * 3_600 - 1 + 14
+
+
+def test_nothing_is_due_without_jobs() -> None:
+    found = run_at_once(day_ahead([], NOW_MS))
+    assert (found.total, found.busiest, list(found.rows), len(found.sums)) == (0, None, [], SLOTS)
+
+
+def test_what_is_due_before_now_is_not_counted() -> None:
+    found = run_at_once(day_ahead([plan("a", Every(period_ms=60_000))], NOW_MS + 7 * 60_000))
+    assert found.sums[0] == 7  # of the quarter that has begun, the eighth to the fourteenth minute
+    assert found.sums[1] == 15
+
+
+def test_a_gap_says_from_when_to_when_and_what_followed() -> None:
+    missed = make_run(3, outcome=Outcome.MISSED, started_ms=None, count=7, last_due_ms=NOW_MS, reason="down")
+    gap = view_gap(missed, "Prices", brief(make_run(4)))
+
+    assert (gap.from_ms, gap.until_ms, gap.count, gap.reason) == (NOW_MS - 60_000, NOW_MS, 7, "down")
+    assert gap.followed_by is not None
+    assert gap.followed_by.words == "Succeeded"
+
+
+def test_a_run_that_was_lost_is_a_gap_of_its_own() -> None:
+    gap = view_gap(make_run(3, outcome=Outcome.LOST, due_ms=None), "Prices", None)
+    assert (gap.from_ms, gap.until_ms, gap.count) == (NOW_MS - 60_000, NOW_MS - 60_000, 1)
