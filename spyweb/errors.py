@@ -19,6 +19,7 @@ SpywebError
 ├── LockHeld            another daemon has the data directory, or the database: carries who
 ├── NoAccess            this user may not open it: carries the path and its owner
 ├── PoolError           no worker was available
+├── KeyReused           the key of a request was used for another one
 └── Refused             the request makes no sense in the present state: carries one clear line
 """
 
@@ -194,6 +195,10 @@ STORE_REFUSED = (StoreError, NoAccess)  # caught by those who try a write again 
 
 class PoolError(SpywebError):
     """No worker was available."""
+
+
+class KeyReused(SpywebError):
+    """The key of a request was used for another one."""
 
 
 class Refused(SpywebError):

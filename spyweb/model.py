@@ -316,6 +316,27 @@ class Monitor:
     places: Mapping[str, Problem] = field(default_factory=dict, compare=False, repr=False)
 
 
+class HookSigning(StrEnum):
+    """The way in which a request to a job's hook shows that its sender knows the secret."""
+
+    PLAIN = "plain"  # the secret itself, in a header
+    GITHUB = "github"  # an HMAC of the body, and so the others, with the time
+    STRIPE = "stripe"
+    SPYWEB = "spyweb"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobHook:
+    """The settings of /api/hooks/JOB."""
+
+    secret: str = ""  # where it is found: env:NAME or credential:NAME; empty: a key is needed, as everywhere
+    signing: HookSigning = HookSigning.PLAIN
+    headers: tuple[str, ...] = ()  # those that the script sees, in lower case
+
+
+NO_HOOK = JobHook()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
     """A job's settings, after every override."""
@@ -347,6 +368,7 @@ class JobSpec:
     drift_repair: bool = False  # the job is started where something differs; else that is a failed run
     resume: bool = False  # a run that was lost or stopped is followed by one that goes on with its tasks
     policy: Policy = ANYTHING  # what it may reach
+    hook: JobHook = NO_HOOK
     monitor: Monitor | None = None  # None: a script job
 
 

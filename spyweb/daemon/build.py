@@ -29,7 +29,9 @@ from spyweb.service.daemon import DaemonService, find_troubles
 from spyweb.service.drift import DriftService
 from spyweb.service.event_sources import EventSources, FindTroubles
 from spyweb.service.events import EventHub
+from spyweb.service.hooks import HookService
 from spyweb.service.metrics import MetricsService
+from spyweb.service.once import OnceService
 from spyweb.service.page_hub import PageHub
 from spyweb.service.readiness import ReadinessService
 from spyweb.service.state import StateService
@@ -86,6 +88,7 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
     vitals = partial(take_vitals, runtime, scheduler, server, chores, clock.monotonic())
     trail = AuditService(store.audit, clock)
     events, pages = build_hubs(runtime, trail, partial(find_troubles, vitals, live))
+    once = OnceService(store.requests, clock)
     service = DaemonService(
         root=options.root,
         timezone=runtime.settings.daemon.timezone,
@@ -119,6 +122,8 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
             vitals=vitals,
         ),
         readiness=ReadinessService(store=store, clock=clock, vitals=vitals),
+        hooks=HookService(live=live, runner=runner, once=once, clock=clock, environ=os.environ),
+        once=once,
         clock=clock,
         events=events,
         pages=pages,

@@ -127,7 +127,9 @@ RUN = (
         "Why a run began.",
         ('type: "schedule"|"manual"|"state"|"after"|"webhook"|"startup"|"retry"|"drift"', ""),
         ("of?: integer", "of a retry: the first attempt"),
-        ("payload?: any", "what was sent along: the JSON with which the run was asked for over HTTP"),
+        ("payload?: any", "what was sent along over HTTP: JSON, or the text that a hook was sent"),
+        ("headers?: table<string, string>", "of a request to the job's hook: those that `hook` names, in lower case"),
+        ("query?: table<string, string>", "of such a request: the parameters of its address"),
         ("debug?: boolean", "true in `spyweb debug`"),
     ),
     table(

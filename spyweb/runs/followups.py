@@ -9,7 +9,7 @@ from msgspec import structs
 
 from spyweb.model import Backoff, Ending, Failure, JobSpec, Outcome, Retry, Run, RunState, TriggerType
 from spyweb.runs.live import LiveJob
-from spyweb.runs.records import PAYLOAD
+from spyweb.runs.records import SENT, first_of, payload_of
 from spyweb.runs.state_trigger import cause_of, depth_of, event_of, is_caused
 from spyweb.store.protocol import Change, NewRun, SkippedRange
 from spyweb.store.tasks_protocol import RESUMES
@@ -113,10 +113,8 @@ def _next_attempt(run: Run, start_after_ms: int | None = None, *, lost: int = 0,
         "cause": cause_of(run.trigger),
         RESUMABLE: run.trigger.get(RESUMABLE),
     }
-    first = run.trigger.get("of", run.id) if run.trigger.get("type") == TriggerType.RETRY else run.id
-    trigger: dict[str, object] = {"type": TriggerType.RETRY.value, "of": first}
-    if PAYLOAD in run.trigger:
-        trigger[PAYLOAD] = run.trigger[PAYLOAD]
+    sent = {name: run.trigger[name] for name in SENT if name in run.trigger}
+    trigger = {"type": TriggerType.RETRY.value, "of": first_of(run), **sent}
     return NewRun(
         job=run.job,
         state=RunState.WAITING,
@@ -126,6 +124,7 @@ def _next_attempt(run: Run, start_after_ms: int | None = None, *, lost: int = 0,
         start_after_ms=start_after_ms,
         event=event_of(run.trigger),
         follows=run.id,
+        of_payload=payload_of(run),
     )
 
 

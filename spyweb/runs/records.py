@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from msgspec.structs import asdict, replace
 
 from spyweb.lua.endings import result_text
-from spyweb.model import Ending, JobSpec, Outcome, Run, RunId, RunState, TriggerType
+from spyweb.model import NULL, Ending, JobSpec, Outcome, Run, RunId, RunState, TriggerType
 from spyweb.runs.state_trigger import event_of, event_to_lua
 from spyweb.settings.script_values import from_text, merge
 from spyweb.store.protocol import End, NewRun, SkippedRange
@@ -19,7 +19,10 @@ PAYLOAD = "payload"  # in a trigger: what was sent along, any JSON; its retries 
 DEBUG = "debug"  # in a trigger: of a monitor job's run, show what it finds and keep nothing of it
 DRY_RUN = "dry_run"  # in a trigger: nothing is changed
 DRY_RUN_NOTE = "dry run: nothing was changed"
-INTERNAL = frozenset({"cause", "depth", "cut_short", "resumable", RESUMES})  # in a trigger; scripts are not told
+STORED = "payload_stored"  # in a trigger: the payload is kept apart, since it is large
+SENT = (PAYLOAD, STORED, "headers", "query")  # in a trigger: all that came with a request; later attempts have it too
+# In a trigger; scripts are not told.
+INTERNAL = frozenset({"cause", "depth", "cut_short", "resumable", STORED, RESUMES})
 
 
 def is_dry(run: Run) -> bool:
@@ -57,14 +60,26 @@ def end_of(run: Run, ending: Ending, now_ms: int) -> End:
         items_new=ending.items_new,
         note=ending.note,
         event=event_of(run.trigger),
+        of_payload=payload_of(run),
     )
 
 
 def ended_run(run: Run, end: End) -> Run:
     """Return the run as it is on record once its end is committed."""
     values = asdict(end)
-    del values["run"], values["event"], values["alert"]
+    del values["run"], values["event"], values["alert"], values["of_payload"]
     return replace(run, state=RunState.ENDED, **values)
+
+
+def first_of(run: Run) -> RunId:
+    """Return the first attempt of a run."""
+    first = run.trigger.get("of", run.id) if run.trigger.get("type") == TriggerType.RETRY else run.id
+    return RunId(first) if isinstance(first, int) else run.id
+
+
+def payload_of(run: Run) -> RunId | None:
+    """Return the run with which the payload is kept that this one needs, if that is kept apart."""
+    return first_of(run) if run.trigger.get(STORED) is True else None
 
 
 def values_of(run: Run, spec: JobSpec) -> Mapping[str, object]:
@@ -116,4 +131,19 @@ def _trigger_to_lua(trigger: Mapping[str, object], event: ChangeEvent | None) ->
     if trigger.get("type") == TriggerType.STATE:
         return event_to_lua(event) if event else {"type": TriggerType.STATE.value}
     shown = {name: value for name, value in trigger.items() if name not in INTERNAL}
+    if PAYLOAD in shown:
+        shown[PAYLOAD] = with_nulls(shown[PAYLOAD])
     return {**shown, "event": event_to_lua(event)} if event else shown
+
+
+def with_nulls(value: object) -> object:
+    """Return JSON with null as scripts see it; nil could not be in a table."""
+    match value:
+        case None:
+            return NULL
+        case list():
+            return [with_nulls(each) for each in value]
+        case dict():
+            return {name: with_nulls(each) for name, each in value.items()}
+        case _:
+            return value

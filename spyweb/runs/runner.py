@@ -10,7 +10,7 @@ from asyncio import Event, Future, Task, TaskGroup, gather, get_running_loop
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import structlog
 from msgspec import Struct
@@ -52,6 +52,7 @@ from spyweb.runs.records import (
     end_of,
     ended_run,
     is_dry,
+    payload_of,
     run_of,
     skip_of,
     unbegun,
@@ -61,10 +62,13 @@ from spyweb.runs.run_queue import Admission, DelayedRun
 from spyweb.runs.state_trigger import conditions_of, event_of, event_to_lua, is_caused
 from spyweb.schedules.due import jittered
 from spyweb.stalls import StallRecorder, Work, work_for
-from spyweb.store.protocol import Begin, Change, NewRun, SkippedRange, Store
+from spyweb.store.interchange.value_json import decode_json
+from spyweb.store.protocol import Begin, Change, NewRun, RequestKey, SkippedRange, Store
 from spyweb.store.values_protocol import ChangeEvent
 
 log = structlog.get_logger()
+
+Found = TypeVar("Found")
 
 STORE_PATIENCE = 5.0  # seconds before the store is asked again what it refused
 STOP_PATIENCE = 3.0  # seconds for runs to end once they have been told to stop
@@ -96,6 +100,8 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     due_ms: int | None = None
     made_up_for: bool = False  # one of several due times that have passed: it waits where another would be skipped
     observer: Observer | None = None  # a watched run (`spyweb run`) is one attempt, and starts no other job
+    payload: bytes | None = None  # JSON that is too large for the trigger
+    key: RequestKey | None = None  # of the client's request
 
 
 def by_hand(
@@ -252,6 +258,8 @@ class Runner:
             started_ms=self.clock.now_ms() if is_starting else None,
             generation=job.code.generation,
             event=event_of(request.trigger),
+            payload=request.payload,
+            request=request.key,
         )
 
     def _claim(self, change: Change, claims: Sequence[ClaimedRun], skipped: Sequence[SkippedRange] = ()) -> Claims:
@@ -346,15 +354,10 @@ class Runner:
         refusal = self.stalls.refusal_of(job.id, job.code.generation)
         if refusal:
             return failed(refusal)
-        event_id, event = event_of(run.trigger), None
-        if event_id is not None and run.id not in self._cancelled:
-            event = await self._find_event(event_id)
-        if run.id in self._cancelled:
-            return never_begun(self._cancelled[run.id])
-        if is_finding(run):
-            return ending_of(run)
-        if event_id is not None and event is None:
-            return failed("the change that started it is not stored any more")
+        found = await self._find_what_came(run)
+        if isinstance(found, Ending):
+            return found
+        run, event = found
         if job.spec.monitor:
             return await self.monitors.run(job, run, host, ctx_of(run, event))
         return await self._run_script(job, run, host, event)
@@ -379,13 +382,34 @@ class Runner:
         except PoolError as error:
             return failed(str(error))
 
-    async def _find_event(self, event: int) -> ChangeEvent | None:
-        """Read a change event, repeating while the store refuses: what has been started can't be forgotten."""
+    async def _find_what_came(self, run: Run) -> tuple[Run, ChangeEvent | None] | Ending:
+        """Return the run with the payload that is kept apart from it, and the change that has started it."""
+        event_id, event = event_of(run.trigger), None
+        if event_id is not None and run.id not in self._cancelled:
+            event = await self._find(partial(self.store.events.find, event_id), "a change could not be read yet")
+        payload_id, payload = payload_of(run), None
+        if payload_id is not None and run.id not in self._cancelled:
+            find = partial(self.store.requests.payload, payload_id)
+            payload = await self._find(find, "a payload could not be read yet")
+        if run.id in self._cancelled:
+            return never_begun(self._cancelled[run.id])
+        if is_finding(run):
+            return ending_of(run)
+        if event_id is not None and event is None:
+            return failed("the change that started it is not stored any more")
+        if payload_id is None:
+            return run, event
+        if payload is None:
+            return failed("what was sent along with it is not stored any more")
+        return replace(run, trigger={**run.trigger, PAYLOAD: decode_json(payload)}), event
+
+    async def _find(self, find: Callable[[], Future[Found]], refused: str) -> Found:
+        """Read what a run begins with, repeating while the store refuses: what has been started can't be forgotten."""
         while True:
             try:
-                return await self.store.events.find(event)
+                return await find()
             except STORE_REFUSED as error:
-                tell_refusal("a change could not be read yet", error, again_in_s=STORE_PATIENCE)
+                tell_refusal(refused, error, again_in_s=STORE_PATIENCE)
                 await self.clock.sleep(STORE_PATIENCE)
 
     def _followers(self, job: LiveJob, run: Run, ending: Ending) -> Change:

@@ -10,6 +10,8 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequenc
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec import structs
+
 from spyweb.clock import Clock
 from spyweb.cooperative import Steps, run_in_slices
 from spyweb.errors import Problem, Refused
@@ -20,7 +22,7 @@ from spyweb.permissions.audit import Audit
 from spyweb.reload.swap import Reloader
 from spyweb.runs.drift import is_drifting
 from spyweb.runs.live import LiveJob, LiveJobs
-from spyweb.runs.runner import Runner, by_hand
+from spyweb.runs.runner import Claims, Runner, by_hand
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.schedules.due import earliest, upcoming
 from spyweb.service.access import AccessService
@@ -28,8 +30,10 @@ from spyweb.service.audit import AuditService
 from spyweb.service.calendar import CalendarService
 from spyweb.service.drift import DriftService
 from spyweb.service.events import EventHub
+from spyweb.service.hooks import HookService
 from spyweb.service.job_detail import JobDetails
 from spyweb.service.metrics import MetricsService
+from spyweb.service.once import OnceService, StartedRun, request_key
 from spyweb.service.overview import OverviewService
 from spyweb.service.page_hub import PageHub
 from spyweb.service.past_runs import PastRunsService
@@ -38,7 +42,7 @@ from spyweb.service.state import StateService
 from spyweb.service.statistics import StatisticsService
 from spyweb.service.workflows import WorkflowService
 from spyweb.store.past_runs_protocol import PastRuns
-from spyweb.store.protocol import Runs
+from spyweb.store.protocol import RequestKey, Runs
 from spyweb.store.records_protocol import Records
 from spyweb.store.tasks_protocol import Tasks
 from spyweb.views.drift import DriftReport
@@ -55,6 +59,7 @@ from spyweb.views.jobs import (
     next_run,
     no_such_job,
     state_of,
+    to_json,
     view_job,
     zone_of,
 )
@@ -131,6 +136,8 @@ class DaemonService:
     readiness: ReadinessService
     drift: DriftService
     workflow_runs: WorkflowService
+    hooks: HookService
+    once: OnceService
     clock: Clock
     events: EventHub
     pages: PageHub
@@ -287,7 +294,18 @@ class DaemonService:
 
         Its script finds the payload, any JSON, in its trigger.
         """
-        return next(iter(await self.runner.start_by_hand(self._live(job), by_hand(payload=payload))), None)
+        return (await self.start(job, payload)).run
+
+    async def start(self, job: JobId, payload: object = None, key: str | None = None) -> StartedRun:
+        """Start a run as `trigger` does; with a key, a request that is repeated starts no second one."""
+        live, request, known = self._live(job), by_hand(payload=payload), None
+        if key is not None:
+            known = request_key(f"trigger {job}", key, to_json(payload), self.clock.now_ms())
+
+        def begin(key: RequestKey | None) -> Claims:
+            return self.runner.start_by_hand(live, structs.replace(request, key=key))
+
+        return await self.once.start(known, begin)
 
     async def cancel(self, run: RunId) -> Run | None:
         """Have a run end that is under way, or give up one that waits; return it as it was, or None if there is none.

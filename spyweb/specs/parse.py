@@ -17,6 +17,7 @@ from zoneinfo import ZoneInfo
 from spyweb.errors import Problem
 from spyweb.model import (
     MIB,
+    NO_HOOK,
     After,
     At,
     Backoff,
@@ -60,6 +61,7 @@ from spyweb.settings.values import (
     whole,
     wrong,
 )
+from spyweb.specs.hook import read_hook
 from spyweb.specs.monitor_file import ADDRESSES, take_monitor
 from spyweb.specs.watches import read_on
 from spyweb.store.protocol import GLOBAL, job_namespace
@@ -242,6 +244,7 @@ def _spec(read: Reading, place: JobPlace, daemon: DaemonSettings, permissions: G
         drift_repair=read.take("drift_repair", boolean, False),
         resume=read.take("resume", boolean, False),
         policy=policy,
+        hook=_shared(read.take("hook", read_hook, NO_HOOK)),
         monitor=take_monitor(read, on_hook_error) if place.is_monitor else None,
     )
 

@@ -48,6 +48,15 @@ def job_namespace(job: JobId) -> str:
     return f"job:{job}"
 
 
+class RequestKey(Struct, frozen=True, kw_only=True):
+    """The key that a client has given a request, so that repeating the request starts no second run."""
+
+    scope: str  # whose keys they are: those of one job
+    key: bytes  # a hash
+    fingerprint: bytes  # of what was asked: another request by the same key is an error
+    at_ms: int
+
+
 class NewRun(Struct, frozen=True, kw_only=True):
     """A run to be recorded.  (job, due_ms, attempt) is unique where due_ms is given; `trigger` is plain JSON."""
 
@@ -61,6 +70,9 @@ class NewRun(Struct, frozen=True, kw_only=True):
     generation: int = 0
     event: int | None = None  # the change event that starts it, which its job wanted
     follows: RunId | None = None  # a run that ends in the same change: recorded only if that end applies
+    payload: bytes | None = None  # kept apart, since it is large, until no run has to do with it
+    of_payload: RunId | None = None  # the run with which the payload was kept that this one needs
+    request: RequestKey | None = None  # recorded with it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +102,7 @@ class End(Struct, frozen=True, kw_only=True):
     note: str = ""
     event: int | None = None  # the change event that had started it
     alert: SubjectEvent | None = None  # what it means for its job's incidents, where it may change them
+    of_payload: RunId | None = None  # its payload is dropped, unless a run that follows it needs it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +137,23 @@ class Change(Struct, frozen=True, kw_only=True):
 
 # A change that is committed, and the ids of its new runs; without ids where its caller no longer waited for them.
 Recorded = Callable[[Change, "Sequence[RunId | None] | None"], None]
+
+
+class KnownRequest(Struct, frozen=True, kw_only=True):
+    """A request that was answered."""
+
+    fingerprint: bytes
+    run: RunId
+    at_ms: int
+
+
+class Requests(Protocol):
+    """The requests that have started runs: their keys, and what they sent along."""
+
+    def find(self, scope: str, key: bytes) -> Future[KnownRequest | None]: ...
+
+    def payload(self, run: RunId) -> Future[bytes | None]:
+        """Return what was kept with this run; None once it is gone."""
 
 
 class Runs(Protocol):
@@ -188,6 +218,9 @@ class Store(Protocol):
 
     @property
     def tasks(self) -> Tasks: ...
+
+    @property
+    def requests(self) -> Requests: ...
 
     @property
     def values(self) -> Values: ...

@@ -18,6 +18,7 @@ from aiohttp.typedefs import Handler
 from spyweb.errors import (
     ConfigError,
     FetchError,
+    KeyReused,
     LockHeld,
     NoAccess,
     OpError,
@@ -44,6 +45,7 @@ STATUS: dict[type[SpywebError], tuple[int, str]] = {
     LockHeld: (409, "lock_held"),
     NoAccess: (403, "no_access"),
     PoolError: (503, "pool"),
+    KeyReused: (422, "key_reused"),
     Refused: (409, "refused"),
     SpywebError: (500, "spyweb"),
 }

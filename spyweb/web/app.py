@@ -83,7 +83,7 @@ def socket_app(service: DaemonService) -> web.Application:
 
 
 def _rules_of(routes: Iterable[Route]) -> dict[Handler, AccessRule]:
-    return {each.handler: AccessRule(each.right, each.of_job) for each in routes}
+    return {each.handler: AccessRule(each.right, each.of_job, asks_itself=each.asks_itself) for each in routes}
 
 
 def _app(routes: Sequence[Route], *middlewares: Middleware) -> web.Application:

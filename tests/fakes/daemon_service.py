@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import TaskGroup
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +26,9 @@ from spyweb.service.access import AccessService
 from spyweb.service.audit import AuditService
 from spyweb.service.daemon import DaemonService
 from spyweb.service.events import EventHub
+from spyweb.service.hooks import Delivery, HookService
 from spyweb.service.metrics import MetricsService
+from spyweb.service.once import StartedRun
 from spyweb.service.page_hub import PageHub
 from spyweb.service.readiness import ReadinessService
 from spyweb.service.state import StateService
@@ -181,6 +183,22 @@ async def no_lines(_job: JobId, _count: int, _note_place: Callable[[], None]) ->
     return []
 
 
+class FakeHooks(HookService):
+    """Hooks without secrets: who has a key may start a job by them."""
+
+    def __init__(self, trigger: Callable[[JobId], Awaitable[RunId | None]]) -> None:
+        self._trigger = trigger
+
+    def needs_signature(self, job: JobId | None) -> bool:
+        return False
+
+    def is_signed(self, job: JobId | None, headers: Mapping[str, str], body: bytes) -> bool:
+        return False
+
+    async def receive(self, job: JobId, delivery: Delivery) -> StartedRun:
+        return StartedRun(run=await self._trigger(job))
+
+
 class FakeDaemonService(DaemonService):
     def __init__(
         self,
@@ -210,6 +228,7 @@ class FakeDaemonService(DaemonService):
         self.clock = clock
         self.events = hub or EventHub(clock, "b00t", lambda _hub, _topic: lambda: None)
         self.pages = pages or PageHub(events=self.events, clock=clock, tasks=TaskGroup(), last_lines=no_lines)
+        self.hooks: HookService = FakeHooks(self.trigger)
         self.state = state or make_state()
         self.measured = vitals or make_vitals()
         self.metrics, self.readiness = make_metrics(vitals=self.measured), make_readiness(vitals=self.measured)
@@ -284,6 +303,9 @@ class FakeDaemonService(DaemonService):
     async def cancel(self, run: RunId) -> Run | None:
         self._note(f"cancel {run}")
         return next((each for each in self.known_runs if each.id == run), None)
+
+    async def start(self, job: JobId, payload: object = None, key: str | None = None) -> StartedRun:
+        return StartedRun(run=await self.trigger(job, payload))
 
     async def pause(self, job: JobId) -> None:
         self._note(f"pause {job}")

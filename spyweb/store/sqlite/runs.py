@@ -19,6 +19,7 @@ from spyweb.store.sqlite.events import claim_event, clear_after_run, drop_event
 from spyweb.store.sqlite.incidents import apply
 from spyweb.store.sqlite.locks import Holdings, release_run
 from spyweb.store.sqlite.pruning import Prunable, prune
+from spyweb.store.sqlite.requests import drop_payloads, keep
 
 SET_CURSOR = """
     INSERT INTO cursor (job, due_ms, schedule, paused, idle_since_ms) VALUES (?, ?, ?, ?, ?)
@@ -185,7 +186,8 @@ def kind_of(change: Change) -> OpKind:
     writes += 2 * len(change.dropped)
     if writes > 1:
         return OpKind.SEVERAL
-    writes += sum(run.event is not None for run in change.new) + sum(end.event is not None for end in change.end)
+    writes += sum((run.event or run.payload or run.request) is not None for run in change.new)
+    writes += sum((end.event or end.of_payload) is not None for end in change.end)
     return OpKind.SEVERAL if writes > 1 else OpKind.WRITE
 
 
@@ -216,6 +218,7 @@ def record(
     for end in change.end:
         clear_after_run(connection, end)
     lead_subjects(connection, change, ended, subjects)
+    drop_payloads(connection, change.end, change.new)
     return added
 
 
@@ -258,6 +261,8 @@ def add_run(connection: sqlite3.Connection, run: NewRun) -> RunId | None:
         return None
     if run.event is not None:
         claim_event(connection, run.event, run.job, RunId(added.lastrowid))
+    if run.payload is not None or run.request is not None:
+        keep(connection, run, RunId(added.lastrowid))
     return RunId(added.lastrowid)
 
 

@@ -41,6 +41,7 @@ from spyweb.store.sqlite.migrate import Migration, load_migrations, migrate, ref
 from spyweb.store.sqlite.outbox import SqliteOutbox
 from spyweb.store.sqlite.past_runs import SqlitePastRuns
 from spyweb.store.sqlite.records import SqliteRecords
+from spyweb.store.sqlite.requests import SqliteRequests
 from spyweb.store.sqlite.runs import SqliteRuns
 from spyweb.store.sqlite.tasks import SqliteTasks
 from spyweb.store.sqlite.values import SqliteValues
@@ -67,6 +68,7 @@ class SqliteStore:
         self.past_runs = SqlitePastRuns(connections.questions)
         self.tasks = SqliteTasks(connections.writer, connections.questions)
         self.records = SqliteRecords(connections, clock)
+        self.requests = SqliteRequests(connections.reader)
         self.keys = SqliteKeys(connections.writer)
         self.audit = SqliteAudit(connections.writer)
 

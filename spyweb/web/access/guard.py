@@ -18,7 +18,7 @@ from spyweb.errors import SpywebError
 from spyweb.service.audit import AuditService
 from spyweb.store.audit_protocol import NewAuditLine
 from spyweb.web.access.open_requests import OpenRequests
-from spyweb.web.access.principal import PRINCIPAL, Principal
+from spyweb.web.access.principal import NOBODY, PRINCIPAL, Principal
 from spyweb.web.access.recognise import FORM_TOKEN, HARMLESS, AccessRule, Recognise, WrongKey, address_in
 from spyweb.web.access.rights import Right
 from spyweb.web.answer import status_of, wants_page
@@ -57,7 +57,7 @@ def guarded_by(
     """Make the guard of an app: each handler's rule, or for all others one by their address."""
 
     async def admitted(request: web.Request, handler: Handler, rule: AccessRule) -> web.StreamResponse:
-        request[PRINCIPAL] = principal = recognise(request, rule)
+        request[PRINCIPAL] = principal = _recognised(recognise, request, rule)
         if rule.right is not None:
             if principal.source == "nobody" and _is_linked_from_elsewhere(request):
                 return _see_again(request)
@@ -161,7 +161,18 @@ def _see_again(request: web.Request) -> web.Response:
     return web.Response(headers={"Refresh": f"0;url={quote(request.raw_path, safe=SAFE)}", "Cache-Control": "no-store"})
 
 
+def _recognised(recognise: Recognise, request: web.Request, rule: AccessRule) -> Principal:
+    try:
+        return recognise(request, rule)
+    except web.HTTPForbidden:  # it comes from elsewhere
+        if rule.asks_itself:
+            return NOBODY
+        raise
+
+
 def _check(principal: Principal, rule: AccessRule) -> None:
+    if rule.asks_itself:
+        return
     if principal.source == "nobody":
         raise web.HTTPUnauthorized
     if rule.right not in principal.rights:

@@ -34,6 +34,7 @@ class AccessRule:
     right: Right | None
     of_job: bool = False  # the handler itself asks whether this job may be seen, or leaves out those that may not
     of_project: bool = False  # it is an endpoint of the project: what it changes is the project's own affair
+    asks_itself: bool = False  # strangers reach the handler, which knows another way to show who asks
 
 
 Recognise = Callable[[web.Request, AccessRule], Principal]  # raises what a request is refused with

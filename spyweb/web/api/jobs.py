@@ -16,6 +16,7 @@ from spyweb.views.jobs import JobPaused, JobView, NextRun, Triggered
 from spyweb.web.access.principal import principal_of
 from spyweb.web.answer import json_answer
 from spyweb.web.api.keys import CATALOGUE, SERVICE
+from spyweb.web.api.once import REUSED, key_of, started_answer
 from spyweb.web.api.payload import payload_of
 from spyweb.web.api.query import find_job, job_in_path, query_of
 from spyweb.web.api.route import Right, route
@@ -74,14 +75,15 @@ async def check_drift(request: web.Request) -> web.Response:
     return json_answer(await service.check_drift(None if name is None else service.find(name) or JobId(name)))
 
 
-@route("POST", "/api/jobs/{job}/trigger", right=Right.RUN, answer=Triggered, body=object | None)
+@route("POST", "/api/jobs/{job}/trigger", right=Right.RUN, answer=Triggered, body=object | None, statuses=REUSED)
 async def trigger(request: web.Request) -> web.Response:
     """Start a run, or queue it; refused (409) where its overlap rule would skip the start.
 
-    Its script finds the body, any JSON, in `ctx.trigger.payload`.
+    Its script finds the body, any JSON, in `ctx.trigger.payload`.  With the header `Idempotency-Key` a request that is
+    repeated within a day starts no second run, and gets the first answer.
     """
     job = job_in_path(request)
-    return json_answer(Triggered(run=await request.app[SERVICE].trigger(job, await payload_of(request))))
+    return started_answer(await request.app[SERVICE].start(job, await payload_of(request), key_of(request)), 200)
 
 
 @route("POST", "/api/jobs/{job}/pause", right=Right.RUN, answer=JobPaused)

@@ -188,5 +188,5 @@ def _responses(route: Route, types: Types) -> dict[int, Schema]:
             "description": "The same, of another state.",
             "content": _content(kind, route.media, types),
         }
-    responses[200] = {"description": "Done.", "content": _content(route.answer, route.media, types)}
+    responses[route.status] = {"description": "Done.", "content": _content(route.answer, route.media, types)}
     return responses

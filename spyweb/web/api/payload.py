@@ -21,12 +21,12 @@ async def payload_of(request: web.Request, what: str = "a payload") -> object:
         return read_payload(await body.read(request))
 
 
-def read_payload(content: bytes) -> object:
-    """Return the JSON of a body, None for an empty one.  Raises HTTPBadRequest."""
+def read_payload(content: bytes, most: int | None = None) -> object:
+    """Return the JSON of a body, of at most so many values; None for an empty one.  Raises HTTPBadRequest."""
     if not content:
         return None
     try:
-        return _for_lua(decode_json(content), DEEPEST)
+        return _for_lua(decode_json(content, most), DEEPEST)
     except ValueError as error:
         raise web.HTTPBadRequest(text=f"the body {error}") from error
 

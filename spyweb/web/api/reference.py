@@ -37,7 +37,8 @@ def _subjects(routes: Sequence[Route], document: Schema) -> Iterator[str]:
         for each in documented:
             if each.subject == subject:
                 operation = document["paths"][each.path][each.method.lower()]
-                cells = (f"`{_request(each, operation)}`", each.right or "none", _gives(operation), _words(operation))
+                gives = _gives(operation, each.status)
+                cells = (f"`{_request(each, operation)}`", each.right or "none", gives, _words(operation))
                 yield f"| {' | '.join(cells)} |"
         yield ""
 
@@ -48,8 +49,8 @@ def _request(route: Route, operation: Schema) -> str:
     return f"{route.method} {path}" + (f"?{'&'.join(f'{name}=' for name in names)}" if names else "")
 
 
-def _gives(operation: Schema) -> str:
-    ((media, content),) = operation["responses"]["200"]["content"].items()
+def _gives(operation: Schema, status: int) -> str:
+    ((media, content),) = operation["responses"][str(status)]["content"].items()
     if media == LINES:
         return f"lines of {_kind(content['x-line'])}"
     return _kind(content["schema"])

@@ -44,6 +44,8 @@ class Route:
     others: Mapping[int, object] = field(default_factory=dict)  # answers with another status than 200, by their type
     of_job: bool = False  # it names a job, or lists those that whoever asks may see
     in_document: bool = True
+    status: int = 200  # of its answer
+    asks_itself: bool = False  # strangers reach the handler, which knows another way to show who asks
 
     @property
     def name(self) -> str:
@@ -71,6 +73,8 @@ class RouteOptions(TypedDict, total=False):
     others: Mapping[int, object]
     of_job: bool
     in_document: bool
+    status: int
+    asks_itself: bool
 
 
 TABLE: list[Route] = []

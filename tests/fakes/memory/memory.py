@@ -29,18 +29,25 @@ from tests.fakes.memory.memory_locks import MemoryLocks
 from tests.fakes.memory.memory_outbox import MemoryOutbox
 from tests.fakes.memory.memory_past_runs import MemoryPastRuns
 from tests.fakes.memory.memory_records import MemoryRecords
+from tests.fakes.memory.memory_requests import MemoryRequests
 from tests.fakes.memory.memory_tasks import MemoryTasks
 from tests.fakes.memory.memory_values import MemoryValues, Table
 
 
 class MemoryRuns:
     def __init__(
-        self, executor: ImmediateExecutor, locks: MemoryLocks, events: MemoryEvents, incidents: MemoryIncidents
+        self,
+        executor: ImmediateExecutor,
+        locks: MemoryLocks,
+        events: MemoryEvents,
+        incidents: MemoryIncidents,
+        requests: MemoryRequests,
     ) -> None:
         self._executor = executor
         self._incidents = incidents
         self._locks = locks
         self._events = events
+        self._requests = requests
         self._runs: dict[RunId, Run] = {}  # by id, oldest first
         self._open_runs: dict[RunId, None] = {}  # ids, oldest first
         self._newest: dict[JobId, RunId] = {}
@@ -102,6 +109,7 @@ class MemoryRuns:
             if end.event is not None and end.run in self._runs:
                 self._events.clear(end.event, self._runs[end.run].job, end.run)
         self._incidents.ended([end.alert for end in change.end if end.alert and end.run in ended])
+        self._requests.drop_payloads(change.end, change.new)
         return added
 
     def _expect(self, expected: Mapping[JobId, Cursor | None]) -> None:
@@ -160,6 +168,7 @@ class MemoryRuns:
         self._put(run)
         if new.event is not None:
             self._events.claim(new.event, new.job, run.id)
+        self._requests.keep(new, run.id)
         return run.id
 
     def _put(self, run: Run) -> None:
@@ -242,10 +251,11 @@ class MemoryStore:
         self.events = MemoryEvents(self._executor)
         table = Table(self._executor, self.events, history)
         self.values = MemoryValues(self._executor, table, self.locks)
+        self.requests = MemoryRequests(self._executor)
         self.records = MemoryRecords(self._executor)
         self.outbox = MemoryOutbox(self._executor, self.records)
         self.incidents = MemoryIncidents(self._executor, self.outbox)
-        self.runs = MemoryRuns(self._executor, self.locks, self.events, self.incidents)
+        self.runs = MemoryRuns(self._executor, self.locks, self.events, self.incidents, self.requests)
         self.past_runs = MemoryPastRuns(self._executor, self.runs.all)
         self.tasks = MemoryTasks(self._executor, self.runs.find)
         self.keys = MemoryKeys(self._executor)

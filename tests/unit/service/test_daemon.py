@@ -17,6 +17,7 @@ from spyweb.service.access import AccessService
 from spyweb.service.audit import AuditService
 from spyweb.service.daemon import DaemonService
 from spyweb.service.events import EventHub
+from spyweb.service.once import OnceService
 from spyweb.service.page_hub import PageHub
 from spyweb.service.workflows import WorkflowService
 from spyweb.views.jobs import JobState
@@ -24,6 +25,7 @@ from spyweb.views.runs import RunEnded
 from tests.fakes.daemon_service import make_metrics, make_readiness, make_state, make_vitals
 from tests.fakes.drifting import make_drift
 from tests.fakes.harness import MINUTE_MS, Harness, harness, make_job
+from tests.fakes.hooks import make_hooks
 from tests.fakes.listening import BOOT, FakeSources
 
 PRICES, BACKUP, TYPO = JobId("prices"), JobId("backup"), JobId("typo")
@@ -58,6 +60,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     async with harness() as t:
         reloader = FakeReloader()
         events = EventHub(t.clock, BOOT, FakeSources().begin)
+        once = OnceService(t.store.requests, t.clock)
         service = DaemonService(
             root=tmp_path,
             timezone="UTC",
@@ -75,6 +78,8 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
             metrics=make_metrics(),
             readiness=make_readiness(),
             workflow_runs=WorkflowService(t.store),
+            hooks=make_hooks(t, once),
+            once=once,
             drift=make_drift(t.store, t.clock, {}),
             clock=t.clock,
             events=events,

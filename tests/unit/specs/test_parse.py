@@ -365,7 +365,7 @@ def test_the_example_shows_every_key_that_a_job_may_have() -> None:
     documented = {
         *("description", "tags", "enabled", "every", "cron", "at", "timezone", "jitter", "start", "timeout"),
         *("cpu_limit", "memory_limit", "isolation", "overlap", "misfire", "misfire_grace", "misfire_limit", "retries"),
-        *("retry_delay", "retry_backoff", "retry_max_delay", "retry_jitter", "after", "on", "agent"),
+        *("retry_delay", "retry_backoff", "retry_max_delay", "retry_jitter", "after", "on", "hook", "agent"),
         *("on_hook_error", "on_store_error", "history", "resume", "values", "drift"),
         "drift_repair",
     }

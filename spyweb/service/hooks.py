@@ -1,0 +1,124 @@
+"""Start jobs by requests from elsewhere: whose requests a job's hook takes, and what its script sees of them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+
+import structlog
+from msgspec import Struct
+from msgspec.structs import replace
+
+from spyweb.clock import Clock
+from spyweb.errors import Refused
+from spyweb.files import open_regular
+from spyweb.limits import SCRIPT_VALUES
+from spyweb.model import NO_HOOK, HookSigning, JobHook, JobId, TriggerType
+from spyweb.runs.live import LiveJobs
+from spyweb.runs.records import PAYLOAD, STORED
+from spyweb.runs.runner import Runner, RunRequest
+from spyweb.service.once import OnceService, StartedRun, request_key
+from spyweb.service.signatures import is_signed
+from spyweb.views.jobs import to_json
+
+log = structlog.get_logger()
+
+ENV, CREDENTIAL = "env:", "credential:"
+LONGEST_SECRET = 4096  # bytes
+NOBODYS = JobHook(secret="env:NOBODYS", signing=HookSigning.GITHUB)  # of a job that is not there
+
+
+class Delivery(Struct, frozen=True, kw_only=True):
+    """One request to a hook."""
+
+    body: bytes
+    payload: object  # what the body says: JSON, or its text
+    headers: Mapping[str, str]  # looked up in any case
+    query: Mapping[str, str]
+    key: str | None = None  # the Idempotency-Key
+
+
+class HookService:
+    def __init__(
+        self, *, live: LiveJobs, runner: Runner, once: OnceService, clock: Clock, environ: Mapping[str, str]
+    ) -> None:
+        self._live = live
+        self._runner = runner
+        self._once = once
+        self._clock = clock
+        self._environ = environ
+        self._nobodys = secrets.token_bytes(32)
+        self._missed: set[str] = set()  # secrets that were not found, each told once
+
+    def needs_signature(self, job: JobId | None) -> bool:
+        """Return whether the hook of a job has a secret: then being on this machine is not enough."""
+        return bool(self._hook_of(job).secret)
+
+    def is_signed(self, job: JobId | None, headers: Mapping[str, str], body: bytes) -> bool:
+        """Return whether a request knows the secret of a job's hook; takes as long where there is no such job."""
+        hook = self._hook_of(job)
+        if not hook.secret:
+            hook = NOBODYS
+        secret = None if hook is NOBODYS else self._find_secret(hook.secret)
+        now_s = self._clock.now_ms() / 1000
+        signed = is_signed(hook.signing, secret or self._nobodys, headers, body, now_s)
+        return signed and secret is not None
+
+    async def receive(self, job: JobId, delivery: Delivery) -> StartedRun:
+        """Start a run for a request that may.  Raises Refused where the job takes none, and as OnceService does."""
+        live = self._live.find(job)
+        if live is None:
+            raise Refused(f"{job} is gone")
+        if not live.spec.enabled:
+            raise Refused(f"{job} is disabled")
+        if live.cursor.paused:
+            raise Refused(f"{job} is paused")
+        key = None
+        if delivery.key is not None:
+            asked = to_json(sorted(delivery.query.items())) + delivery.body
+            key = request_key(f"hook {job}", delivery.key, asked, self._clock.now_ms())
+        request = request_of(live.spec.hook, delivery)
+        return await self._once.start(key, lambda key: self._runner.start_by_hand(live, replace(request, key=key)))
+
+    def _hook_of(self, job: JobId | None) -> JobHook:
+        live = None if job is None else self._live.find(job)
+        return NO_HOOK if live is None else live.spec.hook
+
+    def _find_secret(self, place: str) -> bytes | None:
+        """Return a secret; None where it is not there, which is told once."""
+        found = read_secret(place, self._environ)
+        if not found and place not in self._missed:
+            self._missed.add(place)
+            log.warning("the secret of a hook is not there: nobody can start the job by it", secret=place)
+        return found or None
+
+
+def read_secret(place: str, environ: Mapping[str, str]) -> bytes:
+    """Return the secret at `env:NAME` or `credential:NAME`; empty where there is none."""
+    if place.startswith(ENV):
+        return environ.get(place.removeprefix(ENV), "").strip().encode("utf-8", "surrogateescape")
+    folder = environ.get("CREDENTIALS_DIRECTORY")
+    if not folder:
+        return b""
+    try:
+        with open_regular(Path(folder) / place.removeprefix(CREDENTIAL)) as file:
+            return file.read(LONGEST_SECRET).strip()
+    except OSError:
+        return b""
+
+
+def request_of(hook: JobHook, delivery: Delivery) -> RunRequest:
+    """Return the request for a run that sees what was sent; a large payload is kept apart from the trigger."""
+    trigger: dict[str, object] = {"type": TriggerType.WEBHOOK.value}
+    shown = {name: delivery.headers[name] for name in hook.headers if name in delivery.headers}
+    if shown:
+        trigger["headers"] = shown
+    if delivery.query:
+        trigger["query"] = dict(delivery.query)
+    if delivery.payload is None:
+        return RunRequest(trigger=trigger)
+    content = to_json(delivery.payload)
+    if len(content) <= SCRIPT_VALUES:
+        return RunRequest(trigger={**trigger, PAYLOAD: delivery.payload})
+    return RunRequest(trigger={**trigger, STORED: True}, payload=content)

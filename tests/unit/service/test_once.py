@@ -1,0 +1,138 @@
+"""One run for a request, however often it is sent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+
+from spyweb.errors import KeyReused, Refused, StoreError
+from spyweb.model import JobId, Never, Overlap
+from spyweb.runs.live import LiveJob
+from spyweb.runs.runner import Claims, RunRequest
+from spyweb.service.once import KEPT_MS, OnceService, StartedRun, request_key
+from spyweb.store.protocol import RequestKey
+from tests.fakes.clock import settle
+from tests.fakes.hanging import HangingRecord
+from tests.fakes.harness import Harness, harness, make_job
+
+PRICES = JobId("prices")
+
+
+@dataclass(slots=True)
+class Asked:
+    t: Harness
+    job: LiveJob
+    once: OnceService
+
+    async def ask(self, key: str | None = "k1", asked: bytes = b"body") -> StartedRun:
+        known = None if key is None else request_key("hook prices", key, asked, self.t.clock.now_ms())
+        return await self.once.start(known, self._start)
+
+    def _start(self, key: RequestKey | None) -> Claims:
+        return self.t.runner.start_by_hand(self.job, RunRequest(trigger={"type": "webhook"}, key=key))
+
+    async def count(self) -> int:
+        return len(await self.t.record())
+
+
+@pytest.fixture
+async def asked() -> AsyncIterator[Asked]:
+    async with harness() as t:
+        job = make_job(schedule=Never(), overlap=Overlap.ALLOW)
+        await t.settle(job)
+        yield Asked(t, job, OnceService(t.store.requests, t.clock))
+        await t.clock.turn()
+
+
+async def test_a_repeated_request_gets_the_first_answer_and_starts_nothing(asked: Asked) -> None:
+    first = await asked.ask()
+    await asked.t.clock.turn(60)
+    again = await asked.ask()
+    assert (again.run, first.is_repeated, again.is_repeated) == (first.run, False, True)
+    assert await asked.count() == 1
+
+
+async def test_requests_without_a_key_or_with_another_start_a_run_each(asked: Asked) -> None:
+    runs = [(await asked.ask(key)).run for key in (None, None, "k1", "k2")]
+    assert len(set(runs)) == 4
+
+
+async def test_the_same_key_with_another_request_is_refused(asked: Asked) -> None:
+    await asked.ask()
+    with pytest.raises(KeyReused):
+        await asked.ask(asked=b"another body")
+    assert await asked.count() == 1
+
+
+async def test_a_key_is_forgotten_after_a_day(asked: Asked) -> None:
+    first = await asked.ask()
+    await asked.t.clock.turn(KEPT_MS / 1000 - 1)
+    assert (await asked.ask()).run == first.run
+    await asked.t.clock.turn(2)
+    assert (await asked.ask()).run != first.run
+
+
+async def test_a_request_that_comes_while_the_first_is_under_way_is_refused(asked: Asked) -> None:
+    hanging = HangingRecord(asked.t.store.runs.record)
+    asked.t.store.runs.record = hanging  # type: ignore[method-assign]
+    first = asyncio.ensure_future(asked.ask())
+    await settle()
+    with pytest.raises(Refused, match="under way"):
+        await asked.ask()
+    with pytest.raises(KeyReused):
+        await asked.ask(asked=b"another body")
+    asked.t.store.runs.record = hanging.record  # type: ignore[method-assign, assignment]
+    await hanging.grant()
+    assert (await asked.ask()).run == (await first).run
+
+
+async def test_a_client_that_has_hung_up_may_repeat_its_request_and_starts_no_second_run(asked: Asked) -> None:
+    hanging = HangingRecord(asked.t.store.runs.record)
+    asked.t.store.runs.record = hanging  # type: ignore[method-assign]
+    first = asyncio.ensure_future(asked.ask())
+    await settle()
+    first.cancel()
+    await settle()
+    with pytest.raises(Refused, match="under way"):
+        await asked.ask()
+    asked.t.store.runs.record = hanging.record  # type: ignore[method-assign, assignment]
+    await hanging.grant()
+    assert (await asked.ask()).is_repeated
+    assert await asked.count() == 1
+
+
+async def test_what_the_store_refused_may_be_tried_again_with_the_same_key(asked: Asked) -> None:
+    hanging = HangingRecord(asked.t.store.runs.record)
+    asked.t.store.runs.record = hanging  # type: ignore[method-assign]
+    first = asyncio.ensure_future(asked.ask())
+    await settle()
+    await hanging.refuse()
+    with pytest.raises(StoreError):
+        await first
+    asked.t.store.runs.record = hanging.record  # type: ignore[method-assign, assignment]
+    assert not (await asked.ask()).is_repeated
+
+
+async def test_what_the_job_refused_may_be_tried_again_with_the_same_key(asked: Asked) -> None:
+    def refuse(_: RequestKey | None) -> Claims:
+        raise Refused("busy")
+
+    key = request_key("hook prices", "k1", b"body", asked.t.clock.now_ms())
+    with pytest.raises(Refused, match="busy"):
+        await asked.once.start(key, refuse)
+    assert not (await asked.ask()).is_repeated
+    assert await asked.count() == 1
+
+
+async def test_a_daemon_that_has_begun_anew_knows_the_requests_of_the_one_before(asked: Asked) -> None:
+    first = await asked.ask()
+    asked.once = OnceService(asked.t.store.requests, asked.t.clock)
+    assert (await asked.ask()).run == first.run
+
+
+def test_keys_of_any_text_are_told_apart() -> None:
+    keys = ["a", "A", "", " ", "ü", "\udcff", "a" * 10_000]
+    assert len({request_key("s", key, b"", 0).key for key in keys}) == len(keys)

@@ -1,0 +1,73 @@
+"""Signatures as GitHub and Stripe make them, and everything that is none."""
+
+from __future__ import annotations
+
+import pytest
+from multidict import CIMultiDict
+
+from spyweb.model import HookSigning
+from spyweb.service.signatures import TOLERANCE_S, is_signed, stamped
+from tests.fakes.hooks import SECRET, signed
+
+NOW_S = 1_767_225_600
+BODY = b'{"action":"opened"}'
+STAMPED = (HookSigning.STRIPE, HookSigning.SPYWEB)
+
+
+def check(signing: HookSigning, headers: CIMultiDict[str], body: bytes = BODY, now_s: float = NOW_S) -> bool:
+    return is_signed(signing, SECRET.encode(), headers, body, now_s)
+
+
+def test_the_example_of_githubs_documentation_is_signed() -> None:
+    signature = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"
+    assert check(HookSigning.GITHUB, CIMultiDict({"X-Hub-Signature-256": signature}), b"Hello, World!")
+
+
+@pytest.mark.parametrize("signing", HookSigning)
+def test_a_sender_that_knows_the_secret_is_let_in_and_no_other(signing: HookSigning) -> None:
+    assert check(signing, signed(signing, BODY, NOW_S))
+    assert not check(signing, signed(signing, BODY, NOW_S, secret=SECRET + "x"))
+    assert not check(signing, CIMultiDict())
+
+
+@pytest.mark.parametrize("signing", [each for each in HookSigning if each is not HookSigning.PLAIN])
+def test_a_signature_is_of_one_body_alone(signing: HookSigning) -> None:
+    assert not check(signing, signed(signing, BODY, NOW_S), BODY + b" ")
+
+
+@pytest.mark.parametrize("signing", HookSigning)
+def test_a_signature_of_another_kind_is_none(signing: HookSigning) -> None:
+    for other in HookSigning:
+        assert check(signing, signed(other, BODY, NOW_S)) is (signing is other)
+
+
+@pytest.mark.parametrize("signing", STAMPED)
+@pytest.mark.parametrize(
+    ("age_s", "is_good"), [(TOLERANCE_S, True), (TOLERANCE_S + 2, False), (-TOLERANCE_S - 2, False)]
+)
+def test_a_stamped_signature_holds_for_five_minutes(signing: HookSigning, age_s: int, is_good: bool) -> None:
+    assert check(signing, signed(signing, BODY, NOW_S - age_s)) is is_good
+
+
+def test_one_of_several_signatures_is_enough() -> None:
+    """Stripe signs with both secrets while one is exchanged."""
+    ours = stamped(SECRET.encode(), BODY, int(NOW_S))
+    stamp, _, good = ours.partition(",")
+    headers = CIMultiDict({"Stripe-Signature": f"{stamp},v1={'0' * 64},{good},v0=x"})
+    assert check(HookSigning.STRIPE, headers)
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["", "t=,v1=", "v1=x", "t=abc,v1=x", "t=٣,v1=x", f"t={'9' * 400},v1=x", "t=1" + ",v1=0" * 5_000, "\udcff,t=\udcff"],
+)
+@pytest.mark.parametrize("signing", STAMPED)
+def test_what_is_no_header_of_that_kind_is_no_signature(signing: HookSigning, header: str) -> None:
+    name = {HookSigning.STRIPE: "Stripe-Signature", HookSigning.SPYWEB: "X-SpyWeb-Signature"}[signing]
+    assert not check(signing, CIMultiDict({name: header}))
+
+
+def test_a_stamp_that_was_changed_is_no_signature() -> None:
+    ours = stamped(SECRET.encode(), BODY, int(NOW_S) - 1_000)
+    _, _, signature = ours.partition(",")
+    assert not check(HookSigning.STRIPE, CIMultiDict({"Stripe-Signature": f"t={int(NOW_S)},{signature}"}))

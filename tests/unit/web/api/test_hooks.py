@@ -1,0 +1,230 @@
+"""Requests of other programs: who may start a job, and that nobody else learns which jobs there are."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from io import BytesIO
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from spyweb.limits import HOOK_BODY, HOOK_VALUES
+from spyweb.model import HookSigning, JobHook, JobId, Never, Overlap
+from spyweb.web.access.principal import Principal, principal_of
+from spyweb.web.access.rights import Right, rights_of
+from spyweb.web.api.hooks import REFUSED
+from spyweb.web.api.once import REPEATED
+from spyweb.web.app import socket_app, tcp_app
+from tests.fakes.client import Client, client_of
+from tests.fakes.daemon_service import FakeDaemonService
+from tests.fakes.harness import Harness, harness, make_job
+from tests.fakes.hooks import SECRET, hook, make_hooks, signed
+
+KEY = "the key of the API"
+JSON = {"Content-Type": "application/json"}
+NOTHING: Mapping[str, str] = {}
+PRICES, BACKUP = "/api/hooks/prices", "/api/hooks/backup"  # with a secret and without
+
+
+@asynccontextmanager
+async def served(
+    key: str | None = KEY, of_prices: JobHook | None = None, *, socket: bool = False
+) -> AsyncIterator[tuple[Client, Harness]]:
+    async with harness() as t:
+        prices = make_job(schedule=Never(), overlap=Overlap.ALLOW, hook=of_prices or hook(HookSigning.GITHUB))
+        await t.settle(prices, make_job("backup", schedule=Never()))
+        service = FakeDaemonService(api_key=key)
+        service.hooks = make_hooks(t)
+        async with client_of(socket_app(service) if socket else tcp_app(service)) as client:
+            yield client, t
+        await t.clock.turn()
+
+
+async def post(
+    client: Client, path: str, body: bytes = b"{}", headers: Mapping[str, str] = NOTHING
+) -> tuple[int, dict[str, Any]]:
+    async with client.post(path, data=BytesIO(body), headers={**JSON, **headers}) as answer:
+        return answer.status, await answer.json()
+
+
+def github(body: bytes = b"{}", secret: str = SECRET) -> dict[str, str]:
+    return dict(signed(HookSigning.GITHUB, body, 0, secret))
+
+
+async def test_a_signed_request_starts_the_job_without_a_key_from_wherever_it_comes() -> None:
+    for key in (KEY, None):
+        async with served(key) as (client, t):
+            foreign = {"Host": "spyweb.example.org", "Origin": "https://elsewhere.example"}
+            status, answer = await post(client, PRICES, b'{"a":1}', {**github(b'{"a":1}'), **foreign})
+            await t.clock.turn()
+            assert (status, await t.record()) == (202, ["prices webhook success"])
+            assert answer == {"run": 1}
+
+
+@pytest.mark.parametrize("key", [KEY, None])
+async def test_without_a_signature_or_a_key_all_jobs_look_alike(key: str | None) -> None:
+    async with served(key) as (client, t):
+        foreign = {"Host": "spyweb.example.org"}
+        tries = [NOTHING, github(secret="guess"), github(b"another body")]
+        for headers in tries:
+            answers = [
+                await post(client, path, headers={**headers, **foreign})
+                for path in (PRICES, BACKUP, "/api/hooks/typo", "/api/hooks/nothing", "/api/hooks/%00")
+            ]
+            assert all(answer == answers[0] for answer in answers)
+            assert (answers[0][0], answers[0][1]["error"]) == (401, REFUSED)
+        assert await t.record() == []
+
+
+async def test_a_key_with_the_right_starts_any_job_and_learns_which_there_are() -> None:
+    async with served() as (client, t):
+        key = {"X-SpyWeb-Key": KEY}
+        assert (await post(client, PRICES, headers=key))[0] == 202
+        assert (await post(client, BACKUP, headers=key))[0] == 202
+        status, answer = await post(client, "/api/hooks/price", headers=key)
+        assert (status, answer["code"]) == (404, "not_found")
+        await t.clock.turn()
+        assert len(await t.record()) == 2
+
+
+async def test_on_this_machine_a_job_without_a_secret_needs_nothing_and_one_with_a_secret_its_signature() -> None:
+    async with served(None) as (client, _):
+        assert (await post(client, BACKUP))[0] == 202
+        assert (await post(client, PRICES))[0] == 401
+        assert (await post(client, PRICES, headers=github()))[0] == 202
+        assert (await post(client, "/api/hooks/nothing"))[0] == 404
+
+
+async def test_a_page_of_another_site_starts_nothing_on_this_machine() -> None:
+    async with served(None) as (client, _):
+        assert (await post(client, BACKUP, headers={"Origin": "https://evil.example"}))[0] == 401
+
+
+async def test_the_owner_of_the_socket_needs_no_signature() -> None:
+    async with served(socket=True) as (client, _):
+        assert (await post(client, PRICES))[0] == 202
+
+
+@pytest.mark.parametrize(
+    ("principal", "status"),
+    [
+        (Principal(name="reader", rights=rights_of(Right.READ), source="key"), 403),
+        (Principal(name="runner", rights=rights_of(Right.RUN), source="key"), 202),
+        (Principal(name="limited", rights=rights_of(Right.RUN), source="key", jobs=("back*",)), 403),
+        (Principal(name="limited", rights=rights_of(Right.RUN), source="key", jobs=("pri*",)), 202),
+    ],
+)
+async def test_a_key_needs_the_right_to_run_this_job(
+    principal: Principal, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spyweb.web.api.hooks.principal_of", lambda _: principal)
+    monkeypatch.setattr("spyweb.web.api.query.principal_of", lambda _: principal)
+    async with served() as (client, _):
+        assert (await post(client, PRICES))[0] == status
+
+
+async def test_a_signed_request_is_named_after_its_hook_for_whoever_audits_it() -> None:
+    seen: list[str] = []
+
+    async def look(request: web.Request, _: web.StreamResponse) -> None:
+        seen.append(principal_of(request).name)
+
+    async with harness() as t:
+        await t.settle(make_job(schedule=Never(), hook=hook(HookSigning.GITHUB)))
+        service = FakeDaemonService(api_key=KEY)
+        service.hooks = make_hooks(t)
+        app = tcp_app(service)
+        app.on_response_prepare.append(look)
+        async with client_of(app) as client:
+            await post(client, PRICES, headers=github())
+        await t.clock.turn()
+    assert seen == ["hook prices"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "seen"),
+    [
+        ("application/json", b'{"a":[1,"x"]}', {"a": [1, "x"]}),
+        ("application/vnd.github+json; charset=utf-8", b"[]", []),
+        ("text/plain", "größer".encode(), "größer"),
+        ("application/x-www-form-urlencoded", b"a=1&b=2", "a=1&b=2"),
+        ("application/json", b"", "-"),
+    ],
+)
+async def test_the_script_sees_json_as_a_table_and_anything_else_as_text(kind: str, body: bytes, seen: object) -> None:
+    async with served() as (client, t):
+        async with client.post(PRICES, data=body, headers={"Content-Type": kind, **github(body)}) as answer:
+            assert answer.status == 202
+        await t.clock.turn()
+        (ctx, *_) = t.pool.requests[0].arguments
+        assert isinstance(ctx, dict)
+        assert ctx["trigger"].get("payload", "-") == seen
+
+
+async def test_the_query_is_seen_too() -> None:
+    async with served() as (client, t):
+        await post(client, f"{PRICES}?branch=ma%20in&x", headers=github())
+        await t.clock.turn()
+        (ctx, *_) = t.pool.requests[0].arguments
+        assert isinstance(ctx, dict)
+        assert ctx["trigger"]["query"] == {"branch": "ma in", "x": ""}
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"{", 400),
+        (b"[" * 100 + b"]" * 100, 400),
+        (b"[" + b"1," * HOOK_VALUES + b"1]", 400),
+        (b"x" * (HOOK_BODY + 1), 413),
+        (b'"\xff"', 400),
+    ],
+    ids=["no JSON", "deep", "many values", "large", "no UTF-8"],
+)
+async def test_a_body_that_no_script_could_hold_is_refused_and_starts_nothing(body: bytes, status: int) -> None:
+    async with served() as (client, t):
+        assert (await post(client, PRICES, body, github(body)))[0] == status
+        assert await t.record() == []
+
+
+async def test_text_that_is_no_utf_8_is_refused() -> None:
+    async with served() as (client, _):
+        headers = {"Content-Type": "text/plain", **github(b"\xff")}
+        async with client.post(PRICES, data=b"\xff", headers=headers) as answer:
+            assert answer.status == 422
+
+
+async def test_a_job_that_is_paused_answers_409() -> None:
+    async with served() as (client, t):
+        job = t.live.find(JobId("prices"))
+        assert job is not None
+        await t.scheduler.pause(job)
+        status, answer = await post(client, PRICES, headers=github())
+        assert (status, answer["error"]) == (409, "prices is paused")
+
+
+async def test_a_delivery_that_is_repeated_gets_the_first_answer() -> None:
+    async with served() as (client, t):
+        headers = {**github(), "Idempotency-Key": "8d3f"}
+        first = await post(client, PRICES, headers=headers)
+        await t.clock.turn(5)
+        async with client.post(PRICES, data=b"{}", headers={**JSON, **headers}) as again:
+            assert (again.status, await again.json()) == first
+            assert again.headers[REPEATED] == "true"
+        status, answer = await post(client, PRICES, b"[1]", {**github(b"[1]"), "Idempotency-Key": "8d3f"})
+        assert (status, answer["code"]) == (422, "key_reused")
+        assert len(await t.record()) == 1
+
+
+async def test_a_key_of_a_request_says_nothing_to_whoever_may_not_start_the_job() -> None:
+    async with served() as (client, _):
+        await post(client, PRICES, headers={**github(), "Idempotency-Key": "8d3f"})
+        assert (await post(client, PRICES, headers={"Idempotency-Key": "8d3f"}))[0] == 401
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
+async def test_a_hook_takes_only_post(method: str) -> None:
+    async with served() as (client, _), client.request(method, PRICES, headers={"X-SpyWeb-Key": KEY}) as answer:
+        assert answer.status == 405
