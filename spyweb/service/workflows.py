@@ -54,7 +54,7 @@ class WorkflowService:
         runs = await self.store.tasks.newest(MOST)
         rows = await self.store.tasks.of_runs(runs)
         for run in runs:
-            if any(row.workflow == which for row in rows.get(run, ())):
+            if any(row.workflow == which for row in rows.get(run, ()) if row.workflow):
                 return run
             found = await self.store.past_runs.find(run)
             if found and found.job == which:
