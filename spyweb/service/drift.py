@@ -26,6 +26,7 @@ SLICE_S = 0.1  # of comparing, in a thread; then others may have it
 TRIES = 3  # where jobs write meanwhile
 
 Specs = Mapping[JobId, JobSpec]
+Difference = tuple[Resource, str]  # and what is there instead
 
 
 @dataclass(slots=True)
@@ -51,18 +52,28 @@ class DriftService:
 
     async def check(self, job: JobId | None) -> DriftReport:
         """Compare everything that was recorded of one job, or of all."""
-        specs, top = self.specs(), self.top
+        specs = self.specs()
         for _ in range(TRIES):
             recorded = await self._read(specs, job)
-            differing = await self._compare(specs, top, recorded.resources)
-            if not differing or not await self._has_changed(recorded, differing):
-                break  # what a run has done meanwhile would be taken for a difference
-        differences = [_bad_view(key, reason) for key, reason in recorded.bad]
-        others = await self._others(specs, top, job, recorded, differing) if differing else {}
-        differences += [_view(each, actual, others.get(each.key, ())) for each, actual in differing]
+            differing = await self._compare(specs, recorded.resources)
+            if not differing:
+                break
+            now = await self._read(specs, job)
+            if all(now.versions.get(each.key) == recorded.versions[each.key] for each, _ in differing):
+                break  # else a run has done something meanwhile, which would be taken for a difference
+        every = await self._read(specs, None) if differing and job is not None else recorded
+        return await asyncio.to_thread(self._report, specs, recorded, differing, every.resources)
+
+    def _report(
+        self, specs: Specs, recorded: RecordedState, differing: Sequence[Difference], every: Sequence[Resource]
+    ) -> DriftReport:
+        """Make the report; in a thread, since there may be very many."""
+        others = self._others(specs, differing, every) if differing else {}
+        views = [_view(each, actual, others[each.key]) for each, actual in differing]
+        views += [_bad_view(key, reason) for key, reason in recorded.bad]
         return DriftReport(
             checked=len(recorded.resources) + len(recorded.bad),
-            differences=sorted(differences, key=lambda each: each.resource),
+            differences=sorted(views, key=lambda each: each.resource),
             remarks=list(self._remarks(recorded)),
         )
 
@@ -94,57 +105,42 @@ class DriftService:
     async def _page(self, prefix: bytes, least: bytes) -> list[tuple[bytes, Entry]]:
         return await self.store.values.gather(NAMESPACE, prefix, partial(take_page, PAGE), least=least)
 
-    async def _compare(self, specs: Specs, top: str, resources: Sequence[Resource]) -> list[tuple[Resource, str]]:
+    async def _compare(self, specs: Specs, resources: Sequence[Resource]) -> list[Difference]:
         """Return those that differ, each with what is there instead.
 
         In threads, and never in more than one at a time; the ops of `file` have the others.
         """
-        found: list[tuple[Resource, str]] = []
+        found: list[Difference] = []
         left = iter(resources)
         is_over = False
         while not is_over:
             async with self.files.turns:
-                some, is_over = await asyncio.to_thread(self._compare_some, specs, top, left)
+                some, is_over = await asyncio.to_thread(self._compare_some, specs, left)
             found += some
         return found
 
-    def _compare_some(
-        self, specs: Specs, top: str, left: Iterator[Resource]
-    ) -> tuple[list[tuple[Resource, str]], bool]:
+    def _compare_some(self, specs: Specs, left: Iterator[Resource]) -> tuple[list[Difference], bool]:
         """Compare the next ones, until a slice of time is over; tell whether none is left."""
-        found: list[tuple[Resource, str]] = []
+        found: list[Difference] = []
         until = self.clock.monotonic() + SLICE_S
         for each in left:
-            actual = find_difference(self.files, specs[each.job], top, each.kept)
+            actual = find_difference(self.files, specs[each.job], self.top, each.kept)
             if actual is not None:
                 found.append((each, actual))
             if self.clock.monotonic() > until:
                 return found, False
         return found, True
 
-    async def _has_changed(self, recorded: RecordedState, differing: Sequence[tuple[Resource, str]]) -> bool:
-        for each, _ in differing:
-            entry = await self.store.values.read(NAMESPACE, each.key)
-            if entry is None or entry.version != recorded.versions[each.key]:
-                return True
-        return False
-
-    async def _others(
-        self,
-        specs: Specs,
-        top: str,
-        job: JobId | None,
-        recorded: RecordedState,
-        differing: Sequence[tuple[Resource, str]],
+    def _others(
+        self, specs: Specs, differing: Sequence[Difference], every: Sequence[Resource]
     ) -> Mapping[bytes, Collection[JobId]]:
         """Return which other jobs keep something at the place of each that differs."""
-        every = recorded if job is None else await self._read(specs, None)
         jobs_at: dict[str, set[JobId]] = {}
-        for each in every.resources:
+        for each in every:
             if each.kept.expected is not Expected.COMMAND:
-                jobs_at.setdefault(path_in(specs[each.job], top, each.kept.target), set()).add(each.job)
+                jobs_at.setdefault(path_in(specs[each.job], self.top, each.kept.target), set()).add(each.job)
         return {
-            each.key: jobs_at.get(path_in(specs[each.job], top, each.kept.target), set()) - {each.job}
+            each.key: jobs_at.get(path_in(specs[each.job], self.top, each.kept.target), set()) - {each.job}
             for each, _ in differing
         }
 
