@@ -131,6 +131,8 @@ RUN = (
         ("headers?: table<string, string>", "of a request to the job's hook: those that `hook` names, in lower case"),
         ("query?: table<string, string>", "of such a request: the parameters of its address"),
         ("debug?: boolean", "true in `spyweb debug`"),
+        ("dry_run?: boolean", "true in `spyweb run --dry-run`"),
+        ("repairs?: string", "of drift: what differs"),
     ),
     table(
         "StateEvent",
