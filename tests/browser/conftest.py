@@ -25,6 +25,8 @@ JOBS = {
     "backup": ('name = "Backup"\nevery = "never"', 'error("repository is locked")'),
     "report": ('after = ["backup"]', 'return "sent"'),
     "nightly": ('name = "夜間バックアップ"\ncron = "0 3 * * *"', 'return "done"'),
+    "nightly_live": ('every = "never"', 'return "done live"'),
+    "talker": ('every = "never"', 'log("<i>markup</i>")\nlog("the second line")\nreturn "said it"'),
     "hostile": ('name = "<b>hostile</b>"\nevery = "never"', 'return "<script>alert(1)</script>"'),
 }
 

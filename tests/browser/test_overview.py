@@ -15,12 +15,12 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytes
 
 async def test_it_says_how_it_stands(tab: Tab) -> None:
     page = await tab.open()
-    await expect(page.get_by_role("heading", level=1)).to_have_text("1 of 5 jobs failing")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("1 of 7 jobs failing")
     assert await page.title() == "1 failing · spyweb"
     attention = page.locator("#attention")
     await expect(attention).to_contain_text("repository is locked")
     await expect(attention).to_contain_text("2 runs in a row")
-    await expect(page.locator("#jobs > li")).to_have_count(5)
+    await expect(page.locator("#jobs > li")).to_have_count(7)
     await expect(page.locator('link[rel="icon"]')).to_have_attribute("href", re.compile("icon-bad"))
     assert await tab.violations() == []
 
@@ -129,3 +129,26 @@ async def test_colours_are_chosen_and_kept(tab: Tab, plain: Tab) -> None:
         await page.reload()
         await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     assert await tab.violations() == []
+
+
+async def test_a_row_changes_while_somebody_looks(tab: Tab, project: Project) -> None:
+    page = await tab.open()
+    row = page.locator("#j-nightly_live")
+    await expect(row.locator(".what")).to_have_text("never ran")
+    await row.evaluate("(node) => { node.mine = true }")
+    await row.locator("a.name").focus()
+    project.result("nightly_live")
+    await expect(row.locator(".what")).to_have_text("done live")
+    assert await row.evaluate("(node) => node.mine"), "it is the same node"
+    await expect(row.locator("a.name")).to_be_focused()
+
+
+async def test_a_new_job_appears_without_losing_what_is_typed(tab: Tab, project: Project) -> None:
+    page = await tab.open()
+    await page.get_by_role("searchbox").fill("late_c")
+    await expect(page.locator("#no-match")).to_be_visible()
+    project.job("late_comer", 'return "hello"')
+    await expect(page.locator("#jobs > li:visible")).to_have_count(1)
+    await expect(page.get_by_role("searchbox")).to_have_value("late_c")
+    (project.root / "jobs/late_comer.lua").unlink()
+    await expect(page.locator("#no-match")).to_be_visible()

@@ -50,8 +50,8 @@ async function renew() {
 export function show(html) {
   const page = new DOMParser().parseFromString(html, "text/html");
   tell(all("time", page));
-  for (const id of ["title", "icon", "main"]) morph($(id), page.getElementById(id));
-  if (place) place.search = new URL(page.body.dataset.live, location.href).search;
+  for (const id of ["title", "icon", "pages", "main"]) morph($(id), page.getElementById(id));
+  if (place && page.body.dataset.live) place.search = new URL(page.body.dataset.live, location.href).search;
   renewed();
 }
 
@@ -79,7 +79,7 @@ function morph(old, fresh) {
   if (old.isEqualNode(fresh)) return;
   if (old.nodeType !== fresh.nodeType || old.nodeName !== fresh.nodeName) return void old.replaceWith(fresh);
   if (old.nodeType === Node.TEXT_NODE) return void (old.data = fresh.data);
-  if (old === document.activeElement && "value" in old) return; // being typed into
+  if (old === document.activeElement && old.matches("input, select, textarea")) return; // being typed into
   for (const { name, value } of fresh.attributes) {
     if (old.getAttribute(name) !== value && !MINE.has(name)) old.setAttribute(name, value);
   }

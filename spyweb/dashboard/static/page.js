@@ -43,6 +43,7 @@ function sure({ ask, sure }) {
   dialog.querySelector(".harm").textContent = sure;
   dialog.returnValue = "";
   dialog.showModal();
+  dialog.querySelector('button[value=""]').focus();
   return new Promise((done) => dialog.addEventListener("close", () => done(dialog.returnValue === "yes"), { once: true }));
 }
 

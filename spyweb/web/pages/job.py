@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from aiohttp import web
 from msgspec import Struct
@@ -25,12 +26,16 @@ from spyweb.dashboard.job import (
     ticks,
 )
 from spyweb.dashboard.overview import counts_of, seen_by, state_of
+from spyweb.errors import Refused
+from spyweb.logs.tail import last_lines
 from spyweb.model import JobId
 from spyweb.service.daemon import DaemonService
+from spyweb.service.page_hub import LOG_LINES
 from spyweb.service.strips import late_after
+from spyweb.views.events import EventType, LogHappened, lines_in_file
 from spyweb.web.access.principal import Principal
 from spyweb.web.access.rights import Right
-from spyweb.web.pages.page import Asked, Shown, action, lead_to, moments_of, page
+from spyweb.web.pages.page import Asked, Shown, action, lead_to, live_view, moments_of, page
 from spyweb.web.pages.source import coloured
 
 if TYPE_CHECKING:
@@ -72,6 +77,17 @@ class JobPageView:
     def key(self) -> Hashable:
         return "job", self.base, self.principal.jobs, self.job
 
+    @property
+    def needs(self) -> frozenset[EventType]:
+        return frozenset({EventType.RUN, EventType.JOB})
+
+    @property
+    def log(self) -> JobLogView:
+        return JobLogView(job=self.job, renderer=self.renderer, frame=self._frame())
+
+    def _frame(self) -> PageFrame:
+        return PageFrame(base=self.base, moments=moments_of(self.service))
+
     def parts(self, subject: str) -> Sequence[str] | None:
         """Return the ids of the parts that depend on a subject."""
         if subject == f"job:{self.job}":
@@ -82,10 +98,49 @@ class JobPageView:
         """Return each part as it is now."""
         values = await values_of(self.service, self.job)
         overview = seen_by(await self.service.overview.look(), self.principal.may_see)
-        frame = PageFrame(
-            base=self.base, moments=moments_of(self.service), state=state_of(overview), counts=counts_of(overview)
-        )
+        frame = replace(self._frame(), state=state_of(overview), counts=counts_of(overview))
         return {part: self.renderer.part(PARTS[part], frame, {**values, "name": "jobs"}) for part in parts}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobLogView:
+    """The log of a job, as its page shows it."""
+
+    job: JobId
+    renderer: Renderer
+    frame: PageFrame
+
+    def whole(self, lines: Sequence[LogHappened]) -> str:
+        """Render the element with the last lines."""
+        return self.renderer.part("job_log.html", self.frame, {"lines": lines})
+
+    def more(self, lines: Sequence[LogHappened], left_out: int) -> str:
+        """Render lines to be appended."""
+        values = {"lines": lines, "left_out": left_out}
+        return self.renderer.part("more_log.html", self.frame, values)
+
+
+@live_view("job")
+def job_view(asked: Asked, argument: str) -> JobPageView:
+    """Make the view of a job's page: its argument is the job."""
+    if not asked.principal.may_see(argument):
+        raise web.HTTPForbidden(text=f"{asked.principal.name} may not see this job")
+    return JobPageView(
+        service=asked.service,
+        principal=asked.principal,
+        base=asked.base,
+        renderer=asked.renderer,
+        job=JobId(argument),
+    )
+
+
+async def last_log_lines(service: DaemonService, job: JobId) -> list[LogHappened]:
+    """Return the end of a job's log; nothing of a job that is not there."""
+    try:
+        path = service.log_file(job)
+    except Refused:
+        return []
+    return lines_in_file(job, await asyncio.to_thread(last_lines, path, LOG_LINES))
 
 
 async def values_of(service: DaemonService, job: JobId) -> dict[str, object]:
@@ -117,10 +172,11 @@ async def show_job(asked: Asked) -> Shown:
     """Show everything about a job."""
     service, job, span = asked.service, asked.job(), asked.query(JobPageQuery).chosen()
     now_ms = service.clock.now_ms()
+    mark = service.pages.mark(job_view(asked, job.id))  # before anything is read
     values = await values_of(service, job.id)
     points = await service.past_runs.points(job.id, since_ms=now_ms - SPANS_MS[span], limit=POINTS)
-    live = service.live.find(job.id)
-    limit_ms = live.spec.timeout_ms if live else None
+    found = service.live.find(job.id)
+    limit_ms = found.spec.timeout_ms if found else None
     more = {
         "chart": await asyncio.to_thread(draw_points, points, span, now_ms, limit_ms),
         "numbers": summarize_points(points),
@@ -132,9 +188,10 @@ async def show_job(asked: Asked) -> Shown:
         "is_short": span is ChartSpan.DAY,
         "ticks": ticks(span, now_ms),
         "after_words": after_words,
-        "lines": [],
+        "lines": await last_log_lines(service, job.id),
     }
-    return Shown(title=str(values["title"]), values={**values, **more})
+    live = f"view=job:{quote(job.id)}&since={mark}"
+    return Shown(title=str(values["title"]), values={**values, **more}, live=live)
 
 
 @action("jobs/{job}/run", right=Right.RUN)

@@ -143,9 +143,11 @@ def overview_view(asked: Asked, _argument: str) -> OverviewView:
 async def show_overview(asked: Asked) -> Shown:
     """Show how all jobs stand."""
     mark = asked.service.pages.mark(overview_view(asked, ""))  # before anything is read
+    live = f"view=overview&since={mark}"
     overview = seen_by(await asked.service.overview.look(), asked.principal.may_see)
     if not overview.rows:
-        return Shown(title="No jobs yet", values={"folder": str(asked.service.root / "jobs")}, template="empty.html")
+        folder = str(asked.service.root / "jobs")
+        return Shown(title="No jobs yet", values={"folder": folder}, template="empty.html", live=live)
     chosen = asked.query(OverviewQuery).filter()
     view = OverviewView(
         service=asked.service,
@@ -166,7 +168,7 @@ async def show_overview(asked: Asked) -> Shown:
         "orders": [(order.value, words) for order, words in ORDER_WORDS.items()],
         "states": chips_of(overview, chosen, asked.base),
     }
-    return Shown(title=title_of(overview), values=values, live=f"view=overview&since={mark}")
+    return Shown(title=title_of(overview), values=values, live=live)
 
 
 def chips_of(overview: Overview, chosen: JobFilter, base: str) -> list[Chip]:
