@@ -64,6 +64,9 @@ class ProjectCatalogue:
     def jobs(self) -> list[JobView]:
         return sorted((view_job(spec, JobFacts()) for spec in self.specs), key=lambda view: view.id)
 
+    async def all_jobs(self) -> list[JobView]:
+        return self.jobs()
+
     async def records(self, job: JobId | None, *, limit: int, before_ns: int | None) -> list[RecordView]:
         return [view_record(record) for record in await self.kept.list(job, limit=limit, before_ns=before_ns)]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec import structs
 
 from spyweb.clock import Clock
-from spyweb.cooperative import Steps, run_in_slices
+from spyweb.cooperative import Steps, run_at_once, run_in_slices
 from spyweb.errors import Problem, Refused
 from spyweb.model import MIB, Ending, JobId, Run, RunId, TaskBegun, TaskRow
 from spyweb.monitor.expectations import is_short
@@ -41,7 +41,7 @@ from spyweb.service.readiness import ReadinessService
 from spyweb.service.state import StateService
 from spyweb.service.statistics import StatisticsService
 from spyweb.service.workflows import WorkflowService
-from spyweb.store.past_runs_protocol import PastRuns
+from spyweb.store.past_runs_protocol import PastRuns, RunFilter, RunPage
 from spyweb.store.protocol import RequestKey, Runs
 from spyweb.store.records_protocol import Records
 from spyweb.store.tasks_protocol import Tasks
@@ -71,6 +71,9 @@ from spyweb.views.workflows import WorkflowDetail, WorkflowView
 MOST_LOG_BYTES = (
     16 * MIB
 )  # of a watched run's lines that wait; who reads more slowly than a script logs misses some, and is told how many
+
+
+MOST_SEARCHES = 20  # parts of the record that one question looks through
 
 
 @dataclass(slots=True)
@@ -188,8 +191,22 @@ class DaemonService:
         """Say that there is no such job, and which one may be meant."""
         return no_such_job(self._broken_views(), name_or_id, [job.id for job in self.live])
 
+    def find_any(self, name_or_id: str) -> JobId | None:
+        """Return the job of this name or id, also one that does not load."""
+        return self.find(name_or_id) or next((job for job, _ in self._broken() if job == name_or_id), None)
+
     def jobs(self) -> list[JobView]:
-        views = [self._view(job) for job in self.live]
+        return run_at_once(self._all_views())
+
+    async def all_jobs(self) -> list[JobView]:
+        """Return all jobs, by id, without holding up anything else."""
+        return await run_in_slices(self.clock, self._all_views())
+
+    def _all_views(self) -> Steps[list[JobView]]:
+        views = []
+        for job in self.live:
+            views.append(self._view(job))
+            yield
         return sorted([*views, *self._broken_views()], key=lambda view: view.id)
 
     def warnings(self) -> list[Problem]:
@@ -258,6 +275,26 @@ class DaemonService:
     async def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:
         """Return runs, newest first."""
         return await self.stored_runs.list(job, limit=limit, before=before)
+
+    async def search_runs(
+        self, wanted: RunFilter, *, limit: int, before: RunId | None, may_see: Callable[[JobId], bool]
+    ) -> RunPage:
+        """Return runs that match and may be seen, newest first, and where to go on.
+
+        The search ends after a while, whether or not the page is full: `before` leads on.
+        """
+        found: list[Run] = []
+        for _ in range(MOST_SEARCHES):
+            page = await self.past_runs.search(wanted, limit=limit, before=before)
+            for run in page.runs:
+                if may_see(run.job):
+                    found.append(run)
+                if len(found) == limit:
+                    return RunPage(runs=found, before=run.id)
+            before = page.before
+            if before is None:
+                break
+        return RunPage(runs=found, before=before)
 
     async def tasks(self, run: RunId) -> list[TaskView]:
         """Return how the tasks of a run ended, in the order of their definition."""

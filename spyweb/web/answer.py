@@ -110,6 +110,15 @@ def json_answer(value: object, status: int = 200) -> web.Response:
     return WholeAnswer(body=to_json(value), status=status, content_type="application/json")
 
 
+def page_answer(request: web.Request, value: object, **following: str | int | None) -> web.Response:
+    """Answer with a page; the header `Link` leads to the next one, by these parameters, unless they are None."""
+    answer = json_answer(value)
+    if None not in following.values():
+        query = request.rel_url.update_query({name: str(each) for name, each in following.items()}).raw_query_string
+        answer.headers["Link"] = f'<?{query}>; rel="next"'
+    return answer
+
+
 def status_of(error: SpywebError) -> tuple[int, str]:
     return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
 

@@ -85,6 +85,36 @@ def test_a_payload_reaches_the_script_and_a_run_is_cancelled(api: Api) -> None:
     assert api.ask("POST", f"/api/runs/{first}/cancel").json["code"] == "refused"
 
 
+def test_a_job_is_shown_with_everything_that_is_known_of_it(api: Api) -> None:
+    api.project.job("typo", "x x")
+    eventually(lambda: any(job["id"] == "typo" for job in api.ask("GET", "/api/jobs").json))
+    detail = api.ask("GET", "/api/jobs/slow").json
+    (overlap,) = (each for each in detail["settings"] if each["key"] == "overlap")
+    assert (overlap["value"], overlap["origin"], overlap["file"]) == ('"queue"', "file", "jobs/slow.lua")
+    assert detail["schedule"] == "only by hand"
+    broken = api.ask("GET", "/api/jobs/typo").json
+    assert "jobs/typo.lua" in broken["problems"][0]["file"]
+    source = api.ask("GET", "/api/jobs/echo/source").json
+    assert source["lines"][-1] == "function run(ctx) return ctx.trigger.payload end"
+    assert api.ask("GET", "/api/jobs/echo/source?file=../x.lua").status == 404
+    overview = api.ask("GET", "/api/overview").json
+    assert overview["states"] == {"broken": 1, "new": 2}
+    assert [job["id"] for job in api.ask("GET", "/api/jobs?sort=-name&state=idle").json] == ["slow", "echo"]
+
+
+def test_runs_are_found_by_their_outcome(api: Api) -> None:
+    first = api.ask("POST", "/api/jobs/echo/trigger").json["run"]
+    eventually(lambda: api.outcome(first) == "success")
+    second = api.ask("POST", "/api/jobs/echo/trigger").json["run"]
+    eventually(lambda: api.outcome(second) == "success")
+    found = api.ask("GET", "/api/runs?outcome=success,failed&trigger=manual&limit=1").json
+    assert [run["id"] for run in found] == [second]
+    older = api.ask("GET", f"/api/runs?outcome=success&before={second}").json
+    assert [run["id"] for run in older] == [first]
+    assert api.ask("GET", "/api/runs?outcome=lost").json == []
+    assert api.ask("GET", "/api/runs?outcome=success&until=5").json == []
+
+
 def test_a_value_is_changed_in_place(api: Api) -> None:
     entry = "/api/state/entry?namespace=scope:orders&key=7"
     assert api.ask("PUT", entry, {"items": [1]}).json == {"created": True}

@@ -15,6 +15,7 @@ from pathlib import Path
 from msgspec import structs
 
 from spyweb.clock import Clock
+from spyweb.cooperative import run_at_once
 from spyweb.errors import Problem, Refused, SpywebError
 from spyweb.lua.op_times import OpTimes
 from spyweb.lua.session import PoolStats, WorkerInfo
@@ -27,17 +28,21 @@ from spyweb.service.audit import AuditService
 from spyweb.service.daemon import DaemonService
 from spyweb.service.events import EventHub
 from spyweb.service.hooks import Delivery, HookService
+from spyweb.service.job_detail import JobDetails
 from spyweb.service.metrics import MetricsService
 from spyweb.service.once import StartedRun
+from spyweb.service.overview import OverviewService
 from spyweb.service.page_hub import PageHub
 from spyweb.service.readiness import ReadinessService
 from spyweb.service.state import StateService
 from spyweb.settings import StateSettings
 from spyweb.store.audit_protocol import NewAuditLine
+from spyweb.store.past_runs_protocol import RunFilter, RunPage
 from spyweb.store.protocol import Store, StoreStats
 from spyweb.store.values_protocol import NO_HISTORY, HistoryRules
 from spyweb.views.drift import DriftReport, DriftView
 from spyweb.views.health import Health, Vitals, view_health
+from spyweb.views.job_detail import JobDetail, Tie
 from spyweb.views.jobs import (
     JobFacts,
     JobState,
@@ -51,8 +56,10 @@ from spyweb.views.jobs import (
     view_job,
 )
 from spyweb.views.outbox import MessageView
+from spyweb.views.overview import Overview, make_overview, view_row
 from spyweb.views.records import RecordView
 from spyweb.views.runs import LogLine, RunEnded, RunEvent, TaskView
+from spyweb.views.source import SourceView, whole
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory.memory import MemoryStore
 
@@ -199,6 +206,28 @@ class FakeHooks(HookService):
         return StartedRun(run=await self._trigger(job))
 
 
+class FakeOverview(OverviewService):
+    def __init__(self) -> None: ...
+
+    async def look(self) -> Overview:
+        rows = list(map(view_row, three_jobs()))
+        return run_at_once(make_overview(rows, problems=(), warnings=(), now_ms=NOW_MS))
+
+
+class FakeDetails(JobDetails):
+    def __init__(self) -> None: ...
+
+    async def detail(self, job: JobId) -> JobDetail:
+        view = next(view for view in three_jobs() if view.id == job)
+        ties = [Tie(job=each, name=each, outcomes=[Outcome.SUCCESS]) for each in (PRICES, BACKUP)]
+        return JobDetail(row=view_row(view), schedule="every 30 seconds", follows=ties, followed_by=ties)
+
+    async def source(self, job: JobId, file: str | None = None) -> SourceView:
+        if file is not None:
+            raise Refused(f"{job} has no Lua file {file!r}")
+        return whole(f"jobs/{job}.lua", b"return 1")
+
+
 class FakeDaemonService(DaemonService):
     def __init__(
         self,
@@ -241,6 +270,7 @@ class FakeDaemonService(DaemonService):
         self.trouble = trouble  # of every question
         self.next_id = next_id
         self.tasks_of = tasks or {}
+        self.overview, self.details = FakeOverview(), FakeDetails()
         self.story: list[str] = []
         self.closed = asyncio.Event()  # nobody watches the run any more
 
@@ -254,6 +284,12 @@ class FakeDaemonService(DaemonService):
         if self.trouble:
             raise self.trouble
         return three_jobs()
+
+    async def all_jobs(self) -> list[JobView]:
+        return self.jobs()
+
+    def find_any(self, name_or_id: str) -> JobId | None:
+        return self.find(name_or_id)
 
     def warnings(self) -> list[Problem]:
         return [Problem("jobs/prices.lua", 3, None, "nobody defines htp_get", is_warning=True)]
@@ -270,6 +306,14 @@ class FakeDaemonService(DaemonService):
     async def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:
         chosen = [run for run in self.known_runs if job in (None, run.job) and (before is None or run.id < before)]
         return chosen[:limit]
+
+    async def search_runs(
+        self, wanted: RunFilter, *, limit: int, before: RunId | None, may_see: Callable[[JobId], bool]
+    ) -> RunPage:
+        self.story.append(f"search {wanted}")
+        found = [run for run in self.known_runs if may_see(run.job) and run.outcome in wanted.outcomes]
+        found = [run for run in found if before is None or run.id < before]
+        return RunPage(runs=found[:limit], before=found[limit - 1].id if len(found) > limit else None)
 
     async def tasks(self, run: RunId) -> list[TaskView]:
         return self.tasks_of.get(run, [])

@@ -6,21 +6,27 @@ import asyncio
 from typing import Annotated
 
 from aiohttp import web
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
-from spyweb.errors import Problem
+from spyweb.cooperative import run_in_slices
+from spyweb.errors import Problem, Refused
 from spyweb.logs.tail import last_lines
 from spyweb.model import JobId
 from spyweb.views.drift import DriftReport
-from spyweb.views.jobs import JobPaused, JobView, NextRun, Triggered
+from spyweb.views.job_detail import JobDetail
+from spyweb.views.job_list import JobSort, JobsWanted, pick_jobs
+from spyweb.views.jobs import JobPaused, JobState, JobView, NextRun, Triggered
+from spyweb.views.overview import Overview, make_overview
+from spyweb.views.source import SourceView
 from spyweb.web.access.principal import principal_of
-from spyweb.web.answer import json_answer
+from spyweb.web.answer import json_answer, page_answer
 from spyweb.web.api.keys import CATALOGUE, SERVICE
 from spyweb.web.api.once import REUSED, key_of, started_answer
 from spyweb.web.api.payload import payload_of
-from spyweb.web.api.query import find_job, job_in_path, query_of
+from spyweb.web.api.query import any_job_in_path, find_job, job_in_path, query_of
 from spyweb.web.api.route import Right, route
 
+MAX_JOBS = 10_000
 MAX_NEXT = 10_000
 MAX_LINES = 10_000
 
@@ -44,11 +50,69 @@ class LogQuery(Struct, frozen=True):
     lines: Annotated[int, Meta(ge=1, le=MAX_LINES)] = 50
 
 
-@route("GET", "/api/jobs", right=Right.READ, answer=list[JobView], of_job=True)
+class JobsQuery(Struct, frozen=True):
+    """Which jobs, in which order."""
+
+    state: JobState | None = None
+    tag: str = ""
+    q: Annotated[str, Meta(description="a text in the id, the name, the description or a tag")] = ""
+    sort: JobSort = JobSort.ID
+    limit: Annotated[int, Meta(ge=0, le=MAX_JOBS, description="0: all")] = 0
+    after: Annotated[str, Meta(description="the id of the last job of the page before")] = ""
+
+
+class SourceQuery(Struct, frozen=True):
+    """Which file of a job."""
+
+    file: Annotated[str | None, Meta(description="one of `files`; without it, the job's own")] = None
+
+
+@route("GET", "/api/jobs", right=Right.READ, answer=list[JobView], query=JobsQuery, of_job=True, is_paged=True)
 async def list_jobs(request: web.Request) -> web.Response:
-    """List all jobs, by id."""
+    """List jobs, by id unless another order is asked for."""
+    query, principal = query_of(request, JobsQuery), principal_of(request)
+    views = [job for job in await request.app[CATALOGUE].all_jobs() if principal.may_see(job.id)]
+    wanted = JobsWanted(
+        state=query.state, tag=query.tag, text=query.q, sort=query.sort, limit=query.limit, after=query.after
+    )
+    page = pick_jobs(views, wanted)
+    return page_answer(request, page.jobs, after=page.next_after)
+
+
+@route("GET", "/api/overview", right=Right.READ, answer=Overview, of_job=True)
+async def show_overview(request: web.Request) -> web.Response:
+    """Show how all jobs stand: in one line, and each with its newest runs."""
+    service, principal = request.app[SERVICE], principal_of(request)
+    overview = await service.overview.look()
+    if principal.jobs:
+        rows = [row for row in overview.rows if principal.may_see(row.job.id)]
+        steps = make_overview(rows, problems=(), warnings=(), now_ms=overview.at_ms)
+        overview = await run_in_slices(service.clock, steps)
+    return json_answer(overview)
+
+
+@route("GET", "/api/jobs/{job}", right=Right.READ, answer=JobDetail)
+async def show_job(request: web.Request) -> web.Response:
+    """Show everything about one job: its schedule in words, settings with their origin, problems, its last error."""
+    detail = await request.app[SERVICE].details.detail(any_job_in_path(request))
     principal = principal_of(request)
-    return json_answer([job for job in request.app[CATALOGUE].jobs() if principal.may_see(job.id)])
+    if principal.jobs:
+        detail = structs.replace(
+            detail,
+            follows=[each for each in detail.follows if principal.may_see(each.job)],
+            followed_by=[each for each in detail.followed_by if principal.may_see(each.job)],
+        )
+    return json_answer(detail)
+
+
+@route("GET", "/api/jobs/{job}/source", right=Right.READ, answer=SourceView, query=SourceQuery)
+async def show_source(request: web.Request) -> web.Response:
+    """Show a Lua file of the version of a job that runs."""
+    job, query = any_job_in_path(request), query_of(request, SourceQuery)
+    try:
+        return json_answer(await request.app[SERVICE].details.source(job, query.file))
+    except Refused as refused:
+        raise web.HTTPNotFound(text=str(refused)) from refused
 
 
 @route("GET", "/api/warnings", right=Right.READ, answer=list[Problem])

@@ -41,6 +41,7 @@ WITH_BODY = {
 }
 CHANGING = {409: "It is not possible now: the text says why."}
 BUSY = {503: "The store or the server has no room now."}
+NEXT_PAGE = {"description": '`<?…>; rel="next"`: the next page, if there is one', "schema": {"type": "string"}}
 NUMBER = re.compile(r"\{(\w+)(?::[^}]*)?\}")
 
 
@@ -189,4 +190,6 @@ def _responses(route: Route, types: Types) -> dict[int, Schema]:
             "content": _content(kind, route.media, types),
         }
     responses[route.status] = {"description": "Done.", "content": _content(route.answer, route.media, types)}
+    if route.is_paged:
+        responses[route.status]["headers"] = {"Link": NEXT_PAGE}
     return responses

@@ -98,8 +98,11 @@ def _expected(kind: type[msgspec.Struct], name: str) -> str:
 
 
 def _without_none(kind: inspect.Type) -> inspect.Type:
+    """Return the type of a parameter that is given."""
+    if isinstance(kind, inspect.Metadata):  # with a description
+        return _without_none(kind.type)
     if isinstance(kind, inspect.UnionType):
-        return next(each for each in kind.types if not isinstance(each, inspect.NoneType))
+        return _without_none(next(each for each in kind.types if not isinstance(each, inspect.NoneType)))
     return kind
 
 
@@ -159,6 +162,15 @@ def _plain(text: str) -> str:
 
 def job_in_path(request: web.Request) -> JobId:
     return find_job(request, request.match_info["job"])
+
+
+def any_job_in_path(request: web.Request) -> JobId:
+    """Return the job in the path, also one that does not load."""
+    found = request.app[SERVICE].find_any(request.match_info["job"])
+    if found is None:
+        return job_in_path(request)
+    check_may_see(request, found)
+    return found
 
 
 def run_in_path(request: web.Request) -> RunId:

@@ -42,6 +42,7 @@ class Route:
     body_media: str = JSON
     statuses: Mapping[int, str] = field(default_factory=dict)  # beside those that every such route has
     others: Mapping[int, object] = field(default_factory=dict)  # answers with another status than 200, by their type
+    is_paged: bool = False  # the header `Link` leads to the next page
     of_job: bool = False  # it names a job, or lists those that whoever asks may see
     in_document: bool = True
     status: int = 200  # of its answer
@@ -71,6 +72,7 @@ class RouteOptions(TypedDict, total=False):
     body_media: str
     statuses: Mapping[int, str]
     others: Mapping[int, object]
+    is_paged: bool
     of_job: bool
     in_document: bool
     status: int

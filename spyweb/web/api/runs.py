@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from typing import Annotated
+from enum import StrEnum
+from typing import Annotated, TypeVar
 
 from aiohttp import web
 from msgspec import Meta, Struct
 
-from spyweb.model import JobId, Run, RunId
+from spyweb.model import JobId, Outcome, Run, RunId, TriggerType
+from spyweb.store.past_runs_protocol import RunFilter
 from spyweb.views.runs import LogLine, RunCancelled, RunEnded, TaskView, event_to_json
 from spyweb.views.workflows import WorkflowDetail, WorkflowView
-from spyweb.web.answer import BadBody, json_answer
+from spyweb.web.access.principal import principal_of
+from spyweb.web.answer import BadBody, BadParameter, json_answer, page_answer
 from spyweb.web.api.keys import SERVICE
 from spyweb.web.api.payload import payload_of
-from spyweb.web.api.query import Natural, check_may_see, job_in_path, permitted_run, query_of, visible
+from spyweb.web.api.query import MOST, check_may_see, job_in_path, permitted_run, query_of, visible
 from spyweb.web.api.route import LINES, Right, route
 from spyweb.web.api.streams import stream
 
 MAX_LIMIT = 1_000
+
+E = TypeVar("E", bound=StrEnum)
 
 
 class RunsQuery(Struct, frozen=True):
@@ -26,7 +31,11 @@ class RunsQuery(Struct, frozen=True):
 
     job: str | None = None
     limit: Annotated[int, Meta(ge=1, le=MAX_LIMIT)] = 30
-    before: Natural = 0  # the id of a run: only older ones
+    before: Annotated[int, Meta(ge=0, le=MOST, description="the id of a run: only older ones")] = 0
+    outcome: Annotated[str, Meta(description="outcomes, separated by commas")] = ""
+    trigger: Annotated[str, Meta(description="types of triggers, separated by commas")] = ""
+    since: Annotated[int, Meta(ge=0, le=MOST, description="epoch milliseconds")] | None = None
+    until: Annotated[int, Meta(ge=0, le=MOST, description="epoch milliseconds; not included")] | None = None
 
 
 class WorkflowsQuery(Struct, frozen=True):
@@ -49,11 +58,16 @@ class WatchedRunQuery(Struct, frozen=True):
     dry_run: bool = False  # nothing is changed, and what would be is said
 
 
-@route("GET", "/api/runs", right=Right.READ, answer=list[Run], query=RunsQuery, of_job=True)
+@route("GET", "/api/runs", right=Right.READ, answer=list[Run], query=RunsQuery, of_job=True, is_paged=True)
 async def list_runs(request: web.Request) -> web.Response:
-    """List runs, newest first, of one job or of all, also those of a deleted job."""
+    """List runs, newest first, of one job or of all, also those of a deleted job.
+
+    With a filter, a page may hold fewer than there are, even none: the header `Link` leads on.
+    """
     service, query = request.app[SERVICE], query_of(request, RunsQuery)
     before = RunId(query.before) or None
+    if query.outcome or query.trigger or query.since is not None or query.until is not None:
+        return await _search_runs(request, query, before)
     if query.job is None:
         found = await visible(
             request,
@@ -62,13 +76,40 @@ async def list_runs(request: web.Request) -> web.Response:
             limit=query.limit,
             before=before,
         )
-        return json_answer(found)
+        return _runs(request, found, query.limit)
     job = service.find(query.job)
     check_may_see(request, job or query.job)
     found = await service.runs(job or JobId(query.job), limit=query.limit, before=before)
     if not (job or found or before):
         raise web.HTTPNotFound(text=service.no_such_job(query.job))
-    return json_answer(found)
+    return _runs(request, found, query.limit)
+
+
+def _runs(request: web.Request, found: list[Run], limit: int) -> web.Response:
+    return page_answer(request, found, before=found[-1].id if len(found) == limit else None)
+
+
+async def _search_runs(request: web.Request, query: RunsQuery, before: RunId | None) -> web.Response:
+    service = request.app[SERVICE]
+    job = None if query.job is None else service.find(query.job) or JobId(query.job)
+    if job is not None:
+        check_may_see(request, job)
+    wanted = RunFilter(
+        job=job,
+        outcomes=_named(Outcome, "outcome", query.outcome),
+        triggers=_named(TriggerType, "trigger", query.trigger),
+        since_ms=query.since,
+        until_ms=query.until,
+    )
+    page = await service.search_runs(wanted, limit=query.limit, before=before, may_see=principal_of(request).may_see)
+    return page_answer(request, page.runs, before=page.before)
+
+
+def _named(kind: type[E], parameter: str, text: str) -> list[E]:
+    try:
+        return [kind(each.strip()) for each in text.split(",") if each.strip()]
+    except ValueError as error:
+        raise BadParameter(parameter, f"expected some of {', '.join(each.value for each in kind)}") from error
 
 
 @route("GET", "/api/runs/{run}/tasks", right=Right.READ, answer=list[TaskView], of_job=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
@@ -10,6 +11,7 @@ from spyweb.views.jobs import JobView, NextRun
 from spyweb.web.app import socket_app, tcp_app
 from tests.fakes.client import client_of, get_json, post_json
 from tests.fakes.daemon_service import FakeDaemonService, three_jobs
+from tests.fakes.keys import open_doors
 
 
 async def test_jobs_are_an_array_of_objects_with_id_name_and_enabled() -> None:
@@ -22,6 +24,19 @@ async def test_jobs_are_an_array_of_objects_with_id_name_and_enabled() -> None:
         ("typo", "typo", False),
     ]
     assert msgspec.convert(jobs, list[JobView]) == three_jobs()
+
+
+async def test_a_list_of_jobs_is_filtered_and_sorted_a_page_at_a_time() -> None:
+    async with client_of(socket_app(FakeDaemonService())) as client:
+        async with client.get("/api/jobs?sort=-id&limit=2&q=p") as answer:
+            assert [job["id"] for job in await answer.json()] == ["typo", "prices"]
+            assert answer.headers["Link"] == '<?sort=-id&limit=2&q=p&after=prices>; rel="next"'
+        async with client.get("/api/jobs?sort=-id&limit=2&q=p&after=prices") as answer:
+            assert [job["id"] for job in await answer.json()] == ["backup"]
+            assert "Link" not in answer.headers
+        _, paused = await get_json(client, "/api/jobs?state=paused")
+        assert [job["id"] for job in cast(list[dict[str, str]], paused)] == ["backup"]
+        assert (await get_json(client, "/api/jobs?state=gone"))[0] == 400
 
 
 async def test_next_runs_show_local_time_and_zone() -> None:
@@ -47,3 +62,25 @@ async def test_the_log_of_a_job_that_never_logged_is_empty(tmp_path: Path) -> No
         service.log_file(three_jobs()[1].id).parent.mkdir(parents=True)
         service.log_file(three_jobs()[1].id).write_text("one\ntwo\nthree\n")
         assert await get_json(client, "/api/jobs/prices/logs?lines=2") == (200, ["two", "three"])
+
+
+async def test_a_job_is_shown_with_its_source() -> None:
+    async with client_of(socket_app(FakeDaemonService())) as client:
+        status, detail = await get_json(client, "/api/jobs/Backup")
+        assert isinstance(detail, dict)
+        assert (status, detail["row"]["job"]["id"], detail["schedule"]) == (200, "backup", "every 30 seconds")
+        _, source = await get_json(client, "/api/jobs/backup/source")
+        assert isinstance(source, dict)
+        assert source["lines"] == ["return 1"]
+        assert (await get_json(client, "/api/jobs/backup/source?file=x.lua"))[0] == 404
+        assert (await get_json(client, "/api/jobs/nothing"))[0] == 404
+
+
+async def test_a_key_of_some_jobs_sees_no_others_beside_them() -> None:
+    async with open_doors() as doors:
+        async with doors.client.get("/api/jobs/prices", headers={"X-SpyWeb-Key": doors.tokens["limited"]}) as answer:
+            assert [each["job"] for each in (await answer.json())["follows"]] == ["prices"]
+        async with doors.client.get("/api/overview", headers={"X-SpyWeb-Key": doors.tokens["limited"]}) as answer:
+            overview = await answer.json()
+    assert [row["job"]["id"] for row in overview["rows"]] == ["prices"]
+    assert overview["verdict"]["jobs"] == 1

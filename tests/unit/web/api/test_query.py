@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from io import BytesIO
-from typing import Literal
+from typing import Annotated, Literal
 
 import pytest
 from aiohttp import web
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from spyweb.web.answer import answer_errors
 from spyweb.web.api.query import Natural, body_of, query_of
@@ -44,6 +44,7 @@ class Asked(Struct, frozen=True):
     number: Natural = 7
     flag: bool = False
     kind: Literal["a", "b"] | None = None
+    since: Annotated[int, Meta(ge=0, description="a moment")] | None = None
 
 
 class Sent(Struct):
@@ -75,6 +76,7 @@ def echo_app() -> web.Application:
         ("key=a", Asked(key=b"a")),
         ("key=%FF%00+", Asked(key=b"\xff\0 ")),
         ("key=a&key=b&other=1", Asked(key=b"b")),
+        ("key=a&since=5", Asked(key=b"a", since=5)),
         ("key=&number=&flag=&text=", Asked(key=b"", flag=True)),
         ("key=&number=3&flag=0&text=%C3%BC&kind=b", Asked(key=b"", number=3, text="ü", kind="b")),
     ],
@@ -90,6 +92,7 @@ async def test_parameters_are_read_as_their_struct_says(query: str, read: Asked)
         ("", "key", "is missing"),
         ("key=&text=%FF", "text", "expected UTF-8"),
         ("key=&number=-1", "number", "expected a whole number from 0"),
+        ("key=&since=x", "since", "expected a whole number from 0"),
         ("key=&number=1.0", "number", "expected a whole number from 0"),
         ("key=&flag=perhaps", "flag", "expected true or false"),
         ("key=&kind=c", "kind", "expected one of a, b"),

@@ -75,3 +75,26 @@ async def test_a_run_is_cancelled_by_its_number() -> None:
         assert await post_json(client, "/api/runs/77/cancel") == (404, failure("there is no run 77", "not_found"))
         assert (await post_json(client, "/api/runs/x/cancel"))[0] == 400
     assert service.story == ["cancel 2", "cancel 77"]
+
+
+async def test_runs_are_searched_by_how_they_began_and_ended() -> None:
+    service = FakeDaemonService()
+    async with client_of(socket_app(service)) as client:
+        async with client.get("/api/runs?outcome=failed,%20success&limit=1&since=5&trigger=manual") as answer:
+            assert [run["id"] for run in await answer.json()] == [2]
+            assert 'before=2>; rel="next"' in answer.headers["Link"]
+        for query, field in (("outcome=good", "outcome"), ("trigger=x", "trigger"), ("since=x", "since")):
+            status, told = await get_json(client, f"/api/runs?{query}")
+            assert isinstance(told, dict)
+            assert (status, told["field"]) == (400, field)
+    (asked,) = service.story
+    assert "since_ms=5" in asked
+    assert "TriggerType.MANUAL" in asked
+
+
+async def test_a_full_page_leads_to_the_next() -> None:
+    async with client_of(socket_app(FakeDaemonService())) as client:
+        async with client.get("/api/runs?limit=2") as answer:
+            assert answer.headers["Link"] == '<?limit=2&before=2>; rel="next"'
+        async with client.get("/api/runs?limit=9") as answer:
+            assert "Link" not in answer.headers

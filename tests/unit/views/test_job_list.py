@@ -1,0 +1,73 @@
+"""Lists of jobs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from spyweb.model import JobId
+from spyweb.views.job_list import JobSort, JobsWanted, pick_jobs
+from spyweb.views.jobs import JobState, JobView
+from tests.fakes.daemon_service import three_jobs
+
+BACKUP, PRICES, TYPO = three_jobs()
+VIEWS = [replace(PRICES, tags=("shop", "eu"), description="What it Costs"), TYPO, BACKUP]
+
+
+def ids(**wanted: object) -> list[str]:
+    return [view.id for view in pick_jobs(VIEWS, JobsWanted(**wanted)).jobs]  # type: ignore[arg-type]
+
+
+def test_without_a_wish_all_come_by_id() -> None:
+    assert ids() == ["backup", "prices", "typo"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ({"state": JobState.PAUSED}, ["backup"]),
+        ({"tag": "eu"}, ["prices"]),
+        ({"tag": "e"}, []),
+        ({"text": "COSTS"}, ["prices"]),
+        ({"text": "sho"}, ["prices"]),
+        ({"text": "backup"}, ["backup"]),
+        ({"text": "backup", "state": JobState.IDLE}, []),
+    ],
+)
+def test_filters_hold_together(wanted: dict[str, object], found: list[str]) -> None:
+    assert ids(**wanted) == found
+
+
+@pytest.mark.parametrize(
+    ("sort", "found"),
+    [
+        (JobSort.NAME, ["backup", "prices", "typo"]),
+        (JobSort.STATE, ["typo", "prices", "backup"]),
+        (JobSort.NEXT, ["prices", "backup", "typo"]),
+        (JobSort.ID_REVERSED, ["typo", "prices", "backup"]),
+        (JobSort.LAST, ["backup", "prices", "typo"]),
+        (JobSort.LAST_REVERSED, ["typo", "prices", "backup"]),
+        (JobSort.DURATION, ["backup", "prices", "typo"]),
+    ],
+)
+def test_they_are_sorted_by_what_is_asked_for_then_by_id(sort: JobSort, found: list[str]) -> None:
+    assert ids(sort=sort) == found
+
+
+@pytest.mark.parametrize("sort", list(JobSort))
+def test_pages_in_any_order_hold_each_job_once(sort: JobSort) -> None:
+    many: list[JobView] = [replace(PRICES, id=JobId(f"job{number}"), name="the same") for number in range(7)]
+    seen: list[str] = []
+    after: str | None = ""
+    while after is not None:
+        page = pick_jobs(many, JobsWanted(sort=sort, limit=3, after=after))
+        seen += [view.id for view in page.jobs]
+        after = page.next_after
+    assert sorted(seen) == [view.id for view in many]
+    assert len(seen) == len(set(seen))
+
+
+def test_after_a_job_that_is_gone_the_list_begins_anew() -> None:
+    assert ids(after="gone") == ["backup", "prices", "typo"]
+    assert ids(after="prices") == ["typo"]
