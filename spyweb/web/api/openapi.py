@@ -39,7 +39,7 @@ WITH_BODY = {
     413: "The body is too large.",
     422: "The body is not what it should be.",
 }
-CHANGING = {409: "It is not possible now: the text says why."}
+REFUSED = {409: "It is not possible now: the text says why."}
 BUSY = {503: "The store or the server has no room now."}
 NEXT_PAGE = {"description": '`<?…>; rel="next"`: the next page, if there is one', "schema": {"type": "string"}}
 NUMBER = re.compile(r"\{(\w+)(?::[^}]*)?\}")
@@ -175,13 +175,11 @@ def _without_null(schema: Schema) -> Schema:
 def _responses(route: Route, types: Types) -> dict[int, Schema]:
     failures = {**ALWAYS, **BUSY, **route.statuses}
     if route.right is not None:
-        failures |= WITH_RIGHT
+        failures |= {**WITH_RIGHT, **REFUSED}
     if "{" in route.path or route.query is not None:
         failures |= WITH_PATH
     if route.body is not None:
         failures |= WITH_BODY
-    if route.method != "GET":
-        failures |= CHANGING
     error = {"content": {JSON: {"schema": types.schema(ErrorAnswer)}}}
     responses: dict[int, Schema] = {status: {"description": text, **error} for status, text in failures.items()}
     for status, kind in route.others.items():
