@@ -12,7 +12,7 @@ from spyweb.views.jobs import JobState, JobView
 
 
 class JobSort(StrEnum):
-    """What a list of jobs is sorted by; with `-`, the other way round."""
+    """The order of a list of jobs; with `-`, the other way round."""
 
     ID = "id"
     NAME = "name"

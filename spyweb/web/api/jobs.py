@@ -61,7 +61,7 @@ class JobsQuery(Struct, frozen=True):
     after: Annotated[str, Meta(description="the id of the last job of the page before")] = ""
 
 
-class SourceQuery(Struct, frozen=True):
+class FileQuery(Struct, frozen=True):
     """Which file of a job."""
 
     file: Annotated[str | None, Meta(description="one of `files`; without it, the job's own")] = None
@@ -105,10 +105,10 @@ async def show_job(request: web.Request) -> web.Response:
     return json_answer(detail)
 
 
-@route("GET", "/api/jobs/{job}/source", right=Right.READ, answer=SourceView, query=SourceQuery)
+@route("GET", "/api/jobs/{job}/source", right=Right.READ, answer=SourceView, query=FileQuery)
 async def show_source(request: web.Request) -> web.Response:
     """Show a Lua file of the version of a job that runs."""
-    job, query = any_job_in_path(request), query_of(request, SourceQuery)
+    job, query = any_job_in_path(request), query_of(request, FileQuery)
     try:
         return json_answer(await request.app[SERVICE].details.source(job, query.file))
     except Refused as refused:
