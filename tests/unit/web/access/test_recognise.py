@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 from structlog.testing import capture_logs
 
 from spyweb.service.tokens import csrf_token
+from spyweb.web.access.principal import LOOPBACK
+from spyweb.web.access.recognise import AccessRule, by_loopback
+from spyweb.web.access.rights import Right
 from spyweb.web.access.throttle import FREE
 from spyweb.web.app import Site, socket_app, tcp_app
 from tests.fakes.client import client_of
@@ -211,3 +216,16 @@ async def test_revoking_the_last_key_leaves_this_machine_alone() -> None:
             await doors.service.access.revoke(name)
         assert await doors.status("GET", "/api/jobs") == 200
         assert await doors.status("GET", "/api/jobs", Host="spyweb.example.org") == 403
+
+
+@pytest.mark.parametrize(
+    ("remote", "is_here"), [("127.0.0.1", True), ("::1", True), ("10.0.0.5", False), ("fd00::5", False)]
+)
+def test_without_a_key_the_connection_itself_must_come_from_here(remote: str, is_here: bool) -> None:
+    """A server that listens everywhere may lose its last key, and a Host header says what its sender likes."""
+    request = make_mocked_request("GET", "/api/jobs", headers={"Host": "localhost"}).clone(remote=remote)
+    if is_here:
+        assert by_loopback(request, AccessRule(Right.READ)) is LOOPBACK
+    else:
+        with pytest.raises(web.HTTPForbidden, match="only this machine is answered"):
+            by_loopback(request, AccessRule(Right.READ))
