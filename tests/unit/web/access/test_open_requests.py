@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
-from aiohttp import ClientError, web
+from aiohttp import ClientError, ClientSession, web
 from aiohttp.typedefs import Handler
 
 from spyweb.service.access import Pass
@@ -17,7 +19,7 @@ from spyweb.web.access.recognise import AccessRule, Recogniser
 from spyweb.web.access.rights import Right
 from spyweb.web.access.throttle import Throttle
 from spyweb.web.answer import answer_errors
-from tests.fakes.client import Client, client_of
+from spyweb.web.serve import serve_app
 from tests.fakes.clock import FakeClock
 from tests.fakes.daemon_service import FakeDaemonService
 
@@ -68,7 +70,17 @@ class World:
         return {"Cookie": f"spyweb_0={self.service.access.sign_in(found)}"}
 
 
-async def read_to_the_end(client: Client, headers: dict[str, str], begun: asyncio.Event) -> str:
+@asynccontextmanager
+async def client_of(app: web.Application) -> AsyncIterator[ClientSession]:
+    """Serve as a daemon does: a test's server would cancel a handler whose client has gone."""
+    async with (
+        serve_app(app, host="127.0.0.1", port=0) as listening,
+        ClientSession(listening.url) as client,
+    ):
+        yield client
+
+
+async def read_to_the_end(client: ClientSession, headers: dict[str, str], begun: asyncio.Event) -> str:
     async with client.get("/stream", headers=headers) as answer:
         try:
             assert await answer.content.readline() == b"begun\n"
