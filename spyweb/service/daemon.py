@@ -38,6 +38,7 @@ from spyweb.service.overview import OverviewService
 from spyweb.service.page_hub import PageHub
 from spyweb.service.past_runs import PastRunsService
 from spyweb.service.readiness import ReadinessService
+from spyweb.service.record_search import RecordSearch
 from spyweb.service.state import StateService
 from spyweb.service.statistics import StatisticsService
 from spyweb.service.workflows import WorkflowService
@@ -45,6 +46,7 @@ from spyweb.store.past_runs_protocol import PastRuns, RunFilter, RunPage
 from spyweb.store.protocol import RequestKey, Runs
 from spyweb.store.records_protocol import Records
 from spyweb.store.tasks_protocol import Tasks
+from spyweb.views.advice import HealthAdvice, advise
 from spyweb.views.drift import DriftReport
 from spyweb.views.health import Health, Vitals, view_health
 from spyweb.views.jobs import (
@@ -150,6 +152,7 @@ class DaemonService:
     overview: OverviewService = field(init=False)
     details: JobDetails = field(init=False)
     past: PastRunsService = field(init=False)
+    found: RecordSearch = field(init=False)
     statistics: StatisticsService = field(init=False)
     calendar: CalendarService = field(init=False)
 
@@ -181,6 +184,7 @@ class DaemonService:
             tasks=self.tasks,
             clock=self.clock,
         )
+        self.found = RecordSearch(records=self.stored_records, live=self.live, clock=self.clock)
         self.statistics = StatisticsService(past_runs=self.past_runs, clock=self.clock)
         self.calendar = CalendarService(live=self.live, past=self.past, clock=self.clock)
 
@@ -257,6 +261,10 @@ class DaemonService:
 
     async def health(self) -> Health:
         return self._health()
+
+    async def advice(self) -> HealthAdvice:
+        """Return the daemon's health with what to do about each thing that is wrong."""
+        return advise(self._health())
 
     def _health(self) -> Health:
         return view_health(self.vitals(), self._states(), sum(map(_is_short, self.live)), self._drifting())

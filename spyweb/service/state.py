@@ -59,6 +59,7 @@ from spyweb.views.state import (
     view_lock,
     view_namespace,
 )
+from spyweb.views.value_diff import VersionView, view_versions
 
 MOST_AT_ONCE = 500  # ops of an update; more take long
 REACH_DEEPER = frozenset({UpdateKind.MERGE, UpdateKind.APPEND})  # their path may be a list of names
@@ -151,8 +152,8 @@ class StateService:
         return await asyncio.to_thread(view_update, old, updated)
 
     async def namespaces(self) -> list[NamespaceView]:
-        """Return the namespaces that hold something, sorted."""
-        return [view_namespace(name) for name in await self.store.values.namespaces()]
+        """Return the namespaces that hold something, sorted, each with how much."""
+        return [view_namespace(name, keys) for name, keys in sorted((await self.store.values.counts()).items())]
 
     async def delete(self, namespace: str, key: bytes) -> bool:
         """Delete an entry; return whether there was one."""
@@ -178,6 +179,11 @@ class StateService:
         """Return the versions that are kept, newest first; the first of a live entry is what it is now."""
         versions = await self.store.values.history(namespace, key, limit)
         return [view_entry(namespace, key, entry) for entry in versions]
+
+    async def changes(self, namespace: str, key: bytes, limit: int) -> list[VersionView]:
+        """Return the versions that are kept, newest first, each with what it changed of the one before."""
+        versions = await self.history(namespace, key, limit + 1)
+        return await asyncio.to_thread(view_versions, versions, limit)
 
     async def rollback(self, namespace: str, key: bytes, version: int) -> bool:
         """Write the value of an earlier version as a new one without expiry.  Raises Refused when it is not kept."""

@@ -37,6 +37,30 @@ class Record:
         return self.timestamp_ns // 1_000_000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordFilter:
+    """The records that somebody looks for."""
+
+    job: JobId | None = None
+    text: str = ""  # in a field, a keyword or the address, whatever its case
+    since_ns: int | None = None
+
+    def matches(self, record: Record) -> bool:
+        """Tell whether a record holds the text."""
+        wanted = self.text.casefold()
+        return not wanted or any(
+            wanted in each.casefold() for each in (*record.fields.values(), *record.matches, record.url)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordPage:
+    """The records that were found, newest first, and where to go on."""
+
+    records: Sequence[Record]
+    before_ns: int | None  # None: there are no more
+
+
 class Records(Protocol):
     """The records of every job, and the hashes of all items that it has seen, even if their records are pruned."""
 
@@ -56,6 +80,16 @@ class Records(Protocol):
 
     def list(self, job: JobId | None = None, *, limit: int = 30, before_ns: int | None = None) -> Future[list[Record]]:
         """Return records of one job, or of all, newest first."""
+
+    def search(self, wanted: RecordFilter, *, limit: int, before_ns: int | None = None) -> Future[RecordPage]:
+        """Return records that match, newest first.
+
+        A page may hold fewer than there are, even none: then a part of the records was searched, and `before_ns`
+        leads on.
+        """
+
+    def counts(self) -> Future[Mapping[JobId, int]]:
+        """Return how many records each job has that has any."""
 
     async def prune(self, *, keep: int, older_than_ms: int | None, unseen_since_ms: int) -> int:
         """Delete records from before this moment, and those beyond `keep` per job that are not owed; return how many.

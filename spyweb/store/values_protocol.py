@@ -239,6 +239,9 @@ class Values(Protocol):
     def namespaces(self, prefix: str = "", *, largest: int | None = None) -> Future[list[str]]:
         """Return the namespaces that have a live entry, sorted."""
 
+    def counts(self) -> Future[Mapping[str, int]]:
+        """Return how many live entries each namespace has that has any."""
+
     async def sweep(self, limit: int | None = None) -> int:
         """Delete expired entries (at most `limit`) and locks, and history beyond its rule.
 

@@ -143,6 +143,7 @@ class NamespaceView:
     namespace: str
     scope: str | None = None  # of `scope:NAME`, the name
     job: JobId | None = None  # of `job:ID`, the id
+    keys: int = 0  # live entries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,11 +188,10 @@ class StreamEnded:
     end: int
 
 
-def view_namespace(name: str) -> NamespaceView:
+def view_namespace(name: str, keys: int) -> NamespaceView:
     scope = name.removeprefix(SCOPES) if name.startswith(SCOPES) else None
-    return NamespaceView(
-        namespace=name, scope=scope, job=JobId(name.removeprefix(JOBS)) if name.startswith(JOBS) else None
-    )
+    job = JobId(name.removeprefix(JOBS)) if name.startswith(JOBS) else None
+    return NamespaceView(namespace=name, scope=scope, job=job, keys=keys)
 
 
 def view_entry(namespace: str, key: bytes, entry: Entry) -> EntryView:

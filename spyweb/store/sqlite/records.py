@@ -13,7 +13,7 @@ import msgspec
 from spyweb.clock import Clock
 from spyweb.errors import StoreError
 from spyweb.model import JobId
-from spyweb.store.records_protocol import NewRecord, Record
+from spyweb.store.records_protocol import NewRecord, Record, RecordFilter, RecordPage
 from spyweb.store.sqlite import pruning
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.connections import Connections
@@ -23,11 +23,18 @@ LATEST_NS = (1 << 63) - 1  # rev_ts counts down from here
 NS_IN_MS = 1_000_000
 STEP_NS = 1_000  # between records, so that a reader whose numbers are doubles tells them apart
 TOUCH_MS = 24 * 3_600_000  # how old `last_ms` may get, so that a page without anything new rarely causes a write
+SEARCHED = 2_000  # records that one page of a search looks at, so that other questions get their turn
 ASKED_AT_ONCE = 32  # hashes looked up in one statement
 
 COLUMNS = "rev_ts, job, hash, url, fields, matches"
 ALL = f"SELECT {COLUMNS} FROM record WHERE rev_ts > ? ORDER BY rev_ts LIMIT ?"
 OF_JOB = f"SELECT {COLUMNS} FROM record INDEXED BY record_of_job WHERE job = ? AND rev_ts > ? ORDER BY rev_ts LIMIT ?"
+ALL_UNTIL = f"SELECT {COLUMNS} FROM record WHERE rev_ts > ? AND rev_ts <= ? ORDER BY rev_ts LIMIT ?"
+OF_JOB_UNTIL = f"""
+    SELECT {COLUMNS} FROM record INDEXED BY record_of_job
+    WHERE job = ? AND rev_ts > ? AND rev_ts <= ? ORDER BY rev_ts LIMIT ?
+"""
+COUNTS = "SELECT job, count(*) FROM record INDEXED BY record_of_job GROUP BY job"
 OWED = f"""
     SELECT {COLUMNS} FROM record INDEXED BY record_owed WHERE job = ? AND is_owed ORDER BY rev_ts DESC LIMIT ?
 """
@@ -72,6 +79,12 @@ class SqliteRecords:
 
     def list(self, job: JobId | None = None, *, limit: int = 30, before_ns: int | None = None) -> Future[list[Record]]:
         return self._connections.ask(find, job, limit, before_ns)
+
+    def search(self, wanted: RecordFilter, *, limit: int, before_ns: int | None = None) -> Future[RecordPage]:
+        return self._connections.ask(search, wanted, limit, before_ns)
+
+    def counts(self) -> Future[Mapping[JobId, int]]:
+        return self._connections.ask(count)
 
     async def prune(self, *, keep: int, older_than_ms: int | None, unseen_since_ms: int) -> int:
         writer, questions = self._connections.writer, self._connections.questions
@@ -166,6 +179,30 @@ def find(connection: sqlite3.Connection, job: JobId | None, limit: int, before_n
     else:
         rows = connection.execute(OF_JOB, (job, after, max(limit, 0)))
     return [read(*row) for row in rows]
+
+
+def search(connection: sqlite3.Connection, wanted: RecordFilter, limit: int, before_ns: int | None) -> RecordPage:
+    """Look at a bounded number of records, newest first, for those that match."""
+    after = -1 if before_ns is None else LATEST_NS - before_ns
+    until = LATEST_NS if wanted.since_ns is None else LATEST_NS - wanted.since_ns
+    if wanted.job is None:
+        rows = connection.execute(ALL_UNTIL, (after, until, SEARCHED))
+    else:
+        rows = connection.execute(OF_JOB_UNTIL, (wanted.job, after, until, SEARCHED))
+    found: list[Record] = []
+    looked_at, last = 0, None
+    for row in rows:
+        looked_at, last = looked_at + 1, row[0]
+        record = read(*row)
+        if wanted.matches(record):
+            found.append(record)
+            if len(found) >= limit:
+                return RecordPage(records=found, before_ns=record.timestamp_ns)
+    return RecordPage(records=found, before_ns=LATEST_NS - last if last and looked_at == SEARCHED else None)
+
+
+def count(connection: sqlite3.Connection) -> Mapping[JobId, int]:
+    return {JobId(job): number for job, number in connection.execute(COUNTS)}
 
 
 def find_owed(connection: sqlite3.Connection, job: JobId, limit: int) -> list[Record]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import Future
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar, cast
 
@@ -184,6 +184,9 @@ class SqliteValues:
 
     def namespaces(self, prefix: str = "", *, largest: int | None = None) -> Future[list[str]]:
         return self._connections.ask(scanning.find_namespaces, prefix, self._clock.now_ms(), largest)
+
+    def counts(self) -> Future[Mapping[str, int]]:
+        return self._connections.ask(scanning.count_entries, self._clock.now_ms())
 
     async def sweep(self, limit: int | None = None) -> int:
         return await self._sweeper.sweep(limit)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
 from spyweb.model import JobId
-from spyweb.store.records_protocol import NewRecord, Record
+from spyweb.store.records_protocol import NewRecord, Record, RecordFilter, RecordPage
 from spyweb.store.sqlite.records import NS_IN_MS, STEP_NS, to_text
 from tests.fakes.memory.memory_executor import ImmediateExecutor
 
@@ -34,6 +34,12 @@ class MemoryRecords:
     def settle(self, timestamps: Sequence[int]) -> None:
         """Mark records as announced, as part of a write of the outbox."""
         self._owed.difference_update(timestamps)
+
+    def search(self, wanted: RecordFilter, *, limit: int, before_ns: int | None = None) -> Future[RecordPage]:
+        return self._executor.read(self._search, wanted, limit, before_ns)
+
+    def counts(self) -> Future[Mapping[JobId, int]]:
+        return self._executor.read(lambda: dict(Counter(record.job for record in self._records.values())))
 
     async def prune(self, *, keep: int, older_than_ms: int | None, unseen_since_ms: int) -> int:
         return await self._executor.write(self._prune, keep, older_than_ms, unseen_since_ms)
@@ -92,6 +98,15 @@ class MemoryRecords:
             if job in (None, record.job) and (before_ns is None or record.timestamp_ns < before_ns)
         )
         return list(islice(wanted, max(limit, 0)))
+
+    def _search(self, wanted: RecordFilter, limit: int, before_ns: int | None) -> RecordPage:
+        found = [
+            record
+            for record in self._list(wanted.job, len(self._records), before_ns)
+            if (wanted.since_ns is None or record.timestamp_ns >= wanted.since_ns) and wanted.matches(record)
+        ]
+        before = found[limit - 1].timestamp_ns if len(found) >= limit else None
+        return RecordPage(records=found[:limit], before_ns=before)
 
     def _prune(self, keep: int, older_than_ms: int | None, unseen_since_ms: int) -> int:
         kept: Counter[JobId] = Counter()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple, TypeVar, cast
@@ -196,6 +196,9 @@ class MemoryValues:
 
     def namespaces(self, prefix: str = "", *, largest: int | None = None) -> Future[list[str]]:
         return self._executor.read(lambda: list(within(largest, self._namespaces(prefix), len)))
+
+    def counts(self) -> Future[Mapping[str, int]]:
+        return self._executor.read(lambda: dict(Counter(name for (name, _), _ in self._table.live_places())))
 
     async def sweep(self, limit: int | None = None) -> int:
         return await self._executor.write(self._sweep, limit)

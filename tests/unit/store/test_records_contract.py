@@ -11,7 +11,7 @@ import pytest
 
 from spyweb.errors import StoreClosed, StoreError
 from spyweb.store.protocol import Store
-from spyweb.store.records_protocol import NewRecord, Record
+from spyweb.store.records_protocol import NewRecord, Record, RecordFilter
 from tests.fakes.changes import NEWS, PRICES
 from tests.fakes.clock import FakeClock
 from tests.fakes.findings import item, listed, message, titles
@@ -274,3 +274,45 @@ async def test_what_another_program_found_keeps_its_moment_and_is_seen_from_then
     assert later_ns is not None
     assert now_ns is not None
     assert later_ns > now_ns
+
+
+async def found(store: Store, wanted: RecordFilter, limit: int = 99) -> list[str]:
+    return titles((await store.records.search(wanted, limit=limit)).records)
+
+
+async def test_records_are_found_by_a_text_in_a_field_a_keyword_or_the_address(store: Store) -> None:
+    tea = NewRecord(hash=b"1", fields={"title": "GREEN Tea", "note": 'a "quoted" ÄHRE'}, url="https://shop.example/1")
+    pot = NewRecord(hash=b"2", fields={"title": "pot"}, matches=["sale"], url="https://shop.example/2")
+    await store.records.add(PRICES, [tea])
+    await store.records.add(NEWS, [pot])
+
+    assert await found(store, RecordFilter(text="green t")) == ["GREEN Tea"]
+    assert await found(store, RecordFilter(text="ähre")) == ["GREEN Tea"]
+    assert await found(store, RecordFilter(text='"QUOTED"')) == ["GREEN Tea"]
+    assert await found(store, RecordFilter(text="SALE")) == ["pot"]
+    assert await found(store, RecordFilter(text="example/")) == ["pot", "GREEN Tea"]
+    assert await found(store, RecordFilter(text="title")) == []  # the name of a field is none of its text
+    assert await found(store, RecordFilter(text="%")) == await found(store, RecordFilter(text="_")) == []
+    assert await found(store, RecordFilter()) == ["pot", "GREEN Tea"]
+    assert await found(store, RecordFilter(job=PRICES, text="example")) == ["GREEN Tea"]
+
+
+async def test_a_search_of_records_goes_on_where_a_page_ends_and_stops_at_a_moment(
+    store: Store, clock: FakeClock
+) -> None:
+    for name in "abcd":
+        await store.records.add(PRICES, [item(name)])
+        clock.advance(1)
+    since_ns = (clock.now_ms() - 3_000) * 1_000_000
+
+    first = await store.records.search(RecordFilter(since_ns=since_ns), limit=2)
+    rest = await store.records.search(RecordFilter(since_ns=since_ns), limit=2, before_ns=first.before_ns)
+    assert (titles(first.records), titles(rest.records), rest.before_ns) == (["d", "c"], ["b"], None)
+    assert await found(store, RecordFilter(job=PRICES, since_ns=since_ns)) == ["d", "c", "b"]
+
+
+async def test_records_are_counted_by_job(store: Store) -> None:
+    assert await store.records.counts() == {}
+    await store.records.add(PRICES, [item("a"), item("b")])
+    await store.records.add(NEWS, [item("a")])
+    assert await store.records.counts() == {PRICES: 2, NEWS: 1}

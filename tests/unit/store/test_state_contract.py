@@ -767,3 +767,15 @@ async def test_a_question_whose_asker_has_gone_harms_nobody(store: Store) -> Non
     await asyncio.sleep(0)
 
     assert await store.values.keys(STATE) == [b"k"]
+
+
+async def test_live_entries_are_counted_by_namespace(store: Store, clock: FakeClock) -> None:
+    assert await store.values.counts() == {}
+    await put(store, b"a", 1)
+    await put(store, b"b", 1)
+    await put(store, b"c", 1, expires_ms=clock.now_ms() + 1_000)
+    await put(store, b"a", 1, namespace="scope:orders", expires_ms=clock.now_ms() + 1_000)
+    assert await store.values.counts() == {"state": 3, "scope:orders": 1}
+
+    clock.advance(2)
+    assert await store.values.counts() == {"state": 2}

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from spyweb.store.protocol import GLOBAL, Store
+from spyweb.store.records_protocol import RecordFilter
+from spyweb.store.sqlite import records
 from spyweb.store.sqlite.pruning import SLICE
 from spyweb.store.sqlite.store import open_store
 from spyweb.store.user_sql.views import RECORDS_VIEW
@@ -117,3 +119,17 @@ async def test_pruning_works_in_slices_over_all_jobs(store: Store) -> None:
     assert store.stats().batches > batches + 4
     assert len(await listed(store, PRICES)) == len(await listed(store, NEWS)) == 10
     assert all(await store.records.add(PRICES, [item("0")]))
+
+
+async def test_a_search_that_finds_little_says_how_far_it_looked(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "SEARCHED", 10)
+    await store.records.add(PRICES, [item(str(number)) for number in range(25)])
+
+    before_ns, pages = None, 0
+    while True:
+        page = await store.records.search(RecordFilter(text="nothing"), limit=5, before_ns=before_ns)
+        before_ns, pages = page.before_ns, pages + 1
+        assert page.records == []
+        if before_ns is None:
+            break
+    assert pages == 3

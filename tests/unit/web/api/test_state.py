@@ -267,4 +267,4 @@ async def test_an_entry_is_updated_in_place_and_a_wrong_update_changes_nothing(c
         assert (code, answer["field"]) == (status, field)
     assert (await patch(client, "k", b'{"ops": []}'))[1]["old_value"] == found["new_value"]  # type: ignore[index]
     _, namespaces = await get_json(client, f"{STATE}/namespaces")
-    assert namespaces == [{"namespace": "scope:s", "scope": "s", "job": None}]
+    assert namespaces == [{"namespace": "scope:s", "scope": "s", "job": None, "keys": 1}]
