@@ -12,18 +12,21 @@ from collections.abc import Mapping
 from enum import StrEnum
 from functools import partial
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from spyweb.errors import StoreError
 from spyweb.model import JobId, RunId, Value
 from spyweb.ops.store import count_failure, raise_if_wanted
 from spyweb.ops.world import Call
-from spyweb.store.values_protocol import Put, Replacement, scope_namespace
+from spyweb.settings.units import DAY_MS
+from spyweb.store.values_protocol import Drop, Put, Replacement, scope_namespace
 
 SCOPE = "resources"
 NAMESPACE = scope_namespace(SCOPE)
 LONGEST_LINE = 10_000  # bytes of a line that is kept; of a longer one only the file's checksum is compared
 LONGEST_TARGET = 9_000  # bytes; a path has at most 32 steps
+MODULES = ("file.copy", "file.line", "file.mkdir", "file.template", "file.remove", "exec.run", "cmd")
+ABSENT_FOR_MS = 30 * DAY_MS  # a removal is expected; names that a script makes up anew each time must not add up
 DIGEST = 16  # characters of the checksum that stands for the end of a target that is too long for a key
 
 
@@ -167,11 +170,15 @@ async def record(call: Call, kept: Kept, *, changed: bool) -> None:
     if not call.is_recorded or call.is_dry:
         return
     call.tally.kept += 1
-    value = to_value(kept, call.world.clock.now_ms(), call.run, call.tally.kept, changed=changed)
+    now_ms = call.world.clock.now_ms()
+    value = to_value(kept, now_ms, call.run, call.tally.kept, changed=changed)
     key = key_of(call.job, kept, call.world.state.max_key_bytes)
-    written = call.world.store.values.transform(
-        NAMESPACE, key, Replacement(partial(Put, value)), origin=call.origin, is_awaited=changed
-    )
+    is_removed = kept.expected is Expected.ABSENT
+    expires_ms = now_ms + ABSENT_FOR_MS if is_removed else None
+    put = Replacement(partial(Put, value, expires_ms))
+    written = call.world.store.values.transform(NAMESPACE, key, put, origin=call.origin, is_awaited=changed)
+    if is_removed:
+        _forget_others(call, kept)
     if not changed:
         written.add_done_callback(partial(_note_failure, call, kept.module))
         return
@@ -180,6 +187,16 @@ async def record(call: Call, kept: Kept, *, changed: bool) -> None:
     except StoreError as error:
         count_failure(call, kept.module, error)
         raise_if_wanted(call, kept.module, error)
+
+
+def _forget_others(call: Call, removed: Kept) -> None:
+    """Delete what other functions have left of a target that is removed: its row outlives them for a while only."""
+    for module in MODULES:
+        if module != removed.module:
+            key = key_of(call.job, structs.replace(removed, module=module), call.world.state.max_key_bytes)
+            drop = Replacement(Drop)
+            deleted = call.world.store.values.transform(NAMESPACE, key, drop, origin=call.origin, is_awaited=False)
+            deleted.add_done_callback(partial(_note_failure, call, removed.module))
 
 
 def _note_failure(call: Call, function: str, written: Future[object]) -> None:

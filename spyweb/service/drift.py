@@ -23,6 +23,7 @@ from spyweb.store.values_protocol import Entry
 from spyweb.views.drift import DriftReport, DriftView
 
 SLICE_S = 0.1  # of comparing, in a thread; then others may have it
+MOST = 200_000  # rows of one comparison, which are in memory
 TRIES = 3  # where jobs write meanwhile
 
 Specs = Mapping[JobId, JobSpec]
@@ -36,6 +37,7 @@ class RecordedState:
     resources: list[Resource] = field(default_factory=list)  # of several for one target the newest
     versions: dict[bytes, int] = field(default_factory=dict)  # of each row, by key
     bad: list[tuple[bytes, str]] = field(default_factory=list)  # rows that can't be read, and why
+    is_cut: bool = False  # there are more
     gone: Counter[JobId] = field(default_factory=Counter)  # how many rows of jobs that are not there
 
 
@@ -82,7 +84,7 @@ class DriftService:
         recorded, newest = RecordedState(), dict[tuple[JobId, str, bool], Resource]()
         prefix = b"" if job is None else prefix_of(job)
         least = prefix
-        while page := await self._page(prefix, least):
+        while not recorded.is_cut and (page := await self._page(prefix, least)):
             for key, entry in page:
                 owner = job_of(key)
                 if owner not in specs:
@@ -99,6 +101,7 @@ class DriftService:
                 if known is None or (known.run, known.number) < (found.run, found.number):
                     newest[subject] = found
             least = page[-1][0] + b"\0"
+            recorded.is_cut = len(recorded.versions) >= MOST
         recorded.resources = list(newest.values())
         return recorded
 
@@ -145,6 +148,8 @@ class DriftService:
         }
 
     def _remarks(self, recorded: RecordedState) -> Iterator[str]:
+        if recorded.is_cut:
+            yield f"only the first {len(recorded.versions)} resources were looked at: there are more"
         for job, count in sorted(recorded.gone.items()):
             left = "1 resource" if count == 1 else f"{count} resources"
             if job in self.broken():

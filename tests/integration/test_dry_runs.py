@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from asyncio import get_running_loop
 from pathlib import Path
 
 import pytest
 
+from spyweb.model import Outcome
+from spyweb.runs.runner import by_hand
 from tests.fakes.command import Answer, spyweb
+from tests.fakes.monitor_project import Observer, open_project
 from tests.fakes.pages import files_of
 from tests.fakes.project import Project
 
@@ -111,3 +115,25 @@ def test_with_a_daemon_it_has_a_vm_of_its_own(tmp_path: Path) -> None:
         assert not (tmp_path / "jobs/x/made").exists()
         assert "run 1" in project.spyweb("run", "x").stdout
         assert (tmp_path / "jobs/x/made").exists()
+
+
+async def test_of_a_monitor_it_shows_what_is_found_and_keeps_nothing(tmp_path: Path) -> None:
+    hooks = """
+        function filter_item(item, ctx)
+          local ok, problem = pcall(store_set, "seen", "1")
+          log(tostring(ok) .. " " .. tostring(problem))
+          return item
+        end
+    """
+    async with open_project(tmp_path) as project:
+        project.shop(hooks, webhook='{ enabled = true, url = "http://hook.test/" }')
+        job = project.load()
+        observer = Observer(get_running_loop().create_future())
+        await project.runtime.runner.start_by_hand(job, by_hand(observer, dry_run=True))
+        ending = await observer.over
+        assert (ending.outcome, ending.preview is None) == (Outcome.SUCCESS, False), ending
+        assert observer.lines
+        assert set(observer.lines) == {"info false jobs/shop/hooks.lua:3: not in a dry run: store_set"}
+        assert await project.records() == []
+        assert await project.messages() == []
+        assert await project.runtime.store.values.keys(f"job:{job.id}") == []

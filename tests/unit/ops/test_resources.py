@@ -13,6 +13,7 @@ from spyweb.model import JobId, OnStoreError, RunId, Value
 from spyweb.ops import catalog
 from spyweb.ops.managed import ManagedFiles
 from spyweb.ops.resources import (
+    MODULES,
     NAMESPACE,
     BadResource,
     Expected,
@@ -24,6 +25,7 @@ from spyweb.ops.resources import (
 )
 from spyweb.ops.world import Call
 from spyweb.permissions.policy import FilesRule, Grants, Policy
+from tests.fakes.clock import FakeClock
 from tests.fakes.commands import RESULT, FakeCommands
 from tests.fakes.ops import ask, make_call, make_world, table
 
@@ -80,6 +82,27 @@ async def test_each_call_leaves_its_checksum_its_time_and_its_run(call: Call, tm
     assert [read_resource(key.encode(), row).kept.expected for key, row in found.items()] == [
         Expected.FILE, Expected.LINE, Expected.FOLDER, Expected.ABSENT, Expected.FILE,
     ]  # fmt: skip
+
+
+async def test_a_removal_takes_the_place_of_the_other_rows_and_is_forgotten_after_a_while(call: Call) -> None:
+    (Path(call.world.files.root) / "jobs/prices/out").touch()
+    await ask(call, "exec.run", b"make", table(creates=b"out"))
+    await ask(call, "file.copy", table(src=b"a", dest=b"out"))
+    await ask(call, "file.line", table(path=b"out", line=b"x"))
+    await ask(call, "file.copy", table(src=b"a", dest=b"other"))
+    await ask(call, "file.remove", table(path=b"out"))
+    assert list(await rows(call)) == ["prices:file.copy:other", "prices:file.remove:out"]
+    clock = call.world.clock
+    assert isinstance(clock, FakeClock)
+    await clock.turn(30 * 86_400 - 1)
+    assert len(await rows(call)) == 2
+    await clock.turn(2)
+    assert list(await rows(call)) == ["prices:file.copy:other"]
+
+
+def test_the_modules_are_those_that_leave_rows() -> None:
+    families = [name for name in catalog.names() if name.startswith("file.") and name != "file.stat"]
+    assert set(MODULES) == {*families, "file.template", "exec.run", "cmd"}
 
 
 async def test_a_call_that_changes_nothing_renews_its_row(call: Call) -> None:

@@ -243,6 +243,15 @@ async def test_rows_of_a_job_that_is_gone_are_a_remark(place: Place) -> None:
     assert list((await broken.check(OTHER)).remarks) == ["1 resource of other not looked at: its file does not load"]
 
 
+async def test_so_many_that_memory_would_matter_are_cut(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(250):
+        await place.keep("file.mkdir", path=b"d%03d" % number)
+    monkeypatch.setattr("spyweb.service.drift.MOST", 150)
+    report = await place.drift.check(None)
+    assert report.checked == 200, "whole pages"
+    assert list(report.remarks) == ["only the first 200 resources were looked at: there are more"]
+
+
 async def test_two_jobs_that_keep_one_file_are_named(place: Place) -> None:
     for job in (PRICES, OTHER):
         await place.keep("file.copy", src=b"a", dest=b"shared/b", job=job)
