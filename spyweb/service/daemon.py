@@ -42,7 +42,7 @@ from spyweb.service.record_search import RecordSearch
 from spyweb.service.state import StateService
 from spyweb.service.statistics import StatisticsService
 from spyweb.service.workflows import WorkflowService
-from spyweb.store.past_runs_protocol import PastRuns, RunFilter, RunPage
+from spyweb.store.past_runs_protocol import PastRuns
 from spyweb.store.protocol import RequestKey, Runs
 from spyweb.store.records_protocol import Records
 from spyweb.store.tasks_protocol import Tasks
@@ -73,9 +73,6 @@ from spyweb.views.workflows import WorkflowDetail, WorkflowView
 MOST_LOG_BYTES = (
     16 * MIB
 )  # of a watched run's lines that wait; who reads more slowly than a script logs misses some, and is told how many
-
-
-MOST_SEARCHES = 20  # parts of the record that one question looks through
 
 
 @dataclass(slots=True)
@@ -283,26 +280,6 @@ class DaemonService:
     async def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:
         """Return runs, newest first."""
         return await self.stored_runs.list(job, limit=limit, before=before)
-
-    async def search_runs(
-        self, wanted: RunFilter, *, limit: int, before: RunId | None, may_see: Callable[[JobId], bool]
-    ) -> RunPage:
-        """Return runs that match and may be seen, newest first, and where to go on.
-
-        The search ends after a while, whether or not the page is full: `before` leads on.
-        """
-        found: list[Run] = []
-        for _ in range(MOST_SEARCHES):
-            page = await self.past_runs.search(wanted, limit=limit, before=before)
-            for run in page.runs:
-                if may_see(run.job):
-                    found.append(run)
-                if len(found) == limit:
-                    return RunPage(runs=found, before=run.id)
-            before = page.before
-            if before is None:
-                break
-        return RunPage(runs=found, before=before)
 
     async def tasks(self, run: RunId) -> list[TaskView]:
         """Return how the tasks of a run ended, in the order of their definition."""

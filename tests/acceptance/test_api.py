@@ -113,6 +113,11 @@ def test_runs_are_found_by_their_outcome(api: Api) -> None:
     assert [run["id"] for run in older] == [first]
     assert api.ask("GET", "/api/runs?outcome=lost").json == []
     assert api.ask("GET", "/api/runs?outcome=success&until=5").json == []
+    detail = api.ask("GET", f"/api/runs/{second}").json
+    assert (detail["run"]["id"], detail["words"], detail["before"]) == (second, "Succeeded", first)
+    assert api.ask("GET", "/api/jobs/echo/chart").json["succeeded"] == 2
+    assert api.ask("GET", "/api/next/day").json["total"] == 0
+    assert api.ask("GET", "/api/gaps").json == {"gaps": [], "count": 0, "before": None}
 
 
 def test_a_value_is_changed_in_place(api: Api) -> None:

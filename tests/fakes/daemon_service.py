@@ -19,12 +19,13 @@ from spyweb.cooperative import run_at_once
 from spyweb.errors import Problem, Refused, SpywebError
 from spyweb.lua.op_times import OpTimes
 from spyweb.lua.session import PoolStats, WorkerInfo
-from spyweb.model import Cron, Cursor, Every, Failure, JobId, JobSpec, Outcome, Run, RunId, RunState
+from spyweb.model import Cron, Cursor, Every, Failure, JobId, JobSpec, Outcome, Run, RunId, RunMark, RunState
 from spyweb.ops.world import Metrics
 from spyweb.runs.counters import RunCounters
 from spyweb.runs.live import LiveJobs
 from spyweb.service.access import AccessService
 from spyweb.service.audit import AuditService
+from spyweb.service.calendar import CalendarService
 from spyweb.service.daemon import DaemonService
 from spyweb.service.events import EventHub
 from spyweb.service.hooks import Delivery, HookService
@@ -33,13 +34,16 @@ from spyweb.service.metrics import MetricsService
 from spyweb.service.once import StartedRun
 from spyweb.service.overview import OverviewService
 from spyweb.service.page_hub import PageHub
+from spyweb.service.past_runs import PastRunsService
 from spyweb.service.readiness import ReadinessService
 from spyweb.service.state import StateService
+from spyweb.service.statistics import StatisticsService
 from spyweb.settings import StateSettings
 from spyweb.store.audit_protocol import NewAuditLine
 from spyweb.store.past_runs_protocol import RunFilter, RunPage
 from spyweb.store.protocol import Store, StoreStats
 from spyweb.store.values_protocol import NO_HISTORY, HistoryRules
+from spyweb.views.calendar import DayAhead, GapPage, view_gap
 from spyweb.views.drift import DriftReport, DriftView
 from spyweb.views.health import Health, Vitals, view_health
 from spyweb.views.job_detail import JobDetail, Tie
@@ -58,8 +62,10 @@ from spyweb.views.jobs import (
 from spyweb.views.outbox import MessageView
 from spyweb.views.overview import Overview, make_overview, view_row
 from spyweb.views.records import RecordView
+from spyweb.views.run_detail import CauseKind, CauseStep, RunDetail, RunLog, brief, run_words
 from spyweb.views.runs import LogLine, RunEnded, RunEvent, TaskView
 from spyweb.views.source import SourceView, whole
+from spyweb.views.statistics import JobStatistics, TimeSpan, make_statistics
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory.memory import MemoryStore
 
@@ -228,6 +234,64 @@ class FakeDetails(JobDetails):
         return whole(f"jobs/{job}.lua", b"return 1")
 
 
+class FakePast(PastRunsService):
+    """Finds one run after the other, and notes what it was asked for."""
+
+    runs: Sequence[Run]
+    story: list[str]
+
+    def __init__(self, runs: Sequence[Run], story: list[str]) -> None:
+        object.__setattr__(self, "runs", runs)
+        object.__setattr__(self, "story", story)
+
+    async def search(self, wanted: RunFilter, *, limit: int, before: RunId | None = None) -> RunPage:
+        self.story.append(f"search {wanted}")
+        found = [run for run in self.runs if run.outcome in wanted.outcomes and (before is None or run.id < before)]
+        return RunPage(runs=found[:limit], before=found[limit - 1].id if len(found) > limit else None)
+
+    async def detail(self, run_id: RunId) -> RunDetail:
+        run = next((each for each in self.runs if each.id == run_id), None)
+        if run is None:
+            raise Refused(f"there is no run {run_id}: it may have been pruned")
+        steps = [CauseStep(kind=CauseKind.AFTER, words=f"after {each.job}", run=brief(each)) for each in self.runs]
+        return RunDetail(
+            run=run,
+            name=run.job,
+            words=run_words(run),
+            mark=RunMark.SUCCESS,
+            at_ms=NOW_MS,
+            took_ms=5,
+            late_ms=0,
+            causes=steps,
+            attempts=(),
+            followers=list(map(brief, self.runs)),
+            tasks=(),
+            frames=(),
+            source=None,
+            log=RunLog(),
+            limits=(),
+        )
+
+
+class FakeCalendar(CalendarService):
+    def __init__(self) -> None: ...
+
+    async def day_ahead(self) -> DayAhead:
+        return DayAhead(from_ms=NOW_MS, slot_ms=900_000, rows=(), sums=(), total=0, busiest=None)
+
+    async def gaps(
+        self, job: JobId | None = None, *, since_ms: int | None = None, limit: int = 50, before: RunId | None = None
+    ) -> GapPage:
+        return GapPage(gaps=[view_gap(three_runs()[0], "prices", None)][:limit], count=7, before=RunId(3))
+
+
+class FakeStatistics(StatisticsService):
+    def __init__(self) -> None: ...
+
+    async def of(self, job: JobId, span: TimeSpan) -> JobStatistics:
+        return make_statistics(job, span, [], NOW_MS, is_partial=False)
+
+
 class FakeDaemonService(DaemonService):
     def __init__(
         self,
@@ -272,6 +336,8 @@ class FakeDaemonService(DaemonService):
         self.tasks_of = tasks or {}
         self.overview, self.details = FakeOverview(), FakeDetails()
         self.story: list[str] = []
+        self.past = FakePast(self.known_runs, self.story)
+        self.calendar, self.statistics = FakeCalendar(), FakeStatistics()
         self.closed = asyncio.Event()  # nobody watches the run any more
 
     def find(self, name_or_id: str) -> JobId | None:
@@ -306,14 +372,6 @@ class FakeDaemonService(DaemonService):
     async def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:
         chosen = [run for run in self.known_runs if job in (None, run.job) and (before is None or run.id < before)]
         return chosen[:limit]
-
-    async def search_runs(
-        self, wanted: RunFilter, *, limit: int, before: RunId | None, may_see: Callable[[JobId], bool]
-    ) -> RunPage:
-        self.story.append(f"search {wanted}")
-        found = [run for run in self.known_runs if may_see(run.job) and run.outcome in wanted.outcomes]
-        found = [run for run in found if before is None or run.id < before]
-        return RunPage(runs=found[:limit], before=found[limit - 1].id if len(found) > limit else None)
 
     async def tasks(self, run: RunId) -> list[TaskView]:
         return self.tasks_of.get(run, [])

@@ -12,12 +12,14 @@ from spyweb.cooperative import run_in_slices
 from spyweb.errors import Problem, Refused
 from spyweb.logs.tail import last_lines
 from spyweb.model import JobId
+from spyweb.views.calendar import DayAhead
 from spyweb.views.drift import DriftReport
 from spyweb.views.job_detail import JobDetail
 from spyweb.views.job_list import JobSort, JobsWanted, pick_jobs
 from spyweb.views.jobs import JobPaused, JobState, JobView, NextRun, Triggered
 from spyweb.views.overview import Overview, make_overview
 from spyweb.views.source import SourceView
+from spyweb.views.statistics import JobStatistics, TimeSpan
 from spyweb.web.access.principal import principal_of
 from spyweb.web.answer import json_answer, page_answer
 from spyweb.web.api.keys import CATALOGUE, SERVICE
@@ -36,6 +38,12 @@ class NextQuery(Struct, frozen=True):
 
     job: str | None = None
     count: Annotated[int, Meta(ge=1, le=MAX_NEXT)] = 5
+
+
+class ChartQuery(Struct, frozen=True):
+    """How far back."""
+
+    span: TimeSpan = TimeSpan.DAY
 
 
 class DriftQuery(Struct, frozen=True):
@@ -130,6 +138,19 @@ async def list_next(request: web.Request) -> web.Response:
     most = MAX_NEXT if job is None and principal.jobs else query.count
     found = await request.app[SERVICE].next_runs(job, most)
     return json_answer([each for each in found if principal.may_see(each.job)][: query.count])
+
+
+@route("GET", "/api/next/day", right=Right.READ, answer=DayAhead)
+async def show_day(request: web.Request) -> web.Response:
+    """Count the due times of the next 24 hours, of each job by quarters of an hour, and find the busiest minute."""
+    return json_answer(await request.app[SERVICE].calendar.day_ahead())
+
+
+@route("GET", "/api/jobs/{job}/chart", right=Right.READ, answer=JobStatistics, query=ChartQuery)
+async def show_chart(request: web.Request) -> web.Response:
+    """Show how long the runs of a job took and how late they began, with their rates, over a span of time."""
+    job, query = job_in_path(request), query_of(request, ChartQuery)
+    return json_answer(await request.app[SERVICE].statistics.of(job, query.span))
 
 
 @route("GET", "/api/drift", right=Right.READ, answer=DriftReport, query=DriftQuery)

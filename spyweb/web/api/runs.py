@@ -7,21 +7,25 @@ from enum import StrEnum
 from typing import Annotated, TypeVar
 
 from aiohttp import web
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
+from spyweb.errors import Refused
 from spyweb.model import JobId, Outcome, Run, RunId, TriggerType
 from spyweb.store.past_runs_protocol import RunFilter
+from spyweb.views.calendar import GapPage
+from spyweb.views.run_detail import RunDetail
 from spyweb.views.runs import LogLine, RunCancelled, RunEnded, TaskView, event_to_json
 from spyweb.views.workflows import WorkflowDetail, WorkflowView
 from spyweb.web.access.principal import principal_of
 from spyweb.web.answer import BadBody, BadParameter, json_answer, page_answer
 from spyweb.web.api.keys import SERVICE
 from spyweb.web.api.payload import payload_of
-from spyweb.web.api.query import MOST, check_may_see, job_in_path, permitted_run, query_of, visible
+from spyweb.web.api.query import MOST, check_may_see, check_may_see_all, job_in_path, permitted_run, query_of, visible
 from spyweb.web.api.route import LINES, Right, route
 from spyweb.web.api.streams import stream
 
 MAX_LIMIT = 1_000
+MAX_GAPS = 200  # each is looked up with what followed
 
 E = TypeVar("E", bound=StrEnum)
 
@@ -48,6 +52,15 @@ class WorkflowQuery(Struct, frozen=True):
     """The id of a run, or the name of a workflow or a job: its newest run."""
 
     id: str
+
+
+class GapsQuery(Struct, frozen=True):
+    """Whose due times, and since when."""
+
+    job: str | None = None
+    since: Annotated[int, Meta(ge=0, le=MOST, description="epoch milliseconds")] | None = None
+    limit: Annotated[int, Meta(ge=1, le=MAX_GAPS)] = 50
+    before: Annotated[int, Meta(ge=0, le=MOST, description="`before` of the page before")] = 0
 
 
 class WatchedRunQuery(Struct, frozen=True):
@@ -101,8 +114,8 @@ async def _search_runs(request: web.Request, query: RunsQuery, before: RunId | N
         since_ms=query.since,
         until_ms=query.until,
     )
-    page = await service.search_runs(wanted, limit=query.limit, before=before, may_see=principal_of(request).may_see)
-    return page_answer(request, page.runs, before=page.before)
+    page, may_see = await service.past.search(wanted, limit=query.limit, before=before), principal_of(request).may_see
+    return page_answer(request, [run for run in page.runs if may_see(run.job)], before=page.before)
 
 
 def _named(kind: type[E], parameter: str, text: str) -> list[E]:
@@ -110,6 +123,36 @@ def _named(kind: type[E], parameter: str, text: str) -> list[E]:
         return [kind(each.strip()) for each in text.split(",") if each.strip()]
     except ValueError as error:
         raise BadParameter(parameter, f"expected some of {', '.join(each.value for each in kind)}") from error
+
+
+@route("GET", "/api/runs/{run}", right=Right.READ, answer=RunDetail, of_job=True)
+async def show_run(request: web.Request) -> web.Response:
+    """Show everything about one run: how it came about, its log lines, tasks, traceback, limits, and what followed."""
+    run, may_see = await permitted_run(request), principal_of(request).may_see
+    try:
+        detail = await request.app[SERVICE].past.detail(run)
+    except Refused as refused:
+        raise web.HTTPNotFound(text=str(refused)) from refused
+    followers = [each for each in detail.followers if may_see(each.job)]
+    causes = [each for each in detail.causes if each.run is None or may_see(each.run.job)]
+    return json_answer(structs.replace(detail, followers=followers, causes=causes))
+
+
+@route("GET", "/api/gaps", right=Right.READ, answer=GapPage, query=GapsQuery, of_job=True, is_paged=True)
+async def list_gaps(request: web.Request) -> web.Response:
+    """List due times that did not run, and runs that were lost, newest first, each with the reason and what followed.
+
+    A page may hold fewer than there are, even none: the header `Link`, and `before`, lead on.
+    """
+    service, query = request.app[SERVICE], query_of(request, GapsQuery)
+    job = None if query.job is None else service.find(query.job) or JobId(query.job)
+    if job is None:
+        check_may_see_all(request)
+    else:
+        check_may_see(request, job)
+    before = RunId(query.before) or None
+    page = await service.calendar.gaps(job, since_ms=query.since, limit=query.limit, before=before)
+    return page_answer(request, page, before=page.before)
 
 
 @route("GET", "/api/runs/{run}/tasks", right=Right.READ, answer=list[TaskView], of_job=True)

@@ -84,3 +84,12 @@ async def test_a_key_of_some_jobs_sees_no_others_beside_them() -> None:
             overview = await answer.json()
     assert [row["job"]["id"] for row in overview["rows"]] == ["prices"]
     assert overview["verdict"]["jobs"] == 1
+
+
+async def test_charts_and_the_day_ahead_are_shown() -> None:
+    async with client_of(socket_app(FakeDaemonService())) as client:
+        status, chart = await get_json(client, "/api/jobs/prices/chart?span=7d")
+        assert isinstance(chart, dict)
+        assert (status, chart["job"], chart["span"]) == (200, "prices", "7d")
+        assert (await get_json(client, "/api/jobs/prices/chart?span=1y"))[0] == 400
+        assert (await get_json(client, "/api/next/day"))[0] == 200

@@ -12,6 +12,7 @@ from spyweb.views.runs import TaskView, event_from_json
 from spyweb.web.app import socket_app
 from tests.fakes.client import client_of, failure, get_json, post_json
 from tests.fakes.daemon_service import FakeDaemonService, a_watched_run, make_run, refused, three_runs
+from tests.fakes.keys import open_doors
 
 
 async def test_runs_are_paged_and_chosen_by_job() -> None:
@@ -98,3 +99,31 @@ async def test_a_full_page_leads_to_the_next() -> None:
             assert answer.headers["Link"] == '<?limit=2&before=2>; rel="next"'
         async with client.get("/api/runs?limit=9") as answer:
             assert "Link" not in answer.headers
+
+
+async def test_a_run_is_shown_with_everything_about_it() -> None:
+    async with client_of(socket_app(FakeDaemonService())) as client:
+        status, detail = await get_json(client, "/api/runs/2")
+        assert isinstance(detail, dict)
+        assert (status, detail["run"]["job"], detail["words"]) == (200, "backup", "Failed")
+        assert (await get_json(client, "/api/runs/99"))[0] == 404
+
+
+async def test_a_key_of_some_jobs_sees_no_runs_of_others_beside_its_own() -> None:
+    async with open_doors() as doors:
+        async with doors.client.get("/api/runs/1", headers={"X-SpyWeb-Key": doors.tokens["limited"]}) as answer:
+            detail = await answer.json()
+        assert {each["job"] for each in detail["followers"]} == {"prices"}
+        assert {each["run"]["job"] for each in detail["causes"]} == {"prices"}
+        assert await doors.status("GET", "/api/runs/2", "limited") == 403
+        assert await doors.status("GET", "/api/gaps", "limited") == 403
+
+
+async def test_gaps_come_a_page_at_a_time() -> None:
+    async with (
+        client_of(socket_app(FakeDaemonService())) as client,
+        client.get("/api/gaps?job=prices&limit=1") as answer,
+    ):
+        page = await answer.json()
+        assert (page["count"], page["gaps"][0]["reason"]) == (7, "the daemon was down")
+        assert answer.headers["Link"] == '<?job=prices&limit=1&before=3>; rel="next"'
