@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median_low
 from typing import Final
 
 from msgspec import Struct
@@ -63,8 +62,8 @@ def success_rate(marks: str) -> float | None:
 
 
 def median_ms(took_ms: Sequence[int]) -> int | None:
-    known = [ms for ms in took_ms if ms >= 0]
-    return median_low(known) if known else None
+    known = sorted(ms for ms in took_ms if ms >= 0)
+    return known[(len(known) - 1) // 2] if known else None
 
 
 class Bar(Struct, frozen=True, array_like=True):
