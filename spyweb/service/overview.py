@@ -9,9 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from operator import is_
 
 from spyweb.clock import Clock
 from spyweb.cooperative import Steps, run_in_slices
+from spyweb.errors import STORE_REFUSED
+from spyweb.logs.refusals import tell_refusal
 from spyweb.model import JobId, Outcome
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.service.strips import SHOWN_RUNS, JobStrip, Strips, late_after
@@ -27,6 +30,9 @@ READ_AT_ONCE = 25  # jobs in one question to the store, so that others get their
 MOST_ROUNDS = 5  # in which jobs that changed while they were read are read again
 
 
+Facts = tuple[object, ...]  # all that a row is made of: while each is the same object, the row is as it was
+
+
 @dataclass(slots=True, kw_only=True)
 class OverviewService:
     live: LiveJobs
@@ -37,9 +43,13 @@ class OverviewService:
     broken: Callable[[], Iterable[JobView]]  # jobs of which no version runs
     health: Callable[[], Health]
     _strips: Strips | None = None
+    _rows: dict[JobId, tuple[Facts, OverviewRow]] = field(default_factory=dict)  # as they were last shown
     _leave: Callable[[], None] | None = None
     _looked_at: float = 0.0
     _filling: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def __post_init__(self) -> None:
+        self.live.on_linked(self._rows.clear)  # a row names the jobs that wait for it
 
     @property
     def is_kept(self) -> bool:
@@ -49,7 +59,7 @@ class OverviewService:
     async def look(self) -> Overview:
         """Return how all jobs stand."""
         strips = await self._filled()
-        rows = await run_in_slices(self.clock, self._rows(strips))
+        rows = await run_in_slices(self.clock, self._all_rows(strips))
         health = self.health()
         now_ms = self.clock.now_ms()
         overview = make_overview(rows, problems=health.problems, warnings=health.warnings, now_ms=now_ms)
@@ -57,9 +67,12 @@ class OverviewService:
 
     async def row(self, job: JobId) -> OverviewRow | None:
         """Return how one job stands; None where there is no such job."""
-        strips = await self._filled()
         found = self.live.find(job)
         if found is not None:
+            strips = self._strips
+            if strips is None or job not in strips.of_job:
+                strips = await self._filled()
+            self._looked_at = self.clock.monotonic()
             return self._row(found, strips)
         return next((view_row(view) for view in self.broken() if view.id == job), None)
 
@@ -69,7 +82,7 @@ class OverviewService:
         late_ms = late_after(self.live.find(job))
         return [view_bar(run, late_ms) for run in reversed(newest)]
 
-    def _rows(self, strips: Strips) -> Steps[list[OverviewRow]]:
+    def _all_rows(self, strips: Strips) -> Steps[list[OverviewRow]]:
         rows = []
         for job in self.live:
             rows.append(self._row(job, strips))
@@ -78,16 +91,22 @@ class OverviewService:
 
     def _row(self, job: LiveJob, strips: Strips) -> OverviewRow:
         kept = strips.of_job.get(job.id)
-        view = self.view(job)
-        if kept is None:
-            return view_row(view)
-        began = (run.started_ms for run in job.queue.in_flight.values() if run.started_ms is not None)
+        facts = facts_of(job, kept)
+        known = self._rows.get(job.id)
+        if known and len(known[0]) == len(facts) and all(map(is_, known[0], facts)):
+            return known[1]
+        row = self._new_row(job, kept)
+        self._rows[job.id] = facts, row
+        return row
+
+    def _new_row(self, job: LiveJob, kept: JobStrip | None) -> OverviewRow:
+        began = [run.started_ms for run in job.queue.in_flight.values() if run.started_ms is not None]
         return view_row(
-            view,
-            strip=kept.show(),
-            series=kept.series,
+            self.view(job),
+            strip=kept.show() if kept else None,
+            series=kept.series if kept else None,
             running_since_ms=min(began, default=None),
-            held_up=self._held_up(job.id) if kept.series else (),
+            held_up=self._held_up(job.id) if kept and kept.series else (),
         )
 
     def _held_up(self, job: JobId) -> list[str]:
@@ -104,13 +123,19 @@ class OverviewService:
         async with self._filling:
             self._looked_at = self.clock.monotonic()
             strips = self._strips or self._begin()
-            for _ in range(MOST_ROUNDS):
-                missing = strips.missing()
-                if not missing:
-                    break
-                for first in range(0, len(missing), READ_AT_ONCE):
-                    await self._read(strips, missing[first : first + READ_AT_ONCE])
+            try:
+                await self._fill(strips)
+            except STORE_REFUSED as error:  # jobs are shown all the same: that is when somebody looks
+                tell_refusal("the newest runs could not be read", error)
             return strips
+
+    async def _fill(self, strips: Strips) -> None:
+        for _ in range(MOST_ROUNDS):
+            missing = strips.missing()
+            if not missing:
+                return
+            for first in range(0, len(missing), READ_AT_ONCE):
+                await self._read(strips, missing[first : first + READ_AT_ONCE])
 
     def _begin(self) -> Strips:
         self._strips = strips = Strips(self.live)
@@ -133,6 +158,15 @@ class OverviewService:
         elif self._leave:
             self._leave()
             self._strips = self._leave = None
+            self._rows.clear()
+
+
+def facts_of(job: LiveJob, strip: JobStrip | None) -> Facts:
+    """Return what the row of a job is made of, the objects themselves."""
+    queue = job.queue
+    runs = (*queue.in_flight.values(), queue.waiting_count)
+    seen = (strip, strip.changes) if strip else (None, None)
+    return (job.spec, job.code, job.cursor, job.last, job.problems, job.warnings, *seen, *runs)
 
 
 def is_failing(marks: str) -> bool:

@@ -30,7 +30,7 @@ class RangeKind(NamedTuple):
 class JobStrip:
     """The newest runs of one job."""
 
-    __slots__ = ("_ids", "_latest_range", "_marks", "_took_ms", "series")
+    __slots__ = ("_ids", "_latest_range", "_marks", "_took_ms", "changes", "series")
 
     def __init__(self, strip: RunStrip, series: FailingSeries | None) -> None:
         self._ids = array("q", strip.ids)
@@ -38,11 +38,13 @@ class JobStrip:
         self._took_ms = array("q", strip.took_ms)
         self._latest_range: RangeKind | None = None  # of the newest, where that is one and is known
         self.series = series
+        self.changes = 0  # so far
 
     def show(self) -> RunStrip:
         return RunStrip(ids=self._ids, marks=self._marks.decode("ascii"), took_ms=self._took_ms)
 
     def add(self, run: RunId, mark: RunMark) -> None:
+        self.changes += 1
         self._ids.append(run)
         self._marks += mark.encode()
         self._took_ms.append(NO_TIME)
@@ -62,6 +64,7 @@ class JobStrip:
 
     def change(self, run: RunId, mark: RunMark, took_ms: int = NO_TIME) -> int:
         """Change the mark of a run; return its place, or -1 if it is in the strip no more."""
+        self.changes += 1
         for place in range(len(self._ids) - 1, -1, -1):
             if self._ids[place] == run:
                 self._marks[place], self._took_ms[place] = ord(mark), took_ms

@@ -85,18 +85,19 @@ class Overview(Struct, frozen=True, kw_only=True):
     at_ms: int
 
 
-NO_STRIP = RunStrip()
-
-
 def view_row(
     job: JobView,
     *,
-    strip: RunStrip = NO_STRIP,
+    strip: RunStrip | None = None,
     series: FailingSeries | None = None,
     running_since_ms: int | None = None,
     held_up: Sequence[str] = (),
 ) -> OverviewRow:
-    standing = standing_of(job, is_failing=series is not None)
+    if strip is None:  # not known: the last run alone tells whether the job fails
+        strip, is_failing = RunStrip(), job.last is not None and job.last.outcome in (Outcome.FAILED, Outcome.LOST)
+    else:
+        is_failing = series is not None
+    standing = standing_of(job, is_failing=is_failing)
     return OverviewRow(
         job=job,
         standing=standing,

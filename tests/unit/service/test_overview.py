@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from spyweb.errors import Problem
+from spyweb.errors import Problem, StoreError
 from spyweb.model import After, Every, JobId, Never, Outcome, RunMark
 from spyweb.runs.live import LiveJob
 from spyweb.runs.runner import by_hand
@@ -182,3 +182,40 @@ async def test_a_bar_of_a_strip_is_explained(seen: Seen) -> None:
     bars = await seen.service.bars(PRICES)
     assert [bar.mark for bar in bars] == [RunMark.SUCCESS, RunMark.FAILED]
     assert bars[1].reason == "jobs/x.lua:1: boom"
+
+
+async def test_a_row_is_made_anew_when_its_job_has_changed_and_not_before(seen: Seen) -> None:
+    await seen.run(PRICES, SUCCESS)
+    before = {row.job.id: row for row in (await seen.service.look()).rows}
+    again = {row.job.id: row for row in (await seen.service.look()).rows}
+    assert all(again[job] is before[job] for job in before)
+
+    await seen.run(PRICES, FAILED)
+    later = {row.job.id: row for row in (await seen.service.look()).rows}
+    assert later[PRICES].strip == "sf"
+
+    live = seen.harness.live.find(PRICES)
+    assert live is not None
+    live.problems = [Problem("jobs/prices.lua", 1, None, "x")]
+    await seen.harness.scheduler.pause(live)
+    assert (await seen.row()).job.state == "paused"
+    seen.harness.live.link()
+    assert await seen.row() is not later[PRICES]
+
+
+async def test_jobs_are_shown_without_strips_where_the_store_refuses(
+    seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await seen.run(PRICES, FAILED)
+
+    async def refuse(*_: object) -> None:
+        raise StoreError("disk I/O error")
+
+    monkeypatch.setattr(seen.service.past_runs, "strips", refuse)
+    found = await seen.service.look()
+    assert [(row.job.id, row.standing, row.strip) for row in found.rows] == [
+        (PRICES, Standing.FAILING, ""),
+        (NEWS, Standing.NEW, ""),
+    ]
+    monkeypatch.undo()
+    assert (await seen.row()).strip == "f"

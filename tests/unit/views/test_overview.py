@@ -106,6 +106,10 @@ def test_the_last_error_or_result_is_one_short_line() -> None:
     backup, prices, typo = three_jobs()
     assert view_row(backup).result == "jobs/backup.lua:3: disk"
     assert view_row(prices).result == "succeeded"
+    assert (view_row(backup).standing, view_row(backup, strip=RunStrip()).standing) == (
+        Standing.FAILING,
+        Standing.PAUSED,
+    )
     assert view_row(typo).result.startswith("jobs/typo.lua:1: unexpected symbol")
     long = view_job(
         make_spec(), JobFacts(last=make_run(outcome=Outcome.FAILED, failure=Failure.ERROR, reason="x" * 999 + "\ny"))
