@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +18,7 @@ import pytest
 
 from spyweb.web.answer import ErrorAnswer
 from tests.fakes.project import Daemon, Project, eventually
+from tests.fakes.repository import read
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
 
@@ -120,6 +123,25 @@ def test_runs_are_found_by_their_outcome(api: Api) -> None:
     assert api.ask("GET", "/api/gaps").json == {"gaps": [], "count": 0, "before": None}
 
 
+def test_records_are_searched_and_exported(api: Api) -> None:
+    records = [
+        {"hash": "YQ==", "fields": {"title": "=Größer"}, "url": "http://a.example/", "found_ns": 5_000_000_000},
+        {"hash": "Yg==", "fields": {"title": "small, one"}, "matches": ["sale"], "found_ns": 9_000_000_000},
+    ]
+    assert api.ask("POST", "/api/state/records?job=shop", records).json == {"added": 2}
+    found = api.ask("GET", "/api/records?q=gr%C3%96SSER").json
+    assert ([each["title"] for each in found["records"]], found["has_more"]) == (["=Größer"], False)
+    assert [each["title"] for each in api.ask("GET", "/api/records?since=6000").json["records"]] == ["small, one"]
+    assert api.ask("GET", "/api/records?q=x&job_id=other").json["records"] == []
+    table = api.ask("GET", "/api/records.csv?job_id=shop&spreadsheet=1").body.decode()
+    assert table.splitlines()[0] == "date_time,job,title,keywords,page_url,other_fields"
+    assert [line.split(",", 2)[2] for line in table.splitlines()[1:]] == [
+        '"small, one",sale,,',
+        "'=Größer,,http://a.example/,",
+    ]
+    assert api.ask("GET", "/api/records.csv?since=x").status == 400
+
+
 def test_a_value_is_changed_in_place(api: Api) -> None:
     entry = "/api/state/entry?namespace=scope:orders&key=7"
     assert api.ask("PUT", entry, {"items": [1]}).json == {"created": True}
@@ -155,6 +177,27 @@ def test_bad_requests_are_told_what_is_wrong_and_change_nothing(api: Api) -> Non
     assert api.ask("POST", "/api/jobs/echo/trigger", key="guess").json["code"] == "unauthorized"
     assert api.ask("GET", "/api/runs").json == []
     assert api.ask("GET", "/api/state/entry?key=a").json == {"entry": None}
+
+
+def test_the_requests_of_the_how_to_work_as_they_stand(api: Api) -> None:
+    page = read("docs/how-to/http-api.md")
+    api.project.job("prices", 'log("looked")')
+    api.project.job("deploy", "function run(ctx) return ctx.trigger.payload.branch end")
+    eventually(lambda: len(api.ask("GET", "/api/jobs").json) == 4)
+    run = api.ask("POST", "/api/jobs/slow/trigger").json["run"]
+    commands = [line for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) for line in joined(block)]
+    asked = [shlex.split(line, comments=True) for line in commands if line.startswith("curl")]
+    assert len(asked) > 15
+    for words in asked:
+        (address,) = (word.removeprefix("$URL") for word in words if word.startswith("$URL"))
+        method = words[words.index("-X") + 1] if "-X" in words else "GET"
+        body = words[words.index("-d") + 1].encode() if "-d" in words else None
+        answer = api.ask(method, address.replace("/runs/12", f"/runs/{run}"), raw=body)
+        assert answer.status == (400 if "limit=many" in address else 200), (words, answer.body)
+
+
+def joined(block: str) -> list[str]:
+    return block.replace("\\\n", " ").splitlines()
 
 
 def test_requests_made_of_the_document_are_answered_as_it_says(api: Api, tmp_path: Path) -> None:

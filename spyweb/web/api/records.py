@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
-from aiohttp import web
-from msgspec import Struct
+from typing import Annotated
 
+import structlog
+from aiohttp import web
+from msgspec import Meta, Struct
+
+from spyweb.errors import SpywebError
 from spyweb.model import JobId
+from spyweb.store.records_protocol import RecordFilter
 from spyweb.views.records import RecordsPage, RecordView, by_job, flatten
 from spyweb.web.answer import json_answer
-from spyweb.web.api.keys import CATALOGUE
-from spyweb.web.api.query import Natural, Positive, check_may_see, query_of, visible
-from spyweb.web.api.route import Right, route
+from spyweb.web.api.keys import CATALOGUE, SERVICE
+from spyweb.web.api.query import MOST, Natural, Positive, check_may_see, check_may_see_all, query_of, visible
+from spyweb.web.api.route import CSV, Right, route
+from spyweb.web.api.streams import OPEN_STREAMS
+
+log = structlog.get_logger()
 
 DEFAULT_LIMIT, MAX_LIMIT = 30, 1_000
+
+
+TABLE_HEADERS = {
+    "Content-Type": f"{CSV}; charset=utf-8; header=present",
+    "Content-Disposition": 'attachment; filename="records.csv"',
+}
+NS_IN_MS = 1_000_000
+MOST_MS = MOST // NS_IN_MS
+
+Text = Annotated[str, Meta(description="a text in a field, a keyword or the address, whatever its case")]
+Since = Annotated[int, Meta(ge=0, le=MOST_MS, description="epoch milliseconds")]
 
 
 class RecordsQuery(Struct, frozen=True):
@@ -21,6 +40,17 @@ class RecordsQuery(Struct, frozen=True):
     job_id: str = ""
     limit: Positive = DEFAULT_LIMIT  # over the largest it counts as the largest; the answer says which it was
     after: Natural = 0  # `next_after` of the page before
+    q: Text = ""
+    since: Since | None = None
+
+
+class TableQuery(Struct, frozen=True):
+    """Which records go into a table."""
+
+    job_id: str = ""
+    q: Text = ""
+    since: Since | None = None
+    spreadsheet: Annotated[bool, Meta(description="what a spreadsheet would take for a formula is made text")] = False
 
 
 @route(
@@ -32,9 +62,15 @@ class RecordsQuery(Struct, frozen=True):
     of_job=True,
 )
 async def list_records(request: web.Request) -> web.Response:
-    """List a page of one job's records; without a job, the newest of all, by job."""
+    """List a page of one job's records; without a job, the newest of all, by job.
+
+    With `q` or `since` it is a page of those that match, also without a job; it may hold fewer than there are, even
+    none: `next_after` leads on.
+    """
     query = query_of(request, RecordsQuery)
     limit, after = min(query.limit, MAX_LIMIT), query.after or None
+    if query.q or query.since is not None:
+        return await _search(request, query, limit)
     if not query.job_id:
         records = request.app[CATALOGUE].records
         found = await visible(
@@ -46,6 +82,64 @@ async def list_records(request: web.Request) -> web.Response:
         )
         return json_answer(by_job(found))
     return await _page(request, query.job_id, limit, after)
+
+
+@route(
+    "GET",
+    "/api/records.csv",
+    right=Right.READ,
+    answer=str,
+    query=TableQuery,
+    media=CSV,
+    of_job=True,
+)
+async def export_records(request: web.Request) -> web.StreamResponse:
+    """Send all records that match as CSV, newest first.  An answer that breaks off is not whole."""
+    query = query_of(request, TableQuery)
+    wanted = _wanted(request, query.job_id, query.q, query.since)
+    lines = request.app[SERVICE].found.table(wanted, for_spreadsheet=query.spreadsheet)
+    with request.app[OPEN_STREAMS].one(request):
+        first = await anext(lines)
+        response = web.StreamResponse(headers=TABLE_HEADERS)
+        await response.prepare(request)
+        try:
+            await response.write(first.encode())
+            async for line in lines:
+                await response.write(line.encode())
+        except SpywebError as error:
+            log.warning("a table of records breaks off", reason=str(error))
+            if request.transport is not None:
+                request.transport.abort()  # without its end nobody takes it for whole
+            return response
+        await response.write_eof()
+    return response
+
+
+async def _search(request: web.Request, query: RecordsQuery, limit: int) -> web.Response:
+    service = request.app.get(SERVICE)
+    if service is None:
+        raise web.HTTPBadRequest(text="only a daemon searches records")
+    wanted = _wanted(request, query.job_id, query.q, query.since)
+    found = await service.found.search(wanted, limit=limit, before_ns=query.after or None)
+    return json_answer(
+        {
+            "records": [flatten(view) for view in found.records],
+            "limit": limit,
+            "has_more": found.before_ns is not None,
+            "next_after": found.before_ns,
+        }
+    )
+
+
+def _wanted(request: web.Request, name: str, text: str, since_ms: int | None) -> RecordFilter:
+    """Return what is looked for.  Raises HTTPForbidden where whoever asks may not see all of it."""
+    job = (request.app[SERVICE].find(name) or JobId(name)) if name else None
+    if job is None:
+        check_may_see_all(request)
+    else:
+        check_may_see(request, job)
+    since_ns = None if since_ms is None else since_ms * NS_IN_MS
+    return RecordFilter(job=job, text=text, since_ns=since_ns)
 
 
 async def _page(request: web.Request, name: str, limit: int, after: int | None) -> web.Response:

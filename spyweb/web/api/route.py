@@ -16,9 +16,10 @@ from aiohttp import web
 
 from spyweb.web.access.rights import PUBLIC, Right
 
-__all__ = ["EVENTS", "JSON", "LINES", "PUBLIC", "TABLE", "Right", "Route", "route", "routes_of"]
+__all__ = ["CSV", "EVENTS", "JSON", "LINES", "PUBLIC", "TABLE", "Right", "Route", "route", "routes_of"]
 
 JSON = "application/json"
+CSV = "text/csv"
 LINES = "application/x-ndjson"  # one JSON object a line
 EVENTS = "text/event-stream"
 OF_JOB = "/{job}"
