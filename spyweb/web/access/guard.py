@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Mapping
-from contextlib import nullcontext
 from urllib.parse import quote
 
 from aiohttp import web
@@ -48,37 +47,56 @@ EVERYBODY = AccessRule(None, of_project=True)
 ANY_KEY = AccessRule(Right.READ, of_project=True)  # of an address under /api/ that is none: strangers are not told so
 
 
+class Guard:
+    def __init__(
+        self,
+        recognise: Recognise,
+        rules: Mapping[Handler, AccessRule],
+        trail: Trail | None = None,
+        underway: OpenRequests | None = None,
+    ) -> None:
+        """Guard these handlers, each by its rule, and all others by one that follows from their address."""
+        self._recognise = recognise
+        self._rules = rules
+        self._trail = trail
+        self._underway = underway
+
+    async def answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        rule = self._rules.get(request.match_info.handler) or _other_rule(request)
+        try:
+            answer = await self._admit(request, handler, rule)
+        except Exception as error:
+            if self._trail:
+                self._trail.note_failure(request, rule, error)
+            raise
+        if self._trail:
+            self._trail.note(request, rule, answer.status)
+        return answer
+
+    async def _admit(self, request: web.Request, handler: Handler, rule: AccessRule) -> web.StreamResponse:
+        request[PRINCIPAL] = principal = _recognised(self._recognise, request, rule)
+        if rule.right is not None:
+            if _is_linked_from_elsewhere(request, principal):
+                return _see_again(request)
+            _check(principal, rule)
+            await _check_form(request, principal)
+        if self._underway and principal.given:
+            return await self._underway.handle(request, principal.given, handler)
+        return await handler(request)
+
+
 def guarded_by(
     recognise: Recognise,
     rules: Mapping[Handler, AccessRule],
     trail: Trail | None = None,
     underway: OpenRequests | None = None,
 ) -> Middleware:
-    """Make the guard of an app: each handler's rule, or for all others one by their address."""
-
-    async def admitted(request: web.Request, handler: Handler, rule: AccessRule) -> web.StreamResponse:
-        request[PRINCIPAL] = principal = _recognised(recognise, request, rule)
-        if rule.right is not None:
-            if principal.source == "nobody" and _is_linked_from_elsewhere(request):
-                return _see_again(request)
-            _check(principal, rule)
-            await _check_form(request, principal)
-        given = principal.given
-        with underway.one(request, given) if underway and given else nullcontext():
-            return await handler(request)
+    """Make the guard of an app."""
+    guard = Guard(recognise, rules, trail, underway)
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        rule = rules.get(request.match_info.handler) or _other_rule(request)
-        try:
-            answer = await admitted(request, handler, rule)
-        except Exception as error:
-            if trail:
-                trail.note_failure(request, rule, error)
-            raise
-        if trail:
-            trail.note(request, rule, answer.status)
-        return answer
+        return await guard.answer(request, handler)
 
     return check
 
@@ -151,9 +169,11 @@ def _legible(text: str) -> str:
     return "".join(each if each.isprintable() else "?" for each in text[:TARGET])
 
 
-def _is_linked_from_elsewhere(request: web.Request) -> bool:
+def _is_linked_from_elsewhere(request: web.Request, principal: Principal) -> bool:
     """Tell whether a browser has followed a link on another site, and so has kept its cookie to itself."""
-    return request.method == "GET" and wants_page(request) and request.headers.get("Sec-Fetch-Site") == "cross-site"
+    if principal.source != "nobody" or request.method != "GET" or not wants_page(request):
+        return False
+    return request.headers.get("Sec-Fetch-Site") == "cross-site"
 
 
 def _see_again(request: web.Request) -> web.Response:

@@ -6,21 +6,21 @@ What has not begun to answer ends as it would have: a change is not broken off h
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from spyweb.service.access import AccessService, Pass
+
+LAST_S = 1.0  # for the end of a stream, where its client reads nothing
 
 
 @dataclass(slots=True)
 class Underway:
-    request: web.Request
     given: Pass
     task: asyncio.Task[object] | None
-    has_begun: bool = False  # its head has been sent
+    answer: web.StreamResponse | None = None  # once its head has been sent
     is_ended: bool = False
 
 
@@ -30,32 +30,41 @@ class OpenRequests:
         self._open: dict[int, Underway] = {}  # by the identity of the request
         access.on_ended(self._end)
 
-    @contextmanager
-    def one(self, request: web.Request, given: Pass) -> Iterator[None]:
-        """Count a request while it is under way.  Raises ConnectionResetError when it has been ended."""
-        underway = self._open[id(request)] = Underway(request, given, asyncio.current_task())
+    async def handle(self, request: web.Request, given: Pass, handler: Handler) -> web.StreamResponse:
+        """Have a request answered, and count it while that is under way."""
+        underway = self._open[id(request)] = Underway(given, asyncio.current_task())
         try:
             with self._access.held(given):
-                yield
+                return await handler(request)
         except asyncio.CancelledError:
-            if not underway.is_ended:
+            if not underway.is_ended or underway.answer is None:
                 raise
             if underway.task:
                 underway.task.uncancel()
-            raise ConnectionResetError("the key is revoked, or the session is over") from None
+            return await _finish(request, underway.answer)
         finally:
             del self._open[id(request)]
 
-    async def note_begun(self, request: web.Request, _: web.StreamResponse) -> None:
+    async def note_begun(self, request: web.Request, answer: web.StreamResponse) -> None:
         """Note that the head of an answer is being sent."""
         if underway := self._open.get(id(request)):
-            underway.has_begun = True
+            underway.answer = answer
 
     def _end(self) -> None:
         for underway in list(self._open.values()):
-            if underway.has_begun and not underway.is_ended and not self._access.is_valid(underway.given):
+            if underway.answer and not underway.is_ended and not self._access.is_valid(underway.given):
                 underway.is_ended = True
-                if underway.request.transport is not None:
-                    underway.request.transport.abort()
                 if underway.task:
                     underway.task.cancel()
+
+
+async def _finish(request: web.Request, answer: web.StreamResponse) -> web.StreamResponse:
+    """End a stream as a whole one, so that a browser has nothing to complain about; cut it off where nobody reads."""
+    try:
+        async with asyncio.timeout(LAST_S):
+            await answer.write_eof()
+    except (TimeoutError, ConnectionError):
+        if request.transport is not None:
+            request.transport.abort()
+    answer.force_close()
+    return answer
