@@ -47,7 +47,7 @@ EVERYBODY = AccessRule(None, of_project=True)
 ANY_KEY = AccessRule(Right.READ, of_project=True)  # of an address under /api/ that is none: strangers are not told so
 
 
-class Guard:
+class RequestGuard:
     def __init__(
         self,
         recognise: Recognise,
@@ -92,7 +92,7 @@ def guarded_by(
     underway: OpenRequests | None = None,
 ) -> Middleware:
     """Make the guard of an app."""
-    guard = Guard(recognise, rules, trail, underway)
+    guard = RequestGuard(recognise, rules, trail, underway)
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
