@@ -129,6 +129,7 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
         pages=pages,
         vitals=vitals,
         vms_of=runtime.pool.loads_of,
+        is_traced=runtime.world.tracer is not None,
         past_runs=store.past_runs,
     )
     return Daemon(

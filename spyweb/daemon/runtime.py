@@ -16,6 +16,7 @@ from spyweb.clock import Clock
 from spyweb.daemon.commands import open_commands
 from spyweb.daemon.databases import note_user_db, open_or_repair, user_db_opening
 from spyweb.daemon.engine_info import engine_info
+from spyweb.daemon.tracing import open_tracer
 from spyweb.extraction.extractor import Extractor, open_extractor
 from spyweb.limits import LOG_COPY
 from spyweb.logs.job import JobLogs
@@ -47,6 +48,7 @@ from spyweb.specs.watches import history_rules
 from spyweb.store.marker import Marker
 from spyweb.store.protocol import Store
 from spyweb.store.user_sql.user_db import UserDatabase
+from spyweb.tracing.span import TRACEPARENT, Tracer, TraceSpan
 
 log = structlog.get_logger()
 
@@ -115,10 +117,23 @@ def hosts(world: World, job_logs: JobLogs, *, echo: bool) -> HostFor:
             audit=observer.audit if observer else None,
             is_recorded=True,
             is_dry=is_dry(run),
+            trace=begin_trace(world.tracer, job, run) if world.tracer else None,
         )
         return OpDispatcher(call)
 
     return host_for
+
+
+def begin_trace(tracer: Tracer, job: LiveJob, run: Run) -> TraceSpan | None:
+    """Begin the span of a run, in the trace of the request that has started it."""
+    parent = run.trigger.get(TRACEPARENT)
+    attributes: dict[str, str | int] = {
+        "spyweb.job": str(job.id),
+        "spyweb.run": int(run.id),
+        "spyweb.attempt": run.attempt,
+        "spyweb.trigger": str(run.trigger.get("type", "")),
+    }
+    return tracer.begin(f"run {job.id}", attributes, parent if isinstance(parent, str) else "")
 
 
 def policy_in(live: LiveJobs, settings: Settings, job: JobId) -> Policy:
@@ -162,6 +177,7 @@ async def open_world(
         desktop=Desktop(os.environ),
         state=settings.state,
         on_store_error=settings.store.on_error,
+        tracer=await open_tracer(stack, settings.telemetry),
     )
 
 

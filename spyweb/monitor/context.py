@@ -25,6 +25,7 @@ from spyweb.ops.network.request import Http
 from spyweb.store.outbox_protocol import Outbox
 from spyweb.store.protocol import Runs
 from spyweb.store.records_protocol import Records
+from spyweb.tracing.span import TraceSpan
 
 T = TypeVar("T")
 
@@ -73,6 +74,7 @@ class CycleContext:
     unannounced: UnannouncedRecords
     worker: int
     url: str  # what it was to fetch; a hook may have chosen another
+    trace: TraceSpan | None = None  # of the run, where it is traced
     response: FetchResponse | None = None  # what extraction saw
     http_status: int | None = None  # of the response, or of the one that a hook put in its place
     found: Sequence[Item] | None = None  # what extraction gave; None: the cycle has not come that far

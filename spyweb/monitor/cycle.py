@@ -14,6 +14,7 @@ from spyweb.monitor.stages.announce import announce
 from spyweb.monitor.stages.extract import choose, extract, rework, sift
 from spyweb.monitor.stages.fetch import fetch, inspect, prepare
 from spyweb.monitor.stages.keep import keep
+from spyweb.tracing.span import part
 
 
 async def run_cycle(context: CycleContext) -> CycleFailed | None:
@@ -22,8 +23,10 @@ async def run_cycle(context: CycleContext) -> CycleFailed | None:
     try:
         items = await find(context)
         async with context.unannounced.at_risk():
-            new = await keep(context, items)
-            await announce(context, new)
+            with part(context.trace, "keep"):
+                new = await keep(context, items)
+            with part(context.trace, "announce"):
+                await announce(context, new)
     except Skipped:
         pass
     except CycleFailed as error:
@@ -34,13 +37,15 @@ async def run_cycle(context: CycleContext) -> CycleFailed | None:
 
 async def find(context: CycleContext) -> Sequence[Item]:
     """Return the items worth keeping.  Raises Skipped where a hook ends the cycle, and CycleFailed."""
-    request = await prepare(context)  # before_fetch
-    fetched = await fetch(context, request)  # override_fetch, or the HTTP client
-    response = await inspect(context, fetched)  # after_fetch
-    items = await extract(context, response)  # override_extract, or the selectors
-    items = await rework(context, items)  # after_extract
-    items = await sift(context, items)  # filter_item, or the keywords
-    return await choose(context, items)  # before_store
+    with part(context.trace, "fetch"):
+        request = await prepare(context)  # before_fetch
+        fetched = await fetch(context, request)  # override_fetch, or the HTTP client
+        response = await inspect(context, fetched)  # after_fetch
+    with part(context.trace, "extract"):
+        items = await extract(context, response)  # override_extract, or the selectors
+        items = await rework(context, items)  # after_extract
+        items = await sift(context, items)  # filter_item, or the keywords
+        return await choose(context, items)  # before_store
 
 
 async def preview(context: CycleContext) -> CycleFailed | None:

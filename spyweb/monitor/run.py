@@ -232,6 +232,7 @@ class MonitorRun:
             unannounced=self.unannounced,
             worker=worker,
             url=url,
+            trace=self.host.trace,
         )
 
 

@@ -35,6 +35,7 @@ from spyweb.store.protocol import Store, job_namespace
 from spyweb.store.tasks_protocol import PlannedTask
 from spyweb.store.user_sql.user_db import UserDatabase
 from spyweb.store.values_protocol import NOBODY, Origin, agent_namespace
+from spyweb.tracing.span import Tracer, TraceSpan
 
 JobLog = Callable[[str, bytes], None]  # level, text
 
@@ -90,6 +91,7 @@ class World:
     on_store_error: OnStoreError = OnStoreError.LOG
     metrics: Metrics = field(default_factory=Metrics)
     stalls: StallRecorder = field(default_factory=StallRecorder)
+    tracer: Tracer | None = None
 
     def run_ended(self, run: RunId) -> None:
         """Tell the parts that keep something for a run that its end is committed."""
@@ -140,6 +142,7 @@ class Call(Struct, frozen=True, kw_only=True):
     is_recorded: bool = False  # its run is on record, and so is what it keeps in a state
     is_dry: bool = False  # it changes nothing, and says what it would
     lineage: Lineage = ()  # of the branch that asks
+    trace: TraceSpan | None = None  # of the run, where it is traced
     # Not passed, but computed from the others:
     owner: Owner = RunId(0)  # of its transactions
     origin: Origin = NOBODY  # of every write of this run

@@ -13,6 +13,7 @@ from spyweb.settings.script_values import from_text, merge
 from spyweb.store.protocol import End, NewRun, SkippedRange
 from spyweb.store.tasks_protocol import RESUMES
 from spyweb.store.values_protocol import ChangeEvent
+from spyweb.tracing.span import TRACEPARENT
 
 VALUES = "values"  # in a trigger: what a person lays over the values of the job
 PAYLOAD = "payload"  # in a trigger: what was sent along, any JSON; its retries have it too
@@ -20,9 +21,15 @@ DEBUG = "debug"  # in a trigger: of a monitor job's run, show what it finds and 
 DRY_RUN = "dry_run"  # in a trigger: nothing is changed
 DRY_RUN_NOTE = "dry run: nothing was changed"
 STORED = "payload_stored"  # in a trigger: the payload is kept apart, since it is large
-SENT = (PAYLOAD, STORED, "headers", "query")  # in a trigger: all that came with a request; later attempts have it too
+SENT = (
+    PAYLOAD,
+    STORED,
+    "headers",
+    "query",
+    TRACEPARENT,
+)  # in a trigger: what came with a request, for all attempts
 # In a trigger; scripts are not told.
-INTERNAL = frozenset({"cause", "depth", "cut_short", "resumable", STORED, RESUMES})
+INTERNAL = frozenset({"cause", "depth", "cut_short", "resumable", STORED, TRACEPARENT, RESUMES})
 
 
 def is_dry(run: Run) -> bool:

@@ -65,6 +65,7 @@ from spyweb.stalls import StallRecorder, Work, work_for
 from spyweb.store.interchange.value_json import decode_json
 from spyweb.store.protocol import Begin, Change, NewRun, RequestKey, SkippedRange, Store
 from spyweb.store.values_protocol import ChangeEvent
+from spyweb.tracing.span import TRACEPARENT
 
 log = structlog.get_logger()
 
@@ -111,6 +112,7 @@ def by_hand(
     dry_run: bool = False,
     values: Mapping[str, object] | None = None,
     payload: object = None,
+    parent: str = "",
 ) -> RunRequest:
     """Make a person's request, for a run that sees these values over its job's, and the payload in its trigger.
 
@@ -121,6 +123,8 @@ def by_hand(
         trigger[VALUES] = values
     if payload is not None:
         trigger[PAYLOAD] = payload
+    if parent:
+        trigger[TRACEPARENT] = parent  # the trace that the request belongs to
     if debug:
         trigger[DEBUG] = True
     if dry_run:
@@ -335,6 +339,7 @@ class Runner:
             self._cancelled.pop(run.id, None)
             self._wake_if_idle()
 
+        end_trace(host, ending)
         job.last = ended_run(run, end)
         self.counters.ended(job.id, end.outcome, end.ended_ms, run.started_ms)
         self.counters.passed_over(follow.skipped)
@@ -661,6 +666,11 @@ def late_ms(job: LiveJob, run: Run) -> int | None:
     if run.due_ms is None or run.attempt > 1 or run.started_ms is None:
         return None
     return run.started_ms - jittered(job.spec, run.due_ms)
+
+
+def end_trace(host: OpDispatcher, ending: Ending) -> None:
+    if host.trace is not None:
+        host.trace.end("" if ending.outcome is Outcome.SUCCESS else ending.reason or ending.outcome.value)
 
 
 def _log_end(run: Run, ending: Ending) -> None:

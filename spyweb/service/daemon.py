@@ -145,6 +145,7 @@ class DaemonService:
     pages: PageHub
     vitals: Callable[[], Vitals]
     vms_of: Callable[[JobId], int]
+    is_traced: bool = False  # runs join the traces of the requests that start them
     past_runs: PastRuns
     overview: OverviewService = field(init=False)
     details: JobDetails = field(init=False)
@@ -318,9 +319,9 @@ class DaemonService:
         """
         return (await self.start(job, payload)).run
 
-    async def start(self, job: JobId, payload: object = None, key: str | None = None) -> StartedRun:
+    async def start(self, job: JobId, payload: object = None, key: str | None = None, parent: str = "") -> StartedRun:
         """Start a run as `trigger` does; with a key, a request that is repeated starts no second one."""
-        live, request, known = self._live(job), by_hand(payload=payload), None
+        live, request, known = self._live(job), by_hand(payload=payload, parent=parent), None
         if key is not None:
             known = request_key(f"trigger {job}", key, to_json(payload), self.clock.now_ms())
 

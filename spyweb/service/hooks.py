@@ -20,6 +20,7 @@ from spyweb.runs.records import PAYLOAD, STORED
 from spyweb.runs.runner import Runner, RunRequest
 from spyweb.service.once import OnceService, StartedRun, request_key
 from spyweb.service.signatures import is_signed
+from spyweb.tracing.span import TRACEPARENT
 from spyweb.views.jobs import to_json
 
 log = structlog.get_logger()
@@ -37,6 +38,7 @@ class Delivery(Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str]  # looked up in any case
     query: Mapping[str, str]
     key: str | None = None  # the Idempotency-Key
+    parent: str = ""  # the trace that it belongs to
 
 
 class HookService:
@@ -116,6 +118,8 @@ def request_of(hook: JobHook, delivery: Delivery) -> RunRequest:
         trigger["headers"] = shown
     if delivery.query:
         trigger["query"] = dict(delivery.query)
+    if delivery.parent:
+        trigger[TRACEPARENT] = delivery.parent
     if delivery.payload is None:
         return RunRequest(trigger=trigger)
     content = to_json(delivery.payload)

@@ -14,6 +14,7 @@ from spyweb.settings.sections import (
     Settings,
     StateSettings,
     StoreSettings,
+    TelemetrySettings,
 )
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "Settings",
     "StateSettings",
     "StoreSettings",
+    "TelemetrySettings",
     "examine_settings",
     "load_settings",
 ]

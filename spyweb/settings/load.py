@@ -42,6 +42,7 @@ from spyweb.settings.sections import (
     Settings,
     StateSettings,
     StoreSettings,
+    TelemetrySettings,
 )
 from spyweb.settings.shapes import TEXT, Schema, Shape, shaped
 from spyweb.settings.tables import TomlTable, parse_table
@@ -63,8 +64,8 @@ from spyweb.settings.values import (
 )
 
 SECTIONS = (
-    *("daemon", "server", "store", "state", "runs", "records", "metrics", "http", "exec", "permissions", "security"),
-    *("values", "defaults", "jobs"),
+    *("daemon", "server", "store", "state", "runs", "records", "metrics", "telemetry", "http", "exec", "permissions"),
+    *("security", "values", "defaults", "jobs"),
 )
 
 T = TypeVar("T")
@@ -126,6 +127,7 @@ def _settings(root: Path, sections: _Sections, environ: Mapping[str, str]) -> Se
         state=_state(sections.read("state")),
         runs=_runs(sections.read("runs")),
         records=_records(sections.read("records")),
+        telemetry=_telemetry(sections.read("telemetry")),
         metrics=MetricsSettings(per_job=sections.read("metrics").take("per_job", boolean, True)),
         http=_http(sections.read("http")),
         exec=_exec(sections.read("exec")),
@@ -324,6 +326,12 @@ def _records(read: Reading) -> RecordsSettings:
     )
 
 
+def _telemetry(read: Reading) -> TelemetrySettings:
+    return TelemetrySettings(
+        otlp_endpoint=read.take("otlp_endpoint", _endpoint, ""), sample=read.take("sample", _sample, 1.0)
+    )
+
+
 def _http(read: Reading) -> HttpSettings:
     return HttpSettings(
         deny_private=read.take("deny_private", boolean, False),
@@ -353,6 +361,21 @@ def _or_none(shape: Shape[T]) -> Callable[[object], T | None]:
         return None if value == "none" else shape(value)
 
     return read
+
+
+@shaped({"type": "string", "pattern": "^(https?://.+)?$"})
+def _endpoint(value: object) -> str:
+    url = text(value).strip()
+    if url and not url.startswith(("http://", "https://")):
+        raise ValueError("expected the address of a collector, such as http://localhost:4318/v1/traces")
+    return url
+
+
+@shaped({"type": "number", "minimum": 0, "maximum": 1})
+def _sample(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ValueError("expected a share from 0 to 1")
+    return float(value)
 
 
 _keep_for = _or_none(_AGE)

@@ -103,6 +103,12 @@ class MetricsSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TelemetrySettings:
+    otlp_endpoint: str = ""  # where traces are sent; empty: nothing is traced
+    sample: float = 1.0  # the share of runs that are traced
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
     deny_private: bool = False
     user_agent: str = f"spyweb/{__version__}"
@@ -136,6 +142,7 @@ class Settings:
     runs: RunsSettings = field(default_factory=RunsSettings)
     records: RecordsSettings = field(default_factory=RecordsSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
+    telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
     http: HttpSettings = field(default_factory=HttpSettings)
     exec: ExecSettings = field(default_factory=ExecSettings)
     security: SecuritySettings = field(default_factory=SecuritySettings)

@@ -111,6 +111,8 @@ SETTINGS: Mapping[str, str] = {
     "records.keep": "Records of each monitor.",
     "records.keep_for": "How long they are kept.",
     "records.seen_for": "How long an item that was not seen again is known.",
+    "telemetry.otlp_endpoint": "Where traces are sent by OTLP over HTTP; it needs the extra spyweb[otel].",
+    "telemetry.sample": "The share of runs that are traced.",
     "metrics.per_job": "Whether /metrics tells of each job alone, of at most 1,000, or only of all together.",
     "http.deny_private": "Refuse addresses of private networks.",
     "http.user_agent": "What spyweb calls itself.",

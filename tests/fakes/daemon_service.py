@@ -322,6 +322,7 @@ class FakeDaemonService(DaemonService):
         self.events = hub or EventHub(clock, "b00t", lambda _hub, _topic: lambda: None)
         self.pages = pages or PageHub(events=self.events, clock=clock, tasks=TaskGroup(), last_lines=no_lines)
         self.hooks: HookService = FakeHooks(self.trigger)
+        self.is_traced = False
         self.state = state or make_state()
         self.measured = vitals or make_vitals()
         self.metrics, self.readiness = make_metrics(vitals=self.measured), make_readiness(vitals=self.measured)
@@ -406,7 +407,7 @@ class FakeDaemonService(DaemonService):
         self._note(f"cancel {run}")
         return next((each for each in self.known_runs if each.id == run), None)
 
-    async def start(self, job: JobId, payload: object = None, key: str | None = None) -> StartedRun:
+    async def start(self, job: JobId, payload: object = None, key: str | None = None, parent: str = "") -> StartedRun:
         return StartedRun(run=await self.trigger(job, payload))
 
     async def pause(self, job: JobId) -> None:

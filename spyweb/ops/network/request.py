@@ -19,6 +19,7 @@ from spyweb.limits import AUTHORITY, HEADER_BLOCK, HEADERS, HOST, METHOD, too_la
 from spyweb.model import MIB
 from spyweb.ops.network.gate import NetGate
 from spyweb.settings import HttpSettings
+from spyweb.tracing.span import TRACEPARENT, current_traceparent
 
 MOST_REDIRECTS = 10
 LARGEST_OPTION = 86_400.0  # seconds, or MB: more than any run or VM has
@@ -102,7 +103,7 @@ def fetch_of(request: FetchRequest, settings: HttpSettings, most: int | None, ga
     fetch = Fetch(
         url=parse_url(request.url),
         method=parse_method(request.method),
-        headers=clean_headers(request.headers),
+        headers=with_trace(clean_headers(request.headers)),
         body=request.body,
         proxy=parse_proxy(request.proxy) if request.proxy else None,
         timeout_s=settings.timeout_ms / 1000 if timeout_s is None else min(timeout_s, LARGEST_OPTION),
@@ -216,6 +217,14 @@ def clean_headers(headers: Mapping[bytes, bytes]) -> dict[str, str]:
         if name.decode().lower() not in _OURS:
             cleaned[name.decode()] = _header_text(name, value)
     return cleaned
+
+
+def with_trace(headers: dict[str, str]) -> dict[str, str]:
+    """Add the header of the trace that a request belongs to, unless it has one of its own."""
+    traceparent = current_traceparent()
+    if not traceparent or any(name.lower() == TRACEPARENT for name in headers):
+        return headers
+    return {**headers, TRACEPARENT: traceparent}
 
 
 def with_defaults(headers: Mapping[bytes, bytes], settings: HttpSettings) -> dict[bytes, bytes]:

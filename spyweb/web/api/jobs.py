@@ -23,7 +23,7 @@ from spyweb.views.statistics import JobStatistics, TimeSpan
 from spyweb.web.access.principal import principal_of
 from spyweb.web.answer import json_answer, page_answer
 from spyweb.web.api.keys import CATALOGUE, SERVICE
-from spyweb.web.api.once import REUSED, key_of, started_answer
+from spyweb.web.api.once import REUSED, key_of, parent_of, started_answer
 from spyweb.web.api.payload import payload_of
 from spyweb.web.api.query import any_job_in_path, find_job, job_in_path, query_of
 from spyweb.web.api.route import Right, route
@@ -168,7 +168,8 @@ async def trigger(request: web.Request) -> web.Response:
     repeated within a day starts no second run, and gets the first answer.
     """
     job = job_in_path(request)
-    return started_answer(await request.app[SERVICE].start(job, await payload_of(request), key_of(request)), 200)
+    payload, key, parent = await payload_of(request), key_of(request), parent_of(request)
+    return started_answer(await request.app[SERVICE].start(job, payload, key, parent), 200)
 
 
 @route("POST", "/api/jobs/{job}/pause", right=Right.RUN, answer=JobPaused)

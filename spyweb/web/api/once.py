@@ -6,8 +6,10 @@ from aiohttp import web
 
 from spyweb.limits import IDEMPOTENCY_KEY, too_large
 from spyweb.service.once import StartedRun
+from spyweb.tracing.span import TRACEPARENT, read_traceparent
 from spyweb.views.jobs import Triggered
 from spyweb.web.answer import BadParameter, json_answer
+from spyweb.web.api.keys import SERVICE
 
 HEADER = "Idempotency-Key"
 REPEATED = "Idempotent-Replayed"
@@ -24,6 +26,13 @@ def key_of(request: web.Request) -> str | None:
     if len(key) > IDEMPOTENCY_KEY:
         raise BadParameter(HEADER, too_large("it", len(key), IDEMPOTENCY_KEY, "characters"))
     return key
+
+
+def parent_of(request: web.Request) -> str:
+    """Return the trace that a request belongs to, where runs are traced."""
+    if not request.app[SERVICE].is_traced:
+        return ""
+    return read_traceparent(request.headers.get(TRACEPARENT, ""))
 
 
 def started_answer(started: StartedRun, status: int) -> web.Response:

@@ -1,0 +1,85 @@
+"""A real daemon sends the spans of its runs to a collector, and tells servers which trace a request belongs to."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+pytest.importorskip("opentelemetry.sdk", reason="spyweb[otel] is not installed")
+
+from tests.fakes.collector import open_collector
+from tests.fakes.project import Project, eventually
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
+PAGE = b'<div class="item"><h2>one</h2></div>'
+
+
+@contextmanager
+def open_page() -> Iterator[tuple[str, list[str]]]:
+    seen: list[str] = []
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append(self.headers.get("traceparent", ""))
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.send_header("Content-Length", str(len(PAGE)))
+            self.end_headers()
+            self.wfile.write(PAGE)
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
+    Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/", seen
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def trigger(url: str, job: str, header: str) -> None:
+    request = urllib.request.Request(f"{url}/api/jobs/{job}/trigger", method="POST", headers={"traceparent": header})
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        assert answer.status == 200
+
+
+def test_a_run_its_ops_and_stages_are_one_trace_with_the_request_before_and_those_after(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    with open_collector() as collector, open_page() as (page, seen):
+        project.save("config.toml", f'[telemetry]\notlp_endpoint = "{collector.url}"\n')
+        project.job("asks", f'store_set("k", "1") assert(http_get("{page}"))')
+        project.job("fails", 'error("no luck")')
+        monitor = f'name = "watch"\nevery = "never"\nurl = "{page}"\nselector = ".item"\nfields = ["title:h2"]\n'
+        project.save("jobs/watch/config.toml", monitor)
+        with project.daemon() as daemon:
+            lines = [json.loads(line) for line in daemon.said().splitlines() if '"started"' in line]
+            trigger(lines[0]["url"], "asks", PARENT)
+            trigger(lines[0]["url"], "watch", "nonsense")
+            trigger(lines[0]["url"], "fails", PARENT)
+            for job in ("asks", "watch", "fails"):
+                project.ended(job)
+            eventually(lambda: len(collector.names()) >= 8, "spans")
+    spans = {span.name: span for span in collector.spans()}
+    assert {"run asks", "store_set", "http_get", "run watch", "fetch", "extract", "keep", "run fails"} <= spans.keys()
+    run, op = spans["run asks"], spans["http_get"]
+    assert (run.trace_id.hex(), run.parent_span_id.hex()) == (TRACE, "00f067aa0ba902b7")
+    assert op.parent_span_id == run.span_id
+    assert f"00-{TRACE}-{op.span_id.hex()}" in {header[:52] for header in seen}
+    watch, fetch = spans["run watch"], spans["fetch"]
+    assert fetch.parent_span_id == watch.span_id
+    assert watch.trace_id != run.trace_id
+    assert f"00-{watch.trace_id.hex()}-{fetch.span_id.hex()}" in {header[:52] for header in seen}
+    assert "no luck" in spans["run fails"].status.message
+    attributes = {pair.key: pair.value for pair in run.attributes}
+    assert attributes["spyweb.job"].string_value == "asks"
