@@ -9,11 +9,11 @@ from functools import partial
 
 from spyweb.errors import Refused
 from spyweb.model import JobId, RunId
-from spyweb.ops.resources import NAMESPACE, BadResource, Resource, prefix_of, read_resource
+from spyweb.ops.resources import NAMESPACE, BadResource, Expected, Resource, prefix_of, read_resource
 from spyweb.service.state import PAGE, take_page
 from spyweb.store.protocol import Store
 from spyweb.views.runs import view_task
-from spyweb.views.workflows import WorkflowDetail, WorkflowView, view_resource, view_workflow
+from spyweb.views.workflows import ResourceView, WorkflowDetail, WorkflowView, view_workflow
 
 MOST = 1_000  # runs that a name is looked for in
 LONGEST_RUN = 19  # digits of the largest number that the store takes
@@ -72,3 +72,11 @@ class WorkflowService:
                 except BadResource:
                     continue
             least = page[-1][0] + b"\0"
+
+
+def view_resource(resource: Resource) -> ResourceView:
+    kept = resource.kept
+    action = "noop" if not resource.changed else "delete" if kept.expected is Expected.ABSENT else "update"
+    return ResourceView(
+        type=kept.module, name=kept.target, action=action, checksum=kept.checksum, created_ms=resource.at_ms
+    )

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from spyweb.model import JobId, Run, RunId, RunState
-from spyweb.ops.resources import Expected, Resource
 from spyweb.views.runs import TaskView, duration_ms
 
 
@@ -58,12 +57,4 @@ def view_workflow(run: Run, names: Sequence[str], resources: int) -> WorkflowVie
         duration_ms=duration_ms(run),
         resources=resources,
         error=run.reason,
-    )
-
-
-def view_resource(resource: Resource) -> ResourceView:
-    kept = resource.kept
-    action = "noop" if not resource.changed else "delete" if kept.expected is Expected.ABSENT else "update"
-    return ResourceView(
-        type=kept.module, name=kept.target, action=action, checksum=kept.checksum, created_ms=resource.at_ms
     )
