@@ -244,7 +244,7 @@ def _spec(read: Reading, place: JobPlace, daemon: DaemonSettings, permissions: G
         drift_repair=read.take("drift_repair", boolean, False),
         resume=read.take("resume", boolean, False),
         policy=policy,
-        hook=_shared(read.take("hook", read_hook, NO_HOOK)),
+        hook=_shared(read.take("hook", read_hook, None) or NO_HOOK),
         monitor=take_monitor(read, on_hook_error) if place.is_monitor else None,
     )
 
