@@ -18,7 +18,6 @@ from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 BARS = 40  # of a strip
 STEP, BAR = 6, 4  # units from one bar to the next, and its width
 CHART_WIDTH, CHART_HEIGHT, LATE_HEIGHT = 1000, 100, 40
-MOST_POINTS = 500
 SLOTS = 96  # of a heat map: a quarter of an hour each, for a day
 HEAT_GAP = 0.9  # of a slot that is filled
 SUM_HEIGHT = 64
@@ -118,29 +117,9 @@ def describe(letters: Iterable[str]) -> str:
     return ", ".join(f"{counts[letter]} {word}" for letter, (_, word) in KINDS.items() if counts[letter]) or "no runs"
 
 
-def thin(points: Sequence[Point], most: int = MOST_POINTS) -> list[Point]:
-    """Return at most so many points that show the same: of each slot the shortest, median and longest, of each kind."""
-    if len(points) <= most:
-        return list(points)
-    first, last = points[0].at_ms, points[-1].at_ms
-    kinds = len({point.letter for point in points})
-    slots = max(1, most // (3 * kinds))
-    width = max(1, -(-(last - first + 1) // slots))
-    kept: list[Point] = []
-    for _, group in groupby(points, key=lambda point: (point.at_ms - first) // width):
-        of_kind: dict[str, list[Point]] = {}
-        for point in group:
-            of_kind.setdefault(point.letter, []).append(point)
-        for same in of_kind.values():
-            ordered = sorted(same, key=lambda point: point.took_ms)
-            chosen = {id(point): point for point in (ordered[0], ordered[len(ordered) // 2], ordered[-1])}
-            kept += sorted(chosen.values(), key=lambda point: point.at_ms)
-    return kept
-
-
 def chart(points: Iterable[Point], *, start_ms: int, end_ms: int, limit_ms: int | None = None) -> Chart:
     """Draw durations from `start_ms` to `end_ms`; points outside are left out."""
-    seen = thin(sorted((p for p in points if start_ms <= p.at_ms <= end_ms), key=lambda point: point.at_ms))
+    seen = sorted((p for p in points if start_ms <= p.at_ms <= end_ms), key=lambda point: point.at_ms)
     longest = max((point.took_ms for point in seen), default=SECOND_MS)
     shortest = min((point.took_ms for point in seen), default=100)
     low, high = _bounds(shortest, longest)

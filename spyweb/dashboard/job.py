@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
 from spyweb.dashboard.charts import Chart, Point, chart
 from spyweb.dashboard.overview import MARKS
 from spyweb.model import Outcome, Run, RunMark, RunState, TriggerType
-from spyweb.settings.units import DAY_MS
 from spyweb.specs.origins import OriginKind, ResolvedSetting
-from spyweb.store.past_runs_protocol import RunPoint
 from spyweb.views.job_detail import JobDetail, Tie
 from spyweb.views.overview import OverviewRow, Standing, first_line
 from spyweb.views.runs import describe_details
-from spyweb.views.strips import FAILING, SUCCEEDED, lateness_of, mark_of, moment_of, took_of
+from spyweb.views.statistics import JobStatistics, TimeSpan
+from spyweb.views.strips import lateness_of, mark_of, moment_of, took_of
 
 # What stands behind the name of a job in the heading of its page; of a failing one also since when.
 HEADINGS: Mapping[Standing, str] = {
@@ -75,16 +73,7 @@ TRIGGER_WORDS: Mapping[str, str] = {
 }
 
 
-class ChartSpan(StrEnum):
-    """The time that a chart shows."""
-
-    DAY = "24h"
-    WEEK = "7d"
-    MONTH = "30d"
-
-
-SPANS_MS: Mapping[ChartSpan, int] = {ChartSpan.DAY: DAY_MS, ChartSpan.WEEK: 7 * DAY_MS, ChartSpan.MONTH: 30 * DAY_MS}
-SPAN_WORDS: Mapping[ChartSpan, str] = {ChartSpan.DAY: "24 h", ChartSpan.WEEK: "7 d", ChartSpan.MONTH: "30 d"}
+SPAN_WORDS: Mapping[TimeSpan, str] = {TimeSpan.DAY: "24 h", TimeSpan.WEEK: "7 d", TimeSpan.MONTH: "30 d"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,16 +88,6 @@ class ShownRun:
     took_ms: int | None
     late_ms: int | None
     details: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChartSummary:
-    """The numbers that a chart amounts to."""
-
-    success_rate: float | None
-    median_ms: int | None
-    late_ms: int | None  # of a hundred runs ninety-nine are not later
-    count: int
 
 
 def heading_of(row: OverviewRow) -> tuple[str, str]:
@@ -136,26 +115,13 @@ def is_going_on(run: Run) -> bool:
     return run.state is not RunState.ENDED
 
 
-def draw_points(points: Sequence[RunPoint], span: ChartSpan, now_ms: int, limit_ms: int | None = None) -> Chart:
-    """Draw the runs of a span that ends now."""
-    drawn = (
+def draw_statistics(statistics: JobStatistics, limit_ms: int | None = None) -> Chart:
+    """Draw the runs of a span."""
+    points = (
         Point(at_ms=point.at_ms, took_ms=point.took_ms, letter=point.mark.value, late_ms=point.late_ms)
-        for point in points
+        for point in statistics.points
     )
-    return chart(drawn, start_ms=now_ms - SPANS_MS[span], end_ms=now_ms, limit_ms=limit_ms)
-
-
-def summarize_points(points: Sequence[RunPoint]) -> ChartSummary:
-    good = sum(point.mark in SUCCEEDED for point in points)
-    bad = sum(point.mark in FAILING for point in points)
-    late = sorted(point.late_ms for point in points)
-    took = sorted(point.took_ms for point in points)
-    return ChartSummary(
-        success_rate=good / (good + bad) if good + bad else None,
-        median_ms=took[len(took) // 2] if took else None,
-        late_ms=late[min(len(late) - 1, len(late) * 99 // 100)] if late else None,
-        count=len(points),
-    )
+    return chart(points, start_ms=statistics.since_ms, end_ms=statistics.until_ms, limit_ms=limit_ms)
 
 
 def after_words(tie: Tie) -> str:
@@ -186,7 +152,6 @@ def tab_title(row: OverviewRow) -> str:
     return f"{row.job.name}: {HEADINGS[row.standing]}"
 
 
-def ticks(span: ChartSpan, now_ms: int, count: int = 5) -> Iterable[int]:
+def ticks(statistics: JobStatistics, count: int = 5) -> list[int]:
     """Return moments evenly spread over a span."""
-    length = SPANS_MS[span]
-    return [now_ms - length + length * number // (count - 1) for number in range(count)]
+    return [statistics.since_ms + statistics.span.ms * number // (count - 1) for number in range(count)]

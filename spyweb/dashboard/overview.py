@@ -75,15 +75,24 @@ class ShownJob:
     """One row as it is drawn."""
 
     row: OverviewRow
+    how: str  # what starts it
     mark: str
     word: str  # its standing
     tone: str
     strip: Strip
 
 
-def show_job(row: OverviewRow) -> ShownJob:
+def show_job(row: OverviewRow, how: str = "") -> ShownJob:
+    """Return a row as it is drawn; `how` says in words what starts the job."""
     mark = MARKS[row.standing]
-    return ShownJob(row=row, mark=mark, word=word_of(row.standing), tone=TONES.get(mark, ""), strip=strip(row.strip))
+    return ShownJob(
+        row=row,
+        how=how or row.job.schedule,
+        mark=mark,
+        word=word_of(row.standing),
+        tone=TONES.get(mark, ""),
+        strip=strip(row.strip),
+    )
 
 
 def word_of(standing: Standing) -> str:

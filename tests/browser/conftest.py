@@ -26,6 +26,7 @@ JOBS = {
     "report": ('after = ["backup"]', 'return "sent"'),
     "nightly": ('name = "夜間バックアップ"\ncron = "0 3 * * *"', 'return "done"'),
     "nightly_live": ('every = "never"', 'return "done live"'),
+    "sleeper": ('every = "never"', "sleep(60000)"),
     "talker": ('every = "never"', 'log("<i>markup</i>")\nlog("the second line")\nreturn "said it"'),
     "hostile": ('name = "<b>hostile</b>"\nevery = "never"', 'return "<script>alert(1)</script>"'),
 }

@@ -15,12 +15,12 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytes
 
 async def test_it_says_how_it_stands(tab: Tab) -> None:
     page = await tab.open()
-    await expect(page.get_by_role("heading", level=1)).to_have_text("1 of 7 jobs failing")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("1 of 8 jobs failing")
     assert await page.title() == "1 failing · spyweb"
     attention = page.locator("#attention")
     await expect(attention).to_contain_text("repository is locked")
     await expect(attention).to_contain_text("2 runs in a row")
-    await expect(page.locator("#jobs > li")).to_have_count(7)
+    await expect(page.locator("#jobs > li")).to_have_count(8)
     await expect(page.locator('link[rel="icon"]')).to_have_attribute("href", re.compile("icon-bad"))
     assert await tab.violations() == []
 

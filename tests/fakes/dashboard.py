@@ -11,15 +11,18 @@ from msgspec import structs
 
 from spyweb.cooperative import run_at_once
 from spyweb.errors import Refused
-from spyweb.model import JobId, Outcome, RunId, RunMark
+from spyweb.model import JobId, Outcome, Run, RunId, RunMark
 from spyweb.runs.live import LiveJobs
 from spyweb.specs.origins import OriginKind, ResolvedSetting
-from spyweb.store.past_runs_protocol import FailingSeries, RunPoint, RunStrip
+from spyweb.store.past_runs_protocol import FailingSeries, RunFilter, RunPage, RunPoint, RunStrip
 from spyweb.views.job_detail import JobDetail, LastError, ProblemView, Tie
 from spyweb.views.jobs import next_run
 from spyweb.views.overview import Overview, OverviewRow, make_overview, view_row
-from spyweb.views.source import SourceView
-from spyweb.views.strips import Bar, view_bar
+from spyweb.views.run_detail import CauseKind, CauseStep, LimitView, RunDetail, RunLog, brief, run_words
+from spyweb.views.runs import TaskView
+from spyweb.views.source import SourceView, TraceFrame
+from spyweb.views.statistics import JobStatistics, TimeSpan, make_statistics
+from spyweb.views.strips import Bar, lateness_of, mark_of, moment_of, took_of, view_bar
 from spyweb.web.app import Site, tcp_app
 from tests.fakes.client import Client, client_of
 from tests.fakes.clock import FakeClock
@@ -107,15 +110,66 @@ class FakeDetails:
         return SourceView(file=f"jobs/{job}.lua", first=1, lines=["local a = 1", MARKUP], line=None, total=2)
 
 
-class FakePastRuns:
-    """Runs of the last hour, each a second longer than the one before."""
+def make_run_detail(run: Run, **changes: object) -> RunDetail:
+    """Make the details of a run in which each text holds markup."""
+    job = run.job
+    source = SourceView(file=f"jobs/{job}.lua", first=1, lines=["local a = 1", MARKUP], line=2, total=2)
+    began = (run.started_ms or NOW_MS) / 1000
+    detail = RunDetail(
+        run=run,
+        name=MARKUP,
+        words=run_words(run),
+        mark=mark_of(run),
+        at_ms=moment_of(run),
+        took_ms=took_of(run),
+        late_ms=lateness_of(run),
+        causes=[CauseStep(kind=CauseKind.AFTER, words=MARKUP, at_ms=NOW_MS, run=brief(make_run(1)))],
+        attempts=[brief(run), brief(make_run(int(run.id) + 1, job=job, attempt=2))],
+        followers=[brief(make_run(99, job=JobId(MARKUP), reason=MARKUP))],
+        tasks=[
+            TaskView(task=MARKUP, workflow="", status="success", started_at=began, took_ms=600),
+            TaskView(task="push", workflow="", status="failed", started_at=began + 0.6, took_ms=100, message=MARKUP),
+            TaskView(task="restart", workflow="", status="skipped"),
+        ],
+        frames=[TraceFrame(text=MARKUP, file=f"jobs/{job}.lua", line=2), TraceFrame(text="[C]: in error")],
+        source=source,
+        log=RunLog(lines=[f"2026-01-01T00:00:00.012Z WARN {MARKUP}"], is_cut=True, is_shared=True),
+        limits=[
+            LimitView(name="time", used=20_400, limit=60_000, unit="ms", words="", is_over=True),
+            LimitView(name="memory", used=None, limit=64 << 20, unit="bytes", words=""),
+        ],
+        before=RunId(1),
+    )
+    return structs.replace(detail, **changes)
 
-    async def points(self, job: JobId, *, since_ms: int, limit: int, before: RunId | None = None) -> list[RunPoint]:
+
+@dataclass(slots=True)
+class FakePast:
+    """Past runs: those that the service knows."""
+
+    service: FakeDaemonService
+    searched: list[RunFilter] = field(default_factory=list)
+
+    async def search(self, wanted: RunFilter, *, limit: int, before: RunId | None = None) -> RunPage:
+        self.searched.append(wanted)
+        return RunPage(runs=self.service.known_runs[:limit], before=RunId(1))
+
+    async def detail(self, run: RunId) -> RunDetail:
+        return make_run_detail(next(each for each in self.service.known_runs if each.id == run))
+
+    async def find(self, run: RunId) -> Run | None:
+        return next((each for each in self.service.known_runs if each.id == run), None)
+
+
+class FakeStatistics:
+    """Statistics of 60 runs in the last hour, each a second longer than the one before."""
+
+    async def of(self, job: JobId, span: TimeSpan) -> JobStatistics:
         points = [
             RunPoint(run=n, at_ms=NOW_MS - 60_000 * n, took_ms=1_000 * (n + 1), late_ms=n, mark=RunMark.SUCCESS)
-            for n in range(60)
+            for n in range(59, -1, -1)
         ]
-        return [point for point in points if point.at_ms >= since_ms][:limit]
+        return make_statistics(job, span, points, NOW_MS)
 
 
 def make_dashboard_service(rows: Sequence[OverviewRow] | None = None, root: Path | None = None) -> FakeDaemonService:
@@ -124,7 +178,8 @@ def make_dashboard_service(rows: Sequence[OverviewRow] | None = None, root: Path
     service.timezone = "Europe/Berlin"
     service.overview = FakeOverviewService(list(rows) if rows is not None else three_rows())  # type: ignore[assignment]
     service.details = FakeDetails(service.overview)  # type: ignore[arg-type, assignment]
-    service.past_runs = FakePastRuns()  # type: ignore[assignment]
+    service.statistics = FakeStatistics()  # type: ignore[assignment]
+    service.past = service.past_runs = FakePast(service)  # type: ignore[assignment]
     service.live = LiveJobs()
     return service
 

@@ -14,14 +14,11 @@ from msgspec import Struct
 from spyweb.dashboard.frame import Chip, PageFrame
 from spyweb.dashboard.job import (
     SPAN_WORDS,
-    SPANS_MS,
-    ChartSpan,
     after_words,
-    draw_points,
+    draw_statistics,
     heading_of,
     show_run,
     split_settings,
-    summarize_points,
     tab_title,
     ticks,
 )
@@ -33,6 +30,7 @@ from spyweb.service.daemon import DaemonService
 from spyweb.service.page_hub import LOG_LINES
 from spyweb.service.strips import late_after
 from spyweb.views.events import EventType, LogHappened, lines_in_file
+from spyweb.views.statistics import TimeSpan
 from spyweb.web.access.principal import Principal
 from spyweb.web.access.rights import Right
 from spyweb.web.pages.page import Asked, Shown, action, lead_to, live_view, moments_of, page
@@ -42,7 +40,6 @@ if TYPE_CHECKING:
     from spyweb.dashboard.render import Renderer
 
 RUNS_SHOWN = 12
-POINTS = 10_000  # runs of a chart; of more, the newest
 PARTS = {
     "title": "title.html",
     "icon": "icon.html",
@@ -57,10 +54,10 @@ PARTS = {
 class JobPageQuery(Struct, frozen=True):
     """The time that the chart shows."""
 
-    span: str = ChartSpan.DAY.value
+    span: str = TimeSpan.DAY.value
 
-    def chosen(self) -> ChartSpan:
-        return ChartSpan(self.span) if self.span in set(ChartSpan) else ChartSpan.DAY
+    def chosen(self) -> TimeSpan:
+        return TimeSpan(self.span) if self.span in set(TimeSpan) else TimeSpan.DAY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,22 +168,21 @@ async def values_of(service: DaemonService, job: JobId) -> dict[str, object]:
 async def show_job(asked: Asked) -> Shown:
     """Show everything about a job."""
     service, job, span = asked.service, asked.job(), asked.query(JobPageQuery).chosen()
-    now_ms = service.clock.now_ms()
     mark = service.pages.mark(job_view(asked, job.id))  # before anything is read
     values = await values_of(service, job.id)
-    points = await service.past_runs.points(job.id, since_ms=now_ms - SPANS_MS[span], limit=POINTS)
+    statistics = await service.statistics.of(job.id, span)
     found = service.live.find(job.id)
     limit_ms = found.spec.timeout_ms if found else None
     more = {
-        "chart": await asyncio.to_thread(draw_points, points, span, now_ms, limit_ms),
-        "numbers": summarize_points(points),
+        "chart": draw_statistics(statistics, limit_ms),
+        "statistics": statistics,
         "span_words": SPAN_WORDS[span],
         "spans": [
             Chip(words=SPAN_WORDS[each], href=f"{asked.to('jobs', job.id)}?span={each.value}", is_current=each is span)
-            for each in ChartSpan
+            for each in TimeSpan
         ],
-        "is_short": span is ChartSpan.DAY,
-        "ticks": ticks(span, now_ms),
+        "is_short": span is TimeSpan.DAY,
+        "ticks": ticks(statistics),
         "after_words": after_words,
         "lines": await last_log_lines(service, job.id),
     }

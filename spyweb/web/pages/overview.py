@@ -28,6 +28,7 @@ from spyweb.dashboard.overview import (
 from spyweb.model import JobId
 from spyweb.service.daemon import DaemonService
 from spyweb.views.events import EventType
+from spyweb.views.job_detail import schedule_words
 from spyweb.views.overview import Overview, OverviewRow, Standing
 from spyweb.web.access.principal import Principal
 from spyweb.web.pages.page import Asked, Shown, live_view, moments_of, page
@@ -103,10 +104,15 @@ class OverviewView:
             if part.startswith(ROW):
                 row = await self._row(part.removeprefix(ROW))
                 if row is not None:
-                    rendered[part] = self.renderer.part("job_row.html", frame, {"shown": show_job(row)})
+                    shown = show_job(row, self._how(row.job.id))
+                    rendered[part] = self.renderer.part("job_row.html", frame, {"shown": shown})
         if any(part in SUMMARY for part in parts):
             rendered.update(await self._summary(parts))
         return rendered
+
+    def _how(self, job: JobId) -> str:
+        found = self.service.live.find(job)
+        return schedule_words(found.spec, self.service.timezone) if found else ""
 
     async def _row(self, job: str) -> OverviewRow | None:
         return self.known.get(job) or await self.service.overview.row(JobId(job))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from spyweb.web.pages import job, overview, sign_in, source, theme
+from spyweb.web.pages import job, overview, runs, sign_in, source, theme
 from spyweb.web.pages.page import Action, DashboardPage, actions_of, pages_of
 
-MODULES = (overview, job, source, sign_in, theme)
+MODULES = (overview, job, source, runs, sign_in, theme)
 
 PAGES: list[DashboardPage] = [each for module in MODULES for each in pages_of(module)]
 ACTIONS: list[Action] = [each for module in MODULES for each in actions_of(module)]

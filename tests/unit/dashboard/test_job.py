@@ -5,16 +5,14 @@ from __future__ import annotations
 from spyweb.dashboard.job import (
     HEADINGS,
     OUTCOME_WORDS,
-    SPANS_MS,
+    SPAN_WORDS,
     TRIGGER_WORDS,
-    ChartSpan,
     after_words,
-    draw_points,
+    draw_statistics,
     heading_of,
     is_going_on,
     show_run,
     split_settings,
-    summarize_points,
     tab_title,
     ticks,
 )
@@ -22,6 +20,7 @@ from spyweb.model import JobId, Outcome, RunMark, RunState, TriggerType
 from spyweb.store.past_runs_protocol import RunPoint
 from spyweb.views.job_detail import Tie
 from spyweb.views.overview import Standing
+from spyweb.views.statistics import TimeSpan, make_statistics
 from tests.fakes.daemon_service import NOW_MS, make_run
 from tests.fakes.dashboard import make_detail, three_rows
 
@@ -35,7 +34,7 @@ def test_every_standing_outcome_trigger_and_span_has_words() -> None:
     assert set(HEADINGS) == set(Standing)
     assert set(OUTCOME_WORDS) == set(RunMark)
     assert set(TRIGGER_WORDS) == set(TriggerType)
-    assert set(SPANS_MS) == set(ChartSpan)
+    assert set(SPAN_WORDS) == set(TimeSpan)
 
 
 def test_the_heading_and_the_tab_begin_with_what_matters() -> None:
@@ -53,14 +52,11 @@ def test_a_run_is_shown_with_how_late_it_was_where_that_is_known() -> None:
     assert is_going_on(make_run(4, state=RunState.RUNNING, outcome=None))
 
 
-def test_numbers_of_a_chart() -> None:
-    points = [point(number) for number in range(1, 100)] + [point(100, RunMark.FAILED, late_ms=5_000)]
-    numbers = summarize_points(points)
-    assert (numbers.count, numbers.success_rate, numbers.median_ms, numbers.late_ms) == (100, 0.99, 5_100, 5_000)
-    nothing = summarize_points([])
-    assert (nothing.success_rate, nothing.median_ms, nothing.late_ms) == (None, None, None)
-    assert draw_points(points, ChartSpan.DAY, NOW_MS).paths[0][0] == "s"
-    assert draw_points([], ChartSpan.WEEK, NOW_MS).paths == ()
+def test_a_chart_shows_the_runs_of_its_span() -> None:
+    points = [point(number) for number in range(99, 0, -1)]
+    drawn = draw_statistics(make_statistics(JobId("prices"), TimeSpan.DAY, points, NOW_MS))
+    assert drawn.label.endswith("99 succeeded")
+    assert draw_statistics(make_statistics(JobId("prices"), TimeSpan.WEEK, [], NOW_MS)).paths == ()
 
 
 def test_a_tie_says_after_which_ends() -> None:
@@ -74,4 +70,5 @@ def test_settings_that_somebody_has_written_stand_apart() -> None:
 
 
 def test_ticks_are_evenly_spread() -> None:
-    assert [NOW_MS - ms for ms in ticks(ChartSpan.DAY, NOW_MS)] == [86_400_000, 64_800_000, 43_200_000, 21_600_000, 0]
+    statistics = make_statistics(JobId("prices"), TimeSpan.DAY, [], NOW_MS)
+    assert [NOW_MS - ms for ms in ticks(statistics)] == [86_400_000, 64_800_000, 43_200_000, 21_600_000, 0]

@@ -1,0 +1,170 @@
+"""The page of a run, and the list of all."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from aiohttp import web
+from msgspec import Struct
+
+from spyweb.dashboard.frame import Chip
+from spyweb.dashboard.job import show_run
+from spyweb.dashboard.run import (
+    causes_of,
+    facts_of,
+    is_open,
+    mark_of_run,
+    said_of,
+    scale_of,
+    task_bars,
+    tone_of_run,
+    whole_of,
+)
+from spyweb.model import JobId, Outcome, Run, RunId
+from spyweb.service.strips import late_after
+from spyweb.store.past_runs_protocol import RunFilter
+from spyweb.views.events import EventType, lines_in_file
+from spyweb.web.access.rights import Right
+from spyweb.web.api.query import Natural, run_in_path
+from spyweb.web.pages.page import Asked, PageMissing, Question, Shown, action, lead_to, live_view, page
+from spyweb.web.pages.source import coloured
+
+PAGE = 50  # runs of a list
+
+CANCEL = Question(
+    title="Cancel this run?",
+    words="It is ended where it is, and counts as failed. What it has stored stays.",
+    button="Cancel the run",
+)
+
+
+class RunsPageQuery(Struct, frozen=True):
+    """Which runs are listed, and before which one the list goes on."""
+
+    job: str = ""
+    outcome: str = ""
+    before: Natural = 0
+
+    def filter(self) -> RunFilter:
+        outcomes = [Outcome(self.outcome)] if self.outcome in set(Outcome) else []
+        return RunFilter(job=JobId(self.job) if self.job else None, outcomes=outcomes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPageView:
+    """The page of a run that is under way: with each change of its job it is fetched anew."""
+
+    job: JobId
+
+    @property
+    def key(self) -> Hashable:
+        return "run", self.job
+
+    @property
+    def needs(self) -> frozenset[EventType]:
+        return frozenset({EventType.RUN})
+
+    @property
+    def log(self) -> None:
+        return None
+
+    def parts(self, subject: str) -> Sequence[str] | None:
+        return None if subject == f"job:{self.job}" else ()
+
+    async def render(self, _parts: Sequence[str]) -> Mapping[str, str]:
+        return {}
+
+
+@live_view("run")
+def run_view(asked: Asked, argument: str) -> RunPageView:
+    """Make the view of a run's page: its argument is the job."""
+    if not asked.principal.may_see(argument):
+        raise PageMissing("There is no such run")
+    return RunPageView(job=JobId(argument))
+
+
+@page("runs/{run}", "run.html", place="jobs", of_job=True)
+async def show_run_page(asked: Asked) -> Shown:
+    """Show everything about a run."""
+    number = run_in_path(asked.request)
+    run = await find_run(asked, number)
+    view = RunPageView(job=run.job)
+    mark = asked.service.pages.mark(view)  # before anything is read
+    detail = await asked.service.past.detail(number)
+    values = {
+        "detail": detail,
+        "run": detail.run,
+        "mark": mark_of_run(detail),
+        "tone": tone_of_run(detail),
+        "said": said_of(detail),
+        "is_open": is_open(detail),
+        "bars": task_bars(detail),
+        "scale": scale_of(whole_of(detail)),
+        "cpu_share": min(1.0, detail.run.cpu_ms / detail.took_ms) if detail.took_ms else None,
+        "causes": causes_of(detail),
+        "facts": facts_of(detail),
+        "error_lines": await coloured(detail.source),
+        "lines": lines_in_file(detail.run.job, detail.log.lines),
+    }
+    live = f"{urlencode({'view': f'run:{run.job}'})}&since={mark}" if is_open(detail) else ""
+    return Shown(title=f"{detail.words}: {detail.name}, run {number}", values=values, live=live)
+
+
+async def find_run(asked: Asked, number: RunId) -> Run:
+    """Return a run that whoever asks may see.  Raises PageMissing where there is none."""
+    run = await asked.service.past_runs.find(number)
+    if run is None or not asked.principal.may_see(run.job):
+        raise PageMissing(f"There is no run {number}")
+    return run
+
+
+@page("runs", "runs.html", place="jobs", of_job=True)
+async def list_runs(asked: Asked) -> Shown:
+    """List runs, newest first: of all jobs or of one, of all outcomes or of one."""
+    query = asked.query(RunsPageQuery)
+    wanted = query.filter()
+    if wanted.job and not asked.principal.may_see(wanted.job):
+        raise PageMissing("There is no such job")
+    found = await asked.service.past.search(wanted, limit=PAGE, before=RunId(query.before) or None)
+    late_ms = late_after(asked.service.live.find(wanted.job)) if wanted.job else late_after(None)
+    name = next((job.name for job in asked.service.jobs() if job.id == wanted.job), wanted.job)
+    values = {
+        "job": wanted.job,
+        "name": name,
+        "runs": [show_run(run, late_ms) for run in found.runs if asked.principal.may_see(run.job)],
+        "is_of_all": wanted.job is None,
+        "outcomes": outcome_chips(asked, query),
+        "older": address_of(asked, query, before=found.before) if found.before else "",
+    }
+    return Shown(title=f"Runs of {name}" if name else "Runs", values=values)
+
+
+def outcome_chips(asked: Asked, query: RunsPageQuery) -> list[Chip]:
+    words = {Outcome.SUCCESS: "Succeeded"}
+    chips = [Chip(words="All", href=address_of(asked, query, outcome=""), is_current=not query.filter().outcomes)]
+    return chips + [
+        Chip(
+            words=words.get(outcome, outcome.value.capitalize()),
+            href=address_of(asked, query, outcome=outcome.value),
+            is_current=query.outcome == outcome,
+        )
+        for outcome in Outcome
+    ]
+
+
+def address_of(asked: Asked, query: RunsPageQuery, **changes: object) -> str:
+    """Return the address of this list with other parameters; it begins anew unless it says where."""
+    fields = {"job": query.job, "outcome": query.outcome, "before": 0, **changes}
+    wanted = urlencode({name: value for name, value in fields.items() if value})
+    return asked.to("runs") + (f"?{wanted}" if wanted else "")
+
+
+@action("runs/{run}/cancel", right=Right.RUN, of_job=True, question=CANCEL)
+async def cancel(asked: Asked) -> web.Response:
+    """Have a run end that is under way, or give up one that waits."""
+    number = run_in_path(asked.request)
+    await find_run(asked, number)
+    await asked.service.cancel(number)
+    return lead_to(asked.to("runs", number))

@@ -1,0 +1,67 @@
+"""The page of a run, and the list of all."""
+
+from __future__ import annotations
+
+import re
+from typing import cast
+
+from spyweb.model import JobId, Outcome, RunState
+from spyweb.web.pages.runs import RunPageView
+from tests.fakes.daemon_service import make_run
+from tests.fakes.dashboard import FakePast, dashboard, get_page, make_dashboard_service
+
+
+async def test_it_says_what_happened_and_why() -> None:
+    async with dashboard() as client:
+        status, page = await get_page(client, "/runs/2")
+    assert status == 200
+    assert re.search(r"</svg>Failed after <?", page)
+    assert "jobs/backup.lua:3: disk" in page
+    assert "4 failing" not in page
+    assert page.count("&lt;script&gt;") > 10
+    assert "<script>alert" not in page
+
+
+async def test_a_run_that_is_not_there_is_said_so() -> None:
+    async with dashboard() as client:
+        status, page = await get_page(client, "/runs/77")
+        assert status == 404
+        assert "There is no run 77</h1>" in page
+        assert (await get_page(client, "/runs/x"))[0] == 400
+
+
+async def test_a_run_under_way_can_be_cancelled_once_asked() -> None:
+    service = make_dashboard_service()
+    service.known_runs = [make_run(9, state=RunState.RUNNING, outcome=None, ended_ms=None)]
+    async with dashboard(service) as client:
+        _, page = await get_page(client, "/runs/9")
+        assert 'data-live="/live?view=run%3Aprices&amp;since=' in page
+        assert "data-ask=" in page
+        async with client.post("/runs/9/cancel", data={"back": "/runs/9"}) as answer:
+            question = await answer.text()
+        assert "Cancel this run?</h1>" in question
+        assert service.story == []
+        data = {"sure": "yes", "back": "/runs/9"}
+        async with client.post("/runs/9/cancel", data=data, allow_redirects=False) as answer:
+            assert (answer.status, answer.headers["Location"]) == (303, "/runs/9")
+    assert service.story == ["cancel 9"]
+
+
+async def test_runs_are_listed_with_filters() -> None:
+    service = make_dashboard_service()
+    past = cast(FakePast, service.past)
+    async with dashboard(service) as client:
+        status, page = await get_page(client, "/runs?job=prices&outcome=failed&before=40")
+        assert status == 200
+        assert (past.searched[-1].job, past.searched[-1].outcomes) == ("prices", [Outcome.FAILED])
+        assert 'href="/runs?job=prices&amp;outcome=failed&amp;before=1"' in page
+        assert re.search(r'href="/runs\?job=prices&amp;outcome=failed" aria-current="true">Failed', page)
+        await get_page(client, "/runs?outcome=nonsense")
+        assert past.searched[-1].outcomes == []
+        assert (await get_page(client, "/runs?before=x"))[0] == 400
+
+
+def test_a_change_of_its_job_has_the_page_fetched_anew() -> None:
+    view = RunPageView(job=JobId("prices"))
+    assert view.parts("job:prices") is None
+    assert view.parts("job:backup") == ()
