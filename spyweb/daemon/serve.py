@@ -71,6 +71,10 @@ async def open_listeners(stack: AsyncExitStack, daemon: Daemon) -> Listeners:
     certificate = find_certificate(settings)
     private = await stack.enter_async_context(serve_socket(daemon.service, settings.daemon.data_dir))
     if settings.server.enabled:
+        if settings.server.hosts and daemon.service.access.is_open:
+            log.warning(
+                "[server] hosts needs a key: without any only this machine is served", hosts=settings.server.hosts
+            )
         listener = serve_tcp(
             daemon.service,
             host=settings.server.host,

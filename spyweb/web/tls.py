@@ -181,6 +181,9 @@ class TlsListener:
             )
         except OSError:  # whatever a client may do, ssl.SSLError and TimeoutError among it
             accepted.close()
+        except Exception:  # the boundary of one handshake: no other connection ends with it
+            accepted.close()
+            log.exception("a TLS handshake met a bug")
         finally:
             self._shaking.discard(shaking)
             self._limiter.release(shaking)

@@ -224,10 +224,12 @@ def test_a_certificate_that_can_not_be_used_is_one_line_at_the_start(
 
 def test_a_proxy_passes_requests_on_under_the_name_that_is_listed(project: Project) -> None:
     project.save("config.toml", '[server]\nhosts = ["spyweb.example.org"]\n')
-    token = make_key(project, "phone")
     with project.daemon() as daemon:
         server = server_of(daemon)
         passed_on = {"Host": "spyweb.example.org", "X_Forwarded_Proto": "https"}
+        assert daemon.has_said("hosts needs a key: without any only this machine is served")
+        assert server.status("GET", "/api/jobs", **passed_on) == 403
+        token = make_key(project, "phone")
         headers = {"Content_Type": "application/x-www-form-urlencoded", "Origin": "https://spyweb.example.org"}
         cookie = server.ask("POST", "/sign-in", body=urlencode({"key": token}), **headers, **passed_on).headers
         assert "; Secure" in cookie["Set-Cookie"]

@@ -21,6 +21,7 @@ from spyweb.settings.sections import LOCK_NAME
 from spyweb.store.lock import hold_lock
 from spyweb.views.health import SCHEDULER_STALLED_MS
 from spyweb.web.serve import PrivateSocket
+from spyweb.web.tls import ServerCertificate
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory.memory import MemoryStore
 
@@ -147,3 +148,16 @@ async def test_a_lock_file_that_can_not_be_made_again_is_told_and_nothing_else_h
 
     assert told[0]["log_level"] == "error"
     assert "is in use by" in told[0]["reason"]
+
+
+async def test_a_renewed_certificate_is_looked_for_where_there_is_one(tmp_path: Path) -> None:
+    looked: list[str] = []
+    certificate = SimpleNamespace(renew=lambda: looked.append("renewed"))
+    socket = cast("PrivateSocket", FakeSocket(tmp_path))
+    for given in (None, certificate):
+        with hold_lock(tmp_path) as lock:
+            listeners = Listeners(private=socket, certificate=cast("ServerCertificate | None", given))
+            chores = list_chores(make_daemon(tmp_path, FakeNotifier()), lock, listeners)
+        (chore,) = (each for each in chores if each.name == "certificate")
+        await chore.do()
+    assert looked == ["renewed"]

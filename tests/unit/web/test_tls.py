@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import struct
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -74,6 +76,39 @@ async def until_free(limiter: ConnectionLimiter) -> None:
             await asyncio.sleep(0.01)
 
 
+def run_on(loop: str, story: Coroutine[object, object, None]) -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop if loop == "uvloop" else asyncio.new_event_loop) as runner:
+        runner.run(story)
+
+
+HELLO = bytes.fromhex("160301020001000001fc0303") + bytes(200)  # the beginning of a handshake
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("sent", [b"", b"\x16", HELLO, ASK, b"\xff" * 100_000, b"\x16\x03\x01\xff\xff" * 1_000])
+def test_whatever_is_sent_others_are_answered(tmp_path: Path, loop: str, sent: bytes) -> None:
+    cert, key = put(tmp_path)
+
+    async def story() -> None:
+        async with served(ServerCertificate(cert, key)) as (listening, limiter), asyncio.timeout(10):
+            for is_reset in (True, False):
+                _, writer = await asyncio.open_connection("127.0.0.1", listening.port)
+                writer.write(sent)
+                if is_reset:
+                    linger = struct.pack("ii", 1, 0)
+                    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                else:
+                    with suppress(ConnectionError):
+                        await writer.drain()
+                writer.transport.abort()
+                assert (await ask(listening.port, trusting(cert))).endswith(b"fine, https")
+            await until_free(limiter)
+
+    with capture_logs() as told:
+        run_on(loop, story())
+    assert told == []
+
+
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_requests_are_answered_over_tls(tmp_path: Path, loop: str) -> None:
     cert, key = put(tmp_path)
@@ -85,8 +120,7 @@ def test_requests_are_answered_over_tls(tmp_path: Path, loop: str) -> None:
                 assert (await ask(listening.port, trusting(cert, version))).endswith(b"fine, https")
             await until_free(limiter)
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop if loop == "uvloop" else asyncio.new_event_loop) as runner:
-        runner.run(story())
+    run_on(loop, story())
 
 
 async def test_older_protocols_are_refused(tmp_path: Path) -> None:

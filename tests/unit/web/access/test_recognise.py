@@ -6,6 +6,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 from structlog.testing import capture_logs
+from yarl import URL
 
 from spyweb.service.tokens import csrf_token
 from spyweb.web.access.principal import LOOPBACK
@@ -230,3 +231,23 @@ def test_without_a_key_the_connection_itself_must_come_from_here(remote: str, is
         with pytest.raises(web.HTTPForbidden) as caught:
             by_loopback(request, AccessRule(Right.READ))
         assert "only this machine is answered" in (caught.value.text or "")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/keys/",
+        "/api//keys", "/api/%6beys", "/%61pi/keys", "/api/keys;x", "/api/keys%00", "/api/./keys",
+        "/api/public/../keys", "/api/public/..%2fkeys", "/api/public/%2e%2e/keys", "/API/keys", "/api/keys?x=/api/public/",
+        "/api/keys%2fphone", "/api/v/../keys", "/sign-in/../api/keys", "/api/%c0%afkeys",
+        "/api/" + "../" * 500 + "api/keys",
+        "/api/" + "x" * 5_000,
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("who", [None, "guess", "read"])
+async def test_no_way_of_writing_an_address_leads_past_the_guard(path: str, who: str | None) -> None:
+    async with open_doors() as doors:
+        headers = {"X-SpyWeb-Key": doors.tokens.get(who, who)} if who else {}
+        async with doors.client.get(URL(path, encoded=True), headers=headers, allow_redirects=False) as answer:
+            assert answer.status in (400, 401, 403, 404)
+            assert "begins" not in await answer.text()
