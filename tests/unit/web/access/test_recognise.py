@@ -238,7 +238,8 @@ def test_without_a_key_the_connection_itself_must_come_from_here(remote: str, is
     [
         "/api/keys/",
         "/api//keys", "/api/%6beys", "/%61pi/keys", "/api/keys;x", "/api/keys%00", "/api/./keys",
-        "/api/public/../keys", "/api/public/..%2fkeys", "/api/public/%2e%2e/keys", "/API/keys", "/api/keys?x=/api/public/",
+        "/api/public/../keys", "/api/public/..%2fkeys", "/api/public/%2e%2e/keys", "/API/keys",
+        "/api/keys?x=/api/public/",
         "/api/keys%2fphone", "/api/v/../keys", "/sign-in/../api/keys", "/api/%c0%afkeys",
         "/api/" + "../" * 500 + "api/keys",
         "/api/" + "x" * 5_000,
