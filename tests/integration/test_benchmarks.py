@@ -14,7 +14,14 @@ from tests.fakes.repository import ROOT
 pytestmark = pytest.mark.timeout(90)
 
 
-LONG = {"bench_memory", "bench_runs", "bench_server", "bench_start", "bench_triggers"}  # start many processes
+LONG = {
+    "bench_live",
+    "bench_memory",
+    "bench_runs",
+    "bench_server",
+    "bench_start",
+    "bench_triggers",
+}  # start many processes
 
 
 @pytest.mark.slow
