@@ -29,7 +29,7 @@ from spyweb.web.api.streams import OPEN_STREAMS, OpenStreams
 from spyweb.web.body import BODY_MEMORY, LARGEST, BodyMemory
 from spyweb.web.endpoints import ENDPOINT_ROUTES, ENDPOINT_RULES, ENDPOINTS
 from spyweb.web.event_streams import EventStreams
-from spyweb.web.live import PAGE_STREAMS
+from spyweb.web.live import CHUNKS, PAGE_STREAMS, Chunks
 from spyweb.web.pages.pages import ACTIONS, PAGES
 from spyweb.web.pages.site import PageRoute, base_of, page_routes, showing_errors
 from spyweb.web.ui import UI, UI_ROUTES
@@ -105,6 +105,7 @@ def _add_service(app: web.Application, service: DaemonService, largest_body: int
     app[BODY_MEMORY], app[LARGEST_BODY] = BodyMemory(), largest_body
     app[OPEN_STREAMS] = OpenStreams()
     app[EVENT_STREAMS] = EventStreams(MOST_EVENT_STREAMS, STREAMS_OF_ONE)
+    app[CHUNKS] = Chunks()
     app[PAGE_STREAMS] = EventStreams(MOST_PAGE_STREAMS, STREAMS_OF_ONE)
     app.on_shutdown.extend([app[EVENT_STREAMS].end_all, app[PAGE_STREAMS].end_all])
 

@@ -42,18 +42,22 @@ class EventStreams:
 
         One that has not noticed yet that its client is gone does not count.
         """
-        here = [_peer(each.request) for each in self._open if each.request.transport is not None]
-        if len(here) >= self._most:
-            self._refuse(f"{self._most} streams are open already: end one of them")
-        peer = _peer(request)
-        if not _speaks_for_many(peer) and self._count(peer, here) >= self._of_one_address:
-            self._refuse(f"{self._of_one_address} streams of this address are open already: end one of them")
+        self._check(request)
         stream = OpenStream(request, end)
         self._open.append(stream)
         try:
             yield
         finally:
             self._open.remove(stream)
+
+    def _check(self, request: web.Request) -> None:
+        """Raise HTTPServiceUnavailable when there are too many; what this looks at is not held by a stream."""
+        here = [_peer(each.request) for each in self._open if each.request.transport is not None]
+        if len(here) >= self._most:
+            self._refuse(f"{self._most} streams are open already: end one of them")
+        peer = _peer(request)
+        if not _speaks_for_many(peer) and self._count(peer, here) >= self._of_one_address:
+            self._refuse(f"{self._of_one_address} streams of this address are open already: end one of them")
 
     def _count(self, peer: object, here: Sequence[object]) -> int:
         """Return how many of these streams count for the address of this one."""

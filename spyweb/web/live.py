@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
 from spyweb.service.events import RETRY_MS
 from spyweb.service.page_hub import RESET, PageView
@@ -24,6 +24,21 @@ HEADERS = {
 
 
 PAGE_STREAMS = web.AppKey("streams of pages", EventStreams)
+
+
+class Chunks:
+    """Frames what is sent to many as one chunk for all of them: a copy for each would be most of what they hold."""
+
+    def __init__(self) -> None:
+        self._data = self._chunk = b""
+
+    def of(self, data: bytes) -> bytes:
+        if data is not self._data:
+            self._data, self._chunk = data, b"%x\r\n%b\r\n" % (len(data), data)
+        return self._chunk
+
+
+CHUNKS = web.AppKey("what was framed the last", Chunks)
 
 
 async def follow_page(request: web.Request, view: PageView) -> web.StreamResponse:
@@ -68,8 +83,14 @@ class ResponseSink:
         return transport.get_write_buffer_size() if transport else 0
 
     async def send(self, data: bytes) -> None:
-        with suppress(ConnectionError):
-            await self._response.write(data)
+        transport = self._request.transport
+        if transport is None or transport.is_closing():
+            return
+        if self._request.version >= HttpVersion11:
+            transport.write(self._request.app[CHUNKS].of(data))
+        else:
+            with suppress(ConnectionError):
+                await self._response.write(data)
 
     def abort(self) -> None:
         if self._request.transport:

@@ -149,3 +149,16 @@ async def test_a_browser_that_has_left_is_noticed() -> None:
         await until(lambda: app.pages.open == 1)
         client.close()
         await until(lambda: app.pages.open == 0)
+
+
+async def test_an_older_proxy_gets_it_without_chunks() -> None:
+    async with live_app() as app:
+        reader, writer = await asyncio.open_connection("127.0.0.1", app.served.port)
+        writer.write(f"GET /live?view=rows&since={app.mark()} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
+        await reader.readuntil(b"\r\n\r\n")
+        app.change()
+        assert b"event: html\n" in await reader.readuntil(b'id="row-prices">1<')
+        app.pages.close()
+        assert b"\r\n0\r\n" not in await reader.read()
+        writer.close()
+        await writer.wait_closed()

@@ -99,3 +99,28 @@ async def test_all_are_ended_with_their_server() -> None:
             stack.enter_context(streams.one(from_address("127.0.0.1"), partial(ended.append, number)))
         await streams.end_all(web.Application())
     assert ended == [0, 1, 2]
+
+
+class CountedPeer(tuple[str, int]):
+    """The address of a client, as a transport gives it anew each time; counts those that are held."""
+
+    held = 0
+
+    def __init__(self, _pair: tuple[str, int]) -> None:
+        CountedPeer.held += 1
+
+    def __del__(self) -> None:
+        CountedPeer.held -= 1
+
+
+def test_a_stream_holds_nothing_of_the_others() -> None:
+    streams = EventStreams(100, 100)
+
+    def request() -> web.Request:
+        transport = SimpleNamespace(get_extra_info=lambda _name: CountedPeer(("192.0.2.1", 1)))
+        return cast(web.Request, SimpleNamespace(transport=transport))
+
+    with ExitStack() as stack:
+        for _ in range(50):
+            stack.enter_context(streams.one(request(), nothing))
+        assert CountedPeer.held == 0

@@ -1,0 +1,110 @@
+"""What happens in a real daemon, as its clients are told of it over real HTTP."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.fakes.project import Project, eventually
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+Events = Iterator[tuple[str, dict[str, object]]]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def url_of(project: Project) -> str:
+    lines = (project.root / "daemon.out").read_text().splitlines()
+    return str(next(json.loads(line)["url"] for line in lines if '"started"' in line))
+
+
+@contextmanager
+def stream(project: Project, path: str) -> Iterator[http.client.HTTPResponse]:
+    where = urlsplit(url_of(project))
+    connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=20)
+    connection.request("GET", path)
+    try:
+        yield connection.getresponse()
+    finally:
+        connection.close()
+
+
+def frames(answer: http.client.HTTPResponse) -> Iterator[dict[str, str]]:
+    fields: dict[str, str] = {}
+    while line := answer.readline():
+        text = line.decode().rstrip("\r\n")
+        if text:
+            name, _, value = text.partition(":")
+            is_more = name == "data" and name in fields
+            fields[name] = (f"{fields[name]}\n" if is_more else "") + value.removeprefix(" ")
+        elif "event" in fields or "id" in fields:
+            yield fields
+            fields = {}
+
+
+def events(answer: http.client.HTTPResponse) -> Events:
+    return ((frame["event"], json.loads(frame["data"])) for frame in frames(answer) if "event" in frame)
+
+
+def test_runs_jobs_state_and_lines_are_told_as_they_happen(project: Project) -> None:
+    project.job("talk", 'log.warn("größer")\nstate.set("n", 1)\nstore_set("own", "secret")')
+    with project.daemon() as daemon, stream(project, "/api/events?types=run,log,state,job&job=talk") as answer:
+        mark = next(frames(answer))["id"]
+        project.spyweb("trigger", "talk")
+        found = events(answer)
+        told = [next(found) for _ in range(5)]
+        kinds = sorted(kind for kind, _ in told)
+        assert kinds == ["log", "run", "run", "state", "state"]
+        by_kind = {f"{kind} {fields.get('what', '')}": fields for kind, fields in told}
+        assert (by_kind["run ended"]["outcome"], by_kind["run ended"]["trigger"]) == ("success", "manual")
+        assert (by_kind["log "]["text"], by_kind["log "]["run"]) == ("größer", by_kind["run began"]["run"])
+        assert "secret" not in str(told)
+
+        project.spyweb("pause", "talk")
+        assert next(found)[1]["what"] == "paused"
+        project.job("talk", 'log.warn("kleiner")')
+        assert next(found)[1]["what"] in ("reloaded", "settings")
+
+        with stream(project, f"/api/events?types=run&job=talk&last_event_id={mark}") as again:
+            assert [next(events(again))[1]["what"], next(events(again))[1]["what"]] == ["began", "ended"]
+
+        began = time.monotonic()
+        daemon.stop()
+        assert time.monotonic() - began < 3, "open streams do not delay a stop"
+        assert not [kind for kind, _ in found if kind == "reset"]
+
+
+def test_after_a_restart_a_mark_is_a_reset(project: Project) -> None:
+    project.job("talk", "return 1")
+    with project.daemon(), stream(project, "/api/events") as answer:
+        mark = next(frames(answer))["id"]
+    with project.daemon(), stream(project, f"/api/events?last_event_id={mark}") as answer:
+        assert next(events(answer))[0] == "reset"
+
+
+def test_the_overview_is_kept_up_to_date(project: Project) -> None:
+    project.job("talk", 'error("no <b>luck</b>")')
+    with project.daemon():
+        with stream(project, "/") as page:
+            live = re.findall(r'data-live="([^"]*)"', page.read().decode())[0].replace("&amp;", "&")
+        with stream(project, live) as answer:
+            eventually(lambda: project.spyweb("trigger", "talk", code=None).returncode == 0)
+            shown = ""
+            for frame in frames(answer):
+                shown += frame.get("data", "")
+                if "luck" in shown:
+                    break
+        assert 'id="j-talk"' in shown
+        assert "<b>luck" not in shown
