@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from spyweb.cooperative import run_at_once
 from spyweb.model import Failure, JobId, Outcome, RunId

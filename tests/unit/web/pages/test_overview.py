@@ -59,7 +59,7 @@ async def test_text_of_scripts_is_text() -> None:
     job = structs.replace(row, result=MARKUP, held_up=[MARKUP]).job
     hostile = type(job)(
         **{
-            **{name: getattr(job, name) for name in job.__slots__},
+            **{name: getattr(job, name) for name in job.__struct_fields__},
             "name": MARKUP,
             "schedule": MARKUP,
             "tags": (MARKUP,),
