@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import Path
 from typing import assert_never
 from zoneinfo import ZoneInfo
@@ -153,6 +154,7 @@ def state_of(spec: JobSpec, cursor: Cursor | None, *, running: bool, waiting: bo
     return JobState.WAITING if waiting else JobState.IDLE
 
 
+@lru_cache(maxsize=4096)
 def describe_schedule(schedule: Schedule) -> str:
     match schedule:
         case Every():
