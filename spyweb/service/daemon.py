@@ -155,6 +155,7 @@ class DaemonService:
     calendar: CalendarService = field(init=False)
 
     def __post_init__(self) -> None:
+        began_ms = self.clock.now_ms()
         self.overview = OverviewService(
             live=self.live,
             runs=self.stored_runs,
@@ -173,6 +174,7 @@ class DaemonService:
             settings=lambda: self.reloader.settings,
             broken=lambda: self.reloader.broken,
             next_runs=self.next_runs,
+            began_ms=began_ms,
         )
         self.past = PastRunsService(
             root=self.root,
@@ -181,6 +183,7 @@ class DaemonService:
             records=self.stored_records,
             tasks=self.tasks,
             clock=self.clock,
+            began_ms=began_ms,
         )
         self.found = RecordSearch(records=self.stored_records, live=self.live, clock=self.clock)
         self.statistics = StatisticsService(past_runs=self.past_runs, clock=self.clock)

@@ -34,7 +34,13 @@ async def known() -> AsyncIterator[Harness]:
 
 def service(t: Harness) -> CalendarService:
     past = PastRunsService(
-        root=Path(), live=t.live, past_runs=t.store.past_runs, records=t.store.records, tasks=no_tasks, clock=t.clock
+        root=Path(),
+        live=t.live,
+        past_runs=t.store.past_runs,
+        records=t.store.records,
+        tasks=no_tasks,
+        clock=t.clock,
+        began_ms=0,
     )
     return CalendarService(live=t.live, past=past, clock=t.clock)
 
