@@ -17,7 +17,6 @@ from spyweb.model import JobId
 from spyweb.service.hooks import Delivery, HookService
 from spyweb.views.jobs import Triggered
 from spyweb.web.access.principal import PRINCIPAL, Principal, principal_of
-from spyweb.web.access.recognise import WrongKey
 from spyweb.web.answer import BadBody
 from spyweb.web.api.keys import SERVICE
 from spyweb.web.api.once import HEADERS, REUSED, key_of, parent_of, started_answer
@@ -65,14 +64,14 @@ async def receive_hook(request: web.Request) -> web.Response:
 
 
 def _let_in(request: web.Request, hooks: HookService, job: JobId | None, content: bytes) -> JobId | None:
-    """Return the job that may be started, None where there is none.  Raises WrongKey or HTTPForbidden."""
+    """Return the job that may be started, None where there is none.  Raises HTTPUnauthorized or HTTPForbidden."""
     principal = principal_of(request)
     if hooks.is_signed(job, request.headers, content) and job is not None:
         request[PRINCIPAL] = Principal(name=f"hook {job}", rights=frozenset({Right.RUN}), source="key", jobs=(job,))
         return job
     is_only_near = principal.source == "loopback" and hooks.needs_signature(job)
     if principal.source == "nobody" or is_only_near:
-        raise WrongKey(text=REFUSED)
+        raise web.HTTPUnauthorized(text=REFUSED)
     if not principal.may(Right.RUN):
         raise web.HTTPForbidden(text=f"{principal.name} lacks the right {Right.RUN}")
     check_may_see(request, job or request.match_info["job"])
