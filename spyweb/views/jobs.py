@@ -47,7 +47,7 @@ class JobState(StrEnum):
     BROKEN = "broken"  # its file does not load and no earlier version runs
 
 
-class JobView(Struct, frozen=True, kw_only=True):  # made for each job of a list: a dataclass takes longer
+class JobView(Struct, frozen=True, kw_only=True, gc=False):  # made for each job of a list: a dataclass takes longer
     id: JobId
     name: str
     enabled: bool
@@ -67,7 +67,7 @@ class JobView(Struct, frozen=True, kw_only=True):  # made for each job of a list
     description: str = ""
 
 
-class JobFacts(Struct, frozen=True, kw_only=True):
+class JobFacts(Struct, frozen=True, kw_only=True, gc=False):
     """The state of a job, beside its settings."""
 
     cursor: Cursor | None = None

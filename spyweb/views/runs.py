@@ -14,7 +14,7 @@ from spyweb.model import Ending, Failure, JobId, Outcome, Run, RunId, TaskBegun,
 from spyweb.permissions.audit import Audit
 
 
-class LastRun(Struct, frozen=True, kw_only=True):  # as JobView
+class LastRun(Struct, frozen=True, kw_only=True, gc=False):  # as JobView
     run: RunId
     outcome: Outcome
     failure: Failure | None
