@@ -25,7 +25,7 @@ from spyweb.outbox.messages import place_of
 from spyweb.outbox.send import DeliveryFailure, Send
 from spyweb.runs.followups import retry_delay_ms
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, format_duration
-from spyweb.store.outbox_protocol import Channel, Outbox, QueuedMessage, Target
+from spyweb.store.outbox_protocol import Backlog, Channel, Outbox, QueuedMessage, Target
 
 log = structlog.get_logger()
 
@@ -123,9 +123,13 @@ class OutboxSender:
         except STORE_REFUSED as error:
             log.error("messages are left for the daemon", to=place_of(queue.target), reason=str(error))
 
-    async def unsent(self, job: JobId | None, limit: int) -> list[QueuedMessage]:
-        """List the messages that wait and those that were given up, newest first."""
-        return await self._outbox.unsent(job, limit)
+    async def unsent(self, job: JobId | None, limit: int, *, before: int | None = None) -> list[QueuedMessage]:
+        """List the messages that wait and those that were given up, newest first; of ids below `before`."""
+        return await self._outbox.unsent(job, limit, before=before)
+
+    async def counts(self) -> tuple[int, Backlog]:
+        """Count the messages that were given up, and those that wait."""
+        return await self._outbox.count_dead(), await self._outbox.backlog()
 
     async def retry(self, message: int | None) -> list[int]:
         """Send this message, or all, now; return their ids."""

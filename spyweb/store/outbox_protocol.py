@@ -87,8 +87,8 @@ class Outbox(Protocol):
 
     def give_up(self, message: int, *, error: str) -> Future[None]: ...
 
-    def unsent(self, job: JobId | None, limit: int) -> Future[list[QueuedMessage]]:
-        """Return the waiting and the dead messages, newest first."""
+    def unsent(self, job: JobId | None, limit: int, *, before: int | None = None) -> Future[list[QueuedMessage]]:
+        """Return the waiting and the dead messages, newest first; of ids below `before`."""
 
     def retry(self, message: int | None) -> Future[list[int]]:
         """Make this message, or all, due now, a dead one as if it were new; return their ids."""

@@ -25,6 +25,15 @@ class MessageView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MessageCounts:
+    """Counts the messages that have not arrived."""
+
+    dead: int  # given up
+    waiting: int
+    oldest_ms: int | None  # since when the oldest of these waits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MessagesRetried:
     """The messages that are sent again, by their ids."""
 

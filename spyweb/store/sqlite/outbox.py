@@ -37,7 +37,7 @@ EARLIEST = f"{TO_TARGET} ORDER BY next_ms, id LIMIT 1"
 DONE = "DELETE FROM message WHERE id = ?"
 PUT_OFF = "UPDATE message SET attempts = attempts + 1, next_ms = ?, error = ?, holds = ? WHERE id = ?"
 GIVE_UP = "UPDATE message SET attempts = attempts + 1, dead_ms = ?, error = ? WHERE id = ?"
-LIST = f"SELECT {COLUMNS} FROM message WHERE ?1 IS NULL OR job = ?1 ORDER BY id DESC LIMIT ?2"
+LIST = f"SELECT {COLUMNS} FROM message WHERE (?1 IS NULL OR job = ?1) AND id < ?3 ORDER BY id DESC LIMIT ?2"
 RETRY = """
     UPDATE message SET next_ms = ?1, holds = 1, attempts = attempts * (dead_ms IS NULL),
         created_ms = CASE WHEN dead_ms IS NULL THEN created_ms ELSE ?1 END, dead_ms = NULL
@@ -48,6 +48,8 @@ COUNT_DEAD = "SELECT count(*) FROM message WHERE dead_ms IS NOT NULL"
 BACKLOG = "SELECT count(*), min(id) FROM message INDEXED BY message_waiting WHERE dead_ms IS NULL"
 ADDED_AT = "SELECT created_ms FROM message WHERE id = ?"
 OUTDATED = "SELECT id FROM message WHERE dead_ms < ? LIMIT ?"
+
+LAST = (1 << 63) - 1  # no message has a greater id
 
 Headers = tuple[tuple[str, str], ...]
 MessageRow = tuple[int, str, str, str, str, str, bytes, int, int, int, str, int | None]
@@ -91,8 +93,8 @@ class SqliteOutbox:
     def give_up(self, message: int, *, error: str) -> Future[None]:
         return self._writer.submit(OpKind.WRITE, change, GIVE_UP, self._clock.now_ms(), error, message)
 
-    def unsent(self, job: JobId | None, limit: int) -> Future[list[QueuedMessage]]:
-        return self._writer.submit(OpKind.READ, find, job, limit)
+    def unsent(self, job: JobId | None, limit: int, *, before: int | None = None) -> Future[list[QueuedMessage]]:
+        return self._writer.submit(OpKind.READ, find, job, limit, LAST if before is None else before)
 
     def retry(self, message: int | None) -> Future[list[int]]:
         targets: list[Target] = []
@@ -141,8 +143,8 @@ def find_next(connection: sqlite3.Connection, target: Target, now_ms: int) -> Qu
     return read(row) if row else None
 
 
-def find(connection: sqlite3.Connection, job: JobId | None, limit: int) -> list[QueuedMessage]:
-    return [read(row) for row in connection.execute(LIST, (job, limit))]
+def find(connection: sqlite3.Connection, job: JobId | None, limit: int, before: int) -> list[QueuedMessage]:
+    return [read(row) for row in connection.execute(LIST, (job, limit, before))]
 
 
 def retry(connection: sqlite3.Connection, message: int | None, now_ms: int, targets: list[Target]) -> list[int]:

@@ -27,7 +27,7 @@ from spyweb.store.sqlite.audit import SqliteAudit
 from spyweb.store.sqlite.batch import BATCH_LIMIT, BatchQueue, OpKind
 from spyweb.store.sqlite.checkpoints import Checkpoints
 from spyweb.store.sqlite.connection import Connection
-from spyweb.store.sqlite.connections import Connections
+from spyweb.store.sqlite.connections import Connections, do_nothing
 from spyweb.store.sqlite.damage import check, files_of, size_of, was_killed
 from spyweb.store.sqlite.events import SqliteEvents
 from spyweb.store.sqlite.failures import BUSY_TIMEOUT_MS, translate
@@ -91,7 +91,7 @@ class SqliteStore:
         return self._connections.writer.commit_sizes
 
     def probe(self) -> Future[None]:
-        return self._connections.writer.submit(OpKind.READ, commit_nothing)
+        return self._connections.writer.submit(OpKind.WRITE, do_nothing)
 
     async def close(self) -> None:
         async with self._closing:
@@ -206,13 +206,6 @@ def refuse_unfit(path: Path, known: Sequence[Migration], codec: Codec) -> None:
         check(connection, path, killed=killed)
         refuse_newer(connection, path, known)
         check_key(connection, path, codec)
-
-
-def commit_nothing(connection: sqlite3.Connection) -> None:
-    """Begin a transaction that may write, and end it; among others of a batch, theirs is the proof."""
-    if not connection.in_transaction:
-        connection.execute("BEGIN IMMEDIATE")
-        connection.execute("COMMIT")
 
 
 def connect_to_memory(now_ms: int) -> sqlite3.Connection:

@@ -50,8 +50,8 @@ class MemoryOutbox:
     def give_up(self, message: int, *, error: str) -> Future[None]:
         return self._executor.write(self._give_up, message, error)
 
-    def unsent(self, job: JobId | None, limit: int) -> Future[list[QueuedMessage]]:
-        return self._executor.read(self._unsent, job, limit)
+    def unsent(self, job: JobId | None, limit: int, *, before: int | None = None) -> Future[list[QueuedMessage]]:
+        return self._executor.read(self._unsent, job, limit, before)
 
     def retry(self, message: int | None) -> Future[list[int]]:
         return self._executor.write(self._retry, message)
@@ -111,9 +111,9 @@ class MemoryOutbox:
             now_ms = self._executor.clock.now_ms()
             kept.message = replace(kept.message, error=error, attempts=kept.message.attempts + 1, dead_ms=now_ms)
 
-    def _unsent(self, job: JobId | None, limit: int) -> list[QueuedMessage]:
+    def _unsent(self, job: JobId | None, limit: int, before: int | None) -> list[QueuedMessage]:
         found = (kept.message for kept in reversed(self._kept.values()) if job in (None, kept.message.job))
-        return list(islice(found, limit))
+        return list(islice((each for each in found if before is None or each.id < before), limit))
 
     def _retry(self, message: int | None) -> list[int]:
         now_ms, chosen = self._executor.clock.now_ms(), [each for each in self._kept if message in (None, each)]

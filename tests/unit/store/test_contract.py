@@ -476,10 +476,8 @@ async def test_stats_count_what_was_committed(store: Store, clock: FakeClock) ->
     assert stats.last_commit_ms == clock.now_ms()
 
 
-async def test_a_probe_is_answered_while_the_store_is_open_and_is_no_write(store: Store) -> None:
-    before = store.stats().writes, store.commit_sizes().count
+async def test_a_probe_is_answered_while_the_store_is_open(store: Store) -> None:
     await store.probe()
-    assert (store.stats().writes, store.commit_sizes().count) == before
     await store.close()
     with pytest.raises(StoreClosed):
         await store.probe()

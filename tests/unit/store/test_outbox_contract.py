@@ -152,6 +152,8 @@ async def test_what_waits_and_what_is_dead_is_listed_newest_first(store: Store, 
     ]
     assert [each.id for each in await store.outbox.unsent(PRICES, 10)] == [third, first]
     assert [each.id for each in await store.outbox.unsent(None, 1)] == [third]
+    assert [each.id for each in await store.outbox.unsent(None, 10, before=third)] == [second, first]
+    assert [each.id for each in await store.outbox.unsent(PRICES, 10, before=third)] == [first]
 
 
 async def test_one_that_was_given_up_may_be_sent_again_as_if_it_were_new(store: Store, clock: FakeClock) -> None:
