@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,7 +15,12 @@ from spyweb.store.past_runs_protocol import RunFilter
 from spyweb.views.calendar import DayAhead, Gap, GapPage, PlannedJob, day_ahead, view_gap
 from spyweb.views.run_detail import brief
 
+MaySee = Callable[[str], bool]  # the jobs that are shown
 NOT_RUN: Final = (Outcome.MISSED, Outcome.SKIPPED, Outcome.PAUSED, Outcome.LOST)
+
+
+def anything(_job: str) -> bool:
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,24 +29,33 @@ class CalendarService:
     past: PastRunsService
     clock: Clock
 
-    async def day_ahead(self) -> DayAhead:
-        """Count the due times of the next 24 hours of all jobs."""
-        return await run_in_slices(self.clock, day_ahead(self._planned(), self.clock.now_ms()))
+    async def day_ahead(self, may_see: MaySee = anything) -> DayAhead:
+        """Count the due times of the next 24 hours of all jobs that somebody may see."""
+        return await run_in_slices(self.clock, day_ahead(self._planned(may_see), self.clock.now_ms()))
 
-    def _planned(self) -> Iterator[PlannedJob]:
+    def _planned(self, may_see: MaySee) -> Iterator[PlannedJob]:
         for job in self.live:
-            if job.scheduled:
+            if job.scheduled and may_see(job.id):
                 yield PlannedJob(
                     job=job.id, name=job.spec.name, schedule=job.spec.schedule, cursor_ms=job.cursor.due_ms
                 )
 
     async def gaps(
-        self, job: JobId | None = None, *, since_ms: int | None = None, limit: int = 50, before: RunId | None = None
+        self,
+        job: JobId | None = None,
+        *,
+        since_ms: int | None = None,
+        limit: int = 50,
+        before: RunId | None = None,
+        may_see: MaySee = anything,
     ) -> GapPage:
-        """Return due times that did not run, and runs that were lost, newest first, each with what followed."""
+        """Return due times that did not run, and runs that were lost, newest first, each with what followed.
+
+        A page holds fewer where there are some that may not be seen.
+        """
         wanted = RunFilter(job=job, outcomes=NOT_RUN, since_ms=since_ms)
         page = await self.past.search(wanted, limit=limit, before=before)
-        gaps = [await self._gap(run) for run in page.runs]
+        gaps = [await self._gap(run) for run in page.runs if may_see(run.job)]
         return GapPage(gaps=gaps, count=sum(gap.count for gap in gaps), before=page.before)
 
     async def _gap(self, run: Run) -> Gap:

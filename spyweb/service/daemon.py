@@ -65,7 +65,7 @@ from spyweb.views.jobs import (
     view_job,
     zone_of,
 )
-from spyweb.views.outbox import MessageView, view_message
+from spyweb.views.outbox import MessageCounts, MessageView, view_message
 from spyweb.views.records import RecordView, view_record
 from spyweb.views.runs import RunEnded, RunEvent, TaskView, log_line, run_ended, view_task
 from spyweb.views.workflows import WorkflowDetail, WorkflowView
@@ -155,7 +155,6 @@ class DaemonService:
     calendar: CalendarService = field(init=False)
 
     def __post_init__(self) -> None:
-        began_ms = self.clock.now_ms()
         self.overview = OverviewService(
             live=self.live,
             runs=self.stored_runs,
@@ -174,7 +173,6 @@ class DaemonService:
             settings=lambda: self.reloader.settings,
             broken=lambda: self.reloader.broken,
             next_runs=self.next_runs,
-            began_ms=began_ms,
         )
         self.past = PastRunsService(
             root=self.root,
@@ -183,7 +181,6 @@ class DaemonService:
             records=self.stored_records,
             tasks=self.tasks,
             clock=self.clock,
-            began_ms=began_ms,
         )
         self.found = RecordSearch(records=self.stored_records, live=self.live, clock=self.clock)
         self.statistics = StatisticsService(past_runs=self.past_runs, clock=self.clock)
@@ -307,9 +304,14 @@ class DaemonService:
         found = await self.stored_records.list(job, limit=limit, before_ns=before_ns)
         return [view_record(record) for record in found]
 
-    async def messages(self, job: JobId | None, *, limit: int) -> list[MessageView]:
-        """Return the messages that wait and those that were given up, newest first."""
-        return [view_message(message) for message in await self.outbox_sender.unsent(job, limit)]
+    async def messages(self, job: JobId | None, *, limit: int, before: int | None = None) -> list[MessageView]:
+        """Return the messages that wait and those that were given up, newest first; of ids below `before`."""
+        return [view_message(message) for message in await self.outbox_sender.unsent(job, limit, before=before)]
+
+    async def count_messages(self) -> MessageCounts:
+        """Count the messages that have not arrived."""
+        dead, backlog = await self.outbox_sender.counts()
+        return MessageCounts(dead=dead, waiting=backlog.waiting, oldest_ms=backlog.oldest_ms)
 
     async def retry_messages(self, message: int | None) -> list[int]:
         """Send this message, or all, now; return their ids."""

@@ -51,14 +51,9 @@ class DriftService:
     clock: Clock
     specs: Callable[[], Specs]
     broken: Callable[[], Collection[JobId]] = frozenset
-    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # several at once would take every thread of `file.*`
 
     async def check(self, job: JobId | None) -> DriftReport:
-        """Compare everything that was recorded of one job, or of all; one such question at a time."""
-        async with self._turn:
-            return await self._check(job)
-
-    async def _check(self, job: JobId | None) -> DriftReport:
+        """Compare everything that was recorded of one job, or of all."""
         specs = self.specs()
         for _ in range(TRIES):
             recorded = await self._read(specs, job)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import merge
+from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -51,6 +52,7 @@ class Event(Struct, frozen=True, gc=False):
     job: JobId | None
     happening: Happening
     frame: bytes
+    at_ms: int  # when the hub heard of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +115,8 @@ class EventHub:
         if kept is None:
             return
         self.number += 1
-        event = Event(self.number, kind, job, happening, frame_of(kind, self.mark(self.number), happening))
+        frame = frame_of(kind, self.mark(self.number), happening)
+        event = Event(self.number, kind, job, happening, frame, self._clock.now_ms())
         kept.events.append(event)
         self._count += 1
         self._size += _size_of(event)
@@ -179,6 +182,13 @@ class EventHub:
         """Yield what is kept of the events after a number, in their order."""
         found = (newer_than(self._kept[topic].events, seen) for topic in wish.topics())
         return filter(wish.takes, merge(*found, key=attrgetter("number")))
+
+    def newest(self, wish: Wish, *, limit: int, before: int | None = None) -> list[Event]:
+        """Return the newest of what is kept and wanted, newest first; of numbers below `before`."""
+        kept = [reversed(self._kept[topic].events) for topic in wish.topics() if topic in self._kept]
+        found = merge(*kept, key=attrgetter("number"), reverse=True)
+        wanted = (event for event in found if (before is None or event.number < before) and wish.takes(event))
+        return list(islice(wanted, limit))
 
     def complete_from(self, wish: Wish) -> int:
         """Return the number from which on nothing of this wish is missing."""

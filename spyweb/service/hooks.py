@@ -19,7 +19,7 @@ from spyweb.runs.live import LiveJobs
 from spyweb.runs.records import PAYLOAD, STORED
 from spyweb.runs.runner import Runner, RunRequest
 from spyweb.service.once import OnceService, StartedRun, request_key
-from spyweb.service.signatures import is_signed, sign
+from spyweb.service.signatures import is_signed
 from spyweb.tracing.span import TRACEPARENT
 from spyweb.views.jobs import to_json
 
@@ -62,11 +62,10 @@ class HookService:
         hook = self._hook_of(job)
         if not hook.secret:
             hook = NOBODYS
-        elif hook.signing is HookSigning.PLAIN:
-            sign(self._nobodys, body)  # as long as another signature takes: nobody is told how this job is asked
         secret = None if hook is NOBODYS else self._find_secret(hook.secret)
         now_s = self._clock.now_ms() / 1000
-        return is_signed(hook.signing, secret or self._nobodys, headers, body, now_s)
+        signed = is_signed(hook.signing, secret or self._nobodys, headers, body, now_s)
+        return signed and secret is not None
 
     async def receive(self, job: JobId, delivery: Delivery) -> StartedRun:
         """Start a run for a request that may.  Raises Refused where the job takes none, and as OnceService does."""

@@ -7,8 +7,6 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from spyweb.errors import Problem, Refused
 from spyweb.model import JobId, Outcome, Run
 from spyweb.runs.live import LiveJob, LiveJobs
@@ -45,7 +43,6 @@ class JobDetails:
     settings: Callable[[], Settings]
     broken: Callable[[], Mapping[JobId, Sequence[Problem]]]
     next_runs: Callable[[JobId, int], Awaitable[list[NextRun]]]
-    began_ms: int  # when this daemon began
 
     async def detail(self, job: JobId) -> JobDetail:
         """Return everything about a job.  Raises Refused where there is none."""
@@ -123,7 +120,7 @@ class JobDetails:
         if not page.runs:
             return None
         newest = page.runs[0]
-        return last_error(newest, *located(job, newest, self.began_ms), [run.reason for run in page.runs])
+        return last_error(newest, *located(job, newest), [run.reason for run in page.runs])
 
     def _follows(self, job: LiveJob) -> Iterator[Tie]:
         for after in job.spec.after:
@@ -137,19 +134,12 @@ class JobDetails:
                     yield tie(after, follower.id, follower.spec.name)
 
 
-def located(job: LiveJob, run: Run, began_ms: int) -> tuple[list[TraceFrame], SourceView | None]:
-    """Return the frames of a run's traceback, and the source around the line that its error names.
-
-    The source is that of the version that failed; generations are counted anew by each daemon, so of a run of an
-    earlier one, before `began_ms`, nobody knows.
-    """
+def located(job: LiveJob, run: Run) -> tuple[list[TraceFrame], SourceView | None]:
+    """Return the frames of a run's traceback, and the source around the line that its error names."""
     file_of = job.code.chunk_shown_as
-    frames, place = frames_of(run.traceback, file_of), error_place(run.reason, run.traceback, file_of)
-    is_earlier = run.started_ms is not None and run.started_ms < began_ms
-    source = dict(job.code.files).get(place[0]) if place else None
-    if place is None or not source or not (is_earlier or run.generation == job.code.generation):
-        return frames, None
-    return frames, replace(excerpt(place[0], source, place[1]), may_differ=is_earlier)
+    place = error_place(run.reason, run.traceback, file_of)
+    source = dict(job.code.files).get(place[0]) if place and run.generation in (0, job.code.generation) else None
+    return frames_of(run.traceback, file_of), excerpt(place[0], source, place[1]) if place and source else None
 
 
 def read_part(root: Path, problem: Problem, show: Callable[[str, bytes, int | None], SourceView]) -> SourceView:

@@ -312,7 +312,7 @@ class PageHub:
     async def _bring_up_to_date(self, stream: PageStream, made: dict[tuple[Hashable, int], Batch]) -> None:
         what = stream.view.key, stream.seen
         if what not in made:
-            made[what] = await self._batch_or_nothing(stream.view, stream.seen)
+            made[what] = await self._batch(stream.view, stream.seen)
         batch = made[what]
         stream.seen = batch.reached
         data = batch.data
@@ -328,12 +328,6 @@ class PageHub:
         if data:
             stream.sent_at = self._clock.monotonic()
             await stream.sink.send(data)
-
-    async def _batch_or_nothing(self, view: PageView, seen: int) -> Batch:
-        try:
-            return await self._batch(view, seen)
-        except SpywebError:  # the store refuses for now: the page shows what it has, and is asked for at the next tick
-            return Batch(seen, b"")
 
     async def _batch(self, view: PageView, seen: int) -> Batch:
         """Make one event: what has changed after `seen`, oldest first, and how far that goes."""

@@ -49,7 +49,6 @@ class PastRunsService:
     records: Records
     tasks: Callable[[RunId], Awaitable[list[TaskView]]]
     clock: Clock
-    began_ms: int  # when this daemon began
 
     async def search(self, wanted: RunFilter, *, limit: int, before: RunId | None = None) -> RunPage:
         """Return runs that match, newest first.
@@ -69,7 +68,7 @@ class PastRunsService:
         """Return everything about a run.  Raises Refused where there is none."""
         run = await self._find(run_id)
         job = self.live.find(run.job)
-        frames, source = located(job, run, self.began_ms) if job else (frames_of(run.traceback), None)
+        frames, source = located(job, run) if job else (frames_of(run.traceback), None)
         followers, attempts = await self._followers(run), await self._attempts(run)
         before, after = await self.past_runs.neighbours(run.job, run.id)
         return RunDetail(

@@ -110,6 +110,15 @@ class StateService:
                 yield view_entry(namespace, key, entry)
             least, left = page[-1][0] + b"\0", left - len(page)
 
+    async def page(self, namespace: str, prefix: bytes, *, after: bytes | None, limit: int) -> list[EntryView]:
+        """Return entries whose keys have a prefix, sorted by key, bytewise, from the first after a key on.
+
+        There may be fewer than there are: of large ones, as many as fit into an answer.
+        """
+        least = prefix if after is None else max(prefix, after + b"\0")
+        page = await self.store.values.gather(namespace, prefix, partial(take_page, limit), least=least)
+        return await asyncio.to_thread(lambda: [view_entry(namespace, key, entry) for key, entry in page])
+
     async def entry(self, namespace: str, key: bytes) -> EntryView | None:
         found = await self.store.values.read(namespace, key)
         return view_entry(namespace, key, found) if found else None

@@ -25,7 +25,7 @@ from spyweb.runs.counters import RunCounters
 from spyweb.runs.live import LiveJobs
 from spyweb.service.access import AccessService
 from spyweb.service.audit import AuditService
-from spyweb.service.calendar import CalendarService
+from spyweb.service.calendar import CalendarService, MaySee, anything
 from spyweb.service.daemon import DaemonService
 from spyweb.service.events import EventHub
 from spyweb.service.hooks import Delivery, HookService
@@ -43,6 +43,7 @@ from spyweb.store.audit_protocol import NewAuditLine
 from spyweb.store.past_runs_protocol import RunFilter, RunPage
 from spyweb.store.protocol import Store, StoreStats
 from spyweb.store.values_protocol import NO_HISTORY, HistoryRules
+from spyweb.views.advice import HealthAdvice, advise
 from spyweb.views.calendar import DayAhead, GapPage, view_gap
 from spyweb.views.drift import DriftReport, DriftView
 from spyweb.views.health import Health, Vitals, view_health
@@ -59,7 +60,7 @@ from spyweb.views.jobs import (
     no_such_job,
     view_job,
 )
-from spyweb.views.outbox import MessageView
+from spyweb.views.outbox import MessageCounts, MessageView
 from spyweb.views.overview import Overview, make_overview, view_row
 from spyweb.views.records import RecordView
 from spyweb.views.run_detail import CauseKind, CauseStep, RunDetail, RunLog, brief, run_words
@@ -276,11 +277,17 @@ class FakePast(PastRunsService):
 class FakeCalendar(CalendarService):
     def __init__(self) -> None: ...
 
-    async def day_ahead(self) -> DayAhead:
+    async def day_ahead(self, may_see: MaySee = anything) -> DayAhead:
         return DayAhead(from_ms=NOW_MS, slot_ms=900_000, rows=(), sums=(), total=0, busiest=None)
 
     async def gaps(
-        self, job: JobId | None = None, *, since_ms: int | None = None, limit: int = 50, before: RunId | None = None
+        self,
+        job: JobId | None = None,
+        *,
+        since_ms: int | None = None,
+        limit: int = 50,
+        before: RunId | None = None,
+        may_see: MaySee = anything,
     ) -> GapPage:
         return GapPage(gaps=[view_gap(three_runs()[0], "prices", None)][:limit], count=7, before=RunId(3))
 
@@ -370,6 +377,9 @@ class FakeDaemonService(DaemonService):
     async def health(self) -> Health:
         return view_health(self.measured, three_states())
 
+    async def advice(self) -> HealthAdvice:
+        return advise(await self.health())
+
     async def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:
         chosen = [run for run in self.known_runs if job in (None, run.job) and (before is None or run.id < before)]
         return chosen[:limit]
@@ -392,8 +402,13 @@ class FakeDaemonService(DaemonService):
         wanted = (view for view in self.kept if job in (None, view.job_id))
         return [view for view in wanted if before_ns is None or view.timestamp < before_ns][:limit]
 
-    async def messages(self, job: JobId | None, *, limit: int) -> list[MessageView]:
-        return [view for view in self.unsent if job in (None, view.job_id)][:limit]
+    async def messages(self, job: JobId | None, *, limit: int, before: int | None = None) -> list[MessageView]:
+        wanted = (view for view in self.unsent if job in (None, view.job_id))
+        return [view for view in wanted if before is None or view.id < before][:limit]
+
+    async def count_messages(self) -> MessageCounts:
+        dead = sum(view.state == "dead" for view in self.unsent)
+        return MessageCounts(dead=dead, waiting=len(self.unsent) - dead, oldest_ms=None)
 
     async def retry_messages(self, message: int | None) -> list[int]:
         self._note(f"retry {message}")

@@ -34,13 +34,7 @@ async def known() -> AsyncIterator[Harness]:
 
 def service(t: Harness) -> CalendarService:
     past = PastRunsService(
-        root=Path(),
-        live=t.live,
-        past_runs=t.store.past_runs,
-        records=t.store.records,
-        tasks=no_tasks,
-        clock=t.clock,
-        began_ms=0,
+        root=Path(), live=t.live, past_runs=t.store.past_runs, records=t.store.records, tasks=no_tasks, clock=t.clock
     )
     return CalendarService(live=t.live, past=past, clock=t.clock)
 
@@ -81,3 +75,12 @@ async def test_gaps_come_in_pages_and_since_a_moment(known: Harness) -> None:
     assert [gap.from_ms for gap in page.gaps] == [9_000_000]
     assert [gap.from_ms for gap in (await service(known).gaps(limit=9, before=page.before)).gaps] == [1_000]
     assert [gap.from_ms for gap in (await service(known).gaps(since_ms=5_000)).gaps] == [9_000_000]
+
+
+async def test_what_may_not_be_seen_is_left_out(known: Harness) -> None:
+    await known.clock.turn(20)
+    await known.store.runs.record(Change(skipped=[make_skipped(NEWS, reason="the daemon was down")]))
+    found = service(known)
+    assert (await found.day_ahead(lambda job: job != PRICES)).total == 0
+    assert (await found.gaps(may_see=lambda job: job != NEWS)).gaps == []
+    assert [gap.job for gap in (await found.gaps(may_see=lambda job: job == NEWS)).gaps] == [NEWS]

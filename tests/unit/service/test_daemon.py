@@ -22,7 +22,6 @@ from spyweb.service.page_hub import PageHub
 from spyweb.service.workflows import WorkflowService
 from spyweb.views.jobs import JobState
 from spyweb.views.runs import RunEnded
-from spyweb.views.statistics import TimeSpan
 from tests.fakes.daemon_service import make_metrics, make_readiness, make_state, make_vitals
 from tests.fakes.drifting import make_drift
 from tests.fakes.harness import MINUTE_MS, Harness, harness, make_job
@@ -206,18 +205,3 @@ async def test_a_job_that_is_gone_is_refused_by_name(served: Served) -> None:
         await anext(served.service.run_once(TYPO))
     with pytest.raises(Refused, match="typo is gone"):
         served.service.log_file(TYPO)
-
-
-async def test_the_parts_of_the_service_look_at_the_same_jobs_and_runs(served: Served) -> None:
-    run = await served.service.trigger(BACKUP)
-    assert run is not None
-    await served.harness.clock.turn()
-    service = served.service
-
-    assert {row.job.id for row in (await service.overview.look()).rows} == {PRICES, BACKUP}
-    assert (await service.past.detail(run)).words == "Succeeded"
-    assert (await service.statistics.of(BACKUP, TimeSpan.DAY)).runs == 1
-    assert {row.job for row in (await service.calendar.day_ahead()).rows} == {PRICES, BACKUP}
-    assert (await service.calendar.gaps()).gaps == []
-    assert await service.found.counts() == {}
-    assert (await service.advice()).health.jobs[JobState.IDLE] == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -242,26 +241,6 @@ async def test_rows_of_a_job_that_is_gone_are_a_remark(place: Place) -> None:
     ]
     broken = replace(place.drift, broken=lambda: {OTHER})
     assert list((await broken.check(OTHER)).remarks) == ["1 resource of other not looked at: its file does not load"]
-
-
-async def test_one_question_is_answered_at_a_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    await place.keep("file.mkdir", path=b"d")
-    under_way, most = 0, 0
-    compare = DriftService._compare
-
-    async def counted(self: DriftService, *given: object) -> object:
-        nonlocal under_way, most
-        under_way += 1
-        most = max(most, under_way)
-        try:
-            return await compare(self, *given)  # type: ignore[arg-type]
-        finally:
-            under_way -= 1
-
-    monkeypatch.setattr(DriftService, "_compare", counted)
-    reports = await asyncio.gather(*(place.drift.check(None) for _ in range(5)))
-    assert [report.checked for report in reports] == [1] * 5
-    assert most == 1
 
 
 async def test_so_many_that_memory_would_matter_are_cut(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

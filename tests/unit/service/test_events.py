@@ -258,3 +258,19 @@ def test_a_frame_is_made_once_for_all() -> None:
     frames = {id(event.frame) for event in listening.hub.since(RUNS, 0)}
     assert [client.read().runs for client in clients] == [[1]] * 5
     assert frames == {id(event.frame) for event in listening.hub.since(RUNS, 0)}
+
+
+def test_the_newest_that_are_kept_can_be_looked_at() -> None:
+    listening = Listening()
+    both = Wish(types=frozenset({EventType.RUN, EventType.STATE}))
+    assert listening.hub.newest(both, limit=9) == []
+    listening.follow(both)
+    first, second, third = (listening.run(job) for job in (PRICES, BACKUP, PRICES))
+    newest = listening.hub.newest(both, limit=2)
+    assert [event.job for event in newest] == [PRICES, BACKUP]
+    assert newest[0].at_ms == listening.clock.now_ms()
+    older = listening.hub.newest(both, limit=9, before=newest[-1].number)
+    assert [event.job for event in older] == [PRICES]
+    of_backup = Wish(types=frozenset({EventType.RUN}), may_see=lambda job: job == BACKUP)
+    assert [event.job for event in listening.hub.newest(of_backup, limit=9)] == [BACKUP]
+    assert first < second < third

@@ -12,7 +12,6 @@ from multidict import CIMultiDict
 from spyweb.errors import Refused
 from spyweb.limits import SCRIPT_VALUES
 from spyweb.model import NULL, HookSigning, JobHook, JobId, Never, Overlap, Retry, RunId
-from spyweb.service import signatures
 from spyweb.service.hooks import Delivery, read_secret
 from tests.fakes.harness import Harness, harness, make_job
 from tests.fakes.hooks import SECRET, delivery, hook, make_hooks, signed
@@ -149,26 +148,3 @@ def test_a_secret_is_read_from_the_environment_or_a_credential(tmp_path: Path) -
     assert read_secret("credential:github", environ) == b"s3cret"
     assert read_secret("credential:absent", environ) == b""
     assert read_secret("credential:github", {}) == b""
-
-
-@pytest.mark.parametrize("signing", HookSigning)
-async def test_each_job_costs_one_signature_of_the_body_whether_it_is_there_or_not(
-    signing: HookSigning, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    signed_bodies: list[int] = []
-    made = signatures.sign
-
-    def count(secret: bytes, content: bytes) -> str:
-        signed_bodies.append(len(content))
-        return made(secret, content)
-
-    monkeypatch.setattr("spyweb.service.signatures.sign", count)
-    monkeypatch.setattr("spyweb.service.hooks.sign", count)
-    async with harness() as t:
-        await t.settle(make_job(hook=hook(signing)), make_job("open"))
-        hooks, body = make_hooks(t), b"x" * 1000
-        for job in (PRICES, JobId("open"), None):
-            signed_bodies.clear()
-            hooks.is_signed(job, CIMultiDict(), body)
-            assert len(signed_bodies) == 1
-            assert signed_bodies[0] >= len(body)

@@ -16,7 +16,6 @@ from spyweb.service.job_detail import JobDetails
 from spyweb.service.overview import OverviewService
 from spyweb.settings.load import load_settings
 from spyweb.views.health import view_health
-from spyweb.views.job_detail import LastError
 from spyweb.views.jobs import JobFacts, NextRun, broken_job, next_run, view_job
 from tests.fakes.daemon_service import make_vitals
 from tests.fakes.harness import Harness, harness, make_job
@@ -82,7 +81,6 @@ async def asked(tmp_path: Path) -> AsyncIterator[Asked]:
             settings=lambda: load_settings(tmp_path, environ={}, flags={}),
             broken=lambda: broken,
             next_runs=next_runs,
-            began_ms=0,
         )
         prices = make_job("prices", schedule=Never())
         prices.code = replace(prices.code, source=b"one\ntwo\nthree")
@@ -120,23 +118,6 @@ async def test_an_error_of_an_older_version_shows_no_line_of_the_newer(asked: As
     error = (await asked.details.detail(PRICES)).error
     assert error is not None
     assert error.source is None
-
-
-async def test_an_error_of_an_earlier_daemon_shows_the_line_as_it_is_now_and_says_so(asked: Asked) -> None:
-    await asked.run(BOOM)
-    asked.live.code = replace(asked.live.code, generation=7)
-    assert (await error_of(asked.details, PRICES)).source is None
-
-    later = replace(asked.details, began_ms=asked.harness.clock.now_ms() + 1)
-    source = (await error_of(later, PRICES)).source
-    assert source is not None
-    assert (source.line, source.may_differ) == (2, True)
-
-
-async def error_of(details: JobDetails, job: JobId) -> LastError:
-    found = (await details.detail(job)).error
-    assert found is not None
-    return found
 
 
 async def test_a_job_that_never_loaded_shows_its_problem_in_its_file(asked: Asked) -> None:

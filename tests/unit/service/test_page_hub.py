@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from spyweb.errors import StoreError
 from spyweb.model import JobId
 from spyweb.runs.live import JobChange
 from spyweb.service import page_hub
@@ -244,18 +243,6 @@ async def test_a_bug_in_one_page_ends_that_page_and_no_other() -> None:
         assert [line["event"] for line in logs] == ["a live page met a bug in spyweb"]
         assert broken.sink.story == ["ended"]
         assert page.read().shown["row-a"] == other.read().shown["row-a"] == "1"
-
-
-async def test_what_can_not_be_read_for_now_is_asked_for_at_the_next_tick() -> None:
-    async with live_pages() as pages:
-        opened = [await pages.open() for _ in range(3)]
-        pages.rows.trouble = StoreError("the disk is full")
-        pages.change("a")
-        await pages.clock.turn(2 * TICK_S)
-        assert [page.sink.sent for page in opened] == [[], [], []]
-        pages.rows.trouble = None
-        await pages.clock.turn(TICK_S)
-        assert [page.read().shown["row-a"] for page in opened] == ["1", "1", "1"]
 
 
 async def test_subjects_are_bounded_and_a_page_that_lacks_a_forgotten_one_is_fetched_anew(

@@ -69,7 +69,6 @@ async def looked(tmp_path: Path) -> AsyncIterator[Looked]:
             records=t.store.records,
             tasks=no_tasks,
             clock=t.clock,
-            began_ms=0,
         )
         retry = Retry(retries=1, delay_ms=1_000, jitter=False)
         after = (After(job=PRICES),)

@@ -243,3 +243,16 @@ async def test_a_key_of_store_set_has_a_limit_of_its_own(service: StateService) 
     assert await service.put("global", b"k" * 4096, b"v", None)
     with pytest.raises(Refused, match="the key of 4097 bytes is over the limit of 4096"):
         await service.put("global", b"k" * 4097, b"v", None)
+
+
+async def test_a_page_of_entries_goes_on_after_a_key(service: StateService) -> None:
+    for key in (b"a1", b"a2", b"a3", b"b"):
+        await service.put("state", key, b"v", None)
+
+    async def page(prefix: bytes, after: bytes | None, limit: int = 2) -> list[object]:
+        return [entry.key for entry in await service.page("state", prefix, after=after, limit=limit)]
+
+    assert await page(b"a", None) == ["a1", "a2"]
+    assert await page(b"a", b"a2") == ["a3"]
+    assert await page(b"b", b"a1") == ["b"]
+    assert await page(b"", b"b") == []
