@@ -10,13 +10,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import lru_cache
 from pathlib import Path
 from typing import assert_never
 from zoneinfo import ZoneInfo
 
 import msgspec
-from msgspec import Struct
 
 from spyweb.errors import Problem
 from spyweb.model import (
@@ -47,7 +45,8 @@ class JobState(StrEnum):
     BROKEN = "broken"  # its file does not load and no earlier version runs
 
 
-class JobView(Struct, frozen=True, kw_only=True, gc=False):  # made for each job of a list: a dataclass takes longer
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
     id: JobId
     name: str
     enabled: bool
@@ -67,7 +66,8 @@ class JobView(Struct, frozen=True, kw_only=True, gc=False):  # made for each job
     description: str = ""
 
 
-class JobFacts(Struct, frozen=True, kw_only=True, gc=False):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFacts:
     """The state of a job, beside its settings."""
 
     cursor: Cursor | None = None
@@ -154,7 +154,6 @@ def state_of(spec: JobSpec, cursor: Cursor | None, *, running: bool, waiting: bo
     return JobState.WAITING if waiting else JobState.IDLE
 
 
-@lru_cache(maxsize=4096)
 def describe_schedule(schedule: Schedule) -> str:
     match schedule:
         case Every():

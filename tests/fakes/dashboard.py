@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from aiohttp.test_utils import make_mocked_request
 from msgspec import structs
 
 from spyweb.cooperative import run_at_once
 from spyweb.errors import Refused
-from spyweb.model import JobId, Outcome, Run, RunId, RunMark
+from spyweb.model import Every, HistoryRule, JobId, Outcome, Run, RunId, RunMark
 from spyweb.runs.live import LiveJobs
+from spyweb.service.record_search import RecordSearch
+from spyweb.settings import Settings
+from spyweb.settings.load import load_settings
 from spyweb.specs.origins import OriginKind, ResolvedSetting
 from spyweb.store.past_runs_protocol import FailingSeries, RunFilter, RunPage, RunPoint, RunStrip
+from spyweb.views.calendar import DayAhead, GapPage, PlannedJob, day_ahead, view_gap
 from spyweb.views.job_detail import JobDetail, LastError, ProblemView, Tie
 from spyweb.views.jobs import next_run
 from spyweb.views.overview import Overview, OverviewRow, make_overview, view_row
@@ -23,12 +28,25 @@ from spyweb.views.runs import TaskView
 from spyweb.views.source import SourceView, TraceFrame
 from spyweb.views.statistics import JobStatistics, TimeSpan, make_statistics
 from spyweb.views.strips import Bar, lateness_of, mark_of, moment_of, took_of, view_bar
+from spyweb.web.access.principal import LOOPBACK, PRINCIPAL, Principal
 from spyweb.web.app import Site, tcp_app
+from spyweb.web.pages.page import Asked
 from tests.fakes.client import Client, client_of
 from tests.fakes.clock import FakeClock
-from tests.fakes.daemon_service import BACKUP, NOW_MS, PRICES, FakeDaemonService, make_run, three_jobs, with_key
+from tests.fakes.daemon_service import (
+    BACKUP,
+    NOW_MS,
+    PRICES,
+    FakeDaemonService,
+    make_run,
+    make_state,
+    three_jobs,
+    with_key,
+)
+from tests.fakes.memory.memory import MemoryStore
 
 HOUR_MS = 3_600_000
+HISTORY = {"global": HistoryRule(versions=10), "scope:billing": HistoryRule(versions=10)}
 STRIPS = {
     PRICES: RunStrip(ids=list(range(1, 41)), marks="s" * 40, took_ms=[1_234] * 40),
     BACKUP: RunStrip(ids=list(range(41, 44)), marks="sff", took_ms=[600, 20, 20]),
@@ -172,6 +190,50 @@ class FakeStatistics:
         return make_statistics(job, span, points, NOW_MS)
 
 
+@dataclass(slots=True)
+class CrowdedCalendar:
+    """A day in which many jobs start at three o'clock, and gaps whose texts hold markup."""
+
+    jobs: int = 3
+    gaps_known: int = 3
+
+    async def day_ahead(self, may_see: Callable[[str], bool]) -> DayAhead:
+        three = next(hour for hour in range(24) if (NOW_MS // HOUR_MS + hour) % 24 == 2)  # in Berlin
+        names = [PRICES, BACKUP, *(JobId(f"job-{n:03}") for n in range(2, self.jobs))][: self.jobs]
+        planned = [
+            PlannedJob(
+                job=name,
+                name=f"{name} {MARKUP}",
+                schedule=Every(period_ms=86_400_000),
+                cursor_ms=NOW_MS + three * HOUR_MS - 86_400_000 + n,
+            )
+            for n, name in enumerate(names)
+            if may_see(name)
+        ]
+        return run_at_once(day_ahead(planned, NOW_MS))
+
+    async def gaps(
+        self, job: JobId | None, *, limit: int, before: RunId | None, may_see: Callable[[str], bool]
+    ) -> GapPage:
+        outcomes = (Outcome.MISSED, Outcome.SKIPPED, Outcome.PAUSED, Outcome.LOST)
+        gaps = [
+            view_gap(
+                make_run(n, outcome=outcomes[n % 4], reason=MARKUP, count=n, last_due_ms=NOW_MS),
+                MARKUP,
+                brief(make_run(n + 1)) if n % 2 else None,
+            )
+            for n in range(self.gaps_known, 0, -1)
+            if (before is None or n < before) and job in (None, PRICES) and may_see(PRICES)
+        ]
+        more = gaps[limit - 1].run if len(gaps) > limit else None
+        return GapPage(gaps=gaps[:limit], count=sum(gap.count for gap in gaps), before=more)
+
+
+@dataclass(slots=True)
+class FakeReloader:
+    settings: Settings
+
+
 def make_dashboard_service(rows: Sequence[OverviewRow] | None = None, root: Path | None = None) -> FakeDaemonService:
     service = FakeDaemonService(root=root)
     service.clock = FakeClock(NOW_MS)
@@ -181,6 +243,12 @@ def make_dashboard_service(rows: Sequence[OverviewRow] | None = None, root: Path
     service.statistics = FakeStatistics()  # type: ignore[assignment]
     service.past = service.past_runs = FakePast(service)  # type: ignore[assignment]
     service.live = LiveJobs()
+    service.calendar = CrowdedCalendar()  # type: ignore[assignment]
+    service.state = make_state(service.clock, HISTORY)
+    records = MemoryStore(service.clock).records
+    service.found = RecordSearch(records=records, live=service.live, clock=service.clock)
+    settings = load_settings(root or Path("/nowhere"), environ={}, flags={})
+    service.reloader = FakeReloader(settings)  # type: ignore[assignment]
     return service
 
 
@@ -199,3 +267,12 @@ async def get_page(client: Client, path: str, **headers: str) -> tuple[int, str]
     """Ask as a browser does."""
     async with client.get(path, headers={"Accept": "text/html", **headers}, allow_redirects=False) as answer:
         return answer.status, await answer.text()
+
+
+def asked_of(service: FakeDaemonService, principal: Principal = LOOPBACK, path: str = "/") -> Asked:
+    """Return a request for a page, as its handler and its view are given it."""
+    from spyweb.dashboard.render import renderer
+
+    request = make_mocked_request("GET", path)
+    request[PRINCIPAL] = principal
+    return Asked(request=request, base="/", principal=principal, service=service, renderer=renderer())

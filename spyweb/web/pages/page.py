@@ -110,6 +110,7 @@ class Question:
     button: str  # what happens
 
 
+AskFirst = Callable[[Asked], Awaitable[Question]]  # where the question says what is known only then
 Show = Callable[[Asked], Awaitable[Shown]]
 Do = Callable[[Asked], Awaitable[web.Response]]  # `lead_to` the page that shows what was done
 S = TypeVar("S", bound=Show)
@@ -136,7 +137,7 @@ class Action:
     do: Do
     right: Right | None
     of_job: bool
-    question: Question | None
+    question: Question | AskFirst | None
 
 
 MakeView = Callable[[Asked, str], PageView]
@@ -161,7 +162,7 @@ def page(
 
 
 def action(
-    path: str, *, right: Right | None, of_job: bool | None = None, question: Question | None = None
+    path: str, *, right: Right | None, of_job: bool | None = None, question: Question | AskFirst | None = None
 ) -> Callable[[D], D]:
     """Put a function into the table of actions; a `question` is asked first."""
 

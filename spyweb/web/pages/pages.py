@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from spyweb.web.pages import job, overview, runs, sign_in, source, theme
+from spyweb.web.pages import (
+    events,
+    health,
+    job,
+    keys,
+    outbox,
+    overview,
+    records,
+    runs,
+    sign_in,
+    source,
+    state,
+    theme,
+    when,
+)
 from spyweb.web.pages.page import Action, DashboardPage, actions_of, pages_of
 
-MODULES = (overview, job, source, runs, sign_in, theme)
+MODULES = (overview, job, source, runs, when, records, state, events, outbox, health, keys, sign_in, theme)
 
 PAGES: list[DashboardPage] = [each for module in MODULES for each in pages_of(module)]
 ACTIONS: list[Action] = [each for module in MODULES for each in actions_of(module)]

@@ -28,7 +28,7 @@ from spyweb.web.access.rights import PUBLIC, Right
 from spyweb.web.answer import status_of, wants_page
 from spyweb.web.api.keys import SERVICE
 from spyweb.web.live import follow_page
-from spyweb.web.pages.page import THEME, THEMES, VIEWS, Action, Asked, DashboardPage, PageMissing, Shown
+from spyweb.web.pages.page import THEME, THEMES, VIEWS, Action, Asked, DashboardPage, PageMissing, Question, Shown
 from spyweb.web.pages.sending import send_page, serve_static
 from spyweb.web.ui import serve_file
 
@@ -119,7 +119,7 @@ def action_handler(wanted: Action, base: str) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         asked = await ask(request, base, await read_form(request))
         if wanted.question and asked.form.get("sure") != "yes":
-            return await answer_with(asked, "ask.html", "", question_of(asked, wanted))
+            return await answer_with(asked, "ask.html", "", await question_of(asked, wanted))
         return await wanted.do(asked)
 
     return handle
@@ -133,13 +133,13 @@ async def read_form(request: web.Request) -> dict[str, str]:
     return {name: value for name, value in (await request.post()).items() if isinstance(value, str)}
 
 
-def question_of(asked: Asked, wanted: Action) -> Shown:
-    question = wanted.question
-    assert question is not None
+async def question_of(asked: Asked, wanted: Action) -> Shown:
+    assert wanted.question is not None
+    question = wanted.question if isinstance(wanted.question, Question) else await wanted.question(asked)
     values = {
         "question": question.words,
         "button": question.button,
-        "action": asked.request.path,
+        "action": asked.request.path_qs,
         "fields": [(name, value) for name, value in asked.form.items() if name not in ("sure", "csrf")],
         "back": asked.back(),
     }
@@ -188,8 +188,8 @@ async def frame_of(asked: Asked, place: str, live: str = "") -> PageFrame:
         counts=counts_of(overview) if overview else {},
         theme=theme if theme in THEMES else "",
         token=request.get(FORM_TOKEN, ""),
-        is_known=is_known,
         who=principal.name if principal.source == "session" else "",
+        may=frozenset(right.value for right in principal.rights),
         live=live,
     )
 

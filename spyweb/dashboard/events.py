@@ -1,0 +1,123 @@
+"""Say what has happened in a daemon, an event a line.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from spyweb.dashboard.words import counted, show_count, show_duration
+from spyweb.model import ChangeKind, Outcome
+from spyweb.runs.live import JobChange
+from spyweb.views.events import (
+    AuditHappened,
+    EventType,
+    Happening,
+    HealthHappened,
+    JobHappened,
+    LogHappened,
+    OutboxHappened,
+    RunHappened,
+    StateHappened,
+)
+
+LONGEST_KEY = 80  # characters
+
+TYPE_WORDS: Mapping[EventType, str] = {
+    EventType.RUN: "Runs",
+    EventType.JOB: "Jobs",
+    EventType.STATE: "State",
+    EventType.OUTBOX: "Outbox",
+    EventType.HEALTH: "Health",
+    EventType.AUDIT: "Actions",
+}
+OUTCOME_MARKS: Mapping[Outcome, str] = {
+    Outcome.SUCCESS: "ok",
+    Outcome.FAILED: "bad",
+    Outcome.LOST: "bad",
+    Outcome.MISSED: "warn",
+    Outcome.PAUSED: "off",
+}
+JOB_WORDS: Mapping[JobChange, tuple[str, str]] = {
+    JobChange.LOADED: ("ok", "loaded"),
+    JobChange.RELOADED: ("ok", "a new version runs"),
+    JobChange.SETTINGS: ("ok", "other settings"),
+    JobChange.PAUSED: ("off", "paused"),
+    JobChange.RESUMED: ("ok", "resumed"),
+    JobChange.REMOVED: ("none", "removed"),
+    JobChange.BROKEN: ("bad", "saved with an error"),
+    JobChange.MENDED: ("ok", "loads again"),
+}
+STATE_WORDS: Mapping[ChangeKind, str] = {ChangeKind.DELETED: "deleted", ChangeKind.EXPIRED: "has expired"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventLine:
+    """An event in words."""
+
+    mark: str
+    words: str
+    more: str = ""  # a reason, an error: what somebody else has said
+    run: int | None = None
+    key: str = ""  # of a stored value
+
+
+def describe(happening: Happening) -> EventLine:
+    """Say what has happened, without the job and the moment, which stand beside it."""
+    match happening:
+        case RunHappened():
+            return _run(happening)
+        case JobHappened():
+            mark, words = JOB_WORDS[happening.what]
+            return EventLine(mark=mark, words=words, more=happening.error)
+        case StateHappened():
+            words = STATE_WORDS.get(happening.what, "written")
+            key = happening.key if isinstance(happening.key, str) else str(happening.key)
+            return EventLine(mark="none", words=words, key=key[:LONGEST_KEY], more=happening.namespace)
+        case HealthHappened():
+            began = happening.what == "began"
+            mark = ("bad" if happening.kind == "problem" else "warn") if began else "ok"
+            return EventLine(mark=mark, words="began" if began else "is over", more=happening.text)
+        case OutboxHappened():
+            mark = {"sent": "ok", "put off": "warn", "given up": "bad"}.get(happening.what, "none")
+            return EventLine(mark=mark, words=f"message {happening.message} {happening.what}", more=happening.reason)
+        case AuditHappened():
+            mark = "none" if happening.status < 400 else "warn"
+            words = f"{happening.who}: {happening.action}" + (
+                f" {happening.times} times" if happening.times > 1 else ""
+            )
+            return EventLine(mark=mark, words=words, more=happening.target)
+        case LogHappened():
+            return EventLine(mark="none", words="logged", more=happening.text)
+
+
+def _run(run: RunHappened) -> EventLine:
+    number = show_count(run.run)
+    match run.what:
+        case "began":
+            late = f", {show_duration(run.late_ms)} late" if run.late_ms and run.late_ms > 1000 else ""
+            return EventLine(mark="run", words=f"run {number} began{late}", run=run.run)
+        case "waits":
+            return EventLine(mark="wait", words=f"run {number} waits its turn", run=run.run)
+        case "skipped":
+            word = run.outcome.value if run.outcome else "skipped"
+            mark = OUTCOME_MARKS.get(run.outcome, "none") if run.outcome else "none"
+            return EventLine(mark=mark, words=f"{counted(run.count, 'due time')} {word}", more=run.reason)
+        case _:
+            took = f" after {show_duration(run.took_ms)}" if run.took_ms is not None else ""
+            found = f", {run.items_new:,} new" if run.items_new else ""
+            return EventLine(
+                mark=OUTCOME_MARKS.get(run.outcome, "none") if run.outcome else "none",
+                words=f"run {number} {_ending(run.outcome)}{took}{found}",
+                more=run.reason,
+                run=run.run,
+            )
+
+
+def _ending(outcome: Outcome | None) -> str:
+    match outcome:
+        case None:
+            return "ended"
+        case Outcome.SUCCESS:
+            return "succeeded"
+        case _:
+            return outcome.value

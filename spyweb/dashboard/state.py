@@ -1,0 +1,154 @@
+"""Show stored values: in a line, in a field that can be edited, and what a version of one has changed.  Pure.
+
+Values are in the form of store/interchange/value_json.py; large ones take a while, so this belongs into a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import msgspec
+
+from spyweb.store.interchange.value_json import TypeName
+from spyweb.views.state import EntryView, Plain, bytes_of
+from spyweb.views.value_diff import DiffKind, VersionView
+
+LONGEST_PREVIEW = 80  # characters
+LONGEST_CHANGE = 300
+LONGEST_EDITED = 1 << 16  # characters of a value that is put into a field
+CHANGES_SHOWN = 12  # of a version
+
+TYPE_WORDS: Mapping[TypeName, str] = {
+    TypeName.STRING: "text",
+    TypeName.NUMBER: "number",
+    TypeName.BOOLEAN: "true or false",
+    TypeName.LIST: "list",
+    TypeName.TABLE: "table",
+    TypeName.NULL: "null",
+}
+
+
+class FieldType(StrEnum):
+    """The way in which a field is read as a value."""
+
+    TEXT = "text"
+    NUMBER = "number"
+    BOOLEAN = "boolean"
+    JSON = "json"
+
+
+FIELD_WORDS: Mapping[FieldType, str] = {
+    FieldType.TEXT: "text",
+    FieldType.NUMBER: "number",
+    FieldType.BOOLEAN: "true or false",
+    FieldType.JSON: "JSON",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownEntry:
+    """An entry in a row of a list."""
+
+    key: str
+    key_bytes: bytes
+    preview: str
+    type: str
+    version: int
+    updated_ms: int
+    expires_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldValue:
+    """A value as a field shows it."""
+
+    text: str
+    type: FieldType
+    is_too_long: bool = False  # the text is its beginning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownChange:
+    """A place of a value that a version has changed."""
+
+    path: str
+    old: str | None
+    new: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownVersion:
+    version: int
+    at_ms: int
+    changes: Sequence[ShownChange]
+    is_first: bool  # the version before is not kept
+    left_out: bool
+    preview: str
+
+
+def as_text(plain: Plain) -> str:
+    """Return a value as people read it: a text as it is, anything else as JSON."""
+    return plain if isinstance(plain, str) else msgspec.json.encode(plain).decode()
+
+
+def shorten(text: str, most: int = LONGEST_PREVIEW) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def show_entry(entry: EntryView) -> ShownEntry:
+    return ShownEntry(
+        key=as_text(entry.key),
+        key_bytes=bytes_of(entry.key),
+        preview=shorten(as_text(entry.value)),
+        type=TYPE_WORDS[entry.type],
+        version=entry.version,
+        updated_ms=entry.updated_ms,
+        expires_ms=entry.expires_ms,
+    )
+
+
+def show_entries(entries: Sequence[EntryView]) -> list[ShownEntry]:
+    return [show_entry(entry) for entry in entries]
+
+
+def edit_value(entry: EntryView) -> FieldValue:
+    """Return what a field shows; a text that a field would not give back unchanged is shown as JSON."""
+    value = entry.value
+    match value:
+        case str() if "\r" not in value:
+            text, kind = value, FieldType.TEXT
+        case bool():
+            text, kind = ("true" if value else "false"), FieldType.BOOLEAN
+        case int() | float():
+            text, kind = msgspec.json.encode(value).decode(), FieldType.NUMBER
+        case _:
+            encoded = msgspec.json.encode(value)
+            is_short = len(encoded) <= LONGEST_EDITED
+            text, kind = (msgspec.json.format(encoded, indent=2) if is_short else encoded).decode(), FieldType.JSON
+    return FieldValue(text=text[:LONGEST_EDITED], type=kind, is_too_long=len(text) > LONGEST_EDITED)
+
+
+def show_versions(versions: Sequence[VersionView]) -> list[ShownVersion]:
+    return [_show_version(version) for version in versions]
+
+
+def _show_version(version: VersionView) -> ShownVersion:
+    changes = version.changes or ()
+    shown = [
+        ShownChange(
+            path=".".join(str(each) for each in change.path),
+            old=None if change.kind is DiffKind.ADDED else shorten(as_text(change.old), LONGEST_CHANGE),
+            new=None if change.kind is DiffKind.REMOVED else shorten(as_text(change.new), LONGEST_CHANGE),
+        )
+        for change in changes[:CHANGES_SHOWN]
+    ]
+    return ShownVersion(
+        version=version.entry.version,
+        at_ms=version.entry.updated_ms,
+        changes=shown,
+        is_first=version.changes is None,
+        left_out=version.is_cut or len(changes) > CHANGES_SHOWN,
+        preview=shorten(as_text(version.entry.value), LONGEST_CHANGE),
+    )

@@ -1,0 +1,56 @@
+"""Show what runs when: the day ahead as a heat map, a page of its jobs at a time, and the words around it.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from spyweb.dashboard.charts import Heat, Herd, heat, herd
+from spyweb.model import Outcome
+from spyweb.settings.units import HOUR_MS
+from spyweb.views.calendar import SPAN_MS, DayAhead, DayRow
+
+ROWS = 100  # of the heat map on a page
+TICK_MS = 3 * HOUR_MS
+LEVELS = (("h1", "1 run in 15 min"), ("h2", "2\N{EN DASH}3"), ("h3", "4\N{EN DASH}15"), ("h4", "more"))
+GAP_MARKS: Mapping[Outcome, tuple[str, str]] = {
+    Outcome.MISSED: ("warn", "missed"),
+    Outcome.SKIPPED: ("none", "skipped"),
+    Outcome.PAUSED: ("off", "paused"),
+    Outcome.LOST: ("bad", "lost"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeatRow:
+    """A job's day as it is drawn."""
+
+    row: DayRow
+    heat: Heat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeatMap:
+    """A page of the heat map."""
+
+    rows: Sequence[HeatRow]
+    herd: Herd
+    peak_ms: int | None  # when the quarter of an hour begins in which most runs do
+    ticks: Sequence[int]
+    page: int
+    pages: int
+
+
+def draw_heat_map(day: DayAhead, page: int) -> HeatMap:
+    """Draw a page of the day; one beyond the last is the last."""
+    pages = max(1, -(-len(day.rows) // ROWS))
+    page = min(max(page, 1), pages)
+    sums = herd(day.sums)
+    return HeatMap(
+        rows=[HeatRow(row=row, heat=heat(row.counts)) for row in day.rows[(page - 1) * ROWS : page * ROWS]],
+        herd=sums,
+        peak_ms=None if sums.peak_slot is None else day.from_ms + sums.peak_slot * day.slot_ms,
+        ticks=range(day.from_ms, day.from_ms + SPAN_MS + 1, TICK_MS),
+        page=page,
+        pages=pages,
+    )

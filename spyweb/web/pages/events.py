@@ -1,0 +1,116 @@
+"""Events: what happens, as it happens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from urllib.parse import urlencode
+
+from msgspec import Struct
+
+from spyweb.dashboard.events import TYPE_WORDS, describe
+from spyweb.dashboard.frame import Chip
+from spyweb.model import JobId
+from spyweb.service.events import Wish
+from spyweb.views.events import EventType
+from spyweb.web.access.rights import Right
+from spyweb.web.api.query import Natural
+from spyweb.web.pages.page import Asked, PageMissing, Shown, live_view, page
+from spyweb.web.pages.parts import PagePart, PartsView
+
+EVENTS = 50
+SHOWN_TYPES = frozenset(TYPE_WORDS)  # not the lines of logs: the page of a job shows them
+OF_ADMIN = frozenset({EventType.AUDIT})
+
+
+class EventsPageQuery(Struct, frozen=True):
+    """The events that somebody wants to see."""
+
+    type: str = ""
+    job: str = ""
+    before: Natural = 0  # the number of an event: only older ones
+
+    @property
+    def types(self) -> frozenset[EventType]:
+        return frozenset({EventType(self.type)}) & SHOWN_TYPES if self.type in set(EventType) else SHOWN_TYPES
+
+
+def types_for(asked: Asked) -> frozenset[EventType]:
+    """Return the types of events that somebody may hear of: actions of others are for admins."""
+    principal = asked.principal
+    return SHOWN_TYPES if Right.ADMIN in principal.rights and not principal.jobs else SHOWN_TYPES - OF_ADMIN
+
+
+async def values_of(asked: Asked, query: EventsPageQuery) -> Mapping[str, object]:
+    """Gather the newest of what is kept."""
+    may_see = asked.principal.may_see if asked.principal.jobs else None
+    wish = Wish(types=query.types & types_for(asked), job=JobId(query.job) if query.job else None, may_see=may_see)
+    found = asked.service.events.newest(wish, limit=EVENTS + 1, before=query.before or None)
+    events = found[:EVENTS]
+    here = asked.to("events")
+    chosen = {name: value for name, value in (("type", query.type), ("job", query.job)) if value}
+    names = {job.id: job.name for job in asked.service.jobs()}
+    return {
+        "events": [(event, describe(event.happening)) for event in events],
+        "names": names,
+        "query": query,
+        "is_older": bool(query.before),
+        "older": f"{here}?{urlencode({**chosen, 'before': events[-1].number})}" if len(found) > EVENTS else "",
+        "newest": f"{here}?{urlencode(chosen)}" if chosen else here,
+    }
+
+
+@live_view("events")
+def events_view(asked: Asked, argument: str) -> PartsView:
+    """Keep the list up to date; the argument is the type and the job that are chosen."""
+    kind, _, job = argument.partition(",")
+    query = EventsPageQuery(type=kind, job=job)
+    wanted = query.types & types_for(asked)
+    if job and not asked.principal.may_see(job):
+        raise PageMissing("There is no such job")
+    of_job = (f"job:{job}",) if job else ("job:*",)
+    subjects = {
+        EventType.RUN: of_job,
+        EventType.JOB: of_job,
+        EventType.STATE: ("state:*",),
+        EventType.OUTBOX: ("outbox",),
+        EventType.HEALTH: ("health",),
+        EventType.AUDIT: ("audit",),
+    }
+    part = PagePart(template="event_list.html", subjects=tuple({each for kind in wanted for each in subjects[kind]}))
+    return PartsView(
+        name="events",
+        asked=asked,
+        argument=argument,
+        own={"event-list": part},
+        needs=wanted,
+        gather=partial(values_of, query=query),
+    )
+
+
+@page("events", "events.html", place="events", of_job=True)
+async def show_events(asked: Asked) -> Shown:
+    """Show what happens, from the moment on at which somebody first looked."""
+    query = asked.query(EventsPageQuery)
+    view = events_view(asked, f"{query.type},{query.job}")
+    live = view.live  # also where older ones are shown: it keeps what happens meanwhile
+    here = asked.to("events")
+
+    def address(kind: str) -> str:
+        chosen = {name: value for name, value in (("type", kind), ("job", query.job)) if value}
+        return f"{here}?{urlencode(chosen)}" if chosen else here
+
+    may = types_for(asked)
+    values = {
+        **await values_of(asked, query),
+        "chips": [
+            Chip(words="All", href=address(""), is_current=not query.type),
+            *(
+                Chip(words=words, href=address(kind.value), is_current=query.type == kind.value)
+                for kind, words in TYPE_WORDS.items()
+                if kind in may
+            ),
+        ],
+        "jobs": sorted(job.id for job in asked.service.jobs() if asked.principal.may_see(job.id)),
+    }
+    return Shown(title="Events", values=values, live="" if query.before else live)

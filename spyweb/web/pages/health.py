@@ -1,0 +1,80 @@
+"""Health: whether somebody can rely on the daemon, and what to do where not."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from spyweb.dashboard.health import Disk, gauge_words, limits_of, protections_of, tiles_of, uptime_words
+from spyweb.web.api.query import Natural
+from spyweb.web.pages.page import Asked, PageMissing, Shown, live_view, page
+from spyweb.web.pages.parts import PagePart, PartsView
+
+WORKERS = 50
+PAGES = {"jobs": "", "outbox": "outbox"}  # where a remedy leads to
+PAGE_WORDS = {"jobs": "The jobs", "outbox": "The outbox"}
+
+
+class HealthQuery(Struct, frozen=True):
+    """The page of the workers."""
+
+    page: Natural = 1
+
+
+async def values_of(asked: Asked) -> Mapping[str, object]:
+    """Gather what changes."""
+    advised = await asked.service.advice()
+    health = advised.health
+    disk = await asyncio.to_thread(_disk_of, health.store.path)
+    return {
+        "advised": advised,
+        "health": health,
+        "mark": "well" if advised.is_well else "bad" if health.problems else "warn",
+        "tiles": list(tiles_of(health, disk)),
+        "uptime": uptime_words(health.uptime_s),
+        "pages": PAGES,
+        "page_words": PAGE_WORDS,
+        "gauge_words": gauge_words,
+    }
+
+
+@live_view("health")
+def health_view(asked: Asked, _argument: str) -> PartsView:
+    """Keep the verdict up to date."""
+    if asked.principal.jobs:
+        raise PageMissing("There is no such page")
+    part = PagePart(template="health_now.html", subjects=("health",))
+    return PartsView(name="health", asked=asked, own={"health-now": part}, gather=values_of)
+
+
+@page("health", "health.html", place="health")
+async def show_health(asked: Asked) -> Shown:
+    """Show what is wrong, what to do about it, and what is in force."""
+    live = health_view(asked, "").live
+    values = await values_of(asked)
+    advised = await asked.service.advice()
+    workers = advised.health.workers
+    number = min(max(asked.query(HealthQuery).page, 1), max(1, -(-len(workers) // WORKERS)))
+    more = {
+        "workers": workers[(number - 1) * WORKERS : number * WORKERS],
+        "first_worker": (number - 1) * WORKERS + 1,
+        "next_workers": number + 1 if number * WORKERS < len(workers) else 0,
+        "protections": list(protections_of(advised.health)),
+        "limits": list(limits_of(asked.service.reloader.settings)),
+    }
+    count = len(advised.advice)
+    title = "Health" if not count else "1 problem" if count == 1 else f"{count} problems"
+    return Shown(title=title, values={**values, **more}, live=live)
+
+
+def _disk_of(path: str) -> Disk | None:
+    """Measure the disk of the store; None where it has none, or it can't be asked."""
+    try:
+        found = shutil.disk_usage(Path(path).parent)
+    except OSError:
+        return None
+    return Disk(free_bytes=found.free, size_bytes=found.total)

@@ -1,0 +1,128 @@
+"""Keys, and the audit trail: who may come in, and what was done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aiohttp import web
+from msgspec import Struct
+
+from spyweb.errors import Refused
+from spyweb.service.access import find_problem
+from spyweb.store.keys_protocol import Scope
+from spyweb.views.events import EventType
+from spyweb.views.keys import KeyView, MadeKey
+from spyweb.web.access.guard import ABOUT
+from spyweb.web.access.rights import Right
+from spyweb.web.api.query import Natural
+from spyweb.web.pages.page import Asked, PageMissing, Question, Shown, action, lead_to, live_view, page
+from spyweb.web.pages.parts import ALWAYS, PagePart, PartsView
+from spyweb.web.pages.site import answer_with
+
+TEMPLATE, PLACE = "keys.html", "keys"
+LINES = 50  # of the audit trail, at a time
+SCOPES = (
+    (Scope.READ, "look at everything"),
+    (Scope.RUN, "run, pause and cancel jobs"),
+    (Scope.STATE, "change stored values, break locks"),
+    (Scope.ADMIN, "all of that, and keys"),
+)
+
+
+class KeysQuery(Struct, frozen=True):
+    """Where the lines of the audit trail go on."""
+
+    before: Natural = 0
+
+
+async def newest_lines(asked: Asked) -> Mapping[str, object]:
+    return await lines_from(asked, 0)
+
+
+async def lines_from(asked: Asked, before: int) -> Mapping[str, object]:
+    lines = await asked.service.trail.lines(limit=LINES + 1, before=before or None)
+    return {"lines": lines[:LINES], "older": lines[LINES - 1].id if len(lines) > LINES else 0, "is_older": before > 0}
+
+
+@live_view("keys")
+def keys_view(asked: Asked, _argument: str) -> PartsView:
+    """Keep the audit trail up to date, for whoever may see it."""
+    if Right.ADMIN not in asked.principal.rights or asked.principal.jobs:
+        raise PageMissing("There is no such page")
+    return PartsView(
+        name="keys",
+        asked=asked,
+        own={"audit": PagePart(template="audit.html", subjects=("audit",))},
+        needs=ALWAYS | {EventType.AUDIT},
+        gather=newest_lines,
+    )
+
+
+@page("keys", TEMPLATE, place=PLACE, right=Right.ADMIN)
+async def show_keys(asked: Asked) -> Shown:
+    """Show who may come in, and what was done by whom."""
+    before = asked.query(KeysQuery).before
+    live = "" if before else keys_view(asked, "").live
+    return Shown(title="Keys", values=await values_of(asked, before), live=live)
+
+
+async def values_of(
+    asked: Asked, before: int = 0, *, made: MadeKey | None = None, problem: tuple[str, str] | None = None
+) -> dict[str, object]:
+    access, form = asked.service.access, asked.form
+    return {
+        **await lines_from(asked, before),
+        "keys": access.keys(),
+        "is_open": access.is_open,
+        "scopes": SCOPES,
+        "made": made,
+        "problem_of": problem[0] if problem else "",
+        "problem": problem[1] if problem else "",
+        "given": {"name": form.get("name", ""), "scope": form.get("scope", ""), "jobs": form.get("jobs", "")},
+    }
+
+
+@action("keys", right=Right.ADMIN)
+async def add_key(asked: Asked) -> web.Response:
+    """Make a key, and show it: this is the only time."""
+    form = asked.form
+    name, jobs = form.get("name", "").strip(), form.get("jobs", "").replace(",", " ").split()
+    scopes = [Scope(form["scope"])] if form.get("scope") in set(Scope) else []
+    problem, made = find_problem(name, scopes, jobs), None
+    asked.request[ABOUT] = name
+    if problem is None:
+        try:
+            made = await asked.service.access.add(name, scopes, jobs)
+        except Refused as error:
+            problem = "name", str(error)
+    status = web.HTTPOk.status_code if made else web.HTTPUnprocessableEntity.status_code
+    shown = Shown(title="Keys", values=await values_of(asked, made=made, problem=problem), status=status)
+    answer = await answer_with(asked, TEMPLATE, PLACE, shown)
+    answer.headers["Cache-Control"] = "no-store"
+    return answer
+
+
+async def ask_before_revoking(asked: Asked) -> Question:
+    key = _key(asked)
+    return Question(
+        title=f"Revoke the key {key.name}?",
+        words="Whoever uses it is turned away from the next request on, and browsers that signed in with it are "
+        "signed out. It can't be brought back.",
+        button="Revoke the key",
+    )
+
+
+@action("keys/{name}/revoke", right=Right.ADMIN, question=ask_before_revoking)
+async def revoke_key(asked: Asked) -> web.Response:
+    """Revoke a key, with the sessions that began with it."""
+    await asked.service.access.revoke(_key(asked).name)
+    return lead_to(asked.to("keys"))
+
+
+def _key(asked: Asked) -> KeyView:
+    name = asked.request.match_info["name"]
+    keys = asked.service.access.keys()
+    found = next((key for key in keys if key.name == name), None)
+    if found is None:
+        raise PageMissing("There is no such key")
+    return found

@@ -1,0 +1,108 @@
+"""The outbox: messages on their way out, and those that were given up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from urllib.parse import urlencode
+
+from aiohttp import web
+from msgspec import Struct
+
+from spyweb.model import JobId
+from spyweb.views.events import EventType
+from spyweb.views.outbox import MessageView
+from spyweb.web.access.rights import Right
+from spyweb.web.api.query import Natural, visible
+from spyweb.web.pages.page import Asked, PageMissing, Question, Shown, action, lead_to, live_view, page
+from spyweb.web.pages.parts import ALWAYS, PagePart, PartsView
+
+MESSAGES = 50
+
+
+class OutboxQuery(Struct, frozen=True):
+    """The messages of one job, or of all, from where on."""
+
+    job: str = ""
+    before: Natural = 0  # the id of a message: only older ones
+
+
+async def values_of(asked: Asked, query: OutboxQuery) -> Mapping[str, object]:
+    """Gather a page of messages that somebody may see."""
+    job = JobId(query.job) if query.job else None
+    found = await visible(
+        asked.request,
+        lambda most, before: asked.service.messages(job, limit=most, before=before),
+        lambda view: (view.job_id, view.id),
+        limit=MESSAGES + 1,
+        before=query.before or None,
+    )
+    shown, has_more = found[:MESSAGES], len(found) > MESSAGES
+    chosen = {"job": query.job} if query.job else {}
+    here = asked.to("outbox")
+    return {
+        "counts": None if asked.principal.jobs else await asked.service.count_messages(),
+        "messages": shown,
+        "dead": sum(message.state == "dead" for message in shown),
+        "job": query.job,
+        "is_older": bool(query.before),
+        "older": f"{here}?{urlencode({**chosen, 'before': shown[-1].id})}" if has_more else "",
+        "newest": f"{here}?{urlencode(chosen)}" if chosen else here,
+        "may_all": Right.RUN in asked.principal.rights and not asked.principal.jobs,
+    }
+
+
+@live_view("outbox")
+def outbox_view(asked: Asked, argument: str) -> PartsView:
+    """Keep the newest messages up to date, of the job that is the argument."""
+    part = PagePart(template="messages.html", subjects=("outbox",))
+    return PartsView(
+        name="outbox",
+        asked=asked,
+        argument=argument,
+        own={"messages": part},
+        needs=ALWAYS | {EventType.OUTBOX},
+        gather=partial(values_of, query=OutboxQuery(job=argument)),
+    )
+
+
+@page("outbox", "outbox.html", place="outbox", of_job=True)
+async def show_outbox(asked: Asked) -> Shown:
+    """Show the messages that have not arrived."""
+    query = asked.query(OutboxQuery)
+    live = "" if query.before else outbox_view(asked, query.job).live
+    return Shown(title="Outbox", values=await values_of(asked, query), live=live)
+
+
+@action("outbox/{id}/retry", right=Right.RUN, of_job=True)
+async def retry_message(asked: Asked) -> web.Response:
+    """Send a message again, now."""
+    await asked.service.retry_messages((await _message(asked)).id)
+    return lead_to(asked.back())
+
+
+async def ask_before_all(asked: Asked) -> Question:
+    counts = await asked.service.count_messages()
+    return Question(
+        title="Send all messages again?",
+        words=f"{counts.dead + counts.waiting:,} in all, those that were given up too. Receivers that have had one "
+        "already may get it twice.",
+        button="Send all",
+    )
+
+
+@action("outbox/retry", right=Right.RUN, question=ask_before_all)
+async def retry_all(asked: Asked) -> web.Response:
+    """Send all messages again, now."""
+    await asked.service.retry_messages(None)
+    return lead_to(asked.back())
+
+
+async def _message(asked: Asked) -> MessageView:
+    """Return the message in the path, if whoever asks may see it."""
+    text = asked.request.match_info["id"]
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
+    found = await asked.service.messages(None, limit=1, before=number + 1)
+    if not found or found[0].id != number or not asked.principal.may_see(found[0].job_id):
+        raise PageMissing("There is no such message: it may have arrived meanwhile")
+    return found[0]

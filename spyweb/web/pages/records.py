@@ -1,0 +1,96 @@
+"""Records: what monitors have found, searched and as a table to download."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from urllib.parse import urlencode, urlsplit
+
+from msgspec import Struct
+
+from spyweb.dashboard.frame import Chip
+from spyweb.model import JobId
+from spyweb.store.records_protocol import RecordFilter
+from spyweb.views.records import RecordView
+from spyweb.web.api.query import Natural
+from spyweb.web.pages.page import Asked, PageMissing, Shown, page
+
+RECORDS = 30
+ROUNDS = 10  # pages of records of others that are passed over, for whoever may see those of some jobs only
+CHIPS = 30
+TABLE = "/api/records.csv?"
+LONGEST = 400  # characters of a field that are shown: the table has the whole
+
+
+class RecordsPageQuery(Struct, frozen=True):
+    """The records that somebody looks for."""
+
+    q: str = ""
+    job: str = ""
+    before: Natural = 0  # the timestamp of a record: only older ones
+
+    def filter(self) -> RecordFilter:
+        return RecordFilter(job=JobId(self.job) if self.job else None, text=self.q)
+
+
+@page("records", "records.html", place="records", of_job=True)
+async def show_records(asked: Asked) -> Shown:
+    """Show what monitors have found, newest first."""
+    query, may_see = asked.query(RecordsPageQuery), asked.principal.may_see
+    if query.job and not may_see(query.job):
+        raise PageMissing("There are no records of such a job")
+    counts = {job: count for job, count in (await asked.service.found.counts()).items() if may_see(job)}
+    records, before = await _search(asked, query)
+    names = {job.id: job.name for job in asked.service.jobs()}
+    here = asked.to("records")
+
+    def address(**more: object) -> str:
+        chosen = {name: value for name, value in {"q": query.q, "job": query.job, **more}.items() if value}
+        return f"{here}?{urlencode(chosen)}" if chosen else here
+
+    values = {
+        "records": records,
+        "names": names,
+        "total": sum(counts.values()),
+        "of_job": counts.get(JobId(query.job), 0),
+        "query": query,
+        "chips": list(_chips(counts, query.job, lambda job: address(job=job))),
+        "left_out": max(0, len(counts) - CHIPS),
+        "older": address(before=before) if before else "",
+        "newest": address(),
+        "table": TABLE + urlencode({"job_id": query.job, "q": query.q, "spreadsheet": "true"}),
+        "may_have_table": bool(query.job) or not asked.principal.jobs,
+        "is_web": is_web,
+        "longest": LONGEST,
+        "clear": address(q=""),
+    }
+    return Shown(title="Records", values=values)
+
+
+async def _search(asked: Asked, query: RecordsPageQuery) -> tuple[list[RecordView], int | None]:
+    """Return a page of records that somebody may see, and where the next begins."""
+    found: list[RecordView] = []
+    before: int | None = query.before or None
+    for _ in range(ROUNDS):
+        page = await asked.service.found.search(query.filter(), limit=RECORDS - len(found), before_ns=before)
+        found += [record for record in page.records if asked.principal.may_see(record.job_id)]
+        before = page.before_ns
+        if before is None or len(found) >= RECORDS or query.job or not asked.principal.jobs:
+            break
+    return found, before
+
+
+def _chips(counts: Mapping[JobId, int], job: str, address: Callable[[str], str]) -> Iterator[Chip]:
+    """Yield a link for each of the jobs that have most records, and for the one that is chosen."""
+    yield Chip(words="All jobs", href=address(""), is_current=not job, count=sum(counts.values()))
+    most = sorted(counts, key=lambda each: (-counts[each], each))[:CHIPS]
+    chosen = JobId(job)
+    for each in most if not job or chosen in most else [chosen, *most]:
+        yield Chip(words=each, href=address(each), is_current=each == job, count=counts.get(each, 0))
+
+
+def is_web(address: str) -> bool:
+    """Tell whether a browser may be led to an address that was found: to pages of the web alone."""
+    try:
+        return urlsplit(address).scheme in ("http", "https")
+    except ValueError:
+        return False

@@ -1,0 +1,71 @@
+"""Show what runs when: the next 24 hours of all jobs, and the due times of the past that did not run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from urllib.parse import urlencode
+
+from msgspec import Struct
+
+from spyweb.dashboard.when import GAP_MARKS, LEVELS, draw_heat_map
+from spyweb.model import JobId, RunId
+from spyweb.web.api.query import Natural
+from spyweb.web.pages.page import Asked, Shown, live_view, page
+from spyweb.web.pages.parts import PartsView
+
+GAPS = 50
+
+
+class WhenQuery(Struct, frozen=True):
+    """The page of the heat map, and the gaps: of which job, and from where on."""
+
+    page: Natural = 1
+    job: str = ""
+    before: Natural = 0  # the id of a gap: only older ones
+
+
+async def no_values(_asked: Asked) -> Mapping[str, object]:
+    return {}
+
+
+@live_view("when")
+def when_view(asked: Asked, _argument: str) -> PartsView:
+    """Keep the bar up to date; with another list of jobs all is another."""
+    return PartsView(name="when", asked=asked, own={}, gather=no_values, anew=frozenset({"jobs"}))
+
+
+@page("when", "when.html", place="when", of_job=True)
+async def show_when(asked: Asked) -> Shown:
+    """Show when jobs are due, and when they were and did not run."""
+    live, query, may_see = when_view(asked, "").live, asked.query(WhenQuery), asked.principal.may_see
+    calendar = asked.service.calendar
+    day = await calendar.day_ahead(may_see)
+    found = await calendar.gaps(
+        JobId(query.job) if query.job else None,
+        limit=GAPS,
+        before=RunId(query.before) if query.before else None,
+        may_see=may_see,
+    )
+    here = asked.to("when")
+
+    def address(**more: object) -> str:
+        given = {"page": query.page if query.page > 1 else "", "job": query.job, **more}
+        chosen = {name: value for name, value in given.items() if value}
+        return f"{here}?{urlencode(chosen)}" if chosen else here
+
+    values = {
+        "day": day,
+        "map": await asyncio.to_thread(draw_heat_map, day, query.page),
+        "levels": LEVELS,
+        "gaps": found.gaps,
+        "count": found.count,
+        "marks_of": GAP_MARKS,
+        "job": query.job,
+        "is_older": bool(query.before),
+        "older": address(before=found.before) + "#gaps" if found.before else "",
+        "newest": address() + "#gaps",
+        "address": address,
+        "here": here,
+    }
+    return Shown(title="What runs when", values=values, live=live)

@@ -1,0 +1,60 @@
+"""The daemon's health in figures and words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from spyweb.dashboard.health import Disk, gauge_words, limits_of, protections_of, tiles_of, uptime_words
+from spyweb.dashboard.words import NBSP
+from spyweb.settings.load import load_settings
+from spyweb.stalls import LoopStats
+from spyweb.views.health import Health, view_health
+from tests.fakes.daemon_service import make_stats, make_vitals
+
+
+def make_health(**changes: object) -> Health:
+    return view_health(make_vitals(**changes), ())
+
+
+def test_figures_that_ask_for_somebody_are_marked() -> None:
+    quiet = {tile.words: tile for tile in tiles_of(make_health(), Disk(free_bytes=50, size_bytes=100))}
+    assert all(tile.tone == "" for tile in quiet.values())
+    assert quiet["behind the schedule"].figure == f"3{NBSP}ms"
+    assert quiet["held up"].figure == "never"
+
+    stalls = LoopStats(stalls=2, worst_ms=1_500)
+    health = make_health(
+        scheduler_lag_ms=6_000, store=make_stats(stalled_s=3.0, pending=9), loop=stalls, storage_errors=4
+    )
+    loud = {tile.words: tile for tile in tiles_of(health, Disk(free_bytes=4, size_bytes=100))}
+    assert loud["behind the schedule"].tone == "bad"
+    assert loud["writes wait for the disk"].tone == "bad"
+    assert [tile.tone for tile in loud.values() if tile.used is not None] == ["warn"]
+    assert loud[f"times held up, at most 1.5{NBSP}s"].figure == "2"
+    assert loud["store calls of scripts failed"].figure == "4"
+
+
+def test_a_store_without_a_disk_has_no_gauge() -> None:
+    assert all(tile.used is None for tile in tiles_of(make_health(), None))
+    assert Disk(free_bytes=0, size_bytes=0).used == 0
+    assert gauge_words(0.955) == f"95.5{NBSP}% of the disk is used"
+
+
+def test_protections_that_are_missing_are_told_apart() -> None:
+    pool = replace(make_vitals().pool, rights=["no files, by Landlock 7", "no_new_privs: not in force (1)"])
+    assert [each.is_missing for each in protections_of(make_health(pool=pool))] == [False, True]
+
+
+def test_limits_are_those_of_the_settings(tmp_path: Path) -> None:
+    text = "[server]\nport = 1234\n[runs]\nkeep = 7\n[http]\ndeny_private = true\n[records]\nkeep_for = '2d'"
+    (tmp_path / "config.toml").write_text(text)
+    limits = {each.name: each.words for each in limits_of(load_settings(tmp_path, environ={}, flags={}))}
+    assert limits["reached at"] == "127.0.0.1:1234"
+    assert limits["runs kept"] == f"7 of each job, 30{NBSP}d"
+    assert limits["records kept"] == f"100,000 of each job, 2{NBSP}d"
+    assert limits["requests"].endswith("not to private networks")
+
+
+def test_how_long_it_is_up() -> None:
+    assert uptime_words(90_061.7) == "1 d 1 h"

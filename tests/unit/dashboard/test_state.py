@@ -1,0 +1,79 @@
+"""Stored values in lines and fields."""
+
+from __future__ import annotations
+
+import pytest
+
+from spyweb.dashboard.state import (
+    CHANGES_SHOWN,
+    LONGEST_EDITED,
+    FieldType,
+    as_text,
+    edit_value,
+    shorten,
+    show_entries,
+    show_versions,
+)
+from spyweb.model import NULL, Value
+from spyweb.store.values_protocol import Entry
+from spyweb.views.state import EntryView, view_entry
+from spyweb.views.value_diff import view_versions
+
+
+def entry(value: Value, version: int = 1, key: bytes = b"k") -> EntryView:
+    return view_entry("state", key, Entry(value=value, version=version, created_ms=1, updated_ms=version))
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "text"),
+    [
+        (b"a\nb", FieldType.TEXT, "a\nb"),
+        (b"a\r\nb", FieldType.JSON, '"a\\r\\nb"'),
+        (b"\xff", FieldType.JSON, '{\n  "$base64": "/w=="\n}'),
+        (True, FieldType.BOOLEAN, "true"),
+        (1, FieldType.NUMBER, "1"),
+        (1.5, FieldType.NUMBER, "1.5"),
+        (NULL, FieldType.JSON, "null"),
+        ([1, b"a"], FieldType.JSON, '[\n  1,\n  "a"\n]'),
+    ],
+)
+def test_a_field_shows_a_value_so_that_it_comes_back_unchanged(value: Value, kind: FieldType, text: str) -> None:
+    edited = edit_value(entry(value))
+    assert (edited.type, edited.text, edited.is_too_long) == (kind, text, False)
+
+
+def test_what_is_very_long_is_cut_and_says_so() -> None:
+    values: list[Value] = [b"x" * (LONGEST_EDITED + 1), [1] * LONGEST_EDITED]
+    for value in values:
+        edited = edit_value(entry(value))
+        assert (len(edited.text), edited.is_too_long) == (LONGEST_EDITED, True)
+    assert shorten("x" * 100) == "x" * 79 + "…"
+
+
+def test_a_line_has_the_beginning_of_a_value() -> None:
+    (shown,) = show_entries([entry({b"a": 1}, key=b"\xff")])
+    assert (shown.key, shown.key_bytes, shown.preview, shown.type) == (
+        '{"$base64":"/w=="}',
+        b"\xff",
+        '{"a":1}',
+        "table",
+    )
+    assert as_text("text") == "text"
+
+
+def test_versions_say_what_they_changed() -> None:
+    values: list[Value] = [{b"a": 3, b"c": [1]}, {b"a": 1, b"b": 2}]
+    newest_first = [entry(value, version=2 - n) for n, value in enumerate(values)]
+    second, first = show_versions(view_versions(newest_first, 10))
+    assert [(each.path, each.old, each.new) for each in second.changes] == [
+        ("a", "1", "3"),
+        ("c", None, "[1]"),
+        ("b", "2", None),
+    ]
+    assert (first.is_first, first.preview, list(first.changes)) == (True, '{"a":1,"b":2}', [])
+
+
+def test_very_many_changes_are_cut() -> None:
+    many: dict[bytes | bool | int | float, Value] = {str(n).encode(): n for n in range(CHANGES_SHOWN + 1)}
+    second, _ = show_versions(view_versions([entry(many, 2), entry({b"x": 1})], 10))
+    assert (len(second.changes), second.left_out) == (CHANGES_SHOWN, True)

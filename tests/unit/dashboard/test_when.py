@@ -1,0 +1,37 @@
+"""The heat map of a day."""
+
+from __future__ import annotations
+
+from spyweb.cooperative import run_at_once
+from spyweb.dashboard.when import ROWS, draw_heat_map
+from spyweb.model import Every, JobId
+from spyweb.views.calendar import PlannedJob, day_ahead
+
+HOUR_MS = 3_600_000
+
+
+def planned(count: int) -> list[PlannedJob]:
+    return [
+        PlannedJob(job=JobId(f"j{n:04}"), name=f"j{n:04}", schedule=Every(period_ms=HOUR_MS), cursor_ms=0)
+        for n in range(count)
+    ]
+
+
+def test_a_page_has_so_many_rows_and_the_sum_is_of_all_of_them() -> None:
+    day = run_at_once(day_ahead(planned(ROWS + 1), 1))
+    first, last, beyond = (draw_heat_map(day, page) for page in (1, 2, 7))
+    assert (len(first.rows), len(last.rows), last.pages) == (ROWS, 1, 2)
+    assert (beyond.page, beyond.rows) == (2, last.rows)
+    assert first.herd == last.herd
+    assert first.herd.most == ROWS + 1
+
+
+def test_the_axis_has_a_tick_every_three_hours_from_the_beginning_to_the_end() -> None:
+    drawn = draw_heat_map(run_at_once(day_ahead(planned(1), HOUR_MS)), 1)
+    assert list(drawn.ticks) == [HOUR_MS + 3 * n * HOUR_MS for n in range(9)]
+    assert drawn.peak_ms == 2 * HOUR_MS
+
+
+def test_a_day_without_runs_has_no_peak() -> None:
+    drawn = draw_heat_map(run_at_once(day_ahead([], 0)), 1)
+    assert (drawn.rows, drawn.peak_ms, drawn.pages) == ([], None, 1)

@@ -1,0 +1,102 @@
+"""The page of events."""
+
+from __future__ import annotations
+
+import re
+
+from spyweb.model import ChangeKind, JobId, Outcome, RunId
+from spyweb.store.keys_protocol import Scope
+from spyweb.views.events import AuditHappened, EventType, RunHappened, StateHappened
+from spyweb.web.pages.events import EVENTS, events_view
+from tests.fakes.daemon_service import BACKUP, NOW_MS, PRICES, FakeDaemonService
+from tests.fakes.dashboard import MARKUP, asked_of, dashboard, get_page, make_dashboard_service
+from tests.unit.web.pages.test_outbox import signed_in
+
+
+def run_ended(service: FakeDaemonService, number: int, job: JobId = PRICES, reason: str = "") -> None:
+    happened = RunHappened(
+        what="ended", job=job, run=RunId(number), took_ms=1_200, outcome=Outcome.FAILED, reason=reason
+    )
+    service.events.publish(EventType.RUN, job, happened)
+
+
+async def lines(service: FakeDaemonService, path: str = "/events", **headers: str) -> list[str]:
+    async with dashboard(service) as client:
+        status, page = await get_page(client, path, **headers)
+        assert status == 200, page
+        return re.findall(r"run (\d+) failed after", page)
+
+
+async def test_it_listens_from_the_first_look_on_and_shows_the_newest_first() -> None:
+    service = make_dashboard_service()
+    run_ended(service, 1)
+    async with dashboard(service) as client:
+        _, page = await get_page(client, "/events")
+        assert "Nothing has happened since this page began to listen." in page
+    run_ended(service, 2)
+    run_ended(service, 3)
+    assert await lines(service) == ["3", "2"]
+
+
+async def test_types_and_jobs_are_chosen() -> None:
+    service = make_dashboard_service()
+    await lines(service)
+    run_ended(service, 2)
+    run_ended(service, 3, BACKUP)
+    happened = StateHappened(what=ChangeKind.UPDATED, namespace="global", key=MARKUP, version=2, at_ms=NOW_MS)
+    service.events.publish(EventType.STATE, None, happened)
+    assert await lines(service, "/events?job=backup") == ["3"]
+    assert await lines(service, "/events?type=state") == []
+    async with dashboard(service) as client:
+        _, page = await get_page(client, f"/events?type=state&job={MARKUP}")
+        assert "<script>alert" not in page
+        _, page = await get_page(client, "/events?type=state")
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;" in page
+    assert "view=events%3Astate" in page or "view=events:state%2C" in page
+
+
+async def test_reasons_are_text_and_many_are_paged() -> None:
+    service = make_dashboard_service()
+    await lines(service)
+    for number in range(1, EVENTS + 4):
+        run_ended(service, number, reason=MARKUP)
+    async with dashboard(service) as client:
+        _, page = await get_page(client, "/events")
+        assert "<script>alert" not in page
+        assert page.count("<li id=") == EVENTS
+        older = re.search(r'href="(/events\?before=\d+)" rel="next"', page)
+        assert older
+        _, page = await get_page(client, older[1])
+    assert re.findall(r"run (\d+) failed after", page) == ["3", "2", "1"]
+    assert "data-live" not in page
+
+
+async def test_whoever_may_see_some_jobs_hears_of_those_and_actions_are_for_admins() -> None:
+    service = make_dashboard_service()
+    limited = await signed_in(service, Scope.ADMIN, jobs=("backup",))
+    await lines(service, **limited)
+    run_ended(service, 2)
+    run_ended(service, 3, BACKUP)
+    action = AuditHappened(who="anna", source="key", action="POST /x", status=200, at_ms=NOW_MS, job="backup")
+    service.events.publish(EventType.AUDIT, BACKUP, action)
+    assert await lines(service, **limited) == ["3"]
+    async with dashboard(service) as client:
+        for path in ("/events", "/events?type=audit"):
+            _, page = await get_page(client, path, **limited)
+            assert "POST /x" not in page
+        assert (await get_page(client, "/events?job=prices", **limited))[0] == 404
+
+
+async def test_the_list_that_is_pushed_is_the_same_as_in_the_page() -> None:
+    service = make_dashboard_service()
+    view = events_view(asked_of(service), "run,prices")
+    service.pages.mark(view)
+    run_ended(service, 2)
+    async with dashboard(service) as client:
+        _, page = await get_page(client, "/events?type=run&job=prices")
+    parts = await view.render(["event-list"])
+    assert parts["event-list"] in page
+    assert view.parts("job:prices") == ["event-list", "icon", "count-jobs", "count-health"]
+    assert view.parts("job:backup") == ["icon", "count-jobs", "count-health"]
+    assert view.parts("state:global") == []

@@ -1,0 +1,94 @@
+"""The page of health."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from spyweb.lua.session import PoolStats, WorkerInfo
+from spyweb.model import JobId
+from spyweb.store.keys_protocol import Scope
+from spyweb.views.health import ChoreHealth
+from spyweb.web.pages.health import WORKERS, health_view
+from tests.fakes.daemon_service import NOW_MS, make_stats, make_vitals
+from tests.fakes.dashboard import MARKUP, asked_of, dashboard, get_page, make_dashboard_service
+from tests.unit.web.pages.test_outbox import signed_in
+
+
+def make_pool(count: int = 1) -> PoolStats:
+    worker = WorkerInfo(pid=11, job=None, vms=2, runs=1, used_bytes=70_000, retiring=False)
+    return PoolStats(
+        rights=["no files", f"no_new_privs: not in force ({MARKUP})"],
+        workers=[replace(worker, pid=n, job=JobId(MARKUP) if n == 1 else None) for n in range(count)],
+        quarantined={JobId(MARKUP): MARKUP},
+        deaths=2,
+    )
+
+
+async def test_it_says_whether_jobs_run_on_time_and_what_is_in_force() -> None:
+    service = make_dashboard_service()
+    service.measured = make_vitals(pool=replace(make_pool(), quarantined={}))
+    async with dashboard(service) as client:
+        status, page = await get_page(client, "/health")
+    assert status == 200
+    assert "all is well</h1>" in page or "Jobs run on time" in page
+    assert "1,000 of each job" in page
+    assert "127.0.0.1:7979" in page
+    assert "is being started" in page  # the pid of the first is 0
+
+
+async def test_each_problem_says_what_to_do() -> None:
+    service = make_dashboard_service()
+    service.measured = make_vitals(store=make_stats(failed=f"data/spyweb.db: {MARKUP}"), dead_messages=2)
+    async with dashboard(service) as client:
+        _, page = await get_page(client, "/health")
+    assert "Free the disk or repair the database" in page
+    assert 'href="/outbox">The outbox</a>' in page
+    assert 'class="mark bad"' in page
+    assert "<title" in page
+    assert "2 problems · spyweb" in page
+    assert "<script>alert" not in page
+
+
+async def test_text_of_others_is_text_and_many_workers_are_paged() -> None:
+    service = make_dashboard_service()
+    chore = ChoreHealth(name=MARKUP, every_s=60, last_at_ms=NOW_MS, last_took_ms=3, next_at_ms=NOW_MS, error=MARKUP)
+    service.measured = make_vitals(
+        pool=make_pool(WORKERS + 2), held_back={JobId(MARKUP): MARKUP}, chores=[chore], version=MARKUP
+    )
+    async with dashboard(service) as client:
+        _, page = await get_page(client, "/health")
+        assert "<script>alert" not in page
+        assert page.count("&lt;script&gt;") > 8
+        assert 'href="/health?page=2#workers"' in page
+        _, page = await get_page(client, "/health?page=2")
+        assert f'<th scope="row">{WORKERS + 1}<td>' in page
+        assert f'<th scope="row">{WORKERS}<td>' not in page
+
+
+async def test_it_is_for_who_may_see_all_jobs() -> None:
+    service = make_dashboard_service()
+    headers = await signed_in(service, Scope.READ, jobs=("prices",))
+    async with dashboard(service) as client:
+        assert (await get_page(client, "/health", **headers))[0] == 403
+        async with client.get("/live?view=health&since=x", headers=headers) as answer:
+            assert answer.status == 404
+
+
+async def test_the_part_that_is_pushed_is_the_same_as_in_the_page() -> None:
+    service = make_dashboard_service()
+    view = health_view(asked_of(service), "")
+    async with dashboard(service) as client:
+        _, page = await get_page(client, "/health")
+    assert view.parts("health") == ["health-now", "icon", "count-jobs", "count-health"]
+    for part in (await view.render(view.parts("health") or ())).values():
+        assert part in page
+
+
+async def test_a_store_without_a_disk_has_no_gauge(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = make_dashboard_service()
+    service.measured = make_vitals(store=make_stats(path="/no/such/place/spyweb.db"))
+    async with dashboard(service) as client:
+        _, page = await get_page(client, "/health")
+    assert 'class="gauge"' not in page

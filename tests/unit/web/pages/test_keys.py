@@ -1,0 +1,136 @@
+"""The page of keys and of what was done."""
+
+from __future__ import annotations
+
+import re
+
+from spyweb.store.audit_protocol import NewAuditLine
+from spyweb.store.keys_protocol import Scope
+from spyweb.web.pages.keys import LINES, keys_view
+from tests.fakes.daemon_service import NOW_MS, FakeDaemonService
+from tests.fakes.dashboard import MARKUP, asked_of, dashboard, get_page, make_dashboard_service
+from tests.fakes.keys import with_token
+from tests.unit.web.pages.test_outbox import POST, signed_in
+
+
+def note(service: FakeDaemonService, target: str = "", status: int = 200) -> None:
+    line = NewAuditLine(
+        at_ms=NOW_MS,
+        who=MARKUP,
+        source="key",
+        action="POST /x",
+        job=MARKUP,
+        target=target,
+        status=status,
+        address="::1",
+    )
+    service.trail.note(line)
+
+
+async def test_without_a_key_it_says_how_to_make_the_first() -> None:
+    async with dashboard() as client:
+        status, page = await get_page(client, "/keys")
+    assert status == 200
+    assert "No key yet: this machine may do everything</h1>" in page
+    assert "spyweb keys add anna --scope admin" in page
+    assert '<option value="admin" selected>' in page
+    assert "stands here, with the time and the address" in page
+
+
+async def test_a_new_key_is_shown_once() -> None:
+    service = make_dashboard_service()
+    data = {"name": "grafana", "scope": "read", "jobs": "pri* backup"}
+    async with dashboard(service) as client, client.post("/keys", data=data, headers=POST) as answer:
+        assert (answer.status, answer.headers["Cache-Control"]) == (200, "no-store")
+        page = await answer.text()
+    token = re.search(r'<code id="token" class="secret">([^<]+)</code>', page)
+    assert token
+    given = service.access.admit_token(token[1])
+    assert given
+    assert (given.name, given.scopes, given.jobs) == ("grafana", frozenset({Scope.READ}), ("pri*", "backup"))
+    headers = {"X-SpyWeb-Key": (await service.access.add("root", [Scope.ADMIN])).token}
+    async with dashboard(service) as client:
+        _, page = await get_page(client, "/keys", **headers)
+    assert token[1] not in page
+    assert "<bdi>grafana</bdi>" in page
+    assert "<code>pri*</code>, <code>backup</code>" in page
+
+
+async def test_what_can_not_be_a_key_is_said_beside_its_field() -> None:
+    service = make_dashboard_service()
+    async with dashboard(service) as client:
+        for data, field in (
+            ({"name": MARKUP, "scope": "read"}, "name"),
+            ({"name": "a", "scope": "everything"}, "scope"),
+            ({"name": "a", "scope": "read", "jobs": "x" * 2000}, "jobs"),
+        ):
+            async with client.post("/keys", data=data, headers=POST) as answer:
+                page = await answer.text()
+            assert answer.status == 422
+            assert re.search(rf'name="{field}"[^>]* aria-invalid="true"', page)
+            assert "<script>" not in page
+    assert service.access.keys() == []
+
+
+async def test_a_name_that_is_taken_is_refused_in_words() -> None:
+    service = make_dashboard_service()
+    admin = await signed_in(service, Scope.ADMIN)
+    data = {"name": "anna", "scope": "read"}
+    async with dashboard(service) as client, client.post("/keys", data=data, headers=with_token(admin)) as answer:
+        assert answer.status == 422
+        assert "there is a key anna already" in await answer.text()
+
+
+async def test_a_key_is_revoked_after_a_question() -> None:
+    service = make_dashboard_service()
+    await service.access.add("old", [Scope.READ])
+    headers = {**POST, "X-SpyWeb-Key": (await service.access.add("root", [Scope.ADMIN])).token}
+    async with dashboard(service) as client:
+        async with client.post("/keys/old/revoke", data={"x": ""}, headers=headers) as answer:
+            asked = await answer.text()
+        assert "Revoke the key old?</h1>" in asked
+        assert len(service.access.keys()) == 2
+        data = {"sure": "yes"}
+        async with client.post("/keys/old/revoke", data=data, headers=headers, allow_redirects=False) as answer:
+            assert (answer.status, answer.headers["Location"]) == (303, "/keys")
+        async with client.post("/keys/old/revoke", data=data, headers=headers) as answer:
+            assert answer.status == 404
+    keys = service.access.keys()
+    assert [key.name for key in keys] == ["root"]
+
+
+async def test_what_was_done_is_listed_a_page_at_a_time_as_text() -> None:
+    service = make_dashboard_service()
+    for n in range(LINES + 3):
+        note(service, target=f"{MARKUP} {n}", status=403)
+    async with dashboard(service) as client:
+        _, page = await get_page(client, "/keys")
+        assert page.count('<tr id="l-') == LINES
+        assert "<script>alert" not in page
+        assert '<td class="num bad">403' in page
+        older = re.search(r'href="(/keys\?before=\d+)#audit" rel="next"', page)
+        assert older
+        _, page = await get_page(client, older[1])
+        assert page.count('<tr id="l-') == 3
+        assert "data-live" not in page
+
+
+async def test_it_is_for_admins_of_all_jobs() -> None:
+    for scopes, jobs in (([Scope.READ, Scope.RUN, Scope.STATE], ()), ([Scope.ADMIN], ("prices",))):
+        service = make_dashboard_service()
+        headers = await signed_in(service, *scopes, jobs=jobs)
+        async with dashboard(service) as client:
+            assert (await get_page(client, "/keys", **headers))[0] == 403
+            async with client.get("/live?view=keys&since=x", headers=headers) as answer:
+                assert answer.status == 404
+
+
+async def test_the_trail_that_is_pushed_is_the_same_as_in_the_page() -> None:
+    service = make_dashboard_service()
+    note(service)
+    async with dashboard(service) as client:
+        _, page = await get_page(client, "/keys")
+        view = keys_view(asked_of(service), "")
+    assert view.parts("audit") == ["audit"]
+    parts = await view.render(["audit"])
+    assert parts["audit"] in page

@@ -1,0 +1,123 @@
+"""The page of messages that have not arrived."""
+
+from __future__ import annotations
+
+import re
+
+from spyweb.model import JobId
+from spyweb.store.keys_protocol import Scope
+from spyweb.views.outbox import MessageView
+from spyweb.web.pages.outbox import MESSAGES
+from tests.fakes.daemon_service import BACKUP, NOW_MS, PRICES, FakeDaemonService
+from tests.fakes.dashboard import MARKUP, dashboard, get_page, make_dashboard_service
+from tests.fakes.keys import COOKIE, with_token
+
+POST = {"Accept": "text/html"}
+
+
+def message(number: int, job: JobId = PRICES, state: str = "dead") -> MessageView:
+    return MessageView(
+        id=number,
+        job_id=job,
+        channel="webhook",
+        to=MARKUP,
+        state=state,
+        created_ms=NOW_MS - 60_000,
+        next_ms=None if state == "dead" else NOW_MS + 5_000,
+        attempts=3,
+        error=MARKUP,
+    )
+
+
+def with_messages(*messages: MessageView) -> FakeDaemonService:
+    service = make_dashboard_service()
+    service.unsent = messages
+    return service
+
+
+async def signed_in(service: FakeDaemonService, *scopes: Scope, jobs: tuple[str, ...] = ()) -> dict[str, str]:
+    made = await service.access.add("anna", scopes, jobs)
+    found = service.access.admit_token(made.token)
+    assert found
+    return {**POST, "Cookie": f"{COOKIE}={service.access.sign_in(found)}"}
+
+
+async def test_it_says_how_many_were_given_up_and_why() -> None:
+    async with dashboard(with_messages(message(2), message(1, state="waiting"))) as client:
+        status, page = await get_page(client, "/outbox")
+    assert status == 200
+    assert "1\N{NO-BREAK SPACE}message given up; 1 waiting</h1>" in page
+    assert re.findall(r'<tr id="m-(\d)">', page) == ["2", "1"]
+    assert "next try <time" in page
+    assert 'formaction="/outbox/2/retry"' in page
+    assert "Send all again" in page
+
+
+async def test_text_of_others_is_text() -> None:
+    async with dashboard(with_messages(message(1, JobId(MARKUP)))) as client:
+        _, page = await get_page(client, "/outbox")
+    assert "<script>alert" not in page
+    assert page.count("&lt;script&gt;") == 3
+
+
+async def test_one_is_sent_again_and_all_are_after_a_question() -> None:
+    service = with_messages(message(2), message(1))
+    async with dashboard(service) as client:
+        data = {"back": "/outbox"}
+        async with client.post("/outbox/1/retry", data=data, headers=POST, allow_redirects=False) as answer:
+            assert (answer.status, answer.headers["Location"]) == (303, "/outbox")
+        async with client.post("/outbox/7/retry", data=data, headers=POST) as answer:
+            assert answer.status == 404
+        async with client.post("/outbox/retry", data=data, headers=POST) as answer:
+            asked = await answer.text()
+        assert service.story == ["retry 1"]
+        assert "2 in all, those that were given up too" in asked
+        async with client.post("/outbox/retry", data={**data, "sure": "yes"}, headers=POST, allow_redirects=False) as a:
+            assert a.status == 303
+    assert service.story == ["retry 1", "retry None"]
+
+
+async def test_a_long_outbox_is_shown_a_page_at_a_time() -> None:
+    service = with_messages(*(message(n) for n in range(MESSAGES + 5, 0, -1)))
+    async with dashboard(service) as client:
+        _, page = await get_page(client, "/outbox")
+        assert page.count('<tr id="m-') == MESSAGES
+        assert 'href="/outbox?before=6" rel="next"' in page
+        _, page = await get_page(client, "/outbox?before=6")
+        assert page.count('<tr id="m-') == 5
+        assert "data-live" not in page
+
+
+async def test_who_may_not_send_sees_no_button_and_is_told_so() -> None:
+    service = with_messages(message(1))
+    reader = await signed_in(service, Scope.READ)
+    async with dashboard(service) as client:
+        _, page = await get_page(client, "/outbox", **reader)
+        assert "Send" not in page.replace("Send again</span>", "")
+        async with client.post("/outbox/1/retry", data={"x": ""}, headers=with_token(reader)) as answer:
+            assert answer.status == 403
+            assert "anna lacks the right run" in await answer.text()
+    assert service.story == []
+
+
+async def test_whoever_may_see_some_jobs_sees_and_sends_the_messages_of_those() -> None:
+    service = with_messages(message(2, BACKUP), message(1))
+    limited = await signed_in(service, Scope.ADMIN, jobs=("backup",))
+    async with dashboard(service) as client:
+        _, page = await get_page(client, "/outbox", **limited)
+        assert re.findall(r'<tr id="m-(\d)">', page) == ["2"]
+        assert "Send all again" not in page
+        for number, status in ((1, 404), (2, 303)):
+            address = f"/outbox/{number}/retry"
+            async with client.post(
+                address, data={"x": ""}, headers=with_token(limited), allow_redirects=False
+            ) as answer:
+                assert answer.status == status
+    assert service.story == ["retry 2"]
+
+
+async def test_an_empty_one_teaches_how_messages_come_about() -> None:
+    async with dashboard(with_messages()) as client:
+        _, page = await get_page(client, "/outbox")
+    assert "Every message has arrived</h1>" in page
+    assert "[webhook]" in page

@@ -1,0 +1,126 @@
+"""The page of records."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from spyweb.model import JobId
+from spyweb.store.keys_protocol import Scope
+from spyweb.store.records_protocol import NewRecord
+from spyweb.web.pages.records import RECORDS, is_web
+from tests.fakes.daemon_service import BACKUP, PRICES, FakeDaemonService
+from tests.fakes.dashboard import MARKUP, dashboard, get_page, make_dashboard_service
+from tests.unit.web.pages.test_outbox import signed_in
+
+
+async def with_records(count: int = 3, job: JobId = PRICES, **fields: str) -> FakeDaemonService:
+    service = make_dashboard_service()
+    await add(service, count, job, **fields)
+    return service
+
+
+async def add(service: FakeDaemonService, count: int, job: JobId, **fields: str) -> None:
+    items = [
+        NewRecord(
+            hash=f"{job} {n}".encode(),
+            fields={"title": f"{job} no {n}", **fields},
+            matches=(MARKUP,),
+            url="https://shop.example/",
+        )
+        for n in range(1, count + 1)
+    ]
+    await service.found.records.add(job, items)
+
+
+def titles(page: str) -> list[str]:
+    return re.findall(r'noopener">([^<]*)</a></h3>', page)
+
+
+async def test_the_newest_come_first_with_their_fields_and_job() -> None:
+    async with dashboard(await with_records(price="12 €")) as client:
+        status, page = await get_page(client, "/records")
+    assert status == 200
+    assert "3\N{NO-BREAK SPACE}records</h1>" in page
+    assert titles(page) == ["prices no 3", "prices no 2", "prices no 1"]
+    assert "<dt>price</dt><dd>12 €</dd>" in page
+    assert '<a href="/jobs/prices"><bdi>prices</bdi></a>' in page
+
+
+async def test_a_search_finds_and_says_what_it_looked_for() -> None:
+    async with dashboard(await with_records()) as client:
+        _, page = await get_page(client, "/records?q=NO%202")
+        assert titles(page) == ["prices no 2"]
+        assert 'name="q" value="NO 2"' in page
+        _, page = await get_page(client, "/records?q=nothing")
+        assert "No record holds “nothing”." in page
+
+
+async def test_a_job_is_chosen_and_its_table_is_offered() -> None:
+    service = await with_records()
+    await add(service, 2, BACKUP)
+    async with dashboard(service) as client:
+        _, page = await get_page(client, "/records?job=backup&q=no")
+        assert titles(page) == ["backup no 2", "backup no 1"]
+        assert 'href="/api/records.csv?job_id=backup&amp;q=no&amp;spreadsheet=true"' in page
+        assert '<a href="/records?q=no&amp;job=prices">prices <small>3</small></a>' in page
+
+
+async def test_many_are_shown_a_page_at_a_time() -> None:
+    async with dashboard(await with_records(RECORDS + 2)) as client:
+        _, page = await get_page(client, "/records?q=no")
+        assert len(titles(page)) == RECORDS
+        older = re.search(r'href="(/records\?q=no&amp;before=\d+)" rel="next"', page)
+        assert older
+        _, page = await get_page(client, older[1].replace("&amp;", "&"))
+        assert titles(page) == ["prices no 2", "prices no 1"]
+
+
+async def test_what_was_found_is_text() -> None:
+    service = await with_records(1, PRICES, **{MARKUP: MARKUP})
+    items = [NewRecord(hash=b"x", fields={"title": "evil", "a": "x" * 500}, url="javascript:alert(1)")]
+    await service.found.records.add(PRICES, items)
+    async with dashboard(service) as client:
+        _, page = await get_page(client, f"/records?q=&job={PRICES}")
+        assert "<script>alert" not in page
+        assert page.count("&lt;script&gt;") == 3
+        assert 'href="javascript' not in page
+        assert "x" * 400 + "…" in page
+        _, page = await get_page(client, "/records?q=%22%3E%3Cscript%3Ealert(1)%3C/script%3E")
+        assert "<script>alert" not in page
+
+
+async def test_whoever_may_see_some_jobs_sees_the_records_of_those() -> None:
+    service = await with_records()
+    await add(service, 1, BACKUP)
+    limited = await signed_in(service, Scope.READ, jobs=("backup",))
+    async with dashboard(service) as client:
+        _, page = await get_page(client, "/records", **limited)
+        assert titles(page) == ["backup no 1"]
+        assert "1\N{NO-BREAK SPACE}record</h1>" in page
+        assert "prices" not in page
+        assert "records.csv" not in page, "that of all jobs is not for this key"
+        assert (await get_page(client, "/records?job=prices", **limited))[0] == 404
+        assert "records.csv" in (await get_page(client, "/records?job=backup", **limited))[1]
+
+
+async def test_without_any_it_teaches_a_monitor() -> None:
+    async with dashboard() as client:
+        _, page = await get_page(client, "/records")
+    assert "No records yet</h1>" in page
+    assert "jobs/news/config.toml" in page
+
+
+@pytest.mark.parametrize(
+    ("address", "leads"),
+    [
+        ("https://a.example/", True),
+        ("http://a", True),
+        ("javascript:alert(1)", False),
+        ("", False),
+        ("http://[", False),
+    ],
+)
+def test_only_pages_of_the_web_are_led_to(address: str, leads: bool) -> None:
+    assert is_web(address) is leads

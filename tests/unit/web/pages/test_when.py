@@ -1,0 +1,81 @@
+"""The page about what runs when, and what did not."""
+
+from __future__ import annotations
+
+import re
+
+from spyweb.dashboard.when import ROWS
+from spyweb.views.events import EventType
+from spyweb.web.pages.when import GAPS
+from tests.fakes.dashboard import CrowdedCalendar, dashboard, get_page, make_dashboard_service
+
+
+async def test_it_says_when_most_jobs_start_and_draws_the_day() -> None:
+    async with dashboard() as client:
+        status, page = await get_page(client, "/when")
+    assert status == 200
+    assert re.search(r"Busiest at <time[^>]*>03:00</time>: 3 jobs start within a minute</h1>", page)
+    assert page.count('<svg viewBox="0 0 96 1"') == 3
+    assert "3\N{NO-BREAK SPACE}runs in the next 24 hours, of 3\N{NO-BREAK SPACE}jobs." in page
+    assert '<a href="/when" aria-current="page">When' in page
+
+
+async def test_each_gap_has_its_reason_and_what_followed() -> None:
+    async with dashboard() as client:
+        _, page = await get_page(client, "/when")
+    gaps = re.findall(r'<tr id="g-(\d)">', page)
+    assert gaps == ["3", "2", "1"]
+    for word in ("skipped", "paused", "lost"):
+        assert f"{word}</span>" in page
+    assert '<a href="/runs/2">' in page
+    assert "nothing yet" in page
+
+
+async def test_text_of_scripts_is_text() -> None:
+    async with dashboard() as client:
+        _, page = await get_page(client, '/when?job="><script>alert(1)</script>')
+    assert "<script>alert" not in page
+    assert page.count("&lt;script&gt;") >= 4
+
+
+async def test_a_thousand_jobs_are_shown_a_page_at_a_time() -> None:
+    service = make_dashboard_service()
+    service.calendar = CrowdedCalendar(jobs=1_000)  # type: ignore[assignment]
+    async with dashboard(service) as client:
+        _, page = await get_page(client, "/when")
+        assert page.count('<svg viewBox="0 0 96 1"') == ROWS
+        assert '<a class="button" href="/when?page=2" rel="next">' in page
+        _, page = await get_page(client, "/when?page=99")
+        assert "page 10 of 10" in page
+        assert 'href="/when?page=9" rel="prev"' in page
+
+
+async def test_gaps_go_on_where_a_page_ends() -> None:
+    service = make_dashboard_service()
+    service.calendar = CrowdedCalendar(gaps_known=GAPS + 10)  # type: ignore[assignment]
+    async with dashboard(service) as client:
+        _, page = await get_page(client, "/when?job=prices")
+        older = re.search(r'href="(/when\?job=prices&amp;before=11#gaps)" rel="next"', page)
+        assert older
+        assert page.count('<tr id="g-') == GAPS
+        _, page = await get_page(client, "/when?job=prices&before=11")
+        assert page.count('<tr id="g-') == 10
+        assert 'href="/when?job=prices#gaps">Newest</a>' in page
+
+
+async def test_without_due_times_it_teaches_how_to_have_some() -> None:
+    service = make_dashboard_service()
+    service.calendar = CrowdedCalendar(jobs=0, gaps_known=0)  # type: ignore[assignment]
+    async with dashboard(service) as client:
+        _, page = await get_page(client, "/when")
+    assert "Nothing is due in the next 24 hours</h1>" in page
+    assert "cron = " in page
+    assert "every due time on record has had its run" in page
+
+
+async def test_it_is_fetched_anew_when_another_job_is_there() -> None:
+    service = make_dashboard_service()
+    async with dashboard(service) as client:
+        _, page = await get_page(client, "/when")
+    assert re.search(r'data-live="/live\?view=when&amp;since=b00t-\d+"', page)
+    assert set(service.pages._needed) == {EventType.RUN, EventType.JOB, EventType.HEALTH}
