@@ -279,6 +279,7 @@ class Proxies:
 class Webhook:
     url: str
     headers: tuple[tuple[str, str], ...] = ()
+    secret: str = ""  # where it is found: env:NAME or credential:NAME; empty: nothing is signed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

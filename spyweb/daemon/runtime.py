@@ -142,6 +142,13 @@ def policy_in(live: LiveJobs, settings: Settings, job: JobId) -> Policy:
     return found.spec.policy if found else policy_of(settings.permissions)
 
 
+def secret_place_in(live: LiveJobs, job: JobId) -> str:
+    """Return where the secret of a job's webhook is found now, so that a corrected one serves what waits."""
+    found = live.find(job)
+    webhook = found.spec.monitor.webhook if found and found.spec.monitor else None
+    return webhook.secret if webhook else ""
+
+
 def note_line(job: JobId, run: RunId, level: str, text: bytes) -> None:
     """Copy a line of a script into the daemon's own log; only its beginning where hooks.log has the whole."""
     line = text.decode("utf-8", "replace")
@@ -237,7 +244,12 @@ async def open_runtime(
         counters=RunCounters(MOST_JOBS if settings.metrics.per_job else 0),
     )
     transport = MessageTransport(
-        http=world.http, desktop=world.desktop, clock=clock, policy_of=partial(policy_in, live, settings)
+        http=world.http,
+        desktop=world.desktop,
+        clock=clock,
+        policy_of=partial(policy_in, live, settings),
+        secret_place_of=partial(secret_place_in, live),
+        environ=os.environ,
     )
     return JobRuntime(
         settings=settings,

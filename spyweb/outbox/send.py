@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
+from types import MappingProxyType
 from typing import TypeAlias
 
 import msgspec
@@ -17,9 +19,12 @@ from spyweb.ops.network.request import Fetch, Http, Response, check, clean_heade
 from spyweb.ops.notify_desktop import Desktop
 from spyweb.outbox.messages import DesktopText
 from spyweb.permissions.policy import ANYTHING, Policy
+from spyweb.settings.secret_places import read_secret
 from spyweb.store.outbox_protocol import Channel, QueuedMessage
 
 DELIVERY_HEADER = "X-SpyWeb-Delivery"
+SIGNATURE_HEADER = "X-SpyWeb-Signature"
+OUR_HEADERS = (DELIVERY_HEADER.lower(), SIGNATURE_HEADER.lower())
 TIMEOUT_S = 30.0
 NOT_FINAL = (408, 425, 429)  # answers of 4xx after which the same message may be accepted later
 SHOWN = 200  # characters of what the receiver answered
@@ -32,8 +37,11 @@ class DeliveryFailure:
 
     reason: str
     holds: bool = True  # the target failed, not this message: those behind it wait
+    is_refused: bool = False  # the receiver does not want this message: a few more tries, and it is given up
     wait_ms: int = 0  # at least so long, as the receiver asks
 
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 Send: TypeAlias = Callable[[QueuedMessage], Awaitable[DeliveryFailure | None]]
 
@@ -42,9 +50,18 @@ class MessageTransport:
     """Sends a message through its channel: a webhook's POST or the desktop."""
 
     def __init__(
-        self, *, http: Http, desktop: Desktop, clock: Clock, policy_of: Callable[[JobId], Policy] = lambda _: ANYTHING
+        self,
+        *,
+        http: Http,
+        desktop: Desktop,
+        clock: Clock,
+        policy_of: Callable[[JobId], Policy] = lambda _: ANYTHING,
+        secret_place_of: Callable[[JobId], str] = lambda _: "",  # where the secret of a job's webhook is found
+        environ: Mapping[str, str] = NOTHING,
     ) -> None:
         self._policy_of = policy_of
+        self._secret_place_of = secret_place_of
+        self._environ = environ
         self._http = http
         self._desktop = desktop
         self._clock = clock
@@ -60,11 +77,18 @@ class MessageTransport:
                 return await self._alert(message)
 
     async def _post(self, message: QueuedMessage) -> DeliveryFailure | None:
+        place = self._secret_place_of(message.job)
+        secret = read_secret(place, self._environ) if place else b""
+        if place and not secret:
+            return DeliveryFailure(reason=f"the secret {place} is not there")
         try:
+            headers = headers_of(message)
+            if secret:
+                headers[SIGNATURE_HEADER] = signature_of(message, secret, self._clock.now_ms() // 1000)
             fetch = Fetch(
                 url=parse_url(message.target.address.encode("utf-8", "replace")),
                 method="POST",
-                headers=headers_of(message),
+                headers=headers,
                 body=message.payload,
                 timeout_s=TIMEOUT_S,
                 largest=4 * SHOWN,
@@ -76,9 +100,12 @@ class MessageTransport:
         except FetchError as error:  # no other attempt would do better, but the message is not lost quietly
             return DeliveryFailure(reason=str(error), holds=False)
         try:
-            return judge(await self._http.fetch(fetch), self._clock.now_ms())
+            response = await self._http.fetch(fetch)
         except FetchError as error:
             return DeliveryFailure(reason=f"{error.kind}: {error}", holds=not isinstance(error, NotPermitted))
+        if secret:  # which the receiver may repeat
+            response = replace(response, body=response.body.replace(secret, b"***"))
+        return judge(response, self._clock.now_ms())
 
     async def _alert(self, message: QueuedMessage) -> DeliveryFailure | None:
         return DeliveryFailure(reason=f"no alert channel is named {message.target.address}", holds=False)
@@ -93,10 +120,16 @@ class MessageTransport:
 
 def headers_of(message: QueuedMessage) -> dict[str, str]:
     given = {name.encode(): value.encode() for name, value in message.headers}
-    cleaned = {name: value for name, value in clean_headers(given).items() if name.lower() != DELIVERY_HEADER.lower()}
+    cleaned = {name: value for name, value in clean_headers(given).items() if name.lower() not in OUR_HEADERS}
     has_type = any(name.lower() == "content-type" for name in cleaned)
     kind = {} if has_type else {"Content-Type": "application/json"}
     return {**kind, **cleaned, DELIVERY_HEADER: message.delivery}
+
+
+def signature_of(message: QueuedMessage, secret: bytes, at_s: int) -> str:
+    """Return a header by which the receiver can tell who has sent a message, and that it is no older one."""
+    content = b"%d.%s.%s" % (at_s, message.delivery.encode(), message.payload)
+    return f"t={at_s},v1={hmac.new(secret, content, 'sha256').hexdigest()}"
 
 
 def judge(response: Response, now_ms: int) -> DeliveryFailure | None:
@@ -108,6 +141,7 @@ def judge(response: Response, now_ms: int) -> DeliveryFailure | None:
     return DeliveryFailure(
         reason=f"answered {response.status}{f': {answered}' if answered else ''}",
         holds=not is_final,
+        is_refused=is_final,
         wait_ms=retry_after_ms(response.headers, now_ms),
     )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from pathlib import Path
 
 import structlog
 from msgspec import Struct
@@ -12,7 +11,6 @@ from msgspec.structs import replace
 
 from spyweb.clock import Clock
 from spyweb.errors import Refused
-from spyweb.files import open_regular
 from spyweb.limits import SCRIPT_VALUES
 from spyweb.model import NO_HOOK, HookSigning, JobHook, JobId, TriggerType
 from spyweb.runs.live import LiveJobs
@@ -20,13 +18,12 @@ from spyweb.runs.records import PAYLOAD, STORED
 from spyweb.runs.runner import Runner, RunRequest
 from spyweb.service.once import OnceService, StartedRun, request_key
 from spyweb.service.signatures import is_signed
+from spyweb.settings.secret_places import read_secret
 from spyweb.tracing.span import TRACEPARENT
 from spyweb.views.jobs import to_json
 
 log = structlog.get_logger()
 
-ENV, CREDENTIAL = "env:", "credential:"
-LONGEST_SECRET = 4096  # bytes
 NOBODYS = JobHook(secret="env:NOBODYS", signing=HookSigning.GITHUB)  # of a job that is not there
 
 
@@ -94,20 +91,6 @@ class HookService:
             self._missed.add(place)
             log.warning("the secret of a hook is not there: nobody can start the job by it", secret=place)
         return found or None
-
-
-def read_secret(place: str, environ: Mapping[str, str]) -> bytes:
-    """Return the secret at `env:NAME` or `credential:NAME`; empty where there is none."""
-    if place.startswith(ENV):
-        return environ.get(place.removeprefix(ENV), "").strip().encode("utf-8", "surrogateescape")
-    folder = environ.get("CREDENTIALS_DIRECTORY")
-    if not folder:
-        return b""
-    try:
-        with open_regular(Path(folder) / place.removeprefix(CREDENTIAL)) as file:
-            return file.read(LONGEST_SECRET).strip()
-    except OSError:
-        return b""
 
 
 def request_of(hook: JobHook, delivery: Delivery) -> RunRequest:

@@ -73,6 +73,7 @@ JOB: Mapping[str, str] = {
     "webhook.enabled": "Whether they are sent.",
     "webhook.url": "Receives a POST with JSON.",
     "webhook.headers": "Sent with it.",
+    "webhook.secret": 'Where the secret is found that signs it: "env:NAME" or "credential:NAME".',
     "notification": "The notification on the desktop about new items.",
     "notification.enabled": "Whether there is one.",
     "notification.title": "May hold {job_name} {url} {item_count} {timestamp} {matches} {match_count} and {FIELD}.",

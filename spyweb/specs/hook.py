@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from spyweb.model import HookSigning, JobHook
 from spyweb.settings.reading import unknown
+from spyweb.settings.secret_places import SECRET_PLACE, secret_place
 from spyweb.settings.shapes import TEXT, Schema, list_of, shaped, table_of
 from spyweb.settings.values import choice, text, texts, wrong
 
@@ -15,10 +16,9 @@ SIGNINGS = {signing.value: signing for signing in HookSigning if signing is not 
 MOST_HEADERS = 32
 
 _EXPECTED = '{ secret = "env:NAME", hmac = "github" }'
-_SECRET = re.compile(r"(?:env:[A-Za-z_][A-Za-z0-9_]*|credential:[A-Za-z0-9_][A-Za-z0-9_.-]*)")
 _HEADER = re.compile(r"[a-z0-9-]+")
 _SCHEMA: dict[str, Schema] = {
-    "secret": {"type": "string", "pattern": f"^{_SECRET.pattern}$"},
+    "secret": SECRET_PLACE,
     "hmac": {"enum": [*SIGNINGS]},
     "headers": list_of(TEXT),
 }
@@ -42,10 +42,10 @@ def read_hook(value: object) -> JobHook:
 
 
 def _secret(value: object) -> str:
-    name = text(value)
-    if not _SECRET.fullmatch(name):
-        raise ValueError('secret: expected where it is found, "env:NAME" or "credential:NAME", not the secret itself')
-    return name
+    try:
+        return secret_place(value)
+    except ValueError as error:
+        raise ValueError(f"secret: {error}") from None
 
 
 def _signing(value: object) -> HookSigning:

@@ -14,6 +14,7 @@ from spyweb.errors import Problem
 from spyweb.model import Field, JobSpec, Monitor, Notification, OnEmpty, OnHookError, Proxies, Rotation, Webhook
 from spyweb.ops.network.request import check_authority
 from spyweb.settings.reading import Reading, nearest, unknown
+from spyweb.settings.secret_places import secret_place
 from spyweb.settings.shapes import NOT_BLANK, TEXT, Schema, list_of, one_or_many, shaped, table_of
 from spyweb.settings.units import DAY_MS
 from spyweb.settings.values import boolean, choice, headers, one_line, one_of, text, texts, whole, wrong
@@ -150,10 +151,11 @@ def _take_webhook(read: Reading, *, is_given: bool) -> Webhook | None:
     enabled = read.take("enabled", boolean, True)
     url = read.take("url", _web_url, "")
     sent: tuple[tuple[str, str], ...] = read.take("headers", headers, ())
+    secret = read.take("secret", secret_place, "")
     if not is_given or not enabled:
         return None
     _require(read, "url")
-    return Webhook(url=url, headers=sent)
+    return Webhook(url=url, headers=sent, secret=secret)
 
 
 def _take_notification(read: Reading) -> Notification | None:

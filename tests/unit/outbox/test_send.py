@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -75,17 +76,65 @@ async def test_the_users_own_content_type_stays_and_the_deliverys_name_can_not_b
     assert http.asked[0].headers == {"content-type": "text/plain", "X-SpyWeb-Delivery": "d1"}
 
 
+async def test_a_webhook_with_a_secret_is_signed_at_each_attempt() -> None:
+    http, clock = FakeHttp(), FakeClock()
+    transport = signing(http, clock)
+    await transport.send(kept(message('{"a":1}')))
+    await clock.turn(90)
+    await transport.send(kept(message('{"a":1}'), headers=(("x-spyweb-signature", "t=1,v1=forged"),)))
+
+    found = [fetch.headers["X-SpyWeb-Signature"] for fetch in http.asked]
+    assert found == [expected_signature(START_MS // 1000), expected_signature(START_MS // 1000 + 90)]
+    assert [sorted(fetch.headers) for fetch in http.asked][1] == [
+        "Content-Type",
+        "X-SpyWeb-Delivery",
+        "X-SpyWeb-Signature",
+    ]
+
+
+def signing(http: FakeHttp, clock: FakeClock, environ: Mapping[str, str] | None = None) -> MessageTransport:
+    return MessageTransport(
+        http=http,
+        desktop=Desktop({}),
+        clock=clock,
+        secret_place_of=lambda _: "env:HOOK_SECRET",
+        environ={"HOOK_SECRET": "s3cret"} if environ is None else environ,
+    )
+
+
+def expected_signature(at_s: int) -> str:
+    signed = hmac.new(b"s3cret", b'%d.d1.{"a":1}' % at_s, "sha256").hexdigest()
+    return f"t={at_s},v1={signed}"
+
+
+async def test_without_its_secret_a_webhook_waits_and_is_not_sent_unsigned() -> None:
+    http = FakeHttp()
+    trouble = await signing(http, FakeClock(), {}).send(kept(message()))
+
+    assert trouble == DeliveryFailure(reason="the secret env:HOOK_SECRET is not there")
+    assert http.asked == []
+
+
+async def test_no_failure_repeats_a_secret() -> None:
+    http = answered(make_response(status=401, body=b"wrong signature, expected it by s3cret"))
+    trouble = await signing(http, FakeClock()).send(kept(message()))
+
+    assert trouble is not None
+    assert "s3cret" not in trouble.reason
+
+
 @pytest.mark.parametrize(
-    ("status", "holds"),
+    ("status", "is_refused"),
     [
-        *((status, False) for status in (301, 400, 401, 404, 413)),
-        *((status, True) for status in (408, 425, 429, 500, 503)),
+        *((status, True) for status in (301, 400, 401, 404, 413)),
+        *((status, False) for status in (408, 425, 429, 500, 503)),
     ],
 )
-async def test_only_a_2xx_means_that_it_has_arrived(status: int, holds: bool) -> None:
+async def test_only_a_2xx_means_that_it_has_arrived(status: int, is_refused: bool) -> None:
     trouble = judge(make_response(status=status, body=b"  no\nsuch \xff hook "), START_MS)
 
-    assert trouble == DeliveryFailure(reason=f"answered {status}: no such � hook", holds=holds)
+    reason = f"answered {status}: no such � hook"
+    assert trouble == DeliveryFailure(reason=reason, holds=not is_refused, is_refused=is_refused)
     assert judge(make_response(status=204), START_MS) is None
 
 

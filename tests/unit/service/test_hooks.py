@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from multidict import CIMultiDict
 from spyweb.errors import Refused
 from spyweb.limits import SCRIPT_VALUES
 from spyweb.model import NULL, HookSigning, JobHook, JobId, Never, Overlap, Retry, RunId
-from spyweb.service.hooks import Delivery, read_secret
+from spyweb.service.hooks import Delivery
 from tests.fakes.harness import Harness, harness, make_job
 from tests.fakes.hooks import SECRET, delivery, hook, make_hooks, signed
 from tests.fakes.pool import FAILED
@@ -139,12 +138,3 @@ async def test_a_job_that_is_edited_goes_by_its_new_hook_at_once() -> None:
         hooks = make_hooks(t)
         job.spec = replace(job.spec, hook=JobHook())
         assert not hooks.is_signed(PRICES, signed(HookSigning.PLAIN, b"", 0), b"")
-
-
-def test_a_secret_is_read_from_the_environment_or_a_credential(tmp_path: Path) -> None:
-    (tmp_path / "github").write_text("s3cret\n")
-    environ = {"CREDENTIALS_DIRECTORY": str(tmp_path), "HOOK": " key "}
-    assert read_secret("env:HOOK", environ) == b"key"
-    assert read_secret("credential:github", environ) == b"s3cret"
-    assert read_secret("credential:absent", environ) == b""
-    assert read_secret("credential:github", {}) == b""

@@ -101,6 +101,7 @@ urls = ["socks5://proxy1:1080", "http://proxy2:8080"]
 [webhook]
 url = "https://hooks.example/x"
 headers = { Authorization = "Bearer t" }
+secret = "env:HOOK_SECRET"
 [notification]
 timeout = 5000
 title = "Found {item_count}"
@@ -130,7 +131,9 @@ body = "{title}"
         hash_fields=("title",),
         headers=(("User-Agent", "me"), ("Accept", "")),
         proxies=Proxies(urls=("socks5://proxy1:1080", "http://proxy2:8080"), rotation=Rotation.STICKY),
-        webhook=Webhook(url="https://hooks.example/x", headers=(("Authorization", "Bearer t"),)),
+        webhook=Webhook(
+            url="https://hooks.example/x", headers=(("Authorization", "Bearer t"),), secret="env:HOOK_SECRET"
+        ),
         notification=Notification(title="Found {item_count}", body="{title}", timeout_ms=5000),
         debug=True,
         on_hook_error=OnHookError.FAIL,
