@@ -31,7 +31,10 @@ log = structlog.get_logger()
 
 # How old a message may get; the last attempt is made then.
 LIFE_MS = {Channel.WEBHOOK: DAY_MS, Channel.DESKTOP: 5 * MINUTE_MS, Channel.ALERT: DAY_MS}
-BACKOFF = Retry(delay_ms=5 * SECOND_MS, max_delay_ms=HOUR_MS)  # doubled each time, with full jitter
+BACKOFF = Retry(delay_ms=2 * SECOND_MS, max_delay_ms=MINUTE_MS)  # doubled each time, with full jitter
+LATER_BACKOFF = Retry(delay_ms=2 * SECOND_MS, max_delay_ms=5 * MINUTE_MS)  # once an hour has not helped
+REFUSED_DELAYS_MS = (MINUTE_MS, 3 * MINUTE_MS, 6 * MINUTE_MS)  # of what is refused: then it is given up
+LONGEST_RETRY_AFTER_MS = 15 * MINUTE_MS  # a receiver that asks for more is asked again all the same
 LONGEST_WAIT_MS = MINUTE_MS  # then the clock on the wall is looked at again: it may have been set
 MOST_AT_ONCE = 1_000  # messages of one job that a round without `deliver` looks at
 PATIENCE = 5.0  # seconds before the store is asked again after it refused
@@ -54,6 +57,8 @@ class TargetQueue:
     target: Target
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     misses: int = 0  # attempts in a row that failed because of the target, not of a message
+    missed_since_ms: int = 0  # the first of them
+    refusals: dict[int, int] = field(default_factory=dict)  # message -> how often in a row it was refused
     is_sending: bool = False
     attempted: AttemptResult | None = None  # the last attempt, until the store has it
 
@@ -195,12 +200,21 @@ class OutboxSender:
         queue.is_sending = True
         try:
             failure = await self._send_safely(message)
-            queue.misses = queue.misses + 1 if failure and failure.holds else 0
+            self._count(queue, message, failure)
             queue.attempted = AttemptResult(message, failure)
             await self._settle(queue, queue.attempted)
         finally:
             queue.is_sending = False
             self._attempted.set()
+
+    def _count(self, queue: TargetQueue, message: QueuedMessage, failure: DeliveryFailure | None) -> None:
+        queue.misses = queue.misses + 1 if failure and failure.holds else 0
+        if queue.misses == 1:
+            queue.missed_since_ms = self._clock.now_ms()
+        if failure and failure.is_refused:
+            queue.refusals[message.id] = queue.refusals.get(message.id, 0) + 1
+        else:
+            queue.refusals.pop(message.id, None)
 
     async def _send_safely(self, message: QueuedMessage) -> DeliveryFailure | None:
         try:
@@ -213,28 +227,39 @@ class OutboxSender:
         """Record the result of an attempt: the message is done, given up, or put off."""
         message, failure = attempted
         ends_ms = message.created_ms + LIFE_MS[message.target.channel]
+        refusals = queue.refusals.get(message.id, 0)
         if failure is None:
             await self._outbox.done(message.id)
             self._tell(message, "sent")
-        elif self._clock.now_ms() >= ends_ms:
+        elif self._clock.now_ms() >= ends_ms or refusals > len(REFUSED_DELAYS_MS):
             await self._outbox.give_up(message.id, error=failure.reason)
+            queue.refusals.pop(message.id, None)
             self.dead += 1
             self._tell(message, "given up", failure.reason)
             attempts = message.attempts + 1
             log.error("a message was given up", **about(message), reason=failure.reason, attempts=attempts)
         else:
-            await self._put_off(message, failure, ends_ms, queue.misses)
+            await self._put_off(queue, message, failure, ends_ms)
         queue.attempted = None
 
-    async def _put_off(self, message: QueuedMessage, failure: DeliveryFailure, ends_ms: int, misses: int) -> None:
+    async def _put_off(
+        self, queue: TargetQueue, message: QueuedMessage, failure: DeliveryFailure, ends_ms: int
+    ) -> None:
         now_ms = self._clock.now_ms()
-        delay_ms = retry_delay_ms(BACKOFF, max(message.attempts + 1, misses), self._random)
-        next_ms = min(now_ms + max(delay_ms, failure.wait_ms), ends_ms)
+        delay_ms = self._delay_ms(queue, message, now_ms)
+        next_ms = min(now_ms + max(delay_ms, min(failure.wait_ms, LONGEST_RETRY_AFTER_MS)), ends_ms)
         await self._outbox.put_off(message.id, next_ms=next_ms, error=failure.reason, holds=failure.holds)
         self._tell(message, "put off", failure.reason)
         if message.attempts == 0:
             again_in = format_duration(next_ms - now_ms)
             log.warning("a message has not arrived yet", **about(message), reason=failure.reason, again_in=again_in)
+
+    def _delay_ms(self, queue: TargetQueue, message: QueuedMessage, now_ms: int) -> int:
+        if refusals := queue.refusals.get(message.id):
+            return REFUSED_DELAYS_MS[refusals - 1]
+        since_ms = min(message.created_ms, queue.missed_since_ms) if queue.misses else message.created_ms
+        backoff = BACKOFF if now_ms - since_ms < HOUR_MS else LATER_BACKOFF
+        return retry_delay_ms(backoff, max(message.attempts + 1, queue.misses), self._random)
 
     def _tell(self, message: QueuedMessage, what: Literal["sent", "put off", "given up"], reason: str = "") -> None:
         if self.listener:

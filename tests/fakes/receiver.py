@@ -11,7 +11,7 @@ from spyweb.store.outbox_protocol import QueuedMessage, Target
 
 Answer = DeliveryFailure | Exception | None
 DOWN = DeliveryFailure(reason="connect: refused")
-REFUSED = DeliveryFailure(reason="answered 400", holds=False)
+REFUSED = DeliveryFailure(reason="answered 400", holds=False, is_refused=True)
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from spyweb.errors import NoAccess, SpywebError, StoreError
 from spyweb.model import JobId
 from spyweb.outbox.send import DeliveryFailure
-from spyweb.outbox.sender import BACKOFF, PATIENCE, OutboxSender
+from spyweb.outbox.sender import PATIENCE, OutboxSender
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from spyweb.store.outbox_protocol import Backlog, QueuedMessage, Target
 from tests.fakes.changes import PRICES
@@ -85,17 +85,17 @@ async def test_a_receiver_that_is_down_gets_everything_in_order_once_it_is_up(ha
     harness.receiver.answers[HOOK] = in_turn(DOWN, DOWN, DOWN)
     async with harness.at_work():
         await harness.store.outbox.add([message("1"), message("2")])
-        await harness.clock.turn(4.9)
+        await harness.clock.turn(1.9)
         await harness.store.outbox.add([message("3")])
         await harness.clock.turn(60)
 
     assert harness.receiver.arrived == ["1", "2", "3"]
-    assert [round(at) for at in harness.seconds_of("1")] == [0, 5, 15, 35]
-    assert [round(at) for at in harness.seconds_of("2")] == [35]
+    assert [round(at) for at in harness.seconds_of("1")] == [0, 2, 6, 14]
+    assert [round(at) for at in harness.seconds_of("2")] == [14]
     assert len(set(harness.receiver.deliveries)) == 3  # each bears one name, whatever the attempt
 
 
-async def test_delays_have_full_jitter_and_never_pass_an_hour(harness: Harness) -> None:
+async def test_delays_have_full_jitter_and_pass_no_minute_in_the_first_hour_then_no_five(harness: Harness) -> None:
     harness.receiver.answers[HOOK] = lambda _: DOWN
     drawn = iter([0.5, 0.0, 0.25])
     harness.random = lambda: next(drawn, 0.999999)
@@ -105,9 +105,11 @@ async def test_delays_have_full_jitter_and_never_pass_an_hour(harness: Harness) 
 
     at = harness.seconds_of("1")
     gaps = [later - earlier for earlier, later in pairwise(at)]
-    assert gaps[:3] == pytest.approx([2.5, 0.0, 5.0], abs=0.01)
-    assert gaps[3] == pytest.approx(40, abs=0.1)
-    assert max(gaps) <= BACKOFF.max_delay_ms / 1000
+    assert gaps[:3] == pytest.approx([1, 0, 2], abs=0.01)
+    assert gaps[3:7] == pytest.approx([16, 32, 60, 60], abs=0.1)
+    early = [gap for moment, gap in zip(at, gaps, strict=False) if moment < 3600]
+    assert max(early) == pytest.approx(60, abs=0.1)
+    assert gaps[len(early) :] == pytest.approx([300] * (len(gaps) - len(early)), abs=0.1)
 
 
 async def test_one_that_hangs_or_is_down_holds_up_no_other(harness: Harness) -> None:
@@ -132,7 +134,7 @@ async def test_a_message_that_is_refused_is_passed_and_tried_again(harness: Harn
         await harness.store.outbox.add([message("better")])
         await harness.clock.turn(1)
         assert harness.receiver.arrived == ["good", "better"]
-        await harness.clock.turn(60)
+        await harness.clock.turn(4 * 60)
 
     assert harness.receiver.arrived == ["good", "better", "bad"]
 
@@ -149,6 +151,50 @@ async def test_the_receivers_own_wish_to_be_left_alone_is_honoured(harness: Harn
     assert harness.seconds_of("1")[1] == pytest.approx(600, abs=0.01)
 
 
+async def test_a_receiver_that_asks_for_a_day_is_asked_again_after_a_quarter_of_an_hour(harness: Harness) -> None:
+    harness.receiver.answers[HOOK] = in_turn(DeliveryFailure(reason="answered 429", wait_ms=DAY_MS))
+    async with harness.at_work():
+        await harness.store.outbox.add([message("1"), message("2")])
+        await harness.clock.turn(16 * 60)
+
+    assert harness.receiver.arrived == ["1", "2"]
+    assert harness.seconds_of("1")[1] == pytest.approx(15 * 60, abs=0.01)
+
+
+async def test_what_is_refused_is_tried_three_times_more_over_ten_minutes_and_then_given_up(harness: Harness) -> None:
+    harness.receiver.answers[HOOK] = lambda sent: REFUSED if sent.payload == b"bad" else None
+    async with harness.at_work():
+        await harness.store.outbox.add([message("bad"), message("good")])
+        await harness.clock.turn(DAY_MS / 1000)
+
+    assert [round(at) for at in harness.seconds_of("bad")] == [0, 60, 240, 600]
+    assert harness.receiver.arrived == ["good"]
+    assert harness.outbox_sender.dead == 1
+
+
+async def test_only_refusals_in_a_row_use_up_the_tries_of_a_message(harness: Harness) -> None:
+    harness.receiver.answers[HOOK] = in_turn(*[DOWN] * 8, REFUSED, REFUSED, DOWN, REFUSED, REFUSED, REFUSED)
+    async with harness.at_work():
+        await harness.store.outbox.add([message("1")])
+        await harness.clock.turn(HOUR_MS / 1000)
+
+    assert harness.receiver.arrived == ["1"]
+
+
+async def test_a_refused_one_that_is_sent_again_by_hand_has_all_its_tries_again(harness: Harness) -> None:
+    harness.receiver.answers[HOOK] = lambda _: REFUSED
+    async with harness.at_work():
+        await harness.store.outbox.add([message("1"), message("2")])
+        await harness.clock.turn(601)
+        assert harness.outbox_sender.dead == 2
+        await harness.outbox_sender.retry(1)
+        await harness.clock.turn(599)
+        assert harness.outbox_sender.dead == 1
+        assert len(harness.seconds_of("1")) == 7
+        await harness.clock.turn(2)
+        assert harness.outbox_sender.dead == 2
+
+
 async def test_after_a_day_a_message_is_given_up_with_a_last_attempt(harness: Harness) -> None:
     harness.receiver.answers[HOOK] = lambda _: DOWN
     async with harness.at_work():
@@ -161,7 +207,7 @@ async def test_after_a_day_a_message_is_given_up_with_a_last_attempt(harness: Ha
         assert harness.seconds_of("1")[-1] == DAY_MS / 1000
         assert await harness.store.outbox.targets() == []
         attempts = len(harness.seconds_of("1"))
-        assert 24 < attempts < 60
+        assert 330 < attempts < 345
         await harness.clock.turn(2 * HOUR_MS / 1000)
         assert len(harness.seconds_of("1")) == attempts
 
@@ -185,7 +231,7 @@ async def test_those_behind_one_that_was_given_up_do_not_hammer_the_target(harne
         await harness.store.outbox.add([message("1")])
         await harness.clock.turn(DAY_MS / 1000 - 1)
         await harness.store.outbox.add([message("2"), message("3")])
-        await harness.clock.turn(HOUR_MS / 1000 - 2)
+        await harness.clock.turn(5 * MINUTE_MS / 1000 - 2)
 
         assert len(harness.seconds_of("2")) == 1
         assert harness.seconds_of("3") == []
@@ -208,12 +254,12 @@ async def test_attempts_go_on_where_an_earlier_daemon_had_left_off(harness: Harn
     harness.receiver.answers[HOOK] = in_turn(DOWN, DOWN, DOWN)
     async with harness.at_work():
         await harness.store.outbox.add([message("1")])
-        await harness.clock.turn(16)
-    assert [round(at) for at in harness.seconds_of("1")] == [0, 5, 15]
+        await harness.clock.turn(7)
+    assert [round(at) for at in harness.seconds_of("1")] == [0, 2, 6]
 
     harness.outbox_sender = harness.make_sender()
     async with harness.at_work():
-        await harness.clock.turn(18.9)
+        await harness.clock.turn(6.9)
         assert len(harness.seconds_of("1")) == 3
         await harness.clock.turn(1)
     assert harness.receiver.arrived == ["1"]
@@ -362,7 +408,7 @@ async def test_one_miss_counts_once_however_often_the_store_refuses_it(
             assert harness.seconds_of("1") == [0]
         await harness.clock.turn(MINUTE_MS / 1000)
 
-    assert [round(at) for at in harness.seconds_of("1")] == [0, 3605, 3615]
+    assert [round(at) for at in harness.seconds_of("1")] == [0, 3602, 3606]
     assert harness.receiver.arrived == ["1", "2"]
 
 
