@@ -59,3 +59,13 @@ async def test_it_works_without_javascript(plain: Tab, project: Project) -> None
     await expect(page.get_by_role("heading", level=1)).to_contain_text("prices")
     await page.get_by_role("link", name="7 d").click()
     assert page.url.endswith("/jobs/prices?span=7d")
+
+
+async def test_a_dry_run_shows_what_it_would_do(tab: Tab) -> None:
+    page = await tab.open("/jobs/talker")
+    await page.get_by_role("button", name="Dry run").click()
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("Succeeded after")
+    await expect(page.locator("#log-lines")).to_contain_text("the second line")
+    assert await tab.violations() == []
+    await page.get_by_role("button", name="Run now").click()
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("talker: ")

@@ -50,7 +50,7 @@ function sure({ ask, sure }) {
 addEventListener("submit", async (event) => {
   const { target: form, submitter: button } = event;
   if (form.id === "filter") return event.preventDefault(), filtered(form);
-  if (form.getAttribute("method") !== "post" || "plain" in form.dataset) return;
+  if (form.getAttribute("method") !== "post" || "plain" in form.dataset || "plain" in (button?.dataset ?? {})) return;
   event.preventDefault();
   const sent = new URLSearchParams(new FormData(form, button));
   if (button?.dataset.ask) {

@@ -30,6 +30,7 @@ from spyweb.service.daemon import DaemonService
 from spyweb.service.page_hub import LOG_LINES
 from spyweb.service.strips import late_after
 from spyweb.views.events import EventType, LogHappened, lines_in_file
+from spyweb.views.jobs import JobState, to_json
 from spyweb.views.statistics import TimeSpan
 from spyweb.web.access.principal import Principal
 from spyweb.web.access.rights import Right
@@ -39,7 +40,8 @@ from spyweb.web.pages.source import coloured
 if TYPE_CHECKING:
     from spyweb.dashboard.render import Renderer
 
-RUNS_SHOWN = 12
+RUNS_SHOWN, STORED_SHOWN, RECORDS_SHOWN = 12, 8, 5
+LONGEST_VALUE = 120  # characters
 PARTS = {
     "title": "title.html",
     "icon": "icon.html",
@@ -140,6 +142,17 @@ async def last_log_lines(service: DaemonService, job: JobId) -> list[LogHappened
     return lines_in_file(job, await asyncio.to_thread(last_lines, path, LOG_LINES))
 
 
+async def stored_values(service: DaemonService, namespace: str) -> list[tuple[str, str]]:
+    """Return the first keys of a job's own, each with its value as JSON, cut off where it is long."""
+    entries = service.state.entries(namespace, b"", STORED_SHOWN)
+    return [(_as_json(entry.key), _as_json(entry.value)) async for entry in entries]
+
+
+def _as_json(value: object) -> str:
+    text = value if isinstance(value, str) else to_json(value).decode()
+    return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
+
+
 async def values_of(service: DaemonService, job: JobId) -> dict[str, object]:
     """Gather what the parts of the page show."""
     detail = await service.details.detail(job)
@@ -151,6 +164,7 @@ async def values_of(service: DaemonService, job: JobId) -> dict[str, object]:
     return {
         "title": tab_title(row),
         "detail": detail,
+        "namespace": detail.namespace,
         "row": row,
         "job": row.job,
         "mark": mark,
@@ -185,7 +199,12 @@ async def show_job(asked: Asked) -> Shown:
         "ticks": ticks(statistics),
         "after_words": after_words,
         "lines": await last_log_lines(service, job.id),
+        "stored": [],
+        "records": [],
     }
+    if job.state is not JobState.BROKEN:
+        more["stored"] = await stored_values(service, str(values["namespace"]))
+        more["records"] = await service.records(job.id, limit=RECORDS_SHOWN, before_ns=None)
     live = f"view=job:{quote(job.id)}&since={mark}"
     return Shown(title=str(values["title"]), values={**values, **more}, live=live)
 

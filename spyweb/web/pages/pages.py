@@ -15,11 +15,12 @@ from spyweb.web.pages import (
     source,
     state,
     theme,
+    trial,
     when,
 )
 from spyweb.web.pages.page import Action, DashboardPage, actions_of, pages_of
 
-MODULES = (overview, job, source, runs, when, records, state, events, outbox, health, keys, sign_in, theme)
+MODULES = (overview, job, trial, source, runs, when, records, state, events, outbox, health, keys, sign_in, theme)
 
 PAGES: list[DashboardPage] = [each for module in MODULES for each in pages_of(module)]
 ACTIONS: list[Action] = [each for module in MODULES for each in actions_of(module)]

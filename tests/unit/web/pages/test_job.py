@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from spyweb.dashboard.render import renderer
 from spyweb.errors import Refused
-from spyweb.model import Outcome
+from spyweb.model import JobId, Outcome
+from spyweb.views.records import RecordView
 from spyweb.web.access.principal import LOOPBACK
 from spyweb.web.pages.job import PARTS, JobPageView
-from tests.fakes.daemon_service import BACKUP, make_run
+from tests.fakes.daemon_service import BACKUP, NOW_MS, make_run
 from tests.fakes.dashboard import MARKUP, dashboard, get_page, make_dashboard_service
 
 
@@ -38,6 +39,26 @@ async def test_text_of_scripts_is_text() -> None:
             _, page = await get_page(client, f"/jobs/{job}")
             assert "<script>alert" not in page
             assert page.count("&lt;script&gt;") > 8
+
+
+async def test_it_shows_what_it_keeps_and_what_it_found() -> None:
+    service = make_dashboard_service()
+    await service.state.put("job:prices", MARKUP[:20].encode(), MARKUP.encode(), None)
+    record = RecordView(
+        fields={"title": MARKUP},
+        match_key=(),
+        page_url=MARKUP,
+        job_id=JobId("prices"),
+        date_time="",
+        timestamp=NOW_MS * 1_000_000,
+        hash="",
+    )
+    service.kept = [record]
+    async with dashboard(service) as client:
+        _, page = await get_page(client, "/jobs/prices")
+    assert "Stored values" in page
+    assert "What it found" in page
+    assert "<script>" not in page
 
 
 async def test_a_broken_job_shows_its_problem_and_can_not_be_started() -> None:
