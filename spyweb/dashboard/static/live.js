@@ -44,15 +44,18 @@ async function renew() {
   if (answer?.redirected) return location.reload(); // signed out
   if (!answer?.ok) return void setTimeout(renew, 3000);
   show(await answer.text());
-  connect();
 }
 
+// Changes the page into another state of it, and follows it from there: what was pushed meanwhile may be newer, and comes
+// again.
 export function show(html) {
   const page = new DOMParser().parseFromString(html, "text/html");
   tell(all("time", page));
+  close();
   for (const id of ["title", "icon", "pages", "main"]) morph($(id), page.getElementById(id));
   if (place && page.body.dataset.live) place.search = new URL(page.body.dataset.live, location.href).search;
   renewed();
+  if (!document.hidden) connect();
 }
 
 function swap(html) {
