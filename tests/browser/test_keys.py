@@ -1,0 +1,82 @@
+"""Keys in a real browser: the first one, and what its session may."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page, expect
+
+from tests.browser.conftest import WIDE, Tab
+from tests.browser.conftest import _tab as opened
+from tests.fakes.project import Project
+
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(120)]
+
+
+@pytest.fixture(params=["script", "no script"])
+def keyless(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, bool]]:
+    """Where a daemon without any key answers, and whether the browser runs scripts."""
+    project = Project(tmp_path_factory.mktemp("keyless"))
+    project.job("prices", 'store_set("seen", "1")')
+    with project.daemon() as daemon:
+        project.result("prices")
+        found = re.search(r'"url": "(http://[^"]+)"', daemon.said())
+        assert found
+        yield found[1], request.param == "script"
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def owner(chromium: Browser, keyless: tuple[str, bool]) -> AsyncIterator[Tab]:
+    origin, has_script = keyless
+    context = await chromium.new_context(viewport=WIDE, java_script_enabled=has_script)  # type: ignore[arg-type]
+    async for tab in opened(context, origin):
+        tab.expected = "40"  # the browser tells of the status 401 or 403 of a page itself
+        yield tab
+
+
+async def make_key(page: Page, name: str, scope: str, jobs: str = "") -> str:
+    await page.get_by_label("Name").fill(name)
+    await page.get_by_label("May").select_option(scope)
+    await page.get_by_label(re.compile("Only jobs")).fill(jobs)
+    await page.get_by_role("button", name="Make the key").click()
+    await expect(page.locator("#token")).to_be_visible()
+    return await page.locator("#token").inner_text()
+
+
+async def sign_in(page: Page, token: str) -> None:
+    await page.get_by_role("textbox", name="Key").fill(token)
+    await page.get_by_role("button", name="Sign in").click()
+
+
+async def test_from_the_first_key_to_one_that_is_revoked(owner: Tab, keyless: tuple[str, bool]) -> None:
+    _, has_script = keyless
+    page = await owner.open("/keys")
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("No key yet")
+    admin = await make_key(page, "anna", "admin")
+    assert not has_script or await owner.violations() == []
+    await owner.open("/keys")
+    await sign_in(page, admin)
+    await expect(page.get_by_role("group", name="Keys, table")).to_contain_text("anna")
+    assert admin not in await page.content()
+    reader = await make_key(page, "bob", "read", "prices")
+    await expect(page.locator("#audit")).to_contain_text("POST /keys")
+
+    await page.get_by_role("button", name="Sign out").click()
+    await sign_in(page, reader)
+    await owner.open("/keys")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("You may not do that")
+    await owner.open("/state?key=seen&namespace=job:prices")
+    await expect(page.locator("pre").first).to_have_text("1")
+    assert await page.get_by_role("button", name=re.compile("Save|Delete|Break|Add")).count() == 0
+    assert not has_script or await owner.violations() == []
+
+    await page.get_by_role("button", name="Sign out").click()
+    await sign_in(page, admin)
+    await owner.open("/keys")
+    await page.get_by_role("row", name=re.compile("bob")).get_by_role("button", name="Revoke").click()
+    await page.get_by_role("button", name="Revoke the key").click()
+    await expect(page.get_by_role("group", name="Keys, table")).not_to_contain_text("bob")
+    await expect(page.locator("#audit")).to_contain_text("revoke")

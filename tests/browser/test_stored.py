@@ -1,0 +1,234 @@
+"""The pages about what runs when, what is stored and what happens, in a real browser before a real daemon."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, expect
+
+from tests.browser.conftest import PHONE, WIDE, Tab
+from tests.browser.conftest import _tab as opened
+from tests.fakes.project import Project, eventually
+
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(120)]
+
+PAGES = ("/when", "/records", "/state", "/events", "/outbox", "/health", "/keys")
+KEEPER = """
+state.set{scope="billing", key="since", value="monday"}
+state.set{scope="billing", key="since", value="tuesday"}
+state.set{scope="billing", key="<b>rates</b>", value={eur="<script>alert(1)</script>"}}
+for i = 1, 60 do global_store_set("seen:" .. i, "yes") end
+return "stored"
+"""
+MONITOR = """
+name = "Shop <i>"
+url = "https://shop.example/"
+selector = "article"
+fields = ["title:h2", "price:.price"]
+every = "never"
+keywords = ["tea"]
+search_fields = ["title"]
+[webhook]
+url = "http://127.0.0.1:9/hook"
+"""
+SHOP = """
+function override_fetch(request)
+  local out = {}
+  for i = 1, 40 do
+    out[#out + 1] = "<article><h2>tea no " .. i .. " &lt;b&gt;</h2><i class='price'>" .. i .. "</i></article>"
+  end
+  return { status = 200, url = request.url, body = "<html><body>" .. table.concat(out) .. "</body></html>" }
+end
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A daemon that has something to show on every page."""
+
+    origin: str
+    project: Project
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory, chromium: Browser) -> Iterator[Filled]:
+    project = Project(tmp_path_factory.mktemp("filled"))
+    project.save("config.toml", '[state]\nhistory = { "scope:billing" = 20 }\n')
+    for hour in range(3):
+        project.job(f"night_{hour}", 'return "ok"', 'cron = "0 3 * * *"')
+    project.job("keeper", KEEPER)
+    project.job("holder", 'return state.with_lock("export", function() sleep(60000) end)')
+    project.job("paused", "return 1", 'every = "1s"')
+    project.save("jobs/shop/config.toml", MONITOR)
+    project.save("jobs/shop/hooks.lua", SHOP)
+    with project.daemon() as daemon:
+        project.spyweb("pause", "paused")
+        project.result("keeper")
+        project.result("shop__i")
+        project.spyweb("trigger", "holder")
+        eventually(lambda: project.ask("state", "locks"), "a lock")
+        found = re.search(r'"url": "(http://[^"]+)"', daemon.said())
+        assert found
+        yield Filled(found[1], project)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def wide(chromium: Browser, filled: Filled) -> AsyncIterator[Tab]:
+    context = await chromium.new_context(viewport=WIDE, reduced_motion="reduce")  # type: ignore[arg-type]
+    async for tab in opened(context, filled.origin):
+        yield tab
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def small(chromium: Browser, filled: Filled) -> AsyncIterator[Tab]:
+    context = await chromium.new_context(viewport=PHONE, color_scheme="dark", has_touch=True)  # type: ignore[arg-type]
+    async for tab in opened(context, filled.origin):
+        yield tab
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def bare(chromium: Browser, filled: Filled) -> AsyncIterator[Tab]:
+    """A browser without JavaScript."""
+    context = await chromium.new_context(viewport=WIDE, java_script_enabled=False)  # type: ignore[arg-type]
+    async for tab in opened(context, filled.origin):
+        yield tab
+
+
+@pytest.mark.parametrize("path", [*PAGES, "/state?namespace=scope:billing&key=since"])
+async def test_everybody_can_read_it_on_a_desk_and_on_a_phone(wide: Tab, small: Tab, path: str) -> None:
+    for tab in (wide, small):
+        page = await tab.open(path)
+        await expect(page.get_by_role("heading", level=1)).to_be_visible()
+        assert await tab.violations() == []
+    assert await small.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+
+async def test_the_day_shows_where_jobs_crowd_and_what_did_not_run(wide: Tab) -> None:
+    page = await wide.open("/when")
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("3 jobs start within a minute")
+    assert await page.locator(".heat > a").count() == 3
+    assert await page.title() == "What runs when · spyweb"
+
+
+async def test_records_are_found_and_downloaded(wide: Tab, bare: Tab) -> None:
+    for tab in (wide, bare):
+        page = await tab.open("/records")
+        await expect(page.get_by_role("heading", level=1)).to_have_text("40\N{NO-BREAK SPACE}records")
+        assert await page.locator(".records > li").count() == 30
+        await page.get_by_role("link", name="Older").click()
+        assert await page.locator(".records > li").count() == 10
+        await tab.open("/records")
+        await page.get_by_role("searchbox").fill("NO 7 ")
+        await page.get_by_role("button", name="Find").click()
+        await expect(page.locator(".records > li")).to_have_count(1)
+        await expect(page.locator(".records h3")).to_have_text("tea no 7 <b>")
+        assert "q=NO" in page.url
+    async with page.expect_download() as download:
+        await page.get_by_role("link", name="Download as CSV").click()
+    table = (await (await download.value).path()).read_text()
+    assert table.splitlines()[1].split(",")[2:4] == ["tea no 7 <b>", "7"]
+
+
+async def test_a_value_is_edited_brought_back_and_deleted(wide: Tab, bare: Tab, filled: Filled) -> None:
+    for tab, key in ((wide, "wide"), (bare, "bare")):
+        page = await tab.open("/state?namespace=scope:billing")
+        await page.get_by_label("Key", exact=True).fill(key)
+        await page.get_by_label("Value").fill("first")
+        await page.get_by_role("button", name="Add").click()
+        await expect(page.locator("#one-title")).to_have_text(key)
+
+        await page.get_by_label("Value").fill("not a number")
+        await page.get_by_label("Type").select_option("number")
+        tab.expected = "422"  # the browser tells of the status of the page itself
+        await page.get_by_role("button", name="Save").click()
+        await expect(page.locator("#wrong")).to_have_text("the value is no number")
+        await page.get_by_label("Value").fill("42")
+        await page.get_by_role("button", name="Save").click()
+        await expect(page.locator("#past pre.diff").first).to_contain_text("+ 42")
+
+        await page.get_by_role("button", name="Bring back").click()
+        if tab is wide:
+            await expect(page.get_by_role("dialog")).to_contain_text("Bring back version 1?")
+        await page.get_by_role("button", name="Bring it back").click()
+        await expect(page.get_by_label("Value")).to_have_value("first")
+
+        await page.get_by_role("button", name="Delete").click()
+        await page.get_by_role("button", name="Delete the key").click()
+        await expect(page.get_by_role("link", name=key)).to_have_count(0)
+        entries = filled.project.ask("state", "list", "--scope", "billing")
+        assert key not in {entry["key"] for entry in entries}
+
+
+async def test_values_change_while_somebody_looks_and_what_is_typed_stays(wide: Tab, filled: Filled) -> None:
+    page = await wide.open("/state?namespace=scope:billing&key=since")
+    await page.get_by_label("Value").fill("half a thou")
+    filled.project.spyweb("state", "set", "--scope", "billing", "since", '"wednesday"')
+    await expect(page.locator("#keys")).to_contain_text("wednesday")
+    await expect(page.locator("#past pre.diff").first).to_contain_text("wednesday")
+    await expect(page.get_by_label("Value")).to_have_value("half a thou")
+    wide.expected = "422"
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.locator("#wrong")).to_contain_text("it was changed meanwhile")
+    await expect(page.get_by_label("Value")).to_have_value("half a thou")
+
+
+async def test_keys_of_scripts_are_text_and_are_found(wide: Tab) -> None:
+    page = await wide.open("/state?namespace=scope:billing")
+    await expect(page.get_by_role("link", name="<b>rates</b>")).to_be_visible()
+    await page.get_by_role("link", name="<b>rates</b>").click()
+    await expect(page.get_by_label("Value")).to_have_value(re.compile("<script>alert"))
+    await page.get_by_role("navigation", name="Places").get_by_text("global").click()
+    await page.keyboard.press("/")
+    await page.keyboard.type("seen:5")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#keys tbody tr")).to_have_count(11)
+
+
+async def test_a_lock_is_broken_after_a_question(wide: Tab, filled: Filled) -> None:
+    page = await wide.open("/state")
+    button = page.get_by_role("button", name="Break")
+    await button.click()
+    await expect(page.get_by_role("dialog")).to_contain_text("of holder holds it")
+    await page.get_by_role("button", name="Leave it").click()
+    assert filled.project.ask("state", "locks")
+    await button.click()
+    await page.get_by_role("button", name="Break the lock").click()
+    await expect(page.get_by_text("None is held.")).to_be_visible()
+    assert filled.project.ask("state", "locks") == []
+
+
+async def test_events_come_while_somebody_looks(wide: Tab, filled: Filled) -> None:
+    page = await wide.open("/events?job=night_0")
+    await expect(page.get_by_role("heading", level=2, name="Listening")).to_be_visible()
+    filled.project.result("night_0")
+    await expect(page.locator(".events")).to_contain_text("succeeded")
+    filled.project.result("night_1")
+    await page.get_by_role("navigation", name="Types").get_by_text("Runs").click()
+    await expect(page.locator(".events > li")).to_have_count(2)
+    await expect(page.locator(".events")).not_to_contain_text("night_1")
+
+
+async def test_a_message_that_waits_is_sent_again(wide: Tab, bare: Tab, filled: Filled) -> None:
+    for tab in (wide, bare):
+        page = await tab.open("/outbox")
+        await expect(page.get_by_role("heading", level=1)).to_contain_text("on its way")
+        before = filled.project.ask("outbox")[0]["attempts"]
+        assert isinstance(before, int)
+        await page.get_by_role("button", name="Send again").click()
+        eventually(lambda: filled.project.ask("outbox")[0]["attempts"] > before, "another attempt")  # type: ignore[operator] # noqa: B023
+        assert page.url.endswith("/outbox")
+    await page.get_by_role("button", name="Send all again").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Send all messages again?")
+    await page.get_by_role("link", name="Leave it").click()
+    assert page.url.endswith("/outbox")
+
+
+async def test_health_says_what_is_in_force(wide: Tab) -> None:
+    page = await wide.open("/health")
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("Jobs run on time")
+    await expect(page.get_by_role("group", name="Workers, table")).to_contain_text("any job")
+    await expect(page.locator("#limits ~ dl, section[aria-labelledby=limits] dl")).to_contain_text("1,000 of each job")
