@@ -67,6 +67,7 @@ from spyweb.views.run_detail import CauseKind, CauseStep, RunDetail, RunLog, bri
 from spyweb.views.runs import LogLine, RunEnded, RunEvent, TaskView
 from spyweb.views.source import SourceView, whole
 from spyweb.views.statistics import JobStatistics, TimeSpan, make_statistics
+from spyweb.views.workflows import WorkflowDetail, WorkflowView, view_workflow
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory.memory import MemoryStore
 
@@ -274,6 +275,20 @@ class FakePast(PastRunsService):
         )
 
 
+def unsent_message(number: int, job: JobId = PRICES) -> MessageView:
+    return MessageView(
+        id=number,
+        job_id=job,
+        channel="webhook",
+        to="hooks.example",
+        state="dead",
+        created_ms=NOW_MS,
+        next_ms=None,
+        attempts=3,
+        error="answered 500",
+    )
+
+
 class FakeCalendar(CalendarService):
     def __init__(self) -> None: ...
 
@@ -289,7 +304,8 @@ class FakeCalendar(CalendarService):
         before: RunId | None = None,
         may_see: MaySee = anything,
     ) -> GapPage:
-        return GapPage(gaps=[view_gap(three_runs()[0], "prices", None)][:limit], count=7, before=RunId(3))
+        gaps = [view_gap(run, run.job, None) for run in three_runs() if may_see(run.job)]
+        return GapPage(gaps=gaps[:limit], count=7, before=RunId(3))
 
 
 class FakeStatistics(StatisticsService):
@@ -368,8 +384,13 @@ class FakeDaemonService(DaemonService):
     def warnings(self) -> list[Problem]:
         return [Problem("jobs/prices.lua", 3, None, "nobody defines htp_get", is_warning=True)]
 
-    async def next_runs(self, job: JobId | None, count: int) -> list[NextRun]:
-        return [next_run(job or PRICES, NOW_MS + 30_000 * n, "Europe/Berlin") for n in range(1, count + 1)]
+    async def next_runs(
+        self, job: JobId | None, count: int, *, until_ms: int | None = None, may_see: MaySee = anything
+    ) -> list[NextRun]:
+        due = (NOW_MS + 30_000 * n for n in range(1, count + 1))
+        shown = job or PRICES
+        until_ms = NOW_MS * 2 if until_ms is None else until_ms
+        return [next_run(shown, each, "Europe/Berlin") for each in due if each < until_ms and may_see(shown)]
 
     def log_file(self, job: JobId) -> Path:
         return log_file(self.root, f"jobs/{job}")
@@ -386,6 +407,13 @@ class FakeDaemonService(DaemonService):
 
     async def tasks(self, run: RunId) -> list[TaskView]:
         return self.tasks_of.get(run, [])
+
+    async def workflows(self, limit: int) -> list[WorkflowView]:
+        return [view_workflow(run, ("release",), 0) for run in self.known_runs[:limit]]
+
+    async def workflow(self, which: str) -> WorkflowDetail:
+        found = (await self.workflows(1))[0]
+        return WorkflowDetail(workflow=found, tasks=self.tasks_of.get(found.id, []), resources=[])
 
     async def check_drift(self, job: JobId | None) -> DriftReport:
         view = DriftView(

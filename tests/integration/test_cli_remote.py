@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer
 
+from spyweb.cli.main import OF_FILES, build
 from tests.fakes.command import spyweb
 from tests.fakes.daemon_service import FakeDaemonService
 from tests.fakes.daemon_socket import serve_daemon_tcp
@@ -51,7 +53,24 @@ COMMANDS = [
     ("state stats", 0),
     ("state locks", 0),
     ("state export -", 0),
+    ("state history greeting", 0),
+    ("state workflow list", 0),
+    ("state workflow show 7", 0),
+    ("state workflow drift 7", 1),  # the fake finds something
+    ("state get greeting", 1),  # there is none
+    ("state show greeting", 1),
+    ("state delete greeting --yes", 0),
+    ("state clear --yes", 0),
+    ("state import - --yes", 0),
+    ("state move old new", 0),
+    ("keys list", 0),
+    ("keys add phone", 0),
+    ("keys audit", 0),
 ]
+
+
+ALONE = {"version"}  # asks nobody
+ELSEWHERE = {"state watch", "state rekey", "state rollback", "keys revoke"}  # without an end; on files; below
 
 
 @pytest.mark.parametrize(("words", "code"), COMMANDS)
@@ -60,6 +79,21 @@ def test_every_command_works_against_a_remote_daemon(
 ) -> None:
     answer = spyweb("--url", remote[0], *words.split())
     assert (answer.code, answer.err if code == 2 else "") == (code, ""), answer.err
+
+
+def test_no_command_that_asks_a_daemon_is_left_out() -> None:
+    root = typer.main.get_command(build())
+    tried = [words.split()[:2] for words, _ in COMMANDS]
+    for name, command in root.commands.items():  # type: ignore[attr-defined]
+        if name not in OF_FILES | ALONE and not command.hidden:
+            inner = getattr(command, "commands", None)
+            wanted = [[name, each] for each in inner if f"{name} {each}" not in ELSEWHERE] if inner else [[name]]
+            assert [each for each in wanted if not any(words[: len(each)] == each for words in tried)] == []
+
+
+def test_what_is_not_there_is_refused_there(remote: tuple[str, FakeDaemonService]) -> None:
+    assert "there is no key 'phone'" in spyweb("--url", remote[0], "keys", "revoke", "phone").err
+    assert "version 9 is not kept" in spyweb("--url", remote[0], "state", "rollback", "greeting", "9", "--yes").err
 
 
 def test_what_a_command_does_is_done_there(remote: tuple[str, FakeDaemonService]) -> None:

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from spyweb.cli import output
-from spyweb.cli.options import root_of
+from spyweb.cli.options import project_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import Project, open_project
+from spyweb.cli.project import Project
 from spyweb.cli.state.options import StateOutput
 from spyweb.cli.task_tree import show_tree
 from spyweb.errors import ExitCode, Refused
@@ -42,7 +42,7 @@ def workflow(
 
     `show ID` shows its tasks and what it keeps, `drift ID` what of that is not as it left it, with exit code 1 then.
     """
-    project = open_project(root_of(context))
+    project = project_of(context)
     if what is WorkflowAction.LIST:
         _list(project, count, form)
         return ExitCode.OK
