@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 
 from msgspec import structs
@@ -27,7 +28,7 @@ from spyweb.scheduler.scheduler import Scheduler
 from spyweb.schedules.due import earliest, upcoming
 from spyweb.service.access import AccessService
 from spyweb.service.audit import AuditService
-from spyweb.service.calendar import CalendarService
+from spyweb.service.calendar import CalendarService, MaySee, anything
 from spyweb.service.drift import DriftService
 from spyweb.service.events import EventHub
 from spyweb.service.hooks import HookService
@@ -239,19 +240,25 @@ class DaemonService:
     def _upcoming(self, job: LiveJob) -> Iterator[int]:
         return upcoming(job.spec, job.cursor.due_ms) if job.scheduled else iter(())
 
-    async def next_runs(self, job: JobId | None, count: int) -> list[NextRun]:
-        """Return the next due times, of one job or of all together, earliest first."""
-        jobs = list(self.live) if job is None else [self._live(job)]
-        return await run_in_slices(self.clock, self._next_runs(jobs, count))
+    async def next_runs(
+        self, job: JobId | None, count: int, *, until_ms: int | None = None, may_see: MaySee = anything
+    ) -> list[NextRun]:
+        """Return the next due times before a moment, of one job or of all that somebody may see, earliest first."""
+        jobs = [each for each in self.live if may_see(each.id)] if job is None else [self._live(job)]
+        return await run_in_slices(self.clock, self._next_runs(jobs, count, until_ms))
 
-    def _next_runs(self, jobs: Sequence[LiveJob], count: int) -> Steps[list[NextRun]]:
+    def _next_runs(self, jobs: Sequence[LiveJob], count: int, until_ms: int | None) -> Steps[list[NextRun]]:
         zones = {job.id: zone_of(job.spec.schedule, self.timezone) for job in jobs}
-        found = yield from earliest(((job.id, self._upcoming(job)) for job in jobs), count)
+        found = yield from earliest(((job.id, self._until(job, until_ms)) for job in jobs), count)
         shown = []
         for due_ms, job in found:
             yield
             shown.append(next_run(job, due_ms, zones[job]))
         return shown
+
+    def _until(self, job: LiveJob, until_ms: int | None) -> Iterator[int]:
+        due = self._upcoming(job)
+        return due if until_ms is None else takewhile(lambda due_ms: due_ms < until_ms, due)
 
     def log_file(self, job: JobId) -> Path:
         """Return where the job's script logs; the file need not exist."""

@@ -19,7 +19,7 @@ MADE: web.AppKey[list[bytes]] = web.AppKey("the document, once it is made")
 Document = dict[str, object]
 
 
-@route("GET", "/api/openapi.json", right=Right.READ, answer=Document)
+@route("GET", "/api/openapi.json", right=Right.READ, answer=Document, of_job=True)
 async def show_document(request: web.Request) -> web.Response:
     """Describe the API in OpenAPI 3.1."""
     made = request.app[MADE]

@@ -25,19 +25,30 @@ from spyweb.web.answer import json_answer, page_answer
 from spyweb.web.api.keys import CATALOGUE, SERVICE
 from spyweb.web.api.once import REUSED, key_of, parent_of, started_answer
 from spyweb.web.api.payload import payload_of
-from spyweb.web.api.query import any_job_in_path, find_job, job_in_path, query_of
+from spyweb.web.api.query import MOST, any_job_in_path, find_job, job_in_path, query_of
 from spyweb.web.api.route import Right, route
 
 MAX_JOBS = 10_000
-MAX_NEXT = 10_000
+USUAL_NEXT, MAX_NEXT = 5, 10_000
 MAX_LINES = 10_000
 
 
 class NextQuery(Struct, frozen=True):
-    """How many due times, of which job."""
+    """Which due times, of which job."""
 
     job: str | None = None
-    count: Annotated[int, Meta(ge=1, le=MAX_NEXT)] = 5
+    count: (
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                le=MAX_NEXT,
+                description=f"without it {USUAL_NEXT}; with `until` all until then, up to {MAX_NEXT:,}",
+            ),
+        ]
+        | None
+    ) = None
+    until: Annotated[int, Meta(ge=0, le=MOST, description="epoch milliseconds; not included")] | None = None
 
 
 class ChartQuery(Struct, frozen=True):
@@ -134,16 +145,15 @@ async def list_next(request: web.Request) -> web.Response:
     """List the next due times, of one job or of all together, earliest first."""
     query = query_of(request, NextQuery)
     job = None if query.job is None else find_job(request, query.job)
-    principal = principal_of(request)
-    most = MAX_NEXT if job is None and principal.jobs else query.count
-    found = await request.app[SERVICE].next_runs(job, most)
-    return json_answer([each for each in found if principal.may_see(each.job)][: query.count])
+    count = query.count or (USUAL_NEXT if query.until is None else MAX_NEXT)
+    may_see = principal_of(request).may_see
+    return json_answer(await request.app[SERVICE].next_runs(job, count, until_ms=query.until, may_see=may_see))
 
 
-@route("GET", "/api/next/day", right=Right.READ, answer=DayAhead)
+@route("GET", "/api/next/day", right=Right.READ, answer=DayAhead, of_job=True)
 async def show_day(request: web.Request) -> web.Response:
     """Count the due times of the next 24 hours, of each job by quarters of an hour, and find the busiest minute."""
-    return json_answer(await request.app[SERVICE].calendar.day_ahead())
+    return json_answer(await request.app[SERVICE].calendar.day_ahead(principal_of(request).may_see))
 
 
 @route("GET", "/api/jobs/{job}/chart", right=Right.READ, answer=JobStatistics, query=ChartQuery)

@@ -9,9 +9,9 @@ from msgspec import Meta, Struct
 
 from spyweb.model import JobId
 from spyweb.views.outbox import MessagesRetried, MessageView
-from spyweb.web.answer import json_answer
+from spyweb.web.answer import json_answer, page_answer
 from spyweb.web.api.keys import SERVICE
-from spyweb.web.api.query import Natural, check_may_see, check_may_see_all, query_of
+from spyweb.web.api.query import Natural, check_may_see, query_of, visible
 from spyweb.web.api.route import Right, route
 
 MAX_LIMIT = 1_000
@@ -22,6 +22,7 @@ class MessagesQuery(Struct, frozen=True):
 
     job: str | None = None
     limit: Annotated[int, Meta(ge=1, le=MAX_LIMIT)] = 30
+    before: Annotated[Natural, Meta(description="the id of a message: only older ones")] = 0
 
 
 class RetryQuery(Struct, frozen=True):
@@ -30,16 +31,23 @@ class RetryQuery(Struct, frozen=True):
     id: Natural = 0
 
 
-@route("GET", "/api/outbox", right=Right.READ, answer=list[MessageView], query=MessagesQuery, of_job=True)
+@route(
+    "GET", "/api/outbox", right=Right.READ, answer=list[MessageView], query=MessagesQuery, of_job=True, is_paged=True
+)
 async def list_messages(request: web.Request) -> web.Response:
     """List the messages that wait and those that were given up, newest first."""
     service, query = request.app[SERVICE], query_of(request, MessagesQuery)
     job = (service.find(query.job) or JobId(query.job)) if query.job else None  # one that is gone may have left some
-    if job is None:
-        check_may_see_all(request)  # they are not listed page by page
-    else:
+    if job is not None:
         check_may_see(request, job)
-    return json_answer(await service.messages(job, limit=query.limit))
+    found = await visible(
+        request,
+        lambda most, older: service.messages(job, limit=most, before=older),
+        lambda message: (message.job_id, message.id),
+        limit=query.limit,
+        before=query.before or None,
+    )
+    return page_answer(request, found, before=found[-1].id if len(found) == query.limit else None)
 
 
 @route("POST", "/api/outbox/retry", right=Right.RUN, answer=MessagesRetried, query=RetryQuery)

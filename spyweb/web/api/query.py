@@ -27,6 +27,7 @@ MOST = (1 << 63) - 1  # the largest number that the store takes
 ROUNDS, LOOKED_AT = 20, 1_000  # of a search for what may be seen: how often, and how much each time
 LONGEST_NUMBER = 20  # digits; more are not turned into a number
 _WHERE = re.compile(r" - at `\$\.?(?P<field>[^`]*)`$")
+_MISSING = re.compile(r"Object missing required field `(?P<field>[^`]*)`")
 TRUE, FALSE = frozenset({"", "1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
 
 Positive = Annotated[int, Meta(ge=1, le=MOST)]
@@ -65,10 +66,9 @@ def query_of(request: web.Request, kind: type[Q]) -> Q:
 
 def _bad_parameter(error: msgspec.ValidationError, kind: type[msgspec.Struct]) -> BadParameter:
     text = str(error)
-    missing = re.match(r"Object missing required field `([^`]*)`", text)
+    missing, where = _MISSING.match(text), _WHERE.search(text)
     if missing:
-        return BadParameter(missing[1], "is missing")
-    where = _WHERE.search(text)
+        return BadParameter(missing["field"], "is missing")
     name = where["field"] if where else ""
     return BadParameter(name, _expected(kind, name) or _plain(_WHERE.sub("", text)))
 
@@ -149,10 +149,18 @@ async def body_of(request: web.Request, kind: type[T], largest: int = LARGEST) -
         try:
             return msgspec.json.decode(content, type=kind)
         except msgspec.ValidationError as error:
-            where = _WHERE.search(str(error))
-            raise BadBody(where["field"] if where else None, _plain(_WHERE.sub("", str(error)))) from error
+            raise _bad_body(error) from error
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise web.HTTPBadRequest(text="the body is not JSON") from error
+
+
+def _bad_body(error: msgspec.ValidationError) -> BadBody:
+    text = str(error)
+    missing, where = _MISSING.match(text), _WHERE.search(text)
+    name = where["field"] if where else None
+    if missing:
+        return BadBody(f"{name}.{missing['field']}" if name else missing["field"], "is missing")
+    return BadBody(name, _plain(_WHERE.sub("", text)))
 
 
 def _plain(text: str) -> str:

@@ -20,7 +20,7 @@ from spyweb.web.access.principal import principal_of
 from spyweb.web.answer import BadBody, BadParameter, json_answer, page_answer
 from spyweb.web.api.keys import SERVICE
 from spyweb.web.api.payload import payload_of
-from spyweb.web.api.query import MOST, check_may_see, check_may_see_all, job_in_path, permitted_run, query_of, visible
+from spyweb.web.api.query import MOST, check_may_see, job_in_path, permitted_run, query_of, visible
 from spyweb.web.api.route import LINES, Right, route
 from spyweb.web.api.streams import stream
 
@@ -146,12 +146,10 @@ async def list_gaps(request: web.Request) -> web.Response:
     """
     service, query = request.app[SERVICE], query_of(request, GapsQuery)
     job = None if query.job is None else service.find(query.job) or JobId(query.job)
-    if job is None:
-        check_may_see_all(request)
-    else:
+    if job is not None:
         check_may_see(request, job)
-    before = RunId(query.before) or None
-    page = await service.calendar.gaps(job, since_ms=query.since, limit=query.limit, before=before)
+    before, may_see = RunId(query.before) or None, principal_of(request).may_see
+    page = await service.calendar.gaps(job, since_ms=query.since, limit=query.limit, before=before, may_see=may_see)
     return page_answer(request, page, before=page.before)
 
 

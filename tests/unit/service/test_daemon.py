@@ -120,6 +120,16 @@ async def test_due_times_of_all_jobs_come_earliest_first_and_those_of_one_alone(
     assert one[1].due_ms - one[0].due_ms == 5 * MINUTE_MS
 
 
+async def test_due_times_of_a_span_are_those_of_the_jobs_that_may_be_seen(served: Served) -> None:
+    every = await served.service.next_runs(None, 100)
+    until_ms = every[20].due_ms
+    found = await served.service.next_runs(None, 100, until_ms=until_ms)
+    seen = await served.service.next_runs(None, 100, until_ms=until_ms, may_see=lambda job: job == BACKUP)
+
+    assert [run.due_ms for run in found] == [run.due_ms for run in every if run.due_ms < until_ms]
+    assert [run.due_ms for run in seen] == [run.due_ms for run in found if run.job == BACKUP] != []
+
+
 async def test_a_paused_job_shows_it_and_has_no_due_times_until_it_is_resumed(served: Served) -> None:
     await served.service.pause(PRICES)
     assert served.service.jobs()[1].state == JobState.PAUSED

@@ -14,6 +14,7 @@ from spyweb.web.access.recognise import HARMLESS
 from spyweb.web.access.rights import Right, rights_of
 from spyweb.web.api.route import Route
 from spyweb.web.api.routes import ROUTES
+from tests.fakes.daemon_service import BACKUP, PRICES, unsent_message
 from tests.fakes.keys import Doors, open_doors, with_token
 
 SCOPES = ("read", "run", "state", "admin")
@@ -97,7 +98,9 @@ def is_about_all(route: Route) -> bool:
 async def test_there_are_routes_of_each_kind() -> None:
     assert {each.right for each in ROUTES} == {None, *Right}
     assert sum(each.of_job for each in ROUTES) > 15
-    assert [each.path for each in ROUTES if is_about_all(each)] == ["/api/jobs", "/api/overview", "/api/me"]
+    assert [each.path for each in ROUTES if is_about_all(each)] == [
+        "/api/jobs", "/api/overview", "/api/next/day", "/api/me", "/api/openapi.json",
+    ]  # fmt: skip
 
 
 async def ask_json(doors: Doors, path: str, who: str) -> object:
@@ -108,6 +111,7 @@ async def ask_json(doors: Doors, path: str, who: str) -> object:
 
 async def test_lists_show_a_key_its_own_jobs_alone() -> None:
     async with open_doors() as doors:
+        doors.service.unsent = [unsent_message(2, BACKUP), unsent_message(1, PRICES)]
         for who, job in (("limited", "prices"), ("other", "backup")):
             jobs = await ask_json(doors, "/api/jobs", who)
             assert isinstance(jobs, list)
@@ -119,6 +123,12 @@ async def test_lists_show_a_key_its_own_jobs_alone() -> None:
             assert isinstance(due, list)
             assert {each["job"] for each in due} <= {job}
             assert await ask_json(doors, "/api/records", who) == {}
+            assert await ask_json(doors, "/api/next/day", who)
+            gaps, messages = await ask_json(doors, "/api/gaps", who), await ask_json(doors, "/api/outbox", who)
+            assert isinstance(gaps, dict)
+            assert isinstance(messages, list)
+            assert {each["job"] for each in gaps["gaps"]} <= {job}
+            assert [each["job_id"] for each in messages] == [job]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +138,6 @@ async def test_lists_show_a_key_its_own_jobs_alone() -> None:
         "/api/state/entry?namespace=job:prices&key=k",
         "/api/state/history?namespace=job:prices&key=k",
         "/api/state/export?namespace=job:prices",
-        "/api/outbox?job=prices",
         "/api/runs/1/tasks",
     ],
 )
@@ -136,9 +145,5 @@ async def test_what_a_job_keeps_is_its_own(path: str) -> None:
     async with open_doors() as doors:
         assert await doors.status("GET", path, "limited") == 200
         assert await doors.status("GET", path, "other") == 403
-        assert (
-            await doors.status(
-                "GET", path.replace("job:prices", "state").replace("/1/", "/99/").replace("?job=prices", ""), "limited"
-            )
-            == 403
-        )
+        of_none = path.replace("job:prices", "state").replace("/1/", "/99/")
+        assert await doors.status("GET", of_none, "limited") == 403

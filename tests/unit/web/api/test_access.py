@@ -39,7 +39,7 @@ async def test_a_key_is_made_used_and_revoked() -> None:
         ({"name": "x", "scopes": []}, 422, "scopes"),
         ({"name": "x", "scopes": ["all"]}, 422, "scopes[0]"),
         ({"name": "x", "scopes": ["read"], "jobs": [""]}, 422, "jobs"),
-        ({"scopes": ["read"]}, 422, None),
+        ({"scopes": ["read"]}, 422, "name"),
         ({"name": "read", "scopes": ["read"]}, 409, None),
         ([], 422, None),
     ],

@@ -10,7 +10,7 @@ import msgspec
 from spyweb.views.jobs import JobView, NextRun
 from spyweb.web.app import socket_app, tcp_app
 from tests.fakes.client import client_of, get_json, post_json
-from tests.fakes.daemon_service import FakeDaemonService, three_jobs
+from tests.fakes.daemon_service import NOW_MS, FakeDaemonService, three_jobs
 from tests.fakes.keys import open_doors
 
 
@@ -37,6 +37,16 @@ async def test_a_list_of_jobs_is_filtered_and_sorted_a_page_at_a_time() -> None:
         _, paused = await get_json(client, "/api/jobs?state=paused")
         assert [job["id"] for job in cast(list[dict[str, str]], paused)] == ["backup"]
         assert (await get_json(client, "/api/jobs?state=gone"))[0] == 400
+
+
+async def test_next_runs_of_a_span_are_all_until_then() -> None:
+    async with client_of(socket_app(FakeDaemonService())) as client:
+        _, found = await get_json(client, f"/api/next?until={NOW_MS + 300_000}")
+        _, first = await get_json(client, f"/api/next?until={NOW_MS + 300_000}&count=2")
+        assert isinstance(found, list)
+        assert isinstance(first, list)
+        assert (len(found), found[-1]["due_ms"], len(first)) == (9, NOW_MS + 270_000, 2)
+        assert (await get_json(client, "/api/next?until=tomorrow"))[0] == 400
 
 
 async def test_next_runs_show_local_time_and_zone() -> None:

@@ -47,11 +47,18 @@ class Asked(Struct, frozen=True):
     since: Annotated[int, Meta(ge=0, description="a moment")] | None = None
 
 
+class Below(Struct):
+    """A part of a body."""
+
+    name: str
+
+
 class Sent(Struct):
     """A body."""
 
     count: int
     names: list[str] = []
+    below: Below | None = None
 
 
 async def show_asked(request: web.Request) -> web.Response:
@@ -107,10 +114,11 @@ async def test_a_wrong_parameter_is_named(query: str, field: str, reason: str) -
     ("body", "status", "told"),
     [
         (b"{", 400, failure("the body is not JSON", "bad_request")),
+        (b"{}", 422, failure("count: is missing", "invalid", "count")),
         (b"\xff", 400, failure("the body is not JSON", "bad_request")),
         (b'{"other": ' + b"[" * 100_000, 400, failure("the body is not JSON", "bad_request")),
         (b"[]", 422, failure("expected object, got array", "invalid")),
-        (b"{}", 422, failure("object missing required field count", "invalid")),
+        (b'{"count": 1, "below": {}}', 422, failure("below.name: is missing", "invalid", "below.name")),
         (b'{"count": "1"}', 422, failure("count: expected int, got str", "invalid", "count")),
         (b'{"count": 1, "names": [2]}', 422, failure("names[0]: expected str, got int", "invalid", "names[0]")),
         (b" " * ((1 << 20) + 1), 413, failure("a request's body may be 1 MB", "too_large")),
