@@ -36,7 +36,7 @@ from spyweb.monitor.rules.proxies import ProxyRotation
 from spyweb.monitor.telemetry import Telemetry
 from spyweb.monitor.unannounced import UnannouncedRecords
 from spyweb.ops.dispatcher import OpDispatcher
-from spyweb.runs.records import DEBUG, is_dry
+from spyweb.runs.records import is_trial
 from spyweb.runs.runner import BUG
 
 log = structlog.get_logger()
@@ -83,7 +83,7 @@ class MonitorRun:
     @property
     def is_preview(self) -> bool:
         """Return whether this is just one cycle up to the store, for a person who looks."""
-        return bool(self.run.trigger.get(DEBUG)) or is_dry(self.run)
+        return is_trial(self.run.trigger)
 
     async def execute(self) -> Ending:
         clock, timeout_s = self.services.clock, self.version.spec.timeout_ms / 1000

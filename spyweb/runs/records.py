@@ -37,6 +37,11 @@ def is_dry(run: Run) -> bool:
     return run.trigger.get(DRY_RUN) is True
 
 
+def is_trial(trigger: Mapping[str, object]) -> bool:
+    """Return whether a run only shows what it finds or would do: it replaces no other, and nothing follows it."""
+    return trigger.get(DRY_RUN) is True or bool(trigger.get(DEBUG))
+
+
 def run_of(run_id: RunId, new: NewRun) -> Run:
     return Run(
         id=run_id,

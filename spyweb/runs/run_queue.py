@@ -90,9 +90,11 @@ class RunQueue:
         limit = spec.misfire.limit if made_up_for else 0
         return admit(spec.overlap, busy=self.is_busy, waiting=waiting, made_up_for=limit)
 
-    def claim(self, spec: JobSpec, *, made_up_for: bool = False) -> Admission:
+    def claim(self, spec: JobSpec, *, made_up_for: bool = False, may_replace: bool = True) -> Admission:
         """Admit a run of the schedule or by hand; unless it is skipped, it counts until `settle`."""
         admission = self.admission(spec, made_up_for=made_up_for)
+        if admission is Admission.REPLACE and not may_replace:
+            admission = Admission.WAIT if self.waiting_count < QUEUE_LIMIT else Admission.SKIP
         if admission is Admission.START:
             self._claimed_to_start += 1
         elif admission is not Admission.SKIP:

@@ -52,6 +52,7 @@ from spyweb.runs.records import (
     end_of,
     ended_run,
     is_dry,
+    is_trial,
     payload_of,
     run_of,
     skip_of,
@@ -243,7 +244,8 @@ class Runner:
         claims: list[ClaimedRun] = []
         skipped: list[SkippedRange] = []
         for job, request in requests:
-            admission = job.queue.claim(job.spec, made_up_for=request.made_up_for)
+            may_replace = not is_trial(request.trigger)
+            admission = job.queue.claim(job.spec, made_up_for=request.made_up_for, may_replace=may_replace)
             new = self._new_run(job, request, admission)
             if admission is Admission.SKIP:
                 skipped.append(skip_of(new, self.clock.now_ms(), job.queue.busy_with(job.spec)))
@@ -423,7 +425,7 @@ class Runner:
         What follows a run that the end of the daemon has stopped waits for the next start.
         """
         now_ms = self.clock.now_ms()
-        if is_finding(run) and ending.outcome is Outcome.SUCCESS:
+        if is_trial(run.trigger) or (is_finding(run) and ending.outcome is Outcome.SUCCESS):
             return Change()  # the job has not run
         again = None if job.gone or is_finding(run) else follow_up(job.spec, run, ending, now_ms, self.random)
         if again:
@@ -605,18 +607,8 @@ class Runner:
         # Nobody can tell what it had done, nor whether it was to blame: it repeats only where its job allows retries.
         ending = Ending(outcome=Outcome.LOST, reason="the daemon died", guilty=True)
         if is_finding(run):
-            ending, again = ending_of(run), None
-        elif job is None:
-            again = (resume(run) if is_resumable(run) else begin_again(run)) if self.live.unloadable else None
-        elif not job.spec.enabled:
-            again = None
-        elif job.spec.resume:
-            again = resume(run)
-        elif is_caused(run):
-            again = begin_again(run)
-        else:
-            again = next_attempt(run, ending, job.spec.retry, now_ms, self.random)
-        follow = Change(new=[again]) if again else what_follows(run, ending, self.live.after(run.job), now_ms)
+            ending = ending_of(run)
+        follow = Change() if is_trial(run.trigger) else self._after_loss(job, run, ending)
         end = end_of(run, ending, now_ms)
         self._take_in(follow.new, await self._commit(replace(follow, end=[end])))
         self.counters.ended(run.job, ending.outcome, now_ms, None)
@@ -624,6 +616,21 @@ class Runner:
         if self.live.listener:
             self.live.listener.run_ended(ended_run(run, end), None)
             self.live.tell_skipped(follow.skipped)
+
+    def _after_loss(self, job: LiveJob | None, run: Run, ending: Ending) -> Change:
+        """Return what follows a run that an earlier daemon did not end: the run itself again, or jobs `after` it."""
+        now_ms = self.clock.now_ms()
+        if is_finding(run) or (job is not None and not job.spec.enabled):
+            again = None
+        elif job is None:
+            again = (resume(run) if is_resumable(run) else begin_again(run)) if self.live.unloadable else None
+        elif job.spec.resume:
+            again = resume(run)
+        elif is_caused(run):
+            again = begin_again(run)
+        else:
+            again = next_attempt(run, ending, job.spec.retry, now_ms, self.random)
+        return Change(new=[again]) if again else what_follows(run, ending, self.live.after(run.job), now_ms)
 
     def forget(self, job: LiveJob) -> None:
         """Note that a job is gone: its waiting runs will not start, its running ones end on their VM."""

@@ -6,16 +6,17 @@ from asyncio import Future, Task, ensure_future, sleep
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from spyweb.errors import NoAccess, Refused, StoreCorrupt, StoreError, StoreMoved
 from spyweb.lua.session import Host, Request
-from spyweb.model import After, Ending, Every, JobId, Never, Outcome, Overlap, Retry, Run, RunId
+from spyweb.model import After, Ending, Every, JobId, Never, Outcome, Overlap, Retry, Run, RunId, RunState
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.runs.live import LiveJob
 from spyweb.runs.run_queue import QUEUE_LIMIT
-from spyweb.runs.runner import LAST_PATIENCE, STOP_PATIENCE, STORE_PATIENCE, Observer, RunRequest
+from spyweb.runs.runner import LAST_PATIENCE, STOP_PATIENCE, STORE_PATIENCE, Observer, RunRequest, by_hand
 from spyweb.stalls import TOO_OFTEN, Work
 from spyweb.store.protocol import Change
 from tests.fakes.changes import refuse
@@ -328,6 +329,61 @@ async def test_after_a_crash_running_runs_are_lost_and_repeat_only_under_retries
             await after.runner.take_up(left)
             await clock.turn(2)
             assert await after.record() == record
+
+
+@pytest.mark.parametrize("extra", [{"dry_run": True}, {"debug": True}])
+@pytest.mark.parametrize("settings", [{"retry": Retry(retries=1, jitter=False)}, {"resume": True}])
+async def test_after_a_crash_nothing_follows_a_run_that_was_to_change_nothing(
+    extra: dict[str, Any], settings: dict[str, Any]
+) -> None:
+    store = MemoryStore(clock := FakeClock())
+    make = partial(make_job, schedule=Never(), **settings)
+    alarm = partial(make_job, "alarm", schedule=Never(), after=(After(job=PRICES, outcomes=frozenset(Outcome)),))
+    async with harness(store, clock) as t:
+        t.pool.held.add(PRICES)
+        await t.settle(job := make(), alarm())
+        t.runner.start_by_hand(job, by_hand(**extra))
+        await clock.turn()
+        left = await store.runs.open()
+        async with harness(store, clock) as after:
+            await after.settle(make(), alarm())
+            await after.runner.take_up(left)
+            await clock.turn(20)
+            assert await after.record() == ["prices manual lost"]
+
+
+async def test_nothing_follows_a_run_that_was_to_change_nothing_and_waited_over_a_restart() -> None:
+    store = MemoryStore(clock := FakeClock())
+    make = partial(make_job, schedule=Never(), overlap=Overlap.QUEUE, retry=Retry(retries=1, jitter=False))
+    async with harness(store, clock) as t:
+        t.pool.held.add(PRICES)
+        await t.settle(job := make())
+        t.runner.start_by_hand(job, BY_HAND)
+        t.runner.start_by_hand(job, by_hand(dry_run=True))
+        await clock.turn()
+        left = [run for run in await store.runs.open() if run.state is RunState.WAITING]
+        async with harness(store, clock) as after:
+            after.pool.endings[PRICES] = [FAILED]
+            await after.settle(make())
+            await after.runner.take_up(left)
+            await clock.turn(20)
+            assert await after.record() == ["prices manual running", "prices manual failed"]
+
+
+@pytest.mark.parametrize("extra", [{"dry_run": True}, {"debug": True}])
+async def test_a_run_that_is_to_change_nothing_replaces_none(extra: dict[str, Any]) -> None:
+    async with harness() as t:
+        t.pool.held.add(PRICES)
+        await t.settle(job := make_job(schedule=Never(), overlap=Overlap.REPLACE))
+        t.runner.start_by_hand(job, BY_HAND)
+        await t.clock.turn()
+        t.runner.start_by_hand(job, by_hand(**extra))
+        await t.clock.turn()
+        assert await t.record() == ["prices manual running", "prices manual waiting"]
+        t.pool.held.clear()
+        t.pool.finish(1)
+        await t.clock.turn()
+        assert await t.record() == ["prices manual success", "prices manual success"]
 
 
 async def test_after_a_crash_a_job_that_resumes_goes_on_at_once_and_without_retries() -> None:
