@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from spyweb.clock import RealClock
+from spyweb.daemon.commands import find_broken_limits
 from spyweb.daemon.engine_info import engine_info
 from spyweb.daemon.promises import find_broken_promises
 from spyweb.errors import Problem
@@ -39,7 +40,11 @@ async def check_project(root: Path) -> list[Problem]:
     failed = [*compiled, *await parse_selectors(specs)]
     uncompiled = {problem.file for problem in compiled if not problem.is_warning}
     promises = await asyncio.to_thread(find_broken_promises, specs, os.environ, settings.daemon.data_dir)
-    doubts = [*promises, *(warning for warning in found.warnings if warning.file not in uncompiled)]
+    doubts = [
+        *promises,
+        *find_broken_limits(settings.exec),
+        *(warning for warning in found.warnings if warning.file not in uncompiled),
+    ]
     if is_emptied(root):
         doubts.append(Problem(FILE, None, None, EMPTY, is_warning=True))
     if what := describe_data_file(root / DATA_FILE):

@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -23,6 +24,7 @@ from spyweb.settings.sections import FILE
 log = structlog.get_logger()
 
 NO_GROUP = "needs a control group that systemd delegates to the daemon: Delegate=cpu memory pids in its unit"
+WITHOUT_GROUP = Problem(FILE, None, "exec.processes", NO_GROUP)
 
 
 def limits_of(settings: ExecSettings) -> CommandLimits:
@@ -49,11 +51,18 @@ async def open_commands(settings: ExecSettings, clock: Clock) -> AsyncIterator[C
         await runner.close()
 
 
+def find_broken_limits(settings: ExecSettings) -> list[Problem]:
+    """Return a warning where a daemon that is started like this process would refuse a limit on commands."""
+    if settings.processes is None or find_delegated() is not None:
+        return []
+    return [replace(WITHOUT_GROUP, is_warning=True)]
+
+
 def find_groups(settings: ExecSettings) -> Path | None:
     group = find_delegated()
     if group is None:
         if settings.processes is not None:
-            raise ConfigError([Problem(FILE, None, "exec.processes", NO_GROUP)])
+            raise ConfigError([WITHOUT_GROUP])
         return None
     try:
         return settle(group)

@@ -103,14 +103,14 @@ async def _perform(
     if options.creates is not None and made:
         await _record(call, kept, options, changed=False)
         return _skipped(f"{shown(options.creates)} is there")
-    would_run = f"would run `{_text_of(words)}`"
-    if call.is_dry:  # not even `unless`, which is a command as well
-        call.log("info", f"dry run: {function}: {would_run}".encode("utf-8", "replace"))
-    elif options.unless is not None and await _succeeds(call, options.unless, programs[1], options, workdir):
+    if call.is_dry or options.is_check:  # not even `unless` is run, which is a command as well
+        would_run = f"would run `{_text_of(words)}`"
+        if call.is_dry:
+            call.log("info", f"dry run: {function}: {would_run}".encode("utf-8", "replace"))
+        return {**_skipped(would_run), "changed": True}
+    if options.unless is not None and await _succeeds(call, options.unless, programs[1], options, workdir):
         await _record(call, kept, options, changed=False)
         return _skipped(f"`{_text_of(options.unless)}` succeeded")
-    if call.is_dry or options.is_check:
-        return {**_skipped(would_run), "changed": True}
     result = await _execute(call, words, programs[0], options, workdir)
     if result.exit_code == 0 and await asyncio.to_thread(_is_made, options, workdir) is not False:
         await _record(call, kept, options, changed=True)
@@ -162,7 +162,7 @@ def _look(call: Call, options: ExecOptions, asked: Sequence[Words]) -> tuple[byt
     The folder is the job's own, made at first need, or another from there.  Waits for the disk.  Raises CommandError.
     """
     own = os.fsencode(call.world.files.root / call.folder)
-    if not options.workdir and not call.is_dry:
+    if not options.workdir and not (call.is_dry or options.is_check):
         try:
             os.makedirs(own, exist_ok=True)
         except OSError as error:

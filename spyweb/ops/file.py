@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -113,14 +113,14 @@ def place_of(call: Call, function: str, path: bytes, *, write: bool) -> ManagedP
     """Return the place that a path names.  Raises Forbidden for a name that nobody may use, OpError for a refusal."""
     if path.startswith(b"/"):
         steps = steps_of(path.lstrip(b"/"))
-        _check_name(steps[-1], write=write)
         root = call.root_of(function, "/" + "/".join(steps))
         below = steps[len([step for step in root.split("/") if step]) :]
         if not below:
             raise Forbidden("it is the whole folder that is permitted")
+        _check_names(below, write=write)
         return ManagedPlace(root or "/", (), below)
     steps = steps_of(path)
-    _check_name(steps[-1], write=write)
+    _check_names(steps, write=write)
     top = call.world.files.top
     if steps[0] == SHARED and len(steps) > 1:
         call.permit(function, "folder", SHARED)
@@ -129,8 +129,9 @@ def place_of(call: Call, function: str, path: bytes, *, write: bool) -> ManagedP
     return ManagedPlace(top, tuple(call.folder.split("/")), steps)
 
 
-def _check_name(name: str, *, write: bool) -> None:
-    if write and (name.lower() in LOADED or name.lower().endswith(LOADED_ENDINGS)):
+def _check_names(steps: Sequence[str], *, write: bool) -> None:
+    """Refuse what spyweb would take for a file of its own; a folder of such a name keeps its jobs from loading."""
+    if write and any(name.lower() in LOADED or name.lower().endswith(LOADED_ENDINGS) for name in steps):
         raise Forbidden("spyweb itself loads, or writes, files of this name")
 
 

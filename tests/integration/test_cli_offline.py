@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from spyweb.clock import RealClock
+from spyweb.commands.cgroup import find_delegated
+from spyweb.daemon.commands import NO_GROUP
 from spyweb.model import Cursor, JobId, Outcome, RunId, RunState
 from spyweb.store.lock import hold_lock
 from spyweb.store.protocol import Change, End, NewRun
@@ -122,6 +124,17 @@ def test_what_is_doubtful_is_told_beside_a_wrong_selector_but_not_of_a_text_that
     assert found.code == 1
     assert [row[0] for row in found.table] == ["jobs/torn.lua", *["jobs/w/config.toml"] * 2, "jobs/w/hooks.lua"]
     assert 'warning: no hook is called before_fech; did you mean "before_fetch"?' in found.out
+
+
+def test_check_says_of_a_limit_what_start_refuses_it_for(project: Path) -> None:
+    with (project / "config.toml").open("a") as settings:
+        settings.write("[exec]\nprocesses = 9\n")
+    found = spyweb("check", root=project)
+    if find_delegated() is None:
+        assert f"warning: {NO_GROUP}" in found.out
+    else:
+        assert "processes" not in found.out
+    assert found.code == 0
 
 
 def test_what_ran_is_read_from_the_database(ran: Path) -> None:

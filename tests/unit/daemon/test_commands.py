@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from spyweb.clock import RealClock
 from spyweb.commands.runner import CommandLimits
 from spyweb.daemon import commands
-from spyweb.daemon.commands import find_groups, limits_of, open_commands
+from spyweb.daemon.commands import find_broken_limits, find_groups, limits_of, open_commands
 from spyweb.errors import ConfigError
 from spyweb.settings import ExecSettings
 from tests.fakes.commands import shell
@@ -42,6 +43,21 @@ def test_a_number_of_processes_needs_a_group(monkeypatch: pytest.MonkeyPatch, tm
     assert find_groups(ExecSettings()) is None
     with pytest.raises(ConfigError, match="Operation not permitted"):
         find_groups(ExecSettings(processes=9))
+
+
+def test_a_number_of_processes_that_start_would_refuse_is_told_in_the_same_words(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    limited = ExecSettings(processes=9)
+    monkeypatch.setattr(commands, "find_delegated", lambda: None)
+    with pytest.raises(ConfigError) as refused:
+        find_groups(limited)
+    (told,) = find_broken_limits(limited)
+    assert told == replace(refused.value.problems[0], is_warning=True)
+    assert find_broken_limits(ExecSettings()) == []
+
+    monkeypatch.setattr(commands, "find_delegated", lambda: tmp_path)
+    assert find_broken_limits(limited) == []
 
 
 async def test_before_the_first_command_others_can_not_look_into_the_daemon(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,6 +159,14 @@ async def test_a_check_runs_nothing(world: World) -> None:
     assert not world.runner.commands
 
 
+async def test_a_check_does_not_even_run_what_tells_whether_it_is_done(world: World, tmp_path: Path) -> None:
+    (result,) = (await ask(world.call, "exec.run", b"x", table(check=True, unless=b"touch y")))[:1]
+    assert isinstance(result, dict)
+    assert (result["changed"], result["message"]) == (True, "would run `x`")
+    assert not world.runner.commands
+    assert not (tmp_path / "jobs").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

@@ -169,6 +169,8 @@ async def test_what_the_disk_says_is_nil_and_a_message(call: Call, folder: Path)
         (b"config.toml", "spyweb itself loads, or writes, files of this name"),
         (b"shared/Jobs.toml", "spyweb itself loads, or writes, files of this name"),
         (b"hooks.log", "spyweb itself loads, or writes, files of this name"),
+        (b"init.lua/x", "spyweb itself loads, or writes, files of this name"),
+        (b"shared/a.Lua/b/x", "spyweb itself loads, or writes, files of this name"),
         (b"", "the name of a file expected"),
         (b"a\0b", "control characters are not allowed in it"),
         (b"\xff", "a file's name must be UTF-8"),
@@ -217,6 +219,7 @@ async def test_an_absolute_path_is_refused_unless_it_is_permitted(call: Call, tm
     assert "may not use the folder shared/" in await refused(permitted, "file.stat", path=b"shared/a")
     assert "the whole folder" in await refused(permitted, "file.remove", path=str(root).encode())
     assert "spyweb itself loads" in await refused(permitted, "file.mkdir", path=f"{root}/x.lua".encode())
+    assert "spyweb itself loads" in await refused(permitted, "file.mkdir", path=f"{root}/init.lua/x".encode())
     without = structs.replace(call, policy=policy_of(Grants(files=FilesRule(frozenset()))))
     for name in ("file.stat", "file.remove", "file.mkdir"):
         assert "may not use its own folder" in await refused(without, name, path=b"a")
