@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from spyweb.views.health import Health
 
 LARGEST_ERROR = 1 << 16  # bytes
+SILENT_S = 60.0  # that a stream of events, which gives signs of life, may be silent
 ERROR = b'{"error":'  # beginning of a line that reports an error
 
 T = TypeVar("T")
@@ -158,6 +159,23 @@ class DaemonClient:
                 if line.startswith(ERROR):
                     raise Refused(error_in(line))
                 yield line
+
+    def events(self, **parameters: str | int | None) -> Iterator[tuple[str, bytes]]:
+        """Yield each event with its name and its JSON, and first, with neither, that from now on nothing is missed."""
+        target = _with_query("/api/events", **parameters)
+        with self._answer("GET", target, timeout=SILENT_S) as answer:
+            name, data = "", b""
+            for line in self._lines(answer):
+                field, _, value = line.rstrip(b"\r\n").partition(b": ")
+                if field == b"event":
+                    name = value.decode()
+                elif field == b"data":
+                    data = value
+                elif field == b"retry":
+                    yield "", b""
+                elif not field and name:
+                    yield name, data
+                    name = ""
 
     @contextlib.contextmanager
     def _answer(

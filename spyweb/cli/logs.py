@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from spyweb.cli import output
@@ -17,8 +19,10 @@ from spyweb.cli.output import Format
 from spyweb.cli.project import Project, find_in
 from spyweb.clock import RealClock
 from spyweb.errors import Refused, SpywebError
+from spyweb.logs.job import stamped
 from spyweb.logs.tail import follow
-from spyweb.model import JobId, Outcome, Run, RunId
+from spyweb.model import Failure, JobId, Outcome, Run, RunId
+from spyweb.views.events import EventType, LogHappened, RunHappened
 from spyweb.views.jobs import JobView, log_file, to_json
 from spyweb.views.runs import describe_details
 
@@ -39,11 +43,12 @@ def logs(
 ) -> None:
     """Show what a job's script logged."""
     project = project_of(context)
-    if following:
-        project.need_files("`spyweb logs -f`")
     views = project.source().jobs()
     chosen = find_in(views, job)
     view = next(view for view in views if view.id == chosen)
+    if following and project.is_elsewhere:
+        _follow_elsewhere(project, view, count, form)
+        return
     lines = project.log_lines(view, count)
     if not lines:
         output.note(f"{chosen} has not logged anything yet")
@@ -83,6 +88,38 @@ def _show_line(line: str, form: Format) -> None:
         output.say(line)
 
 
+def _follow_elsewhere(project: Project, view: JobView, count: int, form: Format) -> None:
+    """Show the last lines, and go on with the events of a daemon on another machine."""
+    daemon = project.find_daemon()
+    assert daemon
+    shown: Counter[str] = Counter()
+    for name, data in daemon.events(types="log,run", job=view.id):
+        if not name:  # from here on nothing is missed: what came before is in the file, and some of it may come twice
+            lines = project.log_lines(view, count)
+            _show(lines, form, following=True)
+            shown.update(lines)
+        elif name == EventType.LOG:
+            line = msgspec.json.decode(data, type=LogHappened)
+            for each in stamped(line.at_ms, line.level, line.text).decode("utf-8", "replace").splitlines():
+                if shown[each]:
+                    shown[each] -= 1
+                else:
+                    _show_line(each, form)
+        elif name == EventType.RUN:
+            run = msgspec.json.decode(data, type=RunHappened)
+            if run.what == "ended" and run.outcome in FAILURE_WORDS:
+                _show_line(_failure_line(run.run, run.outcome, run.ended_ms, _details_of(run)), form)
+        else:
+            output.note("lines came faster than they were read: some are not shown")
+    raise Refused(daemon.cut_off("the log had ended"))
+
+
+def _details_of(run: RunHappened) -> str:
+    if run.failure in (None, Failure.ERROR) or run.reason.startswith(run.failure):
+        return run.reason
+    return f"{run.failure}: {run.reason}"
+
+
 async def _follow(path: Path, form: Format, look_elsewhere: Callable[[], Sequence[str]]) -> None:
     async for line in follow(path, RealClock(), look_elsewhere):
         _show_line(line, form)
@@ -115,11 +152,15 @@ class Failures:
         ended = [run for run in reversed(latest) if run.ended_ms is not None and run.ended_ms + SETTLED_MS <= now_ms]
         new = [] if self._ended is None else [run for run in ended if run.id not in self._ended]
         self._ended = {run.id for run in ended}
-        return [_failure_line(run) for run in new if run.outcome in FAILURE_WORDS]
+        return [
+            _failure_line(run.id, run.outcome, run.ended_ms, describe_details(run))
+            for run in new
+            if run.outcome in FAILURE_WORDS
+        ]
 
 
-def _failure_line(run: Run) -> str:
+def _failure_line(run: RunId | None, outcome: Outcome | None, ended_ms: int | None, details: str) -> str:
     """Format a failed run like a line of the log."""
-    word = FAILURE_WORDS[run.outcome] if run.outcome else ""
-    at = datetime.fromtimestamp((run.ended_ms or 0) / 1000, tz=UTC).isoformat(timespec="milliseconds")
-    return " ".join(f"{at.removesuffix('+00:00')}Z ERROR run {run.id} {word}: {describe_details(run)}".split())
+    word = FAILURE_WORDS[outcome] if outcome else ""
+    at = datetime.fromtimestamp((ended_ms or 0) / 1000, tz=UTC).isoformat(timespec="milliseconds")
+    return " ".join(f"{at.removesuffix('+00:00')}Z ERROR run {run} {word}: {details}".split())

@@ -86,6 +86,8 @@ class Project:
         if error := no_access(self.settings.daemon.data_dir):
             raise error
 
+    is_elsewhere = False  # on another machine
+
     def need_files(self, what: str) -> None:
         """Raise Refused where the project is on another machine, and this command works on its files."""
 
@@ -108,6 +110,8 @@ class Project:
 
 class RemoteProject(Project):
     """A project whose daemon is asked by its URL; it has no files here, and the usual settings stand in for its own."""
+
+    is_elsewhere = True
 
     def __init__(self, url: str, key: str | None) -> None:
         usual, _ = examine_settings(NO_FILES, environ={"TZ": os.environ.get("TZ", "")}, flags={})

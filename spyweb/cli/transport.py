@@ -24,7 +24,7 @@ NOBODY = (errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR)  # no daemon listens 
 BUSY = "the daemon is there, but takes no connection: it is held up, or has no file descriptor left"
 KEY_HEADER = "X-SpyWeb-Key"
 API_KEY = "SPYWEB_API_KEY"
-JSON_MEDIA = ("application/json", "application/x-ndjson")
+JSON_MEDIA = ("application/json", "application/x-ndjson", "text/event-stream")
 MOVED = range(300, 400)
 LONGEST = 200  # characters of what a server said
 

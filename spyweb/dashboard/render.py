@@ -23,7 +23,7 @@ from spyweb.dashboard.words import Moments
 
 HERE = Path(__file__).parent
 
-TIME = Markup('<time datetime="{}" title="{}"{}>{}</time>')
+TIME = Markup('<time datetime="{}"{}>{}</time>')
 
 
 class Renderer:
@@ -100,7 +100,7 @@ def time_filter(name: str, tell: Callable[[Moments, int], str]) -> TimeFilter:
         if ms is None:
             return words.ABSENT
         moments: Moments = context["frame"].moments
-        return TIME.format(words.iso_moment(ms), moments.show_fully(ms), told_as, tell(moments, ms))
+        return TIME.format(words.iso_moment(ms), told_as, tell(moments, ms))
 
     return show
 

@@ -98,11 +98,6 @@ class Moments:
         day = f"{moment.day}{NBSP}{moment:%b}"
         return f"{day} {moment:%H:%M}" if moment.year == now.year else f"{day}{NBSP}{moment.year}"
 
-    def show_fully(self, ms: int) -> str:
-        """Return the moment in the daemon's zone, with date and zone."""
-        moment = self._local(ms)
-        return f"{moment:%a %Y-%m-%d %H:%M:%S %Z}" if moment else ""
-
     def show_exactly(self, ms: int) -> str:
         """Return the time of day with milliseconds, as a log line has it."""
         moment = self._local(ms)
@@ -136,4 +131,4 @@ def iso_moment(ms: int) -> str:
         moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
     except OverflowError:
         return ""
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}Z"
+    return f"{moment:%Y-%m-%dT%H:%M:%S}" + (f".{ms % 1000:03d}Z" if ms % 1000 else "Z")

@@ -144,12 +144,7 @@ class JobLogs:
         return await answer
 
     def _stamped(self, level: str, text: bytes | str) -> bytes:
-        data = text.encode("utf-8", "backslashreplace") if isinstance(text, str) else bytes(text)
-        if b"\n" in data:  # a further line is indented, so that it can't pass for a new one
-            data = data.rstrip(b"\n").replace(b"\n", b"\n    ")
-        if len(data.translate(None, _CONTROL)) < len(data):
-            data = data.decode("latin-1").translate(_SHOWN).encode("latin-1")
-        return b"%s %s %s\n" % (stamp(self._clock.now_ms()).encode(), LEVELS.get(level, b"INFO"), data)
+        return stamped(self._clock.now_ms(), level, text)
 
     def _wake(self) -> None:
         if self._timer:
@@ -214,3 +209,13 @@ class JobLogs:
             if folder not in self._failing:
                 log.warning("job log can't be written", file=f"{folder}/{self._name}", reason=str(error))
         self._failing = (self._failing | failures.keys()) - written
+
+
+def stamped(at_ms: int, level: str, text: bytes | str) -> bytes:
+    """Return a line as it is written, with its time and level."""
+    data = text.encode("utf-8", "backslashreplace") if isinstance(text, str) else bytes(text)
+    if b"\n" in data:  # a further line is indented, so that it can't pass for a new one
+        data = data.rstrip(b"\n").replace(b"\n", b"\n    ")
+    if len(data.translate(None, _CONTROL)) < len(data):
+        data = data.decode("latin-1").translate(_SHOWN).encode("latin-1")
+    return b"%s %s %s\n" % (stamp(at_ms).encode(), LEVELS.get(level, b"INFO"), data)

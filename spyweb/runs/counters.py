@@ -55,8 +55,8 @@ class RunCounters:
         return counts
 
     def claimed(self, new: NewRun) -> None:
-        """Count a due time that has come and is on record now; an attempt after the first is no other due time."""
-        if new.due_ms is not None and new.attempt == 1:
+        """Count a due time that has come and is on record now."""
+        if new.due_ms is not None:
             self.of(new.job).due += 1
 
     def passed_over(self, skipped: Iterable[SkippedRange]) -> None:

@@ -10,11 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import Path
 from typing import assert_never
 from zoneinfo import ZoneInfo
 
 import msgspec
+from msgspec import Struct
 
 from spyweb.errors import Problem
 from spyweb.model import (
@@ -45,8 +47,7 @@ class JobState(StrEnum):
     BROKEN = "broken"  # its file does not load and no earlier version runs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobView:
+class JobView(Struct, frozen=True, kw_only=True, gc=False):  # made for each job of a list: a dataclass takes longer
     id: JobId
     name: str
     enabled: bool
@@ -66,8 +67,7 @@ class JobView:
     description: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobFacts:
+class JobFacts(Struct, frozen=True, kw_only=True, gc=False):
     """The state of a job, beside its settings."""
 
     cursor: Cursor | None = None
@@ -154,6 +154,7 @@ def state_of(spec: JobSpec, cursor: Cursor | None, *, running: bool, waiting: bo
     return JobState.WAITING if waiting else JobState.IDLE
 
 
+@lru_cache(maxsize=4096)
 def describe_schedule(schedule: Schedule) -> str:
     match schedule:
         case Every():

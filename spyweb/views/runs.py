@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
+from msgspec import Struct
 
 from spyweb.lua import wire
 from spyweb.lua.endings import show_value
@@ -13,8 +14,7 @@ from spyweb.model import Ending, Failure, JobId, Outcome, Run, RunId, TaskBegun,
 from spyweb.permissions.audit import Audit
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LastRun:
+class LastRun(Struct, frozen=True, kw_only=True, gc=False):  # as JobView
     run: RunId
     outcome: Outcome
     failure: Failure | None

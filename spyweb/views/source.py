@@ -27,6 +27,7 @@ class SourceView(Struct, frozen=True, kw_only=True):
     line: int | None  # the one that is meant
     total: int  # lines of the file
     problem: str = ""  # why it can't be shown
+    may_differ: bool = False  # from what it was when the run failed: the daemon was started anew since
 
 
 class TraceFrame(Struct, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.fakes.project import Project, eventually
+from spyweb.model import JobId
+from tests.fakes.project import COMMAND, Project, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -108,3 +110,31 @@ def test_the_overview_is_kept_up_to_date(project: Project) -> None:
                     break
         assert 'id="j-talk"' in shown
         assert "<b>luck" not in shown
+
+
+def test_logs_are_followed_on_another_machine_too(project: Project, tmp_path: Path) -> None:
+    project.job("flaky", 'log("about\\nto fail") return nil, "it is down"', 'every = "never"\noverlap = "allow"')
+    with project.daemon() as daemon, (tmp_path / "followed").open("w+") as out:
+        project.spyweb("trigger", "flaky")
+        project.ended("flaky")
+        words = [*COMMAND, "--url", url_of(project), "logs", "flaky", "-f"]
+        follower = subprocess.Popen(words, env=project.environment, stdout=out, stderr=subprocess.DEVNULL)
+        try:
+            followed = eventually(lambda: shown_twice(project, tmp_path / "followed"))
+            failures = re.findall(r"Z ERROR run (\d+) failed: it is down\n", followed)
+            assert len(set(failures)) == len(failures)
+            assert len(set(re.findall(r"^\S+Z INFO about$", followed, re.MULTILINE))) == followed.count("INFO about")
+            daemon.stop()
+            assert follower.wait(20) == 2
+        finally:
+            follower.kill()
+            follower.wait()
+
+
+def shown_twice(project: Project, file: Path) -> str:
+    """Start a run, and return what was shown once two have failed since the beginning."""
+    project.daemon_client().trigger(JobId("flaky"))
+    time.sleep(0.2)
+    followed = file.read_text()
+    enough = followed.count("Z ERROR run ") >= 2 and followed.count("    to fail\n") >= 3
+    return followed if enough else ""

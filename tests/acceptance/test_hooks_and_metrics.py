@@ -99,6 +99,7 @@ def test_a_signed_request_starts_a_run_that_sees_it_and_all_of_it_is_counted(pro
 
 def test_a_request_that_is_repeated_after_the_daemon_was_killed_starts_no_second_run(project: Project) -> None:
     key = {"Idempotency-Key": "event-1"}
+    project.save("config.toml", "[metrics]\nper_job = false\n")
     with project.daemon() as daemon:
         first = send(url_of(daemon), {"text": "x"}, key)
         daemon.process.send_signal(signal.SIGKILL)
@@ -107,5 +108,6 @@ def test_a_request_that_is_repeated_after_the_daemon_was_killed_starts_no_second
         assert send(url_of(daemon), {"text": "x"}, key) == first
         assert send(url_of(daemon), {"text": "other"}, key)[0] == 422
         eventually(lambda: all(run.outcome for run in project.runs("deploy")), "the end of all runs")
+        assert {labels[1] for labels in metrics(url_of(daemon)) if "runs_ended" in labels[0]} == {"_other"}
         begun_by_hook = [run for run in project.runs("deploy") if run.trigger["type"] == "webhook"]
     assert len(begun_by_hook) == 1

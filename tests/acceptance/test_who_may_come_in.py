@@ -8,6 +8,7 @@ import re
 import socket
 import sqlite3
 import ssl
+import subprocess
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,7 +18,7 @@ from urllib.parse import urlencode
 import pytest
 
 from tests.fakes.certificates import self_signed
-from tests.fakes.project import Daemon, Project, eventually
+from tests.fakes.project import COMMAND, Daemon, Project, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -109,6 +110,10 @@ def test_keys_work_at_once_and_a_revoked_one_is_refused_at_once(project: Project
             ("local", "DELETE /api/keys/{name}", 200),
             ("nobody", "GET /api/jobs", 401),
         ]
+        environment = {**project.environment, "SPYWEB_API_KEY": make_key(project, "far", "--scope", "admin")}
+        command = [*COMMAND, "--url", f"http://localhost:{server.port}", "keys", "list"]
+        listed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+        assert [line.split()[0] for line in listed.splitlines()] == ["name", "far", "reader"]
         assert daemon.stop() == 0
 
 

@@ -20,6 +20,8 @@ from tests.fakes.project import Project
 
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 
+KEY = "a key that nobody guesses"
+
 JOBS = {
     "prices": ('every = "never"\ntags = ["home"]', 'log("3 prices")\nreturn "3 prices"'),
     "backup": ('name = "Backup"\nevery = "never"', 'error("repository is locked")'),
@@ -58,6 +60,18 @@ def origin(project: Project, chromium: Browser) -> Iterator[str]:
     with project.daemon() as daemon:
         for job in ("prices", "backup", "backup", "b_hostile__b"):
             project.result(job)
+        found = re.search(r'"url": "(http://[^"]+)"', daemon.said())
+        assert found
+        yield found[1]
+
+
+@pytest.fixture(scope="session")
+def locked(tmp_path_factory: pytest.TempPathFactory, chromium: Browser) -> Iterator[str]:
+    """Where a daemon serves one job to those who have a key."""
+    project = Project(tmp_path_factory.mktemp("locked"))
+    project.environment["SPYWEB_API_KEY"] = KEY
+    project.job("prices", 'return "3 prices"')
+    with project.daemon() as daemon:
         found = re.search(r'"url": "(http://[^"]+)"', daemon.said())
         assert found
         yield found[1]
@@ -123,4 +137,13 @@ async def plain(chromium: Browser, origin: str) -> AsyncIterator[Tab]:
     """A browser without JavaScript."""
     context = await chromium.new_context(viewport=WIDE, java_script_enabled=False)  # type: ignore[arg-type]
     async for each in _tab(context, origin):
+        yield each
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def stranger(chromium: Browser, locked: str) -> AsyncIterator[Tab]:
+    """A browser that has not signed in; that it is told so is no complaint."""
+    context = await chromium.new_context(viewport=WIDE)  # type: ignore[arg-type]
+    async for each in _tab(context, locked):
+        each.expected = "401"
         yield each

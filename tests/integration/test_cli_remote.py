@@ -127,7 +127,7 @@ def test_a_command_that_works_on_files_says_so(words: str) -> None:
     assert answer.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("words", ["state rekey none --yes", "state import --from spyweb old.db", "logs prices -f"])
+@pytest.mark.parametrize("words", ["state rekey none --yes", "state import --from spyweb old.db"])
 def test_so_does_one_of_a_group(words: str) -> None:
     answer = spyweb("--url", "http://127.0.0.1:1", *words.split())
     assert answer.code == 2

@@ -29,7 +29,7 @@ function connect() {
     body.setAttribute("data-offline", "");
     if (source?.readyState !== EventSource.CLOSED) return; // it tries again by itself
     close(); // refused: signed out, or too many streams
-    setTimeout(connect, 10_000 + 10_000 * Math.random());
+    setTimeout(renew, 10_000 + 10_000 * Math.random());
   };
 }
 
@@ -41,7 +41,7 @@ function close() {
 async function renew() {
   close();
   const answer = await fetch(location.href, { headers: { Accept: "text/html" } }).catch(() => null);
-  if (answer?.redirected) return location.reload(); // signed out
+  if (answer?.status === 401) return location.reload(); // signed out
   if (!answer?.ok) return void setTimeout(renew, 3000);
   show(await answer.text());
 }

@@ -41,3 +41,12 @@ export function tell(times) {
 
 setInterval(() => document.hidden || tell(all('time:is([data-as="until"], [data-as="in"], [data-as="since"])')), 1000);
 
+
+// The daemon's own time, to whoever points at one.
+
+const daemons = new Intl.DateTimeFormat("en-GB", { timeZone: document.body.dataset.zone, dateStyle: "full", timeStyle: "long" });
+
+addEventListener("pointerover", ({ target }) => {
+  const time = target.closest?.("time");
+  if (time && !isNaN(new Date(time.dateTime))) time.title = daemons.format(new Date(time.dateTime));
+});

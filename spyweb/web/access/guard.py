@@ -117,7 +117,8 @@ class Trail:
             self._audit.note(self._line(request, principal.name, principal.source, status))
 
     def note_failure(self, request: web.Request, rule: AccessRule, error: Exception) -> None:
-        if isinstance(error, WrongKey):
+        is_unsigned = rule.asks_itself and isinstance(error, web.HTTPUnauthorized)
+        if is_unsigned or isinstance(error, WrongKey):
             self.note_wrong_key(request)
         else:
             self.note(request, rule, _status_of(error))

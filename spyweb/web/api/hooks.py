@@ -19,7 +19,7 @@ from spyweb.views.jobs import Triggered
 from spyweb.web.access.principal import PRINCIPAL, Principal, principal_of
 from spyweb.web.answer import BadBody
 from spyweb.web.api.keys import SERVICE
-from spyweb.web.api.once import REUSED, key_of, parent_of, started_answer
+from spyweb.web.api.once import HEADERS, REUSED, key_of, parent_of, started_answer
 from spyweb.web.api.payload import read_payload
 from spyweb.web.api.query import check_may_see
 from spyweb.web.api.route import Right, route
@@ -37,6 +37,7 @@ REFUSED = "expected the signature of this hook, or a key"
     body=object | None,
     status=ACCEPTED,
     statuses=REUSED,
+    headers=HEADERS,
     asks_itself=True,
 )
 async def receive_hook(request: web.Request) -> web.Response:

@@ -23,7 +23,7 @@ from spyweb.views.statistics import JobStatistics, TimeSpan
 from spyweb.web.access.principal import principal_of
 from spyweb.web.answer import json_answer, page_answer
 from spyweb.web.api.keys import CATALOGUE, SERVICE
-from spyweb.web.api.once import REUSED, key_of, parent_of, started_answer
+from spyweb.web.api.once import HEADERS, REUSED, key_of, parent_of, started_answer
 from spyweb.web.api.payload import payload_of
 from spyweb.web.api.query import MOST, any_job_in_path, find_job, job_in_path, query_of
 from spyweb.web.api.route import Right, route
@@ -170,7 +170,15 @@ async def check_drift(request: web.Request) -> web.Response:
     return json_answer(await service.check_drift(None if name is None else service.find(name) or JobId(name)))
 
 
-@route("POST", "/api/jobs/{job}/trigger", right=Right.RUN, answer=Triggered, body=object | None, statuses=REUSED)
+@route(
+    "POST",
+    "/api/jobs/{job}/trigger",
+    right=Right.RUN,
+    answer=Triggered,
+    body=object | None,
+    statuses=REUSED,
+    headers=HEADERS,
+)
 async def trigger(request: web.Request) -> web.Response:
     """Start a run, or queue it; refused (409) where its overlap rule would skip the start.
 

@@ -13,6 +13,7 @@ from spyweb.web.api.keys import SERVICE
 
 HEADER = "Idempotency-Key"
 REPEATED = "Idempotent-Replayed"
+HEADERS = {HEADER: "the same for each repetition of this request: only the first starts a run"}
 REUSED = {422: "The Idempotency-Key was used for another request, or the body is not what it should be."}
 
 

@@ -115,7 +115,7 @@ def _operation(route: Route, types: Types) -> Schema:
         "operationId": route.name,
         "tags": [route.subject],
         "summary": summary,
-        "parameters": [*_in_path(route), *_in_query(route, types)],
+        "parameters": [*_in_path(route), *_in_query(route, types), *_in_headers(route)],
         "responses": {str(status): answer for status, answer in sorted(_responses(route, types).items())},
     }
     if rest.strip():
@@ -158,6 +158,17 @@ def _in_query(route: Route, types: Types) -> Iterator[Schema]:
         if description := shown.pop("description", ""):
             parameter["description"] = description
         yield {**parameter, "schema": shown}
+
+
+def _in_headers(route: Route) -> Iterator[Schema]:
+    for name, description in route.headers.items():
+        yield {
+            "name": name,
+            "in": "header",
+            "required": False,
+            "description": description,
+            "schema": {"type": "string"},
+        }
 
 
 def _without_null(schema: Schema) -> Schema:

@@ -47,6 +47,7 @@ class Route:
     of_job: bool = False  # it names a job, or lists those that whoever asks may see
     in_document: bool = True
     status: int = 200  # of its answer
+    headers: Mapping[str, str] = field(default_factory=dict)  # that a request may have, each with what it says
     asks_itself: bool = False  # strangers reach the handler, which knows another way to show who asks
 
     @property
@@ -77,6 +78,7 @@ class RouteOptions(TypedDict, total=False):
     of_job: bool
     in_document: bool
     status: int
+    headers: Mapping[str, str]
     asks_itself: bool
 
 

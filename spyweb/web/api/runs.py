@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from enum import StrEnum
 from typing import Annotated, TypeVar
@@ -14,7 +15,7 @@ from spyweb.model import JobId, Outcome, Run, RunId, TriggerType
 from spyweb.store.past_runs_protocol import RunFilter
 from spyweb.views.calendar import GapPage
 from spyweb.views.run_detail import RunDetail
-from spyweb.views.runs import LogLine, RunCancelled, RunEnded, TaskView, event_to_json
+from spyweb.views.runs import LogLine, RunCancelled, RunEnded, RunEvent, TaskView, event_to_json
 from spyweb.views.workflows import WorkflowDetail, WorkflowView
 from spyweb.web.access.principal import principal_of
 from spyweb.web.answer import BadBody, BadParameter, json_answer, page_answer
@@ -196,9 +197,24 @@ async def run_once(request: web.Request) -> web.StreamResponse:
     values = await payload_of(request, "what is laid over the values")
     if not isinstance(values, dict | None):
         raise BadBody(None, "expected an object of values")
-    events = request.app[SERVICE].run_once(
-        job, debug=query.debug, audit=query.audit, dry_run=query.dry_run, values=values or {}
+    service = request.app[SERVICE]
+    return await _watch(
+        request,
+        service.run_once(job, debug=query.debug, audit=query.audit, dry_run=query.dry_run, values=values or {}),
     )
+
+
+@route("POST", "/api/jobs/{job}/debug", right=Right.RUN, answer=(LogLine, TaskView, RunEnded), media=LINES)
+async def debug(request: web.Request) -> web.StreamResponse:
+    """Run a job as `spyweb debug` does, and send what it logs and its end.
+
+    A monitor shows what it finds and keeps nothing; of a job with tasks the plan is shown, and nothing is run.
+    """
+    return await _watch(request, request.app[SERVICE].run_once(job_in_path(request), debug=True))
+
+
+async def _watch(request: web.Request, events: AsyncGenerator[RunEvent, None]) -> web.StreamResponse:
+    """Send the events of a run as they come."""
     async with aclosing(events):
         lines = (event_to_json(event) + b"\n" async for event in events)
         return await stream(request, lines, about_errors={"event": "error"})

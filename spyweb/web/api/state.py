@@ -16,7 +16,7 @@ from aiohttp import web
 from msgspec import Meta, Struct
 
 from spyweb.limits import OP_ELEMENTS
-from spyweb.model import JobId, Value
+from spyweb.model import MIB, JobId, Value
 from spyweb.service.state import StateService
 from spyweb.settings.units import LONGEST_MS
 from spyweb.store.interchange.lines import BadLine, LineReader, entry_line, find_namespace
@@ -52,6 +52,7 @@ from spyweb.web.api.route import LINES, Right, route
 from spyweb.web.api.streams import counted, stream
 from spyweb.web.body import BODY_MEMORY, Body, pieces
 
+UPDATE_BODY = 4 * MIB  # bytes of the ops of an update: they are parsed on the loop
 BATCH = 1 << 18  # bytes of lines parsed at a time
 ANY_VALUE = object  # any JSON
 OF_JOB = job_namespace(JobId(""))  # the beginning of the namespaces of store_*
@@ -192,7 +193,7 @@ async def update_entry(request: web.Request) -> web.Response:
     """
     query = query_of(request, EntryQuery)
     namespace = _permitted(request, query.namespace)
-    update = await body_of(request, EntryUpdate)
+    update = await body_of(request, EntryUpdate, UPDATE_BODY)
     return json_answer(await state_of(request).update(namespace, query.key, update.ops))
 
 

@@ -44,6 +44,7 @@ async def sign_in(asked: Asked) -> web.Response:
     except WrongKey as error:
         request.app[TRAIL].note_wrong_key(request)
         return await answer_with(asked, TEMPLATE, "", _form(asked.back(), WRONG, error.status))
+    _end_session(asked)  # the one that this browser had before: nobody could end it any more
     request.app[TRAIL].note_session(request, given.name, web.HTTPSeeOther.status_code)
     away = lead_to(asked.back())
     set_session(request, away, access.sign_in(given))
@@ -53,12 +54,16 @@ async def sign_in(asked: Asked) -> web.Response:
 @action("sign-out", right=Right.READ, of_job=True)
 async def sign_out(asked: Asked) -> web.Response:
     """End the session, here and in the browser."""
-    given = asked.principal.given
-    if given and given.session:
-        asked.service.access.sign_out(given.session)
+    _end_session(asked)
     away = lead_to(asked.to(SIGN_IN))
     drop_session(asked.request, away)
     return away
+
+
+def _end_session(asked: Asked) -> None:
+    given = asked.principal.given
+    if given and given.session:
+        asked.service.access.sign_out(given.session)
 
 
 def _form(back: str, error: str = "", status: int = 200) -> Shown:

@@ -188,6 +188,7 @@ async def frame_of(asked: Asked, place: str, live: str = "") -> PageFrame:
         counts=counts_of(overview) if overview else {},
         theme=theme if theme in THEMES else "",
         token=request.get(FORM_TOKEN, ""),
+        is_known=is_known,
         who=principal.name if principal.source == "session" else "",
         may=frozenset(right.value for right in principal.rights),
         live=live,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from spyweb.cli.jobs import describe_last, rounded, show_jobs, since, until
 from spyweb.model import JobId, Outcome

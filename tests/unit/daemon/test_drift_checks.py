@@ -162,7 +162,8 @@ async def test_a_job_that_runs_is_checked_when_it_has_ended() -> None:
         assert it.drift.asked == ["prices"]
         it.drift.during = []
         await it.pass_time()
-        assert it.drift.asked == ["prices"], "what a run changes is no difference"
+        assert it.drift.asked == ["prices"]
+        assert await it.t.record() == ["prices manual running"], "what a run changes is no difference"
         it.t.pool.finish(1)
         await it.pass_time(20)
         assert it.drift.asked == ["prices"] * 2

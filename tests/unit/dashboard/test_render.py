@@ -69,9 +69,7 @@ def test_a_token_is_in_the_form_and_only_there() -> None:
 
 def test_a_moment_is_an_element_that_the_browser_can_tell_in_its_own_zone() -> None:
     frame = make_frame()
-    assert render("{{ 1767225600000|when }}", frame) == (
-        '<time datetime="2026-01-01T00:00:00.000Z" title="Thu 2026-01-01 01:00:00 CET">01:00:00</time>'
-    )
+    assert render("{{ 1767225600000|when }}", frame) == ('<time datetime="2026-01-01T00:00:00Z">01:00:00</time>')
     assert 'data-as="until">1\N{NO-BREAK SPACE}m' in render("{{ (1767225600000 + 60000)|countdown }}", frame)
     assert 'data-as="since">1\N{NO-BREAK SPACE}m' in render("{{ (1767225600000 - 60000)|age }}", frame)
     assert 'data-as="exact">01:00:00.000' in render("{{ 1767225600000|exact_time }}", frame)

@@ -207,6 +207,8 @@ async def test_half_a_message_is_no_sign_of_life(harness: WorkerHarness) -> None
         await harness.clock.turn(PING_EVERY)
 
     assert task.result().reason.startswith("its worker died: it answered no ping")
+    stats = harness.pool.stats()
+    assert (stats.deaths, stats.kills) == (1, 1)
 
 
 async def test_a_small_frame_is_not_waited_for_beyond_its_bound(harness: WorkerHarness) -> None:

@@ -7,6 +7,7 @@ import hashlib
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from spyweb.errors import OpError, StoreError
 from spyweb.model import JobId, OnStoreError, RunId, Value
@@ -189,6 +190,15 @@ async def test_a_command_leaves_a_row_where_it_says_what_it_is_for(call: Call, t
     await ask(call, "exec.run", b"make  all", table(unless=b"true"))
     found = await rows(call)
     assert list(found) == ["prices:cmd:" + str(tmp_path / "etc"), "prices:exec.run:make all", "prices:exec.run:out"]
+
+
+async def test_in_a_dry_run_what_is_as_it_should_be_leaves_no_row_either(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "jobs/prices/out").touch()
+    dry = structs.replace(call, is_dry=True)
+    await ask(dry, "exec.run", b"make", table(creates=b"out"))
+    await ask(dry, "file.copy", table(src=b"a", dest=b"a2"))
+    await ask(dry, "file.remove", table(path=b"none"))
+    assert await rows(call) == {}
 
 
 async def test_a_command_that_fails_leaves_no_row(call: Call) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from spyweb.model import JobId, Never, Overlap, Retry, RunId
+from spyweb.runs.run_queue import CAUSED_LIMIT
 from spyweb.runs.runner import BY_REQUEST, RunRequest
 from tests.fakes.harness import Harness, harness, make_job
 from tests.fakes.pool import FAILED
+from tests.fakes.triggered import make_listener, triggered_harness
 
 BY_HAND = RunRequest(trigger={"type": "manual"})
-PRICES = JobId("prices")
+PRICES, ORDERS = JobId("prices"), JobId("orders")
 
 
 async def hold(t: Harness, count: int = 2) -> None:
@@ -72,3 +74,36 @@ async def test_one_that_has_ended_or_never_was_is_not_cancelled() -> None:
         assert not t.runner.cancel(RunId(1))
         assert not t.runner.cancel(RunId(99))
         assert t.pool.story == ["run prices"]
+
+
+async def test_of_changes_the_next_one_is_dealt_with_and_no_change_is_left() -> None:
+    async with triggered_harness() as t:
+        t.harness.pool.held.add(ORDERS)
+        await t.settle(make_listener())
+        for key in ("a", "b", "c"):
+            await t.write(key)
+        await t.harness.clock.turn()
+        assert t.harness.runner.cancel(RunId(2))
+        t.harness.pool.finish(1)
+        await t.harness.clock.turn()
+        t.harness.pool.finish(3)
+        await t.harness.clock.turn()
+
+        assert t.handled() == ["a", "c"]
+        assert await t.left() == []
+        assert await t.harness.record() == ["orders state success", "orders state skipped", "orders state success"]
+
+
+async def test_where_so_many_wait_that_others_are_left_in_the_store_one_that_is_given_up_makes_room() -> None:
+    async with triggered_harness() as t:
+        t.harness.pool.held.add(ORDERS)
+        await t.settle(make_listener())
+        for number in range(CAUSED_LIMIT + 10):
+            await t.write(str(number))
+        await t.harness.clock.turn()
+        left = len(await t.left())
+        assert left
+        for run in await t.harness.store.runs.open():
+            assert run.id == 1 or t.harness.runner.cancel(run.id)
+        await t.harness.clock.turn()
+        assert len(await t.left()) == 0

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from spyweb.model import JobId
 from spyweb.views.job_list import JobSort, JobsWanted, pick_jobs

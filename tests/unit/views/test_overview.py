@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from spyweb.cooperative import run_at_once
 from spyweb.model import Failure, JobId, Outcome, RunId
@@ -26,7 +25,7 @@ SERIES = FailingSeries(since_ms=5, count=7, first=RunId(3))
 
 def job(name: str = "prices", **changes: object) -> JobView:
     view = view_job(make_spec(JobId(name)), JobFacts(last=make_run(job=JobId(name))))
-    return replace(view, **changes)  # type: ignore[arg-type]
+    return replace(view, **changes)
 
 
 def rows(*standings: Standing) -> list[OverviewRow]:

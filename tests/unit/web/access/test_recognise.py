@@ -252,3 +252,9 @@ async def test_no_way_of_writing_an_address_leads_past_the_guard(path: str, who:
         async with doors.client.get(URL(path, encoded=True), headers=headers, allow_redirects=False) as answer:
             assert answer.status in (400, 401, 403, 404)
             assert "begins" not in await answer.text()
+
+
+async def test_a_hook_that_is_not_signed_is_on_record() -> None:
+    async with open_doors() as doors:
+        assert await doors.status("POST", "/api/hooks/prices") == 401
+        assert await trail(doors) == ["nobody nobody: POST /api/hooks/{job} 401"]

@@ -8,11 +8,10 @@ from io import BytesIO
 from typing import Any
 
 import pytest
-from aiohttp import web
 
 from spyweb.limits import HOOK_BODY, HOOK_VALUES
 from spyweb.model import HookSigning, JobHook, JobId, Never, Overlap
-from spyweb.web.access.principal import Principal, principal_of
+from spyweb.web.access.principal import Principal
 from spyweb.web.access.rights import Right, rights_of
 from spyweb.web.api.hooks import REFUSED
 from spyweb.web.api.once import REPEATED
@@ -125,22 +124,20 @@ async def test_a_key_needs_the_right_to_run_this_job(
         assert (await post(client, PRICES))[0] == status
 
 
-async def test_a_signed_request_is_named_after_its_hook_for_whoever_audits_it() -> None:
-    seen: list[str] = []
-
-    async def look(request: web.Request, _: web.StreamResponse) -> None:
-        seen.append(principal_of(request).name)
-
+async def test_a_start_by_a_hook_is_on_record_under_its_name_and_so_is_a_wrong_signature() -> None:
     async with harness() as t:
         await t.settle(make_job(schedule=Never(), hook=hook(HookSigning.GITHUB)))
         service = FakeDaemonService(api_key=KEY)
         service.hooks = make_hooks(t)
-        app = tcp_app(service)
-        app.on_response_prepare.append(look)
-        async with client_of(app) as client:
+        async with client_of(tcp_app(service)) as client:
             await post(client, PRICES, headers=github())
+            await post(client, PRICES, headers=github(secret="guess"))
         await t.clock.turn()
-    assert seen == ["hook prices"]
+        refused, started = await service.trail.lines(limit=10)
+    assert (started.who, started.action, started.job, started.status) == (
+        "hook prices", "POST /api/hooks/{job}", "prices", 202,
+    )  # fmt: skip
+    assert (refused.who, refused.job, refused.status) == ("nobody", "prices", 401)
 
 
 @pytest.mark.parametrize(

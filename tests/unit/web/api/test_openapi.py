@@ -71,3 +71,11 @@ def test_a_stream_of_lines_says_what_a_line_is() -> None:
     line = {"anyOf": [{"$ref": "#/components/schemas/Answer"}, {"type": "integer"}]}
     assert responses["200"]["content"] == {LINES: {"schema": {"type": "string"}, "x-line": line}}
     assert responses["503"]["content"][LINES]["x-line"] == {"$ref": "#/components/schemas/Answer"}
+
+
+def test_a_header_that_a_request_may_have_is_a_parameter() -> None:
+    operation = document()["paths"]["/api/hooks/{job}"]["post"]
+    (header,) = [each for each in operation["parameters"] if each["in"] == "header"]
+    assert (header["name"], header["required"]) == ("Idempotency-Key", False)
+    assert "202" in operation["responses"]
+    assert "200" not in operation["responses"]

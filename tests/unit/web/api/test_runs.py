@@ -126,3 +126,12 @@ async def test_gaps_come_a_page_at_a_time() -> None:
         page = await answer.json()
         assert (page["count"], page["gaps"][0]["reason"]) == (7, "the daemon was down")
         assert answer.headers["Link"] == '<?job=prices&limit=1&before=3>; rel="next"'
+
+
+async def test_a_job_is_debugged_by_an_address_of_its_own() -> None:
+    service = FakeDaemonService()
+    async with client_of(socket_app(service)) as client, client.post("/api/jobs/prices/debug") as answer:
+        assert (answer.status, answer.content_type) == (200, "application/x-ndjson")
+        lines = (await answer.text()).splitlines()
+    assert json.loads(lines[-1])["event"] == "ended"
+    assert service.story == ["debug prices", "closed"]

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import random
 import re
 from pathlib import Path
 
+from aiohttp import ClientSession
 from msgspec import structs
 
+from spyweb.model import JobId
+from spyweb.store.past_runs_protocol import RunStrip
+from spyweb.views.jobs import JobFacts, view_job
+from spyweb.views.overview import view_row
 from spyweb.web.pages.overview import SUMMARY, OverviewView
+from tests.fakes.daemon_service import NOW_MS, make_run, make_spec
 from tests.fakes.dashboard import dashboard, get_page, make_dashboard_service, three_rows
 
 MARKUP = '"><script>alert(1)</script>'
@@ -28,9 +35,7 @@ async def test_it_says_how_it_stands_and_what_needs_somebody() -> None:
     assert "1 of 3 jobs failing; 1 file does not load</h1>" in page
     assert "<title" in page
     assert "1 failing · spyweb" in page
-    assert re.search(
-        r'failing since <time datetime="2025-12-31T23:00:00.000Z"[^>]*>00:00:00</time>, 2 runs in a row', page
-    )
+    assert re.search(r'failing since <time datetime="2025-12-31T23:00:00Z">00:00:00</time>, 2 runs in a row', page)
     assert "jobs/typo.lua:1: unexpected symbol near &#39;x&#39;" in page
     assert shown(page) == ["backup", "typo", "prices"]
 
@@ -54,7 +59,7 @@ async def test_text_of_scripts_is_text() -> None:
     job = structs.replace(row, result=MARKUP, held_up=[MARKUP]).job
     hostile = type(job)(
         **{
-            **{name: getattr(job, name) for name in job.__slots__},
+            **{name: getattr(job, name) for name in job.__struct_fields__},
             "name": MARKUP,
             "schedule": MARKUP,
             "tags": (MARKUP,),
@@ -111,3 +116,29 @@ def test_a_view_knows_which_parts_depend_on_a_job() -> None:
     assert view.parts("job:backup") == ()
     assert view.parts("jobs") is None
     assert view.parts("state:global") == ()
+
+
+async def test_a_thousand_jobs_are_few_bytes() -> None:
+    """As transferred; each has its own name, result and next run, and some have their ups and downs."""
+    draw = random.Random(7)
+    words = ["backup", "invoices", "certificates", "feed", "thermostat", "stock", "rates", "uptime", "report"]
+    rows = []
+    for number in range(1_000):
+        job = JobId(f"{words[number % 9]}_{number:04d}")
+        view = view_job(
+            make_spec(job),
+            JobFacts(
+                next_due_ms=NOW_MS + 1_000 * draw.randrange(10_000),
+                last=make_run(result=f"{draw.randrange(900)} rows in 3 pages"),
+            ),
+        )
+        took_ms = [draw.randrange(90_000)] * 40
+        weights = draw.choices([[1, 0, 0, 0, 0], [85, 5, 4, 4, 2], [5, 0, 4, 0, 1]], [85, 12, 3])[
+            0
+        ]  # sound, mixed, bad
+        strip = RunStrip(marks="".join(draw.choices("stfkm", weights, k=40)), ids=range(40), took_ms=took_ms)
+        rows.append(view_row(view, strip=strip))
+    async with dashboard(make_dashboard_service(rows)) as client, ClientSession(auto_decompress=False) as browser:
+        headers = {"Accept": "text/html", "Accept-Encoding": "gzip"}
+        async with browser.get(client.make_url("/"), headers=headers) as answer:
+            assert len(await answer.read()) < 50_000

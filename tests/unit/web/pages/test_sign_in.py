@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import pytest
+from aiohttp import DummyCookieJar
+from aiohttp.test_utils import TestClient, TestServer
 from structlog.testing import capture_logs
 
 from spyweb.store.keys_protocol import Scope
@@ -45,7 +47,9 @@ class Site:
 async def site() -> AsyncIterator[Site]:
     service = make_dashboard_service()
     made = await service.access.add("phone", [Scope.RUN])
-    async with client_of(tcp_app(service)) as client:
+    async with TestClient(
+        TestServer(tcp_app(service)), cookie_jar=DummyCookieJar()
+    ) as client:  # each test sends its own
         yield Site(client, service, made.token)
 
 
@@ -161,3 +165,10 @@ async def test_the_session_of_a_key_of_some_jobs_shows_these_alone(site: Site) -
     assert status == 200
     assert "prices" in page
     assert "backup" not in page.lower()
+
+
+async def test_signing_in_again_ends_the_session_before(site: Site) -> None:
+    first = await site.sign_in()
+    _, _, cookie, _ = await site.post("/sign-in", {"key": site.token}, Cookie=first)
+    assert (await site.get("/", Cookie=first))[0] == 401
+    assert (await site.get("/", Cookie=cookie.partition(";")[0]))[0] == 200

@@ -61,6 +61,7 @@ async def test_with_a_key_a_stranger_is_asked_to_sign_in() -> None:
         assert 'name="back" value="/?q=x"' in page
         assert "prices" not in page
         assert "backup" not in page
+        assert '<nav id="pages" aria-label="Pages" hidden>' in page
         assert (await get_page(client, "/", **{"X-SpyWeb-Key": "secret"}))[0] == 200
 
 
