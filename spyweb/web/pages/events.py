@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from itertools import islice
 from urllib.parse import urlencode
 
 from msgspec import Struct
@@ -19,6 +20,7 @@ from spyweb.web.pages.page import Asked, PageMissing, Shown, live_view, page
 from spyweb.web.pages.parts import PagePart, PartsView
 
 EVENTS = 50
+PROPOSED = 200  # jobs in the field for one
 SHOWN_TYPES = frozenset(TYPE_WORDS)  # not the lines of logs: the page of a job shows them
 OF_ADMIN = frozenset({EventType.AUDIT})
 
@@ -49,10 +51,9 @@ async def values_of(asked: Asked, query: EventsPageQuery) -> Mapping[str, object
     events = found[:EVENTS]
     here = asked.to("events")
     chosen = {name: value for name, value in (("type", query.type), ("job", query.job)) if value}
-    names = {job.id: job.name for job in asked.service.jobs()}
     return {
         "events": [(event, describe(event.happening)) for event in events],
-        "names": names,
+        "name_of": asked.name_of,
         "query": query,
         "is_older": bool(query.before),
         "older": f"{here}?{urlencode({**chosen, 'before': events[-1].number})}" if len(found) > EVENTS else "",
@@ -111,6 +112,6 @@ async def show_events(asked: Asked) -> Shown:
                 if kind in may
             ),
         ],
-        "jobs": sorted(job.id for job in asked.service.jobs() if asked.principal.may_see(job.id)),
+        "jobs": sorted(islice((job.id for job in asked.service.live if asked.principal.may_see(job.id)), PROPOSED)),
     }
     return Shown(title="Events", values=values, live="" if query.before else live)

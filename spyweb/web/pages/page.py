@@ -18,6 +18,7 @@ from aiohttp import web
 
 from spyweb.dashboard.frame import Link
 from spyweb.dashboard.words import Moments
+from spyweb.model import JobId
 from spyweb.service.daemon import DaemonService
 from spyweb.service.page_hub import PageView
 from spyweb.settings.nearest import nearest_name
@@ -72,6 +73,11 @@ class Asked:
         back = self.form.get("back", "")
         is_plain = not back.startswith("//") and "\\" not in back and back.isprintable() and not urlsplit(back).netloc
         return back if back.startswith(self.base) and is_plain else self.base
+
+    def name_of(self, job: str) -> str:
+        """Return the name of a job; of one that is gone, its id."""
+        live = self.service.live.find(JobId(job))
+        return live.spec.name if live else job
 
     def job(self) -> JobView:
         """Return the job in the path.  Raises PageMissing, with what is close to it."""

@@ -40,7 +40,6 @@ async def show_records(asked: Asked) -> Shown:
         raise PageMissing("There are no records of such a job")
     counts = {job: count for job, count in (await asked.service.found.counts()).items() if may_see(job)}
     records, before = await _search(asked, query)
-    names = {job.id: job.name for job in asked.service.jobs()}
     here = asked.to("records")
 
     def address(**more: object) -> str:
@@ -49,7 +48,7 @@ async def show_records(asked: Asked) -> Shown:
 
     values = {
         "records": records,
-        "names": names,
+        "name_of": asked.name_of,
         "total": sum(counts.values()),
         "of_job": counts.get(JobId(query.job), 0),
         "query": query,
