@@ -10,7 +10,7 @@ from spyweb.model import Outcome
 from spyweb.settings.units import HOUR_MS
 from spyweb.views.calendar import SPAN_MS, DayAhead, DayRow
 
-ROWS = 100  # of the heat map on a page
+ROWS = 60  # of the heat map on a page
 TICK_MS = 3 * HOUR_MS
 LEVELS = (("h1", "1 run in 15 min"), ("h2", "2\N{EN DASH}3"), ("h3", "4\N{EN DASH}15"), ("h4", "more"))
 GAP_MARKS: Mapping[Outcome, tuple[str, str]] = {

@@ -232,3 +232,17 @@ async def test_health_says_what_is_in_force(wide: Tab) -> None:
     await expect(page.get_by_role("heading", level=1)).to_contain_text("Jobs run on time")
     await expect(page.get_by_role("group", name="Workers, table")).to_contain_text("any job")
     await expect(page.locator("#limits ~ dl, section[aria-labelledby=limits] dl")).to_contain_text("1,000 of each job")
+
+
+async def test_records_come_while_somebody_looks(wide: Tab, filled: Filled) -> None:
+    page = await wide.open("/records?job=shop__i")
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("40")
+    filled.project.save("jobs/shop/hooks.lua", SHOP.replace("tea no", "tea cup no").replace("1, 40", "1, 2"))
+
+    def found_anew() -> bool:
+        filled.project.result("shop__i")
+        return len(filled.project.ask("records", "shop__i", "-n", "100")) == 42
+
+    eventually(found_anew, "new records")
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("42")
+    await expect(page.locator(".records h3").first).to_have_text("tea cup no 2 <b>")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from urllib.parse import urlencode, urlsplit
 
 from msgspec import Struct
@@ -12,12 +13,14 @@ from spyweb.model import JobId
 from spyweb.store.records_protocol import RecordFilter
 from spyweb.views.records import RecordView
 from spyweb.web.api.query import Natural
-from spyweb.web.pages.page import Asked, PageMissing, Shown, page
+from spyweb.web.pages.page import Asked, PageMissing, Shown, live_view, page
+from spyweb.web.pages.parts import PagePart, PartsView
 
 RECORDS = 30
 ROUNDS = 10  # pages of records of others that are passed over, for whoever may see those of some jobs only
 CHIPS = 30
 TABLE = "/api/records.csv?"
+MOST_FIELDS = 24  # of a record that are shown, and as many of its keywords
 LONGEST = 400  # characters of a field that are shown: the table has the whole
 
 
@@ -32,12 +35,32 @@ class RecordsPageQuery(Struct, frozen=True):
         return RecordFilter(job=JobId(self.job) if self.job else None, text=self.q)
 
 
+@live_view("records")
+def records_view(asked: Asked, argument: str) -> PartsView:
+    """Keep the newest records up to date, of the job that is the argument."""
+    if argument and not asked.principal.may_see(argument):
+        raise PageMissing("There are no records of such a job")
+    return PartsView(
+        name="records",
+        asked=asked,
+        argument=argument,
+        own={"records-now": PagePart(template="records_now.html", subjects=("records",))},
+        gather=partial(values_of, query=RecordsPageQuery(job=argument)),
+    )
+
+
 @page("records", "records.html", place="records", of_job=True)
 async def show_records(asked: Asked) -> Shown:
     """Show what monitors have found, newest first."""
-    query, may_see = asked.query(RecordsPageQuery), asked.principal.may_see
-    if query.job and not may_see(query.job):
-        raise PageMissing("There are no records of such a job")
+    query = asked.query(RecordsPageQuery)
+    view = records_view(asked, query.job)
+    live = "" if query.q or query.before else view.live
+    return Shown(title="Records", values=await values_of(asked, query), live=live)
+
+
+async def values_of(asked: Asked, query: RecordsPageQuery) -> Mapping[str, object]:
+    """Gather a page of records that somebody may see."""
+    may_see = asked.principal.may_see
     counts = {job: count for job, count in (await asked.service.found.counts()).items() if may_see(job)}
     records, before = await _search(asked, query)
     here = asked.to("records")
@@ -46,7 +69,7 @@ async def show_records(asked: Asked) -> Shown:
         chosen = {name: value for name, value in {"q": query.q, "job": query.job, **more}.items() if value}
         return f"{here}?{urlencode(chosen)}" if chosen else here
 
-    values = {
+    return {
         "records": records,
         "name_of": asked.name_of,
         "total": sum(counts.values()),
@@ -60,9 +83,9 @@ async def show_records(asked: Asked) -> Shown:
         "may_have_table": bool(query.job) or not asked.principal.jobs,
         "is_web": is_web,
         "longest": LONGEST,
+        "most_fields": MOST_FIELDS,
         "clear": address(q=""),
     }
-    return Shown(title="Records", values=values)
 
 
 async def _search(asked: Asked, query: RecordsPageQuery) -> tuple[list[RecordView], int | None]:
