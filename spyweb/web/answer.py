@@ -34,6 +34,7 @@ from spyweb.views.jobs import to_json
 log = structlog.get_logger()
 
 HANDED_ON = ("Allow", "Location", "Retry-After")  # headers of an error that mean something to its reader
+NO_ROOM = 503
 PATH_SHOWN = 100  # characters, of whoever held up the loop
 
 STATUS: dict[type[SpywebError], tuple[int, str]] = {
@@ -133,11 +134,16 @@ def error_of(text: str, code: str, field: str | None = None) -> ErrorAnswer:
 
 def error_answer(request: web.Request, status: int, error: ErrorAnswer) -> web.Response:
     """Answer with an error: as JSON, or as a page where a browser has asked for one."""
-    if not wants_page(request):
-        return json_answer(error, status)
-    title = error.code.replace("_", " ").capitalize()
-    text = PAGE.format(status=status, title=escape(title), text=escape(error.message))
-    return WholeAnswer(text=text, status=status, content_type="text/html", headers=PAGE_HEADERS)
+    answer: web.Response
+    if wants_page(request):
+        title = error.code.replace("_", " ").capitalize()
+        text = PAGE.format(status=status, title=escape(title), text=escape(error.message))
+        answer = WholeAnswer(text=text, status=status, content_type="text/html", headers=PAGE_HEADERS)
+    else:
+        answer = json_answer(error, status)
+    if status == NO_ROOM:
+        answer.force_close()  # what is refused for want of room must not take up a connection until it tries again
+    return answer
 
 
 def wants_page(request: web.Request) -> bool:

@@ -13,6 +13,7 @@ from spyweb.errors import PoolError
 from spyweb.limits import too_many_chunks
 from spyweb.model import MIB
 
+KIB = 1024
 LARGEST = 10 * MIB  # bytes of one body
 MOST = 128 * MIB  # bytes of all bodies that wait to be answered
 PATIENCE_S = 30.0  # for a whole body; of one that may go on for ever, for the next piece
@@ -80,7 +81,8 @@ class Body:
             raise self._too_large(self._size)
 
     def _too_large(self, size: int) -> web.HTTPRequestEntityTooLarge:
-        text = f"{self._what} may be {self._largest // MIB} MB"
+        most = f"{self._largest // MIB} MB" if self._largest >= MIB else f"{self._largest // KIB} KB"
+        text = f"{self._what} may be {most}"
         return web.HTTPRequestEntityTooLarge(max_size=self._largest, actual_size=size, text=text)
 
     def close(self) -> None:

@@ -145,13 +145,17 @@ def _read_text(name: str, text: str) -> object:
 async def body_of(request: web.Request, kind: type[T], largest: int = LARGEST) -> T:
     """Return the JSON of a request's body.  Raises HTTPBadRequest where it is none, BadBody where it is another."""
     with closing(Body(request.app[BODY_MEMORY], largest)) as body:
-        content = await body.read(request)
-        try:
-            return msgspec.json.decode(content, type=kind)
-        except msgspec.ValidationError as error:
-            raise _bad_body(error) from error
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise web.HTTPBadRequest(text="the body is not JSON") from error
+        return read_body(await body.read(request), kind)
+
+
+def read_body(content: bytes, kind: type[T]) -> T:
+    """Return the JSON of a body that has come.  Raises HTTPBadRequest where it is none, BadBody where it is another."""
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except msgspec.ValidationError as error:
+        raise _bad_body(error) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise web.HTTPBadRequest(text="the body is not JSON") from error
 
 
 def _bad_body(error: msgspec.ValidationError) -> BadBody:

@@ -11,7 +11,6 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing, closing
 from typing import Annotated
 
-import msgspec
 from aiohttp import web
 from msgspec import Meta, Struct
 
@@ -47,7 +46,7 @@ from spyweb.views.state import (
 )
 from spyweb.web.answer import BadParameter, json_answer
 from spyweb.web.api.keys import LARGEST_BODY, SERVICE
-from spyweb.web.api.query import Natural, body_of, check_may_see, check_may_see_all, query_of
+from spyweb.web.api.query import Natural, body_of, check_may_see, check_may_see_all, query_of, read_body
 from spyweb.web.api.route import LINES, Right, route
 from spyweb.web.api.streams import counted, stream
 from spyweb.web.body import BODY_MEMORY, Body, pieces
@@ -300,7 +299,7 @@ async def add_records(request: web.Request) -> web.Response:
     job = JobId(query_of(request, RecordsOfQuery).job)
     check_may_see(request, job)
     with closing(Body(request.app[BODY_MEMORY], request.app[LARGEST_BODY])) as body:
-        records = await asyncio.to_thread(_records, await body.read(request))
+        records = await asyncio.to_thread(read_body, await body.read(request), list[NewRecord])
     return json_answer(RecordsAdded(added=await state_of(request).add_records(job, records)))
 
 
@@ -357,13 +356,6 @@ def _permitted(request: web.Request, name: str) -> str:
 def _most_values(request: web.Request) -> int:
     """Return how many values a value may hold: each takes a byte at least, unless a script had it stored."""
     return max(state_of(request).limits.max_value_bytes, OP_ELEMENTS)
-
-
-def _records(body: bytes) -> list[NewRecord]:
-    try:
-        return msgspec.json.decode(body, type=list[NewRecord])
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise web.HTTPBadRequest(text=f"records: {error}") from error
 
 
 def _value(body: bytes, most: int) -> Value:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from aiohttp import web
 
-from spyweb.errors import ConfigError, NoAccess, Problem, ScriptError, StoreClosed
+from spyweb.errors import ConfigError, NoAccess, PoolError, Problem, ScriptError, StoreClosed
 from spyweb.web.app import socket_app, tcp_app
 from tests.fakes.client import client_of, failure, get_json
 from tests.fakes.daemon_service import FakeDaemonService, refused
@@ -29,6 +29,16 @@ async def test_spywebs_errors_have_a_status_and_a_code(
 ) -> None:
     async with client_of(make_app(FakeDaemonService(trouble=error))) as client:
         assert await get_json(client, "/api/jobs") == (status, failure(str(error), code))
+
+
+@pytest.mark.parametrize("trouble", [PoolError("no room"), None])
+async def test_who_finds_no_room_gives_the_connection_back(trouble: Exception | None) -> None:
+    async with (
+        client_of(socket_app(FakeDaemonService(trouble=trouble))) as client,
+        client.get("/api/jobs") as answer,
+    ):
+        is_closed = answer.headers.get("Connection") == "close"
+        assert (answer.status, is_closed) == ((503, True) if trouble else (200, False))
 
 
 async def test_a_bug_is_told_to_nobody_but_the_log() -> None:

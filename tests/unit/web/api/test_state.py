@@ -223,6 +223,23 @@ async def test_a_value_is_measured_before_it_is_built(client: Client) -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b'[{"hash"', (400, failure("the body is not JSON", "bad_request"))),
+        (b"{}", (422, failure("expected array, got object", "invalid"))),
+        (b"[5]", (422, failure("[0]: expected object, got int", "invalid", "[0]"))),
+        (b'[{"hash": "YQ=="}]', (422, failure("[0].fields: is missing", "invalid", "[0].fields"))),
+    ],
+)
+async def test_what_makes_no_records_is_told_as_of_any_body(body: bytes, told: object) -> None:
+    async with (
+        client_of(socket_app(FakeDaemonService())) as client,
+        client.post(f"{STATE}/records?job=prices", data=body) as answer,
+    ):
+        assert (answer.status, await answer.json()) == told
+
+
 async def test_a_body_or_a_line_over_the_limit_is_refused() -> None:
     app = socket_app(FakeDaemonService())
     app[LARGEST_BODY] = 1 << 20
