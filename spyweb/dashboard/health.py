@@ -91,6 +91,11 @@ def limits_of(settings: Settings) -> Iterator[InForce]:
     yield InForce(name="commands", words=f"{settings.exec.at_once} at once")
 
 
+def pieces_of(text: str) -> list[tuple[bool, str]]:
+    """Return a text in pieces, each with whether it stands between backticks, as a command does."""
+    return [(place % 2 == 1, piece) for place, piece in enumerate(text.split("`")) if piece]
+
+
 def uptime_words(seconds: float) -> str:
     return show_duration(int(seconds) * SECOND_MS).replace(NBSP, " ")
 

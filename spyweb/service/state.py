@@ -126,13 +126,19 @@ class StateService:
     async def count(self, namespace: str, pattern: bytes) -> int:
         return len(await self.store.values.keys(namespace, pattern))
 
-    async def put(self, namespace: str, key: bytes, value: Value, ttl_ms: int | None) -> bool:
-        """Write an entry, its expiry included; return whether the key is new.  Raises Refused over the limits."""
+    async def put(
+        self, namespace: str, key: bytes, value: Value, ttl_ms: int | None, *, version: int | None = None
+    ) -> bool:
+        """Write an entry, its expiry included; return whether the key is new.
+
+        Raises Refused over the limits, and where a `version` is given and the entry has another; 0 stands for none.
+        """
         self._check(namespace, key, value)
         if value is NULL and not namespace.startswith(SCOPES):
             raise Refused(f"{shown(key)}: only a scope can keep JSON's null, by itself or in a table")
         expires_ms = self.clock.now_ms() + ttl_ms if ttl_ms else None
-        return bool(await self.store.values.transform(namespace, key, _replace(value, expires_ms)))
+        change = _replace(value, expires_ms) if version is None else _replace_version(value, expires_ms, version)
+        return bool(await self.store.values.transform(namespace, key, change))
 
     async def update(self, namespace: str, key: bytes, ops: Sequence[UpdateOp]) -> EntryUpdated:
         """Do update ops on a value, as one step; an op that can't be done is reported, and the others are done.
@@ -355,6 +361,15 @@ def _dated(portable: PortableEntry, now_ms: int) -> PortableEntry:
 
 def _replace(value: Value, expires_ms: int | None) -> Transform:
     return Blind(lambda is_there: Put(value, expires_ms, not is_there))
+
+
+def _replace_version(value: Value, expires_ms: int | None, version: int) -> Transform:
+    def change(entry: Entry | None) -> Put:
+        if version != (entry.version if entry else 0):
+            raise Refused("it was changed meanwhile: see its history, and save again if need be")
+        return Put(value, expires_ms, entry is None)
+
+    return change
 
 
 _DELETE = Blind(lambda is_there: Drop(True) if is_there else Leave(False))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from spyweb.dashboard.health import Disk, gauge_words, limits_of, protections_of, tiles_of, uptime_words
+from spyweb.dashboard.health import Disk, gauge_words, limits_of, pieces_of, protections_of, tiles_of, uptime_words
 from spyweb.web.api.query import Natural
 from spyweb.web.pages.page import Asked, PageMissing, Shown, live_view, page
 from spyweb.web.pages.parts import PagePart, PartsView
@@ -39,6 +39,7 @@ async def values_of(asked: Asked) -> Mapping[str, object]:
         "pages": PAGES,
         "page_words": PAGE_WORDS,
         "gauge_words": gauge_words,
+        "pieces_of": pieces_of,
     }
 
 

@@ -20,6 +20,7 @@ from spyweb.web.pages.parts import ALWAYS, PagePart, PartsView
 from spyweb.web.pages.site import answer_with
 
 TEMPLATE, PLACE = "keys.html", "keys"
+KEYS = 50
 LINES = 50  # of the audit trail, at a time
 SCOPES = (
     (Scope.READ, "look at everything"),
@@ -33,6 +34,7 @@ class KeysQuery(Struct, frozen=True):
     """Where the lines of the audit trail go on."""
 
     before: Natural = 0
+    page: Natural = 1  # of the keys
 
 
 async def newest_lines(asked: Asked) -> Mapping[str, object]:
@@ -61,18 +63,29 @@ def keys_view(asked: Asked, _argument: str) -> PartsView:
 @page("keys", TEMPLATE, place=PLACE, right=Right.ADMIN)
 async def show_keys(asked: Asked) -> Shown:
     """Show who may come in, and what was done by whom."""
-    before = asked.query(KeysQuery).before
+    query = asked.query(KeysQuery)
+    before = query.before
     live = "" if before else keys_view(asked, "").live
-    return Shown(title="Keys", values=await values_of(asked, before), live=live)
+    return Shown(title="Keys", values=await values_of(asked, before, page=query.page), live=live)
 
 
 async def values_of(
-    asked: Asked, before: int = 0, *, made: MadeKey | None = None, problem: tuple[str, str] | None = None
+    asked: Asked,
+    before: int = 0,
+    *,
+    page: int = 1,
+    made: MadeKey | None = None,
+    problem: tuple[str, str] | None = None,
 ) -> dict[str, object]:
     access, form = asked.service.access, asked.form
+    keys = access.keys()
+    page = min(max(page, 1), max(1, -(-len(keys) // KEYS)))
     return {
         **await lines_from(asked, before),
-        "keys": access.keys(),
+        "keys": keys[(page - 1) * KEYS : page * KEYS],
+        "count": len(keys),
+        "next_keys": page + 1 if page * KEYS < len(keys) else 0,
+        "keys_before": page - 1,
         "is_open": access.is_open,
         "scopes": SCOPES,
         "made": made,

@@ -32,7 +32,7 @@ from spyweb.views.events import EventType
 from spyweb.views.state import LockView, NamespaceView, bytes_of
 from spyweb.web.access.rights import Right
 from spyweb.web.answer import BadParameter
-from spyweb.web.api.query import Natural
+from spyweb.web.api.query import LONGEST_NUMBER, Natural
 from spyweb.web.pages.page import Asked, PageMissing, Question, Shown, action, lead_to, live_view, page
 from spyweb.web.pages.parts import ALWAYS, PagePart, PartsView
 from spyweb.web.pages.site import answer_with
@@ -293,11 +293,6 @@ async def add_value(asked: Asked) -> web.Response:
 async def _write(asked: Asked, query: StateQuery, key: bytes) -> web.Response:
     state, form, namespace = asked.service.state, asked.form, _permitted(asked, query.namespace)
     entry = await state.entry(namespace, key)
-    seen = form.get("version", "")
-    if seen and seen != str(entry.version if entry else 0):
-        return await _again(
-            asked, query, "value", "it was changed meanwhile: see its history, and save again if need be"
-        )
     try:
         value = await asyncio.to_thread(read_field, form.get("value", ""), form.get("type", ""))
     except ValueError as error:
@@ -308,7 +303,7 @@ async def _write(asked: Asked, query: StateQuery, key: bytes) -> web.Response:
     except ValueError as error:
         return await _again(asked, query, "ttl", str(error))
     try:
-        await state.put(namespace, key, value, ttl_ms)
+        await state.put(namespace, key, value, ttl_ms, version=read_version(form.get("version", "")))
     except Refused as error:
         return await _again(asked, query, "value", str(error))
     return lead_to(address(asked, namespace=namespace, key=key))
@@ -341,6 +336,11 @@ def _decoded(text: str) -> Value | None:
         return decode_value(text.encode(), 1 << 10)
     except ValueError:
         return None
+
+
+def read_version(text: str) -> int | None:
+    """Return the version that was seen when the value was edited; None: it does not matter."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < LONGEST_NUMBER else None
 
 
 def read_ttl(text: str, left_ms: int | None) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from spyweb.dashboard.health import Disk, gauge_words, limits_of, protections_of, tiles_of, uptime_words
+from spyweb.dashboard.health import Disk, gauge_words, limits_of, pieces_of, protections_of, tiles_of, uptime_words
 from spyweb.dashboard.words import NBSP
 from spyweb.settings.load import load_settings
 from spyweb.stalls import LoopStats
@@ -58,3 +58,9 @@ def test_limits_are_those_of_the_settings(tmp_path: Path) -> None:
 
 def test_how_long_it_is_up() -> None:
     assert uptime_words(90_061.7) == "1 d 1 h"
+
+
+def test_commands_are_told_apart_from_words() -> None:
+    assert pieces_of("see `spyweb outbox`: all") == [(False, "see "), (True, "spyweb outbox"), (False, ": all")]
+    assert pieces_of("`a` `") == [(True, "a"), (False, " ")]
+    assert pieces_of("") == []

@@ -256,3 +256,14 @@ async def test_a_page_of_entries_goes_on_after_a_key(service: StateService) -> N
     assert await page(b"a", b"a2") == ["a3"]
     assert await page(b"b", b"a1") == ["b"]
     assert await page(b"", b"b") == []
+
+
+async def test_a_value_is_written_over_the_version_that_was_seen_only(service: StateService) -> None:
+    assert await service.put("state", b"k", b"1", None, version=0)
+    assert not await service.put("state", b"k", b"2", None, version=1)
+    for version in (0, 1, 3):
+        with pytest.raises(Refused, match="it was changed meanwhile"):
+            await service.put("state", b"k", b"3", None, version=version)
+    found = await service.entry("state", b"k")
+    assert found
+    assert (found.value, found.version) == ("2", 2)

@@ -8,6 +8,7 @@ import pytest
 
 from spyweb.lua.session import PoolStats, WorkerInfo
 from spyweb.model import JobId
+from spyweb.stalls import LoopStats
 from spyweb.store.keys_protocol import Scope
 from spyweb.views.health import ChoreHealth
 from spyweb.web.pages.health import WORKERS, health_view
@@ -92,3 +93,13 @@ async def test_a_store_without_a_disk_has_no_gauge(monkeypatch: pytest.MonkeyPat
     async with dashboard(service) as client:
         _, page = await get_page(client, "/health")
     assert 'class="gauge"' not in page
+
+
+async def test_it_says_what_held_up_the_loop() -> None:
+    service = make_dashboard_service()
+    loop = LoopStats(stalls=1, worst_ms=900, last_at_ms=NOW_MS, last=f"{MARKUP} for 900 ms")
+    service.measured = make_vitals(loop=loop, now_ms=NOW_MS)
+    async with dashboard(service) as client:
+        _, page = await get_page(client, "/health")
+    assert '<code class="inline">spyweb health</code> and the log say by what' in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; for 900 ms</code>" in page

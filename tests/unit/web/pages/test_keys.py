@@ -6,7 +6,7 @@ import re
 
 from spyweb.store.audit_protocol import NewAuditLine
 from spyweb.store.keys_protocol import Scope
-from spyweb.web.pages.keys import LINES, keys_view
+from spyweb.web.pages.keys import KEYS, LINES, keys_view
 from tests.fakes.daemon_service import NOW_MS, FakeDaemonService
 from tests.fakes.dashboard import MARKUP, asked_of, dashboard, get_page, make_dashboard_service
 from tests.fakes.keys import with_token
@@ -134,3 +134,17 @@ async def test_the_trail_that_is_pushed_is_the_same_as_in_the_page() -> None:
     assert view.parts("audit") == ["audit"]
     parts = await view.render(["audit"])
     assert parts["audit"] in page
+
+
+async def test_many_keys_are_shown_a_page_at_a_time() -> None:
+    service = make_dashboard_service()
+    for n in range(KEYS + 2):
+        await service.access.add(f"k{n:03}", [Scope.READ])
+    headers = {"X-SpyWeb-Key": (await service.access.add("root", [Scope.ADMIN])).token}
+    async with dashboard(service) as client:
+        _, page = await get_page(client, "/keys", **headers)
+        assert "53\N{NO-BREAK SPACE}keys may come in" in page
+        assert page.count('<tr id="k-') == KEYS
+        assert 'href="/keys?page=2" rel="next"' in page
+        _, page = await get_page(client, "/keys?page=2", **headers)
+        assert page.count('<tr id="k-') == 3
