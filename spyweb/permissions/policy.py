@@ -132,7 +132,7 @@ class Policy:
 
     def host(self, host: str, port: int, *, proxied: bool = False) -> Refusal | None:
         """Check a host as it was written.  A name that may only lead to some networks is checked again at the socket;
-        a proxy resolves it elsewhere, so there it is refused."""
+        a proxy resolves it elsewhere, and a header only claims it, so there it is refused (`proxied`)."""
         if not self.net:
             return None
         found = read_host(host)

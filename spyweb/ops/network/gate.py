@@ -9,7 +9,7 @@ from yarl import URL
 from spyweb.errors import FetchError, NotPermitted
 from spyweb.model import JobId
 from spyweb.permissions.audit import Audit
-from spyweb.permissions.hosts import NetRule
+from spyweb.permissions.hosts import NetRule, read_host
 from spyweb.permissions.policy import Policy, Refusal
 
 SOCKS_PORT = 1080
@@ -48,7 +48,9 @@ class NetGate:
             claimed = host_header.strip()
             host, colon, port = claimed.rpartition(":")
             is_port = bool(colon) and port.isascii() and port.isdigit() and len(port) <= 5
-            self.check(host if is_port else claimed, int(port) if is_port else url.port or 0, proxied=proxy is not None)
+            name = host if is_port else claimed
+            is_other = read_host(name) != read_host(url.raw_host or "")  # nobody connects there: no address will tell
+            self.check(name, int(port) if is_port else url.port or 0, proxied=is_other or proxy is not None)
 
     def check(self, host: str, port: int, *, proxied: bool = False) -> None:
         """Check a host as it was written.  Raises NotPermitted."""

@@ -56,6 +56,19 @@ def test_a_proxy_gets_no_name_that_only_a_network_could_permit() -> None:
         inside.check_request(URL("http://in.test/"), proxy)
 
 
+def test_a_header_claims_no_name_that_only_a_network_could_permit() -> None:
+    """Nobody connects to what the header names, so no address can tell whether it is permitted."""
+    inside = gate("10.0.0.0/8", "b.test")
+    for url, claimed in [
+        ("http://in.test/", "IN.test."),
+        ("http://10.0.0.1/", "10.0.0.2"),
+        ("http://10.0.0.1/", "b.test"),
+    ]:
+        inside.check_request(URL(url), None, claimed)
+    with pytest.raises(NotPermitted, match=r"reach out\.test:80: add"):
+        inside.check_request(URL("http://10.0.0.1/"), None, "out.test")
+
+
 def test_an_open_policy_has_no_gate_unless_somebody_notes() -> None:
     assert gate_of(ANYTHING, PRICES, "http_get") is None
     assert gate_of(ANYTHING, PRICES, "http_get", Audit()) is not None
