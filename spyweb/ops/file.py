@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 from msgspec import structs
 
 from spyweb.errors import ExtractionError, OpError
-from spyweb.logs.job import NAME as LOG_NAME
 from spyweb.model import MIB
 from spyweb.ops.arguments import Mismatch, Table, Text, read_text, text_in, type_name, value_in
-from spyweb.ops.jail import SHARED, Forbidden, complaint, steps_of
+from spyweb.ops.jail import SHARED, Forbidden, check_names, complaint, steps_of
 from spyweb.ops.managed import WOULD_WRITE, ManagedOutcome, ManagedPlace
 from spyweb.ops.needs import FILES, OpEffect
 from spyweb.ops.op import OpFamily, op
@@ -39,8 +38,6 @@ Answer = tuple[dict[str, object] | None, str | None]
 
 LARGEST_TEXT = 10 * MIB  # bytes of a file whose lines are changed, or of a template
 ATTEMPTS = 3  # to change a line of a file that others write meanwhile
-LOADED = ("config.toml", "jobs.toml", LOG_NAME)  # names that are spyweb's own, and never written
-LOADED_ENDINGS = (".lua", ".sloth")
 IGNORED = frozenset({"delegate_to"})  # fields of sloth-runner: everything is done here
 MOST_MODE = 0o777
 
@@ -117,22 +114,18 @@ def place_of(call: Call, function: str, path: bytes, *, write: bool) -> ManagedP
         below = steps[len([step for step in root.split("/") if step]) :]
         if not below:
             raise Forbidden("it is the whole folder that is permitted")
-        _check_names(below, write=write)
+        if write:
+            check_names(below)
         return ManagedPlace(root or "/", (), below)
     steps = steps_of(path)
-    _check_names(steps, write=write)
+    if write:
+        check_names(steps)
     top = call.world.files.top
     if steps[0] == SHARED and len(steps) > 1:
         call.permit(function, "folder", SHARED)
         return ManagedPlace(top, (SHARED,), steps[1:])
     call.permit(function, "folder", JOB)
     return ManagedPlace(top, tuple(call.folder.split("/")), steps)
-
-
-def _check_names(steps: Sequence[str], *, write: bool) -> None:
-    """Refuse what spyweb would take for a file of its own; a folder of such a name keeps its jobs from loading."""
-    if write and any(name.lower() in LOADED or name.lower().endswith(LOADED_ENDINGS) for name in steps):
-        raise Forbidden("spyweb itself loads, or writes, files of this name")
 
 
 @op(name="file.copy", needs=FILES, effect=OpEffect.LOOKS, types="(given: table): FileOutcome? outcome, string? message")

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from spyweb.errors import OpError
 from spyweb.ops.arguments import Text
-from spyweb.ops.jail import BINARY_KINDS, SHARED, TEXT_KINDS, FilePlace, Forbidden, complaint, places_of
+from spyweb.ops.jail import BINARY_KINDS, SHARED, TEXT_KINDS, FilePlace, Forbidden, check_names, complaint, places_of
 from spyweb.ops.needs import FILES, OpEffect
 from spyweb.ops.op import OpFamily, op
 from spyweb.ops.world import Call
@@ -68,12 +68,14 @@ async def _read(call: Call, function: str, name: bytes, kinds: frozenset[str]) -
 
 def _append(call: Call, name: bytes, content: bytes) -> None:
     place, _ = places_of(call.folder, name, TEXT_KINDS)
+    check_names(place.steps[:-1])
     _permit(call, "fs_append", place)
     call.world.files.append(place, content)
 
 
 def _overwrite(call: Call, name: bytes, content: bytes) -> None:
     place, _ = places_of(call.folder, name, TEXT_KINDS)
+    check_names(place.steps[:-1])
     _permit(call, "fs_overwrite", place)
     call.world.files.overwrite(place, content)
 

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from spyweb.logs.job import NAME as LOG_NAME
 from spyweb.ops.rules.values import shown
 
 SHARED = "shared"  # the folder of all jobs below the project root, and the first step of names in it
@@ -25,6 +26,8 @@ BINARY_KINDS = TEXT_KINDS | frozenset(
 LONGEST_STEP = 255  # bytes, the limit of the usual file systems
 LONGEST_STEM = 200  # bytes of a file's name, which leaves room for a time stamp
 MOST_STEPS = 32
+LOADED = ("config.toml", "jobs.toml", LOG_NAME)  # names that are spyweb's own, and never written
+LOADED_ENDINGS = (".lua", ".sloth")
 PUT_THERE = "a link was put there"
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -79,6 +82,15 @@ def steps_of(name: bytes) -> tuple[str, ...]:
     if "\\" in text:
         raise Forbidden("'\\' is not allowed in it: folders are separated by '/'")
     return _checked_lengths(tuple(step for step in text.split("/") if step not in ("", ".")), text)
+
+
+def check_names(steps: Sequence[str]) -> None:
+    """Raise Forbidden where spyweb would take a step for a file of its own.
+
+    A folder of such a name is as bad: the jobs around it do not load any more.
+    """
+    if any(name.lower() in LOADED or name.lower().endswith(LOADED_ENDINGS) for name in steps):
+        raise Forbidden("spyweb itself loads, or writes, files of this name")
 
 
 def _checked_lengths(steps: tuple[str, ...], text: str) -> tuple[str, ...]:
