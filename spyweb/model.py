@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from spyweb.errors import Problem
+from spyweb.incidents.policy import NOBODY, AlertPolicy
 from spyweb.permissions.policy import ANYTHING, Policy
 
 JobId = NewType("JobId", str)
@@ -370,6 +371,7 @@ class JobSpec:
     resume: bool = False  # a run that was lost or stopped is followed by one that goes on with its tasks
     policy: Policy = ANYTHING  # what it may reach
     hook: JobHook = NO_HOOK
+    alerts: AlertPolicy = NOBODY  # what makes an incident of it, and who is told
     monitor: Monitor | None = None  # None: a script job
 
 

@@ -12,9 +12,10 @@ from typing import Annotated
 import typer
 
 from spyweb.cli import output
+from spyweb.settings.alerts import NAME, channel_keys
 from spyweb.settings.load import section_keys
 from spyweb.settings.shapes import Schema, list_of, table_of
-from spyweb.settings.words import JOB, SETTINGS
+from spyweb.settings.words import CHANNEL, JOB, SETTINGS
 from spyweb.specs.monitor_file import ADDRESSES, REQUIRED
 from spyweb.specs.parse import SCHEDULES, job_keys
 
@@ -63,6 +64,12 @@ def config_schema() -> Schema:
     defaults = {**_overrides(is_monitor=False), "description": "Settings of every job."}
     one_job = _overrides(is_monitor=True)
     values = {"type": "object", "description": "What scripts see in their table `values`."}
+    channels = {
+        "type": "object",
+        "propertyNames": {"pattern": NAME},
+        "additionalProperties": table_of(_explained(channel_keys(), CHANNEL), "webhook"),
+        "description": "The ways to reach somebody, by name.",
+    }
     jobs = {"type": "object", "additionalProperties": one_job, "description": "Settings of one job, by its id."}
     return {
         "$schema": DIALECT,
@@ -70,6 +77,7 @@ def config_schema() -> Schema:
         **table_of(
             {
                 **sections,
+                "channels": channels,
                 "values": values,
                 "defaults": {**defaults, "description": "Settings of every job."},
                 "jobs": jobs,

@@ -59,4 +59,5 @@ class AlertPolicy(Struct, frozen=True, kw_only=True):
         return frozenset(self.to).union(*(each.to for each in self.escalations))
 
 
+NOBODY = AlertPolicy()  # incidents are kept and shown, and nobody is told
 PARENT_FIRST_MS = 30_000  # what a job depends on has so long to be found failing first

@@ -14,7 +14,7 @@ import msgspec
 from spyweb.clock import Clock
 from spyweb.errors import FetchError, NotPermitted
 from spyweb.model import JobId
-from spyweb.ops.network.gate import gate_of
+from spyweb.ops.network.gate import NetGate, gate_of
 from spyweb.ops.network.request import Fetch, Http, Response, check, clean_headers, parse_url
 from spyweb.ops.notify_desktop import Desktop
 from spyweb.outbox.messages import DesktopText
@@ -62,6 +62,7 @@ class MessageTransport:
         self._policy_of = policy_of
         self._secret_place_of = secret_place_of
         self._environ = environ
+        self.alert: Send | None = None  # sends the messages to alert channels
         self._http = http
         self._desktop = desktop
         self._clock = clock
@@ -74,41 +75,20 @@ class MessageTransport:
             case Channel.DESKTOP:
                 return await self._show(message)
             case Channel.ALERT:
-                return await self._alert(message)
+                return await self._tell(message)
 
     async def _post(self, message: QueuedMessage) -> DeliveryFailure | None:
         place = self._secret_place_of(message.job)
         secret = read_secret(place, self._environ) if place else b""
         if place and not secret:
             return DeliveryFailure(reason=f"the secret {place} is not there")
-        try:
-            headers = headers_of(message)
-            if secret:
-                headers[SIGNATURE_HEADER] = signature_of(message, secret, self._clock.now_ms() // 1000)
-            fetch = Fetch(
-                url=parse_url(message.target.address.encode("utf-8", "replace")),
-                method="POST",
-                headers=headers,
-                body=message.payload,
-                timeout_s=TIMEOUT_S,
-                largest=4 * SHOWN,
-                whole=False,  # what has been answered counts, not how the rest of the answer fares
-                gate=gate_of(self._policy_of(message.job), message.job, "webhook"),
-                follow=False,  # a POST that is led elsewhere becomes a GET, and arrives nowhere
-            )
-            check(fetch)
-        except FetchError as error:  # no other attempt would do better, but the message is not lost quietly
-            return DeliveryFailure(reason=str(error), holds=False)
-        try:
-            response = await self._http.fetch(fetch)
-        except FetchError as error:
-            return DeliveryFailure(reason=f"{error.kind}: {error}", holds=not isinstance(error, NotPermitted))
-        if secret:  # which the receiver may repeat
-            response = replace(response, body=response.body.replace(secret, b"***"))
-        return judge(response, self._clock.now_ms())
+        gate = gate_of(self._policy_of(message.job), message.job, "webhook")
+        return await post(self._http, self._clock, message, gate, secret)
 
-    async def _alert(self, message: QueuedMessage) -> DeliveryFailure | None:
-        return DeliveryFailure(reason=f"no alert channel is named {message.target.address}", holds=False)
+    async def _tell(self, message: QueuedMessage) -> DeliveryFailure | None:
+        if self.alert is None:  # only a daemon tells of incidents
+            return DeliveryFailure(reason="it waits for the daemon")
+        return await self.alert(message)
 
     async def _show(self, message: QueuedMessage) -> DeliveryFailure | None:
         if refusal := self._policy_of(message.job).notify():
@@ -116,6 +96,37 @@ class MessageTransport:
         text = msgspec.json.decode(message.payload, type=DesktopText)
         reason = await self._desktop.show(text.title, text.body, text.timeout_ms)
         return DeliveryFailure(reason=reason) if reason else None
+
+
+async def post(
+    http: Http, clock: Clock, message: QueuedMessage, gate: NetGate | None = None, secret: bytes = b""
+) -> DeliveryFailure | None:
+    """Make one attempt to post a message to its address, signed where there is a secret."""
+    try:
+        headers = headers_of(message)
+        if secret:
+            headers[SIGNATURE_HEADER] = signature_of(message, secret, clock.now_ms() // 1000)
+        fetch = Fetch(
+            url=parse_url(message.target.address.encode("utf-8", "replace")),
+            method="POST",
+            headers=headers,
+            body=message.payload,
+            timeout_s=TIMEOUT_S,
+            largest=4 * SHOWN,
+            whole=False,  # what has been answered counts, not how the rest of the answer fares
+            gate=gate,
+            follow=False,  # a POST that is led elsewhere becomes a GET, and arrives nowhere
+        )
+        check(fetch)
+    except FetchError as error:  # no other attempt would do better, but the message is not lost quietly
+        return DeliveryFailure(reason=str(error), holds=False)
+    try:
+        response = await http.fetch(fetch)
+    except FetchError as error:
+        return DeliveryFailure(reason=f"{error.kind}: {error}", holds=not isinstance(error, NotPermitted))
+    if secret:  # which the receiver may repeat
+        response = replace(response, body=response.body.replace(secret, b"***"))
+    return judge(response, clock.now_ms())
 
 
 def headers_of(message: QueuedMessage) -> dict[str, str]:

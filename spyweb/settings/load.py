@@ -14,9 +14,11 @@ from typing import TypeVar
 from spyweb import __version__
 from spyweb.errors import ConfigError, Problem
 from spyweb.files import open_regular
+from spyweb.incidents.policy import NOBODY
 from spyweb.limits import PROJECT_FILE
 from spyweb.model import MIB, Durability, OnStoreError
 from spyweb.permissions.policy import USUAL, Grants, policy_of
+from spyweb.settings.alerts import AlertSettings, take_channels, take_policy
 from spyweb.settings.permissions import find_writable_program, take_grants
 from spyweb.settings.reading import Reading, SettingsSource, unknown
 from spyweb.settings.sections import (
@@ -65,7 +67,7 @@ from spyweb.settings.values import (
 
 SECTIONS = (
     *("daemon", "server", "store", "state", "runs", "records", "metrics", "telemetry", "http", "exec", "permissions"),
-    *("security", "values", "defaults", "jobs"),
+    *("security", "channels", "alerts", "values", "defaults", "jobs"),
 )
 
 T = TypeVar("T")
@@ -132,6 +134,7 @@ def _settings(root: Path, sections: _Sections, environ: Mapping[str, str]) -> Se
         http=_http(sections.read("http")),
         exec=_exec(sections.read("exec")),
         security=_security(sections.read("security")),
+        alerts=_alerts(sections, environ),
         values=sections.table("values"),
         permissions=permissions,
         defaults=sections.table("defaults"),
@@ -181,7 +184,7 @@ class _Sections:
         self, file: TomlTable, environ: Mapping[str, str], flags: Mapping[str, object], problems: list[Problem]
     ) -> None:
         self._file = file
-        self._problems = problems
+        self.problems = problems
         self._stronger = [*_flag_sources(flags), *_variable_sources(environ)]
         self._readings: dict[str, Reading] = {}
         for name, value in file.values.items():
@@ -192,7 +195,7 @@ class _Sections:
 
     def read(self, section: str) -> Reading:
         sources = [source for name, source in self._stronger if name == section]
-        reading = Reading([*sources, SettingsSource.of(self.table(section))], self._problems)
+        reading = Reading([*sources, SettingsSource.of(self.table(section))], self.problems)
         self._readings[section] = reading
         return reading
 
@@ -206,11 +209,15 @@ class _Sections:
         """Report unknown sections; return the tables under [jobs]."""
         for reading in self._readings.values():
             reading.finish()
-        jobs = self.table("jobs")
-        for name, value in jobs.values.items():
+        return self.named("jobs", "expected the settings of a job, [jobs.ID]")
+
+    def named(self, section: str, expected: str) -> Mapping[str, TomlTable]:
+        """Return the tables of a section whose keys are names."""
+        found = self.table(section)
+        for name, value in found.values.items():
             if not isinstance(value, Mapping):
-                self._problems.append(jobs.problem("expected the settings of a job, [jobs.ID]", name))
-        return {name: jobs.table(name) for name, value in jobs.values.items() if isinstance(value, Mapping)}
+                self.problems.append(found.problem(expected, name))
+        return {name: found.table(name) for name, value in found.values.items() if isinstance(value, Mapping)}
 
 
 def _flag_sources(flags: Mapping[str, object]) -> list[tuple[str, SettingsSource]]:
@@ -349,6 +356,12 @@ def _exec(read: Reading) -> ExecSettings:
         cpu_ms=read.take("cpu", _cpu, None),
         processes=read.take("processes", _processes, None),
     )
+
+
+def _alerts(sections: _Sections, environ: Mapping[str, str]) -> AlertSettings:
+    tables = sections.named("channels", "expected the settings of a channel, [channels.NAME]")
+    channels = take_channels(tables, environ, sections.problems)
+    return AlertSettings(channels=channels, policy=take_policy(sections.read("alerts"), NOBODY, tables))
 
 
 def _security(read: Reading) -> SecuritySettings:

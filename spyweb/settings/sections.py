@@ -10,6 +10,7 @@ from pathlib import Path
 from spyweb import __version__
 from spyweb.model import MIB, Durability, HistoryRule, OnStoreError
 from spyweb.permissions.policy import USUAL, Grants, Policy, policy_of
+from spyweb.settings.alerts import AlertSettings
 from spyweb.settings.tables import TomlTable
 from spyweb.settings.units import DAY_MS, MINUTE_MS, SECOND_MS
 
@@ -146,6 +147,7 @@ class Settings:
     http: HttpSettings = field(default_factory=HttpSettings)
     exec: ExecSettings = field(default_factory=ExecSettings)
     security: SecuritySettings = field(default_factory=SecuritySettings)
+    alerts: AlertSettings = field(default_factory=AlertSettings)
     values: TomlTable = field(default_factory=lambda: TomlTable(file=FILE, path=("values",)))  # of all scripts
     permissions: Grants = USUAL  # of jobs that have none of their own in config.toml
     defaults: TomlTable = field(default_factory=lambda: TomlTable(file=FILE, path=("defaults",)))

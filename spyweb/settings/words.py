@@ -55,6 +55,13 @@ JOB: Mapping[str, str] = {
     "permissions.global_store": "Whether keys that all jobs share may be used.",
     "permissions.notify": "Whether notifications may be shown.",
     "permissions.state": 'Scopes, "agent:NAME", or { scope = "orders", read_only = true }; "*" for any.',
+    "alerts": "What makes an incident of it, and who is told; a key that is not here is as in [alerts].",
+    "alerts.to": "The channels that are told, by name; none: incidents are kept and shown, and nobody is told.",
+    "alerts.level": 'How much its incidents matter: "info", "warning" or "critical".',
+    "alerts.after_failures": "How many runs in a row fail before it is an incident.",
+    "alerts.after_successes": "How many succeed in a row before it is over.",
+    "alerts.recovered": "Whether the end of an incident is told.",
+    "alerts.remind_every": 'The time from one reminder to the next while nobody acknowledges; "never" for none.',
     "on_store_error": "What a write that failed does: as [store] on_error, for this job.",
     "url": "The page to watch.",
     "urls": "Several pages, each fetched once by one of the workers; stronger than `url`.",
@@ -134,4 +141,16 @@ SETTINGS: Mapping[str, str] = {
     "permissions.notify": "Whether notifications may be shown.",
     "permissions.state": 'Scopes, "agent:NAME", or { scope = "orders", read_only = true }; "*" for any.',
     "security.env_deny": "Names that env_get does not show.",
+    "alerts.to": "The channels that are told, by name; none: incidents are kept and shown, and nobody is told.",
+    "alerts.level": 'How much its incidents matter: "info", "warning" or "critical".',
+    "alerts.after_failures": "How many runs in a row fail before it is an incident.",
+    "alerts.after_successes": "How many succeed in a row before it is over.",
+    "alerts.recovered": "Whether the end of an incident is told.",
+    "alerts.remind_every": 'The time from one reminder to the next while nobody acknowledges; "never" for none.',
+}
+
+CHANNEL: Mapping[str, str] = {
+    "webhook": "Where incidents are sent as JSON: an address, which may hold ${NAME} of the environment.",
+    "headers": "Sent with it.",
+    "level": "The least level that it is told.",
 }

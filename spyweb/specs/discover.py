@@ -15,7 +15,6 @@ from pathlib import Path
 from spyweb.errors import Problem
 from spyweb.model import JobId, JobSpec
 from spyweb.ops.sources import Sources
-from spyweb.permissions.policy import Grants
 from spyweb.settings import DaemonSettings, Settings
 from spyweb.settings.nearest import Names
 from spyweb.settings.permissions import find_writable_program
@@ -33,7 +32,7 @@ from spyweb.specs.linting.linter import (
     doubts_of_server,
     read_module,
 )
-from spyweb.specs.parse import PERMISSIONS, JobDraft, JobPlace, job_id, parse_job, usable_defaults
+from spyweb.specs.parse import PERMISSIONS, Common, JobDraft, JobPlace, job_id, parse_job, usable_defaults
 from spyweb.specs.server_file import FOLDER as SERVER_FOLDER
 from spyweb.specs.server_file import INIT, find_server
 from spyweb.specs.tree import LIST, Notes, find_job_files, read_list, read_source, read_toml
@@ -97,7 +96,7 @@ class _Context:
     daemon: DaemonSettings
     defaults: TomlTable
     overrides: Mapping[JobId, TomlTable]
-    permissions: Grants
+    common: Common
     notes: Notes
     modules: Sources
     linter: Linter
@@ -120,7 +119,7 @@ def scan(root: Path, settings: Settings, linter: Linter | None = None) -> Scan:
         daemon=settings.daemon,
         defaults=_with_values(defaults, settings.values),
         overrides=overrides,
-        permissions=settings.permissions,
+        common=Common(settings.permissions, settings.alerts),
         notes=notes,
         modules=Sources(root),
         linter=linter,
@@ -233,7 +232,7 @@ def _draft(own: TomlTable, place: JobPlace, context: _Context) -> JobDraft:
         override=override,
         defaults=context.defaults,
         daemon=context.daemon,
-        permissions=context.permissions,
+        common=context.common,
     )
     if reason := find_writable_program(draft.spec.policy, context.root, draft.spec.folder):
         draft.problems.append(draft.problem(f"exec: {reason}", PERMISSIONS))

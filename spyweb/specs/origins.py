@@ -25,7 +25,7 @@ from spyweb.settings.sections import FILE
 from spyweb.settings.shapes import Schema
 from spyweb.settings.tables import TomlTable
 from spyweb.specs.block import read_block
-from spyweb.specs.parse import PERMISSIONS, SCHEDULES, JobPlace, job_id, job_keys, parse_job, usable_defaults
+from spyweb.specs.parse import PERMISSIONS, SCHEDULES, Common, JobPlace, job_id, job_keys, parse_job, usable_defaults
 from spyweb.specs.tree import LIST, MONITOR, read_list, read_source, read_toml
 
 LONGEST_VALUE = 500  # characters that are shown of one
@@ -62,7 +62,12 @@ def resolve_settings(root: Path, settings: Settings, spec: JobSpec) -> list[Reso
     override = next((table for name, table in settings.jobs.items() if job_id(name) == spec.id), TomlTable(file=FILE))
     defaults, _ = usable_defaults(settings.defaults, settings.daemon)
     draft = parse_job(
-        own, place, override=override, defaults=defaults, daemon=settings.daemon, permissions=settings.permissions
+        own,
+        place,
+        override=override,
+        defaults=defaults,
+        daemon=settings.daemon,
+        common=Common(settings.permissions, settings.alerts),
     )
     kinds = (OriginKind.OVERRIDE, OriginKind.FILE, OriginKind.DEFAULTS)
     sources = tuple(zip(kinds, draft.sources, strict=True))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 from zoneinfo import ZoneInfo
 
 from spyweb.errors import Problem
@@ -40,6 +40,7 @@ from spyweb.model import (
 )
 from spyweb.permissions.policy import USUAL, Grants, Policy, policy_of
 from spyweb.schedules.cron import cron_after, parse_cron
+from spyweb.settings.alerts import AlertSettings, take_policy
 from spyweb.settings.permissions import take_grants
 from spyweb.settings.reading import Reading, SettingsSource, unknown
 from spyweb.settings.script_values import NO_VALUES, merge, to_text, values_table
@@ -68,7 +69,11 @@ from spyweb.store.protocol import GLOBAL, job_namespace
 
 SCHEDULES = ("every", "interval", "cron", "at")  # `interval` is `every` in a monitor's words
 FOLDER = "jobs"
-PERMISSIONS = "permissions"
+PERMISSIONS, ALERTS = "permissions", "alerts"
+NOT_IN_DEFAULTS = {
+    PERMISSIONS: "what jobs may reach is set in [permissions]",
+    ALERTS: "who is told of all jobs is set in [alerts]",
+}
 SHORTEST_DRIFT_MS = 10 * SECOND_MS
 LONGEST_NAME = 200  # characters: it becomes an id, and a part of file names
 
@@ -85,6 +90,16 @@ YEARS = range(1900, 9000)  # of `at`: as far from where the calendar ends as the
 _MOMENT = "a moment such as 2026-12-24T18:00:00Z"
 _PLAIN_ID = re.compile(r"[a-z0-9](?:[a-z0-9_]*[a-z0-9])?")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Common(NamedTuple):
+    """Settings of config.toml that every job has which says nothing else."""
+
+    permissions: Grants = USUAL
+    alerts: AlertSettings = AlertSettings()
+
+
+COMMON = Common()
 
 # Made once: many jobs are read in one go.
 _ANY_DURATION = duration()
@@ -139,14 +154,14 @@ def parse_job(
     override: TomlTable,
     defaults: TomlTable,
     daemon: DaemonSettings,
-    permissions: Grants = USUAL,
+    common: Common = COMMON,
 ) -> JobDraft:
     """Parse a job's own settings; whether the jobs in `after` exist is checked by discover.py."""
     problems: list[Problem] = []
     warnings: list[Problem] = []
     sources = tuple(_sources(override, block, defaults, problems, forgiving=place.is_monitor))
     reading = Reading(sources, problems, warnings)
-    spec = _spec(reading, place, daemon, permissions)
+    spec = _spec(reading, place, daemon, common)
     reading.finish()
     problems.extend(_refused_changes(spec, reading))
     if not spec.id and spec.name:
@@ -158,7 +173,7 @@ def job_keys(*, is_monitor: bool) -> Mapping[str, Schema]:
     """Return the JSON schema of every key that a job takes."""
     reading = Reading([SettingsSource.of(TomlTable())] * 2, [])
     place = JobPlace(file="", folder="", name="", is_monitor=is_monitor)
-    _spec(reading, place, DaemonSettings(data_dir=Path()), USUAL)
+    _spec(reading, place, DaemonSettings(data_dir=Path()), COMMON)
     return reading.schema()
 
 
@@ -192,9 +207,10 @@ def _sources(
         is_own = table is block
         if not is_own and "name" in table.values:
             problems.append(table.problem("a name can't be set here, only in the job's own file", "name"))
-        if table is defaults and PERMISSIONS in table.values:
-            problems.append(table.problem(f"what jobs may reach is set in [{PERMISSIONS}]", PERMISSIONS))
-            hidden.add(PERMISSIONS)
+        if table is defaults:
+            misplaced = NOT_IN_DEFAULTS.keys() & table.values.keys()
+            problems.extend(table.problem(NOT_IN_DEFAULTS[key], key) for key in misplaced)
+            hidden.update(misplaced)
         yield _source(table, hidden if is_own else hidden | {"name"}, forgiving=forgiving and is_own)
         for group in (SCHEDULES, ADDRESSES):
             if not table.values.keys().isdisjoint(group):
@@ -208,13 +224,13 @@ def _source(table: TomlTable, hidden: set[str], *, forgiving: bool) -> SettingsS
     return SettingsSource(kept, table.problem, forgiving)
 
 
-def _spec(read: Reading, place: JobPlace, daemon: DaemonSettings, permissions: Grants) -> JobSpec:
+def _spec(read: Reading, place: JobPlace, daemon: DaemonSettings, common: Common) -> JobSpec:
     name = _take_name(read, place)
     after = read.take("after", _after, NO_JOBS)
     on = _take_on(read, place)
     on_hook_error = read.take("on_hook_error", _ON_HOOK_ERROR, OnHookError.SKIP)  # a script has no hooks
     job = job_id(name)
-    policy = _policy(read, permissions)
+    policy = _policy(read, common.permissions)
     isolation = read.take("isolation", _ISOLATION, Isolation.SHARED)
     return JobSpec(
         id=job,
@@ -245,6 +261,7 @@ def _spec(read: Reading, place: JobPlace, daemon: DaemonSettings, permissions: G
         resume=read.take("resume", boolean, False),
         policy=policy,
         hook=_shared(read.take("hook", read_hook, None) or NO_HOOK),
+        alerts=_shared(take_policy(read.below(ALERTS), common.alerts.policy, common.alerts.channels)),
         monitor=take_monitor(read, on_hook_error) if place.is_monitor else None,
     )
 

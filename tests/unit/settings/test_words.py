@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from spyweb.settings.alerts import channel_keys
 from spyweb.settings.load import section_keys
 from spyweb.settings.shapes import Schema
-from spyweb.settings.words import JOB, SETTINGS
+from spyweb.settings.words import CHANNEL, JOB, SETTINGS
 from spyweb.specs.parse import job_keys
 
 
@@ -27,7 +28,11 @@ def test_every_setting_has_a_word() -> None:
     assert {f"{section}.{key}" for section, keys in section_keys().items() for key in keys} == SETTINGS.keys()
 
 
+def test_every_key_of_a_channel_has_a_word() -> None:
+    assert set(channel_keys()) == CHANNEL.keys()
+
+
 def test_a_word_is_one_line_and_ends_as_a_sentence_does() -> None:
-    for word in (*JOB.values(), *SETTINGS.values()):
+    for word in (*JOB.values(), *SETTINGS.values(), *CHANNEL.values()):
         assert "\n" not in word
         assert len(word) <= 120

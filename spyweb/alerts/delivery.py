@@ -1,0 +1,92 @@
+"""Deliver the messages of the outbox that are for alert channels.
+
+A message bears the name of its channel alone: the address is looked up when it is sent, so that no secret is stored,
+and what waits is sent once a wrong address is put right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
+
+import msgspec
+from msgspec import Struct
+
+from spyweb.clock import Clock
+from spyweb.incidents.policy import Level
+from spyweb.incidents.telling import MessageKind
+from spyweb.model import RunId
+from spyweb.ops.network.request import Http
+from spyweb.outbox.send import DeliveryFailure, post
+from spyweb.settings.alerts import AlertChannelSettings, AlertSettings
+from spyweb.store.outbox_protocol import Channel, QueuedMessage, Target
+
+
+class AlertItem(Struct, frozen=True, kw_only=True):
+    """What is told of one incident."""
+
+    incident: int
+    kind: MessageKind
+    subject: str
+    level: Level
+    reason: str
+    text: str
+    run: RunId | None
+    since_ms: int
+    opened_ms: int
+    closed_ms: int | None
+    failures: int
+    flapping: bool
+
+
+class AlertFacts(Struct, frozen=True, kw_only=True):
+    """A message to an alert channel: of several items it is a digest, which names no more than the first of them."""
+
+    channel: str
+    at_ms: int
+    items: tuple[AlertItem, ...]
+    count: int
+
+
+decode_facts = msgspec.json.Decoder(AlertFacts).decode
+
+
+class AlertSender(Protocol):
+    """Sends a message by one kind of channel."""
+
+    async def send(
+        self, channel: AlertChannelSettings, facts: AlertFacts, queued: QueuedMessage
+    ) -> DeliveryFailure | None:
+        """Make one attempt; `queued.delivery` is the same however often it is made."""
+
+
+class WebhookSender:
+    """Sends the facts as JSON to the webhook of a channel."""
+
+    def __init__(self, http: Http, clock: Clock) -> None:
+        self._http = http
+        self._clock = clock
+
+    async def send(
+        self, channel: AlertChannelSettings, _facts: AlertFacts, queued: QueuedMessage
+    ) -> DeliveryFailure | None:
+        posted = replace(queued, target=Target(Channel.WEBHOOK, channel.webhook), headers=channel.headers)
+        failure = await post(self._http, self._clock, posted)
+        return failure and replace(failure, reason=failure.reason.replace(channel.webhook, "its address"))
+
+
+class AlertDelivery:
+    """Finds the channel of each message, and has it sent."""
+
+    def __init__(self, sender: AlertSender, settings: Callable[[], AlertSettings]) -> None:
+        self._sender = sender
+        self._settings = settings
+
+    async def send(self, queued: QueuedMessage) -> DeliveryFailure | None:
+        """Send a message of the outbox.  One whose channel is gone fails until there is one of that name again."""
+        name = queued.target.address
+        channel = self._settings().channels.get(name)
+        if channel is None:
+            return DeliveryFailure(reason=f"no alert channel is named {name}", holds=False)
+        return await self._sender.send(channel, decode_facts(queued.payload), queued)
