@@ -81,12 +81,12 @@ class AlertDelivery:
 
     def __init__(self, sender: AlertSender, settings: Callable[[], AlertSettings]) -> None:
         self._sender = sender
-        self._settings = settings
+        self.settings = settings  # a daemon puts those there that are read again
 
     async def send(self, queued: QueuedMessage) -> DeliveryFailure | None:
         """Send a message of the outbox.  One whose channel is gone fails until there is one of that name again."""
         name = queued.target.address
-        channel = self._settings().channels.get(name)
+        channel = self.settings().channels.get(name)
         if channel is None:
             return DeliveryFailure(reason=f"no alert channel is named {name}", holds=False)
         return await self._sender.send(channel, decode_facts(queued.payload), queued)

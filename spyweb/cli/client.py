@@ -17,6 +17,7 @@ from spyweb.model import JobId, Run, RunId
 from spyweb.store.access import no_access
 from spyweb.store.keys_protocol import Scope
 from spyweb.views.drift import DriftReport
+from spyweb.views.incidents import IncidentAcked, IncidentView
 from spyweb.views.jobs import JobView, NextRun
 from spyweb.views.keys import AuditView, KeyRevoked, KeyView, MadeKey
 from spyweb.views.outbox import MessageView
@@ -97,6 +98,16 @@ class DaemonClient:
 
     def audit_lines(self, *, limit: int) -> list[AuditView]:
         return self.ask("GET", _with_query("/api/audit", limit=limit), list[AuditView])
+
+    def incidents(self, *, is_open: bool | None, limit: int) -> list[IncidentView]:
+        state = None if is_open is None else "open" if is_open else "closed"
+        return self.ask("GET", _with_query("/api/incidents", state=state, limit=limit), list[IncidentView])
+
+    def incident(self, number: int) -> IncidentView:
+        return self.ask("GET", f"/api/incidents/{number}", IncidentView)
+
+    def ack_incident(self, number: int, by: str) -> None:
+        self.ask("POST", _with_query(f"/api/incidents/{number}/ack", by=by), IncidentAcked)
 
     def workflows(self, limit: int) -> list[WorkflowView]:
         return self.ask("GET", _with_query("/api/workflows", limit=limit), list[WorkflowView])

@@ -75,8 +75,14 @@ KEYS = {
     "revoke": "spyweb.cli.keys:revoke",
     "audit": "spyweb.cli.keys:audit",
 }
+ALERTS = {
+    "list": "spyweb.cli.alerts:list_incidents",
+    "show": "spyweb.cli.alerts:show",
+    "ack": "spyweb.cli.alerts:ack",
+}
 SYSTEMD = {"install": "spyweb.cli.service:install", "uninstall": "spyweb.cli.service:uninstall"}
 GROUPS = {
+    "alerts": (ALERTS, "See what is wrong, and take care of it."),
     "state": (STATE, "Look at and change what scripts keep."),
     "keys": (KEYS, "Say who may come in over HTTP."),
     "systemd": (SYSTEMD, "Run the project as a service."),

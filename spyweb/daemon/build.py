@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 
 from spyweb import __version__, notify
+from spyweb.alerts.watcher import AlertWatcher
 from spyweb.clock import Clock
 from spyweb.daemon.chore_runner import ChoreRunner
 from spyweb.daemon.loop_watch import watch_loop
@@ -30,6 +32,7 @@ from spyweb.service.drift import DriftService
 from spyweb.service.event_sources import EventSources, FindTroubles
 from spyweb.service.events import EventHub
 from spyweb.service.hooks import HookService
+from spyweb.service.incidents import IncidentService
 from spyweb.service.metrics import MetricsService
 from spyweb.service.once import OnceService
 from spyweb.service.page_hub import PageHub
@@ -37,6 +40,7 @@ from spyweb.service.readiness import ReadinessService
 from spyweb.service.state import StateService
 from spyweb.service.workflows import WorkflowService
 from spyweb.settings import Settings
+from spyweb.settings.alerts import AlertSettings
 from spyweb.views.health import Vitals
 from spyweb.web import descriptors
 
@@ -51,6 +55,7 @@ class Daemon:
     calls: ScheduledCalls
     scheduler: Scheduler
     triggers: Triggers
+    alerts: AlertWatcher
     reloader: Reloader
     server: Server
     chores: ChoreRunner
@@ -84,6 +89,7 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
         clock=clock,
     )
     live.on_linked(lambda: keep_history(live, store, reloader.settings))
+    watcher = watch_incidents(runtime, lambda: reloader.settings.alerts)
     chores = ChoreRunner(calls, clock)
     vitals = partial(take_vitals, runtime, scheduler, server, chores, clock.monotonic())
     trail = AuditService(store.audit, clock)
@@ -124,6 +130,7 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
         readiness=ReadinessService(store=store, clock=clock, vitals=vitals),
         hooks=HookService(live=live, runner=runner, once=once, clock=clock, environ=os.environ),
         once=once,
+        incidents=IncidentService(store.incidents, watcher.wake),
         clock=clock,
         events=events,
         pages=pages,
@@ -136,6 +143,7 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
         runtime=runtime,
         calls=calls,
         scheduler=scheduler,
+        alerts=watcher,
         triggers=Triggers(store=store, live=live, runner=runner, clock=clock),
         reloader=reloader,
         server=server,
@@ -144,6 +152,14 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
         notifier=notify.from_environment(os.environ),
         stop=asyncio.Event(),
     )
+
+
+def watch_incidents(runtime: JobRuntime, settings: Callable[[], AlertSettings]) -> AlertWatcher:
+    """Build what judges the ends of runs; messages go to the channels as config.toml says now."""
+    runtime.alerts.settings = settings
+    watcher = AlertWatcher(incidents=runtime.store.incidents, live=runtime.live, settings=settings, clock=runtime.clock)
+    runtime.runner.judge = watcher.judge
+    return watcher
 
 
 def build_hubs(runtime: JobRuntime, trail: AuditService, troubles: FindTroubles) -> tuple[EventHub, PageHub]:

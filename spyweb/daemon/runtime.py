@@ -12,6 +12,7 @@ from functools import partial
 
 import structlog
 
+from spyweb.alerts.delivery import AlertDelivery, WebhookSender
 from spyweb.clock import Clock
 from spyweb.daemon.commands import open_commands
 from spyweb.daemon.databases import note_user_db, open_or_repair, user_db_opening
@@ -65,6 +66,7 @@ class JobRuntime:
     live: LiveJobs
     runner: Runner
     outbox_sender: OutboxSender
+    alerts: AlertDelivery
     extractor: Extractor
     job_logs: JobLogs
     tasks: TaskGroup
@@ -243,6 +245,7 @@ async def open_runtime(
         tasks=tasks,
         counters=RunCounters(MOST_JOBS if settings.metrics.per_job else 0),
     )
+    alerts = AlertDelivery(WebhookSender(world.http, clock), lambda: settings.alerts)
     transport = MessageTransport(
         http=world.http,
         desktop=world.desktop,
@@ -251,6 +254,7 @@ async def open_runtime(
         secret_place_of=partial(secret_place_in, live),
         environ=os.environ,
     )
+    transport.alert = alerts.send
     return JobRuntime(
         settings=settings,
         clock=clock,
@@ -260,6 +264,7 @@ async def open_runtime(
         live=live,
         runner=runner,
         outbox_sender=OutboxSender(outbox=store.outbox, send=transport.send, clock=clock, random=random.random),
+        alerts=alerts,
         extractor=extractor,
         job_logs=job_logs,
         tasks=tasks,

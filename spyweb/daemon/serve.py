@@ -110,6 +110,7 @@ async def load_jobs(daemon: Daemon) -> None:
     """Load the files as they are now, then take up what an earlier daemon left open."""
     runs, live = daemon.runtime.store.runs, daemon.runtime.live
     left_open = await runs.open()
+    await daemon.alerts.load()
     await daemon.reloader.load(await runs.cursors())
     latest = await runs.latest()
     for job in live:
@@ -141,6 +142,7 @@ def start_background(daemon: Daemon, tasks: TaskGroup) -> list[Task[None]]:
         tasks.create_task(daemon.reloader.keep_up(), name="reload"),
         tasks.create_task(daemon.scheduler.watch_the_clock(), name="watch the clock"),
         tasks.create_task(daemon.triggers.deliver(), name="hand out changes"),
+        tasks.create_task(daemon.alerts.keep_up(), name="plan who is told"),
         tasks.create_task(runtime.outbox_sender.deliver(), name="deliver messages"),
     ]
 

@@ -63,8 +63,9 @@ from spyweb.runs.run_queue import Admission, DelayedRun
 from spyweb.runs.state_trigger import conditions_of, event_of, event_to_lua, is_caused
 from spyweb.schedules.due import jittered
 from spyweb.stalls import StallRecorder, Work, work_for
+from spyweb.store.incidents_protocol import SubjectEvent
 from spyweb.store.interchange.value_json import decode_json
-from spyweb.store.protocol import Begin, Change, NewRun, RequestKey, SkippedRange, Store
+from spyweb.store.protocol import Begin, Change, End, NewRun, RequestKey, SkippedRange, Store
 from spyweb.store.values_protocol import ChangeEvent
 from spyweb.tracing.span import TRACEPARENT
 
@@ -152,6 +153,7 @@ class ClaimedRun(Struct, frozen=True, kw_only=True, eq=False):
     replaces: bool = False  # once it is on record, what runs and what waits makes way
 
 
+JudgeEnd = Callable[[LiveJob, Run, End], SubjectEvent | None]
 Claims = Future[list[RunId | None]]  # the id of each claimed run; None for one that was claimed before
 HostFor = Callable[[LiveJob, Run, Observer | None], OpDispatcher]
 
@@ -181,6 +183,7 @@ class Runner:
     stalls: StallRecorder
     tasks: TaskGroup
     counters: RunCounters = field(default_factory=RunCounters)
+    judge: JudgeEnd = lambda *_: None  # in a daemon: what the end of a run means for incidents
 
     _run_tasks: set[Task[None]] = field(init=False, default_factory=set)  # of the runs under way, each to its record
     _observers: dict[RunId, Observer] = field(init=False, default_factory=dict)
@@ -330,6 +333,7 @@ class Runner:
 
             end = end_of(run, ending, self.clock.now_ms())
             follow = Change() if observer else self._followers(job, run, ending)
+            end = self._judged(job, run, end, follow)
             is_awaited = observer or follow.new or follow.skipped or job.queue.waiting or caused or self._stopping
             ids: list[RunId | None] = []
             if not is_awaited and await self._ends.add(end):
@@ -432,6 +436,13 @@ class Runner:
             return Change(new=[again])
         after = self.live.after(job.id)
         return what_follows(run, ending, after, now_ms) if after else Change()
+
+    def _judged(self, job: LiveJob | None, run: Run, end: End, follow: Change) -> End:
+        """Return the end with what it means for incidents: where it is tried again, nothing yet."""
+        if job is None or job.gone or any(new.job == run.job for new in follow.new):
+            return end
+        alert = self.judge(job, run, end)
+        return end if alert is None else replace(end, alert=alert)
 
     async def _commit(self, change: Change) -> list[RunId | None]:
         """Record a change, repeating while the store refuses: what has happened can't be undone.
@@ -549,7 +560,7 @@ class Runner:
 
     async def _end_unbegun(self, runs: Sequence[Run], ending: Ending) -> None:
         now_ms = self.clock.now_ms()
-        ends = [end_of(run, ending, now_ms) for run in runs]
+        ends = [self._judged(self.live.find(run.job), run, end_of(run, ending, now_ms), Change()) for run in runs]
         await self._commit(Change(end=ends))
         for run, end in zip(runs, ends, strict=True):
             self.counters.ended(run.job, ending.outcome, now_ms, None)
@@ -609,7 +620,7 @@ class Runner:
         if is_finding(run):
             ending = ending_of(run)
         follow = Change() if is_trial(run.trigger) else self._after_loss(job, run, ending)
-        end = end_of(run, ending, now_ms)
+        end = self._judged(job, run, end_of(run, ending, now_ms), follow)
         self._take_in(follow.new, await self._commit(replace(follow, end=[end])))
         self.counters.ended(run.job, ending.outcome, now_ms, None)
         self.counters.passed_over(follow.skipped)

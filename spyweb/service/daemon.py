@@ -32,6 +32,7 @@ from spyweb.service.calendar import CalendarService, MaySee, anything
 from spyweb.service.drift import DriftService
 from spyweb.service.events import EventHub
 from spyweb.service.hooks import HookService
+from spyweb.service.incidents import IncidentService
 from spyweb.service.job_detail import JobDetails
 from spyweb.service.metrics import MetricsService
 from spyweb.service.once import OnceService, StartedRun, request_key
@@ -141,6 +142,7 @@ class DaemonService:
     workflow_runs: WorkflowService
     hooks: HookService
     once: OnceService
+    incidents: IncidentService
     clock: Clock
     events: EventHub
     pages: PageHub

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from spyweb.web.api import access, document, events, health, hooks, jobs, metrics, outbox, records, runs, state
+from spyweb.web.api import (
+    access,
+    document,
+    events,
+    health,
+    hooks,
+    incidents,
+    jobs,
+    metrics,
+    outbox,
+    records,
+    runs,
+    state,
+)
 from spyweb.web.api.route import Route, routes_of
 
 # In the order of the document and the reference.
-MODULES = (jobs, hooks, runs, records, state, outbox, access, health, events, metrics, document)
+MODULES = (jobs, hooks, runs, records, state, outbox, incidents, access, health, events, metrics, document)
 
 ROUTES: list[Route] = [each for module in MODULES for each in routes_of(module)]

@@ -1,0 +1,193 @@
+"""Watch what is wrong, and lead what people were told to it.
+
+A run's end is judged before it is recorded: what it means for the incidents of its job is committed with it.  A job
+that is well has no row, so its successes cost one look into the subjects that are known to have one.  Whatever changed
+an incident wakes the planner, which writes the messages that are missing; it may do so any number of times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+
+import structlog
+
+from spyweb.clock import Clock, Handle
+from spyweb.errors import STORE_REFUSED
+from spyweb.incidents.policy import AlertPolicy
+from spyweb.incidents.truth import Edited, Event, Failed, Looked, Removed, SignGone, SignSeen, Succeeded
+from spyweb.logs.refusals import tell_refusal
+from spyweb.model import Failure, JobId, Outcome, Run
+from spyweb.runs.drift import is_finding
+from spyweb.runs.live import LiveJob, LiveJobs
+from spyweb.runs.records import DEBUG, is_dry
+from spyweb.settings.alerts import AlertSettings
+from spyweb.store.incidents_protocol import AlertChannelNow, Incidents, SubjectChange, SubjectEvent, SubjectNow
+from spyweb.store.protocol import End
+
+log = structlog.get_logger()
+
+JOB = "job:"
+DRIFT = "drift"
+LONGEST_TEXT = 500  # characters of a reason
+LEAST_S = 1.0  # between two plans
+LONGEST_S = 60.0  # then the clock on the wall is looked at again: it may have been set
+PATIENCE_S = 5.0  # after the store refused
+
+
+def subject_of(job: JobId) -> str:
+    return f"{JOB}{job}"
+
+
+class AlertWatcher:
+    """Judges the ends of runs, and plans who is told."""
+
+    def __init__(
+        self, *, incidents: Incidents, live: LiveJobs, settings: Callable[[], AlertSettings], clock: Clock
+    ) -> None:
+        self._incidents = incidents
+        self._live = live
+        self._settings = settings
+        self._clock = clock
+        self._known: dict[str, int] = {}  # subjects with a row, or soon: how many events of each are on their way
+        self._looks: dict[str, int] = {}  # when to look at a subject again, if nothing happens before
+        self._digests: dict[str, str] = {}  # of the code that has failed, to notice an edit
+        self._changed = asyncio.Event()
+        self._is_linked = False  # specs have changed since the last plan
+        self._alarm: Handle | None = None
+        incidents.on_changed(self._take)
+        live.on_linked(self._link)
+
+    async def load(self) -> None:
+        """Learn which subjects are not well; before any run ends."""
+        known = await self._incidents.known()
+        self._known = dict.fromkeys(known, 0)
+        self._looks = {subject: wake_ms for subject, wake_ms in known.items() if wake_ms is not None}
+
+    def wake(self) -> None:
+        """Have it planned soon who is told."""
+        self._changed.set()
+
+    def judge(self, job: LiveJob, run: Run, end: End) -> SubjectEvent | None:
+        """Return what the end of a run, which is not tried again, means for the incidents of its job."""
+        subject = subject_of(job.id)
+        if end.outcome is Outcome.SUCCESS and subject not in self._known:
+            return None
+        event = event_of(run, end)
+        if event is None:
+            return None
+        self._known[subject] = self._known.get(subject, 0) + 1
+        self._digests.setdefault(subject, job.digest)
+        return SubjectEvent(subject=subject, event=event, policy=job.spec.alerts, at_ms=end.ended_ms, run=run.id)
+
+    async def keep_up(self) -> None:
+        """Plan whenever something has changed, or is due, until cancelled."""
+        self._is_linked = True
+        self._changed.set()
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            await self._clock.sleep(await self._plan_safely())
+
+    async def _plan_safely(self) -> float:
+        """Plan, and return the seconds before the next plan."""
+        try:
+            await self._note_what_is_due()
+            await self._plan()
+        except STORE_REFUSED as error:
+            tell_refusal("nobody can be told of incidents yet", error, again_in_s=PATIENCE_S)
+        except Exception:  # a bug in planning must not end what plans
+            log.exception("incidents met a bug in spyweb")
+        else:
+            return LEAST_S
+        self._changed.set()
+        return PATIENCE_S
+
+    async def _note_what_is_due(self) -> None:
+        is_linked, self._is_linked = self._is_linked, False
+        events = [*self._overdue(), *(self._after_a_reload() if is_linked else ())]
+        if not events:
+            return
+        for each in events:
+            self._known[each.subject] = self._known.get(each.subject, 0) + 1
+        try:
+            await self._incidents.note(events)
+        except STORE_REFUSED:
+            self._is_linked |= is_linked
+            raise
+
+    def _overdue(self) -> Iterator[SubjectEvent]:
+        now_ms = self._clock.now_ms()
+        for subject, wake_ms in list(self._looks.items()):
+            if wake_ms <= now_ms:
+                yield self._event(subject, Looked())
+
+    def _after_a_reload(self) -> Iterator[SubjectEvent]:
+        """Yield what changes of files mean for the jobs that are not well."""
+        for subject in [each for each in self._known if each.startswith(JOB)]:
+            job = self._live.find(JobId(subject.removeprefix(JOB)))
+            if job is None and self._live.unloadable:
+                continue  # a file that can't be read may be its
+            if job is None or not job.spec.enabled:
+                yield self._event(subject, Removed())
+            elif self._digests.setdefault(subject, job.digest) != job.digest:
+                self._digests[subject] = job.digest
+                yield self._event(subject, Edited())
+
+    def _event(self, subject: str, event: Event) -> SubjectEvent:
+        return SubjectEvent(subject=subject, event=event, policy=self._policy(subject), at_ms=self._clock.now_ms())
+
+    def _policy(self, subject: str) -> AlertPolicy:
+        job = self._live.find(JobId(subject.removeprefix(JOB))) if subject.startswith(JOB) else None
+        return job.spec.alerts if job else self._settings().policy
+
+    async def _plan(self) -> None:
+        """Write the messages that are missing."""
+        channels = [AlertChannelNow(name=each.name, level=each.level) for each in self._settings().channels.values()]
+        subjects = {name: SubjectNow(policy=self._policy(name)) for name in await self._incidents.unsettled()}
+        planned = await self._incidents.plan(channels, subjects)
+        if planned.unknown:  # an incident has opened meanwhile
+            self._changed.set()
+        self._wake_at(
+            min([*self._looks.values(), *([] if planned.wake_ms is None else [planned.wake_ms])], default=None)
+        )
+
+    def _wake_at(self, wake_ms: int | None) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if wake_ms is not None:
+            wait_s = min(max(wake_ms - self._clock.now_ms(), 0) / 1000, LONGEST_S)
+            self._alarm = self._clock.call_later(wait_s, self._changed.set)
+
+    def _take(self, changes: Sequence[SubjectChange]) -> None:
+        """Note what is committed."""
+        for change in changes:
+            on_their_way = max(self._known.get(change.subject, 0) - 1, 0)
+            self._looks.pop(change.subject, None)
+            if change.wake_ms is not None:
+                self._looks[change.subject] = change.wake_ms
+            if change.is_known or on_their_way:
+                self._known[change.subject] = on_their_way
+            else:
+                self._known.pop(change.subject, None)
+                self._digests.pop(change.subject, None)
+            if change.opened or change.closed or change.wake_ms is not None:
+                self._changed.set()
+
+    def _link(self) -> None:
+        self._is_linked = True
+        self._changed.set()
+
+
+def event_of(run: Run, end: End) -> Event | None:
+    """Return what the end of a run says about its job; None where it neither counts nor resets anything."""
+    if is_dry(run) or run.trigger.get(DEBUG) is True or end.failure is Failure.CANCELLED:
+        return None
+    if is_finding(run):
+        return SignGone(DRIFT) if end.outcome is Outcome.SUCCESS else SignSeen(DRIFT, end.reason[:LONGEST_TEXT])
+    if end.outcome is Outcome.SUCCESS:
+        return Succeeded()
+    if end.outcome in (Outcome.FAILED, Outcome.LOST):
+        return Failed((end.reason or end.outcome.value)[:LONGEST_TEXT])
+    return None

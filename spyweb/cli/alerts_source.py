@@ -1,0 +1,63 @@
+"""Find who answers for incidents: the daemon that has the project, or without one its database."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from spyweb.cli.project import Project
+from spyweb.errors import Refused
+from spyweb.store.protocol import Store
+from spyweb.views.incidents import IncidentView
+
+if TYPE_CHECKING:
+    from spyweb.service.incidents import IncidentService
+
+T = TypeVar("T")
+
+
+class IncidentSource(Protocol):
+    def incidents(self, *, is_open: bool | None, limit: int) -> list[IncidentView]: ...
+
+    def incident(self, number: int) -> IncidentView: ...
+
+    def ack_incident(self, number: int, by: str) -> None: ...
+
+
+def find_incidents(project: Project) -> IncidentSource:
+    daemon = project.find_daemon()
+    if daemon:
+        return daemon
+    if project.settings.store.is_memory:
+        raise Refused(f"no daemon runs in {project.root}, and what it kept in memory went with it")
+    return StoredIncidents(project)
+
+
+class StoredIncidents:
+    """Reads and changes the database itself."""
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+
+    def incidents(self, *, is_open: bool | None, limit: int) -> list[IncidentView]:
+        return self._project.offline.read(
+            _asking(lambda service: service.list(is_open=is_open, job=None, before=None, limit=limit)), []
+        )
+
+    def incident(self, number: int) -> IncidentView:
+        found = self._project.offline.read(_asking(lambda service: service.get(number)), None)
+        if found is None:
+            raise Refused(f"there is no incident {number}")
+        return found
+
+    def ack_incident(self, number: int, by: str) -> None:
+        self._project.offline.write(_asking(lambda service: service.acknowledge(number, by)))
+
+
+def _asking(ask: Callable[[IncidentService], Awaitable[T]]) -> Callable[[Store], Awaitable[T]]:
+    async def asked(store: Store) -> T:
+        from spyweb.service.incidents import IncidentService  # where a daemon runs, it is the one that needs it
+
+        return await ask(IncidentService(store.incidents))
+
+    return asked

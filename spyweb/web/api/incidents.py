@@ -1,0 +1,90 @@
+"""Handlers for incidents: list them, look at one, and take care of one."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from aiohttp import web
+from msgspec import Meta, Struct
+
+from spyweb.errors import Refused
+from spyweb.model import JobId
+from spyweb.views.incidents import IncidentAcked, IncidentView
+from spyweb.web.access.principal import principal_of
+from spyweb.web.answer import json_answer, page_answer
+from spyweb.web.api.keys import SERVICE
+from spyweb.web.api.query import LONGEST_NUMBER, MOST, check_may_see, query_of, visible
+from spyweb.web.api.route import Right, route
+
+MAX_LIMIT = 1_000
+LONGEST_NAME = 100
+
+
+class IncidentsQuery(Struct, frozen=True):
+    """Which incidents, of which job."""
+
+    state: Literal["open", "closed"] | None = None
+    job: str | None = None
+    limit: Annotated[int, Meta(ge=1, le=MAX_LIMIT)] = 30
+    before: Annotated[int, Meta(ge=0, le=MOST, description="the number of an incident: only older ones")] = 0
+
+
+class AckQuery(Struct, frozen=True):
+    """Who takes care; without it, whoever asks."""
+
+    by: Annotated[str, Meta(max_length=LONGEST_NAME)] = ""
+
+
+@route(
+    "GET",
+    "/api/incidents",
+    right=Right.READ,
+    answer=list[IncidentView],
+    query=IncidentsQuery,
+    of_job=True,
+    is_paged=True,
+)
+async def list_incidents(request: web.Request) -> web.Response:
+    """List incidents, newest first: what is wrong, and what was."""
+    service, query = request.app[SERVICE], query_of(request, IncidentsQuery)
+    is_open, before = None if query.state is None else query.state == "open", query.before or None
+    job = None if query.job is None else service.find(query.job) or JobId(query.job)  # one that is gone may have some
+    if job is not None:
+        check_may_see(request, job)
+    found = await visible(
+        request,
+        lambda most, older: service.incidents.list(is_open=is_open, job=job, before=older, limit=most),
+        lambda each: (each.job_id or "", each.id),
+        limit=query.limit,
+        before=before,
+    )
+    return page_answer(request, found, before=found[-1].id if len(found) == query.limit else None)
+
+
+@route("GET", "/api/incidents/{incident}", right=Right.READ, answer=IncidentView, of_job=True)
+async def show_incident(request: web.Request) -> web.Response:
+    """Show one incident with its history, and what each channel was told."""
+    return json_answer(await _find(request))
+
+
+@route("POST", "/api/incidents/{incident}/ack", right=Right.RUN, answer=IncidentAcked, query=AckQuery, of_job=True)
+async def acknowledge_incident(request: web.Request) -> web.Response:
+    """Take care of an open incident: no reminders and no escalation any more; its end is still told."""
+    incident = await _find(request)
+    by = query_of(request, AckQuery).by.strip() or principal_of(request).name
+    await request.app[SERVICE].incidents.acknowledge(incident.id, by)
+    return json_answer(IncidentAcked(acked=incident.id))
+
+
+async def _find(request: web.Request) -> IncidentView:
+    """Return the incident in the path.  Raises HTTPNotFound, or HTTPForbidden where its job may not be seen."""
+    text = request.match_info["incident"]
+    if not (text.isascii() and text.isdigit() and len(text) < LONGEST_NUMBER and int(text) <= MOST):
+        raise web.HTTPBadRequest(text="expected the number of an incident")
+    try:
+        found = await request.app[SERVICE].incidents.get(int(text))
+    except Refused as refused:
+        check_may_see(request, "")
+        raise web.HTTPNotFound(text=str(refused)) from refused
+    check_may_see(request, found.job_id or "")
+    return found
