@@ -439,7 +439,7 @@ class Runner:
 
     def _judged(self, job: LiveJob | None, run: Run, end: End, follow: Change) -> End:
         """Return the end with what it means for incidents: where it is tried again, nothing yet."""
-        if job is None or job.gone or any(new.job == run.job for new in follow.new):
+        if job is None or job.gone or (follow.new and any(new.job == run.job for new in follow.new)):
             return end
         alert = self.judge(job, run, end)
         return end if alert is None else replace(end, alert=alert)

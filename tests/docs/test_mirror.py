@@ -24,6 +24,7 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/unit/store/test_tasks_contract.py": ("store/tasks_protocol",),
     "tests/unit/store/test_requests_contract.py": ("store/sqlite/requests",),
     "tests/unit/service/test_access.py": ("views/keys",),
+    "tests/unit/service/test_incidents.py": ("views/incidents",),
     "tests/unit/store/test_keys_contract.py": ("store/keys_protocol", "store/sqlite/keys"),
     "tests/unit/store/test_audit_contract.py": ("store/audit_protocol", "store/sqlite/audit"),
     "tests/unit/store/test_incidents_contract.py": ("store/incidents_protocol",),
@@ -64,6 +65,7 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/integration/test_live_pages.py": ("web/live",),
     "tests/unit/cli/test_main.py": ("cli/about",),
     "tests/unit/cli/test_keys.py": ("cli/keys_source",),
+    "tests/unit/cli/test_alerts.py": ("cli/alerts_source",),
     "tests/unit/cli/test_systemd.py": ("cli/service",),
     # The parts of the daemon only make sense joined, in a process.
     "tests/acceptance/test_daemon_life.py": (

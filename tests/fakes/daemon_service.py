@@ -29,6 +29,7 @@ from spyweb.service.calendar import CalendarService, MaySee, anything
 from spyweb.service.daemon import DaemonService
 from spyweb.service.events import EventHub
 from spyweb.service.hooks import Delivery, HookService
+from spyweb.service.incidents import IncidentService
 from spyweb.service.job_detail import JobDetails
 from spyweb.service.metrics import MetricsService
 from spyweb.service.once import StartedRun
@@ -341,6 +342,8 @@ class FakeDaemonService(DaemonService):
         store = MemoryStore(clock)
         self.access = AccessService(store.keys, clock, api_key)
         self.trail = AuditService(store.audit, clock)
+        self.stored_incidents = store.incidents
+        self.incidents = IncidentService(store.incidents)
         self.clock = clock
         self.events = hub or EventHub(clock, "b00t", lambda _hub, _topic: lambda: None)
         self.pages = pages or PageHub(events=self.events, clock=clock, tasks=TaskGroup(), last_lines=no_lines)

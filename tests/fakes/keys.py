@@ -13,6 +13,7 @@ from spyweb.store.keys_protocol import Scope
 from spyweb.web.app import Site, tcp_app
 from tests.fakes.client import Client, client_of
 from tests.fakes.daemon_service import BACKUP, PRICES, FakeDaemonService
+from tests.fakes.incidents import fail
 
 OWNER = "clé-secrète"
 COOKIE = "spyweb_0"  # the port of an app that a test makes
@@ -55,6 +56,7 @@ async def open_doors(api_key: str | None = OWNER, site: Site | None = None) -> A
     kinds |= {"limited": (list(Scope), [PRICES]), "other": (list(Scope), [BACKUP]), "revoked": ([Scope.ADMIN], [])}
     tokens = {kind: (await service.access.add(kind, *given)).token for kind, given in kinds.items()}
     await service.access.revoke("revoked")
+    await fail(service.stored_incidents, PRICES)
     async with client_of(tcp_app(service, site)) as client:
         yield Doors(client=client, service=service, tokens={**tokens, "owner": api_key or ""})
 

@@ -17,6 +17,7 @@ from spyweb.service.access import AccessService
 from spyweb.service.audit import AuditService
 from spyweb.service.daemon import DaemonService
 from spyweb.service.events import EventHub
+from spyweb.service.incidents import IncidentService
 from spyweb.service.once import OnceService
 from spyweb.service.page_hub import PageHub
 from spyweb.service.workflows import WorkflowService
@@ -80,6 +81,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
             workflow_runs=WorkflowService(t.store),
             hooks=make_hooks(t, once),
             once=once,
+            incidents=IncidentService(t.store.incidents),
             drift=make_drift(t.store, t.clock, {}),
             clock=t.clock,
             events=events,

@@ -1,0 +1,118 @@
+"""A job fails, and somebody is told: a real daemon, killed where it hurts, and a receiver on this machine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from spyweb.cli.client import DaemonClient, find_daemon
+from spyweb.errors import Refused
+from tests.fakes.hook import Hook, open_hook
+
+pytestmark = pytest.mark.slow
+
+SPYWEB = [sys.executable, "-m", "spyweb"]
+REPOSITORY = Path(__file__).parents[2]
+PATIENCE = 30.0  # seconds; a machine under load is slow
+CONFIG = """[server]
+enabled = false
+[channels.ops]
+webhook = "{url}"
+[alerts]
+to = ["ops"]
+after_failures = 2
+"""
+BROKEN = """-- /// job
+-- every = "200ms"
+-- ///
+error("no space")
+"""
+MENDED = """-- /// job
+-- every = "200ms"
+-- ///
+log("fine")
+"""
+
+
+def set_up(root: Path, hook: Hook) -> None:
+    (root / "jobs").mkdir()
+    (root / "jobs/backup.lua").write_text(BROKEN)
+    (root / "config.toml").write_text(CONFIG.format(url=hook.url))
+
+
+@contextmanager
+def daemon(root: Path) -> Iterator[tuple[subprocess.Popen[bytes], DaemonClient]]:
+    """Killed if the test leaves it running."""
+    command = [*SPYWEB, "-C", str(root), "start"]
+    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as started:
+        try:
+            until(lambda: find_daemon(root / "data") is not None)
+            client = find_daemon(root / "data")
+            assert client
+            yield started, client
+        finally:
+            started.kill()
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        try:
+            if is_so():
+                return
+        except (Refused, OSError):  # it has just begun
+            pass
+        time.sleep(0.02)
+    raise AssertionError("it never was")
+
+
+def kinds_of(hook: Hook) -> Sequence[tuple[int, str]]:
+    return [(item["incident"], item["kind"]) for body in hook.bodies for item in json.loads(body)["items"]]
+
+
+def test_what_a_killed_daemon_had_not_told_is_told_once_by_the_next(tmp_path: Path) -> None:
+    with open_hook() as hook:
+        set_up(tmp_path, hook)
+        with daemon(tmp_path) as (process, client):
+            until(lambda: len(client.incidents(is_open=True, limit=10)) == 1)
+            process.kill()  # the run's end is on record, and nothing is sent yet
+            process.wait()
+        assert hook.bodies == []
+        with daemon(tmp_path) as (_, client):
+            until(lambda: bool(hook.bodies))
+            (tmp_path / "jobs/backup.lua").write_text(MENDED)
+            until(lambda: len(hook.bodies) == 2)
+            (found,) = client.incidents(is_open=False, limit=10)
+            assert found.told == {"ops": "closed"}
+        assert kinds_of(hook) == [(1, "opened"), (1, "closed")]
+
+
+def test_what_was_being_sent_as_a_daemon_was_killed_is_sent_again_with_the_same_id(tmp_path: Path) -> None:
+    with open_hook(hangs=True) as hook:
+        set_up(tmp_path, hook)
+        with daemon(tmp_path) as (process, _):
+            until(lambda: bool(hook.bodies))
+            process.kill()
+            process.wait()
+        hook.hangs = False
+        with daemon(tmp_path):
+            until(lambda: len(hook.bodies) == 2)
+        assert kinds_of(hook) == [(1, "opened"), (1, "opened")]
+        assert len(set(hook.deliveries)) == 1
+
+
+def test_no_address_is_in_the_database(tmp_path: Path) -> None:
+    with open_hook() as hook:
+        set_up(tmp_path, hook)
+        with daemon(tmp_path):
+            until(lambda: bool(hook.bodies))
+        stored = b"".join(path.read_bytes() for path in (tmp_path / "data").glob("spyweb.db*"))
+        assert b"no space" in stored
+        assert hook.url.encode() not in stored

@@ -1,0 +1,255 @@
+"""What the ends of runs mean for incidents, and who is told of them when."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from spyweb.alerts.watcher import AlertWatcher, event_of, subject_of
+from spyweb.errors import StoreError
+from spyweb.incidents.policy import AlertPolicy
+from spyweb.incidents.truth import Failed, SignGone, SignSeen, Succeeded
+from spyweb.lua.endings import failed
+from spyweb.model import Ending, Failure, JobId, Never, Outcome, Retry, Run, RunId, RunState
+from spyweb.runs.drift import finding_trigger
+from spyweb.runs.live import LiveJob
+from spyweb.runs.runner import RunRequest, by_hand
+from spyweb.settings.alerts import AlertChannelSettings, AlertSettings
+from spyweb.store.protocol import End
+from tests.fakes.harness import Harness, harness, make_job
+
+BACKUP = JobId("backup")
+SUCCESS = Ending(outcome=Outcome.SUCCESS)
+TELL_OPS = AlertPolicy(to=("ops",), after_failures=2, remind_ms=None)
+OPS = AlertChannelSettings(name="ops", webhook="https://example.org/secret")
+RETRY = Retry(retries=1, delay_ms=1000, jitter=False)
+
+
+@dataclass
+class Watched:
+    harness: Harness
+    watcher: AlertWatcher
+    settings: AlertSettings = field(default_factory=lambda: AlertSettings(channels={"ops": OPS}))
+
+    @property
+    def job(self) -> LiveJob:
+        found = self.harness.live.find(BACKUP)
+        assert found
+        return found
+
+    async def run(self, *endings: Ending, request: RunRequest | None = None) -> None:
+        """Let the job run once, and its attempts end so."""
+        self.harness.pool.endings[BACKUP] = list(endings or (SUCCESS,))
+        self.harness.runner.start(self.job, [request or by_hand()])
+        await self.harness.clock.turn(0.01)
+
+    async def told(self) -> list[tuple[str, list[str]]]:
+        """Return the messages in the outbox, oldest first: to whom, and what."""
+        found = await self.harness.store.outbox.unsent(None, 100)
+        return [
+            (each.target.address, [item["kind"] for item in json.loads(each.payload)["items"]])
+            for each in reversed(found)
+        ]
+
+    async def open(self) -> int:
+        return len(await self.harness.store.incidents.list(is_open=True))
+
+
+@asynccontextmanager
+async def watched(
+    policy: AlertPolicy = TELL_OPS, before: Harness | None = None, **spec: object
+) -> AsyncIterator[Watched]:
+    """Watch one job that is started by hand alone; `before` is an earlier daemon with the same store."""
+    async with harness(before.store if before else None, before.clock if before else None) as h:
+        watched: Watched
+        watcher = AlertWatcher(
+            incidents=h.store.incidents, live=h.live, settings=lambda: watched.settings, clock=h.clock
+        )
+        watched = Watched(h, watcher)
+        h.runner.judge = watcher.judge
+        await watcher.load()
+        await h.settle(make_job("backup", alerts=policy, schedule=Never(), **spec))
+        planning = h.tasks.create_task(watcher.keep_up())
+        await h.clock.turn(2)
+        yield watched
+        planning.cancel()
+
+
+async def test_an_incident_opens_with_the_nth_failure_is_told_once_and_its_end_is_told() -> None:
+    async with watched() as w:
+        await w.run(failed("no space"))
+        assert (await w.open(), await w.told()) == (0, [])
+        await w.run(failed("no space"))
+        assert await w.open() == 1
+        await w.run(failed("no space"))
+        await w.harness.clock.turn(7)
+        assert await w.told() == [("ops", ["opened"])]
+        await w.run()
+        await w.harness.clock.turn(7)
+        assert (await w.open(), await w.told()) == (0, [("ops", ["opened"]), ("ops", ["closed"])])
+
+
+async def test_a_success_between_failures_begins_the_row_anew() -> None:
+    async with watched() as w:
+        for ending in (failed("x"), SUCCESS, failed("x"), SUCCESS):
+            await w.run(ending)
+        assert await w.open() == 0
+        assert await w.harness.store.incidents.known() == {}, "what is well has no row"
+
+
+async def test_a_success_of_a_job_that_is_well_is_nothing_to_incidents() -> None:
+    async with watched() as w:
+        assert w.watcher.judge(w.job, run_of({"type": "manual"}), end_of()) is None
+
+
+async def test_the_success_after_a_failure_counts_also_where_that_is_not_committed_yet() -> None:
+    async with watched() as w:
+        assert w.watcher.judge(w.job, run_of({"type": "manual"}), end_of(Outcome.FAILED)) is not None
+        assert w.watcher.judge(w.job, run_of({"type": "manual"}), end_of()) is not None
+
+
+async def test_of_a_run_that_is_tried_again_the_last_attempt_counts() -> None:
+    async with watched(replace(TELL_OPS, after_failures=1), retry=RETRY) as w:
+        await w.run(failed("x"), failed("x"))
+        assert await w.open() == 0
+        await w.harness.clock.turn(2)
+        assert await w.open() == 1
+
+
+async def test_a_dry_run_counts_for_nothing() -> None:
+    async with watched(replace(TELL_OPS, after_failures=1)) as w:
+        await w.run(failed("x"), request=by_hand(dry_run=True))
+        assert await w.open() == 0
+
+
+async def test_what_was_decided_and_not_told_is_told_by_the_next_daemon() -> None:
+    async with watched(replace(TELL_OPS, after_failures=1)) as w:
+        await w.run(failed("x"))
+        assert (await w.open(), await w.told()) == (1, [])
+    async with watched(before=w.harness) as later:
+        await later.harness.clock.turn(6)
+        assert await later.told() == [("ops", ["opened"])]
+        await later.run()
+        assert await later.open() == 0, "it knows that the job was not well"
+
+
+async def test_a_job_that_is_deleted_closes_its_incident() -> None:
+    async with watched(replace(TELL_OPS, after_failures=1)) as w:
+        await w.run(failed("x"))
+        await w.harness.clock.turn(7)
+        w.harness.live.remove(BACKUP)
+        w.harness.live.link()
+        await w.harness.clock.turn(7)
+        assert (await w.open(), await w.told()) == (0, [("ops", ["opened"]), ("ops", ["closed"])])
+
+
+async def test_a_job_whose_file_can_not_be_read_keeps_its_incident() -> None:
+    async with watched(replace(TELL_OPS, after_failures=1)) as w:
+        await w.run(failed("x"))
+        w.harness.live.remove(BACKUP)
+        w.harness.live.set_unloadable(frozenset({"backup"}))
+        await w.harness.clock.turn(7)
+        assert await w.open() == 1
+
+
+async def test_an_edit_of_the_code_counts_failures_anew_and_a_reload_does_not() -> None:
+    async with watched(replace(TELL_OPS, after_failures=3)) as w:
+        for _ in range(2):
+            await w.run(failed("x"))
+            w.harness.live.link()
+            await w.harness.clock.turn(2)
+        w.job.digest = "2"
+        w.harness.live.link()
+        await w.harness.clock.turn(2)
+        await w.run(failed("x"))
+        assert await w.open() == 0
+        await w.run(failed("x"))
+        await w.run(failed("x"))
+        assert await w.open() == 1
+
+
+async def test_a_channel_that_comes_with_a_reload_is_told() -> None:
+    async with watched(replace(TELL_OPS, after_failures=1)) as w:
+        w.settings = AlertSettings()
+        await w.run(failed("x"))
+        await w.harness.clock.turn(60)
+        assert await w.told() == []
+        w.settings = AlertSettings(channels={"ops": OPS})
+        w.harness.live.link()
+        await w.harness.clock.turn(7)
+        assert await w.told() == [("ops", ["opened"])]
+
+
+async def test_reminders_come_until_somebody_takes_care() -> None:
+    async with watched(replace(TELL_OPS, after_failures=1, remind_ms=600_000)) as w:
+        await w.run(failed("x"))
+        await w.harness.clock.turn(700)
+        assert await w.told() == [("ops", ["opened"]), ("ops", ["reminder"])]
+        assert await w.harness.store.incidents.acknowledge(1, "me")
+        w.watcher.wake()
+        await w.harness.clock.turn(3600)
+        assert len(await w.told()) == 2
+
+
+async def test_where_the_store_refuses_it_is_planned_later() -> None:
+    async with watched(replace(TELL_OPS, after_failures=1)) as w:
+        plan, w.harness.store.incidents.plan = w.harness.store.incidents.plan, refuse  # type: ignore[method-assign, assignment]
+        await w.run(failed("x"))
+        await w.harness.clock.turn(20)
+        assert await w.told() == []
+        w.harness.store.incidents.plan = plan  # type: ignore[method-assign]
+        await w.harness.clock.turn(12)
+        assert await w.told() == [("ops", ["opened"])]
+
+
+async def test_nothing_wakes_where_nothing_is_wrong() -> None:
+    async with watched() as w:
+        await w.harness.clock.turn(5)
+        await w.run()
+        before = w.harness.clock.pending
+        await w.harness.clock.turn(100)
+        assert w.harness.clock.pending == before
+
+
+def test_ends_that_count() -> None:
+    by_hand_run = run_of({"type": "manual"})
+    assert event_of(by_hand_run, end_of()) == Succeeded()
+    assert event_of(by_hand_run, end_of(Outcome.FAILED, "no space")) == Failed("no space")
+    assert event_of(by_hand_run, end_of(Outcome.LOST)) == Failed("lost")
+    assert event_of(by_hand_run, end_of(Outcome.STOPPED)) is None
+    assert event_of(by_hand_run, end_of(Outcome.SKIPPED)) is None
+    cancelled = replace(end_of(Outcome.FAILED), failure=Failure.CANCELLED)
+    assert event_of(by_hand_run, cancelled) is None, "somebody wanted it to end"
+    assert event_of(run_of({"type": "manual", "debug": True}), end_of(Outcome.FAILED)) is None
+    assert len(event_text(event_of(by_hand_run, end_of(Outcome.FAILED, "x" * 5000)))) == 500
+
+
+def test_drift_is_a_sign_of_its_own() -> None:
+    run = run_of(finding_trigger("/etc/motd differs"))
+    assert event_of(run, end_of(Outcome.FAILED, "/etc/motd differs")) == SignSeen("drift", "/etc/motd differs")
+    assert event_of(run, end_of()) == SignGone("drift")
+
+
+def event_text(event: object) -> str:
+    assert isinstance(event, Failed)
+    return event.text
+
+
+def refuse(*_arguments: object) -> None:
+    raise StoreError("disk full")
+
+
+def run_of(trigger: Mapping[str, object]) -> Run:
+    return Run(id=RunId(1), job=BACKUP, state=RunState.RUNNING, trigger=trigger)
+
+
+def end_of(outcome: Outcome = Outcome.SUCCESS, reason: str = "") -> End:
+    return End(run=RunId(1), ended_ms=5, outcome=outcome, reason=reason)
+
+
+def test_the_subject_of_a_job_is_named_after_it() -> None:
+    assert subject_of(BACKUP) == "job:backup"

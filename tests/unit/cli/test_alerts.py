@@ -1,0 +1,144 @@
+"""`spyweb alerts`: against a database, and against a daemon's socket."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from spyweb.model import JobId
+from spyweb.service.incidents import IncidentService
+from spyweb.store.incidents_protocol import Incidents
+from spyweb.store.sqlite.store import open_store
+from spyweb.views.incidents import IncidentView
+from tests.fakes.clock import FakeClock
+from tests.fakes.command import spyweb
+from tests.fakes.daemon_service import FakeDaemonService
+from tests.fakes.daemon_socket import serve_daemon_socket
+from tests.fakes.incidents import fail, succeed
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "config.toml").write_text('[daemon]\ntimezone = "UTC"\n')
+    (tmp_path / "data").mkdir(mode=0o700)
+    return tmp_path
+
+
+class FakeIncidents(IncidentService):
+    """Knows one incident, and keeps a story."""
+
+    story: list[str]
+
+    def __init__(self, incidents: Incidents) -> None:
+        super().__init__(incidents)
+        self.story = []
+
+    async def list(
+        self, *, is_open: bool | None, job: JobId | None, before: int | None, limit: int
+    ) -> list[IncidentView]:
+        self.story.append("all" if is_open is None else "open")
+        return [KNOWN]
+
+    async def get(self, incident: int) -> IncidentView:
+        return KNOWN
+
+    async def acknowledge(self, incident: int, by: str) -> None:
+        self.story.append(f"ack {incident} {by}")
+
+
+KNOWN = IncidentView(
+    id=1,
+    subject="job:prices",
+    job_id=JobId("prices"),
+    level="warning",
+    state="open",
+    reason="failing",
+    text="asked the daemon",
+    run=None,
+    since_ms=0,
+    opened_ms=0,
+    closed_ms=None,
+    acked_ms=None,
+    acked_by="",
+    is_flapping=False,
+    told={},
+    notes=[],
+)
+
+
+def leave(root: Path) -> None:
+    """One of backup, which is over, and one of prices, which is open."""
+
+    async def add() -> None:
+        store = await open_store(root / "data" / "spyweb.db", clock=FakeClock())
+        await fail(store.incidents, "backup")
+        await succeed(store.incidents, "backup")
+        await fail(store.incidents, "prices")
+        await store.close()
+
+    asyncio.run(add())
+
+
+def test_what_is_wrong_is_a_table_and_with_all_what_was(project: Path) -> None:
+    assert spyweb("alerts", "list", root=project).err == "nothing is wrong\n"
+    leave(project)
+    answer = spyweb("alerts", "list", root=project)
+    assert answer.lines[0].split() == [
+        "id",
+        "subject",
+        "level",
+        "since",
+        "lasts",
+        "reason",
+        "taken",
+        "care",
+        "by",
+        "text",
+    ]
+    (row,) = answer.table
+    assert (row[:3], row[-2:]) == (["2", "prices", "warning"], ["failing", "no space"])
+    assert [row[1] for row in spyweb("alerts", "list", "--all", root=project).table] == ["prices", "backup"]
+    found = cast(list[dict[str, object]], spyweb("alerts", "list", "--all", "-o", "json", root=project).json)
+    assert [each["state"] for each in found] == ["open", "closed"]
+
+
+def test_one_is_shown_and_somebody_takes_care(project: Path) -> None:
+    leave(project)
+    assert spyweb("alerts", "ack", "2", "--by", "me", root=project).out == "incident 2 is taken care of by me\n"
+    shown = spyweb("alerts", "show", "2", root=project).out
+    assert "acknowledged by me" in shown
+    assert "failing: no space" in shown
+    assert cast(dict[str, object], spyweb("alerts", "show", "2", "-o", "json", root=project).json)["acked_by"] == "me"
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["ack", "1"], "incident 1 is over"),
+        (["ack", "9"], "there is no incident 9"),
+        (["show", "9"], "there is no incident 9"),
+    ],
+)
+def test_what_can_not_be_done_is_said(project: Path, words: list[str], reason: str) -> None:
+    leave(project)
+    answer = spyweb("alerts", *words, root=project)
+    assert (answer.code, answer.err) == (2, f"spyweb: {reason}\n")
+
+
+def test_where_nothing_is_on_record_there_is_no_incident(project: Path) -> None:
+    assert spyweb("alerts", "show", "1", root=project).err == "spyweb: there is no incident 1\n"
+
+
+def test_a_daemon_is_asked_where_one_runs(project: Path) -> None:
+    service = FakeDaemonService(root=project)
+    service.incidents = known = FakeIncidents(service.stored_incidents)
+    with serve_daemon_socket(service, project / "data"):
+        for words in ([], ["--all"]):
+            assert "asked the daemon" in spyweb("alerts", "list", *words, root=project).out
+        assert "asked the daemon" in spyweb("alerts", "show", "1", root=project).out
+        assert spyweb("alerts", "ack", "1", "--by", "me", root=project).code == 0
+    assert known.story == ["open", "all", "ack 1 me"]

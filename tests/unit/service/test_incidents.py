@@ -1,0 +1,79 @@
+"""Incidents as clients are told of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from spyweb.errors import Refused
+from spyweb.model import JobId
+from spyweb.service.incidents import IncidentService
+from spyweb.store.incidents_protocol import Incidents
+from spyweb.views.incidents import IncidentView
+from tests.fakes.clock import START_MS, FakeClock
+from tests.fakes.incidents import AT_MS, fail, succeed
+from tests.fakes.memory.memory import MemoryStore
+
+
+@pytest.fixture
+async def incidents() -> Incidents:
+    """One of prices, which is over, and one of backup, which is open."""
+    found = MemoryStore(FakeClock()).incidents
+    await fail(found, "prices")
+    await succeed(found, "prices")
+    await fail(found, "backup", "no route")
+    return found
+
+
+async def test_they_are_listed_newest_first_of_all_of_a_job_or_of_a_state(incidents: Incidents) -> None:
+    service = IncidentService(incidents)
+    for is_open, job, before, expected in (
+        (None, None, None, [2, 1]),
+        (True, None, None, [2]),
+        (False, None, None, [1]),
+        (None, JobId("prices"), None, [1]),
+        (None, None, 2, [1]),
+    ):
+        found = await service.list(is_open=is_open, job=job, before=before, limit=10)
+        assert [each.id for each in found] == expected
+
+
+async def test_one_is_shown_with_all_that_is_known(incidents: Incidents) -> None:
+    assert await IncidentService(incidents).get(2) == IncidentView(
+        id=2,
+        subject="job:backup",
+        job_id=JobId("backup"),
+        level="warning",
+        state="open",
+        reason="failing",
+        text="no route",
+        run=(await incidents.list())[0].run,
+        since_ms=AT_MS,
+        opened_ms=AT_MS,
+        closed_ms=None,
+        acked_ms=None,
+        acked_by="",
+        is_flapping=False,
+        told={},
+        notes=[],
+    )
+
+
+async def test_whoever_takes_care_is_noted_and_the_planner_looks_again(incidents: Incidents) -> None:
+    woken: list[bool] = []
+    service = IncidentService(incidents, lambda: woken.append(True))
+    await service.acknowledge(2, "me")
+    found = await service.get(2)
+    assert (found.acked_by, found.acked_ms, [note.text for note in found.notes]) == (
+        "me",
+        START_MS,
+        ["acknowledged by me"],
+    )
+    assert woken == [True]
+
+
+@pytest.mark.parametrize(("number", "reason"), [(1, "incident 1 is over"), (9, "there is no incident 9")])
+async def test_of_what_is_over_or_was_never_there_nobody_takes_care(
+    incidents: Incidents, number: int, reason: str
+) -> None:
+    with pytest.raises(Refused, match=reason):
+        await IncidentService(incidents).acknowledge(number, "me")

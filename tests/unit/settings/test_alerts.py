@@ -1,0 +1,113 @@
+"""Channels and policies, as config.toml and jobs say them, and what is said about wrong ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spyweb.incidents.policy import NOBODY, AlertPolicy, Level
+from spyweb.model import JobId
+from spyweb.settings.load import examine_settings
+from spyweb.specs.discover import scan
+
+BACKUP = JobId("backup")
+CHANNELS = """
+[channels.phone]
+webhook = "https://example.org/${TOPIC}"
+headers = { x-team = "web" }
+level = "warning"
+[channels.ops]
+webhook = "https://example.org/ops"
+"""
+ENVIRON = {"TOPIC": "abc"}
+
+
+def problems_of(root: Path, text: str) -> list[str]:
+    (root / "config.toml").write_text(text)
+    return [str(problem) for problem in examine_settings(root, environ=ENVIRON, flags={})[1]]
+
+
+def policy_of(root: Path, config: str, block: str = "") -> AlertPolicy:
+    (root / "jobs").mkdir(exist_ok=True)
+    (root / "jobs/backup.lua").write_text(f"-- /// job\n{block}-- ///\n")
+    (root / "config.toml").write_text(config)
+    settings, problems = examine_settings(root, environ=ENVIRON, flags={})
+    found = scan(root, settings)
+    assert not problems
+    assert not found.problems
+    return found.jobs[BACKUP].spec.alerts
+
+
+def test_a_channel_has_an_address_in_which_variables_stand(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(CHANNELS)
+    channels = examine_settings(tmp_path, environ=ENVIRON, flags={})[0].alerts.channels
+    phone = channels["phone"]
+    assert (phone.webhook, phone.headers, phone.level) == (
+        "https://example.org/abc",
+        (("x-team", "web"),),
+        Level.WARNING,
+    )
+    assert channels["ops"].level is Level.INFO
+    assert "abc" not in repr(channels)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[channels.phone]\n", "config.toml:1: channels.phone.webhook: a channel needs an address: webhook"),
+        ('[channels.phone]\nwebhook = "https://x/${NO_SUCH}"\n', "the variable NO_SUCH is not set"),
+        ('[channels.phone]\nwebhook = "ftp://x/secret"\n', "expected an address that begins with https:// or http://"),
+        ('[channels."My Phone"]\nwebhook = "https://x"\n', "expected a name of a-z, 0-9, _ and -"),
+        ('[channels.phone]\nwebhook = "https://x"\nlevle = "info"\n', 'unknown key; did you mean "level"?'),
+        ('[channels]\nphone = "https://x"\n', "expected the settings of a channel, [channels.NAME]"),
+        (f'{CHANNELS}[alerts]\nto = ["phon"]\n', 'no channel "phon"; did you mean "phone"?'),
+        ('[alerts]\nlevel = "urgent"\n', 'expected "info", "warning" or "critical"'),
+        ("[alerts]\nafter_failures = 0\n", "must be at least 1, not 0"),
+        ('[alerts]\nremind_every = "1m"\n', "must be at least 5m, not 1m"),
+        ("[alerts]\nafter_failure = 2\n", 'unknown key; did you mean "after_failures"?'),
+    ],
+)
+def test_what_is_wrong_is_said(tmp_path: Path, text: str, expected: str) -> None:
+    problems = problems_of(tmp_path, text)
+    assert len(problems) == 1, problems
+    assert expected in "".join(problems)
+    assert "secret" not in "".join(problems)
+
+
+def test_nobody_is_told_where_nothing_is_said(tmp_path: Path) -> None:
+    assert policy_of(tmp_path, "") == NOBODY
+
+
+def test_a_job_overrides_alerts_key_by_key_and_config_toml_overrides_the_job(tmp_path: Path) -> None:
+    config = (
+        f'{CHANNELS}[alerts]\nto = ["phone", "ops"]\nafter_failures = 5\nrecovered = false\nremind_every = "never"\n'
+    )
+    assert policy_of(tmp_path, config) == AlertPolicy(
+        to=("phone", "ops"), after_failures=5, recovered=False, remind_ms=None
+    )
+    block = '-- alerts = { to = ["ops"], level = "critical", after_failures = 2 }\n'
+    own = AlertPolicy(to=("ops",), level=Level.CRITICAL, after_failures=2, recovered=False, remind_ms=None)
+    assert policy_of(tmp_path, config, block) == own
+    override = f"{config}[jobs.backup.alerts]\nto = []\nafter_successes = 2\n"
+    found = policy_of(tmp_path, override, block)
+    assert (found.to, found.after_failures, found.after_successes) == ((), 2, 2)
+
+
+def test_a_channel_that_a_job_names_and_nobody_has_is_a_problem_of_the_job(tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs/backup.lua").write_text('-- /// job\n-- alerts = { to = ["fone"] }\n-- ///\n')
+    (tmp_path / "config.toml").write_text(CHANNELS)
+    found = scan(tmp_path, examine_settings(tmp_path, environ=ENVIRON, flags={})[0])
+    assert [str(each) for each in found.problems] == [
+        'jobs/backup.lua:2: alerts.to: no channel "fone"; did you mean "phone"?'
+    ]
+
+
+def test_what_is_for_all_jobs_is_not_in_defaults(tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "config.toml").write_text("[defaults]\nalerts = { after_failures = 2 }\n")
+    found = scan(tmp_path, examine_settings(tmp_path, environ={}, flags={})[0])
+    assert [str(each) for each in found.problems] == [
+        "config.toml:2: defaults.alerts: who is told of all jobs is set in [alerts]"
+    ]

@@ -1,0 +1,83 @@
+"""/api/incidents: what is wrong, and who takes care."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import cast
+
+import pytest
+
+from spyweb.store.keys_protocol import Scope
+from spyweb.web.app import socket_app, tcp_app
+from tests.fakes.client import Client, client_of, get_json, post_json
+from tests.fakes.daemon_service import FakeDaemonService
+from tests.fakes.incidents import fail, succeed
+
+
+@pytest.fixture
+async def service() -> FakeDaemonService:
+    """One of backup, which is over, and one of prices, which is open."""
+    service = FakeDaemonService()
+    await fail(service.stored_incidents, "backup")
+    await succeed(service.stored_incidents, "backup")
+    await fail(service.stored_incidents, "prices")
+    return service
+
+
+@pytest.fixture
+async def client(service: FakeDaemonService) -> AsyncIterator[Client]:
+    async with client_of(socket_app(service)) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("query", "ids"),
+    [
+        ("", [2, 1]),
+        ("?state=open", [2]),
+        ("?state=closed", [1]),
+        ("?job=Backup", [1]),
+        ("?job=gone", []),
+        ("?limit=1", [2]),
+        ("?before=2", [1]),
+    ],
+)
+async def test_incidents_are_listed(client: Client, query: str, ids: list[int]) -> None:
+    _, answer = await get_json(client, f"/api/incidents{query}")
+    assert [each["id"] for each in cast(list[dict[str, object]], answer)] == ids
+
+
+async def test_one_is_shown(client: Client) -> None:
+    status, answer = await get_json(client, "/api/incidents/2")
+    shown = cast(dict[str, object], answer)
+    assert (status, shown["subject"], shown["state"], shown["reason"]) == (200, "job:prices", "open", "failing")
+
+
+@pytest.mark.parametrize(("path", "status"), [("9", 404), ("x", 400), ("9" * 30, 400)])
+async def test_what_is_no_incident_is_said(client: Client, path: str, status: int) -> None:
+    assert (await get_json(client, f"/api/incidents/{path}"))[0] == status
+    assert (await post_json(client, f"/api/incidents/{path}/ack"))[0] == status
+
+
+async def test_somebody_takes_care(client: Client) -> None:
+    assert await post_json(client, "/api/incidents/2/ack?by=me") == (200, {"acked": 2})
+    _, answer = await get_json(client, "/api/incidents/2")
+    assert cast(dict[str, object], answer)["acked_by"] == "me"
+    assert (await post_json(client, "/api/incidents/1/ack"))[0] == 409, "it is over"
+
+
+async def test_a_key_for_some_jobs_sees_theirs_alone_and_a_key_that_reads_takes_no_care(
+    service: FakeDaemonService,
+) -> None:
+    reads = await service.access.add("reads", [Scope.READ], ["backup"])
+    runs = await service.access.add("runs", [Scope.RUN], ["prices"])
+    async with client_of(tcp_app(service)) as client:
+        for made, ids, seen, acked in ((reads, [1], 403, 403), (runs, [2], 200, 200)):
+            headers = {"Authorization": f"Bearer {made.token}"}
+            answer = await (await client.get("/api/incidents", headers=headers)).json()
+            assert [each["id"] for each in answer] == ids
+            assert (await client.get("/api/incidents/2", headers=headers)).status == seen
+            assert (await client.post("/api/incidents/2/ack", headers=headers)).status == acked
+            assert (await client.get("/api/incidents/9", headers=headers)).status == 403
+    (note,) = (await service.incidents.get(2)).notes
+    assert note.text == "acknowledged by runs"
