@@ -24,7 +24,7 @@ from spyweb.store.outbox_protocol import Channel, QueuedMessage, Target
 
 
 class AlertItem(Struct, frozen=True, kw_only=True):
-    """What is told of one incident."""
+    """Describes one incident to whoever is told."""
 
     incident: int
     kind: MessageKind

@@ -38,7 +38,7 @@ def list_incidents(
 
 
 def show(context: typer.Context, number: Number, form: Output = Format.TABLE) -> None:
-    """Show one incident with its history, and what each channel was told."""
+    """Show one incident with its history, and who was told."""
     project = project_of(context)
     found = find_incidents(project).incident(number)
     if form is Format.JSON:
@@ -54,7 +54,7 @@ def ack(
     by: Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who takes care; else you.")] = None,
     form: Output = Format.TABLE,
 ) -> None:
-    """Take care of an incident: no reminders and no escalation any more."""
+    """Take care of an incident: nobody is reminded any more."""
     name = by or _user()
     find_incidents(project_of(context)).ack_incident(number, name)
     output.tell(form, f"incident {number} is taken care of by {name}", {"acked": number})

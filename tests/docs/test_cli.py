@@ -10,7 +10,7 @@ from typing import Protocol
 import pytest
 import typer
 
-from spyweb.cli.main import COMMANDS, EXIT_CODES, HIDDEN, KEYS, STATE, build
+from spyweb.cli.main import ALERTS, COMMANDS, EXIT_CODES, HIDDEN, KEYS, STATE, build
 from spyweb.errors import ExitCode
 from spyweb.model import Outcome
 from spyweb.views.jobs import JobState
@@ -69,9 +69,8 @@ def section_of(command: str) -> str:
 
 def test_all_commands_are_looked_at() -> None:
     of_state = {f"state {name}" for name in STATE}
-    assert {*COMMANDS, *of_state, *(f"keys {name}" for name in KEYS), "systemd install", "systemd uninstall"} == set(
-        NAMES
-    )
+    of_others = {*(f"keys {name}" for name in KEYS), *(f"alerts {name}" for name in ALERTS)}
+    assert {*COMMANDS, *of_state, *of_others, "systemd install", "systemd uninstall"} == set(NAMES)
 
 
 @pytest.mark.parametrize("command", ALL, ids=NAMES)

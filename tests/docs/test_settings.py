@@ -14,6 +14,8 @@ from spyweb.ops.network.request import clean_headers
 from spyweb.permissions.policy import KEYS as PERMISSIONS
 from spyweb.schedules.cron import ALIASES, parse_cron
 from spyweb.settings import load_settings
+from spyweb.settings.alerts import channel_keys
+from spyweb.settings.load import section_keys
 from spyweb.settings.reading import Reading
 from spyweb.settings.tables import TomlTable
 from spyweb.settings.units import parse_duration
@@ -22,7 +24,8 @@ from tests.fakes.repository import code_words, read
 
 T = TypeVar("T")
 PAGE = "docs/reference/settings.md"
-NOT_IN_DEFAULTS = {"name", "permissions"}
+NOT_IN_DEFAULTS = {"name", "permissions", "alerts"}
+IN_TABLES = {*PERMISSIONS, *section_keys()["alerts"]}
 _ROW = re.compile(r"^\| `(\w+)` \| (.*?) \|", re.MULTILINE)
 _VARIABLE = re.compile(r"SPYWEB_[A-Z_]+")
 
@@ -64,7 +67,7 @@ def example() -> dict[str, dict[str, object]]:
 
 def test_every_setting_of_the_daemon_is_documented(asked: set[str], tmp_path: Path) -> None:
     load_settings(tmp_path, environ={}, flags={})
-    assert asked == documented("config.toml").keys()
+    assert asked | channel_keys().keys() == documented("config.toml").keys()
 
 
 def test_every_setting_of_a_job_is_documented(asked: set[str], tmp_path: Path) -> None:
@@ -73,8 +76,8 @@ def test_every_setting_of_a_job_is_documented(asked: set[str], tmp_path: Path) -
     nothing = TomlTable(file="jobs/a.lua")
     place = JobPlace(file="jobs/a.lua", folder="jobs/a", name="a")
     parse_job(nothing, place, override=nothing, defaults=nothing, daemon=daemon)
-    assert asked >= set(PERMISSIONS)
-    assert asked - set(PERMISSIONS) | {"permissions"} == documented("Job settings").keys()
+    assert asked >= IN_TABLES
+    assert asked - IN_TABLES | {"permissions", "alerts"} == documented("Job settings").keys()
 
 
 def test_every_setting_of_a_monitor_is_documented() -> None:
@@ -95,7 +98,11 @@ def test_every_setting_of_a_monitor_is_documented() -> None:
 def test_the_example_lists_every_setting() -> None:
     tables = example()
     keys = {key for name, table in tables.items() if name not in ("values", "defaults", "jobs") for key in table}
-    assert keys == documented("config.toml").keys()
+    channel = re.findall(
+        r"^#   (\w+) = ", read("config.example.toml").split("# [channels.ops]\n")[1].split("\n\n")[0], re.MULTILINE
+    )
+    assert set(channel) == channel_keys().keys()
+    assert keys | set(channel) == documented("config.toml").keys()
     assert tables["defaults"].keys() == documented("Job settings").keys() - NOT_IN_DEFAULTS
 
 

@@ -30,7 +30,7 @@ class IncidentsQuery(Struct, frozen=True):
 
 
 class AckQuery(Struct, frozen=True):
-    """Who takes care; without it, whoever asks."""
+    """The name of whoever takes care; without it, that of whoever asks."""
 
     by: Annotated[str, Meta(max_length=LONGEST_NAME)] = ""
 
