@@ -20,7 +20,7 @@ from spyweb.logs.refusals import tell_refusal
 from spyweb.model import Failure, JobId, Outcome, Run
 from spyweb.runs.drift import is_finding
 from spyweb.runs.live import LiveJob, LiveJobs
-from spyweb.runs.records import DEBUG, is_dry
+from spyweb.runs.records import is_trial
 from spyweb.settings.alerts import AlertSettings
 from spyweb.store.incidents_protocol import AlertChannelNow, Incidents, SubjectChange, SubjectEvent, SubjectNow
 from spyweb.store.protocol import End
@@ -182,7 +182,7 @@ class AlertWatcher:
 
 def event_of(run: Run, end: End) -> Event | None:
     """Return what the end of a run says about its job; None where it neither counts nor resets anything."""
-    if is_dry(run) or run.trigger.get(DEBUG) is True or end.failure is Failure.CANCELLED:
+    if is_trial(run.trigger) or end.failure is Failure.CANCELLED:
         return None
     if is_finding(run):
         return SignGone(DRIFT) if end.outcome is Outcome.SUCCESS else SignSeen(DRIFT, end.reason[:LONGEST_TEXT])
