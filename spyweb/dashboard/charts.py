@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 
 from spyweb.dashboard.words import show_duration
@@ -18,6 +19,7 @@ from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 BARS = 40  # of a strip
 STEP, BAR = 6, 4  # units from one bar to the next, and its width
 CHART_WIDTH, CHART_HEIGHT, LATE_HEIGHT = 1000, 100, 40
+KNOWN_STRIPS = 1_000  # that are not drawn anew: most jobs have had the same runs as many others
 SLOTS = 96  # of a heat map: a quarter of an hour each, for a day
 HEAT_GAP = 0.9  # of a slot that is filled
 SUM_HEIGHT = 64
@@ -98,6 +100,7 @@ class WaterfallBar:
     width: float
 
 
+@lru_cache(KNOWN_STRIPS)
 def strip(letters: str) -> Strip:
     """Draw the last runs as bars: a path for each kind, and in it a line for each stretch of that kind."""
     shown = [letter if letter in KINDS else OTHER for letter in letters[-BARS:]]

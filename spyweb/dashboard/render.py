@@ -13,17 +13,16 @@ from urllib.parse import quote
 
 import jinja2
 from jinja2.runtime import Context
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from spyweb.dashboard import words
 from spyweb.dashboard.charts import KINDS
+from spyweb.dashboard.compiled import CompiledTemplates
 from spyweb.dashboard.frame import BAR, FOOT, PageFrame
 from spyweb.dashboard.static_files import StaticFiles, static_files
 from spyweb.dashboard.words import Moments
 
 HERE = Path(__file__).parent
-
-TIME = Markup('<time datetime="{}"{}>{}</time>')
 
 
 class Renderer:
@@ -39,6 +38,7 @@ class Renderer:
             trim_blocks=True,
             lstrip_blocks=True,
             cache_size=-1,
+            bytecode_cache=CompiledTemplates(HERE),
         )
         self._pages.filters.update(FILTERS)
         kinds = [(letter, heights, word) for letter, (heights, word) in KINDS.items()]
@@ -100,7 +100,8 @@ def time_filter(name: str, tell: Callable[[Moments, int], str]) -> TimeFilter:
         if ms is None:
             return words.ABSENT
         moments: Moments = context["frame"].moments
-        return TIME.format(words.iso_moment(ms), told_as, tell(moments, ms))
+        iso, told = escape(words.iso_moment(ms)), escape(tell(moments, ms))
+        return Markup(f'<time datetime="{iso}"{told_as}>{told}</time>')  # there is one in each row: format() is slower
 
     return show
 

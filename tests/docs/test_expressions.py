@@ -41,6 +41,7 @@ PUT_TOGETHER = {
 
 # module.name → what bounds what it is asked with, so what it keeps
 CACHES = {
+    "dashboard.charts.strip": "a letter for each of the runs that are shown",
     "dashboard.render.renderer": "nothing",
     "dashboard.static_files.static_files": "nothing",
     "extraction.worker.document._is_field_wrong": "_LONGEST_REMEMBERED",

@@ -80,12 +80,18 @@ class Asked:
         return live.spec.name if live else job
 
     def job(self) -> JobView:
-        """Return the job in the path.  Raises PageMissing, with what is close to it."""
+        """Return the job in the path.
+
+        Raises PageMissing, with what is close to it; a page that is asked for by the name of one job leads to its id.
+        """
         name = self.request.match_info["job"]
         jobs = [job for job in self.service.jobs() if self.principal.may_see(job.id)]
         found = next((job for job in jobs if job.id == name), None)
         if found is not None:
             return found
+        named = [job.id for job in jobs if job.name.casefold() == name.casefold()]
+        if len(named) == 1 and self.request.method in ("GET", "HEAD"):
+            raise web.HTTPFound(self.to("jobs", named[0]))
         close = nearest_name(name, (job.id for job in jobs))
         links = [Link(close, self.to("jobs", close))] if close else []
         raise PageMissing(f"No job is called {name[:LONGEST_NAME]}", links)

@@ -120,3 +120,11 @@ async def test_a_job_that_is_not_there_offers_what_is_close() -> None:
         assert '<a href="/jobs/prices"' in await answer.text()
     async with dashboard() as client:
         assert (await get_page(client, "/jobs/prices/run"))[0] == 405
+
+
+async def test_the_name_of_a_job_leads_to_it() -> None:
+    async with dashboard() as client:
+        named = await client.get("/jobs/BackUp?span=7d", allow_redirects=False)
+        assert (named.status, named.headers["Location"]) == (302, "/jobs/backup")
+        assert (await client.get("/jobs/Backups", allow_redirects=False)).status == 404
+        assert (await client.post("/jobs/Backup/pause", allow_redirects=False)).status == 404
