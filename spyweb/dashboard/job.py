@@ -84,7 +84,7 @@ class ShownRun:
     mark: str
     word: str
     tone: str
-    at_ms: int
+    at_ms: int | None
     took_ms: int | None
     late_ms: int | None
     details: str

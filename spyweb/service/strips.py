@@ -83,7 +83,7 @@ class JobStrip:
         if mark in SUCCEEDED:
             self.series = None
         elif self.series is None:
-            self.series = FailingSeries(since_ms=moment_of(run), count=1, first=run.id)
+            self.series = FailingSeries(since_ms=moment_of(run) or 0, count=1, first=run.id)
         elif run.attempt == 1:
             self.series = replace(self.series, count=self.series.count + 1)
         return True

@@ -132,7 +132,7 @@ def tie(after: After, job: JobId, name: str | None) -> Tie:
 def last_error(run: Run, frames: Sequence[TraceFrame], source: SourceView | None, reasons: Sequence[str]) -> LastError:
     return LastError(
         run=run.id,
-        at_ms=moment_of(run),
+        at_ms=moment_of(run) or 0,  # what has ended has one
         reason=run.reason,
         failure=run.failure,
         frames=frames,

@@ -21,7 +21,7 @@ class RunBrief(Struct, frozen=True, kw_only=True):
     run: RunId
     job: JobId
     mark: RunMark
-    at_ms: int
+    at_ms: int | None  # none while it waits for its turn
     took_ms: int | None
     attempt: int
     words: str  # how it ended
@@ -75,7 +75,7 @@ class RunDetail(Struct, frozen=True, kw_only=True):
     name: str  # of the job
     words: str  # "Failed", "Over its timeout"
     mark: RunMark
-    at_ms: int
+    at_ms: int | None  # none while it waits for its turn
     took_ms: int | None
     late_ms: int
     causes: Sequence[CauseStep]  # the first cause first

@@ -49,10 +49,13 @@ def took_of(run: Run) -> int | None:
     return max(0, run.ended_ms - run.started_ms)
 
 
-def moment_of(run: Run) -> int:
-    """Return the moment under which a run is shown: its start, else when it was due last, else its end."""
+def moment_of(run: Run) -> int | None:
+    """Return the moment under which a run is shown: its start, else when it was due last, else its end.
+
+    One that waits and was due at no time has none.
+    """
     moments = (run.started_ms, run.last_due_ms, run.due_ms, run.ended_ms)
-    return next((moment for moment in moments if moment is not None), 0)
+    return next((moment for moment in moments if moment is not None), None)
 
 
 def success_rate(marks: str) -> float | None:
@@ -71,7 +74,7 @@ class Bar(Struct, frozen=True, array_like=True):
 
     run: RunId
     mark: RunMark
-    at_ms: int  # when it began, or was due
+    at_ms: int | None  # when it began, or was due
     due_ms: int | None
     late_ms: int
     took_ms: int | None

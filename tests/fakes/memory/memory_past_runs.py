@@ -65,7 +65,7 @@ class MemoryPastRuns:
             ]
             if failures:
                 count = max(1, sum(run.attempt == 1 for run in failures))
-                found[job] = FailingSeries(since_ms=moment_of(failures[-1]), count=count, first=failures[-1].id)
+                found[job] = FailingSeries(since_ms=moment_of(failures[-1]) or 0, count=count, first=failures[-1].id)
         return found
 
     def _search(self, wanted: RunFilter, limit: int, before: RunId | None) -> RunPage:
@@ -90,12 +90,13 @@ class MemoryPastRuns:
 
 
 def matches(run: Run, wanted: RunFilter) -> bool:
+    at_ms = moment_of(run)
     return (
         wanted.job in (None, run.job)
         and (not wanted.outcomes or run.outcome in wanted.outcomes)
         and (not wanted.triggers or run.trigger.get("type") in [each.value for each in wanted.triggers])
-        and (wanted.since_ms is None or moment_of(run) >= wanted.since_ms)
-        and (wanted.until_ms is None or moment_of(run) < wanted.until_ms)
+        and (wanted.since_ms is None or (at_ms is not None and at_ms >= wanted.since_ms))
+        and (wanted.until_ms is None or (at_ms is not None and at_ms < wanted.until_ms))
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from spyweb.model import Failure, Outcome, RunMark, RunState
 from spyweb.views.strips import (
@@ -43,6 +44,12 @@ def test_a_run_that_never_began_took_no_time_and_is_shown_where_it_was_due_last(
     missed = make_run(outcome=Outcome.MISSED, started_ms=None, last_due_ms=NOW_MS)
     assert (took_of(missed), lateness_of(missed), moment_of(missed)) == (None, 0, NOW_MS)
     assert took_of(make_run(ended_ms=NOW_MS - 90_000)) == 0  # the clock was set back
+
+
+def test_a_run_that_waits_has_the_moment_at_which_it_was_due_if_it_was() -> None:
+    waiting = make_run(outcome=None, state=RunState.WAITING, due_ms=None, started_ms=None, ended_ms=None)
+    assert moment_of(waiting) is None
+    assert moment_of(replace(waiting, due_ms=NOW_MS)) == NOW_MS
 
 
 def test_the_success_rate_counts_what_came_to_an_end_of_its_own() -> None:

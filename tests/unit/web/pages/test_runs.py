@@ -61,6 +61,17 @@ async def test_runs_are_listed_with_filters() -> None:
         assert (await get_page(client, "/runs?before=x"))[0] == 400
 
 
+async def test_a_run_that_waits_for_its_turn_has_not_begun_in_1970() -> None:
+    service = make_dashboard_service()
+    waiting = make_run(41, state=RunState.WAITING, outcome=None, due_ms=None, started_ms=None, ended_ms=None)
+    service.known_runs = [waiting]
+    async with dashboard(service) as client:
+        for address in ("/runs", "/jobs/prices"):
+            _, page = await get_page(client, address)
+            assert "1970" not in page
+            assert '<a href="/runs/41">not yet</a>' in page
+
+
 def test_a_change_of_its_job_has_the_page_fetched_anew() -> None:
     view = RunPageView(job=JobId("prices"))
     assert view.parts("job:prices") is None
