@@ -10,6 +10,7 @@ import asyncio
 import sys
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
@@ -22,6 +23,7 @@ from spyweb.clock import Clock
 from spyweb.errors import Refused
 from spyweb.limits import KEY
 from spyweb.model import MIB, NULL, ChangeKind, JobId, Value
+from spyweb.ops.resources import NAMESPACE, BadResource, Kept, job_of, key_of, prefix_of, read_resource
 from spyweb.ops.rules import updates
 from spyweb.ops.rules.updates import Update, Updated, UpdateKind
 from spyweb.ops.rules.values import Unstorable, fits, shown, size_of
@@ -40,6 +42,7 @@ from spyweb.store.values_protocol import (
     Leave,
     PortableEntry,
     Put,
+    Replacement,
     Transform,
     Watch,
 )
@@ -243,13 +246,29 @@ class StateService:
     async def move(self, old: str, new: str) -> Moved:
         """Give one namespace's entries to another.  Raises StoreError, and moves nothing, when a key is in both.
 
-        A job's records go with its keys; where that is cut off in between, moving again brings them.
+        A job's records, and the rows of what it keeps in a state, go with its keys; where that is cut off in between,
+        moving again brings them.
         """
         moved, records = await self.store.values.move(old, new), 0
         if old.startswith(JOB) and new.startswith(JOB):
-            jobs = (JobId(namespace.removeprefix(JOB)) for namespace in (old, new))
-            records = await self.store.records.move(*jobs)
+            of_old, of_new = (JobId(namespace.removeprefix(JOB)) for namespace in (old, new))
+            records = await self.store.records.move(of_old, of_new)
+            moved += await self._move_resources(of_old, of_new)
         return Moved(moved=moved, records=records)
+
+    async def _move_resources(self, old: JobId, new: JobId) -> int:
+        """Give a job what another has kept in a state, but for what it has kept itself since; return how many rows."""
+        values, take, least, moved = self.store.values, partial(take_page, PAGE), prefix_of(old), 0
+        while old != new and (page := await values.gather(NAMESPACE, prefix_of(old), take, least=least)):
+            least = page[-1][0] + b"\0"
+            readable = [(key, entry, kept) for key, entry in page if (kept := _kept_by(old, key, entry)) is not None]
+            renamed = [
+                PortableEntry(namespace=NAMESPACE, key=key_of(new, kept, self.limits.max_key_bytes), entry=entry)
+                for _, entry, kept in readable
+            ]
+            moved += (await values.load(renamed, replace=False)).written
+            await asyncio.gather(*(values.transform(NAMESPACE, key, Replacement(Drop)) for key, _, _ in readable))
+        return moved
 
     async def watch(self, namespace: str | None, pattern: bytes) -> AsyncGenerator[ChangeView | None, None]:
         """Yield each change of such a key after its commit.  Raises Refused when they come faster than they are taken.
@@ -334,6 +353,14 @@ def take_page(most: int, entries: Iterator[tuple[bytes, Entry]]) -> list[tuple[b
         if size >= PAGE_BYTES:
             break
     return page
+
+
+def _kept_by(job: JobId, key: bytes, entry: Entry) -> Kept | None:
+    """Return what a row says that a job keeps; None for a row of another job, or one that can't be read."""
+    with suppress(BadResource):
+        if job_of(key) == job:
+            return read_resource(key, entry.value).kept
+    return None
 
 
 class ImportOutcome(Enum):

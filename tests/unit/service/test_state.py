@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,10 +12,11 @@ from msgspec import convert
 
 from spyweb.errors import Refused, StoreError
 from spyweb.model import NULL, HistoryRule, JobId, RunId, Value
+from spyweb.ops.resources import NAMESPACE, Expected, Kept, key_of, read_resource, to_value
 from spyweb.service.state import PAGE, PAGE_BYTES, StateService, take_page
 from spyweb.settings import StateSettings
 from spyweb.store.interchange.lines import UNKNOWN_MS
-from spyweb.store.values_protocol import Entry, PortableEntry
+from spyweb.store.values_protocol import Entry, PortableEntry, Put, Replacement
 from spyweb.views.state import Moved, UpdateOp
 from tests.fakes import findings
 from tests.fakes.clock import START_MS, FakeClock
@@ -227,6 +230,23 @@ async def test_the_records_of_a_job_move_with_its_keys_and_are_no_news_to_it(ser
     assert await service.move("job:a", "job:b") == Moved(moved=0, records=2)
     assert await found.add(JobId("b"), [tea, cup]) == [None, None]
     assert await service.move("state", "job:b") == Moved(moved=0, records=0)
+
+
+async def test_what_a_job_keeps_in_a_state_moves_with_its_keys(service: StateService) -> None:
+    service = replace(service, limits=StateSettings())
+    for job, target, run in [("a", "x", 1), ("a", "y", 1), ("b", "y", 2), ("ab", "z", 3)]:
+        kept = Kept(module="file.copy", target=target, expected=Expected.FILE, checksum="0")
+        value = to_value(kept, START_MS, RunId(run), 1)
+        put = Replacement(partial(Put, value, START_MS + 9))
+        await service.store.values.transform(NAMESPACE, key_of(JobId(job), kept, 512), put)
+    await service.put(NAMESPACE, b"a:file.copy:bad", 1, None)
+    assert await service.move("job:*", "job:c") == Moved(moved=0, records=0)
+    assert await service.move("job:a", "job:b") == Moved(moved=1, records=0)
+    found = {str(entry.key): entry async for entry in service.entries(NAMESPACE, b"", None)}
+    assert sorted(found) == ["a:file.copy:bad", "ab:file.copy:z", "b:file.copy:x", "b:file.copy:y"]
+    assert found["b:file.copy:x"].expires_ms == START_MS + 9
+    left = await service.store.values.gather(NAMESPACE, b"b:file.copy:y", list)
+    assert read_resource(left[0][0], left[0][1].value).run == 2  # what it has kept itself is newer
 
 
 async def test_stats_tell_what_lives_and_what_is_still_to_be_removed(service: StateService, clock: FakeClock) -> None:
