@@ -7,20 +7,13 @@ in spring ends it at once.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, time, timedelta
-from typing import NamedTuple
+from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
+
+from spyweb.incidents.policy import QuietHours
 
 HOUR_MS = 3_600_000
 LOOKED_AHEAD = 49  # hours in which quiet hours have ended, whatever the zone does
-
-
-class QuietHours(NamedTuple):
-    """The times at which they begin and end; past midnight where the end is the earlier one."""
-
-    start: time
-    end: time
-    timezone: str
 
 
 def quiet_until(hours: QuietHours, now_ms: int) -> int | None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import structlog
 
+from spyweb.alerts.quiet import quiet_until
 from spyweb.clock import Clock, Handle
 from spyweb.errors import STORE_REFUSED
 from spyweb.incidents.policy import AlertPolicy
@@ -141,10 +142,23 @@ class AlertWatcher:
         job = self._live.find(JobId(subject.removeprefix(JOB))) if subject.startswith(JOB) else None
         return job.spec.alerts if job else self._settings().policy
 
+    def _subject_now(self, subject: str, now_ms: int) -> SubjectNow:
+        policy = self._policy(subject)
+        return SubjectNow(policy=policy, quiet_until_ms=policy.quiet and quiet_until(policy.quiet, now_ms))
+
     async def _plan(self) -> None:
         """Write the messages that are missing."""
-        channels = [AlertChannelNow(name=each.name, level=each.level) for each in self._settings().channels.values()]
-        subjects = {name: SubjectNow(policy=self._policy(name)) for name in await self._incidents.unsettled()}
+        names, now_ms = await self._incidents.unsettled(), self._clock.now_ms()
+        channels = [
+            AlertChannelNow(
+                name=each.name,
+                level=each.level,
+                quiet_until_ms=each.quiet and quiet_until(each.quiet, now_ms),
+                has_own_quiet=each.has_own_quiet,
+            )
+            for each in self._settings().channels.values()
+        ]
+        subjects = {name: self._subject_now(name, now_ms) for name in names}
         planned = await self._incidents.plan(channels, subjects)
         if planned.unknown:  # an incident has opened meanwhile
             self._changed.set()

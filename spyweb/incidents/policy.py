@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import time
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -29,6 +30,14 @@ class Flapping(NamedTuple):
     within_ms: int
 
 
+class QuietHours(NamedTuple):
+    """The times at which they begin and end; past midnight where the end is the earlier one."""
+
+    start: time
+    end: time
+    timezone: str
+
+
 class Escalation(NamedTuple):
     after_ms: int  # from the opening on, if nobody has acknowledged
     to: tuple[str, ...]
@@ -47,6 +56,7 @@ class AlertPolicy(Struct, frozen=True, kw_only=True):
     pause_after: int | None = None  # failures in a row
     depends_on: tuple[str, ...] = ()  # subjects: while one of them has an open incident, nothing is told
     escalations: tuple[Escalation, ...] = ()
+    quiet: QuietHours | None = None  # of channels that have none of their own
 
     def tells(self, channel: str) -> int | None:
         """Return how long after its opening an incident is told on this channel; None for never."""

@@ -47,6 +47,7 @@ class KnownIncident(Struct, frozen=True, kw_only=True):
     level: Level
     maintenance_until_ms: int | None = None  # in which its subject is now
     silent_until_ms: int | None = None  # in which its subject is now
+    quiet_until_ms: int | None = None  # of the quiet hours of its subject, where the channel has none of its own
     is_under_another: bool = False  # something that its subject depends on has an open incident
 
 
@@ -159,8 +160,9 @@ def _hold(channel: ChannelState, incident: KnownIncident) -> _Hold | None:
         return _Hold(incident.silent_until_ms, spares=True)
     if incident.is_under_another:
         return _Hold(None, spares=True)
-    if channel.quiet_until_ms is not None and incident.level is not Level.CRITICAL:
-        return _Hold(channel.quiet_until_ms, spares=False)
+    quiet_ms = incident.quiet_until_ms if channel.quiet_until_ms is None else channel.quiet_until_ms
+    if quiet_ms is not None and incident.level is not Level.CRITICAL:
+        return _Hold(quiet_ms, spares=False)
     return None
 
 

@@ -5,18 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from datetime import time
 from urllib.parse import urlsplit
 
 from spyweb.errors import Problem
-from spyweb.incidents.policy import NOBODY, AlertPolicy, Level
+from spyweb.incidents.policy import NOBODY, AlertPolicy, Escalation, Flapping, Level, QuietHours
 from spyweb.settings.reading import Reading, SettingsSource, nearest
-from spyweb.settings.shapes import NOT_BLANK, Schema, list_of, shaped
+from spyweb.settings.shapes import NOT_BLANK, Schema, Shape, list_of, shaped, table_of
 from spyweb.settings.tables import TomlTable
 from spyweb.settings.units import MINUTE_MS, format_duration
-from spyweb.settings.values import boolean, duration, headers, one_line, one_of, texts, whole
+from spyweb.settings.values import boolean, duration, headers, one_line, one_of, text, texts, whole, wrong
 
 NAME = "^[a-z0-9_-]{1,40}$"
 NEVER = "never"
+QUIET = r"^(?:([01][0-9]|2[0-3]):([0-5][0-9])-([01][0-9]|2[0-3]):([0-5][0-9]))?$"
+FLAPPING = r"^(never|[0-9]{1,3} in \S.*)$"
+MOST_ESCALATIONS = 5
+MOST_OPENINGS = 100
 MOST_IN_A_ROW = 1_000
 SHORTEST_REMINDER_MS = 5 * MINUTE_MS
 
@@ -25,6 +30,8 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]{0,99})\}")
 _REMINDER = duration(SHORTEST_REMINDER_MS)
 _COUNT = whole(1, MOST_IN_A_ROW)
 _LEVEL = one_of(Level)
+_WAIT = duration(MINUTE_MS)
+_WINDOW = duration(MINUTE_MS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +42,8 @@ class AlertChannelSettings:
     webhook: str = field(repr=False)
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     level: Level = Level.INFO  # the least that it is told
+    quiet: QuietHours | None = None
+    has_own_quiet: bool = False  # those of [alerts] and of jobs do not count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +54,7 @@ class AlertSettings:
     policy: AlertPolicy = NOBODY
 
 
-def take_policy(read: Reading, usual: AlertPolicy, channels: Collection[str]) -> AlertPolicy:
+def take_policy(read: Reading, usual: AlertPolicy, channels: Collection[str], zone: str) -> AlertPolicy:
     """Take what a table of alerts says; a key that it has not is as usual."""
     policy = AlertPolicy(
         to=read.take("to", _to, usual.to),
@@ -54,15 +63,29 @@ def take_policy(read: Reading, usual: AlertPolicy, channels: Collection[str]) ->
         after_successes=read.take("after_successes", _COUNT, usual.after_successes),
         recovered=read.take("recovered", boolean, usual.recovered),
         remind_ms=read.take("remind_every", _remind_every, usual.remind_ms),
+        quiet=read.take("quiet", _quiet_in(zone), usual.quiet),
+        escalations=read.take("escalate", _escalate, usual.escalations),
+        flapping=read.take("flapping", _flapping, usual.flapping),
     )
-    unknown = next((name for name in policy.to if name not in channels), None)
-    if unknown is not None and read.has("to"):
-        read.refuse(f'no channel "{unknown}"{nearest(unknown, channels)}', "to")
+    _check_channels(read, policy, channels)
     return policy
 
 
+def _check_channels(read: Reading, policy: AlertPolicy, channels: Collection[str]) -> None:
+    escalated = [name for each in policy.escalations for name in each.to]
+    unknown = next((name for name in policy.to if name not in channels), None)
+    if unknown is not None and read.has("to"):
+        read.refuse(f'no channel "{unknown}"{nearest(unknown, channels)}', "to")
+    unknown = next((name for name in escalated if name not in channels), None)
+    if unknown is not None and read.has("escalate"):
+        read.refuse(f'no channel "{unknown}"{nearest(unknown, channels)}', "escalate")
+    known = next((name for name in escalated if name in policy.to), None)
+    if known is not None:
+        read.refuse(f'"{known}" is in `to`, and is told at once', "escalate" if read.has("escalate") else "to")
+
+
 def take_channels(
-    tables: Mapping[str, TomlTable], environ: Mapping[str, str], problems: list[Problem]
+    tables: Mapping[str, TomlTable], environ: Mapping[str, str], zone: str, problems: list[Problem]
 ) -> Mapping[str, AlertChannelSettings]:
     """Return the channels by name, without those that are wrong."""
     found = {}
@@ -73,19 +96,21 @@ def take_channels(
             )
         before = len(problems)
         read = Reading([SettingsSource.of(table)], problems)
-        channel = take_channel(name, read, environ)
+        channel = take_channel(name, read, environ, zone)
         read.finish()
         if len(problems) == before:
             found[name] = channel
     return found
 
 
-def take_channel(name: str, read: Reading, environ: Mapping[str, str]) -> AlertChannelSettings:
+def take_channel(name: str, read: Reading, environ: Mapping[str, str], zone: str) -> AlertChannelSettings:
     channel = AlertChannelSettings(
         name=name,
         webhook=read.take("webhook", _from_environment(environ, _address), ""),
         headers=read.take("headers", headers, ()),
         level=read.take("level", _LEVEL, Level.INFO),
+        quiet=read.take("quiet", _quiet_in(zone), None),
+        has_own_quiet=read.has("quiet"),
     )
     if not read.has("webhook"):
         read.refuse("a channel needs an address: webhook", "webhook")
@@ -95,7 +120,7 @@ def take_channel(name: str, read: Reading, environ: Mapping[str, str]) -> AlertC
 def channel_keys() -> Mapping[str, Schema]:
     """Return the JSON schema of every key of a channel."""
     read = Reading([SettingsSource.of(TomlTable())], [])
-    take_channel("", read, {})
+    take_channel("", read, {}, "UTC")
     return read.schema()
 
 
@@ -140,3 +165,69 @@ def _show_reminder(remind_ms: int | None) -> str:
 @shaped({"anyOf": [{"const": NEVER}, _REMINDER.schema]}, _show_reminder, none=NEVER)
 def _remind_every(value: object) -> int | None:
     return None if value == NEVER else _REMINDER(value)
+
+
+def _quiet_in(zone: str) -> Shape[QuietHours | None]:
+    """Return what reads "22:00-07:00", as the clock on the wall of a time zone shows it; "" is never quiet."""
+
+    @shaped({"type": "string", "pattern": QUIET}, _show_quiet, none="")
+    def read(value: object) -> QuietHours | None:
+        given = text(value)
+        found = re.fullmatch(QUIET, given)
+        if found is None:
+            raise wrong('two times of day, "22:00-07:00", or "" for never', given)
+        if not given:
+            return None
+        start, end = time(int(found[1]), int(found[2])), time(int(found[3]), int(found[4]))
+        if start == end:
+            raise ValueError("begins and ends at the same time: for always, leave the channel out of `to`")
+        return QuietHours(start, end, zone)
+
+    return read
+
+
+def _show_quiet(quiet: QuietHours | None) -> str:
+    return f"{quiet.start:%H:%M}-{quiet.end:%H:%M}" if quiet else ""
+
+
+def _show_escalations(escalations: tuple[Escalation, ...]) -> list[dict[str, object]]:
+    return [{"after": format_duration(each.after_ms), "to": list(each.to)} for each in escalations]
+
+
+@shaped(
+    list_of(
+        table_of(
+            {"after": _WAIT.schema, "to": list_of({"type": "string", "pattern": NAME}, minItems=1)}, "after", "to"
+        ),
+        maxItems=MOST_ESCALATIONS,
+    ),
+    _show_escalations,
+)
+def _escalate(value: object) -> tuple[Escalation, ...]:
+    if not isinstance(value, list) or len(value) > MOST_ESCALATIONS:
+        raise wrong(f"at most {MOST_ESCALATIONS} tables, [[alerts.escalate]]", value)
+    return tuple(_escalation(each) for each in value)
+
+
+def _escalation(value: object) -> Escalation:
+    if not isinstance(value, Mapping) or set(value) != {"after", "to"}:
+        raise wrong('a table such as { after = "30m", to = ["boss"] }', value)
+    to = _to(value["to"])
+    if not to:
+        raise ValueError("an escalation needs somebody: to")
+    return Escalation(_WAIT(value["after"]), to)
+
+
+def _show_flapping(flapping: Flapping | None) -> str:
+    return f"{flapping.openings} in {format_duration(flapping.within_ms)}" if flapping else NEVER
+
+
+@shaped({"type": "string", "pattern": FLAPPING}, _show_flapping, none=NEVER)
+def _flapping(value: object) -> Flapping | None:
+    given = text(value).strip()
+    if given == NEVER:
+        return None
+    count, _, within = given.partition(" in ")
+    if not (count.isascii() and count.isdigit() and len(count) < 4 and within):
+        raise wrong('"5 in 30m", or "never"', given)
+    return Flapping(whole(2, MOST_OPENINGS)(int(count)), _WINDOW(within.strip()))

@@ -134,7 +134,7 @@ def _settings(root: Path, sections: _Sections, environ: Mapping[str, str]) -> Se
         http=_http(sections.read("http")),
         exec=_exec(sections.read("exec")),
         security=_security(sections.read("security")),
-        alerts=_alerts(sections, environ),
+        alerts=_alerts(sections, environ, daemon.timezone),
         values=sections.table("values"),
         permissions=permissions,
         defaults=sections.table("defaults"),
@@ -358,10 +358,10 @@ def _exec(read: Reading) -> ExecSettings:
     )
 
 
-def _alerts(sections: _Sections, environ: Mapping[str, str]) -> AlertSettings:
+def _alerts(sections: _Sections, environ: Mapping[str, str], zone: str) -> AlertSettings:
     tables = sections.named("channels", "expected the settings of a channel, [channels.NAME]")
-    channels = take_channels(tables, environ, sections.problems)
-    return AlertSettings(channels=channels, policy=take_policy(sections.read("alerts"), NOBODY, tables))
+    channels = take_channels(tables, environ, zone, sections.problems)
+    return AlertSettings(channels=channels, policy=take_policy(sections.read("alerts"), NOBODY, tables, zone))
 
 
 def _security(read: Reading) -> SecuritySettings:

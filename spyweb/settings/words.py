@@ -62,6 +62,9 @@ JOB: Mapping[str, str] = {
     "alerts.after_successes": "How many succeed in a row before it is over.",
     "alerts.recovered": "Whether the end of an incident is told.",
     "alerts.remind_every": 'The time from one reminder to the next while nobody acknowledges; "never" for none.',
+    "alerts.quiet": 'When nobody is told, "22:00-07:00", unless it is critical; "" for never.',
+    "alerts.escalate": 'Who else is told where nobody has acknowledged: { after = "30m", to = ["boss"] }.',
+    "alerts.flapping": 'So many incidents in so long are one that lasts, "5 in 30m"; or "never".',
     "on_store_error": "What a write that failed does: as [store] on_error, for this job.",
     "url": "The page to watch.",
     "urls": "Several pages, each fetched once by one of the workers; stronger than `url`.",
@@ -147,10 +150,14 @@ SETTINGS: Mapping[str, str] = {
     "alerts.after_successes": "How many succeed in a row before it is over.",
     "alerts.recovered": "Whether the end of an incident is told.",
     "alerts.remind_every": 'The time from one reminder to the next while nobody acknowledges; "never" for none.',
+    "alerts.quiet": 'When nobody is told, "22:00-07:00", unless it is critical; "" for never.',
+    "alerts.escalate": 'Who else is told where nobody has acknowledged: { after = "30m", to = ["boss"] }.',
+    "alerts.flapping": 'So many incidents in so long are one that lasts, "5 in 30m"; or "never".',
 }
 
 CHANNEL: Mapping[str, str] = {
     "webhook": "Where incidents are sent as JSON: an address, which may hold ${NAME} of the environment.",
     "headers": "Sent with it.",
     "level": "The least level that it is told.",
+    "quiet": 'When it is told nothing but what is critical, in place of [alerts] quiet; "" for never.',
 }

@@ -261,7 +261,7 @@ def _spec(read: Reading, place: JobPlace, daemon: DaemonSettings, common: Common
         resume=read.take("resume", boolean, False),
         policy=policy,
         hook=_shared(read.take("hook", read_hook, None) or NO_HOOK),
-        alerts=_shared(take_policy(read.below(ALERTS), common.alerts.policy, common.alerts.channels)),
+        alerts=_shared(take_policy(read.below(ALERTS), common.alerts.policy, common.alerts.channels, daemon.timezone)),
         monitor=take_monitor(read, on_hook_error) if place.is_monitor else None,
     )
 

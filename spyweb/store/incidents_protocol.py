@@ -65,6 +65,7 @@ class AlertChannelNow(Struct, frozen=True, kw_only=True):
     name: str
     level: Level = Level.INFO  # the least that it is told
     quiet_until_ms: int | None = None
+    has_own_quiet: bool = False  # those of the subjects do not count
 
 
 class SubjectNow(Struct, frozen=True, kw_only=True):
@@ -72,6 +73,7 @@ class SubjectNow(Struct, frozen=True, kw_only=True):
 
     policy: AlertPolicy
     maintenance_until_ms: int | None = None
+    quiet_until_ms: int | None = None  # for channels without quiet hours of their own
 
 
 class Planned(Struct, frozen=True, kw_only=True):

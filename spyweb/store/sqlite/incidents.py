@@ -367,6 +367,7 @@ def known_to(
             level=Level(level),
             maintenance_until_ms=subject.maintenance_until_ms,
             silent_until_ms=silent_ms if is_silent else None,
+            quiet_until_ms=None if channel.has_own_quiet else subject.quiet_until_ms,
             is_under_another=not open_subjects.isdisjoint(subject.policy.depends_on),
         )
         found.append(incident)

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from spyweb.alerts.quiet import QuietHours, quiet_until
+from spyweb.alerts.quiet import quiet_until
+from spyweb.incidents.policy import QuietHours
 
 MIN = 60_000
 ZONES = (

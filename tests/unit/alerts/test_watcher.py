@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 
 from msgspec.structs import replace
 
 from spyweb.alerts.watcher import AlertWatcher, event_of, subject_of
 from spyweb.errors import StoreError
-from spyweb.incidents.policy import AlertPolicy
+from spyweb.incidents.policy import AlertPolicy, Escalation, Flapping, Level, QuietHours
 from spyweb.incidents.truth import Failed, SignGone, SignSeen, Succeeded
 from spyweb.lua.endings import failed
 from spyweb.model import Ending, Failure, JobId, Never, Outcome, Retry, Run, RunId, RunState
@@ -193,6 +195,67 @@ async def test_reminders_come_until_somebody_takes_care() -> None:
         w.watcher.wake()
         await w.harness.clock.turn(3600)
         assert len(await w.told()) == 2
+
+
+def quiet_for(watched: Watched, minutes: int) -> QuietHours:
+    """Quiet hours that have just begun, and last so long."""
+    begin = datetime.fromtimestamp(watched.harness.clock.now_ms() / 1000, tz=UTC)
+    return QuietHours(begin.time().replace(second=0), (begin + timedelta(minutes=minutes)).time(), "UTC")
+
+
+async def test_what_is_quiet_is_told_at_its_end_and_what_is_critical_at_once() -> None:
+    for level, told_then in ((Level.WARNING, []), (Level.CRITICAL, [("ops", ["opened"])])):
+        async with watched() as w:
+            w.job.spec = dataclasses.replace(
+                w.job.spec, alerts=AlertPolicy(to=("ops",), after_failures=1, level=level, quiet=quiet_for(w, 30))
+            )
+            await w.run(failed("x"))
+            await w.harness.clock.turn(20 * 60)
+            assert await w.told() == told_then
+            await w.harness.clock.turn(20 * 60)
+            assert await w.told() == [("ops", ["opened"])]
+
+
+async def test_the_quiet_hours_of_a_channel_take_the_place_of_those_of_a_job() -> None:
+    async with watched() as w:
+        quiet = quiet_for(w, 30)
+        w.job.spec = dataclasses.replace(w.job.spec, alerts=replace(TELL_OPS, after_failures=1, quiet=quiet))
+        w.settings = AlertSettings(channels={"ops": dataclasses.replace(OPS, has_own_quiet=True)})
+        await w.run(failed("x"))
+        await w.harness.clock.turn(10)
+        assert await w.told() == [("ops", ["opened"])], "it is never quiet"
+
+    async with watched(replace(TELL_OPS, after_failures=1)) as w:
+        w.settings = AlertSettings(
+            channels={"ops": dataclasses.replace(OPS, has_own_quiet=True, quiet=quiet_for(w, 30))}
+        )
+        await w.run(failed("x"))
+        await w.harness.clock.turn(60)
+        assert await w.told() == []
+
+
+async def test_an_incident_that_nobody_acknowledges_is_told_to_others_later() -> None:
+    async with watched(replace(TELL_OPS, after_failures=1, escalations=(Escalation(600_000, ("boss",)),))) as w:
+        w.settings = AlertSettings(channels={"ops": OPS, "boss": dataclasses.replace(OPS, name="boss")})
+        await w.run(failed("x"))
+        await w.harness.clock.turn(590)
+        assert await w.told() == [("ops", ["opened"])]
+        await w.harness.clock.turn(30)
+        assert await w.told() == [("ops", ["opened"]), ("boss", ["opened"])]
+
+
+async def test_a_job_that_flaps_is_one_incident_until_it_is_calm() -> None:
+    policy = replace(TELL_OPS, after_failures=1, flapping=Flapping(2, 600_000))
+    async with watched(policy) as w:
+        for _ in range(4):
+            await w.run(failed("x"))
+            await w.run()
+        assert len(await w.harness.store.incidents.list()) == 2
+        assert await w.open() == 1
+        await w.harness.clock.turn(590)
+        assert await w.open() == 1
+        await w.harness.clock.turn(30)
+        assert await w.open() == 0
 
 
 async def test_where_the_store_refuses_it_is_planned_later() -> None:

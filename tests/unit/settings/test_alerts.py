@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import time
 from pathlib import Path
 
 import pytest
 
-from spyweb.incidents.policy import NOBODY, AlertPolicy, Level
+from spyweb.incidents.policy import NOBODY, AlertPolicy, Escalation, Flapping, Level, QuietHours
 from spyweb.model import JobId
 from spyweb.settings.load import examine_settings
 from spyweb.specs.discover import scan
@@ -62,6 +63,17 @@ def test_a_channel_has_an_address_in_which_variables_stand(tmp_path: Path) -> No
         ('[channels.phone]\nwebhook = "https://x"\nlevle = "info"\n', 'unknown key; did you mean "level"?'),
         ('[channels]\nphone = "https://x"\n', "expected the settings of a channel, [channels.NAME]"),
         (f'{CHANNELS}[alerts]\nto = ["phon"]\n', 'no channel "phon"; did you mean "phone"?'),
+        ('[alerts]\nquiet = "22-7"\n', 'expected two times of day, "22:00-07:00", or "" for never, not \'22-7\''),
+        ('[alerts]\nquiet = "24:00-07:00"\n', "expected two times of day"),
+        ('[alerts]\nquiet = "07:00-07:00"\n', "begins and ends at the same time"),
+        ('[alerts]\nflapping = "often"\n', 'expected "5 in 30m", or "never"'),
+        ('[alerts]\nflapping = "1 in 30m"\n', "must be at least 2, not 1"),
+        ('[alerts]\nescalate = [{ after = "30m" }]\n', 'expected a table such as { after = "30m", to = ["boss"] }'),
+        (f'{CHANNELS}[[alerts.escalate]]\nafter = "1h"\nto = ["opps"]\n', 'no channel "opps"; did you mean "ops"?'),
+        (
+            f'{CHANNELS}[alerts]\nto = ["ops"]\n[[alerts.escalate]]\nafter = "1h"\nto = ["ops"]\n',
+            '"ops" is in `to`, and is told at once',
+        ),
         ('[alerts]\nlevel = "urgent"\n', 'expected "info", "warning" or "critical"'),
         ("[alerts]\nafter_failures = 0\n", "must be at least 1, not 0"),
         ('[alerts]\nremind_every = "1m"\n', "must be at least 5m, not 1m"),
@@ -92,6 +104,27 @@ def test_a_job_overrides_alerts_key_by_key_and_config_toml_overrides_the_job(tmp
     override = f"{config}[jobs.backup.alerts]\nto = []\nafter_successes = 2\n"
     found = policy_of(tmp_path, override, block)
     assert (found.to, found.after_failures, found.after_successes) == ((), 2, 2)
+
+
+def test_quiet_hours_escalations_and_flapping_are_read(tmp_path: Path) -> None:
+    config = f"""[daemon]
+timezone = "Europe/Berlin"
+{CHANNELS}quiet = ""
+[alerts]
+to = ["phone"]
+quiet = "22:00-07:30"
+flapping = "5 in 30m"
+[[alerts.escalate]]
+after = "30m"
+to = ["ops"]
+"""
+    found = policy_of(tmp_path, config)
+    assert found.quiet == QuietHours(time(22), time(7, 30), "Europe/Berlin")
+    assert found.escalations == (Escalation(1_800_000, ("ops",)),)
+    assert found.flapping == Flapping(5, 1_800_000)
+    channels = examine_settings(tmp_path, environ=ENVIRON, flags={})[0].alerts.channels
+    assert [(each.quiet, each.has_own_quiet) for each in channels.values()] == [(None, False), (None, True)]
+    assert policy_of(tmp_path, config, '-- alerts = { quiet = "" }\n').quiet is None
 
 
 def test_a_channel_that_a_job_names_and_nobody_has_is_a_problem_of_the_job(tmp_path: Path) -> None:
