@@ -11,12 +11,18 @@ import typer
 from spyweb.cli import output
 from spyweb.cli.alerts_source import find_incidents
 from spyweb.cli.jobs import rounded
-from spyweb.cli.options import Output, project_of
+from spyweb.cli.options import JobName, Output, project_of
 from spyweb.cli.output import Format
+from spyweb.cli.project import find_in
+from spyweb.errors import Refused
+from spyweb.settings.units import DAY_MS, MINUTE_MS, format_duration
+from spyweb.settings.values import duration
 from spyweb.views.incidents import IncidentView
 
+SILENCE = duration(MINUTE_MS, 365 * DAY_MS)
 HEADER = ("id", "subject", "level", "since", "lasts", "reason", "taken care by", "text")
 
+ByName = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who does it; else you.")]
 Number = Annotated[int, typer.Argument(metavar="N", min=1, help="The incident's number.", show_default=False)]
 
 
@@ -51,13 +57,39 @@ def show(context: typer.Context, number: Number, form: Output = Format.TABLE) ->
 def ack(
     context: typer.Context,
     number: Number,
-    by: Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who takes care; else you.")] = None,
+    by: ByName = None,
     form: Output = Format.TABLE,
 ) -> None:
     """Take care of an incident: nobody is reminded any more."""
     name = by or _user()
     find_incidents(project_of(context)).ack_incident(number, name)
     output.tell(form, f"incident {number} is taken care of by {name}", {"acked": number})
+
+
+def silence(
+    context: typer.Context,
+    job: JobName,
+    how_long: Annotated[str, typer.Argument(metavar="HOW_LONG", help='As "2h".', show_default=False)],
+    by: ByName = None,
+    form: Output = Format.TABLE,
+) -> None:
+    """Have nobody told of a job for a while."""
+    try:
+        for_ms = SILENCE(how_long)
+    except ValueError as error:
+        raise Refused(f"{how_long[:80]!r}: {error}") from error
+    source = find_incidents(project_of(context))
+    chosen = find_in(source.jobs(), job)
+    source.silence(chosen, for_ms, by or _user())
+    output.tell(form, f"nobody is told of {chosen} for {format_duration(for_ms)}", {"job": chosen, "for_ms": for_ms})
+
+
+def unsilence(context: typer.Context, job: JobName, by: ByName = None, form: Output = Format.TABLE) -> None:
+    """Have a job told of again that was silent."""
+    source = find_incidents(project_of(context))
+    chosen = find_in(source.jobs(), job)
+    source.silence(chosen, None, by or _user())
+    output.tell(form, f"{chosen} is told of again", {"job": chosen, "for_ms": 0})
 
 
 def _user() -> str:

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from spyweb.cli.project import Project
 from spyweb.errors import Refused
+from spyweb.model import JobId
 from spyweb.store.protocol import Store
 from spyweb.views.incidents import IncidentView
+from spyweb.views.jobs import JobView
 
 if TYPE_CHECKING:
     from spyweb.service.incidents import IncidentService
@@ -22,6 +24,10 @@ class IncidentSource(Protocol):
     def incident(self, number: int) -> IncidentView: ...
 
     def ack_incident(self, number: int, by: str) -> None: ...
+
+    def silence(self, job: JobId, for_ms: int | None, by: str) -> None: ...
+
+    def jobs(self) -> list[JobView]: ...
 
 
 def find_incidents(project: Project) -> IncidentSource:
@@ -52,6 +58,12 @@ class StoredIncidents:
 
     def ack_incident(self, number: int, by: str) -> None:
         self._project.offline.write(_asking(lambda service: service.acknowledge(number, by)))
+
+    def silence(self, job: JobId, for_ms: int | None, by: str) -> None:
+        self._project.offline.write(_asking(lambda service: service.silence(job, for_ms, by)))
+
+    def jobs(self) -> list[JobView]:
+        return self._project.offline.jobs()
 
 
 def _asking(ask: Callable[[IncidentService], Awaitable[T]]) -> Callable[[Store], Awaitable[T]]:

@@ -17,7 +17,7 @@ from spyweb.model import JobId, Run, RunId
 from spyweb.store.access import no_access
 from spyweb.store.keys_protocol import Scope
 from spyweb.views.drift import DriftReport
-from spyweb.views.incidents import IncidentAcked, IncidentView
+from spyweb.views.incidents import IncidentAcked, IncidentView, JobSilenced
 from spyweb.views.jobs import JobView, NextRun
 from spyweb.views.keys import AuditView, KeyRevoked, KeyView, MadeKey
 from spyweb.views.outbox import MessageView
@@ -108,6 +108,13 @@ class DaemonClient:
 
     def ack_incident(self, number: int, by: str) -> None:
         self.ask("POST", _with_query(f"/api/incidents/{number}/ack", by=by), IncidentAcked)
+
+    def silence(self, job: JobId, for_ms: int | None, by: str) -> None:
+        path = _with_query(_of_job(job, "silence"), by=by)
+        if for_ms is None:
+            self.ask("DELETE", path, JobSilenced)
+        else:
+            self.ask("POST", path, JobSilenced, body=msgspec.json.encode({"for": f"{for_ms}ms"}))
 
     def workflows(self, limit: int) -> list[WorkflowView]:
         return self.ask("GET", _with_query("/api/workflows", limit=limit), list[WorkflowView])

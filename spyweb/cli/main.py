@@ -79,6 +79,8 @@ ALERTS = {
     "list": "spyweb.cli.alerts:list_incidents",
     "show": "spyweb.cli.alerts:show",
     "ack": "spyweb.cli.alerts:ack",
+    "silence": "spyweb.cli.alerts:silence",
+    "unsilence": "spyweb.cli.alerts:unsilence",
 }
 SYSTEMD = {"install": "spyweb.cli.service:install", "uninstall": "spyweb.cli.service:uninstall"}
 GROUPS = {

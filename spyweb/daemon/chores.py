@@ -35,6 +35,7 @@ CERTIFICATE_S = 30.0
 PRUNE_S = 600.0
 LEAP_MS = HOUR_MS  # forward; less is a clock that is set right
 BELIEVED_AFTER_MS = DAY_MS
+INCIDENTS_KEPT_MS = 90 * DAY_MS  # that are over
 DEAD_KEPT_MS = 7 * DAY_MS  # messages that were given up, for whoever looks for them
 
 
@@ -207,7 +208,7 @@ class SteadyTime:
 async def prune(
     store: Store, outbox_sender: OutboxSender, artifacts: Artifacts, settings: Settings, now_ms: int
 ) -> None:
-    """Delete the history, the records, the artifacts and the given-up messages that are over their limits."""
+    """Delete the history, records, artifacts, incidents and given-up messages that are over their limits."""
     await asyncio.to_thread(artifacts.prune, settings.runs.keep)
     await store.tasks.prune(keep=settings.runs.keep_tasks)
     await store.runs.prune(keep=settings.runs.keep, older_than_ms=now_ms - settings.runs.keep_for_ms)
@@ -217,4 +218,5 @@ async def prune(
         older_than_ms=None if kept_for_ms is None else now_ms - kept_for_ms,
         unseen_since_ms=now_ms - settings.records.seen_for_ms,
     )
+    await store.incidents.prune(older_than_ms=now_ms - INCIDENTS_KEPT_MS)
     await outbox_sender.prune(now_ms - DEAD_KEPT_MS)

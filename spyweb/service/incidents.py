@@ -36,6 +36,11 @@ class IncidentService:
             raise Refused(f"incident {incident} is over")
         self._wake()
 
+    async def silence(self, job: JobId, for_ms: int | None, by: str) -> None:
+        """Tell nothing of a job for so long; None ends that."""
+        await self._incidents.silence(f"{JOB}{job}", for_ms, by)
+        self._wake()
+
     async def _find(self, incident: int) -> Incident:
         found = await self._incidents.get(incident)
         if found is None:

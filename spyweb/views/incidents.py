@@ -47,6 +47,13 @@ class IncidentAcked(Struct, frozen=True, kw_only=True):
     acked: int
 
 
+class JobSilenced(Struct, frozen=True, kw_only=True):
+    """The job of which nothing is told for a while; with 0, it is told of again."""
+
+    job: JobId
+    for_ms: int
+
+
 def view_incident(incident: Incident) -> IncidentView:
     is_job = incident.subject.startswith(JOB)
     return IncidentView(

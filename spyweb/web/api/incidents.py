@@ -5,19 +5,22 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from aiohttp import web
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from spyweb.errors import Refused
 from spyweb.model import JobId
-from spyweb.views.incidents import IncidentAcked, IncidentView
+from spyweb.settings.units import DAY_MS, MINUTE_MS
+from spyweb.settings.values import duration
+from spyweb.views.incidents import IncidentAcked, IncidentView, JobSilenced
 from spyweb.web.access.principal import principal_of
-from spyweb.web.answer import json_answer, page_answer
+from spyweb.web.answer import BadBody, json_answer, page_answer
 from spyweb.web.api.keys import SERVICE
-from spyweb.web.api.query import LONGEST_NUMBER, MOST, check_may_see, query_of, visible
+from spyweb.web.api.query import LONGEST_NUMBER, MOST, body_of, check_may_see, job_in_path, query_of, visible
 from spyweb.web.api.route import Right, route
 
 MAX_LIMIT = 1_000
 LONGEST_NAME = 100
+SILENCE = duration(MINUTE_MS, 365 * DAY_MS)
 
 
 class IncidentsQuery(Struct, frozen=True):
@@ -33,6 +36,18 @@ class AckQuery(Struct, frozen=True):
     """The name of whoever takes care; without it, that of whoever asks."""
 
     by: Annotated[str, Meta(max_length=LONGEST_NAME)] = ""
+
+
+class SilenceQuery(Struct, frozen=True):
+    """The name of whoever does it; without it, that of whoever asks."""
+
+    by: Annotated[str, Meta(max_length=LONGEST_NAME)] = ""
+
+
+class SilenceBody(Struct, frozen=True):
+    """For how long, as "2h"."""
+
+    for_: str = field(name="for")
 
 
 @route(
@@ -71,9 +86,34 @@ async def show_incident(request: web.Request) -> web.Response:
 async def acknowledge_incident(request: web.Request) -> web.Response:
     """Take care of an open incident: no reminders and no escalation any more; its end is still told."""
     incident = await _find(request)
-    by = query_of(request, AckQuery).by.strip() or principal_of(request).name
+    by = _named(request, query_of(request, AckQuery).by)
     await request.app[SERVICE].incidents.acknowledge(incident.id, by)
     return json_answer(IncidentAcked(acked=incident.id))
+
+
+@route("POST", "/api/jobs/{job}/silence", right=Right.RUN, answer=JobSilenced, query=SilenceQuery, body=SilenceBody)
+async def silence_job(request: web.Request) -> web.Response:
+    """Tell nothing of a job for a while: what is over by then is not told at all."""
+    job, by = job_in_path(request), _named(request, query_of(request, SilenceQuery).by)
+    body = await body_of(request, SilenceBody)
+    try:
+        for_ms = SILENCE(body.for_)
+    except ValueError as error:
+        raise BadBody("for", str(error)) from error
+    await request.app[SERVICE].incidents.silence(job, for_ms, by)
+    return json_answer(JobSilenced(job=job, for_ms=for_ms))
+
+
+@route("DELETE", "/api/jobs/{job}/silence", right=Right.RUN, answer=JobSilenced, query=SilenceQuery)
+async def unsilence_job(request: web.Request) -> web.Response:
+    """Tell of a job again that was silent."""
+    job, by = job_in_path(request), _named(request, query_of(request, SilenceQuery).by)
+    await request.app[SERVICE].incidents.silence(job, None, by)
+    return json_answer(JobSilenced(job=job, for_ms=0))
+
+
+def _named(request: web.Request, by: str) -> str:
+    return by.strip() or principal_of(request).name
 
 
 async def _find(request: web.Request) -> IncidentView:

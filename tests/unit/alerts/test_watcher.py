@@ -234,6 +234,18 @@ async def test_the_quiet_hours_of_a_channel_take_the_place_of_those_of_a_job() -
         assert await w.told() == []
 
 
+async def test_a_silent_job_is_told_of_once_it_is_silent_no_more() -> None:
+    async with watched(replace(TELL_OPS, after_failures=1)) as w:
+        await w.harness.store.incidents.silence("job:backup", 600_000, "me")
+        await w.run(failed("x"))
+        await w.run()
+        await w.run(failed("x"))
+        await w.harness.clock.turn(590)
+        assert await w.told() == []
+        await w.harness.clock.turn(30)
+        assert await w.told() == [("ops", ["opened"])], "of the first, which was over, nothing"
+
+
 async def test_an_incident_that_nobody_acknowledges_is_told_to_others_later() -> None:
     async with watched(replace(TELL_OPS, after_failures=1, escalations=(Escalation(600_000, ("boss",)),))) as w:
         w.settings = AlertSettings(channels={"ops": OPS, "boss": dataclasses.replace(OPS, name="boss")})

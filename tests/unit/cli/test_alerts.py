@@ -49,6 +49,9 @@ class FakeIncidents(IncidentService):
     async def acknowledge(self, incident: int, by: str) -> None:
         self.story.append(f"ack {incident} {by}")
 
+    async def silence(self, job: JobId, for_ms: int | None, by: str) -> None:
+        self.story.append(f"silence {job} {for_ms} {by}")
+
 
 KNOWN = IncidentView(
     id=1,
@@ -133,6 +136,21 @@ def test_where_nothing_is_on_record_there_is_no_incident(project: Path) -> None:
     assert spyweb("alerts", "show", "1", root=project).err == "spyweb: there is no incident 1\n"
 
 
+def test_a_job_is_silent_for_a_while(project: Path) -> None:
+    leave(project)
+    (project / "jobs/prices.lua").write_text("-- /// job\n-- ///\n")
+    assert (
+        spyweb("alerts", "silence", "prices", "2h", "--by", "me", root=project).out
+        == "nobody is told of prices for 2h\n"
+    )
+    assert spyweb("alerts", "unsilence", "prices", "--by", "me", root=project).out == "prices is told of again\n"
+    shown = spyweb("alerts", "show", "2", root=project).out
+    assert "silenced by me" in shown
+    assert "no longer silent, by me" in shown
+    assert "must be at least 1m" in spyweb("alerts", "silence", "prices", "2s", root=project).err
+    assert spyweb("alerts", "silence", "prise", "2h", root=project).code == 2
+
+
 def test_a_daemon_is_asked_where_one_runs(project: Path) -> None:
     service = FakeDaemonService(root=project)
     service.incidents = known = FakeIncidents(service.stored_incidents)
@@ -141,4 +159,6 @@ def test_a_daemon_is_asked_where_one_runs(project: Path) -> None:
             assert "asked the daemon" in spyweb("alerts", "list", *words, root=project).out
         assert "asked the daemon" in spyweb("alerts", "show", "1", root=project).out
         assert spyweb("alerts", "ack", "1", "--by", "me", root=project).code == 0
-    assert known.story == ["open", "all", "ack 1 me"]
+        assert spyweb("alerts", "silence", "prices", "2h", "--by", "me", root=project).code == 0
+        assert spyweb("alerts", "unsilence", "prices", "--by", "me", root=project).code == 0
+    assert known.story == ["open", "all", "ack 1 me", "silence prices 7200000 me", "silence prices None me"]

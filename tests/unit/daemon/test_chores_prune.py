@@ -14,9 +14,11 @@ from spyweb.ops.artifacts import Artifacts
 from spyweb.outbox.sender import OutboxSender
 from spyweb.settings import load_settings
 from spyweb.settings.units import DAY_MS
+from spyweb.store.incidents_protocol import SubjectNow
 from spyweb.store.protocol import Change, End, NewRun
 from tests.fakes.changes import PRICES
 from tests.fakes.clock import FakeClock
+from tests.fakes.incidents import AT_MS, AT_ONCE, fail, succeed
 from tests.fakes.memory.memory import MemoryStore
 from tests.fakes.task_rows import row
 
@@ -110,3 +112,17 @@ async def test_the_history_is_cut_to_what_the_settings_say(tmp_path: Path, runs:
         kept = left[: settings.runs.keep_tasks]
         assert sorted(await store.tasks.of_runs([RunId(run) for run in left]), reverse=True) == kept
         assert sorted(map(int, os.listdir(tmp_path / "artifacts/prices")), reverse=True) == left
+
+
+async def test_incidents_that_are_over_are_kept_for_90_days_and_open_ones_for_good(tmp_path: Path) -> None:
+    clock = FakeClock()
+    store = MemoryStore(clock)
+    for job in ("backup", "prices"):
+        await fail(store.incidents, job)
+    await succeed(store.incidents, "backup")
+    await store.incidents.plan([], {"job:backup": SubjectNow(policy=AT_ONCE), "job:prices": SubjectNow(policy=AT_ONCE)})
+    settings = load_settings(tmp_path, environ={}, flags={})
+    artifacts = Artifacts(tmp_path, tmp_path / "artifacts")
+    for now_ms, left in ((AT_MS + 90 * DAY_MS, 2), (AT_MS + 90 * DAY_MS + 1, 1)):
+        await prune(store, cast("OutboxSender", FakeOutboxSender()), artifacts, settings, now_ms)
+        assert len(await store.incidents.list()) == left

@@ -66,6 +66,29 @@ async def test_somebody_takes_care(client: Client) -> None:
     assert (await post_json(client, "/api/incidents/1/ack"))[0] == 409, "it is over"
 
 
+async def silence(client: Client, job: str, how_long: str) -> tuple[int, object]:
+    async with client.post(f"/api/jobs/{job}/silence?by=me", json={"for": how_long}) as answer:
+        return answer.status, await answer.json()
+
+
+async def test_a_job_is_silent_for_a_while(client: Client) -> None:
+    assert await silence(client, "prices", "2h") == (
+        200,
+        {"job": "prices", "for_ms": 7_200_000},
+    )
+    answer = await client.delete("/api/jobs/prices/silence")
+    assert (answer.status, await answer.json()) == (200, {"job": "prices", "for_ms": 0})
+    _, shown = await get_json(client, "/api/incidents/2")
+    notes = cast(list[dict[str, object]], cast(dict[str, object], shown)["notes"])
+    assert [each["text"] for each in notes] == ["silenced by me", "no longer silent, by local"]
+
+
+@pytest.mark.parametrize("how_long", ["2s", "soon", "1000d", ""])
+async def test_how_long_is_a_time_of_a_minute_to_a_year(client: Client, how_long: str) -> None:
+    assert (await silence(client, "prices", how_long))[0] in (400, 422)
+    assert (await silence(client, "nobody", "2h"))[0] == 404
+
+
 async def test_a_key_for_some_jobs_sees_theirs_alone_and_a_key_that_reads_takes_no_care(
     service: FakeDaemonService,
 ) -> None:
