@@ -112,12 +112,16 @@ class Outcome(StrEnum):
 
 
 class RunMark(StrEnum):
-    """A run in one letter, as a strip of many runs shows it."""
+    """A run in one letter, as a strip of many runs shows it.
+
+    They are: `s` success, `t` late (a success that began late), `f` failed, `c` cancelled (somebody
+    asked for it), `l` lost, `x` stopped, `k` skipped, `m` missed, `p` paused, `r` running, `w` waiting.
+    """
 
     SUCCESS = "s"
-    LATE = "t"  # a success that began late
+    LATE = "t"
     FAILED = "f"
-    CANCELLED = "c"  # a failure that somebody asked for
+    CANCELLED = "c"
     LOST = "l"
     STOPPED = "x"
     SKIPPED = "k"

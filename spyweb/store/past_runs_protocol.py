@@ -57,7 +57,7 @@ class RunPage(Struct, frozen=True, kw_only=True):
 
 
 class RunPoint(NamedTuple):
-    """A run as a chart shows it."""
+    """A run as a chart shows it, in JSON `[run, at_ms, took_ms, late_ms, mark]`."""
 
     run: int
     at_ms: int  # when it began

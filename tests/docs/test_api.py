@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from spyweb.model import RunMark
+from spyweb.store.past_runs_protocol import RunPoint
 from spyweb.web.answer import CODES, STATUS
 from spyweb.web.api.reference import PAGE, renewed
 from spyweb.web.api.routes import ROUTES
@@ -30,3 +32,9 @@ def test_every_code_of_an_error_is_on_the_page_with_its_status() -> None:
     }
     known = {*CODES.items(), *STATUS.values()} - {(417, "bad_request"), (500, "spyweb")}
     assert {(status, code) for status, code in known if (status, f"`{code}`") not in told} == set()
+
+
+def test_the_page_says_what_letters_are_and_fields_without_a_name() -> None:
+    told = dict(re.findall(r"^- \*\*(\w+)\*\*: (.*)$", read(PAGE), re.MULTILINE))
+    assert all(f"`{mark}` {mark.name.lower()}" in told["RunMark"] for mark in RunMark)
+    assert f"`[{', '.join(RunPoint._fields)}]`" in told["RunPoint"]

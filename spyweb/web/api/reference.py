@@ -66,10 +66,12 @@ def _words(operation: Schema) -> str:
 
 def _types(schemas: Schema) -> Iterator[str]:
     for name, schema in sorted(schemas.items()):
-        about = schema.get("description", "").partition("\n")[0]
+        about = schema.get("description", "")
         if "enum" in schema:
-            yield f"- **{name}**: {', '.join(f'`{each}`' for each in schema['enum'])}"
+            values = ", ".join(f"`{each}`" for each in schema["enum"])
+            yield f"- **{name}**: {' '.join(about.split()) if ': ' in about else values}"
             continue
+        about = about.partition("\n")[0]
         required = schema.get("required", ())
         fields = (
             f"`{field}`{'' if field in required else '?'} {_kind(kind)}"
