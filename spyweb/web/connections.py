@@ -24,6 +24,8 @@ from aiohttp.web_protocol import RequestHandler
 from spyweb.clock import Clock
 from spyweb.limits import FRAMING, HEADER_BLOCK
 from spyweb.model import MIB
+from spyweb.views.jobs import to_json
+from spyweb.web.answer import CODES, error_of
 
 HEADER_S = 10.0  # from the connection to the end of its first request's headers
 IDLE_S = 75.0  # from an answer to the end of the next request's headers
@@ -40,8 +42,7 @@ UNSENT = 256 * MIB  # bytes of all answers that wait to be read
 REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 NO_HTTP = (
-    b"HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\n"
-    b"Connection: close\r\n\r\n"
+    b"HTTP/1.0 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
 )
 TOO_MUCH_FRAMING = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
@@ -248,8 +249,9 @@ class LimitedHandler(RequestHandler):
         """Answer what is not HTTP in place of aiohttp, which would name itself."""
         answer = super().handle_error(request, status, exc, message)
         if isinstance(exc, HttpProcessingError):
-            text = (message or "").encode("utf-8", "surrogateescape")
-            self._refuse(NO_HTTP % len(text) + text)
+            text = (message or "").encode("utf-8", "backslashreplace").decode()
+            body = to_json(error_of(text, CODES[400]))
+            self._refuse(NO_HTTP % len(body) + body)
         return answer
 
     def pause_writing(self) -> None:

@@ -416,6 +416,8 @@ class FakeDaemonService(DaemonService):
 
     async def workflow(self, which: str) -> WorkflowDetail:
         found = (await self.workflows(1))[0]
+        if which not in ("7", found.name):
+            raise Refused(f"there is no run of a workflow {which!r}")
         return WorkflowDetail(workflow=found, tasks=self.tasks_of.get(found.id, []), resources=[])
 
     async def check_drift(self, job: JobId | None) -> DriftReport:

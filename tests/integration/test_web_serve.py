@@ -105,6 +105,10 @@ async def test_what_is_no_http_is_refused_without_a_line_in_the_log(
         reader, writer = await asyncio.open_connection("127.0.0.1", listening.port)
         writer.write(sent)
         assert await reader.readline() == b"HTTP/1.0 400 Bad Request\r\n"
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        told = json.loads(body)
+        assert b"Content-Type: application/json" in head
+        assert (set(told), told["code"]) == ({"error", "code", "message", "field"}, "bad_request")
         writer.close()
     assert caplog.text == ""
 

@@ -179,7 +179,11 @@ async def list_workflows(request: web.Request) -> web.Response:
 @route("GET", "/api/workflow", right=Right.READ, answer=WorkflowDetail, query=WorkflowQuery)
 async def show_workflow(request: web.Request) -> web.Response:
     """Show one of them with its tasks and with what it keeps."""
-    return json_answer(await request.app[SERVICE].workflow(query_of(request, WorkflowQuery).id))
+    query = query_of(request, WorkflowQuery)
+    try:
+        return json_answer(await request.app[SERVICE].workflow(query.id))
+    except Refused as refused:
+        raise web.HTTPNotFound(text=str(refused)) from refused
 
 
 @route(

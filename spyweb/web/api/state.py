@@ -46,7 +46,7 @@ from spyweb.views.state import (
 )
 from spyweb.web.answer import BadParameter, json_answer
 from spyweb.web.api.keys import LARGEST_BODY, SERVICE
-from spyweb.web.api.query import Natural, body_of, check_may_see, check_may_see_all, query_of, read_body
+from spyweb.web.api.query import Natural, Positive, body_of, check_may_see, check_may_see_all, query_of, read_body
 from spyweb.web.api.route import LINES, Right, route
 from spyweb.web.api.streams import counted, stream
 from spyweb.web.body import BODY_MEMORY, Body, pieces
@@ -107,8 +107,8 @@ class RollbackQuery(Struct, frozen=True):
     """The version that an entry gets again."""
 
     key: bytes
+    version: Positive
     namespace: Namespace = STATE
-    version: Natural = 0
 
 
 class LockQuery(Struct, frozen=True):
@@ -307,7 +307,8 @@ async def add_records(request: web.Request) -> web.Response:
 async def move_entries(request: web.Request) -> web.Response:
     """Give one namespace's entries to another; a job's records go with its keys."""
     query = query_of(request, MoveQuery)
-    return json_answer(await state_of(request).move(_permitted(request, query.old), _permitted(request, query.new)))
+    old, new = _permitted(request, query.old, "old"), _permitted(request, query.new, "new")
+    return json_answer(await state_of(request).move(old, new))
 
 
 @route("GET", "/api/state/watch", right=Right.READ, answer=ChangeView, query=WatchQuery, media=LINES, of_job=True)
@@ -341,11 +342,11 @@ def _one_or_all(request: web.Request, name: str) -> str | None:
     return None
 
 
-def _permitted(request: web.Request, name: str) -> str:
+def _permitted(request: web.Request, name: str, parameter: str = "namespace") -> str:
     """Return the namespace that is meant: for a key that is limited to jobs, one in which one of these keeps values."""
     namespace = find_namespace(name)
     if namespace is None:
-        raise BadParameter("namespace", f"{name!r} is no namespace")
+        raise BadParameter(parameter, f"{name!r} is no namespace")
     if namespace.startswith(OF_JOB):
         check_may_see(request, namespace.removeprefix(OF_JOB))
     else:

@@ -21,7 +21,7 @@ SCOPES = ("read", "run", "state", "admin")
 REFUSED = {401, 403, 429}
 IN_PATH = {"job": "prices", "run": "1", "incident": "1", "name": "nobody"}
 OF_ONE = {"job", "job_id", "namespace", "old"}  # parameters that say what is asked about
-QUERY = "?namespace=job:prices&key=k&job=prices&job_id=prices&name=n&old=job:prices&new=job:prices"
+QUERY = "?namespace=job:prices&key=k&job=prices&job_id=prices&name=n&old=job:prices&new=job:prices&version=1"
 
 
 def path_of(route: Route, **names: str) -> str:

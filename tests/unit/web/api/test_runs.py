@@ -135,3 +135,12 @@ async def test_a_job_is_debugged_by_an_address_of_its_own() -> None:
         lines = (await answer.text()).splitlines()
     assert json.loads(lines[-1])["event"] == "ended"
     assert service.story == ["debug prices", "closed"]
+
+
+async def test_a_workflow_that_is_not_there_is_not_found() -> None:
+    service = FakeDaemonService()
+    async with client_of(socket_app(service)) as client:
+        assert (await get_json(client, "/api/workflow?id=release"))[0] == 200
+        status, told = await get_json(client, "/api/workflow?id=nothing")
+        assert isinstance(told, dict)
+        assert (status, told["code"]) == (404, "not_found")

@@ -106,8 +106,17 @@ async def test_history_and_rollback(client: Client) -> None:
         409,
         failure("a: version 99 is not kept: `spyweb state history` shows what is", "refused"),
     )
+    for version, reason in (("", "is missing"), ("0", "expected a whole number from 1")):
+        answer = await post_json(client, f"{STATE}/rollback?key=a&version={version}")
+        assert answer == (400, failure(f"version: {reason}", "bad_request", "version"))
     _, now = await get_json(client, f"{STATE}/entry?key=a")
     assert (now["entry"]["version"], now["entry"]["value"]) == (4, 1)  # type: ignore[index]
+
+
+@pytest.mark.parametrize(("query", "field"), [("old=x&new=job:a", "old"), ("old=job:a&new=x", "new")])
+async def test_the_wrong_one_of_two_namespaces_is_named(client: Client, query: str, field: str) -> None:
+    answer = await post_json(client, f"{STATE}/move?{query}")
+    assert answer == (400, failure(f"{field}: 'x' is no namespace", "bad_request", field))
 
 
 async def test_an_export_is_imported_again(client: Client) -> None:
