@@ -34,7 +34,8 @@ def find_program(name: bytes, workdir: bytes) -> Program:
     if not name:
         raise CommandError("the name of the program is empty")
     if b"/" in name:
-        places = [os.path.normpath(os.path.join(workdir, name))]
+        path = os.path.normpath(os.path.join(workdir, name))
+        places = [path.replace(b"//", b"/", 1)]  # POSIX lets two slashes at the beginning stand
     else:
         places = [os.path.join(folder, name) for folder in PATH.encode().split(b":")]
     refused = ""

@@ -32,6 +32,7 @@ def test_a_name_with_a_slash_is_relative_to_the_workdir(tmp_path: Path) -> None:
     assert find_program(b"./do", os.fsencode(tmp_path))[0] == expected
     assert find_program(b"x/../do", os.fsencode(tmp_path))[0] == expected
     assert find_program(expected, b"/")[0] == expected
+    assert find_program(b"/" + expected, b"/")[0] == expected  # as the policy spells it
 
 
 @pytest.mark.parametrize(
