@@ -63,6 +63,9 @@ COMMANDS = [
     ("state clear --yes", 0),
     ("state import - --yes", 0),
     ("state move old new", 0),
+    ("alerts list", 0),
+    ("alerts silence prices 1h", 0),
+    ("alerts unsilence prices", 0),
     ("keys list", 0),
     ("keys add phone", 0),
     ("keys audit", 0),
@@ -70,7 +73,9 @@ COMMANDS = [
 
 
 ALONE = {"version"}  # asks nobody
-ELSEWHERE = {"state watch", "state rekey", "state rollback", "keys revoke"}  # without an end; on files; below
+ENDLESS, OF_FILES_TOO = {"state watch"}, {"state rekey"}
+REFUSED_THERE = {"state rollback", "keys revoke", "alerts show", "alerts ack"}
+ELSEWHERE = ENDLESS | OF_FILES_TOO | REFUSED_THERE
 
 
 @pytest.mark.parametrize(("words", "code"), COMMANDS)
@@ -93,6 +98,8 @@ def test_no_command_that_asks_a_daemon_is_left_out() -> None:
 
 def test_what_is_not_there_is_refused_there(remote: tuple[str, FakeDaemonService]) -> None:
     assert "there is no key 'phone'" in spyweb("--url", remote[0], "keys", "revoke", "phone").err
+    for words in ("show", "ack"):
+        assert f"{remote[0]}: there is no incident 1" in spyweb("--url", remote[0], "alerts", words, "1").err
     assert "version 9 is not kept" in spyweb("--url", remote[0], "state", "rollback", "greeting", "9", "--yes").err
 
 
