@@ -1,0 +1,1 @@
+"""Messages to people, by any service that Apprise knows, from a process of its own."""

@@ -1,0 +1,182 @@
+"""The daemon's end of the process that speaks to Apprise: started when there is something to send, gone soon after."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from asyncio import Future, SubprocessTransport, get_running_loop
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Mapping
+from typing import cast
+
+import structlog
+from msgspec import DecodeError
+from msgspec.structs import replace
+
+from spyweb.alerts.sender.wire import HelperAnswer, HelperRequest, decode_answer, encode_line
+from spyweb.clock import Clock, Handle
+from spyweb.confined.child import bare_environment, describe_exit
+
+log = structlog.get_logger()
+
+AT_ONCE = 8  # messages under way
+IDLE_S = 30.0  # without work, until the process ends
+ANSWER_S = 40.0  # until a message counts as one that hangs: every service gives up before
+MOST_HEARD = 1 << 20  # bytes without the end of a line
+
+PASSED_ON = ("PATH", "LANG", "HOME", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+NO_LOGINS = {"NETRC": os.devnull}  # else a service is sent what stands in ~/.netrc for its host
+
+
+def helper_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment with what is needed to reach a service, and nothing of what may be secret."""
+    names = (*PASSED_ON, *PROXIES, *(name.upper() for name in PROXIES))
+    return bare_environment() | {name: environ[name] for name in names if name in environ} | NO_LOGINS
+
+
+class HelperProcess(asyncio.SubprocessProtocol):
+    """One life of that process, and the requests that it has not answered."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._transport: SubprocessTransport | None = None  # none yet
+        self._heard = bytearray()
+        self._pending: dict[int, Future[HelperAnswer]] = {}
+        self._idle: Handle | None = None
+        self.takes = True  # requests
+        self.over: Future[None] = get_running_loop().create_future()
+
+    async def start(self, environ: Mapping[str, str]) -> None:
+        """Start it.  Raises OSError."""
+        transport, _ = await get_running_loop().subprocess_exec(
+            lambda: self,
+            *(sys.executable, "-P", "-m", "spyweb.alerts.sender.worker.main"),
+            env=helper_environment(environ),
+            cwd="/",
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=DEVNULL,  # what a library writes there may name an address
+            start_new_session=True,  # a Ctrl-C in the terminal must reach the daemon alone
+        )
+        self._transport = transport
+
+    @property
+    def pid(self) -> int:
+        return self._transport.get_pid() if self._transport else 0
+
+    async def ask(self, request: HelperRequest) -> HelperAnswer:
+        """Ask, and wait for the answer; one that does not come is told as a failure."""
+        if self._idle:
+            self._idle.cancel()
+        answer: Future[HelperAnswer] = get_running_loop().create_future()
+        self._pending[request.id] = answer
+        alarm = self._clock.call_later(ANSWER_S, lambda: self._give_up(request.id))
+        try:
+            self._stdin().write(encode_line(request) + b"\n")
+            return await answer
+        finally:
+            alarm.cancel()
+            self._pending.pop(request.id, None)
+            self._rest()
+
+    def stop(self) -> None:
+        """End it; what is under way is told as a failure."""
+        self.takes = False
+        if self._transport and not self.over.done():
+            self._transport.kill()
+
+    def _stdin(self) -> asyncio.WriteTransport:
+        assert self._transport is not None
+        return cast("asyncio.WriteTransport", self._transport.get_pipe_transport(0))
+
+    def _give_up(self, number: int) -> None:
+        """Take no more requests once one hangs: its thread can't be ended but with the process."""
+        self.takes = False
+        self._settle(HelperAnswer(id=number, ok=False, reason="timeout: the service has not answered in time"))
+
+    def _rest(self) -> None:
+        """End the process when nothing has been asked of it for a while; at once when it takes nothing any more."""
+        if self._pending:
+            return
+        if not self.takes:
+            self.stop()
+        else:
+            self._idle = self._clock.call_later(IDLE_S, self.stop)
+
+    def _settle(self, answer: HelperAnswer) -> None:
+        future = self._pending.get(answer.id)
+        if future and not future.done():
+            future.set_result(answer)
+
+    # What asyncio reports
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        self._heard += data
+        *lines, self._heard[:] = bytes(self._heard).split(b"\n")
+        try:
+            for line in lines:
+                self._settle(decode_answer(line))
+        except DecodeError:
+            log.error("the process that sends to alert channels said what was not understood")
+            self.stop()
+        if len(self._heard) > MOST_HEARD:
+            self.stop()
+
+    def process_exited(self) -> None:
+        self.takes = False
+        code = self._transport.get_returncode() if self._transport else None
+        if self._idle:
+            self._idle.cancel()
+        if self._pending:
+            reason = f"the process that sends has ended: {describe_exit(code or 0)}"
+            for number in tuple(self._pending):
+                self._settle(HelperAnswer(id=number, ok=False, reason=reason))
+        if not self.over.done():
+            self.over.set_result(None)
+        if self._transport:
+            self._transport.close()
+
+
+class AlertHelper:
+    """Asks the process, which is started when it is needed."""
+
+    def __init__(self, clock: Clock, environ: Mapping[str, str]) -> None:
+        self._clock = clock
+        self._environ = environ
+        self._process: HelperProcess | None = None
+        self._starting = asyncio.Lock()
+        self._seats = asyncio.Semaphore(AT_ONCE)
+        self._asked = 0
+
+    @property
+    def pid(self) -> int:
+        """Return the id of the process, 0 while there is none."""
+        return self._process.pid if self._process and self._process.takes else 0
+
+    async def ask(self, request: HelperRequest) -> HelperAnswer:
+        """Ask; `id` is given here."""
+        async with self._seats:
+            self._asked += 1
+            request = replace(request, id=self._asked)
+            try:
+                process = await self._running()
+            except OSError as error:
+                reason = f"the process that sends could not be started: {error.strerror or error}"
+                return HelperAnswer(id=request.id, ok=False, reason=reason)
+            return await process.ask(request)
+
+    async def close(self) -> None:
+        """End the process, and wait until it is gone."""
+        if self._process:
+            self._process.stop()
+            await self._process.over
+
+    async def _running(self) -> HelperProcess:
+        async with self._starting:
+            if self._process is None or not self._process.takes:
+                process = HelperProcess(self._clock)
+                await process.start(self._environ)
+                self._process = process
+            return self._process

@@ -1,0 +1,107 @@
+"""Watch what Apprise does over HTTP: it tells no more than that a message has arrived or not.
+
+Each session of `requests` gets an adapter that notes how a request ended, bounds the answer, follows no redirect, and
+raises where a service says that it is busy: some of Apprise's services would otherwise sleep for as long as it says.
+"""
+
+from __future__ import annotations
+
+import time
+from contextvars import ContextVar
+from typing import Any
+
+import requests
+from requests.adapters import HTTPAdapter
+
+LARGEST_ANSWER = 64 << 10  # bytes
+LONGEST_ANSWER_S = 15.0
+SHOWN = 200  # characters of an answer
+TOO_MANY_REQUESTS = 429
+
+
+class Met:
+    """The way in which the requests of one message ended; the first that failed counts."""
+
+    def __init__(self, delivery: str = "") -> None:
+        self.delivery = delivery
+        self.reason = ""
+        self.answered = ""  # the beginning of what the service said
+        self.status: int | None = None
+        self.retry_after = ""
+        self.log = ""  # what Apprise logged last
+
+    def note_failure(self, reason: str, answer: requests.Response | None = None) -> None:
+        if self.reason:
+            return
+        self.reason = reason
+        if answer is not None:
+            self.status = answer.status_code
+            self.retry_after = answer.headers.get("Retry-After", "")
+            self.answered = answer.content[: 4 * SHOWN].decode("utf-8", "replace")[:SHOWN]
+
+
+current: ContextVar[Met] = ContextVar("current")
+
+
+class ServiceBusy(requests.RequestException):
+    """Raised instead of handing on an answer that asks to wait: the outbox waits, not a thread."""
+
+
+class WatchedAdapter(HTTPAdapter):
+    def send(self, request: requests.PreparedRequest, *args: Any, **more: Any) -> requests.Response:
+        met = current.get(None) or Met()
+        try:
+            answer = super().send(request, *args, **{**more, "stream": True})
+            _read(answer)
+        except requests.RequestException as error:
+            met.note_failure(describe(error))
+            raise
+        if not 200 <= answer.status_code < 300:
+            met.note_failure(f"answered {answer.status_code}", answer)
+        if answer.status_code == TOO_MANY_REQUESTS:
+            raise ServiceBusy
+        return answer
+
+
+def _read(answer: requests.Response) -> None:
+    """Read as much of an answer as is of use to anybody."""
+    ends, body = time.monotonic() + LONGEST_ANSWER_S, bytearray()
+    for chunk in answer.iter_content(8192):
+        body += chunk
+        if len(body) > LARGEST_ANSWER or time.monotonic() > ends:
+            answer.close()
+            break
+    answer._content = bytes(body[:LARGEST_ANSWER])
+    answer._content_consumed = True  # type: ignore[attr-defined]
+
+
+def describe(error: BaseException) -> str:
+    """Say what kind of failure it is: the text of such an error repeats the address."""
+    seen: BaseException | None = error
+    system: OSError | None = None
+    kinds = list[str]()
+    for _ in range(10):
+        if seen is None:
+            break
+        kinds.append(type(seen).__name__)
+        if isinstance(seen, OSError) and seen.errno and seen.strerror:
+            system = seen
+        nested = next((each for each in seen.args if isinstance(each, BaseException)), None)
+        reason = getattr(seen, "reason", None)
+        seen = seen.__cause__ or nested or (reason if isinstance(reason, BaseException) else seen.__context__)
+    if system is not None:
+        return f"{kinds[0]}: {system.strerror}"
+    return kinds[0] if kinds[-1] == kinds[0] else f"{kinds[0]}: {kinds[-1]}"
+
+
+def watch_requests() -> None:
+    """Have every session made from now on use that adapter."""
+    made = requests.Session.__init__
+
+    def make(session: requests.Session) -> None:
+        made(session)
+        session.mount("https://", WatchedAdapter())
+        session.mount("http://", WatchedAdapter())
+        session.max_redirects = 0
+
+    requests.Session.__init__ = make  # type: ignore[method-assign]

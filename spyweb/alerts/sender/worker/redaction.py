@@ -1,0 +1,43 @@
+"""Take the parts of an address out of a text: nearly any of them may be a secret."""
+
+from __future__ import annotations
+
+import base64
+import re
+from urllib.parse import unquote, unquote_plus
+
+HIDDEN = "***"
+SHORTEST = 5  # characters of a part that is hidden: shorter ones would be found in ordinary words
+LONGEST_REASON = 300
+
+_BETWEEN = re.compile(r"[^\w.~%+-]+")
+_LOGIN = re.compile(r"^[^/?#]*@")
+_SPACE = re.compile(r"\s+")
+
+
+def hide_address(text: str, url: str) -> str:
+    """Return one short line, without any part of the address that is long enough to tell."""
+    for part in secrets_of(url):
+        text = re.sub(re.escape(part), HIDDEN, text, flags=re.IGNORECASE)
+    return _SPACE.sub(" ", text).strip()[:LONGEST_REASON]
+
+
+def may_repeat_login(url: str) -> bool:
+    """Tell whether an address has a name or a password that is too short to be hidden wherever it stands."""
+    login = _LOGIN.match(_after_scheme(url))
+    return bool(login) and any(0 < len(part) < SHORTEST for part in re.split(r"[:@]", login[0][:-1]))
+
+
+def secrets_of(url: str) -> list[str]:
+    """Return the parts of an address as they may be repeated, the longest first."""
+    rest = _after_scheme(url)
+    found = {rest, *_BETWEEN.split(rest), *re.split(r"[/?&=:@#]", rest)}
+    login = _LOGIN.match(rest)
+    if login:
+        found.add(base64.b64encode(unquote(login[0][:-1]).encode("utf-8", "replace")).decode().rstrip("="))
+    found |= {spelt(part) for part in tuple(found) for spelt in (unquote, unquote_plus)}
+    return sorted((part for part in found if len(part) >= SHORTEST), key=len, reverse=True)
+
+
+def _after_scheme(url: str) -> str:
+    return url.split("://", 1)[-1]

@@ -1,0 +1,162 @@
+"""Send by Apprise, and check its addresses: the only file that says apprise."""
+
+from __future__ import annotations
+
+import logging
+import re
+from difflib import get_close_matches
+from email.utils import make_msgid
+from typing import Any
+
+from apprise import Apprise, AppriseAsset, NotifyFormat, NotifyType, OverflowMode, PersistentStoreMode
+from apprise.manager_plugins import NotificationManager
+from apprise.plugins.email import base as email_service
+
+from spyweb.alerts.sender.wire import CheckAddress, HelperAnswer, SendText
+from spyweb.alerts.sender.worker.adapter import Met, current, watch_requests
+from spyweb.alerts.sender.worker.redaction import hide_address, may_repeat_login
+from spyweb.alerts.sender.worker.templates import render, template_problem
+
+NO_SERVICE = "it is no address of a service that Apprise knows"
+
+_SCHEME = re.compile(r"[a-z0-9]{2,20}")
+
+MOODS = {
+    "failure": NotifyType.FAILURE,
+    "success": NotifyType.SUCCESS,
+    "warning": NotifyType.WARNING,
+    "info": NotifyType.INFO,
+}
+FORMATS = {"text": NotifyFormat.TEXT, "markdown": NotifyFormat.MARKDOWN, "html": NotifyFormat.HTML}
+
+
+class NoteLog(logging.Handler):
+    """Keeps the last line that Apprise logs about a message; nothing of it goes anywhere else."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        met = current.get(None)
+        if met is not None:
+            met.log = record.getMessage()
+
+
+class Refused(Exception):
+    """Raised with the reason why Apprise can't use an address."""
+
+
+class AppriseServices:
+    def __init__(self) -> None:
+        watch_requests()
+        take_over_log()
+        email_service.make_msgid = message_id
+        self._asset = AppriseAsset(
+            app_id="spyweb",
+            app_desc="spyweb",
+            app_url="",
+            image_url_logo="",
+            image_url_mask="",
+            image_path_mask="",
+            storage_mode=PersistentStoreMode.MEMORY,
+            async_mode=False,  # in this thread: the daemon says what goes on at once
+            http_redirects=False,
+            service_timeout=0,  # in this thread as well; the daemon watches the time
+            allow_templates=False,
+            secure_logging=True,
+        )
+
+    def check(self, ask: CheckAddress) -> HelperAnswer:
+        """Return what is wrong with an address or its templates."""
+        current.set(Met())
+        try:
+            service = self._service(ask.url)
+        except Refused as error:
+            return HelperAnswer(id=ask.id, ok=False, reason=str(error), is_address_wrong=True)
+        problem = template_problem(ask.templates)
+        name = str(service.service_name)
+        return HelperAnswer(id=ask.id, ok=not problem, reason=problem, template_problem=problem, service=name)
+
+    def send(self, ask: SendText) -> HelperAnswer:
+        """Send a message; return how that went."""
+        met = Met(ask.delivery)
+        current.set(met)
+        try:
+            service = self._service(ask.url)
+        except Refused as error:
+            return HelperAnswer(id=ask.id, ok=False, reason=str(error), is_address_wrong=True)
+        title, body, written, problem = ask.title, ask.body, "text", ""
+        if ask.templates.title or ask.templates.body:
+            rendered = render(ask.templates, bytes(ask.facts))
+            if isinstance(rendered, str):
+                problem = rendered
+                body = f"{body}\n(The template of this channel fails: {problem})"
+            else:
+                written = ask.templates.format
+                title, body = rendered.get("title", title), rendered.get("body", body)
+        one = Apprise(asset=self._asset)
+        one.add(service)
+        # Apprise's own notify converts, and so escapes, the text; that of a service does not.
+        arrived = one.notify(body=body, title=title, notify_type=MOODS[ask.mood], body_format=FORMATS[written])
+        name = str(service.service_name)
+        if arrived:
+            return HelperAnswer(id=ask.id, ok=True, template_problem=problem, service=name)
+        return HelperAnswer(
+            id=ask.id,
+            ok=False,
+            reason=reason_of(met, ask.url),
+            status=met.status,
+            retry_after=met.retry_after[:100],
+            template_problem=problem,
+            service=name,
+        )
+
+    def _service(self, url: str) -> Any:
+        """Return the service of an address.  Raises Refused."""
+        check_scheme(url)
+        try:
+            service = Apprise.instantiate(url, asset=self._asset, suppress_exceptions=False)
+        except Exception as error:  # noqa: BLE001 - whatever one of its many services raises about an address
+            raise Refused(hide_address(str(error) or NO_SERVICE, url)) from None
+        if service is None:
+            met = current.get()
+            raise Refused(hide_address(met.log, url) or NO_SERVICE)
+        if "overflow=" not in url:
+            service.overflow_mode = OverflowMode.TRUNCATE  # the default sends too much, which is refused for ever
+        return service
+
+
+def check_scheme(url: str) -> None:
+    """Raise Refused where an address begins with no service, or with one that lacks a package."""
+    services = NotificationManager()
+    known, scheme = services.schemas(), url.partition("://")[0].lower()
+    if "://" not in url or not _SCHEME.fullmatch(scheme):
+        raise Refused(f"expected an address of a service, such as ntfy://…: {NO_SERVICE}")
+    if scheme not in known:
+        near = get_close_matches(scheme, known, 1)
+        raise Refused(f'no service "{scheme}"' + (f', did you mean "{near[0]}"?' if near else ""))
+    needed = services[scheme].requirements.get("packages_required")
+    if not services[scheme].enabled:
+        packages = ", ".join([needed] if isinstance(needed, str) else [str(each) for each in needed or ()])
+        raise Refused(f"{scheme} is not available here" + (f": it needs the package {packages}" if packages else ""))
+
+
+def reason_of(met: Met, url: str) -> str:
+    reason = met.reason or met.log or "it was not taken"
+    if met.answered and not may_repeat_login(url):
+        reason += f": {met.answered}"
+    return hide_address(reason, url)
+
+
+def message_id(*args: Any, **more: Any) -> str:
+    """Return the id of a mail: the same however often it is sent."""
+    made = make_msgid(*args, **more)
+    met = current.get(None)
+    return f"<{met.delivery}@{made.partition('@')[2]}" if met and met.delivery else made
+
+
+def take_over_log() -> None:
+    """Let nothing that Apprise logs out of this process: below a warning it holds secrets."""
+    logging.raiseExceptions = False
+    logging.getLogger().handlers[:] = [logging.NullHandler()]
+    own = logging.getLogger("apprise")
+    own.handlers[:] = [NoteLog()]
+    own.setLevel(logging.WARNING)
+    own.propagate = False
