@@ -72,7 +72,7 @@ def _read(answer: requests.Response) -> None:
             answer.close()
             break
     answer._content = bytes(body[:LARGEST_ANSWER])
-    answer._content_consumed = True  # type: ignore[attr-defined]
+    answer._content_consumed = True
 
 
 def describe(error: BaseException) -> str:
@@ -104,4 +104,4 @@ def watch_requests() -> None:
         session.mount("http://", WatchedAdapter())
         session.max_redirects = 0
 
-    requests.Session.__init__ = make  # type: ignore[method-assign]
+    requests.Session.__init__ = make  # type: ignore[method-assign, assignment]

@@ -1,4 +1,4 @@
-"""Take the parts of an address out of a text: nearly any of them may be a secret."""
+"""Take out of a text what must not be in it: parts of an address, which may be secrets, and calls to everybody."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ SHORTEST = 5  # characters of a part that is hidden: shorter ones would be found
 LONGEST_REASON = 300
 
 _BETWEEN = re.compile(r"[^\w.~%+-]+")
+_EVERYBODY = re.compile(r"@(?=everyone|here|channel|all)", re.IGNORECASE)
 _LOGIN = re.compile(r"^[^/?#]*@")
 _SPACE = re.compile(r"\s+")
 
@@ -22,10 +23,15 @@ def hide_address(text: str, url: str) -> str:
     return _SPACE.sub(" ", text).strip()[:LONGEST_REASON]
 
 
+def call_nobody(text: str) -> str:
+    """Return a text by which a chat program does not wake everybody: a line of a log may hold such a word."""
+    return _EVERYBODY.sub("@\u200b", text)
+
+
 def may_repeat_login(url: str) -> bool:
     """Tell whether an address has a name or a password that is too short to be hidden wherever it stands."""
     login = _LOGIN.match(_after_scheme(url))
-    return bool(login) and any(0 < len(part) < SHORTEST for part in re.split(r"[:@]", login[0][:-1]))
+    return login is not None and any(0 < len(part) < SHORTEST for part in re.split(r"[:@]", login[0][:-1]))
 
 
 def secrets_of(url: str) -> list[str]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import sys
+from functools import partial
 
 import msgspec
 
 from spyweb.alerts.sender.worker.limits import RENDERING_CPU_S, RENDERING_MEMORY, limit_process
+from spyweb.alerts.sender.worker.redaction import call_nobody
 from spyweb.alerts.sender.worker.templates import Rendered, RenderingAsk
 from spyweb.confined.parent import die_with_parent
 
@@ -26,7 +28,7 @@ def render_all(ask: RenderingAsk) -> Rendered:
     environment = ImmutableSandboxedEnvironment(
         undefined=StrictUndefined,
         autoescape=ask.templates.format == "html",
-        finalize=escape_markdown if ask.templates.format == "markdown" else None,
+        finalize=partial(finish, is_markdown=ask.templates.format == "markdown"),
     )
     texts = {"title": ask.templates.title, "body": ask.templates.body}
     limits = {"title": LONGEST_TITLE, "body": LONGEST_BODY}
@@ -48,9 +50,12 @@ def render_all(ask: RenderingAsk) -> Rendered:
     return Rendered(texts=written)
 
 
-def escape_markdown(value: object) -> object:
+def finish(value: object, *, is_markdown: bool) -> object:
     """Escape what a template puts in, not what it writes itself."""
-    return _MARKDOWN.sub(r"\\\1", value) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    value = call_nobody(value)
+    return _MARKDOWN.sub(r"\\\1", value) if is_markdown else value
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from apprise.plugins.email import base as email_service
 
 from spyweb.alerts.sender.wire import CheckAddress, HelperAnswer, SendText
 from spyweb.alerts.sender.worker.adapter import Met, current, watch_requests
-from spyweb.alerts.sender.worker.redaction import hide_address, may_repeat_login
+from spyweb.alerts.sender.worker.redaction import call_nobody, hide_address, may_repeat_login
 from spyweb.alerts.sender.worker.templates import render, template_problem
 
 NO_SERVICE = "it is no address of a service that Apprise knows"
@@ -47,7 +47,7 @@ class AppriseServices:
     def __init__(self) -> None:
         watch_requests()
         take_over_log()
-        email_service.make_msgid = message_id
+        email_service.make_msgid = message_id  # type: ignore[attr-defined]
         self._asset = AppriseAsset(
             app_id="spyweb",
             app_desc="spyweb",
@@ -82,7 +82,7 @@ class AppriseServices:
             service = self._service(ask.url)
         except Refused as error:
             return HelperAnswer(id=ask.id, ok=False, reason=str(error), is_address_wrong=True)
-        title, body, written, problem = ask.title, ask.body, "text", ""
+        title, body, written, problem = call_nobody(ask.title), call_nobody(ask.body), "text", ""
         if ask.templates.title or ask.templates.body:
             rendered = render(ask.templates, bytes(ask.facts))
             if isinstance(rendered, str):
@@ -125,7 +125,7 @@ class AppriseServices:
 
 def check_scheme(url: str) -> None:
     """Raise Refused where an address begins with no service, or with one that lacks a package."""
-    services = NotificationManager()
+    services: Any = NotificationManager()  # type: ignore[no-untyped-call]
     known, scheme = services.schemas(), url.partition("://")[0].lower()
     if "://" not in url or not _SCHEME.fullmatch(scheme):
         raise Refused(f"expected an address of a service, such as ntfy://…: {NO_SERVICE}")

@@ -1,0 +1,53 @@
+"""What is taken out of a reason, and of a text."""
+
+from __future__ import annotations
+
+import pytest
+
+from spyweb.alerts.sender.worker.redaction import LONGEST_REASON, call_nobody, hide_address, may_repeat_login
+
+URL = "https://user:pass%20word@hooks.example/T0K3N/path?key=s3cret#frag1"
+
+
+@pytest.mark.parametrize(
+    "repeated",
+    [
+        URL,
+        "T0K3N",
+        "t0k3n",
+        "pass%20word",
+        "pass word",
+        "s3cret",
+        "hooks.example",
+        "dXNlcjpwYXNzIHdvcmQ=",  # as a header has it
+    ],
+)
+def test_no_part_of_an_address_is_repeated(repeated: str) -> None:
+    found = hide_address(f"401 for {repeated}: go away", URL)
+
+    assert repeated.lower().rstrip("=") not in found.lower()
+    assert "***" in found
+    assert "go away" in found
+
+
+def test_a_reason_is_one_short_line() -> None:
+    found = hide_address("a\n\tb " + "word " * 200, "ntfy://topic")
+    assert found.startswith("a b word")
+    assert len(found) <= LONGEST_REASON
+
+
+@pytest.mark.parametrize(
+    ("url", "may"),
+    [
+        ("mailto://me:pw@host", True),
+        ("mailto://somebody:password@host", False),
+        ("ntfy://topic", False),
+        ("slack://a/b/c@d", False),
+    ],
+)
+def test_a_login_too_short_to_be_hidden_is_noticed(url: str, may: bool) -> None:
+    assert may_repeat_login(url) == may
+
+
+def test_nobody_is_called_by_a_text() -> None:
+    assert call_nobody("@everyone @Here me@example.org") == "@\u200beveryone @\u200bHere me@example.org"
