@@ -6,7 +6,7 @@ and what waits is sent once a wrong address is put right.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -20,6 +20,7 @@ from spyweb.model import RunId
 from spyweb.ops.network.request import Http
 from spyweb.outbox.send import DeliveryFailure, post
 from spyweb.settings.alerts import AlertChannelSettings, AlertSettings
+from spyweb.settings.secret_places import read_secret
 from spyweb.store.outbox_protocol import Channel, QueuedMessage, Target
 
 
@@ -64,23 +65,29 @@ class AlertSender(Protocol):
 class WebhookSender:
     """Sends the facts as JSON to the webhook of a channel."""
 
-    def __init__(self, http: Http, clock: Clock) -> None:
+    def __init__(self, http: Http, clock: Clock, environ: Mapping[str, str]) -> None:
         self._http = http
         self._clock = clock
+        self._environ = environ
 
     async def send(
         self, channel: AlertChannelSettings, _facts: AlertFacts, queued: QueuedMessage
     ) -> DeliveryFailure | None:
+        secret = read_secret(channel.secret, self._environ) if channel.secret else b""
+        if channel.secret and not secret:
+            return DeliveryFailure(reason=f"the secret {channel.secret} is not there")
         posted = replace(queued, target=Target(Channel.WEBHOOK, channel.webhook), headers=channel.headers)
-        failure = await post(self._http, self._clock, posted)
+        failure = await post(self._http, self._clock, posted, secret=secret)
         return failure and replace(failure, reason=failure.reason.replace(channel.webhook, "its address"))
 
 
 class AlertDelivery:
     """Finds the channel of each message, and has it sent."""
 
-    def __init__(self, sender: AlertSender, settings: Callable[[], AlertSettings]) -> None:
-        self._sender = sender
+    def __init__(self, webhooks: AlertSender, services: AlertSender, settings: Callable[[], AlertSettings]) -> None:
+        """Send by these: `webhooks` where a channel has one, else `services`."""
+        self._webhooks = webhooks
+        self._services = services
         self.settings = settings  # a daemon puts those there that are read again
 
     async def send(self, queued: QueuedMessage) -> DeliveryFailure | None:
@@ -89,4 +96,5 @@ class AlertDelivery:
         channel = self.settings().channels.get(name)
         if channel is None:
             return DeliveryFailure(reason=f"no alert channel is named {name}", holds=False)
-        return await self._sender.send(channel, decode_facts(queued.payload), queued)
+        sender = self._webhooks if channel.webhook else self._services
+        return await sender.send(channel, decode_facts(queued.payload), queued)

@@ -67,7 +67,7 @@ def config_schema() -> Schema:
     channels = {
         "type": "object",
         "propertyNames": {"pattern": NAME},
-        "additionalProperties": table_of(_explained(channel_keys(), CHANNEL), "webhook"),
+        "additionalProperties": table_of(_explained(channel_keys(), CHANNEL)),
         "description": "The ways to reach somebody, by name.",
     }
     jobs = {"type": "object", "additionalProperties": one_job, "description": "Settings of one job, by its id."}

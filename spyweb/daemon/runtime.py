@@ -12,7 +12,9 @@ from functools import partial
 
 import structlog
 
+from spyweb.alerts.apprise_sender import AppriseSender
 from spyweb.alerts.delivery import AlertDelivery, WebhookSender
+from spyweb.alerts.sender.helper import AlertHelper
 from spyweb.clock import Clock
 from spyweb.daemon.commands import open_commands
 from spyweb.daemon.databases import note_user_db, open_or_repair, user_db_opening
@@ -245,7 +247,13 @@ async def open_runtime(
         tasks=tasks,
         counters=RunCounters(MOST_JOBS if settings.metrics.per_job else 0),
     )
-    alerts = AlertDelivery(WebhookSender(world.http, clock), lambda: settings.alerts)
+    helper = AlertHelper(clock, os.environ)
+    stack.push_async_callback(helper.close)
+    alerts = AlertDelivery(
+        WebhookSender(world.http, clock, os.environ),
+        AppriseSender(helper, clock, settings.daemon.timezone),
+        lambda: settings.alerts,
+    )
     transport = MessageTransport(
         http=world.http,
         desktop=world.desktop,

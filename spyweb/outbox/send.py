@@ -147,14 +147,19 @@ def judge(response: Response, now_ms: int) -> DeliveryFailure | None:
     """Return why a message has not arrived by the answer to it, or None with 2xx."""
     if 200 <= response.status < 300:
         return None
-    is_final = 300 <= response.status < 500 and response.status not in NOT_FINAL
+    is_refused = is_final(response.status)
     answered = " ".join(response.body.decode("utf-8", "replace").split())[:SHOWN]
     return DeliveryFailure(
         reason=f"answered {response.status}{f': {answered}' if answered else ''}",
-        holds=not is_final,
-        is_refused=is_final,
+        holds=not is_refused,
+        is_refused=is_refused,
         wait_ms=retry_after_ms(response.headers, now_ms),
     )
+
+
+def is_final(status: int) -> bool:
+    """Return whether the same message will not be taken later either, unless something is put right."""
+    return 300 <= status < 500 and status not in NOT_FINAL
 
 
 def retry_after_ms(headers: Mapping[bytes, bytes], now_ms: int) -> int:

@@ -6,11 +6,13 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import time
+from enum import StrEnum
 from urllib.parse import urlsplit
 
 from spyweb.errors import Problem
 from spyweb.incidents.policy import NOBODY, AlertPolicy, Escalation, Flapping, Level, QuietHours
 from spyweb.settings.reading import Reading, SettingsSource, nearest
+from spyweb.settings.secret_places import secret_place
 from spyweb.settings.shapes import NOT_BLANK, Schema, Shape, list_of, shaped, table_of
 from spyweb.settings.tables import TomlTable
 from spyweb.settings.units import MINUTE_MS, format_duration
@@ -27,6 +29,7 @@ SHORTEST_REMINDER_MS = 5 * MINUTE_MS
 
 _NAME = re.compile(NAME)
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]{0,99})\}")
+_SERVICE = re.compile(r"[A-Za-z0-9]{2,20}://\S")
 _REMINDER = duration(SHORTEST_REMINDER_MS)
 _COUNT = whole(1, MOST_IN_A_ROW)
 _LEVEL = one_of(Level)
@@ -34,13 +37,36 @@ _WAIT = duration(MINUTE_MS)
 _WINDOW = duration(MINUTE_MS)
 
 
+class TemplateFormat(StrEnum):
+    """What the templates of a channel write."""
+
+    TEXT = "text"
+    MARKDOWN = "markdown"
+    HTML = "html"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelTemplates:
+    """Texts in Jinja, in place of the built-in ones."""
+
+    title: str = ""
+    body: str = ""
+    format: TemplateFormat = TemplateFormat.TEXT
+
+
+NO_TEMPLATES = ChannelTemplates()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertChannelSettings:
     """A way to reach somebody: `[channels.NAME]`.  Its address is nowhere but here."""
 
     name: str
-    webhook: str = field(repr=False)
-    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    url: str = field(default="", repr=False)  # of a service that Apprise knows; else `webhook` has an address
+    webhook: str = field(default="", repr=False)
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # of the webhook
+    secret: str = field(default="", repr=False)  # where it is found that signs the webhook: env:NAME or credential:NAME
+    templates: ChannelTemplates = NO_TEMPLATES  # of `url`
     level: Level = Level.INFO  # the least that it is told
     quiet: QuietHours | None = None
     has_own_quiet: bool = False  # those of [alerts] and of jobs do not count
@@ -106,15 +132,31 @@ def take_channels(
 def take_channel(name: str, read: Reading, environ: Mapping[str, str], zone: str) -> AlertChannelSettings:
     channel = AlertChannelSettings(
         name=name,
+        url=read.take("url", _from_environment(environ, _service), ""),
         webhook=read.take("webhook", _from_environment(environ, _address), ""),
         headers=read.take("headers", headers, ()),
+        secret=read.take("secret", secret_place, ""),
+        templates=_take_templates(read.below("templates")),
         level=read.take("level", _LEVEL, Level.INFO),
         quiet=read.take("quiet", _quiet_in(zone), None),
         has_own_quiet=read.has("quiet"),
     )
-    if not read.has("webhook"):
-        read.refuse("a channel needs an address: webhook", "webhook")
+    if read.has("url") == read.has("webhook"):
+        read.refuse("a channel has one address: url, of a service, or webhook", "webhook")
+    for key in ("headers", "secret"):
+        if read.has(key) and not read.has("webhook"):
+            read.refuse("only a webhook has it", key)
+    if read.has("templates") and not read.has("url"):
+        read.refuse("only a url has them: a webhook is sent the facts as JSON", "templates")
     return channel
+
+
+def _take_templates(read: Reading) -> ChannelTemplates:
+    return ChannelTemplates(
+        title=read.take("title", text, ""),
+        body=read.take("body", text, ""),
+        format=read.take("format", one_of(TemplateFormat), TemplateFormat.TEXT),
+    )
 
 
 def channel_keys() -> Mapping[str, Schema]:
@@ -141,16 +183,23 @@ def _variable(environ: Mapping[str, str], name: str) -> str:
     return found
 
 
-def _address(text: str) -> str:
+def _service(address: str) -> str:
+    """Check that an address names a service; which there are, only the process knows that sends."""
+    if not _SERVICE.match(address):
+        raise ValueError("expected an address of a service, such as ntfy://…")
+    return address
+
+
+def _address(address: str) -> str:
     """Check an address; the error tells nothing of it, since it may be a secret."""
     try:
-        parts = urlsplit(text)
+        parts = urlsplit(address)
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname)
     except ValueError:
         is_address = False
     if not is_address:
         raise ValueError("expected an address that begins with https:// or http://")
-    return text
+    return address
 
 
 @shaped(list_of({"type": "string", "pattern": NAME}), list)

@@ -65,6 +65,11 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/integration/test_live_pages.py": ("web/live",),
     "tests/unit/cli/test_main.py": ("cli/about",),
     "tests/unit/cli/test_keys.py": ("cli/keys_source",),
+    # The process that speaks to Apprise changes all of requests: only services that it sends to can tell what it does.
+    "tests/integration/test_alert_services.py": (
+        "alerts/sender/helper", "alerts/sender/wire", "alerts/sender/worker/limits", "alerts/sender/worker/main",
+        "alerts/sender/worker/service", "alerts/sender/worker/templates",
+    ),
     "tests/unit/cli/test_alerts.py": ("cli/alerts_source",),
     "tests/unit/cli/test_systemd.py": ("cli/service",),
     # The parts of the daemon only make sense joined, in a process.

@@ -19,6 +19,8 @@ from spyweb.alerts.sender.wire import CheckAddress, HelperAnswer, MessageTemplat
 from spyweb.clock import RealClock
 from tests.fakes.alert_services import Answer, MailBox, Services, open_mail_box, open_services, until
 
+pytestmark = pytest.mark.slow
+
 TOKENS = {
     "slack": "slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/#alerts",
     "discord": "discord://4174216298/JHMHI8qBe7bk2ZwO5U711o3dV_js",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ import pytest
 
 from spyweb.cli.client import DaemonClient, find_daemon
 from spyweb.errors import Refused
+from tests.fakes.alert_services import Answer, open_services
 from tests.fakes.hook import Hook, open_hook
 
 pytestmark = pytest.mark.slow
@@ -106,6 +108,29 @@ def test_what_was_being_sent_as_a_daemon_was_killed_is_sent_again_with_the_same_
             until(lambda: len(hook.bodies) == 2)
         assert kinds_of(hook) == [(1, "opened"), (1, "opened")]
         assert len(set(hook.deliveries)) == 1
+
+
+def test_a_service_is_told_from_the_opening_to_the_end_and_its_address_is_nowhere(tmp_path: Path) -> None:
+    with open_services(tmp_path) as services:
+        (tmp_path / "jobs").mkdir()
+        (tmp_path / "jobs/backup.lua").write_text(BROKEN)
+        service = f'url = "ntfy://127.0.0.1:{services.port}/s3cr3t-t0pic"'
+        (tmp_path / "config.toml").write_text(CONFIG.replace('webhook = "{url}"', service))
+        services.answer = lambda arrived: Answer(status=500 if len(services.arrived) == 1 else 200, body=arrived.body)
+        with daemon(tmp_path) as (_, client):
+            until(lambda: len(services.arrived) == 2)  # the first was not taken
+            (waiting,) = client.incidents(is_open=True, limit=10)
+            assert waiting.told == {"ops": "open"}
+            (tmp_path / "jobs/backup.lua").write_text(MENDED)
+            until(lambda: len(services.arrived) == 3)
+        titles = [arrived.json["title"] for arrived in services.arrived]
+        assert titles[0] == titles[1]
+        assert re.fullmatch(r"#1 backup is down: \d+ failures", titles[1])
+        assert titles[2].startswith("#1 backup is well again after")
+        assert "no space" in services.arrived[0].json["message"]
+    kept = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "config.toml"]
+    assert b"no space" in b"".join(path.read_bytes() for path in kept)
+    assert not [path for path in kept if b"s3cr3t-t0pic" in path.read_bytes()]
 
 
 def test_no_address_is_in_the_database(tmp_path: Path) -> None:

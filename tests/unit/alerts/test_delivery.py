@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from spyweb.alerts.delivery import AlertDelivery, AlertFacts, WebhookSender, decode_facts
 from spyweb.errors import FetchError
@@ -53,13 +54,13 @@ class FakeSender:
 
 async def test_a_message_goes_to_the_channel_of_that_name() -> None:
     sender = FakeSender()
-    assert await AlertDelivery(sender, lambda: AlertSettings(channels={"ops": OPS})).send(QUEUED) is None
+    assert await AlertDelivery(sender, FakeSender(), lambda: AlertSettings(channels={"ops": OPS})).send(QUEUED) is None
     assert sender.sent == [("ops", 42, "d1")]
 
 
 async def test_a_name_that_is_gone_fails_until_it_is_there_again() -> None:
     sender, settings = FakeSender(), AlertSettings()
-    delivery = AlertDelivery(sender, lambda: settings)
+    delivery = AlertDelivery(sender, FakeSender(), lambda: settings)
     failure = await delivery.send(QUEUED)
     assert failure == DeliveryFailure(reason="no alert channel is named ops", holds=False)
     settings = AlertSettings(channels={"ops": OPS})
@@ -73,7 +74,7 @@ def test_facts_are_read_as_they_were_written() -> None:
 
 async def test_a_webhook_gets_the_facts_and_the_id_of_the_delivery() -> None:
     http = FakeHttp()
-    assert await WebhookSender(http, FakeClock()).send(OPS, decode_facts(PAYLOAD), QUEUED) is None
+    assert await WebhookSender(http, FakeClock(), {}).send(OPS, decode_facts(PAYLOAD), QUEUED) is None
     (fetch,) = http.asked
     assert (str(fetch.url), fetch.method, fetch.body) == (OPS.webhook, "POST", PAYLOAD)
     headers = dict(fetch.headers)
@@ -82,10 +83,26 @@ async def test_a_webhook_gets_the_facts_and_the_id_of_the_delivery() -> None:
 
 async def test_a_reason_does_not_tell_the_address() -> None:
     http = FakeHttp(answers={OPS.webhook: FetchError("connect", f"{OPS.webhook}: refused")})
-    failure = await WebhookSender(http, FakeClock()).send(OPS, decode_facts(PAYLOAD), QUEUED)
+    failure = await WebhookSender(http, FakeClock(), {}).send(OPS, decode_facts(PAYLOAD), QUEUED)
     assert failure is not None
     assert "its address: refused" in failure.reason
 
 
 def test_what_is_shown_of_a_channel_has_no_address() -> None:
     assert "secret" not in repr(OPS)
+
+
+async def test_a_channel_with_the_address_of_a_service_is_sent_to_by_that() -> None:
+    webhooks, services = FakeSender(), FakeSender()
+    phone = AlertChannelSettings(name="ops", url="ntfy://topic")
+    assert await AlertDelivery(webhooks, services, lambda: AlertSettings(channels={"ops": phone})).send(QUEUED) is None
+    assert (webhooks.sent, services.sent) == ([], [("ops", 42, "d1")])
+
+
+async def test_a_webhook_with_a_secret_is_signed_and_waits_for_a_missing_one() -> None:
+    http, channel = FakeHttp(), replace(OPS, secret="env:HOOK")
+    failure = await WebhookSender(http, FakeClock(), {}).send(channel, decode_facts(PAYLOAD), QUEUED)
+    assert failure == DeliveryFailure(reason="the secret env:HOOK is not there")
+    assert http.asked == []
+    assert await WebhookSender(http, FakeClock(), {"HOOK": "k"}).send(channel, decode_facts(PAYLOAD), QUEUED) is None
+    assert dict(http.asked[0].headers)["X-SpyWeb-Signature"].startswith("t=")

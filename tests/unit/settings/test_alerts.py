@@ -9,6 +9,7 @@ import pytest
 
 from spyweb.incidents.policy import NOBODY, AlertPolicy, Escalation, Flapping, Level, QuietHours
 from spyweb.model import JobId
+from spyweb.settings.alerts import ChannelTemplates, TemplateFormat
 from spyweb.settings.load import examine_settings
 from spyweb.specs.discover import scan
 
@@ -53,12 +54,35 @@ def test_a_channel_has_an_address_in_which_variables_stand(tmp_path: Path) -> No
     assert "abc" not in repr(channels)
 
 
+def test_a_channel_has_the_address_of_a_service_and_texts_of_its_own(tmp_path: Path) -> None:
+    text = (
+        '[channels.phone]\nurl = "ntfy://${TOPIC}"\n[channels.phone.templates]\nbody = "{{ kind }}"\nformat = "html"\n'
+    )
+    (tmp_path / "config.toml").write_text(text)
+    settings, problems = examine_settings(tmp_path, environ=ENVIRON, flags={})
+    assert not problems
+    phone = settings.alerts.channels["phone"]
+    assert (phone.url, phone.webhook) == ("ntfy://abc", "")
+    assert phone.templates == ChannelTemplates(body="{{ kind }}", format=TemplateFormat.HTML)
+    assert "abc" not in repr(settings.alerts)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("[channels.phone]\n", "config.toml:1: channels.phone.webhook: a channel needs an address: webhook"),
+        (
+            "[channels.phone]\n",
+            "config.toml:1: channels.phone.webhook: a channel has one address: url, of a service, or webhook",
+        ),
         ('[channels.phone]\nwebhook = "https://x/${NO_SUCH}"\n', "the variable NO_SUCH is not set"),
         ('[channels.phone]\nwebhook = "ftp://x/secret"\n', "expected an address that begins with https:// or http://"),
+        ('[channels.phone]\nwebhook = "https://x"\nurl = "ntfy://x"\n', "a channel has one address"),
+        ('[channels.phone]\nurl = "hunter"\n', "expected an address of a service, such as ntfy://"),
+        ('[channels.phone]\nurl = "ntfy://${NO_SUCH}"\n', "the variable NO_SUCH is not set"),
+        ('[channels.phone]\nurl = "ntfy://x"\nheaders = { a = "b" }\n', "headers: only a webhook has it"),
+        ('[channels.phone]\nwebhook = "https://x"\ntemplates = { body = "b" }\n', "templates: only a url has them"),
+        ('[channels.phone]\nurl = "ntfy://x"\ntemplates = { format = "rtf" }\n', '"text", "markdown" or "html"'),
+        ('[channels.phone]\nwebhook = "https://x"\nsecret = "hunter2"\n', "not the"),
         ('[channels."My Phone"]\nwebhook = "https://x"\n', "expected a name of a-z, 0-9, _ and -"),
         ('[channels.phone]\nwebhook = "https://x"\nlevle = "info"\n', 'unknown key; did you mean "level"?'),
         ('[channels]\nphone = "https://x"\n', "expected the settings of a channel, [channels.NAME]"),
@@ -84,7 +108,8 @@ def test_what_is_wrong_is_said(tmp_path: Path, text: str, expected: str) -> None
     problems = problems_of(tmp_path, text)
     assert len(problems) == 1, problems
     assert expected in "".join(problems)
-    assert "secret" not in "".join(problems)
+    assert "x/secret" not in "".join(problems)
+    assert "hunter" not in "".join(problems)
 
 
 def test_nobody_is_told_where_nothing_is_said(tmp_path: Path) -> None:

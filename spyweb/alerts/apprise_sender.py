@@ -1,0 +1,65 @@
+"""Sends the messages of alert channels whose address is one of Apprise's."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import msgspec
+
+from spyweb.alerts.delivery import AlertFacts
+from spyweb.alerts.sender.wire import HelperAnswer, HelperRequest, MessageTemplates, SendText
+from spyweb.alerts.texts import body_of, mood_of, title_of
+from spyweb.clock import Clock
+from spyweb.outbox.send import DeliveryFailure, is_final, retry_after_ms
+from spyweb.settings.alerts import AlertChannelSettings, ChannelTemplates
+from spyweb.store.outbox_protocol import QueuedMessage
+
+
+class AlertAsk(Protocol):
+    """The process that speaks to Apprise, as the daemon asks it."""
+
+    async def ask(self, request: HelperRequest) -> HelperAnswer: ...
+
+
+class AppriseSender:
+    def __init__(self, helper: AlertAsk, clock: Clock, timezone: str) -> None:
+        self._helper = helper
+        self._clock = clock
+        self._timezone = timezone
+
+    async def send(
+        self, channel: AlertChannelSettings, facts: AlertFacts, queued: QueuedMessage
+    ) -> DeliveryFailure | None:
+        ask = SendText(
+            id=0,
+            url=channel.url,
+            title=title_of(facts),
+            body=body_of(facts, self._timezone),
+            delivery=queued.delivery,
+            mood=mood_of(facts),
+            templates=templates_of(channel.templates),
+            facts=msgspec.Raw(template_facts(queued.payload)),
+        )
+        answer = await self._helper.ask(ask)
+        return None if answer.ok else failure_of(answer, self._clock.now_ms())
+
+
+def templates_of(templates: ChannelTemplates) -> MessageTemplates:
+    return MessageTemplates(title=templates.title, body=templates.body, format=templates.format.value)
+
+
+def template_facts(payload: bytes) -> bytes:
+    """Return the facts as a template names them: of a message about one incident, those of that as well."""
+    facts: dict[str, Any] = msgspec.json.decode(payload)
+    items = facts["items"]
+    alone = items[0] if len(items) == 1 and facts["count"] == 1 else {"kind": "digest"}
+    return msgspec.json.encode({**alone, **facts})
+
+
+def failure_of(answer: HelperAnswer, now_ms: int) -> DeliveryFailure:
+    """Return what an answer means for the outbox: only what a service itself refuses is one message's trouble."""
+    is_refused = answer.status is not None and is_final(answer.status)
+    retry_after = {b"retry-after": answer.retry_after.encode("ascii", "replace")}
+    return DeliveryFailure(
+        reason=answer.reason, holds=not is_refused, is_refused=is_refused, wait_ms=retry_after_ms(retry_after, now_ms)
+    )

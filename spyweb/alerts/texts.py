@@ -1,0 +1,126 @@
+"""The texts of messages to people: what is wrong in the title, why in the first line, so that a cut costs the rest."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from spyweb.alerts.delivery import AlertFacts, AlertItem
+from spyweb.incidents.policy import Level
+from spyweb.incidents.telling import MessageKind
+from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+
+FAILURE: Final = "failure"
+SUCCESS: Final = "success"
+
+# What is said of a subject, by the sign that an incident began with.
+WORDS = {
+    "late": "is late",
+    "silent": "has had no success for too long",
+    "empty": "finds nothing",
+    "storage": "could not store everything",
+    "drift": "has drifted",
+    "quarantined": "runs no more",
+    "broken": "can't be loaded",
+    "down": "takes no messages",
+}
+UNITS = ((DAY_MS, "d"), (HOUR_MS, "h"), (MINUTE_MS, "min"), (SECOND_MS, "s"))
+
+
+def title_of(facts: AlertFacts) -> str:
+    """Return what has happened; the number tells two messages of one incident from those of two."""
+    if len(facts.items) == 1 and facts.count == 1:
+        item = facts.items[0]
+        return f"#{item.incident} {_happened(item, facts.at_ms)}"
+    over = sum(item.kind in (MessageKind.CLOSED, MessageKind.WAS) for item in facts.items)
+    if facts.count > len(facts.items):  # of the others nothing is known but how many there are
+        return f"{facts.count} incidents"
+    return f"{facts.count} incidents: {facts.count - over} open, {over} over"
+
+
+def body_of(facts: AlertFacts, timezone: str) -> str:
+    """Return why, since when, and how often."""
+    zone = ZoneInfo(timezone)
+    if len(facts.items) == 1 and facts.count == 1:
+        return "\n".join(_lines(facts.items[0], facts.at_ms, zone))
+    lines = [f"#{item.incident} {_happened(item, facts.at_ms)}" for item in _gravest_first(facts)]
+    left = facts.count - len(lines)
+    return "\n".join([*lines, f"and {left} more"] if left else lines)
+
+
+def mood_of(facts: AlertFacts) -> str:
+    """Return the colour that a message is shown in: that of the gravest of what is still open."""
+    still = [item for item in facts.items if item.kind in (MessageKind.OPENED, MessageKind.REMINDER)]
+    if not still:
+        return SUCCESS
+    gravest = max((item.level for item in still), key=lambda level: level.rank)
+    return FAILURE if gravest is Level.CRITICAL else gravest.value
+
+
+def name_of(subject: str) -> str:
+    """Return a subject as people call it."""
+    kind, _, name = subject.partition(":")
+    match kind:
+        case "job":
+            return name
+        case "channel":
+            return f"the channel {name}"
+        case _:
+            return f"spyweb ({name})"
+
+
+def in_words(duration_ms: int) -> str:
+    """Return a duration with its two largest units, such as `3 h 5 min`."""
+    parts, rest = list[str](), max(duration_ms, 0)
+    for unit_ms, name in UNITS:
+        count, rest = divmod(rest, unit_ms)
+        if count:
+            parts.append(f"{count} {name}")
+        elif parts:
+            break
+    return " ".join(parts[:2]) or "0 s"
+
+
+def _happened(item: AlertItem, at_ms: int) -> str:
+    name, wrong = name_of(item.subject), _wrong(item)
+    lasted = in_words((item.closed_ms or at_ms) - item.since_ms)
+    match item.kind:
+        case MessageKind.OPENED:
+            return f"{name} {wrong}"
+        case MessageKind.REMINDER:
+            return f"{name} {wrong}, for {lasted} now"
+        case MessageKind.CLOSED:
+            return f"{name} is well again after {lasted}"
+        case MessageKind.WAS:
+            return f"{name} was not well for {lasted}, and is again"
+
+
+def _wrong(item: AlertItem) -> str:
+    if item.reason in WORDS:
+        return WORDS[item.reason]
+    return f"is down: {item.failures} failures" if item.failures > 1 else "is down"
+
+
+def _lines(item: AlertItem, at_ms: int, zone: ZoneInfo) -> list[str]:
+    lines = [item.text] if item.text else []
+    if item.kind is MessageKind.WAS and item.reason in WORDS:
+        lines.append(f"It {WORDS[item.reason]}.")
+    lines.append(f"Since {_moment(item.since_ms, zone)}")
+    if item.closed_ms is not None:
+        lines[-1] += f", until {_moment(item.closed_ms, zone)}"
+    if item.kind is MessageKind.REMINDER:
+        lines[-1] += f"; now it is {_moment(at_ms, zone)}"
+    if item.run is not None:
+        lines.append(f"Run {item.run}: spyweb runs {name_of(item.subject)}")
+    if item.flapping:
+        lines.append("It comes and goes: its end is told once it has been quiet for a while.")
+    return lines
+
+
+def _moment(moment_ms: int, zone: ZoneInfo) -> str:
+    return datetime.fromtimestamp(moment_ms / 1000, zone).strftime("%Y-%m-%d %H:%M %Z")
+
+
+def _gravest_first(facts: AlertFacts) -> list[AlertItem]:
+    return sorted(facts.items, key=lambda item: -item.level.rank)

@@ -1,0 +1,75 @@
+"""What is asked of the process that speaks to Apprise, and what its answers mean."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from spyweb.alerts.apprise_sender import AppriseSender, failure_of, template_facts
+from spyweb.alerts.delivery import decode_facts
+from spyweb.alerts.sender.wire import HelperAnswer, HelperRequest, MessageTemplates, SendText
+from spyweb.outbox.send import DeliveryFailure
+from spyweb.settings.alerts import AlertChannelSettings, ChannelTemplates, TemplateFormat
+from tests.fakes.clock import START_MS, FakeClock
+from tests.unit.alerts.test_delivery import PAYLOAD, QUEUED
+
+PHONE = AlertChannelSettings(
+    name="phone", url="ntfy://topic", templates=ChannelTemplates(body="{{ kind }}", format=TemplateFormat.HTML)
+)
+
+
+class FakeHelper:
+    def __init__(self, answer: HelperAnswer) -> None:
+        self.answer = answer
+        self.asked: list[HelperRequest] = []
+
+    async def ask(self, request: HelperRequest) -> HelperAnswer:
+        self.asked.append(request)
+        return self.answer
+
+
+async def sent(answer: HelperAnswer) -> tuple[DeliveryFailure | None, SendText]:
+    helper = FakeHelper(answer)
+    failure = await AppriseSender(helper, FakeClock(), "UTC").send(PHONE, decode_facts(PAYLOAD), QUEUED)
+    (asked,) = helper.asked
+    assert isinstance(asked, SendText)
+    return failure, asked
+
+
+async def test_a_message_is_asked_for_with_its_texts_and_facts() -> None:
+    failure, asked = await sent(HelperAnswer(id=1, ok=True))
+
+    assert failure is None
+    assert (asked.url, asked.title, asked.delivery) == ("ntfy://topic", "#42 backup is down: 3 failures", "d1")
+    assert asked.body.startswith("no space\n")
+    assert asked.templates == MessageTemplates(body="{{ kind }}", format="html")
+    assert msgspec.json.decode(asked.facts)["kind"] == "opened"
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ({"status": 404}, {"holds": False, "is_refused": True}),
+        ({"status": 429, "retry_after": "7"}, {"wait_ms": 7_000}),
+        ({"status": 503}, {}),
+        ({}, {}),
+        ({"is_address_wrong": True}, {}),  # it may be put right, and no message is at fault
+    ],
+)
+def test_only_what_a_service_refuses_is_the_trouble_of_one_message(
+    answer: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    found = failure_of(HelperAnswer(id=1, ok=False, reason="why", **answer), START_MS)
+    assert found == DeliveryFailure(reason="why", **expected)
+
+
+def test_a_template_names_the_facts_of_one_incident_and_the_kind_of_a_digest() -> None:
+    one = json.loads(template_facts(PAYLOAD))
+    assert (one["kind"], one["incident"], one["channel"], len(one["items"])) == ("opened", 42, "ops", 1)
+    facts = json.loads(PAYLOAD)
+    many = json.loads(template_facts(json.dumps({**facts, "count": 30}).encode()))
+    assert (many["kind"], many["count"]) == ("digest", 30)
+    assert "incident" not in many

@@ -1,0 +1,115 @@
+"""What people read about incidents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from spyweb.alerts.delivery import AlertFacts, AlertItem
+from spyweb.alerts.texts import body_of, in_words, mood_of, title_of
+from spyweb.incidents.policy import Level
+from spyweb.incidents.telling import MessageKind
+from spyweb.model import RunId
+from tests.fakes.clock import START_MS
+
+MINUTE, HOUR = 60_000, 3_600_000
+ITEM = AlertItem(
+    incident=42,
+    kind=MessageKind.OPENED,
+    subject="job:backup",
+    level=Level.WARNING,
+    reason="failing",
+    text="no route to host",
+    run=RunId(991),
+    since_ms=START_MS,
+    opened_ms=START_MS + 2 * MINUTE,
+    closed_ms=None,
+    failures=3,
+    flapping=False,
+)
+
+
+def facts(*items: AlertItem, count: int | None = None) -> AlertFacts:
+    return AlertFacts(
+        channel="phone", at_ms=START_MS + 27 * MINUTE, items=items, count=len(items) if count is None else count
+    )
+
+
+def item(**changes: Any) -> AlertItem:
+    return replace(ITEM, **changes)
+
+
+CLOSED = item(kind=MessageKind.CLOSED, closed_ms=START_MS + 27 * MINUTE)
+
+
+@pytest.mark.parametrize(
+    ("told", "title"),
+    [
+        (ITEM, "#42 backup is down: 3 failures"),
+        (item(failures=1), "#42 backup is down"),
+        (item(reason="late"), "#42 backup is late"),
+        (item(reason="broken"), "#42 backup can't be loaded"),
+        (item(subject="channel:phone", reason="down"), "#42 the channel phone takes no messages"),
+        (item(subject="daemon:disk", reason="disk", failures=0), "#42 spyweb (disk) is down"),
+        (item(kind=MessageKind.REMINDER, failures=7), "#42 backup is down: 7 failures, for 27 min now"),
+        (CLOSED, "#42 backup is well again after 27 min"),
+        (replace(CLOSED, kind=MessageKind.WAS), "#42 backup was not well for 27 min, and is again"),
+    ],
+)
+def test_the_title_says_what(told: AlertItem, title: str) -> None:
+    assert title_of(facts(told)) == title
+
+
+def test_the_body_says_why_first_and_since_when_in_the_zone() -> None:
+    assert body_of(facts(ITEM), "Europe/Berlin").splitlines() == [
+        "no route to host",
+        "Since 2026-01-01 01:00 CET",
+        "Run 991: spyweb runs backup",
+    ]
+    assert "until 2026-01-01 00:27 UTC" in body_of(facts(CLOSED), "UTC")
+    assert "comes and goes" in body_of(facts(item(flapping=True)), "UTC")
+
+
+def test_a_digest_names_the_gravest_first_and_counts_the_rest() -> None:
+    told = facts(ITEM, CLOSED, item(incident=43, level=Level.CRITICAL), count=3)
+    assert title_of(told) == "3 incidents: 2 open, 1 over"
+    assert body_of(told, "UTC").splitlines() == [
+        "#43 backup is down: 3 failures",
+        "#42 backup is down: 3 failures",
+        "#42 backup is well again after 27 min",
+    ]
+    cut = replace(told, count=500)
+    assert title_of(cut) == "500 incidents"
+    assert body_of(cut, "UTC").splitlines()[-1] == "and 497 more"
+
+
+@pytest.mark.parametrize(
+    ("told", "mood"),
+    [
+        ([ITEM], "warning"),
+        ([item(level=Level.INFO)], "info"),
+        ([ITEM, item(level=Level.CRITICAL)], "failure"),
+        ([CLOSED], "success"),
+        ([replace(CLOSED, level=Level.CRITICAL), item(level=Level.INFO)], "info"),
+    ],
+)
+def test_the_colour_is_that_of_what_is_still_open(told: list[AlertItem], mood: str) -> None:
+    assert mood_of(facts(*told)) == mood
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "words"),
+    [
+        (0, "0 s"),
+        (-5, "0 s"),
+        (59_999, "59 s"),
+        (27 * MINUTE, "27 min"),
+        (3 * HOUR + 5 * MINUTE + 9_000, "3 h 5 min"),
+        (24 * HOUR + 5 * MINUTE, "1 d"),
+        (50 * HOUR, "2 d 2 h"),
+    ],
+)
+def test_durations_are_in_two_units(duration_ms: int, words: str) -> None:
+    assert in_words(duration_ms) == words
