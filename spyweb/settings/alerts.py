@@ -38,7 +38,7 @@ _WINDOW = duration(MINUTE_MS)
 
 
 class TemplateFormat(StrEnum):
-    """What the templates of a channel write."""
+    """The markup that the templates of a channel write."""
 
     TEXT = "text"
     MARKDOWN = "markdown"

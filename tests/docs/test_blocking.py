@@ -18,6 +18,7 @@ ELSEWHERE = {
     "spyweb/cli/": "a command is a process of its own",
     "spyweb/lua/worker/": "a worker is a process of its own",
     "spyweb/extraction/worker/": "so is the one that parses pages",
+    "spyweb/alerts/sender/worker/": "so is the one that speaks to Apprise",
     "spyweb/confined/sandbox.py": "runs in those processes",
     "spyweb/confined/child.py": "runs in those processes",
     "spyweb/commands/nanny.py": "a nanny is a process of its own",
@@ -31,6 +32,7 @@ ELSEWHERE = {
 HARMLESS = {
     "transport.write": "a transport of the loop keeps what the socket does not take",
     "self._transport.write": "the same",
+    "self._stdin().write": "the same",
     "writer.write": "the same, in a handshake of tls_probe",
     "received.write": "into memory, in the same",
     "self.transport.write": "the same",

@@ -10,17 +10,16 @@ HIDDEN = "***"
 SHORTEST = 5  # characters of a part that is hidden: shorter ones would be found in ordinary words
 LONGEST_REASON = 300
 
-_BETWEEN = re.compile(r"[^\w.~%+-]+")
+_BETWEEN = re.compile(r"[^\w.~%+-]")
 _EVERYBODY = re.compile(r"@(?=everyone|here|channel|all)", re.IGNORECASE)
 _LOGIN = re.compile(r"^[^/?#]*@")
-_SPACE = re.compile(r"\s+")
 
 
 def hide_address(text: str, url: str) -> str:
     """Return one short line, without any part of the address that is long enough to tell."""
     for part in secrets_of(url):
         text = re.sub(re.escape(part), HIDDEN, text, flags=re.IGNORECASE)
-    return _SPACE.sub(" ", text).strip()[:LONGEST_REASON]
+    return " ".join(text.split())[:LONGEST_REASON]
 
 
 def call_nobody(text: str) -> str:

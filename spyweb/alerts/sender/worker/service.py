@@ -10,7 +10,6 @@ from typing import Any
 
 from apprise import Apprise, AppriseAsset, NotifyFormat, NotifyType, OverflowMode, PersistentStoreMode
 from apprise.manager_plugins import NotificationManager
-from apprise.plugins.email import base as email_service
 
 from spyweb.alerts.sender.wire import CheckAddress, HelperAnswer, SendText
 from spyweb.alerts.sender.worker.adapter import Met, current, watch_requests
@@ -39,12 +38,14 @@ class NoteLog(logging.Handler):
             met.log = record.getMessage()
 
 
-class Refused(Exception):
+class UnusableAddress(Exception):
     """Raised with the reason why Apprise can't use an address."""
 
 
 class AppriseServices:
     def __init__(self) -> None:
+        from apprise.plugins.email import base as email_service  # it imports much of its own
+
         watch_requests()
         take_over_log()
         email_service.make_msgid = message_id  # type: ignore[attr-defined]
@@ -68,7 +69,7 @@ class AppriseServices:
         current.set(Met())
         try:
             service = self._service(ask.url)
-        except Refused as error:
+        except UnusableAddress as error:
             return HelperAnswer(id=ask.id, ok=False, reason=str(error), is_address_wrong=True)
         problem = template_problem(ask.templates)
         name = str(service.service_name)
@@ -80,7 +81,7 @@ class AppriseServices:
         current.set(met)
         try:
             service = self._service(ask.url)
-        except Refused as error:
+        except UnusableAddress as error:
             return HelperAnswer(id=ask.id, ok=False, reason=str(error), is_address_wrong=True)
         title, body, written, problem = call_nobody(ask.title), call_nobody(ask.body), "text", ""
         if ask.templates.title or ask.templates.body:
@@ -109,33 +110,35 @@ class AppriseServices:
         )
 
     def _service(self, url: str) -> Any:
-        """Return the service of an address.  Raises Refused."""
+        """Return the service of an address.  Raises UnusableAddress."""
         check_scheme(url)
         try:
             service = Apprise.instantiate(url, asset=self._asset, suppress_exceptions=False)
         except Exception as error:  # noqa: BLE001 - whatever one of its many services raises about an address
-            raise Refused(hide_address(str(error) or NO_SERVICE, url)) from None
+            raise UnusableAddress(hide_address(str(error) or NO_SERVICE, url)) from None
         if service is None:
             met = current.get()
-            raise Refused(hide_address(met.log, url) or NO_SERVICE)
+            raise UnusableAddress(hide_address(met.log, url) or NO_SERVICE)
         if "overflow=" not in url:
             service.overflow_mode = OverflowMode.TRUNCATE  # the default sends too much, which is refused for ever
         return service
 
 
 def check_scheme(url: str) -> None:
-    """Raise Refused where an address begins with no service, or with one that lacks a package."""
+    """Raise UnusableAddress where an address begins with no service, or with one that lacks a package."""
     services: Any = NotificationManager()  # type: ignore[no-untyped-call]
     known, scheme = services.schemas(), url.partition("://")[0].lower()
     if "://" not in url or not _SCHEME.fullmatch(scheme):
-        raise Refused(f"expected an address of a service, such as ntfy://…: {NO_SERVICE}")
+        raise UnusableAddress(f"expected an address of a service, such as ntfy://…: {NO_SERVICE}")
     if scheme not in known:
         near = get_close_matches(scheme, known, 1)
-        raise Refused(f'no service "{scheme}"' + (f', did you mean "{near[0]}"?' if near else ""))
+        raise UnusableAddress(f'no service "{scheme}"' + (f', did you mean "{near[0]}"?' if near else ""))
     needed = services[scheme].requirements.get("packages_required")
     if not services[scheme].enabled:
         packages = ", ".join([needed] if isinstance(needed, str) else [str(each) for each in needed or ()])
-        raise Refused(f"{scheme} is not available here" + (f": it needs the package {packages}" if packages else ""))
+        raise UnusableAddress(
+            f"{scheme} is not available here" + (f": it needs the package {packages}" if packages else "")
+        )
 
 
 def reason_of(met: Met, url: str) -> str:
