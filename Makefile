@@ -9,7 +9,7 @@ TESTS ?= tests
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup start test torture check format docs bench clean
+.PHONY: help setup start test torture check format docs screenshots bench clean
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -39,6 +39,9 @@ format: $(VENV)/installed-dev  ## put the code into shape
 docs: $(VENV)/installed  ## write the generated parts of docs/reference anew
 	$(BIN)/python -m spyweb.reference
 	$(BIN)/python -m spyweb.web.api
+
+screenshots: $(VENV)/installed-dev  ## take the pictures in docs/images/ anew, with Chromium
+	$(BIN)/python -m tests.browser.screenshots
 
 bench: $(VENV)/installed-bench  ## every benchmark beside its peer (ARGS=--quick: do they still work? ARGS="ops runs": only those)
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -87,7 +87,7 @@ class Herd:
     """How many runs of all jobs begin in each slot."""
 
     bars: str
-    peak: str  # the tallest of them
+    peak: str  # the one that is marked
     peak_slot: int | None  # None: nothing runs
     most: int
 
@@ -191,16 +191,17 @@ def level_of(count: int) -> str:
     return "h1" if count == 1 else "h2" if count < 4 else "h3" if count < 16 else "h4"
 
 
-def herd(counts: Sequence[int]) -> Herd:
-    """Draw the sum over all jobs, its tallest bar apart."""
+def herd(counts: Sequence[int], marked: int | None = None) -> Herd:
+    """Draw the sum over all jobs, one bar apart: that of the slot `marked`, or else the tallest."""
     most = max(counts, default=0)
     if most == 0:
         return Herd(bars="", peak="", peak_slot=None, most=0)
     peak_slot = counts.index(most)
     bars = [(slot, f"M{slot + 0.5} {SUM_HEIGHT}v-{count / most * SUM_HEIGHT:.3g}") for slot, count in enumerate(counts)]
+    apart = peak_slot if marked is None or not counts[marked] else marked
     return Herd(
-        bars="".join(bar for slot, bar in bars if slot != peak_slot and counts[slot]),
-        peak=bars[peak_slot][1],
+        bars="".join(bar for slot, bar in bars if slot != apart and counts[slot]),
+        peak=bars[apart][1],
         peak_slot=peak_slot,
         most=most,
     )

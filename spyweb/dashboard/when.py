@@ -45,7 +45,7 @@ def draw_heat_map(day: DayAhead, page: int) -> HeatMap:
     """Draw a page of the day; one beyond the last is the last."""
     pages = max(1, -(-len(day.rows) // ROWS))
     page = min(max(page, 1), pages)
-    sums = herd(day.sums)
+    sums = herd(day.sums, _slot_of_heading(day))
     return HeatMap(
         rows=[HeatRow(row=row, heat=heat(row.counts)) for row in day.rows[(page - 1) * ROWS : page * ROWS]],
         herd=sums,
@@ -54,3 +54,11 @@ def draw_heat_map(day: DayAhead, page: int) -> HeatMap:
         page=page,
         pages=pages,
     )
+
+
+def _slot_of_heading(day: DayAhead) -> int | None:
+    """Return the slot with the busiest minute, which the heading names; another may have more runs in all."""
+    if day.busiest is None:
+        return None
+    slot = (day.busiest.at_ms - day.from_ms) // day.slot_ms
+    return max(0, min(slot, len(day.sums) - 1))

@@ -19,7 +19,7 @@ TOP_LEVEL = {
 FOREIGN = re.compile(
     "|".join(["py" + r"pi\.org", "python" + r"hosted\.org", "index" + "-url", "extra" + "-index", "/wo" + r"rk/\w"])
 )
-BINARY = {".png", ".jpg", ".ico", ".db"}
+BINARY = {".png", ".webp", ".jpg", ".ico", ".db"}
 
 
 def test_the_top_level_holds_only_what_belongs_there() -> None:

@@ -19,7 +19,7 @@ function told(date, as) {
   const clock = `${two(date.getHours())}:${two(date.getMinutes())}`;
   const away = (date - now()) / 1000;
   if (as === "until" || as === "in") return away < 1 ? "now" : (as === "in" ? "in " : "") + duration(Math.floor(away));
-  if (as === "since") return away > -1 ? "just now" : duration(Math.floor(-away));
+  if (as === "since") return away > -1 ? "a moment" : duration(Math.floor(-away));
   if (as === "exact") return `${clock}:${two(date.getSeconds())}.${String(date.getMilliseconds()).padStart(3, "0")}`;
   if (as === "clock") return clock;
   if (as === "day") return `${date.getDate()}\u00a0${MONTHS[date.getMonth()]}`;

@@ -81,6 +81,13 @@ def test_the_peak_of_all_jobs_stands_apart() -> None:
     assert herd([0, 0]).peak_slot is None
 
 
+def test_another_bar_than_the_tallest_may_be_marked() -> None:
+    drawn = herd([1, 4, 0, 2], 3)
+    assert drawn.peak.startswith("M3.5 ")
+    assert (drawn.bars.count("M"), drawn.peak_slot, drawn.most) == (2, 1, 4)
+    assert herd([1, 4, 0, 2], 2) == herd([1, 4, 0, 2])
+
+
 def test_a_short_operation_can_be_seen_and_a_late_one_stays_inside() -> None:
     assert span(0, 1, 100_000).width == 0.005
     assert span(100_000, 10, 100_000).x == 0.995

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from spyweb.cooperative import run_at_once
 from spyweb.dashboard.when import ROWS, draw_heat_map
 from spyweb.model import Every, JobId
@@ -30,6 +32,16 @@ def test_the_axis_has_a_tick_every_three_hours_from_the_beginning_to_the_end() -
     drawn = draw_heat_map(run_at_once(day_ahead(planned(1), HOUR_MS)), 1)
     assert list(drawn.ticks) == [HOUR_MS + 3 * n * HOUR_MS for n in range(9)]
     assert drawn.peak_ms == 2 * HOUR_MS
+
+
+def test_the_bar_of_the_minute_in_the_heading_is_marked() -> None:
+    minute_ms = HOUR_MS // 60
+    often = PlannedJob(job=JobId("often"), name="often", schedule=Every(period_ms=minute_ms), cursor_ms=0)
+    day = run_at_once(day_ahead([*planned(3), often], 1))
+    assert day.busiest is not None
+    for at_ms, slot in ((5 * day.slot_ms + 1, 5), (0, 0), (day.from_ms + 96 * day.slot_ms, 95)):
+        moved = replace(day, busiest=replace(day.busiest, at_ms=at_ms))
+        assert draw_heat_map(moved, 1).herd.peak.startswith(f"M{slot}.5 ")
 
 
 def test_a_day_without_runs_has_no_peak() -> None:
