@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from spyweb.lua import wire
-from spyweb.lua.wire import Ended, Foreign, RunEnd, Why
+from spyweb.lua.wire import Ended, Ext, Foreign, RunEnd, Why
 from spyweb.model import Ending, Failure, Outcome
 
 MAX_DEPTH = 32  # of a result that is shown
@@ -112,7 +112,7 @@ def show_value(value: object, depth: int = 0) -> object:
         case bytes() | bytearray():
             return value.decode("utf-8", "replace")
         case Foreign():
-            return f"<{value.name or value.kind.name.lower()}>"
+            return _show_foreign(value)
         case dict():
             return {str(show_value(key)): show_value(item, depth + 1) for key, item in value.items()}
         case list() | tuple():
@@ -123,6 +123,12 @@ def show_value(value: object, depth: int = 0) -> object:
             return value
         case _:
             return f"<{type(value).__name__}>"
+
+
+def _show_foreign(value: Foreign) -> object:
+    if value.kind is Ext.NULL:
+        return None
+    return [] if value.kind is Ext.EMPTY_ARRAY else f"<{value.name or value.kind.name.lower()}>"
 
 
 def result_text(value: object) -> str:
