@@ -89,6 +89,7 @@ class AlertDelivery:
         self._webhooks = webhooks
         self._services = services
         self.settings = settings  # a daemon puts those there that are read again
+        self.attempted: Callable[[str, str | None, int], None] | None = None  # channel, why not, when it was added
 
     async def send(self, queued: QueuedMessage) -> DeliveryFailure | None:
         """Send a message of the outbox.  One whose channel is gone fails until there is one of that name again."""
@@ -97,4 +98,7 @@ class AlertDelivery:
         if channel is None:
             return DeliveryFailure(reason=f"no alert channel is named {name}", holds=False)
         sender = self._webhooks if channel.webhook else self._services
-        return await sender.send(channel, decode_facts(queued.payload), queued)
+        failure = await sender.send(channel, decode_facts(queued.payload), queued)
+        if self.attempted:
+            self.attempted(name, failure.reason if failure else None, queued.created_ms)
+        return failure

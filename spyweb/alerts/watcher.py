@@ -11,7 +11,9 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 
 import structlog
+from msgspec.structs import replace
 
+from spyweb.alerts.channel_health import ChannelHealth
 from spyweb.alerts.quiet import quiet_until
 from spyweb.clock import Clock, Handle
 from spyweb.errors import STORE_REFUSED
@@ -28,7 +30,7 @@ from spyweb.store.protocol import End
 
 log = structlog.get_logger()
 
-JOB = "job:"
+JOB, CHANNEL = "job:", "channel:"
 DRIFT = "drift"
 LONGEST_TEXT = 500  # characters of a reason
 LEAST_S = 1.0  # between two plans
@@ -53,6 +55,8 @@ class AlertWatcher:
         self._known: dict[str, int] = {}  # subjects with a row, or soon: how many events of each are on their way
         self._looks: dict[str, int] = {}  # when to look at a subject again, if nothing happens before
         self._digests: dict[str, str] = {}  # of the code that has failed, to notice an edit
+        self._health = ChannelHealth()
+        self._seen: list[tuple[str, Event]] = []  # of channels, until it is noted
         self._changed = asyncio.Event()
         self._is_linked = False  # specs have changed since the last plan
         self._alarm: Handle | None = None
@@ -63,7 +67,14 @@ class AlertWatcher:
         """Learn which subjects are not well; before any run ends."""
         known = await self._incidents.known()
         self._known = dict.fromkeys(known, 0)
+        self._health = ChannelHealth([each.removeprefix(CHANNEL) for each in known if each.startswith(CHANNEL)])
         self._looks = {subject: wake_ms for subject, wake_ms in known.items() if wake_ms is not None}
+
+    def attempted(self, channel: str, failure: str | None, added_ms: int) -> None:
+        """Note how an attempt to send to a channel went; whoever is told that it is down is told by the others."""
+        if event := self._health.judge(channel, failure, self._clock.now_ms() - added_ms):
+            self._seen.append((f"{CHANNEL}{channel}", event))
+            self._changed.set()
 
     def wake(self) -> None:
         """Have it planned soon who is told."""
@@ -106,7 +117,11 @@ class AlertWatcher:
 
     async def _note_what_is_due(self) -> None:
         is_linked, self._is_linked = self._is_linked, False
+        seen, self._seen = self._seen, []
+        gone = self._health.forget(self._settings().channels)
+        seen += [(f"{CHANNEL}{channel}", Removed()) for channel in gone]
         events = [*self._overdue(), *(self._after_a_reload() if is_linked else ())]
+        events += [self._event(subject, event) for subject, event in seen]
         if not events:
             return
         for each in events:
@@ -115,6 +130,7 @@ class AlertWatcher:
             await self._incidents.note(events)
         except STORE_REFUSED:
             self._is_linked |= is_linked
+            self._seen = [*seen, *self._seen]
             raise
 
     def _overdue(self) -> Iterator[SubjectEvent]:
@@ -139,6 +155,9 @@ class AlertWatcher:
         return SubjectEvent(subject=subject, event=event, policy=self._policy(subject), at_ms=self._clock.now_ms())
 
     def _policy(self, subject: str) -> AlertPolicy:
+        if subject.startswith(CHANNEL):  # which can't be told that it takes nothing
+            policy = self._settings().policy
+            return replace(policy, to=tuple(each for each in policy.to if each != subject.removeprefix(CHANNEL)))
         job = self._live.find(JobId(subject.removeprefix(JOB))) if subject.startswith(JOB) else None
         return job.spec.alerts if job else self._settings().policy
 

@@ -159,6 +159,7 @@ def watch_incidents(runtime: JobRuntime, settings: Callable[[], AlertSettings]) 
     runtime.alerts.settings = settings
     watcher = AlertWatcher(incidents=runtime.store.incidents, live=runtime.live, settings=settings, clock=runtime.clock)
     runtime.runner.judge = watcher.judge
+    runtime.alerts.attempted = watcher.attempted
     return watcher
 
 

@@ -106,3 +106,15 @@ async def test_a_webhook_with_a_secret_is_signed_and_waits_for_a_missing_one() -
     assert http.asked == []
     assert await WebhookSender(http, FakeClock(), {"HOOK": "k"}).send(channel, decode_facts(PAYLOAD), QUEUED) is None
     assert dict(http.asked[0].headers)["X-SpyWeb-Signature"].startswith("t=")
+
+
+async def test_how_an_attempt_went_is_told_to_whoever_watches() -> None:
+    told: list[tuple[str, str | None, int]] = []
+    http = FakeHttp(answers={OPS.webhook: FetchError("connect", "refused")})
+    webhooks = WebhookSender(http, FakeClock(), {})
+    delivery = AlertDelivery(webhooks, FakeSender(), lambda: AlertSettings(channels={"ops": OPS}))
+    delivery.attempted = lambda *attempt: told.append(attempt)
+    await delivery.send(QUEUED)
+    http.answers = {}
+    await delivery.send(QUEUED)
+    assert told == [("ops", "connect: refused", 0), ("ops", None, 0)]

@@ -328,3 +328,35 @@ def end_of(outcome: Outcome = Outcome.SUCCESS, reason: str = "") -> End:
 
 def test_the_subject_of_a_job_is_named_after_it() -> None:
     assert subject_of(BACKUP) == "job:backup"
+
+
+async def test_a_channel_that_takes_nothing_is_told_of_on_the_others_until_it_takes_a_message() -> None:
+    async with watched(TELL_OPS) as w:
+        boss = AlertChannelSettings(name="boss", webhook="https://example.org/boss")
+        policy = AlertPolicy(to=("ops", "boss"), remind_ms=None)
+        w.settings = AlertSettings(channels={"ops": OPS, "boss": boss}, policy=policy)
+        added_ms = w.harness.clock.now_ms()
+        await w.harness.clock.turn(5 * 60)
+        for _ in range(3):
+            w.watcher.attempted("ops", "answered 500", added_ms)
+        await w.harness.clock.turn(10)
+        (found,) = await w.harness.store.incidents.list(is_open=True)
+        assert (found.subject, found.reason, found.text) == ("channel:ops", "down", "answered 500")
+        assert await w.told() == [("boss", ["opened"])]
+        w.watcher.attempted("ops", None, added_ms)
+        await w.harness.clock.turn(10)
+        assert (await w.open(), await w.told()) == (0, [("boss", ["opened"]), ("boss", ["closed"])])
+
+
+async def test_a_channel_that_was_down_and_is_gone_from_the_settings_is_so_no_more() -> None:
+    async with watched(TELL_OPS) as w:
+        added_ms = w.harness.clock.now_ms() - 10 * 60_000
+        for _ in range(3):
+            w.watcher.attempted("ops", "x", added_ms)
+        await w.harness.clock.turn(2)
+        assert await w.open() == 1
+        async with watched(TELL_OPS, w.harness) as later:
+            later.settings = AlertSettings(channels={})
+            later.watcher.wake()
+            await later.harness.clock.turn(2)
+            assert await later.open() == 0
