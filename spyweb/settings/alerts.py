@@ -20,6 +20,7 @@ from spyweb.settings.values import boolean, duration, headers, one_line, one_of,
 
 NAME = "^[a-z0-9_-]{1,40}$"
 NEVER = "never"
+JOB = "job:"  # before the id of a job: the subject of its incidents
 QUIET = r"^(?:([01][0-9]|2[0-3]):([0-5][0-9])-([01][0-9]|2[0-3]):([0-5][0-9]))?$"
 FLAPPING = r"^(never|[0-9]{1,3} in \S.*)$"
 MOST_ESCALATIONS = 5
@@ -92,6 +93,7 @@ def take_policy(read: Reading, usual: AlertPolicy, channels: Collection[str], zo
         quiet=read.take("quiet", _quiet_in(zone), usual.quiet),
         escalations=read.take("escalate", _escalate, usual.escalations),
         flapping=read.take("flapping", _flapping, usual.flapping),
+        depends_on=read.take("depends_on", _depends_on, usual.depends_on),
     )
     _check_channels(read, policy, channels)
     return policy
@@ -280,3 +282,13 @@ def _flapping(value: object) -> Flapping | None:
     if not (count.isascii() and count.isdigit() and len(count) < 4 and within):
         raise wrong('"5 in 30m", or "never"', given)
     return Flapping(whole(2, MOST_OPENINGS)(int(count)), _WINDOW(within.strip()))
+
+
+def _show_jobs(subjects: tuple[str, ...]) -> list[str]:
+    return [subject.removeprefix(JOB) for subject in subjects]
+
+
+@shaped(list_of(NOT_BLANK), _show_jobs)
+def _depends_on(value: object) -> tuple[str, ...]:
+    """Read ids of jobs as the subjects of their incidents."""
+    return tuple(dict.fromkeys(f"{JOB}{one_line(job)}" for job in texts(value)))

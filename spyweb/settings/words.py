@@ -65,6 +65,7 @@ JOB: Mapping[str, str] = {
     "alerts.quiet": 'When nobody is told, "22:00-07:00", unless it is critical; "" for never.',
     "alerts.escalate": 'Who else is told where nobody has acknowledged: { after = "30m", to = ["boss"] }.',
     "alerts.flapping": 'So many incidents in so long are one that lasts, "5 in 30m"; or "never".',
+    "alerts.depends_on": "Jobs: while one of them has an open incident nobody is told. Those in `after` count too.",
     "on_store_error": "What a write that failed does: as [store] on_error, for this job.",
     "url": "The page to watch.",
     "urls": "Several pages, each fetched once by one of the workers; stronger than `url`.",
@@ -153,6 +154,7 @@ SETTINGS: Mapping[str, str] = {
     "alerts.quiet": 'When nobody is told, "22:00-07:00", unless it is critical; "" for never.',
     "alerts.escalate": 'Who else is told where nobody has acknowledged: { after = "30m", to = ["boss"] }.',
     "alerts.flapping": 'So many incidents in so long are one that lasts, "5 in 30m"; or "never".',
+    "alerts.depends_on": "Jobs: while one of them has an open incident nobody is told. Those in `after` count too.",
 }
 
 CHANNEL: Mapping[str, str] = {

@@ -16,6 +16,7 @@ from spyweb.errors import Problem
 from spyweb.model import JobId, JobSpec
 from spyweb.ops.sources import Sources
 from spyweb.settings import DaemonSettings, Settings
+from spyweb.settings.alerts import JOB
 from spyweb.settings.nearest import Names
 from spyweb.settings.permissions import find_writable_program
 from spyweb.settings.reading import nearest, unknown
@@ -32,7 +33,7 @@ from spyweb.specs.linting.linter import (
     doubts_of_server,
     read_module,
 )
-from spyweb.specs.parse import PERMISSIONS, Common, JobDraft, JobPlace, job_id, parse_job, usable_defaults
+from spyweb.specs.parse import ALERTS, PERMISSIONS, Common, JobDraft, JobPlace, job_id, parse_job, usable_defaults
 from spyweb.specs.server_file import FOLDER as SERVER_FOLDER
 from spyweb.specs.server_file import INIT, find_server
 from spyweb.specs.tree import LIST, Notes, find_job_files, read_list, read_source, read_toml
@@ -132,6 +133,7 @@ def scan(root: Path, settings: Settings, linter: Linter | None = None) -> Scan:
     _refuse_duplicates(groups)
     _refuse_unknown_after(groups)
     _refuse_cycles(groups)
+    _refuse_dependencies(groups)
     _warn_of_unused(overrides, groups, notes)
     return _result(candidates, groups, notes)
 
@@ -303,6 +305,29 @@ def _refuse_cycles(groups: Mapping[JobId, Sequence[_Candidate]]) -> None:
             draft, problems = found[job]
             problems.append(draft.problem(f"these jobs wait for each other: {chain}", "after"))
         refused.update(cycle)
+
+
+def _refuse_dependencies(groups: Mapping[JobId, Sequence[_Candidate]]) -> None:
+    """Refuse jobs whose alerts depend on a job that is not there, or on each other: nobody would be told of them."""
+    names = Names(groups)
+    found = {draft.spec.id: (draft, problems) for draft, problems in _drafts(groups)}
+    depends: dict[JobId, list[JobId]] = {}
+    for job, (draft, problems) in found.items():
+        parents = [JobId(subject.removeprefix(JOB)) for subject in draft.spec.alerts.depends_on]
+        after = {each.job for each in draft.spec.after}
+        for parent in parents:
+            if parent not in groups and parent not in after:
+                problems.append(draft.problem(f'depends_on: no job "{parent}"{nearest(parent, names)}', ALERTS))
+        if parents:
+            depends[job] = parents
+    for cycle in find_cycles(depends):
+        links = zip(cycle, [*cycle[1:], cycle[0]], strict=True)
+        if all(parent in {each.job for each in found[job][0].spec.after} for job, parent in links):
+            continue  # they wait for each other, which is said already
+        chain = " depends on ".join([*cycle[:_SHOWN], cycle[0]])
+        for job in (job for job in cycle if job in found):
+            draft, problems = found[job]
+            problems.append(draft.problem(f"nobody would be told of these: {chain}", ALERTS))
 
 
 def _drafts(groups: Mapping[JobId, Sequence[_Candidate]]) -> Iterator[tuple[JobDraft, list[Problem]]]:

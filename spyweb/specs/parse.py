@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 from zoneinfo import ZoneInfo
 
+from msgspec import structs
+
 from spyweb.errors import Problem
+from spyweb.incidents.policy import AlertPolicy
 from spyweb.model import (
     MIB,
     NO_HOOK,
@@ -40,7 +43,7 @@ from spyweb.model import (
 )
 from spyweb.permissions.policy import USUAL, Grants, Policy, policy_of
 from spyweb.schedules.cron import cron_after, parse_cron
-from spyweb.settings.alerts import AlertSettings, take_policy
+from spyweb.settings.alerts import JOB, AlertSettings, take_policy
 from spyweb.settings.permissions import take_grants
 from spyweb.settings.reading import Reading, SettingsSource, unknown
 from spyweb.settings.script_values import NO_VALUES, merge, to_text, values_table
@@ -81,6 +84,7 @@ RUN_OUTCOMES = {outcome.value: outcome for outcome in (Outcome.SUCCESS, Outcome.
 ANY = "any"
 _OUTCOMES = one_or_many({"enum": [*RUN_OUTCOMES, ANY]})
 _NO_TABLE: Mapping[str, object] = {}
+SUCCEEDED = frozenset({Outcome.SUCCESS})
 NO_JOBS: tuple[After, ...] = ()
 NO_CHANGES: tuple[On, ...] = ()
 
@@ -261,9 +265,20 @@ def _spec(read: Reading, place: JobPlace, daemon: DaemonSettings, common: Common
         resume=read.take("resume", boolean, False),
         policy=policy,
         hook=_shared(read.take("hook", read_hook, None) or NO_HOOK),
-        alerts=_shared(take_policy(read.below(ALERTS), common.alerts.policy, common.alerts.channels, daemon.timezone)),
+        alerts=_shared(_alerts(read, job, after, daemon, common.alerts)),
         monitor=take_monitor(read, on_hook_error) if place.is_monitor else None,
     )
+
+
+def _alerts(
+    read: Reading, job: JobId, after: tuple[After, ...], daemon: DaemonSettings, alerts: AlertSettings
+) -> AlertPolicy:
+    """Take who is told of the job; it depends on the jobs as well that have to succeed before it starts."""
+    policy = take_policy(read.below(ALERTS), alerts.policy, alerts.channels, daemon.timezone)
+    before = (f"{JOB}{each.job}" for each in after if each.outcomes == SUCCEEDED)
+    parents = dict.fromkeys([*policy.depends_on, *before])
+    parents.pop(f"{JOB}{job}", None)
+    return structs.replace(policy, depends_on=tuple(parents))
 
 
 def _take_values(read: Reading) -> str:

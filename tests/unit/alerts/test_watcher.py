@@ -246,6 +246,22 @@ async def test_a_silent_job_is_told_of_once_it_is_silent_no_more() -> None:
         assert await w.told() == [("ops", ["opened"])], "of the first, which was over, nothing"
 
 
+async def test_while_what_it_depends_on_is_down_nobody_is_told() -> None:
+    async with watched(replace(TELL_OPS, after_failures=1, depends_on=("job:net",))) as w:
+        await w.harness.settle(make_job("net", alerts=replace(TELL_OPS, after_failures=1), schedule=Never()))
+        await w.run(failed("x"))
+        w.harness.pool.endings[JobId("net")] = [failed("y")]
+        net = w.harness.live.find(JobId("net"))
+        assert net
+        w.harness.runner.start(net, [by_hand()])
+        await w.harness.clock.turn(60)
+        ((_, items),) = [(each.job, each) for each in await w.harness.store.outbox.unsent(None, 9)]
+        assert items.job == "net"
+        w.harness.runner.start(net, [by_hand()])
+        await w.harness.clock.turn(60)
+        assert len(await w.told()) == 3, "of net that it is over, and of this job that it is not"
+
+
 async def test_an_incident_that_nobody_acknowledges_is_told_to_others_later() -> None:
     async with watched(replace(TELL_OPS, after_failures=1, escalations=(Escalation(600_000, ("boss",)),))) as w:
         w.settings = AlertSettings(channels={"ops": OPS, "boss": dataclasses.replace(OPS, name="boss")})

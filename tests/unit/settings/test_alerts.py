@@ -152,6 +152,51 @@ to = ["ops"]
     assert policy_of(tmp_path, config, '-- alerts = { quiet = "" }\n').quiet is None
 
 
+def scan_jobs(root: Path, **blocks: str) -> tuple[dict[str, tuple[str, ...]], list[str]]:
+    """Return what each job's alerts depend on, and what is wrong."""
+    (root / "jobs").mkdir()
+    for name, block in blocks.items():
+        (root / f"jobs/{name}.lua").write_text(f"-- /// job\n-- {block}\n-- ///\n")
+    found = scan(root, examine_settings(root, environ={}, flags={})[0])
+    depends = {str(job): file.spec.alerts.depends_on for job, file in found.jobs.items()}
+    return depends, [str(each) for each in found.problems]
+
+
+def test_a_job_depends_on_those_it_names_and_on_those_that_succeed_before_it(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('[alerts]\ndepends_on = ["net"]\n')
+    depends, problems = scan_jobs(
+        tmp_path,
+        net="tags = []",
+        a='after = "net"',
+        b='after = { job = "a", outcome = "failed" }',
+        c='alerts = { depends_on = ["a"] }',
+        d='after = "a"',
+    )
+    assert problems == []
+    assert depends == {
+        "net": (),
+        "a": ("job:net",),
+        "b": ("job:net",),
+        "c": ("job:a",),
+        "d": ("job:net", "job:a"),
+    }
+
+
+def test_jobs_that_depend_on_each_other_or_on_none_are_refused(tmp_path: Path) -> None:
+    depends, problems = scan_jobs(
+        tmp_path,
+        one='alerts = { depends_on = ["two"] }',
+        two='after = "one"',
+        three='alerts = { depends_on = ["thre"] }',
+    )
+    assert depends == {}
+    assert sorted(problems) == [
+        "jobs/one.lua:2: alerts: nobody would be told of these: one depends on two depends on one",
+        'jobs/three.lua:2: alerts: depends_on: no job "thre"; did you mean "three"?',
+        "jobs/two.lua: alerts: nobody would be told of these: one depends on two depends on one",
+    ]
+
+
 def test_a_channel_that_a_job_names_and_nobody_has_is_a_problem_of_the_job(tmp_path: Path) -> None:
     (tmp_path / "jobs").mkdir()
     (tmp_path / "jobs/backup.lua").write_text('-- /// job\n-- alerts = { to = ["fone"] }\n-- ///\n')

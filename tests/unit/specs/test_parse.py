@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from spyweb.incidents.policy import AlertPolicy
 from spyweb.model import (
     After,
     At,
@@ -139,6 +140,7 @@ on_hook_error = "skip"
         misfire=Misfire(policy=MisfirePolicy.ALL, grace_ms=3_600_000, limit=7),
         retry=Retry(retries=3, delay_ms=1_000, backoff=Backoff.LINEAR, max_delay_ms=60_000, jitter=False),
         after=(After(job=JobId("one")), After(job=JobId("job_two"), outcomes=frozenset({Outcome.FAILED}))),
+        alerts=AlertPolicy(depends_on=("job:one",)),
         on=(
             On(
                 namespace="scope:orders",
