@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from spyweb.permissions.hosts import shown_host
 from spyweb.permissions.policy import EVERYTHING, item_of, job_table, quoted, telling_variables
 
 LISTS = ("net", "exec", "files", "env", "state")
 SWITCHES = ("db", "global_store", "notify")
 MOST = 10_000  # items that are noted: a script must not fill the memory
-
-
-def _host(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _program(command: str | Sequence[str]) -> str:
@@ -29,7 +26,7 @@ def _itself(text: str) -> str:
 
 # By the check of a policy: the key, and the item that permits what was asked; empty where none is needed.
 ITEMS: Mapping[str, tuple[str, Callable[..., str]]] = {
-    "host": ("net", _host),
+    "host": ("net", shown_host),
     "exec": ("exec", _program),
     "exec_env": ("exec", _variables),
     "folder": ("files", _itself),
