@@ -24,6 +24,11 @@ class Principal:
     def may(self, right: Right | None) -> bool:
         return right is None or right in self.rights
 
+    @property
+    def may_do(self) -> frozenset[str]:
+        """The names of the rights, as pages ask for them."""
+        return frozenset(right.value for right in self.rights)
+
     def may_see(self, job: str) -> bool:
         return is_within(self.jobs, job)
 

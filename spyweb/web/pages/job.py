@@ -74,7 +74,7 @@ class JobPageView:
 
     @property
     def key(self) -> Hashable:
-        return "job", self.base, self.principal.jobs, self.job
+        return "job", self.base, self.principal.jobs, self.principal.rights, self.job
 
     @property
     def needs(self) -> frozenset[EventType]:
@@ -85,7 +85,7 @@ class JobPageView:
         return JobLogView(job=self.job, renderer=self.renderer, frame=self._frame())
 
     def _frame(self) -> PageFrame:
-        return PageFrame(base=self.base, moments=moments_of(self.service))
+        return PageFrame(base=self.base, moments=moments_of(self.service), may=self.principal.may_do)
 
     def parts(self, subject: str) -> Sequence[str] | None:
         """Return the ids of the parts that depend on a subject."""

@@ -73,7 +73,7 @@ class OverviewView:
 
     @property
     def key(self) -> Hashable:
-        return "overview", self.base, self.principal.jobs
+        return "overview", self.base, self.principal.jobs, self.principal.rights
 
     @property
     def needs(self) -> frozenset[EventType]:
@@ -120,7 +120,13 @@ class OverviewView:
     async def _summary(self, parts: Sequence[str]) -> dict[str, str]:
         overview = seen_by(await self.service.overview.look(), self.principal.may_see)
         counts = counts_of(overview)
-        frame = PageFrame(base=self.base, moments=moments_of(self.service), state=state_of(overview), counts=counts)
+        frame = PageFrame(
+            base=self.base,
+            moments=moments_of(self.service),
+            state=state_of(overview),
+            counts=counts,
+            may=self.principal.may_do,
+        )
         values = {**summary_of(overview), "title": title_of(overview)}
         return {
             part: self.renderer.part(template, frame, {**values, "name": part.removeprefix("count-")})

@@ -74,7 +74,7 @@ class PartsView:
             moments=moments_of(asked.service),
             state=state_of(overview),
             counts=counts_of(overview),
-            may=frozenset(right.value for right in asked.principal.rights),
+            may=asked.principal.may_do,
         )
         values = await self.gather(asked) if any(part in self.own for part in parts) else {}
         render = partial(asked.renderer.part, frame=frame)

@@ -191,7 +191,7 @@ async def frame_of(asked: Asked, place: str, live: str = "") -> PageFrame:
         token=request.get(FORM_TOKEN, ""),
         is_known=is_known,
         who=principal.name if principal.source == "session" else "",
-        may=frozenset(right.value for right in principal.rights),
+        may=principal.may_do,
         live=live,
     )
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from unittest.mock import patch
+
+import pytest
+
 from spyweb.dashboard.render import renderer
 from spyweb.errors import Refused
 from spyweb.model import JobId, Outcome
 from spyweb.views.records import RecordView
+from spyweb.web.access import recognise
 from spyweb.web.access.principal import LOOPBACK
+from spyweb.web.access.rights import Right, rights_of
 from spyweb.web.pages.job import PARTS, JobPageView
 from tests.fakes.daemon_service import BACKUP, NOW_MS, make_run
 from tests.fakes.dashboard import MARKUP, dashboard, get_page, make_dashboard_service
@@ -128,3 +135,27 @@ async def test_the_name_of_a_job_leads_to_it() -> None:
         assert (named.status, named.headers["Location"]) == (302, "/jobs/backup")
         assert (await client.get("/jobs/Backups", allow_redirects=False)).status == 404
         assert (await client.post("/jobs/Backup/pause", allow_redirects=False)).status == 404
+
+
+@pytest.mark.parametrize("path", ["/", "/jobs/backup", "/runs/8"])
+async def test_who_may_only_look_sees_no_button_and_who_may_run_does(path: str) -> None:
+    service = make_dashboard_service()
+    service.known_runs = [make_run(8, outcome=Outcome.FAILED)]
+    principals = {right: replace(LOOPBACK, rights=rights_of(right)) for right in (Right.READ, Right.RUN)}
+    seen = {}
+    for right, principal in principals.items():
+        with patch.object(recognise, "LOOPBACK", principal):
+            async with dashboard(service) as client:
+                _, seen[right] = await get_page(client, path)
+    assert ("Run now" in seen[Right.RUN]) or ("Run again" in seen[Right.RUN])
+    assert "Run now" not in seen[Right.READ]
+    assert "Run again" not in seen[Right.READ]
+
+
+async def test_a_stream_renders_the_head_of_a_job_for_the_rights_of_whoever_looks() -> None:
+    service = make_dashboard_service()
+    for right in (Right.READ, Right.RUN):
+        principal = replace(LOOPBACK, rights=rights_of(right))
+        view = JobPageView(service=service, principal=principal, base="/", renderer=renderer(), job=JobId("prices"))
+        rendered = await view.render(["job-head"])
+        assert ("Run now" in rendered["job-head"]) == (right is Right.RUN)
