@@ -12,14 +12,18 @@ from spyweb.views.jobs import JobState, JobView
 
 
 class JobSort(StrEnum):
-    """The order of a list of jobs; with `-`, the other way round."""
+    """The order of a list of jobs; with `-`, the other way round.
+
+    They are: `id`, `name`, `state`, `next` (due first, without a due time last), `last` (the latest to end first),
+    `duration` (of the last run, the longest first); those that never ran are last.
+    """
 
     ID = "id"
     NAME = "name"
     STATE = "state"
-    NEXT = "next"  # due first; those without a due time last
-    LAST = "last"  # the latest to end first; those that never ran last
-    DURATION = "duration"  # of the last run, the longest first
+    NEXT = "next"
+    LAST = "last"
+    DURATION = "duration"
     ID_REVERSED = "-id"
     NAME_REVERSED = "-name"
     STATE_REVERSED = "-state"

@@ -6,6 +6,7 @@ import re
 
 from spyweb.model import RunMark
 from spyweb.store.past_runs_protocol import RunPoint
+from spyweb.views.job_list import JobSort
 from spyweb.web.answer import CODES, STATUS
 from spyweb.web.api.reference import PAGE, renewed
 from spyweb.web.api.routes import ROUTES
@@ -37,4 +38,6 @@ def test_every_code_of_an_error_is_on_the_page_with_its_status() -> None:
 def test_the_page_says_what_letters_are_and_fields_without_a_name() -> None:
     told = dict(re.findall(r"^- \*\*(\w+)\*\*: (.*)$", read(PAGE), re.MULTILINE))
     assert all(f"`{mark}` {mark.name.lower()}" in told["RunMark"] for mark in RunMark)
+    assert all(f"`{each}`" in told["JobSort"] for each in JobSort if not each.startswith("-"))
+    assert "the latest to end first" in told["JobSort"]
     assert f"`[{', '.join(RunPoint._fields)}]`" in told["RunPoint"]
