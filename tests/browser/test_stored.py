@@ -182,6 +182,7 @@ async def test_keys_of_scripts_are_text_and_are_found(wide: Tab) -> None:
     await page.get_by_role("link", name="<b>rates</b>").click()
     await expect(page.get_by_label("Value")).to_have_value(re.compile("<script>alert"))
     await page.get_by_role("navigation", name="Places").get_by_text("global").click()
+    await expect(page.get_by_role("heading", name="Keys of global")).to_be_visible()
     await page.keyboard.press("/")
     await page.keyboard.type("seen:5")
     await page.keyboard.press("Enter")
