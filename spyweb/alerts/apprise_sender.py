@@ -52,7 +52,7 @@ def template_facts(payload: bytes) -> bytes:
     """Return the facts as a template names them: of a message about one incident, those of that as well."""
     facts: dict[str, Any] = msgspec.json.decode(payload)
     items = facts["items"]
-    alone = items[0] if len(items) == 1 and facts["count"] == 1 else {"kind": "digest"}
+    alone = items[0] if len(items) == 1 and facts["count"] == 1 else {"kind": "digest" if items else "test"}
     return msgspec.json.encode({**alone, **facts})
 
 

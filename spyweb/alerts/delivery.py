@@ -6,6 +6,7 @@ and what waits is sent once a wrong address is put right.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
@@ -14,12 +15,14 @@ import msgspec
 from msgspec import Struct
 
 from spyweb.clock import Clock
+from spyweb.errors import Refused
 from spyweb.incidents.policy import Level
 from spyweb.incidents.telling import MessageKind
-from spyweb.model import RunId
+from spyweb.model import JobId, RunId
 from spyweb.ops.network.request import Http
 from spyweb.outbox.send import DeliveryFailure, post
 from spyweb.settings.alerts import AlertChannelSettings, AlertSettings
+from spyweb.settings.reading import nearest
 from spyweb.settings.secret_places import read_secret
 from spyweb.store.outbox_protocol import Channel, QueuedMessage, Target
 
@@ -90,6 +93,25 @@ class AlertDelivery:
         self._services = services
         self.settings = settings  # a daemon puts those there that are read again
         self.attempted: Callable[[str, str | None, int], None] | None = None  # channel, why not, when it was added
+
+    async def try_out(self, name: str, now_ms: int) -> DeliveryFailure | None:
+        """Send a message that tells of nothing, at once and once.  Raises Refused where there is no such channel."""
+        channels = self.settings().channels
+        if name not in channels:
+            raise Refused(f"there is no channel {name}{nearest(name, channels)}")
+        facts = AlertFacts(channel=name, at_ms=now_ms, items=(), count=0)
+        queued = QueuedMessage(
+            job=JobId(""),
+            target=Target(Channel.ALERT, name),
+            payload=msgspec.json.encode(facts),
+            id=0,
+            delivery=secrets.token_hex(16),
+            created_ms=now_ms,
+            next_ms=now_ms,
+        )
+        channel = channels[name]
+        sender = self._webhooks if channel.webhook else self._services
+        return await sender.send(channel, facts, queued)
 
     async def send(self, queued: QueuedMessage) -> DeliveryFailure | None:
         """Send a message of the outbox.  One whose channel is gone fails until there is one of that name again."""

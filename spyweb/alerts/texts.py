@@ -33,6 +33,8 @@ def title_of(facts: AlertFacts) -> str:
     if len(facts.items) == 1 and facts.count == 1:
         item = facts.items[0]
         return f"#{item.incident} {_happened(item, facts.at_ms)}"
+    if not facts.items:
+        return f"spyweb tries out the channel {facts.channel}"
     over = sum(item.kind in (MessageKind.CLOSED, MessageKind.WAS) for item in facts.items)
     if facts.count > len(facts.items):  # of the others nothing is known but how many there are
         return f"{facts.count} incidents"
@@ -44,6 +46,8 @@ def body_of(facts: AlertFacts, timezone: str) -> str:
     zone = ZoneInfo(timezone)
     if len(facts.items) == 1 and facts.count == 1:
         return "\n".join(_lines(facts.items[0], facts.at_ms, zone))
+    if not facts.items:
+        return f"It works. Sent at {_moment(facts.at_ms, zone)}"
     lines = [f"#{item.incident} {_happened(item, facts.at_ms)}" for item in _gravest_first(facts)]
     left = facts.count - len(lines)
     return "\n".join([*lines, f"and {left} more"] if left else lines)
@@ -52,6 +56,8 @@ def body_of(facts: AlertFacts, timezone: str) -> str:
 def mood_of(facts: AlertFacts) -> str:
     """Return the colour that a message is shown in: that of the gravest of what is still open."""
     still = [item for item in facts.items if item.kind in (MessageKind.OPENED, MessageKind.REMINDER)]
+    if not facts.items:
+        return Level.INFO.value
     if not still:
         return SUCCESS
     gravest = max((item.level for item in still), key=lambda level: level.rank)

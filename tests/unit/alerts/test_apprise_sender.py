@@ -73,3 +73,5 @@ def test_a_template_names_the_facts_of_one_incident_and_the_kind_of_a_digest() -
     many = json.loads(template_facts(json.dumps({**facts, "count": 30}).encode()))
     assert (many["kind"], many["count"]) == ("digest", 30)
     assert "incident" not in many
+    none = json.loads(template_facts(json.dumps({**facts, "items": [], "count": 0}).encode()))
+    assert none["kind"] == "test"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pytest
+
 from spyweb.alerts.delivery import AlertDelivery, AlertFacts, WebhookSender, decode_facts
-from spyweb.errors import FetchError
+from spyweb.errors import FetchError, Refused
 from spyweb.model import JobId
 from spyweb.outbox.send import DeliveryFailure
 from spyweb.settings.alerts import AlertChannelSettings, AlertSettings
@@ -118,3 +120,16 @@ async def test_how_an_attempt_went_is_told_to_whoever_watches() -> None:
     http.answers = {}
     await delivery.send(QUEUED)
     assert told == [("ops", "connect: refused", 0), ("ops", None, 0)]
+
+
+async def test_a_channel_is_tried_out_past_the_outbox_and_nobody_counts_that() -> None:
+    http, told = FakeHttp(), list[object]()
+    delivery = AlertDelivery(
+        WebhookSender(http, FakeClock(), {}), FakeSender(), lambda: AlertSettings(channels={"ops": OPS})
+    )
+    delivery.attempted = lambda *attempt: told.append(attempt)
+    assert await delivery.try_out("ops", 5) is None
+    assert json.loads(http.asked[0].body or b"") == {"channel": "ops", "at_ms": 5, "items": [], "count": 0}
+    assert told == []
+    with pytest.raises(Refused, match='there is no channel opps; did you mean "ops"'):
+        await delivery.try_out("opps", 5)

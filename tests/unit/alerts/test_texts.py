@@ -113,3 +113,9 @@ def test_the_colour_is_that_of_what_is_still_open(told: list[AlertItem], mood: s
 )
 def test_durations_are_in_two_units(duration_ms: int, words: str) -> None:
     assert in_words(duration_ms) == words
+
+
+def test_a_channel_that_is_tried_out_is_told_so() -> None:
+    assert title_of(facts()) == "spyweb tries out the channel phone"
+    assert body_of(facts(), "UTC") == "It works. Sent at 2026-01-01 00:27 UTC"
+    assert mood_of(facts()) == "info"
