@@ -14,7 +14,7 @@ from spyweb.cli.jobs import rounded
 from spyweb.cli.options import JobName, Output, project_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import find_in
-from spyweb.errors import Refused
+from spyweb.errors import ExitCode, Refused
 from spyweb.settings.units import DAY_MS, MINUTE_MS, format_duration
 from spyweb.settings.values import duration
 from spyweb.views.incidents import IncidentView
@@ -90,6 +90,21 @@ def unsilence(context: typer.Context, job: JobName, by: ByName = None, form: Out
     chosen = find_in(source.jobs(), job)
     source.silence(chosen, None, by or _user())
     output.tell(form, f"{chosen} is told of again", {"job": chosen, "for_ms": 0})
+
+
+def try_channel(
+    context: typer.Context,
+    channel: Annotated[str, typer.Argument(metavar="CHANNEL", help="Its name in config.toml.", show_default=False)],
+    form: Output = Format.TABLE,
+) -> ExitCode:
+    """Send a message to a channel, and say how that went."""
+    project = project_of(context)
+    daemon = project.find_daemon()
+    if daemon is None:
+        raise Refused(f"no daemon runs in {project.root}: it has the addresses, and their secrets")
+    tried = daemon.try_channel(channel)
+    output.tell(form, f"{channel} has taken it" if tried.is_sent else f"{channel}: {tried.reason}", tried)
+    return ExitCode.OK if tried.is_sent else ExitCode.FAILED
 
 
 def _user() -> str:

@@ -16,6 +16,7 @@ from spyweb.errors import NoAccess, Problem, Refused
 from spyweb.model import JobId, Run, RunId
 from spyweb.store.access import no_access
 from spyweb.store.keys_protocol import Scope
+from spyweb.views.channels import ChannelTried
 from spyweb.views.drift import DriftReport
 from spyweb.views.incidents import IncidentAcked, IncidentView, JobSilenced
 from spyweb.views.jobs import JobView, NextRun
@@ -108,6 +109,9 @@ class DaemonClient:
 
     def ack_incident(self, number: int, by: str) -> None:
         self.ask("POST", _with_query(f"/api/incidents/{number}/ack", by=by), IncidentAcked)
+
+    def try_channel(self, channel: str) -> ChannelTried:
+        return self.ask("POST", f"/api/channels/{quote(channel, safe='')}/test", ChannelTried)
 
     def silence(self, job: JobId, for_ms: int | None, by: str) -> None:
         path = _with_query(_of_job(job, "silence"), by=by)

@@ -81,6 +81,7 @@ ALERTS = {
     "ack": "spyweb.cli.alerts:ack",
     "silence": "spyweb.cli.alerts:silence",
     "unsilence": "spyweb.cli.alerts:unsilence",
+    "test": "spyweb.cli.alerts:try_channel",
 }
 SYSTEMD = {"install": "spyweb.cli.service:install", "uninstall": "spyweb.cli.service:uninstall"}
 GROUPS = {

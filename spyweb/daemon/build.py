@@ -27,6 +27,7 @@ from spyweb.scheduler.scheduler import Scheduler
 from spyweb.scheduler.timers import Timers
 from spyweb.service.access import AccessService
 from spyweb.service.audit import AuditService
+from spyweb.service.channels import ChannelService
 from spyweb.service.daemon import DaemonService, find_troubles
 from spyweb.service.drift import DriftService
 from spyweb.service.event_sources import EventSources, FindTroubles
@@ -131,6 +132,7 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
         hooks=HookService(live=live, runner=runner, once=once, clock=clock, environ=os.environ),
         once=once,
         incidents=IncidentService(store.incidents, watcher.wake),
+        channels=ChannelService(runtime.alerts.try_out, clock),
         clock=clock,
         events=events,
         pages=pages,

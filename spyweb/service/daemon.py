@@ -29,6 +29,7 @@ from spyweb.schedules.due import earliest, upcoming
 from spyweb.service.access import AccessService
 from spyweb.service.audit import AuditService
 from spyweb.service.calendar import CalendarService, MaySee, anything
+from spyweb.service.channels import ChannelService
 from spyweb.service.drift import DriftService
 from spyweb.service.events import EventHub
 from spyweb.service.hooks import HookService
@@ -143,6 +144,7 @@ class DaemonService:
     hooks: HookService
     once: OnceService
     incidents: IncidentService
+    channels: ChannelService
     clock: Clock
     events: EventHub
     pages: PageHub

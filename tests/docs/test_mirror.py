@@ -70,6 +70,7 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
         "alerts/sender/helper", "alerts/sender/wire", "alerts/sender/worker/limits", "alerts/sender/worker/main",
         "alerts/sender/worker/service", "alerts/sender/worker/templates",
     ),
+    "tests/unit/service/test_channels.py": ("views/channels",),
     "tests/unit/cli/test_alerts.py": ("cli/alerts_source",),
     "tests/unit/cli/test_systemd.py": ("cli/service",),
     # The parts of the daemon only make sense joined, in a process.

@@ -21,11 +21,13 @@ from spyweb.lua.op_times import OpTimes
 from spyweb.lua.session import PoolStats, WorkerInfo
 from spyweb.model import Cron, Cursor, Every, Failure, JobId, JobSpec, Outcome, Run, RunId, RunMark, RunState
 from spyweb.ops.world import Metrics
+from spyweb.outbox.send import DeliveryFailure
 from spyweb.runs.counters import RunCounters
 from spyweb.runs.live import LiveJobs
 from spyweb.service.access import AccessService
 from spyweb.service.audit import AuditService
 from spyweb.service.calendar import CalendarService, MaySee, anything
+from spyweb.service.channels import ChannelService
 from spyweb.service.daemon import DaemonService
 from spyweb.service.events import EventHub
 from spyweb.service.hooks import Delivery, HookService
@@ -316,6 +318,13 @@ class FakeStatistics(StatisticsService):
         return make_statistics(job, span, [], NOW_MS, is_partial=False)
 
 
+async def try_out(channel: str, _now_ms: int) -> DeliveryFailure | None:
+    """One channel takes messages, one refuses them, and there is no other."""
+    if channel not in ("ops", "phone"):
+        raise Refused(f"there is no channel {channel}")
+    return DeliveryFailure(reason="answered 401") if channel == "phone" else None
+
+
 class FakeDaemonService(DaemonService):
     def __init__(
         self,
@@ -344,7 +353,7 @@ class FakeDaemonService(DaemonService):
         self.trail = AuditService(store.audit, clock)
         self.stored_incidents = store.incidents
         self.incidents = IncidentService(store.incidents)
-        self.clock = clock
+        self.channels = ChannelService(try_out, clock)
         self.events = hub or EventHub(clock, "b00t", lambda _hub, _topic: lambda: None)
         self.pages = pages or PageHub(events=self.events, clock=clock, tasks=TaskGroup(), last_lines=no_lines)
         self.hooks: HookService = FakeHooks(self.trigger)

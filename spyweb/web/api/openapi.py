@@ -21,6 +21,7 @@ PATH_PARAMETERS: Mapping[str, tuple[str, Schema]] = {
     "job": ("the id of a job, or its name", {"type": "string", "minLength": 1}),
     "run": ("the number of a run", {"type": "integer", "minimum": 0, "maximum": MOST}),
     "incident": ("the number of an incident", {"type": "integer", "minimum": 0, "maximum": MOST}),
+    "channel": ("the name of an alert channel", {"type": "string"}),
     "name": ("a name", {"type": "string", "minLength": 1}),
 }
 DESCRIPTION = """\

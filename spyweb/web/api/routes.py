@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from spyweb.web.api import (
     access,
+    channels,
     document,
     events,
     health,
@@ -19,6 +20,6 @@ from spyweb.web.api import (
 from spyweb.web.api.route import Route, routes_of
 
 # In the order of the document and the reference.
-MODULES = (jobs, hooks, runs, records, state, outbox, incidents, access, health, events, metrics, document)
+MODULES = (jobs, hooks, runs, records, state, outbox, incidents, channels, access, health, events, metrics, document)
 
 ROUTES: list[Route] = [each for module in MODULES for each in routes_of(module)]

@@ -162,3 +162,14 @@ def test_a_daemon_is_asked_where_one_runs(project: Path) -> None:
         assert spyweb("alerts", "silence", "prices", "2h", "--by", "me", root=project).code == 0
         assert spyweb("alerts", "unsilence", "prices", "--by", "me", root=project).code == 0
     assert known.story == ["open", "all", "ack 1 me", "silence prices 7200000 me", "silence prices None me"]
+
+
+def test_a_channel_is_tried_out_by_the_daemon_alone(project: Path) -> None:
+    assert "no daemon runs" in spyweb("alerts", "test", "ops", root=project).err
+    with serve_daemon_socket(FakeDaemonService(root=project), project / "data"):
+        fine = spyweb("alerts", "test", "ops", root=project)
+        assert (fine.code, fine.out) == (0, "ops has taken it\n")
+        bad = spyweb("alerts", "test", "phone", root=project)
+        assert (bad.code, bad.out) == (1, "phone: answered 401\n")
+        unknown = spyweb("alerts", "test", "nope", root=project)
+        assert (unknown.code, unknown.err) == (2, "spyweb: there is no channel nope\n")
