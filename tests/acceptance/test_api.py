@@ -180,7 +180,7 @@ def test_bad_requests_are_told_what_is_wrong_and_change_nothing(api: Api) -> Non
 
 
 def test_the_requests_of_the_how_to_work_as_they_stand(api: Api) -> None:
-    page = read("docs/how-to/http-api.md")
+    page = re.sub(r"\$\(([^)]+)\)", said_by_shell, read("docs/how-to/http-api.md"))
     api.project.job("prices", 'log("looked")')
     api.project.job("deploy", "function run(ctx) return ctx.trigger.payload.branch end")
     eventually(lambda: len(api.ask("GET", "/api/jobs").json) == 4)
@@ -194,6 +194,10 @@ def test_the_requests_of_the_how_to_work_as_they_stand(api: Api) -> None:
         body = words[words.index("-d") + 1].encode() if "-d" in words else None
         answer = api.ask(method, address.replace("/runs/12", f"/runs/{run}"), raw=body)
         assert answer.status == (400 if "limit=many" in address else 200), (words, answer.body)
+
+
+def said_by_shell(found: re.Match[str]) -> str:
+    return subprocess.run(["sh", "-c", found[1]], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def joined(block: str) -> list[str]:

@@ -74,7 +74,7 @@ COMMANDS = [
 
 ALONE = {"version"}  # asks nobody
 ENDLESS, OF_FILES_TOO = {"state watch"}, {"state rekey"}
-REFUSED_THERE = {"state rollback", "keys revoke", "alerts show", "alerts ack"}
+REFUSED_THERE = {"state rollback", "keys revoke", "alerts show", "alerts ack", "alerts test"}
 ELSEWHERE = ENDLESS | OF_FILES_TOO | REFUSED_THERE
 
 
@@ -100,6 +100,7 @@ def test_what_is_not_there_is_refused_there(remote: tuple[str, FakeDaemonService
     assert "there is no key 'phone'" in spyweb("--url", remote[0], "keys", "revoke", "phone").err
     for words in ("show", "ack"):
         assert f"{remote[0]}: there is no incident 1" in spyweb("--url", remote[0], "alerts", words, "1").err
+    assert "there is no channel nobody" in spyweb("--url", remote[0], "alerts", "test", "nobody").err
     assert "version 9 is not kept" in spyweb("--url", remote[0], "state", "rollback", "greeting", "9", "--yes").err
 
 
