@@ -15,6 +15,8 @@ pytestmark = pytest.mark.timeout(90)
 
 
 LONG = {
+    "bench_api",
+    "bench_dashboard",
     "bench_live",
     "bench_memory",
     "bench_runs",
