@@ -85,7 +85,8 @@ def _dates(calendar: CronSim) -> str | None:
     months = "" if len(calendar.months) == 12 else _months(calendar.months)
     if months is None:
         return None
-    if all_days and all_weekdays:
+    is_every_day = (all_days and all_weekdays) if calendar.day_and else (all_days or all_weekdays)
+    if is_every_day:
         return f"every day in {months}" if months else _EVERY_DAY
     if not all_days and not all_weekdays:
         return None

@@ -32,6 +32,9 @@ from spyweb.schedules.words import cron_words
         ("30 4 2,11,22,23 * *", "at 04:30, on the 2nd, 11th, 22nd and 23rd of every month"),
         ("0 12 * 1,7 *", "at 12:00, every day in January and July"),
         ("0 12 * 7 1", "at 12:00, on Mondays in July"),
+        ("0 12 */1 * 1", "at 12:00, on Mondays"),
+        ("0 12 19 * 0-6", "at 12:00 every day"),  # without a star it is the 19th or any day of the week
+        ("0 12 1-31 7 1", "at 12:00, every day in July"),
     ],
 )
 def test_an_expression_that_has_short_words_is_said_in_them(expression: str, words: str) -> None:
