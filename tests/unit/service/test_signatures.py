@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from multidict import CIMultiDict
 
-from spyweb.model import HookSigning
+from spyweb.model import HookSigning, JobId
+from spyweb.outbox.send import headers_of, signature_of
 from spyweb.service.signatures import TOLERANCE_S, is_signed, stamped
+from spyweb.store.outbox_protocol import Channel, QueuedMessage, Target
 from tests.fakes.hooks import SECRET, signed
 
 NOW_S = 1_767_225_600
@@ -71,3 +73,39 @@ def test_a_stamp_that_was_changed_is_no_signature() -> None:
     ours = stamped(SECRET.encode(), BODY, int(NOW_S) - 1_000)
     _, _, signature = ours.partition(",")
     assert not check(HookSigning.STRIPE, CIMultiDict({"Stripe-Signature": f"t={int(NOW_S)},{signature}"}))
+
+
+DELIVERY = "0123456789abcdef" * 2
+
+
+def sent_by_spyweb(*, delivery: str = DELIVERY) -> CIMultiDict[str]:
+    """Return the headers of a webhook that another daemon sends."""
+    target = Target(Channel.WEBHOOK, "https://example.org/api/hooks/prices")
+    queued = QueuedMessage(
+        job=JobId("prices"), target=target, payload=BODY, id=1, delivery=delivery, created_ms=0, next_ms=0
+    )
+    stamp = signature_of(queued, SECRET.encode(), NOW_S)
+    return CIMultiDict({**headers_of(queued), "X-SpyWeb-Signature": stamp})
+
+
+def test_a_webhook_of_another_spyweb_is_signed() -> None:
+    headers = sent_by_spyweb()
+    assert check(HookSigning.SPYWEB, headers)
+    assert not check(HookSigning.SPYWEB, headers, BODY + b" ")
+    assert not check(HookSigning.SPYWEB, headers, now_s=NOW_S + TOLERANCE_S + 2)
+    assert not check(HookSigning.STRIPE, headers)
+
+
+@pytest.mark.parametrize("other", ["f" * 32, "", DELIVERY.upper()])
+def test_the_delivery_of_a_webhook_is_signed_with_it(other: str) -> None:
+    headers = sent_by_spyweb()
+    headers["X-SpyWeb-Delivery"] = other
+    assert not check(HookSigning.SPYWEB, headers)
+
+
+def test_no_part_of_a_body_is_taken_for_its_delivery() -> None:
+    """What was signed as a body alone is not split, unless where a delivery would end."""
+    ours = stamped(SECRET.encode(), b"a." + BODY, NOW_S)
+    headers = CIMultiDict({"X-SpyWeb-Signature": ours, "X-SpyWeb-Delivery": "a"})
+    assert check(HookSigning.SPYWEB, headers, b"a." + BODY)
+    assert not check(HookSigning.SPYWEB, headers)
