@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import is_
 
 from spyweb.cooperative import run_at_once
 from spyweb.dashboard.charts import Strip, strip
-from spyweb.views.overview import ATTENTION, Overview, OverviewRow, Standing, make_overview
+from spyweb.views.overview import ATTENTION, Overview, OverviewRow, Standing, make_overview, row_seen_by
 
 ATTENTION_SHOWN = 8  # jobs in trouble above the list; all are in it as well
 
@@ -138,7 +139,7 @@ def counts_of(overview: Overview) -> dict[str, int]:
 
 def seen_by(overview: Overview, may_see: Callable[[str], bool]) -> Overview:
     """Return what somebody may see of it; who may not see all jobs is not told of the daemon's own troubles either."""
-    rows = [row for row in overview.rows if may_see(row.job.id)]
-    if len(rows) == len(overview.rows):
+    rows = [row_seen_by(row, may_see) for row in overview.rows if may_see(row.job.id)]
+    if len(rows) == len(overview.rows) and all(map(is_, rows, overview.rows)):
         return overview
     return run_at_once(make_overview(rows, problems=(), warnings=(), now_ms=overview.at_ms))

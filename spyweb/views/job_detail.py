@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from spyweb.errors import Problem
 from spyweb.model import After, At, Cron, Every, JobId, JobSpec, Never, On, Outcome, Run, RunId
@@ -13,7 +13,7 @@ from spyweb.settings.units import format_duration
 from spyweb.specs.origins import ResolvedSetting
 from spyweb.specs.watches import scope_of
 from spyweb.views.jobs import NextRun, describe_moment
-from spyweb.views.overview import OverviewRow
+from spyweb.views.overview import OverviewRow, row_seen_by
 from spyweb.views.source import SourceView, TraceFrame
 from spyweb.views.strips import moment_of
 
@@ -66,6 +66,16 @@ class JobDetail(Struct, frozen=True, kw_only=True):
     pages: Sequence[str] = ()  # a monitor's addresses
     generation: int = 0
     namespace: str = ""  # of what it stores with store_*
+
+
+def detail_seen_by(detail: JobDetail, may_see: Callable[[str], bool]) -> JobDetail:
+    """Return a job's details without the other jobs that somebody may not see."""
+    return structs.replace(
+        detail,
+        row=row_seen_by(detail.row, may_see),
+        follows=[each for each in detail.follows if may_see(each.job)],
+        followed_by=[each for each in detail.followed_by if may_see(each.job)],
+    )
 
 
 def schedule_words(spec: JobSpec, timezone: str) -> str:

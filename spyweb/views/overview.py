@@ -5,10 +5,10 @@ Words hold no times of day: who shows them knows the reader's zone, and finds th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from spyweb.cooperative import Steps
 from spyweb.model import Outcome, RunId
@@ -110,6 +110,12 @@ def view_row(
         running_since_ms=running_since_ms,
         held_up=held_up if series else (),
     )
+
+
+def row_seen_by(row: OverviewRow, may_see: Callable[[str], bool]) -> OverviewRow:
+    """Return a row without the other jobs that somebody may not see."""
+    seen = [job for job in row.held_up if may_see(job)]
+    return row if len(seen) == len(row.held_up) else structs.replace(row, held_up=seen)
 
 
 def view_series(series: FailingSeries) -> Failing:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from spyweb.model import Failure, JobId, JobSpec, Outcome, Run, RunId, RunMark, RunState
 from spyweb.settings.units import format_duration, format_size
@@ -117,6 +117,18 @@ def run_words(run: Run) -> str:
         return "Waiting" if run.start_after_ms is None else "Waiting to be tried again"
     words = _FAILURES.get(run.failure, "Failed") if run.failure else _WORDS[run.outcome]
     return f"{words}, {run.count:,} due times" if run.count > 1 else words
+
+
+def run_seen_by(detail: RunDetail, may_see: Callable[[str], bool]) -> RunDetail:
+    """Return a run's details without the runs of jobs that somebody may not see, and what came before those."""
+    causes: list[CauseStep] = []
+    for cause in reversed(detail.causes):
+        if cause.run is not None and not may_see(cause.run.job):
+            causes.append(CauseStep(kind=cause.kind, words="a run of another job"))
+            break
+        causes.append(cause)
+    followers = [each for each in detail.followers if may_see(each.job)]
+    return structs.replace(detail, causes=causes[::-1], followers=followers)
 
 
 def brief(run: Run) -> RunBrief:

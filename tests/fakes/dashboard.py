@@ -156,7 +156,7 @@ def make_run_detail(run: Run, **changes: object) -> RunDetail:
             LimitView(name="time", used=20_400, limit=60_000, unit="ms", words="", is_over=True),
             LimitView(name="memory", used=None, limit=64 << 20, unit="bytes", words=""),
         ],
-        before=RunId(1),
+        before=RunId(2),
     )
     return structs.replace(detail, **changes)
 

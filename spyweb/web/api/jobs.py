@@ -6,7 +6,7 @@ import asyncio
 from typing import Annotated
 
 from aiohttp import web
-from msgspec import Meta, Struct, structs
+from msgspec import Meta, Struct
 
 from spyweb.cooperative import run_in_slices
 from spyweb.errors import Problem, Refused
@@ -14,10 +14,10 @@ from spyweb.logs.tail import last_lines
 from spyweb.model import JobId
 from spyweb.views.calendar import DayAhead
 from spyweb.views.drift import DriftReport
-from spyweb.views.job_detail import JobDetail
+from spyweb.views.job_detail import JobDetail, detail_seen_by
 from spyweb.views.job_list import JobSort, JobsWanted, pick_jobs
 from spyweb.views.jobs import JobPaused, JobState, JobView, NextRun, Triggered
-from spyweb.views.overview import Overview, make_overview
+from spyweb.views.overview import Overview, make_overview, row_seen_by
 from spyweb.views.source import SourceView
 from spyweb.views.statistics import JobStatistics, TimeSpan
 from spyweb.web.access.principal import principal_of
@@ -104,7 +104,7 @@ async def show_overview(request: web.Request) -> web.Response:
     service, principal = request.app[SERVICE], principal_of(request)
     overview = await service.overview.look()
     if principal.jobs:
-        rows = [row for row in overview.rows if principal.may_see(row.job.id)]
+        rows = [row_seen_by(row, principal.may_see) for row in overview.rows if principal.may_see(row.job.id)]
         steps = make_overview(rows, problems=(), warnings=(), now_ms=overview.at_ms)
         overview = await run_in_slices(service.clock, steps)
     return json_answer(overview)
@@ -116,11 +116,7 @@ async def show_job(request: web.Request) -> web.Response:
     detail = await request.app[SERVICE].details.detail(any_job_in_path(request))
     principal = principal_of(request)
     if principal.jobs:
-        detail = structs.replace(
-            detail,
-            follows=[each for each in detail.follows if principal.may_see(each.job)],
-            followed_by=[each for each in detail.followed_by if principal.may_see(each.job)],
-        )
+        detail = detail_seen_by(detail, principal.may_see)
     return json_answer(detail)
 
 

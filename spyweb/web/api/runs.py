@@ -8,13 +8,13 @@ from enum import StrEnum
 from typing import Annotated, TypeVar
 
 from aiohttp import web
-from msgspec import Meta, Struct, structs
+from msgspec import Meta, Struct
 
 from spyweb.errors import Refused
 from spyweb.model import JobId, Outcome, Run, RunId, TriggerType
 from spyweb.store.past_runs_protocol import RunFilter
 from spyweb.views.calendar import GapPage
-from spyweb.views.run_detail import RunDetail
+from spyweb.views.run_detail import RunDetail, run_seen_by
 from spyweb.views.runs import LogLine, RunCancelled, RunEnded, RunEvent, TaskView, event_to_json
 from spyweb.views.workflows import WorkflowDetail, WorkflowView
 from spyweb.web.access.principal import principal_of
@@ -134,9 +134,7 @@ async def show_run(request: web.Request) -> web.Response:
         detail = await request.app[SERVICE].past.detail(run)
     except Refused as refused:
         raise web.HTTPNotFound(text=str(refused)) from refused
-    followers = [each for each in detail.followers if may_see(each.job)]
-    causes = [each for each in detail.causes if each.run is None or may_see(each.run.job)]
-    return json_answer(structs.replace(detail, followers=followers, causes=causes))
+    return json_answer(run_seen_by(detail, may_see))
 
 
 @route("GET", "/api/gaps", right=Right.READ, answer=GapPage, query=GapsQuery, of_job=True, is_paged=True)

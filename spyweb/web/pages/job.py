@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -30,6 +30,7 @@ from spyweb.service.daemon import DaemonService
 from spyweb.service.page_hub import LOG_LINES
 from spyweb.service.strips import late_after
 from spyweb.views.events import EventType, LogHappened, lines_in_file
+from spyweb.views.job_detail import detail_seen_by
 from spyweb.views.jobs import JobState, to_json
 from spyweb.views.statistics import TimeSpan
 from spyweb.web.access.principal import Principal
@@ -95,7 +96,7 @@ class JobPageView:
 
     async def render(self, parts: Sequence[str]) -> Mapping[str, str]:
         """Return each part as it is now."""
-        values = await values_of(self.service, self.job)
+        values = await values_of(self.service, self.job, self.principal.may_see)
         overview = seen_by(await self.service.overview.look(), self.principal.may_see)
         frame = replace(self._frame(), state=state_of(overview), counts=counts_of(overview))
         return {part: self.renderer.part(PARTS[part], frame, {**values, "name": "jobs"}) for part in parts}
@@ -153,9 +154,9 @@ def _as_json(value: object) -> str:
     return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
 
 
-async def values_of(service: DaemonService, job: JobId) -> dict[str, object]:
+async def values_of(service: DaemonService, job: JobId, may_see: Callable[[str], bool]) -> dict[str, object]:
     """Gather what the parts of the page show."""
-    detail = await service.details.detail(job)
+    detail = detail_seen_by(await service.details.detail(job), may_see)
     row = detail.row
     late_ms = late_after(service.live.find(job))
     runs = await service.runs(job, limit=RUNS_SHOWN, before=None)
@@ -183,7 +184,7 @@ async def show_job(asked: Asked) -> Shown:
     """Show everything about a job."""
     service, job, span = asked.service, asked.job(), asked.query(JobPageQuery).chosen()
     mark = service.pages.mark(job_view(asked, job.id))  # before anything is read
-    values = await values_of(service, job.id)
+    values = await values_of(service, job.id, asked.principal.may_see)
     statistics = await service.statistics.of(job.id, span)
     found = service.live.find(job.id)
     limit_ms = found.spec.timeout_ms if found else None
@@ -198,6 +199,7 @@ async def show_job(asked: Asked) -> Shown:
         "is_short": span is TimeSpan.DAY,
         "ticks": ticks(statistics),
         "after_words": after_words,
+        "nobody": "none that you may see" if asked.principal.jobs else "no other job",
         "lines": await last_log_lines(service, job.id),
         "stored": [],
         "records": [],

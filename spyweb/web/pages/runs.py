@@ -26,6 +26,7 @@ from spyweb.model import JobId, Outcome, Run, RunId
 from spyweb.service.strips import late_after
 from spyweb.store.past_runs_protocol import RunFilter
 from spyweb.views.events import EventType, lines_in_file
+from spyweb.views.run_detail import run_seen_by
 from spyweb.web.access.rights import Right
 from spyweb.web.api.query import Natural, run_in_path
 from spyweb.web.pages.page import Asked, PageMissing, Question, Shown, action, lead_to, live_view, page
@@ -92,7 +93,7 @@ async def show_run_page(asked: Asked) -> Shown:
     run = await find_run(asked, number)
     view = RunPageView(job=run.job)
     mark = asked.service.pages.mark(view)  # before anything is read
-    detail = await asked.service.past.detail(number)
+    detail = run_seen_by(await asked.service.past.detail(number), asked.principal.may_see)
     values = {
         "detail": detail,
         "run": detail.run,

@@ -15,6 +15,7 @@ from spyweb.views.overview import (
     Standing,
     make_overview,
     make_verdict,
+    row_seen_by,
     standing_of,
     view_row,
 )
@@ -125,3 +126,9 @@ def test_a_row_says_since_when_it_fails_and_what_the_strip_says() -> None:
     assert (row.failing.since_ms, row.failing.words) == (5, "7 runs in a row")
     assert (row.success_rate, row.median_ms, row.newest, row.held_up) == (0.5, 10, 4, ["news"])
     assert view_row(job(), strip=strip, held_up=["news"]).held_up == ()
+
+
+def test_a_row_names_no_job_that_may_not_be_seen() -> None:
+    row = view_row(job(), strip=RunStrip(marks="f"), series=SERIES, held_up=["news", "report"])
+    assert row_seen_by(row, lambda name: name == "news").held_up == ["news"]
+    assert row_seen_by(row, lambda _: True) is row

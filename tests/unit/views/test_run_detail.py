@@ -5,8 +5,19 @@ from __future__ import annotations
 import pytest
 
 from spyweb.model import Failure, Outcome, RunId, RunState
-from spyweb.views.run_detail import CauseKind, brief, cause_run, kind_of, run_words, view_cause, view_limits
-from tests.fakes.daemon_service import NOW_MS, make_run, make_spec
+from spyweb.views.run_detail import (
+    CauseKind,
+    CauseStep,
+    brief,
+    cause_run,
+    kind_of,
+    run_seen_by,
+    run_words,
+    view_cause,
+    view_limits,
+)
+from tests.fakes.daemon_service import BACKUP, NOW_MS, make_run, make_spec
+from tests.fakes.dashboard import make_run_detail
 
 CREATED = {"type": "state", "key": "k", "scope": "orders", "event_type": "state:created", "by": 5}
 
@@ -87,3 +98,16 @@ def test_a_run_over_a_limit_says_so_and_one_under_way_has_used_nothing_yet() -> 
 def test_a_brief_has_one_line_of_the_reason() -> None:
     assert brief(make_run(reason="a\nb")).reason == "a"
     assert kind_of({"type": 7}) is CauseKind.UNKNOWN
+
+
+def test_of_another_job_s_run_only_that_there_was_one_is_told_and_nothing_before_it() -> None:
+    steps = [
+        CauseStep(kind=CauseKind.MANUAL, words="of backup"),
+        CauseStep(kind=CauseKind.AFTER, words="backup ended", run=brief(make_run(1, job=BACKUP))),
+        CauseStep(kind=CauseKind.RETRY, words="again", run=brief(make_run(2))),
+    ]
+    detail = make_run_detail(make_run(3), causes=steps, followers=[brief(make_run(4, job=BACKUP))])
+    seen = run_seen_by(detail, lambda job: job == "prices")
+    assert [step.words for step in seen.causes] == ["a run of another job", "again"]
+    assert (seen.causes[0].run, seen.followers) == (None, [])
+    assert run_seen_by(detail, lambda _: True) == detail

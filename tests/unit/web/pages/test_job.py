@@ -10,6 +10,7 @@ import pytest
 from spyweb.dashboard.render import renderer
 from spyweb.errors import Refused
 from spyweb.model import JobId, Outcome
+from spyweb.store.keys_protocol import Scope
 from spyweb.views.records import RecordView
 from spyweb.web.access import recognise
 from spyweb.web.access.principal import LOOPBACK
@@ -17,6 +18,7 @@ from spyweb.web.access.rights import Right, rights_of
 from spyweb.web.pages.job import PARTS, JobPageView
 from tests.fakes.daemon_service import BACKUP, NOW_MS, make_run
 from tests.fakes.dashboard import MARKUP, dashboard, get_page, make_dashboard_service
+from tests.unit.web.pages.test_outbox import signed_in
 
 
 async def test_it_says_what_is_wrong_and_shows_the_line() -> None:
@@ -95,6 +97,17 @@ async def test_a_part_that_is_pushed_is_the_same_as_in_the_page() -> None:
     assert view.parts("job:backup") == tuple(PARTS)
     assert view.parts("job:prices") == ("icon", "count-jobs")
     assert view.parts("outbox") == ()
+
+
+async def test_a_key_of_some_jobs_is_told_of_no_other_that_starts_after_them() -> None:
+    service = make_dashboard_service()
+    async with dashboard(service) as client:
+        for path in ("/jobs/backup", "/"):
+            assert 'href="/jobs/report"' in (await get_page(client, path))[1]
+        limited = await signed_in(service, Scope.READ, jobs=("backup",))
+        for path in ("/jobs/backup", "/"):
+            status, page = await get_page(client, path, **limited)
+            assert (status, 'href="/jobs/report"' in page) == (200, False)
 
 
 async def test_a_button_does_what_it_says_and_leads_back() -> None:

@@ -6,9 +6,11 @@ import re
 from typing import cast
 
 from spyweb.model import JobId, Outcome, RunState
+from spyweb.store.keys_protocol import Scope
 from spyweb.web.pages.runs import RunPageView
-from tests.fakes.daemon_service import make_run
+from tests.fakes.daemon_service import BACKUP, make_run
 from tests.fakes.dashboard import FakePast, dashboard, get_page, make_dashboard_service
+from tests.unit.web.pages.test_outbox import signed_in
 
 
 async def test_it_says_what_happened_and_why() -> None:
@@ -70,6 +72,18 @@ async def test_a_run_that_waits_for_its_turn_has_not_begun_in_1970() -> None:
             _, page = await get_page(client, address)
             assert "1970" not in page
             assert '<a href="/runs/41">not yet</a>' in page
+
+
+async def test_a_key_of_some_jobs_is_told_of_no_other_before_or_after_a_run() -> None:
+    service = make_dashboard_service()
+    service.known_runs = [make_run(8, job=BACKUP)]
+    async with dashboard(service) as client:
+        _, page = await get_page(client, "/runs/8")
+        assert [f'href="/runs/{other}"' in page for other in (1, 99)] == [True, True]
+        limited = await signed_in(service, Scope.READ, jobs=("backup",))
+        status, page = await get_page(client, "/runs/8", **limited)
+    assert status == 200
+    assert [f'href="/runs/{other}"' in page for other in (1, 99)] == [False, False]
 
 
 def test_a_change_of_its_job_has_the_page_fetched_anew() -> None:
