@@ -17,7 +17,7 @@ from spyweb.clock import RealClock
 from spyweb.daemon.serve import tune_interpreter
 from spyweb.lua.op_times import OpTimes
 from spyweb.lua.session import Code, PoolStats
-from spyweb.model import Cursor, JobId, JobSpec, Outcome
+from spyweb.model import Cursor, JobId, JobSpec, Outcome, Run, RunId, RunState
 from spyweb.ops.world import Metrics
 from spyweb.runs.counters import RunCounters
 from spyweb.runs.live import LiveJob, LiveJobs
@@ -53,7 +53,8 @@ def make_live(jobs: int) -> tuple[LiveJobs, RunCounters]:
         live.add(LiveJob(spec=spec, code=code, digest="", cursor=Cursor(job=job, due_ms=0, schedule="")))
         counters.started(job, 1)
         for outcome in OUTCOMES:
-            counters.ended(job, outcome, 1_000, 0)
+            run = Run(id=RunId(1), job=job, state=RunState.ENDED, outcome=outcome, started_ms=0, ended_ms=1_000)
+            counters.ended(run, has_lasted=True)
     return live, counters
 
 

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from spyweb.histogram import SECONDS, Histogram
-from spyweb.model import JobId, Outcome, TriggerType
+from spyweb.model import JobId, Outcome, Run, TriggerType
+from spyweb.runs.records import is_trial
 from spyweb.store.protocol import NewRun, SkippedRange
 
 MOST_JOBS = 1_000  # counted one by one
@@ -72,13 +73,15 @@ class RunCounters:
         if late_ms is not None:
             self.lateness.observe(max(late_ms, 0) / 1000)
 
-    def ended(self, job: JobId, outcome: Outcome, ended_ms: int, started_ms: int | None) -> None:
-        counts = self.of(job)
-        counts.end(outcome)
-        if outcome is Outcome.SUCCESS:
-            counts.succeeded_ms = ended_ms
-        if started_ms is not None:
-            self.duration.observe(max(ended_ms - started_ms, 0) / 1000)
+    def ended(self, run: Run, *, has_lasted: bool) -> None:
+        """Count the end of a run, and how long it took unless nobody knows."""
+        counts = self.of(run.job)
+        if run.outcome is not None:
+            counts.end(run.outcome)
+        if run.outcome is Outcome.SUCCESS and not is_trial(run.trigger):
+            counts.succeeded_ms = run.ended_ms
+        if has_lasted and run.started_ms is not None and run.ended_ms is not None:
+            self.duration.observe(max(run.ended_ms - run.started_ms, 0) / 1000)
 
     def forget(self, job: JobId) -> None:
         """Count a deleted job among the others from now on."""

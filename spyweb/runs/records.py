@@ -20,6 +20,7 @@ PAYLOAD = "payload"  # in a trigger: what was sent along, any JSON; its retries 
 DEBUG = "debug"  # in a trigger: of a monitor job's run, show what it finds and keep nothing of it
 DRY_RUN = "dry_run"  # in a trigger: nothing is changed
 DRY_RUN_NOTE = "dry run: nothing was changed"
+WATCHED = "watched"  # in a trigger: a person waits for the end of the run (`spyweb run`)
 STORED = "payload_stored"  # in a trigger: the payload is kept apart, since it is large
 SENT = (
     PAYLOAD,
@@ -29,7 +30,7 @@ SENT = (
     TRACEPARENT,
 )  # in a trigger: what came with a request, for all attempts
 # In a trigger; scripts are not told.
-INTERNAL = frozenset({"cause", "depth", "cut_short", "resumable", STORED, TRACEPARENT, RESUMES})
+INTERNAL = frozenset({"cause", "depth", "cut_short", "resumable", WATCHED, STORED, TRACEPARENT, RESUMES})
 
 
 def is_dry(run: Run) -> bool:
@@ -40,6 +41,11 @@ def is_dry(run: Run) -> bool:
 def is_trial(trigger: Mapping[str, object]) -> bool:
     """Return whether a run only shows what it finds or would do: it replaces no other, and nothing follows it."""
     return trigger.get(DRY_RUN) is True or bool(trigger.get(DEBUG))
+
+
+def stands_alone(trigger: Mapping[str, object]) -> bool:
+    """Return whether nothing follows a run, however it ends: neither a retry nor another job."""
+    return is_trial(trigger) or trigger.get(WATCHED) is True
 
 
 def run_of(run_id: RunId, new: NewRun) -> Run:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from spyweb.clock import Handle
 from spyweb.model import JobSpec, Overlap, Run, RunId, RunState
+from spyweb.runs.records import is_trial
 from spyweb.runs.state_trigger import Trigger, event_of, is_caused, subject_of
 from spyweb.store.protocol import NewRun
 
@@ -68,6 +69,11 @@ class RunQueue:
         return bool(self.in_flight or self._claimed_to_start)
 
     @property
+    def _is_busy_with_trials(self) -> bool:
+        """Return whether the only runs in flight change nothing: none of the schedule is skipped for them."""
+        return not self._claimed_to_start and all(is_trial(run.trigger) for run in self.in_flight.values())
+
+    @property
     def waiting_count(self) -> int:
         """Count the runs on record that have not started."""
         return len(self.waiting) + len(self.delayed)
@@ -87,7 +93,10 @@ class RunQueue:
         waiting = self._claimed_to_wait
         if self.waiting:
             waiting += sum(not is_caused(run) for run in self.waiting)
-        limit = spec.misfire.limit if made_up_for else 0
+        if made_up_for:
+            limit = spec.misfire.limit
+        else:
+            limit = QUEUE_LIMIT if spec.overlap is Overlap.SKIP and self._is_busy_with_trials else 0
         return admit(spec.overlap, busy=self.is_busy, waiting=waiting, made_up_for=limit)
 
     def claim(self, spec: JobSpec, *, made_up_for: bool = False, may_replace: bool = True) -> Admission:

@@ -48,6 +48,7 @@ from spyweb.runs.records import (
     DRY_RUN_NOTE,
     PAYLOAD,
     VALUES,
+    WATCHED,
     ctx_of,
     end_of,
     ended_run,
@@ -56,6 +57,7 @@ from spyweb.runs.records import (
     payload_of,
     run_of,
     skip_of,
+    stands_alone,
     unbegun,
     values_of,
 )
@@ -131,6 +133,8 @@ def by_hand(
         trigger[DEBUG] = True
     if dry_run:
         trigger[DRY_RUN] = True
+    if observer:
+        trigger[WATCHED] = True
     return RunRequest(trigger=trigger, observer=observer)
 
 
@@ -299,8 +303,7 @@ class Runner:
             else:
                 self._line_up(job, run, replaces=claim.replaces)
         if not is_refused:
-            self.counters.passed_over(skipped)
-            self.live.tell_skipped(skipped)
+            self._pass_over(skipped)
             for job in dict.fromkeys(claim.job for claim in claims):
                 self._start_next(job)
 
@@ -332,7 +335,7 @@ class Runner:
                 ending = replace(ending, storage_errors=host.storage_errors, note=notes, cpu_ms=cpu_ms)
 
             end = end_of(run, ending, self.clock.now_ms())
-            follow = Change() if observer else self._followers(job, run, ending)
+            follow = self._followers(job, run, ending)
             end = self._judged(job, run, end, follow)
             is_awaited = observer or follow.new or follow.skipped or job.queue.waiting or caused or self._stopping
             ids: list[RunId | None] = []
@@ -346,14 +349,12 @@ class Runner:
             self._wake_if_idle()
 
         end_trace(host, ending)
-        job.last = ended_run(run, end)
-        self.counters.ended(job.id, end.outcome, end.ended_ms, run.started_ms)
-        self.counters.passed_over(follow.skipped)
+        if not is_trial(run.trigger):
+            job.last = ended_run(run, end)
         _log_end(run, ending)
         self._show_end(run, ending)
-        if self.live.listener:
-            self.live.listener.run_ended(job.last, late)
-            self.live.tell_skipped(follow.skipped)
+        self._tell_end(run, end, late, has_lasted=True)
+        self._pass_over(follow.skipped)
         self._take_in(follow.new, ids)
         self._start_next(job)
         if caused:
@@ -374,7 +375,7 @@ class Runner:
         return await self._run_script(job, run, host, event)
 
     async def _run_script(self, job: LiveJob, run: Run, host: OpDispatcher, event: ChangeEvent | None) -> Ending:
-        is_last = job.gone or run.id in self._observers or not may_retry(run, job.spec.retry)
+        is_last = job.gone or stands_alone(run.trigger) or not may_retry(run, job.spec.retry)
         arguments: tuple[object, ...] = (ctx_of(run), not is_last)
         request = Request(
             run=run.id,
@@ -429,8 +430,8 @@ class Runner:
         What follows a run that the end of the daemon has stopped waits for the next start.
         """
         now_ms = self.clock.now_ms()
-        if is_trial(run.trigger) or (is_finding(run) and ending.outcome is Outcome.SUCCESS):
-            return Change()  # the job has not run
+        if stands_alone(run.trigger) or (is_finding(run) and ending.outcome is Outcome.SUCCESS):
+            return Change()
         again = None if job.gone or is_finding(run) else follow_up(job.spec, run, ending, now_ms, self.random)
         if again:
             return Change(new=[again])
@@ -479,6 +480,18 @@ class Runner:
         observer = self._observers.pop(run.id, None)
         if observer:
             observer.ended(run, ending)
+
+    def _tell_end(self, run: Run, end: End, late: int | None = None, *, has_lasted: bool = False) -> None:
+        """Count and show an end that is on record; `has_lasted`: this daemon has seen it from its beginning on."""
+        ended = ended_run(run, end)
+        self.counters.ended(ended, has_lasted=has_lasted)
+        if self.live.listener:
+            self.live.listener.run_ended(ended, late)
+
+    def _pass_over(self, skipped: Sequence[SkippedRange]) -> None:
+        """Count and show starts that are on record as not made."""
+        self.counters.passed_over(skipped)
+        self.live.tell_skipped(skipped)
 
     def _take_in(self, follow: Sequence[NewRun], ids: Sequence[RunId | None]) -> None:
         """Queue the runs that were recorded together with the end which they follow."""
@@ -563,10 +576,8 @@ class Runner:
         ends = [self._judged(self.live.find(run.job), run, end_of(run, ending, now_ms), Change()) for run in runs]
         await self._commit(Change(end=ends))
         for run, end in zip(runs, ends, strict=True):
-            self.counters.ended(run.job, ending.outcome, now_ms, None)
             self._show_end(run, ending)
-            if self.live.listener:
-                self.live.listener.run_ended(ended_run(run, end), None)
+            self._tell_end(run, end)
 
     def _spawn(self, work: Coroutine[object, object, None], run: Run | None = None) -> None:
         """Carry out this coroutine in a task that `drain` waits for, and name its run for errors."""
@@ -619,14 +630,11 @@ class Runner:
         ending = Ending(outcome=Outcome.LOST, reason="the daemon died", guilty=True)
         if is_finding(run):
             ending = ending_of(run)
-        follow = Change() if is_trial(run.trigger) else self._after_loss(job, run, ending)
+        follow = Change() if stands_alone(run.trigger) else self._after_loss(job, run, ending)
         end = self._judged(job, run, end_of(run, ending, now_ms), follow)
         self._take_in(follow.new, await self._commit(replace(follow, end=[end])))
-        self.counters.ended(run.job, ending.outcome, now_ms, None)
-        self.counters.passed_over(follow.skipped)
-        if self.live.listener:
-            self.live.listener.run_ended(ended_run(run, end), None)
-            self.live.tell_skipped(follow.skipped)
+        self._tell_end(run, end)
+        self._pass_over(follow.skipped)
 
     def _after_loss(self, job: LiveJob | None, run: Run, ending: Ending) -> Change:
         """Return what follows a run that an earlier daemon did not end: the run itself again, or jobs `after` it."""

@@ -61,6 +61,11 @@ FIND_CURSOR = f"SELECT {CURSOR_COLUMNS} FROM cursor WHERE job = ?"
 OPEN_RUNS = f"SELECT {RUN_COLUMNS} FROM run WHERE state <> 'ended' ORDER BY id"
 ALL_RUNS = f"SELECT {RUN_COLUMNS} FROM run WHERE id < ? ORDER BY id DESC LIMIT ?"
 RUNS_OF_JOB = f"SELECT {RUN_COLUMNS} FROM run WHERE job = ? AND id < ? ORDER BY id DESC LIMIT ?"
+# A dry run, or one of `spyweb debug`, says nothing about its job.
+NO_TRIAL = """
+    CASE WHEN json_valid("trigger")
+    THEN coalesce(json_extract("trigger", '$.dry_run'), json_extract("trigger", '$.debug'), 0) = 0 ELSE 1 END
+"""
 # Jumps from job to job in the index instead of scanning every row.
 LATEST_RUNS = f"""
     WITH RECURSIVE jobs (name) AS (
@@ -70,19 +75,20 @@ LATEST_RUNS = f"""
     SELECT {RUN_COLUMNS} FROM run WHERE id IN (
         SELECT (
             SELECT id FROM run INDEXED BY run_of_job
-            WHERE job = name AND state = 'ended' AND last_due_ms IS NULL ORDER BY id DESC LIMIT 1
+            WHERE job = name AND state = 'ended' AND last_due_ms IS NULL AND {NO_TRIAL}
+            ORDER BY id DESC LIMIT 1
         ) FROM jobs
     )
 """
 # Likewise; a job that has long failed is looked through to the end of what is kept of it.
-SUCCEEDED = """
+SUCCEEDED = f"""
     WITH RECURSIVE jobs (name) AS (
         SELECT min(job) FROM run
         UNION ALL SELECT (SELECT min(job) FROM run WHERE job > name) FROM jobs WHERE name IS NOT NULL
     )
     SELECT name, (
         SELECT ended_ms FROM run INDEXED BY run_of_job
-        WHERE job = name AND state = 'ended' AND outcome = 'success' ORDER BY id DESC LIMIT 1
+        WHERE job = name AND state = 'ended' AND outcome = 'success' AND {NO_TRIAL} ORDER BY id DESC LIMIT 1
     ) AS at_ms FROM jobs WHERE name IS NOT NULL AND at_ms IS NOT NULL
 """
 CURSORS = f"SELECT {CURSOR_COLUMNS} FROM cursor"

@@ -6,7 +6,7 @@ Every future is done when it is given.
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 
@@ -16,7 +16,7 @@ from spyweb.clock import Clock
 from spyweb.errors import CursorMoved
 from spyweb.histogram import SIZES, Histogram
 from spyweb.model import Cursor, JobId, Outcome, Run, RunId, RunState
-from spyweb.runs.records import ended_run
+from spyweb.runs.records import ended_run, is_trial
 from spyweb.store.protocol import Begin, Change, End, NewRun, Recorded, SkippedRange, StoreStats
 from spyweb.store.sqlite.runs import tell
 from spyweb.store.values_protocol import NO_HISTORY, HistoryRules
@@ -197,12 +197,15 @@ class MemoryRuns:
         return [self._runs[number] for number in self._open_runs]
 
     def _latest(self) -> dict[JobId, Run]:
-        ended = (run for run in self._runs.values() if run.state is RunState.ENDED and run.last_due_ms is None)
+        ended = (run for run in self._true_runs() if run.state is RunState.ENDED and run.last_due_ms is None)
         return {run.job: run for run in ended}
 
     def _succeeded(self) -> dict[JobId, int]:
-        good = (run for run in self._runs.values() if run.outcome is Outcome.SUCCESS and run.ended_ms is not None)
+        good = (run for run in self._true_runs() if run.outcome is Outcome.SUCCESS and run.ended_ms is not None)
         return {run.job: run.ended_ms or 0 for run in good}
+
+    def _true_runs(self) -> Iterator[Run]:
+        return (run for run in self._runs.values() if not is_trial(run.trigger))
 
     def _prune(self, keep: int, older_than_ms: int) -> int:
         kept: dict[JobId, int] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spyweb.model import JobId, Never, Outcome, Retry
+from spyweb.model import JobId, Never, Outcome, Retry, Run, RunId, RunState
 from spyweb.runs.counters import JobCounts, RunCounters
 from spyweb.runs.runner import RunRequest
 from tests.fakes.changes import make_skipped
@@ -20,20 +20,32 @@ def everything(counters: RunCounters) -> JobCounts:
     return total
 
 
+def ended(job: JobId, outcome: Outcome, **trigger: object) -> Run:
+    return Run(id=RunId(1), job=job, state=RunState.ENDED, trigger=trigger, outcome=outcome, started_ms=0, ended_ms=10)
+
+
 def test_jobs_beyond_the_limit_are_counted_together() -> None:
     counters = RunCounters(most_jobs=1)
     for job in (PRICES, NEWS, WEATHER, NEWS):
-        counters.ended(job, Outcome.SUCCESS, 10, 0)
+        counters.ended(ended(job, Outcome.SUCCESS), has_lasted=True)
     assert counters.jobs[PRICES].ended == {Outcome.SUCCESS: 1}
     assert counters.others.ended == {Outcome.SUCCESS: 3}
     assert counters.jobs.keys() == {PRICES}
     assert counters.duration.count == 4
 
 
+def test_a_run_that_changes_nothing_is_no_success_of_its_job() -> None:
+    counters = RunCounters()
+    counters.ended(ended(PRICES, Outcome.SUCCESS, dry_run=True), has_lasted=True)
+    assert (counters.of(PRICES).ended, counters.of(PRICES).succeeded_ms) == ({Outcome.SUCCESS: 1}, None)
+    counters.ended(ended(PRICES, Outcome.SUCCESS), has_lasted=True)
+    assert counters.of(PRICES).succeeded_ms == 10
+
+
 def test_what_a_deleted_job_has_left_is_counted_among_the_others() -> None:
     counters = RunCounters()
     counters.started(PRICES, 3)
-    counters.ended(PRICES, Outcome.FAILED, 10, 0)
+    counters.ended(ended(PRICES, Outcome.FAILED), has_lasted=True)
     counters.passed_over([make_skipped(PRICES)])
     before = everything(counters)
     counters.forget(PRICES)

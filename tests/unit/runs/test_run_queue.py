@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from spyweb.model import JobId, Overlap, Run, RunId, RunState
 from spyweb.runs.live import LiveJob
@@ -50,6 +51,16 @@ def test_runs_of_changes_stand_in_the_order_of_the_changes_and_others_as_they_ca
     job = waiting(by_change(2), by_hand(), by_change(5), by_change(1, run=9), by_change(4))
 
     assert all_taken(job) == [9, 2, 100, 4, 5]
+
+
+@pytest.mark.parametrize("trial", [{"dry_run": True}, {"debug": True}])
+def test_a_due_time_waits_for_a_run_that_changes_nothing(trial: dict[str, bool]) -> None:
+    job = waiting(replace(by_hand(1), trigger={"type": "manual", **trial}))
+    job.queue.start_next(job.spec, 1_000)
+    assert job.queue.claim(job.spec) is Admission.WAIT
+    true_run = waiting(by_hand(1))
+    true_run.queue.start_next(true_run.spec, 1_000)
+    assert true_run.queue.claim(true_run.spec) is Admission.SKIP
 
 
 def test_a_busy_job_starts_nothing_unless_its_runs_may_overlap() -> None:

@@ -287,7 +287,7 @@ async def test_a_watched_run_is_one_attempt_and_says_so_to_its_script() -> None:
         t.pool.endings[PRICES] = [FAILED]
         job = make_job(schedule=Never(), retry=Retry(retries=2, jitter=False))
         await t.settle(job)
-        t.runner.start_by_hand(job, RunRequest(trigger={"type": "manual"}, observer=Watcher()))
+        t.runner.start_by_hand(job, by_hand(Watcher()))
         await t.clock.turn(60)
         assert await t.record() == ["prices manual failed"]
         assert [request.arguments[1] for request in t.pool.requests] == [False]
@@ -299,7 +299,7 @@ async def test_a_watched_run_starts_no_other_job_and_is_seen_to_its_end() -> Non
         first = make_job(schedule=Never())
         second = make_job("report", schedule=Never(), after=(After(job=PRICES),))
         await t.settle(first, second)
-        t.runner.start_by_hand(first, RunRequest(trigger={"type": "manual"}, observer=watcher))
+        t.runner.start_by_hand(first, by_hand(watcher))
         await t.clock.turn()
         assert await t.record() == ["prices manual success"]
         assert watcher.seen == [SUCCESS]
@@ -350,6 +350,36 @@ async def test_after_a_crash_nothing_follows_a_run_that_was_to_change_nothing(
             await after.runner.take_up(left)
             await clock.turn(20)
             assert await after.record() == ["prices manual lost"]
+
+
+async def test_after_a_crash_nothing_follows_a_run_that_somebody_watched() -> None:
+    store = MemoryStore(clock := FakeClock())
+    make = partial(make_job, schedule=Never(), retry=Retry(retries=1, jitter=False))
+    alarm = partial(make_job, "alarm", schedule=Never(), after=(After(job=PRICES, outcomes=frozenset(Outcome)),))
+    async with harness(store, clock) as t:
+        t.pool.held.add(PRICES)
+        await t.settle(job := make(), alarm())
+        t.runner.start_by_hand(job, by_hand(Watcher()))
+        await clock.turn()
+        left = await store.runs.open()
+        async with harness(store, clock) as after:
+            await after.settle(make(), alarm())
+            await after.runner.take_up(left)
+            await clock.turn(20)
+            assert await after.record() == ["prices manual lost"]
+
+
+@pytest.mark.parametrize("extra", [{"dry_run": True}, {"debug": True}])
+async def test_a_run_that_is_to_change_nothing_hides_no_failure(extra: dict[str, Any]) -> None:
+    async with harness() as t:
+        t.pool.endings[PRICES] = [FAILED]
+        await t.settle(job := make_job(schedule=Never()))
+        for request in (BY_HAND, by_hand(**extra)):
+            t.runner.start_by_hand(job, request)
+            await t.clock.turn()
+        assert await t.record() == ["prices manual failed", "prices manual success"]
+        assert job.last is not None
+        assert job.last.outcome is Outcome.FAILED
 
 
 async def test_nothing_follows_a_run_that_was_to_change_nothing_and_waited_over_a_restart() -> None:
@@ -534,7 +564,7 @@ async def test_who_watches_a_run_that_is_given_up_sees_it_end(is_deleted: bool) 
         job = make_job(schedule=Never(), overlap=Overlap.QUEUE)
         await t.settle(job)
         t.runner.start_by_hand(job, BY_HAND)
-        t.runner.start_by_hand(job, RunRequest(trigger={"type": "manual"}, observer=watcher))
+        t.runner.start_by_hand(job, by_hand(watcher))
         await t.clock.turn()
         if is_deleted:
             t.live.remove(PRICES)
@@ -803,7 +833,7 @@ async def test_whoever_watches_a_run_whose_end_a_damaged_store_does_not_take_hea
     async with harness() as t:
         t.pool.held.add(PRICES)
         await t.settle(job := make_job(schedule=Never()))
-        t.runner.start_by_hand(job, RunRequest(trigger={"type": "manual"}, observer=watcher))
+        t.runner.start_by_hand(job, by_hand(watcher))
         await t.clock.turn()
         monkeypatch.setattr(t.store.runs, "record", partial(refuse, error=StoreCorrupt(Path("spyweb.db"), "malformed")))
         t.pool.finish(1)
@@ -825,7 +855,7 @@ async def test_a_run_whose_host_can_not_be_made_fails_and_leaves_its_job_free() 
         t.runner.host_for = host_for
         job = make_job(schedule=Never(), overlap=Overlap.QUEUE)
         await t.settle(job)
-        t.runner.start_by_hand(job, RunRequest(trigger={"type": "manual"}, observer=watcher))
+        t.runner.start_by_hand(job, by_hand(watcher))
         t.runner.start_by_hand(job, BY_HAND)
         await t.clock.turn()
         assert await t.record() == ["prices manual failed", "prices manual success"]

@@ -16,7 +16,7 @@ from spyweb.store.outbox_protocol import Backlog
 from spyweb.views.health import Health, view_health
 from spyweb.views.metrics import OTHERS
 from tests.fakes.changes import run_once
-from tests.fakes.daemon_service import make_metrics, make_vitals, three_states
+from tests.fakes.daemon_service import make_metrics, make_run, make_vitals, three_states
 from tests.fakes.harness import Harness, harness, make_job
 from tests.fakes.memory.memory import MemoryStore
 from tests.fakes.pool import FAILED
@@ -82,9 +82,9 @@ async def test_what_is_measured_does_not_change_any_more() -> None:
     counters = RunCounters()
     live = LiveJobs()
     live.add(make_job("prices"))
-    counters.ended(PRICES, Outcome.SUCCESS, 2_000, 0)
+    counters.ended(make_run(), has_lasted=True)
     meters = await make_metrics(live, counters=counters).measure(health())
-    counters.ended(PRICES, Outcome.SUCCESS, 2_000, 0)
+    counters.ended(make_run(), has_lasted=True)
     assert meters.jobs[0].ended == {Outcome.SUCCESS: 1}
     assert meters.duration.count == 1
 

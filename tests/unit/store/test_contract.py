@@ -366,6 +366,19 @@ async def test_the_latest_of_a_job_has_really_run_and_ended(store: Store) -> Non
     assert {job: run.id for job, run in (await store.runs.latest()).items()} == {PRICES: latest, "archive": other}
 
 
+@pytest.mark.parametrize("trial", ["dry_run", "debug"])
+async def test_a_run_that_changes_nothing_is_neither_the_latest_of_its_job_nor_a_success(
+    store: Store, trial: str
+) -> None:
+    true_run = await run_once(store, PRICES, due_ms=1000, ended_ms=2000)
+    request = structs.replace(make_run(PRICES, due_ms=None), trigger={"type": "manual", trial: True})
+    (dry,) = await store.runs.record(Change(new=[request]))
+    assert dry is not None
+    await store.runs.record(Change(end=[make_end(dry, ended_ms=3000)]))
+    assert {job: run.id for job, run in (await store.runs.latest()).items()} == {PRICES: true_run}
+    assert await store.runs.succeeded() == {PRICES: 2000}
+
+
 async def test_a_stretch_of_the_same_reason_lengthens_the_newest_row(store: Store) -> None:
     await store.runs.record(Change(skipped=[make_skipped(first=1000, last=3000, count=3)]))
     await store.runs.record(Change(skipped=[make_skipped(NEWS)]))
