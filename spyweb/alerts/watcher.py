@@ -165,10 +165,14 @@ class AlertWatcher:
         policy = self._policy(subject)
         return SubjectNow(policy=policy, quiet_until_ms=policy.quiet and quiet_until(policy.quiet, now_ms))
 
-    async def _plan(self) -> None:
-        """Write the messages that are missing."""
-        names, now_ms = await self._incidents.unsettled(), self._clock.now_ms()
-        channels = [
+    def subject_now(self, subject: str) -> SubjectNow:
+        """Return what holds for a subject at this moment."""
+        return self._subject_now(subject, self._clock.now_ms())
+
+    def channels_now(self) -> list[AlertChannelNow]:
+        """Return the channels of the settings, as they are at this moment."""
+        now_ms = self._clock.now_ms()
+        return [
             AlertChannelNow(
                 name=each.name,
                 level=each.level,
@@ -177,6 +181,11 @@ class AlertWatcher:
             )
             for each in self._settings().channels.values()
         ]
+
+    async def _plan(self) -> None:
+        """Write the messages that are missing."""
+        names, now_ms = await self._incidents.unsettled(), self._clock.now_ms()
+        channels = self.channels_now()
         subjects = {name: self._subject_now(name, now_ms) for name in names}
         planned = await self._incidents.plan(channels, subjects)
         if planned.unknown:  # an incident has opened meanwhile

@@ -47,29 +47,28 @@ class StoredIncidents:
 
     def incidents(self, *, is_open: bool | None, limit: int) -> list[IncidentView]:
         return self._project.offline.read(
-            _asking(lambda service: service.list(is_open=is_open, job=None, before=None, limit=limit)), []
+            self._asking(lambda service: service.list(is_open=is_open, job=None, before=None, limit=limit)), []
         )
 
     def incident(self, number: int) -> IncidentView:
-        found = self._project.offline.read(_asking(lambda service: service.get(number)), None)
+        found = self._project.offline.read(self._asking(lambda service: service.get(number)), None)
         if found is None:
             raise Refused(f"there is no incident {number}")
         return found
 
     def ack_incident(self, number: int, by: str) -> None:
-        self._project.offline.write(_asking(lambda service: service.acknowledge(number, by)))
+        self._project.offline.write(self._asking(lambda service: service.acknowledge(number, by)))
 
     def silence(self, job: JobId, for_ms: int | None, by: str) -> None:
-        self._project.offline.write(_asking(lambda service: service.silence(job, for_ms, by)))
+        self._project.offline.write(self._asking(lambda service: service.silence(job, for_ms, by)))
 
     def jobs(self) -> list[JobView]:
         return self._project.offline.jobs()
 
+    def _asking(self, ask: Callable[[IncidentService], Awaitable[T]]) -> Callable[[Store], Awaitable[T]]:
+        async def asked(store: Store) -> T:
+            from spyweb.service.incidents import IncidentService  # where a daemon runs, it is the one that needs it
 
-def _asking(ask: Callable[[IncidentService], Awaitable[T]]) -> Callable[[Store], Awaitable[T]]:
-    async def asked(store: Store) -> T:
-        from spyweb.service.incidents import IncidentService  # where a daemon runs, it is the one that needs it
+            return await ask(IncidentService(store.incidents, self._project.clock))
 
-        return await ask(IncidentService(store.incidents))
-
-    return asked
+        return asked

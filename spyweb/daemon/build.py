@@ -33,6 +33,7 @@ from spyweb.service.drift import DriftService
 from spyweb.service.event_sources import EventSources, FindTroubles
 from spyweb.service.events import EventHub
 from spyweb.service.hooks import HookService
+from spyweb.service.incident_standing import StandingService
 from spyweb.service.incidents import IncidentService
 from spyweb.service.metrics import MetricsService
 from spyweb.service.once import OnceService
@@ -131,8 +132,19 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
         readiness=ReadinessService(store=store, clock=clock, vitals=vitals),
         hooks=HookService(live=live, runner=runner, once=once, clock=clock, environ=os.environ),
         once=once,
-        incidents=IncidentService(store.incidents, watcher.wake),
-        channels=ChannelService(runtime.alerts.try_out, clock),
+        incidents=IncidentService(
+            store.incidents,
+            clock,
+            watcher.wake,
+            StandingService(store.incidents, watcher, clock, runtime.settings.daemon.timezone),
+        ),
+        channels=ChannelService(
+            try_out=runtime.alerts.try_out,
+            store=store,
+            settings=lambda: reloader.settings.alerts,
+            tallies=runtime.tallies.of,
+            clock=clock,
+        ),
         clock=clock,
         events=events,
         pages=pages,
@@ -161,7 +173,12 @@ def watch_incidents(runtime: JobRuntime, settings: Callable[[], AlertSettings]) 
     runtime.alerts.settings = settings
     watcher = AlertWatcher(incidents=runtime.store.incidents, live=runtime.live, settings=settings, clock=runtime.clock)
     runtime.runner.judge = watcher.judge
-    runtime.alerts.attempted = watcher.attempted
+
+    def attempted(channel: str, failure: str | None, added_ms: int) -> None:
+        watcher.attempted(channel, failure, added_ms)
+        runtime.tallies.attempted(channel, failure)
+
+    runtime.alerts.attempted = attempted
     return watcher
 
 

@@ -15,6 +15,7 @@ import structlog
 from spyweb.alerts.apprise_sender import AppriseSender
 from spyweb.alerts.delivery import AlertDelivery, WebhookSender
 from spyweb.alerts.sender.helper import AlertHelper
+from spyweb.alerts.tally import AttemptTallies
 from spyweb.clock import Clock
 from spyweb.daemon.commands import open_commands
 from spyweb.daemon.databases import note_user_db, open_or_repair, user_db_opening
@@ -69,6 +70,7 @@ class JobRuntime:
     runner: Runner
     outbox_sender: OutboxSender
     alerts: AlertDelivery
+    tallies: AttemptTallies
     extractor: Extractor
     job_logs: JobLogs
     tasks: TaskGroup
@@ -273,6 +275,7 @@ async def open_runtime(
         runner=runner,
         outbox_sender=OutboxSender(outbox=store.outbox, send=transport.send, clock=clock, random=random.random),
         alerts=alerts,
+        tallies=AttemptTallies(clock),
         extractor=extractor,
         job_logs=job_logs,
         tasks=tasks,

@@ -84,9 +84,17 @@ class _Due(Struct, frozen=True):
     kind: MessageKind
 
 
-class _Hold(Struct, frozen=True):
+class HoldReason(StrEnum):
+    MAINTENANCE = "maintenance"
+    SILENCE = "silence"
+    ANOTHER = "another"  # that its subject depends on has an open incident
+    QUIET = "quiet"
+
+
+class Hold(Struct, frozen=True):
     """A reason to keep messages back, and until when (None: until something happens)."""
 
+    reason: HoldReason
     until_ms: int | None
     spares: bool  # what is over by then is not told at all
 
@@ -122,7 +130,7 @@ def _look(channel: ChannelState, incident: KnownIncident, now_ms: int) -> _Due |
     """Return what is due, what is so without a message, or when to look again."""
     if incident.told in (Told.CLOSED, Told.SPARED):
         return None
-    hold, from_ms = _hold(channel, incident), _from(channel, incident)
+    hold, from_ms = hold_of(channel, incident), _from(channel, incident)
     if incident.told is None and incident.closed_ms is not None and _is_spared(incident, hold, from_ms):
         return ToldNow(incident.id, Told.SPARED)
     if hold:
@@ -153,16 +161,17 @@ def _reminder(incident: KnownIncident, now_ms: int) -> _Due | int | None:
     return _Due(remind_ms, incident, MessageKind.REMINDER)
 
 
-def _hold(channel: ChannelState, incident: KnownIncident) -> _Hold | None:
+def hold_of(channel: ChannelState, incident: KnownIncident) -> Hold | None:
+    """Return what keeps messages about an incident from a channel."""
     if incident.maintenance_until_ms is not None:
-        return _Hold(incident.maintenance_until_ms, spares=False)
+        return Hold(HoldReason.MAINTENANCE, incident.maintenance_until_ms, spares=False)
     if incident.silent_until_ms is not None:
-        return _Hold(incident.silent_until_ms, spares=True)
+        return Hold(HoldReason.SILENCE, incident.silent_until_ms, spares=True)
     if incident.is_under_another:
-        return _Hold(None, spares=True)
+        return Hold(HoldReason.ANOTHER, None, spares=True)
     quiet_ms = incident.quiet_until_ms if channel.quiet_until_ms is None else channel.quiet_until_ms
     if quiet_ms is not None and incident.level is not Level.CRITICAL:
-        return _Hold(quiet_ms, spares=False)
+        return Hold(HoldReason.QUIET, quiet_ms, spares=False)
     return None
 
 
@@ -171,7 +180,7 @@ def _from(channel: ChannelState, incident: KnownIncident) -> int | None:
     return None if wait_ms is None else incident.opened_ms + wait_ms
 
 
-def _is_spared(incident: KnownIncident, hold: _Hold | None, from_ms: int | None) -> bool:
+def _is_spared(incident: KnownIncident, hold: Hold | None, from_ms: int | None) -> bool:
     """Tell whether an incident that is over, and was not told, need not be told."""
     ended_before = from_ms is None or (incident.closed_ms or 0) < from_ms
     return ended_before or incident.is_acknowledged or (hold is not None and hold.spares)

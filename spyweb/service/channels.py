@@ -1,20 +1,74 @@
-"""Alert channels as clients ask for them: each can be tried out."""
+"""Alert channels as clients ask for them: what each takes, and trying one out."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
+from spyweb.alerts.addresses import shown
+from spyweb.alerts.channel_health import DOWN
+from spyweb.alerts.quiet import quiet_until
+from spyweb.alerts.tally import ChannelTally
 from spyweb.clock import Clock
 from spyweb.outbox.send import DeliveryFailure
-from spyweb.views.channels import ChannelTried
+from spyweb.settings.alerts import AlertChannelSettings, AlertSettings, show_quiet
+from spyweb.store.outbox_protocol import Channel, TargetBacklog
+from spyweb.store.protocol import Store
+from spyweb.views.channels import ChannelTried, ChannelView
+
+CHANNEL = "channel:"
 
 TryOut = Callable[[str, int], Awaitable[DeliveryFailure | None]]
 
 
 class ChannelService:
-    def __init__(self, try_out: TryOut, clock: Clock) -> None:
+    """Shows the channels of the settings."""
+
+    def __init__(
+        self,
+        *,
+        try_out: TryOut,
+        store: Store,
+        settings: Callable[[], AlertSettings],
+        tallies: Mapping[str, ChannelTally],
+        clock: Clock,
+    ) -> None:
         self._try_out = try_out
+        self._store = store
+        self._settings = settings
+        self._tallies = tallies
         self._clock = clock
+
+    async def list(self) -> list[ChannelView]:
+        """Return the channels in the order of the settings."""
+        settings = self._settings()
+        backlogs = await self._store.outbox.backlogs(Channel.ALERT)
+        return [await self._view(each, settings, backlogs.get(each.name)) for each in settings.channels.values()]
+
+    async def _view(
+        self, channel: AlertChannelSettings, settings: AlertSettings, backlog: TargetBacklog | None
+    ) -> ChannelView:
+        subject = f"{CHANNEL}{channel.name}"
+        down = next(iter(await self._store.incidents.list(is_open=True, subject=subject, limit=1)), None)
+        tally = self._tallies.get(channel.name, ChannelTally())
+        address, quiet = shown(channel), channel.quiet if channel.has_own_quiet else settings.policy.quiet
+        return ChannelView(
+            name=channel.name,
+            kind=address.kind,
+            service=address.service,
+            host=address.host,
+            level=channel.level.value,
+            quiet=show_quiet(quiet),
+            quiet_until_ms=quiet and quiet_until(quiet, self._clock.now_ms()),
+            waiting=backlog.waiting if backlog else 0,
+            oldest_ms=backlog and backlog.oldest_ms,
+            sent=tally.sent,
+            failed=tally.failed,
+            sent_ms=tally.sent_ms,
+            error=tally.error or (backlog.error if backlog else ""),
+            failed_ms=tally.failed_ms,
+            down_since_ms=down.signs[DOWN].since_ms if down and DOWN in down.signs else None,
+            incident=down.id if down else None,
+        )
 
     async def try_out(self, channel: str) -> ChannelTried:
         """Send a message that tells of nothing, past the outbox.  Raises Refused where there is no such channel."""

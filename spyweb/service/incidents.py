@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from spyweb.clock import Clock
 from spyweb.errors import Refused
 from spyweb.model import JobId
+from spyweb.service.incident_standing import StandingService
 from spyweb.store.incidents_protocol import Incident, Incidents
-from spyweb.views.incidents import JOB, IncidentView, view_incident
+from spyweb.views.incidents import JOB, NOBODY, IncidentView, view_incident
 
 
 class IncidentService:
-    """Answers for the incidents of a store; `wake` has the planner look again."""
+    """Answers for the incidents of a store; `wake` has the planner look again.
 
-    def __init__(self, incidents: Incidents, wake: Callable[[], None] = lambda: None) -> None:
+    Without `standing` nobody is told: no daemon runs.
+    """
+
+    def __init__(
+        self,
+        incidents: Incidents,
+        clock: Clock,
+        wake: Callable[[], None] = lambda: None,
+        standing: StandingService | None = None,
+    ) -> None:
         self._incidents = incidents
+        self._clock = clock
         self._wake = wake
+        self._standing = standing
 
     async def list(
         self, *, is_open: bool | None, job: JobId | None, before: int | None, limit: int
@@ -23,11 +36,12 @@ class IncidentService:
         """Return incidents, newest first."""
         subject = None if job is None else f"{JOB}{job}"
         found = await self._incidents.list(is_open=is_open, subject=subject, before=before, limit=limit)
-        return [view_incident(each) for each in found]
+        return [*await self._view(found)]
 
     async def get(self, incident: int) -> IncidentView:
         """Return one incident.  Raises Refused."""
-        return view_incident(await self._find(incident))
+        (view,) = await self._view([await self._find(incident)])
+        return view
 
     async def acknowledge(self, incident: int, by: str) -> None:
         """Note that somebody takes care.  Raises Refused where there is no such open incident."""
@@ -40,6 +54,11 @@ class IncidentService:
         """Tell nothing of a job for so long; None ends that."""
         await self._incidents.silence(f"{JOB}{job}", for_ms, by)
         self._wake()
+
+    async def _view(self, incidents: Sequence[Incident]) -> Sequence[IncidentView]:
+        standings = await self._standing.of(incidents) if self._standing else [NOBODY] * len(incidents)
+        now_ms = self._clock.now_ms()
+        return [view_incident(each, now_ms, standing) for each, standing in zip(incidents, standings, strict=True)]
 
     async def _find(self, incident: int) -> Incident:
         found = await self._incidents.get(incident)

@@ -221,7 +221,7 @@ def _remind_every(value: object) -> int | None:
 def _quiet_in(zone: str) -> Shape[QuietHours | None]:
     """Return what reads "22:00-07:00", as the clock on the wall of a time zone shows it; "" is never quiet."""
 
-    @shaped({"type": "string", "pattern": QUIET}, _show_quiet, none="")
+    @shaped({"type": "string", "pattern": QUIET}, show_quiet, none="")
     def read(value: object) -> QuietHours | None:
         given = text(value)
         found = re.fullmatch(QUIET, given)
@@ -237,7 +237,8 @@ def _quiet_in(zone: str) -> Shape[QuietHours | None]:
     return read
 
 
-def _show_quiet(quiet: QuietHours | None) -> str:
+def show_quiet(quiet: QuietHours | None) -> str:
+    """Return quiet hours as they are written in the settings."""
     return f"{quiet.start:%H:%M}-{quiet.end:%H:%M}" if quiet else ""
 
 

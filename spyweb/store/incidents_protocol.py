@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
 from spyweb.incidents.policy import AlertPolicy, Level
-from spyweb.incidents.truth import Event
+from spyweb.incidents.truth import Event, Sign
 from spyweb.model import RunId
 
 
@@ -41,6 +41,17 @@ class Note(NamedTuple):
     text: str
 
 
+class Silence(NamedTuple):
+    """A while in which nothing is told of a subject."""
+
+    until_ms: int
+    for_ms: int  # so that a clock that is set back does not lengthen it
+    by: str
+
+    def holds(self, now_ms: int) -> bool:
+        return now_ms < self.until_ms <= now_ms + self.for_ms
+
+
 class Incident(Struct, frozen=True, kw_only=True):
     id: int
     subject: str
@@ -57,6 +68,9 @@ class Incident(Struct, frozen=True, kw_only=True):
     notes: tuple[Note, ...]
     is_settled: bool
     told: Mapping[str, str] = {}  # alert channel -> what it knows
+    signs: Mapping[str, Sign] = {}  # what is wrong now; nothing once it is over
+    failures: int = 0  # in a row, up to now
+    silence: Silence | None = None  # of its subject, also one that has passed
 
 
 class AlertChannelNow(Struct, frozen=True, kw_only=True):
@@ -113,6 +127,9 @@ class Incidents(Protocol):
         """Return incidents, newest first."""
 
     def get(self, incident: int) -> Future[Incident | None]: ...
+
+    def open_among(self, subjects: Collection[str]) -> Future[dict[str, int]]:
+        """Return those of the subjects that have an open incident, with its id."""
 
     async def prune(self, *, older_than_ms: int) -> int:
         """Delete settled incidents that ended before this moment; return how many."""

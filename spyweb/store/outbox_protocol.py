@@ -56,6 +56,14 @@ class Backlog(NamedTuple):
     oldest_ms: int | None  # when the oldest was added; None: none waits
 
 
+class TargetBacklog(NamedTuple):
+    """The messages to one target that have neither arrived nor been given up."""
+
+    waiting: int
+    oldest_ms: int
+    error: str  # of the last attempt for the oldest
+
+
 class Outbox(Protocol):
     """Waiting messages, each kept until it arrives or is given up.  A dead one is kept for a while, but not sent."""
 
@@ -97,6 +105,9 @@ class Outbox(Protocol):
 
     def backlog(self) -> Future[Backlog]:
         """Return how many messages wait, and how old the oldest of them is."""
+
+    def backlogs(self, channel: Channel) -> Future[dict[str, TargetBacklog]]:
+        """Return what waits for each address of a kind of channel for which something does."""
 
     async def prune(self, *, older_than_ms: int) -> int:
         """Delete messages given up before this moment; return how many."""

@@ -5,6 +5,27 @@ from __future__ import annotations
 from msgspec import Struct
 
 
+class ChannelView(Struct, frozen=True, kw_only=True):
+    """An alert channel of config.toml; of its address nothing is shown but service and host."""
+
+    name: str
+    kind: str  # "service", of Apprise's, or "webhook"
+    service: str  # "ntfy", "mailtos", …; "" of a webhook
+    host: str  # "" where the address has none, or what stands there is a secret
+    level: str  # the least that it is told: "info", "warning" or "critical"
+    quiet: str  # "22:00-07:00"; "" for never
+    quiet_until_ms: int | None  # where it is quiet now
+    waiting: int  # messages
+    oldest_ms: int | None  # since when the oldest of them waits
+    sent: int  # messages that it took since the daemon has started
+    failed: int  # attempts that failed since then
+    sent_ms: int | None  # when it took the last one
+    error: str  # of the last attempt that failed
+    failed_ms: int | None  # when that was; unknown of one before the daemon has started
+    down_since_ms: int | None  # since when it takes nothing, and the others are told so
+    incident: int | None  # the one that says so
+
+
 class ChannelTried(Struct, frozen=True, kw_only=True):
     """How it went when a channel was tried out; no part of its address is shown."""
 

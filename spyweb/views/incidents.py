@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
@@ -18,6 +18,32 @@ JOB = "job:"
 class IncidentNote(Struct, frozen=True, kw_only=True):
     at_ms: int
     text: str
+
+
+class SignView(Struct, frozen=True, kw_only=True):
+    """One thing that is wrong now."""
+
+    since_ms: int
+    text: str
+
+
+class IncidentChannel(Struct, frozen=True, kw_only=True):
+    """How an incident stands with an alert channel that is told of it, by the settings of this moment."""
+
+    name: str
+    told: str  # what it knows: "open", "closed", "spared", or "": nothing yet
+    from_ms: int  # from when on it is told, where nobody has acknowledged
+    held: str  # what keeps messages from it now, as IncidentView.held
+
+
+class IncidentStanding(NamedTuple):
+    """Says who is told of an incident, and what keeps all of them from being told."""
+
+    channels: list[IncidentChannel]
+    held: str
+
+
+NOBODY = IncidentStanding([], "")
 
 
 class IncidentView(Struct, frozen=True, kw_only=True):
@@ -37,6 +63,12 @@ class IncidentView(Struct, frozen=True, kw_only=True):
     acked_ms: int | None  # since when somebody takes care
     acked_by: str
     is_flapping: bool
+    signs: Mapping[str, SignView]  # what is wrong now, by reason; nothing once it is over
+    failures: int  # in a row, up to now
+    held: str  # what keeps messages from every channel: "quiet until 07:00", "silenced until …", "waits for job X"
+    silent_until_ms: int | None  # until when nothing is told of its subject
+    silent_by: str
+    channels: list[IncidentChannel]  # who is told, by the settings of now; without a daemon nobody is
     told: Mapping[str, str]  # what each channel knows: "open", "closed", or "spared": it was over before
     notes: list[IncidentNote]  # its history, oldest first
 
@@ -54,7 +86,8 @@ class JobSilenced(Struct, frozen=True, kw_only=True):
     for_ms: int
 
 
-def view_incident(incident: Incident) -> IncidentView:
+def view_incident(incident: Incident, now_ms: int, standing: IncidentStanding = NOBODY) -> IncidentView:
+    silence = incident.silence if incident.silence and incident.silence.holds(now_ms) else None
     is_job = incident.subject.startswith(JOB)
     return IncidentView(
         id=incident.id,
@@ -71,6 +104,12 @@ def view_incident(incident: Incident) -> IncidentView:
         acked_ms=incident.acked_ms,
         acked_by=incident.acked_by,
         is_flapping=incident.is_flapping,
+        signs={sign: SignView(since_ms=each.since_ms, text=each.text) for sign, each in incident.signs.items()},
+        failures=incident.failures,
+        held=standing.held,
+        silent_until_ms=silence and silence.until_ms,
+        silent_by=silence.by if silence else "",
+        channels=standing.channels,
         told=incident.told,
         notes=[IncidentNote(at_ms=note.at_ms, text=note.text) for note in incident.notes],
     )

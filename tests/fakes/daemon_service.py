@@ -14,9 +14,11 @@ from pathlib import Path
 
 from msgspec import structs
 
+from spyweb.alerts.tally import AttemptTallies
 from spyweb.clock import Clock
 from spyweb.cooperative import run_at_once
 from spyweb.errors import Problem, Refused, SpywebError
+from spyweb.incidents.policy import Level
 from spyweb.lua.op_times import OpTimes
 from spyweb.lua.session import PoolStats, WorkerInfo
 from spyweb.model import Cron, Cursor, Every, Failure, JobId, JobSpec, Outcome, Run, RunId, RunMark, RunState
@@ -42,6 +44,7 @@ from spyweb.service.readiness import ReadinessService
 from spyweb.service.state import StateService
 from spyweb.service.statistics import StatisticsService
 from spyweb.settings import StateSettings
+from spyweb.settings.alerts import AlertChannelSettings, AlertSettings
 from spyweb.store.audit_protocol import NewAuditLine
 from spyweb.store.past_runs_protocol import RunFilter, RunPage
 from spyweb.store.protocol import Store, StoreStats
@@ -318,6 +321,31 @@ class FakeStatistics(StatisticsService):
         return make_statistics(job, span, [], NOW_MS, is_partial=False)
 
 
+def two_channels() -> AlertSettings:
+    """Their addresses hold secrets."""
+    return AlertSettings(
+        channels={
+            "ops": AlertChannelSettings(name="ops", webhook="https://me:s3cret@example.org:8443/hook/T0KEN?k=1"),
+            "phone": AlertChannelSettings(name="phone", url="ntfy://my-s3cret-topic", level=Level.CRITICAL),
+        }
+    )
+
+
+def make_channels(
+    store: Store,
+    clock: Clock,
+    settings: Callable[[], AlertSettings] | None = None,
+    tallies: AttemptTallies | None = None,
+) -> ChannelService:
+    return ChannelService(
+        try_out=try_out,
+        store=store,
+        settings=settings or two_channels,
+        tallies=(tallies or AttemptTallies(clock)).of,
+        clock=clock,
+    )
+
+
 async def try_out(channel: str, _now_ms: int) -> DeliveryFailure | None:
     """One channel takes messages, one refuses them, and there is no other."""
     if channel not in ("ops", "phone"):
@@ -351,9 +379,12 @@ class FakeDaemonService(DaemonService):
         store = MemoryStore(clock)
         self.access = AccessService(store.keys, clock, api_key)
         self.trail = AuditService(store.audit, clock)
+        self.stored = store
         self.stored_incidents = store.incidents
-        self.incidents = IncidentService(store.incidents)
-        self.channels = ChannelService(try_out, clock)
+        self.incidents = IncidentService(store.incidents, clock)
+        self.alert_settings = two_channels()
+        self.tallies = AttemptTallies(clock)
+        self.channels = make_channels(store, clock, lambda: self.alert_settings, self.tallies)
         self.events = hub or EventHub(clock, "b00t", lambda _hub, _topic: lambda: None)
         self.pages = pages or PageHub(events=self.events, clock=clock, tasks=TaskGroup(), last_lines=no_lines)
         self.hooks: HookService = FakeHooks(self.trigger)

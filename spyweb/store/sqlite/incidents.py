@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import sqlite3
 from asyncio import Future
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -29,6 +29,7 @@ from spyweb.store.incidents_protocol import (
     Incident,
     Note,
     Planned,
+    Silence,
     SubjectChange,
     SubjectEvent,
     SubjectNow,
@@ -104,6 +105,11 @@ LIST = f"""
     WHERE (?1 IS NULL OR (closed_ms IS NULL) = ?1) AND (?2 IS NULL OR subject = ?2) AND id < ?3
     ORDER BY id DESC LIMIT ?4
 """
+STANDING = "SELECT failures, signs, silent_until_ms, silent_for_ms, silent_by FROM subject WHERE name = ?"
+OPEN_AMONG = """
+    SELECT subject, id FROM incident INDEXED BY incident_open
+    WHERE subject IN (SELECT value FROM json_each(?)) AND closed_ms IS NULL
+"""
 GET = f"SELECT {COLUMNS} FROM incident WHERE id = ?"
 OUTDATED = "SELECT id FROM incident WHERE is_settled = 1 AND closed_ms < ? LIMIT ?"
 DELETE = "DELETE FROM incident WHERE id = ?"
@@ -168,6 +174,9 @@ class SqliteIncidents:
 
     def get(self, incident: int) -> Future[Incident | None]:
         return self._reader.submit(OpKind.READ, find_incident, incident)
+
+    def open_among(self, subjects: Collection[str]) -> Future[dict[str, int]]:
+        return self._reader.submit(OpKind.READ, find_open_among, tuple(subjects))
 
     async def prune(self, *, older_than_ms: int) -> int:
         deleted = 0
@@ -422,16 +431,27 @@ def find_incidents(
     connection: sqlite3.Connection, is_open: bool | None, subject: str | None, before: int, limit: int
 ) -> list[Incident]:
     rows = connection.execute(LIST, (is_open, subject, before, limit)).fetchall()
-    return [with_told(connection, read(row)) for row in rows]
+    return [whole(connection, read(row)) for row in rows]
 
 
 def find_incident(connection: sqlite3.Connection, number: int) -> Incident | None:
     row = connection.execute(GET, (number,)).fetchone()
-    return with_told(connection, read(row)) if row else None
+    return whole(connection, read(row)) if row else None
 
 
-def with_told(connection: sqlite3.Connection, incident: Incident) -> Incident:
-    return replace(incident, told=dict(connection.execute(KNOWS, (incident.id,)).fetchall()))
+def find_open_among(connection: sqlite3.Connection, subjects: Sequence[str]) -> dict[str, int]:
+    return dict(connection.execute(OPEN_AMONG, (encode(subjects).decode(),)).fetchall())
+
+
+def whole(connection: sqlite3.Connection, incident: Incident) -> Incident:
+    """Return an incident with who was told, and as long as it is open with how its subject stands."""
+    told = dict(connection.execute(KNOWS, (incident.id,)).fetchall())
+    row = connection.execute(STANDING, (incident.subject,)).fetchone() if incident.closed_ms is None else None
+    if row is None:
+        return replace(incident, told=told)
+    failures, signs, until_ms, for_ms, by = row
+    silence = None if until_ms is None else Silence(until_ms, for_ms, by)
+    return replace(incident, told=told, failures=failures, signs=decode_signs(signs), silence=silence)
 
 
 def read(

@@ -12,7 +12,7 @@ import msgspec
 
 from spyweb.clock import Clock
 from spyweb.model import JobId
-from spyweb.store.outbox_protocol import Backlog, Channel, NewMessage, QueuedMessage, Target
+from spyweb.store.outbox_protocol import Backlog, Channel, NewMessage, QueuedMessage, Target, TargetBacklog
 from spyweb.store.sqlite import records
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.connections import Connections
@@ -46,6 +46,11 @@ RETRY = """
 COUNT_DEAD = "SELECT count(*) FROM message WHERE dead_ms IS NOT NULL"
 # From the index alone: a row's payload stands before its time.
 BACKLOG = "SELECT count(*), min(id) FROM message INDEXED BY message_waiting WHERE dead_ms IS NULL"
+BACKLOGS = """
+    SELECT address, count(*), min(id) FROM message INDEXED BY message_waiting
+    WHERE dead_ms IS NULL AND channel = ? GROUP BY address
+"""
+OLDEST = "SELECT created_ms, error FROM message WHERE id = ?"
 ADDED_AT = "SELECT created_ms FROM message WHERE id = ?"
 OUTDATED = "SELECT id FROM message WHERE dead_ms < ? LIMIT ?"
 
@@ -106,6 +111,9 @@ class SqliteOutbox:
 
     def backlog(self) -> Future[Backlog]:
         return self._reader.submit(OpKind.READ, find_backlog)
+
+    def backlogs(self, channel: Channel) -> Future[dict[str, TargetBacklog]]:
+        return self._reader.submit(OpKind.READ, find_backlogs, channel)
 
     async def prune(self, *, older_than_ms: int) -> int:
         deleted = 0
@@ -183,6 +191,14 @@ def find_backlog(connection: sqlite3.Connection) -> Backlog:
     waiting, oldest = connection.execute(BACKLOG).fetchone()
     row = connection.execute(ADDED_AT, (oldest,)).fetchone()
     return Backlog(waiting, row and row[0])
+
+
+def find_backlogs(connection: sqlite3.Connection, channel: Channel) -> dict[str, TargetBacklog]:
+    found = {}
+    for address, waiting, oldest in connection.execute(BACKLOGS, (channel.value,)).fetchall():
+        created_ms, error = connection.execute(OLDEST, (oldest,)).fetchone()
+        found[address] = TargetBacklog(waiting, created_ms, error)
+    return found
 
 
 def find_outdated(connection: sqlite3.Connection, older_than_ms: int) -> list[int]:

@@ -1,14 +1,20 @@
-"""Handlers for alert channels: try one out."""
+"""Handlers for alert channels: list them, and try one out."""
 
 from __future__ import annotations
 
 from aiohttp import web
 
 from spyweb.errors import Refused
-from spyweb.views.channels import ChannelTried
+from spyweb.views.channels import ChannelTried, ChannelView
 from spyweb.web.answer import json_answer
 from spyweb.web.api.keys import SERVICE
 from spyweb.web.api.route import Right, route
+
+
+@route("GET", "/api/channels", right=Right.READ, answer=list[ChannelView])
+async def list_channels(request: web.Request) -> web.Response:
+    """List the alert channels: what each is told, what waits for it, and why it took nothing lately."""
+    return json_answer(await request.app[SERVICE].channels.list())
 
 
 @route("POST", "/api/channels/{channel}/test", right=Right.RUN, answer=ChannelTried)

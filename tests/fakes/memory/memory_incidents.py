@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from asyncio import Future
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -100,6 +100,9 @@ class MemoryIncidents:
 
     def get(self, incident: int) -> Future[Incident | None]:
         return self._executor.read(incidents.find_incident, self._connection, incident)
+
+    def open_among(self, subjects: Collection[str]) -> Future[dict[str, int]]:
+        return self._executor.read(incidents.find_open_among, self._connection, tuple(subjects))
 
     async def prune(self, *, older_than_ms: int) -> int:
         outdated = await self._executor.read(incidents.find_outdated, self._connection, older_than_ms)

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import islice
 
 from spyweb.model import JobId
-from spyweb.store.outbox_protocol import Backlog, NewMessage, QueuedMessage, Target
+from spyweb.store.outbox_protocol import Backlog, Channel, NewMessage, QueuedMessage, Target, TargetBacklog
 from tests.fakes.memory.memory_executor import ImmediateExecutor
 from tests.fakes.memory.memory_records import MemoryRecords
 
@@ -62,6 +62,9 @@ class MemoryOutbox:
     def backlog(self) -> Future[Backlog]:
         return self._executor.read(self._backlog)
 
+    def backlogs(self, channel: Channel) -> Future[dict[str, TargetBacklog]]:
+        return self._executor.read(self._backlogs, channel)
+
     def _backlog(self) -> Backlog:
         made = [message.created_ms for message in self._waiting()]
         return Backlog(len(made), min(made, default=None))
@@ -89,6 +92,15 @@ class MemoryOutbox:
         )
         self._kept[message.id] = Kept(message)
         return message.id
+
+    def _backlogs(self, channel: Channel) -> dict[str, TargetBacklog]:
+        found: dict[str, TargetBacklog] = {}
+        for message in self._waiting():
+            address = message.target.address
+            if message.target.channel is channel:
+                oldest = found.get(address, TargetBacklog(0, message.created_ms, message.error))
+                found[address] = oldest._replace(waiting=oldest.waiting + 1)
+        return found
 
     def _waiting(self) -> list[QueuedMessage]:
         return [kept.message for kept in self._kept.values() if kept.message.dead_ms is None]

@@ -34,7 +34,7 @@ class FakeIncidents(IncidentService):
     story: list[str]
 
     def __init__(self, incidents: Incidents) -> None:
-        super().__init__(incidents)
+        super().__init__(incidents, FakeClock())
         self.story = []
 
     async def list(
@@ -68,6 +68,12 @@ KNOWN = IncidentView(
     acked_ms=None,
     acked_by="",
     is_flapping=False,
+    signs={},
+    failures=1,
+    held="",
+    silent_until_ms=None,
+    silent_by="",
+    channels=[],
     told={},
     notes=[],
 )

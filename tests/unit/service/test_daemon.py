@@ -15,7 +15,6 @@ from spyweb.outbox.sender import OutboxSender
 from spyweb.reload.swap import Reloader
 from spyweb.service.access import AccessService
 from spyweb.service.audit import AuditService
-from spyweb.service.channels import ChannelService
 from spyweb.service.daemon import DaemonService
 from spyweb.service.events import EventHub
 from spyweb.service.incidents import IncidentService
@@ -24,7 +23,7 @@ from spyweb.service.page_hub import PageHub
 from spyweb.service.workflows import WorkflowService
 from spyweb.views.jobs import JobState
 from spyweb.views.runs import RunEnded
-from tests.fakes.daemon_service import make_metrics, make_readiness, make_state, make_vitals, try_out
+from tests.fakes.daemon_service import make_channels, make_metrics, make_readiness, make_state, make_vitals
 from tests.fakes.drifting import make_drift
 from tests.fakes.harness import MINUTE_MS, Harness, harness, make_job
 from tests.fakes.hooks import make_hooks
@@ -82,8 +81,8 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
             workflow_runs=WorkflowService(t.store),
             hooks=make_hooks(t, once),
             once=once,
-            incidents=IncidentService(t.store.incidents),
-            channels=ChannelService(try_out, t.clock),
+            incidents=IncidentService(t.store.incidents, t.clock),
+            channels=make_channels(t.store, t.clock),
             drift=make_drift(t.store, t.clock, {}),
             clock=t.clock,
             events=events,

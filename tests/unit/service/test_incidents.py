@@ -8,7 +8,7 @@ from spyweb.errors import Refused
 from spyweb.model import JobId
 from spyweb.service.incidents import IncidentService
 from spyweb.store.incidents_protocol import Incidents
-from spyweb.views.incidents import IncidentView
+from spyweb.views.incidents import IncidentView, SignView
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.incidents import AT_MS, fail, succeed
 from tests.fakes.memory.memory import MemoryStore
@@ -25,7 +25,7 @@ async def incidents() -> Incidents:
 
 
 async def test_they_are_listed_newest_first_of_all_of_a_job_or_of_a_state(incidents: Incidents) -> None:
-    service = IncidentService(incidents)
+    service = IncidentService(incidents, FakeClock())
     for is_open, job, before, expected in (
         (None, None, None, [2, 1]),
         (True, None, None, [2]),
@@ -38,7 +38,7 @@ async def test_they_are_listed_newest_first_of_all_of_a_job_or_of_a_state(incide
 
 
 async def test_one_is_shown_with_all_that_is_known(incidents: Incidents) -> None:
-    assert await IncidentService(incidents).get(2) == IncidentView(
+    assert await IncidentService(incidents, FakeClock()).get(2) == IncidentView(
         id=2,
         subject="job:backup",
         job_id=JobId("backup"),
@@ -53,6 +53,12 @@ async def test_one_is_shown_with_all_that_is_known(incidents: Incidents) -> None
         acked_ms=None,
         acked_by="",
         is_flapping=False,
+        signs={"failing": SignView(since_ms=AT_MS, text="no route")},
+        failures=1,
+        held="",
+        silent_until_ms=None,
+        silent_by="",
+        channels=[],
         told={},
         notes=[],
     )
@@ -60,7 +66,7 @@ async def test_one_is_shown_with_all_that_is_known(incidents: Incidents) -> None
 
 async def test_whoever_takes_care_is_noted_and_the_planner_looks_again(incidents: Incidents) -> None:
     woken: list[bool] = []
-    service = IncidentService(incidents, lambda: woken.append(True))
+    service = IncidentService(incidents, FakeClock(), lambda: woken.append(True))
     await service.acknowledge(2, "me")
     found = await service.get(2)
     assert (found.acked_by, found.acked_ms, [note.text for note in found.notes]) == (
@@ -76,4 +82,17 @@ async def test_of_what_is_over_or_was_never_there_nobody_takes_care(
     incidents: Incidents, number: int, reason: str
 ) -> None:
     with pytest.raises(Refused, match=reason):
-        await IncidentService(incidents).acknowledge(number, "me")
+        await IncidentService(incidents, FakeClock()).acknowledge(number, "me")
+
+
+async def test_what_is_over_has_no_signs_and_silence_is_said_while_it_lasts(incidents: Incidents) -> None:
+    clock = FakeClock()
+    service = IncidentService(incidents, clock)
+    over = await service.get(1)
+    assert (over.signs, over.failures) == ({}, 0)
+    await service.silence(JobId("backup"), 60_000, "me")
+    silent = await service.get(2)
+    assert (silent.silent_until_ms, silent.silent_by) == (START_MS + 60_000, "me")
+    clock.advance(60)
+    loud = await service.get(2)
+    assert (loud.silent_until_ms, loud.silent_by) == (None, "")

@@ -200,3 +200,17 @@ async def test_what_is_long_over_is_deleted_once_nobody_has_to_be_told(store: St
     assert await store.incidents.prune(older_than_ms=1_000) == 0
     assert await store.incidents.prune(older_than_ms=2_000) == 1
     assert await store.incidents.list() == []
+
+
+async def test_an_open_incident_says_how_its_subject_stands(store: Store, clock: FakeClock) -> None:
+    await note(store, Failed("no disk"), SignSeen("late", "not begun"), Failed("no space"))
+    await store.incidents.silence(JOB, 60_000, "me")
+    (found,) = await store.incidents.list()
+    assert (found.failures, found.signs) == (2, {"failing": (1_000, "no space"), "late": (1_000, "not begun")})
+    assert found.silence == (clock.now_ms() + 60_000, 60_000, "me")
+    assert await store.incidents.open_among([JOB, "job:other"]) == {JOB: found.id}
+
+    await note(store, Removed())
+    (over,) = await store.incidents.list()
+    assert (over.failures, over.signs, over.silence) == (0, {}, None)
+    assert await store.incidents.open_among([JOB]) == {}

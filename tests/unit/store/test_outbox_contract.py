@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.store.outbox_protocol import Target
+from spyweb.store.outbox_protocol import Channel, NewMessage, Target
 from spyweb.store.protocol import Store
 from tests.fakes.changes import NEWS, PRICES
 from tests.fakes.clock import FakeClock
@@ -194,3 +194,21 @@ async def test_the_backlog_is_what_waits_and_since_when(store: Store, clock: Fak
     await store.outbox.done(first)
     await store.outbox.give_up(third, error="refused")
     assert await store.outbox.backlog() == (1, began_ms)
+
+
+async def test_what_waits_for_each_address_is_told_with_the_error_of_the_oldest(store: Store, clock: FakeClock) -> None:
+    def to(name: str) -> NewMessage:
+        return NewMessage(job=PRICES, target=Target(Channel.ALERT, name), payload=b"{}")
+
+    began_ms = clock.now_ms()
+    first, second, given_up = await store.outbox.add([to("ops"), to("phone"), to("phone")])
+    clock.advance(5)
+    await store.outbox.add([to("ops"), message("1", HOOK)])
+    await store.outbox.put_off(first, next_ms=began_ms, error="answered 500", holds=True)
+    await store.outbox.give_up(given_up, error="answered 400")
+    assert await store.outbox.backlogs(Channel.ALERT) == {
+        "ops": (2, began_ms, "answered 500"),
+        "phone": (1, began_ms, ""),
+    }
+    await store.outbox.done(second)
+    assert set(await store.outbox.backlogs(Channel.ALERT)) == {"ops"}

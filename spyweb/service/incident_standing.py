@@ -1,0 +1,94 @@
+"""Tell who is told of an incident, and what keeps messages back at this moment.
+
+It asks the same rule as the planner (incidents/telling.py), so what is shown is what will be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Protocol
+from zoneinfo import ZoneInfo
+
+from spyweb.clock import Clock
+from spyweb.incidents.telling import ChannelState, Hold, HoldReason, KnownIncident, hold_of
+from spyweb.store.incidents_protocol import AlertChannelNow, Incident, Incidents, SubjectNow
+from spyweb.views.incidents import JOB, IncidentChannel, IncidentStanding
+
+
+class AlertsNow(Protocol):
+    """Knows the facts that hold at this moment and are not stored."""
+
+    def subject_now(self, subject: str) -> SubjectNow: ...
+
+    def channels_now(self) -> list[AlertChannelNow]: ...
+
+
+class StandingService:
+    """Says how incidents stand with the channels of the settings."""
+
+    def __init__(self, incidents: Incidents, now: AlertsNow, clock: Clock, timezone: str) -> None:
+        self._incidents = incidents
+        self._now = now
+        self._clock = clock
+        self._zone = ZoneInfo(timezone)
+
+    async def of(self, incidents: Sequence[Incident]) -> list[IncidentStanding]:
+        """Return how each of these stands."""
+        subjects = {each.subject: self._now.subject_now(each.subject) for each in incidents}
+        parents = {parent for subject in subjects.values() for parent in subject.policy.depends_on}
+        failing = await self._incidents.open_among(parents) if parents else {}
+        channels = self._now.channels_now()
+        return [self._one(each, subjects[each.subject], channels, failing) for each in incidents]
+
+    def _one(
+        self, incident: Incident, subject: SubjectNow, channels: Iterable[AlertChannelNow], failing: Iterable[str]
+    ) -> IncidentStanding:
+        failing = [parent for parent in subject.policy.depends_on if parent in failing]
+        found = []
+        for channel in channels:
+            wait_ms = subject.policy.tells(channel.name)
+            if wait_ms is None or incident.level.rank < channel.level.rank:
+                continue
+            found.append(
+                IncidentChannel(
+                    name=channel.name,
+                    told=incident.told.get(channel.name, ""),
+                    from_ms=incident.opened_ms + wait_ms,
+                    held=self._held(incident, subject, channel, failing),
+                )
+            )
+        now_ms = self._clock.now_ms()
+        due = [each for each in found if each.from_ms <= now_ms] or found  # others are only told later
+        return IncidentStanding(channels=found, held=due[0].held if due and all(each.held for each in due) else "")
+
+    def _held(self, incident: Incident, subject: SubjectNow, channel: AlertChannelNow, failing: Sequence[str]) -> str:
+        if incident.closed_ms is not None:
+            return ""
+        now_ms, silence = self._clock.now_ms(), incident.silence
+        known = KnownIncident(
+            id=incident.id,
+            opened_ms=incident.opened_ms,
+            policy=subject.policy,
+            level=incident.level,
+            maintenance_until_ms=subject.maintenance_until_ms,
+            silent_until_ms=silence.until_ms if silence and silence.holds(now_ms) else None,
+            quiet_until_ms=None if channel.has_own_quiet else subject.quiet_until_ms,
+            is_under_another=bool(failing),
+        )
+        hold = hold_of(ChannelState(name=channel.name, quiet_until_ms=channel.quiet_until_ms), known)
+        return in_words(hold, failing, self._zone, now_ms) if hold else ""
+
+
+def in_words(hold: Hold, failing: Sequence[str], zone: ZoneInfo, now_ms: int) -> str:
+    """Say what keeps messages back, and until when."""
+    if hold.reason is HoldReason.ANOTHER:
+        return f"waits for {' and '.join(each.replace(JOB, 'job ', 1) for each in failing)}"
+    word = "silenced" if hold.reason is HoldReason.SILENCE else hold.reason.value
+    return word if hold.until_ms is None else f"{word} until {moment(hold.until_ms, zone, now_ms)}"
+
+
+def moment(moment_ms: int, zone: ZoneInfo, now_ms: int) -> str:
+    """Return a moment to come as a clock shows it, with its day unless it is within the next 24 hours."""
+    at, now = (datetime.fromtimestamp(each / 1000, zone) for each in (moment_ms, now_ms))
+    return at.strftime("%H:%M" if at - now < timedelta(days=1) else "%Y-%m-%d %H:%M")
