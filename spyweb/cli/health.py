@@ -10,7 +10,7 @@ from spyweb.cli.output import Format
 from spyweb.clock import RealClock
 from spyweb.errors import ExitCode, Refused
 from spyweb.settings.units import format_duration
-from spyweb.views.health import ChoreHealth, Health
+from spyweb.views.health import ChoreHealth, Health, HeartbeatHealth
 
 
 def health(context: typer.Context, form: Output = Format.TABLE) -> ExitCode:
@@ -44,6 +44,7 @@ def _show(health: Health) -> None:
             ("quarantined", "; ".join(f"{job}: {why}" for job, why in health.quarantined.items()) or "none"),
             *[("not begun", f"{job}: {why}") for job, why in health.held_back.items()],
             ("event loop", _loop(health)),
+            *([("heartbeat", _heartbeat(health.heartbeat, RealClock().now_ms()))] if health.heartbeat else []),
             ("sandbox", ", ".join(health.rights) or "none"),
             *[("chore", _chore(chore, RealClock().now_ms())) for chore in health.chores],
         ]
@@ -59,6 +60,17 @@ def _chore(chore: ChoreHealth, now_ms: int) -> str:
         facts.append(f"next in {format_duration(max(0, chore.next_at_ms - now_ms) // 1000 * 1000)}")
     if chore.error:
         facts.append(f"failed: {chore.error}")
+    return "; ".join(facts)
+
+
+def _heartbeat(heartbeat: HeartbeatHealth, now_ms: int) -> str:
+    facts = [f"every {format_duration(round(heartbeat.every_s * 1000))}"]
+    if heartbeat.last_at_ms is not None:
+        ago = format_duration(max(0, now_ms - heartbeat.last_at_ms) // 1000 * 1000)
+        said = f'that it fails: "{heartbeat.problem}"' if heartbeat.problem else "that all is well"
+        facts.append(f"the last {ago} ago, {said}")
+    if heartbeat.error:
+        facts.append(f"it has not arrived: {heartbeat.error}")
     return "; ".join(facts)
 
 

@@ -14,6 +14,7 @@ from spyweb import __version__, notify
 from spyweb.alerts.watcher import AlertWatcher
 from spyweb.clock import Clock
 from spyweb.daemon.chore_runner import ChoreRunner
+from spyweb.daemon.heartbeat import Heartbeat, Pulse
 from spyweb.daemon.loop_watch import watch_loop
 from spyweb.daemon.options import Options, read_settings, server_url
 from spyweb.daemon.runtime import JobRuntime, keep_history, open_runtime
@@ -61,6 +62,7 @@ class Daemon:
     reloader: Reloader
     server: Server
     chores: ChoreRunner
+    heartbeat: Heartbeat
     service: DaemonService
     notifier: notify.Notifier
     stop: asyncio.Event  # set when the daemon is to end
@@ -93,7 +95,15 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
     live.on_linked(lambda: keep_history(live, store, reloader.settings))
     watcher = watch_incidents(runtime, lambda: reloader.settings.alerts)
     chores = ChoreRunner(calls, clock)
-    vitals = partial(take_vitals, runtime, scheduler, server, chores, clock.monotonic())
+    heartbeat = Heartbeat(
+        settings=lambda: reloader.settings.heartbeat,
+        http=runtime.world.http,
+        store=store,
+        pulse=lambda: Pulse(max(scheduler.lag_ms, scheduler.refused_ms), runtime.pool.stats().answering),
+        environ=os.environ,
+        clock=clock,
+    )
+    vitals = partial(take_vitals, runtime, scheduler, server, chores, heartbeat, clock.monotonic())
     trail = AuditService(store.audit, clock)
     events, pages = build_hubs(runtime, trail, partial(find_troubles, vitals, live))
     once = OnceService(store.requests, clock)
@@ -162,6 +172,7 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
         reloader=reloader,
         server=server,
         chores=chores,
+        heartbeat=heartbeat,
         service=service,
         notifier=notify.from_environment(os.environ),
         stop=asyncio.Event(),
@@ -199,7 +210,12 @@ def build_hubs(runtime: JobRuntime, trail: AuditService, troubles: FindTroubles)
 
 
 def take_vitals(
-    runtime: JobRuntime, scheduler: Scheduler, server: Server, chores: ChoreRunner, started: float
+    runtime: JobRuntime,
+    scheduler: Scheduler,
+    server: Server,
+    chores: ChoreRunner,
+    heartbeat: Heartbeat,
+    started: float,
 ) -> Vitals:
     """Measure what `spyweb health` shows."""
     world, live, clock = runtime.world, runtime.live, runtime.clock
@@ -220,5 +236,6 @@ def take_vitals(
         loop=world.stalls.stats,
         held_back={job: why for job, why in world.stalls.refused().items() if live.find(JobId(job))},
         chores=chores.health(),
+        heartbeat=heartbeat.health,
         now_ms=clock.now_ms(),
     )

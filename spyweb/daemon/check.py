@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +21,8 @@ from spyweb.reload.proof import find_selector_problems, judge
 from spyweb.reload.settings_file import is_emptied
 from spyweb.runs.live import code_of
 from spyweb.settings import Settings, examine_settings
+from spyweb.settings.addresses import expand
+from spyweb.settings.heartbeat import HeartbeatSettings, is_on_this_machine
 from spyweb.settings.sections import FILE
 from spyweb.specs.discover import Scan, scan
 from spyweb.specs.server_file import read_all
@@ -43,6 +45,7 @@ async def check_project(root: Path) -> list[Problem]:
     doubts = [
         *promises,
         *find_broken_limits(settings.exec),
+        *find_doubtful_heartbeat(settings.heartbeat, os.environ),
         *(warning for warning in found.warnings if warning.file not in uncompiled),
     ]
     if is_emptied(root):
@@ -50,6 +53,20 @@ async def check_project(root: Path) -> list[Problem]:
     if what := describe_data_file(root / DATA_FILE):
         doubts.append(Problem(DATA_FILE, None, None, what, is_warning=True))
     return sorted({*problems, *found.problems, *failed, *doubts}, key=_where)
+
+
+def find_doubtful_heartbeat(heartbeat: HeartbeatSettings, environ: Mapping[str, str]) -> list[Problem]:
+    """Warn where the watcher dies with what it watches, and where its address is not whole."""
+    if not heartbeat.url:
+        return []
+    try:
+        address = expand(heartbeat.url, environ)
+        reason = (
+            "this machine watches over itself: nobody notices when it is down" if is_on_this_machine(address) else ""
+        )
+    except ValueError as error:
+        reason = f"{error}, in the environment of this check"
+    return [Problem(FILE, None, "heartbeat.url", reason, is_warning=True)] if reason else []
 
 
 def _where(problem: Problem) -> tuple[object, ...]:

@@ -31,6 +31,7 @@ log = structlog.get_logger()
 STATUS_S = 10.0
 RESCAN_S = 60.0
 DRIFT_S = 10.0
+HEARTBEAT_S = 5.0
 CERTIFICATE_S = 30.0
 PRUNE_S = 600.0
 LEAP_MS = HOUR_MS  # forward; less is a clock that is set right
@@ -109,6 +110,12 @@ def list_chores(daemon: Daemon, lock: Lock, listeners: Listeners) -> list[Chore]
             every_s=DRIFT_S,
             do=drift.check_due,
             why="jobs with `drift` want to know of files that others have changed",
+        ),
+        Chore(
+            name="heartbeat",
+            every_s=HEARTBEAT_S,
+            do=daemon.heartbeat.look,
+            why="whoever watches over spyweb notices when its pings stop",
         ),
         Chore(
             name="sweep",

@@ -19,6 +19,7 @@ from spyweb.limits import PROJECT_FILE
 from spyweb.model import MIB, Durability, OnStoreError
 from spyweb.permissions.policy import USUAL, Grants, policy_of
 from spyweb.settings.alerts import AlertSettings, take_channels, take_policy
+from spyweb.settings.heartbeat import take_heartbeat
 from spyweb.settings.permissions import find_writable_program, take_grants
 from spyweb.settings.reading import Reading, SettingsSource, unknown
 from spyweb.settings.sections import (
@@ -67,7 +68,7 @@ from spyweb.settings.values import (
 
 SECTIONS = (
     *("daemon", "server", "store", "state", "runs", "records", "metrics", "telemetry", "http", "exec", "permissions"),
-    *("security", "channels", "alerts", "values", "defaults", "jobs"),
+    *("security", "channels", "alerts", "heartbeat", "values", "defaults", "jobs"),
 )
 
 T = TypeVar("T")
@@ -135,6 +136,7 @@ def _settings(root: Path, sections: _Sections, environ: Mapping[str, str]) -> Se
         exec=_exec(sections.read("exec")),
         security=_security(sections.read("security")),
         alerts=_alerts(sections, environ, daemon.timezone),
+        heartbeat=take_heartbeat(sections.read("heartbeat")),
         values=sections.table("values"),
         permissions=permissions,
         defaults=sections.table("defaults"),

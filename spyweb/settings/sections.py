@@ -11,6 +11,7 @@ from spyweb import __version__
 from spyweb.model import MIB, Durability, HistoryRule, OnStoreError
 from spyweb.permissions.policy import USUAL, Grants, Policy, policy_of
 from spyweb.settings.alerts import AlertSettings
+from spyweb.settings.heartbeat import HeartbeatSettings
 from spyweb.settings.tables import TomlTable
 from spyweb.settings.units import DAY_MS, MINUTE_MS, SECOND_MS
 
@@ -148,6 +149,7 @@ class Settings:
     exec: ExecSettings = field(default_factory=ExecSettings)
     security: SecuritySettings = field(default_factory=SecuritySettings)
     alerts: AlertSettings = field(default_factory=AlertSettings)
+    heartbeat: HeartbeatSettings = field(default_factory=HeartbeatSettings)
     values: TomlTable = field(default_factory=lambda: TomlTable(file=FILE, path=("values",)))  # of all scripts
     permissions: Grants = USUAL  # of jobs that have none of their own in config.toml
     defaults: TomlTable = field(default_factory=lambda: TomlTable(file=FILE, path=("defaults",)))

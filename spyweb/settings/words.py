@@ -145,6 +145,8 @@ SETTINGS: Mapping[str, str] = {
     "permissions.notify": "Whether notifications may be shown.",
     "permissions.state": 'Scopes, "agent:NAME", or { scope = "orders", read_only = true }; "*" for any.',
     "security.env_deny": "Names that env_get does not show.",
+    "heartbeat.url": "Asked for while all is well, /fail sent to it while not; it may hold ${NAME} of the environment.",
+    "heartbeat.every": "From one ping to the next.",
     "alerts.to": "The channels that are told, by name; none: incidents are kept and shown, and nobody is told.",
     "alerts.level": 'How much its incidents matter: "info", "warning" or "critical".',
     "alerts.after_failures": "How many runs in a row fail before it is an incident.",

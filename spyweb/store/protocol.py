@@ -254,6 +254,9 @@ class Store(Protocol):
     def probe(self) -> Future[None]:
         """Commit nothing, behind whatever waits: whether the writer makes progress."""
 
+    def try_write(self) -> Future[None]:
+        """Commit a write that leaves nothing behind: whether the disk takes any."""
+
     async def close(self) -> None:
         """Commit the queued writes, then close.
 

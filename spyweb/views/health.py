@@ -36,6 +36,16 @@ class ChoreHealth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatHealth:
+    """The pings of `[heartbeat] url`, and how the last one went."""
+
+    every_s: float
+    last_at_ms: int | None = None  # None: none yet
+    problem: str = ""  # what the watcher was told; empty: that all is well
+    error: str = ""  # why it has not arrived
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Vitals:
     """The measurements that the daemon takes of itself."""
 
@@ -55,6 +65,7 @@ class Vitals:
     loop: LoopStats = field(default_factory=LoopStats)
     held_back: Mapping[str, str] = field(default_factory=dict)  # job → why its runs are not begun any more
     chores: Sequence[ChoreHealth] = ()
+    heartbeat: HeartbeatHealth | None = None  # None: nobody is pinged
     now_ms: int = 0
 
 
@@ -76,6 +87,7 @@ class Health:
     loop: LoopStats = field(default_factory=LoopStats)
     held_back: Mapping[str, str] = field(default_factory=dict)  # job → why its runs are not begun any more
     chores: Sequence[ChoreHealth] = ()
+    heartbeat: HeartbeatHealth | None = None  # None: nobody is pinged
     warnings: Sequence[str] = ()  # what somebody should look at, though the daemon makes progress
 
 
@@ -115,6 +127,8 @@ def find_warnings(vitals: Vitals, short_monitors: int = 0, drifting: int = 0) ->
     if not any(worker.pid for worker in vitals.pool.workers):
         warnings.append("no worker is up, so no script runs: the log says why")
     warnings += _scarce(vitals)
+    if vitals.heartbeat and vitals.heartbeat.error:
+        warnings.append("the heartbeat does not arrive: `spyweb health` says why")
     loop = vitals.loop
     if loop.last_at_ms is not None and vitals.now_ms - loop.last_at_ms < STALLS_SHOWN_MS:
         warnings.append("the event loop was held up: `spyweb health` and the log say by what")
@@ -162,6 +176,7 @@ def view_health(vitals: Vitals, states: Iterable[JobState], short_monitors: int 
         loop=vitals.loop,
         held_back=vitals.held_back,
         chores=list(vitals.chores),
+        heartbeat=vitals.heartbeat,
         warnings=find_warnings(vitals, short_monitors, drifting),
     )
 

@@ -49,7 +49,6 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     # A command is a thin layer: each is typed for real, with and without a daemon.
     "tests/integration/test_cli_offline.py": ("cli/offline", "cli/options", "cli/project", "cli/steer"),
     "tests/integration/test_cli_process.py": ("daemon/options",),
-    "tests/integration/test_how_to.py": ("daemon/check",),
     "tests/integration/test_cli_online.py": ("cli/health",),
     "tests/integration/test_state_commands.py": (
         "cli/state/locks", "cli/state/look", "cli/state/options", "cli/state/rekey",

@@ -59,6 +59,12 @@ def do_nothing(connection: sqlite3.Connection) -> None:
     pass
 
 
+def write_and_undo(connection: sqlite3.Connection) -> None:
+    """Change a page and change it back: it is written all the same, as that of any row."""
+    connection.execute("INSERT OR REPLACE INTO alert_channel (name) VALUES ('')")  # no channel has that name
+    connection.execute("DELETE FROM alert_channel WHERE name = ''")
+
+
 def chain(first: Future[None], follow: Callable[[], Future[T]]) -> Future[T]:
     """Return a future for the result of the second, which is begun when the first is done."""
     result: Future[T] = asyncio.get_running_loop().create_future()

@@ -27,7 +27,7 @@ from spyweb.store.sqlite.audit import SqliteAudit
 from spyweb.store.sqlite.batch import BATCH_LIMIT, BatchQueue, OpKind
 from spyweb.store.sqlite.checkpoints import Checkpoints
 from spyweb.store.sqlite.connection import Connection
-from spyweb.store.sqlite.connections import Connections, do_nothing
+from spyweb.store.sqlite.connections import Connections, do_nothing, write_and_undo
 from spyweb.store.sqlite.damage import check, files_of, size_of, was_killed
 from spyweb.store.sqlite.events import SqliteEvents
 from spyweb.store.sqlite.failures import BUSY_TIMEOUT_MS, translate
@@ -92,6 +92,9 @@ class SqliteStore:
 
     def probe(self) -> Future[None]:
         return self._connections.writer.submit(OpKind.WRITE, do_nothing)
+
+    def try_write(self) -> Future[None]:
+        return self._connections.writer.submit(OpKind.SEVERAL, write_and_undo)
 
     async def close(self) -> None:
         async with self._closing:

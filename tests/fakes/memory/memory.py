@@ -285,6 +285,9 @@ class MemoryStore:
     def probe(self) -> Future[None]:
         return self._executor.read(lambda: None)
 
+    def try_write(self) -> Future[None]:
+        return self._executor.write(lambda: None)
+
     async def close(self) -> None:
         self._executor.closed = True
         self.incidents.close()

@@ -51,7 +51,12 @@ def make_daemon(root: Path, notifier: Notifier) -> Daemon:
     reloader = SimpleNamespace(wake=lambda: notifier.status("woken"), settings=runtime.settings)
     service = SimpleNamespace(drift=None)
     daemon = SimpleNamespace(
-        runtime=runtime, notifier=notifier, scheduler=scheduler, reloader=reloader, service=service
+        runtime=runtime,
+        notifier=notifier,
+        scheduler=scheduler,
+        reloader=reloader,
+        service=service,
+        heartbeat=SimpleNamespace(look=None),
     )
     return cast("Daemon", daemon)
 
@@ -67,6 +72,7 @@ def test_every_chore_has_a_name_of_its_own_an_interval_and_a_reason(tmp_path: Pa
         "certificate": 30,
         "rescan": 60,
         "drift": 10,
+        "heartbeat": 5,
         "sweep": 300,
         "prune": 600,
     }

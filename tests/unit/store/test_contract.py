@@ -490,6 +490,7 @@ async def test_stats_count_what_was_committed(store: Store, clock: FakeClock) ->
 
 
 async def test_a_probe_is_answered_while_the_store_is_open(store: Store) -> None:
+    await store.try_write()
     await store.probe()
     await store.close()
     with pytest.raises(StoreClosed):

@@ -1,0 +1,185 @@
+"""Ping `[heartbeat] url` while spyweb works, so that a watcher elsewhere notices when it does not.
+
+A daemon that only runs is not enough: a ping goes out where within the last two minutes nothing due has waited, a write
+of its own was committed and a worker has answered, and where people are told what they are to be told.  Otherwise the
+watcher is sent the reason, at `url/fail`.  Nothing of this goes through the outbox: a late ping would be a lie.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import structlog
+from yarl import URL
+
+from spyweb.clock import Clock
+from spyweb.errors import STORE_REFUSED, FetchError
+from spyweb.lua.timeouts import within
+from spyweb.ops.network.request import Fetch, Http, parse_url
+from spyweb.outbox.messages import hide_address
+from spyweb.settings.addresses import expand
+from spyweb.settings.heartbeat import HeartbeatSettings
+from spyweb.settings.units import MINUTE_MS, SECOND_MS, format_duration
+from spyweb.store.outbox_protocol import Channel
+from spyweb.store.protocol import Store
+from spyweb.views.health import SCHEDULER_STALLED_MS, HeartbeatHealth
+
+log = structlog.get_logger()
+
+TIMEOUT_S = 10.0
+WRITE_PATIENCE_S = 10.0
+SILENCE_S = 120.0  # after which a part of the daemon is taken to stand still
+LONGEST_UNTOLD_MS = 15 * MINUTE_MS
+FAIL_EVERY_S = 60.0
+LARGEST_ANSWER = 1000  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """Two measurements of the daemon."""
+
+    lag_ms: int  # how long the oldest due time has been waiting, or has been refused by the store
+    answering: int  # workers that answer
+
+
+@dataclass(slots=True)
+class LastSeen:
+    """Notes when each part of the daemon was last seen at work, by the monotonic clock."""
+
+    scheduler: float
+    writer: float
+    workers: float
+
+
+class Heartbeat:
+    def __init__(
+        self,
+        *,
+        settings: Callable[[], HeartbeatSettings],
+        http: Http,
+        store: Store,
+        pulse: Callable[[], Pulse],
+        environ: Mapping[str, str],
+        clock: Clock,
+    ) -> None:
+        self._settings = settings
+        self._http = http
+        self._store = store
+        self._pulse = pulse
+        self._environ = environ
+        self._clock = clock
+        self._write: Future[None] | None = None  # one that the disk has not taken yet
+        self._refusal = ""  # why the last one was not committed
+        self._next: float | None = None  # ping, by the monotonic clock
+        self._next_fail = 0.0
+        self._seen = LastSeen(*[clock.monotonic()] * 3)
+        self.health: HeartbeatHealth | None = None  # None: nobody is pinged
+
+    async def look(self) -> None:
+        """Look at what is at work, and ping if that is due."""
+        settings, now = self._settings(), self._clock.monotonic()
+        if not settings.url:
+            self._next = self.health = None
+            return
+        if self._next is None:
+            self._seen = LastSeen(now, now, now)
+            self.health = HeartbeatHealth(every_s=settings.every_ms / SECOND_MS)
+        pulse = self._pulse()
+        if pulse.lag_ms <= SCHEDULER_STALLED_MS:
+            self._seen.scheduler = now
+        if pulse.answering:
+            self._seen.workers = now
+        due = now if self._next is None else min(self._next, now + settings.every_ms / SECOND_MS)
+        if now >= due:
+            self._next = max(due + settings.every_ms / SECOND_MS, now)
+            await self._beat(settings)
+
+    async def _beat(self, settings: HeartbeatSettings) -> None:
+        await self._try_to_write()
+        untold = await self._find_untold()
+        problems = [*self._find_standing(self._clock.monotonic()), *([untold] if untold else [])]
+        if not problems:
+            await self._ping(settings, "")
+        elif self._clock.monotonic() >= self._next_fail:
+            self._next_fail = self._clock.monotonic() + FAIL_EVERY_S
+            await self._ping(settings, "; ".join(problems))
+
+    async def _try_to_write(self) -> None:
+        """Have something written, and wait a while for that; one write at a time."""
+        write = self._write = self._write or self._store.try_write()
+        if not await within(self._clock, WRITE_PATIENCE_S, write):
+            return
+        self._write = None
+        error = None if write.cancelled() else write.exception()
+        if error is None:
+            self._seen.writer, self._refusal = self._clock.monotonic(), ""
+        elif isinstance(error, STORE_REFUSED):
+            reason = str(error)
+            self._refusal = type(error).__name__ if "/" in reason else reason  # strangers are told no paths
+        else:
+            raise error
+
+    def _find_standing(self, now: float) -> Iterator[str]:
+        """Yield what has stood still for too long."""
+        for since, what in (
+            (self._seen.scheduler, "nothing that is due is started"),
+            (self._seen.writer, f"nothing is stored{self._refusal and f' ({self._refusal})'}"),
+            (self._seen.workers, "no worker answers"),
+        ):
+            if now - since >= SILENCE_S:
+                yield f"{what}, for {format_duration(round(now - since) * SECOND_MS)} now"
+
+    async def _find_untold(self) -> str:
+        """Say for how long people have not been told what they should be; empty where they have."""
+        try:
+            waiting = await self._store.outbox.backlogs(Channel.ALERT)
+        except STORE_REFUSED:
+            return ""  # which the write has shown as well
+        now_ms = self._clock.now_ms()
+        age_ms = now_ms - min((backlog.oldest_ms for backlog in waiting.values()), default=now_ms)
+        if age_ms <= LONGEST_UNTOLD_MS:
+            return ""
+        return f"a message about an incident has waited for {format_duration(age_ms // SECOND_MS * SECOND_MS)}"
+
+    async def _ping(self, settings: HeartbeatSettings, problem: str) -> None:
+        error = await self._send(settings.url, problem)
+        last = self.health.error if self.health else ""
+        if error and not last:
+            log.warning("the heartbeat has not arrived", reason=error)
+        elif last and not error:
+            log.info("the heartbeat arrives again")
+        self.health = HeartbeatHealth(
+            every_s=settings.every_ms / SECOND_MS,
+            last_at_ms=self._clock.now_ms(),
+            problem=problem,
+            error=error,
+        )
+
+    async def _send(self, template: str, problem: str) -> str:
+        """Send one ping, with the problem where there is one; return why it has not arrived, if so."""
+        try:
+            address = expand(template, self._environ)
+        except ValueError as error:
+            return str(error)
+        try:
+            url = parse_url(address.encode())
+            fetch = Fetch(
+                url=failing(url) if problem else url,
+                method="POST" if problem else "GET",
+                headers={"Content-Type": "text/plain; charset=utf-8"} if problem else {},
+                body=problem.encode() if problem else None,
+                timeout_s=TIMEOUT_S,
+                largest=LARGEST_ANSWER,
+                whole=False,
+            )
+            response = await self._http.fetch(fetch)
+        except FetchError as error:
+            return f"{error.kind}: {hide_address(str(error), address)}"
+        return "" if 200 <= response.status < 300 else f"answered {response.status}"
+
+
+def failing(url: URL) -> URL:
+    """Return the address that takes failures: /fail behind the path, before a query."""
+    return url.with_path(f"{url.raw_path.rstrip('/')}/fail", encoded=True, keep_query=True)

@@ -1,0 +1,37 @@
+"""Addresses that may be secrets."""
+
+from __future__ import annotations
+
+import pytest
+
+from spyweb.settings.addresses import address_template, expand, missing_variables
+
+EXPECTED = "^expected an address that begins with https:// or http://$"
+
+
+def test_variables_are_put_in_when_the_address_is_used() -> None:
+    address = address_template(" https://${HOST}/${KEY}/x ")
+    assert address == "https://${HOST}/${KEY}/x"
+    assert expand(address, {"HOST": "a.example", "KEY": " x\n"}) == "https://a.example/x/x"
+    assert missing_variables(address, {"HOST": "a", "KEY": " "}) == ["KEY"]
+
+
+def test_all_of_it_may_be_a_variable() -> None:
+    assert expand(address_template("${URL}"), {"URL": "https://x/"}) == "https://x/"
+
+
+def test_there_may_be_none() -> None:
+    assert address_template("") == ""
+
+
+def test_one_that_is_not_set_is_named_and_nothing_of_the_others() -> None:
+    with pytest.raises(ValueError, match=r"^the variable KEY is not set$"):
+        expand("https://${HOST}/${KEY}", {"HOST": "secret"})
+
+
+@pytest.mark.parametrize("value", ["https://", "ftp://x/", "https://x/a b", "x", "https://[::1", "https://x:99999/"])
+def test_what_is_no_web_address_is_refused_and_not_repeated(value: str) -> None:
+    with pytest.raises(ValueError, match=EXPECTED):
+        address_template(value)
+    with pytest.raises(ValueError, match=EXPECTED):
+        expand("${URL}", {"URL": value})
