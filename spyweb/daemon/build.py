@@ -105,7 +105,13 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
     )
     vitals = partial(take_vitals, runtime, scheduler, server, chores, heartbeat, clock.monotonic())
     trail = AuditService(store.audit, clock)
-    events, pages = build_hubs(runtime, trail, partial(find_troubles, vitals, live))
+    incidents = IncidentService(
+        store.incidents,
+        clock,
+        watcher.wake,
+        StandingService(store.incidents, watcher, clock, runtime.settings.daemon.timezone),
+    )
+    events, pages = build_hubs(runtime, trail, incidents, partial(find_troubles, vitals, live))
     once = OnceService(store.requests, clock)
     service = DaemonService(
         root=options.root,
@@ -142,12 +148,7 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
         readiness=ReadinessService(store=store, clock=clock, vitals=vitals),
         hooks=HookService(live=live, runner=runner, once=once, clock=clock, environ=os.environ),
         once=once,
-        incidents=IncidentService(
-            store.incidents,
-            clock,
-            watcher.wake,
-            StandingService(store.incidents, watcher, clock, runtime.settings.daemon.timezone),
-        ),
+        incidents=incidents,
         channels=ChannelService(
             try_out=runtime.alerts.try_out,
             store=store,
@@ -193,7 +194,9 @@ def watch_incidents(runtime: JobRuntime, settings: Callable[[], AlertSettings]) 
     return watcher
 
 
-def build_hubs(runtime: JobRuntime, trail: AuditService, troubles: FindTroubles) -> tuple[EventHub, PageHub]:
+def build_hubs(
+    runtime: JobRuntime, trail: AuditService, incidents: IncidentService, troubles: FindTroubles
+) -> tuple[EventHub, PageHub]:
     """Build what tells clients and open pages of what happens; both rest until somebody listens."""
     clock = runtime.clock
     sources = EventSources(
@@ -203,6 +206,7 @@ def build_hubs(runtime: JobRuntime, trail: AuditService, troubles: FindTroubles)
         outbox_sender=runtime.outbox_sender,
         job_logs=runtime.job_logs,
         trail=trail,
+        incidents=incidents,
         troubles=troubles,
     )
     events = EventHub(clock, secrets.token_hex(BOOT_BYTES), sources.begin)

@@ -13,8 +13,8 @@ from spyweb.views.events import (
     EventType,
     Happening,
     HealthHappened,
+    IncidentHappened,
     JobHappened,
-    LogHappened,
     OutboxHappened,
     RunHappened,
     StateHappened,
@@ -28,6 +28,7 @@ TYPE_WORDS: Mapping[EventType, str] = {
     EventType.STATE: "State",
     EventType.OUTBOX: "Outbox",
     EventType.HEALTH: "Health",
+    EventType.INCIDENT: "Incidents",
     EventType.AUDIT: "Actions",
 }
 OUTCOME_MARKS: Mapping[Outcome, str] = {
@@ -78,16 +79,36 @@ def describe(happening: Happening) -> EventLine:
             mark = ("bad" if happening.kind == "problem" else "warn") if began else "ok"
             return EventLine(mark=mark, words="began" if began else "is over", more=happening.text)
         case OutboxHappened():
-            mark = {"sent": "ok", "put off": "warn", "given up": "bad"}.get(happening.what, "none")
-            return EventLine(mark=mark, words=f"message {happening.message} {happening.what}", more=happening.reason)
+            return _message(happening)
+        case IncidentHappened():
+            return _incident(happening)
         case AuditHappened():
-            mark = "none" if happening.status < 400 else "warn"
-            words = f"{happening.who}: {happening.action}" + (
-                f" {happening.times} times" if happening.times > 1 else ""
-            )
-            return EventLine(mark=mark, words=words, more=happening.target)
-        case LogHappened():
+            return _action(happening)
+        case _:  # a line of a log
             return EventLine(mark="none", words="logged", more=happening.text)
+
+
+def _message(happening: OutboxHappened) -> EventLine:
+    mark = {"sent": "ok", "put off": "warn", "given up": "bad"}.get(happening.what, "none")
+    return EventLine(mark=mark, words=f"message {happening.message} {happening.what}", more=happening.reason)
+
+
+def _action(happening: AuditHappened) -> EventLine:
+    mark = "none" if happening.status < 400 else "warn"
+    words = f"{happening.who}: {happening.action}" + (f" {happening.times} times" if happening.times > 1 else "")
+    return EventLine(mark=mark, words=words, more=happening.target)
+
+
+def _incident(happening: IncidentHappened) -> EventLine:
+    named = f"incident {happening.incident}" + ("" if happening.job else f" of {happening.subject}")
+    match happening.what:
+        case "opened":
+            mark = "bad" if happening.level != "info" else "warn"
+            return EventLine(mark=mark, words=f"{named} began: {happening.reason}", more=happening.text)
+        case "closed":
+            return EventLine(mark="ok", words=f"{named} is over")
+        case _:
+            return EventLine(mark="none", words=f"{named} is taken care of by {happening.by}")
 
 
 def _run(run: RunHappened) -> EventLine:

@@ -18,12 +18,14 @@ from spyweb.outbox.sender import OutboxSender
 from spyweb.runs.live import JobChange, LiveJob, LiveJobs
 from spyweb.service.audit import AuditService
 from spyweb.service.events import EventHub, Topic
+from spyweb.service.incidents import IncidentService
 from spyweb.store.audit_protocol import NewAuditLine
 from spyweb.store.protocol import SkippedRange, job_namespace
 from spyweb.store.values_protocol import ChangeEvent, Events, Watch
 from spyweb.views.events import (
     EventType,
     HealthHappened,
+    IncidentHappened,
     JobHappened,
     OutboxHappened,
     RunHappened,
@@ -55,6 +57,7 @@ class EventSources:
     outbox_sender: OutboxSender
     job_logs: JobLogs
     trail: AuditService
+    incidents: IncidentService
     troubles: FindTroubles
 
     def begin(self, hub: EventHub, topic: Topic) -> Callable[[], None]:
@@ -74,6 +77,9 @@ class EventSources:
             case EventType.AUDIT:
                 self.trail.listener = partial(tell_of_action, hub)
                 return self._end_audit
+            case EventType.INCIDENT:
+                self.incidents.listener = partial(tell_of_incident, hub)
+                return self._end_incidents
             case EventType.LOG:
                 return self._begin_log(hub, topic.job)
             case _:
@@ -88,6 +94,9 @@ class EventSources:
 
     def _end_audit(self) -> None:
         self.trail.listener = None
+
+    def _end_incidents(self) -> None:
+        self.incidents.listener = None
 
     def _begin_log(self, hub: EventHub, job: JobId | None) -> Callable[[], None]:
         if job is None:
@@ -149,6 +158,10 @@ def tell_of_message(
 
 def tell_of_action(hub: EventHub, line: NewAuditLine) -> None:
     hub.publish(EventType.AUDIT, JobId(line.job) if line.job else None, was_audited(line))
+
+
+def tell_of_incident(hub: EventHub, happened: IncidentHappened) -> None:
+    hub.publish(EventType.INCIDENT, happened.job, happened)
 
 
 def tell_of_line(hub: EventHub, job: JobId, at_ms: int, level: str, text: bytes | str, run: int | None) -> None:

@@ -8,7 +8,8 @@ from spyweb.clock import Clock
 from spyweb.errors import Refused
 from spyweb.model import JobId
 from spyweb.service.incident_standing import StandingService
-from spyweb.store.incidents_protocol import Incident, Incidents
+from spyweb.store.incidents_protocol import Incident, Incidents, SubjectChange
+from spyweb.views.events import IncidentHappened, incident_acked, incident_changed
 from spyweb.views.incidents import JOB, NOBODY, IncidentView, view_incident
 
 
@@ -29,6 +30,8 @@ class IncidentService:
         self._clock = clock
         self._wake = wake
         self._standing = standing
+        self.listener: Callable[[IncidentHappened], None] | None = None  # while somebody wants to know
+        incidents.on_changed(self._tell)
 
     async def list(
         self, *, is_open: bool | None, job: JobId | None, before: int | None, limit: int
@@ -49,11 +52,20 @@ class IncidentService:
             await self._find(incident)
             raise Refused(f"incident {incident} is over")
         self._wake()
+        if self.listener:
+            self.listener(incident_acked(await self._find(incident)))
 
     async def silence(self, job: JobId, for_ms: int | None, by: str) -> None:
         """Tell nothing of a job for so long; None ends that."""
         await self._incidents.silence(f"{JOB}{job}", for_ms, by)
         self._wake()
+
+    def _tell(self, changes: Sequence[SubjectChange]) -> None:
+        """Tell whoever listens which incidents have begun, and which are over."""
+        if self.listener is None:
+            return
+        for happened in filter(None, map(incident_changed, changes)):
+            self.listener(happened)
 
     async def _view(self, incidents: Sequence[Incident]) -> Sequence[IncidentView]:
         standings = await self._standing.of(incidents) if self._standing else [NOBODY] * len(incidents)

@@ -18,9 +18,9 @@ The browser opens `{base}live?view=overview&since=MARK`, and the same view is ma
     def overview_view(asked: Asked, argument: str) -> OverviewView: ...
 
 **Subjects** are what changes, as short texts: `job:ID` for anything about a job or its runs, `jobs` when one came or
-went or can't be loaded, `records` for new ones, `state:NAMESPACE`, `outbox`, `health`, `audit`.  `PageView.parts` maps
-each to the ids of the parts that may look different; None has the whole page fetched anew (`event: reset`), as for
-another order.
+went or can't be loaded, `records` for new ones, `state:NAMESPACE`, `outbox`, `health`, `incident`, `audit`.
+`PageView.parts` maps each to the ids of the parts that may look different; None has the whole page fetched anew
+(`event: reset`), as for another order.
 
 **A log** is history after all: a view with a `log` is sent the last lines on connecting, as one part (`PageLog.whole`),
 and then what is added (`PageLog.more`): elements with `data-into`, the id of the element to append to.

@@ -34,6 +34,10 @@ class SubjectChange(Struct, frozen=True, kw_only=True):
     closed: bool = False
     pauses: bool = False
     wake_ms: int | None = None
+    at_ms: int = 0
+    level: Level = Level.WARNING  # of what has opened ...
+    reason: str = ""
+    text: str = ""
 
 
 class Note(NamedTuple):

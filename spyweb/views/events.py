@@ -17,9 +17,11 @@ from msgspec import Struct
 from spyweb.model import ChangeKind, Failure, JobId, Outcome, Run, RunId
 from spyweb.runs.live import JobChange
 from spyweb.store.audit_protocol import NewAuditLine
+from spyweb.store.incidents_protocol import Incident, SubjectChange
 from spyweb.store.interchange.value_json import to_plain
 from spyweb.store.protocol import SkippedRange
 from spyweb.store.values_protocol import ChangeEvent
+from spyweb.views.incidents import job_of
 from spyweb.views.runs import duration_ms
 
 LONGEST_REASON = 300  # characters of a run's reason: the run itself has the whole of it
@@ -34,6 +36,7 @@ class EventType(StrEnum):
     HEALTH = "health"
     OUTBOX = "outbox"
     AUDIT = "audit"
+    INCIDENT = "incident"
     LOG = "log"  # of one job, for those who ask for it by name
 
 
@@ -109,6 +112,20 @@ class AuditHappened(Struct, frozen=True, kw_only=True, omit_defaults=True):
     times: int = 1
 
 
+class IncidentHappened(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An incident has begun, is over, or somebody takes care of it."""
+
+    what: Literal["opened", "closed", "acked"]
+    incident: int
+    subject: str  # "job:ID", "channel:NAME", "daemon:PART"
+    at_ms: int
+    job: JobId | None = None
+    level: str = ""  # of one that has begun
+    reason: str = ""  # the sign that it began with
+    text: str = ""  # the beginning of why
+    by: str = ""  # who takes care
+
+
 class LogHappened(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A line that a job's script has logged."""
 
@@ -119,7 +136,16 @@ class LogHappened(Struct, frozen=True, kw_only=True, omit_defaults=True):
     run: RunId | None = None  # unknown of lines that were read from the file
 
 
-Happening = RunHappened | JobHappened | StateHappened | HealthHappened | OutboxHappened | AuditHappened | LogHappened
+Happening = (
+    RunHappened
+    | JobHappened
+    | StateHappened
+    | HealthHappened
+    | OutboxHappened
+    | AuditHappened
+    | IncidentHappened
+    | LogHappened
+)
 
 KINDS: dict[EventType, type[Happening]] = {
     EventType.RUN: RunHappened,
@@ -128,6 +154,7 @@ KINDS: dict[EventType, type[Happening]] = {
     EventType.HEALTH: HealthHappened,
     EventType.OUTBOX: OutboxHappened,
     EventType.AUDIT: AuditHappened,
+    EventType.INCIDENT: IncidentHappened,
     EventType.LOG: LogHappened,
 }
 
@@ -202,6 +229,33 @@ def state_changed(event: ChangeEvent) -> StateHappened:
         at_ms=event.at_ms,
         job=event.origin.job,
         run=event.origin.run,
+    )
+
+
+def incident_changed(change: SubjectChange) -> IncidentHappened | None:
+    """Describe what an event did to the incident of a subject; None where it neither opened nor closed one."""
+    if change.incident is None or not (change.opened or change.closed):
+        return None
+    return IncidentHappened(
+        what="opened" if change.opened else "closed",
+        incident=change.incident,
+        subject=change.subject,
+        at_ms=change.at_ms,
+        job=job_of(change.subject),
+        level=change.level.value if change.opened else "",
+        reason=change.reason,
+        text=change.text[:LONGEST_REASON],
+    )
+
+
+def incident_acked(incident: Incident) -> IncidentHappened:
+    return IncidentHappened(
+        what="acked",
+        incident=incident.id,
+        subject=incident.subject,
+        at_ms=incident.acked_ms or 0,
+        job=job_of(incident.subject),
+        by=incident.acked_by,
     )
 
 

@@ -86,13 +86,17 @@ class JobSilenced(Struct, frozen=True, kw_only=True):
     for_ms: int
 
 
+def job_of(subject: str) -> JobId | None:
+    """Return the job that a subject is; None where it is something else."""
+    return JobId(subject.removeprefix(JOB)) if subject.startswith(JOB) else None
+
+
 def view_incident(incident: Incident, now_ms: int, standing: IncidentStanding = NOBODY) -> IncidentView:
     silence = incident.silence if incident.silence and incident.silence.holds(now_ms) else None
-    is_job = incident.subject.startswith(JOB)
     return IncidentView(
         id=incident.id,
         subject=incident.subject,
-        job_id=JobId(incident.subject.removeprefix(JOB)) if is_job else None,
+        job_id=job_of(incident.subject),
         level=incident.level.value,
         state="open" if incident.closed_ms is None else "closed",
         reason=incident.reason,

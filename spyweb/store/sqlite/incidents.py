@@ -114,6 +114,7 @@ GET = f"SELECT {COLUMNS} FROM incident WHERE id = ?"
 OUTDATED = "SELECT id FROM incident WHERE is_settled = 1 AND closed_ms < ? LIMIT ?"
 DELETE = "DELETE FROM incident WHERE id = ?"
 
+NO_SIGN = Sign(0, "")
 BEYOND_ALL = (1 << 63) - 1
 
 encode = msgspec.json.encode
@@ -203,6 +204,7 @@ def apply(connection: sqlite3.Connection, happened: SubjectEvent) -> SubjectChan
     before, is_silent = find_subject(connection, name, opened, at_ms)
     decision = advance(before, happened.event, policy, at_ms, in_maintenance=happened.in_maintenance)
     incident: int | None = opened[0] if opened else None
+    reason, sign = first_sign(decision.subject) if decision.opens else ("", NO_SIGN)
     if decision.opens:
         incident = open_incident(connection, decision.subject, happened)
     if incident is not None and decision.notes:
@@ -218,6 +220,10 @@ def apply(connection: sqlite3.Connection, happened: SubjectEvent) -> SubjectChan
         closed=decision.closes,
         pauses=decision.pauses,
         wake_ms=decision.wake_ms,
+        at_ms=at_ms,
+        level=policy.level,
+        reason=reason,
+        text=sign.text,
     )
 
 
@@ -258,8 +264,13 @@ def save_subject(connection: sqlite3.Connection, before: SubjectState, decision:
     return True
 
 
+def first_sign(subject: SubjectState) -> tuple[str, Sign]:
+    """Return what was wrong first."""
+    return min(subject.signs.items(), key=lambda each: each[1].since_ms)
+
+
 def open_incident(connection: sqlite3.Connection, subject: SubjectState, happened: SubjectEvent) -> int:
-    reason, sign = min(subject.signs.items(), key=lambda each: each[1].since_ms)
+    reason, sign = first_sign(subject)
     row = (
         subject.name, happened.policy.level.value, reason, sign.text, happened.run,
         happened.at_ms, sign.since_ms, subject.is_flapping,

@@ -76,6 +76,7 @@ def events_view(asked: Asked, argument: str) -> PartsView:
         EventType.STATE: ("state:*",),
         EventType.OUTBOX: ("outbox",),
         EventType.HEALTH: ("health",),
+        EventType.INCIDENT: ("incident",),
         EventType.AUDIT: ("audit",),
     }
     part = PagePart(template="event_list.html", subjects=tuple({each for kind in wanted for each in subjects[kind]}))

@@ -13,6 +13,7 @@ from spyweb.views.events import (
     EventType,
     Happening,
     HealthHappened,
+    IncidentHappened,
     JobHappened,
     LogHappened,
     OutboxHappened,
@@ -25,6 +26,10 @@ PRICES = JobId("prices")
 
 def run(**fields: object) -> RunHappened:
     return RunHappened(job=PRICES, **fields)  # type: ignore[arg-type]
+
+
+def incident(**fields: object) -> IncidentHappened:
+    return IncidentHappened(incident=4, subject="job:prices", job=PRICES, at_ms=0, **fields)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -50,6 +55,14 @@ def run(**fields: object) -> RunHappened:
             AuditHappened(who="anna", source="key", action="POST /x", status=403, at_ms=0, times=3),
             "warn",
             "anna: POST /x 3 times",
+        ),
+        (incident(what="opened", level="critical", reason="late", text="x"), "bad", "incident 4 began: late"),
+        (incident(what="opened", level="info", reason="drift", text="x"), "warn", "incident 4 began: drift"),
+        (incident(what="acked", by="me"), "none", "incident 4 is taken care of by me"),
+        (
+            IncidentHappened(what="closed", incident=4, subject="channel:ops", at_ms=0),
+            "ok",
+            "incident 4 of channel:ops is over",
         ),
         (LogHappened(job=PRICES, level="info", text="x", at_ms=0), "none", "logged"),
     ],

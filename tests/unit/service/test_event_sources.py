@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from spyweb.errors import Problem
+from spyweb.incidents.policy import AlertPolicy
+from spyweb.incidents.truth import SignSeen
 from spyweb.logs.job import JobLogs
 from spyweb.model import JobId, Never
 from spyweb.outbox.sender import OutboxSender
@@ -17,9 +19,12 @@ from spyweb.runs.runner import RunRequest
 from spyweb.service.audit import AuditService
 from spyweb.service.event_sources import LOOK_S, EventSources, what_stays
 from spyweb.service.events import LINGER_S, EventHub, Follower, Wish
+from spyweb.service.incidents import IncidentService
 from spyweb.store.audit_protocol import NewAuditLine
+from spyweb.store.incidents_protocol import SubjectEvent
 from spyweb.views.events import EventType
 from tests.fakes.harness import Harness, harness, make_job
+from tests.fakes.incidents import fail, succeed
 from tests.fakes.stores import put
 
 PRICES = JobId("prices")
@@ -38,6 +43,7 @@ class Told:
     sender: OutboxSender
     trail: AuditService
     hub: EventHub
+    incidents: IncidentService
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -52,6 +58,7 @@ async def told(tmp_path: Path) -> AsyncIterator[Told]:
     async with harness() as t, JobLogs(tmp_path, t.clock) as job_logs:
         sender = OutboxSender(outbox=t.store.outbox, send=never_sent, clock=t.clock, random=lambda: 0.5)
         trail = AuditService(t.store.audit, t.clock)
+        incidents = IncidentService(t.store.incidents, t.clock)
         problems: list[str] = []
         warnings: list[str] = []
         sources = EventSources(
@@ -61,9 +68,10 @@ async def told(tmp_path: Path) -> AsyncIterator[Told]:
             outbox_sender=sender,
             job_logs=job_logs,
             trail=trail,
+            incidents=incidents,
             troubles=lambda: (problems, warnings),
         )
-        yield Told(t, job_logs, sender, trail, EventHub(t.clock, "b", sources.begin), problems, warnings)
+        yield Told(t, job_logs, sender, trail, EventHub(t.clock, "b", sources.begin), incidents, problems, warnings)
 
 
 def lines_of(follower: Follower) -> list[str]:
@@ -169,3 +177,42 @@ async def test_a_problem_begins_and_ends_whatever_its_amounts_are(told: Told) ->
 )
 def test_amounts_are_no_part_of_a_problem(one: str, other: str) -> None:
     assert what_stays(one) == what_stays(other)
+
+
+async def test_incidents_are_told_of_as_those_of_their_jobs_while_somebody_listens(told: Told) -> None:
+    store, clock = told.harness.store, told.harness.clock
+    await fail(store.incidents, "early")
+    await clock.turn()
+    follower = told.follow(EventType.INCIDENT)
+    await fail(store.incidents, "prices")
+    await fail(store.incidents, "prices", "another time")  # it is open: nothing begins
+    await clock.turn()
+    await told.incidents.acknowledge(2, "me")
+    await succeed(store.incidents, "prices")
+    await clock.turn()
+    of_prices = '"incident":2,"subject":"job:prices","at_ms":1767225600000,"job":"prices"'
+    assert lines_of(follower) == [
+        f'data: {{"what":"opened",{of_prices},"level":"warning","reason":"failing","text":"no space"}}',
+        f'data: {{"what":"acked",{of_prices},"by":"me"}}',
+        f'data: {{"what":"closed",{of_prices}}}',
+    ]
+    of_job = told.hub.since(Wish(types=frozenset({EventType.INCIDENT}), may_see=lambda job: job == "other"), 0)
+    assert list(of_job) == []
+    follower.leave()
+    await clock.turn(LINGER_S)
+    assert told.incidents.listener is None
+    number = told.hub.number
+    await succeed(store.incidents, "early")
+    await clock.turn()
+    assert told.hub.number == number
+
+
+async def test_an_incident_of_no_job_is_not_told_to_those_who_may_see_some_jobs_alone(told: Told) -> None:
+    wish = Wish(types=frozenset({EventType.INCIDENT}), may_see=lambda _job: True)
+    some, everybody = told.hub.follow(wish, None, lambda: None), told.follow(EventType.INCIDENT)
+    some.take()
+    seen = SubjectEvent(subject="channel:ops", event=SignSeen("down", "x"), policy=AlertPolicy(), at_ms=1)
+    await told.harness.store.incidents.note([seen])
+    await told.harness.clock.turn()
+    assert lines_of(some) == []
+    assert ['"subject":"channel:ops"' in line for line in lines_of(everybody)] == [True]
