@@ -30,7 +30,7 @@ from spyweb.store.outbox_protocol import Channel, QueuedMessage, Target
 class AlertItem(Struct, frozen=True, kw_only=True):
     """Describes one incident to whoever is told."""
 
-    incident: int
+    incident: int | None  # None: it is what a script tells, of no incident
     kind: MessageKind
     subject: str
     level: Level
@@ -42,6 +42,7 @@ class AlertItem(Struct, frozen=True, kw_only=True):
     closed_ms: int | None
     failures: int
     flapping: bool
+    title: str = ""  # of what a script tells
 
 
 class AlertFacts(Struct, frozen=True, kw_only=True):

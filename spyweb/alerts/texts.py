@@ -31,10 +31,11 @@ UNITS = ((DAY_MS, "d"), (HOUR_MS, "h"), (MINUTE_MS, "min"), (SECOND_MS, "s"))
 def title_of(facts: AlertFacts) -> str:
     """Return what has happened; the number tells two messages of one incident from those of two."""
     if len(facts.items) == 1 and facts.count == 1:
-        item = facts.items[0]
-        return f"#{item.incident} {_happened(item, facts.at_ms)}"
+        return _named(facts.items[0], facts.at_ms)
     if not facts.items:
         return f"spyweb tries out the channel {facts.channel}"
+    if all(item.kind is MessageKind.MESSAGE for item in facts.items):
+        return f"{facts.count} messages of {name_of(facts.items[0].subject)}"
     over = sum(item.kind in (MessageKind.CLOSED, MessageKind.WAS) for item in facts.items)
     if facts.count > len(facts.items):  # of the others nothing is known but how many there are
         return f"{facts.count} incidents"
@@ -48,14 +49,15 @@ def body_of(facts: AlertFacts, timezone: str) -> str:
         return "\n".join(_lines(facts.items[0], facts.at_ms, zone))
     if not facts.items:
         return f"It works. Sent at {_moment(facts.at_ms, zone)}"
-    lines = [f"#{item.incident} {_happened(item, facts.at_ms)}" for item in _gravest_first(facts)]
+    lines = [_named(item, facts.at_ms) for item in _gravest_first(facts)]
     left = facts.count - len(lines)
     return "\n".join([*lines, f"and {left} more"] if left else lines)
 
 
 def mood_of(facts: AlertFacts) -> str:
     """Return the colour that a message is shown in: that of the gravest of what is still open."""
-    still = [item for item in facts.items if item.kind in (MessageKind.OPENED, MessageKind.REMINDER)]
+    ended = (MessageKind.CLOSED, MessageKind.WAS)
+    still = [item for item in facts.items if item.kind not in ended]
     if not facts.items:
         return Level.INFO.value
     if not still:
@@ -88,6 +90,12 @@ def in_words(duration_ms: int) -> str:
     return " ".join(parts[:2]) or "0 s"
 
 
+def _named(item: AlertItem, at_ms: int) -> str:
+    if item.incident is None:
+        return item.title
+    return f"#{item.incident} {_happened(item, at_ms)}"
+
+
 def _happened(item: AlertItem, at_ms: int) -> str:
     name, wrong = name_of(item.subject), _wrong(item)
     lasted = in_words((item.closed_ms or at_ms) - item.since_ms)
@@ -100,6 +108,8 @@ def _happened(item: AlertItem, at_ms: int) -> str:
             return f"{name} is well again after {lasted}"
         case MessageKind.WAS:
             return f"{name} was not well for {lasted}, and is again"
+        case MessageKind.MESSAGE:
+            return item.title
 
 
 def _wrong(item: AlertItem) -> str:
@@ -110,6 +120,8 @@ def _wrong(item: AlertItem) -> str:
 
 def _lines(item: AlertItem, at_ms: int, zone: ZoneInfo) -> list[str]:
     lines = [item.text] if item.text else []
+    if item.kind is MessageKind.MESSAGE:
+        return [*lines, f"{name_of(item.subject)}, run {item.run}, {_moment(item.since_ms, zone)}"]
     if item.kind is MessageKind.WAS and item.reason in WORDS:
         lines.append(f"It {WORDS[item.reason]}.")
     lines.append(f"Since {_moment(item.since_ms, zone)}")

@@ -182,7 +182,7 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
 
 def watch_incidents(runtime: JobRuntime, settings: Callable[[], AlertSettings]) -> AlertWatcher:
     """Build what judges the ends of runs; messages go to the channels as config.toml says now."""
-    runtime.alerts.settings = settings
+    runtime.alerts.settings = runtime.channels.settings = settings
     watcher = AlertWatcher(incidents=runtime.store.incidents, live=runtime.live, settings=settings, clock=runtime.clock)
     runtime.runner.judge = watcher.judge
 

@@ -37,6 +37,7 @@ PRUNE_S = 600.0
 LEAP_MS = HOUR_MS  # forward; less is a clock that is set right
 BELIEVED_AFTER_MS = DAY_MS
 INCIDENTS_KEPT_MS = 90 * DAY_MS  # that are over
+KEYS_KEPT_MS = 2 * DAY_MS  # of notices: a day of any time zone is over by then
 DEAD_KEPT_MS = 7 * DAY_MS  # messages that were given up, for whoever looks for them
 
 
@@ -226,4 +227,5 @@ async def prune(
         unseen_since_ms=now_ms - settings.records.seen_for_ms,
     )
     await store.incidents.prune(older_than_ms=now_ms - INCIDENTS_KEPT_MS)
+    await store.notices.prune(older_than_ms=now_ms - KEYS_KEPT_MS)
     await outbox_sender.prune(now_ms - DEAD_KEPT_MS)

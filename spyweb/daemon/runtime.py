@@ -14,6 +14,7 @@ import structlog
 
 from spyweb.alerts.apprise_sender import AppriseSender
 from spyweb.alerts.delivery import AlertDelivery, WebhookSender
+from spyweb.alerts.open_channels import OpenChannels
 from spyweb.alerts.sender.helper import AlertHelper
 from spyweb.alerts.tally import AttemptTallies
 from spyweb.clock import Clock
@@ -71,6 +72,7 @@ class JobRuntime:
     outbox_sender: OutboxSender
     alerts: AlertDelivery
     tallies: AttemptTallies
+    channels: OpenChannels
     extractor: Extractor
     job_logs: JobLogs
     tasks: TaskGroup
@@ -162,12 +164,13 @@ def note_line(job: JobId, run: RunId, level: str, text: bytes) -> None:
     getattr(log, structlog_level)(line if level == "print" else shorten(line, LOG_COPY), job=job, run=run)
 
 
-async def open_world(
+async def open_world(  # noqa: PLR0913 - all that a world is made of
     stack: AsyncExitStack,
     settings: Settings,
     store: Store,
     extractor: Extractor,
     note_sql: Callable[[], None],
+    channels: OpenChannels,
     clock: Clock,
 ) -> World:
     http = await stack.enter_async_context(open_client(settings.http, clock))
@@ -188,6 +191,7 @@ async def open_world(
         sql=await stack.enter_async_context(UserDatabase(user_db_opening(stack, settings), clock, note_begun=note_sql)),
         commands=await stack.enter_async_context(open_commands(settings.exec, clock)),
         desktop=Desktop(os.environ),
+        channels=channels,
         state=settings.state,
         on_store_error=settings.store.on_error,
         tracer=await open_tracer(stack, settings.telemetry),
@@ -229,12 +233,14 @@ async def open_runtime(
     note_user_db(settings, marker)
     stack.callback(note_user_db, settings, marker)
     extractor = await stack.enter_async_context(open_extractor(clock))
-    world = await open_world(stack, settings, store, extractor, partial(note_user_db, settings, marker), clock)
+    live = LiveJobs()
+    channels = OpenChannels(lambda: settings.alerts, settings.daemon.timezone, live)
+    note_sql = partial(note_user_db, settings, marker)
+    world = await open_world(stack, settings, store, extractor, note_sql, channels, clock)
     job_logs = await stack.enter_async_context(JobLogs(settings.root, clock))
     init = engine_info(settings, server_url)
     pool = await stack.enter_async_context(open_pool(clock=clock, workers=settings.daemon.workers, init=init))
     tasks = await stack.enter_async_context(owned_tasks())
-    live = LiveJobs()
     monitors = MonitorRunner(cycle_services(world, extractor, settings), pool)
     runner = Runner(
         store=store,
@@ -276,6 +282,7 @@ async def open_runtime(
         outbox_sender=OutboxSender(outbox=store.outbox, send=transport.send, clock=clock, random=random.random),
         alerts=alerts,
         tallies=AttemptTallies(clock),
+        channels=channels,
         extractor=extractor,
         job_logs=job_logs,
         tasks=tasks,

@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from spyweb.alerts.open_channels import OpenChannels
 from spyweb.clock import Clock
 from spyweb.daemon.commands import open_commands
 from spyweb.errors import OpError, SpywebError
@@ -25,6 +26,7 @@ from spyweb.ops.network.gate import NetGate
 from spyweb.ops.network.request import Fetch, Http, Response
 from spyweb.ops.sources import Sources
 from spyweb.ops.world import JobLog, World
+from spyweb.runs.live import LiveJobs
 from spyweb.settings import HttpSettings, Settings
 from spyweb.settings.sections import DATABASE, USER_DB
 from spyweb.store.sqlite.store import open_store
@@ -96,6 +98,7 @@ class WorldFactory:
         self._extractor = extractor
         self._sources = Sources(settings.root)
         self._files = Files(settings.root, clock)
+        self._channels = OpenChannels(lambda: settings.alerts, settings.daemon.timezone, LiveJobs())
         self._turn = Lock()
         self._numbers = count(1)
 
@@ -120,6 +123,7 @@ class WorldFactory:
                 sql=await stack.enter_async_context(UserDatabase(opening, clock, spawner=self._spawner)),
                 commands=await stack.enter_async_context(open_commands(self.settings.exec, clock)),
                 extractor=self._extractor,
+                channels=self._channels,
                 state=state,
                 on_store_error=self.settings.store.on_error,
             )

@@ -6,7 +6,7 @@ Guesses from the text: only what is written as a literal is known, and a run may
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -62,7 +62,7 @@ def view_uses(root: Path) -> list[UseView]:
     views: list[UseView] = []
     for job, file in sorted(scan(root, settings).jobs.items()):
         texts = [file.source, *(source for _, source in file.more)]
-        finder = UseFinder(file.spec.policy, partial(read_module, sources, file.spec.folder))
+        finder = UseFinder(file.spec.policy, partial(read_module, sources, file.spec.folder), settings.alerts.channels)
         finder.read_all(texts)
         finder.read_settings(file.spec)
         views += finder.views(job)
@@ -72,7 +72,8 @@ def view_uses(root: Path) -> list[UseView]:
 def _views_of_server(root: Path, settings: Settings, sources: Sources) -> Iterator[UseView]:
     source = find_server(root)
     if isinstance(source, bytes):
-        finder = UseFinder(settings.server.permissions, partial(read_module, sources, FOLDER))
+        read = partial(read_module, sources, FOLDER)
+        finder = UseFinder(settings.server.permissions, read, settings.alerts.channels)
         finder.read_all([source])
         yield from finder.views(SERVER)
 
@@ -80,8 +81,9 @@ def _views_of_server(root: Path, settings: Settings, sources: Sources) -> Iterat
 class UseFinder:
     """Gathers what one job seems to need."""
 
-    def __init__(self, policy: Policy, read: Callable[[bytes], bytes | None]) -> None:
+    def __init__(self, policy: Policy, read: Callable[[bytes], bytes | None], channels: Collection[str] = ()) -> None:
         self._policy = policy
+        self._channels = channels  # for alerts
         self._read = read
         self._uses: Mapping[str, KeyUse] = {key: KeyUse() for key in KEYS}
         self._keys = {name: op.needs.key for name, op in catalog.operations().items() if op.needs} | NOT_OPS
@@ -130,6 +132,8 @@ class UseFinder:
     def _note_text(self, text: str, before: Sequence[str]) -> None:
         if before == ["scope", "="]:
             self._note_state(scope_namespace(text))
+        elif before == ["channel", "="] and text in self._channels:
+            self._note("notify", text, is_refused=self._policy.notify(text) is not None)
         elif before[:1] == ["env_get"] or before[-1:] == ["env_get"]:
             self._note_variable(text.removeprefix("SPYWEB_"))
         else:

@@ -32,6 +32,7 @@ class MessageKind(StrEnum):
     REMINDER = "reminder"
     CLOSED = "closed"
     WAS = "was"  # it is over already: it came and went while it could not be told
+    MESSAGE = "message"  # of no incident: a script tells it
 
 
 class KnownIncident(Struct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from enum import StrEnum
 
 from spyweb.errors import OpError
 from spyweb.ops.arguments import Mismatch, text_in
+from spyweb.ops.notices import channel_of
 from spyweb.ops.world import Call
 from spyweb.store.values_protocol import scope_namespace
 
@@ -72,7 +73,15 @@ def _all_scopes(call: Call, function: str, _: Sequence[object]) -> None:
     call.permit(function, "all_scopes")
 
 
+def _people_or_desktop(call: Call, function: str, arguments: Sequence[object]) -> None:
+    first = arguments[0] if arguments else None
+    if not isinstance(first, Mapping):
+        call.permit(function, "notify")
+    elif channel := channel_of(first):  # else the op itself refuses the call
+        call.permit(function, "notify", channel)
+
+
 NET, EXEC, FILES = Need("net"), Need("exec"), Need("files")
-DB, GLOBAL_STORE, NOTIFY = _switched("db"), _switched("global_store"), _switched("notify")
+DB, GLOBAL_STORE, NOTIFY = _switched("db"), _switched("global_store"), Need("notify", _people_or_desktop)
 READ_STATE, WRITE_STATE = _state(write=False), _state(write=True)
 ALL_SCOPES = Need("state", _all_scopes, OpEffect.NONE)

@@ -5,28 +5,41 @@ from __future__ import annotations
 import math
 
 from spyweb.errors import OpError
+from spyweb.ops import notices
 from spyweb.ops.arguments import Number, Text
 from spyweb.ops.needs import NOTIFY, OpEffect
 from spyweb.ops.notify_desktop import LONGEST_TIMEOUT_MS
 from spyweb.ops.op import OpFamily, op
+from spyweb.ops.positional import KeyOrTable
 from spyweb.ops.sources import candidates_of
 from spyweb.ops.world import Call
 
-FAMILY = OpFamily(name="time and desktop", errors="Only a wrong type of argument raises.")
+FAMILY = OpFamily(name="time and messages", errors="Only a wrong type of argument raises.")
 
 LONGEST_SLEEP_MS = 366 * 86_400_000  # longer than any run; timers can't take infinity
 
 
-@op(needs=NOTIFY)
-async def notify(call: Call, title: Text, body: Text, timeout_ms: Number | None = None) -> None:
+@op(
+    needs=NOTIFY,
+    types="(title: string, body?: string, timeout_ms?: number)",
+    overloads=("fun(message: Message): boolean? ok, string what",),
+)
+async def notify(
+    call: Call, title: KeyOrTable, body: Text = b"", timeout_ms: Number | None = None
+) -> tuple[object, ...]:
     """Show a notification on the desktop, for 5,000 ms unless told otherwise.
 
     Where there is no desktop nothing is shown and the daemon's log says so once.  Never raises: a failure is logged.
+    With a table `{channel, title, body?, level?, key?}` it tells people by an alert channel: it gives true and what
+    becomes of that, or nil and why it can't be told.
     """
+    if not isinstance(title, bytes):
+        return tuple(await notices.tell(call, title))
     shown_ms = None if timeout_ms is None else _whole(timeout_ms)
     reason = await call.world.desktop.show(title.decode("utf-8", "replace"), body.decode("utf-8", "replace"), shown_ms)
     if reason:
         call.log("warn", f"notify: not shown: {reason}".encode("utf-8", "replace"))
+    return ()
 
 
 def _whole(ms: float) -> int:

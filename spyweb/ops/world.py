@@ -18,6 +18,7 @@ from spyweb.errors import OpError
 from spyweb.extraction.extractor import Extractor
 from spyweb.lua.session import Lineage
 from spyweb.model import MIB, BranchId, JobId, OnStoreError, Owner, RunId, TaskBegun, TaskRow
+from spyweb.ops.alert_channels import AlertChannels, NoChannels
 from spyweb.ops.artifacts import FOLDER, Artifacts
 from spyweb.ops.disk import Files
 from spyweb.ops.locks import LockKeeper
@@ -87,6 +88,7 @@ class World:
     artifacts: Artifacts = field(default_factory=partial(Artifacts, Path(), Path(FOLDER)))
     managed: ManagedFiles = field(default_factory=ManagedFiles)
     desktop: Desktop = field(default_factory=partial(Desktop, {}))  # none
+    channels: AlertChannels = field(default_factory=NoChannels)
     state: StateSettings = field(default_factory=StateSettings)
     on_store_error: OnStoreError = OnStoreError.LOG
     metrics: Metrics = field(default_factory=Metrics)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from spyweb.permissions.hosts import shown_host
-from spyweb.permissions.policy import EVERYTHING, item_of, job_table, quoted, telling_variables
+from spyweb.permissions.policy import DESKTOP, EVERYTHING, item_of, job_table, quoted, telling_variables
 
 LISTS = ("net", "exec", "files", "env", "state")
-SWITCHES = ("db", "global_store", "notify")
+SWITCHES = ("db", "global_store")
+NOTIFY = "notify"  # a list, or false
 MOST = 10_000  # items that are noted: a script must not fill the memory
 
 
@@ -18,6 +19,10 @@ def _program(command: str | Sequence[str]) -> str:
 
 def _variables(names: Iterable[str]) -> str:
     return EVERYTHING if telling_variables(names) else ""
+
+
+def _channel(name: str = DESKTOP) -> str:
+    return name
 
 
 def _itself(text: str) -> str:
@@ -32,6 +37,7 @@ ITEMS: Mapping[str, tuple[str, Callable[..., str]]] = {
     "folder": ("files", _itself),
     "path": ("files", _itself),
     "variable": ("env", _itself),
+    "notify": ("notify", _channel),
     "all_scopes": ("state", lambda: EVERYTHING),
 }
 
@@ -40,7 +46,7 @@ class Audit:
     """Notes of what one run has reached."""
 
     def __init__(self) -> None:
-        self._items: dict[str, set[str]] = {key: set() for key in LISTS}
+        self._items: dict[str, set[str]] = {key: set() for key in (*LISTS, NOTIFY)}
         self._switches: set[str] = set()
         self._writes: dict[str, bool] = {}  # namespace → whether it was written
         self._count = 0
@@ -67,6 +73,7 @@ class Audit:
         lists["state"] += [self._state(namespace, write) for namespace, write in sorted(self._writes.items())]
         lines = [f"{key} = [{', '.join(lists[key])}]" for key in LISTS]
         lines += [f"{key} = {str(key in self._switches).lower()}" for key in SWITCHES]
+        lines.append(f"{NOTIFY} = [{', '.join(lists[NOTIFY])}]" if lists[NOTIFY] else f"{NOTIFY} = false")
         return "\n".join([f"[{job_table(job)}]", *lines])
 
     def _state(self, namespace: str, write: bool) -> str:

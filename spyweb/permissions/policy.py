@@ -17,6 +17,7 @@ from spyweb.permissions.hosts import NetHost, NetRule, address_text, read_host, 
 
 KEYS = ("net", "exec", "files", "env", "db", "global_store", "notify", "state")
 JOB, SHARED = "job", "shared"
+DESKTOP = "desktop"  # among the names of alert channels: notifications there
 EVERYTHING = "*"
 ANY_COMMAND = (EVERYTHING,)
 STATE, AGENT, SCOPE, OWN = "state", "state@", "scope:", "job:"  # how the namespaces of values are named
@@ -95,7 +96,7 @@ class Grants:
     env: frozenset[str] | None = None  # names without SPYWEB_
     db: bool = True
     global_store: bool = True
-    notify: bool = True
+    notify: bool | frozenset[str] = True  # or names of alert channels, and DESKTOP
     state: StateRule | None = None
 
 
@@ -254,8 +255,15 @@ class Policy:
     def global_store(self) -> Refusal | None:
         return self.switch("global_store", "use the keys that all jobs share")
 
-    def notify(self) -> Refusal | None:
-        return self.switch("notify", "show notifications")
+    def notify(self, channel: str = DESKTOP) -> Refusal | None:
+        """Check a message to an alert channel, or a notification on the desktop."""
+        deed = "show notifications" if channel == DESKTOP else f"tell the channel {channel}"
+        for layer in self.layers:
+            may = layer.notify
+            if may is False or (may is not True and channel not in may):
+                add = "" if may is False and channel == DESKTOP else quoted(channel)
+                return self._refusal("notify", deed, add, is_own=layer is self.own)
+        return None
 
     @property
     def shows_others(self) -> bool:

@@ -56,6 +56,18 @@ HTTP = (
     ),
 )
 
+MESSAGES = (
+    table(
+        "Message",
+        "What people are told by an alert channel.",
+        ("channel: string", "its name in `[channels.NAME]`"),
+        ("title: string", "one line, the first 200 characters of it"),
+        ("body?: string", "the first 4,000 characters of it"),
+        ('level?: "info"|"warning"|"critical"', "`info` unless told otherwise; `critical` passes quiet hours"),
+        ("key?: string", "told once a day, for each job and channel; at most 200 bytes"),
+    ),
+)
+
 STATE = (
     table(
         "StateUpdate",
@@ -350,4 +362,4 @@ TASKS = (
     ),
 )
 
-TABLES = (*RUN, *TASKS, *FILES, *HTTP, *STATE, *MONITOR, *SERVER, *EXEC, *ENGINE)
+TABLES = (*RUN, *TASKS, *FILES, *HTTP, *STATE, *MESSAGES, *MONITOR, *SERVER, *EXEC, *ENGINE)

@@ -38,7 +38,7 @@ def take_grants(read: Reading, usual: Grants) -> Grants:
         env=read.take("env", _env, usual.env),
         db=read.take("db", boolean, usual.db),
         global_store=read.take("global_store", boolean, usual.global_store),
-        notify=read.take("notify", boolean, usual.notify),
+        notify=read.take("notify", _notify, usual.notify),
         state=read.take("state", _state, usual.state),
     )
 
@@ -108,6 +108,20 @@ def _env(value: object) -> frozenset[str] | None:
         if name != EVERYTHING and EVERYTHING in name:
             raise ValueError(f'{name[:80]!r}: a whole name expected, or "{EVERYTHING}" alone')
     return None if EVERYTHING in names else frozenset(names)
+
+
+def _show_notify(may: bool | frozenset[str]) -> bool | list[str]:
+    return may if isinstance(may, bool) else sorted(may)
+
+
+@shaped({"anyOf": [{"type": "boolean"}, list_of(NOT_BLANK)]}, _show_notify)
+def _notify(value: object) -> bool | frozenset[str]:
+    if isinstance(value, bool):
+        return value
+    if not isinstance(value, list):
+        raise wrong('true, false, or a list of alert channels: ["phone", "desktop"]', value)
+    names = [one_line(item) for item in texts(value)]
+    return EVERYTHING in names or frozenset(names)
 
 
 @shaped(list_of(_STATE_ITEM), none=[EVERYTHING])

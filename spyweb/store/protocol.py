@@ -29,6 +29,7 @@ from spyweb.model import (
 from spyweb.store.audit_protocol import AuditTrail
 from spyweb.store.incidents_protocol import Incidents, SubjectEvent
 from spyweb.store.keys_protocol import AccessKeys
+from spyweb.store.notices_protocol import ScriptNotices
 from spyweb.store.outbox_protocol import Outbox
 from spyweb.store.past_runs_protocol import PastRuns
 from spyweb.store.records_protocol import Records
@@ -245,6 +246,9 @@ class Store(Protocol):
 
     @property
     def incidents(self) -> Incidents: ...
+
+    @property
+    def notices(self) -> ScriptNotices: ...
 
     def stats(self) -> StoreStats: ...
 

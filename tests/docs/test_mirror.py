@@ -28,6 +28,8 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/unit/store/test_keys_contract.py": ("store/keys_protocol", "store/sqlite/keys"),
     "tests/unit/store/test_audit_contract.py": ("store/audit_protocol", "store/sqlite/audit"),
     "tests/unit/store/test_incidents_contract.py": ("store/incidents_protocol",),
+    "tests/unit/store/test_notices_contract.py": ("store/notices_protocol",),
+    "tests/unit/ops/test_notices.py": ("ops/alert_channels",),
     "tests/unit/store/test_past_runs_contract.py": ("store/past_runs_protocol",),
     "tests/integration/test_tasks.py": ("lua/worker/runtime/workflows",),
     "tests/acceptance/test_tasks.py": (
@@ -120,6 +122,7 @@ MORE_THAN_A_MODULE: dict[str, str] = {
     "store/requests_contract": "the same of requests that start runs",
     "store/keys_contract": "the same of keys and sessions",
     "store/audit_contract": "the same of the audit trail",
+    "store/notices_contract": "the same of notices",
     "store/incidents_contract": "the same of incidents",
     "store/past_runs_contract": "the same of questions about past runs",
 }

@@ -463,7 +463,7 @@ async def test_an_audit_of_a_monitor_has_its_addresses(tmp_path: Path) -> None:
         block = observer.audit.block("shop")
         assert project.site.url.removeprefix("http://") in block
         assert '"hook.test:80"' in block
-        assert "notify = true" in block
+        assert 'notify = ["desktop"]' in block
 
 
 def test_check_shows_what_is_needed_and_what_is_permitted(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ from spyweb.store.sqlite.keys import SqliteKeys
 from spyweb.store.sqlite.locks import SqliteLocks
 from spyweb.store.sqlite.log_index import LogIndex
 from spyweb.store.sqlite.migrate import Migration, load_migrations, migrate, refuse_newer, refuse_older
+from spyweb.store.sqlite.notices import SqliteNotices
 from spyweb.store.sqlite.outbox import SqliteOutbox
 from spyweb.store.sqlite.past_runs import SqlitePastRuns
 from spyweb.store.sqlite.records import SqliteRecords
@@ -61,6 +62,7 @@ class SqliteStore:
         self._closing = asyncio.Lock()
         self.outbox = SqliteOutbox(connections, clock)
         self.incidents = SqliteIncidents(connections.writer, connections.questions, clock, self.outbox.tell)
+        self.notices = SqliteNotices(connections.writer, clock, self.outbox.tell)
         self.locks = SqliteLocks(connections.writer, clock)
         self.events = SqliteEvents(connections.writer, codec)
         self.values = SqliteValues(connections, clock, codec, self.events, self.locks, history)

@@ -26,6 +26,7 @@ from tests.fakes.memory.memory_executor import ImmediateExecutor
 from tests.fakes.memory.memory_incidents import MemoryIncidents
 from tests.fakes.memory.memory_keys import MemoryKeys
 from tests.fakes.memory.memory_locks import MemoryLocks
+from tests.fakes.memory.memory_notices import MemoryNotices
 from tests.fakes.memory.memory_outbox import MemoryOutbox
 from tests.fakes.memory.memory_past_runs import MemoryPastRuns
 from tests.fakes.memory.memory_records import MemoryRecords
@@ -258,6 +259,7 @@ class MemoryStore:
         self.records = MemoryRecords(self._executor)
         self.outbox = MemoryOutbox(self._executor, self.records)
         self.incidents = MemoryIncidents(self._executor, self.outbox)
+        self.notices = MemoryNotices(self._executor, self.outbox)
         self.runs = MemoryRuns(self._executor, self.locks, self.events, self.incidents, self.requests)
         self.past_runs = MemoryPastRuns(self._executor, self.runs.all)
         self.tasks = MemoryTasks(self._executor, self.runs.find)
@@ -291,3 +293,4 @@ class MemoryStore:
     async def close(self) -> None:
         self._executor.closed = True
         self.incidents.close()
+        self.notices.close()

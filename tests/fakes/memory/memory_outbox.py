@@ -102,6 +102,19 @@ class MemoryOutbox:
                 found[address] = oldest._replace(waiting=oldest.waiting + 1)
         return found
 
+    def find(self, message: int) -> QueuedMessage | None:
+        kept = self._kept.get(message)
+        return kept.message if kept else None
+
+    def place(self, message: QueuedMessage, holds: bool, earlier: int | None) -> int:
+        """Put a message of another database here, in place of an earlier version of it."""
+        if earlier is None:
+            self._last_id += 1
+            self._tell((message.target,))
+        number = earlier or self._last_id
+        self._kept[number] = Kept(replace(message, id=number), holds)
+        return number
+
     def _waiting(self) -> list[QueuedMessage]:
         return [kept.message for kept in self._kept.values() if kept.message.dead_ms is None]
 

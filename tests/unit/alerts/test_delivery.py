@@ -45,7 +45,7 @@ OPS = AlertChannelSettings(name="ops", webhook="https://example.org/secret", hea
 
 class FakeSender:
     def __init__(self) -> None:
-        self.sent: list[tuple[str, int, str]] = []
+        self.sent: list[tuple[str, int | None, str]] = []
 
     async def send(
         self, channel: AlertChannelSettings, facts: AlertFacts, queued: QueuedMessage

@@ -41,6 +41,9 @@ def item(**changes: Any) -> AlertItem:
     return replace(ITEM, **changes)
 
 
+MESSAGE = item(
+    incident=None, kind=MessageKind.MESSAGE, reason="", title="the backup has 12 GB", text="of 40", level=Level.INFO
+)
 CLOSED = item(kind=MessageKind.CLOSED, closed_ms=START_MS + 27 * MINUTE)
 
 
@@ -55,6 +58,7 @@ CLOSED = item(kind=MessageKind.CLOSED, closed_ms=START_MS + 27 * MINUTE)
         (item(subject="daemon:disk", reason="disk", failures=0), "#42 spyweb (disk) is down"),
         (item(kind=MessageKind.REMINDER, failures=7), "#42 backup is down: 7 failures, for 27 min now"),
         (CLOSED, "#42 backup is well again after 27 min"),
+        (MESSAGE, "the backup has 12 GB"),
         (replace(CLOSED, kind=MessageKind.WAS), "#42 backup was not well for 27 min, and is again"),
     ],
 )
@@ -119,3 +123,15 @@ def test_a_channel_that_is_tried_out_is_told_so() -> None:
     assert title_of(facts()) == "spyweb tries out the channel phone"
     assert body_of(facts(), "UTC") == "It works. Sent at 2026-01-01 00:27 UTC"
     assert mood_of(facts()) == "info"
+
+
+def test_what_a_script_tells_is_its_own_text_and_who_told_it() -> None:
+    assert body_of(facts(MESSAGE), "UTC") == "of 40\nbackup, run 991, 2026-01-01 00:00 UTC"
+    assert mood_of(facts(MESSAGE)) == "info"
+
+
+def test_several_of_a_script_are_named_and_the_rest_counted() -> None:
+    several = facts(MESSAGE, replace(MESSAGE, title="no disk", level=Level.CRITICAL), count=7)
+    assert title_of(several) == "7 messages of backup"
+    assert body_of(several, "UTC") == "no disk\nthe backup has 12 GB\nand 5 more"
+    assert mood_of(several) == "failure"

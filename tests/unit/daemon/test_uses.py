@@ -84,6 +84,14 @@ def test_what_is_written_and_not_permitted_is_marked(tmp_path: Path) -> None:
     assert found["x", "state"].refused == ["prices"]
 
 
+def test_a_channel_that_is_told_is_named(tmp_path: Path) -> None:
+    config = '[permissions]\nnotify = ["ops"]\n[channels.ops]\nwebhook = "https://a.test/"\n'
+    config += '[channels.phone]\nwebhook = "https://b.test/"\n'
+    lua = 'notify{ channel = "phone", title = "x" } notify{channel="ops", title="x"} post { channel = "#general" }'
+    found = uses(tmp_path, config, jobs__x=lua)["x", "notify"]
+    assert (found.literals, found.refused, found.may) == (["ops", "phone"], ["phone"], ["ops"])
+
+
 def test_a_restriction_is_shown_where_nothing_needs_it(tmp_path: Path) -> None:
     found = uses(tmp_path, "[permissions]\ndb = false\n", jobs__x="-- /// job\n-- permissions = { net = [] }\n-- ///\n")
     assert found["x", "db"].may == ["false"]

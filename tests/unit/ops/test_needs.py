@@ -106,7 +106,9 @@ MATRIX: dict[str, Row] = {
     "exec.run": Row("exec", [b"true"], "run shell text", [[[b"/bin/true"]]]),
     "cmd": Row("exec", [table(command=b"true")], "run shell text"),
     "db_exec": Row("db", [b"CREATE TABLE IF NOT EXISTS t (a)"], "use the database"),
-    "notify": Row("notify", [b"title", b"body"], "show notifications"),
+    "notify": Row(
+        "notify", [b"title", b"body"], "show notifications", [[table(channel=b"phone", title=b"disk", level=b"info")]]
+    ),
     "sleep": _free([0]),
     "_require": _free([b"state"]),
     "_tasks": _free([{}]),
@@ -206,6 +208,7 @@ async def test_without_any_setting_every_op_but_commands_is_permitted_without_a_
 PERMITTED: dict[str, Grants] = {
     "net": Grants(net=read_net(["example.com", "10.0.0.0/8"])),
     "files": Grants(files=FilesRule(frozenset({"job"}))),
+    "notify": Grants(notify=frozenset({"desktop", "phone"})),
     "state": Grants(state=read_state([("orders", False), ("agent:local", False), ("agent:other", True)])),
 }
 
@@ -259,6 +262,25 @@ async def test_an_unusable_scope_is_refused_by_the_op_itself(call: Call) -> None
     for scope in unusable:
         with pytest.raises(OpError, match="scope"):
             await ask(narrowed, "state.get", {b"scope": scope, b"key": b"k"})
+
+
+async def test_each_channel_is_permitted_by_its_name_and_the_desktop_by_one_of_its_own(call: Call) -> None:
+    phone, desktop = [table(channel=b"phone", title=b"disk")], [b"title", b"body"]
+    narrowed = with_policy(call, Grants(notify=frozenset({"phone"})))
+    assert await outcome(narrowed, "notify", phone) == ""
+    assert await outcome(narrowed, "notify", [table(channel=b"ops", title=b"disk")]) == (
+        "notify: 'prices' may not tell the channel ops: add \"ops\" to [jobs.prices.permissions] notify in config.toml"
+    )
+    assert 'add "desktop" to [jobs.prices.permissions] notify' in await outcome(narrowed, "notify", desktop)
+    assert 'add "phone" to' in await outcome(with_policy(call, Grants(notify=False)), "notify", phone)
+
+
+async def test_an_audit_notes_the_channels_that_were_told(call: Call) -> None:
+    audit = Audit()
+    audited = make_call(call.world, folder=call.folder, audit=audit)
+    await outcome(audited, "notify", [table(channel=b"phone", title=b"disk")])
+    await outcome(audited, "notify", [b"title", b"body"])
+    assert audit.block("prices").splitlines()[-1] == 'notify = ["desktop", "phone"]'
 
 
 async def test_shared_files_have_an_item_of_their_own(call: Call, tmp_path: Path) -> None:

@@ -1,0 +1,23 @@
+-- What scripts tell people by notify{…}: a key is told once a day, and of much in a minute one message tells.
+CREATE TABLE notice_key (
+    job     TEXT NOT NULL,
+    channel TEXT NOT NULL,
+    key     BLOB NOT NULL,
+    day     TEXT NOT NULL,              -- on which it was told last, in the daemon's time zone
+    at_ms   INTEGER NOT NULL,
+    PRIMARY KEY (job, channel, key)
+) WITHOUT ROWID;
+
+CREATE TABLE notice_pace (
+    job  TEXT PRIMARY KEY,
+    sent TEXT NOT NULL                  -- JSON: moments of its messages in the last minute
+) WITHOUT ROWID;
+
+-- The messages that still gather what is told: what quiet hours hold, or what is too much for one minute.
+CREATE TABLE notice_digest (
+    job     TEXT NOT NULL,
+    channel TEXT NOT NULL,
+    is_held INTEGER NOT NULL,           -- by quiet hours
+    message INTEGER NOT NULL,
+    PRIMARY KEY (job, channel, is_held)
+) WITHOUT ROWID;

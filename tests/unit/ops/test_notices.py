@@ -1,0 +1,150 @@
+"""What a script gets of `notify{…}`, and what is in the outbox by then."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from spyweb.errors import OpError, StoreError
+from spyweb.incidents.policy import Level
+from spyweb.model import JobId
+from spyweb.ops.world import Call
+from spyweb.store.incidents_protocol import AlertChannelNow
+from tests.fakes.clock import FakeClock
+from tests.fakes.ops import ask, make_call, make_world, table
+
+
+@dataclass
+class FakeChannels:
+    channels: dict[str, AlertChannelNow] = field(default_factory=lambda: {"phone": AlertChannelNow(name="phone")})
+    today: str = "2026-11-23"
+
+    def names(self) -> Collection[str]:
+        return self.channels
+
+    def find(self, name: str, _job: JobId, _now_ms: int) -> AlertChannelNow | None:
+        return self.channels.get(name)
+
+    def day(self, _now_ms: int) -> str:
+        return self.today
+
+
+def call_with(channels: FakeChannels | None = None, clock: FakeClock | None = None, *, is_dry: bool = False) -> Call:
+    return make_call(replace(make_world(clock=clock), channels=channels or FakeChannels()), is_dry=is_dry)
+
+
+async def items(call: Call) -> list[dict[str, Any]]:
+    waiting = await call.world.store.outbox.unsent(None, 100)
+    return [item for each in reversed(waiting) for item in msgspec.json.decode(each.payload)["items"]]
+
+
+async def test_what_is_told_is_in_the_outbox_before_the_script_goes_on() -> None:
+    call = call_with()
+    given = table(channel=b"phone", title=b"disk", body=b"12 GB left", level=b"warning")
+    assert await ask(call, "notify", given) == [True, "queued"]
+    (item,) = await items(call)
+    assert (item["title"], item["text"], item["level"], item["run"]) == ("disk", "12 GB left", "warning", 1)
+
+
+async def test_a_channel_that_is_not_there_gives_nil_and_the_nearest_name() -> None:
+    call = call_with()
+    assert await ask(call, "notify", table(channel=b"phne", title=b"x")) == [
+        None,
+        'there is no alert channel "phne"; did you mean "phone"?',
+    ]
+    assert await ask(call_with(FakeChannels({})), "notify", table(channel=b"phone", title=b"x")) == [
+        None,
+        'there is no alert channel "phone"',
+    ]
+    assert await items(call) == []
+
+
+async def test_what_is_below_the_level_of_its_channel_is_not_sent_and_uses_up_no_key() -> None:
+    channels = FakeChannels({"phone": AlertChannelNow(name="phone", level=Level.WARNING)})
+    call = call_with(channels)
+    assert await ask(call, "notify", table(channel=b"phone", title=b"x", key=b"k")) == [True, "below"]
+    assert await items(call) == []
+    assert await ask(call, "notify", table(channel=b"phone", title=b"x", key=b"k", level=b"warning")) == [
+        True,
+        "queued",
+    ]
+
+
+async def test_a_key_is_told_again_on_another_day() -> None:
+    channels = FakeChannels()
+    call = call_with(channels)
+    keyed = table(channel=b"phone", title=b"x", key=b"k")
+    assert [await ask(call, "notify", keyed) for _ in range(2)] == [[True, "queued"], [True, "repeated"]]
+    channels.today = "2026-11-24"
+    assert await ask(call, "notify", keyed) == [True, "queued"]
+
+
+async def test_quiet_hours_hold_all_but_what_is_critical() -> None:
+    clock = FakeClock()
+    quiet = AlertChannelNow(name="phone", quiet_until_ms=clock.now_ms() + 3_600_000)
+    call = call_with(FakeChannels({"phone": quiet}), clock)
+    assert await ask(call, "notify", table(channel=b"phone", title=b"x", level=b"warning")) == [True, "held"]
+    assert await ask(call, "notify", table(channel=b"phone", title=b"x", level=b"critical")) == [True, "queued"]
+
+
+async def test_a_store_that_refuses_gives_nil_and_why() -> None:
+    call = call_with()
+    call.world.store.notices.add = refuse  # type: ignore[method-assign,assignment]
+    assert await ask(call, "notify", table(channel=b"phone", title=b"x")) == [None, "not stored: disk full"]
+
+
+async def refuse(_notice: object) -> None:
+    raise StoreError("disk full")
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({}, "field 'channel': string expected, got nil"),
+        (table(channel=b"phone"), "field 'title': string expected, got nil"),
+        (table(channel={}, title=b"x"), "field 'channel': string expected, got table"),
+        (table(channel=b"phone", title=True), "field 'title': string expected, got boolean"),
+        (table(channel=b"phone", title=b" \n"), "field 'title': it is blank"),
+        (table(channel=b"phone", title=b"x", body={}), "field 'body': string expected, got table"),
+        (table(channel=b"phone", title=b"x", key=True), "field 'key': string expected, got boolean"),
+        (table(channel=b"phone", title=b"x", key=b"k" * 201), "field 'key': at most 200 bytes expected, got 201"),
+        (
+            table(channel=b"phone", title=b"x", level=b"urgent"),
+            'field \'level\': "info", "warning" or "critical" expected, got "urgent"',
+        ),
+        (
+            table(channel=b"phone", title=b"x", level=3),
+            'field \'level\': "info", "warning" or "critical" expected, got number',
+        ),
+        (table(chanel=b"phone", title=b"x"), "no field 'chanel'; did you mean \"channel\"?"),
+        ({1: b"phone", 2: b"x"}, "no field '1'"),
+    ],
+)
+async def test_a_wrong_field_raises_one_line(given: dict[object, object], reason: str) -> None:
+    with pytest.raises(OpError) as raised:
+        await ask(call_with(), "notify", given)
+    assert str(raised.value) == f"bad argument #1 to 'notify' ({reason})"
+
+
+async def test_texts_are_cut_to_a_length_and_a_title_to_one_line() -> None:
+    call = call_with()
+    title, body = "ä\r\nBcc: x\0" + "é" * 300, "💥" * 5_000
+    assert await ask(call, "notify", table(channel=b"phone", title=title.encode(), body=body.encode())) == [
+        True,
+        "queued",
+    ]
+    (item,) = await items(call)
+    assert item["title"].startswith("ä Bcc: xé")
+    assert (len(item["title"]), len(item["text"])) == (199, 4_000)
+    assert await ask(call, "notify", table(channel=b"phone", title=b"\xff", body=b"\xff" * 9)) == [True, "queued"]
+
+
+async def test_a_dry_run_tells_nobody() -> None:
+    call = call_with(is_dry=True)
+    with pytest.raises(OpError, match="not in a dry run: notify"):
+        await ask(call, "notify", table(channel=b"phone", title=b"x"))
+    assert await items(call) == []

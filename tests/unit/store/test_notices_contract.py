@@ -1,0 +1,154 @@
+"""Notices of scripts, in every kind of store: a key once a day, ten messages a minute, and one of all that is more."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from spyweb.incidents.policy import Level
+from spyweb.model import JobId, RunId
+from spyweb.store.notices_protocol import Notice, NoticeFate
+from spyweb.store.outbox_protocol import Channel, QueuedMessage, Target
+from spyweb.store.protocol import Store
+from tests.fakes.clock import FakeClock
+from tests.fakes.stores import KINDS, opened
+
+PHONE = Target(Channel.ALERT, "phone")
+QUEUED, HELD, GATHERED, REPEATED = NoticeFate.QUEUED, NoticeFate.HELD, NoticeFate.GATHERED, NoticeFate.REPEATED
+NOTICE = Notice(job=JobId("backup"), run=RunId(7), channel="phone", level=Level.INFO, title="done", text="12 GB")
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture(params=KINDS)
+async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Store]:
+    async with opened(request.param, tmp_path / "spyweb.db", clock) as store:
+        yield store
+
+
+async def waiting(store: Store) -> list[QueuedMessage]:
+    """Return the messages that wait, oldest first."""
+    return list(reversed(await store.outbox.unsent(None, 1_000)))
+
+
+def facts(message: QueuedMessage) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.json.decode(message.payload)
+    return found
+
+
+async def test_a_notice_is_a_message_of_its_job_to_its_channel(store: Store, clock: FakeClock) -> None:
+    heard: list[Target] = []
+    store.outbox.on_added(heard.extend)
+    assert await store.notices.add(NOTICE) is QUEUED
+    (message,) = await waiting(store)
+    assert (message.target, message.job, message.next_ms) == (PHONE, "backup", clock.now_ms())
+    found = facts(message)
+    (item,) = found["items"]
+    assert (found["channel"], found["count"]) == ("phone", 1)
+    assert (item["kind"], item["title"], item["text"], item["level"]) == ("message", "done", "12 GB", "info")
+    assert (item["incident"], item["subject"], item["run"]) == (None, "job:backup", 7)
+    await clock.turn()
+    assert heard == [PHONE]
+
+
+async def test_a_key_is_told_once_a_day_on_each_channel(store: Store) -> None:
+    keyed = replace(NOTICE, key=b"\xffdisk", day="2026-11-23")
+    assert [await store.notices.add(keyed) for _ in range(3)] == [QUEUED, REPEATED, REPEATED]
+    others = (
+        replace(keyed, key=b"other"),
+        replace(keyed, channel="ops"),
+        replace(keyed, job=JobId("shop")),
+        replace(keyed, day="2026-11-24"),
+    )
+    assert [await store.notices.add(each) for each in others] == [QUEUED] * 4
+    assert len(await waiting(store)) == 5
+
+
+async def test_of_the_keys_of_a_job_the_newest_are_known(store: Store, clock: FakeClock) -> None:
+    keyed = replace(NOTICE, day="2026-11-23")
+    for number in range(1_001):
+        clock.advance(0.001)
+        await store.notices.add(replace(keyed, key=b"%d" % number))
+    assert await store.notices.add(replace(keyed, key=b"1")) is REPEATED
+    assert await store.notices.add(replace(keyed, key=b"0")) is not REPEATED
+
+
+async def test_what_is_more_than_ten_in_a_minute_is_one_message_at_its_end(store: Store, clock: FakeClock) -> None:
+    began_ms = clock.now_ms()
+    fates = []
+    for number in range(40):
+        fates.append(await store.notices.add(replace(NOTICE, title=f"n{number}", text="x" * 4_000)))
+        clock.advance(1)
+    assert fates == [QUEUED] * 10 + [GATHERED] * 30
+    *single, digest = await waiting(store)
+    assert (len(single), digest.next_ms) == (10, began_ms + 60_000)
+    found = facts(digest)
+    assert found["count"] == 30
+    assert [item["title"] for item in found["items"]] == [f"n{number}" for number in range(10, 30)]
+    assert len(digest.payload) < 20_000
+    assert await store.notices.add(replace(NOTICE, job=JobId("shop"))) is QUEUED, "each job has its own minute"
+
+
+async def test_after_the_minute_the_next_message_goes_alone_again(store: Store, clock: FakeClock) -> None:
+    for _ in range(12):
+        await store.notices.add(NOTICE)
+    clock.advance(60)
+    assert await store.notices.add(NOTICE) is QUEUED
+    assert len(await waiting(store)) == 12
+
+
+async def test_the_minute_is_that_of_all_channels_and_the_digest_that_of_each(store: Store) -> None:
+    for _ in range(10):
+        await store.notices.add(NOTICE)
+    assert await store.notices.add(replace(NOTICE, channel="ops")) is GATHERED
+    assert await store.notices.add(NOTICE) is GATHERED
+    assert sorted(each.target.address for each in (await waiting(store))[10:]) == ["ops", "phone"]
+
+
+async def test_a_digest_that_was_attempted_gathers_no_more(store: Store) -> None:
+    for _ in range(11):
+        await store.notices.add(NOTICE)
+    *_, digest = await waiting(store)
+    await store.outbox.put_off(digest.id, next_ms=digest.next_ms, error="x", holds=True)
+    assert await store.notices.add(NOTICE) is GATHERED
+    assert [facts(each)["count"] for each in await waiting(store)] == [1] * 12
+
+
+async def test_what_quiet_hours_hold_is_one_message_at_their_end_and_others_pass_it(
+    store: Store, clock: FakeClock
+) -> None:
+    end_ms = clock.now_ms() + 3_600_000
+    held = replace(NOTICE, held_until_ms=end_ms)
+    assert [await store.notices.add(replace(held, title=f"n{number}")) for number in range(30)] == [HELD] * 30
+    (night,) = await waiting(store)
+    assert (night.next_ms, night.created_ms, facts(night)["count"]) == (end_ms, end_ms, 30)
+    assert await store.notices.add(replace(NOTICE, level=Level.CRITICAL, title="fire")) is QUEUED
+    first = await store.outbox.next(PHONE, clock.now_ms())
+    assert first
+    assert facts(first)["items"][0]["title"] == "fire"
+    assert await store.notices.add(replace(held, held_until_ms=end_ms + 1)) is HELD
+    assert len(await waiting(store)) == 3, "of other quiet hours"
+
+
+async def test_a_clock_that_is_set_back_has_no_notice_wait_longer_than_a_minute(store: Store, clock: FakeClock) -> None:
+    for _ in range(11):
+        await store.notices.add(NOTICE)
+    clock.jump(-3_600)
+    assert await store.notices.add(NOTICE) is QUEUED
+
+
+async def test_pruning_forgets_old_keys_and_keeps_those_of_today(store: Store, clock: FakeClock) -> None:
+    keyed = replace(NOTICE, key=b"disk", day="2026-11-23")
+    await store.notices.add(keyed)
+    await store.notices.prune(older_than_ms=clock.now_ms())
+    assert await store.notices.add(keyed) is REPEATED
+    await store.notices.prune(older_than_ms=clock.now_ms() + 1)
+    assert await store.notices.add(keyed) is QUEUED
