@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 
 import structlog
 from msgspec.structs import replace
@@ -16,8 +17,9 @@ from msgspec.structs import replace
 from spyweb.alerts.channel_health import ChannelHealth
 from spyweb.alerts.quiet import quiet_until
 from spyweb.clock import Clock, Handle
+from spyweb.cooperative import Steps, run_in_slices
 from spyweb.errors import STORE_REFUSED
-from spyweb.incidents.policy import AlertPolicy
+from spyweb.incidents.policy import AlertPolicy, QuietHours
 from spyweb.incidents.truth import Edited, Event, Failed, Looked, Removed, SignGone, SignSeen, Succeeded
 from spyweb.logs.refusals import tell_refusal
 from spyweb.model import Failure, JobId, Outcome, Run
@@ -36,6 +38,8 @@ LONGEST_TEXT = 500  # characters of a reason
 LEAST_S = 1.0  # between two plans
 LONGEST_S = 60.0  # then the clock on the wall is looked at again: it may have been set
 PATIENCE_S = 5.0  # after the store refused
+
+QuietEnd = Callable[[QuietHours], int | None]
 
 
 def subject_of(job: JobId) -> str:
@@ -161,33 +165,43 @@ class AlertWatcher:
         job = self._live.find(JobId(subject.removeprefix(JOB))) if subject.startswith(JOB) else None
         return job.spec.alerts if job else self._settings().policy
 
-    def _subject_now(self, subject: str, now_ms: int) -> SubjectNow:
-        policy = self._policy(subject)
-        return SubjectNow(policy=policy, quiet_until_ms=policy.quiet and quiet_until(policy.quiet, now_ms))
-
     def subject_now(self, subject: str) -> SubjectNow:
         """Return what holds for a subject at this moment."""
-        return self._subject_now(subject, self._clock.now_ms())
+        return self._subject_now(subject, self._quiet_ends())
+
+    def _subject_now(self, subject: str, quiet_end: QuietEnd) -> SubjectNow:
+        policy = self._policy(subject)
+        return SubjectNow(policy=policy, quiet_until_ms=policy.quiet and quiet_end(policy.quiet))
+
+    def _subjects_now(self, names: Sequence[str]) -> Steps[dict[str, SubjectNow]]:
+        quiet_end, found = self._quiet_ends(), {}
+        for name in names:
+            found[name] = self._subject_now(name, quiet_end)
+            yield
+        return found
 
     def channels_now(self) -> list[AlertChannelNow]:
         """Return the channels of the settings, as they are at this moment."""
-        now_ms = self._clock.now_ms()
+        quiet_end = self._quiet_ends()
         return [
             AlertChannelNow(
                 name=each.name,
                 level=each.level,
-                quiet_until_ms=each.quiet and quiet_until(each.quiet, now_ms),
+                quiet_until_ms=each.quiet and quiet_end(each.quiet),
                 has_own_quiet=each.has_own_quiet,
             )
             for each in self._settings().channels.values()
         ]
 
+    def _quiet_ends(self) -> QuietEnd:
+        """Return what finds until when it is quiet, once for all subjects with the same hours: that takes its time."""
+        return cache(partial(quiet_until, now_ms=self._clock.now_ms()))
+
     async def _plan(self) -> None:
         """Write the messages that are missing."""
-        names, now_ms = await self._incidents.unsettled(), self._clock.now_ms()
-        channels = self.channels_now()
-        subjects = {name: self._subject_now(name, now_ms) for name in names}
-        planned = await self._incidents.plan(channels, subjects)
+        names = await self._incidents.unsettled()
+        subjects = await run_in_slices(self._clock, self._subjects_now(names))
+        planned = await self._incidents.plan(self.channels_now(), subjects)
         if planned.unknown:  # an incident has opened meanwhile
             self._changed.set()
         self._wake_at(

@@ -20,7 +20,10 @@ class Level(StrEnum):
 
     @property
     def rank(self) -> int:
-        return list(Level).index(self)
+        return RANKS[self]
+
+
+RANKS = {level: rank for rank, level in enumerate(Level)}
 
 
 class Flapping(NamedTuple):

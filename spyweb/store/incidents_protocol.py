@@ -116,8 +116,11 @@ class Incidents(Protocol):
     def unsettled(self) -> Future[list[str]]:
         """Return the subjects of incidents of which somebody may still have to be told."""
 
-    def plan(self, channels: Sequence[AlertChannelNow], subjects: Mapping[str, SubjectNow]) -> Future[Planned]:
-        """Write the messages that are missing, with the note of who was told, in one transaction."""
+    async def plan(self, channels: Sequence[AlertChannelNow], subjects: Mapping[str, SubjectNow]) -> Planned:
+        """Write the messages that are missing, those of a channel in one transaction with the note of what it knows.
+
+        One plan at a time: none may begin before the one before has ended.
+        """
 
     def acknowledge(self, incident: int, by: str) -> Future[bool]:
         """Note that somebody takes care; gives False where there is no such open incident."""

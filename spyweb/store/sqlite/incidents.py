@@ -63,7 +63,6 @@ READ_NOTES = "SELECT notes FROM incident WHERE id = ?"
 SAVE_NOTES = "UPDATE incident SET notes = ? WHERE id = ?"
 KNOWN = "SELECT name, wake_ms FROM subject"
 UNSETTLED = "SELECT DISTINCT subject FROM incident INDEXED BY incident_unsettled WHERE is_settled = 0"
-OPEN_SUBJECTS = "SELECT subject FROM incident INDEXED BY incident_open WHERE closed_ms IS NULL"
 TO_TELL = """
     SELECT incident.id, incident.subject, level, opened_ms, closed_ms, acked_ms IS NOT NULL, state, remind_ms,
         silent_until_ms, silent_for_ms
@@ -153,14 +152,32 @@ class SqliteIncidents:
         return self._writer.submit(OpKind.READ, find_known)
 
     def unsettled(self) -> Future[list[str]]:
-        return self._writer.submit(OpKind.READ, find_unsettled)
+        return self._reader.submit(OpKind.READ, find_unsettled)
 
-    def plan(self, channels: Sequence[AlertChannelNow], subjects: Mapping[str, SubjectNow]) -> Future[Planned]:
-        targets: list[Target] = []  # filled on the writer's thread, read after the commit
-        tell = partial(self._tell_of_messages, targets)
-        return self._writer.submit(
-            OpKind.SEVERAL, plan_all, channels, subjects, self._clock.now_ms(), targets, after=tell
-        )
+    async def plan(self, channels: Sequence[AlertChannelNow], subjects: Mapping[str, SubjectNow]) -> Planned:
+        """Write the messages that are missing.
+
+        They are decided beside the writer, for which thousands of incidents would take too long, and from what may be
+        outdated by the time it writes.  That does no harm: nothing else writes what a channel knows, and whatever has
+        happened meanwhile has it planned again.
+        """
+        now_ms = self._clock.now_ms()
+        wakes, messages = list[int](), 0
+        for channel in channels:
+            planned = await self._reader.submit(OpKind.READ, decide, channel, subjects, now_ms)
+            if planned.told:
+                after = partial(self._tell_of_messages, [Target(Channel.ALERT, channel.name)])
+                await self._writer.submit(
+                    OpKind.SEVERAL, tell, channel.name, planned, now_ms, after=after if planned.messages else None
+                )
+            messages += len(planned.messages)
+            wakes += [] if planned.wake_ms is None else [planned.wake_ms]
+        told_to_all = await self._reader.submit(OpKind.READ, find_told_to_all, channels, subjects)
+        for at in range(0, len(told_to_all), SLICE):
+            await self._writer.submit(OpKind.SEVERAL, settle, told_to_all[at : at + SLICE])
+        unsettled = await self.unsettled()
+        unknown = tuple(name for name in unsettled if name not in subjects)
+        return Planned(messages=messages, wake_ms=min(wakes, default=None), unknown=unknown)
 
     def acknowledge(self, incident: int, by: str) -> Future[bool]:
         return self._writer.submit(OpKind.SEVERAL, acknowledge, incident, by, self._clock.now_ms())
@@ -315,65 +332,50 @@ def find_unsettled(connection: sqlite3.Connection) -> list[str]:
 # On the thread of a connection: who is told
 
 
-def plan_all(
-    connection: sqlite3.Connection,
-    channels: Sequence[AlertChannelNow],
-    subjects: Mapping[str, SubjectNow],
-    now_ms: int,
-    targets: list[Target],
-) -> Planned:
-    """TellingPlan for each channel; `targets` gets those that have new messages."""
-    targets.clear()
-    open_subjects = frozenset(subject for (subject,) in connection.execute(OPEN_SUBJECTS))
-    wakes, messages = list[int](), 0
-    for channel in channels:
-        planned = plan_channel(connection, channel, subjects, open_subjects, now_ms)
-        if planned.messages:
-            messages += len(planned.messages)
-            targets.append(Target(Channel.ALERT, channel.name))
-        wakes += [] if planned.wake_ms is None else [planned.wake_ms]
-    settle(connection, channels, subjects)
-    unknown = tuple(name for name in find_unsettled(connection) if name not in subjects)
-    return Planned(messages=messages, wake_ms=min(wakes, default=None), unknown=unknown)
-
-
-def plan_channel(
-    connection: sqlite3.Connection,
-    channel: AlertChannelNow,
-    subjects: Mapping[str, SubjectNow],
-    open_subjects: frozenset[str],
-    now_ms: int,
+def decide(
+    connection: sqlite3.Connection, channel: AlertChannelNow, subjects: Mapping[str, SubjectNow], now_ms: int
 ) -> TellingPlan:
-    row = connection.execute(FIND_CHANNEL, (channel.name,)).fetchone() or (None, "[]")
-    sent = tuple(moment for moment in decode_moments(row[1]) if now_ms - DIGEST_EVERY_MS < moment <= now_ms)
+    """Decide what a channel is told now; nothing is written."""
+    next_ms, sent = find_channel(connection, channel.name, now_ms)
     state = ChannelState(
-        name=channel.name, quiet_until_ms=channel.quiet_until_ms, next_ms=row[0], sent_lately=len(sent)
+        name=channel.name, quiet_until_ms=channel.quiet_until_ms, next_ms=next_ms, sent_lately=len(sent)
     )
-    incidents = known_to(connection, channel, subjects, open_subjects, now_ms)
-    planned = plan(state, incidents, now_ms)
-    told = [(each.incident, channel.name, each.told.value, each.remind_ms) for each in planned.told]
+    return plan(state, known_to(connection, channel, subjects, now_ms), now_ms)
+
+
+def find_channel(connection: sqlite3.Connection, channel: str, now_ms: int) -> tuple[int | None, list[int]]:
+    """Return when it may be told again after a digest, and the moments of its messages in the last minute."""
+    next_ms, sent = connection.execute(FIND_CHANNEL, (channel,)).fetchone() or (None, "[]")
+    return next_ms, [moment for moment in decode_moments(sent) if now_ms - DIGEST_EVERY_MS < moment <= now_ms]
+
+
+def tell(connection: sqlite3.Connection, channel: str, planned: TellingPlan, now_ms: int) -> None:
+    """Write the messages to a channel, and what it knows by them."""
+    told = [(each.incident, channel, each.told.value, each.remind_ms) for each in planned.told]
     connection.executemany(TELL, told)
     for items in planned.messages:
-        add_message(connection, channel.name, items, now_ms)
+        add_message(connection, channel, items, now_ms)
     if planned.messages:
-        moments = (*sent, *(now_ms for _ in planned.messages))
-        connection.execute(SAVE_CHANNEL, (channel.name, planned.next_ms, encode(moments).decode()))
-    return planned
+        _, sent = find_channel(connection, channel, now_ms)
+        moments = [*sent, *(now_ms for _ in planned.messages)]
+        connection.execute(SAVE_CHANNEL, (channel, planned.next_ms, encode(moments).decode()))
 
 
 def known_to(
     connection: sqlite3.Connection,
     channel: AlertChannelNow,
     subjects: Mapping[str, SubjectNow],
-    open_subjects: frozenset[str],
     now_ms: int,
 ) -> list[KnownIncident]:
     """Return the incidents that an alert channel may have to be told of."""
-    found = []
+    parents = {parent for each in subjects.values() for parent in each.policy.depends_on}
+    open_parents = {parent for parent in parents if connection.execute(FIND_OPEN, (parent,)).fetchone()}
+    found, least = [], channel.level.rank
     for row in connection.execute(TO_TELL, (channel.name,)):
         number, name, level, opened_ms, closed_ms, is_acknowledged, state, remind_ms, silent_ms, silent_for_ms = row
         subject = subjects.get(name)
-        if subject is None or Level(level).rank < channel.level.rank:
+        level = Level(level)
+        if subject is None or level.rank < least:
             continue
         is_silent = silent_ms is not None and now_ms < silent_ms <= now_ms + silent_for_ms
         incident = KnownIncident(
@@ -384,11 +386,11 @@ def known_to(
             told=None if state is None else Told(state),
             remind_ms=remind_ms,
             policy=subject.policy,
-            level=Level(level),
+            level=level,
             maintenance_until_ms=subject.maintenance_until_ms,
             silent_until_ms=silent_ms if is_silent else None,
             quiet_until_ms=None if channel.has_own_quiet else subject.quiet_until_ms,
-            is_under_another=not open_subjects.isdisjoint(subject.policy.depends_on),
+            is_under_another=not open_parents.isdisjoint(subject.policy.depends_on),
         )
         found.append(incident)
     return found
@@ -422,17 +424,23 @@ def facts_of(connection: sqlite3.Connection, item: MessageItem) -> dict[str, obj
     }
 
 
-def settle(
+def find_told_to_all(
     connection: sqlite3.Connection, channels: Sequence[AlertChannelNow], subjects: Mapping[str, SubjectNow]
-) -> None:
-    """Mark the incidents that are over and of which no channel has to be told anything more."""
-    for number, name, level in connection.execute(CLOSED_UNSETTLED).fetchall():
+) -> list[int]:
+    """Return the incidents that are over and of which no channel has to be told anything more."""
+    found = []
+    for number, name, level in connection.execute(CLOSED_UNSETTLED):
         if name not in subjects:
             continue
         knows = dict(connection.execute(KNOWS, (number,)).fetchall())
         concerned = (each.name for each in channels if each.level.rank <= Level(level).rank)
         if all(knows.get(channel) in (Told.CLOSED, Told.SPARED) for channel in concerned):
-            connection.execute(SETTLE, (number,))
+            found.append(number)
+    return found
+
+
+def settle(connection: sqlite3.Connection, incidents: Sequence[int]) -> None:
+    connection.executemany(SETTLE, [(number,) for number in incidents])
 
 
 # On the thread of a connection: reading

@@ -69,11 +69,15 @@ class MemoryIncidents:
     def unsettled(self) -> Future[list[str]]:
         return self._executor.read(incidents.find_unsettled, self._connection)
 
-    def plan(self, channels: Sequence[AlertChannelNow], subjects: Mapping[str, SubjectNow]) -> Future[Planned]:
-        return self._executor.write(self._plan, channels, subjects)
+    async def plan(self, channels: Sequence[AlertChannelNow], subjects: Mapping[str, SubjectNow]) -> Planned:
+        return await self._executor.write(self._plan, channels, subjects)
 
     def _plan(self, channels: Sequence[AlertChannelNow], subjects: Mapping[str, SubjectNow]) -> Planned:
-        planned = incidents.plan_all(self._connection, channels, subjects, self._executor.clock.now_ms(), [])
+        now_ms = self._executor.clock.now_ms()
+        planned = {each.name: incidents.decide(self._connection, each, subjects, now_ms) for each in channels}
+        for channel, telling in planned.items():
+            incidents.tell(self._connection, channel, telling, now_ms)
+        incidents.settle(self._connection, incidents.find_told_to_all(self._connection, channels, subjects))
         rows = sorted(self._connection.execute(TAKE).fetchall(), key=lambda row: msgspec.json.decode(row[2])["at_ms"])
         self._outbox.add(
             [
@@ -81,7 +85,11 @@ class MemoryIncidents:
                 for job, address, payload in rows
             ]
         )
-        return planned
+        return Planned(
+            messages=sum(len(each.messages) for each in planned.values()),
+            wake_ms=min((each.wake_ms for each in planned.values() if each.wake_ms is not None), default=None),
+            unknown=tuple(name for name in incidents.find_unsettled(self._connection) if name not in subjects),
+        )
 
     def acknowledge(self, incident: int, by: str) -> Future[bool]:
         return self._executor.write(

@@ -9,8 +9,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from msgspec.structs import replace
 
+from spyweb.alerts import watcher
+from spyweb.alerts.quiet import quiet_until
 from spyweb.alerts.watcher import AlertWatcher, event_of, subject_of
 from spyweb.errors import StoreError
 from spyweb.incidents.policy import AlertPolicy, Escalation, Flapping, Level, QuietHours
@@ -214,6 +217,28 @@ async def test_what_is_quiet_is_told_at_its_end_and_what_is_critical_at_once() -
             assert await w.told() == told_then
             await w.harness.clock.turn(20 * 60)
             assert await w.told() == [("ops", ["opened"])]
+
+
+async def test_the_end_of_quiet_hours_is_looked_for_once_a_plan_however_many_incidents_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[int] = []
+
+    def counted(hours: QuietHours, now_ms: int) -> int | None:
+        looked.append(now_ms)
+        return quiet_until(hours, now_ms)
+
+    async with watched() as w:
+        policy = replace(TELL_OPS, after_failures=1, quiet=quiet_for(w, 30))
+        monkeypatch.setattr(watcher, "quiet_until", counted)
+        for name in ("one", "two", "three"):
+            job = make_job(name, alerts=policy, schedule=Never())
+            await w.harness.settle(job)
+            w.harness.pool.endings[job.id] = [failed("x")]
+            w.harness.runner.start(job, [by_hand()])
+        await w.harness.clock.turn(7)
+        assert await w.open() == 3
+        assert len(looked) == len(set(looked)) > 0
 
 
 async def test_the_quiet_hours_of_a_channel_take_the_place_of_those_of_a_job() -> None:

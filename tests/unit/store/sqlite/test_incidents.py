@@ -6,14 +6,17 @@ Mutants of the two functions, kept here, must be found by these tests.
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
+import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import pytest
@@ -24,12 +27,16 @@ from msgspec.structs import replace
 from spyweb.incidents import telling, truth
 from spyweb.incidents.policy import AlertPolicy, Escalation, Flapping, Level
 from spyweb.incidents.truth import Event, Failed, Looked, SignGone, SignSeen, Succeeded
+from spyweb.model import Durability
 from spyweb.store.incidents_protocol import AlertChannelNow, SubjectEvent, SubjectNow
 from spyweb.store.sqlite import incidents
 from spyweb.store.sqlite.migrate import load_migrations, migrate
+from spyweb.store.sqlite.store import SqliteStore, open_store
+from spyweb.store.values_protocol import Put
+from tests.fakes.clock import FakeClock
 
-T = TypeVar("T")
 MIN = 60_000
+PATIENCE = 10.0  # seconds; a deadline for a hang, not a measure
 
 POLICIES = {
     "a": AlertPolicy(
@@ -80,7 +87,9 @@ class CrashingConnection(sqlite3.Connection):
 
 
 Window = tuple[str, int, int]  # of a subject or channel, from, to
-Step = tuple[int, tuple[str, Event | Ack | Silence] | None, int | None]  # wait, what happens, the fuse
+Happening = tuple[str, Event | Ack | Silence]
+# Wait, what happens, the fuse, and whether it happens while somebody is about to be told something else.
+Step = tuple[int, Happening | None, int | None, bool]
 
 
 @dataclass
@@ -99,27 +108,31 @@ class World:
     def within(self, windows: Sequence[Window], name: str, now: int) -> int | None:
         return max((end for each, begin, end in windows if each == name and begin <= now < end), default=None)
 
-    def transaction(self, work: Callable[[], T]) -> T:
-        """Commit this work, tried until no crash is in its way: nothing but the rows is left of an attempt."""
-        while True:
-            try:
-                self.db.execute("BEGIN")
-                result = work()
-                self.db.execute("COMMIT")
-            except Crash:
-                if self.db.in_transaction:
-                    self.db.execute("ROLLBACK")
-            else:
-                return result
+    def _commit(self, work: Callable[[], None]) -> None:
+        self.db.execute("BEGIN")
+        work()
+        self.db.execute("COMMIT")
+
+    def _roll_back(self) -> None:
+        if self.db.in_transaction:
+            self.db.execute("ROLLBACK")
 
     def happen(self, token: int, name: str, event: Event | Ack | Silence) -> None:
-        def work() -> None:
-            if self.db.execute("SELECT 1 FROM done WHERE token = ?", (token,)).fetchone() is None:
-                self._happen(name, event)
-                self.db.execute("INSERT INTO done VALUES (?)", (token,))
+        """Let something happen, once: it is tried until no crash is in its way."""
 
-        self.transaction(work)
-        self.log.append((self.now, name, event))
+        def work() -> None:
+            self._happen(name, event)
+            self.db.execute("INSERT INTO done VALUES (?)", (token,))
+
+        while True:
+            try:
+                if self.db.execute("SELECT 1 FROM done WHERE token = ?", (token,)).fetchone() is None:
+                    self._commit(work)
+                    self.log.append((self.now, name, event))
+            except Crash:
+                self._roll_back()
+            else:
+                return
 
     def _happen(self, name: str, event: Event | Ack | Silence) -> None:
         match event:
@@ -140,12 +153,23 @@ class World:
                 )
                 incidents.apply(self.db, happened)
 
-    def look(self) -> None:
-        """Do what the daemon does at a timer: look at what asks for it, and plan."""
-        known = self.transaction(lambda: incidents.find_known(self.db))
-        for name, moment in known.items():
+    def look(self, meanwhile: Callable[[], None] | None = None) -> None:
+        """Do what the daemon does at a timer: look at what asks for it, and plan.
+
+        What a crash meets is begun anew, as by the next daemon.  `meanwhile` is called between decision and write.
+        """
+        while True:
+            try:
+                self._look(meanwhile)
+            except Crash:
+                self._roll_back()
+            else:
+                return
+
+    def _look(self, meanwhile: Callable[[], None] | None) -> None:
+        for name, moment in incidents.find_known(self.db).items():
             if moment is not None and moment <= self.now:
-                self.transaction(lambda name=name: self._happen(name, Looked()))  # type: ignore[misc]
+                self._commit(lambda name=name: self._happen(name, Looked()))  # type: ignore[misc]
         channels = [
             AlertChannelNow(name=name, quiet_until_ms=self.within(self.quiet, name, self.now)) for name in CHANNELS
         ]
@@ -153,9 +177,15 @@ class World:
             name: SubjectNow(policy=policy, maintenance_until_ms=self.within(self.maintenance, name, self.now))
             for name, policy in POLICIES.items()
         }
-        planned = self.transaction(lambda: incidents.plan_all(self.db, channels, subjects, self.now, []))
-        known = self.transaction(lambda: incidents.find_known(self.db))
-        moments = [planned.wake_ms, *known.values()]
+        wakes = []
+        for channel in channels:
+            planned = incidents.decide(self.db, channel, subjects, self.now)
+            if meanwhile:
+                meanwhile()
+            self._commit(lambda: incidents.tell(self.db, channel.name, planned, self.now))  # noqa: B023 - called at once
+            wakes.append(planned.wake_ms)
+        self._commit(lambda: incidents.settle(self.db, incidents.find_told_to_all(self.db, channels, subjects)))
+        moments = [*wakes, *incidents.find_known(self.db).values()]
         self.wake = min((moment for moment in moments if moment is not None and moment > self.now), default=None)
 
     def go_to(self, moment: int) -> None:
@@ -185,11 +215,14 @@ def played(
 
 
 def live(world: World, steps: Sequence[Step], *, crashes: bool) -> None:
-    for token, (wait, happens, fuse) in enumerate(steps):
+    for token, (wait, happens, fuse, is_meanwhile) in enumerate(steps):
         world.db.fuse = fuse if crashes else None
         world.go_to(world.now + wait)
-        if happens:
-            world.happen(token, *happens)
+        happen = partial(world.happen, token, *happens) if happens else None
+        if happen and is_meanwhile:
+            world.look(happen)
+        elif happen:
+            happen()
         world.look()
     world.db.fuse = None
 
@@ -328,6 +361,7 @@ lives = st.lists(
         minutes,
         st.one_of(st.none(), st.tuples(st.sampled_from("abcd"), subject_events)),
         st.one_of(st.none(), st.integers(0, 40)),
+        st.booleans(),
     ),
     max_size=45,
 )
@@ -422,13 +456,13 @@ def never_reminds(channel: Any, known: Any, now_ms: int) -> Any:
     return telling.plan(channel, [replace(each, remind_ms=None) for each in known], now_ms)
 
 
-FAIL, WAIT = Failed("x"), (10 * MIN, None, None)
+FAIL, WAIT = Failed("x"), (10 * MIN, None, None, False)
 HOUR: Sequence[Window] = [("b", 0, 60 * MIN)]
 QUIET_HOUR: Sequence[Window] = [("phone", 0, 60 * MIN)]
 
 
 def lived(*events: tuple[str, Event | Ack | Silence]) -> list[Step]:
-    return [*((MIN, event, None) for event in events), WAIT]
+    return [*((MIN, event, None, False) for event in events), WAIT]
 
 
 # A mistake, and a life that shows it.
@@ -445,7 +479,13 @@ MISTAKES: list[tuple[str, Callable[..., Any], list[Step], Sequence[Window], Sequ
     ("plan", tells_twice, lived(("b", FAIL)), [], []),
     ("plan", ignores_silence, lived(("b", Silence(60 * MIN)), ("b", FAIL)), [], []),
     ("plan", ignores_quiet_hours, lived(("b", FAIL)), [], QUIET_HOUR),
-    ("plan", ignores_acknowledgement, [*((0, ("a", event), None) for event in (FAIL, FAIL, Ack())), WAIT], [], []),
+    (
+        "plan",
+        ignores_acknowledgement,
+        [*((0, ("a", event), None, False) for event in (FAIL, FAIL, Ack())), WAIT],
+        [],
+        [],
+    ),
     ("plan", never_wakes, lived(("b", FAIL))[:-1], [], []),
     ("plan", never_reminds, lived(("a", FAIL), ("a", FAIL)), [], []),
 ]
@@ -466,3 +506,66 @@ def test_each_of_these_mistakes_is_found(
     monkeypatch.setattr(incidents, name, mutant)
     with pytest.raises(AssertionError):
         examine(steps, maintenance, quiet)
+
+
+AT_ONCE = AlertPolicy(after_failures=1, to=("phone",))
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+async def store(tmp_path: Path, clock: FakeClock) -> AsyncIterator[SqliteStore]:
+    store = await open_store(tmp_path / "spyweb.db", clock=clock, durability=Durability.NORMAL)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def note(store: SqliteStore, clock: FakeClock, event: Event, jobs: int = 1) -> dict[str, SubjectNow]:
+    """Have it happen to so many jobs; return what is known of them ten seconds later."""
+    subjects = [f"job:{number}" for number in range(jobs)]
+    await store.incidents.note(
+        [SubjectEvent(subject=each, event=event, policy=AT_ONCE, at_ms=clock.now_ms()) for each in subjects]
+    )
+    clock.advance(10)
+    return {each: SubjectNow(policy=AT_ONCE) for each in subjects}
+
+
+async def test_a_write_does_not_wait_while_it_is_decided_who_is_told(
+    store: SqliteStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_written = threading.Event()
+
+    def slow(*arguments: Any) -> Any:
+        assert is_written.wait(PATIENCE)
+        return telling.plan(*arguments)
+
+    subjects = await note(store, clock, FAIL)
+    monkeypatch.setattr(incidents, "plan", slow)
+    planning = asyncio.ensure_future(store.incidents.plan([AlertChannelNow(name="phone")], subjects))
+    await store.values.transform("job:a", b"n", lambda _: Put(b"1"))
+    is_written.set()
+    assert (await planning).messages == 1
+
+
+async def test_more_incidents_that_are_over_than_one_write_takes_are_settled(
+    store: SqliteStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(incidents, "SLICE", 2)
+    written: list[int] = []
+    settle = incidents.settle
+
+    def settled(connection: sqlite3.Connection, numbers: Sequence[int]) -> None:
+        written.append(len(numbers))
+        settle(connection, numbers)
+
+    monkeypatch.setattr(incidents, "settle", settled)
+    await note(store, clock, FAIL, jobs=5)
+    subjects = await note(store, clock, Succeeded(), jobs=5)
+    await store.incidents.plan([AlertChannelNow(name="phone")], subjects)
+    assert written == [2, 2, 1]
+    assert await store.incidents.unsettled() == []
