@@ -6,13 +6,16 @@ from typing import Any, Protocol
 
 import msgspec
 
-from spyweb.alerts.delivery import AlertFacts
+from spyweb.alerts.channel_secrets import ChannelSecrets
+from spyweb.alerts.delivery import AlertFacts, AlertItem, Attempt
 from spyweb.alerts.sender.wire import HelperAnswer, HelperRequest, MessageTemplates, SendText
 from spyweb.alerts.texts import body_of, mood_of, title_of
 from spyweb.clock import Clock
 from spyweb.outbox.send import DeliveryFailure, is_final, retry_after_ms
 from spyweb.settings.alerts import AlertChannelSettings, ChannelTemplates
 from spyweb.store.outbox_protocol import QueuedMessage
+
+TEMPLATE_FACTS = (*AlertFacts.__struct_fields__, *AlertItem.__struct_fields__)  # the names that a template may use
 
 
 class AlertAsk(Protocol):
@@ -22,38 +25,46 @@ class AlertAsk(Protocol):
 
 
 class AppriseSender:
-    def __init__(self, helper: AlertAsk, clock: Clock, timezone: str) -> None:
+    def __init__(self, helper: AlertAsk, addresses: ChannelSecrets, clock: Clock, timezone: str) -> None:
         self._helper = helper
+        self._addresses = addresses
         self._clock = clock
         self._timezone = timezone
 
-    async def send(
-        self, channel: AlertChannelSettings, facts: AlertFacts, queued: QueuedMessage
-    ) -> DeliveryFailure | None:
+    async def send(self, channel: AlertChannelSettings, facts: AlertFacts, queued: QueuedMessage) -> Attempt:
+        try:
+            url = self._addresses.url(channel)
+        except ValueError as error:
+            return Attempt.without_address(str(error))
+        title = title_of(facts)
         ask = SendText(
             id=0,
-            url=channel.url,
-            title=title_of(facts),
+            url=url,
+            title=title,
             body=body_of(facts, self._timezone),
             delivery=queued.delivery,
             mood=mood_of(facts),
             templates=templates_of(channel.templates),
-            facts=msgspec.Raw(template_facts(queued.payload)),
+            facts=msgspec.Raw(template_facts(queued.payload, title)),
         )
         answer = await self._helper.ask(ask)
-        return None if answer.ok else failure_of(answer, self._clock.now_ms())
+        return Attempt(
+            None if answer.ok else failure_of(answer, self._clock.now_ms()),
+            address_problem=answer.reason if answer.is_address_wrong else "",
+            template_problem=answer.template_problem and f"{answer.template}: {answer.template_problem}".lstrip(": "),
+        )
 
 
 def templates_of(templates: ChannelTemplates) -> MessageTemplates:
     return MessageTemplates(title=templates.title, body=templates.body, format=templates.format.value)
 
 
-def template_facts(payload: bytes) -> bytes:
+def template_facts(payload: bytes, title: str) -> bytes:
     """Return the facts as a template names them: of a message about one incident, those of that as well."""
     facts: dict[str, Any] = msgspec.json.decode(payload)
     items = facts["items"]
     alone = items[0] if len(items) == 1 and facts["count"] == 1 else {"kind": "digest" if items else "test"}
-    return msgspec.json.encode({**alone, **facts})
+    return msgspec.json.encode({**alone, **facts, "title": title})
 
 
 def failure_of(answer: HelperAnswer, now_ms: int) -> DeliveryFailure:

@@ -7,13 +7,14 @@ and what waits is sent once a wrong address is put right.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
+from spyweb.alerts.channel_secrets import ChannelSecrets
 from spyweb.clock import Clock
 from spyweb.errors import Refused
 from spyweb.incidents.policy import Level
@@ -23,7 +24,6 @@ from spyweb.ops.network.request import Http
 from spyweb.outbox.send import DeliveryFailure, post
 from spyweb.settings.alerts import AlertChannelSettings, AlertSettings
 from spyweb.settings.reading import nearest
-from spyweb.settings.secret_places import read_secret
 from spyweb.store.outbox_protocol import Channel, QueuedMessage, Target
 
 
@@ -57,45 +57,69 @@ class AlertFacts(Struct, frozen=True, kw_only=True):
 decode_facts = msgspec.json.Decoder(AlertFacts).decode
 
 
+class Attempt(NamedTuple):
+    """The result of one attempt to send a message; without a failure it was taken."""
+
+    failure: DeliveryFailure | None = None
+    address_problem: str = ""  # the channel can't be used as it is
+    template_problem: str = ""  # the built-in text was sent instead
+
+    @staticmethod
+    def without_address(reason: str) -> Attempt:
+        return Attempt(DeliveryFailure(reason=reason), address_problem=reason)
+
+
+# Is called with the channel, how it went, and when the message was added: None where it was tried out.
+AttemptListener: TypeAlias = Callable[[str, Attempt, int | None], None]
+
+
 class AlertSender(Protocol):
     """Sends a message by one kind of channel."""
 
-    async def send(
-        self, channel: AlertChannelSettings, facts: AlertFacts, queued: QueuedMessage
-    ) -> DeliveryFailure | None:
+    async def send(self, channel: AlertChannelSettings, facts: AlertFacts, queued: QueuedMessage) -> Attempt:
         """Make one attempt; `queued.delivery` is the same however often it is made."""
+
+
+class AlertSenders(NamedTuple):
+    """A sender of each kind."""
+
+    webhooks: AlertSender
+    services: AlertSender
+    desktop: AlertSender
+
+    def of(self, channel: AlertChannelSettings) -> AlertSender:
+        if channel.desktop:
+            return self.desktop
+        return self.webhooks if channel.webhook else self.services
 
 
 class WebhookSender:
     """Sends the facts as JSON to the webhook of a channel."""
 
-    def __init__(self, http: Http, clock: Clock, environ: Mapping[str, str]) -> None:
+    def __init__(self, http: Http, clock: Clock, addresses: ChannelSecrets) -> None:
         self._http = http
         self._clock = clock
-        self._environ = environ
+        self._addresses = addresses
 
-    async def send(
-        self, channel: AlertChannelSettings, _facts: AlertFacts, queued: QueuedMessage
-    ) -> DeliveryFailure | None:
-        secret = read_secret(channel.secret, self._environ) if channel.secret else b""
-        if channel.secret and not secret:
-            return DeliveryFailure(reason=f"the secret {channel.secret} is not there")
+    async def send(self, channel: AlertChannelSettings, _facts: AlertFacts, queued: QueuedMessage) -> Attempt:
+        try:
+            secret = self._addresses.secret(channel)
+        except ValueError as error:
+            return Attempt.without_address(str(error))
         posted = replace(queued, target=Target(Channel.WEBHOOK, channel.webhook), headers=channel.headers)
         failure = await post(self._http, self._clock, posted, secret=secret)
-        return failure and replace(failure, reason=failure.reason.replace(channel.webhook, "its address"))
+        return Attempt(failure and replace(failure, reason=failure.reason.replace(channel.webhook, "its address")))
 
 
 class AlertDelivery:
     """Finds the channel of each message, and has it sent."""
 
-    def __init__(self, webhooks: AlertSender, services: AlertSender, settings: Callable[[], AlertSettings]) -> None:
-        """Send by these: `webhooks` where a channel has one, else `services`."""
-        self._webhooks = webhooks
-        self._services = services
+    def __init__(self, senders: AlertSenders, settings: Callable[[], AlertSettings]) -> None:
+        self._senders = senders
         self.settings = settings  # a daemon puts those there that are read again
-        self.attempted: Callable[[str, str | None, int], None] | None = None  # channel, why not, when it was added
+        self.attempted: AttemptListener | None = None
 
-    async def try_out(self, name: str, now_ms: int) -> DeliveryFailure | None:
+    async def try_out(self, name: str, now_ms: int) -> Attempt:
         """Send a message that tells of nothing, at once and once.  Raises Refused where there is no such channel."""
         channels = self.settings().channels
         if name not in channels:
@@ -110,9 +134,7 @@ class AlertDelivery:
             created_ms=now_ms,
             next_ms=now_ms,
         )
-        channel = channels[name]
-        sender = self._webhooks if channel.webhook else self._services
-        return await sender.send(channel, facts, queued)
+        return await self._send(channels[name], facts, queued, None)
 
     async def send(self, queued: QueuedMessage) -> DeliveryFailure | None:
         """Send a message of the outbox.  One whose channel is gone fails until there is one of that name again."""
@@ -120,8 +142,12 @@ class AlertDelivery:
         channel = self.settings().channels.get(name)
         if channel is None:
             return DeliveryFailure(reason=f"no alert channel is named {name}", holds=False)
-        sender = self._webhooks if channel.webhook else self._services
-        failure = await sender.send(channel, decode_facts(queued.payload), queued)
+        return (await self._send(channel, decode_facts(queued.payload), queued, queued.created_ms)).failure
+
+    async def _send(
+        self, channel: AlertChannelSettings, facts: AlertFacts, queued: QueuedMessage, added_ms: int | None
+    ) -> Attempt:
+        attempt = await self._senders.of(channel).send(channel, facts, queued)
         if self.attempted:
-            self.attempted(name, failure.reason if failure else None, queued.created_ms)
-        return failure
+            self.attempted(channel.name, attempt, added_ms)
+        return attempt

@@ -24,6 +24,8 @@ WORDS = {
     "quarantined": "runs no more",
     "broken": "can't be loaded",
     "down": "takes no messages",
+    "address": "can't be used",
+    "template": "has a template that fails",
 }
 UNITS = ((DAY_MS, "d"), (HOUR_MS, "h"), (MINUTE_MS, "min"), (SECOND_MS, "s"))
 

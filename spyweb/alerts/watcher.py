@@ -14,12 +14,13 @@ from functools import cache, partial
 import structlog
 from msgspec.structs import replace
 
-from spyweb.alerts.channel_health import ChannelHealth
+from spyweb.alerts.channel_health import ADDRESS, TEMPLATE, ChannelHealth
+from spyweb.alerts.delivery import Attempt
 from spyweb.alerts.quiet import quiet_until
 from spyweb.clock import Clock, Handle
 from spyweb.cooperative import Steps, run_in_slices
 from spyweb.errors import STORE_REFUSED
-from spyweb.incidents.policy import AlertPolicy, QuietHours
+from spyweb.incidents.policy import AlertPolicy, Level, QuietHours
 from spyweb.incidents.truth import Edited, Event, Failed, Looked, Removed, SignGone, SignSeen, Succeeded
 from spyweb.logs.refusals import tell_refusal
 from spyweb.model import Failure, JobId, Outcome, Run
@@ -74,9 +75,28 @@ class AlertWatcher:
         self._health = ChannelHealth([each.removeprefix(CHANNEL) for each in known if each.startswith(CHANNEL)])
         self._looks = {subject: wake_ms for subject, wake_ms in known.items() if wake_ms is not None}
 
-    def attempted(self, channel: str, failure: str | None, added_ms: int) -> None:
+    @property
+    def troubled_channels(self) -> Sequence[str]:
+        """Return the alert channels of which it is known that something is wrong."""
+        return self._health.troubled
+
+    def attempted(self, channel: str, attempt: Attempt, added_ms: int | None) -> None:
         """Note how an attempt to send to a channel went; whoever is told that it is down is told by the others."""
-        if event := self._health.judge(channel, failure, self._clock.now_ms() - added_ms):
+        is_taken = attempt.failure is None
+        if is_taken or added_ms is not None:
+            now_ms = self._clock.now_ms()
+            reason = attempt.failure.reason if attempt.failure else None
+            self._see(channel, self._health.judge(channel, reason, now_ms - (added_ms or now_ms)))
+        for sign, problem in ((ADDRESS, attempt.address_problem), (TEMPLATE, attempt.template_problem)):
+            if problem or is_taken:
+                self.found_in_channel(channel, sign, problem)
+
+    def found_in_channel(self, channel: str, sign: str, problem: str) -> None:
+        """Note what is wrong with a channel; an empty text where nothing is."""
+        self._see(channel, self._health.note(channel, sign, problem))
+
+    def _see(self, channel: str, event: SignSeen | SignGone | None) -> None:
+        if event is not None:
             self._seen.append((f"{CHANNEL}{channel}", event))
             self._changed.set()
 
@@ -156,7 +176,10 @@ class AlertWatcher:
                 yield self._event(subject, Edited())
 
     def _event(self, subject: str, event: Event) -> SubjectEvent:
-        return SubjectEvent(subject=subject, event=event, policy=self._policy(subject), at_ms=self._clock.now_ms())
+        policy = self._policy(subject)
+        if isinstance(event, SignSeen) and event.sign == TEMPLATE:  # the messages arrive all the same
+            policy = replace(policy, level=Level.INFO)
+        return SubjectEvent(subject=subject, event=event, policy=policy, at_ms=self._clock.now_ms())
 
     def _policy(self, subject: str) -> AlertPolicy:
         if subject.startswith(CHANNEL):  # which can't be told that it takes nothing

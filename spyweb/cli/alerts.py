@@ -17,6 +17,7 @@ from spyweb.cli.project import find_in
 from spyweb.errors import ExitCode, Refused
 from spyweb.settings.units import DAY_MS, MINUTE_MS, format_duration
 from spyweb.settings.values import duration
+from spyweb.views.channels import ChannelTried
 from spyweb.views.incidents import IncidentView
 
 SILENCE = duration(MINUTE_MS, 365 * DAY_MS)
@@ -103,8 +104,14 @@ def try_channel(
     if daemon is None:
         raise Refused(f"no daemon runs in {project.root}: it has the addresses, and their secrets")
     tried = daemon.try_channel(channel)
-    output.tell(form, f"{channel} has taken it" if tried.is_sent else f"{channel}: {tried.reason}", tried)
+    output.tell(form, _tried(tried), tried)
     return ExitCode.OK if tried.is_sent else ExitCode.FAILED
+
+
+def _tried(tried: ChannelTried) -> str:
+    if not tried.is_sent:
+        return f"{tried.channel}: {tried.reason}"
+    return f"{tried.channel} has taken it" + (f"; {tried.reason}" if tried.reason else "")
 
 
 def _user() -> str:

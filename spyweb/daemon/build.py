@@ -9,8 +9,12 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from spyweb import __version__, notify
+from spyweb.alerts.channel_checker import ChannelChecker
+from spyweb.alerts.channel_secrets import ChannelSecrets
+from spyweb.alerts.delivery import Attempt
 from spyweb.alerts.watcher import AlertWatcher
 from spyweb.clock import Clock
 from spyweb.daemon.chore_runner import ChoreRunner
@@ -59,6 +63,7 @@ class Daemon:
     scheduler: Scheduler
     triggers: Triggers
     alerts: AlertWatcher
+    channel_checker: ChannelChecker
     reloader: Reloader
     server: Server
     chores: ChoreRunner
@@ -66,6 +71,16 @@ class Daemon:
     service: DaemonService
     notifier: notify.Notifier
     stop: asyncio.Event  # set when the daemon is to end
+
+
+class MeasuredParts(NamedTuple):
+    """The parts of a daemon, beside its runtime, that say how it is."""
+
+    scheduler: Scheduler
+    server: Server
+    chores: ChoreRunner
+    heartbeat: Heartbeat
+    alerts: AlertWatcher
 
 
 async def build_daemon(stack: AsyncExitStack, options: Options, settings: Settings, clock: Clock) -> Daemon:
@@ -94,6 +109,7 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
     )
     live.on_linked(lambda: keep_history(live, store, reloader.settings))
     watcher = watch_incidents(runtime, lambda: reloader.settings.alerts)
+    checker = check_alert_channels(runtime, lambda: reloader.settings.alerts, watcher)
     chores = ChoreRunner(calls, clock)
     heartbeat = Heartbeat(
         settings=lambda: reloader.settings.heartbeat,
@@ -103,7 +119,8 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
         environ=os.environ,
         clock=clock,
     )
-    vitals = partial(take_vitals, runtime, scheduler, server, chores, heartbeat, clock.monotonic())
+    measured = MeasuredParts(scheduler, server, chores, heartbeat, watcher)
+    vitals = partial(take_vitals, runtime, measured, clock.monotonic())
     trail = AuditService(store.audit, clock)
     incidents = IncidentService(
         store.incidents,
@@ -169,6 +186,7 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
         calls=calls,
         scheduler=scheduler,
         alerts=watcher,
+        channel_checker=checker,
         triggers=Triggers(store=store, live=live, runner=runner, clock=clock),
         reloader=reloader,
         server=server,
@@ -186,12 +204,28 @@ def watch_incidents(runtime: JobRuntime, settings: Callable[[], AlertSettings]) 
     watcher = AlertWatcher(incidents=runtime.store.incidents, live=runtime.live, settings=settings, clock=runtime.clock)
     runtime.runner.judge = watcher.judge
 
-    def attempted(channel: str, failure: str | None, added_ms: int) -> None:
-        watcher.attempted(channel, failure, added_ms)
-        runtime.tallies.attempted(channel, failure)
+    def attempted(channel: str, attempt: Attempt, added_ms: int | None) -> None:
+        watcher.attempted(channel, attempt, added_ms)
+        if added_ms is not None:  # it was tried out
+            runtime.tallies.attempted(channel, attempt.failure.reason if attempt.failure else None)
 
     runtime.alerts.attempted = attempted
     return watcher
+
+
+def check_alert_channels(
+    runtime: JobRuntime, settings: Callable[[], AlertSettings], watcher: AlertWatcher
+) -> ChannelChecker:
+    checker = ChannelChecker(
+        settings=settings,
+        addresses=ChannelSecrets(runtime.settings.root, os.environ),
+        helper=runtime.alert_helper,
+        clock=runtime.clock,
+        find_missing_desktop=runtime.world.desktop.find_missing,
+        tell=watcher.found_in_channel,
+    )
+    runtime.live.on_linked(checker.wake)
+    return checker
 
 
 def build_hubs(
@@ -213,16 +247,10 @@ def build_hubs(
     return events, PageHub(events=events, clock=clock, tasks=runtime.tasks, last_lines=sources.last_lines)
 
 
-def take_vitals(
-    runtime: JobRuntime,
-    scheduler: Scheduler,
-    server: Server,
-    chores: ChoreRunner,
-    heartbeat: Heartbeat,
-    started: float,
-) -> Vitals:
+def take_vitals(runtime: JobRuntime, measured: MeasuredParts, started: float) -> Vitals:
     """Measure what `spyweb health` shows."""
     world, live, clock = runtime.world, runtime.live, runtime.clock
+    scheduler, server, chores, heartbeat, alerts = measured
     return Vitals(
         version=__version__,
         pid=os.getpid(),
@@ -234,6 +262,7 @@ def take_vitals(
         storage_error_at_ms=world.metrics.storage_error_at_ms,
         refused_ms=scheduler.refused_ms,
         dead_messages=runtime.outbox_sender.dead,
+        troubled_channels=alerts.troubled_channels,
         server_is_broken=server.problem is not None,
         refused_connections=server.connections.warning,
         descriptors_left=descriptors.left(),

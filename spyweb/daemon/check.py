@@ -8,6 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from spyweb.alerts.channel_check import check_channels
+from spyweb.alerts.channel_secrets import ChannelSecrets
+from spyweb.alerts.sender.helper import AlertHelper
 from spyweb.clock import RealClock
 from spyweb.daemon.commands import find_broken_limits
 from spyweb.daemon.engine_info import engine_info
@@ -23,6 +26,7 @@ from spyweb.runs.live import code_of
 from spyweb.settings import Settings, examine_settings
 from spyweb.settings.addresses import expand
 from spyweb.settings.heartbeat import HeartbeatSettings, is_on_this_machine
+from spyweb.settings.load import read_table
 from spyweb.settings.sections import FILE
 from spyweb.specs.discover import Scan, scan
 from spyweb.specs.server_file import read_all
@@ -38,8 +42,8 @@ async def check_project(root: Path) -> list[Problem]:
     settings, problems = examine_settings(root, environ=os.environ, flags={})
     found = await asyncio.to_thread(scan, root, settings)
     specs = [*(file.spec for file in found.jobs.values()), *found.broken_specs]
-    compiled = await compile_all(settings, found, specs)
-    failed = [*compiled, *await parse_selectors(specs)]
+    channels, compiled = await asyncio.gather(find_channel_problems(settings), compile_all(settings, found, specs))
+    failed = [*channels, *compiled, *await parse_selectors(specs)]
     uncompiled = {problem.file for problem in compiled if not problem.is_warning}
     promises = await asyncio.to_thread(find_broken_promises, specs, os.environ, settings.daemon.data_dir)
     doubts = [
@@ -86,6 +90,25 @@ def tests_of(root: Path, spec: JobSpec) -> list[Code]:
     if isinstance(source, Problem) or not source:
         return []
     return [Code(job=spec.id, generation=0, chunk=path, source=source, memory_limit=spec.memory_limit)]
+
+
+async def find_channel_problems(settings: Settings) -> list[Problem]:
+    """Check the alert channels; the process that sends is started only where one has an address of a service."""
+    addresses, helper = ChannelSecrets(settings.root, os.environ), AlertHelper(RealClock(), os.environ)
+    try:
+        found = await check_channels(settings.alerts.channels.values(), addresses, helper)
+    finally:
+        await helper.close()
+    table = read_table(settings.root, [])
+    problems = [table.problem(each.reason, "channels", each.channel, *each.keys) for each in found]
+    for channel in settings.alerts.channels.values():
+        for key, file in (("url_file", channel.url_file), ("secret_file", channel.secret_file)):
+            if file and addresses.is_open_to_others(file):
+                told = table.problem(
+                    f"others on this machine may read it: chmod 600 {file}", "channels", channel.name, key
+                )
+                problems.append(replace(told, is_warning=True))
+    return problems
 
 
 async def parse_selectors(specs: Sequence[JobSpec]) -> list[Problem]:

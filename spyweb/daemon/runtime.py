@@ -13,7 +13,9 @@ from functools import partial
 import structlog
 
 from spyweb.alerts.apprise_sender import AppriseSender
-from spyweb.alerts.delivery import AlertDelivery, WebhookSender
+from spyweb.alerts.channel_secrets import ChannelSecrets
+from spyweb.alerts.delivery import AlertDelivery, AlertSenders, WebhookSender
+from spyweb.alerts.desktop_sender import DesktopSender
 from spyweb.alerts.open_channels import OpenChannels
 from spyweb.alerts.sender.helper import AlertHelper
 from spyweb.alerts.tally import AttemptTallies
@@ -73,6 +75,7 @@ class JobRuntime:
     alerts: AlertDelivery
     tallies: AttemptTallies
     channels: OpenChannels
+    alert_helper: AlertHelper
     extractor: Extractor
     job_logs: JobLogs
     tasks: TaskGroup
@@ -257,11 +260,13 @@ async def open_runtime(
     )
     helper = AlertHelper(clock, os.environ)
     stack.push_async_callback(helper.close)
-    alerts = AlertDelivery(
-        WebhookSender(world.http, clock, os.environ),
-        AppriseSender(helper, clock, settings.daemon.timezone),
-        lambda: settings.alerts,
+    addresses, zone = ChannelSecrets(settings.root, os.environ), settings.daemon.timezone
+    senders = AlertSenders(
+        webhooks=WebhookSender(world.http, clock, addresses),
+        services=AppriseSender(helper, addresses, clock, zone),
+        desktop=DesktopSender(world.desktop, zone),
     )
+    alerts = AlertDelivery(senders, lambda: settings.alerts)
     transport = MessageTransport(
         http=world.http,
         desktop=world.desktop,
@@ -283,6 +288,7 @@ async def open_runtime(
         alerts=alerts,
         tallies=AttemptTallies(clock),
         channels=channels,
+        alert_helper=helper,
         extractor=extractor,
         job_logs=job_logs,
         tasks=tasks,

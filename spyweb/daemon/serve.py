@@ -143,6 +143,7 @@ def start_background(daemon: Daemon, tasks: TaskGroup) -> list[Task[None]]:
         tasks.create_task(daemon.scheduler.watch_the_clock(), name="watch the clock"),
         tasks.create_task(daemon.triggers.deliver(), name="hand out changes"),
         tasks.create_task(daemon.alerts.keep_up(), name="plan who is told"),
+        tasks.create_task(daemon.channel_checker.keep_up(), name="check alert channels"),
         tasks.create_task(runtime.outbox_sender.deliver(), name="deliver messages"),
     ]
 

@@ -45,7 +45,7 @@ class Desktop:
 
     async def show(self, title: str, body: str, timeout_ms: int | None = None) -> str | None:
         """Show a notification; return why that failed, or None, also when there is no desktop."""
-        missing = self._look()
+        missing = self.find_missing()
         if missing or not self._found:
             self._miss(missing)
             return None
@@ -55,8 +55,8 @@ class Desktop:
         async with self._free:
             return await run_command([program, *arguments(*texts, shown_ms)])
 
-    def _look(self) -> str:
-        """Find the command that shows notifications; return what is missing."""
+    def find_missing(self) -> str:
+        """Return what is missing to show notifications, empty where nothing is."""
         if self._found:
             return ""
         is_mac = self._platform == "darwin"

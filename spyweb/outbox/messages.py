@@ -44,7 +44,12 @@ def hide_address(text: str, address: str) -> str:
 
 
 def place_of(target: Target) -> str:
-    """Return the host of a target, for logs: the rest of a webhook's address is often a secret."""
+    """Return the host of a target, or the name of an alert channel, for logs.
+
+    The rest of a webhook's address is often a secret.
+    """
+    if target.channel is Channel.ALERT:
+        return target.address
     try:
         return urlsplit(target.address).hostname or target.channel.value
     except ValueError:

@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from spyweb.alerts.addresses import shown
 from spyweb.alerts.channel_health import DOWN
+from spyweb.alerts.delivery import Attempt
 from spyweb.alerts.quiet import quiet_until
 from spyweb.alerts.tally import ChannelTally
 from spyweb.clock import Clock
-from spyweb.outbox.send import DeliveryFailure
 from spyweb.settings.alerts import AlertChannelSettings, AlertSettings, show_quiet
 from spyweb.store.outbox_protocol import Channel, TargetBacklog
 from spyweb.store.protocol import Store
@@ -17,7 +17,7 @@ from spyweb.views.channels import ChannelTried, ChannelView
 
 CHANNEL = "channel:"
 
-TryOut = Callable[[str, int], Awaitable[DeliveryFailure | None]]
+TryOut = Callable[[str, int], Awaitable[Attempt]]
 
 
 class ChannelService:
@@ -72,5 +72,8 @@ class ChannelService:
 
     async def try_out(self, channel: str) -> ChannelTried:
         """Send a message that tells of nothing, past the outbox.  Raises Refused where there is no such channel."""
-        failure = await self._try_out(channel, self._clock.now_ms())
-        return ChannelTried(channel=channel, is_sent=failure is None, reason=failure.reason if failure else "")
+        attempt = await self._try_out(channel, self._clock.now_ms())
+        failed = attempt.failure.reason if attempt.failure else ""
+        problem = attempt.template_problem
+        told = problem and f"its template fails, the built-in text was sent: {problem}"
+        return ChannelTried(channel=channel, is_sent=attempt.failure is None, reason=failed or told)

@@ -19,6 +19,7 @@ from spyweb.settings.units import MINUTE_MS, format_duration
 from spyweb.settings.values import boolean, duration, headers, one_line, one_of, text, texts, whole, wrong
 
 NAME = "^[a-z0-9_-]{1,40}$"
+ADDRESSES = ("url", "url_file", "webhook", "desktop")  # a channel has one of them
 NEVER = "never"
 JOB = "job:"  # before the id of a job: the subject of its incidents
 QUIET = r"^(?:([01][0-9]|2[0-3]):([0-5][0-9])-([01][0-9]|2[0-3]):([0-5][0-9]))?$"
@@ -63,11 +64,14 @@ class AlertChannelSettings:
     """A way to reach somebody: `[channels.NAME]`.  Its address is nowhere but here."""
 
     name: str
-    url: str = field(default="", repr=False)  # of a service that Apprise knows; else `webhook` has an address
+    url: str = field(default="", repr=False)  # of a service that Apprise knows
+    url_file: str = ""  # has that address
     webhook: str = field(default="", repr=False)
+    desktop: bool = False  # of the user who runs the daemon
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # of the webhook
     secret: str = field(default="", repr=False)  # where it is found that signs the webhook: env:NAME or credential:NAME
-    templates: ChannelTemplates = NO_TEMPLATES  # of `url`
+    secret_file: str = ""  # has it
+    templates: ChannelTemplates = NO_TEMPLATES  # of `url` or `url_file`
     level: Level = Level.INFO  # the least that it is told
     quiet: QuietHours | None = None
     has_own_quiet: bool = False  # those of [alerts] and of jobs do not count
@@ -134,21 +138,28 @@ def take_channels(
 def take_channel(name: str, read: Reading, environ: Mapping[str, str], zone: str) -> AlertChannelSettings:
     channel = AlertChannelSettings(
         name=name,
-        url=read.take("url", _from_environment(environ, _service), ""),
+        url=read.take("url", _from_environment(environ, service_address), ""),
+        url_file=read.take("url_file", _from_environment(environ, one_line), ""),
         webhook=read.take("webhook", _from_environment(environ, _address), ""),
+        desktop=read.take("desktop", _desktop, False),
         headers=read.take("headers", headers, ()),
         secret=read.take("secret", secret_place, ""),
+        secret_file=read.take("secret_file", _from_environment(environ, one_line), ""),
         templates=_take_templates(read.below("templates")),
         level=read.take("level", _LEVEL, Level.INFO),
         quiet=read.take("quiet", _quiet_in(zone), None),
         has_own_quiet=read.has("quiet"),
     )
-    if read.has("url") == read.has("webhook"):
-        read.refuse("a channel has one address: url, of a service, or webhook", "webhook")
-    for key in ("headers", "secret"):
+    given = [key for key in ADDRESSES if read.has(key)]
+    if len(given) != 1:
+        key = given[-1] if given else ADDRESSES[0]
+        read.refuse(f"a channel has exactly one address: {', '.join(ADDRESSES[:-1])} or {ADDRESSES[-1]}", key)
+    for key in ("headers", "secret", "secret_file"):
         if read.has(key) and not read.has("webhook"):
             read.refuse("only a webhook has it", key)
-    if read.has("templates") and not read.has("url"):
+    if read.has("secret") and read.has("secret_file"):
+        read.refuse("a webhook has one: secret or secret_file", "secret_file")
+    if read.has("templates") and not (read.has("url") or read.has("url_file")):
         read.refuse("only a url has them: a webhook is sent the facts as JSON", "templates")
     return channel
 
@@ -185,7 +196,7 @@ def _variable(environ: Mapping[str, str], name: str) -> str:
     return found
 
 
-def _service(address: str) -> str:
+def service_address(address: str) -> str:
     """Check that an address names a service; which there are, only the process knows that sends."""
     if not _SERVICE.match(address):
         raise ValueError("expected an address of a service, such as ntfy://…")
@@ -202,6 +213,13 @@ def _address(address: str) -> str:
     if not is_address:
         raise ValueError("expected an address that begins with https:// or http://")
     return address
+
+
+@shaped({"const": True})
+def _desktop(value: object) -> bool:
+    if value is not True:
+        raise wrong("true, or nothing", value)
+    return True
 
 
 @shaped(list_of({"type": "string", "pattern": NAME}), list)

@@ -113,7 +113,7 @@ def examine_settings(
 ) -> tuple[Settings, list[Problem]]:
     """Return the settings, with the default in place of each wrong one, and the problems."""
     problems: list[Problem] = []
-    file = _read_file(root, problems)
+    file = read_table(root, problems)
     sections = _Sections(file, environ, flags, problems)
     settings = _settings(root, sections, environ)
     return settings, sorted(problems, key=Problem.place)
@@ -151,7 +151,8 @@ def section_keys() -> Mapping[str, Mapping[str, Schema]]:
     return sections.schemas()
 
 
-def _read_file(root: Path, problems: list[Problem]) -> TomlTable:
+def read_table(root: Path, problems: list[Problem]) -> TomlTable:
+    """Return config.toml as it stands, and add what is wrong with it as a file."""
     try:
         content = read_file(root)
         text = content.decode("utf-8-sig").replace("\r\n", "\n") if len(content) <= PROJECT_FILE else ""

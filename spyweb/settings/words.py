@@ -161,9 +161,12 @@ SETTINGS: Mapping[str, str] = {
 
 CHANNEL: Mapping[str, str] = {
     "url": "A person, by a service: an address as Apprise writes it, which may hold ${NAME} of the environment.",
+    "url_file": "A file with that address as its one line, read each time that a message is sent.",
     "webhook": "Where incidents are sent as JSON: an address, which may hold ${NAME} of the environment.",
+    "desktop": "true: the desktop of the user who runs the daemon.",
     "headers": "Sent with it.",
     "secret": 'Where the secret is found that signs the webhook: "env:NAME" or "credential:NAME".',
+    "secret_file": "A file with that secret as its one line, read each time that a message is sent.",
     "templates": "Texts of your own in Jinja, sent to `url` in place of the built-in ones.",
     "level": "The least level that it is told.",
     "quiet": 'When it is told nothing but what is critical, in place of [alerts] quiet; "" for never.',

@@ -31,4 +31,4 @@ class ChannelTried(Struct, frozen=True, kw_only=True):
 
     channel: str
     is_sent: bool
-    reason: str = ""  # why it was not
+    reason: str = ""  # why it was not, or not as it was meant

@@ -59,6 +59,7 @@ class Vitals:
     storage_error_at_ms: int | None = None  # the latest of them
     refused_ms: int = 0  # how long the store has refused to claim what is due of a job
     dead_messages: int = 0  # webhooks and notifications that were given up
+    troubled_channels: Sequence[str] = ()  # alert channels with which something is wrong
     server_is_broken: bool = False  # server/init.lua as it is on disk does not load
     refused_connections: str = ""  # why the HTTP server has just refused some
     descriptors_left: int = 1 << 16  # that this process can still open
@@ -117,11 +118,7 @@ def _folder_of(path: str) -> str:
 
 
 def find_warnings(vitals: Vitals, short_monitors: int = 0, drifting: int = 0) -> list[str]:
-    warnings = list(_of_jobs(short_monitors, drifting))
-    count = vitals.dead_messages
-    if count:
-        plural, were = ("s", "were") if count > 1 else ("", "was")
-        warnings.append(f"{count} message{plural} never arrived and {were} given up: `spyweb outbox` lists them")
+    warnings = [*_of_jobs(short_monitors, drifting), *_of_messages(vitals)]
     if vitals.server_is_broken:
         warnings.append("the server's file does not load: `spyweb check` says why")
     if not any(worker.pid for worker in vitals.pool.workers):
@@ -148,6 +145,15 @@ def _of_jobs(short_monitors: int, drifting: int) -> Iterator[str]:
     if drifting:
         jobs = "jobs have" if drifting > 1 else "job has"
         yield f"{drifting} {jobs} files that are not as their runs left them: `spyweb drift` lists them"
+
+
+def _of_messages(vitals: Vitals) -> Iterator[str]:
+    if count := vitals.dead_messages:
+        plural, were = ("s", "were") if count > 1 else ("", "was")
+        yield f"{count} message{plural} never arrived and {were} given up: `spyweb outbox` lists them"
+    if vitals.troubled_channels:
+        names = ", ".join(vitals.troubled_channels)
+        yield f"something is wrong with how people are told ({names}): `spyweb alerts list` says what"
 
 
 def _scarce(vitals: Vitals) -> Iterator[str]:

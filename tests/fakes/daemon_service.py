@@ -14,6 +14,7 @@ from pathlib import Path
 
 from msgspec import structs
 
+from spyweb.alerts.delivery import Attempt
 from spyweb.alerts.tally import AttemptTallies
 from spyweb.clock import Clock
 from spyweb.cooperative import run_at_once
@@ -346,11 +347,16 @@ def make_channels(
     )
 
 
-async def try_out(channel: str, _now_ms: int) -> DeliveryFailure | None:
-    """One channel takes messages, one refuses them, and there is no other."""
-    if channel not in ("ops", "phone"):
+async def try_out(channel: str, _now_ms: int) -> Attempt:
+    """One channel takes messages, one refuses them, one has a template that fails, and there is no other."""
+    attempts = {
+        "ops": Attempt(),
+        "phone": Attempt(DeliveryFailure(reason="answered 401")),
+        "mail": Attempt(template_problem="title: no"),
+    }
+    if channel not in attempts:
         raise Refused(f"there is no channel {channel}")
-    return DeliveryFailure(reason="answered 401") if channel == "phone" else None
+    return attempts[channel]
 
 
 class FakeDaemonService(DaemonService):

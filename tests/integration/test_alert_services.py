@@ -212,7 +212,7 @@ async def test_an_address_is_checked_without_sending_and_not_repeated(
     ("body", "problem"),
     [
         ("{{ nope }}", "'nope' is undefined"),
-        ("{% if %}", "body, line 1"),
+        ("{% if %}", "in its line 1"),
         ("{{ 'x' * 300000000 }}", "more memory than it may have"),
         ("{{ 9 ** (9 ** 9) }}", "it takes"),
         ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "longer than 2 s"),
@@ -268,7 +268,7 @@ async def test_templates_are_checked_without_facts(helper: AlertHelper) -> None:
     assert (await helper.ask(CheckAddress(id=0, url="json://localhost", templates=fine))).ok
     answer = await helper.ask(CheckAddress(id=0, url="json://localhost", templates=wrong))
     assert not answer.ok
-    assert answer.template_problem.startswith("title, line 1")
+    assert (answer.template, answer.template_problem[:15]) == ("title", "in its line 1: ")
 
 
 async def test_eight_at_once_share_a_process_that_stays_small(helper: AlertHelper, services: Services) -> None:

@@ -82,6 +82,26 @@ def states_of(root: Path) -> dict[str, str]:
     return {row[0]: row[1] for row in spyweb("jobs", root=root).table}
 
 
+CHANNELS = """[channels.a]
+url = "ntfyy://topic"
+[channels.b]
+url = "ntfy://topic"
+templates = { title = "{{ knd }}" }
+[channels.c]
+url = "ntfy://topic"
+[channels.c.templates]
+body = '''
+{{ kind }}{% fi %}
+'''
+[channels.d]
+url_file = "nope"
+[channels.e]
+url_file = "phone"
+[channels.f]
+url = "mqtt://hunter2hunter2"
+"""
+
+
 def test_before_the_first_start_the_files_alone_are_shown(project: Path) -> None:
     assert states_of(project) == {"backup": "idle", "tick": "idle"}
     assert spyweb("runs", root=project) == Answer(0, "", "no runs yet\n")
@@ -124,6 +144,32 @@ def test_what_is_doubtful_is_told_beside_a_wrong_selector_but_not_of_a_text_that
     assert found.code == 1
     assert [row[0] for row in found.table] == ["jobs/torn.lua", *["jobs/w/config.toml"] * 2, "jobs/w/hooks.lua"]
     assert 'warning: no hook is called before_fech; did you mean "before_fetch"?' in found.out
+
+
+def test_what_is_wrong_with_alert_channels_is_told_with_its_line_and_without_its_secret(project: Path) -> None:
+    (project / "config.toml").write_text(CHANNELS)
+    (project / "phone").write_text("tgram://hunter2hunter2\n")
+    (project / "phone").chmod(0o644)
+    found = spyweb("check", "--output", "json", root=project)
+    assert "hunter2" not in found.out
+    told = [(each["line"], each["key"], each["is_warning"]) for each in json.loads(found.out)]
+    assert told == [
+        (2, "channels.a.url", False),
+        (5, "channels.b.templates.title", False),
+        (9, "channels.c.templates.body", False),
+        (13, "channels.d.url_file", False),
+        (15, "channels.e.url_file", False),
+        (15, "channels.e.url_file", True),
+        (17, "channels.f.url", False),
+    ]
+    reasons = [each["reason"] for each in json.loads(found.out)]
+    assert reasons[0] == 'no service "ntfyy", did you mean "ntfy"?'
+    assert reasons[1] == "no message has 'knd', did you mean 'kind'?"
+    assert reasons[2].startswith("in its line 1: Encountered unknown tag 'fi'.")  # TOML drops the first line break
+    assert reasons[3] == "the file nope: can't be read: No such file or directory"
+    assert "Telegram" in reasons[4]
+    assert reasons[5] == "others on this machine may read it: chmod 600 phone"
+    assert reasons[6].startswith("mqtt is not available here: it needs the package paho-mqtt")
 
 
 def test_check_says_of_a_limit_what_start_refuses_it_for(project: Path) -> None:

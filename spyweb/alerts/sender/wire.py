@@ -34,6 +34,7 @@ class CheckAddress(msgspec.Struct, frozen=True, kw_only=True, tag="check"):
     id: int
     url: str
     templates: MessageTemplates = MessageTemplates()
+    names: tuple[str, ...] = ()  # that the templates may use; none: any
 
 
 class HelperAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -45,6 +46,7 @@ class HelperAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     status: int | None = None  # of the answer over HTTP
     retry_after: str = ""  # as the service has written it
     is_address_wrong: bool = False  # Apprise can't use it
+    template: str = ""  # the name of the one that fails: title or body
     template_problem: str = ""  # the built-in text was sent instead
     service: str = ""  # its name, for people
 

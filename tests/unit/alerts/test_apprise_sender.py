@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from spyweb.alerts.apprise_sender import AppriseSender, failure_of, template_facts
-from spyweb.alerts.delivery import decode_facts
+from spyweb.alerts.apprise_sender import TEMPLATE_FACTS, AppriseSender, failure_of, template_facts
+from spyweb.alerts.channel_secrets import ChannelSecrets
+from spyweb.alerts.delivery import Attempt, decode_facts
 from spyweb.alerts.sender.wire import HelperAnswer, HelperRequest, MessageTemplates, SendText
 from spyweb.outbox.send import DeliveryFailure
 from spyweb.settings.alerts import AlertChannelSettings, ChannelTemplates, TemplateFormat
@@ -31,22 +34,44 @@ class FakeHelper:
         return self.answer
 
 
-async def sent(answer: HelperAnswer) -> tuple[DeliveryFailure | None, SendText]:
+async def sent(answer: HelperAnswer) -> tuple[Attempt, SendText]:
     helper = FakeHelper(answer)
-    failure = await AppriseSender(helper, FakeClock(), "UTC").send(PHONE, decode_facts(PAYLOAD), QUEUED)
+    sender = AppriseSender(helper, ChannelSecrets(Path(), {}), FakeClock(), "UTC")
+    attempt = await sender.send(PHONE, decode_facts(PAYLOAD), QUEUED)
     (asked,) = helper.asked
     assert isinstance(asked, SendText)
-    return failure, asked
+    return attempt, asked
 
 
 async def test_a_message_is_asked_for_with_its_texts_and_facts() -> None:
-    failure, asked = await sent(HelperAnswer(id=1, ok=True))
+    attempt, asked = await sent(HelperAnswer(id=1, ok=True))
 
-    assert failure is None
+    assert attempt == Attempt()
     assert (asked.url, asked.title, asked.delivery) == ("ntfy://topic", "#42 backup is down: 3 failures", "d1")
     assert asked.body.startswith("no space\n")
     assert asked.templates == MessageTemplates(body="{{ kind }}", format="html")
     assert msgspec.json.decode(asked.facts)["kind"] == "opened"
+
+
+async def test_what_is_wrong_with_the_channel_itself_is_told_apart() -> None:
+    wrong, _ = await sent(HelperAnswer(id=1, ok=False, reason="no service", is_address_wrong=True))
+    assert wrong == Attempt(DeliveryFailure(reason="no service"), address_problem="no service")
+    fails, _ = await sent(HelperAnswer(id=1, ok=True, template="title", template_problem="no"))
+    assert fails == Attempt(template_problem="title: no")
+    ends, _ = await sent(HelperAnswer(id=1, ok=True, template_problem="it takes too long"))
+    assert ends == Attempt(template_problem="it takes too long")
+
+
+async def test_an_address_in_a_file_is_read_for_each_message(tmp_path: Path) -> None:
+    helper, channel = FakeHelper(HelperAnswer(id=1, ok=True)), replace(PHONE, url="", url_file="phone")
+    sender = AppriseSender(helper, ChannelSecrets(tmp_path, {}), FakeClock(), "UTC")
+    missing = await sender.send(channel, decode_facts(PAYLOAD), QUEUED)
+    reason = "the file phone: can't be read: No such file or directory"
+    assert missing == Attempt(DeliveryFailure(reason=reason), address_problem=reason)
+    for topic in ("one", "two"):
+        (tmp_path / "phone").write_text(f"ntfy://{topic}\n")
+        assert await sender.send(channel, decode_facts(PAYLOAD), QUEUED) == Attempt()
+    assert [asked.url for asked in helper.asked] == ["ntfy://one", "ntfy://two"]
 
 
 @pytest.mark.parametrize(
@@ -67,11 +92,13 @@ def test_only_what_a_service_refuses_is_the_trouble_of_one_message(
 
 
 def test_a_template_names_the_facts_of_one_incident_and_the_kind_of_a_digest() -> None:
-    one = json.loads(template_facts(PAYLOAD))
+    one = json.loads(template_facts(PAYLOAD, "T"))
     assert (one["kind"], one["incident"], one["channel"], len(one["items"])) == ("opened", 42, "ops", 1)
+    assert set(one) == set(TEMPLATE_FACTS)
+    assert one["title"] == "T"
     facts = json.loads(PAYLOAD)
-    many = json.loads(template_facts(json.dumps({**facts, "count": 30}).encode()))
+    many = json.loads(template_facts(json.dumps({**facts, "count": 30}).encode(), "T"))
     assert (many["kind"], many["count"]) == ("digest", 30)
     assert "incident" not in many
-    none = json.loads(template_facts(json.dumps({**facts, "items": [], "count": 0}).encode()))
+    none = json.loads(template_facts(json.dumps({**facts, "items": [], "count": 0}).encode(), "T"))
     assert none["kind"] == "test"

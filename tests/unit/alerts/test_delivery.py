@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
-from spyweb.alerts.delivery import AlertDelivery, AlertFacts, WebhookSender, decode_facts
+from spyweb.alerts.channel_secrets import ChannelSecrets
+from spyweb.alerts.delivery import (
+    AlertDelivery,
+    AlertFacts,
+    AlertSender,
+    AlertSenders,
+    Attempt,
+    WebhookSender,
+    decode_facts,
+)
 from spyweb.errors import FetchError, Refused
 from spyweb.model import JobId
 from spyweb.outbox.send import DeliveryFailure
@@ -47,25 +59,37 @@ class FakeSender:
     def __init__(self) -> None:
         self.sent: list[tuple[str, int | None, str]] = []
 
-    async def send(
-        self, channel: AlertChannelSettings, facts: AlertFacts, queued: QueuedMessage
-    ) -> DeliveryFailure | None:
+    async def send(self, channel: AlertChannelSettings, facts: AlertFacts, queued: QueuedMessage) -> Attempt:
         self.sent.append((channel.name, facts.items[0].incident, queued.delivery))
-        return None
+        return Attempt()
+
+
+def delivery_by(
+    channels: Mapping[str, AlertChannelSettings] = MappingProxyType({"ops": OPS}),
+    *,
+    webhooks: AlertSender | None = None,
+    services: AlertSender | None = None,
+    desktop: AlertSender | None = None,
+) -> AlertDelivery:
+    senders = AlertSenders(webhooks or FakeSender(), services or FakeSender(), desktop or FakeSender())
+    return AlertDelivery(senders, lambda: AlertSettings(channels=channels))
+
+
+def by_webhook(http: FakeHttp, environ: Mapping[str, str] = MappingProxyType({})) -> WebhookSender:
+    return WebhookSender(http, FakeClock(), ChannelSecrets(Path(), environ))
 
 
 async def test_a_message_goes_to_the_channel_of_that_name() -> None:
     sender = FakeSender()
-    assert await AlertDelivery(sender, FakeSender(), lambda: AlertSettings(channels={"ops": OPS})).send(QUEUED) is None
+    assert await delivery_by(webhooks=sender).send(QUEUED) is None
     assert sender.sent == [("ops", 42, "d1")]
 
 
 async def test_a_name_that_is_gone_fails_until_it_is_there_again() -> None:
-    sender, settings = FakeSender(), AlertSettings()
-    delivery = AlertDelivery(sender, FakeSender(), lambda: settings)
+    delivery = delivery_by({})
     failure = await delivery.send(QUEUED)
     assert failure == DeliveryFailure(reason="no alert channel is named ops", holds=False)
-    settings = AlertSettings(channels={"ops": OPS})
+    delivery.settings = lambda: AlertSettings(channels={"ops": OPS})
     assert await delivery.send(QUEUED) is None
 
 
@@ -76,7 +100,7 @@ def test_facts_are_read_as_they_were_written() -> None:
 
 async def test_a_webhook_gets_the_facts_and_the_id_of_the_delivery() -> None:
     http = FakeHttp()
-    assert await WebhookSender(http, FakeClock(), {}).send(OPS, decode_facts(PAYLOAD), QUEUED) is None
+    assert await by_webhook(http).send(OPS, decode_facts(PAYLOAD), QUEUED) == Attempt()
     (fetch,) = http.asked
     assert (str(fetch.url), fetch.method, fetch.body) == (OPS.webhook, "POST", PAYLOAD)
     headers = dict(fetch.headers)
@@ -85,51 +109,57 @@ async def test_a_webhook_gets_the_facts_and_the_id_of_the_delivery() -> None:
 
 async def test_a_reason_does_not_tell_the_address() -> None:
     http = FakeHttp(answers={OPS.webhook: FetchError("connect", f"{OPS.webhook}: refused")})
-    failure = await WebhookSender(http, FakeClock(), {}).send(OPS, decode_facts(PAYLOAD), QUEUED)
+    failure = (await by_webhook(http).send(OPS, decode_facts(PAYLOAD), QUEUED)).failure
     assert failure is not None
     assert "its address: refused" in failure.reason
 
 
 def test_what_is_shown_of_a_channel_has_no_address() -> None:
-    assert "secret" not in repr(OPS)
+    assert "example.org" not in repr(OPS)
 
 
-async def test_a_channel_with_the_address_of_a_service_is_sent_to_by_that() -> None:
-    webhooks, services = FakeSender(), FakeSender()
-    phone = AlertChannelSettings(name="ops", url="ntfy://topic")
-    assert await AlertDelivery(webhooks, services, lambda: AlertSettings(channels={"ops": phone})).send(QUEUED) is None
-    assert (webhooks.sent, services.sent) == ([], [("ops", 42, "d1")])
+@pytest.mark.parametrize(
+    ("channel", "by"),
+    [
+        (OPS, "webhooks"),
+        (AlertChannelSettings(name="ops", url="ntfy://topic"), "services"),
+        (AlertChannelSettings(name="ops", url_file="phone"), "services"),
+        (AlertChannelSettings(name="ops", desktop=True), "desktop"),
+    ],
+)
+async def test_a_channel_is_sent_to_by_what_its_address_is_for(channel: AlertChannelSettings, by: str) -> None:
+    senders = {kind: FakeSender() for kind in ("webhooks", "services", "desktop")}
+    assert await delivery_by({"ops": channel}, **senders).send(QUEUED) is None
+    assert {kind: sender.sent for kind, sender in senders.items() if sender.sent} == {by: [("ops", 42, "d1")]}
 
 
 async def test_a_webhook_with_a_secret_is_signed_and_waits_for_a_missing_one() -> None:
     http, channel = FakeHttp(), replace(OPS, secret="env:HOOK")
-    failure = await WebhookSender(http, FakeClock(), {}).send(channel, decode_facts(PAYLOAD), QUEUED)
-    assert failure == DeliveryFailure(reason="the secret env:HOOK is not there")
+    attempt = await by_webhook(http).send(channel, decode_facts(PAYLOAD), QUEUED)
+    assert attempt == Attempt.without_address("the secret env:HOOK is not there")
+    assert attempt.failure == DeliveryFailure(reason="the secret env:HOOK is not there")
     assert http.asked == []
-    assert await WebhookSender(http, FakeClock(), {"HOOK": "k"}).send(channel, decode_facts(PAYLOAD), QUEUED) is None
+    assert await by_webhook(http, {"HOOK": "k"}).send(channel, decode_facts(PAYLOAD), QUEUED) == Attempt()
     assert dict(http.asked[0].headers)["X-SpyWeb-Signature"].startswith("t=")
 
 
 async def test_how_an_attempt_went_is_told_to_whoever_watches() -> None:
-    told: list[tuple[str, str | None, int]] = []
+    told: list[tuple[str, Attempt, int | None]] = []
     http = FakeHttp(answers={OPS.webhook: FetchError("connect", "refused")})
-    webhooks = WebhookSender(http, FakeClock(), {})
-    delivery = AlertDelivery(webhooks, FakeSender(), lambda: AlertSettings(channels={"ops": OPS}))
+    delivery = delivery_by(webhooks=by_webhook(http))
     delivery.attempted = lambda *attempt: told.append(attempt)
     await delivery.send(QUEUED)
     http.answers = {}
     await delivery.send(QUEUED)
-    assert told == [("ops", "connect: refused", 0), ("ops", None, 0)]
+    assert told == [("ops", Attempt(DeliveryFailure(reason="connect: refused")), 0), ("ops", Attempt(), 0)]
 
 
-async def test_a_channel_is_tried_out_past_the_outbox_and_nobody_counts_that() -> None:
+async def test_a_channel_is_tried_out_past_the_outbox_which_counts_as_no_message() -> None:
     http, told = FakeHttp(), list[object]()
-    delivery = AlertDelivery(
-        WebhookSender(http, FakeClock(), {}), FakeSender(), lambda: AlertSettings(channels={"ops": OPS})
-    )
+    delivery = delivery_by(webhooks=by_webhook(http))
     delivery.attempted = lambda *attempt: told.append(attempt)
-    assert await delivery.try_out("ops", 5) is None
+    assert await delivery.try_out("ops", 5) == Attempt()
     assert json.loads(http.asked[0].body or b"") == {"channel": "ops", "at_ms": 5, "items": [], "count": 0}
-    assert told == []
+    assert told == [("ops", Attempt(), None)]
     with pytest.raises(Refused, match='there is no channel opps; did you mean "ops"'):
         await delivery.try_out("opps", 5)

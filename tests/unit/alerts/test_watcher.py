@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from spyweb.alerts import watcher
+from spyweb.alerts.delivery import Attempt
 from spyweb.alerts.quiet import quiet_until
 from spyweb.alerts.watcher import AlertWatcher, event_of, subject_of
 from spyweb.errors import StoreError
@@ -20,6 +21,7 @@ from spyweb.incidents.policy import AlertPolicy, Escalation, Flapping, Level, Qu
 from spyweb.incidents.truth import Failed, SignGone, SignSeen, Succeeded
 from spyweb.lua.endings import failed
 from spyweb.model import Ending, Failure, JobId, Never, Outcome, Retry, Run, RunId, RunState
+from spyweb.outbox.send import DeliveryFailure
 from spyweb.runs.drift import finding_trigger
 from spyweb.runs.live import LiveJob
 from spyweb.runs.runner import RunRequest, by_hand
@@ -31,6 +33,7 @@ BACKUP = JobId("backup")
 SUCCESS = Ending(outcome=Outcome.SUCCESS)
 TELL_OPS = AlertPolicy(to=("ops",), after_failures=2, remind_ms=None)
 OPS = AlertChannelSettings(name="ops", webhook="https://example.org/secret")
+NOT_TAKEN = Attempt(DeliveryFailure(reason="answered 500"))
 RETRY = Retry(retries=1, delay_ms=1000, jitter=False)
 
 
@@ -379,12 +382,12 @@ async def test_a_channel_that_takes_nothing_is_told_of_on_the_others_until_it_ta
         added_ms = w.harness.clock.now_ms()
         await w.harness.clock.turn(5 * 60)
         for _ in range(3):
-            w.watcher.attempted("ops", "answered 500", added_ms)
+            w.watcher.attempted("ops", NOT_TAKEN, added_ms)
         await w.harness.clock.turn(10)
         (found,) = await w.harness.store.incidents.list(is_open=True)
         assert (found.subject, found.reason, found.text) == ("channel:ops", "down", "answered 500")
         assert await w.told() == [("boss", ["opened"])]
-        w.watcher.attempted("ops", None, added_ms)
+        w.watcher.attempted("ops", Attempt(), added_ms)
         await w.harness.clock.turn(10)
         assert (await w.open(), await w.told()) == (0, [("boss", ["opened"]), ("boss", ["closed"])])
 
@@ -393,7 +396,7 @@ async def test_a_channel_that_was_down_and_is_gone_from_the_settings_is_so_no_mo
     async with watched(TELL_OPS) as w:
         added_ms = w.harness.clock.now_ms() - 10 * 60_000
         for _ in range(3):
-            w.watcher.attempted("ops", "x", added_ms)
+            w.watcher.attempted("ops", NOT_TAKEN, added_ms)
         await w.harness.clock.turn(2)
         assert await w.open() == 1
         async with watched(TELL_OPS, w.harness) as later:
@@ -401,3 +404,37 @@ async def test_a_channel_that_was_down_and_is_gone_from_the_settings_is_so_no_mo
             later.watcher.wake()
             await later.harness.clock.turn(2)
             assert await later.open() == 0
+
+
+async def test_a_template_that_fails_is_told_as_no_more_than_that_until_it_writes_a_text() -> None:
+    async with watched(TELL_OPS) as w:
+        w.settings = AlertSettings(channels={"ops": OPS}, policy=AlertPolicy(to=("ops",)))
+        for _ in range(2):
+            w.watcher.attempted("ops", Attempt(template_problem="title: no"), 0)
+        w.watcher.attempted("ops", NOT_TAKEN, w.harness.clock.now_ms())  # nothing was written
+        await w.harness.clock.turn(2)
+        (found,) = await w.harness.store.incidents.list(is_open=True)
+        assert (found.subject, found.level, found.reason) == ("channel:ops", Level.INFO, "template")
+        assert w.watcher.troubled_channels == ["ops"]
+        w.watcher.attempted("ops", Attempt(), 0)
+        await w.harness.clock.turn(2)
+        assert (await w.open(), w.watcher.troubled_channels) == (0, [])
+
+
+async def test_an_address_that_can_not_be_used_is_told_at_once_and_ends_as_a_trial_arrives() -> None:
+    async with watched(TELL_OPS) as w:
+        w.watcher.attempted("ops", Attempt.without_address("no service"), w.harness.clock.now_ms())
+        await w.harness.clock.turn(2)
+        (found,) = await w.harness.store.incidents.list(is_open=True)
+        assert (found.level, found.reason, found.text) == (Level.WARNING, "address", "no service")
+        w.watcher.attempted("ops", Attempt(), None)
+        await w.harness.clock.turn(2)
+        assert await w.open() == 0
+
+
+async def test_a_trial_that_fails_does_not_count() -> None:
+    async with watched(TELL_OPS) as w:
+        for _ in range(9):
+            w.watcher.attempted("ops", NOT_TAKEN, None)
+        await w.harness.clock.turn(2)
+        assert await w.open() == 0

@@ -13,7 +13,7 @@ import pytest
 
 from spyweb import __version__
 from spyweb.daemon import build
-from spyweb.daemon.build import Daemon, build_daemon, take_vitals
+from spyweb.daemon.build import Daemon, MeasuredParts, build_daemon, take_vitals
 from spyweb.daemon.options import Options, read_settings
 from spyweb.errors import Problem, StoreClosed, StoreCorrupt
 from spyweb.settings.sections import DATABASE
@@ -130,7 +130,8 @@ async def test_vitals_are_of_the_daemon_and_of_this_moment(tmp_path: Path) -> No
         server = SimpleNamespace(
             problem=Problem("server/init.lua", 1, None, "broken"), connections=SimpleNamespace(warning="too many")
         )
-        vitals = take_vitals(here, scheduler, server, daemon.chores, daemon.heartbeat, started=30.0)  # type: ignore[arg-type]
+        measured = MeasuredParts(scheduler, server, daemon.chores, daemon.heartbeat, daemon.alerts)  # type: ignore[arg-type]
+        vitals = take_vitals(here, measured, started=30.0)  # type: ignore[arg-type]
     assert (vitals.version, vitals.uptime_s, vitals.now_ms) == (__version__, 60.0, clock.now_ms())
     assert (vitals.scheduler_lag_ms, vitals.refused_ms, vitals.dead_messages) == (7, 3, 2)
     assert (vitals.server_is_broken, vitals.refused_connections) == (True, "too many")

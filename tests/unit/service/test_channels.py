@@ -25,6 +25,8 @@ async def test_how_it_went_is_said() -> None:
     service = FakeDaemonService().channels
     assert await service.try_out("ops") == ChannelTried(channel="ops", is_sent=True)
     assert await service.try_out("phone") == ChannelTried(channel="phone", is_sent=False, reason="answered 401")
+    told = "its template fails, the built-in text was sent: title: no"
+    assert await service.try_out("mail") == ChannelTried(channel="mail", is_sent=True, reason=told)
     with pytest.raises(Refused, match="there is no channel nope"):
         await service.try_out("nope")
 

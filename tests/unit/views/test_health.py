@@ -58,6 +58,11 @@ def test_messages_that_were_given_up_are_a_warning_and_no_failure(count: int, wa
     assert summarize(health)["warnings"] == warnings
 
 
+def test_channels_that_can_not_tell_are_named() -> None:
+    (warning,) = view_health(make_vitals(troubled_channels=("ops", "phone")), []).warnings
+    assert warning == "something is wrong with how people are told (ops, phone): `spyweb alerts list` says what"
+
+
 @pytest.mark.parametrize(
     ("count", "warnings"),
     [

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -12,6 +15,9 @@ from spyweb.alerts.sender.worker.limits import RENDERING_CPU_S, RENDERING_MEMORY
 from spyweb.alerts.sender.worker.redaction import call_nobody
 from spyweb.alerts.sender.worker.templates import Rendered, RenderingAsk
 from spyweb.confined.parent import die_with_parent
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 LONGEST_TITLE = 500
 LONGEST_BODY = 32_768
@@ -41,13 +47,26 @@ def render_all(ask: RenderingAsk) -> Rendered:
             if not ask.is_check:
                 facts = msgspec.json.decode(ask.facts, type=dict[str, object])
                 written[name] = template.render(facts)[: limits[name]]
+            elif unknown := unknown_name(environment, text, ask.names):
+                return Rendered(template=name, problem=unknown)
         except MemoryError:
-            return Rendered(problem=f"{name}: it takes more memory than it may have")
+            return Rendered(template=name, problem="it takes more memory than it may have")
         except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
             line = getattr(error, "lineno", None)
-            place = f"{name}, line {line}" if line else name
-            return Rendered(problem=f"{place}: {error}"[:LONGEST_PROBLEM])
+            place = f"in its line {line}: " if line else ""
+            return Rendered(template=name, problem=f"{place}{error}"[:LONGEST_PROBLEM])
     return Rendered(texts=written)
+
+
+def unknown_name(environment: Environment, text: str, names: Sequence[str]) -> str:
+    """Return what is wrong with a name that a template uses: no message has it."""
+    from jinja2.meta import find_undeclared_variables
+
+    unknown = min(find_undeclared_variables(environment.parse(text)).difference(names), default=None)
+    if unknown is None or not names:
+        return ""
+    near = get_close_matches(unknown, names, 1)
+    return f"no message has {unknown[:50]!r}" + (f", did you mean {near[0]!r}?" if near else "")
 
 
 def finish(value: object, *, is_markdown: bool) -> object:

@@ -10,11 +10,12 @@ from typing import Any
 
 from apprise import Apprise, AppriseAsset, NotifyFormat, NotifyType, OverflowMode, PersistentStoreMode
 from apprise.manager_plugins import NotificationManager
+from msgspec.structs import replace
 
 from spyweb.alerts.sender.wire import CheckAddress, HelperAnswer, SendText
 from spyweb.alerts.sender.worker.adapter import Met, current, watch_requests
 from spyweb.alerts.sender.worker.redaction import call_nobody, hide_address, may_repeat_login
-from spyweb.alerts.sender.worker.templates import render, template_problem
+from spyweb.alerts.sender.worker.templates import Rendered, check_templates, render
 
 NO_SERVICE = "it is no address of a service that Apprise knows"
 
@@ -71,9 +72,11 @@ class AppriseServices:
             service = self._service(ask.url)
         except UnusableAddress as error:
             return HelperAnswer(id=ask.id, ok=False, reason=str(error), is_address_wrong=True)
-        problem = template_problem(ask.templates)
+        found = check_templates(ask.templates, ask.names)
         name = str(service.service_name)
-        return HelperAnswer(id=ask.id, ok=not problem, reason=problem, template_problem=problem, service=name)
+        return HelperAnswer(
+            id=ask.id, ok=not found.problem, template=found.template, template_problem=found.problem, service=name
+        )
 
     def send(self, ask: SendText) -> HelperAnswer:
         """Send a message; return how that went."""
@@ -83,31 +86,27 @@ class AppriseServices:
             service = self._service(ask.url)
         except UnusableAddress as error:
             return HelperAnswer(id=ask.id, ok=False, reason=str(error), is_address_wrong=True)
-        title, body, written, problem = call_nobody(ask.title), call_nobody(ask.body), "text", ""
+        title, body, written, rendered = call_nobody(ask.title), call_nobody(ask.body), "text", Rendered()
         if ask.templates.title or ask.templates.body:
             rendered = render(ask.templates, bytes(ask.facts))
-            if isinstance(rendered, str):
-                problem = rendered
-                body = f"{body}\n(The template of this channel fails: {problem})"
+            if rendered.problem:
+                which = f"{rendered.template}: " if rendered.template else ""
+                body = f"{body}\n(The template of this channel fails: {call_nobody(which + rendered.problem)})"
             else:
                 written = ask.templates.format
-                title, body = rendered.get("title", title), rendered.get("body", body)
+                title, body = rendered.texts.get("title", title), rendered.texts.get("body", body)
         one = Apprise(asset=self._asset)
         one.add(service)
         # Apprise's own notify converts, and so escapes, the text; that of a service does not.
         arrived = one.notify(body=body, title=title, notify_type=MOODS[ask.mood], body_format=FORMATS[written])
         name = str(service.service_name)
-        if arrived:
-            return HelperAnswer(id=ask.id, ok=True, template_problem=problem, service=name)
-        return HelperAnswer(
-            id=ask.id,
-            ok=False,
-            reason=reason_of(met, ask.url),
-            status=met.status,
-            retry_after=met.retry_after[:100],
-            template_problem=problem,
-            service=name,
+        answer = HelperAnswer(
+            id=ask.id, ok=bool(arrived), template=rendered.template, template_problem=rendered.problem, service=name
         )
+        if arrived:
+            return answer
+        reason, retry_after = reason_of(met, ask.url), met.retry_after[:100]
+        return replace(answer, reason=reason, status=met.status, retry_after=retry_after)
 
     def _service(self, url: str) -> Any:
         """Return the service of an address.  Raises UnusableAddress."""

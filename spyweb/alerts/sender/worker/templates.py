@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import msgspec
 
@@ -18,22 +19,25 @@ class RenderingAsk(msgspec.Struct, frozen=True):
     templates: MessageTemplates
     facts: msgspec.Raw = msgspec.Raw(b"{}")
     is_check: bool = False  # they are compiled, and write nothing
+    names: tuple[str, ...] = ()  # that they may use, where they are checked
 
 
 class Rendered(msgspec.Struct, frozen=True, omit_defaults=True):
     texts: dict[str, str] = {}
+    template: str = ""  # that has the problem; none: all of them together
     problem: str = ""
 
 
-def render(templates: MessageTemplates, facts: bytes) -> dict[str, str] | str:
-    """Return the texts that the templates write, by name; a text says what is wrong with them."""
-    found = _ask(RenderingAsk(templates, msgspec.Raw(facts)))
-    return found.problem or found.texts
+def render(templates: MessageTemplates, facts: bytes) -> Rendered:
+    """Return the texts that the templates write, by name, or what is wrong with them."""
+    return _ask(RenderingAsk(templates, msgspec.Raw(facts)))
 
 
-def template_problem(templates: MessageTemplates) -> str:
+def check_templates(templates: MessageTemplates, names: Sequence[str] = ()) -> Rendered:
     """Return what is wrong with templates, as far as that can be told without rendering them."""
-    return _ask(RenderingAsk(templates, is_check=True)).problem if templates.title or templates.body else ""
+    if not templates.title and not templates.body:
+        return Rendered()
+    return _ask(RenderingAsk(templates, is_check=True, names=tuple(names)))
 
 
 def _ask(ask: RenderingAsk) -> Rendered:

@@ -32,23 +32,36 @@ def test_facts_are_escaped_for_the_format(written: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
-        ("{{ nope }}", "body: 'nope' is undefined"),
-        ("\n{% if %}", "body, line 2: Expected an expression"),
-        ("{{ 1 / 0 }}", "body: division by zero"),
-        ("{{ items.append(1) }}", "body: "),
+        ("{{ nope }}", "'nope' is undefined"),
+        ("\n{% if %}", "in its line 2: Expected an expression"),
+        ("{{ 1 / 0 }}", "division by zero"),
+        ("{{ items.append(1) }}", "is unsafe"),
         ("{{ kind.__class__ }}", "unsafe"),
-        ("{% include '/etc/passwd' %}", "body: no loader"),
+        ("{% include '/etc/passwd' %}", "no loader"),
     ],
 )
 def test_what_fails_is_a_problem(body: str, problem: str) -> None:
     found = rendered(body=body)
     assert problem in found.problem
-    assert found.texts == {}
+    assert (found.template, found.texts) == ("body", {})
 
 
 def test_a_check_needs_no_facts() -> None:
     assert rendered(title="{{ nope }}", is_check=True) == Rendered()
-    assert rendered(title="{% if %}", is_check=True).problem.startswith("title, line 1")
+    assert rendered(title="{% if %}", is_check=True).problem.startswith("in its line 1: ")
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        ("{{ count }}{% for each in items %}{{ each.text }}{{ loop.index }}{% endfor %}{{ range(3) }}", ""),
+        ("{{ knd }}", "no message has 'knd', did you mean 'kind'?"),
+        ("{% if text %}{{ xyzzy }}{% endif %}", "no message has 'text'"),
+    ],
+)
+def test_a_check_knows_the_names_that_a_message_has(body: str, problem: str) -> None:
+    found = render_all(RenderingAsk(MessageTemplates(body=body), FACTS, True, ("count", "items", "kind")))
+    assert found == Rendered(template="body" if problem else "", problem=problem)
 
 
 def test_texts_are_cut() -> None:

@@ -1,0 +1,59 @@
+"""Check alert channels without sending anything: their addresses and templates, by the process that sends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from spyweb.alerts.apprise_sender import TEMPLATE_FACTS, AlertAsk, templates_of
+from spyweb.alerts.channel_secrets import ChannelSecrets
+from spyweb.alerts.sender.wire import CheckAddress, HelperAnswer
+from spyweb.settings.alerts import AlertChannelSettings
+
+
+class ChannelProblem(NamedTuple):
+    """One thing that is wrong with a channel."""
+
+    channel: str
+    keys: tuple[str, ...]  # in its settings
+    reason: str  # without any part of an address
+    is_lasting: bool = False  # until somebody changes the settings
+
+    @property
+    def is_of_template(self) -> bool:
+        return self.keys[0] == "templates"
+
+
+async def check_channels(
+    channels: Iterable[AlertChannelSettings], addresses: ChannelSecrets, helper: AlertAsk
+) -> list[ChannelProblem]:
+    """Return what is wrong with channels.  The process is asked about those alone that have an address of a service."""
+    found = await asyncio.gather(*(check_channel(channel, addresses, helper) for channel in channels))
+    return [problem for problems in found for problem in problems]
+
+
+async def check_channel(
+    channel: AlertChannelSettings, addresses: ChannelSecrets, helper: AlertAsk
+) -> list[ChannelProblem]:
+    try:
+        addresses.secret(channel)
+    except ValueError as error:
+        return [ChannelProblem(channel.name, ("secret_file" if channel.secret_file else "secret",), str(error))]
+    if channel.webhook or channel.desktop:
+        return []
+    key = "url_file" if channel.url_file else "url"
+    try:
+        url = addresses.url(channel)
+    except ValueError as error:
+        return [ChannelProblem(channel.name, (key,), str(error))]
+    asked = CheckAddress(id=0, url=url, templates=templates_of(channel.templates), names=TEMPLATE_FACTS)
+    return problems_in(await helper.ask(asked), channel.name, key)
+
+
+def problems_in(answer: HelperAnswer, channel: str, key: str) -> list[ChannelProblem]:
+    if answer.template_problem:
+        keys = ("templates", answer.template) if answer.template else ("templates",)
+        return [ChannelProblem(channel, keys, answer.template_problem, is_lasting=True)]
+    is_lasting = key == "url" and answer.is_address_wrong
+    return [] if answer.ok else [ChannelProblem(channel, (key,), answer.reason, is_lasting)]

@@ -1,0 +1,139 @@
+"""Channels of a running daemon are checked as they change, and once more while something is wrong that may pass."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from structlog.testing import capture_logs
+
+from spyweb.alerts.channel_checker import AGAIN_S, ChannelChecker
+from spyweb.alerts.channel_secrets import ChannelSecrets
+from spyweb.alerts.sender.wire import CheckAddress, HelperAnswer, HelperRequest
+from spyweb.daemon.runtime import owned_tasks
+from spyweb.settings.alerts import AlertChannelSettings, AlertSettings, ChannelTemplates
+from tests.fakes.clock import FakeClock
+
+PHONE = AlertChannelSettings(name="phone", url="ntfy://topic")
+OPS = AlertChannelSettings(name="ops", webhook="https://example.org/")
+
+
+@dataclass
+class Checked:
+    """A checker, what it asked about, and what it told."""
+
+    channels: Mapping[str, AlertChannelSettings]
+    clock: FakeClock = field(default_factory=FakeClock)
+    wrong: Mapping[str, HelperAnswer] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    told: list[tuple[str, str, str]] = field(default_factory=list)
+    missing_desktop: str = ""
+
+    async def ask(self, request: HelperRequest) -> HelperAnswer:
+        assert isinstance(request, CheckAddress)
+        self.asked.append(request.url)
+        return self.wrong.get(request.url, HelperAnswer(id=1, ok=True))
+
+    def take(self) -> tuple[list[str], list[tuple[str, str, str]]]:
+        """Return what was asked and told since the last time."""
+        found = self.asked[:], self.told[:]
+        self.asked.clear()
+        self.told.clear()
+        return found
+
+
+@asynccontextmanager
+async def checker_of(root: Path, *channels: AlertChannelSettings) -> AsyncIterator[tuple[Checked, ChannelChecker]]:
+    here = Checked({each.name: each for each in channels})
+    checker = ChannelChecker(
+        settings=lambda: AlertSettings(channels=here.channels),
+        addresses=ChannelSecrets(root, {}),
+        helper=here,
+        clock=here.clock,
+        find_missing_desktop=lambda: here.missing_desktop,
+        tell=lambda *found: here.told.append(found),
+    )
+    async with owned_tasks() as tasks:
+        checking = tasks.create_task(checker.keep_up())
+        await here.clock.turn(0)
+        yield here, checker
+        checking.cancel()
+
+
+async def test_each_form_of_a_channel_is_checked_once(tmp_path: Path) -> None:
+    async with checker_of(tmp_path, PHONE, OPS) as (here, checker):
+        assert here.take() == (
+            ["ntfy://topic"],
+            [("phone", "address", ""), ("phone", "template", ""), ("ops", "address", ""), ("ops", "template", "")],
+        )
+        checker.wake()
+        await here.clock.turn(10 * AGAIN_S)
+        assert here.take() == ([], [])
+        here.channels = {"phone": replace(PHONE, url="ntfy://other")}
+        checker.wake()
+        await here.clock.turn(0)
+        assert here.take()[0] == ["ntfy://other"]
+
+
+async def test_a_wrong_address_is_told_and_asked_about_again_only_once_it_is_another(tmp_path: Path) -> None:
+    with capture_logs() as lines:
+        async with checker_of(tmp_path) as (here, checker):
+            here.wrong = {"ntfyy://x": HelperAnswer(id=1, ok=False, reason="no service", is_address_wrong=True)}
+            here.channels = {"phone": replace(PHONE, url="ntfyy://x")}
+            checker.wake()
+            await here.clock.turn(10 * AGAIN_S)
+            assert here.take() == (["ntfyy://x"], [("phone", "address", "url: no service"), ("phone", "template", "")])
+    assert [(line["log_level"], line["alert_channel"], line["reason"]) for line in lines] == [
+        ("error", "phone", "no service")
+    ]
+
+
+async def test_a_file_that_is_put_right_heals_the_channel_without_a_reload(tmp_path: Path) -> None:
+    with capture_logs() as lines:
+        async with checker_of(tmp_path, AlertChannelSettings(name="phone", url_file="phone")) as (here, _):
+            assert here.take()[1][0] == (
+                "phone",
+                "address",
+                "url_file: the file phone: can't be read: No such file or directory",
+            )
+            await here.clock.turn(AGAIN_S)
+            (tmp_path / "phone").write_text("ntfy://topic")
+            await here.clock.turn(AGAIN_S)
+            assert here.take()[1][-2] == ("phone", "address", "")
+            await here.clock.turn(10 * AGAIN_S)
+            assert here.take() == ([], [])
+    assert len(lines) == 1
+
+
+async def test_a_desktop_that_is_not_there_is_told(tmp_path: Path) -> None:
+    async with checker_of(tmp_path) as (here, checker):
+        here.missing_desktop = "there is no desktop here"
+        here.channels = {"me": AlertChannelSettings(name="me", desktop=True)}
+        checker.wake()
+        await here.clock.turn(0)
+        assert here.take()[1][0] == ("me", "address", "desktop: there is no desktop here")
+
+
+async def test_a_template_that_compiles_is_believed_only_where_it_is_another_one(tmp_path: Path) -> None:
+    fails, other = ChannelTemplates(body="{{ incident + 'x' }}"), ChannelTemplates(body="{{ incident }}")
+    async with checker_of(tmp_path, replace(PHONE, templates=fails)) as (here, checker):
+        assert here.take()[1] == [("phone", "address", "")]
+        here.channels = {"phone": replace(PHONE, templates=fails, has_own_quiet=True)}
+        checker.wake()
+        await here.clock.turn(0)
+        assert here.take()[1] == [("phone", "address", "")]
+        here.channels = {"phone": replace(PHONE, templates=other)}
+        checker.wake()
+        await here.clock.turn(0)
+        assert here.take()[1] == [("phone", "address", ""), ("phone", "template", "")]
+
+
+async def test_a_template_that_does_not_compile_is_told(tmp_path: Path) -> None:
+    async with checker_of(tmp_path) as (here, checker):
+        here.wrong = {PHONE.url: HelperAnswer(id=1, ok=False, template="body", template_problem="no")}
+        here.channels = {"phone": replace(PHONE, templates=ChannelTemplates(body="{% if %}"))}
+        checker.wake()
+        await here.clock.turn(0)
+        assert here.take()[1] == [("phone", "address", ""), ("phone", "template", "templates.body: no")]
