@@ -42,6 +42,7 @@ from spyweb.service.incident_standing import StandingService
 from spyweb.service.incidents import IncidentService
 from spyweb.service.metrics import MetricsService
 from spyweb.service.once import OnceService
+from spyweb.service.open_incidents import OpenIncidents
 from spyweb.service.page_hub import PageHub
 from spyweb.service.readiness import ReadinessService
 from spyweb.service.state import StateService
@@ -122,10 +123,16 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
     measured = MeasuredParts(scheduler, server, chores, heartbeat, watcher)
     vitals = partial(take_vitals, runtime, measured, clock.monotonic())
     trail = AuditService(store.audit, clock)
+    open_incidents = OpenIncidents(store.incidents)
+
+    def acknowledged() -> None:
+        open_incidents.forget()
+        watcher.wake()
+
     incidents = IncidentService(
         store.incidents,
         clock,
-        watcher.wake,
+        acknowledged,
         StandingService(store.incidents, watcher, clock, runtime.settings.daemon.timezone),
     )
     events, pages = build_hubs(runtime, trail, incidents, partial(find_troubles, vitals, live))
@@ -166,6 +173,7 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
         hooks=HookService(live=live, runner=runner, once=once, clock=clock, environ=os.environ),
         once=once,
         incidents=incidents,
+        open_incidents=open_incidents,
         channels=ChannelService(
             try_out=runtime.alerts.try_out,
             store=store,

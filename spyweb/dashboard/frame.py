@@ -19,6 +19,7 @@ class NavEntry:
 
 BAR = (
     NavEntry("jobs", "", "Jobs"),
+    NavEntry("incidents", "incidents", "Incidents"),
     NavEntry("when", "when", "When"),
     NavEntry("records", "records", "Records"),
     NavEntry("state", "state", "State"),

@@ -37,6 +37,7 @@ from spyweb.service.incidents import IncidentService
 from spyweb.service.job_detail import JobDetails
 from spyweb.service.metrics import MetricsService
 from spyweb.service.once import OnceService, StartedRun, request_key
+from spyweb.service.open_incidents import OpenIncidents
 from spyweb.service.overview import OverviewService
 from spyweb.service.page_hub import PageHub
 from spyweb.service.past_runs import PastRunsService
@@ -144,6 +145,7 @@ class DaemonService:
     hooks: HookService
     once: OnceService
     incidents: IncidentService
+    open_incidents: OpenIncidents
     channels: ChannelService
     clock: Clock
     events: EventHub

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 from spyweb.clock import Clock
 from spyweb.incidents.telling import ChannelState, Hold, HoldReason, KnownIncident, hold_of
 from spyweb.store.incidents_protocol import AlertChannelNow, Incident, Incidents, SubjectNow
-from spyweb.views.incidents import JOB, IncidentChannel, IncidentStanding
+from spyweb.views.incidents import JOB, WAITS_FOR, IncidentChannel, IncidentStanding
 
 
 class AlertsNow(Protocol):
@@ -83,7 +83,7 @@ class StandingService:
 def in_words(hold: Hold, failing: Sequence[str], zone: ZoneInfo, now_ms: int) -> str:
     """Say what keeps messages back, and until when."""
     if hold.reason is HoldReason.ANOTHER:
-        return f"waits for {' and '.join(each.replace(JOB, 'job ', 1) for each in failing)}"
+        return f"{WAITS_FOR} {' and '.join(each.replace(JOB, 'job ', 1) for each in failing)}"
     word = "silenced" if hold.reason is HoldReason.SILENCE else hold.reason.value
     return word if hold.until_ms is None else f"{word} until {moment(hold.until_ms, zone, now_ms)}"
 

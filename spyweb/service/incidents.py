@@ -8,7 +8,7 @@ from spyweb.clock import Clock
 from spyweb.errors import Refused
 from spyweb.model import JobId
 from spyweb.service.incident_standing import StandingService
-from spyweb.store.incidents_protocol import Incident, Incidents, SubjectChange
+from spyweb.store.incidents_protocol import Incident, Incidents, Silence, SubjectChange
 from spyweb.views.events import IncidentHappened, incident_acked, incident_changed
 from spyweb.views.incidents import JOB, NOBODY, IncidentView, view_incident
 
@@ -66,6 +66,11 @@ class IncidentService:
             return
         for happened in filter(None, map(incident_changed, changes)):
             self.listener(happened)
+
+    async def silence_of(self, job: JobId) -> Silence | None:
+        """Return the silence that a job is in now."""
+        found = await self._incidents.silence_of(f"{JOB}{job}")
+        return found if found is not None and found.holds(self._clock.now_ms()) else None
 
     async def _view(self, incidents: Sequence[Incident]) -> Sequence[IncidentView]:
         standings = await self._standing.of(incidents) if self._standing else [NOBODY] * len(incidents)

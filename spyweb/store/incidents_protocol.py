@@ -77,6 +77,18 @@ class Incident(Struct, frozen=True, kw_only=True):
     silence: Silence | None = None  # of its subject, also one that has passed
 
 
+class OpenIncident(Struct, frozen=True, kw_only=True):
+    """An incident that is open, in a line."""
+
+    id: int
+    subject: str
+    level: Level
+    reason: str
+    since_ms: int
+    acked_ms: int | None
+    acked_by: str
+
+
 class AlertChannelNow(Struct, frozen=True, kw_only=True):
     """An alert channel of the settings, at this moment."""
 
@@ -127,6 +139,12 @@ class Incidents(Protocol):
 
     def silence(self, subject: str, for_ms: int | None, by: str) -> Future[None]:
         """Tell nothing of a subject for so long; None ends that."""
+
+    def silence_of(self, subject: str) -> Future[Silence | None]:
+        """Return the silence of a subject, also one that has passed."""
+
+    def all_open(self, limit: int) -> Future[list[OpenIncident]]:
+        """Return the newest incidents that are open."""
 
     def list(
         self, *, is_open: bool | None = None, subject: str | None = None, before: int | None = None, limit: int = 30

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from spyweb.model import JobId, RunId
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from spyweb.store.incidents_protocol import Incident
 
 JOB = "job:"
+WAITS_FOR = "waits for"  # begins the words about an incident that another one holds up
 
 
 class IncidentNote(Struct, frozen=True, kw_only=True):
@@ -89,6 +91,16 @@ class JobSilenced(Struct, frozen=True, kw_only=True):
 def job_of(subject: str) -> JobId | None:
     """Return the job that a subject is; None where it is something else."""
     return JobId(subject.removeprefix(JOB)) if subject.startswith(JOB) else None
+
+
+def without_others(view: IncidentView) -> IncidentView:
+    """Return an incident without the names of the jobs that it waits for: not everybody may see those."""
+    channels = [replace(each, held=_unnamed(each.held)) for each in view.channels]
+    return replace(view, held=_unnamed(view.held), channels=channels)
+
+
+def _unnamed(held: str) -> str:
+    return f"{WAITS_FOR} another job" if held.startswith(WAITS_FOR) else held
 
 
 def view_incident(incident: Incident, now_ms: int, standing: IncidentStanding = NOBODY) -> IncidentView:

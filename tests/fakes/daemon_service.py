@@ -38,6 +38,7 @@ from spyweb.service.incidents import IncidentService
 from spyweb.service.job_detail import JobDetails
 from spyweb.service.metrics import MetricsService
 from spyweb.service.once import StartedRun
+from spyweb.service.open_incidents import OpenIncidents
 from spyweb.service.overview import OverviewService
 from spyweb.service.page_hub import PageHub
 from spyweb.service.past_runs import PastRunsService
@@ -387,7 +388,8 @@ class FakeDaemonService(DaemonService):
         self.trail = AuditService(store.audit, clock)
         self.stored = store
         self.stored_incidents = store.incidents
-        self.incidents = IncidentService(store.incidents, clock)
+        self.open_incidents = OpenIncidents(store.incidents)
+        self.incidents = IncidentService(store.incidents, clock, self.open_incidents.forget)
         self.alert_settings = two_channels()
         self.tallies = AttemptTallies(clock)
         self.channels = make_channels(store, clock, lambda: self.alert_settings, self.tallies)

@@ -235,8 +235,7 @@ class FakeReloader:
 
 
 def make_dashboard_service(rows: Sequence[OverviewRow] | None = None, root: Path | None = None) -> FakeDaemonService:
-    service = FakeDaemonService(root=root)
-    service.clock = FakeClock(NOW_MS)
+    service = FakeDaemonService(root=root, clock=FakeClock(NOW_MS))
     service.timezone = "Europe/Berlin"
     service.overview = FakeOverviewService(list(rows) if rows is not None else three_rows())  # type: ignore[assignment]
     service.details = FakeDetails(service.overview)  # type: ignore[arg-type, assignment]

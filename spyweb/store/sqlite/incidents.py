@@ -28,6 +28,7 @@ from spyweb.store.incidents_protocol import (
     AlertChannelNow,
     Incident,
     Note,
+    OpenIncident,
     Planned,
     Silence,
     SubjectChange,
@@ -109,6 +110,14 @@ OPEN_AMONG = """
     SELECT subject, id FROM incident INDEXED BY incident_open
     WHERE subject IN (SELECT value FROM json_each(?)) AND closed_ms IS NULL
 """
+ALL_OPEN = """
+    SELECT id, subject, level, reason, since_ms, acked_ms, acked_by FROM incident INDEXED BY incident_open
+    WHERE closed_ms IS NULL ORDER BY id DESC LIMIT ?
+"""
+LIST_OPEN = f"""
+    SELECT {COLUMNS} FROM incident INDEXED BY incident_open
+    WHERE closed_ms IS NULL AND (?1 IS NULL OR subject = ?1) AND id < ?2 ORDER BY id DESC LIMIT ?3
+"""
 GET = f"SELECT {COLUMNS} FROM incident WHERE id = ?"
 OUTDATED = "SELECT id FROM incident WHERE is_settled = 1 AND closed_ms < ? LIMIT ?"
 DELETE = "DELETE FROM incident WHERE id = ?"
@@ -184,6 +193,12 @@ class SqliteIncidents:
 
     def silence(self, subject: str, for_ms: int | None, by: str) -> Future[None]:
         return self._writer.submit(OpKind.SEVERAL, silence, subject, for_ms, by, self._clock.now_ms())
+
+    def silence_of(self, subject: str) -> Future[Silence | None]:
+        return self._reader.submit(OpKind.READ, find_silence, subject)
+
+    def all_open(self, limit: int) -> Future[list[OpenIncident]]:
+        return self._reader.submit(OpKind.READ, find_all_open, limit)
 
     def list(
         self, *, is_open: bool | None = None, subject: str | None = None, before: int | None = None, limit: int = 30
@@ -449,8 +464,31 @@ def settle(connection: sqlite3.Connection, incidents: Sequence[int]) -> None:
 def find_incidents(
     connection: sqlite3.Connection, is_open: bool | None, subject: str | None, before: int, limit: int
 ) -> list[Incident]:
-    rows = connection.execute(LIST, (is_open, subject, before, limit)).fetchall()
+    if is_open:  # few, among very many
+        rows = connection.execute(LIST_OPEN, (subject, before, limit)).fetchall()
+    else:
+        rows = connection.execute(LIST, (is_open, subject, before, limit)).fetchall()
     return [whole(connection, read(row)) for row in rows]
+
+
+def find_silence(connection: sqlite3.Connection, subject: str) -> Silence | None:
+    row = connection.execute(STANDING, (subject,)).fetchone()
+    return None if row is None or row[2] is None else Silence(*row[2:])
+
+
+def find_all_open(connection: sqlite3.Connection, limit: int) -> list[OpenIncident]:
+    return [
+        OpenIncident(
+            id=number,
+            subject=subject,
+            level=Level(level),
+            reason=reason,
+            since_ms=since_ms,
+            acked_ms=acked_ms,
+            acked_by=acked_by,
+        )
+        for number, subject, level, reason, since_ms, acked_ms, acked_by in connection.execute(ALL_OPEN, (limit,))
+    ]
 
 
 def find_incident(connection: sqlite3.Connection, number: int) -> Incident | None:

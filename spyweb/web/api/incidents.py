@@ -11,7 +11,7 @@ from spyweb.errors import Refused
 from spyweb.model import JobId
 from spyweb.settings.units import DAY_MS, MINUTE_MS
 from spyweb.settings.values import duration
-from spyweb.views.incidents import IncidentAcked, IncidentView, JobSilenced
+from spyweb.views.incidents import IncidentAcked, IncidentView, JobSilenced, without_others
 from spyweb.web.access.principal import principal_of
 from spyweb.web.answer import BadBody, json_answer, page_answer
 from spyweb.web.api.keys import SERVICE
@@ -73,7 +73,8 @@ async def list_incidents(request: web.Request) -> web.Response:
         limit=query.limit,
         before=before,
     )
-    return page_answer(request, found, before=found[-1].id if len(found) == query.limit else None)
+    shown = [without_others(each) for each in found] if principal_of(request).jobs else found
+    return page_answer(request, shown, before=found[-1].id if len(found) == query.limit else None)
 
 
 @route("GET", "/api/incidents/{incident}", right=Right.READ, answer=IncidentView, of_job=True)
@@ -127,4 +128,4 @@ async def _find(request: web.Request) -> IncidentView:
         check_may_see(request, "")
         raise web.HTTPNotFound(text=str(refused)) from refused
     check_may_see(request, found.job_id or "")
-    return found
+    return without_others(found) if principal_of(request).jobs else found

@@ -12,6 +12,7 @@ from aiohttp import web
 from msgspec import Struct
 
 from spyweb.dashboard.frame import Chip, PageFrame
+from spyweb.dashboard.incidents import SILENCES, show_incident, told_words
 from spyweb.dashboard.job import (
     SPAN_WORDS,
     after_words,
@@ -22,7 +23,6 @@ from spyweb.dashboard.job import (
     tab_title,
     ticks,
 )
-from spyweb.dashboard.overview import counts_of, seen_by, state_of
 from spyweb.errors import Refused
 from spyweb.logs.tail import last_lines
 from spyweb.model import JobId
@@ -30,11 +30,13 @@ from spyweb.service.daemon import DaemonService
 from spyweb.service.page_hub import LOG_LINES
 from spyweb.service.strips import late_after
 from spyweb.views.events import EventType, LogHappened, lines_in_file
+from spyweb.views.incidents import without_others
 from spyweb.views.job_detail import detail_seen_by
 from spyweb.views.jobs import JobState, to_json
 from spyweb.views.statistics import TimeSpan
 from spyweb.web.access.principal import Principal
 from spyweb.web.access.rights import Right
+from spyweb.web.pages.outlook import look
 from spyweb.web.pages.page import Asked, Shown, action, lead_to, live_view, moments_of, page
 from spyweb.web.pages.source import coloured
 
@@ -47,10 +49,12 @@ PARTS = {
     "title": "title.html",
     "icon": "icon.html",
     "count-jobs": "count.html",
+    "count-incidents": "count.html",
     "job-head": "job_head.html",
     "job-why": "job_why.html",
     "job-runs": "job_runs.html",
     "job-next": "job_next.html",
+    "job-alerts": "job_alerts.html",
 }
 
 
@@ -79,7 +83,7 @@ class JobPageView:
 
     @property
     def needs(self) -> frozenset[EventType]:
-        return frozenset({EventType.RUN, EventType.JOB})
+        return frozenset({EventType.RUN, EventType.JOB, EventType.INCIDENT})
 
     @property
     def log(self) -> JobLogView:
@@ -92,14 +96,19 @@ class JobPageView:
         """Return the ids of the parts that depend on a subject."""
         if subject == f"job:{self.job}":
             return tuple(PARTS)
+        if subject == "incident":
+            return ("icon", "count-incidents", "job-head", "job-alerts")
         return ("icon", "count-jobs") if subject.startswith("job:") else ()
 
     async def render(self, parts: Sequence[str]) -> Mapping[str, str]:
         """Return each part as it is now."""
         values = await values_of(self.service, self.job, self.principal.may_see)
-        overview = seen_by(await self.service.overview.look(), self.principal.may_see)
-        frame = replace(self._frame(), state=state_of(overview), counts=counts_of(overview))
-        return {part: self.renderer.part(PARTS[part], frame, {**values, "name": "jobs"}) for part in parts}
+        outlook = await look(self.service, self.principal)
+        frame = replace(self._frame(), state=outlook.state, counts=outlook.counts)
+        return {
+            part: self.renderer.part(PARTS[part], frame, {**values, "name": part.removeprefix("count-")})
+            for part in parts
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +170,8 @@ async def values_of(service: DaemonService, job: JobId, may_see: Callable[[str],
     late_ms = late_after(service.live.find(job))
     runs = await service.runs(job, limit=RUNS_SHOWN, before=None)
     mark, heading = heading_of(row)
+    found = await service.incidents.list(is_open=True, job=job, before=None, limit=1)
+    found = found if may_see("") else list(map(without_others, found))
     written, built_in = split_settings(detail)
     return {
         "title": tab_title(row),
@@ -168,6 +179,10 @@ async def values_of(service: DaemonService, job: JobId, may_see: Callable[[str],
         "namespace": detail.namespace,
         "row": row,
         "job": row.job,
+        "incident": show_incident(found[0], row.job.name) if found else None,
+        "silence": await service.incidents.silence_of(job),
+        "silences": SILENCES,
+        "told_words": told_words,
         "mark": mark,
         "heading": heading,
         "written": written,

@@ -11,17 +11,15 @@ from msgspec import Struct
 
 from spyweb.dashboard.charts import KINDS
 from spyweb.dashboard.frame import Chip, PageFrame
+from spyweb.dashboard.incidents import sign_words
 from spyweb.dashboard.overview import (
     ATTENTION_SHOWN,
     ORDER_WORDS,
     JobFilter,
     JobOrder,
-    counts_of,
     in_trouble,
-    seen_by,
     show_job,
     sort_rows,
-    state_of,
     title_of,
     word_of,
 )
@@ -31,17 +29,19 @@ from spyweb.views.events import EventType
 from spyweb.views.job_detail import schedule_words
 from spyweb.views.overview import Overview, OverviewRow, Standing
 from spyweb.web.access.principal import Principal
+from spyweb.web.pages.outlook import Outlook, line_of, look
 from spyweb.web.pages.page import Asked, Shown, live_view, moments_of, page
 
 if TYPE_CHECKING:
     from spyweb.dashboard.render import Renderer
 
 ROW = "j-"  # begins the id of a row
-SUMMARY = ("title", "icon", "count-jobs", "count-health", "verdict", "attention")
+SUMMARY = ("title", "icon", "count-jobs", "count-incidents", "count-health", "verdict", "attention")
 SUMMARY_TEMPLATES = {
     "title": "title.html",
     "icon": "icon.html",
     "count-jobs": "count.html",
+    "count-incidents": "count.html",
     "count-health": "count.html",
     "verdict": "verdict.html",
     "attention": "attention.html",
@@ -77,7 +77,7 @@ class OverviewView:
 
     @property
     def needs(self) -> frozenset[EventType]:
-        return frozenset({EventType.RUN, EventType.JOB, EventType.HEALTH})
+        return frozenset({EventType.RUN, EventType.JOB, EventType.HEALTH, EventType.INCIDENT})
 
     @property
     def log(self) -> None:
@@ -91,7 +91,7 @@ class OverviewView:
                 return None
             case "job" if self.principal.may_see(job):
                 return [ROW + job, *SUMMARY]
-            case "health":
+            case "health" | "incident":
                 return SUMMARY
             case _:
                 return ()
@@ -118,16 +118,15 @@ class OverviewView:
         return self.known.get(job) or await self.service.overview.row(JobId(job))
 
     async def _summary(self, parts: Sequence[str]) -> dict[str, str]:
-        overview = seen_by(await self.service.overview.look(), self.principal.may_see)
-        counts = counts_of(overview)
+        outlook = await look(self.service, self.principal)
         frame = PageFrame(
             base=self.base,
             moments=moments_of(self.service),
-            state=state_of(overview),
-            counts=counts,
+            state=outlook.state,
+            counts=outlook.counts,
             may=self.principal.may_do,
         )
-        values = {**summary_of(overview), "title": title_of(overview)}
+        values = {**summary_of(self.service, outlook), "title": title_of(outlook.overview)}
         return {
             part: self.renderer.part(template, frame, {**values, "name": part.removeprefix("count-")})
             for part, template in SUMMARY_TEMPLATES.items()
@@ -135,12 +134,14 @@ class OverviewView:
         }
 
 
-def summary_of(overview: Overview) -> dict[str, object]:
+def summary_of(service: DaemonService, outlook: Outlook) -> dict[str, object]:
     """Return what stands above the list."""
-    trouble = in_trouble(overview.rows)
+    trouble = in_trouble(outlook.overview.rows)
     shown = trouble[:ATTENTION_SHOWN]
     return {
-        "verdict": overview.verdict,
+        "verdict": outlook.overview.verdict,
+        "open": line_of(service, outlook.incidents),
+        "sign_words": sign_words,
         "trouble": [show_job(row) for row in shown],
         "more_trouble": len(trouble) - len(shown),
     }
@@ -156,7 +157,8 @@ async def show_overview(asked: Asked) -> Shown:
     """Show how all jobs stand."""
     mark = asked.service.pages.mark(overview_view(asked, ""))  # before anything is read
     live = f"view=overview&since={mark}"
-    overview = seen_by(await asked.service.overview.look(), asked.principal.may_see)
+    outlook = await look(asked.service, asked.principal)
+    overview = outlook.overview
     if not overview.rows:
         folder = str(asked.service.root / "jobs")
         return Shown(title="No jobs yet", values={"folder": folder}, template="empty.html", live=live)
@@ -172,7 +174,7 @@ async def show_overview(asked: Asked) -> Shown:
     html = await asked.service.pages.html(view, [ROW + row.job.id for row in rows])
     fits = [chosen.takes(row) for row in rows]
     values = {
-        **summary_of(overview),
+        **summary_of(asked.service, outlook),
         "rows": [(html[ROW + row.job.id], fit) for row, fit in zip(rows, fits, strict=True)],
         "is_any_shown": any(fits),
         "chosen": chosen,

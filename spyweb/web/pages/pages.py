@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from spyweb.web.pages import (
+    channels,
     events,
     health,
+    incidents,
     job,
     keys,
     outbox,
@@ -20,7 +22,10 @@ from spyweb.web.pages import (
 )
 from spyweb.web.pages.page import Action, DashboardPage, actions_of, pages_of
 
-MODULES = (overview, job, trial, source, runs, when, records, state, events, outbox, health, keys, sign_in, theme)
+MODULES = (
+    *(overview, incidents, channels, job, trial, source, runs, when),
+    *(records, state, events, outbox, health, keys, sign_in, theme),
+)
 
 PAGES: list[DashboardPage] = [each for module in MODULES for each in pages_of(module)]
 ACTIONS: list[Action] = [each for module in MODULES for each in actions_of(module)]

@@ -8,12 +8,17 @@ from functools import partial
 from urllib.parse import quote
 
 from spyweb.dashboard.frame import PageFrame
-from spyweb.dashboard.overview import counts_of, seen_by, state_of
 from spyweb.views.events import EventType
+from spyweb.web.pages.outlook import look
 from spyweb.web.pages.page import Asked, moments_of
 
-EVERYWHERE = {"icon": "icon.html", "count-jobs": "count.html", "count-health": "count.html"}
-ALWAYS = frozenset({EventType.RUN, EventType.JOB, EventType.HEALTH})
+EVERYWHERE = {
+    "icon": "icon.html",
+    "count-jobs": "count.html",
+    "count-incidents": "count.html",
+    "count-health": "count.html",
+}
+ALWAYS = frozenset({EventType.RUN, EventType.JOB, EventType.HEALTH, EventType.INCIDENT})
 
 Values = Mapping[str, object]
 Gather = Callable[[Asked], Awaitable[Values]]
@@ -63,17 +68,17 @@ class PartsView:
         if subject in self.anew:
             return None
         found = [part for part, how in self.own.items() if how.depends_on(subject)]
-        return [*found, *EVERYWHERE] if subject.startswith("job:") or subject == "health" else found
+        return [*found, *EVERYWHERE] if subject.startswith("job:") or subject in ("health", "incident") else found
 
     async def render(self, parts: Sequence[str]) -> Mapping[str, str]:
         """Return each part as it is now."""
         asked = self.asked
-        overview = seen_by(await asked.service.overview.look(), asked.principal.may_see)
+        outlook = await look(asked.service, asked.principal)
         frame = PageFrame(
             base=asked.base,
             moments=moments_of(asked.service),
-            state=state_of(overview),
-            counts=counts_of(overview),
+            state=outlook.state,
+            counts=outlook.counts,
             may=asked.principal.may_do,
         )
         values = await self.gather(asked) if any(part in self.own for part in parts) else {}

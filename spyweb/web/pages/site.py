@@ -18,7 +18,6 @@ from aiohttp.typedefs import Handler, Middleware
 
 from spyweb import __version__
 from spyweb.dashboard.frame import Link, PageFrame, nav_entries
-from spyweb.dashboard.overview import counts_of, seen_by, state_of
 from spyweb.errors import SpywebError
 from spyweb.settings.nearest import nearest_name
 from spyweb.web.access.guard import API
@@ -28,6 +27,7 @@ from spyweb.web.access.rights import PUBLIC, Right
 from spyweb.web.answer import status_of, wants_page
 from spyweb.web.api.keys import SERVICE
 from spyweb.web.live import follow_page
+from spyweb.web.pages.outlook import look
 from spyweb.web.pages.page import THEME, THEMES, VIEWS, Action, Asked, DashboardPage, PageMissing, Question, Shown
 from spyweb.web.pages.sending import send_page, serve_static
 from spyweb.web.ui import serve_file
@@ -176,7 +176,7 @@ async def frame_of(asked: Asked, place: str, live: str = "") -> PageFrame:
     """Return what stands around the own part of a page; whoever is unknown is told nothing by it."""
     request, principal = asked.request, asked.principal
     is_known = principal.source != "nobody"
-    overview = seen_by(await asked.service.overview.look(), principal.may_see) if is_known else None
+    outlook = await look(asked.service, principal) if is_known else None
     theme = request.cookies.get(THEME, "")
     return PageFrame(
         base=asked.base,
@@ -185,8 +185,8 @@ async def frame_of(asked: Asked, place: str, live: str = "") -> PageFrame:
         moments=asked.moments,
         here=request.path_qs if request.method in ("GET", "HEAD") else asked.back(),
         place=place,
-        state=state_of(overview) if overview else "ok",
-        counts=counts_of(overview) if overview else {},
+        state=outlook.state if outlook else "ok",
+        counts=outlook.counts if outlook else {},
         theme=theme if theme in THEMES else "",
         token=request.get(FORM_TOKEN, ""),
         is_known=is_known,

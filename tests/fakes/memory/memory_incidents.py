@@ -14,7 +14,9 @@ from spyweb.model import JobId
 from spyweb.store.incidents_protocol import (
     AlertChannelNow,
     Incident,
+    OpenIncident,
     Planned,
+    Silence,
     SubjectChange,
     SubjectEvent,
     SubjectNow,
@@ -99,6 +101,12 @@ class MemoryIncidents:
     def silence(self, subject: str, for_ms: int | None, by: str) -> Future[None]:
         now_ms = self._executor.clock.now_ms()
         return self._executor.write(incidents.silence, self._connection, subject, for_ms, by, now_ms)
+
+    def silence_of(self, subject: str) -> Future[Silence | None]:
+        return self._executor.read(incidents.find_silence, self._connection, subject)
+
+    def all_open(self, limit: int) -> Future[list[OpenIncident]]:
+        return self._executor.read(incidents.find_all_open, self._connection, limit)
 
     def list(
         self, *, is_open: bool | None = None, subject: str | None = None, before: int | None = None, limit: int = 30

@@ -19,6 +19,7 @@ from spyweb.service.daemon import DaemonService
 from spyweb.service.events import EventHub
 from spyweb.service.incidents import IncidentService
 from spyweb.service.once import OnceService
+from spyweb.service.open_incidents import OpenIncidents
 from spyweb.service.page_hub import PageHub
 from spyweb.service.workflows import WorkflowService
 from spyweb.views.jobs import JobState
@@ -82,6 +83,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
             hooks=make_hooks(t, once),
             once=once,
             incidents=IncidentService(t.store.incidents, t.clock),
+            open_incidents=OpenIncidents(t.store.incidents),
             channels=make_channels(t.store, t.clock),
             drift=make_drift(t.store, t.clock, {}),
             clock=t.clock,

@@ -186,6 +186,22 @@ async def test_a_list_can_be_asked_for_one_subject_and_page_by_page(store: Store
     assert len(await store.incidents.list(subject="job:a")) == 2
 
 
+async def test_those_that_are_open_are_told_in_a_line_each(store: Store) -> None:
+    await store.incidents.note([happened(Failed("no disk"), subject=f"job:j{n}") for n in range(3)])
+    await store.incidents.note([happened(Succeeded(), subject="job:j1")])
+    await store.incidents.acknowledge(3, "anna")
+    newest, oldest = await store.incidents.all_open(10)
+    assert (newest.id, newest.subject, newest.acked_by) == (3, "job:j2", "anna")
+    assert (oldest.id, oldest.level, oldest.reason, oldest.since_ms, oldest.acked_ms) == (
+        1,
+        Level.WARNING,
+        "failing",
+        1_000,
+        None,
+    )
+    assert [each.id for each in await store.incidents.all_open(1)] == [3]
+
+
 async def test_history_is_kept_and_bounded(store: Store) -> None:
     await note(store, Failed(""), *(SignSeen(f"sign {number}", "x") for number in range(60)))
     (incident,) = await store.incidents.list()

@@ -97,6 +97,6 @@ async def test_the_list_that_is_pushed_is_the_same_as_in_the_page() -> None:
         _, page = await get_page(client, "/events?type=run&job=prices")
     parts = await view.render(["event-list"])
     assert parts["event-list"] in page
-    assert view.parts("job:prices") == ["event-list", "icon", "count-jobs", "count-health"]
-    assert view.parts("job:backup") == ["icon", "count-jobs", "count-health"]
+    assert view.parts("job:prices") == ["event-list", "icon", "count-jobs", "count-incidents", "count-health"]
+    assert view.parts("job:backup") == ["icon", "count-jobs", "count-incidents", "count-health"]
     assert view.parts("state:global") == []

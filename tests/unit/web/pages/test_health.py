@@ -82,7 +82,7 @@ async def test_the_part_that_is_pushed_is_the_same_as_in_the_page() -> None:
     view = health_view(asked_of(service), "")
     async with dashboard(service) as client:
         _, page = await get_page(client, "/health")
-    assert view.parts("health") == ["health-now", "icon", "count-jobs", "count-health"]
+    assert view.parts("health") == ["health-now", "icon", "count-jobs", "count-incidents", "count-health"]
     for part in (await view.render(view.parts("health") or ())).values():
         assert part in page
 

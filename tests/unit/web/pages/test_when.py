@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from spyweb.dashboard.when import ROWS
-from spyweb.views.events import EventType
+from spyweb.web.pages.parts import ALWAYS
 from spyweb.web.pages.when import GAPS
 from tests.fakes.dashboard import CrowdedCalendar, dashboard, get_page, make_dashboard_service
 
@@ -78,4 +78,4 @@ async def test_it_is_fetched_anew_when_another_job_is_there() -> None:
     async with dashboard(service) as client:
         _, page = await get_page(client, "/when")
     assert re.search(r'data-live="/live\?view=when&amp;since=b00t-\d+"', page)
-    assert set(service.pages._needed) == {EventType.RUN, EventType.JOB, EventType.HEALTH}
+    assert set(service.pages._needed) == ALWAYS

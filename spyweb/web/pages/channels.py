@@ -1,0 +1,58 @@
+"""Alert channels: who is told, whether each takes what it is sent, and trying one out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aiohttp import web
+
+from spyweb.errors import Refused
+from spyweb.views.channels import ChannelTried
+from spyweb.views.events import EventType
+from spyweb.web.access.rights import Right
+from spyweb.web.pages.page import Asked, PageMissing, Shown, action, live_view, page
+from spyweb.web.pages.parts import ALWAYS, PagePart, PartsView
+from spyweb.web.pages.site import answer_with
+
+TEMPLATE, PLACE = "channels.html", "incidents"
+LEVEL_WORDS = {"info": "everything", "warning": "warnings and what is critical", "critical": "what is critical"}
+
+
+async def values_of(asked: Asked) -> Mapping[str, object]:
+    """Gather what changes."""
+    channels = await asked.service.channels.list()
+    return {
+        "channels": channels,
+        "down": sum(channel.down_since_ms is not None for channel in channels),
+        "level_words": LEVEL_WORDS,
+    }
+
+
+@live_view("channels")
+def channels_view(asked: Asked, _argument: str) -> PartsView:
+    """Keep the list up to date."""
+    if asked.principal.jobs:
+        raise PageMissing("There is no such page")
+    part = PagePart(template="channel_list.html", subjects=("incident", "outbox"))
+    needs = ALWAYS | {EventType.OUTBOX}
+    return PartsView(name="channels", asked=asked, own={"channels-now": part}, needs=needs, gather=values_of)
+
+
+@page("channels", TEMPLATE, place=PLACE)
+async def show_channels(asked: Asked) -> Shown:
+    """Show the channels of the settings."""
+    live = channels_view(asked, "").live
+    return Shown(title="Alert channels", values={**await values_of(asked), "tried": None}, live=live)
+
+
+@action("channels", right=Right.RUN)
+async def try_channel(asked: Asked) -> web.Response:
+    """Send a message that tells of nothing, and show how that went."""
+    name = asked.form.get("value", "")
+    try:
+        tried = await asked.service.channels.try_out(name)
+    except Refused as refused:
+        tried = ChannelTried(channel=name, is_sent=False, reason=str(refused))
+    live = channels_view(asked, "").live
+    values = {**await values_of(asked), "tried": tried}
+    return await answer_with(asked, TEMPLATE, PLACE, Shown(title="Alert channels", values=values, live=live))

@@ -1,0 +1,231 @@
+"""Incidents: what is wrong, what was, and one of them with all that is known; taking care of one, and silence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from urllib.parse import urlencode
+
+from aiohttp import web
+from msgspec import Struct
+
+from spyweb.dashboard.frame import Chip
+from spyweb.dashboard.incidents import (
+    SILENCES,
+    ShownIncident,
+    history_of,
+    left_alone,
+    reason_of,
+    show_incident,
+    sign_words,
+    tellings_of,
+    told_words,
+)
+from spyweb.errors import Refused
+from spyweb.model import JobId
+from spyweb.views.events import EventType
+from spyweb.views.incidents import IncidentView, without_others
+from spyweb.web.access.rights import Right
+from spyweb.web.api.query import LONGEST_NUMBER, MOST, Natural, visible
+from spyweb.web.pages.outlook import look
+from spyweb.web.pages.page import Asked, PageMissing, Shown, action, lead_to, live_view, page
+from spyweb.web.pages.parts import ALWAYS, PagePart, PartsView
+
+OPEN_SHOWN, PAST_SHOWN = 50, 30
+LONGEST_NAME = 100  # characters of the name of whoever takes care
+STATES = (("", "All"), ("open", "Open"), ("closed", "Over"))
+
+
+class IncidentsPageQuery(Struct, frozen=True):
+    """Which incidents are listed, and before which one the list goes on."""
+
+    job: str = ""
+    state: str = ""
+    before: Natural = 0
+
+    def shows(self, state: str) -> bool:
+        """Tell whether those of a state are listed; where a list goes on, it is the one of the past."""
+        if self.state in ("open", "closed"):
+            return self.state == state
+        return state == "closed" or not self.before
+
+
+async def values_of(asked: Asked, query: IncidentsPageQuery) -> Mapping[str, object]:
+    """Gather a page of incidents that somebody may see."""
+    still, more_open = await _some(asked, query, "open", OPEN_SHOWN)
+    past, more_past = await _some(asked, query, "closed", PAST_SHOWN)
+    everything = (await look(asked.service, asked.principal)).incidents
+    return {
+        "query": query,
+        "job_name": asked.name_of(query.job) if query.job else "",
+        "open_count": len(everything),
+        "left_alone": left_alone(everything),
+        "worst": max((each.level for each in everything), key=lambda level: level.rank, default=None),
+        "oldest_ms": min((each.since_ms for each in everything), default=None),
+        "still": still,
+        "past": past,
+        "shows_open": query.shows("open"),
+        "shows_past": query.shows("closed"),
+        "more_open": _address(asked, query, state="open", before=still[-1].view.id) if more_open else "",
+        "older": _address(asked, query, before=past[-1].view.id) if more_past else "",
+        "newest": _address(asked, query),
+        "chips": [
+            Chip(words=words, href=_address(asked, query, state=state), is_current=query.state == state)
+            for state, words in STATES
+        ],
+        "everything": asked.to("incidents"),
+        "sees_all": not asked.principal.jobs,
+        "told_words": told_words,
+        "silences": SILENCES,
+    }
+
+
+async def _some(asked: Asked, query: IncidentsPageQuery, state: str, most: int) -> tuple[Sequence[ShownIncident], bool]:
+    """Return incidents of a state, and whether there are more."""
+    if not query.shows(state):
+        return [], False
+    job = JobId(query.job) if query.job else None
+    found = await visible(
+        asked.request,
+        lambda limit, before: asked.service.incidents.list(
+            is_open=state == "open", job=job, before=before, limit=limit
+        ),
+        lambda each: (each.job_id or "", each.id),
+        limit=most + 1,
+        before=query.before or None,
+    )
+    return [_shown(asked, _seen(asked, each)) for each in found[:most]], len(found) > most
+
+
+def _shown(asked: Asked, view: IncidentView) -> ShownIncident:
+    return show_incident(view, asked.name_of(view.job_id) if view.job_id else "")
+
+
+def _address(asked: Asked, query: IncidentsPageQuery, **changes: object) -> str:
+    """Return the address of this list with other parameters; it begins anew unless it says where."""
+    fields = {"job": query.job, "state": query.state, "before": 0, **changes}
+    wanted = urlencode({name: value for name, value in fields.items() if value})
+    return asked.to("incidents") + (f"?{wanted}" if wanted else "")
+
+
+@live_view("incidents")
+def incidents_view(asked: Asked, argument: str) -> PartsView:
+    """Keep the beginning of the list up to date, of the state and the job in the argument."""
+    state, _, job = argument.partition(" ")
+    return PartsView(
+        name="incidents",
+        asked=asked,
+        argument=argument,
+        own={"incidents-now": PagePart(template="incident_list.html", subjects=("incident", "job:*"))},
+        gather=partial(values_of, query=IncidentsPageQuery(job=job, state=state)),
+    )
+
+
+@page("incidents", "incidents.html", place="incidents", of_job=True)
+async def show_incidents(asked: Asked) -> Shown:
+    """Show what is wrong, then what was."""
+    query = asked.query(IncidentsPageQuery)
+    if query.job and not asked.principal.may_see(query.job):
+        raise PageMissing("There is no such job")
+    live = "" if query.before else incidents_view(asked, f"{query.state} {query.job}").live
+    return Shown(title="Incidents", values=await values_of(asked, query), live=live)
+
+
+async def values_of_one(asked: Asked, number: int) -> Mapping[str, object]:
+    """Gather everything about an incident."""
+    view = await _find(asked, number)
+    shown = _shown(asked, view)
+    return {
+        "shown": shown,
+        "incident": view,
+        "sees_all": not asked.principal.jobs,
+        "sign_words": sign_words,
+        "history": history_of(view),
+        "reason": reason_of(view),
+        "tellings": tellings_of(view, asked.service.clock.now_ms()),
+        "silence": await asked.service.incidents.silence_of(view.job_id) if view.job_id else None,
+        "silences": SILENCES,
+        "longest_name": LONGEST_NAME,
+        "me": asked.principal.name if asked.principal.source == "session" else "",
+    }
+
+
+@live_view("incident")
+def incident_view(asked: Asked, argument: str) -> PartsView:
+    """Keep the page of an incident up to date: its argument is the number."""
+    number = _number(argument)
+    return PartsView(
+        name="incident",
+        asked=asked,
+        argument=argument,
+        own={"incident-now": PagePart(template="incident_now.html", subjects=("incident", "job:*", "outbox"))},
+        needs=ALWAYS | {EventType.OUTBOX},
+        gather=partial(values_of_one, number=number),
+    )
+
+
+@page("incidents/{incident}", "incident.html", place="incidents", of_job=True)
+async def show_one(asked: Asked) -> Shown:
+    """Show everything about an incident."""
+    number = _number(asked.request.match_info["incident"])
+    await _find(asked, number)
+    live = incident_view(asked, str(number)).live
+    values = await values_of_one(asked, number)
+    shown = values["shown"]
+    assert isinstance(shown, ShownIncident)
+    state = "over" if shown.view.closed_ms is not None else shown.wrong
+    return Shown(title=f"{shown.name}: {state}, incident {number}", values=values, live=live)
+
+
+@action("incidents/{incident}/acknowledge", right=Right.RUN, of_job=True)
+async def acknowledge(asked: Asked) -> web.Response:
+    """Take care of an incident: nobody is reminded any more."""
+    found = await _find(asked, _number(asked.request.match_info["incident"]))
+    await asked.service.incidents.acknowledge(found.id, _who(asked))
+    return lead_to(asked.back())
+
+
+@action("jobs/{job}/silence", right=Right.RUN)
+async def silence(asked: Asked) -> web.Response:
+    """Have nobody told of a job for a while."""
+    job, wanted = asked.job().id, asked.form.get("value") or asked.form.get("for", "")
+    if wanted not in SILENCES:
+        raise Refused(f"for how long? {', '.join(SILENCES)}")
+    await asked.service.incidents.silence(job, SILENCES[wanted][0], _who(asked))
+    return lead_to(asked.back())
+
+
+@action("jobs/{job}/unsilence", right=Right.RUN)
+async def unsilence(asked: Asked) -> web.Response:
+    """Have people told of a job again."""
+    await asked.service.incidents.silence(asked.job().id, None, _who(asked))
+    return lead_to(asked.back())
+
+
+def _who(asked: Asked) -> str:
+    """Return the name that somebody has given, else that of the key."""
+    given = " ".join(asked.form.get("by", "").split())[:LONGEST_NAME]
+    if given or asked.principal.source != "loopback":
+        return given or asked.principal.name
+    return "somebody at this machine"
+
+
+def _number(text: str) -> int:
+    if text.isascii() and text.isdigit() and len(text) < LONGEST_NUMBER and int(text) <= MOST:
+        return int(text)
+    raise PageMissing("There is no such incident")
+
+
+async def _find(asked: Asked, number: int) -> IncidentView:
+    """Return an incident that whoever asks may see.  Raises PageMissing where there is none."""
+    try:
+        found = await asked.service.incidents.get(number)
+    except Refused:
+        found = None
+    if found is None or not asked.principal.may_see(found.job_id or ""):
+        raise PageMissing(f"There is no incident {number}")
+    return _seen(asked, found)
+
+
+def _seen(asked: Asked, view: IncidentView) -> IncidentView:
+    return without_others(view) if asked.principal.jobs else view

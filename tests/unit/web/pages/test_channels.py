@@ -1,0 +1,97 @@
+"""The page of alert channels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from spyweb.incidents.policy import AlertPolicy
+from spyweb.incidents.truth import SignSeen
+from spyweb.settings.alerts import AlertSettings
+from spyweb.store.incidents_protocol import SubjectEvent
+from spyweb.store.keys_protocol import Scope
+from spyweb.web.access.principal import LOOPBACK
+from spyweb.web.pages.channels import channels_view
+from spyweb.web.pages.page import PageMissing
+from tests.fakes.daemon_service import NOW_MS, FakeDaemonService
+from tests.fakes.dashboard import MARKUP, asked_of, dashboard, get_page, make_dashboard_service
+from tests.fakes.keys import with_token
+from tests.unit.web.pages.test_outbox import POST, signed_in
+
+
+async def down(service: FakeDaemonService) -> None:
+    seen = SubjectEvent(subject="channel:ops", event=SignSeen("down", MARKUP), policy=AlertPolicy(), at_ms=NOW_MS)
+    await service.stored_incidents.note([seen])
+
+
+async def test_each_says_what_it_is_told_and_how_it_does() -> None:
+    service = make_dashboard_service()
+    service.tallies.attempted("phone", None)
+    async with dashboard(service) as client:
+        status, page = await get_page(client, "/channels")
+        assert status == 200
+        assert "2\N{NO-BREAK SPACE}alert channels</h1>" in page
+        assert "webhook at <bdi>example.org</bdi>" in page
+        assert "is told of what is critical · never quiet · nothing waits · took its last at <time" in page
+        assert "s3cret" not in page
+        await down(service)
+        service.tallies.attempted("ops", MARKUP)
+        _, page = await get_page(client, "/channels")
+    assert "1 of 2\N{NO-BREAK SPACE}channels takes no messages</h1>" in page
+    assert 'href="/incidents/1">incident 1</a>' in page
+    assert "<script>alert" not in page
+    assert page.count("&lt;script&gt;") == 1
+
+
+async def test_a_test_is_sent_and_its_answer_shown() -> None:
+    async with dashboard() as client:
+        for name, words in (
+            ("ops", "has taken the test"),
+            ("phone", "did not take the test: <code>"),
+            (MARKUP, "there is no channel"),
+        ):
+            async with client.post("/channels", data={"value": name}, headers=POST) as answer:
+                page = await answer.text()
+            assert answer.status == 200
+            assert words in page, name
+            assert "<script>alert" not in page
+            assert 'id="channels-now"' in page
+
+
+async def test_without_any_it_teaches_how_to_have_one() -> None:
+    service = make_dashboard_service()
+    service.alert_settings = AlertSettings()
+    async with dashboard(service) as client:
+        _, page = await get_page(client, "/channels")
+    assert "No alert channel: nobody is told</h1>" in page
+    assert "[channels.phone]" in page
+
+
+async def test_whoever_may_only_look_sends_nothing_and_a_key_of_some_jobs_sees_nothing() -> None:
+    service = make_dashboard_service()
+    reader = await signed_in(service, Scope.READ)
+    made = await service.access.add("ben", [Scope.ADMIN], ["backup"])
+    async with dashboard(service) as client:
+        _, page = await get_page(client, "/channels", **reader)
+        assert "Send a test" not in page
+        async with client.post("/channels", data={"value": "ops"}, headers=with_token(reader)) as answer:
+            assert answer.status == 403
+        async with client.get("/channels", headers={"X-SpyWeb-Key": made.token}) as answer:
+            assert answer.status == 403
+
+
+async def test_the_part_that_is_pushed_is_the_same_as_in_the_page() -> None:
+    service = make_dashboard_service()
+    await down(service)
+    view = channels_view(asked_of(service), "")
+    async with dashboard(service) as client:
+        _, page = await get_page(client, "/channels")
+    assert (await view.render(["channels-now"]))["channels-now"] in page
+    assert "channels-now" in (view.parts("outbox") or ())
+
+
+def test_there_is_nothing_to_follow_for_a_key_of_some_jobs() -> None:
+
+    with pytest.raises(PageMissing):
+        channels_view(asked_of(make_dashboard_service(), replace(LOOPBACK, jobs=("backup",))), "")

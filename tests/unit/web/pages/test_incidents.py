@@ -1,0 +1,274 @@
+"""The pages of incidents."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from aiohttp import web
+
+from spyweb.incidents.policy import AlertPolicy, Level
+from spyweb.incidents.truth import Failed, SignSeen
+from spyweb.model import JobId
+from spyweb.service.incidents import IncidentService
+from spyweb.store.incidents_protocol import AlertChannelNow, SubjectEvent, SubjectNow
+from spyweb.store.keys_protocol import Scope
+from spyweb.views.incidents import IncidentChannel, IncidentStanding
+from spyweb.web.pages.incidents import OPEN_SHOWN, PAST_SHOWN, incident_view, incidents_view
+from spyweb.web.pages.page import PageMissing
+from tests.fakes.daemon_service import BACKUP, NOW_MS, PRICES, FakeDaemonService
+from tests.fakes.dashboard import MARKUP, asked_of, dashboard, get_page, make_dashboard_service
+from tests.fakes.incidents import fail, succeed
+from tests.fakes.keys import with_token
+from tests.unit.web.pages.test_outbox import POST, signed_in
+
+WAITING = IncidentStanding(
+    channels=[IncidentChannel(name="phone", told="", from_ms=0, held="waits for job prices")],
+    held="waits for job prices",
+)
+
+
+class FakeStanding:
+    """Everybody waits for prices."""
+
+    async def of(self, incidents: list[object]) -> list[IncidentStanding]:
+        return [WAITING] * len(incidents)
+
+
+async def with_incidents() -> FakeDaemonService:
+    """One of prices that is over, and one of backup that is open."""
+    service = make_dashboard_service()
+    await fail(service.stored_incidents, PRICES)
+    await succeed(service.stored_incidents, PRICES)
+    await fail(service.stored_incidents, BACKUP, "no route")
+    return service
+
+
+def ids(page: str) -> list[str]:
+    return re.findall(r'id="i-(\d+)"', page)
+
+
+async def test_open_ones_come_first_and_then_those_that_are_over() -> None:
+    async with dashboard(await with_incidents()) as client:
+        status, page = await get_page(client, "/incidents")
+        assert (status, ids(page)) == (200, ["2", "1"])
+        assert "1\N{NO-BREAK SPACE}incident open</h1>" in page
+        assert "nobody takes care of it yet" in page
+        assert '<b id="count-incidents">1</b>' in page
+        assert 'formaction="/incidents/2/acknowledge"' in page
+        assert 'formaction="/jobs/backup/silence" name="value" value="8h"' in page
+        for path, expected in (
+            ("?state=open", ["2"]),
+            ("?state=closed", ["1"]),
+            ("?job=backup", ["2"]),
+            ("?job=prices", ["1"]),
+            ("?state=open&job=prices", []),
+            ("?state=nonsense", ["2", "1"]),
+            ("?before=2", ["1"]),
+        ):
+            assert ids((await get_page(client, f"/incidents{path}"))[1]) == expected, path
+
+
+async def test_without_any_it_teaches_how_to_be_told() -> None:
+    async with dashboard() as client:
+        _, page = await get_page(client, "/incidents")
+        assert "No incident is open</h1>" in page
+        assert "[channels.phone]" in page
+        assert '<b id="count-incidents"></b>' in page
+        assert "None on record of this job." in (await get_page(client, "/incidents?job=prices"))[1]
+        assert "No older ones." in (await get_page(client, "/incidents?before=1"))[1]
+
+
+async def test_many_are_shown_a_page_at_a_time() -> None:
+    service = make_dashboard_service()
+    for number in range(PAST_SHOWN + 1):
+        await fail(service.stored_incidents, f"over{number}")
+        await succeed(service.stored_incidents, f"over{number}")
+    for number in range(OPEN_SHOWN + 1):
+        await fail(service.stored_incidents, f"open{number}")
+    async with dashboard(service) as client:
+        _, page = await get_page(client, "/incidents")
+        assert len(ids(page)) == OPEN_SHOWN + PAST_SHOWN
+        more, older = re.findall(r'href="(/incidents\?[^"]+)" rel="next"', page.replace("More that", '" rel="next"'))[
+            :2
+        ]
+        _, page = await get_page(client, older.replace("&amp;", "&"))
+        assert ids(page) == ["1"]
+        assert "data-live" not in page
+        _, page = await get_page(client, more.replace("&amp;", "&"))
+        assert ids(page) == [str(PAST_SHOWN + 2)]
+
+
+async def test_one_is_shown_with_all_that_is_known() -> None:
+    service = await with_incidents()
+    await service.incidents.silence(BACKUP, 3_600_000, "anna")
+    async with dashboard(service) as client:
+        status, page = await get_page(client, "/incidents/2")
+        assert status == 200
+        assert re.search(r"<bdi>backup</bdi>: failing since <time", page)
+        assert "<strong" in page
+        assert "no route</strong>" in page
+        assert 'href="/runs/7">run 7</a>' in page
+        assert "silenced by anna" in page
+        assert 'formaction="/jobs/backup/unsilence"' in page
+        _, page = await get_page(client, "/incidents/1")
+        assert re.search(r"<bdi>prices</bdi>: well again after ", page)
+        assert "acknowledge" not in page
+        for path in ("/incidents/3", "/incidents/x", "/incidents/99999999999999999999", "/incidents/0x1"):
+            assert (await get_page(client, path))[0] == 404, path
+
+
+async def test_several_signs_are_told_one_by_one() -> None:
+    service = await with_incidents()
+    policy = AlertPolicy(after_failures=1, level=Level.CRITICAL)
+    seen = [
+        SubjectEvent(subject="job:both", event=event, policy=policy, at_ms=NOW_MS)
+        for event in (Failed("no disk"), SignSeen("drift", "a file differs"))
+    ]
+    await service.stored_incidents.note(seen)
+    async with dashboard(service) as client:
+        _, page = await get_page(client, "/incidents/3")
+    assert "What is wrong now" in page
+    assert ("<code>no disk</code>" in page, "<code>a file differs</code>" in page) == (True, True)
+
+
+async def test_somebody_takes_care_and_it_says_who() -> None:
+    service = await with_incidents()
+    await fail(service.stored_incidents, PRICES)
+    async with dashboard(service) as client:
+        for number, given, status, by in (
+            (2, {"by": " Anna \n B. "}, 303, "Anna B."),
+            (2, {"by": "Ben"}, 303, "Anna B."),  # who was first
+            (3, {}, 303, "somebody at this machine"),
+            (1, {}, 409, ""),
+            (9, {}, 404, ""),
+        ):
+            data = {"back": "/incidents", **given}
+            address = f"/incidents/{number}/acknowledge"
+            async with client.post(address, data=data, headers=POST, allow_redirects=False) as answer:
+                assert answer.status == status, number
+            if by:
+                assert (await service.incidents.get(number)).acked_by == by
+        _, page = await get_page(client, "/incidents")
+        assert "<bdi>somebody at this machine</bdi></strong> takes care since" in page
+        assert "acknowledge" not in page
+
+
+async def test_a_job_is_silent_for_as_long_as_somebody_says() -> None:
+    service = await with_incidents()
+    async with dashboard(service) as client:
+
+        async def post(path: str, **fields: str) -> int:
+            async with client.post(path, data={"back": "/", **fields}, headers=POST, allow_redirects=False) as answer:
+                return answer.status
+
+        for fields, for_ms in (({"for": "1h"}, 3_600_000), ({"value": "1w", "for": "1h"}, 604_800_000)):
+            assert await post("/jobs/backup/silence", by="anna", **fields) == 303
+            silence = await service.incidents.silence_of(BACKUP)
+            assert silence is not None
+            assert (silence.until_ms, silence.by) == (NOW_MS + for_ms, "anna")
+        assert await post("/jobs/backup/silence", value="99y") == 409
+        assert await post("/jobs/nothing/silence", value="1h") == 404
+        _, page = await get_page(client, "/jobs/backup")
+        assert "Nothing is told of this job until" in page
+        assert 'href="/incidents/2">Incident 2</a> is open' in page
+        assert await post("/jobs/backup/unsilence") == 303
+        assert await service.incidents.silence_of(BACKUP) is None
+
+
+async def test_a_silence_that_has_passed_is_none() -> None:
+    service = await with_incidents()
+    await service.incidents.silence(BACKUP, 1, "anna")
+    service.clock.advance(1)  # type: ignore[attr-defined]
+    assert await service.incidents.silence_of(BACKUP) is None
+
+
+async def test_text_of_others_is_text() -> None:
+    service = make_dashboard_service()
+    policy = AlertPolicy(after_failures=1, to=(MARKUP,), remind_ms=None)
+    seen = SubjectEvent(subject=f"job:{MARKUP}", event=Failed(MARKUP), policy=policy, at_ms=0)
+    await service.stored_incidents.note([seen])
+    await service.stored_incidents.silence(f"job:{MARKUP}", 3_600_000, MARKUP)
+    await service.stored_incidents.acknowledge(1, MARKUP)
+    async with dashboard(service) as client:
+        for path, least in (("/incidents", 3), ("/incidents/1", 5), ("/", 1)):
+            _, page = await get_page(client, path)
+            assert "<script>alert" not in page
+            assert page.count("&lt;script&gt;") >= least, path
+
+
+async def test_whoever_may_see_some_jobs_sees_the_incidents_of_those_and_no_other_name() -> None:
+    service = await with_incidents()
+    await service.stored_incidents.note(
+        [SubjectEvent(subject="channel:phone", event=SignSeen("down", "x"), policy=AlertPolicy(), at_ms=0)]
+    )
+    await fail(service.stored_incidents, PRICES)
+    standing = FakeStanding()
+    service.incidents = IncidentService(service.stored_incidents, service.clock, standing=standing)  # type: ignore[arg-type]
+    async with dashboard(service) as client:
+        assert "waits for job prices" in (await get_page(client, "/incidents/2"))[1]
+        limited = await signed_in(service, Scope.RUN, jobs=("backup",))
+        for path in ("/incidents", "/incidents/2", "/jobs/backup", "/"):
+            status, page = await get_page(client, path, **limited)
+            assert (status, "prices" in page, "phone: down" in page) == (200, False, False), path
+            assert '<b id="count-incidents">1</b>' in page, path
+        _, page = await get_page(client, "/incidents", **limited)
+        assert ids(page) == ["2"]
+        assert 'href="/channels"' not in page
+        assert "waits for another job" in page
+        assert (await get_page(client, "/incidents?job=prices", **limited))[0] == 404
+        for number in (1, 3, 4):
+            assert (await get_page(client, f"/incidents/{number}", **limited))[0] == 404
+        address = "/incidents/4/acknowledge"
+        async with client.post(address, data={"by": "x"}, headers=with_token(limited)) as answer:
+            assert answer.status == 404
+        async with client.get("/api/incidents", headers=limited) as answer:
+            assert "prices" not in await answer.text()
+        async with client.get("/api/incidents/2", headers=limited) as answer:
+            assert "waits for another job" in await answer.text()
+
+
+async def test_whoever_may_only_look_sees_no_button() -> None:
+    service = await with_incidents()
+    reader = await signed_in(service, Scope.READ)
+    async with dashboard(service) as client:
+        for path in ("/incidents", "/incidents/2", "/jobs/backup"):
+            _, page = await get_page(client, path, **reader)
+            assert "acknowledge" not in page
+            assert "/silence" not in page
+
+
+async def test_parts_that_are_pushed_are_the_same_as_in_the_page() -> None:
+    service = await with_incidents()
+    for view, part, path in (
+        (incidents_view(asked_of(service, path="/incidents"), " "), "incidents-now", "/incidents"),
+        (incident_view(asked_of(service, path="/incidents/2"), "2"), "incident-now", "/incidents/2"),
+    ):
+        async with dashboard(service) as client:
+            _, page = await get_page(client, path)
+        assert (await view.render([part]))[part] in page
+        assert set(view.parts("incident") or ()) == {part, "icon", "count-jobs", "count-incidents", "count-health"}
+        assert "view=" in view.live
+
+
+async def test_there_is_nothing_to_follow_of_an_incident_that_is_none() -> None:
+    service = await with_incidents()
+    with pytest.raises(PageMissing):
+        incident_view(asked_of(service), "none")
+    view = incident_view(asked_of(service), "9")
+    with pytest.raises(web.HTTPNotFound):
+        await view.render(["incident-now"])
+
+
+async def test_a_channel_that_was_told_is_named() -> None:
+    service = make_dashboard_service()
+    policy = AlertPolicy(after_failures=1, to=("phone",), remind_ms=None)
+    await service.stored_incidents.note(
+        [SubjectEvent(subject="job:backup", event=Failed("no disk"), policy=policy, at_ms=NOW_MS)]
+    )
+    service.clock.advance(10)  # type: ignore[attr-defined]
+    await service.stored_incidents.plan([AlertChannelNow(name="phone")], {"job:backup": SubjectNow(policy=policy)})
+    async with dashboard(service) as client:
+        assert "told phone" in (await get_page(client, "/incidents"))[1]
+        assert "told that it began" in (await get_page(client, "/incidents/1"))[1]
+    assert (await service.incidents.get(1)).job_id == JobId("backup")
