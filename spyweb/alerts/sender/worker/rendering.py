@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from spyweb.alerts.sender.redaction import call_nobody
 from spyweb.alerts.sender.worker.limits import RENDERING_CPU_S, RENDERING_MEMORY, limit_process
-from spyweb.alerts.sender.worker.redaction import call_nobody
 from spyweb.alerts.sender.worker.templates import Rendered, RenderingAsk
 from spyweb.confined.parent import die_with_parent
 

@@ -12,9 +12,9 @@ from apprise import Apprise, AppriseAsset, NotifyFormat, NotifyType, OverflowMod
 from apprise.manager_plugins import NotificationManager
 from msgspec.structs import replace
 
+from spyweb.alerts.sender.redaction import call_nobody, hide_address, may_repeat_login
 from spyweb.alerts.sender.wire import CheckAddress, HelperAnswer, SendText
 from spyweb.alerts.sender.worker.adapter import Met, current, watch_requests
-from spyweb.alerts.sender.worker.redaction import call_nobody, hide_address, may_repeat_login
 from spyweb.alerts.sender.worker.templates import Rendered, check_templates, render
 
 NO_SERVICE = "it is no address of a service that Apprise knows"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spyweb.alerts.sender.worker.redaction import LONGEST_REASON, call_nobody, hide_address, may_repeat_login
+from spyweb.alerts.sender.redaction import LONGEST_REASON, call_nobody, hide_address, may_repeat_login
 
 URL = "https://user:pass%20word@hooks.example/T0K3N/path?key=s3cret#frag1"
 
