@@ -17,8 +17,8 @@ SECURE = "s"
 
 
 class ShownAddress(NamedTuple):
-    kind: str  # "webhook" or "service"
-    service: str  # the scheme of a service's address: "ntfy", "mailtos"; "" of a webhook
+    kind: str  # "webhook", "service" or "desktop"
+    service: str  # the scheme of a service's address: "ntfy", "mailtos"; "" where it is unknown
     host: str  # "" where it may be a secret
 
 
@@ -26,8 +26,10 @@ def shown(channel: AlertChannelSettings) -> ShownAddress:
     """Return what may be shown of a channel's address."""
     if channel.webhook:
         return ShownAddress("webhook", "", _host(channel.webhook))
-    scheme, _, rest = channel.url.partition("://")
-    scheme = scheme.lower()
+    if channel.desktop:
+        return ShownAddress("desktop", "", "")
+    scheme, colon, rest = channel.url.partition("://")
+    scheme = scheme.lower() if colon else ""  # all of it may be a variable, or in a file
     has_path = bool(rest.partition("?")[0].partition("/")[2].strip("/"))
     return ShownAddress("service", scheme, _host(channel.url) if _is_machine(scheme, has_path=has_path) else "")
 
@@ -39,6 +41,7 @@ def _is_machine(scheme: str, *, has_path: bool) -> bool:
 
 def _host(address: str) -> str:
     try:
-        return urlsplit(address).hostname or ""
+        host = urlsplit(address).hostname or ""
     except ValueError:
         return ""
+    return "" if "${" in host else host

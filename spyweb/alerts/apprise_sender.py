@@ -25,15 +25,15 @@ class AlertAsk(Protocol):
 
 
 class AppriseSender:
-    def __init__(self, helper: AlertAsk, addresses: ChannelSecrets, clock: Clock, timezone: str) -> None:
+    def __init__(self, helper: AlertAsk, secrets: ChannelSecrets, clock: Clock, timezone: str) -> None:
         self._helper = helper
-        self._addresses = addresses
+        self._secrets = secrets
         self._clock = clock
         self._timezone = timezone
 
     async def send(self, channel: AlertChannelSettings, facts: AlertFacts, queued: QueuedMessage) -> Attempt:
         try:
-            url = self._addresses.url(channel)
+            url = self._secrets.url(channel)
         except ValueError as error:
             return Attempt.without_address(str(error))
         title = title_of(facts)

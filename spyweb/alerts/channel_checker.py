@@ -33,14 +33,14 @@ class ChannelChecker:
         self,
         *,
         settings: Callable[[], AlertSettings],
-        addresses: ChannelSecrets,
+        secrets: ChannelSecrets,
         helper: AlertAsk,
         clock: Clock,
         find_missing_desktop: Callable[[], str],
         tell: ChannelListener,
     ) -> None:
         self._settings = settings
-        self._addresses = addresses
+        self._secrets = secrets
         self._helper = helper
         self._clock = clock
         self._find_missing_desktop = find_missing_desktop
@@ -81,7 +81,7 @@ class ChannelChecker:
         if channel.desktop and (missing := self._find_missing_desktop()):
             problems = [ChannelProblem(channel.name, ("desktop",), missing)]
         else:
-            problems = await check_channel(channel, self._addresses, self._helper)
+            problems = await check_channel(channel, self._secrets, self._helper)
         of_address = next((each for each in problems if not each.is_of_template), None)
         of_template = next((each for each in problems if each.is_of_template), None)
         self._note(channel, ADDRESS, of_address)

@@ -6,15 +6,16 @@ and what waits is sent once a wrong address is put right.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable
 from dataclasses import replace
+from secrets import token_hex
 from typing import NamedTuple, Protocol, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
 from spyweb.alerts.channel_secrets import ChannelSecrets
+from spyweb.alerts.sender.redaction import hide_webhook
 from spyweb.clock import Clock
 from spyweb.errors import Refused
 from spyweb.incidents.policy import Level
@@ -96,19 +97,20 @@ class AlertSenders(NamedTuple):
 class WebhookSender:
     """Sends the facts as JSON to the webhook of a channel."""
 
-    def __init__(self, http: Http, clock: Clock, addresses: ChannelSecrets) -> None:
+    def __init__(self, http: Http, clock: Clock, secrets: ChannelSecrets) -> None:
         self._http = http
         self._clock = clock
-        self._addresses = addresses
+        self._secrets = secrets
 
     async def send(self, channel: AlertChannelSettings, _facts: AlertFacts, queued: QueuedMessage) -> Attempt:
         try:
-            secret = self._addresses.secret(channel)
+            address, secret = self._secrets.webhook(channel), self._secrets.secret(channel)
+            posted = replace(queued, target=Target(Channel.WEBHOOK, address), headers=self._secrets.headers(channel))
         except ValueError as error:
             return Attempt.without_address(str(error))
-        posted = replace(queued, target=Target(Channel.WEBHOOK, channel.webhook), headers=channel.headers)
         failure = await post(self._http, self._clock, posted, secret=secret)
-        return Attempt(failure and replace(failure, reason=failure.reason.replace(channel.webhook, "its address")))
+        values = [word for _, value in posted.headers for word in value.split()]
+        return Attempt(failure and replace(failure, reason=hide_webhook(failure.reason, address, values)))
 
 
 class AlertDelivery:
@@ -130,7 +132,7 @@ class AlertDelivery:
             target=Target(Channel.ALERT, name),
             payload=msgspec.json.encode(facts),
             id=0,
-            delivery=secrets.token_hex(16),
+            delivery=token_hex(16),
             created_ms=now_ms,
             next_ms=now_ms,
         )

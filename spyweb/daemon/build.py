@@ -226,7 +226,7 @@ def check_alert_channels(
 ) -> ChannelChecker:
     checker = ChannelChecker(
         settings=settings,
-        addresses=ChannelSecrets(runtime.settings.root, os.environ),
+        secrets=ChannelSecrets(runtime.settings.root, os.environ),
         helper=runtime.alert_helper,
         clock=runtime.clock,
         find_missing_desktop=runtime.world.desktop.find_missing,

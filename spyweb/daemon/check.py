@@ -94,16 +94,21 @@ def tests_of(root: Path, spec: JobSpec) -> list[Code]:
 
 async def find_channel_problems(settings: Settings) -> list[Problem]:
     """Check the alert channels; the process that sends is started only where one has an address of a service."""
-    addresses, helper = ChannelSecrets(settings.root, os.environ), AlertHelper(RealClock(), os.environ)
+    secrets, helper = ChannelSecrets(settings.root, os.environ), AlertHelper(RealClock(), os.environ)
     try:
-        found = await check_channels(settings.alerts.channels.values(), addresses, helper)
+        found = await check_channels(settings.alerts.channels.values(), secrets, helper)
     finally:
         await helper.close()
     table = read_table(settings.root, [])
-    problems = [table.problem(each.reason, "channels", each.channel, *each.keys) for each in found]
+    problems = []
+    for each in found:
+        problem = table.problem(each.reason, "channels", each.channel, *each.keys)
+        if each.is_of_environment:
+            problem = replace(problem, reason=f"{each.reason}, in the environment of this check", is_warning=True)
+        problems.append(problem)
     for channel in settings.alerts.channels.values():
         for key, file in (("url_file", channel.url_file), ("secret_file", channel.secret_file)):
-            if file and addresses.is_open_to_others(file):
+            if file and secrets.is_open_to_others(file):
                 told = table.problem(
                     f"others on this machine may read it: chmod 600 {file}", "channels", channel.name, key
                 )

@@ -260,10 +260,10 @@ async def open_runtime(
     )
     helper = AlertHelper(clock, os.environ)
     stack.push_async_callback(helper.close)
-    addresses, zone = ChannelSecrets(settings.root, os.environ), settings.daemon.timezone
+    channel_secrets, zone = ChannelSecrets(settings.root, os.environ), settings.daemon.timezone
     senders = AlertSenders(
-        webhooks=WebhookSender(world.http, clock, addresses),
-        services=AppriseSender(helper, addresses, clock, zone),
+        webhooks=WebhookSender(world.http, clock, channel_secrets),
+        services=AppriseSender(helper, channel_secrets, clock, zone),
         desktop=DesktopSender(world.desktop, zone),
     )
     alerts = AlertDelivery(senders, lambda: settings.alerts)

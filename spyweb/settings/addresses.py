@@ -30,9 +30,14 @@ def address_template(value: object) -> str:
 
 def expand(address: str, environ: Mapping[str, str]) -> str:
     """Return an address with variables in place of `${NAME}`.  Raises ValueError, which tells nothing of it."""
-    if missing := missing_variables(address, environ):
+    return check_address(substitute(address, environ))
+
+
+def substitute(template: str, environ: Mapping[str, str]) -> str:
+    """Return a text with variables in place of `${NAME}`.  Raises ValueError."""
+    if missing := missing_variables(template, environ):
         raise ValueError(f"the variable {missing[0]} is not set")
-    return check_address(_VARIABLE.sub(lambda found: environ[found[1]].strip(), address))
+    return _VARIABLE.sub(lambda found: environ[found[1]].strip(), template)
 
 
 def missing_variables(address: str, environ: Mapping[str, str]) -> list[str]:

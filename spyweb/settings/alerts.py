@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import time
 from enum import StrEnum
-from urllib.parse import urlsplit
 
 from spyweb.errors import Problem
 from spyweb.incidents.policy import NOBODY, AlertPolicy, Escalation, Flapping, Level, QuietHours
+from spyweb.settings.addresses import address_template
 from spyweb.settings.reading import Reading, SettingsSource, nearest
 from spyweb.settings.secret_places import secret_place
 from spyweb.settings.shapes import NOT_BLANK, Schema, Shape, list_of, shaped, table_of
@@ -30,7 +30,6 @@ MOST_IN_A_ROW = 1_000
 SHORTEST_REMINDER_MS = 5 * MINUTE_MS
 
 _NAME = re.compile(NAME)
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]{0,99})\}")
 _SERVICE = re.compile(r"[A-Za-z0-9]{2,20}://\S")
 _REMINDER = duration(SHORTEST_REMINDER_MS)
 _COUNT = whole(1, MOST_IN_A_ROW)
@@ -61,7 +60,10 @@ NO_TEMPLATES = ChannelTemplates()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertChannelSettings:
-    """A way to reach somebody: `[channels.NAME]`.  Its address is nowhere but here."""
+    """A way to reach somebody: `[channels.NAME]`.
+
+    Addresses, headers and the names of files may hold `${NAME}`, which alerts/channel_secrets.py puts in.
+    """
 
     name: str
     url: str = field(default="", repr=False)  # of a service that Apprise knows
@@ -117,7 +119,7 @@ def _check_channels(read: Reading, policy: AlertPolicy, channels: Collection[str
 
 
 def take_channels(
-    tables: Mapping[str, TomlTable], environ: Mapping[str, str], zone: str, problems: list[Problem]
+    tables: Mapping[str, TomlTable], zone: str, problems: list[Problem]
 ) -> Mapping[str, AlertChannelSettings]:
     """Return the channels by name, without those that are wrong."""
     found = {}
@@ -128,23 +130,23 @@ def take_channels(
             )
         before = len(problems)
         read = Reading([SettingsSource.of(table)], problems)
-        channel = take_channel(name, read, environ, zone)
+        channel = take_channel(name, read, zone)
         read.finish()
         if len(problems) == before:
             found[name] = channel
     return found
 
 
-def take_channel(name: str, read: Reading, environ: Mapping[str, str], zone: str) -> AlertChannelSettings:
+def take_channel(name: str, read: Reading, zone: str) -> AlertChannelSettings:
     channel = AlertChannelSettings(
         name=name,
-        url=read.take("url", _from_environment(environ, service_address), ""),
-        url_file=read.take("url_file", _from_environment(environ, one_line), ""),
-        webhook=read.take("webhook", _from_environment(environ, _address), ""),
+        url=read.take("url", _service_template, ""),
+        url_file=read.take("url_file", one_line, ""),
+        webhook=read.take("webhook", _webhook_template, ""),
         desktop=read.take("desktop", _desktop, False),
         headers=read.take("headers", headers, ()),
         secret=read.take("secret", secret_place, ""),
-        secret_file=read.take("secret_file", _from_environment(environ, one_line), ""),
+        secret_file=read.take("secret_file", one_line, ""),
         templates=_take_templates(read.below("templates")),
         level=read.take("level", _LEVEL, Level.INFO),
         quiet=read.take("quiet", _quiet_in(zone), None),
@@ -175,43 +177,26 @@ def _take_templates(read: Reading) -> ChannelTemplates:
 def channel_keys() -> Mapping[str, Schema]:
     """Return the JSON schema of every key of a channel."""
     read = Reading([SettingsSource.of(TomlTable())], [])
-    take_channel("", read, {}, "UTC")
+    take_channel("", read, "UTC")
     return read.schema()
 
 
-def _from_environment(environ: Mapping[str, str], read: Callable[[str], str]) -> Callable[[object], str]:
-    """Return a reader that puts variables in place of `${NAME}` first."""
-
-    @shaped({**NOT_BLANK})
-    def expanded(value: object) -> str:
-        return read(_VARIABLE.sub(lambda found: _variable(environ, found[1]), one_line(value)))
-
-    return expanded
+@shaped(NOT_BLANK)
+def _service_template(value: object) -> str:
+    """Read an address of a service that may hold `${NAME}`: what that stands for is known when it is used."""
+    address = one_line(value).strip()
+    return address if address.startswith("${") else service_address(address)
 
 
-def _variable(environ: Mapping[str, str], name: str) -> str:
-    found = environ.get(name, "").strip()
-    if not found:
-        raise ValueError(f"the variable {name} is not set")
-    return found
+@shaped(NOT_BLANK)
+def _webhook_template(value: object) -> str:
+    return address_template(one_line(value))
 
 
 def service_address(address: str) -> str:
     """Check that an address names a service; which there are, only the process knows that sends."""
     if not _SERVICE.match(address):
         raise ValueError("expected an address of a service, such as ntfy://…")
-    return address
-
-
-def _address(address: str) -> str:
-    """Check an address; the error tells nothing of it, since it may be a secret."""
-    try:
-        parts = urlsplit(address)
-        is_address = parts.scheme in ("http", "https") and bool(parts.hostname)
-    except ValueError:
-        is_address = False
-    if not is_address:
-        raise ValueError("expected an address that begins with https:// or http://")
     return address
 
 

@@ -135,7 +135,7 @@ def _settings(root: Path, sections: _Sections, environ: Mapping[str, str]) -> Se
         http=_http(sections.read("http")),
         exec=_exec(sections.read("exec")),
         security=_security(sections.read("security")),
-        alerts=_alerts(sections, environ, daemon.timezone),
+        alerts=_alerts(sections, daemon.timezone),
         heartbeat=take_heartbeat(sections.read("heartbeat")),
         values=sections.table("values"),
         permissions=permissions,
@@ -361,9 +361,9 @@ def _exec(read: Reading) -> ExecSettings:
     )
 
 
-def _alerts(sections: _Sections, environ: Mapping[str, str], zone: str) -> AlertSettings:
+def _alerts(sections: _Sections, zone: str) -> AlertSettings:
     tables = sections.named("channels", "expected the settings of a channel, [channels.NAME]")
-    channels = take_channels(tables, environ, zone, sections.problems)
+    channels = take_channels(tables, zone, sections.problems)
     return AlertSettings(channels=channels, policy=take_policy(sections.read("alerts"), NOBODY, tables, zone))
 
 

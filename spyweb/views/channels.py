@@ -9,8 +9,8 @@ class ChannelView(Struct, frozen=True, kw_only=True):
     """An alert channel of config.toml; of its address nothing is shown but service and host."""
 
     name: str
-    kind: str  # "service", of Apprise's, or "webhook"
-    service: str  # "ntfy", "mailtos", …; "" of a webhook
+    kind: str  # "service", of Apprise's, "webhook" or "desktop"
+    service: str  # "ntfy", "mailtos", …; "" of others, and where the address stands elsewhere
     host: str  # "" where the address has none, or what stands there is a secret
     level: str  # the least that it is told: "info", "warning" or "critical"
     quiet: str  # "22:00-07:00"; "" for never

@@ -99,6 +99,8 @@ url_file = "nope"
 url_file = "phone"
 [channels.f]
 url = "mqtt://hunter2hunter2"
+[channels.g]
+url = "ntfy://${NO_SUCH}"
 """
 
 
@@ -161,15 +163,18 @@ def test_what_is_wrong_with_alert_channels_is_told_with_its_line_and_without_its
         (15, "channels.e.url_file", False),
         (15, "channels.e.url_file", True),
         (17, "channels.f.url", False),
+        (19, "channels.g.url", True),
     ]
     reasons = [each["reason"] for each in json.loads(found.out)]
     assert reasons[0] == 'no service "ntfyy", did you mean "ntfy"?'
     assert reasons[1] == "no message has 'knd', did you mean 'kind'?"
     assert reasons[2].startswith("in its line 1: Encountered unknown tag 'fi'.")  # TOML drops the first line break
-    assert reasons[3] == "the file nope: can't be read: No such file or directory"
+    assert reasons[3] == "the file nope can't be read: No such file or directory"
     assert "Telegram" in reasons[4]
     assert reasons[5] == "others on this machine may read it: chmod 600 phone"
     assert reasons[6].startswith("mqtt is not available here: it needs the package paho-mqtt")
+    assert reasons[7] == "the variable NO_SUCH is not set, in the environment of this check"
+    assert spyweb("jobs", root=project).code == 0  # a shell has not the variables of the daemon
 
 
 def test_check_says_of_a_limit_what_start_refuses_it_for(project: Path) -> None:

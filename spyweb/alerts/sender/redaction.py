@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import re
-from urllib.parse import unquote, unquote_plus
+from collections.abc import Iterable
+from urllib.parse import unquote, unquote_plus, urlsplit
 
 HIDDEN = "***"
 SHORTEST = 5  # characters of a part that is hidden: shorter ones would be found in ordinary words
@@ -20,6 +21,20 @@ def hide_address(text: str, url: str) -> str:
     for part in secrets_of(url):
         text = re.sub(re.escape(part), HIDDEN, text, flags=re.IGNORECASE)
     return " ".join(text.split())[:LONGEST_REASON]
+
+
+def hide_webhook(text: str, url: str, secrets: Iterable[str] = ()) -> str:
+    """Return one short line, without these and without any part of a webhook's address but its host."""
+    for secret in secrets:
+        text = text.replace(secret, HIDDEN) if len(secret) >= SHORTEST else text
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return hide_address(text, url)
+    login, _, _ = parts.netloc.rpartition("@")
+    return hide_address(
+        text.replace(url, "its address"), f"webhook://{login}@{parts._replace(scheme='', netloc='').geturl()}"
+    )
 
 
 def call_nobody(text: str) -> str:

@@ -21,6 +21,9 @@ from spyweb.settings.alerts import AlertChannelSettings
         ("discord://id/token", "discord", ""),
         ("gotify://push.example.org/token", "gotify", "push.example.org"),
         ("mailtos://[broken", "mailtos", ""),
+        ("mailtos://me:${PASSWORD}@${HOST}?to=you@example.org", "mailtos", ""),
+        ("${PHONE}", "", ""),
+        ("", "", ""),  # it is in a file
     ],
 )
 def test_the_host_of_a_service_is_shown_where_it_is_a_machine(url: str, service: str, host: str) -> None:
@@ -30,3 +33,7 @@ def test_the_host_of_a_service_is_shown_where_it_is_a_machine(url: str, service:
 def test_of_a_webhook_the_host_is_shown() -> None:
     channel = AlertChannelSettings(name="x", webhook="https://me:secret@example.org:8443/T0KEN?key=1")
     assert shown(channel) == ShownAddress("webhook", "", "example.org")
+
+
+def test_the_desktop_has_no_address() -> None:
+    assert shown(AlertChannelSettings(name="x", desktop=True)) == ShownAddress("desktop", "", "")

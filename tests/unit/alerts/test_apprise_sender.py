@@ -66,7 +66,7 @@ async def test_an_address_in_a_file_is_read_for_each_message(tmp_path: Path) -> 
     helper, channel = FakeHelper(HelperAnswer(id=1, ok=True)), replace(PHONE, url="", url_file="phone")
     sender = AppriseSender(helper, ChannelSecrets(tmp_path, {}), FakeClock(), "UTC")
     missing = await sender.send(channel, decode_facts(PAYLOAD), QUEUED)
-    reason = "the file phone: can't be read: No such file or directory"
+    reason = "the file phone can't be read: No such file or directory"
     assert missing == Attempt(DeliveryFailure(reason=reason), address_problem=reason)
     for topic in ("one", "two"):
         (tmp_path / "phone").write_text(f"ntfy://{topic}\n")

@@ -50,6 +50,12 @@ async def test_what_is_missing_is_told_without_the_process(
     assert helper.asked == []
 
 
+async def test_a_variable_that_is_missing_is_told_as_one_of_the_environment(tmp_path: Path) -> None:
+    (problem,), helper = await checked(tmp_path, replace(PHONE, url="ntfy://${NOPE}"))
+    told = ChannelProblem("phone", ("url",), "the variable NOPE is not set", is_of_environment=True)
+    assert (problem, helper.asked) == (told, [])
+
+
 @pytest.mark.parametrize(
     ("key", "answer", "expected"),
     [

@@ -49,7 +49,7 @@ async def checker_of(root: Path, *channels: AlertChannelSettings) -> AsyncIterat
     here = Checked({each.name: each for each in channels})
     checker = ChannelChecker(
         settings=lambda: AlertSettings(channels=here.channels),
-        addresses=ChannelSecrets(root, {}),
+        secrets=ChannelSecrets(root, {}),
         helper=here,
         clock=here.clock,
         find_missing_desktop=lambda: here.missing_desktop,
@@ -96,7 +96,7 @@ async def test_a_file_that_is_put_right_heals_the_channel_without_a_reload(tmp_p
             assert here.take()[1][0] == (
                 "phone",
                 "address",
-                "url_file: the file phone: can't be read: No such file or directory",
+                "url_file: the file phone can't be read: No such file or directory",
             )
             await here.clock.turn(AGAIN_S)
             (tmp_path / "phone").write_text("ntfy://topic")

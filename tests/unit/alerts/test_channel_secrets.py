@@ -42,8 +42,8 @@ def test_a_file_is_read_each_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (None, "the file secrets/phone: can't be read: No such file or directory"),
-        (b" \n", "the file secrets/phone: it is empty"),
+        (None, "the file secrets/phone can't be read: No such file or directory"),
+        (b" \n", "the file secrets/phone is empty"),
         (b"ntfy://hunter2\nntfy://hunter3", "the file secrets/phone: expected one line of text, and nothing else"),
         (b"\xff\xfe", "the file secrets/phone: expected one line of text, and nothing else"),
         (b"x" * (LONGEST_SECRET + 1), "the file secrets/phone: expected one line of text, and nothing else"),
@@ -72,8 +72,43 @@ def test_a_secret_is_in_the_environment_or_in_a_file_or_there_is_none(tmp_path: 
     assert (found.secret(signed), found.secret(unsigned)) == (b"k", b"")
     with pytest.raises(ValueError, match="the secret env:HOOK is not there"):
         addresses(tmp_path).secret(signed)
-    with pytest.raises(ValueError, match="the file secrets/phone: can't be read"):
+    with pytest.raises(ValueError, match="the file secrets/phone can't be read"):
         found.secret(OPS)
+
+
+def test_variables_are_those_of_the_daemon_as_a_channel_is_used(tmp_path: Path) -> None:
+    found = addresses(tmp_path, b"ntfy://topic", TOKEN="t0ken", FOLDER="secrets", HOST="example.org")
+    hook = AlertChannelSettings(
+        name="x", webhook="https://${HOST}/${TOKEN}", headers=(("Authorization", "Bearer ${TOKEN}"),)
+    )
+    assert found.webhook(hook) == "https://example.org/t0ken"
+    assert found.headers(hook) == (("Authorization", "Bearer t0ken"),)
+    assert found.url(AlertChannelSettings(name="x", url="ntfy://${TOKEN}")) == "ntfy://t0ken"
+    assert found.url(AlertChannelSettings(name="x", url_file="${FOLDER}/phone")) == "ntfy://topic"
+    assert found.missing(hook) is None
+
+
+def test_a_variable_that_is_not_set_is_named_with_its_key(tmp_path: Path) -> None:
+    found = addresses(tmp_path, SET="x", BLANK=" ")
+    for key, channel in {
+        "url": AlertChannelSettings(name="x", url="ntfy://${SET}/${NOPE}"),
+        "webhook": AlertChannelSettings(name="x", webhook="https://${NOPE}/"),
+        "headers": AlertChannelSettings(name="x", webhook="https://x/", headers=(("A", "${NOPE}"),)),
+        "secret_file": AlertChannelSettings(name="x", webhook="https://x/", secret_file="${NOPE}"),
+    }.items():
+        assert found.missing(channel) == (key, "NOPE")
+    blank = AlertChannelSettings(name="x", url="ntfy://${BLANK}")
+    assert found.missing(blank) == ("url", "BLANK")
+    with pytest.raises(ValueError, match="the variable BLANK is not set"):
+        found.url(blank)
+
+
+def test_an_address_that_is_wrong_once_it_is_whole_is_not_repeated(tmp_path: Path) -> None:
+    found = addresses(tmp_path, TOKEN="hunter2")
+    for channel in (AlertChannelSettings(name="x", url="${TOKEN}"), AlertChannelSettings(name="x", webhook="${TOKEN}")):
+        with pytest.raises(ValueError, match="expected an address") as raised:
+            found.url(channel) if channel.url else found.webhook(channel)
+        assert "hunter2" not in str(raised.value)
 
 
 def test_a_file_that_others_may_read_is_noticed(tmp_path: Path) -> None:

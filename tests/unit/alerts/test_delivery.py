@@ -26,7 +26,7 @@ from spyweb.outbox.send import DeliveryFailure
 from spyweb.settings.alerts import AlertChannelSettings, AlertSettings
 from spyweb.store.outbox_protocol import Channel, QueuedMessage, Target
 from tests.fakes.clock import FakeClock
-from tests.fakes.ops import FakeHttp
+from tests.fakes.ops import FakeHttp, make_response
 
 ITEM = {
     "incident": 42,
@@ -141,6 +141,16 @@ async def test_a_webhook_with_a_secret_is_signed_and_waits_for_a_missing_one() -
     assert http.asked == []
     assert await by_webhook(http, {"HOOK": "k"}).send(channel, decode_facts(PAYLOAD), QUEUED) == Attempt()
     assert dict(http.asked[0].headers)["X-SpyWeb-Signature"].startswith("t=")
+
+
+async def test_a_header_may_hold_a_variable_which_no_reason_repeats() -> None:
+    channel = replace(OPS, headers=(("Authorization", "Bearer ${TOKEN}"),))
+    answer = make_response(status=401, body=b"no such token: t0ken123")
+    http = FakeHttp(answers={OPS.webhook: answer})
+    attempt = await by_webhook(http, {"TOKEN": "t0ken123"}).send(channel, decode_facts(PAYLOAD), QUEUED)
+    assert dict(http.asked[0].headers)["Authorization"] == "Bearer t0ken123"
+    assert attempt.failure
+    assert attempt.failure.reason == "answered 401: no such token: ***"
 
 
 async def test_how_an_attempt_went_is_told_to_whoever_watches() -> None:

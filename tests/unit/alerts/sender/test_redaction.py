@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spyweb.alerts.sender.redaction import LONGEST_REASON, call_nobody, hide_address, may_repeat_login
+from spyweb.alerts.sender.redaction import LONGEST_REASON, call_nobody, hide_address, hide_webhook, may_repeat_login
 
 URL = "https://user:pass%20word@hooks.example/T0K3N/path?key=s3cret#frag1"
 
@@ -28,6 +28,14 @@ def test_no_part_of_an_address_is_repeated(repeated: str) -> None:
     assert repeated.lower().rstrip("=") not in found.lower()
     assert "***" in found
     assert "go away" in found
+
+
+def test_of_a_webhook_the_host_may_be_told_and_nothing_else() -> None:
+    url = "https://user:passw0rd@hooks.example:8443/hook/T0K3N?key=s3cret"
+    told = f"connect: {url}: no route to hooks.example; Cannot POST /hook/T0K3N?key=s3cret as user:passw0rd, t0pl3vel"
+    found = hide_webhook(told, url, ["t0pl3vel", "a"])
+    assert found.startswith("connect: its address: no route to hooks.example; Cannot POST")
+    assert not any(secret in found for secret in ("T0K3N", "s3cret", "passw0rd", "t0pl3vel"))
 
 
 def test_a_reason_is_one_short_line() -> None:
