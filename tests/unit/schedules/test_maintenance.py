@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spyweb.alerts.maintenance import MOST_JOINED, MaintenanceRule, Once, Recurring, maintenance_until
+from spyweb.schedules.maintenance import MOST_JOINED, MaintenanceRule, Once, Recurring, maintenance_until
 from spyweb.schedules.cron import cron_after
 
 MIN, DAY = 60_000, 86_400_000
