@@ -21,12 +21,23 @@ from spyweb.clock import Clock, Handle
 from spyweb.cooperative import Steps, run_in_slices
 from spyweb.errors import STORE_REFUSED
 from spyweb.incidents.policy import AlertPolicy, Level, QuietHours
-from spyweb.incidents.truth import Edited, Event, Failed, Looked, Removed, SignGone, SignSeen, Succeeded
+from spyweb.incidents.truth import (
+    Edited,
+    Event,
+    Failed,
+    Looked,
+    Removed,
+    SignGone,
+    SignSeen,
+    Succeeded,
+    signs_ended_by,
+)
 from spyweb.logs.refusals import tell_refusal
-from spyweb.model import Failure, JobId, Outcome, Run
+from spyweb.model import Failure, JobId, Outcome, Run, RunId
 from spyweb.runs.drift import is_finding
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.records import is_trial
+from spyweb.schedules.maintenance import MaintenanceCalendar
 from spyweb.settings.alerts import AlertSettings
 from spyweb.store.incidents_protocol import AlertChannelNow, Incidents, SubjectChange, SubjectEvent, SubjectNow
 from spyweb.store.protocol import End
@@ -51,17 +62,25 @@ class AlertWatcher:
     """Judges the ends of runs, and plans who is told."""
 
     def __init__(
-        self, *, incidents: Incidents, live: LiveJobs, settings: Callable[[], AlertSettings], clock: Clock
+        self,
+        *,
+        incidents: Incidents,
+        live: LiveJobs,
+        settings: Callable[[], AlertSettings],
+        maintenance: Callable[[], MaintenanceCalendar] = MaintenanceCalendar,
+        clock: Clock,
     ) -> None:
         self._incidents = incidents
         self._live = live
         self._settings = settings
+        self._maintenance = maintenance
         self._clock = clock
         self._known: dict[str, int] = {}  # subjects with a row, or soon: how many events of each are on their way
         self._looks: dict[str, int] = {}  # when to look at a subject again, if nothing happens before
         self._digests: dict[str, str] = {}  # of the code that has failed, to notice an edit
         self._health = ChannelHealth()
         self._seen: list[tuple[str, Event]] = []  # of channels, until it is noted
+        self._ignored: dict[tuple[str, str], SignSeen] = {}  # signs seen in maintenance, by subject and sign
         self._changed = asyncio.Event()
         self._is_linked = False  # specs have changed since the last plan
         self._alarm: Handle | None = None
@@ -107,14 +126,18 @@ class AlertWatcher:
     def judge(self, job: LiveJob, run: Run, end: End) -> SubjectEvent | None:
         """Return what the end of a run, which is not tried again, means for the incidents of its job."""
         subject = subject_of(job.id)
-        if end.outcome is Outcome.SUCCESS and subject not in self._known:
+        is_well = end.outcome is Outcome.SUCCESS and subject not in self._known
+        if is_well and not self._ignored:
             return None
         event = event_of(run, end)
         if event is None:
             return None
+        if is_well:
+            self._remember(subject, event, in_maintenance=False)
+            return None
         self._known[subject] = self._known.get(subject, 0) + 1
         self._digests.setdefault(subject, job.digest)
-        return SubjectEvent(subject=subject, event=event, policy=job.spec.alerts, at_ms=end.ended_ms, run=run.id)
+        return self._dated(subject, event, job.spec.alerts, end.ended_ms, run.id)
 
     async def keep_up(self) -> None:
         """Plan whenever something has changed, or is due, until cancelled."""
@@ -142,9 +165,10 @@ class AlertWatcher:
     async def _note_what_is_due(self) -> None:
         is_linked, self._is_linked = self._is_linked, False
         seen, self._seen = self._seen, []
+        ignored = dict(self._ignored)
         gone = self._health.forget(self._settings().channels)
         seen += [(f"{CHANNEL}{channel}", Removed()) for channel in gone]
-        events = [*self._overdue(), *(self._after_a_reload() if is_linked else ())]
+        events = [*self._overdue(), *self._after_maintenance(), *(self._after_a_reload() if is_linked else ())]
         events += [self._event(subject, event) for subject, event in seen]
         if not events:
             return
@@ -155,7 +179,22 @@ class AlertWatcher:
         except STORE_REFUSED:
             self._is_linked |= is_linked
             self._seen = [*seen, *self._seen]
+            self._ignored = {**ignored, **self._ignored}
             raise
+
+    def _after_maintenance(self) -> Iterator[SubjectEvent]:
+        """Yield the signs that were seen in maintenance, have not gone, and count now that it is over."""
+        for (subject, sign), seen in list(self._ignored.items()):
+            if self._maintenance_of(subject, self._clock.now_ms()) is not None:
+                continue
+            if subject.startswith(JOB) and not self._is_enabled(subject):
+                del self._ignored[subject, sign]
+            else:
+                yield self._event(subject, seen)
+
+    def _is_enabled(self, subject: str) -> bool:
+        job = self._live.find(JobId(subject.removeprefix(JOB)))
+        return job is not None and job.spec.enabled
 
     def _overdue(self) -> Iterator[SubjectEvent]:
         now_ms = self._clock.now_ms()
@@ -179,7 +218,34 @@ class AlertWatcher:
         policy = self._policy(subject)
         if isinstance(event, SignSeen) and event.sign == TEMPLATE:  # the messages arrive all the same
             policy = replace(policy, level=Level.INFO)
-        return SubjectEvent(subject=subject, event=event, policy=policy, at_ms=self._clock.now_ms())
+        return self._dated(subject, event, policy, self._clock.now_ms())
+
+    def _dated(
+        self, subject: str, event: Event, policy: AlertPolicy, at_ms: int, run: RunId | None = None
+    ) -> SubjectEvent:
+        """Return an event with what decides about it, and remember a sign that does not count yet."""
+        in_maintenance = self._maintenance_of(subject, at_ms) is not None
+        self._remember(subject, event, in_maintenance=in_maintenance)
+        return SubjectEvent(
+            subject=subject, event=event, policy=policy, at_ms=at_ms, in_maintenance=in_maintenance, run=run
+        )
+
+    def _remember(self, subject: str, event: Event, *, in_maintenance: bool) -> None:
+        if isinstance(event, SignSeen):
+            if in_maintenance:
+                self._ignored[subject, event.sign] = event
+                self._changed.set()  # the end of the maintenance is to be waited for
+            else:
+                self._ignored.pop((subject, event.sign), None)
+        elif self._ignored:
+            gone = signs_ended_by(event)
+            for each in [key for key in self._ignored if key[0] == subject and (gone is None or key[1] in gone)]:
+                del self._ignored[each]
+
+    def _maintenance_of(self, subject: str, at_ms: int) -> int | None:
+        """Return when the maintenance ends in which a subject is; rules without `jobs` are about all of spyweb."""
+        job = subject.removeprefix(JOB) if subject.startswith(JOB) else None
+        return self._maintenance().until(job, at_ms)
 
     def _policy(self, subject: str) -> AlertPolicy:
         if subject.startswith(CHANNEL):  # which can't be told that it takes nothing
@@ -194,7 +260,11 @@ class AlertWatcher:
 
     def _subject_now(self, subject: str, quiet_end: QuietEnd) -> SubjectNow:
         policy = self._policy(subject)
-        return SubjectNow(policy=policy, quiet_until_ms=policy.quiet and quiet_end(policy.quiet))
+        return SubjectNow(
+            policy=policy,
+            maintenance_until_ms=self._maintenance_of(subject, self._clock.now_ms()),
+            quiet_until_ms=policy.quiet and quiet_end(policy.quiet),
+        )
 
     def _subjects_now(self, names: Sequence[str]) -> Steps[dict[str, SubjectNow]]:
         quiet_end, found = self._quiet_ends(), {}
@@ -227,9 +297,10 @@ class AlertWatcher:
         planned = await self._incidents.plan(self.channels_now(), subjects)
         if planned.unknown:  # an incident has opened meanwhile
             self._changed.set()
-        self._wake_at(
-            min([*self._looks.values(), *([] if planned.wake_ms is None else [planned.wake_ms])], default=None)
-        )
+        wakes = [*self._looks.values(), *([] if planned.wake_ms is None else [planned.wake_ms])]
+        now_ms = self._clock.now_ms()
+        wakes += [self._maintenance_of(subject, now_ms) or now_ms for subject, _ in self._ignored]
+        self._wake_at(min(wakes, default=None))
 
     def _wake_at(self, wake_ms: int | None) -> None:
         if self._alarm is not None:

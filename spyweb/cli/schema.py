@@ -15,7 +15,8 @@ from spyweb.cli import output
 from spyweb.settings.alerts import NAME, channel_keys
 from spyweb.settings.load import section_keys
 from spyweb.settings.shapes import Schema, list_of, table_of
-from spyweb.settings.words import CHANNEL, JOB, SETTINGS
+from spyweb.settings.words import CHANNEL, JOB, MAINTENANCE, SETTINGS
+from spyweb.specs.maintenance import maintenance_keys
 from spyweb.specs.monitor_file import ADDRESSES, REQUIRED
 from spyweb.specs.parse import SCHEDULES, job_keys
 
@@ -70,6 +71,10 @@ def config_schema() -> Schema:
         "additionalProperties": table_of(_explained(channel_keys(), CHANNEL)),
         "description": "The ways to reach somebody, by name.",
     }
+    maintenance = {
+        **list_of(table_of(_explained(maintenance_keys(), MAINTENANCE))),
+        "description": "When jobs may fail without anybody being told.",
+    }
     jobs = {"type": "object", "additionalProperties": one_job, "description": "Settings of one job, by its id."}
     return {
         "$schema": DIALECT,
@@ -78,6 +83,7 @@ def config_schema() -> Schema:
             {
                 **sections,
                 "channels": channels,
+                "maintenance": maintenance,
                 "values": values,
                 "defaults": {**defaults, "description": "Settings of every job."},
                 "jobs": jobs,

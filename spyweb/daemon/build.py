@@ -30,6 +30,7 @@ from spyweb.runs.triggers import Triggers
 from spyweb.scheduler.calls import ScheduledCalls
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.scheduler.timers import Timers
+from spyweb.schedules.maintenance import MaintenanceCalendar
 from spyweb.service.access import AccessService
 from spyweb.service.audit import AuditService
 from spyweb.service.channels import ChannelService
@@ -109,7 +110,7 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
         clock=clock,
     )
     live.on_linked(lambda: keep_history(live, store, reloader.settings))
-    watcher = watch_incidents(runtime, lambda: reloader.settings.alerts)
+    watcher = watch_incidents(runtime, lambda: reloader.settings.alerts, lambda: reloader.maintenance)
     checker = check_alert_channels(runtime, lambda: reloader.settings.alerts, watcher)
     chores = ChoreRunner(calls, clock)
     heartbeat = Heartbeat(
@@ -206,10 +207,18 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
     )
 
 
-def watch_incidents(runtime: JobRuntime, settings: Callable[[], AlertSettings]) -> AlertWatcher:
+def watch_incidents(
+    runtime: JobRuntime, settings: Callable[[], AlertSettings], maintenance: Callable[[], MaintenanceCalendar]
+) -> AlertWatcher:
     """Build what judges the ends of runs; messages go to the channels as config.toml says now."""
     runtime.alerts.settings = runtime.channels.settings = settings
-    watcher = AlertWatcher(incidents=runtime.store.incidents, live=runtime.live, settings=settings, clock=runtime.clock)
+    watcher = AlertWatcher(
+        incidents=runtime.store.incidents,
+        live=runtime.live,
+        settings=settings,
+        maintenance=maintenance,
+        clock=runtime.clock,
+    )
     runtime.runner.judge = watcher.judge
 
     def attempted(channel: str, attempt: Attempt, added_ms: int | None) -> None:

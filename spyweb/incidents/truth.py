@@ -100,7 +100,7 @@ def advance(subject: SubjectState, event: Event, policy: AlertPolicy, now_ms: in
         is_open = subject.opened_ms is not None
         return Decision(subject=SubjectState(name=subject.name), closes=is_open)
     if in_maintenance and isinstance(event, Failed | SignSeen):
-        return Decision(subject=subject)
+        event = Looked()
     after = _noted(subject, event, policy, now_ms)
     decision = _opened_or_closed(after, policy.flapping, now_ms)
     if decision.opens or not decision.subject.signs:
@@ -109,6 +109,21 @@ def advance(subject: SubjectState, event: Event, policy: AlertPolicy, now_ms: in
         notes = tuple(f"{sign}: {each.text}" for sign, each in after.signs.items() if sign not in subject.signs)
     pauses = isinstance(event, Failed) and after.failures == policy.pause_after
     return replace(decision, notes=notes, pauses=pauses)
+
+
+def signs_ended_by(event: Event) -> frozenset[str] | None:
+    """Return the signs that are gone after an event, whatever was before; None for all of them."""
+    match event:
+        case Removed():
+            return None
+        case SignGone(sign):
+            return frozenset({sign})
+        case Started():
+            return ENDED_BY_A_START
+        case Succeeded():
+            return ENDED_BY_SUCCESS
+        case _:
+            return frozenset()
 
 
 def _noted(subject: SubjectState, event: Event, policy: AlertPolicy, now_ms: int) -> SubjectState:

@@ -24,6 +24,7 @@ from spyweb.reload.settings_file import SettingsFile
 from spyweb.runs.live import JobChange, JobListener, LiveJob, LiveJobs, code_of
 from spyweb.runs.runner import Runner
 from spyweb.scheduler.scheduler import Scheduler
+from spyweb.schedules.maintenance import MaintenanceCalendar
 from spyweb.settings import Settings
 from spyweb.specs.discover import JobFile, Scan, scan
 from spyweb.specs.linting.linter import Linter
@@ -63,6 +64,7 @@ class Reloader:
     server: ServerReloader | None = None
     clock: Clock
 
+    maintenance: MaintenanceCalendar = field(default_factory=MaintenanceCalendar)
     problems: Sequence[Problem] = ()  # everything wrong on disk, as of the last look
     warnings: Sequence[Problem] = ()  # everything doubtful there
     broken: Mapping[JobId, Sequence[Problem]] = field(default_factory=dict)  # jobs whose file is wrong, live or not
@@ -99,6 +101,7 @@ class Reloader:
             server_is_final = await self.server.look() if self.server else True
             found = await asyncio.to_thread(scan, self.root, self.settings, self._linter)
             stale = await asyncio.to_thread(self.prover.find_changed_modules, list(self.live))
+            self._take_maintenance(found)
             look = Look(found, stale, whose(self.live, found), is_final=server_is_final)
 
             todo = plan(self.live, found.jobs, look.broken, stale)
@@ -112,6 +115,13 @@ class Reloader:
             self._show_problems(look, await asyncio.to_thread(self._linter.finish))
             if not look.is_final:
                 self.clock.call_later(RETRY_S, self.wake)
+
+    def _take_maintenance(self, found: Scan) -> None:
+        """Go by the rules of maintenance that were found; while one is wrong, by those that were right before."""
+        earlier = self.maintenance.rules
+        if found.maintenance != earlier and (found.maintenance_is_whole or not earlier):
+            self.maintenance = MaintenanceCalendar(found.maintenance)
+            self.live.link()
 
     async def _prove(self, todo: Plan, look: Look) -> None:
         """Compile what is new, with the modules that have changed, and parse the selectors of monitors."""

@@ -35,6 +35,7 @@ from spyweb.service.events import EventHub
 from spyweb.service.hooks import HookService
 from spyweb.service.incidents import IncidentService
 from spyweb.service.job_detail import JobDetails
+from spyweb.service.maintenance import MaintenanceService
 from spyweb.service.metrics import MetricsService
 from spyweb.service.once import OnceService, StartedRun, request_key
 from spyweb.service.open_incidents import OpenIncidents
@@ -160,6 +161,7 @@ class DaemonService:
     found: RecordSearch = field(init=False)
     statistics: StatisticsService = field(init=False)
     calendar: CalendarService = field(init=False)
+    maintenance: MaintenanceService = field(init=False)
 
     def __post_init__(self) -> None:
         self.overview = OverviewService(
@@ -192,6 +194,9 @@ class DaemonService:
         self.found = RecordSearch(records=self.stored_records, live=self.live, clock=self.clock)
         self.statistics = StatisticsService(past_runs=self.past_runs, clock=self.clock)
         self.calendar = CalendarService(live=self.live, past=self.past, clock=self.clock)
+        self.maintenance = MaintenanceService(
+            calendar=lambda: self.reloader.maintenance, live=self.live, clock=self.clock
+        )
 
     def find(self, name_or_id: str) -> JobId | None:
         return find_job((job.spec for job in self.live), name_or_id)

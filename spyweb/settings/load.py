@@ -1,7 +1,7 @@
 """Load the daemon's own settings: command-line flag > SPYWEB_* variable > config.toml > built-in.
 
-`load_settings` raises one ConfigError that carries every problem.  `[defaults]` and `[jobs.ID]` are job settings: they
-are kept as they stand, for specs/parse.py.
+`load_settings` raises one ConfigError that carries every problem.  `[defaults]`, `[jobs.ID]` and `[[maintenance]]` are
+kept as they stand, for specs/parse.py and specs/maintenance.py.
 """
 
 from __future__ import annotations
@@ -68,8 +68,10 @@ from spyweb.settings.values import (
 
 SECTIONS = (
     *("daemon", "server", "store", "state", "runs", "records", "metrics", "telemetry", "http", "exec", "permissions"),
-    *("security", "channels", "alerts", "heartbeat", "values", "defaults", "jobs"),
+    *("security", "channels", "alerts", "heartbeat", "maintenance", "values", "defaults", "jobs"),
 )
+
+LISTS = ("maintenance",)  # sections that there may be several of, [[…]]
 
 T = TypeVar("T")
 
@@ -137,6 +139,7 @@ def _settings(root: Path, sections: _Sections, environ: Mapping[str, str]) -> Se
         security=_security(sections.read("security")),
         alerts=_alerts(sections, daemon.timezone),
         heartbeat=take_heartbeat(sections.read("heartbeat")),
+        maintenance=sections.tables("maintenance"),
         values=sections.table("values"),
         permissions=permissions,
         defaults=sections.table("defaults"),
@@ -193,7 +196,7 @@ class _Sections:
         for name, value in file.values.items():
             if name not in SECTIONS:
                 problems.append(file.problem(unknown("section", name, SECTIONS), name))
-            elif not isinstance(value, Mapping):
+            elif not isinstance(value, Mapping) and name not in LISTS:
                 problems.append(file.problem(f"expected a section, [{name}]", name))
 
     def read(self, section: str) -> Reading:
@@ -207,6 +210,14 @@ class _Sections:
 
     def table(self, *path: str) -> TomlTable:
         return self._file.table(*path)
+
+    def tables(self, section: str) -> tuple[TomlTable, ...]:
+        """Return the tables of a section that there may be several of."""
+        found = tuple(self._file.tables(section))
+        given = self._file.values.get(section, [])
+        if not isinstance(given, list) or len(found) < len(given):
+            self.problems.append(self._file.problem(f"expected tables, each headed [[{section}]]", section))
+        return found
 
     def finish(self) -> Mapping[str, TomlTable]:
         """Report unknown sections; return the tables under [jobs]."""

@@ -150,6 +150,7 @@ class Settings:
     security: SecuritySettings = field(default_factory=SecuritySettings)
     alerts: AlertSettings = field(default_factory=AlertSettings)
     heartbeat: HeartbeatSettings = field(default_factory=HeartbeatSettings)
+    maintenance: tuple[TomlTable, ...] = ()  # as they stand, for specs/maintenance.py
     values: TomlTable = field(default_factory=lambda: TomlTable(file=FILE, path=("values",)))  # of all scripts
     permissions: Grants = USUAL  # of jobs that have none of their own in config.toml
     defaults: TomlTable = field(default_factory=lambda: TomlTable(file=FILE, path=("defaults",)))

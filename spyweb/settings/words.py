@@ -159,6 +159,16 @@ SETTINGS: Mapping[str, str] = {
     "alerts.depends_on": "Jobs: while one of them has an open incident nobody is told. Those in `after` count too.",
 }
 
+MAINTENANCE: Mapping[str, str] = {
+    "cron": "When a window begins: minute, hour, day of month, month, day of week.",
+    "duration": "How long it lasts; elapsed time, whatever the clock on the wall does.",
+    "timezone": "The time zone of `cron`, and of `start` and `end` without one.",
+    "start": "When it begins, where it comes once.",
+    "end": "When it ends.",
+    "jobs": 'Ids or patterns, "backup-*"; without it all jobs, spyweb itself and its channels.',
+    "text": "What it is for.",
+}
+
 CHANNEL: Mapping[str, str] = {
     "url": "A person, by a service: an address as Apprise writes it, which may hold ${NAME} of the environment.",
     "url_file": "A file with that address as its one line, read each time that a message is sent.",

@@ -15,6 +15,7 @@ from pathlib import Path
 from spyweb.errors import Problem
 from spyweb.model import JobId, JobSpec
 from spyweb.ops.sources import Sources
+from spyweb.schedules.maintenance import MaintenanceRule
 from spyweb.settings import DaemonSettings, Settings
 from spyweb.settings.alerts import JOB
 from spyweb.settings.nearest import Names
@@ -33,6 +34,7 @@ from spyweb.specs.linting.linter import (
     doubts_of_server,
     read_module,
 )
+from spyweb.specs.maintenance import doubts_of_maintenance, take_maintenance
 from spyweb.specs.parse import ALERTS, PERMISSIONS, Common, JobDraft, JobPlace, job_id, parse_job, usable_defaults
 from spyweb.specs.server_file import FOLDER as SERVER_FOLDER
 from spyweb.specs.server_file import INIT, find_server
@@ -72,6 +74,8 @@ class Scan:
     problems: Sequence[Problem]  # all of them, those in `broken` included
     warnings: Sequence[Problem]
     ignored: Sequence[Problem]  # files that are no jobs, worth a debug line
+    maintenance: tuple[MaintenanceRule, ...] = ()  # the rules that are right
+    maintenance_is_whole: bool = True  # there are no others
     broken_lua: Sequence[tuple[str, bytes]] = ()  # path and source of the Lua files of `broken`, which may not compile
     broken_specs: Sequence[JobSpec] = ()  # of `broken`, as far as they can be made out
 
@@ -135,7 +139,14 @@ def scan(root: Path, settings: Settings, linter: Linter | None = None) -> Scan:
     _refuse_cycles(groups)
     _refuse_dependencies(groups)
     _warn_of_unused(overrides, groups, notes)
-    return _result(candidates, groups, notes)
+    maintenance = take_maintenance(settings.maintenance, settings.daemon.timezone)
+    notes.problems.extend(maintenance.problems)
+    notes.warnings.extend(doubts_of_maintenance(maintenance, groups))
+    return replace(
+        _result(candidates, groups, notes),
+        maintenance=maintenance.rules,
+        maintenance_is_whole=not maintenance.problems,
+    )
 
 
 def _with_values(defaults: TomlTable, values: TomlTable) -> TomlTable:

@@ -336,14 +336,14 @@ def _schedule(read: Reading, daemon: DaemonSettings, *, follows: bool, is_monito
     zone = read.take("timezone", timezone, daemon.timezone)
     every: Every | Never | None = read.take("interval", _interval, None) if is_monitor else None
     every = read.take("every", _every, every)
-    cron = read.take("cron", _cron, None)
-    moment = read.take("at", _moment, None)
+    cron = read.take("cron", read_cron, None)
+    moment = read.take("at", read_moment, None)
     if every is not None:
         return every
     if cron is not None:
         return Cron(expression=cron, timezone=zone)
     if moment is not None:
-        return At(at_ms=_epoch_ms(moment, zone))
+        return At(at_ms=epoch_ms(moment, zone))
     return Never() if follows else Every(period_ms=daemon.default_interval_ms)
 
 
@@ -384,7 +384,8 @@ def _every(value: object) -> Every | Never:
 
 
 @shaped(NOT_BLANK)
-def _cron(value: object) -> str:
+def read_cron(value: object) -> str:
+    """Read a cron expression that is due some day."""
     expression = " ".join(text(value).split())
     _prove_due(expression)
     return expression
@@ -398,7 +399,8 @@ def _prove_due(expression: str) -> None:
 
 
 @shaped({"type": "string", "pattern": r"^\d{4}-\d\d-\d\d."})
-def _moment(value: object) -> datetime:
+def read_moment(value: object) -> datetime:
+    """Read a moment, with an offset or without one, in the years that calendars know."""
     moment = _read_moment(value)
     if moment.year not in YEARS:
         raise ValueError(f"must lie in the years {YEARS.start} to {YEARS.stop - 1}, not in {moment.year}")
@@ -416,7 +418,8 @@ def _read_moment(value: object) -> datetime:
         raise wrong(_MOMENT, value) from None
 
 
-def _epoch_ms(moment: datetime, zone: str) -> int:
+def epoch_ms(moment: datetime, zone: str) -> int:
+    """Return a moment in milliseconds since 1970; one without an offset is local to the zone."""
     aware = moment if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(zone))
     return (aware - _EPOCH) // timedelta(milliseconds=1)
 

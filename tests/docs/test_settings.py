@@ -19,6 +19,7 @@ from spyweb.settings.load import section_keys
 from spyweb.settings.reading import Reading
 from spyweb.settings.tables import TomlTable
 from spyweb.settings.units import parse_duration
+from spyweb.specs.maintenance import maintenance_keys
 from spyweb.specs.parse import ANY, RUN_OUTCOMES, JobPlace, job_keys, parse_job
 from tests.fakes.repository import code_words, read
 
@@ -69,7 +70,7 @@ def example() -> dict[str, dict[str, object]]:
 def test_every_setting_of_the_daemon_is_documented(asked: set[str], tmp_path: Path) -> None:
     load_settings(tmp_path, environ={}, flags={})
     channels = channel_keys().keys()
-    assert asked - IN_TEMPLATES | channels == documented("config.toml").keys()
+    assert asked - IN_TEMPLATES | channels | maintenance_keys().keys() == documented("config.toml").keys()
 
 
 def test_every_setting_of_a_job_is_documented(asked: set[str], tmp_path: Path) -> None:
@@ -100,12 +101,17 @@ def test_every_setting_of_a_monitor_is_documented() -> None:
 def test_the_example_lists_every_setting() -> None:
     tables = example()
     keys = {key for name, table in tables.items() if name not in ("values", "defaults", "jobs") for key in table}
-    channel = re.findall(
-        r"^#   (\w+) = ", read("config.example.toml").split("# [channels.ops]\n")[1].split("\n\n")[0], re.MULTILINE
-    )
-    assert set(channel) == channel_keys().keys()
-    assert keys | set(channel) == documented("config.toml").keys()
+    channel, maintenance = example_of("# [channels.ops]"), example_of("# [[maintenance]]")
+    assert channel == channel_keys().keys()
+    assert maintenance == maintenance_keys().keys()
+    assert keys | channel | maintenance == documented("config.toml").keys()
     assert tables["defaults"].keys() == documented("Job settings").keys() - NOT_IN_DEFAULTS
+
+
+def example_of(heading: str) -> set[str]:
+    """The keys below a heading of config.example.toml that is switched off."""
+    section = read("config.example.toml").split(f"{heading}\n")[1].split("\n\n")[0]
+    return set(re.findall(r"^#   (\w+) = ", section, re.MULTILINE))
 
 
 def test_page_and_example_agree_on_every_default() -> None:

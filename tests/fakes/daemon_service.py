@@ -27,6 +27,7 @@ from spyweb.ops.world import Metrics
 from spyweb.outbox.send import DeliveryFailure
 from spyweb.runs.counters import RunCounters
 from spyweb.runs.live import LiveJobs
+from spyweb.schedules.maintenance import MaintenanceRule, Once, Recurring
 from spyweb.service.access import AccessService
 from spyweb.service.audit import AuditService
 from spyweb.service.calendar import CalendarService, MaySee, anything
@@ -36,6 +37,7 @@ from spyweb.service.events import EventHub
 from spyweb.service.hooks import Delivery, HookService
 from spyweb.service.incidents import IncidentService
 from spyweb.service.job_detail import JobDetails
+from spyweb.service.maintenance import USUAL_DAYS, MaintenanceService
 from spyweb.service.metrics import MetricsService
 from spyweb.service.once import StartedRun
 from spyweb.service.open_incidents import OpenIncidents
@@ -47,6 +49,7 @@ from spyweb.service.state import StateService
 from spyweb.service.statistics import StatisticsService
 from spyweb.settings import StateSettings
 from spyweb.settings.alerts import AlertChannelSettings, AlertSettings
+from spyweb.settings.units import DAY_MS
 from spyweb.store.audit_protocol import NewAuditLine
 from spyweb.store.past_runs_protocol import RunFilter, RunPage
 from spyweb.store.protocol import Store, StoreStats
@@ -68,6 +71,7 @@ from spyweb.views.jobs import (
     no_such_job,
     view_job,
 )
+from spyweb.views.maintenance import MaintenanceView, view_maintenance
 from spyweb.views.outbox import MessageCounts, MessageView
 from spyweb.views.overview import Overview, make_overview, view_row
 from spyweb.views.records import RecordView
@@ -348,6 +352,20 @@ def make_channels(
     )
 
 
+class FakeMaintenance(MaintenanceService):
+    """Two rules: all is in maintenance now, prices is each night."""
+
+    def __init__(self) -> None: ...
+
+    async def look(self, days: int = USUAL_DAYS, may_see: MaySee = anything) -> MaintenanceView:
+        rules = [
+            MaintenanceRule(Once(NOW_MS - 60_000, NOW_MS + 60_000), text="reboot"),
+            MaintenanceRule(Recurring("0 3 * * *", "UTC", 7_200_000), ("prices",)),
+        ]
+        jobs = [job.id for job in three_jobs()]
+        return run_at_once(view_maintenance(rules, jobs, NOW_MS, NOW_MS + days * DAY_MS, may_see))
+
+
 async def try_out(channel: str, _now_ms: int) -> Attempt:
     """One channel takes messages, one refuses them, one has a template that fails, and there is no other."""
     attempts = {
@@ -413,6 +431,7 @@ class FakeDaemonService(DaemonService):
         self.story: list[str] = []
         self.past = FakePast(self.known_runs, self.story)
         self.calendar, self.statistics = FakeCalendar(), FakeStatistics()
+        self.maintenance = FakeMaintenance()
         self.closed = asyncio.Event()  # nobody watches the run any more
 
     def find(self, name_or_id: str) -> JobId | None:

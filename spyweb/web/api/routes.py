@@ -11,6 +11,7 @@ from spyweb.web.api import (
     hooks,
     incidents,
     jobs,
+    maintenance,
     metrics,
     outbox,
     records,
@@ -20,6 +21,21 @@ from spyweb.web.api import (
 from spyweb.web.api.route import Route, routes_of
 
 # In the order of the document and the reference.
-MODULES = (jobs, hooks, runs, records, state, outbox, incidents, channels, access, health, events, metrics, document)
+MODULES = (
+    jobs,
+    hooks,
+    runs,
+    records,
+    state,
+    outbox,
+    incidents,
+    maintenance,
+    channels,
+    access,
+    health,
+    events,
+    metrics,
+    document,
+)
 
 ROUTES: list[Route] = [each for module in MODULES for each in routes_of(module)]

@@ -25,6 +25,7 @@ from spyweb.outbox.send import DeliveryFailure
 from spyweb.runs.drift import finding_trigger
 from spyweb.runs.live import LiveJob
 from spyweb.runs.runner import RunRequest, by_hand
+from spyweb.schedules.maintenance import MaintenanceCalendar, MaintenanceRule, Once
 from spyweb.settings.alerts import AlertChannelSettings, AlertSettings
 from spyweb.store.protocol import End
 from tests.fakes.harness import Harness, harness, make_job
@@ -42,6 +43,13 @@ class Watched:
     harness: Harness
     watcher: AlertWatcher
     settings: AlertSettings = field(default_factory=lambda: AlertSettings(channels={"ops": OPS}))
+    maintenance: MaintenanceCalendar = field(default_factory=MaintenanceCalendar)
+
+    def begin_maintenance(self, minutes: int, *jobs: str) -> None:
+        now_ms = self.harness.clock.now_ms()
+        window = Once(now_ms, now_ms + minutes * 60_000)
+        self.maintenance = MaintenanceCalendar([MaintenanceRule(window, jobs)])
+        self.harness.live.link()
 
     @property
     def job(self) -> LiveJob:
@@ -75,7 +83,11 @@ async def watched(
     async with harness(before.store if before else None, before.clock if before else None) as h:
         watched: Watched
         watcher = AlertWatcher(
-            incidents=h.store.incidents, live=h.live, settings=lambda: watched.settings, clock=h.clock
+            incidents=h.store.incidents,
+            live=h.live,
+            settings=lambda: watched.settings,
+            maintenance=lambda: watched.maintenance,
+            clock=h.clock,
         )
         watched = Watched(h, watcher)
         h.runner.judge = watcher.judge
@@ -260,6 +272,114 @@ async def test_the_quiet_hours_of_a_channel_take_the_place_of_those_of_a_job() -
         await w.run(failed("x"))
         await w.harness.clock.turn(60)
         assert await w.told() == []
+
+
+async def test_what_fails_in_maintenance_neither_counts_nor_begins_the_row_anew() -> None:
+    async with watched(replace(TELL_OPS, after_failures=2)) as w:
+        await w.run(failed("x"))
+        w.begin_maintenance(30)
+        for _ in range(5):
+            await w.run(failed("x"))
+        assert await w.open() == 0
+        await w.harness.clock.turn(31 * 60)
+        await w.run(failed("x"))
+        assert await w.open() == 1
+        await w.harness.clock.turn(7)
+        assert await w.told() == [("ops", ["opened"])]
+
+
+async def test_maintenance_of_other_jobs_changes_nothing() -> None:
+    async with watched(replace(TELL_OPS, after_failures=1)) as w:
+        w.begin_maintenance(30, "prices")
+        await w.run(failed("x"))
+        await w.harness.clock.turn(7)
+        assert await w.told() == [("ops", ["opened"])]
+
+
+async def test_what_was_wrong_before_maintenance_is_told_of_after_it() -> None:
+    async with watched(replace(TELL_OPS, after_failures=1, remind_ms=600_000)) as w:
+        await w.run(failed("x"))
+        await w.harness.clock.turn(7)
+        w.begin_maintenance(30, "back*")
+        await w.harness.clock.turn(20 * 60)
+        assert await w.told() == [("ops", ["opened"])], "no reminder"
+        await w.run()
+        await w.harness.clock.turn(7)
+        assert (await w.open(), await w.told()) == (0, [("ops", ["opened"])]), "it is well, which counts"
+        await w.harness.clock.turn(11 * 60)
+        assert await w.told() == [("ops", ["opened"]), ("ops", ["closed"])]
+
+
+async def test_maintenance_that_is_taken_from_the_settings_is_over() -> None:
+    async with watched(replace(TELL_OPS, after_failures=1, remind_ms=600_000)) as w:
+        await w.run(failed("x"))
+        w.begin_maintenance(30)
+        await w.harness.clock.turn(60)
+        assert await w.told() == []
+        w.maintenance = MaintenanceCalendar()
+        w.harness.live.link()
+        await w.harness.clock.turn(2)
+        assert await w.told() == [("ops", ["opened"])]
+
+
+async def test_a_sign_that_came_in_maintenance_and_is_there_at_its_end_counts_then() -> None:
+    async with watched(TELL_OPS) as w:
+        w.begin_maintenance(30)
+        w.harness.runner.start(w.job, [RunRequest(trigger=finding_trigger("motd differs"))])
+        await w.harness.clock.turn(5)
+        assert await w.open() == 0
+        await w.harness.clock.turn(30 * 60)
+        (found,) = await w.harness.store.incidents.list(is_open=True)
+        assert (found.reason, found.text) == ("drift", "motd differs")
+        assert await w.told() == [("ops", ["opened"])]
+
+
+async def test_a_sign_that_came_and_went_in_maintenance_is_nothing() -> None:
+    async with watched(TELL_OPS) as w:
+        added_ms = w.harness.clock.now_ms() - 10 * 60_000
+        w.begin_maintenance(30)
+        for _ in range(3):
+            w.watcher.attempted("ops", NOT_TAKEN, added_ms)
+        await w.harness.clock.turn(5)
+        w.watcher.attempted("ops", Attempt(), added_ms)
+        await w.harness.clock.turn(40 * 60)
+        assert await w.harness.store.incidents.list() == []
+
+
+async def test_a_channel_that_is_down_in_maintenance_of_all_is_so_at_its_end_and_of_some_jobs_at_once() -> None:
+    for jobs, open_then in (((), 0), (("backup",), 1)):
+        async with watched(TELL_OPS) as w:
+            added_ms = w.harness.clock.now_ms() - 10 * 60_000
+            w.begin_maintenance(30, *jobs)
+            for _ in range(3):
+                w.watcher.attempted("ops", NOT_TAKEN, added_ms)
+            await w.harness.clock.turn(5)
+            assert await w.open() == open_then
+            await w.harness.clock.turn(31 * 60)
+            assert await w.open() == 1
+
+
+async def test_a_sign_of_a_job_that_is_gone_by_the_end_of_maintenance_is_nothing() -> None:
+    async with watched(TELL_OPS) as w:
+        w.begin_maintenance(30)
+        w.harness.runner.start(w.job, [RunRequest(trigger=finding_trigger("motd differs"))])
+        await w.harness.clock.turn(5)
+        w.harness.live.remove(BACKUP)
+        w.harness.live.link()
+        await w.harness.clock.turn(31 * 60)
+        assert await w.harness.store.incidents.list() == []
+
+
+async def test_a_sign_that_the_store_refuses_at_the_end_of_maintenance_is_not_lost() -> None:
+    async with watched(TELL_OPS) as w:
+        w.begin_maintenance(30)
+        w.harness.runner.start(w.job, [RunRequest(trigger=finding_trigger("motd differs"))])
+        await w.harness.clock.turn(29 * 60)
+        note, w.harness.store.incidents.note = w.harness.store.incidents.note, refuse  # type: ignore[method-assign, assignment]
+        await w.harness.clock.turn(5 * 60)
+        w.harness.store.incidents.note = note  # type: ignore[method-assign]
+        await w.harness.clock.turn(20)
+        assert await w.open() == 1
 
 
 async def test_a_silent_job_is_told_of_once_it_is_silent_no_more() -> None:

@@ -201,7 +201,7 @@ def test_every_key_that_the_parser_takes_is_there_and_no_other() -> None:
     assert keys_of(job_schema(), "$defs", "monitor") == every
     assert keys_of(config_schema(), "properties", "defaults") == set(job_keys(is_monitor=False)) - {"name"}
     assert keys_of(config_schema(), "properties", "jobs", "additionalProperties") == every - {"name"}
-    assert keys_of(config_schema()) == {*section_keys(), "channels", "values", "defaults", "jobs"}
+    assert keys_of(config_schema()) == {*section_keys(), "channels", "maintenance", "values", "defaults", "jobs"}
     for section, keys in section_keys().items():
         assert keys_of(config_schema(), "properties", section) == set(keys)
 

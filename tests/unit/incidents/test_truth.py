@@ -20,6 +20,7 @@ from spyweb.incidents.truth import (
     SubjectState,
     Succeeded,
     advance,
+    signs_ended_by,
 )
 
 WELL = SubjectState(name="job:backup")
@@ -96,6 +97,13 @@ def test_in_maintenance_failures_and_signs_are_ignored_and_successes_count() -> 
     assert advance(open_one, Succeeded(), ONE, 100, in_maintenance=True).closes
 
 
+def test_some_events_say_that_signs_are_gone_whatever_was_before() -> None:
+    events = (Succeeded(), Started(), SignGone("drift"), Failed(""), Looked())
+    found = [sorted(signs_ended_by(event) or ()) for event in events]
+    assert found == [["late", "silent"], ["late"], ["drift"], [], []]
+    assert signs_ended_by(Removed()) is None
+
+
 def test_an_edit_of_the_file_counts_failures_anew() -> None:
     assert led(Failed(""), Failed(""), Edited()).subject.is_blank
     assert not led(Failed(""), Failed(""), Edited(), Failed("")).opens
@@ -130,6 +138,14 @@ def test_the_third_opening_within_the_window_stays_open_until_it_was_calm_that_l
     calm = advance(held.subject, Looked(), FLAPS, 1_400, in_maintenance=False)
     assert calm.closes
     assert calm.subject.openings == ()
+
+
+def test_what_fails_in_maintenance_keeps_a_flapping_incident_open_no_longer() -> None:
+    on_and_off: list[Event] = [Failed(""), Succeeded(), Failed(""), Succeeded(), Failed(""), Succeeded()]
+    held = led(*on_and_off, policy=FLAPS)
+    ignored = advance(held.subject, Failed(""), FLAPS, 1_000, in_maintenance=True)
+    assert (ignored.subject, ignored.wake_ms) == (held.subject, held.wake_ms)
+    assert advance(held.subject, Failed(""), FLAPS, 1_400, in_maintenance=True).closes
 
 
 def test_a_clock_that_is_set_back_does_not_hold_a_flapping_incident_for_longer() -> None:

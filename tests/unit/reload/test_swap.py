@@ -437,6 +437,39 @@ async def test_settings_that_stay_broken_are_told_once_however_often_anybody_loo
         assert [line["event"] for line in lines] == ["settings not reloaded"] * 2
 
 
+RULE = '[[maintenance]]\ncron = "0 3 * * *"\nduration = "2h"\n'
+
+
+async def test_maintenance_follows_the_file_and_a_wrong_edit_leaves_it_as_it_was(tmp_path: Path) -> None:
+    async with reload_harness(tmp_path, {"hello": HELLO}) as h:
+        links: list[int] = []
+        h.harness.live.on_linked(lambda: links.append(len(h.reloader.maintenance.rules)))
+        h.save("config.toml", RULE)
+        await h.look()
+        assert links[-1] == 1, "whoever goes by it is told when it is in effect"
+        before = h.reloader.maintenance
+        h.save("config.toml", RULE + RULE.replace("2h", "2x"))
+        await h.look()
+        assert h.reloader.maintenance is before
+        assert [str(problem) for problem in h.reloader.problems] == [
+            """config.toml:6: maintenance[2].duration: expected a number of seconds, or text such as "1h30m" or """
+            """"250ms", not '2x'"""
+        ]
+        h.save("config.toml", RULE + RULE.replace("0 3", "0 4"))
+        await h.look()
+        assert len(h.reloader.maintenance.rules) == 2
+        (tmp_path / "config.toml").unlink()
+        await h.look()
+        assert (len(h.reloader.maintenance.rules), links[-1]) == (0, 0)
+
+
+async def test_at_the_start_the_rules_hold_that_are_right(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(RULE + RULE.replace("2h", "2x"))
+    async with reload_harness(tmp_path, {"hello": HELLO}) as h:
+        await h.look()
+        assert len(h.reloader.maintenance.rules) == 1
+
+
 async def test_settings_that_take_a_start_are_told_once(tmp_path: Path) -> None:
     async with reload_harness(tmp_path, {"hello": HELLO}) as h:
         h.save("config.toml", "[server]\nport = 1\n")

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spyweb.schedules.maintenance import MOST_JOINED, MaintenanceRule, Once, Recurring, maintenance_until
 from spyweb.schedules.cron import cron_after
+from spyweb.schedules.maintenance import (
+    MOST_JOINED,
+    MaintenanceCalendar,
+    MaintenanceRule,
+    Once,
+    Recurring,
+    is_endless,
+    maintenance_until,
+    planned_windows,
+)
 
 MIN, DAY = 60_000, 86_400_000
 SUNDAYS = MaintenanceRule(Recurring("0 3 * * sun", "UTC", 120 * MIN), jobs=("backup-*",))
@@ -40,6 +50,60 @@ def test_a_rule_without_end_does_not_hang() -> None:
     end = maintenance_until([always], "any", at(2026, 6, 1))
     assert end is not None
     assert end >= at(2026, 6, 1) + MOST_JOINED * MIN
+
+
+def test_a_calendar_says_the_same_at_any_moment_in_any_order() -> None:
+    rules = [
+        SUNDAYS,
+        MaintenanceRule(Once(at(2026, 11, 22, 4), at(2026, 11, 22, 6)), jobs=("backup-db",)),
+        MaintenanceRule(Recurring("30 5 * * *", "Europe/Berlin", 60 * MIN)),
+    ]
+    calendar = MaintenanceCalendar(rules)
+    moments = [at(2026, 11, 21) + minutes * MIN for minutes in range(0, 3 * 24 * 60, 10)]
+    for now_ms in [*moments, *reversed(moments), *moments[::7]]:
+        for job in ("backup-db", "backup-files", "check-api", None):
+            assert calendar.until(job, now_ms) == maintenance_until(rules, job, now_ms)
+    assert calendar.until(None, at(2026, 11, 22, 4, 30)) == at(2026, 11, 22, 5, 30)
+
+
+def test_windows_of_the_next_days_come_in_order_also_the_one_that_is_under_way() -> None:
+    now = at(2026, 11, 22, 4)
+    rules = [SUNDAYS, MaintenanceRule(Once(now + DAY, now + 2 * DAY)), MaintenanceRule(Once(now - DAY, now))]
+    found = [*planned_windows(rules, now, now + 8 * DAY)]
+    begin = at(2026, 11, 22, 3)
+    assert found == [
+        (begin, begin + 120 * MIN, 0),
+        (now + DAY, now + 2 * DAY, 1),
+        (begin + 7 * DAY, begin + 7 * DAY + 120 * MIN, 0),
+    ]
+
+
+def test_windows_of_one_rule_that_overlap_are_shown_as_one() -> None:
+    rule = MaintenanceRule(Recurring("0 1,2,3 * * *", "UTC", 90 * MIN))
+    found = [*planned_windows([rule], at(2026, 6, 1, 3), at(2026, 6, 2, 12))]
+    assert found == [
+        (at(2026, 6, 1, 1), at(2026, 6, 1, 4, 30), 0),
+        (at(2026, 6, 2, 1), at(2026, 6, 2, 4, 30), 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cron", "minutes", "endless"),
+    [
+        ("* * * * *", 2, True),
+        ("* * * * *", 1, True),
+        ("0 0 * * *", 24 * 60, True),
+        ("0 0 * * *", 24 * 60 - 1, False),
+        ("0 0 * * mon-fri", 24 * 60, False),
+        ("0 0 * 7 *", 24 * 60, False),
+        ("*/5 8-17 * * *", 5, False),
+        ("0 3 * * sun", 7 * 24 * 60, True),
+        ("0 3 1 * *", 7 * 24 * 60, False),
+        ("0 0 * 1-6 *", 24 * 60, True),
+    ],
+)
+def test_a_rule_whose_windows_follow_one_another_never_ends(cron: str, minutes: int, endless: bool) -> None:
+    assert is_endless(Recurring(cron, "Europe/Berlin", minutes * MIN)) is endless
 
 
 days = st.sampled_from([(2026, 3, 28), (2026, 10, 24), (2026, 4, 4), (2026, 10, 3), (2026, 3, 7), (2026, 10, 31)])

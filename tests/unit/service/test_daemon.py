@@ -13,6 +13,7 @@ from spyweb.errors import Problem, Refused
 from spyweb.model import Every, JobId, Outcome, RunId
 from spyweb.outbox.sender import OutboxSender
 from spyweb.reload.swap import Reloader
+from spyweb.schedules.maintenance import MaintenanceCalendar
 from spyweb.service.access import AccessService
 from spyweb.service.audit import AuditService
 from spyweb.service.daemon import DaemonService
@@ -39,6 +40,7 @@ class FakeReloader(Reloader):
     def __init__(self) -> None:
         self.broken = {}
         self.warnings = ()
+        self.maintenance = MaintenanceCalendar()
 
 
 class FakeOutboxSender(OutboxSender):

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from spyweb.settings.alerts import channel_keys
 from spyweb.settings.load import section_keys
 from spyweb.settings.shapes import Schema
-from spyweb.settings.words import CHANNEL, JOB, SETTINGS
+from spyweb.settings.words import CHANNEL, JOB, MAINTENANCE, SETTINGS
+from spyweb.specs.maintenance import maintenance_keys
 from spyweb.specs.parse import job_keys
 
 
@@ -32,7 +33,11 @@ def test_every_key_of_a_channel_has_a_word() -> None:
     assert set(channel_keys()) == CHANNEL.keys()
 
 
+def test_every_key_of_maintenance_has_a_word() -> None:
+    assert set(maintenance_keys()) == MAINTENANCE.keys()
+
+
 def test_a_word_is_one_line_and_ends_as_a_sentence_does() -> None:
-    for word in (*JOB.values(), *SETTINGS.values(), *CHANNEL.values()):
+    for word in (*JOB.values(), *SETTINGS.values(), *CHANNEL.values(), *MAINTENANCE.values()):
         assert "\n" not in word
         assert len(word) <= 120

@@ -1,0 +1,33 @@
+"""Answer what maintenance is now, and what comes next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from spyweb.clock import Clock
+from spyweb.cooperative import run_in_slices
+from spyweb.runs.live import LiveJobs
+from spyweb.schedules.maintenance import MaintenanceCalendar
+from spyweb.settings.units import DAY_MS
+from spyweb.views.maintenance import MaintenanceView, view_maintenance
+
+USUAL_DAYS, MOST_DAYS = 7, 366
+
+
+def anything(_job: str) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceService:
+    calendar: Callable[[], MaintenanceCalendar]
+    live: LiveJobs
+    clock: Clock
+
+    async def look(self, days: int = USUAL_DAYS, may_see: Callable[[str], bool] = anything) -> MaintenanceView:
+        """Show the windows that have begun, and those that begin in so many days, as far as somebody may see them."""
+        now_ms = self.clock.now_ms()
+        jobs = [job.id for job in self.live]
+        steps = view_maintenance(self.calendar().rules, jobs, now_ms, now_ms + days * DAY_MS, may_see)
+        return await run_in_slices(self.clock, steps)
