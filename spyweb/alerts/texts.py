@@ -21,11 +21,22 @@ WORDS = {
     "empty": "finds nothing",
     "storage": "could not store everything",
     "drift": "has drifted",
-    "quarantined": "runs no more",
+    "quarantined": "is in quarantine",
+    "held_back": "runs no more",
     "broken": "can't be loaded",
     "down": "takes no messages",
     "address": "can't be used",
     "template": "has a template that fails",
+    "behind": "is behind",
+    "refusing": "takes nothing",
+    "stuck": "does not answer",
+    "missing": "has no worker",
+}
+PARTS = {
+    "scheduler": "spyweb's scheduler",
+    "store": "spyweb's store",
+    "disk": "spyweb's disk",
+    "workers": "spyweb's worker pool",
 }
 UNITS = ((DAY_MS, "d"), (HOUR_MS, "h"), (MINUTE_MS, "min"), (SECOND_MS, "s"))
 
@@ -77,7 +88,7 @@ def name_of(subject: str) -> str:
         case "channel":
             return f"the channel {name}"
         case _:
-            return f"spyweb ({name})"
+            return PARTS.get(name, f"spyweb ({name})")
 
 
 def in_words(duration_ms: int) -> str:

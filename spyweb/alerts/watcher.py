@@ -17,11 +17,13 @@ from msgspec.structs import replace
 from spyweb.alerts.channel_health import ADDRESS, TEMPLATE, ChannelHealth
 from spyweb.alerts.delivery import Attempt
 from spyweb.alerts.quiet import quiet_until
+from spyweb.alerts.signs import LONGEST_TEXT, shown_by
 from spyweb.clock import Clock, Handle
 from spyweb.cooperative import Steps, run_in_slices
 from spyweb.errors import STORE_REFUSED
 from spyweb.incidents.policy import AlertPolicy, Level, QuietHours
 from spyweb.incidents.truth import (
+    DRIFT,
     Edited,
     Event,
     Failed,
@@ -31,6 +33,7 @@ from spyweb.incidents.truth import (
     SignSeen,
     Succeeded,
     signs_ended_by,
+    signs_seen_in,
 )
 from spyweb.logs.refusals import tell_refusal
 from spyweb.model import Failure, JobId, Outcome, Run, RunId
@@ -45,8 +48,8 @@ from spyweb.store.protocol import End
 log = structlog.get_logger()
 
 JOB, CHANNEL = "job:", "channel:"
-DRIFT = "drift"
-LONGEST_TEXT = 500  # characters of a reason
+WELL = Succeeded()
+NOTED_TOGETHER = 200  # signs: more in one commit would hold up the store
 LEAST_S = 1.0  # between two plans
 LONGEST_S = 60.0  # then the clock on the wall is looked at again: it may have been set
 PATIENCE_S = 5.0  # after the store refused
@@ -79,7 +82,7 @@ class AlertWatcher:
         self._looks: dict[str, int] = {}  # when to look at a subject again, if nothing happens before
         self._digests: dict[str, str] = {}  # of the code that has failed, to notice an edit
         self._health = ChannelHealth()
-        self._seen: list[tuple[str, Event]] = []  # of channels, until it is noted
+        self._seen: list[SubjectEvent] = []  # signs that are no run's end, until they are noted
         self._ignored: dict[tuple[str, str], SignSeen] = {}  # signs seen in maintenance, by subject and sign
         self._changed = asyncio.Event()
         self._is_linked = False  # specs have changed since the last plan
@@ -116,8 +119,21 @@ class AlertWatcher:
 
     def _see(self, channel: str, event: SignSeen | SignGone | None) -> None:
         if event is not None:
-            self._seen.append((f"{CHANNEL}{channel}", event))
-            self._changed.set()
+            self._have_noted(f"{CHANNEL}{channel}", event)
+
+    def saw(self, subject: str, event: SignSeen | SignGone) -> bool:
+        """Have it noted soon that a sign came or went, of which it is known at any time whether it is there.
+
+        Returns False for one that comes in maintenance: where it is still there after that, it comes then.
+        """
+        if isinstance(event, SignSeen) and self._maintenance_of(subject, self._clock.now_ms()) is not None:
+            return False
+        self._have_noted(subject, event)
+        return True
+
+    def _have_noted(self, subject: str, event: Event) -> None:
+        self._seen.append(self._event(subject, event))
+        self._changed.set()
 
     def wake(self) -> None:
         """Have it planned soon who is told."""
@@ -126,13 +142,13 @@ class AlertWatcher:
     def judge(self, job: LiveJob, run: Run, end: End) -> SubjectEvent | None:
         """Return what the end of a run, which is not tried again, means for the incidents of its job."""
         subject = subject_of(job.id)
-        is_well = end.outcome is Outcome.SUCCESS and subject not in self._known
-        if is_well and not self._ignored:
+        is_known = subject in self._known
+        if end.outcome is Outcome.SUCCESS and not (is_known or self._ignored or end.note or end.storage_errors):
             return None
         event = event_of(run, end)
         if event is None:
             return None
-        if is_well:
+        if not is_known and event == WELL:
             self._remember(subject, event, in_maintenance=False)
             return None
         self._known[subject] = self._known.get(subject, 0) + 1
@@ -164,23 +180,27 @@ class AlertWatcher:
 
     async def _note_what_is_due(self) -> None:
         is_linked, self._is_linked = self._is_linked, False
-        seen, self._seen = self._seen, []
         ignored = dict(self._ignored)
         gone = self._health.forget(self._settings().channels)
-        seen += [(f"{CHANNEL}{channel}", Removed()) for channel in gone]
-        events = [*self._overdue(), *self._after_maintenance(), *(self._after_a_reload() if is_linked else ())]
-        events += [self._event(subject, event) for subject, event in seen]
+        self._seen += [self._event(f"{CHANNEL}{channel}", Removed()) for channel in gone]
+        try:
+            await self._note(
+                [*self._overdue(), *self._after_maintenance(), *(self._after_a_reload() if is_linked else ())]
+            )
+        except STORE_REFUSED:
+            self._is_linked |= is_linked
+            self._ignored = {**ignored, **self._ignored}
+            raise
+        while some := self._seen[:NOTED_TOGETHER]:
+            await self._note(some)
+            del self._seen[: len(some)]
+
+    async def _note(self, events: Sequence[SubjectEvent]) -> None:
         if not events:
             return
         for each in events:
             self._known[each.subject] = self._known.get(each.subject, 0) + 1
-        try:
-            await self._incidents.note(events)
-        except STORE_REFUSED:
-            self._is_linked |= is_linked
-            self._seen = [*seen, *self._seen]
-            self._ignored = {**ignored, **self._ignored}
-            raise
+        await self._incidents.note(events)
 
     def _after_maintenance(self) -> Iterator[SubjectEvent]:
         """Yield the signs that were seen in maintenance, have not gone, and count now that it is over."""
@@ -231,16 +251,16 @@ class AlertWatcher:
         )
 
     def _remember(self, subject: str, event: Event, *, in_maintenance: bool) -> None:
-        if isinstance(event, SignSeen):
-            if in_maintenance:
-                self._ignored[subject, event.sign] = event
-                self._changed.set()  # the end of the maintenance is to be waited for
-            else:
-                self._ignored.pop((subject, event.sign), None)
-        elif self._ignored:
+        if self._ignored:
             gone = signs_ended_by(event)
             for each in [key for key in self._ignored if key[0] == subject and (gone is None or key[1] in gone)]:
                 del self._ignored[each]
+        for seen in signs_seen_in(event):
+            if in_maintenance:
+                self._ignored[subject, seen.sign] = seen
+                self._changed.set()  # the end of the maintenance is to be waited for
+            else:
+                self._ignored.pop((subject, seen.sign), None)
 
     def _maintenance_of(self, subject: str, at_ms: int) -> int | None:
         """Return when the maintenance ends in which a subject is; rules without `jobs` are about all of spyweb."""
@@ -337,7 +357,7 @@ def event_of(run: Run, end: End) -> Event | None:
     if is_finding(run):
         return SignGone(DRIFT) if end.outcome is Outcome.SUCCESS else SignSeen(DRIFT, end.reason[:LONGEST_TEXT])
     if end.outcome is Outcome.SUCCESS:
-        return Succeeded()
+        return Succeeded(shown_by(end))
     if end.outcome in (Outcome.FAILED, Outcome.LOST):
-        return Failed((end.reason or end.outcome.value)[:LONGEST_TEXT])
+        return Failed((end.reason or end.outcome.value)[:LONGEST_TEXT], shown_by(end))
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +15,8 @@ from spyweb import __version__, notify
 from spyweb.alerts.channel_checker import ChannelChecker
 from spyweb.alerts.channel_secrets import ChannelSecrets
 from spyweb.alerts.delivery import Attempt
+from spyweb.alerts.sign_watch import SignWatch
+from spyweb.alerts.signs import Conditions
 from spyweb.alerts.watcher import AlertWatcher
 from spyweb.clock import Clock
 from spyweb.daemon.chore_runner import ChoreRunner
@@ -23,6 +25,7 @@ from spyweb.daemon.loop_watch import watch_loop
 from spyweb.daemon.options import Options, read_settings, server_url
 from spyweb.daemon.runtime import JobRuntime, keep_history, open_runtime
 from spyweb.daemon.server import Server, open_server
+from spyweb.errors import Problem
 from spyweb.model import JobId
 from spyweb.reload.settings_file import SettingsFile
 from spyweb.reload.swap import Reloader
@@ -50,7 +53,8 @@ from spyweb.service.state import StateService
 from spyweb.service.workflows import WorkflowService
 from spyweb.settings import Settings
 from spyweb.settings.alerts import AlertSettings
-from spyweb.views.health import Vitals
+from spyweb.views.health import Vitals, find_parts
+from spyweb.views.jobs import join_problems
 from spyweb.web import descriptors
 
 BOOT_BYTES = 4  # of the name of this start: numbers of an earlier one must not be believed
@@ -66,6 +70,7 @@ class Daemon:
     triggers: Triggers
     alerts: AlertWatcher
     channel_checker: ChannelChecker
+    signs: SignWatch
     reloader: Reloader
     server: Server
     chores: ChoreRunner
@@ -196,6 +201,14 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
         scheduler=scheduler,
         alerts=watcher,
         channel_checker=checker,
+        signs=SignWatch(
+            watcher=watcher,
+            live=live,
+            incidents=store.incidents,
+            runs=store.runs,
+            conditions=lambda: find_conditions(vitals(), reloader.broken),
+            clock=clock,
+        ),
         triggers=Triggers(store=store, live=live, runner=runner, clock=clock),
         reloader=reloader,
         server=server,
@@ -243,6 +256,16 @@ def check_alert_channels(
     )
     runtime.live.on_linked(checker.wake)
     return checker
+
+
+def find_conditions(vitals: Vitals, broken: Mapping[JobId, Sequence[Problem]]) -> Conditions:
+    """Return the troubles that `jobs` and health show."""
+    return Conditions(
+        broken={job: join_problems(problems) for job, problems in broken.items()},
+        quarantined=vitals.pool.quarantined,
+        held_back={JobId(job): why for job, why in vitals.held_back.items()},
+        parts=find_parts(vitals),
+    )
 
 
 def build_hubs(

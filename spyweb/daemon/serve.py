@@ -111,6 +111,7 @@ async def load_jobs(daemon: Daemon) -> None:
     runs, live = daemon.runtime.store.runs, daemon.runtime.live
     left_open = await runs.open()
     await daemon.alerts.load()
+    await daemon.signs.load()
     await daemon.reloader.load(await runs.cursors())
     latest = await runs.latest()
     for job in live:
@@ -144,6 +145,7 @@ def start_background(daemon: Daemon, tasks: TaskGroup) -> list[Task[None]]:
         tasks.create_task(daemon.triggers.deliver(), name="hand out changes"),
         tasks.create_task(daemon.alerts.keep_up(), name="plan who is told"),
         tasks.create_task(daemon.channel_checker.keep_up(), name="check alert channels"),
+        tasks.create_task(daemon.signs.keep_up(), name="look for signs"),
         tasks.create_task(runtime.outbox_sender.deliver(), name="deliver messages"),
     ]
 
@@ -167,6 +169,7 @@ async def wind_down(daemon: Daemon) -> None:
     daemon.service.readiness.stage = STOPPING
     daemon.notifier.stopping()
     log.info("stopping", running=len(runtime.live.running()))
+    daemon.signs.stop()
     daemon.scheduler.stop()
     daemon.triggers.stop()
     grace_s = runtime.settings.daemon.shutdown_grace_ms / 1000

@@ -57,6 +57,8 @@ class AlertPolicy(Struct, frozen=True, kw_only=True):
     remind_ms: int | None = 4 * HOUR_MS
     flapping: Flapping | None = None
     pause_after: int | None = None  # failures in a row
+    late_after_ms: int | None = None  # of a due time that no run has started for
+    no_success_ms: int | None = None  # after the last success
     depends_on: tuple[str, ...] = ()  # subjects: while one of them has an open incident, nothing is told
     escalations: tuple[Escalation, ...] = ()
     quiet: QuietHours | None = None  # of channels that have none of their own

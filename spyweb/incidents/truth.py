@@ -7,7 +7,7 @@ the daemon (`daemon:PART`); one that is well, and has been for a while, is a bla
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -15,9 +15,10 @@ from msgspec.structs import replace
 
 from spyweb.incidents.policy import AlertPolicy, Flapping
 
-FAILING: Final = "failing"
-ENDED_BY_A_START: Final = frozenset({"late"})
-ENDED_BY_SUCCESS: Final = frozenset({"late", "silent"})
+FAILING, LATE, SILENT = "failing", "late", "silent"
+EMPTY, STORAGE, DRIFT = "empty", "storage", "drift"
+ENDED_BY_A_START: Final = frozenset({LATE})
+ENDED_BY_SUCCESS: Final = frozenset({SILENT, EMPTY, STORAGE, DRIFT})  # but those that this success itself shows
 
 
 class Sign(NamedTuple):
@@ -49,10 +50,13 @@ class Failed(Struct, frozen=True, tag=True):
     """A run that counts has failed."""
 
     text: str
+    signs: Mapping[str, str] = {}  # what else its end shows
 
 
 class Succeeded(Struct, frozen=True, tag=True):
-    pass
+    """A run has succeeded, though its end may show that not all is well."""
+
+    signs: Mapping[str, str] = {}
 
 
 class Started(Struct, frozen=True, tag=True):
@@ -62,6 +66,7 @@ class Started(Struct, frozen=True, tag=True):
 class SignSeen(Struct, frozen=True, tag=True):
     sign: str
     text: str
+    since_ms: int | None = None  # None: since now
 
 
 class SignGone(Struct, frozen=True, tag=True):
@@ -101,14 +106,34 @@ def advance(subject: SubjectState, event: Event, policy: AlertPolicy, now_ms: in
         return Decision(subject=SubjectState(name=subject.name), closes=is_open)
     if in_maintenance and isinstance(event, Failed | SignSeen):
         event = Looked()
-    after = _noted(subject, event, policy, now_ms)
+    after = _noted(subject, event, policy, now_ms, in_maintenance=in_maintenance)
     decision = _opened_or_closed(after, policy.flapping, now_ms)
-    if decision.opens or not decision.subject.signs:
-        notes: tuple[str, ...] = ()
-    else:
-        notes = tuple(f"{sign}: {each.text}" for sign, each in after.signs.items() if sign not in subject.signs)
+    notes = tuple(_changes(subject.signs, after.signs, is_new=decision.opens)) if after.signs else ()
     pauses = isinstance(event, Failed) and after.failures == policy.pause_after
     return replace(decision, notes=notes, pauses=pauses)
+
+
+def first_sign(signs: Mapping[str, Sign]) -> tuple[str, Sign]:
+    """Return what was wrong first: an incident that opens with several signs is named after it."""
+    return min(signs.items(), key=lambda each: each[1].since_ms)
+
+
+def _changes(before: Mapping[str, Sign], after: Mapping[str, Sign], *, is_new: bool) -> Iterator[str]:
+    """Yield lines for the history of an open incident: what came beside what it began with, and what went."""
+    named = first_sign(after)[0] if is_new else None
+    yield from (f"{sign}: {each.text}" for sign, each in after.items() if sign not in before and sign != named)
+    yield from (f"{sign}: over" for sign in before if sign not in after)
+
+
+def signs_seen_in(event: Event) -> list[SignSeen]:
+    """Return the signs that an event shows."""
+    match event:
+        case SignSeen():
+            return [event]
+        case Failed(_, signs) | Succeeded(signs):
+            return [SignSeen(sign, text) for sign, text in signs.items()]
+        case _:
+            return []
 
 
 def signs_ended_by(event: Event) -> frozenset[str] | None:
@@ -120,30 +145,33 @@ def signs_ended_by(event: Event) -> frozenset[str] | None:
             return frozenset({sign})
         case Started():
             return ENDED_BY_A_START
-        case Succeeded():
-            return ENDED_BY_SUCCESS
+        case Succeeded(signs):
+            return ENDED_BY_SUCCESS - signs.keys()
         case _:
             return frozenset()
 
 
-def _noted(subject: SubjectState, event: Event, policy: AlertPolicy, now_ms: int) -> SubjectState:
+def _noted(
+    subject: SubjectState, event: Event, policy: AlertPolicy, now_ms: int, *, in_maintenance: bool
+) -> SubjectState:
     """Count the event, and change the signs."""
     bad_ms = now_ms if policy.flapping else None
     match event:
-        case Failed(text):
+        case Failed(text, signs):
             failures = subject.failures + 1
             first_ms = now_ms if subject.first_failure_ms is None else subject.first_failure_ms
             failed = replace(subject, failures=failures, first_failure_ms=first_ms, successes=0, bad_ms=bad_ms)
-            return _with(failed, FAILING, Sign(first_ms, text)) if failures >= policy.after_failures else failed
-        case Succeeded():
-            successes = subject.successes + 1 if subject.signs else 0
-            gone = ENDED_BY_SUCCESS | {FAILING} if successes >= policy.after_successes else ENDED_BY_SUCCESS
-            well = replace(subject, failures=0, first_failure_ms=None, successes=successes)
-            return _without(well, gone)
+            if failures >= policy.after_failures:
+                failed = _with(failed, FAILING, Sign(first_ms, text))
+            return _with_all(failed, signs, now_ms)
+        case Succeeded(signs):
+            well = _succeeded(subject, policy.after_successes, signs)
+            return well if in_maintenance or not signs else _with_all(replace(well, bad_ms=bad_ms), signs, now_ms)
         case Started():
             return _without(subject, ENDED_BY_A_START)
-        case SignSeen(sign, text):
-            return _with(replace(subject, bad_ms=bad_ms), sign, Sign(now_ms, text))
+        case SignSeen(sign, text, since_ms):
+            seen = Sign(now_ms if since_ms is None else since_ms, text)
+            return _with(replace(subject, bad_ms=bad_ms), sign, seen)
         case SignGone(sign):
             return _without(subject, {sign})
         case Edited():
@@ -152,10 +180,24 @@ def _noted(subject: SubjectState, event: Event, policy: AlertPolicy, now_ms: int
             return subject
 
 
+def _succeeded(subject: SubjectState, after_successes: int, still: Mapping[str, str]) -> SubjectState:
+    """Count a success, whose end still shows these signs."""
+    successes = subject.successes + 1 if subject.signs else 0
+    gone = ENDED_BY_SUCCESS | {FAILING} if successes >= after_successes else ENDED_BY_SUCCESS
+    well = replace(subject, failures=0, first_failure_ms=None, successes=successes)
+    return _without(well, gone - still.keys())
+
+
 def _with(subject: SubjectState, sign: str, seen: Sign) -> SubjectState:
     """Add a sign; one that is there already keeps since when, with the newest text."""
     since_ms = subject.signs[sign].since_ms if sign in subject.signs else seen.since_ms
     return replace(subject, signs={**subject.signs, sign: Sign(since_ms, seen.text)})
+
+
+def _with_all(subject: SubjectState, signs: Mapping[str, str], now_ms: int) -> SubjectState:
+    for sign, text in signs.items():
+        subject = _with(subject, sign, Sign(now_ms, text))
+    return subject
 
 
 def _without(subject: SubjectState, gone: frozenset[str] | set[str]) -> SubjectState:

@@ -14,13 +14,12 @@ from msgspec.structs import replace
 
 from spyweb.errors import STORE_REFUSED
 from spyweb.model import Ending, Failure, Monitor, OnEmpty, Outcome, Run
-from spyweb.runs.records import is_trial
+from spyweb.runs.records import NOT_AS_EXPECTED, is_trial, shortfall_in
 from spyweb.store.protocol import Runs
 from spyweb.store.records_protocol import Records
 
 log = structlog.get_logger()
 
-NOTE = "not as expected: "  # how the note of such a run begins
 LOOK_BACK = 200  # runs that are read once, to count those in a row
 
 
@@ -103,7 +102,11 @@ def judge_preview(monitor: Monitor, ending: Ending, streak: Streak) -> Ending:
 
 
 def _note(short: str, streak: Streak) -> str:
-    return f"{NOTE}{short}" if streak.count == 1 else f"{NOTE}{short} in {streak.count} runs in a row"
+    return (
+        f"{NOT_AS_EXPECTED}{short}"
+        if streak.count == 1
+        else f"{NOT_AS_EXPECTED}{short} in {streak.count} runs in a row"
+    )
 
 
 def _with_note(ending: Ending, note: str) -> Ending:
@@ -112,4 +115,4 @@ def _with_note(ending: Ending, note: str) -> Ending:
 
 def is_short(run: Run | None) -> bool:
     """Return whether the run has a note that it fell short."""
-    return run is not None and NOTE in run.note
+    return run is not None and bool(shortfall_in(run.note))

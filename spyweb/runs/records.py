@@ -20,6 +20,7 @@ PAYLOAD = "payload"  # in a trigger: what was sent along, any JSON; its retries 
 DEBUG = "debug"  # in a trigger: of a monitor job's run, show what it finds and keep nothing of it
 DRY_RUN = "dry_run"  # in a trigger: nothing is changed
 DRY_RUN_NOTE = "dry run: nothing was changed"
+NOT_AS_EXPECTED = "not as expected: "  # how the note of a monitor's run begins that found too little
 WATCHED = "watched"  # in a trigger: a person waits for the end of the run (`spyweb run`)
 STORED = "payload_stored"  # in a trigger: the payload is kept apart, since it is large
 SENT = (
@@ -46,6 +47,12 @@ def is_trial(trigger: Mapping[str, object]) -> bool:
 def stands_alone(trigger: Mapping[str, object]) -> bool:
     """Return whether nothing follows a run, however it ends: neither a retry nor another job."""
     return is_trial(trigger) or trigger.get(WATCHED) is True
+
+
+def shortfall_in(note: str) -> str:
+    """Return what a run found too little of, as its note says; an empty text where it does not."""
+    _, is_told, after = note.partition(NOT_AS_EXPECTED)
+    return after.partition("; ")[0] if is_told else ""
 
 
 def run_of(run_id: RunId, new: NewRun) -> Run:

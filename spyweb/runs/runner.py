@@ -322,6 +322,7 @@ class Runner:
                 begin = Begin(run=run.id, started_ms=run.started_ms or 0, generation=job.code.generation)
                 await self._commit(Change(begin=[begin]))
             late = late_ms(job, run)
+            _note_start(job, run)
             self.counters.started(job.id, late)
             if self.live.listener:
                 self.live.listener.run_began(run, late)
@@ -349,8 +350,7 @@ class Runner:
             self._wake_if_idle()
 
         end_trace(host, ending)
-        if not is_trial(run.trigger):
-            job.last = ended_run(run, end)
+        _note_end(job, run, end)
         _log_end(run, ending)
         self._show_end(run, ending)
         self._tell_end(run, end, late, has_lasted=True)
@@ -692,6 +692,19 @@ def late_ms(job: LiveJob, run: Run) -> int | None:
     if run.due_ms is None or run.attempt > 1 or run.started_ms is None:
         return None
     return run.started_ms - jittered(job.spec, run.due_ms)
+
+
+def _note_start(job: LiveJob, run: Run) -> None:
+    if not is_trial(run.trigger) and not is_finding(run):
+        job.started_ms = run.started_ms or 0
+
+
+def _note_end(job: LiveJob, run: Run, end: End) -> None:
+    if is_trial(run.trigger):
+        return
+    job.last = ended_run(run, end)
+    if end.outcome is Outcome.SUCCESS and not is_finding(run):
+        job.succeeded_ms = end.ended_ms
 
 
 def end_trace(host: OpDispatcher, ending: Ending) -> None:

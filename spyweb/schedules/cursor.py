@@ -38,6 +38,8 @@ def activate(spec: JobSpec, known: Cursor | None, now_ms: int, spread_ms: int) -
     """
     if known is None:
         return _first_seen(spec, now_ms, spread_ms)
+    if known.active_since_ms is None:  # recorded before this was
+        known = replace(known, active_since_ms=now_ms)
     if waits_for_the_past(spec.schedule, known.due_ms, now_ms):  # the clock was set back while nothing ran
         known = replace(known, due_ms=now_ms)
     if not spec.enabled or known.paused:
@@ -73,7 +75,11 @@ def _first_seen(spec: JobSpec, now_ms: int, spread_ms: int) -> Activation:
     text = schedule_text(spec.schedule)
     idle_since_ms = None if spec.enabled else now_ms
     cursor = Cursor(
-        job=spec.id, due_ms=first_cursor(spec, now_ms, spread_ms), schedule=text, idle_since_ms=idle_since_ms
+        job=spec.id,
+        due_ms=first_cursor(spec, now_ms, spread_ms),
+        schedule=text,
+        idle_since_ms=idle_since_ms,
+        active_since_ms=now_ms,
     )
     past = _past(spec, now_ms)
     for skipped in past:
@@ -83,7 +89,7 @@ def _first_seen(spec: JobSpec, now_ms: int, spread_ms: int) -> Activation:
 
 def _after_absence(spec: JobSpec, known: Cursor, now_ms: int) -> Activation:
     edited = _after_edit(spec, known, now_ms, Outcome.PAUSED, AWAY) if _is_edited(spec, known) else None
-    cursor = replace(edited.cursor if edited else known, idle_since_ms=None)
+    cursor = replace(edited.cursor if edited else known, idle_since_ms=None, active_since_ms=now_ms)
     absent = missed_until(spec.schedule, cursor.due_ms, now_ms)
     before = edited.skipped if edited else ()
     return Activation(
@@ -104,6 +110,7 @@ def _after_edit(
         known,
         schedule=schedule_text(spec.schedule),
         due_ms=after_edit(earlier, spec.schedule, known.due_ms, now_ms),
+        active_since_ms=now_ms,
     )
     following_ms = next_due(spec.schedule, cursor.due_ms)  # from there on the new schedule applies
     until_ms = now_ms if following_ms is None else min(now_ms, following_ms - 1)

@@ -57,6 +57,13 @@ def next_due(schedule: Schedule, cursor_ms: int) -> int | None:
             assert_never(schedule)
 
 
+def first_due_after(schedule: Schedule, cursor_ms: int, moment_ms: int) -> int | None:
+    """Return the first due time later than a moment, also one before the cursor: those of `every` go by the cursor."""
+    if isinstance(schedule, Every):
+        return moment_ms + schedule.period_ms - (moment_ms - cursor_ms) % schedule.period_ms
+    return next_due(schedule, moment_ms)
+
+
 def last_due(schedule: Schedule, cursor_ms: int, now_ms: int) -> int | None:
     """Return the last due time later than the cursor and not later than now."""
     match schedule:

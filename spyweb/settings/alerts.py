@@ -100,6 +100,8 @@ def take_policy(read: Reading, usual: AlertPolicy, channels: Collection[str], zo
         escalations=read.take("escalate", _escalate, usual.escalations),
         flapping=read.take("flapping", _flapping, usual.flapping),
         depends_on=read.take("depends_on", _depends_on, usual.depends_on),
+        late_after_ms=read.take("late_after", _patience, usual.late_after_ms),
+        no_success_ms=read.take("no_success_for", _patience, usual.no_success_ms),
     )
     _check_channels(read, policy, channels)
     return policy
@@ -212,11 +214,16 @@ def _to(value: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(texts(value)))
 
 
-def _show_reminder(remind_ms: int | None) -> str:
-    return NEVER if remind_ms is None else format_duration(remind_ms)
+def _show_or_never(duration_ms: int | None) -> str:
+    return NEVER if duration_ms is None else format_duration(duration_ms)
 
 
-@shaped({"anyOf": [{"const": NEVER}, _REMINDER.schema]}, _show_reminder, none=NEVER)
+@shaped({"anyOf": [{"const": NEVER}, _WAIT.schema]}, _show_or_never, none=NEVER)
+def _patience(value: object) -> int | None:
+    return None if value == NEVER else _WAIT(value)
+
+
+@shaped({"anyOf": [{"const": NEVER}, _REMINDER.schema]}, _show_or_never, none=NEVER)
 def _remind_every(value: object) -> int | None:
     return None if value == NEVER else _REMINDER(value)
 

@@ -38,6 +38,7 @@ class SubjectChange(Struct, frozen=True, kw_only=True):
     level: Level = Level.WARNING  # of what has opened ...
     reason: str = ""
     text: str = ""
+    signs: Mapping[str, Sign] = {}  # what is wrong with it now
 
 
 class Note(NamedTuple):
@@ -124,6 +125,9 @@ class Incidents(Protocol):
 
     def known(self) -> Future[dict[str, int | None]]:
         """Return the subjects that have a row, each with the moment at which to look at it again."""
+
+    def signs(self) -> Future[dict[str, Mapping[str, Sign]]]:
+        """Return what is wrong with each subject that is not well."""
 
     def unsettled(self) -> Future[list[str]]:
         """Return the subjects of incidents of which somebody may still have to be told."""

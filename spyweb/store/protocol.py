@@ -187,10 +187,14 @@ class Runs(Protocol):
     def succeeded(self) -> Future[dict[JobId, int]]:
         """Return when a run of each job last ended as a success, of those on record."""
 
+    def started(self) -> Future[dict[JobId, int]]:
+        """Return when the newest run of each job has started, of those on record; retries count."""
+
     async def prune(self, *, keep: int, older_than_ms: int) -> int:
         """Delete ended rows beyond `keep` per job, or ended before this moment; return how many.
 
-        Works in slices, so that no write waits for long.  The newest row of all stays, so that ids never repeat.
+        Works in slices, so that no write waits for long.  The newest row of all stays, so that ids never repeat, and
+        the last success of each job.
         """
 
 

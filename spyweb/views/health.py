@@ -21,6 +21,8 @@ STALLS_SHOWN_MS = 10 * MINUTE_MS
 STORAGE_ERRORS_SHOWN_MS = 10 * MINUTE_MS
 WRITER_STALLED_S = 10.0  # even a slow disk syncs much sooner
 SCARCE_DESCRIPTORS = 64
+SCHEDULER, STORE, DISK, WORKERS = "scheduler", "store", "disk", "workers"  # parts of the daemon
+NO_WORKER = "no worker is up, so no script runs: the log says why"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,22 +96,40 @@ class Health:
 
 def find_problems(scheduler_lag_ms: int, store: StoreStats) -> list[str]:
     """Return why the daemon makes no progress; an empty list where it does."""
-    problems = []
-    if scheduler_lag_ms > SCHEDULER_STALLED_MS:
-        problems.append(f"the scheduler is {format_duration(scheduler_lag_ms)} behind")
-    if store.failed:
-        problems.append(f"nothing is stored: {store.failed.replace(_folder_of(store.path), '')}")
-    if store.stalled_s > WRITER_STALLED_S:
-        problems.append(f"a write has waited {store.stalled_s:.0f}s for the disk")
-    return problems
+    return [text for _, text in _problems(scheduler_lag_ms, store)]
 
 
 def find_all_problems(vitals: Vitals) -> list[str]:
     """Return why the daemon makes no progress, that which a restart would not cure too."""
-    problems = find_problems(vitals.scheduler_lag_ms, vitals.store)
+    return [text for _, text in _all_problems(vitals)]
+
+
+def find_parts(vitals: Vitals) -> dict[str, str]:
+    """Return the parts of the daemon with which something is wrong that keeps jobs from running, each with what."""
+    found = list(_all_problems(vitals))
+    if _lacks_workers(vitals):
+        found.append((WORKERS, NO_WORKER))
+    return dict(reversed(found))  # of several the first
+
+
+def _problems(scheduler_lag_ms: int, store: StoreStats) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong, with the part of the daemon."""
+    if scheduler_lag_ms > SCHEDULER_STALLED_MS:
+        yield SCHEDULER, f"the scheduler is {format_duration(scheduler_lag_ms)} behind"
+    if store.failed:
+        yield STORE, f"nothing is stored: {store.failed.replace(_folder_of(store.path), '')}"
+    if store.stalled_s > WRITER_STALLED_S:
+        yield DISK, f"a write has waited {store.stalled_s:.0f}s for the disk"
+
+
+def _all_problems(vitals: Vitals) -> Iterator[tuple[str, str]]:
+    yield from _problems(vitals.scheduler_lag_ms, vitals.store)
     if vitals.refused_ms > SCHEDULER_STALLED_MS:
-        problems.append(f"no due run could be claimed for {format_duration(vitals.refused_ms)}: the log says why")
-    return problems
+        yield STORE, f"no due run could be claimed for {format_duration(vitals.refused_ms)}: the log says why"
+
+
+def _lacks_workers(vitals: Vitals) -> bool:
+    return not any(worker.pid for worker in vitals.pool.workers)
 
 
 def _folder_of(path: str) -> str:
@@ -121,8 +141,8 @@ def find_warnings(vitals: Vitals, short_monitors: int = 0, drifting: int = 0) ->
     warnings = [*_of_jobs(short_monitors, drifting), *_of_messages(vitals)]
     if vitals.server_is_broken:
         warnings.append("the server's file does not load: `spyweb check` says why")
-    if not any(worker.pid for worker in vitals.pool.workers):
-        warnings.append("no worker is up, so no script runs: the log says why")
+    if _lacks_workers(vitals):
+        warnings.append(NO_WORKER)
     warnings += _scarce(vitals)
     if vitals.heartbeat and vitals.heartbeat.error:
         warnings.append("the heartbeat does not arrive: `spyweb health` says why")

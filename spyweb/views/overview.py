@@ -12,13 +12,13 @@ from msgspec import Struct, structs
 
 from spyweb.cooperative import Steps
 from spyweb.model import Outcome, RunId
+from spyweb.runs.records import NOT_AS_EXPECTED
 from spyweb.store.past_runs_protocol import FailingSeries, RunStrip
 from spyweb.views.jobs import JobState, JobView
 from spyweb.views.runs import LastRun, describe_details, describe_storage_errors
 from spyweb.views.strips import median_ms, success_rate
 
 LONGEST_LINE = 200  # characters of an error or a result in a row
-NOT_AS_EXPECTED = "not as expected: "  # how the note of a monitor's run begins that found too little
 
 
 class Standing(StrEnum):

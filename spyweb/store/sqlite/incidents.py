@@ -22,7 +22,7 @@ from spyweb.incidents.telling import (
     Told,
     plan,
 )
-from spyweb.incidents.truth import Decision, Sign, SubjectState, advance
+from spyweb.incidents.truth import Decision, Sign, SubjectState, advance, first_sign
 from spyweb.model import RunId
 from spyweb.store.incidents_protocol import (
     AlertChannelNow,
@@ -63,6 +63,7 @@ CLOSE = "UPDATE incident SET closed_ms = ? WHERE id = ?"
 READ_NOTES = "SELECT notes FROM incident WHERE id = ?"
 SAVE_NOTES = "UPDATE incident SET notes = ? WHERE id = ?"
 KNOWN = "SELECT name, wake_ms FROM subject"
+SIGNS = "SELECT name, signs FROM subject WHERE signs <> '{}'"
 UNSETTLED = "SELECT DISTINCT subject FROM incident INDEXED BY incident_unsettled WHERE is_settled = 0"
 TO_TELL = """
     SELECT incident.id, incident.subject, level, opened_ms, closed_ms, acked_ms IS NOT NULL, state, remind_ms,
@@ -160,6 +161,9 @@ class SqliteIncidents:
     def known(self) -> Future[dict[str, int | None]]:
         return self._writer.submit(OpKind.READ, find_known)
 
+    def signs(self) -> Future[dict[str, Mapping[str, Sign]]]:
+        return self._writer.submit(OpKind.READ, find_signs)
+
     def unsettled(self) -> Future[list[str]]:
         return self._reader.submit(OpKind.READ, find_unsettled)
 
@@ -236,7 +240,7 @@ def apply(connection: sqlite3.Connection, happened: SubjectEvent) -> SubjectChan
     before, is_silent = find_subject(connection, name, opened, at_ms)
     decision = advance(before, happened.event, policy, at_ms, in_maintenance=happened.in_maintenance)
     incident: int | None = opened[0] if opened else None
-    reason, sign = first_sign(decision.subject) if decision.opens else ("", NO_SIGN)
+    reason, sign = first_sign(decision.subject.signs) if decision.opens else ("", NO_SIGN)
     if decision.opens:
         incident = open_incident(connection, decision.subject, happened)
     if incident is not None and decision.notes:
@@ -256,6 +260,7 @@ def apply(connection: sqlite3.Connection, happened: SubjectEvent) -> SubjectChan
         level=policy.level,
         reason=reason,
         text=sign.text,
+        signs=decision.subject.signs,
     )
 
 
@@ -296,13 +301,8 @@ def save_subject(connection: sqlite3.Connection, before: SubjectState, decision:
     return True
 
 
-def first_sign(subject: SubjectState) -> tuple[str, Sign]:
-    """Return what was wrong first."""
-    return min(subject.signs.items(), key=lambda each: each[1].since_ms)
-
-
 def open_incident(connection: sqlite3.Connection, subject: SubjectState, happened: SubjectEvent) -> int:
-    reason, sign = first_sign(subject)
+    reason, sign = first_sign(subject.signs)
     row = (
         subject.name, happened.policy.level.value, reason, sign.text, happened.run,
         happened.at_ms, sign.since_ms, subject.is_flapping,
@@ -338,6 +338,10 @@ def silence(connection: sqlite3.Connection, subject: str, for_ms: int | None, by
 
 def find_known(connection: sqlite3.Connection) -> dict[str, int | None]:
     return dict(connection.execute(KNOWN).fetchall())
+
+
+def find_signs(connection: sqlite3.Connection) -> dict[str, Mapping[str, Sign]]:
+    return {name: decode_signs(signs) for name, signs in connection.execute(SIGNS)}
 
 
 def find_unsettled(connection: sqlite3.Connection) -> list[str]:

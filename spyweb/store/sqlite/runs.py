@@ -22,10 +22,10 @@ from spyweb.store.sqlite.pruning import Prunable, prune
 from spyweb.store.sqlite.requests import drop_payloads, keep
 
 SET_CURSOR = """
-    INSERT INTO cursor (job, due_ms, schedule, paused, idle_since_ms) VALUES (?, ?, ?, ?, ?)
+    INSERT INTO cursor (job, due_ms, schedule, paused, idle_since_ms, active_since_ms) VALUES (?, ?, ?, ?, ?, ?)
     ON CONFLICT (job) DO UPDATE SET
-        due_ms = excluded.due_ms, schedule = excluded.schedule,
-        paused = excluded.paused, idle_since_ms = excluded.idle_since_ms
+        due_ms = excluded.due_ms, schedule = excluded.schedule, paused = excluded.paused,
+        idle_since_ms = excluded.idle_since_ms, active_since_ms = excluded.active_since_ms
 """
 ADD_RUN = """
     INSERT INTO run (job, state, attempt, due_ms, "trigger", start_after_ms, started_ms, generation)
@@ -55,7 +55,7 @@ RUN_COLUMNS = """
     reason, traceback, cpu_ms, storage_errors, result, http_status, items_found, items_new, note,
     generation, last_due_ms, count
 """
-CURSOR_COLUMNS = "job, due_ms, schedule, paused, idle_since_ms"
+CURSOR_COLUMNS = "job, due_ms, schedule, paused, idle_since_ms, active_since_ms"
 FIND_CURSOR = f"SELECT {CURSOR_COLUMNS} FROM cursor WHERE job = ?"
 
 OPEN_RUNS = f"SELECT {RUN_COLUMNS} FROM run WHERE state <> 'ended' ORDER BY id"
@@ -65,6 +65,10 @@ RUNS_OF_JOB = f"SELECT {RUN_COLUMNS} FROM run WHERE job = ? AND id < ? ORDER BY 
 NO_TRIAL = """
     CASE WHEN json_valid("trigger")
     THEN coalesce(json_extract("trigger", '$.dry_run'), json_extract("trigger", '$.debug'), 0) = 0 ELSE 1 END
+"""
+# Of drift, which runs nothing.
+NO_FINDING = """
+    CASE WHEN json_valid("trigger") THEN json_extract("trigger", '$.finding') IS NULL ELSE 1 END
 """
 # Jumps from job to job in the index instead of scanning every row.
 LATEST_RUNS = f"""
@@ -88,7 +92,18 @@ SUCCEEDED = f"""
     )
     SELECT name, (
         SELECT ended_ms FROM run INDEXED BY run_of_job
-        WHERE job = name AND state = 'ended' AND outcome = 'success' AND {NO_TRIAL} ORDER BY id DESC LIMIT 1
+        WHERE job = name AND state = 'ended' AND outcome = 'success' AND {NO_TRIAL} AND {NO_FINDING}
+        ORDER BY id DESC LIMIT 1
+    ) AS at_ms FROM jobs WHERE name IS NOT NULL AND at_ms IS NOT NULL
+"""
+STARTED = f"""
+    WITH RECURSIVE jobs (name) AS (
+        SELECT min(job) FROM run
+        UNION ALL SELECT (SELECT min(job) FROM run WHERE job > name) FROM jobs WHERE name IS NOT NULL
+    )
+    SELECT name, (
+        SELECT started_ms FROM run INDEXED BY run_of_job
+        WHERE job = name AND started_ms IS NOT NULL AND {NO_TRIAL} AND {NO_FINDING} ORDER BY id DESC LIMIT 1
     ) AS at_ms FROM jobs WHERE name IS NOT NULL AND at_ms IS NOT NULL
 """
 CURSORS = f"SELECT {CURSOR_COLUMNS} FROM cursor"
@@ -101,9 +116,15 @@ FIRST_BEYOND = """
     SELECT id FROM run INDEXED BY run_of_job
     WHERE job = ? AND state = 'ended' ORDER BY id DESC LIMIT 1 OFFSET ?
 """
-OUTDATED = """
+# Its last success stays, however old: how long it has had none is counted from there.
+OUTDATED = f"""
     SELECT id FROM run INDEXED BY run_of_job
     WHERE job = ?1 AND state = 'ended' AND (id <= ?2 OR ended_ms < ?3) AND id < (SELECT max(id) FROM run)
+    AND id <> coalesce((
+        SELECT id FROM run INDEXED BY run_of_job
+        WHERE job = ?1 AND state = 'ended' AND outcome = 'success' AND {NO_TRIAL} AND {NO_FINDING}
+        ORDER BY id DESC LIMIT 1
+    ), 0)
     LIMIT ?4
 """
 DELETE = "DELETE FROM run WHERE id = ?"
@@ -165,7 +186,10 @@ class SqliteRuns:
         return self._reader.submit(OpKind.READ, find_latest)
 
     def succeeded(self) -> Future[dict[JobId, int]]:
-        return self._reader.submit(OpKind.READ, find_succeeded)
+        return self._reader.submit(OpKind.READ, find_moments, SUCCEEDED)
+
+    def started(self) -> Future[dict[JobId, int]]:
+        return self._reader.submit(OpKind.READ, find_moments, STARTED)
 
     async def prune(self, *, keep: int, older_than_ms: int) -> int:
         runs = Prunable(NEXT_JOB, partial(outdated_of_job, keep, older_than_ms), DELETE)
@@ -292,7 +316,8 @@ def record_skipped(connection: sqlite3.Connection, skipped: SkippedRange) -> Non
 
 
 def row_of_cursor(cursor: Cursor) -> tuple[str | int | None, ...]:
-    return cursor.job, cursor.due_ms, cursor.schedule, int(cursor.paused), cursor.idle_since_ms
+    paused = int(cursor.paused)
+    return cursor.job, cursor.due_ms, cursor.schedule, paused, cursor.idle_since_ms, cursor.active_since_ms
 
 
 def storable(text: str) -> str:
@@ -315,8 +340,8 @@ def find_latest(connection: sqlite3.Connection) -> dict[JobId, Run]:
     return {run.job: run for run in map(read_run, connection.execute(LATEST_RUNS))}
 
 
-def find_succeeded(connection: sqlite3.Connection) -> dict[JobId, int]:
-    return {JobId(job): at_ms for job, at_ms in connection.execute(SUCCEEDED)}
+def find_moments(connection: sqlite3.Connection, statement: str) -> dict[JobId, int]:
+    return {JobId(job): at_ms for job, at_ms in connection.execute(statement)}
 
 
 def find_runs(connection: sqlite3.Connection, job: JobId | None, limit: int, before: RunId | None) -> list[Run]:
@@ -339,7 +364,7 @@ RunRow = tuple[
     str, str, int, int, str, int | None, int | None, int | None, str,
     int, int | None, int,
 ]  # fmt: skip
-CursorRow = tuple[str, int, str, int, int | None]
+CursorRow = tuple[str, int, str, int, int | None, int | None]
 
 
 def read_run(row: RunRow) -> Run:
@@ -385,6 +410,12 @@ def read_trigger(text: str) -> Mapping[str, object]:
 
 
 def read_cursor(row: CursorRow) -> Cursor:
-    job, due_ms, schedule, paused, idle_since_ms = row
-    shared = intern(schedule)  # thousands of jobs have few different schedules
-    return Cursor(job=JobId(job), due_ms=due_ms, schedule=shared, paused=bool(paused), idle_since_ms=idle_since_ms)
+    job, due_ms, schedule, paused, idle_since_ms, active_since_ms = row
+    return Cursor(
+        job=JobId(job),
+        due_ms=due_ms,
+        schedule=intern(schedule),  # thousands of jobs have few different schedules
+        paused=bool(paused),
+        idle_since_ms=idle_since_ms,
+        active_since_ms=active_since_ms,
+    )

@@ -16,6 +16,7 @@ from spyweb.clock import Clock
 from spyweb.errors import CursorMoved
 from spyweb.histogram import SIZES, Histogram
 from spyweb.model import Cursor, JobId, Outcome, Run, RunId, RunState
+from spyweb.runs.drift import is_finding
 from spyweb.runs.records import ended_run, is_trial
 from spyweb.store.protocol import Begin, Change, End, NewRun, Recorded, SkippedRange, StoreStats
 from spyweb.store.sqlite.runs import tell
@@ -86,6 +87,9 @@ class MemoryRuns:
 
     def succeeded(self) -> Future[dict[JobId, int]]:
         return self._executor.read(self._succeeded)
+
+    def started(self) -> Future[dict[JobId, int]]:
+        return self._executor.read(self._started)
 
     async def prune(self, *, keep: int, older_than_ms: int) -> int:
         return await self._executor.write(self._prune, keep, older_than_ms)
@@ -203,7 +207,10 @@ class MemoryRuns:
 
     def _succeeded(self) -> dict[JobId, int]:
         good = (run for run in self._true_runs() if run.outcome is Outcome.SUCCESS and run.ended_ms is not None)
-        return {run.job: run.ended_ms or 0 for run in good}
+        return {run.job: run.ended_ms or 0 for run in good if not is_finding(run)}
+
+    def _started(self) -> dict[JobId, int]:
+        return {run.job: run.started_ms for run in self._true_runs() if run.started_ms and not is_finding(run)}
 
     def _true_runs(self) -> Iterator[Run]:
         return (run for run in self._runs.values() if not is_trial(run.trigger))
@@ -211,11 +218,13 @@ class MemoryRuns:
     def _prune(self, keep: int, older_than_ms: int) -> int:
         kept: dict[JobId, int] = {}
         outdated = []
+        good = {run.job: run.id for run in self._true_runs() if run.outcome is Outcome.SUCCESS and not is_finding(run)}
         for run in reversed(self._runs.values()):
             if run.ended_ms is None:
                 continue
             kept[run.job] = kept.get(run.job, 0) + 1
-            if (kept[run.job] > keep or run.ended_ms < older_than_ms) and run.id != self._last_id:
+            stays = run.id in (self._last_id, good.get(run.job))
+            if (kept[run.job] > keep or run.ended_ms < older_than_ms) and not stays:
                 outdated.append(run)
         for run in outdated:
             self._drop(run)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from spyweb.incidents.truth import Sign
 from spyweb.model import JobId
 from spyweb.store.incidents_protocol import (
     AlertChannelNow,
@@ -67,6 +68,9 @@ class MemoryIncidents:
 
     def known(self) -> Future[dict[str, int | None]]:
         return self._executor.read(incidents.find_known, self._connection)
+
+    def signs(self) -> Future[dict[str, Mapping[str, Sign]]]:
+        return self._executor.read(incidents.find_signs, self._connection)
 
     def unsettled(self) -> Future[list[str]]:
         return self._executor.read(incidents.find_unsettled, self._connection)

@@ -74,8 +74,41 @@ def test_one_incident_has_all_signs_and_closes_with_the_last() -> None:
     assert not second.opens
     assert second.notes == ("empty: nothing is found",)
 
-    assert not led(Failed("a"), SignSeen("empty", ""), Succeeded(), policy=ONE).closes
-    assert led(Failed("a"), SignSeen("empty", ""), Succeeded(), SignGone("empty"), policy=ONE).closes
+    third = led(Failed("a"), SignSeen("late", ""), Succeeded(), policy=ONE)
+    assert not third.closes
+    assert third.notes == ("failing: over",)
+    assert led(Failed("a"), SignSeen("late", ""), Succeeded(), SignGone("late"), policy=ONE).closes
+
+
+def test_the_end_of_a_run_shows_signs_and_a_success_without_them_ends_them() -> None:
+    short = led(Succeeded({"empty": "no items", "storage": "1 storage error"}))
+    assert short.opens
+    assert short.notes == ("storage: 1 storage error",), "the incident is named after the other"
+    assert led(Succeeded({"empty": "no items"}), Failed("")).subject.signs == {"empty": Sign(0, "no items")}
+    assert led(Succeeded({"empty": "no items"}), Succeeded()).closes
+    both = led(Failed("x", {"storage": "1 storage error"}), policy=ONE)
+    assert both.subject.signs.keys() == {"failing", "storage"}
+    assert led(Failed("x"), Succeeded({"empty": "no items"}), policy=ONE).notes == (
+        "empty: no items",
+        "failing: over",
+    ), "it goes on, for another reason"
+
+
+def test_what_a_success_shows_in_maintenance_is_ignored_and_does_not_end_what_was_there() -> None:
+    short = Succeeded({"empty": "no items"})
+    assert advance(WELL, short, ONE, 0, in_maintenance=True) == Decision(subject=WELL)
+    before = led(short).subject
+    assert advance(before, short, ONE, 100, in_maintenance=True).subject.signs == before.signs
+
+
+def test_a_sign_may_be_older_than_the_moment_at_which_it_is_seen() -> None:
+    seen = led(Looked(), SignSeen("late", "", since_ms=40))
+    assert seen.subject.signs == {"late": Sign(40, "")}
+    assert seen.subject.opened_ms == 100
+
+
+def test_a_success_does_not_end_what_is_late_a_run_that_began_before_says_nothing_of_it() -> None:
+    assert not led(SignSeen("late", ""), Succeeded()).closes
 
 
 def test_a_sign_seen_again_is_no_news() -> None:
@@ -98,9 +131,9 @@ def test_in_maintenance_failures_and_signs_are_ignored_and_successes_count() -> 
 
 
 def test_some_events_say_that_signs_are_gone_whatever_was_before() -> None:
-    events = (Succeeded(), Started(), SignGone("drift"), Failed(""), Looked())
+    events = (Succeeded({"empty": ""}), Started(), SignGone("drift"), Failed(""), Looked())
     found = [sorted(signs_ended_by(event) or ()) for event in events]
-    assert found == [["late", "silent"], ["late"], ["drift"], [], []]
+    assert found == [["drift", "silent", "storage"], ["late"], ["drift"], [], []]
     assert signs_ended_by(Removed()) is None
 
 

@@ -410,7 +410,14 @@ async def test_a_job_that_somebody_else_has_taken_up_meanwhile_keeps_the_cursor_
 ) -> None:
     async with harness() as t:
         job, other = make_job(), make_job("news")
-        theirs = Cursor(job=job.id, due_ms=t.clock.now_ms(), schedule="every 60000", paused=True, idle_since_ms=7)
+        theirs = Cursor(
+            job=job.id,
+            due_ms=t.clock.now_ms(),
+            schedule="every 60000",
+            paused=True,
+            idle_since_ms=7,
+            active_since_ms=5,
+        )
         with monkeypatch.context() as patch:
             overtake(t, patch, theirs)
             await t.settle(job, other)

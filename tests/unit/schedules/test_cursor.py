@@ -14,7 +14,9 @@ MINUTE = 60_000
 
 def cursor(due_ms: int = NOW, **fields: object) -> Cursor:
     spec = make_spec()
-    known = Cursor(job=JobId("prices"), due_ms=due_ms, schedule=schedule_text(spec.schedule))
+    known = Cursor(
+        job=JobId("prices"), due_ms=due_ms, schedule=schedule_text(spec.schedule), active_since_ms=NOW - 60 * MINUTE
+    )
     return structs.replace(known, **fields)
 
 
@@ -124,3 +126,13 @@ def test_a_paused_job_stays_where_it_is() -> None:
     known = cursor(paused=True, idle_since_ms=NOW)
     assert activate(make_spec(), known, NOW + MINUTE, 0).cursor == known
     assert deactivated(known, NOW + MINUTE) == known
+
+
+def test_a_job_is_active_since_it_was_added_put_on_its_schedule_or_came_back() -> None:
+    spec, later = make_spec(), NOW + 5 * MINUTE
+    assert activate(spec, None, NOW, 0).cursor.active_since_ms == NOW
+    assert activate(spec, cursor(), later, 0).cursor.active_since_ms == NOW - 60 * MINUTE, "a restart changes nothing"
+    assert activate(spec, cursor(idle_since_ms=NOW), later, 0).cursor.active_since_ms == later
+    edited = make_spec(schedule=Every(period_ms=2 * MINUTE))
+    assert activate(edited, cursor(), later, 0).cursor.active_since_ms == later
+    assert activate(spec, cursor(active_since_ms=None), later, 0).cursor.active_since_ms == later

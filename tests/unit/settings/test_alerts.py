@@ -131,6 +131,8 @@ desktop = true
         ('[alerts]\nlevel = "urgent"\n', 'expected "info", "warning" or "critical"'),
         ("[alerts]\nafter_failures = 0\n", "must be at least 1, not 0"),
         ('[alerts]\nremind_every = "1m"\n', "must be at least 5m, not 1m"),
+        ('[alerts]\nlate_after = "30s"\n', "config.toml:2: alerts.late_after: must be at least 1m, not 30s"),
+        ('[alerts]\nno_success_for = "soon"\n', "config.toml:2: alerts.no_success_for: "),
         ("[alerts]\nafter_failure = 2\n", 'unknown key; did you mean "after_failures"?'),
     ],
 )
@@ -244,3 +246,16 @@ def test_what_is_for_all_jobs_is_not_in_defaults(tmp_path: Path) -> None:
     assert [str(each) for each in found.problems] == [
         "config.toml:2: defaults.alerts: who is told of all jobs is set in [alerts]"
     ]
+
+
+def test_how_long_a_job_may_be_late_or_silent_is_inherited_key_by_key(tmp_path: Path) -> None:
+    usual = '[alerts]\nlate_after = "5m"\nno_success_for = "1d"\n'
+    assert policy_of(tmp_path, "").late_after_ms is None
+
+    policy = policy_of(tmp_path, usual, "-- alerts = { late_after = '1h' }\n")
+    assert (policy.late_after_ms, policy.no_success_ms) == (3_600_000, 86_400_000)
+
+    policy = policy_of(
+        tmp_path, f'{usual}[jobs.backup.alerts]\nno_success_for = "never"\n', "-- alerts = { late_after = '1h' }\n"
+    )
+    assert (policy.late_after_ms, policy.no_success_ms) == (3_600_000, None)

@@ -421,7 +421,7 @@ async def test_in_one_change_what_was_missed_comes_before_what_starts(store: Sto
 
 async def test_cursors_are_those_last_recorded(store: Store) -> None:
     await store.runs.record(Change(cursors=[make_cursor(due_ms=1000), make_cursor(NEWS, due_ms=5)]))
-    moved = Cursor(job=PRICES, due_ms=2000, schedule="every 2s", paused=True, idle_since_ms=1500)
+    moved = Cursor(job=PRICES, due_ms=2000, schedule="every 2s", paused=True, idle_since_ms=1500, active_since_ms=900)
     await store.runs.record(Change(cursors=[moved]))
 
     assert await store.runs.cursors() == {PRICES: moved, NEWS: make_cursor(NEWS, due_ms=5)}
@@ -444,6 +444,27 @@ async def test_pruning_deletes_what_ended_long_ago_and_never_what_is_open(store:
 
     assert await store.runs.prune(keep=100, older_than_ms=3000) == 1
     assert [run.id for run in await store.runs.list()] == [newest, recent, still_open]
+
+
+async def test_pruning_keeps_the_last_success_of_a_job_that_only_fails_since(store: Store) -> None:
+    await run_once(store, PRICES, due_ms=1)
+    success = await run_once(store, PRICES, due_ms=2)
+    failures = [await run_once(store, PRICES, due_ms=due_ms, outcome=Outcome.FAILED) for due_ms in range(3, 6)]
+
+    assert await store.runs.prune(keep=1, older_than_ms=1 << 50) == 3
+    assert [run.id for run in await store.runs.list()] == [failures[-1], success], "it is the newest row of all, too"
+    assert (await store.runs.succeeded()).keys() == {PRICES}
+
+
+async def test_when_the_newest_run_of_each_job_has_started(store: Store) -> None:
+    await run_once(store, PRICES, due_ms=1)
+    await store.runs.record(Change(new=[structs.replace(make_run(due_ms=2), started_ms=7_000)]))
+    dry = {"type": "manual", "dry_run": True}
+    finding = {"type": "drift", "finding": "a file"}
+    later = [structs.replace(make_run(due_ms=None), started_ms=9_000, trigger=trigger) for trigger in (dry, finding)]
+    await store.runs.record(Change(new=later, skipped=[make_skipped()]))
+
+    assert await store.runs.started() == {PRICES: 7_000}
 
 
 async def test_ids_never_repeat_after_pruning(store: Store) -> None:

@@ -242,7 +242,8 @@ def spans_of(world: World, name: str) -> Iterator[tuple[int, int | None]]:
         if isinstance(event, Failed | Succeeded):
             failed = isinstance(event, Failed)
             failures, successes = (failures + 1, 0) if failed else (0, successes + 1)
-        signs = signs_after(signs, event, POLICIES[name], failures, successes)
+        is_hidden = world.within(world.maintenance, name, now) is not None
+        signs = signs_after(signs, event, POLICIES[name], failures, successes, is_hidden=is_hidden)
         if signs and opened is None:
             opened, successes = now, 0
         elif not signs and opened is not None:
@@ -253,14 +254,23 @@ def spans_of(world: World, name: str) -> Iterator[tuple[int, int | None]]:
 
 
 def signs_after(
-    signs: set[str], event: Event | Ack | Silence, policy: AlertPolicy, failures: int, successes: int
+    signs: set[str],
+    event: Event | Ack | Silence,
+    policy: AlertPolicy,
+    failures: int,
+    successes: int,
+    *,
+    is_hidden: bool,
 ) -> set[str]:
     match event:
-        case Failed() if failures >= policy.after_failures:
-            return signs | {"failing"}
-        case Succeeded():
-            return signs - {"late", "silent"} - ({"failing"} if successes >= policy.after_successes else set())
-        case SignSeen(sign, _):
+        case Failed(_, shown):
+            return signs | shown.keys() | ({"failing"} if failures >= policy.after_failures else set())
+        case Succeeded(shown):
+            gone = {"silent", "empty", "storage", "drift"} | (
+                {"failing"} if successes >= policy.after_successes else set()
+            )
+            return signs - (gone - shown.keys()) | (set() if is_hidden else shown.keys())
+        case SignSeen(sign):
             return signs | {sign}
         case SignGone(sign):
             return signs - {sign}
@@ -343,9 +353,10 @@ subject_events = st.one_of(
     st.sampled_from(
         [
             Succeeded(),
+            Succeeded({"empty": "no items"}),
             Failed("x"),
             Failed("x"),
-            Failed("x"),
+            Failed("x", {"storage": "1 error"}),
             Ack(),
             SignSeen("late", ""),
             SignGone("late"),

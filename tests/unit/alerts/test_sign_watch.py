@@ -1,0 +1,274 @@
+"""Signs that come and go, and what is noted of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from spyweb.alerts.sign_watch import AT_A_LOOK, LOOK_S, SignWatch
+from spyweb.alerts.signs import Conditions
+from spyweb.alerts.watcher import AlertWatcher
+from spyweb.incidents.policy import NOBODY, AlertPolicy
+from spyweb.lua.endings import failed
+from spyweb.model import Ending, Every, JobId, Never, Outcome
+from spyweb.runs.live import LiveJob
+from spyweb.runs.runner import by_hand
+from spyweb.settings.alerts import AlertSettings
+from spyweb.store.incidents_protocol import Incident
+from tests.fakes.harness import Harness, harness, make_job
+
+BACKUP = JobId("backup")
+MINUTE_MS = 60_000
+SUCCESS = Ending(outcome=Outcome.SUCCESS)
+LATE = AlertPolicy(late_after_ms=5 * MINUTE_MS)
+SILENT = AlertPolicy(no_success_ms=10 * MINUTE_MS)
+
+
+@dataclass
+class Watched:
+    harness: Harness
+    watcher: AlertWatcher
+    conditions: Conditions = field(default_factory=Conditions)
+
+    @property
+    def job(self) -> LiveJob:
+        found = self.harness.live.find(BACKUP)
+        assert found
+        return found
+
+    async def run(self, *endings: Ending) -> None:
+        self.harness.pool.endings[BACKUP] = list(endings or (SUCCESS,))
+        self.harness.runner.start(self.job, [by_hand()])
+        await self.turn(0.01)
+
+    async def turn(self, seconds: float) -> None:
+        await self.harness.clock.turn(seconds)
+
+    async def incidents(self, *, is_open: bool = True) -> list[Incident]:
+        return await self.harness.store.incidents.list(is_open=is_open)
+
+    async def signs(self) -> dict[str, str]:
+        """Return what is noted, each with its text."""
+        noted = await self.harness.store.incidents.signs()
+        return {f"{subject} {sign}": seen.text for subject, signs in noted.items() for sign, seen in signs.items()}
+
+
+@asynccontextmanager
+async def watched(
+    policy: AlertPolicy = NOBODY, before: Watched | None = None, *, jobs: int = 1, **spec: object
+) -> AsyncIterator[Watched]:
+    """Watch jobs; `before` is an earlier daemon with the same store."""
+    earlier = before.harness if before else None
+    async with harness(earlier.store if earlier else None, earlier.clock if earlier else None) as h:
+        w: Watched
+        settings = AlertSettings(policy=AlertPolicy())
+        watcher = AlertWatcher(incidents=h.store.incidents, live=h.live, settings=lambda: settings, clock=h.clock)
+        signs = SignWatch(
+            watcher=watcher,
+            live=h.live,
+            incidents=h.store.incidents,
+            runs=h.store.runs,
+            conditions=lambda: w.conditions,
+            clock=h.clock,
+        )
+        w = Watched(h, watcher)
+        h.runner.judge = watcher.judge
+        await watcher.load()
+        await signs.load()
+        fields: dict[str, object] = {"schedule": Never(), **spec}
+        names = ["backup", *(f"job{number}" for number in range(1, jobs))]
+        await h.settle(*(make_job(name, alerts=policy, **fields) for name in names))
+        tasks = [h.tasks.create_task(each) for each in (watcher.keep_up(), signs.keep_up())]
+        yield w
+        for task in tasks:
+            task.cancel()
+
+
+async def test_a_file_that_is_broken_for_a_moment_is_nothing_and_one_that_stays_so_is_an_incident() -> None:
+    async with watched() as w:
+        w.conditions = Conditions(broken={BACKUP: "line 4"})
+        await w.turn(11)
+        w.conditions = Conditions()
+        await w.turn(20)
+        assert await w.incidents(is_open=False) == []
+
+        w.conditions = Conditions(broken={BACKUP: "line 4"})
+        await w.turn(30)
+        (incident,) = await w.incidents()
+        assert (incident.subject, incident.reason, incident.text) == ("job:backup", "broken", "line 4")
+        w.conditions = Conditions()
+        await w.turn(LOOK_S + 2)
+        assert await w.incidents() == []
+
+
+async def test_a_sign_that_flickers_must_last_anew_each_time() -> None:
+    async with watched() as w:
+        for _ in range(20):
+            w.conditions = Conditions(broken={BACKUP: "line 4"})
+            await w.turn(LOOK_S)
+            w.conditions = Conditions()
+            await w.turn(LOOK_S)
+        assert await w.incidents(is_open=False) == []
+
+
+async def test_a_job_that_never_loaded_has_an_incident_too_until_its_file_is_gone() -> None:
+    async with watched() as w:
+        w.harness.live.set_unloadable(frozenset({"other"}))
+        w.conditions = Conditions(broken={JobId("other"): "line 1"})
+        await w.turn(30)
+        assert await w.signs() == {"job:other broken": "line 1"}
+        w.conditions = Conditions()
+        w.harness.live.set_unloadable(frozenset())
+        await w.turn(10)
+        assert await w.incidents() == []
+
+
+async def test_the_parts_of_the_daemon_have_an_incident_each() -> None:
+    async with watched() as w:
+        w.conditions = Conditions(parts={"store": "nothing is stored", "workers": "no worker is up"})
+        await w.turn(30)
+        assert await w.signs() == {
+            "daemon:store refusing": "nothing is stored",
+            "daemon:workers missing": "no worker is up",
+        }
+        w.conditions = Conditions(parts={"store": "nothing is stored"})
+        await w.turn(10)
+        assert [each.subject for each in await w.incidents()] == ["daemon:store"]
+
+
+async def test_one_incident_has_all_signs_of_a_job_and_its_history() -> None:
+    async with watched(AlertPolicy(after_failures=1)) as w:
+        await w.run(failed("no space"))
+        w.conditions = Conditions(broken={BACKUP: "line 4"}, quarantined={BACKUP: "it crashed"})
+        await w.turn(30)
+        await w.run()
+        w.conditions = Conditions(quarantined={BACKUP: "it crashed"})
+        await w.turn(10)
+        (incident,) = await w.incidents()
+        assert [note.text for note in incident.notes] == [
+            "broken: line 4",
+            "quarantined: it crashed",
+            "failing: over",
+            "broken: over",
+        ]
+
+
+async def test_a_job_that_nothing_starts_is_late_and_any_run_ends_that() -> None:
+    async with watched(LATE, schedule=Every(period_ms=60 * MINUTE_MS)) as w:
+        await w.turn(60)  # its first run
+        w.harness.timers.stop()
+        await w.turn(60 * 60)
+        assert await w.incidents() == []
+        await w.turn(5 * 60)
+        (incident,) = await w.incidents()
+        assert (incident.reason, incident.text) == ("late", "it was due, and no run has started for 5m")
+        assert incident.opened_ms - incident.since_ms > 5 * MINUTE_MS
+        await w.run(failed("x"))
+        await w.turn(LOOK_S + 2)
+        assert await w.incidents() == []
+
+
+async def test_a_job_without_a_success_for_so_long_is_silent_until_it_has_one() -> None:
+    async with watched(SILENT) as w:
+        await w.run()
+        await w.turn(9 * 60)
+        await w.run(failed("x"))
+        assert await w.incidents() == []
+        await w.turn(2 * 60)
+        (incident,) = await w.incidents()
+        assert (incident.reason, incident.text) == ("silent", "no run has succeeded for 10m")
+        await w.run(failed("x"))
+        await w.turn(10)
+        assert len(await w.incidents()) == 1
+        await w.run()
+        assert await w.incidents() == []
+        await w.turn(60)
+        assert len(await w.incidents(is_open=False)) == 1, "and it stays so"
+
+
+async def test_what_a_daemon_had_noted_is_neither_lost_nor_doubled_by_the_next() -> None:
+    broken = Conditions(broken={BACKUP: "line 4"})
+    async with watched(SILENT) as w:
+        w.conditions = broken
+        await w.turn(11 * 60)
+        assert (await w.signs()).keys() == {"job:backup broken", "job:backup silent"}
+    async with watched(SILENT, w) as later:
+        later.conditions = broken
+        await later.turn(60)
+        assert (await later.signs()).keys() == {"job:backup broken", "job:backup silent"}
+        later.conditions = Conditions()
+        await later.run()
+        await later.turn(10)
+        assert (await later.incidents(), len(await later.incidents(is_open=False))) == ([], 1)
+
+
+async def test_what_came_and_what_went_while_no_daemon_ran_is_noted_at_the_start() -> None:
+    async with watched(SILENT) as w:
+        await w.run()
+        w.conditions = Conditions(parts={"store": "nothing is stored"})
+        await w.turn(30)
+        assert (await w.signs()).keys() == {"daemon:store refusing"}
+    await w.harness.clock.turn(9 * 60 + 45)
+    async with watched(SILENT, w) as later:
+        await later.turn(30)
+        assert (await later.signs()).keys() == {"job:backup silent"}, "counted from the success before"
+
+
+async def test_a_run_that_began_before_a_restart_keeps_a_job_from_being_late() -> None:
+    async with watched(LATE, schedule=Every(period_ms=60 * MINUTE_MS)) as w:
+        await w.turn(59 * 60)
+        await w.run()
+        w.harness.timers.stop()
+        await w.turn(30)
+    async with watched(LATE, w, schedule=Every(period_ms=60 * MINUTE_MS)) as later:
+        later.harness.timers.stop()
+        await later.turn(10 * 60)
+        assert later.job.started_ms > 0
+        assert len(await later.incidents()) == 1, "for the due time after it"
+
+
+async def test_a_clock_that_is_set_back_neither_opens_nor_holds_an_incident() -> None:
+    async with watched(SILENT) as w:
+        await w.turn(11 * 60)
+        assert len(await w.incidents()) == 1
+        w.harness.clock.jump(-3600)
+        await w.turn(30)
+        assert await w.incidents() == []
+        await w.turn(11 * 60)
+        assert len(await w.incidents()) == 1
+
+
+async def test_a_disabled_job_has_no_signs() -> None:
+    async with watched(SILENT, enabled=False) as w:
+        w.conditions = Conditions(broken={BACKUP: "line 4"})
+        await w.turn(20 * 60)
+        assert await w.incidents() == []
+
+
+async def test_of_very_many_jobs_each_has_its_turn() -> None:
+    async with watched(SILENT, jobs=2 * AT_A_LOOK + 5) as w:
+        await w.turn(10 * 60 + 6 * LOOK_S + 20)
+        assert len(await w.signs()) == 2 * AT_A_LOOK + 5
+
+
+async def test_after_a_stop_has_begun_nobody_looks() -> None:
+    async with harness() as h:
+        watcher = AlertWatcher(
+            incidents=h.store.incidents, live=h.live, settings=lambda: AlertSettings(), clock=h.clock
+        )
+        looks: list[int] = []
+        signs = SignWatch(
+            watcher=watcher,
+            live=h.live,
+            incidents=h.store.incidents,
+            runs=h.store.runs,
+            conditions=lambda: looks.append(1) or Conditions(),  # type: ignore[func-returns-value]
+            clock=h.clock,
+        )
+        task = h.tasks.create_task(signs.keep_up())
+        await h.clock.turn(LOOK_S + 1)
+        signs.stop()
+        await h.clock.turn(60)
+        assert looks == [1]
+        task.cancel()

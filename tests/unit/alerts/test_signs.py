@@ -1,0 +1,160 @@
+"""What is wrong beside failing runs, as jobs and health know it."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from spyweb.alerts.signs import NO_CONDITIONS, Conditions, Now, compare, shown_by, signs_of
+from spyweb.incidents.policy import AlertPolicy
+from spyweb.incidents.truth import Sign, SignGone, SignSeen
+from spyweb.model import At, Cron, Every, JobId, Never, Outcome, RunId, Schedule
+from spyweb.runs.live import LiveJob
+from spyweb.store.protocol import End
+from tests.fakes.harness import make_job
+
+NOW = 1_767_225_600_000  # 2026-01-01T00:00:00Z
+MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
+FLOOR = NOW - HOUR  # where the clock was when the daemon began
+LATE = AlertPolicy(late_after_ms=10 * MINUTE)
+SILENT = AlertPolicy(no_success_ms=DAY)
+DAILY = Cron(expression="0 3 * * *", timezone="UTC")
+
+
+def a_job(
+    policy: AlertPolicy, *, schedule: Schedule = DAILY, active_ms: int | None = NOW - 30 * DAY, **of_job: object
+) -> LiveJob:
+    job = make_job(alerts=policy, schedule=schedule)
+    job.cursor = replace(job.cursor, due_ms=NOW - DAY, schedule="-", active_since_ms=active_ms)
+    for name, value in of_job.items():
+        setattr(job, name, value)
+    return job
+
+
+def found(job: LiveJob, now_ms: int, **noted: Sign) -> dict[str, int]:
+    """Return the signs of a job, each with since when."""
+    signs = signs_of(job, NO_CONDITIONS, noted, Now(now_ms, FLOOR))
+    return {sign: seen.since_ms for sign, seen in signs.items()}
+
+
+def test_a_job_is_late_once_nothing_has_started_for_so_long_after_a_due_time() -> None:
+    job = a_job(LATE, started_ms=NOW - 21 * HOUR)  # yesterday's run
+    due_ms = NOW + 3 * HOUR
+    assert found(job, due_ms) == {}
+    assert found(job, due_ms + 10 * MINUTE - 1) == {}
+    assert found(job, due_ms + 10 * MINUTE) == {"late": due_ms}
+    assert found(job, due_ms + 3 * DAY) == {"late": due_ms}, "since the first of them"
+    job.started_ms = due_ms + 5 * MINUTE
+    assert found(job, due_ms + 10 * MINUTE) == {}
+
+
+@pytest.mark.parametrize(
+    ("schedule", "due_ms"),
+    [(Every(period_ms=HOUR), NOW + HOUR), (At(at_ms=NOW + 7), NOW + 7), (DAILY, NOW + 3 * HOUR), (Never(), None)],
+)
+def test_each_schedule_has_a_first_due_time_after_the_last_start(schedule: Schedule, due_ms: int | None) -> None:
+    job = a_job(LATE, schedule=schedule, started_ms=NOW)
+    assert found(job, NOW + DAY) == ({} if due_ms is None else {"late": due_ms})
+
+
+def test_the_due_times_of_an_every_job_go_by_its_cursor_also_where_that_has_moved_over_skipped_ones() -> None:
+    job = a_job(LATE, schedule=Every(period_ms=HOUR), started_ms=NOW - 5 * HOUR + 7 * MINUTE)
+    job.cursor = replace(job.cursor, due_ms=NOW)  # a run that takes hours: its due times are skipped
+    assert found(job, NOW + 1) == {"late": NOW - 4 * HOUR}
+
+
+def test_jitter_puts_off_what_is_late() -> None:
+    job = make_job(alerts=LATE, schedule=DAILY, jitter_ms=2 * HOUR)
+    job.cursor = replace(job.cursor, schedule="-", active_since_ms=NOW)
+    (since_ms,) = found(job, NOW + DAY).values()
+    assert NOW + 3 * HOUR < since_ms <= NOW + 5 * HOUR
+    assert found(job, since_ms + 10 * MINUTE - 1) == {}
+
+
+def test_a_job_that_came_back_is_not_late_for_what_was_due_before() -> None:
+    job = a_job(LATE, active_ms=NOW + 4 * HOUR, started_ms=NOW - 9 * DAY)
+    assert found(job, NOW + 5 * HOUR) == {}
+    assert found(job, NOW + 28 * HOUR) == {"late": NOW + 27 * HOUR}
+
+
+def test_a_paused_job_is_neither_late_nor_silent_but_what_it_was_before_it_stays() -> None:
+    job = a_job(AlertPolicy(late_after_ms=MINUTE, no_success_ms=DAY))
+    assert found(job, NOW + DAY).keys() == {"late", "silent"}
+    job.cursor = replace(job.cursor, paused=True)
+    assert found(job, NOW + DAY) == {}
+    noted = {"late": Sign(NOW, ""), "silent": Sign(NOW - 2 * DAY, "")}
+    assert found(job, NOW + DAY, **noted).keys() == {"late", "silent"}
+
+
+def test_what_is_late_stays_until_a_run_starts_and_what_is_silent_until_one_succeeds() -> None:
+    policy = AlertPolicy(late_after_ms=MINUTE, no_success_ms=DAY)
+    job = a_job(policy, active_ms=NOW + DAY)  # resumed after it was noted
+    noted = {"late": Sign(NOW, ""), "silent": Sign(NOW - 2 * DAY, "")}
+    assert found(job, NOW + DAY, **noted).keys() == {"late", "silent"}
+    job.started_ms = NOW + DAY
+    assert found(job, NOW + DAY, **noted).keys() == {"silent"}
+    job.succeeded_ms = NOW + DAY
+    assert found(job, NOW + DAY, **noted) == {}
+
+
+def test_settings_that_ask_no_longer_end_what_is_noted() -> None:
+    noted = {"late": Sign(NOW - DAY, ""), "silent": Sign(NOW - 2 * DAY, "")}
+    assert found(a_job(AlertPolicy()), NOW, **noted) == {}
+    patient = AlertPolicy(late_after_ms=7 * DAY, no_success_ms=60 * DAY)
+    assert found(a_job(patient, started_ms=NOW - 3 * DAY), NOW, **noted) == {}
+
+
+def test_a_job_is_silent_so_long_after_its_last_success_or_after_it_was_added() -> None:
+    assert found(a_job(SILENT, succeeded_ms=NOW - DAY + 1), NOW) == {}
+    assert found(a_job(SILENT, succeeded_ms=NOW - DAY), NOW) == {"silent": NOW - DAY}
+    assert found(a_job(SILENT, active_ms=NOW - DAY), NOW) == {"silent": NOW - DAY}
+    assert found(a_job(SILENT, active_ms=NOW - 1, succeeded_ms=NOW - 9 * DAY), NOW) == {}, "it came back just now"
+    assert found(a_job(SILENT, active_ms=None), NOW) == {}, "it is not taken up yet"
+
+
+@pytest.mark.parametrize(("policy", "sign"), [(LATE, "late"), (SILENT, "silent")])
+def test_where_the_clock_was_set_back_it_counts_from_there(policy: AlertPolicy, sign: str) -> None:
+    ahead = NOW + 5 * DAY
+    job = a_job(policy, active_ms=ahead, started_ms=ahead, succeeded_ms=ahead)
+    noted = {sign: Sign(ahead, "")}
+    assert found(job, NOW) == found(job, NOW, **noted) == {}
+    assert found(job, NOW + 2 * DAY).keys() == {sign}
+
+
+def test_the_troubles_of_a_job_are_signs_of_it_and_those_of_others_are_not() -> None:
+    mine = JobId("prices")
+    conditions = Conditions(broken={mine: "x" * 999}, quarantined={mine: "it crashed"}, held_back={JobId("b"): "no"})
+    signs = signs_of(a_job(AlertPolicy()), conditions, {}, Now(NOW, FLOOR))
+    assert signs == {"broken": Sign(NOW, "x" * 500), "quarantined": Sign(NOW, "it crashed")}
+
+
+def test_the_troubles_of_a_part_of_the_daemon() -> None:
+    conditions = Conditions(parts={"store": "nothing is stored"})
+    assert conditions.of_part("store", NOW) == {"refusing": Sign(NOW, "nothing is stored")}
+    assert conditions.of_part("disk", NOW) == {}
+
+
+def test_what_is_noted_is_led_to_what_is_found_and_signs_of_runs_stay() -> None:
+    noted = {
+        "late": Sign(1, ""),
+        "broken": Sign(2, "a"),
+        "failing": Sign(3, ""),
+        "empty": Sign(4, ""),
+        "stuck": Sign(5, ""),
+    }
+    events = list(compare(noted, {"broken": Sign(7, "b"), "silent": Sign(6, "c")}))
+    assert events == [SignSeen("silent", "c", 6), SignGone("late"), SignGone("stuck")]
+
+
+@pytest.mark.parametrize(
+    ("note", "errors", "expected"),
+    [
+        ("", 0, {}),
+        ("held the loop 0.3 s: op", 1, {"storage": "1 storage error"}),
+        ("not as expected: no items in 3 runs in a row; slow", 0, {"empty": "no items in 3 runs in a row"}),
+        ("not as expected: http status 404", 2, {"empty": "http status 404", "storage": "2 storage errors"}),
+    ],
+)
+def test_what_the_end_of_a_run_shows(note: str, errors: int, expected: dict[str, str]) -> None:
+    end = End(run=RunId(1), ended_ms=NOW, outcome=Outcome.SUCCESS, note=note, storage_errors=errors)
+    assert shown_by(end) == expected
