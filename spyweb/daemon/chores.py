@@ -30,7 +30,7 @@ log = structlog.get_logger()
 
 STATUS_S = 10.0
 RESCAN_S = 60.0
-DRIFT_S = 10.0
+DRIFT_S = 5.0
 HEARTBEAT_S = 5.0
 CERTIFICATE_S = 30.0
 PRUNE_S = 600.0

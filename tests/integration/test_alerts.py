@@ -7,18 +7,19 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from spyweb.cli.client import DaemonClient, find_daemon
 from spyweb.errors import Refused
-from tests.fakes.alert_services import Answer, open_services
+from tests.fakes.alert_services import Answer, Services, open_services
 from tests.fakes.hook import Hook, open_hook
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 SPYWEB = [sys.executable, "-m", "spyweb"]
 REPOSITORY = Path(__file__).parents[2]
@@ -27,8 +28,10 @@ CONFIG = """[server]
 enabled = false
 [channels.ops]
 webhook = "{url}"
+[channels.phone]
+url = "ntfy://127.0.0.1:{port}/s3cr3t-t0pic"
 [alerts]
-to = ["ops"]
+to = ["ops", "phone"]
 after_failures = 2
 """
 BROKEN = """-- /// job
@@ -41,12 +44,6 @@ MENDED = """-- /// job
 -- ///
 log("fine")
 """
-
-
-def set_up(root: Path, hook: Hook) -> None:
-    (root / "jobs").mkdir()
-    (root / "jobs/backup.lua").write_text(BROKEN)
-    (root / "config.toml").write_text(CONFIG.format(url=hook.url))
 
 
 @contextmanager
@@ -75,69 +72,79 @@ def until(is_so: Callable[[], bool]) -> None:
     raise AssertionError("it never was")
 
 
-def kinds_of(hook: Hook) -> Sequence[tuple[int, str]]:
-    return [(item["incident"], item["kind"]) for body in hook.bodies for item in json.loads(body)["items"]]
+@dataclass(frozen=True)
+class Life:
+    """What has come to the two receivers, and what is left on disk."""
+
+    hook: Hook
+    services: Services
+    root: Path
+    told_before_the_first_kill: int
+    told: Sequence[Mapping[str, str]]  # what each channel knew, once the job was down and once it was well again
+
+    @property
+    def kinds(self) -> Sequence[tuple[int, str]]:
+        return [(item["incident"], item["kind"]) for body in self.hook.bodies for item in json.loads(body)["items"]]
+
+    @property
+    def titles(self) -> Sequence[str]:
+        return [arrived.json["title"] for arrived in self.services.arrived]
 
 
-def test_what_a_killed_daemon_had_not_told_is_told_once_by_the_next(tmp_path: Path) -> None:
-    with open_hook() as hook:
-        set_up(tmp_path, hook)
-        with daemon(tmp_path) as (process, client):
-            until(lambda: len(client.incidents(is_open=True, limit=10)) == 1)
-            process.kill()  # the run's end is on record, and nothing is sent yet
-            process.wait()
-        assert hook.bodies == []
-        with daemon(tmp_path) as (_, client):
-            until(lambda: bool(hook.bodies))
-            (tmp_path / "jobs/backup.lua").write_text(MENDED)
-            until(lambda: len(hook.bodies) == 2)
-            (found,) = client.incidents(is_open=False, limit=10)
-            assert found.told == {"ops": "closed"}
-        assert kinds_of(hook) == [(1, "opened"), (1, "closed")]
-
-
-def test_what_was_being_sent_as_a_daemon_was_killed_is_sent_again_with_the_same_id(tmp_path: Path) -> None:
-    with open_hook(hangs=True) as hook:
-        set_up(tmp_path, hook)
-        with daemon(tmp_path) as (process, _):
-            until(lambda: bool(hook.bodies))
-            process.kill()
-            process.wait()
-        hook.hangs = False
-        with daemon(tmp_path):
-            until(lambda: len(hook.bodies) == 2)
-        assert kinds_of(hook) == [(1, "opened"), (1, "opened")]
-        assert len(set(hook.deliveries)) == 1
-
-
-def test_a_service_is_told_from_the_opening_to_the_end_and_its_address_is_nowhere(tmp_path: Path) -> None:
-    with open_services(tmp_path) as services:
-        (tmp_path / "jobs").mkdir()
-        (tmp_path / "jobs/backup.lua").write_text(BROKEN)
-        service = f'url = "ntfy://127.0.0.1:{services.port}/s3cr3t-t0pic"'
-        (tmp_path / "config.toml").write_text(CONFIG.replace('webhook = "{url}"', service))
+@pytest.fixture(scope="module")
+def life(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Life]:
+    """Have a job fail, its daemon killed before it tells anybody, the next while it does; then the job is mended."""
+    root = tmp_path_factory.mktemp("project")
+    with open_hook(hangs=True) as hook, open_services(tmp_path_factory.mktemp("services")) as services:
         services.answer = lambda arrived: Answer(status=500 if len(services.arrived) == 1 else 200, body=arrived.body)
-        with daemon(tmp_path) as (_, client):
-            until(lambda: len(services.arrived) == 2)  # the first was not taken
-            (waiting,) = client.incidents(is_open=True, limit=10)
-            assert waiting.told == {"ops": "open"}
-            (tmp_path / "jobs/backup.lua").write_text(MENDED)
-            until(lambda: len(services.arrived) == 3)
-        titles = [arrived.json["title"] for arrived in services.arrived]
-        assert titles[0] == titles[1]
-        assert re.fullmatch(r"#1 backup is down: \d+ failures", titles[1])
-        assert titles[2].startswith("#1 backup is well again after")
-        assert "no space" in services.arrived[0].json["message"]
-    kept = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "config.toml"]
+        (root / "jobs").mkdir()
+        (root / "jobs/backup.lua").write_text(BROKEN)
+        (root / "config.toml").write_text(CONFIG.format(url=hook.url, port=services.port))
+        with daemon(root) as (process, client):
+            until(lambda: len(client.incidents(is_open=True, limit=10)) == 1)
+            kill(process)
+        told_before = len(hook.bodies) + len(services.arrived)
+        with daemon(root) as (process, _):
+            until(lambda: bool(hook.bodies and services.arrived))
+            kill(process)
+        hook.hangs = False
+        with daemon(root) as (process, client):
+            until(lambda: len(hook.bodies) == len(services.arrived) == 2)  # what was not taken has come again
+            (down,) = client.incidents(is_open=True, limit=10)
+            (root / "jobs/backup.lua").write_text(MENDED)
+            until(lambda: len(hook.bodies) == len(services.arrived) == 3)
+            (well,) = client.incidents(is_open=False, limit=10)
+            kill(process)
+        yield Life(hook, services, root, told_before, [down.told, well.told])
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+
+
+def test_what_a_killed_daemon_had_not_told_is_told_once_by_the_next(life: Life) -> None:
+    assert life.told_before_the_first_kill == 0, "the run's end was on record, and nothing was sent yet"
+    assert life.kinds == [(1, "opened"), (1, "opened"), (1, "closed")]
+    assert life.told == [{"ops": "open", "phone": "open"}, {"ops": "closed", "phone": "closed"}]
+
+
+def test_what_was_being_sent_as_a_daemon_was_killed_is_sent_again_with_the_same_id(life: Life) -> None:
+    first, again, closing = life.hook.deliveries
+    assert first == again != closing
+    assert life.hook.bodies[0] == life.hook.bodies[1]
+
+
+def test_a_service_is_told_from_the_opening_to_the_end(life: Life) -> None:
+    first, again, closing = life.titles
+    assert first == again
+    assert re.fullmatch(r"#1 backup is down: \d+ failures", first)
+    assert closing.startswith("#1 backup is well again after")
+    assert "no space" in life.services.arrived[0].json["message"]
+
+
+def test_no_address_is_in_the_database_or_a_log(life: Life) -> None:
+    kept = [path for path in life.root.rglob("*") if path.is_file() and path.name != "config.toml"]
     assert b"no space" in b"".join(path.read_bytes() for path in kept)
-    assert not [path for path in kept if b"s3cr3t-t0pic" in path.read_bytes()]
-
-
-def test_no_address_is_in_the_database(tmp_path: Path) -> None:
-    with open_hook() as hook:
-        set_up(tmp_path, hook)
-        with daemon(tmp_path):
-            until(lambda: bool(hook.bodies))
-        stored = b"".join(path.read_bytes() for path in (tmp_path / "data").glob("spyweb.db*"))
-        assert b"no space" in stored
-        assert hook.url.encode() not in stored
+    for secret in (b"s3cr3t-t0pic", life.hook.url.encode()):
+        assert not [path for path in kept if secret in path.read_bytes()]

@@ -31,26 +31,31 @@ def project(tmp_path: Path) -> Project:
     return project
 
 
-def rows(project: Project, *words: str, code: int = 1) -> list[list[str]]:
+def run(root: Path, *jobs: str) -> None:
+    for job in jobs:
+        assert spyweb("run", job, root=root).code == 0
+
+
+def rows(root: Path, *words: str, code: int = 1) -> list[list[str]]:
     """The first three columns."""
-    done = project.spyweb("drift", *words, code=code)
-    lines = done.stdout.splitlines()
-    assert not lines or lines[0].split() == ["resource", "expected", "actual", "since", "run"]
-    return [[cell.strip() for cell in line.split("  ") if cell.strip()][:3] for line in lines[1:]]
+    answer = spyweb("drift", *words, root=root)
+    assert answer.code == code
+    assert not answer.lines or answer.lines[0].split() == ["resource", "expected", "actual", "since", "run"]
+    return [cells[:3] for cells in answer.table]
 
 
 def checksum(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def see_it_all(project: Project, root: Path) -> None:
+def see_it_all(root: Path) -> None:
     """The same commands, whoever answers."""
-    assert rows(project, code=0) == []
+    assert rows(root, code=0) == []
     conf = root / "shared/web/a.conf"
     conf.write_text("port 81")
     assert (
-        rows(project)
-        == rows(project, "web")
+        rows(root)
+        == rows(root, "web")
         == [
             [
                 "web:file.template:shared/web/a.conf",
@@ -59,39 +64,41 @@ def see_it_all(project: Project, root: Path) -> None:
             ]
         ]
     )
-    assert rows(project, "other", code=0) == []
+    assert rows(root, "other", code=0) == []
     conf.unlink()
-    (found,) = json.loads(project.spyweb("drift", "-o", "json", code=1).stdout)
+    (found,) = json.loads(spyweb("drift", "-o", "json", root=root).out)
     assert (found["job"], found["target"], found["actual"]) == ("web", "shared/web/a.conf", "not there")
     assert found["since_ms"] > 1_700_000_000_000
     assert found["run"] == 1
-    assert "no job is named 'wob'" in project.spyweb("drift", "wob", code=2).stderr
+    unknown = spyweb("drift", "wob", root=root)
+    assert unknown.code == 2
+    assert "no job is named 'wob'" in unknown.err
     assert not conf.exists(), "it only looks"
 
 
 def test_without_a_daemon(project: Project, tmp_path: Path) -> None:
-    assert "nothing is recorded" in project.spyweb("drift").stderr
-    assert project.spyweb("drift", "-o", "json").stdout == "[]\n"
-    project.spyweb("run", "web")
-    assert "2 resources compared, nothing differs" in project.spyweb("drift").stderr
-    see_it_all(project, tmp_path)
+    assert "nothing is recorded" in spyweb("drift", root=tmp_path).err
+    assert spyweb("drift", "-o", "json", root=tmp_path).out == "[]\n"
+    run(tmp_path, "web")
+    assert "2 resources compared, nothing differs" in spyweb("drift", root=tmp_path).err
+    see_it_all(tmp_path)
 
 
 @pytest.mark.timeout(60)
 def test_with_a_daemon_and_over_a_restart(project: Project, tmp_path: Path) -> None:
     with project.daemon():
-        project.spyweb("run", "web")
-        see_it_all(project, tmp_path)
+        run(tmp_path, "web")
+        see_it_all(tmp_path)
     with project.daemon() as daemon:
-        assert rows(project)[0][2] == "not there"
+        assert rows(tmp_path)[0][2] == "not there"
         daemon.kill()
-    assert rows(project)[0][2] == "not there"
-    project.spyweb("run", "web")
-    assert rows(project, code=0) == []
+    assert rows(tmp_path)[0][2] == "not there"
+    run(tmp_path, "web")
+    assert rows(tmp_path, code=0) == []
 
 
 def test_a_job_that_is_gone_and_a_damaged_row_are_a_line_each(project: Project, tmp_path: Path) -> None:
-    project.spyweb("run", "web")
+    run(tmp_path, "web")
 
     async def damage() -> None:
         store = await open_store(tmp_path / "data/spyweb.db", clock=RealClock())
@@ -116,24 +123,24 @@ def test_what_was_not_recorded_since_the_daemon_was_killed_is_told_until_the_nex
     project: Project, tmp_path: Path
 ) -> None:
     """A crash between a file and its row: the file is new, the row tells of the old one."""
-    project.spyweb("run", "web")
+    run(tmp_path, "web")
     (tmp_path / "shared/web/a.conf").write_text("port 8080")  # as a run has it written that is killed right then
     project.job("web", KEEPER.replace("80", "8080"))
-    assert rows(project)[0][0] == "web:file.template:shared/web/a.conf"
-    project.spyweb("run", "web")
-    assert rows(project, code=0) == []
+    assert rows(tmp_path)[0][0] == "web:file.template:shared/web/a.conf"
+    run(tmp_path, "web")
+    assert rows(tmp_path, code=0) == []
 
 
 @pytest.mark.timeout(120)
 def test_a_daemon_finds_by_itself_what_differs_and_repairs_it_where_it_may(project: Project, tmp_path: Path) -> None:
+    """The checks are spread by the names of the jobs: those of these two come soon after the start."""
     conf, other = tmp_path / "shared/web/a.conf", tmp_path / "shared/web/b.conf"
     project.job("web", KEEPER, 'every = "never"\ndrift = "10s"')
-    project.job("fixed", KEEPER.replace("a.conf", "b.conf"), 'every = "never"\ndrift = "10s"\ndrift_repair = true')
+    project.job("www", KEEPER.replace("a.conf", "b.conf"), 'every = "never"\ndrift = "10s"\ndrift_repair = true')
+    run(tmp_path, "web", "www")
+    conf.write_text("port 81")
+    other.unlink()
     with project.daemon():
-        for job in ("web", "fixed"):
-            project.spyweb("run", job)
-        conf.write_text("port 81")
-        other.unlink()
         eventually(lambda: other.exists() or None, "a repair", patience=60)
         failed = eventually(lambda: [run for run in project.runs("web") if run.trigger["type"] == "drift"], patience=60)
         assert failed[0].reason.startswith("1 resource differs: file.template shared/web/a.conf: file ")
@@ -143,5 +150,5 @@ def test_a_daemon_finds_by_itself_what_differs_and_repairs_it_where_it_may(proje
         assert shown.outcome is Outcome.FAILED
         warnings = project.daemon_client().health().warnings
         assert warnings == ["1 job has files that are not as their runs left them: `spyweb drift` lists them"]
-        repairs = [run.trigger for run in project.runs("fixed") if run.trigger["type"] == "drift"]
+        repairs = [run.trigger for run in project.runs("www") if run.trigger["type"] == "drift"]
         assert repairs[0]["repairs"] == "1 resource differs: file.template shared/web/b.conf: not there"

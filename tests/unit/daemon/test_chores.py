@@ -71,7 +71,7 @@ def test_every_chore_has_a_name_of_its_own_an_interval_and_a_reason(tmp_path: Pa
         "lock and socket": 10,
         "certificate": 30,
         "rescan": 60,
-        "drift": 10,
+        "drift": 5,
         "heartbeat": 5,
         "sweep": 300,
         "prune": 600,
