@@ -20,7 +20,20 @@ from spyweb.errors import StoreError
 from spyweb.incidents.policy import AlertPolicy, Escalation, Flapping, Level, QuietHours
 from spyweb.incidents.truth import Failed, SignGone, SignSeen, Succeeded
 from spyweb.lua.endings import failed
-from spyweb.model import Ending, Failure, JobId, Never, Outcome, Retry, Run, RunId, RunState
+from spyweb.model import (
+    Ending,
+    Every,
+    Failure,
+    JobId,
+    Misfire,
+    MisfirePolicy,
+    Never,
+    Outcome,
+    Retry,
+    Run,
+    RunId,
+    RunState,
+)
 from spyweb.outbox.send import DeliveryFailure
 from spyweb.runs.drift import finding_trigger
 from spyweb.runs.live import LiveJob
@@ -92,7 +105,7 @@ async def watched(
         watched = Watched(h, watcher)
         h.runner.judge = watcher.judge
         await watcher.load()
-        await h.settle(make_job("backup", alerts=policy, schedule=Never(), **spec))
+        await h.settle(make_job("backup", **{"alerts": policy, "schedule": Never(), **spec}))
         planning = h.tasks.create_task(watcher.keep_up())
         await h.clock.turn(2)
         yield watched
@@ -138,6 +151,80 @@ async def test_of_a_run_that_is_tried_again_the_last_attempt_counts() -> None:
         assert await w.open() == 0
         await w.harness.clock.turn(2)
         assert await w.open() == 1
+
+
+async def test_a_run_that_succeeds_as_it_is_tried_again_begins_the_row_anew() -> None:
+    async with watched(retry=RETRY) as w:
+        for _ in range(2):
+            await w.run(failed("x"), SUCCESS)
+            await w.harness.clock.turn(2)
+        assert (await w.open(), len(await w.harness.record())) == (0, 4)
+        assert await w.harness.store.incidents.known() == {}
+
+
+async def test_a_run_that_a_stop_cuts_short_neither_counts_nor_begins_the_row_anew() -> None:
+    async with watched() as w:
+        await w.run(failed("x"))
+        await w.run(Ending(outcome=Outcome.STOPPED, reason="stopped"))
+        assert await w.open() == 0
+        await w.run(failed("x"))
+        assert await w.open() == 1
+
+
+async def test_a_start_that_is_skipped_neither_counts_nor_begins_the_row_anew() -> None:
+    async with watched() as w:
+        await w.run(failed("x"))
+        w.harness.pool.held.add(BACKUP)
+        await w.run()
+        await w.run()
+        assert await w.harness.record() == ["backup manual failed", "backup manual running", "backup manual skipped"]
+        assert await w.open() == 0
+        w.harness.pool.finish(2, failed("x"))
+        await w.harness.clock.turn(0.01)
+        assert await w.open() == 1
+
+
+async def test_due_times_of_a_paused_job_neither_count_nor_begin_the_row_anew() -> None:
+    async with watched() as w:
+        job = make_job("prices", alerts=TELL_OPS)
+        w.harness.pool.endings[job.id] = [failed("x"), failed("x")]
+        await w.harness.settle(job)
+        await w.harness.clock.turn(60)
+        await w.harness.scheduler.pause(job)
+        await w.harness.clock.turn(180)
+        await w.harness.scheduler.resume(job)
+        assert await w.harness.record() == ["prices schedule failed", "prices schedule paused x3"]
+        assert await w.open() == 0
+        await w.harness.clock.turn(60)
+        assert await w.open() == 1
+
+
+async def test_due_times_that_a_daemon_missed_neither_count_nor_begin_the_row_anew() -> None:
+    every_minute, no_misfires = Every(period_ms=60_000), Misfire(policy=MisfirePolicy.SKIP)
+    async with watched(schedule=every_minute, misfire=no_misfires) as w:
+        w.harness.pool.endings[BACKUP] = [failed("x")]
+        await w.harness.clock.turn(60)
+    w.harness.clock.advance(570)
+    async with watched(before=w.harness, schedule=every_minute, misfire=no_misfires) as later:
+        later.harness.pool.endings[BACKUP] = [failed("x")]
+        assert (await later.harness.record())[1:] == ["backup schedule failed", "backup schedule missed x9"]
+        assert await later.open() == 0
+        await later.harness.clock.turn(60)
+        assert await later.open() == 1
+
+
+async def test_a_run_by_hand_counts_as_any_other() -> None:
+    async with watched() as w:
+        job = make_job("prices", alerts=TELL_OPS)
+        w.harness.pool.endings[job.id] = [failed("x"), failed("x")]
+        await w.harness.settle(job)
+        await w.harness.clock.turn(10)
+        w.harness.runner.start(job, [by_hand()])
+        await w.harness.clock.turn(1)
+        assert await w.open() == 1
+        w.harness.runner.start(job, [by_hand()])
+        await w.harness.clock.turn(1)
+        assert await w.open() == 0
 
 
 async def test_a_dry_run_counts_for_nothing() -> None:
