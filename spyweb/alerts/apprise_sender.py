@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
 from spyweb.alerts.channel_secrets import ChannelSecrets
-from spyweb.alerts.delivery import AlertFacts, AlertItem, Attempt
+from spyweb.alerts.delivery import AlertFacts, Attempt
 from spyweb.alerts.sender.wire import HelperAnswer, HelperRequest, MessageTemplates, SendText
-from spyweb.alerts.texts import body_of, mood_of, title_of
+from spyweb.alerts.writing import WritesAlerts
 from spyweb.clock import Clock
 from spyweb.outbox.send import DeliveryFailure, is_final, retry_after_ms
 from spyweb.settings.alerts import AlertChannelSettings, ChannelTemplates
 from spyweb.store.outbox_protocol import QueuedMessage
-
-TEMPLATE_FACTS = (*AlertFacts.__struct_fields__, *AlertItem.__struct_fields__)  # the names that a template may use
 
 
 class AlertAsk(Protocol):
@@ -25,27 +23,27 @@ class AlertAsk(Protocol):
 
 
 class AppriseSender:
-    def __init__(self, helper: AlertAsk, secrets: ChannelSecrets, clock: Clock, timezone: str) -> None:
+    def __init__(self, helper: AlertAsk, secrets: ChannelSecrets, clock: Clock, writer: WritesAlerts) -> None:
         self._helper = helper
         self._secrets = secrets
         self._clock = clock
-        self._timezone = timezone
+        self._writer = writer
 
     async def send(self, channel: AlertChannelSettings, facts: AlertFacts, queued: QueuedMessage) -> Attempt:
         try:
             url = self._secrets.url(channel)
         except ValueError as error:
             return Attempt.without_address(str(error))
-        title = title_of(facts)
+        text = await self._writer.compose(facts)
         ask = SendText(
             id=0,
             url=url,
-            title=title,
-            body=body_of(facts, self._timezone),
+            title=text.title,
+            body=text.body,
             delivery=queued.delivery,
-            mood=mood_of(facts),
+            mood=text.mood,
             templates=templates_of(channel.templates),
-            facts=msgspec.Raw(template_facts(queued.payload, title)),
+            facts=msgspec.Raw(text.facts),
         )
         answer = await self._helper.ask(ask)
         return Attempt(
@@ -57,14 +55,6 @@ class AppriseSender:
 
 def templates_of(templates: ChannelTemplates) -> MessageTemplates:
     return MessageTemplates(title=templates.title, body=templates.body, format=templates.format.value)
-
-
-def template_facts(payload: bytes, title: str) -> bytes:
-    """Return the facts as a template names them: of a message about one incident, those of that as well."""
-    facts: dict[str, Any] = msgspec.json.decode(payload)
-    items = facts["items"]
-    alone = items[0] if len(items) == 1 and facts["count"] == 1 else {"kind": "digest" if items else "test"}
-    return msgspec.json.encode({**alone, **facts, "title": title})
 
 
 def failure_of(answer: HelperAnswer, now_ms: int) -> DeliveryFailure:

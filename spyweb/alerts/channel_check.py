@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from spyweb.alerts.apprise_sender import TEMPLATE_FACTS, AlertAsk, templates_of
+from spyweb.alerts.apprise_sender import AlertAsk, templates_of
 from spyweb.alerts.channel_secrets import ChannelSecrets
 from spyweb.alerts.sender.wire import CheckAddress, HelperAnswer
+from spyweb.alerts.writing import TEMPLATE_FACTS
 from spyweb.settings.alerts import AlertChannelSettings
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 from zoneinfo import ZoneInfo
@@ -55,11 +56,12 @@ def title_of(facts: AlertFacts) -> str:
     return f"{facts.count} incidents: {facts.count - over} open, {over} over"
 
 
-def body_of(facts: AlertFacts, timezone: str) -> str:
-    """Return why, since when, and how often."""
+def body_of(facts: AlertFacts, timezone: str, log: Sequence[str] = ()) -> str:
+    """Return why, since when, and what was logged last."""
     zone = ZoneInfo(timezone)
     if len(facts.items) == 1 and facts.count == 1:
-        return "\n".join(_lines(facts.items[0], facts.at_ms, zone))
+        lines = _lines(facts.items[0], facts.at_ms, zone)
+        return "\n".join([*lines, "", "Last in its log:", *log] if log else lines)
     if not facts.items:
         return f"It works. Sent at {_moment(facts.at_ms, zone)}"
     lines = [_named(item, facts.at_ms) for item in _gravest_first(facts)]

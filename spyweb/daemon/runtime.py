@@ -19,6 +19,7 @@ from spyweb.alerts.desktop_sender import DesktopSender
 from spyweb.alerts.open_channels import OpenChannels
 from spyweb.alerts.sender.helper import AlertHelper
 from spyweb.alerts.tally import AttemptTallies
+from spyweb.alerts.writing import AlertWriter
 from spyweb.clock import Clock
 from spyweb.daemon.commands import open_commands
 from spyweb.daemon.databases import note_user_db, open_or_repair, user_db_opening
@@ -260,11 +261,18 @@ async def open_runtime(
     )
     helper = AlertHelper(clock, os.environ)
     stack.push_async_callback(helper.close)
-    channel_secrets, zone = ChannelSecrets(settings.root, os.environ), settings.daemon.timezone
+    channel_secrets = ChannelSecrets(settings.root, os.environ)
+    writer = AlertWriter(
+        timezone=settings.daemon.timezone,
+        root=settings.root,
+        live=live,
+        past_runs=store.past_runs,
+        environ=os.environ,
+    )
     senders = AlertSenders(
         webhooks=WebhookSender(world.http, clock, channel_secrets),
-        services=AppriseSender(helper, channel_secrets, clock, zone),
-        desktop=DesktopSender(world.desktop, zone),
+        services=AppriseSender(helper, channel_secrets, clock, writer),
+        desktop=DesktopSender(world.desktop, writer),
     )
     alerts = AlertDelivery(senders, lambda: settings.alerts)
     transport = MessageTransport(

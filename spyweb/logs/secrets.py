@@ -14,6 +14,11 @@ _IN_URL = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
 _TOKEN = re.compile(
     r"(spyweb_[0-9A-Za-z]{8})[0-9A-Za-z]{49}"
 )  # of keys (service/tokens.py); its beginning is no secret
+_NAMED = re.compile(
+    r"""((?:api[_-]?key|passw(?:or)?d|secret|token|authorization|cookie|credential)[\w-]{0,40}["']?\s{0,3}[:=]\s{0,3}"""
+    r"""["']?)(?:(?:bearer|basic)\s{1,3})?[^\s"',;&}]+""",
+    re.IGNORECASE,
+)
 _SHORTEST = 6  # characters; hiding a shorter value would hide ordinary words
 
 
@@ -32,6 +37,10 @@ class Secrets:
         if "spyweb_" in text:
             text = _TOKEN.sub(rf"\1{HIDDEN}", text)
         return _IN_URL.sub(rf"\1:{HIDDEN}@", text) if "@" in text else text
+
+    def hide_in_prose(self, text: str) -> str:
+        """Hide as well what follows such a name: a line of a script's log, as it leaves this machine."""
+        return _NAMED.sub(rf"\1{HIDDEN}", self.hide_in_text(text))
 
 
 def hide_fields(fields: Mapping[str, object], depth: int = 0) -> dict[str, object]:

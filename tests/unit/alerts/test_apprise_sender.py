@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from spyweb.alerts.apprise_sender import TEMPLATE_FACTS, AppriseSender, failure_of, template_facts
+from spyweb.alerts.apprise_sender import AppriseSender, failure_of
 from spyweb.alerts.channel_secrets import ChannelSecrets
-from spyweb.alerts.delivery import Attempt, decode_facts
+from spyweb.alerts.delivery import AlertFacts, Attempt, decode_facts
 from spyweb.alerts.sender.wire import HelperAnswer, HelperRequest, MessageTemplates, SendText
+from spyweb.alerts.texts import body_of, mood_of, title_of
+from spyweb.alerts.writing import AlertText, template_facts
 from spyweb.outbox.send import DeliveryFailure
 from spyweb.settings.alerts import AlertChannelSettings, ChannelTemplates, TemplateFormat
 from tests.fakes.clock import START_MS, FakeClock
@@ -34,9 +35,17 @@ class FakeHelper:
         return self.answer
 
 
+class PlainWriter:
+    """Writes what needs no store."""
+
+    async def compose(self, facts: AlertFacts) -> AlertText:
+        title = title_of(facts)
+        return AlertText(title, body_of(facts, "UTC"), mood_of(facts), template_facts(facts, title))
+
+
 async def sent(answer: HelperAnswer) -> tuple[Attempt, SendText]:
     helper = FakeHelper(answer)
-    sender = AppriseSender(helper, ChannelSecrets(Path(), {}), FakeClock(), "UTC")
+    sender = AppriseSender(helper, ChannelSecrets(Path(), {}), FakeClock(), PlainWriter())
     attempt = await sender.send(PHONE, decode_facts(PAYLOAD), QUEUED)
     (asked,) = helper.asked
     assert isinstance(asked, SendText)
@@ -64,7 +73,7 @@ async def test_what_is_wrong_with_the_channel_itself_is_told_apart() -> None:
 
 async def test_an_address_in_a_file_is_read_for_each_message(tmp_path: Path) -> None:
     helper, channel = FakeHelper(HelperAnswer(id=1, ok=True)), replace(PHONE, url="", url_file="phone")
-    sender = AppriseSender(helper, ChannelSecrets(tmp_path, {}), FakeClock(), "UTC")
+    sender = AppriseSender(helper, ChannelSecrets(tmp_path, {}), FakeClock(), PlainWriter())
     missing = await sender.send(channel, decode_facts(PAYLOAD), QUEUED)
     reason = "the file phone can't be read: No such file or directory"
     assert missing == Attempt(DeliveryFailure(reason=reason), address_problem=reason)
@@ -89,16 +98,3 @@ def test_only_what_a_service_refuses_is_the_trouble_of_one_message(
 ) -> None:
     found = failure_of(HelperAnswer(id=1, ok=False, reason="why", **answer), START_MS)
     assert found == DeliveryFailure(reason="why", **expected)
-
-
-def test_a_template_names_the_facts_of_one_incident_and_the_kind_of_a_digest() -> None:
-    one = json.loads(template_facts(PAYLOAD, "T"))
-    assert (one["kind"], one["incident"], one["channel"], len(one["items"])) == ("opened", 42, "ops", 1)
-    assert set(one) == set(TEMPLATE_FACTS)
-    assert one["title"] == "T"
-    facts = json.loads(PAYLOAD)
-    many = json.loads(template_facts(json.dumps({**facts, "count": 30}).encode(), "T"))
-    assert (many["kind"], many["count"]) == ("digest", 30)
-    assert "incident" not in many
-    none = json.loads(template_facts(json.dumps({**facts, "items": [], "count": 0}).encode(), "T"))
-    assert none["kind"] == "test"

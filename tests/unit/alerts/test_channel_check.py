@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.alerts.apprise_sender import TEMPLATE_FACTS
 from spyweb.alerts.channel_check import ChannelProblem, check_channels, problems_in
 from spyweb.alerts.channel_secrets import ChannelSecrets
 from spyweb.alerts.sender.wire import CheckAddress, HelperAnswer, MessageTemplates
+from spyweb.alerts.writing import TEMPLATE_FACTS
 from spyweb.settings.alerts import AlertChannelSettings, ChannelTemplates
 from tests.unit.alerts.test_apprise_sender import FakeHelper
 

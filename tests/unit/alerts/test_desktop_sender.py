@@ -10,6 +10,7 @@ from spyweb.alerts.desktop_sender import DesktopSender
 from spyweb.ops.notify_desktop import Desktop
 from spyweb.outbox.send import DeliveryFailure
 from spyweb.settings.alerts import AlertChannelSettings
+from tests.unit.alerts.test_apprise_sender import PlainWriter
 from tests.unit.alerts.test_delivery import PAYLOAD, QUEUED
 
 ME = AlertChannelSettings(name="me", desktop=True)
@@ -20,7 +21,7 @@ async def shown(root: Path, script: str) -> Attempt:
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
     desktop = Desktop({"PATH": str(root), "DISPLAY": ":0"}, "linux")
-    return await DesktopSender(desktop, "UTC").send(ME, decode_facts(PAYLOAD), QUEUED)
+    return await DesktopSender(desktop, PlainWriter()).send(ME, decode_facts(PAYLOAD), QUEUED)
 
 
 async def test_title_and_body_are_shown_until_somebody_closes_them(tmp_path: Path) -> None:
@@ -36,7 +37,7 @@ async def test_one_that_is_not_shown_has_not_arrived(tmp_path: Path) -> None:
 
 
 async def test_without_a_desktop_nothing_arrives() -> None:
-    attempt = await DesktopSender(Desktop({"PATH": os.environ["PATH"]}, "linux"), "UTC").send(
+    attempt = await DesktopSender(Desktop({"PATH": os.environ["PATH"]}, "linux"), PlainWriter()).send(
         ME, decode_facts(PAYLOAD), QUEUED
     )
     assert attempt.failure

@@ -37,3 +37,23 @@ def test_the_token_of_a_key_is_known_by_its_form() -> None:
     hidden = Secrets().hide_in_text(f"sent {token}, {token}!")
     assert hidden == f"sent {token[:15]}[hidden], {token[:15]}[hidden]!"
     assert Secrets().hide_in_text("spyweb_7979 is a cookie") == "spyweb_7979 is a cookie"
+
+
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        ("token=hunter2 <b>", "token=[hidden] <b>"),
+        ("Authorization: Bearer hunter2", "Authorization: [hidden]"),
+        ("{'db_password_2': 'hunter2'}", "{'db_password_2': '[hidden]'}"),
+        ("GET /x?api_key=hunter2&y=1", "GET /x?api_key=[hidden]&y=1"),
+        ("https://me:hunter2@example.org", "https://me:[hidden]@example.org"),
+        ("3 tokens left of 10: fine", "3 tokens left of 10: fine"),
+    ],
+)
+def test_what_follows_the_name_of_a_secret_is_hidden_in_prose(text: str, hidden: str) -> None:
+    assert Secrets().hide_in_prose(text) == hidden
+
+
+@pytest.mark.parametrize("text", ["token", "token=", "-", "secret ", 'token="', "a."])
+def test_no_line_takes_long(text: str) -> None:
+    Secrets().hide_in_prose(text * (200_000 // len(text)))

@@ -1,0 +1,105 @@
+"""Write the text of a message to people: what is known of an incident, the end of its run's log, and no secrets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from spyweb.alerts.delivery import AlertFacts, AlertItem
+from spyweb.alerts.texts import body_of, mood_of, title_of
+from spyweb.errors import STORE_REFUSED
+from spyweb.incidents.telling import MessageKind
+from spyweb.logs.job import NAME
+from spyweb.logs.range import lines_between
+from spyweb.logs.secrets import Secrets, is_secret
+from spyweb.model import RunId
+from spyweb.runs.live import LiveJobs
+from spyweb.store.past_runs_protocol import PastRuns
+
+# The names that a template may use.
+TEMPLATE_FACTS = (*AlertFacts.__struct_fields__, *AlertItem.__struct_fields__, "log")
+
+LOG_LINES = 5
+LONGEST_LOG = 1_000  # characters
+MOST_READ = 32_768  # bytes of a log
+STAMP = len("2026-11-23T19:31:56.496Z ")
+
+
+class AlertText(NamedTuple):
+    title: str
+    body: str
+    mood: str
+    facts: bytes  # that a template may name, as JSON
+
+
+class WritesAlerts(Protocol):
+    """Writes the text of a message."""
+
+    async def compose(self, facts: AlertFacts) -> AlertText: ...
+
+
+class AlertWriter:
+    def __init__(
+        self, *, timezone: str, root: Path, live: LiveJobs, past_runs: PastRuns, environ: Mapping[str, str]
+    ) -> None:
+        self._timezone = timezone
+        self._root = root
+        self._live = live
+        self._past_runs = past_runs
+        self._secrets = Secrets(value for name, value in environ.items() if is_secret(name))
+
+    async def compose(self, facts: AlertFacts) -> AlertText:
+        """Write a text; it is the same at each attempt, but for a log that is gone meanwhile."""
+        items = tuple(replace(item, text=self._secrets.hide_in_prose(item.text)) for item in facts.items)
+        facts = replace(facts, items=items)
+        lines = await self._last_lines(facts)
+        title = title_of(facts)
+        return AlertText(
+            title=title,
+            body=body_of(facts, self._timezone, lines),
+            mood=mood_of(facts),
+            facts=template_facts(facts, title, lines),
+        )
+
+    async def _last_lines(self, facts: AlertFacts) -> Sequence[str]:
+        """Return the last lines that the run has logged with which an incident began."""
+        alone = facts.items[0] if len(facts.items) == 1 and facts.count == 1 else None
+        if alone is None or alone.run is None or alone.kind not in (MessageKind.OPENED, MessageKind.WAS):
+            return ()
+        return shortened([self._secrets.hide_in_prose(line) for line in await self._log(alone.run)])
+
+    async def _log(self, number: RunId) -> Sequence[str]:
+        try:
+            run = await self._past_runs.find(number)
+        except STORE_REFUSED:  # people are told all the same
+            return ()
+        job = self._live.find(run.job) if run else None
+        if run is None or job is None or run.started_ms is None or run.ended_ms is None:
+            return ()
+        path = self._root / job.spec.folder / NAME
+        found = await asyncio.to_thread(lines_between, path, run.started_ms, run.ended_ms, MOST_READ)
+        return [line[STAMP:] if line[:1].isdigit() else line for line in found.lines]
+
+
+def shortened(lines: Sequence[str]) -> Sequence[str]:
+    """Return the last of these lines, cut where they are long."""
+    kept, left = list[str](), LONGEST_LOG
+    for line in reversed(lines[-LOG_LINES:]):
+        if left < 2:
+            break
+        kept.append(line if len(line) < left else f"{line[: left - 2]}…")
+        left -= len(kept[-1]) + 1
+    return kept[::-1]
+
+
+def template_facts(facts: AlertFacts, title: str, log: Sequence[str] = ()) -> bytes:
+    """Return the facts as a template names them: of a message about one incident, those of that as well."""
+    named: dict[str, Any] = msgspec.to_builtins(facts)
+    items = named["items"]
+    alone = items[0] if len(items) == 1 and facts.count == 1 else {"kind": "digest" if items else "test"}
+    return msgspec.json.encode({**alone, **named, "title": title, "log": "\n".join(log)})
