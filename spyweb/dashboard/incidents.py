@@ -62,6 +62,8 @@ class ShownTelling:
     name: str
     mark: str
     words: str
+    held: str = ""  # what keeps messages from it, up to `until_ms` where that is known
+    until_ms: int | None = None
     from_ms: int | None = None  # it is told then, where nobody acknowledges before
 
 
@@ -120,7 +122,9 @@ def tellings_of(view: IncidentView, now_ms: int) -> list[ShownTelling]:
 def _telling(channel: IncidentChannel, view: IncidentView, now_ms: int) -> ShownTelling:
     if channel.told:
         mark, words = _told(channel.told)
-        return ShownTelling(name=channel.name, mark=mark, words=f"{words}; {channel.held}" if channel.held else words)
+        return ShownTelling(
+            name=channel.name, mark=mark, words=words, held=held_words(channel.held), until_ms=channel.held_until_ms
+        )
     if view.closed_ms is not None:
         return ShownTelling(name=channel.name, mark="wait", words="not told yet that it was")
     if view.acked_ms is not None:
@@ -128,8 +132,18 @@ def _telling(channel: IncidentChannel, view: IncidentView, now_ms: int) -> Shown
     if channel.from_ms > now_ms:
         words = "told if nobody takes care by then"
         return ShownTelling(name=channel.name, mark="wait", words=words, from_ms=channel.from_ms)
-    words = f"not told yet: {channel.held}" if channel.held else "is being told"
-    return ShownTelling(name=channel.name, mark="wait", words=words)
+    return ShownTelling(
+        name=channel.name,
+        mark="wait",
+        words="not told yet" if channel.held else "is being told",
+        held=held_words(channel.held),
+        until_ms=channel.held_until_ms,
+    )
+
+
+def held_words(held: str) -> str:
+    """Return what keeps messages back without until when: a browser tells that in its own zone."""
+    return held.partition(" until ")[0]
 
 
 def _told(told: str) -> tuple[str, str]:

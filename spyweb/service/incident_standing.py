@@ -45,26 +45,31 @@ class StandingService:
         self, incident: Incident, subject: SubjectNow, channels: Iterable[AlertChannelNow], failing: Iterable[str]
     ) -> IncidentStanding:
         failing = [parent for parent in subject.policy.depends_on if parent in failing]
-        found = []
+        found, now_ms = list[IncidentChannel](), self._clock.now_ms()
         for channel in channels:
             wait_ms = subject.policy.tells(channel.name)
             if wait_ms is None or incident.level.rank < channel.level.rank:
                 continue
+            hold = self._hold(incident, subject, channel, failing)
             found.append(
                 IncidentChannel(
                     name=channel.name,
                     told=incident.told.get(channel.name, ""),
                     from_ms=incident.opened_ms + wait_ms,
-                    held=self._held(incident, subject, channel, failing),
+                    held=in_words(hold, failing, self._zone, now_ms) if hold else "",
+                    held_until_ms=hold.until_ms if hold else None,
                 )
             )
-        now_ms = self._clock.now_ms()
         due = [each for each in found if each.from_ms <= now_ms] or found  # others are only told later
-        return IncidentStanding(channels=found, held=due[0].held if due and all(each.held for each in due) else "")
+        if not due or not all(each.held for each in due):
+            return IncidentStanding(channels=found, held="")
+        return IncidentStanding(channels=found, held=due[0].held, held_until_ms=due[0].held_until_ms)
 
-    def _held(self, incident: Incident, subject: SubjectNow, channel: AlertChannelNow, failing: Sequence[str]) -> str:
+    def _hold(
+        self, incident: Incident, subject: SubjectNow, channel: AlertChannelNow, failing: Sequence[str]
+    ) -> Hold | None:
         if incident.closed_ms is not None:
-            return ""
+            return None
         now_ms, silence = self._clock.now_ms(), incident.silence
         known = KnownIncident(
             id=incident.id,
@@ -76,8 +81,7 @@ class StandingService:
             quiet_until_ms=None if channel.has_own_quiet else subject.quiet_until_ms,
             is_under_another=bool(failing),
         )
-        hold = hold_of(ChannelState(name=channel.name, quiet_until_ms=channel.quiet_until_ms), known)
-        return in_words(hold, failing, self._zone, now_ms) if hold else ""
+        return hold_of(ChannelState(name=channel.name, quiet_until_ms=channel.quiet_until_ms), known)
 
 
 def in_words(hold: Hold, failing: Sequence[str], zone: ZoneInfo, now_ms: int) -> str:

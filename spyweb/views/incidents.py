@@ -36,6 +36,7 @@ class IncidentChannel(Struct, frozen=True, kw_only=True):
     told: str  # what it knows: "open", "closed", "spared", or "": nothing yet
     from_ms: int  # from when on it is told, where nobody has acknowledged
     held: str  # what keeps messages from it now, as IncidentView.held
+    held_until_ms: int | None = None
 
 
 class IncidentStanding(NamedTuple):
@@ -43,6 +44,7 @@ class IncidentStanding(NamedTuple):
 
     channels: list[IncidentChannel]
     held: str
+    held_until_ms: int | None = None
 
 
 NOBODY = IncidentStanding([], "")
@@ -68,6 +70,7 @@ class IncidentView(Struct, frozen=True, kw_only=True):
     signs: Mapping[str, SignView]  # what is wrong now, by reason; nothing once it is over
     failures: int  # in a row, up to now
     held: str  # what keeps messages from every channel: "quiet until 07:00", "silenced until …", "waits for job X"
+    held_until_ms: int | None = None
     silent_until_ms: int | None  # until when nothing is told of its subject
     silent_by: str
     channels: list[IncidentChannel]  # who is told, by the settings of now; without a daemon nobody is
@@ -123,6 +126,7 @@ def view_incident(incident: Incident, now_ms: int, standing: IncidentStanding = 
         signs={sign: SignView(since_ms=each.since_ms, text=each.text) for sign, each in incident.signs.items()},
         failures=incident.failures,
         held=standing.held,
+        held_until_ms=standing.held_until_ms,
         silent_until_ms=silence and silence.until_ms,
         silent_by=silence.by if silence else "",
         channels=standing.channels,

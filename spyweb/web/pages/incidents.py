@@ -8,11 +8,13 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 from msgspec import Struct
+from msgspec.structs import replace
 
 from spyweb.dashboard.frame import Chip
 from spyweb.dashboard.incidents import (
     SILENCES,
     ShownIncident,
+    held_words,
     history_of,
     left_alone,
     reason_of,
@@ -32,6 +34,7 @@ from spyweb.web.pages.page import Asked, PageMissing, Shown, action, lead_to, li
 from spyweb.web.pages.parts import ALWAYS, PagePart, PartsView
 
 OPEN_SHOWN, PAST_SHOWN = 50, 30
+JOBS_OFFERED = 200  # of more, somebody types the id
 LONGEST_NAME = 100  # characters of the name of whoever takes care
 STATES = (("", "All"), ("open", "Open"), ("closed", "Over"))
 
@@ -57,7 +60,9 @@ async def values_of(asked: Asked, query: IncidentsPageQuery) -> Mapping[str, obj
     everything = (await look(asked.service, asked.principal)).incidents
     return {
         "query": query,
-        "job_name": asked.name_of(query.job) if query.job else "",
+        "title": f"{len(everything):,} open: incidents" if everything else "Incidents",
+        "jobs": _jobs(asked),
+        "held_words": held_words,
         "open_count": len(everything),
         "left_alone": left_alone(everything),
         "worst": max((each.level for each in everything), key=lambda level: level.rank, default=None),
@@ -78,6 +83,12 @@ async def values_of(asked: Asked, query: IncidentsPageQuery) -> Mapping[str, obj
         "told_words": told_words,
         "silences": SILENCES,
     }
+
+
+def _jobs(asked: Asked) -> Sequence[str]:
+    """Return the jobs that somebody can choose from, where they are not too many for a page."""
+    jobs = [job.id for job in asked.service.jobs() if asked.principal.may_see(job.id)]
+    return jobs if len(jobs) <= JOBS_OFFERED else []
 
 
 async def _some(asked: Asked, query: IncidentsPageQuery, state: str, most: int) -> tuple[Sequence[ShownIncident], bool]:
@@ -108,6 +119,14 @@ def _address(asked: Asked, query: IncidentsPageQuery, **changes: object) -> str:
     return asked.to("incidents") + (f"?{wanted}" if wanted else "")
 
 
+def _parts(name: str, template: str, *subjects: str) -> Mapping[str, PagePart]:
+    """Return the part that is most of a page, with the title of the tab."""
+    return {
+        name: PagePart(template=template, subjects=subjects),
+        "title": PagePart(template="title.html", subjects=subjects),
+    }
+
+
 @live_view("incidents")
 def incidents_view(asked: Asked, argument: str) -> PartsView:
     """Keep the beginning of the list up to date, of the state and the job in the argument."""
@@ -116,7 +135,7 @@ def incidents_view(asked: Asked, argument: str) -> PartsView:
         name="incidents",
         asked=asked,
         argument=argument,
-        own={"incidents-now": PagePart(template="incident_list.html", subjects=("incident", "job:*"))},
+        own=_parts("incidents-now", "incident_list.html", "incident", "job:*"),
         gather=partial(values_of, query=IncidentsPageQuery(job=job, state=state)),
     )
 
@@ -125,10 +144,13 @@ def incidents_view(asked: Asked, argument: str) -> PartsView:
 async def show_incidents(asked: Asked) -> Shown:
     """Show what is wrong, then what was."""
     query = asked.query(IncidentsPageQuery)
+    if query.job:  # its name will do; one that is gone may have some
+        query = replace(query, job=asked.service.find(query.job) or query.job)
     if query.job and not asked.principal.may_see(query.job):
         raise PageMissing("There is no such job")
     live = "" if query.before else incidents_view(asked, f"{query.state} {query.job}").live
-    return Shown(title="Incidents", values=await values_of(asked, query), live=live)
+    values = await values_of(asked, query)
+    return Shown(title=str(values["title"]), values=values, live=live)
 
 
 async def values_of_one(asked: Asked, number: int) -> Mapping[str, object]:
@@ -136,6 +158,8 @@ async def values_of_one(asked: Asked, number: int) -> Mapping[str, object]:
     view = await _find(asked, number)
     shown = _shown(asked, view)
     return {
+        "title": f"{shown.name}: {shown.wrong if view.closed_ms is None else 'over'}, incident {number}",
+        "held_words": held_words,
         "shown": shown,
         "incident": view,
         "sees_all": not asked.principal.jobs,
@@ -158,7 +182,7 @@ def incident_view(asked: Asked, argument: str) -> PartsView:
         name="incident",
         asked=asked,
         argument=argument,
-        own={"incident-now": PagePart(template="incident_now.html", subjects=("incident", "job:*", "outbox"))},
+        own=_parts("incident-now", "incident_now.html", "incident", "job:*", "outbox"),
         needs=ALWAYS | {EventType.OUTBOX},
         gather=partial(values_of_one, number=number),
     )
@@ -171,10 +195,7 @@ async def show_one(asked: Asked) -> Shown:
     await _find(asked, number)
     live = incident_view(asked, str(number)).live
     values = await values_of_one(asked, number)
-    shown = values["shown"]
-    assert isinstance(shown, ShownIncident)
-    state = "over" if shown.view.closed_ms is not None else shown.wrong
-    return Shown(title=f"{shown.name}: {state}, incident {number}", values=values, live=live)
+    return Shown(title=str(values["title"]), values=values, live=live)
 
 
 @action("incidents/{incident}/acknowledge", right=Right.RUN, of_job=True)

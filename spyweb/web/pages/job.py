@@ -12,7 +12,7 @@ from aiohttp import web
 from msgspec import Struct
 
 from spyweb.dashboard.frame import Chip, PageFrame
-from spyweb.dashboard.incidents import SILENCES, show_incident, told_words
+from spyweb.dashboard.incidents import SILENCES, held_words, show_incident, told_words
 from spyweb.dashboard.job import (
     SPAN_WORDS,
     after_words,
@@ -183,6 +183,7 @@ async def values_of(service: DaemonService, job: JobId, may_see: Callable[[str],
         "silence": await service.incidents.silence_of(job),
         "silences": SILENCES,
         "told_words": told_words,
+        "held_words": held_words,
         "mark": mark,
         "heading": heading,
         "written": written,

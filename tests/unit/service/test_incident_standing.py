@@ -70,6 +70,7 @@ async def test_maintenance_holds_all(store: MemoryStore) -> None:
     found = await standing(store, SubjectNow(policy=POLICY, maintenance_until_ms=AT_MS + 3 * HOUR_MS))
     assert found.held == "maintenance until 03:00"
     assert [each.held for each in found.channels] == ["maintenance until 03:00"]
+    assert (found.held_until_ms, found.channels[0].held_until_ms) == (AT_MS + 3 * HOUR_MS,) * 2
 
 
 async def test_silence_holds_all_while_it_lasts(store: MemoryStore) -> None:

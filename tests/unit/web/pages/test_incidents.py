@@ -16,6 +16,7 @@ from spyweb.store.keys_protocol import Scope
 from spyweb.views.incidents import IncidentChannel, IncidentStanding
 from spyweb.web.pages.incidents import OPEN_SHOWN, PAST_SHOWN, incident_view, incidents_view
 from spyweb.web.pages.page import PageMissing
+from spyweb.web.pages.parts import EVERYWHERE
 from tests.fakes.daemon_service import BACKUP, NOW_MS, PRICES, FakeDaemonService
 from tests.fakes.dashboard import MARKUP, asked_of, dashboard, get_page, make_dashboard_service
 from tests.fakes.incidents import fail, succeed
@@ -62,6 +63,8 @@ async def test_open_ones_come_first_and_then_those_that_are_over() -> None:
             ("?state=closed", ["1"]),
             ("?job=backup", ["2"]),
             ("?job=prices", ["1"]),
+            ("?job=Backup", ["2"]),
+            ("?job=gone", []),
             ("?state=open&job=prices", []),
             ("?state=nonsense", ["2", "1"]),
             ("?before=2", ["1"]),
@@ -247,7 +250,7 @@ async def test_parts_that_are_pushed_are_the_same_as_in_the_page() -> None:
         async with dashboard(service) as client:
             _, page = await get_page(client, path)
         assert (await view.render([part]))[part] in page
-        assert set(view.parts("incident") or ()) == {part, "icon", "count-jobs", "count-incidents", "count-health"}
+        assert set(view.parts("incident") or ()) == {part, "title", *EVERYWHERE}
         assert "view=" in view.live
 
 
