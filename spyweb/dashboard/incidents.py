@@ -122,6 +122,7 @@ def tellings_of(view: IncidentView, now_ms: int) -> list[ShownTelling]:
 def _telling(channel: IncidentChannel, view: IncidentView, now_ms: int) -> ShownTelling:
     if channel.told:
         mark, words = _told(channel.told)
+        words = f"{words}; now" if channel.held else words
         return ShownTelling(
             name=channel.name, mark=mark, words=words, held=held_words(channel.held), until_ms=channel.held_until_ms
         )
@@ -135,7 +136,7 @@ def _telling(channel: IncidentChannel, view: IncidentView, now_ms: int) -> Shown
     return ShownTelling(
         name=channel.name,
         mark="wait",
-        words="not told yet" if channel.held else "is being told",
+        words="not told yet:" if channel.held else "is being told",
         held=held_words(channel.held),
         until_ms=channel.held_until_ms,
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from spyweb.clock import Clock
 from spyweb.cooperative import run_in_slices
+from spyweb.model import JobId
 from spyweb.runs.live import LiveJobs
 from spyweb.schedules.maintenance import MaintenanceCalendar
 from spyweb.settings.units import DAY_MS
@@ -24,6 +25,10 @@ class MaintenanceService:
     calendar: Callable[[], MaintenanceCalendar]
     live: LiveJobs
     clock: Clock
+
+    def until(self, job: JobId) -> int | None:
+        """Return when the maintenance ends in which a job is now."""
+        return self.calendar().until(job, self.clock.now_ms())
 
     async def look(self, days: int = USUAL_DAYS, may_see: Callable[[str], bool] = anything) -> MaintenanceView:
         """Show the windows that have begun, and those that begin in so many days, as far as somebody may see them."""

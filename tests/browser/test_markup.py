@@ -18,6 +18,14 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytes
 
 # An element of a name of its own can be looked for in the page; the script would change the title of the tab.
 EVIL = "<evil-x>{}</evil-x><img src=x onerror=document.title='broken-out'>'\"&amp;"
+CONFIG = """
+[alerts]
+after_failures = 1
+[[maintenance]]
+cron = "0 3 * * sun"
+duration = "2h"
+text = '''{text}'''
+"""
 FAILING = """
 local evil = function(field) return (({evil}):gsub("{{}}", field)) end
 log(evil("log"))
@@ -48,7 +56,10 @@ function override_fetch(request)
   return {{ status = 200, url = request.url, body = "<html><body>" .. item .. "</body></html>" }}
 end
 """
-PAGES = ("/", "/when", "/runs", "/records", "/state", "/events", "/outbox", "/health", "/keys")
+PAGES = (
+    *("/", "/incidents", "/incidents/1", "/channels", "/maintenance", "/when", "/runs"),
+    *("/records", "/state", "/events", "/outbox", "/health", "/keys"),
+)
 
 
 def evil(field: str) -> str:
@@ -73,6 +84,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory, chromium: Browser) -> Iter
     )
     failing = FAILING.format(evil=lua(EVIL), end_=f"error({lua(evil('reason'))})")
     good = f"return {lua(evil('result'))}"
+    project.save("config.toml", CONFIG.format(text=evil("maintenance")))
     project.job("failing", failing, settings)
     project.job("good", good, settings.replace(">name<", ">good-name<"))
     project.job("file_<evil-x>&", good)
@@ -87,6 +99,8 @@ def hostile(tmp_path_factory: pytest.TempPathFactory, chromium: Browser) -> Iter
         for job in ids:
             project.ended(job)
         eventually(lambda: project.ask("outbox"), "a message")
+        eventually(lambda: project.ask("alerts", "list"), "an incident")
+        project.spyweb("alerts", "ack", "1", "--by", evil("acked-by"))
         found = re.search(r'"url": "(http://[^"]+)"', daemon.said())
         assert found
         yield found[1], project
@@ -117,7 +131,7 @@ async def test_markup_in_every_field_is_text(victim: Tab, hostile: tuple[str, Pr
         assert "<evil-x" not in await page.content(), path
     fields = [
         *("name", "good-name", "tag", "description", "reason", "result", "log", "log-error", "source"),
-        *("global-key", "global-value", "scope-key", "shop", "shop-tag"),
+        *("acked-by", "maintenance", "global-key", "global-value", "scope-key", "shop", "shop-tag"),
     ]
     missing = [field for field in fields if f"&lt;evil-x&gt;{field}&lt;/evil-x&gt;" not in seen]
     assert missing == []

@@ -17,6 +17,25 @@ from tests.fakes.project import Project, eventually
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(120)]
 
 PAGES = ("/when", "/records", "/state", "/events", "/outbox", "/health", "/keys")
+CONFIG = """
+[state]
+history = { "scope:billing" = 20 }
+[[maintenance]]
+cron = "0 3 * * sun"
+duration = "2h"
+jobs = ["night_*"]
+text = "weekly <b>"
+[channels.ops]
+webhook = "http://127.0.0.1:9/hook"
+[alerts]
+after_failures = 1
+"""
+FLAKY = """
+local runs = (store_get("runs") or 0) + 1
+store_set("runs", runs)
+if runs == 1 then error("no space on <i>disk</i>") end
+return "fine"
+"""
 KEEPER = """
 state.set{scope="billing", key="since", value="monday"}
 state.set{scope="billing", key="since", value="tuesday"}
@@ -57,17 +76,19 @@ class Filled:
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory, chromium: Browser) -> Iterator[Filled]:
     project = Project(tmp_path_factory.mktemp("filled"))
-    project.save("config.toml", '[state]\nhistory = { "scope:billing" = 20 }\n')
+    project.save("config.toml", CONFIG)
     for hour in range(3):
         project.job(f"night_{hour}", 'return "ok"', 'cron = "0 3 * * *"')
     project.job("keeper", KEEPER)
     project.job("holder", 'return state.with_lock("export", function() sleep(60000) end)')
     project.job("paused", "return 1", 'every = "1s"')
+    project.job("flaky", FLAKY)
     project.save("jobs/shop/config.toml", MONITOR)
     project.save("jobs/shop/hooks.lua", SHOP)
     with project.daemon() as daemon:
         project.spyweb("pause", "paused")
         project.result("keeper")
+        project.spyweb("trigger", "flaky")
         project.result("shop__i")
         project.spyweb("trigger", "holder")
         eventually(lambda: project.ask("state", "locks"), "a lock")
@@ -247,3 +268,43 @@ async def test_records_come_while_somebody_looks(wide: Tab, filled: Filled) -> N
     eventually(found_anew, "new records")
     await expect(page.get_by_role("heading", level=1)).to_contain_text("42")
     await expect(page.locator(".records h3").first).to_have_text("tea cup no 2 <b>")
+
+
+async def test_an_incident_is_read_taken_care_of_and_over(wide: Tab, small: Tab, bare: Tab, filled: Filled) -> None:
+    eventually(lambda: filled.project.ask("alerts", "list"), "an incident")
+    for path in ("/maintenance", "/channels", "/incidents/1", "/incidents"):
+        for tab in (wide, small):
+            page = await tab.open(path)
+            await expect(page.get_by_role("heading", level=1)).to_be_visible()
+            assert await tab.violations() == [], path
+        assert await small.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], path
+    await expect(small.page.locator("#i-1")).to_contain_text("nobody takes care yet")
+    await expect(small.page.locator("#i-1")).to_contain_text("no space on <i>disk</i>")
+
+    page = await bare.open("/incidents/1")
+    await page.get_by_label("Tell nothing of this job for").select_option("1 day")
+    await page.get_by_role("button", name="Silence").click()
+    await expect(page.get_by_text("Nothing is told of this job until")).to_be_visible()
+    assert page.url.endswith("/incidents/1")
+    await page.get_by_role("button", name="End the silence").click()
+    await expect(page.get_by_role("button", name="Silence")).to_be_visible()
+
+    await wide.page.locator("#i-1 a.name").click()
+    await wide.page.get_by_label("Who takes care").fill("Anna <b>")
+    await wide.page.keyboard.press("Enter")
+    await expect(wide.page.get_by_role("button", name="Acknowledge")).to_have_count(0)
+    await expect(wide.page.locator(".history")).to_contain_text("acknowledged by Anna <b>")
+    await expect(small.page.locator("#i-1")).to_contain_text("Anna <b> takes care")
+    await expect(small.page.locator("#count-incidents")).to_have_text("1")
+
+    filled.project.spyweb("trigger", "flaky")
+    await expect(small.page.get_by_role("heading", level=1)).to_have_text("No incident is open")
+    await expect(small.page.locator("#count-incidents")).to_have_text("")
+    await expect(wide.page.get_by_role("heading", level=1)).to_contain_text("flaky: well again after")
+
+
+async def test_a_channel_is_tried_and_says_how_that_went(wide: Tab) -> None:
+    page = await wide.open("/channels")
+    await page.get_by_role("button", name="Send a test").click()
+    await expect(page.locator("#tried")).to_contain_text("ops did not take the test")
+    assert await wide.violations() == []

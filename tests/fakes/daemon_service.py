@@ -357,6 +357,9 @@ class FakeMaintenance(MaintenanceService):
 
     def __init__(self) -> None: ...
 
+    def until(self, job: JobId) -> int | None:
+        return NOW_MS + 60_000
+
     async def look(self, days: int = USUAL_DAYS, may_see: MaySee = anything) -> MaintenanceView:
         rules = [
             MaintenanceRule(Once(NOW_MS - 60_000, NOW_MS + 60_000), text="reboot"),

@@ -67,6 +67,7 @@ async def values_of(asked: Asked, query: IncidentsPageQuery) -> Mapping[str, obj
         "left_alone": left_alone(everything),
         "worst": max((each.level for each in everything), key=lambda level: level.rank, default=None),
         "oldest_ms": min((each.since_ms for each in everything), default=None),
+        "maintenance": (await asked.service.maintenance.look(1, asked.principal.may_see)).now,
         "still": still,
         "past": past,
         "shows_open": query.shows("open"),

@@ -9,6 +9,7 @@ from spyweb.web.pages import (
     incidents,
     job,
     keys,
+    maintenance,
     outbox,
     overview,
     records,
@@ -23,7 +24,7 @@ from spyweb.web.pages import (
 from spyweb.web.pages.page import Action, DashboardPage, actions_of, pages_of
 
 MODULES = (
-    *(overview, incidents, channels, job, trial, source, runs, when),
+    *(overview, incidents, channels, maintenance, job, trial, source, runs, when),
     *(records, state, events, outbox, health, keys, sign_in, theme),
 )
 

@@ -113,12 +113,16 @@ def test_each_channel_says_what_it_knows_and_what_holds_it() -> None:
     found = [(each.name, each.words, each.from_ms) for each in tellings_of(view, now_ms=10_000)]
     assert found == [
         ("ops", "told that it began", None),
-        ("phone", "not told yet", None),
+        ("phone", "not told yet:", None),
         ("mail", "is being told", None),
         ("boss", "told if nobody takes care by then", 1_805_000),
         ("gone", "not told: it was over before its turn", None),
     ]
     assert [each.held for each in tellings_of(view, now_ms=10_000)] == ["", "quiet", "", "", ""]
+    held = replace(VIEW, channels=[channel("ops", told="open", held="silenced until 03:00")])
+    assert [(each.words, each.held) for each in tellings_of(held, now_ms=10_000)] == [
+        ("told that it began; now", "silenced")
+    ]
     acked = tellings_of(replace(VIEW, channels=[channel("phone")], acked_ms=7), now_ms=10_000)
     assert [each.words for each in acked] == ["not told: somebody takes care"]
     over = tellings_of(replace(OVER, channels=[channel("phone"), channel("ops", told="closed")]), now_ms=10_000)

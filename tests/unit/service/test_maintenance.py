@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from spyweb.model import JobId
 from spyweb.schedules.maintenance import MaintenanceCalendar, MaintenanceRule, Once
 from spyweb.service.maintenance import MaintenanceService
 from spyweb.settings.units import DAY_MS
@@ -21,3 +22,7 @@ async def test_it_looks_at_the_rules_and_jobs_of_the_moment() -> None:
         assert (window.start_ms, window.job_count) == (now_ms + 3 * DAY_MS, 1)
         assert not (await service.look(days=2)).next
         assert not (await service.look(may_see=lambda job: job == "news")).next
+        assert service.until(JobId("prices")) is None
+        t.clock.advance(3 * 86_400)
+        assert service.until(JobId("prices")) == window.end_ms
+        assert service.until(JobId("news")) is None

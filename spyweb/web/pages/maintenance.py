@@ -1,0 +1,36 @@
+"""Maintenance: when jobs may fail without anybody being told, now and in the days ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from spyweb.dashboard.maintenance import WIDTH, draw_maintenance
+from spyweb.service.maintenance import USUAL_DAYS
+from spyweb.web.pages.page import Asked, Shown, live_view, page
+from spyweb.web.pages.parts import PagePart, PartsView
+
+
+async def values_of(asked: Asked) -> Mapping[str, object]:
+    """Gather what is shown."""
+    view = await asked.service.maintenance.look(USUAL_DAYS, asked.principal.may_see)
+    return {
+        "picture": draw_maintenance(view, USUAL_DAYS),
+        "is_cut": view.is_cut,
+        "width": WIDTH,
+        "days": USUAL_DAYS,
+        "now_ms": asked.service.clock.now_ms(),
+    }
+
+
+@live_view("maintenance")
+def maintenance_view(asked: Asked, _argument: str) -> PartsView:
+    """Keep the page up to date when config.toml has changed the jobs, or an incident begins."""
+    part = PagePart(template="maintenance_now.html", subjects=("incident", "jobs"))
+    return PartsView(name="maintenance", asked=asked, own={"maintenance-now": part}, gather=values_of)
+
+
+@page("maintenance", "maintenance.html", place="incidents", of_job=True)
+async def show_maintenance(asked: Asked) -> Shown:
+    """Show the windows that have begun, and those of the next days."""
+    live = maintenance_view(asked, "").live
+    return Shown(title="Maintenance", values=await values_of(asked), live=live)

@@ -1,0 +1,80 @@
+"""The page of maintenance."""
+
+from __future__ import annotations
+
+from spyweb.cooperative import run_at_once
+from spyweb.schedules.maintenance import MaintenanceRule, Once
+from spyweb.service.calendar import MaySee, anything
+from spyweb.store.keys_protocol import Scope
+from spyweb.views.maintenance import MaintenanceView, view_maintenance
+from spyweb.web.pages.maintenance import maintenance_view
+from tests.fakes.daemon_service import NOW_MS, FakeMaintenance
+from tests.fakes.dashboard import MARKUP, asked_of, dashboard, get_page, make_dashboard_service
+from tests.unit.web.pages.test_outbox import signed_in
+
+
+def maintenance_of(*rules: MaintenanceRule) -> FakeMaintenance:
+    """Return maintenance by the rules that a test gives."""
+
+    class Given(FakeMaintenance):
+        async def look(self, days: int = 7, may_see: MaySee = anything) -> MaintenanceView:
+            return run_at_once(view_maintenance(rules, ["prices"], NOW_MS, NOW_MS + days * 86_400_000, may_see))
+
+    return Given()
+
+
+async def test_it_says_what_is_now_and_what_comes() -> None:
+    async with dashboard() as client:
+        status, page = await get_page(client, "/maintenance")
+        assert status == 200
+        assert "Maintenance now, until <time" in page
+        assert "7\N{NO-BREAK SPACE}times in 7 days" in page
+        assert page.count('<path class="h3"') == 2
+        assert 'aria-label="7\N{NO-BREAK SPACE}windows"' in page
+        assert "<code>0 3 * * *</code>" in page
+        _, page = await get_page(client, "/incidents")
+        assert '<a href="/maintenance">Maintenance</a> until' in page
+        assert "what fails does not count" in (await get_page(client, "/jobs/backup"))[1]
+
+
+async def test_without_rules_it_teaches_how_to_write_one() -> None:
+    service = make_dashboard_service()
+    service.maintenance = maintenance_of()
+    async with dashboard(service) as client:
+        _, page = await get_page(client, "/maintenance")
+        assert "No maintenance in the next 7 days</h1>" in page
+        assert "[[maintenance]]" in page
+        service.maintenance = maintenance_of(MaintenanceRule(Once(NOW_MS + 1_000, NOW_MS + 9_000)))
+        _, page = await get_page(client, "/maintenance")
+        assert "No maintenance now; the next <time" in page
+        assert "all jobs" in page
+
+
+async def test_text_of_others_is_text() -> None:
+    service = make_dashboard_service()
+    service.maintenance = maintenance_of(
+        MaintenanceRule(Once(NOW_MS - 1, NOW_MS + 9_000), text=MARKUP),
+        MaintenanceRule(Once(NOW_MS - 1, NOW_MS + 9_000), (MARKUP, "prices")),
+    )
+    async with dashboard(service) as client:
+        for path, least in (("/maintenance", 4), ("/incidents", 1)):
+            _, page = await get_page(client, path)
+            assert "<script>alert" not in page
+            assert page.count("&lt;script&gt;") >= least
+
+
+async def test_a_key_of_some_jobs_is_told_of_theirs_alone() -> None:
+    service = make_dashboard_service()
+    limited = await signed_in(service, Scope.READ, jobs=("backup",))
+    async with dashboard(service) as client:
+        status, page = await get_page(client, "/maintenance", **limited)
+    assert (status, "reboot" in page, "prices" in page) == (200, True, False)
+
+
+async def test_the_part_that_is_pushed_is_the_same_as_in_the_page() -> None:
+    service = make_dashboard_service()
+    view = maintenance_view(asked_of(service), "")
+    async with dashboard(service) as client:
+        _, page = await get_page(client, "/maintenance")
+    assert (await view.render(["maintenance-now"]))["maintenance-now"] in page
+    assert list(view.parts("jobs") or ()) == ["maintenance-now"]
