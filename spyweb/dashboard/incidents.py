@@ -22,8 +22,15 @@ SIGNS: Mapping[str, str] = {
     "storage": "could not store everything",
     "drift": "not as it was left",
     "quarantined": "runs in a worker of its own",
+    "held_back": "not begun any more",
     "broken": "its file does not load",
     "down": "takes no messages",
+    "address": "its address can't be used",
+    "template": "its template fails",
+    "behind": "behind",
+    "refusing": "takes nothing",
+    "stuck": "does not answer",
+    "missing": "has no worker",
 }
 LEVEL_MARKS: Mapping[str, str] = {"critical": "bad", "warning": "warn", "info": "wait"}
 LEVEL_TONES: Mapping[str, str] = {"critical": "bad", "warning": "warn"}
@@ -87,7 +94,7 @@ def subject_name(subject: str, name_of_job: str = "") -> str:
         case "channel":
             return f"Channel {name}"
         case _:
-            return f"spyweb: {name}" if name else subject
+            return f"spyweb's {name}" if name else subject
 
 
 def sign_words(sign: str) -> str:

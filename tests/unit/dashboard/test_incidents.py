@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from spyweb.alerts.texts import WORDS
 from spyweb.dashboard.incidents import (
+    SIGNS,
     history_of,
     left_alone,
     open_line,
@@ -66,7 +68,7 @@ def brief(number: int, subject: str, since_ms: int = 0, acked_ms: int | None = N
 
 @pytest.mark.parametrize(
     ("subject", "name"),
-    [("job:backup", "Nightly"), ("channel:phone", "Channel phone"), ("daemon:disk", "spyweb: disk"), ("else", "else")],
+    [("job:backup", "Nightly"), ("channel:phone", "Channel phone"), ("daemon:disk", "spyweb's disk"), ("else", "else")],
 )
 def test_a_subject_has_the_name_that_people_use(subject: str, name: str) -> None:
     assert subject_name(subject, "Nightly") == name
@@ -79,6 +81,10 @@ def test_what_is_wrong_is_said_with_how_often() -> None:
     both = {**VIEW.signs, "drift": SignView(since_ms=2_000, text="")}
     assert show_incident(replace(VIEW, signs=both, failures=1), "").wrong == "failing, not as it was left"
     assert (sign_words("late"), sign_words("unheard-of")) == ("late", "unheard-of")
+
+
+def test_every_sign_has_words() -> None:
+    assert set(WORDS) <= set(SIGNS)
 
 
 def test_what_is_over_says_how_long_it_was() -> None:
