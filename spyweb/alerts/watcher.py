@@ -80,6 +80,7 @@ class AlertWatcher:
         self._clock = clock
         self._known: dict[str, int] = {}  # subjects with a row, or soon: how many events of each are on their way
         self._looks: dict[str, int] = {}  # when to look at a subject again, if nothing happens before
+        self._looked_ms = 0  # when that was looked through
         self._digests: dict[str, str] = {}  # of the code that has failed, to notice an edit
         self._health = ChannelHealth()
         self._seen: list[SubjectEvent] = []  # signs that are no run's end, until they are noted
@@ -96,6 +97,7 @@ class AlertWatcher:
         self._known = dict.fromkeys(known, 0)
         self._health = ChannelHealth([each.removeprefix(CHANNEL) for each in known if each.startswith(CHANNEL)])
         self._looks = {subject: wake_ms for subject, wake_ms in known.items() if wake_ms is not None}
+        self._looked_ms = max(self._looks.values(), default=0)  # as if the clock had been set back: who knows
 
     @property
     def troubled_channels(self) -> Sequence[str]:
@@ -218,8 +220,9 @@ class AlertWatcher:
 
     def _overdue(self) -> Iterator[SubjectEvent]:
         now_ms = self._clock.now_ms()
+        was_set_back, self._looked_ms = now_ms < self._looked_ms, now_ms
         for subject, wake_ms in list(self._looks.items()):
-            if wake_ms <= now_ms:
+            if wake_ms <= now_ms or was_set_back:
                 yield self._event(subject, Looked())
 
     def _after_a_reload(self) -> Iterator[SubjectEvent]:

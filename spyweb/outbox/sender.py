@@ -186,7 +186,7 @@ class OutboxSender:
         if message is None:
             if not queue.woken.is_set():  # one may have been added while the store looked
                 del self._queues[queue.target]
-        elif now_ms < message.next_ms <= now_ms + DAY_MS:  # later than that only where the clock was set back
+        elif now_ms < message.next_ms <= now_ms + LONGEST_RETRY_AFTER_MS:  # later only where the clock was set back
             wait_ms = min(message.next_ms - now_ms, LONGEST_WAIT_MS)
             alarm = self._clock.call_later(wait_ms / 1000, queue.woken.set)  # unless another message comes first
             try:

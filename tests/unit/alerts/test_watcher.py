@@ -521,6 +521,23 @@ async def test_a_job_that_flaps_is_one_incident_until_it_is_calm() -> None:
         assert await w.open() == 0
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_job_that_flapped_as_the_clock_was_set_back_is_calm_no_later(restarts: bool) -> None:
+    policy = replace(TELL_OPS, after_failures=1, flapping=Flapping(2, 600_000))
+    async with watched(policy) as w:
+        for _ in range(2):
+            await w.run(failed("x"))
+            await w.run()
+        assert await w.open() == 1
+        w.harness.clock.jump(-24 * 3_600)
+        if not restarts:
+            await w.harness.clock.turn(70)
+            assert await w.open() == 0
+    async with watched(policy, before=w.harness) as later:
+        await later.harness.clock.turn(70)
+        assert await later.open() == 0
+
+
 async def test_where_the_store_refuses_it_is_planned_later() -> None:
     async with watched(replace(TELL_OPS, after_failures=1)) as w:
         plan, w.harness.store.incidents.plan = w.harness.store.incidents.plan, refuse  # type: ignore[method-assign, assignment]

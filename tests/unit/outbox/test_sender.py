@@ -428,12 +428,13 @@ async def test_what_is_given_up_is_not_sent_again_while_the_store_refuses(
         assert harness.outbox_sender.dead == 1
 
 
-async def test_a_clock_set_back_by_days_delays_nothing_for_days(harness: Harness) -> None:
+@pytest.mark.parametrize("back_ms", [3 * DAY_MS, 2 * HOUR_MS])
+async def test_a_clock_that_is_set_back_delays_nothing_by_as_much(harness: Harness, back_ms: int) -> None:
     harness.receiver.answers[HOOK] = in_turn(DOWN)
     async with harness.at_work():
         await harness.store.outbox.add([message("1")])
         await harness.clock.turn(1)
-        harness.clock.jump(-3 * DAY_MS / 1000)
+        harness.clock.jump(-back_ms / 1000)
         await harness.clock.turn(MINUTE_MS / 1000)
 
     assert harness.receiver.arrived == ["1"]
