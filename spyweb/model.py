@@ -387,6 +387,7 @@ class Cursor(Struct, frozen=True, kw_only=True):
     schedule: str  # the schedule that it was computed with, as text, to notice an edit made while nothing ran
     paused: bool = False
     idle_since_ms: int | None = None  # since when the job has been paused, disabled or absent
+    paused_for: str = ""  # why, where it was paused by spyweb
     active_since_ms: int | None = None  # since when it has been added, was put on this schedule, or last came back
 
 

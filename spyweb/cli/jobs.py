@@ -73,7 +73,7 @@ def _job_row(job: JobView, timezone: str, now_ms: int) -> tuple[str, ...]:
         "" if job.next_due_ms is None else until(job.next_due_ms - now_ms),
         last,
         took,
-        job.error or (describe_last(job.last) if job.last else ""),
+        job.error or "; ".join(filter(None, (job.paused_for, describe_last(job.last) if job.last else ""))),
         job.description,
     )
 

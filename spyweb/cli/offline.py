@@ -241,7 +241,7 @@ def _paused(spec: JobSpec, cursor: Cursor | None, now_ms: int, *, paused: bool) 
     if cursor is not None and cursor.paused is paused:
         return Change()
     seen = Activation(cursor=cursor) if cursor else activate(spec, None, now_ms, SPREAD_MS)
-    changed = replace(deactivated(seen.cursor, now_ms), paused=paused)
+    changed = replace(deactivated(seen.cursor, now_ms), paused=paused, paused_for="")
     return Change(expects={spec.id: cursor}, cursors=[changed], skipped=seen.skipped)
 
 

@@ -115,7 +115,7 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
         clock=clock,
     )
     live.on_linked(lambda: keep_history(live, store, reloader.settings))
-    watcher = watch_incidents(runtime, lambda: reloader.settings.alerts, lambda: reloader.maintenance)
+    watcher = watch_incidents(runtime, scheduler, lambda: reloader.settings.alerts, lambda: reloader.maintenance)
     checker = check_alert_channels(runtime, lambda: reloader.settings.alerts, watcher)
     chores = ChoreRunner(calls, clock)
     heartbeat = Heartbeat(
@@ -221,7 +221,10 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
 
 
 def watch_incidents(
-    runtime: JobRuntime, settings: Callable[[], AlertSettings], maintenance: Callable[[], MaintenanceCalendar]
+    runtime: JobRuntime,
+    scheduler: Scheduler,
+    settings: Callable[[], AlertSettings],
+    maintenance: Callable[[], MaintenanceCalendar],
 ) -> AlertWatcher:
     """Build what judges the ends of runs; messages go to the channels as config.toml says now."""
     runtime.alerts.settings = runtime.channels.settings = settings
@@ -230,6 +233,7 @@ def watch_incidents(
         live=runtime.live,
         settings=settings,
         maintenance=maintenance,
+        pause=scheduler.pause,
         clock=runtime.clock,
     )
     runtime.runner.judge = watcher.judge

@@ -40,6 +40,7 @@ class SubjectState(Struct, frozen=True, kw_only=True):
     bad_ms: int | None = None  # when the last bad event came, where flapping counts
     opened_ms: int | None = None
     is_flapping: bool = False
+    is_pausing: bool = False  # its job has failed too often, and is to be paused
 
     @property
     def is_blank(self) -> bool:
@@ -73,6 +74,12 @@ class SignGone(Struct, frozen=True, tag=True):
     sign: str
 
 
+class Paused(Struct, frozen=True, tag=True):
+    """The job is paused, because of this; "": it was so already."""
+
+    text: str = ""
+
+
 class Edited(Struct, frozen=True, tag=True):
     """The job's own file was edited: failures are counted anew."""
 
@@ -85,7 +92,7 @@ class Looked(Struct, frozen=True, tag=True):
     """Nothing but time has passed."""
 
 
-Event = Failed | Succeeded | Started | SignSeen | SignGone | Edited | Removed | Looked
+Event = Failed | Succeeded | Started | SignSeen | SignGone | Paused | Edited | Removed | Looked
 
 
 class Decision(Struct, frozen=True, kw_only=True):
@@ -94,7 +101,6 @@ class Decision(Struct, frozen=True, kw_only=True):
     subject: SubjectState
     opens: bool = False
     closes: bool = False
-    pauses: bool = False  # the job, which has failed too often
     notes: tuple[str, ...] = ()  # for the history of the incident
     wake_ms: int | None = None  # when only time must pass: to be looked at again
 
@@ -109,8 +115,9 @@ def advance(subject: SubjectState, event: Event, policy: AlertPolicy, now_ms: in
     after = _noted(subject, event, policy, now_ms, in_maintenance=in_maintenance)
     decision = _opened_or_closed(after, policy.flapping, now_ms)
     notes = tuple(_changes(subject.signs, after.signs, is_new=decision.opens)) if after.signs else ()
-    pauses = isinstance(event, Failed) and after.failures == policy.pause_after
-    return replace(decision, notes=notes, pauses=pauses)
+    if isinstance(event, Paused) and event.text:
+        notes = (*notes, f"paused: {event.text}")
+    return replace(decision, notes=notes)
 
 
 def first_sign(signs: Mapping[str, Sign]) -> tuple[str, Sign]:
@@ -158,11 +165,7 @@ def _noted(
     bad_ms = now_ms if policy.flapping else None
     match event:
         case Failed(text, signs):
-            failures = subject.failures + 1
-            first_ms = now_ms if subject.first_failure_ms is None else subject.first_failure_ms
-            failed = replace(subject, failures=failures, first_failure_ms=first_ms, successes=0, bad_ms=bad_ms)
-            if failures >= policy.after_failures:
-                failed = _with(failed, FAILING, Sign(first_ms, text))
+            failed = _failed(replace(subject, bad_ms=bad_ms), text, policy, now_ms)
             return _with_all(failed, signs, now_ms)
         case Succeeded(signs):
             well = _succeeded(subject, policy.after_successes, signs)
@@ -174,17 +177,29 @@ def _noted(
             return _with(replace(subject, bad_ms=bad_ms), sign, seen)
         case SignGone(sign):
             return _without(subject, {sign})
+        case Paused():
+            return replace(subject, is_pausing=False)
         case Edited():
-            return replace(subject, failures=0, first_failure_ms=None)
+            return replace(subject, failures=0, first_failure_ms=None, is_pausing=False)
         case _:
             return subject
+
+
+def _failed(subject: SubjectState, text: str, policy: AlertPolicy, now_ms: int) -> SubjectState:
+    failures = subject.failures + 1
+    first_ms = now_ms if subject.first_failure_ms is None else subject.first_failure_ms
+    is_pausing = policy.pause_after is not None and failures >= policy.pause_after
+    failed = replace(
+        subject, failures=failures, first_failure_ms=first_ms, successes=0, is_pausing=subject.is_pausing or is_pausing
+    )
+    return _with(failed, FAILING, Sign(first_ms, text)) if failures >= policy.after_failures else failed
 
 
 def _succeeded(subject: SubjectState, after_successes: int, still: Mapping[str, str]) -> SubjectState:
     """Count a success, whose end still shows these signs."""
     successes = subject.successes + 1 if subject.signs else 0
     gone = ENDED_BY_SUCCESS | {FAILING} if successes >= after_successes else ENDED_BY_SUCCESS
-    well = replace(subject, failures=0, first_failure_ms=None, successes=successes)
+    well = replace(subject, failures=0, first_failure_ms=None, successes=successes, is_pausing=False)
     return _without(well, gone - still.keys())
 
 

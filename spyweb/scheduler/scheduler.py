@@ -217,7 +217,9 @@ class Scheduler:
 
         def decide(job: LiveJob) -> Activation:
             known = _known(job)
-            return activate(job.spec, replace(known, paused=False) if known and resumed else known, now_ms, spread_ms)
+            return activate(
+                job.spec, replace(known, paused=False, paused_for="") if known and resumed else known, now_ms, spread_ms
+            )
 
         await self._write(jobs, decide)
         for job in jobs:
@@ -245,17 +247,21 @@ class Scheduler:
 
         return list((await write_cursors(self._runs, decide, known.__setitem__)).cursors)
 
-    async def pause(self, job: LiveJob) -> None:
-        """Stop a job's schedule until it is resumed.
+    async def pause(self, job: LiveJob, why: str = "") -> None:
+        """Stop a job's schedule until it is resumed; one that is paused already keeps why.
 
         Raises Refused for a new job, and for one that was deleted meanwhile.
         """
         async with self._at_rest([job]):
             _expect_taken_up(job)
             now_ms = self._clock.now_ms()
-            await self._write(
-                [job], lambda job: Activation(cursor=replace(deactivated(job.cursor, now_ms), paused=True))
-            )
+
+            def decide(job: LiveJob) -> Activation:
+                before = job.cursor
+                paused = replace(deactivated(before, now_ms), paused=True)
+                return Activation(cursor=paused if before.paused else replace(paused, paused_for=why))
+
+            await self._write([job], decide)
         self._tell(job, JobChange.PAUSED)
 
     async def resume(self, job: LiveJob) -> None:

@@ -99,11 +99,17 @@ def take_policy(read: Reading, usual: AlertPolicy, channels: Collection[str], zo
         quiet=read.take("quiet", _quiet_in(zone), usual.quiet),
         escalations=read.take("escalate", _escalate, usual.escalations),
         flapping=read.take("flapping", _flapping, usual.flapping),
+        pause_after=read.take("pause_after", _pause_after, usual.pause_after),
         depends_on=read.take("depends_on", _depends_on, usual.depends_on),
         late_after_ms=read.take("late_after", _patience, usual.late_after_ms),
         no_success_ms=read.take("no_success_for", _patience, usual.no_success_ms),
     )
     _check_channels(read, policy, channels)
+    if policy.pause_after is not None and policy.pause_after < policy.after_failures:
+        read.refuse(
+            f"would be paused before it is an incident: at least after_failures, {policy.after_failures}",
+            next(filter(read.has, ("pause_after", "after_failures")), "pause_after"),
+        )
     return policy
 
 
@@ -221,6 +227,11 @@ def _show_or_never(duration_ms: int | None) -> str:
 @shaped({"anyOf": [{"const": NEVER}, _WAIT.schema]}, _show_or_never, none=NEVER)
 def _patience(value: object) -> int | None:
     return None if value == NEVER else _WAIT(value)
+
+
+@shaped({"anyOf": [{"const": NEVER}, _COUNT.schema]}, none=NEVER)
+def _pause_after(value: object) -> int | None:
+    return None if value == NEVER else _COUNT(value)
 
 
 @shaped({"anyOf": [{"const": NEVER}, _REMINDER.schema]}, _show_or_never, none=NEVER)

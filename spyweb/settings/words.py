@@ -66,6 +66,7 @@ JOB: Mapping[str, str] = {
     "alerts.escalate": 'Who else is told where nobody has acknowledged: { after = "30m", to = ["boss"] }.',
     "alerts.late_after": 'How long after a due time, for which no run has started, it is an incident; or "never".',
     "alerts.no_success_for": 'How long after its last success it is an incident; or "never".',
+    "alerts.pause_after": 'How many failures in a row pause it, until somebody resumes it; or "never".',
     "alerts.flapping": 'So many incidents in so long are one that lasts, "5 in 30m"; or "never".',
     "alerts.depends_on": "Jobs: while one of them has an open incident nobody is told. Those in `after` count too.",
     "on_store_error": "What a write that failed does: as [store] on_error, for this job.",
@@ -159,6 +160,7 @@ SETTINGS: Mapping[str, str] = {
     "alerts.escalate": 'Who else is told where nobody has acknowledged: { after = "30m", to = ["boss"] }.',
     "alerts.late_after": 'How long after a due time, for which no run has started, it is an incident; or "never".',
     "alerts.no_success_for": 'How long after its last success it is an incident; or "never".',
+    "alerts.pause_after": 'How many failures in a row pause it, until somebody resumes it; or "never".',
     "alerts.flapping": 'So many incidents in so long are one that lasts, "5 in 30m"; or "never".',
     "alerts.depends_on": "Jobs: while one of them has an open incident nobody is told. Those in `after` count too.",
 }

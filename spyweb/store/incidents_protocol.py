@@ -32,7 +32,7 @@ class SubjectChange(Struct, frozen=True, kw_only=True):
     incident: int | None = None  # that opened or closed
     opened: bool = False
     closed: bool = False
-    pauses: bool = False
+    pauses: int = 0  # its job is to be paused, after so many failures in a row
     wake_ms: int | None = None
     at_ms: int = 0
     level: Level = Level.WARNING  # of what has opened ...
@@ -128,6 +128,9 @@ class Incidents(Protocol):
 
     def signs(self) -> Future[dict[str, Mapping[str, Sign]]]:
         """Return what is wrong with each subject that is not well."""
+
+    def pausing(self) -> Future[dict[str, int]]:
+        """Return the subjects whose jobs are still to be paused, each with its failures in a row."""
 
     def unsettled(self) -> Future[list[str]]:
         """Return the subjects of incidents of which somebody may still have to be told."""

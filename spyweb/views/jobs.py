@@ -65,6 +65,7 @@ class JobView(Struct, frozen=True, kw_only=True, gc=False):  # made for each job
     warnings: tuple[str, ...] = ()  # what is doubtful about it
     tags: tuple[str, ...] = ()
     description: str = ""
+    paused_for: str = ""  # why, where spyweb has paused it: "5 failures in a row"
 
 
 class JobFacts(Struct, frozen=True, kw_only=True, gc=False):
@@ -123,6 +124,7 @@ def view_job(spec: JobSpec, facts: JobFacts) -> JobView:
         warnings=tuple(map(str, facts.warnings)),
         tags=spec.tags,
         description=spec.description,
+        paused_for=facts.cursor.paused_for if facts.cursor else "",
     )
 
 

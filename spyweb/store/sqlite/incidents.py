@@ -43,16 +43,17 @@ MOST_NOTES = 50  # of an incident's history, the newest
 NAMED = 20  # incidents of a digest; the others are counted
 
 FIND_SUBJECT = """
-    SELECT failures, successes, first_failure_ms, signs, openings, bad_ms, wake_ms, silent_until_ms
+    SELECT failures, successes, first_failure_ms, signs, openings, bad_ms, wake_ms, silent_until_ms, is_pausing
     FROM subject WHERE name = ?
 """
 FIND_OPEN = "SELECT id, opened_ms, is_flapping FROM incident WHERE subject = ? AND closed_ms IS NULL"
 SAVE_SUBJECT = """
-    INSERT INTO subject (name, failures, successes, first_failure_ms, signs, openings, bad_ms, wake_ms)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+    INSERT INTO subject (name, failures, successes, first_failure_ms, signs, openings, bad_ms, wake_ms, is_pausing)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (name) DO UPDATE SET
         failures = excluded.failures, successes = excluded.successes, first_failure_ms = excluded.first_failure_ms,
-        signs = excluded.signs, openings = excluded.openings, bad_ms = excluded.bad_ms, wake_ms = excluded.wake_ms
+        signs = excluded.signs, openings = excluded.openings, bad_ms = excluded.bad_ms, wake_ms = excluded.wake_ms,
+        is_pausing = excluded.is_pausing
 """
 FORGET_SUBJECT = "DELETE FROM subject WHERE name = ?"
 OPEN = """
@@ -63,6 +64,7 @@ CLOSE = "UPDATE incident SET closed_ms = ? WHERE id = ?"
 READ_NOTES = "SELECT notes FROM incident WHERE id = ?"
 SAVE_NOTES = "UPDATE incident SET notes = ? WHERE id = ?"
 KNOWN = "SELECT name, wake_ms FROM subject"
+PAUSING = "SELECT name, failures FROM subject WHERE is_pausing"
 SIGNS = "SELECT name, signs FROM subject WHERE signs <> '{}'"
 UNSETTLED = "SELECT DISTINCT subject FROM incident INDEXED BY incident_unsettled WHERE is_settled = 0"
 TO_TELL = """
@@ -164,6 +166,9 @@ class SqliteIncidents:
     def signs(self) -> Future[dict[str, Mapping[str, Sign]]]:
         return self._writer.submit(OpKind.READ, find_signs)
 
+    def pausing(self) -> Future[dict[str, int]]:
+        return self._writer.submit(OpKind.READ, find_pausing)
+
     def unsettled(self) -> Future[list[str]]:
         return self._reader.submit(OpKind.READ, find_unsettled)
 
@@ -254,7 +259,7 @@ def apply(connection: sqlite3.Connection, happened: SubjectEvent) -> SubjectChan
         incident=incident if decision.opens or decision.closes else None,
         opened=decision.opens,
         closed=decision.closes,
-        pauses=decision.pauses,
+        pauses=decision.subject.failures if decision.subject.is_pausing else 0,
         wake_ms=decision.wake_ms,
         at_ms=at_ms,
         level=policy.level,
@@ -271,7 +276,7 @@ def find_subject(
     row = connection.execute(FIND_SUBJECT, (name,)).fetchone()
     subject = SubjectState(name=name)
     if row:
-        failures, successes, first_failure_ms, signs, openings, bad_ms, _, _ = row
+        failures, successes, first_failure_ms, signs, openings, bad_ms, _, _, is_pausing = row
         subject = SubjectState(
             name=name,
             failures=failures,
@@ -280,6 +285,7 @@ def find_subject(
             signs=decode_signs(signs),
             openings=decode_moments(openings),
             bad_ms=bad_ms,
+            is_pausing=bool(is_pausing),
         )
     if opened:
         subject = replace(subject, opened_ms=opened[1], is_flapping=bool(opened[2]))
@@ -295,7 +301,7 @@ def save_subject(connection: sqlite3.Connection, before: SubjectState, decision:
     if after != before or decision.wake_ms is not None:
         row = (
             after.name, after.failures, after.successes, after.first_failure_ms, encode(after.signs).decode(),
-            encode(after.openings).decode(), after.bad_ms, decision.wake_ms,
+            encode(after.openings).decode(), after.bad_ms, decision.wake_ms, after.is_pausing,
         )  # fmt: skip
         connection.execute(SAVE_SUBJECT, row)
     return True
@@ -342,6 +348,10 @@ def find_known(connection: sqlite3.Connection) -> dict[str, int | None]:
 
 def find_signs(connection: sqlite3.Connection) -> dict[str, Mapping[str, Sign]]:
     return {name: decode_signs(signs) for name, signs in connection.execute(SIGNS)}
+
+
+def find_pausing(connection: sqlite3.Connection) -> dict[str, int]:
+    return dict(connection.execute(PAUSING).fetchall())
 
 
 def find_unsettled(connection: sqlite3.Connection) -> list[str]:

@@ -22,10 +22,12 @@ from spyweb.store.sqlite.pruning import Prunable, prune
 from spyweb.store.sqlite.requests import drop_payloads, keep
 
 SET_CURSOR = """
-    INSERT INTO cursor (job, due_ms, schedule, paused, idle_since_ms, active_since_ms) VALUES (?, ?, ?, ?, ?, ?)
+    INSERT INTO cursor (job, due_ms, schedule, paused, idle_since_ms, active_since_ms, paused_for)
+    VALUES (?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (job) DO UPDATE SET
         due_ms = excluded.due_ms, schedule = excluded.schedule, paused = excluded.paused,
-        idle_since_ms = excluded.idle_since_ms, active_since_ms = excluded.active_since_ms
+        idle_since_ms = excluded.idle_since_ms, active_since_ms = excluded.active_since_ms,
+        paused_for = excluded.paused_for
 """
 ADD_RUN = """
     INSERT INTO run (job, state, attempt, due_ms, "trigger", start_after_ms, started_ms, generation)
@@ -55,7 +57,7 @@ RUN_COLUMNS = """
     reason, traceback, cpu_ms, storage_errors, result, http_status, items_found, items_new, note,
     generation, last_due_ms, count
 """
-CURSOR_COLUMNS = "job, due_ms, schedule, paused, idle_since_ms, active_since_ms"
+CURSOR_COLUMNS = "job, due_ms, schedule, paused, idle_since_ms, active_since_ms, paused_for"
 FIND_CURSOR = f"SELECT {CURSOR_COLUMNS} FROM cursor WHERE job = ?"
 
 OPEN_RUNS = f"SELECT {RUN_COLUMNS} FROM run WHERE state <> 'ended' ORDER BY id"
@@ -316,8 +318,10 @@ def record_skipped(connection: sqlite3.Connection, skipped: SkippedRange) -> Non
 
 
 def row_of_cursor(cursor: Cursor) -> tuple[str | int | None, ...]:
-    paused = int(cursor.paused)
-    return cursor.job, cursor.due_ms, cursor.schedule, paused, cursor.idle_since_ms, cursor.active_since_ms
+    return (
+        cursor.job, cursor.due_ms, cursor.schedule, int(cursor.paused), cursor.idle_since_ms, cursor.active_since_ms,
+        cursor.paused_for,
+    )  # fmt: skip
 
 
 def storable(text: str) -> str:
@@ -364,7 +368,7 @@ RunRow = tuple[
     str, str, int, int, str, int | None, int | None, int | None, str,
     int, int | None, int,
 ]  # fmt: skip
-CursorRow = tuple[str, int, str, int, int | None, int | None]
+CursorRow = tuple[str, int, str, int, int | None, int | None, str]
 
 
 def read_run(row: RunRow) -> Run:
@@ -410,7 +414,7 @@ def read_trigger(text: str) -> Mapping[str, object]:
 
 
 def read_cursor(row: CursorRow) -> Cursor:
-    job, due_ms, schedule, paused, idle_since_ms, active_since_ms = row
+    job, due_ms, schedule, paused, idle_since_ms, active_since_ms, paused_for = row
     return Cursor(
         job=JobId(job),
         due_ms=due_ms,
@@ -418,4 +422,5 @@ def read_cursor(row: CursorRow) -> Cursor:
         paused=bool(paused),
         idle_since_ms=idle_since_ms,
         active_since_ms=active_since_ms,
+        paused_for=paused_for,
     )

@@ -72,6 +72,9 @@ class MemoryIncidents:
     def signs(self) -> Future[dict[str, Mapping[str, Sign]]]:
         return self._executor.read(incidents.find_signs, self._connection)
 
+    def pausing(self) -> Future[dict[str, int]]:
+        return self._executor.read(incidents.find_pausing, self._connection)
+
     def unsettled(self) -> Future[list[str]]:
         return self._executor.read(incidents.find_unsettled, self._connection)
 

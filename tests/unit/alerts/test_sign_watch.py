@@ -63,7 +63,9 @@ async def watched(
     async with harness(earlier.store if earlier else None, earlier.clock if earlier else None) as h:
         w: Watched
         settings = AlertSettings(policy=AlertPolicy())
-        watcher = AlertWatcher(incidents=h.store.incidents, live=h.live, settings=lambda: settings, clock=h.clock)
+        watcher = AlertWatcher(
+            incidents=h.store.incidents, live=h.live, settings=lambda: settings, pause=h.scheduler.pause, clock=h.clock
+        )
         signs = SignWatch(
             watcher=watcher,
             live=h.live,
@@ -255,7 +257,11 @@ async def test_of_very_many_jobs_each_has_its_turn() -> None:
 async def test_after_a_stop_has_begun_nobody_looks() -> None:
     async with harness() as h:
         watcher = AlertWatcher(
-            incidents=h.store.incidents, live=h.live, settings=lambda: AlertSettings(), clock=h.clock
+            incidents=h.store.incidents,
+            live=h.live,
+            settings=lambda: AlertSettings(),
+            pause=h.scheduler.pause,
+            clock=h.clock,
         )
         looks: list[int] = []
         signs = SignWatch(

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 
 from spyweb.alerts import watcher
 from spyweb.alerts.delivery import Attempt
@@ -58,6 +59,13 @@ class Watched:
     settings: AlertSettings = field(default_factory=lambda: AlertSettings(channels={"ops": OPS}))
     maintenance: MaintenanceCalendar = field(default_factory=MaintenanceCalendar)
 
+    disk_is_full: bool = False
+
+    async def pause(self, job: LiveJob, why: str) -> None:
+        if self.disk_is_full:
+            raise StoreError("disk full")
+        await self.harness.scheduler.pause(job, why)
+
     def begin_maintenance(self, minutes: int, *jobs: str) -> None:
         now_ms = self.harness.clock.now_ms()
         window = Once(now_ms, now_ms + minutes * 60_000)
@@ -100,6 +108,7 @@ async def watched(
             live=h.live,
             settings=lambda: watched.settings,
             maintenance=lambda: watched.maintenance,
+            pause=lambda job, why: watched.pause(job, why),
             clock=h.clock,
         )
         watched = Watched(h, watcher)
@@ -467,6 +476,103 @@ async def test_a_sign_that_the_store_refuses_at_the_end_of_maintenance_is_not_lo
         w.harness.store.incidents.note = note  # type: ignore[method-assign]
         await w.harness.clock.turn(20)
         assert await w.open() == 1
+
+
+PAUSES = replace(TELL_OPS, after_failures=2, pause_after=3)
+
+
+async def test_a_job_that_fails_too_often_is_paused_until_somebody_resumes_it_and_it_succeeds() -> None:
+    async with watched(PAUSES) as w:
+        for _ in range(2):
+            await w.run(failed("x"))
+        await w.harness.clock.turn(3)
+        assert not w.job.cursor.paused
+        await w.run(failed("x"))
+        await w.harness.clock.turn(3)
+        assert (w.job.cursor.paused, w.job.cursor.paused_for) == (True, "3 failures in a row")
+        assert (await w.harness.store.runs.cursors())[BACKUP].paused_for == "3 failures in a row"
+        (found,) = await w.harness.store.incidents.list(is_open=True)
+        assert [note.text for note in found.notes] == ["paused: 3 failures in a row"]
+
+        await w.harness.scheduler.resume(w.job)
+        assert (w.job.cursor.paused, w.job.cursor.paused_for, await w.open()) == (False, "", 1)
+        await w.run(failed("x"))
+        await w.harness.clock.turn(3)
+        assert w.job.cursor.paused_for == "4 failures in a row", "it fails again"
+        await w.harness.scheduler.resume(w.job)
+        await w.run()
+        await w.harness.clock.turn(3)
+        assert (w.job.cursor.paused, await w.open()) == (False, 0)
+
+
+async def test_a_job_that_is_resumed_is_not_paused_again_by_the_next_daemon() -> None:
+    async with watched(PAUSES) as w:
+        for _ in range(3):
+            await w.run(failed("x"))
+        await w.harness.clock.turn(3)
+        await w.harness.scheduler.resume(w.job)
+    async with watched(PAUSES, before=w.harness) as later:
+        await later.harness.clock.turn(3)
+        assert not later.job.cursor.paused
+
+
+async def test_a_job_is_paused_by_the_next_daemon_where_this_one_has_no_time_to() -> None:
+    async with watched(PAUSES) as w:
+        for _ in range(3):
+            await w.run(failed("x"))
+            await w.harness.clock.turn(0.1)  # the planner sleeps for a second
+        assert not w.job.cursor.paused
+        assert await w.harness.store.incidents.pausing() == {"job:backup": 3}
+    async with watched(PAUSES, before=w.harness) as later:
+        await later.harness.clock.turn(3)
+        assert later.job.cursor.paused_for == "3 failures in a row"
+        assert await w.harness.store.incidents.pausing() == {}
+
+
+async def test_a_job_that_somebody_has_paused_stays_as_it_is() -> None:
+    async with watched(PAUSES) as w:
+        await w.harness.scheduler.pause(w.job)
+        for _ in range(4):
+            await w.run(failed("x"))
+            await w.harness.clock.turn(3)
+        assert (w.job.cursor.paused, w.job.cursor.paused_for) == (True, "")
+        (found,) = await w.harness.store.incidents.list(is_open=True)
+        assert found.notes == ()
+        assert await w.harness.store.incidents.pausing() == {}
+
+
+async def test_a_job_that_is_gone_before_it_is_paused_holds_nobody_up() -> None:
+    async with watched(PAUSES) as w:
+        for _ in range(3):
+            await w.run(failed("x"))
+            await w.harness.clock.turn(0.1)
+        w.harness.live.remove(BACKUP)
+        w.harness.live.link()
+        await w.harness.clock.turn(10)
+        assert (await w.harness.store.incidents.pausing(), await w.open()) == ({}, 0)
+
+
+async def test_a_job_that_goes_while_it_is_paused_holds_nobody_up() -> None:
+    async with watched(PAUSES) as w:
+        with capture_logs() as lines:
+            for _ in range(3):
+                await w.run(failed("x"))
+            w.job.gone = True
+            await w.harness.clock.turn(10)
+        assert not [line for line in lines if line["log_level"] == "error"]
+        assert await w.told() == [("ops", ["opened"])]
+
+
+async def test_a_pause_that_the_store_refuses_is_made_up_for() -> None:
+    async with watched(PAUSES) as w:
+        w.disk_is_full = True
+        for _ in range(3):
+            await w.run(failed("x"))
+        await w.harness.clock.turn(10)
+        assert not w.job.cursor.paused
+        w.disk_is_full = False
+        await w.harness.clock.turn(10)
+        assert w.job.cursor.paused
 
 
 async def test_a_silent_job_is_told_of_once_it_is_silent_no_more() -> None:

@@ -12,6 +12,7 @@ from spyweb.incidents.truth import (
     Event,
     Failed,
     Looked,
+    Paused,
     Removed,
     Sign,
     SignGone,
@@ -149,15 +150,34 @@ def test_a_subject_that_is_gone_leaves_nothing(before: tuple[Event, ...]) -> Non
     assert gone.closes == (len(before) == 3)
 
 
-def test_a_job_is_paused_at_the_failure_that_its_settings_name_and_only_there() -> None:
+def test_a_job_is_to_be_paused_from_the_failure_on_that_its_settings_name() -> None:
     policy = replace(THREE, pause_after=4)
-    assert [led(*[Failed("")] * count, policy=policy).pauses for count in range(1, 6)] == [
-        False,
-        False,
-        False,
-        True,
-        False,
-    ]
+    pausing = [led(*[Failed("")] * count, policy=policy).subject.is_pausing for count in range(1, 6)]
+    assert pausing == [False, False, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("event", "notes"), [(Paused("4 failures in a row"), ("paused: 4 failures in a row",)), (Paused(), ())]
+)
+def test_once_it_is_paused_its_history_says_so(event: Paused, notes: tuple[str, ...]) -> None:
+    policy = replace(THREE, pause_after=4)
+    failing = led(*[Failed("")] * 4, policy=policy).subject
+    paused = advance(failing, event, policy, 500, in_maintenance=False)
+    assert (paused.subject.is_pausing, paused.notes, paused.closes) == (False, notes, False)
+    assert led(Failed(""), policy=policy, subject=paused.subject).subject.is_pausing, "it was resumed, and fails again"
+    assert led(Succeeded(), policy=policy, subject=paused.subject).closes
+
+
+@pytest.mark.parametrize("event", [Succeeded(), Edited(), Removed()])
+def test_a_job_that_was_to_be_paused_is_not_once_it_is_well_or_another(event: Event) -> None:
+    policy = replace(THREE, pause_after=3)
+    assert not led(*[Failed("")] * 3, event, policy=policy).subject.is_pausing
+
+
+def test_what_fails_in_maintenance_pauses_nothing() -> None:
+    policy = replace(THREE, pause_after=4)
+    failing = led(*[Failed("")] * 3, policy=policy).subject
+    assert not advance(failing, Failed(""), policy, 500, in_maintenance=True).subject.is_pausing
 
 
 def test_the_third_opening_within_the_window_stays_open_until_it_was_calm_that_long() -> None:

@@ -133,6 +133,12 @@ desktop = true
         ('[alerts]\nremind_every = "1m"\n', "must be at least 5m, not 1m"),
         ('[alerts]\nlate_after = "30s"\n', "config.toml:2: alerts.late_after: must be at least 1m, not 30s"),
         ('[alerts]\nno_success_for = "soon"\n', "config.toml:2: alerts.no_success_for: "),
+        ('[alerts]\npause_after = "soon"\n', "config.toml:2: alerts.pause_after: expected a whole number, not 'soon'"),
+        ("[alerts]\npause_after = 0\n", "config.toml:2: alerts.pause_after: must be at least 1, not 0"),
+        (
+            "[alerts]\npause_after = 2\n",
+            "config.toml:2: alerts.pause_after: would be paused before it is an incident: at least after_failures, 3",
+        ),
         ("[alerts]\nafter_failure = 2\n", 'unknown key; did you mean "after_failures"?'),
     ],
 )
@@ -161,6 +167,23 @@ def test_a_job_overrides_alerts_key_by_key_and_config_toml_overrides_the_job(tmp
     override = f"{config}[jobs.backup.alerts]\nto = []\nafter_successes = 2\n"
     found = policy_of(tmp_path, override, block)
     assert (found.to, found.after_failures, found.after_successes) == ((), 2, 2)
+
+
+def test_a_job_is_paused_after_so_many_failures_or_never(tmp_path: Path) -> None:
+    config = "[alerts]\npause_after = 20\n"
+    assert policy_of(tmp_path, config).pause_after == 20
+    assert policy_of(tmp_path, config, "-- alerts = { pause_after = 3 }\n").pause_after == 3
+    assert policy_of(tmp_path, config, '-- alerts = { pause_after = "never" }\n').pause_after is None
+
+
+def test_a_job_that_would_be_paused_before_its_incident_is_refused_with_the_key_that_says_so(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("[alerts]\npause_after = 5\n")
+    _, problems = scan_jobs(tmp_path, a="alerts = { after_failures = 6 }", b="alerts = { pause_after = 2 }")
+    reason = "would be paused before it is an incident: at least after_failures"
+    assert problems == [
+        f"jobs/a.lua:2: alerts.after_failures: {reason}, 6",
+        f"jobs/b.lua:2: alerts.pause_after: {reason}, 3",
+    ]
 
 
 def test_quiet_hours_escalations_and_flapping_are_read(tmp_path: Path) -> None:

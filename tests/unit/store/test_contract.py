@@ -421,7 +421,15 @@ async def test_in_one_change_what_was_missed_comes_before_what_starts(store: Sto
 
 async def test_cursors_are_those_last_recorded(store: Store) -> None:
     await store.runs.record(Change(cursors=[make_cursor(due_ms=1000), make_cursor(NEWS, due_ms=5)]))
-    moved = Cursor(job=PRICES, due_ms=2000, schedule="every 2s", paused=True, idle_since_ms=1500, active_since_ms=900)
+    moved = Cursor(
+        job=PRICES,
+        due_ms=2000,
+        schedule="every 2s",
+        paused=True,
+        paused_for="3 failures in a row",
+        idle_since_ms=1500,
+        active_since_ms=900,
+    )
     await store.runs.record(Change(cursors=[moved]))
 
     assert await store.runs.cursors() == {PRICES: moved, NEWS: make_cursor(NEWS, due_ms=5)}

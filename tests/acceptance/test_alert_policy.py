@@ -1,0 +1,102 @@
+"""How people are not woken: maintenance, and jobs that are paused, in a real daemon that tells a real receiver."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from spyweb.model import JobId
+from spyweb.views.incidents import IncidentView
+from tests.fakes.hook import Hook, open_hook
+from tests.fakes.project import Project, eventually
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+CONFIG = """[channels.ops]
+webhook = "{url}"
+[alerts]
+to = ["ops"]
+after_failures = 2
+"""
+TICK = JobId("tick")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    (tmp_path / "jobs").mkdir()
+    return Project(tmp_path)
+
+
+@pytest.fixture
+def hook() -> Iterator[Hook]:
+    with open_hook() as hook:
+        yield hook
+
+
+def kinds_of(hook: Hook) -> list[str]:
+    return [item["kind"] for body in hook.bodies for item in json.loads(body)["items"]]
+
+
+def incidents(project: Project) -> list[IncidentView]:
+    return project.daemon_client().incidents(is_open=None, limit=10)
+
+
+def test_in_maintenance_failures_do_not_count_and_once_it_is_taken_away_they_do(project: Project, hook: Hook) -> None:
+    begin = datetime.now(UTC) - timedelta(minutes=1)
+    window = f"[[maintenance]]\nstart = {begin:%FT%TZ}\nend = {begin + timedelta(hours=1):%FT%TZ}\njobs = ['ti*']\n"
+    project.save("config.toml", CONFIG.format(url=hook.url) + window)
+    project.job("tick", 'error("no")', 'every = "200ms"')
+    with project.daemon():
+        project.ended("tick", 6)
+        assert incidents(project) == []
+        project.save("config.toml", CONFIG.format(url=hook.url))
+        (found,) = eventually(lambda: incidents(project), "an incident")
+        assert found.since_ms > found.opened_ms - 5_000, "the row of failures began after it"
+        eventually(lambda: kinds_of(hook) == ["opened"], "a message")
+
+        project.save("config.toml", CONFIG.format(url=hook.url) + window)
+        project.job("tick", "return 1", 'every = "200ms"')
+        eventually(lambda: incidents(project)[0].closed_ms is not None, "its end")
+        assert kinds_of(hook) == ["opened"], "which waits for the end of the maintenance"
+        project.save("config.toml", CONFIG.format(url=hook.url))
+        eventually(lambda: kinds_of(hook) == ["opened", "closed"], "the message about its end")
+
+
+def test_a_job_that_fails_too_often_is_paused_also_where_the_daemon_died_before_it_could(
+    project: Project, hook: Hook
+) -> None:
+    project.save("config.toml", CONFIG.format(url=hook.url) + "pause_after = 3\n")
+    project.job("tick", 'error("no")', 'every = "300ms"')
+    with project.daemon() as daemon:
+        eventually(lambda: project.shown("tick").state == "paused", "a pause")
+        shown = project.shown("tick")
+        assert "failures in a row" in shown.paused_for
+        assert shown.paused_for in project.spyweb("jobs").stdout
+        (found,) = incidents(project)
+        assert [note.text for note in found.notes] == [f"paused: {shown.paused_for}"]
+        assert found.closed_ms is None
+        daemon.kill()
+    as_before_the_pause(project)
+    with project.daemon():
+        eventually(lambda: project.shown("tick").state == "paused", "another pause")
+        ran = len(project.runs("tick"))
+
+        project.job("tick", "return 1", 'every = "300ms"')
+        project.daemon_client().resume(TICK)
+        project.ended("tick", ran + 1)
+        eventually(lambda: incidents(project)[0].closed_ms is not None, "its end")
+        assert project.shown("tick").paused_for == ""
+        eventually(lambda: kinds_of(hook) == ["opened", "closed"], "two messages")
+
+
+def as_before_the_pause(project: Project) -> None:
+    """Put the database back to where it was after the last failure, before the job was paused."""
+    with closing(sqlite3.connect(project.root / "data/spyweb.db")) as connection, connection:
+        connection.execute("UPDATE cursor SET paused = 0, paused_for = '', idle_since_ms = NULL")
+        assert connection.execute("UPDATE subject SET is_pausing = 1").rowcount == 1
