@@ -12,8 +12,9 @@ from secrets import token_hex
 from typing import NamedTuple, Protocol, TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from spyweb.alerts.ack_links import AckLinks
 from spyweb.alerts.channel_secrets import ChannelSecrets
 from spyweb.alerts.sender.redaction import hide_webhook
 from spyweb.clock import Clock
@@ -44,6 +45,7 @@ class AlertItem(Struct, frozen=True, kw_only=True):
     failures: int
     flapping: bool
     title: str = ""  # of what a script tells
+    ack_url: str = ""  # where somebody says that they take care; never stored
 
 
 class AlertFacts(Struct, frozen=True, kw_only=True):
@@ -116,8 +118,9 @@ class WebhookSender:
 class AlertDelivery:
     """Finds the channel of each message, and has it sent."""
 
-    def __init__(self, senders: AlertSenders, settings: Callable[[], AlertSettings]) -> None:
+    def __init__(self, senders: AlertSenders, settings: Callable[[], AlertSettings], links: AckLinks) -> None:
         self._senders = senders
+        self._links = links
         self.settings = settings  # a daemon puts those there that are read again
         self.attempted: AttemptListener | None = None
 
@@ -144,7 +147,22 @@ class AlertDelivery:
         channel = self.settings().channels.get(name)
         if channel is None:
             return DeliveryFailure(reason=f"no alert channel is named {name}", holds=False)
-        return (await self._send(channel, decode_facts(queued.payload), queued, queued.created_ms)).failure
+        facts = decode_facts(queued.payload)
+        if linked := self._with_link(facts):
+            facts, queued = linked, replace(queued, payload=msgspec.json.encode(linked))
+        return (await self._send(channel, facts, queued, queued.created_ms)).failure
+
+    def _with_link(self, facts: AlertFacts) -> AlertFacts | None:
+        """Return the facts of a message about one incident that goes on, with its link; None where there is none.
+
+        The link is made when it is sent, so that none is stored, and from the facts alone: it is the same however often
+        the message is sent.
+        """
+        item = facts.items[0] if len(facts.items) == 1 and facts.count == 1 else None
+        if item is None or item.incident is None or item.kind not in (MessageKind.OPENED, MessageKind.REMINDER):
+            return None
+        link = self._links.ack_link(item.incident, facts.channel, facts.at_ms)
+        return structs.replace(facts, items=(structs.replace(item, ack_url=link),)) if link else None
 
     async def _send(
         self, channel: AlertChannelSettings, facts: AlertFacts, queued: QueuedMessage, added_ms: int | None

@@ -144,6 +144,8 @@ def _lines(item: AlertItem, at_ms: int, zone: ZoneInfo) -> list[str]:
         lines[-1] += f", until {_moment(item.closed_ms, zone)}"
     if item.kind is MessageKind.REMINDER:
         lines[-1] += f"; now it is {_moment(at_ms, zone)}"
+    if item.ack_url:
+        lines.append(f"Take care of it: {item.ack_url}")
     if item.run is not None:
         lines.append(f"Run {item.run}: spyweb runs {name_of(item.subject)}")
     if item.flapping:

@@ -97,6 +97,7 @@ async def build_daemon(stack: AsyncExitStack, options: Options, settings: Settin
     stack.enter_context(watch_loop(runtime.world.stalls, clock))
     daemon = assemble(runtime, options, await open_server(stack, runtime))
     await daemon.service.access.load()
+    await runtime.ack_links.load(runtime.store.keys)
     return daemon
 
 
@@ -180,6 +181,7 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
         once=once,
         incidents=incidents,
         open_incidents=open_incidents,
+        ack_links=runtime.ack_links,
         channels=ChannelService(
             try_out=runtime.alerts.try_out,
             store=store,
@@ -227,7 +229,7 @@ def watch_incidents(
     maintenance: Callable[[], MaintenanceCalendar],
 ) -> AlertWatcher:
     """Build what judges the ends of runs; messages go to the channels as config.toml says now."""
-    runtime.alerts.settings = runtime.channels.settings = settings
+    runtime.alerts.settings = runtime.channels.settings = runtime.ack_links.settings = settings
     watcher = AlertWatcher(
         incidents=runtime.store.incidents,
         live=runtime.live,

@@ -12,6 +12,7 @@ from functools import partial
 
 import structlog
 
+from spyweb.alerts.ack_links import AckLinks
 from spyweb.alerts.apprise_sender import AppriseSender
 from spyweb.alerts.channel_secrets import ChannelSecrets
 from spyweb.alerts.delivery import AlertDelivery, AlertSenders, WebhookSender
@@ -74,6 +75,7 @@ class JobRuntime:
     runner: Runner
     outbox_sender: OutboxSender
     alerts: AlertDelivery
+    ack_links: AckLinks
     tallies: AttemptTallies
     channels: OpenChannels
     alert_helper: AlertHelper
@@ -274,7 +276,8 @@ async def open_runtime(
         services=AppriseSender(helper, channel_secrets, clock, writer),
         desktop=DesktopSender(world.desktop, writer),
     )
-    alerts = AlertDelivery(senders, lambda: settings.alerts)
+    ack_links = AckLinks(settings.server.public_url, lambda: settings.alerts)
+    alerts = AlertDelivery(senders, lambda: settings.alerts, ack_links)
     transport = MessageTransport(
         http=world.http,
         desktop=world.desktop,
@@ -294,6 +297,7 @@ async def open_runtime(
         runner=runner,
         outbox_sender=OutboxSender(outbox=store.outbox, send=transport.send, clock=clock, random=random.random),
         alerts=alerts,
+        ack_links=ack_links,
         tallies=AttemptTallies(clock),
         channels=channels,
         alert_helper=helper,

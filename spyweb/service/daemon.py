@@ -13,6 +13,7 @@ from pathlib import Path
 
 from msgspec import structs
 
+from spyweb.alerts.ack_links import AckLinks
 from spyweb.clock import Clock
 from spyweb.cooperative import Steps, run_at_once, run_in_slices
 from spyweb.errors import Problem, Refused
@@ -148,6 +149,7 @@ class DaemonService:
     incidents: IncidentService
     open_incidents: OpenIncidents
     channels: ChannelService
+    ack_links: AckLinks
     clock: Clock
     events: EventHub
     pages: PageHub

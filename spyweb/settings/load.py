@@ -59,6 +59,7 @@ from spyweb.settings.values import (
     is_timezone,
     one_line,
     one_of,
+    public_url,
     size,
     text,
     texts,
@@ -299,6 +300,7 @@ def _server(read: Reading, root: Path, environ: Mapping[str, str], permissions: 
         host=read.take("host", one_line, "127.0.0.1"),
         port=read.take("port", whole(0, 65_535), 7979),
         hosts=read.take("hosts", host_names, ()),
+        public_url=read.take("public_url", public_url, ""),
         tls_cert=tls_cert,
         tls_key=tls_key,
         api_key=environ.get("SPYWEB_API_KEY", "").strip() or None,  # HTTP has no blanks at the ends

@@ -53,6 +53,7 @@ class ServerSettings:
     host: str = "127.0.0.1"
     port: int = 7979
     hosts: tuple[str, ...] = ()  # names by which a reverse proxy is asked for it
+    public_url: str = ""  # under which people reach it, for links in messages; empty: there are none
     tls_cert: str = ""  # a path relative to the root; empty: without TLS
     tls_key: str = ""
     api_key: str | None = field(default=None, repr=False)  # from SPYWEB_API_KEY alone

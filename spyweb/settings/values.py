@@ -11,6 +11,7 @@ from datetime import time
 from enum import StrEnum
 from functools import lru_cache
 from typing import TypeVar
+from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, available_timezones
 
 from spyweb.model import HistoryRule
@@ -111,6 +112,25 @@ def host_names(value: object) -> tuple[str, ...]:
     if wrong_name := next((name for name in names if not _HOST_NAME.fullmatch(name)), None):
         raise ValueError(f'{wrong_name[:80]!r} is no name of a host: expected one such as "spyweb.example.org"')
     return tuple(name.lower() for name in names)
+
+
+@shaped({"type": "string", "pattern": "^(https?://.+)?$"})
+def public_url(value: object) -> str:
+    """Read the address of a site, without a slash at its end."""
+    given = text(value).strip()
+    if not given:
+        return ""
+    try:
+        parts = urlsplit(given)
+        port = parts.port
+    except ValueError:
+        parts, port = urlsplit(""), None
+    is_site = parts.scheme in ("http", "https") and parts.hostname and port != 0
+    if not is_site or not given.isascii() or not given.isprintable() or any(each in given for each in " <>\"'\\"):
+        raise wrong('an address such as "https://spyweb.example.org"', given)
+    if parts.username is not None or parts.query or parts.fragment or "?" in given or "#" in given:
+        raise ValueError("expected an address alone, without a name, a password, ? or #")
+    return given.rstrip("/")
 
 
 def whole(least: int, most: int) -> Shape[int]:

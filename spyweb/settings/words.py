@@ -108,6 +108,7 @@ SETTINGS: Mapping[str, str] = {
     "server.host": "The address; another than loopback needs a key: SPYWEB_API_KEY, or one of `spyweb keys add`.",
     "server.port": "0 takes any free one.",
     "server.hosts": "Names under which a reverse proxy passes requests on.",
+    "server.public_url": "The address at which people reach it from elsewhere: messages have links below it.",
     "server.tls_cert": "The certificate, in PEM, with those that have signed it; empty: without TLS.",
     "server.tls_key": "Its private key, in PEM.",
     "store.url": 'sqlite:/// and the path of a file, or "memory:".',

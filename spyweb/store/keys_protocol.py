@@ -69,3 +69,6 @@ class AccessKeys(Protocol):
         """Add a session, or replace it; nothing where its key is gone."""
 
     def end_sessions(self, hashes: list[bytes]) -> Future[None]: ...
+
+    def link_key(self) -> Future[bytes]:
+        """Return the secret that signs links in messages, the same for ever; it is made at the first call."""

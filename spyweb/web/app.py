@@ -30,6 +30,7 @@ from spyweb.web.body import BODY_MEMORY, LARGEST, BodyMemory
 from spyweb.web.endpoints import ENDPOINT_ROUTES, ENDPOINT_RULES, ENDPOINTS
 from spyweb.web.event_streams import EventStreams
 from spyweb.web.live import CHUNKS, PAGE_STREAMS, Chunks
+from spyweb.web.pages.ack import ack_routes
 from spyweb.web.pages.pages import ACTIONS, PAGES
 from spyweb.web.pages.site import PageRoute, base_of, page_routes, showing_errors
 from spyweb.web.ui import UI, UI_ROUTES
@@ -50,7 +51,7 @@ class Site:
 def tcp_app(service: DaemonService, site: Site | None = None, port: int = 0) -> web.Application:
     site = site or Site()
     base = base_of(site.ui)
-    pages = page_routes(base, site.ui, PAGES, ACTIONS)
+    pages = [*page_routes(base, site.ui, PAGES, ACTIONS), *ack_routes(base)]
     underway = OpenRequests(service.access)
     rules = {**_rules_of(ROUTES), **ENDPOINT_RULES, **{each.handler: each.rule for each in pages}}
     recogniser = Recogniser(service.access, Throttle(service.clock))

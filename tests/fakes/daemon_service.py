@@ -14,6 +14,7 @@ from pathlib import Path
 
 from msgspec import structs
 
+from spyweb.alerts.ack_links import AckLinks
 from spyweb.alerts.delivery import Attempt
 from spyweb.alerts.tally import AttemptTallies
 from spyweb.clock import Clock
@@ -413,6 +414,7 @@ class FakeDaemonService(DaemonService):
         self.incidents = IncidentService(store.incidents, clock, self.open_incidents.forget)
         self.alert_settings = two_channels()
         self.tallies = AttemptTallies(clock)
+        self.ack_links = AckLinks("https://spyweb.example.org", lambda: self.alert_settings)
         self.channels = make_channels(store, clock, lambda: self.alert_settings, self.tallies)
         self.events = hub or EventHub(clock, "b00t", lambda _hub, _topic: lambda: None)
         self.pages = pages or PageHub(events=self.events, clock=clock, tasks=TaskGroup(), last_lines=no_lines)

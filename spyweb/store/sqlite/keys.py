@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import sqlite3
 from asyncio import Future
 
@@ -24,6 +25,10 @@ PUT_SESSION = """
     SELECT ?1, ?2, ?3, ?4 WHERE ?2 IS NULL OR EXISTS (SELECT 1 FROM access_key WHERE id = ?2)
 """
 END_SESSION = "DELETE FROM browser_session WHERE hash = ?"
+
+MAKE_LINK_KEY = "INSERT OR IGNORE INTO link_key (id, key) VALUES (1, ?)"
+LINK_KEY = "SELECT key FROM link_key"
+LINK_KEY_BYTES = 32
 
 KeyRow = tuple[int, str, str, bytes, str, str, int, int | None]
 
@@ -55,6 +60,9 @@ class SqliteKeys:
 
     def end_sessions(self, hashes: list[bytes]) -> Future[None]:
         return self._writer.submit(OpKind.SEVERAL, end_sessions, hashes)
+
+    def link_key(self) -> Future[bytes]:
+        return self._writer.submit(OpKind.SEVERAL, link_key, secrets.token_bytes(LINK_KEY_BYTES))
 
 
 # On the thread of a connection
@@ -102,3 +110,10 @@ def read_key(row: KeyRow) -> AccessKey:
         created_ms=created_ms,
         used_ms=used_ms,
     )
+
+
+def link_key(connection: sqlite3.Connection, made: bytes) -> bytes:
+    """Return the secret that is kept: `made` where there was none."""
+    connection.execute(MAKE_LINK_KEY, (made,))
+    key: bytes = connection.execute(LINK_KEY).fetchone()[0]
+    return key

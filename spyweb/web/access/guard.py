@@ -130,6 +130,10 @@ class Trail:
         """Put on record that a browser has signed in or out."""
         self._audit.note(self._line(request, who, "session", status))
 
+    def note_link(self, request: web.Request, channel: str, status: int) -> None:
+        """Put on record what somebody has done by a link that was sent to an alert channel."""
+        self._audit.note(self._line(request, channel, "link", status))
+
     def _line(self, request: web.Request, who: str, source: str, status: int) -> NewAuditLine:
         resource = request.match_info.route.resource
         path = resource.canonical if resource else request.path[:TARGET]

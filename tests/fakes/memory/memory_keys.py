@@ -12,6 +12,7 @@ from tests.fakes.memory.memory_executor import ImmediateExecutor
 class MemoryKeys:
     def __init__(self, executor: ImmediateExecutor) -> None:
         self._executor = executor
+        self._link_key = b"k" * 32
         self._keys: dict[KeyId, AccessKey] = {}
         self._sessions: dict[bytes, BrowserSession] = {}
 
@@ -35,6 +36,9 @@ class MemoryKeys:
 
     def end_sessions(self, hashes: list[bytes]) -> Future[None]:
         return self._executor.write(self._end_sessions, hashes)
+
+    def link_key(self) -> Future[bytes]:
+        return self._executor.write(lambda: self._link_key)
 
     def _add(self, new: NewKey) -> AccessKey | None:
         if any(new.name == key.name or new.handle == key.handle for key in self._keys.values()):

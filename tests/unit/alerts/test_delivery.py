@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 import pytest
 
+from spyweb.alerts.ack_links import AckLinks
 from spyweb.alerts.channel_secrets import ChannelSecrets
 from spyweb.alerts.delivery import (
     AlertDelivery,
@@ -26,6 +27,7 @@ from spyweb.outbox.send import DeliveryFailure
 from spyweb.settings.alerts import AlertChannelSettings, AlertSettings
 from spyweb.store.outbox_protocol import Channel, QueuedMessage, Target
 from tests.fakes.clock import FakeClock
+from tests.fakes.memory.memory import MemoryStore
 from tests.fakes.ops import FakeHttp, make_response
 
 ITEM = {
@@ -72,7 +74,8 @@ def delivery_by(
     desktop: AlertSender | None = None,
 ) -> AlertDelivery:
     senders = AlertSenders(webhooks or FakeSender(), services or FakeSender(), desktop or FakeSender())
-    return AlertDelivery(senders, lambda: AlertSettings(channels=channels))
+    settings = AlertSettings(channels=channels)
+    return AlertDelivery(senders, lambda: settings, AckLinks("", lambda: settings))
 
 
 def by_webhook(http: FakeHttp, environ: Mapping[str, str] = MappingProxyType({})) -> WebhookSender:
@@ -173,3 +176,47 @@ async def test_a_channel_is_tried_out_past_the_outbox_which_counts_as_no_message
     assert told == [("ops", Attempt(), None)]
     with pytest.raises(Refused, match='there is no channel opps; did you mean "ops"'):
         await delivery.try_out("opps", 5)
+
+
+async def make_links() -> AckLinks:
+    links = AckLinks("https://spyweb.example.org", lambda: AlertSettings(channels={"ops": OPS}))
+    await links.load(MemoryStore(FakeClock()).keys)
+    return links
+
+
+def linked(http: FakeHttp, links: AckLinks) -> AlertDelivery:
+    senders = AlertSenders(by_webhook(http), FakeSender(), FakeSender())
+    return AlertDelivery(senders, lambda: AlertSettings(channels={"ops": OPS}), links)
+
+
+def queued(**changes: object) -> QueuedMessage:
+    payload = {"channel": "ops", "at_ms": 3, "items": [{**ITEM, **changes}], "count": 1}
+    return replace(QUEUED, payload=json.dumps(payload).encode())
+
+
+@pytest.mark.parametrize("kind", ["opened", "reminder"])
+async def test_of_what_goes_on_a_link_is_sent_along_the_same_at_each_attempt(kind: str) -> None:
+    http, links = FakeHttp(), await make_links()
+    delivery = linked(http, links)
+    for _ in range(2):
+        await delivery.send(queued(kind=kind))
+    first, second = (json.loads(fetch.body or b"") for fetch in http.asked)
+    assert first == second
+    (item,) = first["items"]
+    assert item == {**ITEM, "kind": kind, "title": "", "ack_url": links.ack_link(42, "ops", 3)}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        queued(kind="closed", closed_ms=9),
+        queued(kind="was", closed_ms=9),
+        queued(kind="message", incident=None),
+        replace(QUEUED, payload=json.dumps({"channel": "ops", "at_ms": 3, "items": [ITEM, ITEM], "count": 2}).encode()),
+        replace(QUEUED, payload=json.dumps({"channel": "ops", "at_ms": 3, "items": [ITEM], "count": 9}).encode()),
+    ],
+)
+async def test_of_what_is_over_and_of_several_no_link_is_sent(message: QueuedMessage) -> None:
+    http = FakeHttp()
+    await linked(http, await make_links()).send(message)
+    assert [fetch.body for fetch in http.asked] == [message.payload]

@@ -141,3 +141,9 @@ def test_several_of_a_script_are_named_and_the_rest_counted() -> None:
     assert title_of(several) == "7 messages of backup"
     assert body_of(several, "UTC") == "no disk\nthe backup has 12 GB\nand 5 more"
     assert mood_of(several) == "failure"
+
+
+def test_a_link_to_take_care_stands_before_the_run() -> None:
+    lines = body_of(facts(item(ack_url="https://example.org/a/42?s=x")), "UTC").splitlines()
+    assert lines[-2:] == ["Take care of it: https://example.org/a/42?s=x", "Run 991: spyweb runs backup"]
+    assert not any("Take care" in line for line in body_of(facts(ITEM), "UTC").splitlines())

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from spyweb.alerts.ack_links import AckLinks
 from spyweb.errors import Problem, Refused
 from spyweb.model import Every, JobId, Outcome, RunId
 from spyweb.outbox.sender import OutboxSender
@@ -23,6 +24,7 @@ from spyweb.service.once import OnceService
 from spyweb.service.open_incidents import OpenIncidents
 from spyweb.service.page_hub import PageHub
 from spyweb.service.workflows import WorkflowService
+from spyweb.settings.alerts import AlertSettings
 from spyweb.views.jobs import JobState
 from spyweb.views.runs import RunEnded
 from tests.fakes.daemon_service import make_channels, make_metrics, make_readiness, make_state, make_vitals
@@ -86,6 +88,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
             once=once,
             incidents=IncidentService(t.store.incidents, t.clock),
             open_incidents=OpenIncidents(t.store.incidents),
+            ack_links=AckLinks("", AlertSettings),
             channels=make_channels(t.store, t.clock),
             drift=make_drift(t.store, t.clock, {}),
             clock=t.clock,

@@ -14,6 +14,7 @@ from spyweb.settings.values import (
     is_timezone,
     one_line,
     one_of,
+    public_url,
     size,
     text,
     texts,
@@ -43,6 +44,18 @@ from spyweb.settings.values import (
         (size(0, 1), {}, "expected a number of bytes, .* not a table"),
         (one_of(Overlap), "skp", 'expected "skip", "queue", "replace" or "allow", not \'skp\'; did you mean "skip"'),
         (one_of(Overlap), 5, "not 5"),
+        (public_url, "spyweb.example.org", 'expected an address such as "https://spyweb.example.org"'),
+        (public_url, "ftp://example.org", "expected an address such as"),
+        (public_url, "https://", "expected an address such as"),
+        (public_url, "https://[::1", "expected an address such as"),
+        (public_url, "https://example.org:99999", "expected an address such as"),
+        (public_url, "https://exa mple.org", "expected an address such as"),
+        (public_url, "https://exam\nple.org", "expected an address such as"),
+        (public_url, "https://bücher.example", "expected an address such as"),
+        (public_url, "https://me:pass@example.org", "expected an address alone"),
+        (public_url, "https://example.org/?x=1", "expected an address alone"),
+        (public_url, "https://example.org/#x", "expected an address alone"),
+        (public_url, 5, "expected text"),
         (timezone, "Europe/Berln", "no time zone 'Europe/Berln'; did you mean \"Europe/Berlin\""),
         (timezone, "../etc/passwd", "no time zone"),
         (timezone, "Europe", "no time zone"),
@@ -115,3 +128,16 @@ def test_a_wrong_time_zone_is_answered_with_one_that_was_meant(name: str, meant:
     with pytest.raises(ValueError, match="no time zone") as caught:
         timezone(name)
     assert str(caught.value).endswith(f"; {meant}")
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ("", ""),
+        ("https://spyweb.example.org/", "https://spyweb.example.org"),
+        ("http://10.0.0.2:7979/sub//", "http://10.0.0.2:7979/sub"),
+        ("http://[::1]:7979", "http://[::1]:7979"),
+    ],
+)
+def test_the_address_of_a_site_ends_without_a_slash(given: str, read: str) -> None:
+    assert public_url(given) == read

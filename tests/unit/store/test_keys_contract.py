@@ -97,3 +97,9 @@ async def test_sessions_are_replaced_ended_and_in_the_order_in_which_they_were_s
     await store.keys.end_sessions([b"b" * 32, b"a" * 32, b"x" * 32])
 
     assert await store.keys.sessions() == [session(b"c")]
+
+
+async def test_the_secret_of_links_is_made_once(store: Store) -> None:
+    key = await store.keys.link_key()
+    assert len(key) == 32
+    assert await store.keys.link_key() == key

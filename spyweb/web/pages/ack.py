@@ -1,0 +1,76 @@
+"""The page that a link in a message leads to, where a person without a key says that they take care of an incident.
+
+Opening it changes nothing: chat programs and scanners of mail open links too.  Only its button does, and it works from
+wherever it is pressed: what lets it in is the signature in the link, not the browser.  So neither the origin of a
+request nor a session matters here.  Whatever is wrong with a link, the answer is the same.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from aiohttp import web
+
+from spyweb.dashboard.incidents import show_incident
+from spyweb.errors import Refused
+from spyweb.views.incidents import IncidentView
+from spyweb.web.access.guard import TRAIL
+from spyweb.web.access.recognise import AccessRule
+from spyweb.web.access.rights import PUBLIC
+from spyweb.web.api.keys import SERVICE
+from spyweb.web.pages.page import PageMissing, Shown
+from spyweb.web.pages.site import PageRoute, answer_with, ask
+
+PATH = "/a/{incident:[0-9]{1,15}}"  # the same beside a project's own pages
+LARGEST_BODY = 1024  # bytes; the form has no fields
+
+
+class Followed(NamedTuple):
+    """A link that holds."""
+
+    incident: IncidentView
+    channel: str  # that the link was sent to
+
+
+def ack_routes(base: str) -> list[PageRoute]:
+    """Return the address of the links, of a dashboard at `base`."""
+
+    async def show(request: web.Request) -> web.Response:
+        return await _answer(request, base, await _follow(request))
+
+    async def acknowledge(request: web.Request) -> web.Response:
+        incident, channel = await _follow(request)
+        if request.content_length is None or request.content_length > LARGEST_BODY:
+            raise web.HTTPRequestEntityTooLarge(LARGEST_BODY, request.content_length or 0)
+        status = web.HTTPOk.status_code
+        if incident.closed_ms is not None:
+            status = web.HTTPConflict.status_code
+        elif incident.acked_ms is None:
+            await request.app[SERVICE].incidents.acknowledge(incident.id, channel)
+        request.app[TRAIL].note_link(request, channel, status)
+        return await _answer(request, base, await _follow(request), status)
+
+    rule = AccessRule(PUBLIC, asks_itself=True)
+    return [PageRoute("GET", PATH, show, rule), PageRoute("POST", PATH, acknowledge, rule)]
+
+
+async def _follow(request: web.Request) -> Followed:
+    """Return what a link leads to.  Raises PageMissing where it was not made here, or holds no more."""
+    service, query = request.app[SERVICE], request.query
+    number, channel = int(request.match_info["incident"]), query.get("c", "")
+    expires, signature = query.get("e", ""), query.get("s", "")
+    if service.ack_links.is_valid(number, channel, expires, signature, service.clock.now_ms()):
+        try:
+            return Followed(await service.incidents.get(number), channel)
+        except Refused:  # it is over for long, and forgotten
+            pass
+    raise PageMissing("There is no such page")
+
+
+async def _answer(request: web.Request, base: str, followed: Followed, status: int = 200) -> web.Response:
+    asked, view = await ask(request, base), followed.incident
+    shown = show_incident(view, asked.name_of(view.job_id) if view.job_id else "")
+    values = {"shown": shown, "incident": view, "channel": followed.channel}
+    answer = await answer_with(asked, "ack.html", "", Shown(title=f"Incident {view.id}", values=values, status=status))
+    answer.headers.update({"Cache-Control": "no-store", "X-Robots-Tag": "noindex"})
+    return answer
