@@ -162,6 +162,7 @@ class TriggerType(StrEnum):
     STARTUP = "startup"
     RETRY = "retry"
     DRIFT = "drift"
+    ALERT = "alert"  # an incident of the job, which its own file is told of
 
 
 class RunState(StrEnum):

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from spyweb.alerts.channel_health import ADDRESS, TEMPLATE, ChannelHealth
 from spyweb.alerts.delivery import Attempt
+from spyweb.alerts.hooks import IncidentHooks
 from spyweb.alerts.quiet import quiet_until
 from spyweb.alerts.signs import LONGEST_TEXT, shown_by
 from spyweb.clock import Clock, Handle
@@ -40,7 +41,7 @@ from spyweb.logs.refusals import tell_refusal
 from spyweb.model import Failure, JobId, Outcome, Run, RunId
 from spyweb.runs.drift import is_finding
 from spyweb.runs.live import LiveJob, LiveJobs
-from spyweb.runs.records import is_trial
+from spyweb.runs.records import is_aside
 from spyweb.schedules.maintenance import MaintenanceCalendar
 from spyweb.settings.alerts import AlertSettings
 from spyweb.store.incidents_protocol import AlertChannelNow, Incidents, SubjectChange, SubjectEvent, SubjectNow
@@ -89,6 +90,7 @@ class AlertWatcher:
         self._seen: list[SubjectEvent] = []  # signs that are no run's end, until they are noted
         self._ignored: dict[tuple[str, str], SignSeen] = {}  # signs seen in maintenance, by subject and sign
         self._pausing: dict[str, int] = {}  # subjects whose jobs are to be paused, each with its failures in a row
+        self.hooks: IncidentHooks | None = None  # in a daemon: what tells the files of jobs
         self._changed = asyncio.Event()
         self._is_linked = False  # specs have changed since the last plan
         self._alarm: Handle | None = None
@@ -308,6 +310,7 @@ class AlertWatcher:
             policy=policy,
             maintenance_until_ms=self._maintenance_of(subject, self._clock.now_ms()),
             quiet_until_ms=policy.quiet and quiet_end(policy.quiet),
+            has_hooks=self.hooks is not None and self.hooks.has(subject),
         )
 
     def _subjects_now(self, names: Sequence[str]) -> Steps[dict[str, SubjectNow]]:
@@ -337,6 +340,8 @@ class AlertWatcher:
     async def _plan(self) -> None:
         """Write the messages that are missing."""
         names = await self._incidents.unsettled()
+        if self.hooks and await self.hooks.hand_out(names):
+            self._changed.set()  # there may be more of them, or nothing more to tell
         subjects = await run_in_slices(self._clock, self._subjects_now(names))
         planned = await self._incidents.plan(self.channels_now(), subjects)
         if planned.unknown:  # an incident has opened meanwhile
@@ -380,7 +385,7 @@ class AlertWatcher:
 
 def event_of(run: Run, end: End) -> Event | None:
     """Return what the end of a run says about its job; None where it neither counts nor resets anything."""
-    if is_trial(run.trigger) or end.failure is Failure.CANCELLED:
+    if is_aside(run.trigger) or end.failure is Failure.CANCELLED:
         return None
     if is_finding(run):
         return SignGone(DRIFT) if end.outcome is Outcome.SUCCESS else SignSeen(DRIFT, end.reason[:LONGEST_TEXT])

@@ -15,6 +15,7 @@ from spyweb import __version__, notify
 from spyweb.alerts.channel_checker import ChannelChecker
 from spyweb.alerts.channel_secrets import ChannelSecrets
 from spyweb.alerts.delivery import Attempt
+from spyweb.alerts.hooks import IncidentHooks
 from spyweb.alerts.sign_watch import SignWatch
 from spyweb.alerts.signs import Conditions
 from spyweb.alerts.watcher import AlertWatcher
@@ -239,6 +240,7 @@ def watch_incidents(
         clock=runtime.clock,
     )
     runtime.runner.judge = watcher.judge
+    watcher.hooks = IncidentHooks(runtime.store.incidents, runtime.live, runtime.runner)
 
     def attempted(channel: str, attempt: Attempt, added_ms: int | None) -> None:
         watcher.attempted(channel, attempt, added_ms)

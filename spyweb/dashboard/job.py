@@ -70,6 +70,7 @@ TRIGGER_WORDS: Mapping[str, str] = {
     TriggerType.STARTUP: "at the start of the daemon",
     TriggerType.RETRY: "as a retry",
     TriggerType.DRIFT: "since what is there has drifted",
+    TriggerType.ALERT: "to tell it of an incident",
 }
 
 

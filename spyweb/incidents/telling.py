@@ -17,6 +17,7 @@ from spyweb.incidents.policy import AlertPolicy, Level
 COLLECT_MS = 5_000  # what is due so soon after the first goes with it
 DIGEST_OVER = 10  # messages of the last minute and those that are due
 DIGEST_EVERY_MS = 60_000
+SCRIPTS = "lua"  # among the channels that know of an incident: the functions of its job's own file
 
 
 class Told(StrEnum):

@@ -155,8 +155,10 @@ HOOKS = (
         can_fail=False,
     ),
 )
+# Of scripts and monitors: told of an incident of the job, by a run that does nothing else.
+ALERT_HOOKS = ON_DOWN, ON_UP = ("on_down", "on_up")
 HOOK_OP = "_hook"
-HOOK_NAMES = tuple(hook.name for hook in HOOKS)
+HOOK_NAMES = tuple(hook.name for hook in HOOKS)  # of a cycle
 ABOUT_ITEMS = frozenset(hook.name for hook in HOOKS if hook.about_items)
 LOAD = "load"
 UNLOADED = -1

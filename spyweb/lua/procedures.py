@@ -1,7 +1,9 @@
 """The procedures that a worker can be asked to run in a VM (BeginRun), with their arguments.
 
 `run(ctx, may_retry)` and `trigger(ctx, may_retry, event, conditions)` are a script job's runs.  `load()` and
-`cycle(ctx)` are a monitor's: see hooks.py.  The others are meant for a VM of their own, whose files they execute first.
+`cycle(ctx)` are a monitor's: see hooks.py.  `alert(ctx, may_retry, name, incident)` calls the function of a script that
+is told of an incident; where there is none, also once the file has been executed, the run is skipped.  The others are
+meant for a VM of their own, whose files they execute first.
 
 `request(request)` answers one HTTP request of a Lua endpoint.  `request` is a table with `method`, `path`, `path_args`,
 `query`, `headers` (names in lower case), `body`, `client_ip`, and for itself `route`, the name of the handler, and
@@ -30,6 +32,7 @@ from enum import StrEnum
 class Procedure(StrEnum):
     RUN = "run"
     TRIGGER = "trigger"
+    ALERT = "alert"
     LOAD = "load"
     CYCLE = "cycle"
     REQUEST = "request"

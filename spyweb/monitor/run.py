@@ -29,14 +29,14 @@ from spyweb.model import Ending, Failure, JobSpec, Monitor, Outcome, Run
 from spyweb.monitor.context import CycleContext, CycleFailed, CycleServices
 from spyweb.monitor.cycle import preview, run_cycle
 from spyweb.monitor.expectations import Streak
-from spyweb.monitor.hooks import HookChannel, LoadFailed, SharedVm
+from spyweb.monitor.hooks import ContextUpdate, HookChannel, LoadFailed, SharedVm
 from spyweb.monitor.preview import result_of, save_files
 from spyweb.monitor.rules.items import ItemReader
 from spyweb.monitor.rules.proxies import ProxyRotation
 from spyweb.monitor.telemetry import Telemetry
 from spyweb.monitor.unannounced import UnannouncedRecords
 from spyweb.ops.dispatcher import OpDispatcher
-from spyweb.runs.records import is_trial
+from spyweb.runs.records import HOOK, INCIDENT, is_trial, tells_of_incident
 from spyweb.runs.runner import BUG
 
 log = structlog.get_logger()
@@ -86,6 +86,8 @@ class MonitorRun:
         return is_trial(self.run.trigger)
 
     async def execute(self) -> Ending:
+        if tells_of_incident(self.run.trigger):
+            return await self._tell_of_incident()
         clock, timeout_s = self.services.clock, self.version.spec.timeout_ms / 1000
         began = clock.monotonic()
         timer = clock.call_later(timeout_s, partial(self.cancel, Why.TIMEOUT))
@@ -159,13 +161,17 @@ class MonitorRun:
         channel = HookChannel(self.version.vm, self.host, self.services.clock)
         context = self._context(channel, worker, url)
         stages = partial(self._go_through_stages, context)
-        cycle = self.tasks.create_task(_with_hooks(channel, stages), name=f"cycle of {self.run.job}")
+        return _with_counts(await self._in_vm(channel, stages, worker), context)
+
+    async def _in_vm(self, channel: HookChannel, work: Callable[[], Awaitable[Ending]], worker: int) -> Ending:
+        """Do work that calls hooks; return how it ended, or how the VM's run did where that has gone wrong."""
+        task = self.tasks.create_task(_with_hooks(channel, work), name=f"cycle of {self.run.job}")
         ctx = {**self.ctx, "worker_id": worker}
-        ending = await self._run_vm(channel, cycle, ctx, self.version.spec.timeout_ms)
+        ending = await self._run_vm(channel, task, ctx, self.version.spec.timeout_ms)
         self._cpu_left_ms -= ending.cpu_ms
-        if ending.outcome is Outcome.SUCCESS and not cycle.cancelled():
-            ending = replace(cycle.result(), cpu_ms=ending.cpu_ms, globals_reset=ending.globals_reset)
-        return _with_counts(ending, context)
+        if ending.outcome is Outcome.SUCCESS and not task.cancelled():
+            return replace(task.result(), cpu_ms=ending.cpu_ms, globals_reset=ending.globals_reset)
+        return ending
 
     async def _call_on_finished(self, timeout_ms: int) -> None:
         channel = HookChannel(self.version.vm, self.host, self.services.clock)
@@ -180,6 +186,22 @@ class MonitorRun:
         if ending.outcome is not Outcome.SUCCESS:
             line = f"on_finished: {ending.reason}\n{ending.traceback}".rstrip()
             self.host.log("error", line.encode("utf-8", "surrogateescape"))
+
+    async def _tell_of_incident(self) -> Ending:
+        """Call the function of the job's files that is told of an incident, and nothing else."""
+        hook = str(self.run.trigger[HOOK])
+        missing = Ending(outcome=Outcome.SKIPPED, reason=f"there is no function {hook}")
+        if not self.version.code.source and not self.version.code.more:
+            return missing
+        channel = HookChannel(self.version.vm, self.host, self.services.clock)
+
+        async def call() -> Ending:
+            result = await channel.call(hook, self.run.trigger[INCIDENT], ContextUpdate({}, {}))
+            if result.is_absent:
+                return missing
+            return ending_of(None if result.error is None else CycleFailed(result.error, result.traceback))
+
+        return await self._in_vm(channel, call, worker=1)
 
     async def _run_vm(
         self, channel: HookChannel, task: Task[Ending], ctx: dict[str, object], timeout_ms: int

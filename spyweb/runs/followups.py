@@ -9,8 +9,8 @@ from msgspec import structs
 
 from spyweb.model import Backoff, Ending, Failure, JobSpec, Outcome, Retry, Run, RunState, TriggerType
 from spyweb.runs.live import LiveJob
-from spyweb.runs.records import SENT, first_of, payload_of
-from spyweb.runs.state_trigger import cause_of, depth_of, event_of, is_caused
+from spyweb.runs.records import SENT, first_of, is_owed, payload_of, tells_of_incident
+from spyweb.runs.state_trigger import cause_of, depth_of, event_of
 from spyweb.store.protocol import Change, NewRun, SkippedRange
 from spyweb.store.tasks_protocol import RESUMES
 
@@ -52,7 +52,8 @@ def next_attempt(run: Run, ending: Ending, retry: Retry, now_ms: int, random: Ca
 
 def follow_up(spec: JobSpec, run: Run, ending: Ending, now_ms: int, random: Callable[[], float]) -> NewRun | None:
     """Return the run that follows one of a job: its next attempt, or the one that goes on with its tasks."""
-    if not (spec.resume and ending.outcome in (Outcome.LOST, Outcome.STOPPED)):
+    is_cut_short = ending.outcome in (Outcome.LOST, Outcome.STOPPED)
+    if not (spec.resume and is_cut_short) or tells_of_incident(run.trigger):
         return next_attempt(run, ending, spec.retry, now_ms, random)
     if not ending.guilty:
         return resume(run)
@@ -100,9 +101,9 @@ def _full_delay_ms(retry: Retry, attempt: int) -> int:
 def begin_again(run: Run) -> NewRun | None:
     """Return the attempt that follows one that the end of its daemon cut short, planned or not.
 
-    A change of state comes only once, so a run of it begins again however often that happens.
+    A change of state comes only once, and so does an incident: a run of it begins again however often that happens.
     """
-    return _next_attempt(run, cut_short=1) if is_caused(run) else None
+    return _next_attempt(run, cut_short=1) if is_owed(run) else None
 
 
 def _next_attempt(run: Run, start_after_ms: int | None = None, *, lost: int = 0, cut_short: int = 0) -> NewRun:
@@ -130,6 +131,8 @@ def _next_attempt(run: Run, start_after_ms: int | None = None, *, lost: int = 0,
 
 def what_follows(run: Run, ending: Ending, jobs: Iterable[LiveJob], now_ms: int) -> Change:
     """Return what to record for the jobs `after` this one: their starts, or that they were paused."""
+    if tells_of_incident(run.trigger):
+        return Change()
     trigger: dict[str, object] = {
         "type": TriggerType.AFTER.value,
         "job": str(run.job),

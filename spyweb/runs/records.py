@@ -8,7 +8,7 @@ from msgspec.structs import asdict, replace
 
 from spyweb.lua.endings import result_text
 from spyweb.model import NULL, Ending, JobSpec, Outcome, Run, RunId, RunState, TriggerType
-from spyweb.runs.state_trigger import event_of, event_to_lua
+from spyweb.runs.state_trigger import event_of, event_to_lua, is_caused
 from spyweb.settings.script_values import from_text, merge
 from spyweb.store.protocol import End, NewRun, SkippedRange
 from spyweb.store.tasks_protocol import RESUMES
@@ -22,14 +22,17 @@ DRY_RUN = "dry_run"  # in a trigger: nothing is changed
 DRY_RUN_NOTE = "dry run: nothing was changed"
 NOT_AS_EXPECTED = "not as expected: "  # how the note of a monitor's run begins that found too little
 WATCHED = "watched"  # in a trigger: a person waits for the end of the run (`spyweb run`)
+HOOK, INCIDENT = "hook", "incident"  # in a trigger: the function of the job's file that is told, and of what
 STORED = "payload_stored"  # in a trigger: the payload is kept apart, since it is large
 SENT = (
+    HOOK,
+    INCIDENT,
     PAYLOAD,
     STORED,
     "headers",
     "query",
     TRACEPARENT,
-)  # in a trigger: what came with a request, for all attempts
+)  # in a trigger: what came with it, for all attempts
 # In a trigger; scripts are not told.
 INTERNAL = frozenset({"cause", "depth", "cut_short", "resumable", WATCHED, STORED, TRACEPARENT, RESUMES})
 
@@ -42,6 +45,21 @@ def is_dry(run: Run) -> bool:
 def is_trial(trigger: Mapping[str, object]) -> bool:
     """Return whether a run only shows what it finds or would do: it replaces no other, and nothing follows it."""
     return trigger.get(DRY_RUN) is True or bool(trigger.get(DEBUG))
+
+
+def tells_of_incident(trigger: Mapping[str, object]) -> bool:
+    """Return whether a run only tells the job's file of an incident."""
+    return INCIDENT in trigger
+
+
+def is_aside(trigger: Mapping[str, object]) -> bool:
+    """Return whether a run is not the job's own work, so that its end says nothing about the job."""
+    return tells_of_incident(trigger) or is_trial(trigger)
+
+
+def is_owed(run: Run) -> bool:
+    """Return whether what has started a run starts no other, so that it must not be given up."""
+    return is_caused(run) or tells_of_incident(run.trigger)
 
 
 def stands_alone(trigger: Mapping[str, object]) -> bool:

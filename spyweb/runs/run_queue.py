@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from spyweb.clock import Handle
 from spyweb.model import JobSpec, Overlap, Run, RunId, RunState
-from spyweb.runs.records import is_trial
+from spyweb.runs.records import is_aside, is_owed, tells_of_incident
 from spyweb.runs.state_trigger import Trigger, event_of, is_caused, subject_of
 from spyweb.store.protocol import NewRun
 
@@ -69,9 +69,9 @@ class RunQueue:
         return bool(self.in_flight or self._claimed_to_start)
 
     @property
-    def _is_busy_with_trials(self) -> bool:
-        """Return whether the only runs in flight change nothing: none of the schedule is skipped for them."""
-        return not self._claimed_to_start and all(is_trial(run.trigger) for run in self.in_flight.values())
+    def _is_busy_aside(self) -> bool:
+        """Return whether no run in flight is the job's own work: none of the schedule is skipped for them."""
+        return not self._claimed_to_start and all(is_aside(run.trigger) for run in self.in_flight.values())
 
     @property
     def waiting_count(self) -> int:
@@ -96,7 +96,7 @@ class RunQueue:
         if made_up_for:
             limit = spec.misfire.limit
         else:
-            limit = QUEUE_LIMIT if spec.overlap is Overlap.SKIP and self._is_busy_with_trials else 0
+            limit = QUEUE_LIMIT if spec.overlap is Overlap.SKIP and self._is_busy_aside else 0
         return admit(spec.overlap, busy=self.is_busy, waiting=waiting, made_up_for=limit)
 
     def claim(self, spec: JobSpec, *, made_up_for: bool = False, may_replace: bool = True) -> Admission:
@@ -120,6 +120,11 @@ class RunQueue:
         self._serves_change = True
         return Admission.START
 
+    def claim_in_turn(self) -> Admission:
+        """Admit a run that waits for its turn, whatever `overlap` says; it counts until `settle`."""
+        self._claimed_to_wait += 1
+        return Admission.WAIT
+
     def settle(self, new: NewRun, run: Run | None) -> None:
         """Stop counting a claim: the store has answered.
 
@@ -136,10 +141,12 @@ class RunQueue:
             self._claimed_to_wait -= 1
 
     def line_up(self, run: Run) -> None:
-        """Let a run wait for its turn: one for a change in the order of the changes, others last."""
+        """Let a run wait for its turn: one for an incident first, one for a change in their order, others last."""
         event = event_of(run.trigger)
         place = len(self.waiting)
-        if event is not None:
+        if tells_of_incident(run.trigger):
+            place = sum(tells_of_incident(other.trigger) for other in self.waiting)
+        elif event is not None:
             later = (index for index, other in enumerate(self.waiting) if (event_of(other.trigger) or 0) > event)
             place = next(later, place)
         self.waiting.insert(place, run)
@@ -149,13 +156,18 @@ class RunQueue:
         if not self.waiting or (self.is_busy and spec.overlap is not Overlap.ALLOW):
             return None
         for index, waiting in enumerate(self.waiting):
-            if not is_caused(waiting) or self._may_follow(waiting):
+            if self._has_its_turn(waiting):
                 del self.waiting[index]
                 run = replace(waiting, state=RunState.RUNNING, started_ms=now_ms)
                 self.in_flight[run.id] = run
                 self._serves_change |= is_caused(run)
                 return run
         return None
+
+    def _has_its_turn(self, run: Run) -> bool:
+        if tells_of_incident(run.trigger):  # its end is not told before its beginning
+            return not any(tells_of_incident(other.trigger) for other in self.in_flight.values())
+        return not is_caused(run) or self._may_follow(run)
 
     def _may_follow(self, run: Run) -> bool:
         """Return whether no earlier change is at work that this run's change has to wait for."""
@@ -169,9 +181,9 @@ class RunQueue:
             self._serves_change = False
 
     def make_way(self) -> list[Run]:
-        """Give up the waiting runs and return them, except those for changes: a change comes only once."""
-        dropped = [run for run in self.waiting if not is_caused(run)]
-        self.waiting = [run for run in self.waiting if is_caused(run)]
+        """Give up the waiting runs and return them, except those for what comes only once: a change, an incident."""
+        dropped = [run for run in self.waiting if not is_owed(run)]
+        self.waiting = [run for run in self.waiting if is_owed(run)]
         return dropped
 
     def give_up(self, run_id: RunId) -> Run | None:

@@ -46,18 +46,23 @@ from spyweb.runs.records import (
     DEBUG,
     DRY_RUN,
     DRY_RUN_NOTE,
+    HOOK,
+    INCIDENT,
     PAYLOAD,
     VALUES,
     WATCHED,
     ctx_of,
     end_of,
     ended_run,
+    is_aside,
     is_dry,
+    is_owed,
     is_trial,
     payload_of,
     run_of,
     skip_of,
     stands_alone,
+    tells_of_incident,
     unbegun,
     values_of,
 )
@@ -246,6 +251,17 @@ class Runner:
             claims.append(ClaimedRun(job=job, new=self._new_run(job, RunRequest(trigger=trigger), admission)))
         return self._claim(change, claims)
 
+    def start_for_incidents(self, starts: Sequence[tuple[LiveJob, Mapping[str, object]]], change: Change) -> Claims:
+        """Claim a run for each of these jobs and triggers, in the commit of this change, also of a paused job.
+
+        Each waits for its turn, whatever `overlap` says; those of one job go in this order.
+        """
+        claims = []
+        for job, trigger in starts:
+            new = self._new_run(job, RunRequest(trigger=trigger), job.queue.claim_in_turn())
+            claims.append(ClaimedRun(job=job, new=new))
+        return self._claim(change, claims)
+
     def _start(self, requests: Sequence[tuple[LiveJob, RunRequest]], change: Change) -> Claims:
         """Have each job's queue decide, and record with the change what is claimed and what is skipped."""
         claims: list[ClaimedRun] = []
@@ -263,10 +279,11 @@ class Runner:
 
     def _new_run(self, job: LiveJob, request: RunRequest, admission: Admission) -> NewRun:
         is_starting = admission is Admission.START
+        resumable = job.spec.resume and not tells_of_incident(request.trigger)
         return NewRun(
             job=job.id,
             state=RunState.RUNNING if is_starting else RunState.WAITING,
-            trigger={**request.trigger, RESUMABLE: True} if job.spec.resume else request.trigger,
+            trigger={**request.trigger, RESUMABLE: True} if resumable else request.trigger,
             due_ms=request.due_ms,
             started_ms=self.clock.now_ms() if is_starting else None,
             generation=job.code.generation,
@@ -383,7 +400,10 @@ class Runner:
             timeout_ms=job.spec.timeout_ms,
             cpu_limit_ms=job.spec.cpu_limit_ms,
         )
-        if event is not None:
+        if tells_of_incident(run.trigger):
+            arguments = (*arguments, run.trigger[HOOK], run.trigger[INCIDENT])
+            request = replace(request, procedure="alert")
+        elif event is not None:
             arguments = (*arguments, event_to_lua(event), conditions_of(run.trigger))
             request = replace(request, procedure="trigger")
         values = values_of(run, job.spec)
@@ -519,7 +539,7 @@ class Runner:
         job.queue.delayed.pop(run.id, None)
         if self._stopping:
             return  # it is recorded as waiting, and is taken up at the next start
-        admission = Admission.WAIT if is_caused(run) or resumes(run) else job.queue.admission(job.spec)
+        admission = Admission.WAIT if is_owed(run) or resumes(run) else job.queue.admission(job.spec)
         if admission is Admission.SKIP:
             self._write_off([run], job.queue.busy_with(job.spec))
         else:
@@ -529,11 +549,11 @@ class Runner:
     def _line_up(self, job: LiveJob, run: Run, *, replaces: bool) -> None:
         """Queue a run; where it replaces others, cancel what runs and give up what waits.
 
-        Not what changes of state have started: a change comes only once.
+        Not what changes of state or incidents have started: they come only once.
         """
         if replaces:
             for running in job.queue.in_flight.values():
-                if not is_caused(running):
+                if not is_owed(running):
                     self._have_end(running, Why.CANCELLED)
             self._write_off(job.queue.make_way(), REPLACED)
         job.queue.line_up(run)
@@ -643,10 +663,10 @@ class Runner:
             again = None
         elif job is None:
             again = (resume(run) if is_resumable(run) else begin_again(run)) if self.live.unloadable else None
+        elif is_owed(run) and (tells_of_incident(run.trigger) or not job.spec.resume):
+            again = begin_again(run)
         elif job.spec.resume:
             again = resume(run)
-        elif is_caused(run):
-            again = begin_again(run)
         else:
             again = next_attempt(run, ending, job.spec.retry, now_ms, self.random)
         return Change(new=[again]) if again else what_follows(run, ending, self.live.after(run.job), now_ms)
@@ -695,12 +715,12 @@ def late_ms(job: LiveJob, run: Run) -> int | None:
 
 
 def _note_start(job: LiveJob, run: Run) -> None:
-    if not is_trial(run.trigger) and not is_finding(run):
+    if not is_aside(run.trigger) and not is_finding(run):
         job.started_ms = run.started_ms or 0
 
 
 def _note_end(job: LiveJob, run: Run, end: End) -> None:
-    if is_trial(run.trigger):
+    if is_aside(run.trigger):
         return
     job.last = ended_run(run, end)
     if end.outcome is Outcome.SUCCESS and not is_finding(run):

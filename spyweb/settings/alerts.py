@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from spyweb.errors import Problem
 from spyweb.incidents.policy import NOBODY, AlertPolicy, Escalation, Flapping, Level, QuietHours
+from spyweb.incidents.telling import SCRIPTS
 from spyweb.settings.addresses import address_template
 from spyweb.settings.reading import Reading, SettingsSource, nearest
 from spyweb.settings.secret_places import secret_place
@@ -137,6 +138,8 @@ def take_channels(
                 table.problem(f"expected a name of a-z, 0-9, _ and -, with at most 40 characters: {name!r}")
             )
         before = len(problems)
+        if name == SCRIPTS:
+            problems.append(table.problem(f"a channel can't be named {name}: so on_down and on_up of jobs are shown"))
         read = Reading([SettingsSource.of(table)], problems)
         channel = take_channel(name, read, zone)
         read.finish()

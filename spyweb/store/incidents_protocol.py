@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 from msgspec import Struct
 
 from spyweb.incidents.policy import AlertPolicy, Level
+from spyweb.incidents.telling import Told
 from spyweb.incidents.truth import Event, Sign
 from spyweb.model import RunId
 
@@ -90,6 +91,13 @@ class OpenIncident(Struct, frozen=True, kw_only=True):
     acked_by: str
 
 
+class ScriptTold(NamedTuple):
+    """The part of an incident that its job's own file knows."""
+
+    incident: int
+    told: Told
+
+
 class AlertChannelNow(Struct, frozen=True, kw_only=True):
     """An alert channel of the settings, at this moment."""
 
@@ -105,6 +113,7 @@ class SubjectNow(Struct, frozen=True, kw_only=True):
     policy: AlertPolicy
     maintenance_until_ms: int | None = None
     quiet_until_ms: int | None = None  # for channels without quiet hours of their own
+    has_hooks: bool = False  # functions of its file are told: of each incident, and by nothing but its own commit
 
 
 class Planned(Struct, frozen=True, kw_only=True):
@@ -139,6 +148,12 @@ class Incidents(Protocol):
         """Write the messages that are missing, those of a channel in one transaction with the note of what it knows.
 
         One plan at a time: none may begin before the one before has ended.
+        """
+
+    def for_scripts(self, subjects: Sequence[str]) -> Future[list[Incident]]:
+        """Return incidents of these subjects of which their files do not know yet what is so, the oldest first.
+
+        Not all at once where there are very many: `Change.told` notes what they know.
         """
 
     def acknowledge(self, incident: int, by: str) -> Future[bool]:

@@ -27,7 +27,7 @@ from spyweb.model import (
     TriggerType,
 )
 from spyweb.store.audit_protocol import AuditTrail
-from spyweb.store.incidents_protocol import Incidents, SubjectEvent
+from spyweb.store.incidents_protocol import Incidents, ScriptTold, SubjectEvent
 from spyweb.store.keys_protocol import AccessKeys
 from spyweb.store.notices_protocol import ScriptNotices
 from spyweb.store.outbox_protocol import Outbox
@@ -134,6 +134,7 @@ class Change(Struct, frozen=True, kw_only=True):
     end: Sequence[End] = ()
     skipped: Sequence[SkippedRange] = ()
     dropped: Sequence[WantedChange] = ()  # changes that start no run of the job that wanted them
+    told: Sequence[ScriptTold] = ()  # what jobs' files are told of incidents by the new runs
 
 
 # A change that is committed, and the ids of its new runs; without ids where its caller no longer waited for them.

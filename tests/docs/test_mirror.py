@@ -93,6 +93,7 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     ),
     "tests/integration/test_worker_loads.py": ("lua/worker/runtime/loads",),
     "tests/integration/test_worker_triggers.py": ("lua/worker/runtime/trigger",),
+    "tests/integration/test_worker_alerts.py": ("lua/worker/runtime/alert",),
     "tests/integration/test_worker_cycles.py": ("lua/worker/runtime/cycle", "lua/worker/runtime/procedures"),
     "tests/integration/test_worker_requests.py": ("lua/worker/runtime/response", "lua/worker/runtime/server"),
     "tests/integration/test_worker_tests.py": ("lua/worker/runtime/testing",),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.cli.client import DaemonClient
-from spyweb.model import JobId
+from spyweb.model import JobId, Outcome, Run
 from tests.fakes.command import spyweb
 from tests.fakes.hook import open_hook
 from tests.integration.test_alerts import daemon, until
@@ -74,3 +74,111 @@ def test_a_run_by_hand_sends_and_a_test_and_a_dry_run_do_not(tmp_path: Path) -> 
         assert hook.bodies == []
         assert spyweb("run", "backup", root=tmp_path).code == 0
         assert len(hook.bodies) == 1
+
+
+INCIDENTS = (
+    CONFIG
+    + """[alerts]
+after_failures = 2
+"""
+)
+HOOKED = """-- /// job
+-- every = "100ms"
+-- ///
+function run()
+  if not fs_read("mended.txt") then error("no space") end
+end
+function on_down(incident)
+  fs_append("calls.txt", "down " .. incident.id .. "\\n")
+  if fs_read("slow.txt") then sleep(60000) end
+  error("on_down itself")
+end
+function on_up(incident)
+  fs_append("calls.txt", "up " .. incident.id .. "\\n")
+end
+"""
+SHOP = """name = "backup"
+url = "http://127.0.0.1:1/"
+interval = 0.1
+selector = "p"
+fields = ["t:p"]
+"""
+SHOP_HOOKS = """
+function override_fetch(request)
+  if not fs_read("mended.txt") then return { error = "no space" } end
+  return { status = 200, body = "<p>x</p>", headers = {}, url = request.url }
+end
+function on_down(incident, ctx) fs_append("calls.txt", "down " .. incident.id .. "\\n") error("on_down itself") end
+function on_up(incident, ctx) fs_append("calls.txt", "up " .. incident.id .. " " .. ctx.trigger.type .. "\\n") end
+"""
+
+
+def calls(root: Path) -> list[str]:
+    path = root / "jobs/backup/calls.txt"
+    return path.read_text().split("\n")[:-1] if path.exists() else []
+
+
+def set_up_hooked(root: Path) -> None:
+    (root / "jobs/backup").mkdir(parents=True)
+    (root / "jobs/backup.lua").write_text(HOOKED)
+    (root / "config.toml").write_text(INCIDENTS.format(url="http://127.0.0.1:1/"))
+
+
+def alert_runs(client: DaemonClient) -> list[Run]:
+    found = client.runs(BACKUP, limit=1_000, before=None)
+    return [run for run in reversed(found) if "incident" in run.trigger]
+
+
+def test_a_job_s_own_functions_are_called_once_each_and_their_failure_opens_nothing(tmp_path: Path) -> None:
+    set_up_hooked(tmp_path)
+    with daemon(tmp_path) as (_, client):
+        until(lambda: calls(tmp_path) == ["down 1"])
+        before = newest_run(client)
+        until(lambda: newest_run(client) > before + 5)
+        (tmp_path / "jobs/backup/mended.txt").write_text("yes")
+        until(lambda: calls(tmp_path) == ["down 1", "up 1"])
+        until(lambda: all(run.outcome is not None for run in alert_runs(client)))
+        assert [(run.trigger["type"], run.outcome) for run in alert_runs(client)] == [
+            ("alert", Outcome.FAILED),
+            ("alert", Outcome.SUCCESS),
+        ]
+        (incident,) = client.incidents(is_open=None, limit=10)
+        assert incident.told["lua"] == "closed"
+
+
+def test_a_monitor_s_functions_are_called_too(tmp_path: Path) -> None:
+    (tmp_path / "jobs/backup").mkdir(parents=True)
+    (tmp_path / "jobs/backup/config.toml").write_text(SHOP)
+    (tmp_path / "jobs/backup/hooks.lua").write_text(SHOP_HOOKS)
+    (tmp_path / "config.toml").write_text(INCIDENTS.format(url="http://127.0.0.1:1/"))
+    with daemon(tmp_path) as (_, client):
+        until(lambda: calls(tmp_path) == ["down 1"])
+        (tmp_path / "jobs/backup/mended.txt").write_text("yes")
+        until(lambda: calls(tmp_path) == ["down 1", "up 1 alert"])
+        until(lambda: all(run.outcome is not None for run in alert_runs(client)))
+        down, up = alert_runs(client)
+        assert (down.outcome, up.outcome) == (Outcome.FAILED, Outcome.SUCCESS)
+        assert "on_down itself" in down.reason
+
+
+def test_what_a_kill_leaves_untold_or_half_told_is_told_by_the_next_daemon(tmp_path: Path) -> None:
+    set_up_hooked(tmp_path)
+    (tmp_path / "jobs/backup/slow.txt").write_text("yes")
+    with daemon(tmp_path) as (process, client):
+        until(lambda: len(client.incidents(is_open=True, limit=10)) == 1)
+        process.kill()  # the incident is on record; its function is about to be called, or has just been
+        process.wait()
+    told = calls(tmp_path)
+    assert told in ([], ["down 1"])
+    with daemon(tmp_path) as (process, client):
+        until(lambda: calls(tmp_path) == [*told, "down 1"])
+        process.kill()  # in the middle of the function
+        process.wait()
+    (tmp_path / "jobs/backup/slow.txt").unlink()
+    (tmp_path / "jobs/backup/mended.txt").write_text("yes")
+    with daemon(tmp_path) as (process, client):
+        until(lambda: calls(tmp_path) == [*told, "down 1", "down 1", "up 1"])
+        before = newest_run(client)
+        until(lambda: newest_run(client) > before + 5)
+        assert calls(tmp_path) == [*told, "down 1", "down 1", "up 1"]
+        assert len(client.incidents(is_open=None, limit=10)) == 1

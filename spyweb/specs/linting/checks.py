@@ -77,7 +77,7 @@ def _defines_run(first: bytes, before: bytes, after: bytes, depth: int) -> bool:
     return depth == 0 and after == b"=" and before not in (b".", b":", b"local")
 
 
-CALLED = ("run", "on_state", "on_success", "on_error", "on_finally")  # globals that spyweb calls
+CALLED = ("run", "on_state", "on_success", "on_error", "on_finally", "on_down", "on_up")  # globals that spyweb calls
 TASK_TABLES = (b"ModernDSLs", b"TaskDefinitions")  # globals that tasks are read from
 _SHOWN = 3  # names
 _SHOWN_LENGTH = 40  # characters of each

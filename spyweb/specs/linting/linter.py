@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from difflib import get_close_matches
 
 from spyweb.errors import OpError, Problem
-from spyweb.lua.hooks import HOOK_NAMES
+from spyweb.lua.hooks import ALERT_HOOKS, HOOK_NAMES
 from spyweb.ops.sources import Sources, candidates_of
 from spyweb.specs.block import OPENING, Block, find_misplaced_block, find_nearly_a_mark
 from spyweb.specs.linting.checks import CALLED, find_absent, find_idle, find_own_call, find_run_beside_tasks
@@ -24,6 +24,7 @@ Doubts = Callable[[ReadModule], Iterable[Problem]]
 _DEFINED = re.compile(
     rb"(?<!local )(?:\bfunction\s++([A-Za-z_]\w*+)\s*+\(|(?<![\w.:])([A-Za-z_]\w*+)\s*+=\s*+function\b)"
 )
+OF_MONITORS = (*HOOK_NAMES, *ALERT_HOOKS)
 _MISPLACED = "this settings block is not at the top of the file and has no effect"
 _NO_BLOCK = "a settings block has no effect here: a monitor's settings are in config.toml"
 
@@ -101,8 +102,8 @@ def doubts_of_hooks(files: Sequence[File], read: ReadModule) -> Iterator[Problem
             yield _warning(path, line, _NO_BLOCK)
     yield from _doubts_of_names(texts, read)
     for path, text in texts.items():
-        for line, name in _unused_functions(text, texts.values(), HOOK_NAMES):
-            if close := _nearly(name, HOOK_NAMES):
+        for line, name in _unused_functions(text, texts.values(), OF_MONITORS):
+            if close := _nearly(name, OF_MONITORS):
                 yield _warning(path, line, f'no hook is called {name}; did you mean "{close}"?')
 
 

@@ -15,6 +15,7 @@ from spyweb.clock import Clock
 from spyweb.incidents.policy import Level
 from spyweb.incidents.telling import (
     DIGEST_EVERY_MS,
+    SCRIPTS,
     ChannelState,
     KnownIncident,
     MessageItem,
@@ -30,6 +31,7 @@ from spyweb.store.incidents_protocol import (
     Note,
     OpenIncident,
     Planned,
+    ScriptTold,
     Silence,
     SubjectChange,
     SubjectEvent,
@@ -40,6 +42,7 @@ from spyweb.store.sqlite.batch import BatchQueue, OpKind
 from spyweb.store.sqlite.pruning import SLICE, delete
 
 MOST_NOTES = 50  # of an incident's history, the newest
+MOST_FOR_SCRIPTS = 100  # incidents looked at in one query, so that other queries get their turn
 NAMED = 20  # incidents of a digest; the others are counted
 
 FIND_SUBJECT = """
@@ -122,6 +125,13 @@ LIST_OPEN = f"""
     WHERE closed_ms IS NULL AND (?1 IS NULL OR subject = ?1) AND id < ?2 ORDER BY id DESC LIMIT ?3
 """
 GET = f"SELECT {COLUMNS} FROM incident WHERE id = ?"
+FOR_SCRIPTS = f"""
+    SELECT {COLUMNS} FROM incident INDEXED BY incident_unsettled
+    LEFT JOIN told ON told.incident = incident.id AND told.channel = ?1
+    WHERE is_settled = 0 AND subject IN (SELECT value FROM json_each(?2))
+        AND (state IS NULL OR (state = '{Told.OPEN.value}' AND closed_ms IS NOT NULL))
+    ORDER BY id LIMIT ?3
+"""
 OUTDATED = "SELECT id FROM incident WHERE is_settled = 1 AND closed_ms < ? LIMIT ?"
 DELETE = "DELETE FROM incident WHERE id = ?"
 
@@ -196,6 +206,9 @@ class SqliteIncidents:
         unsettled = await self.unsettled()
         unknown = tuple(name for name in unsettled if name not in subjects)
         return Planned(messages=messages, wake_ms=min(wakes, default=None), unknown=unknown)
+
+    def for_scripts(self, subjects: Sequence[str]) -> Future[list[Incident]]:
+        return self._writer.submit(OpKind.READ, find_for_scripts, subjects)
 
     def acknowledge(self, incident: int, by: str) -> Future[bool]:
         return self._writer.submit(OpKind.SEVERAL, acknowledge, incident, by, self._clock.now_ms())
@@ -390,6 +403,11 @@ def tell(connection: sqlite3.Connection, channel: str, planned: TellingPlan, now
         connection.execute(SAVE_CHANNEL, (channel, planned.next_ms, encode(moments).decode()))
 
 
+def tell_scripts(connection: sqlite3.Connection, told: Sequence[ScriptTold]) -> None:
+    """Note what the files of jobs know, in the transaction that records the runs by which they are told."""
+    connection.executemany(TELL, [(each.incident, SCRIPTS, each.told.value, None) for each in told])
+
+
 def known_to(
     connection: sqlite3.Connection,
     channel: AlertChannelNow,
@@ -462,7 +480,8 @@ def find_told_to_all(
         if name not in subjects:
             continue
         knows = dict(connection.execute(KNOWS, (number,)).fetchall())
-        concerned = (each.name for each in channels if each.level.rank <= Level(level).rank)
+        concerned = [each.name for each in channels if each.level.rank <= Level(level).rank]
+        concerned += [SCRIPTS] if subjects[name].has_hooks else []
         if all(knows.get(channel) in (Told.CLOSED, Told.SPARED) for channel in concerned):
             found.append(number)
     return found
@@ -503,6 +522,11 @@ def find_all_open(connection: sqlite3.Connection, limit: int) -> list[OpenIncide
         )
         for number, subject, level, reason, since_ms, acked_ms, acked_by in connection.execute(ALL_OPEN, (limit,))
     ]
+
+
+def find_for_scripts(connection: sqlite3.Connection, subjects: Sequence[str]) -> list[Incident]:
+    rows = connection.execute(FOR_SCRIPTS, (SCRIPTS, encode(subjects).decode(), MOST_FOR_SCRIPTS)).fetchall()
+    return [whole(connection, read(row)) for row in rows]
 
 
 def find_incident(connection: sqlite3.Connection, number: int) -> Incident | None:

@@ -16,7 +16,7 @@ from spyweb.store.incidents_protocol import SubjectChange
 from spyweb.store.protocol import Change, End, NewRun, Recorded, SkippedRange
 from spyweb.store.sqlite.batch import BatchQueue, OpKind
 from spyweb.store.sqlite.events import claim_event, clear_after_run, drop_event
-from spyweb.store.sqlite.incidents import apply
+from spyweb.store.sqlite.incidents import apply, tell_scripts
 from spyweb.store.sqlite.locks import Holdings, release_run
 from spyweb.store.sqlite.pruning import Prunable, prune
 from spyweb.store.sqlite.requests import drop_payloads, keep
@@ -63,10 +63,11 @@ FIND_CURSOR = f"SELECT {CURSOR_COLUMNS} FROM cursor WHERE job = ?"
 OPEN_RUNS = f"SELECT {RUN_COLUMNS} FROM run WHERE state <> 'ended' ORDER BY id"
 ALL_RUNS = f"SELECT {RUN_COLUMNS} FROM run WHERE id < ? ORDER BY id DESC LIMIT ?"
 RUNS_OF_JOB = f"SELECT {RUN_COLUMNS} FROM run WHERE job = ? AND id < ? ORDER BY id DESC LIMIT ?"
-# A dry run, or one of `spyweb debug`, says nothing about its job.
-NO_TRIAL = """
+# A dry run, one of `spyweb debug`, or one that tells of an incident says nothing about its job.
+NOT_ASIDE = """
     CASE WHEN json_valid("trigger")
-    THEN coalesce(json_extract("trigger", '$.dry_run'), json_extract("trigger", '$.debug'), 0) = 0 ELSE 1 END
+    THEN coalesce(json_extract("trigger", '$.dry_run'), json_extract("trigger", '$.debug'), 0) = 0
+        AND json_type("trigger", '$.incident') IS NULL ELSE 1 END
 """
 # Of drift, which runs nothing.
 NO_FINDING = """
@@ -81,7 +82,7 @@ LATEST_RUNS = f"""
     SELECT {RUN_COLUMNS} FROM run WHERE id IN (
         SELECT (
             SELECT id FROM run INDEXED BY run_of_job
-            WHERE job = name AND state = 'ended' AND last_due_ms IS NULL AND {NO_TRIAL}
+            WHERE job = name AND state = 'ended' AND last_due_ms IS NULL AND {NOT_ASIDE}
             ORDER BY id DESC LIMIT 1
         ) FROM jobs
     )
@@ -94,7 +95,7 @@ SUCCEEDED = f"""
     )
     SELECT name, (
         SELECT ended_ms FROM run INDEXED BY run_of_job
-        WHERE job = name AND state = 'ended' AND outcome = 'success' AND {NO_TRIAL} AND {NO_FINDING}
+        WHERE job = name AND state = 'ended' AND outcome = 'success' AND {NOT_ASIDE} AND {NO_FINDING}
         ORDER BY id DESC LIMIT 1
     ) AS at_ms FROM jobs WHERE name IS NOT NULL AND at_ms IS NOT NULL
 """
@@ -105,7 +106,7 @@ STARTED = f"""
     )
     SELECT name, (
         SELECT started_ms FROM run INDEXED BY run_of_job
-        WHERE job = name AND started_ms IS NOT NULL AND {NO_TRIAL} AND {NO_FINDING} ORDER BY id DESC LIMIT 1
+        WHERE job = name AND started_ms IS NOT NULL AND {NOT_ASIDE} AND {NO_FINDING} ORDER BY id DESC LIMIT 1
     ) AS at_ms FROM jobs WHERE name IS NOT NULL AND at_ms IS NOT NULL
 """
 CURSORS = f"SELECT {CURSOR_COLUMNS} FROM cursor"
@@ -124,7 +125,7 @@ OUTDATED = f"""
     WHERE job = ?1 AND state = 'ended' AND (id <= ?2 OR ended_ms < ?3) AND id < (SELECT max(id) FROM run)
     AND id <> coalesce((
         SELECT id FROM run INDEXED BY run_of_job
-        WHERE job = ?1 AND state = 'ended' AND outcome = 'success' AND {NO_TRIAL} AND {NO_FINDING}
+        WHERE job = ?1 AND state = 'ended' AND outcome = 'success' AND {NOT_ASIDE} AND {NO_FINDING}
         ORDER BY id DESC LIMIT 1
     ), 0)
     LIMIT ?4
@@ -215,7 +216,7 @@ def tell(listeners: Sequence[Recorded], change: Change, answer: Future[list[RunI
 
 def kind_of(change: Change) -> OpKind:
     writes = len(change.end) + len(change.begin) + len(change.skipped) + len(change.new) + len(change.cursors)
-    writes += 2 * len(change.dropped)
+    writes += 2 * len(change.dropped) + len(change.told)
     if writes > 1:
         return OpKind.SEVERAL
     writes += sum((run.event or run.payload or run.request) is not None for run in change.new)
@@ -250,6 +251,7 @@ def record(
     for end in change.end:
         clear_after_run(connection, end)
     lead_subjects(connection, change, ended, subjects)
+    tell_scripts(connection, change.told)
     drop_payloads(connection, change.end, change.new)
     return added
 

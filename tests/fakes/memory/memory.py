@@ -17,7 +17,7 @@ from spyweb.errors import CursorMoved
 from spyweb.histogram import SIZES, Histogram
 from spyweb.model import Cursor, JobId, Outcome, Run, RunId, RunState
 from spyweb.runs.drift import is_finding
-from spyweb.runs.records import ended_run, is_trial
+from spyweb.runs.records import ended_run, is_aside
 from spyweb.store.protocol import Begin, Change, End, NewRun, Recorded, SkippedRange, StoreStats
 from spyweb.store.sqlite.runs import tell
 from spyweb.store.values_protocol import NO_HISTORY, HistoryRules
@@ -114,6 +114,7 @@ class MemoryRuns:
             if end.event is not None and end.run in self._runs:
                 self._events.clear(end.event, self._runs[end.run].job, end.run)
         self._incidents.ended([end.alert for end in change.end if end.alert and end.run in ended])
+        self._incidents.tell_scripts(change.told)
         self._requests.drop_payloads(change.end, change.new)
         return added
 
@@ -213,7 +214,7 @@ class MemoryRuns:
         return {run.job: run.started_ms for run in self._true_runs() if run.started_ms and not is_finding(run)}
 
     def _true_runs(self) -> Iterator[Run]:
-        return (run for run in self._runs.values() if not is_trial(run.trigger))
+        return (run for run in self._runs.values() if not is_aside(run.trigger))
 
     def _prune(self, keep: int, older_than_ms: int) -> int:
         kept: dict[JobId, int] = {}

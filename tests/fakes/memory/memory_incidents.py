@@ -17,6 +17,7 @@ from spyweb.store.incidents_protocol import (
     Incident,
     OpenIncident,
     Planned,
+    ScriptTold,
     Silence,
     SubjectChange,
     SubjectEvent,
@@ -99,6 +100,14 @@ class MemoryIncidents:
             wake_ms=min((each.wake_ms for each in planned.values() if each.wake_ms is not None), default=None),
             unknown=tuple(name for name in incidents.find_unsettled(self._connection) if name not in subjects),
         )
+
+    def for_scripts(self, subjects: Sequence[str]) -> Future[list[Incident]]:
+        return self._executor.read(incidents.find_for_scripts, self._connection, subjects)
+
+    def tell_scripts(self, told: Sequence[ScriptTold]) -> None:
+        """Note what scripts know within another write."""
+        if told:
+            incidents.tell_scripts(self._connection, told)
 
     def acknowledge(self, incident: int, by: str) -> Future[bool]:
         return self._executor.write(

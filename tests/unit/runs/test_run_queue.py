@@ -171,3 +171,49 @@ def test_as_many_wait_as_may_be_made_up_for_where_that_is_more_than_a_queue(
     made_up_for: int, verdict: Admission
 ) -> None:
     assert admit(Overlap.SKIP, busy=True, waiting=QUEUE_LIMIT, made_up_for=made_up_for) is verdict
+
+
+def of_incident(run: int, hook: str = "on_down") -> Run:
+    trigger = {"type": "alert", "hook": hook, "incident": {"id": 1}}
+    return Run(id=RunId(run), job=JobId("prices"), state=RunState.WAITING, trigger=trigger)
+
+
+def test_runs_that_tell_of_incidents_come_first_and_in_their_order() -> None:
+    job = waiting(by_hand(), by_change(2), of_incident(7), of_incident(8, "on_up"))
+    assert all_taken(job) == [7, 8, 100, 2]
+
+
+def test_they_go_one_at_a_time_even_where_runs_may_overlap() -> None:
+    job = waiting(of_incident(7), of_incident(8, "on_up"), by_hand(), overlap=Overlap.ALLOW)
+    down = job.queue.start_next(job.spec, 1_000)
+    manual = job.queue.start_next(job.spec, 1_000)
+    assert down
+    assert manual
+    assert (down.id, manual.id, job.queue.start_next(job.spec, 1_000)) == (7, 100, None)
+    job.queue.leave(down)
+    up = job.queue.start_next(job.spec, 1_000)
+    assert up
+    assert up.id == 8
+
+
+def test_none_gives_way_to_another_run() -> None:
+    job = waiting(by_hand(), of_incident(7), overlap=Overlap.REPLACE)
+    assert [run.id for run in job.queue.make_way()] == [100]
+    assert all_taken(job) == [7]
+
+
+def test_a_due_time_waits_for_a_run_that_tells_of_an_incident() -> None:
+    job = waiting(of_incident(7))
+    job.queue.start_next(job.spec, 1_000)
+    assert job.queue.claim(job.spec) is Admission.WAIT
+
+
+def test_a_claim_in_turn_counts_until_it_is_settled() -> None:
+    job = make_job(overlap=Overlap.SKIP)
+    assert job.queue.claim_in_turn() is Admission.WAIT
+    run = of_incident(7)
+    new = NewRun(job=job.id, state=RunState.WAITING, trigger=run.trigger)
+    job.queue.settle(new, run)
+    job.queue.line_up(run)
+    assert all_taken(job) == [7]
+    assert job.queue.claim(job.spec) is Admission.START

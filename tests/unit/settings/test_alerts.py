@@ -282,3 +282,12 @@ def test_how_long_a_job_may_be_late_or_silent_is_inherited_key_by_key(tmp_path: 
         tmp_path, f'{usual}[jobs.backup.alerts]\nno_success_for = "never"\n', "-- alerts = { late_after = '1h' }\n"
     )
     assert (policy.late_after_ms, policy.no_success_ms) == (3_600_000, None)
+
+
+def test_no_channel_has_the_name_by_which_jobs_files_are_shown(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('[channels.lua]\nwebhook = "https://example.org/"\n')
+    settings, problems = examine_settings(tmp_path, environ={}, flags={})
+    assert [str(each) for each in problems] == [
+        "config.toml:1: channels.lua: a channel can't be named lua: so on_down and on_up of jobs are shown"
+    ]
+    assert settings.alerts.channels == {}

@@ -9,9 +9,10 @@ import msgspec
 import pytest
 
 from spyweb.incidents.policy import AlertPolicy, Level
+from spyweb.incidents.telling import Told
 from spyweb.incidents.truth import Event, Failed, Removed, SignSeen, Succeeded
 from spyweb.model import Outcome, RunId
-from spyweb.store.incidents_protocol import AlertChannelNow, SubjectChange, SubjectEvent, SubjectNow
+from spyweb.store.incidents_protocol import AlertChannelNow, ScriptTold, SubjectChange, SubjectEvent, SubjectNow
 from spyweb.store.outbox_protocol import Channel, Target
 from spyweb.store.protocol import Change, Store
 from tests.fakes.changes import make_end, start_run
@@ -239,3 +240,38 @@ async def test_an_open_incident_says_how_its_subject_stands(store: Store, clock:
     (over,) = await store.incidents.list()
     assert (over.failures, over.signs, over.silence) == (0, {}, None)
     assert await store.incidents.open_among([JOB]) == {}
+
+
+async def told_by(store: Store, *told: ScriptTold) -> None:
+    await store.runs.record(Change(told=told))
+
+
+async def test_the_file_of_a_job_is_told_of_what_it_does_not_know(store: Store, clock: FakeClock) -> None:
+    async def missing() -> list[tuple[int, bool]]:
+        return [(each.id, each.closed_ms is None) for each in await store.incidents.for_scripts([JOB, "job:other"])]
+
+    assert await missing() == []
+    await note(store, Failed("no disk"))
+    assert await missing() == [(1, True)]
+    assert await store.incidents.for_scripts(["job:other"]) == []
+    await told_by(store, ScriptTold(1, Told.OPEN))
+    assert await missing() == []
+    await note(store, Succeeded())
+    assert await missing() == [(1, False)]
+    await told_by(store, ScriptTold(1, Told.CLOSED))
+    assert await missing() == []
+    incident = await store.incidents.get(1)
+    assert incident
+    assert incident.told == {"lua": "closed"}
+
+
+async def test_an_incident_is_not_settled_before_the_file_of_its_job_knows_its_end(
+    store: Store, clock: FakeClock
+) -> None:
+    hooked = {JOB: SubjectNow(policy=AlertPolicy(after_failures=1), has_hooks=True)}
+    await note(store, Failed("no disk"), Succeeded())
+    await store.incidents.plan([], hooked)
+    assert await store.incidents.unsettled() == [JOB]
+    await told_by(store, ScriptTold(1, Told.CLOSED))
+    await store.incidents.plan([], hooked)
+    assert await store.incidents.unsettled() == []

@@ -149,7 +149,7 @@ local function spawn(run, f)
 end
 
 local function begin(id, name, arguments)
-  local file = name == "request" and "server" or (name == "run" or name == "trigger") and "run"
+  local file = name == "request" and "server" or name == "run" and "run"
   local procedure = file and use(file)[name] or use("procedures")(name) or raw.error("there is no procedure " .. name, 0)
   local run = {
     id = id, procedure = procedure, arguments = arguments, defers = {}, deferred = 0, ended = false, is_bare = false,

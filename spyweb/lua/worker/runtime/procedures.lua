@@ -1,4 +1,4 @@
--- Finds the procedures that script jobs and endpoints don't need, and holds the functions that their files share.
+-- Finds the procedures that few runs of script jobs and endpoints need, and holds the functions that their files share.
 -- Loads when the daemon first names one.  The chunk takes the runtime and returns find(name) -> procedure or nil.
 
 local runtime = ...
@@ -8,7 +8,7 @@ local traced, use = runtime.internals.traced, runtime.use
 local SUCCESS = 0                               -- wire.Ended
 local OUT_OF_MEMORY = "not enough memory"       -- Lua's own text
 
-local FILES = { load = "cycle", cycle = "cycle", tests = "testing", test = "testing" }
+local FILES = { trigger = "trigger", alert = "alert", load = "cycle", cycle = "cycle", tests = "testing", test = "testing" }
 
 local shared = {}
 

@@ -1,5 +1,5 @@
--- Runs the procedures that the daemon names: `run` is a script job's run, with its hooks and what it deferred, `trigger` the
--- same for a change of state (trigger.lua).
+-- Runs a script job: the procedure `run`, with its hooks and what it deferred.  `trigger` (trigger.lua) and `alert`
+-- (alert.lua) do so for a change of state and for an incident.
 -- The chunk takes the runtime and returns the procedures, by name.
 
 local runtime = ...
@@ -109,17 +109,12 @@ function procedures.run(run, ctx, may_retry, values)
   judge(run, attempt(run, script, ctx))
 end
 
-local react                         -- of trigger.lua, once it is loaded
-
--- `conditions`: the names of functions, one of which must let it run, if there are any.
-function procedures.trigger(run, ctx, may_retry, event, conditions, values)
-  react = react or runtime.part("trigger")(runtime, {
-    script = script, load = load_chunk, after = after_chunk, is_loaded = function() return is_loaded end,
-    declares = function() return declares end,
-  })
-  if ctx.trigger.type == "retry" then ctx.trigger.event = event else ctx.trigger = event end
-  set_out(run, ctx, may_retry, values)
-  judge(run, attempt(run, react, run, event, conditions))
+-- Returns what the other procedures of scripts need of this file.
+function procedures.inside()
+  return {
+    script = script, load = load_chunk, after = after_chunk, set_out = set_out, judge = judge, attempt = attempt,
+    is_loaded = function() return is_loaded end, declares = function() return declares end,
+  }
 end
 
 return procedures

@@ -1,7 +1,8 @@
--- Runs a script for a change of state: first its conditions, then its handler.  Loads when such a run first begins.
--- The chunk takes the runtime and what run.lua knows of the script's chunk, and returns react(run, event, conditions).
+-- The procedure `trigger` runs a script for a change of state: first its conditions, then its handler.  Loads when such a
+-- run first begins.  The chunk takes the runtime and returns the procedures, by name.
 
-local runtime, chunk = ...
+local runtime = ...
+local chunk = runtime.use("run").inside()
 local raw, env = runtime.raw, runtime.env
 local error, format, rawget, rawequal, type = raw.error, raw.string.format, raw.rawget, raw.rawequal, raw.type
 local traced = runtime.internals.traced
@@ -53,8 +54,17 @@ local function handle(run, event, conditions, is_fresh, ...)
   return chunk.script(ctx)
 end
 
-return function(run, event, conditions)
+local function react(run, event, conditions)
   if runtime.loader then runtime.use("loads").wait_for_script() end
   if chunk.is_loaded() then return handle(run, event, conditions, false) end
   return handle(run, event, conditions, true, chunk.load(run.ctx))
 end
+
+-- `conditions`: the names of functions, one of which must let it run, if there are any.
+local function trigger(run, ctx, may_retry, event, conditions, values)
+  if ctx.trigger.type == "retry" then ctx.trigger.event = event else ctx.trigger = event end
+  chunk.set_out(run, ctx, may_retry, values)
+  chunk.judge(run, chunk.attempt(run, react, run, event, conditions))
+end
+
+return { trigger = trigger }

@@ -54,7 +54,7 @@ BLOCK = '-- /// job\n-- every = "30s"\n-- ///\n'
         (
             "log(1) function before_fetch() end",
             "1: before_fetch is a hook of monitors: of a script spyweb calls run, on_state, on_success, on_error, "
-            "on_finally",
+            "on_finally, on_down, on_up",
         ),
     ],
 )

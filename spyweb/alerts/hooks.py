@@ -1,0 +1,105 @@
+"""Tell the files of jobs of their incidents: `on_down` and `on_up`, a run each.
+
+What a file knows of an incident is a row, written in the transaction that claims the run: nothing that holds a message
+to people back holds this one, and after a crash each run is on record once.  A run that a crash has cut short begins
+again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from spyweb.incidents.telling import SCRIPTS, Told
+from spyweb.lua.hooks import ALERT_HOOKS, ON_DOWN, ON_UP
+from spyweb.lua.session import Code
+from spyweb.model import JobId, TriggerType
+from spyweb.runs.live import LiveJob, LiveJobs
+from spyweb.runs.records import HOOK, INCIDENT
+from spyweb.runs.runner import Runner
+from spyweb.settings.alerts import JOB
+from spyweb.specs.linting.lua_text import LuaText
+from spyweb.store.incidents_protocol import Incident, Incidents, ScriptTold
+from spyweb.store.protocol import Change
+
+_MENTIONED = {name: re.compile(rb"\b%s\b" % name.encode()) for name in ALERT_HOOKS}
+
+Start = tuple[LiveJob, Mapping[str, object]]  # a job and the trigger of its run
+
+
+class IncidentHooks:
+    """Starts the runs that tell the files of live jobs of incidents."""
+
+    def __init__(self, incidents: Incidents, live: LiveJobs, runner: Runner) -> None:
+        self._incidents = incidents
+        self._live = live
+        self._runner = runner
+        self._known: dict[JobId, tuple[Code, frozenset[str]]] = {}  # of those with incidents
+
+    def has(self, subject: str) -> bool:
+        """Return whether the file of a subject is told; also where it can't be loaded, and so nobody knows."""
+        if not subject.startswith(JOB):
+            return False
+        job = self._live.find(JobId(subject.removeprefix(JOB)))
+        return bool(self._live.unloadable) if job is None else self._is_told(job)
+
+    async def hand_out(self, subjects: Sequence[str]) -> bool:
+        """Start what is missing for these subjects; return whether there was anything."""
+        found = self._told_jobs(subjects)
+        wanted = frozenset(subjects)
+        self._known = {job: known for job, known in self._known.items() if f"{JOB}{job}" in wanted}
+        incidents = await self._incidents.for_scripts(list(found)) if found else ()
+        starts, told = list[Start](), list[ScriptTold]()
+        for incident in incidents:
+            job = found[incident.subject]
+            starts += [(job, trigger_of(hook, incident)) for hook in _missing(incident) if hook in self._functions(job)]
+            told.append(ScriptTold(incident.id, Told.OPEN if incident.closed_ms is None else Told.CLOSED))
+        if told:
+            await self._runner.start_for_incidents(starts, Change(told=told))
+        return bool(told)
+
+    def _told_jobs(self, subjects: Sequence[str]) -> dict[str, LiveJob]:
+        jobs = {each: self._live.find(JobId(each.removeprefix(JOB))) for each in subjects if each.startswith(JOB)}
+        return {each: job for each, job in jobs.items() if job and self._is_told(job)}
+
+    def _is_told(self, job: LiveJob) -> bool:
+        return job.spec.enabled and bool(self._functions(job))
+
+    def _functions(self, job: LiveJob) -> frozenset[str]:
+        known = self._known.get(job.id)
+        if known is None or known[0] is not job.code:
+            known = self._known[job.id] = (job.code, functions_in(job.code))
+        return known[1]
+
+
+def functions_in(code: Code) -> frozenset[str]:
+    """Return those of the two functions that a job's own files mention, outside of comments and texts."""
+    sources = [source for _, source in code.files]
+    maybe = {name for name in _MENTIONED if any(name.encode() in source for source in sources)}
+    texts = [LuaText(source).code for source in sources] if maybe else []
+    return frozenset(name for name in maybe if any(_MENTIONED[name].search(text) for text in texts))
+
+
+def _missing(incident: Incident) -> tuple[str, ...]:
+    """Return the functions that have not been told of an incident, in their order."""
+    down = () if SCRIPTS in incident.told else (ON_DOWN,)
+    return down if incident.closed_ms is None else (*down, ON_UP)
+
+
+def trigger_of(hook: str, incident: Incident) -> Mapping[str, object]:
+    """Return the trigger of a run that tells a function of an incident: as its script sees it, times in seconds."""
+    told = {
+        "id": incident.id,
+        "job": incident.subject.removeprefix(JOB),
+        "subject": incident.subject,
+        "reason": incident.reason,
+        "text": incident.text,
+        "level": incident.level.value,
+        "since": incident.since_ms / 1000,
+        "opened": incident.opened_ms / 1000,
+        "closed": None if incident.closed_ms is None else incident.closed_ms / 1000,
+        "failures": incident.failures or None,
+        "run": incident.run,
+    }
+    shown = {name: value for name, value in told.items() if value is not None}
+    return {"type": TriggerType.ALERT.value, HOOK: hook, INCIDENT: shown}

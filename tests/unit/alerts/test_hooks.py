@@ -1,0 +1,333 @@
+"""The files of jobs are told of their incidents, once each, whatever happens between."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from spyweb.alerts.hooks import IncidentHooks, functions_in
+from spyweb.alerts.watcher import AlertWatcher
+from spyweb.errors import StoreError
+from spyweb.incidents.policy import AlertPolicy
+from spyweb.incidents.truth import Failed, Succeeded
+from spyweb.lua.endings import failed
+from spyweb.lua.session import Code
+from spyweb.model import After, Ending, JobId, Monitor, Never, Outcome, Overlap, Retry, Run
+from spyweb.runs.live import LiveJob
+from spyweb.runs.runner import by_hand
+from spyweb.settings.alerts import AlertSettings
+from spyweb.store.incidents_protocol import SubjectEvent
+from tests.fakes.harness import Harness, harness, make_job
+from tests.fakes.pool import FAILED, SUCCESS
+
+BACKUP = JobId("backup")
+ONE = AlertPolicy(after_failures=1, remind_ms=None)
+BOTH = b"function on_down(i) end function on_up(i) end"
+
+
+@dataclass
+class Told:
+    harness: Harness
+    job: LiveJob
+
+    async def run(self, *endings: Ending, seconds: float = 0.01) -> None:
+        """Let the job run once, and the next runs of it end so."""
+        self.harness.pool.endings[BACKUP] = list(endings)
+        self.harness.runner.start(self.job, [by_hand()])
+        await self.harness.clock.turn(seconds)
+
+    async def later(self, seconds: float = 2) -> None:
+        await self.harness.clock.turn(seconds)
+
+    @property
+    def calls(self) -> list[tuple[str, int]]:
+        """Return which functions were called, with which incident."""
+        asked = [each.arguments for each in self.harness.pool.requests if each.procedure == "alert"]
+        return [(str(hook), incident["id"]) for _, _, hook, incident, *_ in asked]  # type: ignore[index]
+
+    async def runs(self) -> Sequence[Run]:
+        found = await self.harness.store.runs.list(BACKUP, limit=100)
+        return [run for run in reversed(found) if "incident" in run.trigger]
+
+    async def told(self) -> list[str | None]:
+        return [each.told.get("lua") for each in reversed(await self.harness.store.incidents.list())]
+
+
+async def never_paused(_job: LiveJob, _why: str) -> None:
+    raise AssertionError
+
+
+@asynccontextmanager
+async def told(
+    source: bytes = BOTH, before: Harness | None = None, *, tells: bool = True, **spec: Any
+) -> AsyncIterator[Told]:
+    """Watch one job that is started by hand alone; `before` is an earlier daemon with the same store."""
+    async with harness(before.store if before else None, before.clock if before else None) as h:
+        watcher = AlertWatcher(
+            incidents=h.store.incidents, live=h.live, settings=AlertSettings, pause=never_paused, clock=h.clock
+        )
+        h.runner.judge = watcher.judge
+        if tells:
+            watcher.hooks = IncidentHooks(h.store.incidents, h.live, h.runner)
+        await watcher.load()
+        job = make_job("backup", **{"alerts": ONE, "schedule": Never(), **spec})
+        job.code = dataclasses.replace(job.code, source=source)
+        await h.settle(job)
+        await h.runner.take_up(await h.store.runs.open())
+        planning = h.tasks.create_task(watcher.keep_up())
+        await h.clock.turn(2)
+        yield Told(h, job)
+        planning.cancel()
+
+
+async def test_each_function_is_called_once_for_an_incident() -> None:
+    async with told() as t:
+        for _ in range(3):
+            await t.run(FAILED)
+            await t.later()
+        assert t.calls == [("on_down", 1)]
+        for _ in range(3):
+            await t.run(SUCCESS)
+            await t.later()
+        assert t.calls == [("on_down", 1), ("on_up", 1)]
+        await t.run(FAILED)
+        await t.later()
+        assert t.calls == [("on_down", 1), ("on_up", 1), ("on_down", 2)]
+        assert await t.told() == ["closed", "open"]
+
+
+async def test_what_a_function_is_given_says_what_is_wrong_and_since_when() -> None:
+    async with told() as t:
+        began_ms = t.harness.clock.now_ms()
+        await t.run(FAILED)
+        await t.later()
+        await t.run(SUCCESS)
+        await t.later()
+        down, up = [run.trigger for run in await t.runs()]
+    incident = down["incident"]
+    assert (down["type"], down["hook"]) == ("alert", "on_down")
+    assert incident == {
+        "id": 1,
+        "job": "backup",
+        "subject": "job:backup",
+        "reason": "failing",
+        "text": "jobs/x.lua:1: boom",
+        "level": "warning",
+        "since": began_ms / 1000,
+        "opened": began_ms / 1000,
+        "failures": 1,
+        "run": 1,
+    }
+    assert isinstance(up["incident"], dict)
+    assert up["incident"]["closed"] > began_ms / 1000
+
+
+async def test_a_function_that_fails_counts_for_no_incident_and_is_on_record() -> None:
+    async with told() as t:
+        await t.run(FAILED, failed("on_down itself"))
+        await t.later()
+        assert [(run.outcome, run.reason) for run in await t.runs()] == [(Outcome.FAILED, "on_down itself")]
+        (incident,) = await t.harness.store.incidents.list()
+        assert incident.failures == 1
+        assert t.job.last
+        assert t.job.last.reason == "jobs/x.lua:1: boom", "the job stands as its own runs left it"
+        await t.run(SUCCESS, failed("on_up itself"))
+        await t.later()
+        assert t.calls == [("on_down", 1), ("on_up", 1)], "no incident opens, so nothing goes round"
+        assert await t.harness.store.incidents.known() == {}
+
+
+async def test_a_function_that_succeeds_ends_no_incident() -> None:
+    async with told() as t:
+        await t.run(FAILED, SUCCESS)
+        await t.later(60)
+        assert len(await t.harness.store.incidents.list(is_open=True)) == 1
+        assert (await t.harness.store.runs.succeeded()).get(BACKUP) is None
+        assert (await t.harness.store.runs.latest())[BACKUP].id == 1
+
+
+async def test_it_is_tried_again_as_its_job_is() -> None:
+    async with told(retry=Retry(retries=1, delay_ms=1_000, jitter=False)) as t:
+        await t.run(FAILED, FAILED, failed("on_down itself"), SUCCESS, seconds=0.01)
+        await t.later(4)
+        assert t.calls == [("on_down", 1), ("on_down", 1)]
+        assert [(run.trigger["type"], run.attempt) for run in await t.runs()] == [("alert", 1), ("retry", 2)]
+
+
+async def test_a_job_without_the_functions_starts_no_run_and_its_incident_is_settled() -> None:
+    async with told(b"-- on_down\nlocal text = 'on_up'") as t:
+        await t.run(FAILED)
+        await t.later()
+        await t.run(SUCCESS)
+        await t.later()
+        assert (t.calls, await t.told()) == ([], [None])
+        assert await t.harness.store.incidents.unsettled() == []
+
+
+async def test_of_a_job_with_one_of_them_that_one_is_called() -> None:
+    async with told(b"on_up = function() end") as t:
+        await t.run(FAILED)
+        await t.later()
+        await t.run(SUCCESS)
+        await t.later()
+        assert t.calls == [("on_up", 1)]
+        assert await t.harness.store.incidents.unsettled() == []
+
+
+async def test_what_came_and_went_before_it_could_be_told_is_told_in_its_order() -> None:
+    async with told() as t:
+        t.harness.store.incidents.for_scripts = refuse_once(t.harness)  # type: ignore[method-assign]
+        await t.run(FAILED)
+        await t.run(SUCCESS)
+        await t.later(10)
+        assert t.calls == [("on_down", 1), ("on_up", 1)]
+
+
+async def refuse(*_: object) -> None:
+    raise StoreError("disk full")
+
+
+def refuse_once(h: Harness) -> Any:
+    ask = h.store.incidents.for_scripts
+
+    async def refuse_and_go_on(_: Sequence[str]) -> None:
+        h.store.incidents.for_scripts = ask  # type: ignore[method-assign]
+        await refuse()
+
+    return refuse_and_go_on
+
+
+async def test_what_a_daemon_that_died_had_not_told_is_told_by_the_next_and_what_it_had_is_not() -> None:
+    async with told(tells=False) as t:
+        t.harness.store.incidents.plan = refuse  # type: ignore[method-assign,assignment]
+        await t.run(FAILED)
+        assert t.calls == []
+        del t.harness.store.incidents.plan
+    async with told(before=t.harness) as later:
+        await later.later()
+        assert later.calls == [("on_down", 1)]
+    async with told(before=t.harness) as last:
+        await last.later()
+        assert last.calls == []
+
+
+async def test_a_function_that_a_crash_cut_short_is_called_again_with_the_same_incident() -> None:
+    async with told(resume=True) as t:
+        t.harness.pool.held.add(BACKUP)
+        await t.run()
+        t.harness.pool.finish(1, FAILED)
+        await t.later()
+        assert t.calls == [("on_down", 1)]
+        store = t.harness.store
+        open_runs = await store.runs.open()
+        async with told(before=t.harness, resume=True) as later:
+            await later.later()
+            assert later.calls == [("on_down", 1)]
+            runs = await later.runs()
+        assert [run.outcome for run in runs] == [Outcome.LOST, Outcome.SUCCESS]
+        assert len(open_runs) == 1
+        t.harness.pool.finish(open_runs[0].id)
+        await t.later()
+
+
+@pytest.mark.parametrize("overlap", Overlap)
+async def test_it_waits_for_the_run_under_way_whatever_overlap_says_and_none_is_skipped_for_it(
+    overlap: Overlap,
+) -> None:
+    async with told(overlap=overlap) as t:
+        t.harness.pool.held.add(BACKUP)
+        await t.run()
+        t.harness.pool.finish(1, FAILED)
+        await t.later()
+        down = (await t.runs())[-1]
+        t.harness.runner.start(t.job, [by_hand()])
+        await t.later()
+        manual = (await t.harness.store.runs.list(BACKUP, limit=1))[0]
+        assert manual.outcome is None, "it waits, or runs beside"
+        t.harness.pool.finish(down.id)
+        await t.later()
+        assert (await t.runs())[0].outcome is Outcome.SUCCESS
+        t.harness.pool.finish(manual.id)
+        await t.later()
+
+
+async def test_a_paused_job_is_told_and_one_that_is_switched_off_is_not() -> None:
+    async with told() as t:
+        t.job.cursor = replace(t.job.cursor, paused=True)
+        await t.run(FAILED)
+        await t.later()
+        assert t.calls == [("on_down", 1)]
+        t.job.spec = dataclasses.replace(t.job.spec, enabled=False)
+        t.harness.live.link()
+        await t.later()
+        assert t.calls == [("on_down", 1)]
+        assert await t.harness.store.incidents.unsettled() == [], "its incident is over with it"
+
+
+async def test_no_job_follows_it() -> None:
+    async with told() as t:
+        await t.harness.settle(
+            make_job("next", schedule=Never(), after=(After(job=BACKUP, outcomes=frozenset(Outcome)),))
+        )
+        await t.run(FAILED)
+        await t.later()
+        assert t.calls == [("on_down", 1)]
+        assert await t.harness.record("next") == ["next after success"], "of the run that failed"
+
+
+async def test_a_file_that_can_t_be_loaded_is_told_once_it_can() -> None:
+    async with told() as t:
+        await t.run(FAILED)
+        await t.later()
+        t.harness.live.remove(BACKUP)
+        t.harness.live.set_unloadable(frozenset({"backup"}))
+        now_ms = t.harness.clock.now_ms()
+        event = SubjectEvent(subject="job:backup", event=Succeeded(), policy=ONE, at_ms=now_ms)
+        await t.harness.store.incidents.note([event])
+        await t.later()
+        assert (t.calls, await t.told()) == ([("on_down", 1)], ["open"])
+        t.harness.live.add(t.job)
+        t.harness.live.set_unloadable(frozenset())
+        await t.later()
+        assert t.calls == [("on_down", 1), ("on_up", 1)]
+
+
+async def test_a_function_that_is_added_later_is_told_of_what_is_still_so() -> None:
+    async with told(b"return 1") as t:
+        await t.run(FAILED)
+        await t.later()
+        t.job.code = dataclasses.replace(t.job.code, source=BOTH)
+        t.harness.live.link()
+        await t.later()
+        assert t.calls == [("on_down", 1)]
+
+
+async def test_monitors_are_told_too() -> None:
+    monitor = Monitor(urls=("http://example.com/",), selector="p", fields=())
+    async with told(monitor=monitor) as t:
+        now_ms = t.harness.clock.now_ms()
+        event = SubjectEvent(subject="job:backup", event=Failed("x"), policy=ONE, at_ms=now_ms)
+        await t.harness.store.incidents.note([event])
+        await t.later()
+        assert [context["trigger"]["hook"] for context in t.harness.monitors.contexts] == ["on_down"]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        (b"function on_down(i) end", {"on_down"}),
+        (b"on_up = function() end", {"on_up"}),
+        (b"_G.on_down = print; on_up = print", {"on_down", "on_up"}),
+        (b"-- on_down\nlocal x = 'on_up' --[[ on_up ]]", set()),
+        (b"local on_downtime = 1", set()),
+    ],
+)
+def test_a_function_is_found_where_the_code_names_it(source: bytes, found: set[str]) -> None:
+    assert functions_in(Code(job=BACKUP, generation=1, chunk="x", source=source)) == found
+    assert functions_in(Code(job=BACKUP, generation=1, chunk="x", source=b"", more=(("y", source),))) == found
