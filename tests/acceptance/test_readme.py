@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 
 README = (ROOT / "README.md").read_text()
 LUA = re.findall(r"```lua\n(.*?)```", README, re.DOTALL)
+TOML = re.findall(r"```toml\n(.*?)```", README, re.DOTALL)
 COMMANDS = re.findall(r"^\.venv/bin/spyweb (.*?)(?: +#.*)?$", README, re.MULTILINE)
 
 
@@ -44,3 +45,16 @@ def test_the_circuit_breaker_compiles_and_checks(tmp_path: Path) -> None:
     for number, script in enumerate(LUA):
         project.save(f"jobs/job{number}.lua", script)
     assert "no problems" in project.spyweb("check").stderr
+
+
+def test_the_first_alert_is_what_the_settings_take(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    (settings,) = (block for block in TOML if "[channels.phone]" in block)
+    project.save("config.toml", settings)
+    project.job("plain", "return 1")
+    assert "no problems" in project.spyweb("check").stderr
+    (command,) = re.findall(r"`\.venv/bin/spyweb (alerts .*?)`", README)
+    project.save("config.toml", settings.replace("ntfy://", "ntfy://127.0.0.1:9/"))
+    with project.daemon():
+        refused = project.spyweb(*command.split(), code=1)
+    assert "phone: ConnectionError" in refused.stdout
