@@ -17,6 +17,7 @@ from typing import TypeVar
 from spyweb.cli import client
 from spyweb.model import JobId, Outcome, Run
 from spyweb.views.jobs import JobView
+from tests.fakes.command_server import run_command
 
 T = TypeVar("T")
 
@@ -58,14 +59,7 @@ class Project:
         return self.save(f"jobs/{name}.lua", head + body)
 
     def spyweb(self, *words: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [*COMMAND, "-C", str(self.root), *words],
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        done = run_command(["-C", str(self.root), *words], self.environment, timeout=60)
         if code is not None:
             assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done

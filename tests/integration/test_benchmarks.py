@@ -17,8 +17,10 @@ pytestmark = pytest.mark.timeout(90)
 LONG = {
     "bench_api",
     "bench_dashboard",
+    "bench_fairness",
     "bench_live",
     "bench_memory",
+    "bench_monitor",
     "bench_runs",
     "bench_server",
     "bench_start",

@@ -70,7 +70,7 @@ def test_the_page_s_job_says_what_it_would_do_on_a_machine_that_has_nothing_yet(
 def test_it_is_recorded_as_a_manual_run_that_changed_nothing(root: Path) -> None:
     spyweb("run", "web-config", "--dry-run", root=root)
     (row,) = json.loads(spyweb("runs", "-o", "json", root=root).out)
-    assert (row["outcome"], row["trigger"]) == ("success", {"type": "manual", "dry_run": True})
+    assert (row["outcome"], row["trigger"]) == ("success", {"type": "manual", "dry_run": True, "watched": True})
     assert row["note"] == "dry run: nothing was changed"
 
 

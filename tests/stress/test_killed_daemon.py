@@ -81,7 +81,7 @@ def test_a_daemon_killed_in_mid_commit_forgets_nothing_it_acknowledged(
 ) -> None:
     project, reader = Project(tmp_path), DatabaseReader(tmp_path)
     dice = random.Random(5)
-    kills = 100 if torture else 12
+    kills = 100 if torture else 6
     for name in JOBS:
         project.job(name, SCRIPT.replace("{port}", str(witness.port)), SETTINGS)
     for kill in range(1, kills + 1):
