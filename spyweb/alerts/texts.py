@@ -136,7 +136,8 @@ def _wrong(item: AlertItem) -> str:
 def _lines(item: AlertItem, at_ms: int, zone: ZoneInfo) -> list[str]:
     lines = [item.text] if item.text else []
     if item.kind is MessageKind.MESSAGE:
-        return [*lines, f"{name_of(item.subject)}, run {item.run}, {_moment(item.since_ms, zone)}"]
+        who = name_of(item.subject) if item.run is None else f"{name_of(item.subject)}, run {item.run}"
+        return [*lines, f"{who}, {_moment(item.since_ms, zone)}"]
     if item.kind is MessageKind.WAS and item.reason in WORDS:
         lines.append(f"It {WORDS[item.reason]}.")
     lines.append(f"Since {_moment(item.since_ms, zone)}")

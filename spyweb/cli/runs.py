@@ -14,7 +14,7 @@ from spyweb.cli.output import Format
 from spyweb.cli.project import Project, ProjectSource
 from spyweb.cli.task_tree import show_tree
 from spyweb.errors import Refused
-from spyweb.model import JobId, Outcome, Run
+from spyweb.model import JobId, Outcome, Run, TriggerType
 from spyweb.settings.units import format_duration
 from spyweb.views.jobs import find_job, no_such_job
 from spyweb.views.runs import describe_details, describe_outcome, duration_ms, run_with_tasks
@@ -23,11 +23,12 @@ PAGE = 1_000
 NO_RUNS = "no runs yet"
 
 
-def runs(
+def runs(  # noqa: PLR0913 - each is an option
     context: typer.Context,
     job: MaybeJob = None,
     count: Annotated[int, typer.Option("-n", metavar="N", min=1, max=MOST_ROWS, help="How many.")] = 20,
     outcome: Annotated[Outcome | None, typer.Option(help="Only those that ended so.")] = None,
+    trigger: Annotated[TriggerType | None, typer.Option(help="Only those that began so.")] = None,
     with_tasks: Annotated[bool, typer.Option("--tasks", help="With the tasks of each run, below it.")] = False,
     form: Output = Format.TABLE,
 ) -> None:
@@ -37,8 +38,9 @@ def runs(
     """
     project = project_of(context)
     source = project.source()
-    every = _pages(source, job, PAGE if outcome else min(count, PAGE))
-    found = list(islice((run for run in every if outcome in (None, run.outcome)), count))
+    every = _pages(source, job, PAGE if outcome or trigger else min(count, PAGE))
+    wanted = (run for run in every if outcome in (None, run.outcome) and trigger in (None, run.trigger.get("type")))
+    found = list(islice(wanted, count))
     if with_tasks:
         _show_with_tasks(source, project, found, form)
     elif form is Format.JSON:

@@ -40,7 +40,7 @@ async def tell(call: Call, fields: Mapping[object, object]) -> Results:
         return True, NoticeFate.BELOW.value
     notice = Notice(
         job=call.job,
-        run=call.run,
+        run=call.run if call.is_recorded else None,
         channel=name,
         level=level,
         title=title,

@@ -16,7 +16,7 @@ class Notice(Struct, frozen=True, kw_only=True):
     """One thing that a script tells people."""
 
     job: JobId
-    run: RunId
+    run: RunId | None  # None: the server's own, which is not on record
     channel: str  # the name of an alert channel
     level: Level
     title: str  # one line

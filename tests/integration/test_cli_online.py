@@ -111,6 +111,12 @@ def test_a_rare_outcome_is_looked_for_beyond_the_first_page(tmp_path: Path) -> N
     assert [run["id"] for run in answer.json] == [7]  # type: ignore[attr-defined]
 
 
+def test_runs_that_began_in_one_way_are_looked_for_beyond_the_first_page(tmp_path: Path) -> None:
+    many = [make_run(n, trigger={"type": "alert" if n == 7 else "schedule"}) for n in range(2_500, 0, -1)]
+    answer = with_service(FakeDaemonService(known_runs=many), tmp_path, "runs", "--trigger", "alert", "-o", "json")
+    assert [run["id"] for run in answer.json] == [7]  # type: ignore[attr-defined]
+
+
 def test_next_shows_local_time_with_its_zone(online: Project) -> None:
     rows = spyweb("next", "prices", "-n", "2", root=online[0]).table
     assert [(row[0], row[-1]) for row in rows] == [

@@ -147,3 +147,8 @@ def test_a_link_to_take_care_stands_before_the_run() -> None:
     lines = body_of(facts(item(ack_url="https://example.org/a/42?s=x")), "UTC").splitlines()
     assert lines[-2:] == ["Take care of it: https://example.org/a/42?s=x", "Run 991: spyweb runs backup"]
     assert not any("Take care" in line for line in body_of(facts(ITEM), "UTC").splitlines())
+
+
+def test_what_the_server_tells_names_no_run() -> None:
+    asked = replace(MESSAGE, subject="job:/server", run=None)
+    assert body_of(facts(asked), "UTC") == "of 40\n/server, 2026-01-01 00:00 UTC"

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from spyweb.errors import OpError, StoreError
 from spyweb.incidents.policy import Level
@@ -34,7 +35,8 @@ class FakeChannels:
 
 
 def call_with(channels: FakeChannels | None = None, clock: FakeClock | None = None, *, is_dry: bool = False) -> Call:
-    return make_call(replace(make_world(clock=clock), channels=channels or FakeChannels()), is_dry=is_dry)
+    world = replace(make_world(clock=clock), channels=channels or FakeChannels())
+    return make_call(world, is_dry=is_dry, is_recorded=True)
 
 
 async def items(call: Call) -> list[dict[str, Any]]:
@@ -48,6 +50,12 @@ async def test_what_is_told_is_in_the_outbox_before_the_script_goes_on() -> None
     assert await ask(call, "notify", given) == [True, "queued"]
     (item,) = await items(call)
     assert (item["title"], item["text"], item["level"], item["run"]) == ("disk", "12 GB left", "warning", 1)
+
+
+async def test_a_request_to_the_server_is_no_run_that_people_could_look_for() -> None:
+    call = structs.replace(call_with(), is_recorded=False)
+    await ask(call, "notify", table(channel=b"phone", title=b"disk"))
+    assert [item["run"] for item in await items(call)] == [None]
 
 
 async def test_a_channel_that_is_not_there_gives_nil_and_the_nearest_name() -> None:
