@@ -68,7 +68,7 @@ addEventListener("submit", async (event) => {
 
 // Keys, the last runs of a job, and small things.
 
-const rows = () => all("main :is(.jobs > li:not([hidden]) a.name, tbody th a)");
+const rows = () => all("main :is(.jobs > li:not([hidden]) a.name, .incidents a.name, tbody th a)");
 
 addEventListener("keydown", (event) => {
   const { target, key } = event;

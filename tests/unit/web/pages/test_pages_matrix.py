@@ -14,10 +14,11 @@ from spyweb.web.pages.pages import ACTIONS, PAGES
 from tests.fakes.client import Client, client_of
 from tests.fakes.daemon_service import FakeDaemonService
 from tests.fakes.dashboard import make_dashboard_service
+from tests.fakes.incidents import fail
 from tests.fakes.keys import COOKIE, with_token
 
 BROWSER = {"Accept": "text/html"}
-IN_PATH = {"job": "prices", "run": "1", "name": "nobody"}
+IN_PATH = {"job": "prices", "run": "1", "name": "nobody", "incident": "1"}
 SCOPES = [*Scope]
 ALL: list[tuple[str, DashboardPage | Action]] = [
     *(("GET", each) for each in PAGES),
@@ -63,6 +64,7 @@ async def test_a_session_may_what_its_key_permits(method: str, each: DashboardPa
 @pytest.mark.parametrize(("method", "each"), [each for each in ALL if each[1].right is not None], ids=name_of)
 async def test_a_session_of_some_jobs_sees_nothing_of_others(method: str, each: DashboardPage | Action) -> None:
     service = make_dashboard_service()
+    await fail(service.stored_incidents, "prices")
     headers = with_token(await browser_of(service, *Scope, jobs=("backup",)))
     async with (
         client_of(tcp_app(service)) as client,
