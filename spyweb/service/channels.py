@@ -37,6 +37,7 @@ class ChannelService:
         self._settings = settings
         self._tallies = tallies
         self._clock = clock
+        self._tests: dict[str, tuple[int, ChannelTried]] = {}  # the last of each channel
 
     async def list(self) -> list[ChannelView]:
         """Return the channels in the order of the settings."""
@@ -51,6 +52,7 @@ class ChannelService:
         down = next(iter(await self._store.incidents.list(is_open=True, subject=subject, limit=1)), None)
         tally = self._tallies.get(channel.name, ChannelTally())
         address, quiet = shown(channel), channel.quiet if channel.has_own_quiet else settings.policy.quiet
+        tested_ms, test = self._tests.get(channel.name, (None, None))
         return ChannelView(
             name=channel.name,
             kind=address.kind,
@@ -68,6 +70,8 @@ class ChannelService:
             failed_ms=tally.failed_ms,
             down_since_ms=down.signs[DOWN].since_ms if down and DOWN in down.signs else None,
             incident=down.id if down else None,
+            tested_ms=tested_ms,
+            test=test,
         )
 
     async def try_out(self, channel: str) -> ChannelTried:
@@ -76,4 +80,6 @@ class ChannelService:
         failed = attempt.failure.reason if attempt.failure else ""
         problem = attempt.template_problem
         told = problem and f"its template fails, the built-in text was sent: {problem}"
-        return ChannelTried(channel=channel, is_sent=attempt.failure is None, reason=failed or told)
+        tried = ChannelTried(channel=channel, is_sent=attempt.failure is None, reason=failed or told)
+        self._tests[channel] = self._clock.now_ms(), tried
+        return tried

@@ -5,6 +5,14 @@ from __future__ import annotations
 from msgspec import Struct
 
 
+class ChannelTried(Struct, frozen=True, kw_only=True):
+    """How it went when a channel was tried out; no part of its address is shown."""
+
+    channel: str
+    is_sent: bool
+    reason: str = ""  # why it was not, or not as it was meant
+
+
 class ChannelView(Struct, frozen=True, kw_only=True):
     """An alert channel of config.toml; of its address nothing is shown but service and host."""
 
@@ -24,11 +32,5 @@ class ChannelView(Struct, frozen=True, kw_only=True):
     failed_ms: int | None  # when that was; unknown of one before the daemon has started
     down_since_ms: int | None  # since when it takes nothing, and the others are told so
     incident: int | None  # the one that says so
-
-
-class ChannelTried(Struct, frozen=True, kw_only=True):
-    """How it went when a channel was tried out; no part of its address is shown."""
-
-    channel: str
-    is_sent: bool
-    reason: str = ""  # why it was not, or not as it was meant
+    tested_ms: int | None = None  # when it was last tried out since the daemon has started ...
+    test: ChannelTried | None = None  # ... and how that went

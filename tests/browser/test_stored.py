@@ -306,5 +306,5 @@ async def test_an_incident_is_read_taken_care_of_and_over(wide: Tab, small: Tab,
 async def test_a_channel_is_tried_and_says_how_that_went(wide: Tab) -> None:
     page = await wide.open("/channels")
     await page.get_by_role("button", name="Send a test").click()
-    await expect(page.locator("#tried")).to_contain_text("ops did not take the test")
+    await expect(page.locator("#c-ops")).to_contain_text("It did not take the test of")
     assert await wide.violations() == []

@@ -7,14 +7,11 @@ from collections.abc import Mapping
 from aiohttp import web
 
 from spyweb.errors import Refused
-from spyweb.views.channels import ChannelTried
 from spyweb.views.events import EventType
 from spyweb.web.access.rights import Right
-from spyweb.web.pages.page import Asked, PageMissing, Shown, action, live_view, page
+from spyweb.web.pages.page import Asked, PageMissing, Shown, action, lead_to, live_view, page
 from spyweb.web.pages.parts import ALWAYS, PagePart, PartsView
-from spyweb.web.pages.site import answer_with
 
-TEMPLATE, PLACE = "channels.html", "incidents"
 LEVEL_WORDS = {"info": "everything", "warning": "warnings and what is critical", "critical": "what is critical"}
 
 
@@ -38,21 +35,18 @@ def channels_view(asked: Asked, _argument: str) -> PartsView:
     return PartsView(name="channels", asked=asked, own={"channels-now": part}, needs=needs, gather=values_of)
 
 
-@page("channels", TEMPLATE, place=PLACE)
+@page("channels", "channels.html", place="incidents")
 async def show_channels(asked: Asked) -> Shown:
     """Show the channels of the settings."""
     live = channels_view(asked, "").live
-    return Shown(title="Alert channels", values={**await values_of(asked), "tried": None}, live=live)
+    return Shown(title="Alert channels", values=await values_of(asked), live=live)
 
 
-@action("channels", right=Right.RUN)
+@action("channels/{name}/test", right=Right.RUN)
 async def try_channel(asked: Asked) -> web.Response:
-    """Send a message that tells of nothing, and show how that went."""
-    name = asked.form.get("value", "")
+    """Send a message that tells of nothing; the page shows how that went."""
     try:
-        tried = await asked.service.channels.try_out(name)
+        await asked.service.channels.try_out(asked.request.match_info["name"])
     except Refused as refused:
-        tried = ChannelTried(channel=name, is_sent=False, reason=str(refused))
-    live = channels_view(asked, "").live
-    values = {**await values_of(asked), "tried": tried}
-    return await answer_with(asked, TEMPLATE, PLACE, Shown(title="Alert channels", values=values, live=live))
+        raise PageMissing(str(refused)) from refused
+    return lead_to(asked.back())

@@ -31,6 +31,16 @@ async def test_how_it_went_is_said() -> None:
         await service.try_out("nope")
 
 
+async def test_how_the_last_test_went_is_kept_in_mind() -> None:
+    clock = FakeClock()
+    service = FakeDaemonService(clock=clock).channels
+    await service.try_out("phone")
+    clock.advance(1)
+    tried = await service.try_out("phone")
+    found = {each.name: (each.tested_ms, each.test) for each in await service.list()}
+    assert found == {"ops": (None, None), "phone": (START_MS + 1_000, tried)}
+
+
 async def test_each_is_shown_with_what_waits_and_since_when_it_takes_nothing() -> None:
     clock = FakeClock()
     service = FakeDaemonService(clock=clock)

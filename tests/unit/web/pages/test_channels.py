@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from urllib.parse import quote
 
 import pytest
+from yarl import URL
 
 from spyweb.incidents.policy import AlertPolicy
 from spyweb.incidents.truth import SignSeen
@@ -44,19 +46,19 @@ async def test_each_says_what_it_is_told_and_how_it_does() -> None:
     assert page.count("&lt;script&gt;") == 1
 
 
-async def test_a_test_is_sent_and_its_answer_shown() -> None:
+async def test_a_test_is_sent_and_how_it_went_is_shown() -> None:
     async with dashboard() as client:
-        for name, words in (
-            ("ops", "has taken the test"),
-            ("phone", "did not take the test: <code>"),
-            (MARKUP, "there is no channel"),
-        ):
-            async with client.post("/channels", data={"value": name}, headers=POST) as answer:
-                page = await answer.text()
-            assert answer.status == 200
-            assert words in page, name
-            assert "<script>alert" not in page
-            assert 'id="channels-now"' in page
+        for name, status in (("ops", 303), ("phone", 303), (MARKUP, 404)):
+            address = f"/channels/{quote(name, safe='')}/test"
+            async with client.post(
+                URL(address, encoded=True), data={"back": "/channels"}, headers=POST, allow_redirects=False
+            ) as answer:
+                assert answer.status == status
+                assert "<script>alert" not in await answer.text()
+        _, page = await get_page(client, "/channels")
+    assert "It has taken the test of <time" in page
+    assert "It did not take the test of <time" in page
+    assert "<code>answered 401</code>" in page
 
 
 async def test_without_any_it_teaches_how_to_have_one() -> None:
@@ -75,7 +77,7 @@ async def test_whoever_may_only_look_sends_nothing_and_a_key_of_some_jobs_sees_n
     async with dashboard(service) as client:
         _, page = await get_page(client, "/channels", **reader)
         assert "Send a test" not in page
-        async with client.post("/channels", data={"value": "ops"}, headers=with_token(reader)) as answer:
+        async with client.post("/channels/ops/test", data={"x": ""}, headers=with_token(reader)) as answer:
             assert answer.status == 403
         async with client.get("/channels", headers={"X-SpyWeb-Key": made.token}) as answer:
             assert answer.status == 403
