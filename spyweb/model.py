@@ -192,7 +192,15 @@ class Never:
     """A schedule without due times: only triggers and people start the job."""
 
 
-Schedule = Every | Cron | At | Never
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pings:
+    """A schedule of which nothing is started: the job runs elsewhere, and a ping says so each time."""
+
+    schedule: Every | Cron  # when a ping is expected
+    grace_ms: int = 0  # how much later it may come
+
+
+Schedule = Every | Cron | At | Never | Pings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,6 +265,12 @@ class OnStoreError(StrEnum):
 
     LOG = "log"  # it gives nil or its default; the run is marked
     RAISE = "raise"  # it is an error of the script, and the run is marked
+
+
+class Expect(StrEnum):
+    """The ways in which a job that runs elsewhere tells of it."""
+
+    PING = "ping"
 
 
 class OnEmpty(StrEnum):

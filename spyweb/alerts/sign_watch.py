@@ -20,7 +20,7 @@ from spyweb.cooperative import Steps, run_in_slices
 from spyweb.errors import STORE_REFUSED
 from spyweb.incidents.truth import LATE, SILENT, Sign, SignGone, SignSeen
 from spyweb.logs.refusals import tell_refusal
-from spyweb.model import JobId
+from spyweb.model import JobId, Pings
 from spyweb.runs.live import LiveJobs
 from spyweb.store.incidents_protocol import Incidents, SubjectChange
 from spyweb.store.protocol import Runs
@@ -104,7 +104,8 @@ class SignWatch:
         timed = []
         for job in self._live:
             policy = job.spec.alerts
-            if policy.late_after_ms is not None or policy.no_success_ms is not None:
+            may_be = policy.late_after_ms is not None or policy.no_success_ms is not None
+            if may_be or isinstance(job.spec.schedule, Pings):
                 timed.append(job.id)
             yield
         return timed

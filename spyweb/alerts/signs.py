@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from spyweb.incidents.truth import EMPTY, LATE, SILENT, STORAGE, Sign, SignGone, SignSeen
-from spyweb.model import JobId
+from spyweb.model import JobId, Pings
 from spyweb.runs.live import LiveJob
 from spyweb.runs.records import shortfall_in
 from spyweb.schedules.due import first_due_after, jittered
@@ -74,7 +74,11 @@ class Now(NamedTuple):
 def signs_of(job: LiveJob, conditions: Conditions, noted: Mapping[str, Sign], now: Now) -> Mapping[str, Sign]:
     """Return what is wrong with a job now, of OF_A_JOB."""
     found = conditions.of_job(job.id, now.ms)
-    if late := _late(job, noted.get(LATE), now):
+    if isinstance(job.spec.schedule, Pings):
+        late = _late_ping(job, job.spec.schedule, noted.get(LATE), now)
+    else:
+        late = _late(job, noted.get(LATE), now)
+    if late:
         found[LATE] = late
     if silent := _silent(job, noted.get(SILENT), now):
         found[SILENT] = silent
@@ -95,6 +99,25 @@ def _late(job: LiveJob, noted: Sign | None, now: Now) -> Sign | None:
     if due_ms is None or now.ms - (begins_ms := jittered(job.spec, due_ms)) < patience_ms:
         return None
     return Sign(begins_ms, f"it was due, and no run has started for {format_duration(patience_ms)}")
+
+
+def _late_ping(job: LiveJob, schedule: Pings, noted: Sign | None, now: Now) -> Sign | None:
+    """Return the sign that a job elsewhere has not told of a run in time.
+
+    A ping may have come while the daemon was down, and nobody heard it: what was not late before gets the grace again.
+    """
+    expected_ms = job.expected_ms
+    if expected_ms is None or job.queue.in_flight:
+        return None
+    if noted is not None and job.cursor.due_ms > noted.since_ms:
+        return None  # one has come since, and the next is late by itself
+    late_ms = expected_ms + schedule.grace_ms
+    if late_ms <= job.kept_since_ms and noted is None:
+        late_ms = job.kept_since_ms + schedule.grace_ms
+    if now.ms < late_ms:
+        return None
+    grace = f" within {format_duration(schedule.grace_ms)} of that" if schedule.grace_ms else ""
+    return Sign(expected_ms, f"a ping was expected, and none has come{grace}")
 
 
 def _silent(job: LiveJob, noted: Sign | None, now: Now) -> Sign | None:

@@ -15,9 +15,9 @@ from spyweb.cli import output
 from spyweb.clock import Clock
 from spyweb.cooperative import run_at_once
 from spyweb.errors import Problem, Refused
-from spyweb.model import Cursor, JobId, JobSpec, Run, RunId, TaskRow
+from spyweb.model import Cursor, JobId, JobSpec, Pings, Run, RunId, TaskRow
 from spyweb.schedules.cursor import Activation, activate, deactivated
-from spyweb.schedules.due import SPREAD_MS, earliest, settle, upcoming
+from spyweb.schedules.due import SPREAD_MS, earliest, expected_ping, settle, upcoming
 from spyweb.settings import Settings
 from spyweb.specs.discover import Scan, scan
 from spyweb.specs.watches import history_rules, watches_of
@@ -153,6 +153,9 @@ class OfflineProject:
         cursor = known.cursors.get(spec.id)
         if not spec.enabled or (cursor and cursor.paused):
             return iter(())
+        if isinstance(spec.schedule, Pings):
+            expected_ms = expected_ping(spec.schedule, cursor.due_ms) if cursor else None
+            return iter(() if expected_ms is None else (expected_ms,))
         now_ms = self._clock.now_ms()
         due_ms = activate(spec, cursor, now_ms, SPREAD_MS).cursor.due_ms
         return upcoming(spec, settle(spec, due_ms, now_ms, kept_since_ms=now_ms).cursor_ms)

@@ -30,6 +30,7 @@ from spyweb.errors import Problem
 from spyweb.model import JobId
 from spyweb.reload.settings_file import SettingsFile
 from spyweb.reload.swap import Reloader
+from spyweb.runs.pings import PingRuns
 from spyweb.runs.triggers import Triggers
 from spyweb.scheduler.calls import ScheduledCalls
 from spyweb.scheduler.scheduler import Scheduler
@@ -76,6 +77,7 @@ class Daemon:
     server: Server
     chores: ChoreRunner
     heartbeat: Heartbeat
+    pings: PingRuns
     service: DaemonService
     notifier: notify.Notifier
     stop: asyncio.Event  # set when the daemon is to end
@@ -145,6 +147,7 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
     )
     events, pages = build_hubs(runtime, trail, incidents, partial(find_troubles, vitals, live))
     once = OnceService(store.requests, clock)
+    pings = PingRuns(runner=runner, live=live, write_line=runtime.job_logs.write, clock=clock)
     service = DaemonService(
         root=options.root,
         timezone=runtime.settings.daemon.timezone,
@@ -178,7 +181,7 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
             vitals=vitals,
         ),
         readiness=ReadinessService(store=store, clock=clock, vitals=vitals),
-        hooks=HookService(live=live, runner=runner, once=once, clock=clock, environ=os.environ),
+        hooks=HookService(live=live, runner=runner, pings=pings, once=once, clock=clock, environ=os.environ),
         once=once,
         incidents=incidents,
         open_incidents=open_incidents,
@@ -217,6 +220,7 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
         server=server,
         chores=chores,
         heartbeat=heartbeat,
+        pings=pings,
         service=service,
         notifier=notify.from_environment(os.environ),
         stop=asyncio.Event(),

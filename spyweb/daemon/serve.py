@@ -21,6 +21,7 @@ from spyweb.daemon.runtime import owned_tasks
 from spyweb.daemon.signals import catch_signals
 from spyweb.logs.output import set_up
 from spyweb.reload.watch import Watcher
+from spyweb.runs.records import is_ping
 from spyweb.service.readiness import STOPPING
 from spyweb.settings import LogLevel, Settings
 from spyweb.store.interchange.foreign_spyweb import DATA_FILE, describe_data_file
@@ -116,7 +117,8 @@ async def load_jobs(daemon: Daemon) -> None:
     latest = await runs.latest()
     for job in live:
         job.last = latest.get(job.id)
-    await daemon.runtime.runner.take_up(left_open)
+    await daemon.runtime.runner.take_up([run for run in left_open if not is_ping(run.trigger)])
+    await daemon.pings.take_up([run for run in left_open if is_ping(run.trigger)])
 
 
 def tune_interpreter() -> None:

@@ -11,10 +11,13 @@ from enum import StrEnum
 from itertools import chain
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from spyweb.errors import Problem
 from spyweb.lua.session import Code, variable_rules
-from spyweb.model import Cursor, JobId, JobSpec, Never, Run
+from spyweb.model import Cursor, JobId, JobSpec, Never, Pings, Run
 from spyweb.runs.run_queue import RunQueue
+from spyweb.schedules.due import expected_ping
 from spyweb.specs.discover import JobFile
 from spyweb.store.protocol import SkippedRange
 
@@ -51,8 +54,21 @@ class LiveJob:
 
     @property
     def scheduled(self) -> bool:
-        """Return whether due times count now."""
-        return self.spec.enabled and not self.cursor.paused and not isinstance(self.spec.schedule, Never)
+        """Return whether due times count now, at which it is started."""
+        return self.spec.enabled and not self.cursor.paused and not isinstance(self.spec.schedule, Never | Pings)
+
+    @property
+    def expected_ms(self) -> int | None:
+        """Return when the next ping is expected of a job that runs elsewhere; None where none is."""
+        schedule = self.spec.schedule
+        if not isinstance(schedule, Pings) or not self.spec.enabled or self.cursor.paused:
+            return None
+        return expected_ping(schedule, self.cursor.due_ms)
+
+    def hear(self, at_ms: int) -> None:
+        """Note that a ping has come, which is on record."""
+        self.cursor = replace(self.cursor, due_ms=at_ms)
+        self.recorded = self.recorded and replace(self.recorded, due_ms=at_ms)
 
 
 class JobChange(StrEnum):

@@ -17,6 +17,8 @@ from spyweb.tracing.span import TRACEPARENT
 
 VALUES = "values"  # in a trigger: what a person lays over the values of the job
 PAYLOAD = "payload"  # in a trigger: what was sent along, any JSON; its retries have it too
+PING = "ping"  # in a trigger: what the ping said that a run has come from, `start` or how it ended
+RID = "rid"  # in a trigger: by which the sender of a ping knows the run
 DEBUG = "debug"  # in a trigger: of a monitor job's run, show what it finds and keep nothing of it
 DRY_RUN = "dry_run"  # in a trigger: nothing is changed
 DRY_RUN_NOTE = "dry run: nothing was changed"
@@ -35,6 +37,11 @@ SENT = (
 )  # in a trigger: what came with it, for all attempts
 # In a trigger; scripts are not told.
 INTERNAL = frozenset({"cause", "depth", "cut_short", "resumable", WATCHED, STORED, TRACEPARENT, RESUMES})
+
+
+def is_ping(trigger: Mapping[str, object]) -> bool:
+    """Return whether a run is carried out elsewhere: a ping has told of it."""
+    return PING in trigger
 
 
 def is_dry(run: Run) -> bool:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from spyweb.clock import Handle
 from spyweb.model import JobSpec, Overlap, Run, RunId, RunState
-from spyweb.runs.records import is_aside, is_owed, tells_of_incident
+from spyweb.runs.records import is_aside, is_owed, is_ping, tells_of_incident
 from spyweb.runs.state_trigger import Trigger, event_of, is_caused, subject_of
 from spyweb.store.protocol import NewRun
 
@@ -179,6 +179,13 @@ class RunQueue:
         self.in_flight.pop(run.id, None)
         if is_caused(run):
             self._serves_change = False
+
+    def leave_elsewhere(self) -> list[Run]:
+        """Stop counting the runs that are carried out elsewhere, and return them."""
+        left = [run for run in self.in_flight.values() if is_ping(run.trigger)]
+        for run in left:
+            del self.in_flight[run.id]
+        return left
 
     def make_way(self) -> list[Run]:
         """Give up the waiting runs and return them, except those for what comes only once: a change, an incident."""

@@ -6,7 +6,7 @@ and the jobs that follow it are committed together.  What is claimed survives a 
 
 from __future__ import annotations
 
-from asyncio import Event, Future, Task, TaskGroup, gather, get_running_loop
+from asyncio import Event, Future, Task, TaskGroup, gather, get_running_loop, shield
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,7 +24,20 @@ from spyweb.lua.pool import Pool
 from spyweb.lua.session import Request
 from spyweb.lua.timeouts import settle, within
 from spyweb.lua.wire import Why
-from spyweb.model import Cursor, Ending, JobId, Outcome, Run, RunId, RunState, TaskBegun, TaskRow, TriggerType
+from spyweb.model import (
+    Cursor,
+    Ending,
+    Failure,
+    JobId,
+    Outcome,
+    Pings,
+    Run,
+    RunId,
+    RunState,
+    TaskBegun,
+    TaskRow,
+    TriggerType,
+)
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.permissions.audit import Audit
 from spyweb.runs.counters import RunCounters
@@ -57,6 +70,7 @@ from spyweb.runs.records import (
     is_aside,
     is_dry,
     is_owed,
+    is_ping,
     is_trial,
     payload_of,
     run_of,
@@ -86,6 +100,7 @@ LAST_PATIENCE = 2.0  # seconds for what has ended to be recorded
 LEFT_OPEN = "left open for the next start"
 REPLACED, DELETED = "replaced by a newer start", "the job was deleted"
 BY_REQUEST = "cancelled by request"
+CANCELLED = Ending(outcome=Outcome.FAILED, failure=Failure.CANCELLED, reason=BY_REQUEST)
 BUG = "a bug in spyweb: see its log"
 
 
@@ -112,6 +127,7 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     observer: Observer | None = None  # a watched run (`spyweb run`) is one attempt, and starts no other job
     payload: bytes | None = None  # JSON that is too large for the trigger
     key: RequestKey | None = None  # of the client's request
+    begun: Future[Run] | None = None  # of a run that is carried out elsewhere: it is told here, and no more is done
 
 
 def by_hand(
@@ -160,6 +176,7 @@ class ClaimedRun(Struct, frozen=True, kw_only=True, eq=False):
     new: NewRun
     observer: Observer | None = None
     replaces: bool = False  # once it is on record, what runs and what waits makes way
+    begun: Future[Run] | None = None
 
 
 JudgeEnd = Callable[[LiveJob, Run, End], SubjectEvent | None]
@@ -236,6 +253,10 @@ class Runner:
         """Claim a run for a person.  Raises Refused where a due time would be skipped, and at a stop."""
         if self._stopping:
             raise Refused(f"{job.id}: the daemon is stopping")
+        if isinstance(job.spec.schedule, Pings):
+            raise Refused(
+                f"{job.id} runs elsewhere: it can't be started here, a ping to its hook tells that it has run"
+            )
         if job.queue.admission(job.spec) is Admission.SKIP:
             raise Refused(f"{job.id}: {job.queue.busy_with(job.spec)}")
         return self.start(job, [request])
@@ -274,7 +295,14 @@ class Runner:
                 skipped.append(skip_of(new, self.clock.now_ms(), job.queue.busy_with(job.spec)))
             else:
                 replaces = admission is Admission.REPLACE
-                claims.append(ClaimedRun(job=job, new=new, observer=request.observer, replaces=replaces))
+                claim = ClaimedRun(
+                    job=job,
+                    new=new,
+                    observer=request.observer,
+                    replaces=replaces,
+                    begun=request.begun,
+                )
+                claims.append(claim)
         return self._claim(change, claims, skipped)
 
     def _new_run(self, job: LiveJob, request: RunRequest, admission: Admission) -> NewRun:
@@ -308,21 +336,27 @@ class Runner:
             job = claim.job
             run = None if run_id is None else run_of(run_id, claim.new)
             job.queue.settle(claim.new, run)
-            if run is None:
-                continue
-            self.counters.claimed(claim.new)
-            if claim.observer:
-                self._observers[run.id] = claim.observer
-            if run.state is RunState.RUNNING:
-                self._spawn(self._live_through(job, run), run)
-            elif job.gone:
-                self._write_off([run], DELETED)
-            else:
-                self._line_up(job, run, replaces=claim.replaces)
+            if run is not None:
+                self._take(claim, run)
         if not is_refused:
             self._pass_over(skipped)
             for job in dict.fromkeys(claim.job for claim in claims):
                 self._start_next(job)
+
+    def _take(self, claim: ClaimedRun, run: Run) -> None:
+        """Start or queue one run that is on record now."""
+        job = claim.job
+        self.counters.claimed(claim.new)
+        if claim.observer:
+            self._observers[run.id] = claim.observer
+        if claim.begun is not None:
+            self._note_begun(job, run, claim.begun)
+        elif run.state is RunState.RUNNING:
+            self._spawn(self._live_through(job, run), run)
+        elif job.gone:
+            self._write_off([run], DELETED)
+        else:
+            self._line_up(job, run, replaces=claim.replaces)
 
     def _start_next(self, job: LiveJob) -> None:
         """Start every run that may start now of the job that has this id."""
@@ -377,6 +411,51 @@ class Runner:
         if caused:
             for listener in self._served:
                 listener(self.live.current(job))
+
+    async def begin_elsewhere(self, job: LiveJob, trigger: Mapping[str, object]) -> Run:
+        """Record a run that is carried out elsewhere, and is in flight until `end_elsewhere`.
+
+        Raises Refused at a stop, and for a job that is gone; and as the store does.
+        """
+        if self._stopping:
+            raise Refused(f"{job.id}: the daemon is stopping")
+        if job.gone:
+            raise Refused(f"{job.id} is gone")
+        begun: Future[Run] = get_running_loop().create_future()
+        await shield(self.start(job, [RunRequest(trigger=trigger, begun=begun)]))
+        return await begun
+
+    def _note_begun(self, job: LiveJob, run: Run, begun: Future[Run]) -> None:
+        if not begun.done():
+            begun.set_result(run)
+        _note_start(job, run)
+        self.counters.started(job.id, None)
+        if self.live.listener:
+            self.live.listener.run_began(run, None)
+
+    def end_elsewhere(self, job: LiveJob, run: Run, ending: Ending, heard_ms: int | None) -> Task[None]:
+        """Record the end of a run that was carried out elsewhere, with what follows it.
+
+        `heard_ms` is when its job was heard of: the next ping is expected from then on.
+        """
+        return self._spawn(self._conclude(job, run, ending, heard_ms), run)
+
+    async def _conclude(self, job: LiveJob, run: Run, ending: Ending, heard_ms: int | None) -> None:
+        try:
+            end, follow = end_of(run, ending, self.clock.now_ms()), self._followers(job, run, ending)
+            end = self._judged(job, run, end, follow)
+            heard = {} if heard_ms is None else {job.id: heard_ms}
+            ids = await self._commit(replace(follow, end=[end], heard=heard))
+        finally:
+            job.queue.leave(run)
+            self._wake_if_idle()
+        if heard_ms is not None:
+            job.hear(heard_ms)
+        _note_end(job, run, end)
+        _log_end(run, ending)
+        self._tell_end(run, end, has_lasted=True)
+        self._pass_over(follow.skipped)
+        self._take_in(follow.new, ids)
 
     async def _attempt(self, job: LiveJob, run: Run, host: OpDispatcher) -> Ending:
         """Run it in its job's VM, or through the monitors; return how it ended, whatever went wrong."""
@@ -571,7 +650,10 @@ class Runner:
         for job in self.live.with_runs():
             running = job.queue.in_flight.get(run_id)
             if running is not None:
-                self._have_end(running, Why.CANCELLED)
+                if is_ping(running.trigger):
+                    self.end_elsewhere(job, running, CANCELLED, None)
+                else:
+                    self._have_end(running, Why.CANCELLED)
                 return True
             waiting = job.queue.give_up(run_id)
             if waiting is not None:
@@ -599,13 +681,14 @@ class Runner:
             self._show_end(run, ending)
             self._tell_end(run, end)
 
-    def _spawn(self, work: Coroutine[object, object, None], run: Run | None = None) -> None:
+    def _spawn(self, work: Coroutine[object, object, None], run: Run | None = None) -> Task[None]:
         """Carry out this coroutine in a task that `drain` waits for, and name its run for errors."""
         if run is not None:
             work = self._contain(run, work)
         task = self.tasks.create_task(work, name=f"run {run.id} of {run.job}" if run else "orphaned runs")
         self._run_tasks.add(task)
         task.add_done_callback(self._run_tasks.discard)
+        return task
 
     async def _contain(self, run: Run, work: Coroutine[object, object, None]) -> None:
         """Let a bug in spyweb fail this one run and no other."""
@@ -677,7 +760,7 @@ class Runner:
         self.monitors.forget(job.id)
         self.stalls.forget(job.id)
         self.counters.forget(job.id)
-        self._write_off(job.queue.clear(), DELETED)
+        self._write_off([*job.queue.clear(), *job.queue.leave_elsewhere()], DELETED)
 
     async def drain(self, grace: float) -> None:
         """Start nothing more; let runs end within `grace` seconds, then have the rest stopped.
@@ -685,6 +768,8 @@ class Runner:
         What the store refuses to record even then is left open: the next start takes it for lost.
         """
         settle(self._stop)
+        for job in self.live.with_runs():
+            job.queue.leave_elsewhere()  # they go on, and are taken up at the next start
         await self._idle_within(grace)
         for run in self.live.running():
             self._have_end(run, Why.STOPPED)

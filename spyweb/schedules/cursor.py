@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from spyweb.model import Cron, Cursor, Every, JobId, JobSpec, Never, Outcome, Schedule
+from spyweb.model import Cron, Cursor, Every, JobId, JobSpec, Never, Outcome, Pings, Schedule
 from spyweb.schedules.due import (
+    UNARMED,
     Missed,
     after_edit,
     already_past,
@@ -58,7 +59,7 @@ def waits_for_the_past(schedule: Schedule, cursor_ms: int, now_ms: int) -> bool:
     After more than that it goes on from now; the store still knows the times that have run, and none runs twice.
     """
     match schedule:
-        case Every():
+        case Every() | Pings():
             return cursor_ms > now_ms
         case Cron():
             return cursor_ms > now_ms + REPEATED_MS
@@ -90,6 +91,8 @@ def _first_seen(spec: JobSpec, now_ms: int, spread_ms: int) -> Activation:
 def _after_absence(spec: JobSpec, known: Cursor, now_ms: int) -> Activation:
     edited = _after_edit(spec, known, now_ms, Outcome.PAUSED, AWAY) if _is_edited(spec, known) else None
     cursor = replace(edited.cursor if edited else known, idle_since_ms=None, active_since_ms=now_ms)
+    if isinstance(spec.schedule, Pings) and cursor.due_ms != UNARMED:
+        cursor = replace(cursor, due_ms=now_ms)  # what was not expected meanwhile is not late
     absent = missed_until(spec.schedule, cursor.due_ms, now_ms)
     before = edited.skipped if edited else ()
     return Activation(

@@ -15,12 +15,13 @@ from typing import assert_never
 
 from msgspec import Struct
 
-from spyweb.model import At, Cron, Every, JobId, JobSpec, MisfirePolicy, Never, Schedule, Start
+from spyweb.model import At, Cron, Every, JobId, JobSpec, MisfirePolicy, Never, Pings, Schedule, Start
 from spyweb.schedules.cron import LAST_DAY, cron_after, cron_count, cron_until, parse_cron
 from spyweb.schedules.zone import DAY_MS
 from spyweb.settings.values import is_timezone
 
 SPREAD_MS = 10_000  # over which the first runs of many new jobs are spread, at most
+UNARMED = 0  # the cursor of a job that expects pings, until the first has come; from then on when the last one did
 ON_TIME_MS = 5_000  # how late a daemon that keeps the schedule may be under `misfire = "skip"`
 
 
@@ -51,7 +52,7 @@ def next_due(schedule: Schedule, cursor_ms: int) -> int | None:
             return cron_after(expression, timezone, cursor_ms)
         case At(at_ms=at_ms):
             return at_ms if at_ms > cursor_ms else None
-        case Never():
+        case Never() | Pings():
             return None
         case _:
             assert_never(schedule)
@@ -64,6 +65,11 @@ def first_due_after(schedule: Schedule, cursor_ms: int, moment_ms: int) -> int |
     return next_due(schedule, moment_ms)
 
 
+def expected_ping(schedule: Pings, cursor_ms: int) -> int | None:
+    """Return when the next ping is expected; None before the first one has come."""
+    return None if cursor_ms == UNARMED else next_due(schedule.schedule, cursor_ms)
+
+
 def last_due(schedule: Schedule, cursor_ms: int, now_ms: int) -> int | None:
     """Return the last due time later than the cursor and not later than now."""
     match schedule:
@@ -73,7 +79,7 @@ def last_due(schedule: Schedule, cursor_ms: int, now_ms: int) -> int | None:
             due_ms = cron_until(expression, timezone, now_ms)
         case At(at_ms=at_ms):
             due_ms = at_ms if at_ms <= now_ms else None
-        case Never():
+        case Never() | Pings():
             due_ms = None
         case _:
             assert_never(schedule)
@@ -97,7 +103,7 @@ def _count(schedule: Schedule, first_ms: int, last_ms: int) -> int:
             return 1 + (last_ms - first_ms) // period_ms
         case Cron(expression=expression, timezone=timezone):
             return 1 + cron_count(expression, timezone, first_ms, last_ms)
-        case At() | Never():
+        case At() | Never() | Pings():
             return 1
         case _:
             assert_never(schedule)
@@ -147,6 +153,8 @@ def first_cursor(spec: JobSpec, now_ms: int, spread_ms: int = SPREAD_MS) -> int:
         case Every(period_ms=period_ms):
             spread = _share(spec.id, min(period_ms, spread_ms))
             return now_ms + spread - (period_ms if spec.start is Start.NOW else 0)
+        case Pings():
+            return UNARMED
         case _:
             return _from_now(spec.schedule, now_ms)
 
@@ -159,6 +167,8 @@ def after_edit(old: Schedule, new: Schedule, cursor_ms: int, now_ms: int) -> int
     """
     if old == new:
         return cursor_ms
+    if isinstance(new, Pings):
+        return cursor_ms if isinstance(old, Pings) else UNARMED
     if isinstance(new, Every):
         return max(min(cursor_ms, now_ms), now_ms - new.period_ms)
     return now_ms if isinstance(new, Cron) and cursor_ms >= now_ms else _from_now(new, now_ms)
@@ -253,6 +263,8 @@ def schedule_text(schedule: Schedule) -> str:
             return f"at {at_ms}"
         case Never():
             return "never"
+        case Pings(schedule=expected):
+            return f"pings {schedule_text(expected)}"
         case _:
             assert_never(schedule)
 
@@ -273,5 +285,10 @@ def parse_schedule_text(text: str) -> Schedule:
             return At(at_ms=int(rest))
         case "never":
             return Never()
+        case "pings":
+            expected = parse_schedule_text(rest)
+            if isinstance(expected, Every | Cron):
+                return Pings(schedule=expected)
+            raise ValueError(f"not a schedule: {text!r}")
         case _:
             raise ValueError(f"not a schedule: {text!r}")

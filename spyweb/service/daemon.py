@@ -251,6 +251,8 @@ class DaemonService:
         return view_job(job.spec, facts)
 
     def _upcoming(self, job: LiveJob) -> Iterator[int]:
+        if job.expected_ms is not None:
+            return iter([job.expected_ms])
         return upcoming(job.spec, job.cursor.due_ms) if job.scheduled else iter(())
 
     async def next_runs(

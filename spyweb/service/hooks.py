@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from spyweb.clock import Clock
 from spyweb.errors import Refused
 from spyweb.limits import SCRIPT_VALUES
-from spyweb.model import NO_HOOK, HookSigning, JobHook, JobId, TriggerType
+from spyweb.model import NO_HOOK, HookSigning, JobHook, JobId, Pings, RunId, TriggerType
 from spyweb.runs.live import LiveJobs
+from spyweb.runs.pings import Ping, PingRuns
 from spyweb.runs.records import PAYLOAD, STORED
 from spyweb.runs.runner import Runner, RunRequest
 from spyweb.service.once import OnceService, StartedRun, request_key
@@ -40,9 +41,17 @@ class Delivery(Struct, frozen=True, kw_only=True):
 
 class HookService:
     def __init__(
-        self, *, live: LiveJobs, runner: Runner, once: OnceService, clock: Clock, environ: Mapping[str, str]
+        self,
+        *,
+        live: LiveJobs,
+        runner: Runner,
+        pings: PingRuns,
+        once: OnceService,
+        clock: Clock,
+        environ: Mapping[str, str],
     ) -> None:
         self._live = live
+        self._pings = pings
         self._runner = runner
         self._once = once
         self._clock = clock
@@ -79,6 +88,18 @@ class HookService:
             key = request_key(f"hook {job}", delivery.key, asked, self._clock.now_ms())
         request = request_of(live.spec.hook, delivery)
         return await self._once.start(key, lambda key: self._runner.start_by_hand(live, replace(request, key=key)))
+
+    def expects_pings(self, job: JobId) -> bool:
+        """Return whether a request to the hook of a job is a ping, which tells of a run elsewhere."""
+        live = self._live.find(job)
+        return live is not None and isinstance(live.spec.schedule, Pings)
+
+    async def hear(self, job: JobId, ping: Ping) -> RunId:
+        """Record what a ping says; return its run.  Raises Refused where the job takes none."""
+        live = self._live.find(job)
+        if live is None or not self.expects_pings(job):
+            raise Refused(f"{job} is gone")
+        return await self._pings.hear(live, ping)
 
     def _hook_of(self, job: JobId | None) -> JobHook:
         live = None if job is None else self._live.find(job)

@@ -12,6 +12,8 @@ JOB: Mapping[str, str] = {
     "every": 'From one due time to the next, "30s" or seconds; "never": only by hand or after another job.',
     "interval": "The same as `every`, in a monitor's words: seconds from one due time to the next.",
     "cron": "Minute, hour, day of month, month, day of week; a sixth field in front is the second.",
+    "expect": '"ping": it runs elsewhere, and a ping to /api/hooks/JOB is expected at each due time.',
+    "grace": "How much later than it is due a ping may come.",
     "at": "Once, at this moment.",
     "timezone": "The time zone of `cron`, and of an `at` without one.",
     "jitter": "Each start is delayed by up to this.",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,18 @@ from spyweb.specs.linting.linter import (
     read_module,
 )
 from spyweb.specs.maintenance import doubts_of_maintenance, take_maintenance
-from spyweb.specs.parse import ALERTS, PERMISSIONS, Common, JobDraft, JobPlace, job_id, parse_job, usable_defaults
+from spyweb.specs.parse import (
+    ALERTS,
+    EXPECT,
+    FOLDER,
+    PERMISSIONS,
+    Common,
+    JobDraft,
+    JobPlace,
+    job_id,
+    parse_job,
+    usable_defaults,
+)
 from spyweb.specs.server_file import FOLDER as SERVER_FOLDER
 from spyweb.specs.server_file import INIT, find_server
 from spyweb.specs.tree import LIST, Notes, find_job_files, read_list, read_source, read_toml
@@ -132,6 +143,7 @@ def scan(root: Path, settings: Settings, linter: Linter | None = None) -> Scan:
     places = find_job_files(root, notes)
     candidates = [(_monitor if place.is_monitor else _script)(place, context) for place in places]
     candidates += _listed(context)
+    candidates += _elsewhere({candidate.id for candidate in candidates}, context)
     notes.warnings.extend(_doubts_of_server(context))
     groups = _by_id(candidates)
     _refuse_duplicates(groups)
@@ -219,8 +231,19 @@ def _listed(context: _Context) -> list[_Candidate]:
     return [_watching(inner, place, context) for inner in found]
 
 
+def _elsewhere(known: Collection[JobId], context: _Context) -> list[_Candidate]:
+    """Return the jobs that have no file: [jobs.ID] says that they run elsewhere, and tell of it by pings."""
+    return [
+        _watching(_NOTHING, JobPlace(file=FILE, folder=f"{FOLDER}/{job}", name=job), context)
+        for job, table in context.overrides.items()
+        if job not in known and EXPECT in table.values
+    ]
+
+
 def _watching(table: TomlTable, place: JobPlace, context: _Context) -> _Candidate:
-    """Read a monitor's settings and its Lua files."""
+    """Read a monitor's settings and its Lua files; or those of a job that expects pings, which has none."""
+    if EXPECT in table.values:
+        place = replace(place, is_monitor=False, hooks=())
     draft = _draft(table, place, context)
     read = [(path, read_source(context.root, path)) for path in place.hooks]
     sources = tuple((path, source) for path, source in read if not isinstance(source, Problem))

@@ -17,7 +17,7 @@ import msgspec
 
 from spyweb.errors import Problem
 from spyweb.logs.secrets import HIDDEN, Secrets, is_secret
-from spyweb.model import JobSpec
+from spyweb.model import JobSpec, Pings
 from spyweb.permissions.policy import USUAL
 from spyweb.settings import Settings
 from spyweb.settings.reading import SettingsSource
@@ -76,8 +76,15 @@ def resolve_settings(root: Path, settings: Settings, spec: JobSpec) -> list[Reso
 
 def _own_table(root: Path, spec: JobSpec) -> tuple[JobPlace, TomlTable]:
     is_list, nothing = spec.path == LIST, TomlTable(file=spec.path)
+    if spec.path == FILE:
+        return JobPlace(file=FILE, folder=spec.folder, name=spec.id), nothing
     is_monitor = is_list or spec.path.endswith(f"/{MONITOR}")
-    place = JobPlace(file=spec.path, folder=spec.folder, name="" if is_list else spec.name, is_monitor=is_monitor)
+    place = JobPlace(
+        file=spec.path,
+        folder=spec.folder,
+        name="" if is_list else spec.name,
+        is_monitor=is_monitor and not isinstance(spec.schedule, Pings),
+    )
     if is_list:
         table = read_list(root)
         found = () if isinstance(table, Problem) else table.tables("jobs")

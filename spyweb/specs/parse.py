@@ -6,8 +6,8 @@ Precedence: `[jobs.ID]` in config.toml > the file's own block > `[defaults]` in 
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
@@ -26,6 +26,7 @@ from spyweb.model import (
     Backoff,
     Cron,
     Every,
+    Expect,
     Isolation,
     JobId,
     JobSpec,
@@ -37,6 +38,7 @@ from spyweb.model import (
     OnStoreError,
     Outcome,
     Overlap,
+    Pings,
     Retry,
     Schedule,
     Start,
@@ -50,7 +52,7 @@ from spyweb.settings.script_values import NO_VALUES, merge, to_text, values_tabl
 from spyweb.settings.sections import SHORTEST_PERIOD_MS, DaemonSettings
 from spyweb.settings.shapes import NOT_BLANK, Schema, one_or_many, shaped, table_of
 from spyweb.settings.tables import TomlTable
-from spyweb.settings.units import MINUTE_MS, SECOND_MS
+from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from spyweb.settings.values import (
     boolean,
     choice,
@@ -72,11 +74,19 @@ from spyweb.store.protocol import GLOBAL, job_namespace
 
 SCHEDULES = ("every", "interval", "cron", "at")  # `interval` is `every` in a monitor's words
 FOLDER = "jobs"
-PERMISSIONS, ALERTS = "permissions", "alerts"
+PERMISSIONS, ALERTS, EXPECT = "permissions", "alerts", "expect"
 NOT_IN_DEFAULTS = {
     PERMISSIONS: "what jobs may reach is set in [permissions]",
     ALERTS: "who is told of all jobs is set in [alerts]",
+    EXPECT: "each job says itself what it expects",
 }
+# Settings of what runs here, which a job that only expects pings has not.
+NOT_WITH_PINGS = (
+    *("at", "after", "on", "jitter", "start", "cpu_limit", "memory_limit", "isolation", "overlap", "agent", "history"),
+    *("misfire", "misfire_grace", "misfire_limit", "values", "drift", "drift_repair", "resume", PERMISSIONS),
+    *("retries", "retry_delay", "retry_backoff", "retry_max_delay", "retry_jitter", "on_store_error"),
+)
+LONGEST_GRACE_MS = HOUR_MS  # unless it says itself
 SHORTEST_DRIFT_MS = 10 * SECOND_MS
 LONGEST_NAME = 200  # characters: it becomes an id, and a part of file names
 
@@ -113,6 +123,7 @@ _DRIFT = duration(SHORTEST_DRIFT_MS)
 _ON_HOOK_ERROR = one_of(OnHookError)
 _ON_STORE_ERROR = one_of(OnStoreError)
 _MEMORY = size(MIB, 65_536 * MIB)
+_EXPECT, _GRACE = one_of(Expect), duration()
 _START, _ISOLATION, _OVERLAP = one_of(Start), one_of(Isolation), one_of(Overlap)
 _MISFIRE, _BACKOFF = one_of(MisfirePolicy), one_of(Backoff)
 _MISFIRE_LIMIT, _RETRIES = whole(1, 10_000), whole(0, 1_000)
@@ -126,6 +137,7 @@ class JobPlace:
     folder: str  # empty: it follows from the id
     name: str
     is_monitor: bool = False
+    is_script: bool = False
     hooks: tuple[str, ...] = ()  # a monitor's Lua files, in the order in which they are executed
 
 
@@ -167,10 +179,26 @@ def parse_job(
     reading = Reading(sources, problems, warnings)
     spec = _spec(reading, place, daemon, common)
     reading.finish()
+    if isinstance(spec.schedule, Pings):
+        problems.extend(_refused_with_pings(place, (override, block)))
+        # What [defaults] say of jobs that run here does not count.
+        spec = replace(spec, overlap=Overlap.ALLOW, retry=Retry(), jitter_ms=0, drift_ms=None, resume=False)
     problems.extend(_refused_changes(spec, reading))
     if not spec.id and spec.name:
         problems.append(block.problem(f"the name {spec.name!r} holds no letter or digit, so it gives no id", "name"))
     return JobDraft(spec=spec, problems=problems, warnings=warnings, sources=sources)
+
+
+def _refused_with_pings(place: JobPlace, tables: Sequence[TomlTable]) -> Iterator[Problem]:
+    """Yield what is wrong with a job that expects pings: nothing of it runs here."""
+    if place.is_script or place.is_monitor:
+        reason = "a job that expects pings runs elsewhere: here it has no file"
+        teller = next((table for table in tables if EXPECT in table.values), tables[-1])
+        yield teller.problem(reason, EXPECT)
+    for table in tables:
+        for key in NOT_WITH_PINGS:
+            if key in table.values:
+                yield table.problem("a job that expects pings runs elsewhere: this has no meaning", key)
 
 
 def job_keys(*, is_monitor: bool) -> Mapping[str, Schema]:
@@ -197,10 +225,10 @@ def _sources(
 ) -> Iterator[SettingsSource]:
     """Yield the sources of settings, the strongest first.
 
-    A schedule, or an address, hides those of weaker sources, whichever key it uses; a job that follows another has no
-    schedule by default.
+    A schedule, or an address, hides those of weaker sources, whichever key it uses; a job that follows another, or
+    expects pings, has no schedule by default.
     """
-    follows = any(key in table.values for table in (override, block) for key in ("after", "on"))
+    follows = any(key in table.values for table in (override, block) for key in ("after", "on", EXPECT))
     hidden: set[str] = set()
     for table in (override, block, defaults):
         if follows and table is defaults:
@@ -236,6 +264,8 @@ def _spec(read: Reading, place: JobPlace, daemon: DaemonSettings, common: Common
     job = job_id(name)
     policy = _policy(read, common.permissions)
     isolation = read.take("isolation", _ISOLATION, Isolation.SHARED)
+    schedule = _schedule(read, daemon, follows=bool(after or on), is_monitor=place.is_monitor)
+    usual_timeout_ms = HOUR_MS if isinstance(schedule, Pings) else 5 * MINUTE_MS
     return JobSpec(
         id=job,
         name=name,
@@ -244,10 +274,10 @@ def _spec(read: Reading, place: JobPlace, daemon: DaemonSettings, common: Common
         description=read.take("description", text, ""),
         tags=read.take("tags", texts, ()),
         enabled=read.take("enabled", boolean, True),
-        schedule=_shared(_schedule(read, daemon, follows=bool(after or on), is_monitor=place.is_monitor)),
+        schedule=_shared(schedule),
         jitter_ms=read.take("jitter", _ANY_DURATION, 0),
         start=read.take("start", _START, Start.NOW),
-        timeout_ms=_shared(read.take("timeout", _LIMIT, 5 * MINUTE_MS)),
+        timeout_ms=_shared(read.take("timeout", _LIMIT, usual_timeout_ms)),
         cpu_limit_ms=_shared(read.take("cpu_limit", _LIMIT, 10 * SECOND_MS)),
         memory_limit=_shared(read.take("memory_limit", _MEMORY, 64 * MIB)),
         isolation=Isolation.PROCESS if policy.may_exec else isolation,
@@ -338,6 +368,12 @@ def _schedule(read: Reading, daemon: DaemonSettings, *, follows: bool, is_monito
     every = read.take("every", _every, every)
     cron = read.take("cron", read_cron, None)
     moment = read.take("at", read_moment, None)
+    expect, grace_ms = read.take(EXPECT, _EXPECT, None), read.take("grace", _GRACE, None)
+    if expect is not None:
+        expected = Cron(expression=cron, timezone=zone) if cron is not None else every
+        return _pings(read, expected, grace_ms)
+    if grace_ms is not None:
+        read.refuse('it is of jobs that expect pings: expect = "ping"', "grace")
     if every is not None:
         return every
     if cron is not None:
@@ -345,6 +381,15 @@ def _schedule(read: Reading, daemon: DaemonSettings, *, follows: bool, is_monito
     if moment is not None:
         return At(at_ms=epoch_ms(moment, zone))
     return Never() if follows else Every(period_ms=daemon.default_interval_ms)
+
+
+def _pings(read: Reading, expected: Every | Cron | Never | None, grace_ms: int | None) -> Pings:
+    """Return when pings are expected."""
+    if not isinstance(expected, Every | Cron):
+        read.refuse("a job that expects pings needs every or cron: when they come", EXPECT)
+        expected = Every(period_ms=DAY_MS)
+    usual_ms = min(expected.period_ms, LONGEST_GRACE_MS) if isinstance(expected, Every) else LONGEST_GRACE_MS
+    return Pings(schedule=expected, grace_ms=usual_ms if grace_ms is None else grace_ms)
 
 
 def _misfire(read: Reading) -> Misfire:

@@ -154,7 +154,7 @@ def _single_file(name: str, notes: Notes) -> JobPlace | None:
         _note_no_job(f"{FOLDER}/{legible(name)}", "is not a .lua file", _meant_file(name), notes)
         return None
     stem = name.removesuffix(suffix)
-    return JobPlace(file=f"{FOLDER}/{name}", folder=f"{FOLDER}/{stem}", name=stem)
+    return JobPlace(file=f"{FOLDER}/{name}", folder=f"{FOLDER}/{stem}", name=stem, is_script=True)
 
 
 def _folder_job(entry: os.DirEntry[str], inside: str, notes: Notes) -> JobPlace | None:
@@ -222,6 +222,7 @@ def _place_in(folder: str, file: str, held: Mapping[str, object]) -> JobPlace:
         folder=folder,
         name=folder.removeprefix(f"{FOLDER}/"),
         is_monitor=is_monitor,
+        is_script=not is_monitor,
         hooks=tuple(f"{folder}/{name}" for name in HOOK_FILES if name in held) if is_monitor else (),
     )
 

@@ -133,6 +133,7 @@ class Change(Struct, frozen=True, kw_only=True):
     begin: Sequence[Begin] = ()
     end: Sequence[End] = ()
     skipped: Sequence[SkippedRange] = ()
+    heard: Mapping[JobId, int] = {}  # jobs that run elsewhere, and when a ping came: their cursors
     dropped: Sequence[WantedChange] = ()  # changes that start no run of the job that wanted them
     told: Sequence[ScriptTold] = ()  # what jobs' files are told of incidents by the new runs
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from spyweb.cooperative import Steps
-from spyweb.model import At, Cron, Every, JobId, Never, Outcome, Run, RunId, Schedule
+from spyweb.model import At, Cron, Every, JobId, Never, Outcome, Pings, Run, RunId, Schedule
 from spyweb.schedules.cron import cron_after, cron_count
 from spyweb.settings.units import MINUTE_MS
 from spyweb.views.run_detail import RunBrief
@@ -150,7 +150,7 @@ def _day_of(job: PlannedJob, from_ms: int, now_ms: int, known: dict[Cron, Day]) 
             counts = [0] * SLOTS
             counts[(at_ms - from_ms) // SLOT_MS] = 1
             return counts, 1 << (at_ms - from_ms) // MINUTE_MS
-        case At() | Never():
+        case At() | Never() | Pings():
             return (0,) * SLOTS, 0
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct, structs
 
 from spyweb.errors import Problem
-from spyweb.model import After, At, Cron, Every, JobId, JobSpec, Never, On, Outcome, Run, RunId
+from spyweb.model import After, At, Cron, Every, JobId, JobSpec, Never, On, Outcome, Pings, Run, RunId, Schedule
 from spyweb.schedules.words import cron_words
 from spyweb.settings.units import format_duration
 from spyweb.specs.origins import ResolvedSetting
@@ -80,7 +80,7 @@ def detail_seen_by(detail: JobDetail, may_see: Callable[[str], bool]) -> JobDeta
 
 def schedule_words(spec: JobSpec, timezone: str) -> str:
     """Say when a job runs: by its schedule, and after what else."""
-    parts = [_schedule(spec, timezone)]
+    parts = [_schedule(spec.schedule, timezone)]
     if spec.after:
         parts.append("after " + ", ".join(after.job for after in spec.after))
     if spec.on:
@@ -89,8 +89,8 @@ def schedule_words(spec: JobSpec, timezone: str) -> str:
     return f"{words}, each up to {format_duration(spec.jitter_ms)} later" if spec.jitter_ms else words
 
 
-def _schedule(spec: JobSpec, timezone: str) -> str:
-    match spec.schedule:
+def _schedule(schedule: Schedule, timezone: str) -> str:
+    match schedule:
         case Every(period_ms=period_ms):
             return f"every {long_duration(period_ms)}"
         case Cron(expression=expression, timezone=zone):
@@ -100,6 +100,8 @@ def _schedule(spec: JobSpec, timezone: str) -> str:
             return f"once, at {describe_moment(at_ms, timezone)}"
         case Never():
             return ""
+        case Pings(schedule=expected, grace_ms=grace_ms):
+            return f"expects a ping {_schedule(expected, timezone)}, at most {format_duration(grace_ms)} later"
 
 
 _UNITS = ((86_400_000, "day"), (3_600_000, "hour"), (60_000, "minute"), (1_000, "second"))

@@ -27,6 +27,7 @@ from spyweb.model import (
     JobId,
     JobSpec,
     Never,
+    Pings,
     Run,
     RunId,
     Schedule,
@@ -167,6 +168,8 @@ def describe_schedule(schedule: Schedule) -> str:
             return f"at {describe_moment(schedule.at_ms, 'UTC')}"
         case Never():
             return "never"
+        case Pings():
+            return f"expects a ping {describe_schedule(schedule.schedule)}"
         case _:
             assert_never(schedule)
 
@@ -208,6 +211,8 @@ def next_run(job: JobId, due_ms: int, timezone: str) -> NextRun:
 
 def zone_of(schedule: Schedule, default: str) -> str:
     """Return the time zone in which a person reads this schedule."""
+    if isinstance(schedule, Pings):
+        return zone_of(schedule.schedule, default)
     return schedule.timezone if isinstance(schedule, Cron) else default
 
 

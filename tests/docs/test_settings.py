@@ -25,7 +25,7 @@ from tests.fakes.repository import code_words, read
 
 T = TypeVar("T")
 PAGE = "docs/reference/settings.md"
-NOT_IN_DEFAULTS = {"name", "permissions", "alerts"}
+NOT_IN_DEFAULTS = {"name", "permissions", "alerts", "expect", "grace"}
 IN_TABLES = {*PERMISSIONS, *section_keys()["alerts"]}
 IN_TEMPLATES = {"title", "body", "format"}  # of a channel
 _ROW = re.compile(r"^\| `(\w+)` \| (.*?) \|", re.MULTILINE)

@@ -140,6 +140,8 @@ async def harness(
             tasks=tasks,
         )
         timers.stop()
+        for job in live.with_runs():
+            job.queue.leave_elsewhere()  # nothing here ends them
         for run in live.running():
             pool.held.clear()
             pool.finish(run.id)

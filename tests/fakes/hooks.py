@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from multidict import CIMultiDict
 
 from spyweb.model import HookSigning, JobHook
+from spyweb.runs.pings import PingRuns
 from spyweb.service.hooks import Delivery, HookService
 from spyweb.service.once import OnceService
 from spyweb.service.signatures import SECRET_HEADER, sign, stamped
@@ -19,7 +20,16 @@ NO_HEADERS: Mapping[str, str] = {}
 
 def make_hooks(t: Harness, once: OnceService | None = None, environ: Mapping[str, str] = ENVIRON) -> HookService:
     once = once or OnceService(t.store.requests, t.clock)
-    return HookService(live=t.live, runner=t.runner, once=once, clock=t.clock, environ=environ)
+    pings = make_pings(t)
+    return HookService(live=t.live, runner=t.runner, pings=pings, once=once, clock=t.clock, environ=environ)
+
+
+def make_pings(t: Harness, lines: list[str] | None = None) -> PingRuns:
+    def write_line(folder: str, level: str, text: str, run: int) -> None:
+        if lines is not None:
+            lines.append(f"{folder} {run} {level} {text}")
+
+    return PingRuns(runner=t.runner, live=t.live, write_line=write_line, clock=t.clock)
 
 
 def hook(signing: HookSigning = HookSigning.PLAIN, *headers: str) -> JobHook:

@@ -29,6 +29,7 @@ SET_CURSOR = """
         idle_since_ms = excluded.idle_since_ms, active_since_ms = excluded.active_since_ms,
         paused_for = excluded.paused_for
 """
+HEAR = "UPDATE cursor SET due_ms = ? WHERE job = ?"
 ADD_RUN = """
     INSERT INTO run (job, state, attempt, due_ms, "trigger", start_after_ms, started_ms, generation)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
@@ -216,7 +217,7 @@ def tell(listeners: Sequence[Recorded], change: Change, answer: Future[list[RunI
 
 def kind_of(change: Change) -> OpKind:
     writes = len(change.end) + len(change.begin) + len(change.skipped) + len(change.new) + len(change.cursors)
-    writes += 2 * len(change.dropped) + len(change.told)
+    writes += 2 * len(change.dropped) + len(change.told) + len(change.heard)
     if writes > 1:
         return OpKind.SEVERAL
     writes += sum((run.event or run.payload or run.request) is not None for run in change.new)
@@ -246,6 +247,7 @@ def record(
     added = [add_run(connection, new) if new.follows is None or new.follows in ended else None for new in change.new]
     if change.cursors:
         connection.executemany(SET_CURSOR, map(row_of_cursor, change.cursors))
+    connection.executemany(HEAR, ((at_ms, job) for job, at_ms in change.heard.items()))
     for wanted in change.dropped:
         drop_event(connection, wanted.event, wanted.job)
     for end in change.end:

@@ -6,27 +6,45 @@ To whoever may not, every job looks alike, whether there is one or not: same ans
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
 from contextlib import closing
+from typing import Annotated
 from urllib.parse import parse_qsl
 
 from aiohttp import web
+from msgspec import Meta, Struct
 
 from spyweb.limits import HOOK_BODY, HOOK_QUERY, HOOK_VALUES, SCRIPT_VALUES, too_large
 from spyweb.model import JobId
+from spyweb.runs.pings import FAIL, LONGEST_LOG, START, SUCCESS, Ping
 from spyweb.service.hooks import Delivery, HookService
 from spyweb.views.jobs import Triggered
+from spyweb.web.access.cookies import HOSTS
+from spyweb.web.access.hosts import comes_from_elsewhere
 from spyweb.web.access.principal import PRINCIPAL, Principal, principal_of
-from spyweb.web.answer import BadBody
+from spyweb.web.answer import BadBody, json_answer
 from spyweb.web.api.keys import SERVICE
 from spyweb.web.api.once import HEADERS, REUSED, key_of, parent_of, started_answer
 from spyweb.web.api.payload import read_payload
-from spyweb.web.api.query import check_may_see
+from spyweb.web.api.query import check_may_see, query_of
 from spyweb.web.api.route import Right, route
 from spyweb.web.body import BODY_MEMORY, Body
 
 ACCEPTED = 202
 REFUSED = "expected the signature of this hook, or a key"
+OF_BROWSERS = ("session", "loopback")  # what a page of another site may make use of
+EXIT_CODE = re.compile(r"[0-9]{1,3}", re.ASCII)
+MOST_EXIT_CODE = 255
+LONGEST_RID = 100
+
+
+class PingQuery(Struct, frozen=True):
+    """The run that a ping tells of."""
+
+    rid: Annotated[
+        str, Meta(max_length=LONGEST_RID, pattern=r"^[!-~]*$", description="by which the sender knows the run")
+    ] = ""
 
 
 @route(
@@ -45,13 +63,14 @@ async def receive_hook(request: web.Request) -> web.Response:
 
     The script finds the body in `ctx.trigger.payload`: a table of JSON, or else text.  With the header
     `Idempotency-Key` a request that is repeated within a day starts no second run, and gets the first answer.
+    For a job that expects pings it is one: the run was a success, and the body is its log.
     """
-    service, name = request.app[SERVICE], request.match_info["job"]
     with closing(Body(request.app[BODY_MEMORY], HOOK_BODY, "what is sent to a hook")) as body:
         content = await body.read(request) if request.can_read_body else b""
-        job = _let_in(request, service.hooks, service.find(name), content)
-        if job is None:
-            raise web.HTTPNotFound(text=service.no_such_job(name))
+        job = _admitted(request, content)
+        service = request.app[SERVICE]
+        if service.hooks.expects_pings(job):
+            return await _hear(request, job, SUCCESS, content)
         delivery = Delivery(
             body=content,
             payload=await _payload(request, content),
@@ -61,6 +80,78 @@ async def receive_hook(request: web.Request) -> web.Response:
             parent=parent_of(request),
         )
     return started_answer(await service.hooks.receive(job, delivery), ACCEPTED)
+
+
+@route("GET", "/api/hooks/{job}", right=Right.RUN, answer=Triggered, query=PingQuery, status=ACCEPTED, asks_itself=True)
+async def receive_ping(request: web.Request) -> web.Response:
+    """Tell of a run of a job that runs elsewhere, and expects pings: it was a success."""
+    return await _receive_ping(request, SUCCESS)
+
+
+@route(
+    "GET",
+    "/api/hooks/{job}/{says}",
+    right=Right.RUN,
+    answer=Triggered,
+    query=PingQuery,
+    status=ACCEPTED,
+    asks_itself=True,
+)
+async def receive_signal(request: web.Request) -> web.Response:
+    """Tell of a run of a job that runs elsewhere: that it has begun (`start`), has failed (`fail`), or its exit code.
+
+    A `start` and its end belong together by their `rid`, or where both have none.
+    """
+    return await _receive_ping(request, request.match_info["says"])
+
+
+@route(
+    "POST",
+    "/api/hooks/{job}/{says}",
+    right=Right.RUN,
+    answer=Triggered,
+    query=PingQuery,
+    body=str | None,
+    body_media="text/plain",
+    status=ACCEPTED,
+    asks_itself=True,
+)
+async def receive_signal_with_log(request: web.Request) -> web.Response:
+    """Tell of a run of a job that runs elsewhere, as with GET; the body is its log, of which the end is kept."""
+    return await _receive_ping(request, request.match_info["says"])
+
+
+async def _receive_ping(request: web.Request, says: str) -> web.Response:
+    with closing(Body(request.app[BODY_MEMORY], HOOK_BODY, "what is sent to a hook")) as body:
+        content = await body.read(request) if request.can_read_body else b""
+        job = _admitted(request, content)
+        if principal_of(request).source in OF_BROWSERS and comes_from_elsewhere(request, request.app[HOSTS]):
+            raise web.HTTPForbidden(text="a page of another site may tell nothing here")
+        if not request.app[SERVICE].hooks.expects_pings(job):
+            if request.match_info.get("says") is None:
+                raise web.HTTPMethodNotAllowed(request.method, ["POST"])
+            raise web.HTTPNotFound(text=f"{job} expects no pings: POST to /api/hooks/{job} starts it")
+        if says not in (START, SUCCESS, FAIL):
+            if not EXIT_CODE.fullmatch(says) or int(says) > MOST_EXIT_CODE:
+                raise web.HTTPNotFound(text=f"expected start, fail or an exit code from 0 to 255, not {says[:40]!r}")
+            says = str(int(says))
+        return await _hear(request, job, says, content)
+
+
+async def _hear(request: web.Request, job: JobId, says: str, content: bytes) -> web.Response:
+    rid = query_of(request, PingQuery).rid
+    text = content[-LONGEST_LOG:].decode("utf-8", "replace")
+    run = await request.app[SERVICE].hooks.hear(job, Ping(says=says, rid=rid, text=text))
+    return json_answer(Triggered(run=run), ACCEPTED)
+
+
+def _admitted(request: web.Request, content: bytes) -> JobId:
+    """Return the job of a hook that whoever asks may use.  Raises HTTPNotFound, and as `_let_in` does."""
+    service, name = request.app[SERVICE], request.match_info["job"]
+    job = _let_in(request, service.hooks, service.find(name), content)
+    if job is None:
+        raise web.HTTPNotFound(text=service.no_such_job(name))
+    return job
 
 
 def _let_in(request: web.Request, hooks: HookService, job: JobId | None, content: bytes) -> JobId | None:

@@ -107,6 +107,8 @@ class MemoryRuns:
                 self._skip(skipped)
         added = [self._add(run) if run.follows is None or run.follows in ended else None for run in change.new]
         self._cursors |= {cursor.job: cursor for cursor in change.cursors}
+        heard = {job: at_ms for job, at_ms in change.heard.items() if job in self._cursors}
+        self._cursors |= {job: replace(self._cursors[job], due_ms=at_ms) for job, at_ms in heard.items()}
         self._locks.ended(end.run for end in change.end)
         for wanted in change.dropped:
             self._events.clear(wanted.event, wanted.job, None)

@@ -8,8 +8,9 @@ from msgspec.structs import replace
 from spyweb.alerts.signs import NO_CONDITIONS, Conditions, Now, compare, shown_by, signs_of
 from spyweb.incidents.policy import AlertPolicy
 from spyweb.incidents.truth import Sign, SignGone, SignSeen
-from spyweb.model import At, Cron, Every, JobId, Never, Outcome, RunId, Schedule
+from spyweb.model import At, Cron, Every, JobId, Never, Outcome, Pings, Run, RunId, RunState, Schedule
 from spyweb.runs.live import LiveJob
+from spyweb.schedules.due import UNARMED
 from spyweb.store.protocol import End
 from tests.fakes.harness import make_job
 
@@ -158,3 +159,59 @@ def test_what_is_noted_is_led_to_what_is_found_and_signs_of_runs_stay() -> None:
 def test_what_the_end_of_a_run_shows(note: str, errors: int, expected: dict[str, str]) -> None:
     end = End(run=RunId(1), ended_ms=NOW, outcome=Outcome.SUCCESS, note=note, storage_errors=errors)
     assert shown_by(end) == expected
+
+
+HOURLY_PINGS = Pings(schedule=Every(period_ms=HOUR), grace_ms=10 * MINUTE)
+
+
+def a_pinged_job(last_ms: int, schedule: Pings = HOURLY_PINGS, **of_cursor: object) -> LiveJob:
+    job = make_job(schedule=schedule)
+    job.cursor = replace(job.cursor, due_ms=last_ms, schedule="-", **of_cursor)
+    return job
+
+
+def test_a_job_elsewhere_is_late_when_it_has_not_told_of_itself_within_the_grace() -> None:
+    job = a_pinged_job(NOW)
+    assert found(job, NOW + 70 * MINUTE - 1) == {}
+    assert found(job, NOW + 70 * MINUTE) == found(job, NOW + DAY) == {"late": NOW + HOUR}
+    (sign,) = signs_of(job, NO_CONDITIONS, {}, Now(NOW + DAY, FLOOR)).values()
+    assert sign.text == "a ping was expected, and none has come within 10m of that"
+
+
+def test_a_ping_ends_that_it_is_late_even_where_it_is_late_again_before_anybody_looks() -> None:
+    job = a_pinged_job(NOW)
+    noted = Sign(NOW + HOUR, "")
+    job.cursor = replace(job.cursor, due_ms=NOW + 2 * HOUR)
+    assert found(job, NOW + DAY, late=noted) == {}
+    assert found(job, NOW + DAY) == {"late": NOW + 3 * HOUR}
+
+
+def test_before_the_first_ping_nothing_is_late() -> None:
+    assert found(a_pinged_job(UNARMED), NOW + 9 * DAY) == {}
+
+
+def test_a_cron_expects_pings_by_the_clock_of_its_zone() -> None:
+    berlin = Cron(expression="0 3 * * *", timezone="Europe/Berlin")
+    job = a_pinged_job(NOW, Pings(schedule=berlin, grace_ms=HOUR))  # it is 01:00 there
+    assert found(job, NOW + 3 * HOUR - 1) == {}
+    assert found(job, NOW + 3 * HOUR) == {"late": NOW + 2 * HOUR}
+
+
+def test_what_is_under_way_elsewhere_is_not_late_nor_is_a_paused_or_disabled_job() -> None:
+    job = a_pinged_job(NOW)
+    job.queue.in_flight[RunId(1)] = Run(id=RunId(1), job=job.id, state=RunState.RUNNING)
+    assert found(job, NOW + DAY, late=Sign(NOW, "")) == {}
+    assert found(a_pinged_job(NOW, paused=True), NOW + DAY, late=Sign(NOW, "")) == {}
+    disabled = a_pinged_job(NOW)
+    disabled.spec = make_job(schedule=HOURLY_PINGS, enabled=False).spec
+    assert found(disabled, NOW + DAY) == {}
+
+
+def test_pings_that_nobody_could_hear_are_late_when_the_grace_has_passed_once_more() -> None:
+    job = a_pinged_job(NOW)
+    job.kept_since_ms = NOW + DAY  # the daemon was down
+    assert found(job, NOW + DAY + 10 * MINUTE - 1) == {}
+    assert found(job, NOW + DAY + 10 * MINUTE) == {"late": NOW + HOUR}
+    assert found(job, NOW + DAY, late=Sign(NOW + HOUR, "")) == {"late": NOW + HOUR}, "it was late before"
+    job.kept_since_ms = NOW + 65 * MINUTE  # it was back in time
+    assert found(job, NOW + 70 * MINUTE) == {"late": NOW + HOUR}

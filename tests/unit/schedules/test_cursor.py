@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from spyweb.model import At, Cron, Cursor, Every, JobId, Outcome, Schedule
+from spyweb.model import At, Cron, Cursor, Every, JobId, Outcome, Pings, Schedule
 from spyweb.schedules.cursor import AWAY, REPEATED_MS, activate, deactivated
-from spyweb.schedules.due import next_due, schedule_text
+from spyweb.schedules.due import UNARMED, next_due, schedule_text
 from tests.fakes.harness import make_spec
 
 NOW = 1_767_225_600_000
@@ -136,3 +136,31 @@ def test_a_job_is_active_since_it_was_added_put_on_its_schedule_or_came_back() -
     edited = make_spec(schedule=Every(period_ms=2 * MINUTE))
     assert activate(edited, cursor(), later, 0).cursor.active_since_ms == later
     assert activate(spec, cursor(active_since_ms=None), later, 0).cursor.active_since_ms == later
+
+
+DAILY = make_spec(schedule=Pings(schedule=Every(period_ms=86_400_000)))
+
+
+def test_a_job_that_expects_pings_begins_unarmed_and_its_cursor_is_moved_by_pings_alone() -> None:
+    first = activate(DAILY, None, NOW, 0)
+    assert (first.cursor.due_ms, first.cursor.schedule, first.skipped) == (UNARMED, "pings every 86400000", ())
+    armed = structs.replace(first.cursor, due_ms=NOW)
+    assert activate(DAILY, armed, NOW + 5 * 86_400_000, 0).cursor == armed
+
+
+@pytest.mark.parametrize("due_ms", [UNARMED, NOW])
+def test_after_an_absence_a_ping_is_expected_from_then_on_if_one_has_ever_come(due_ms: int) -> None:
+    known = cursor(due_ms=due_ms, schedule="pings every 86400000", idle_since_ms=NOW)
+    found = activate(DAILY, known, NOW + 5 * 86_400_000, 0)
+    assert (found.cursor.due_ms, found.skipped) == (due_ms and NOW + 5 * 86_400_000, ())
+
+
+def test_an_edit_of_when_pings_come_forgets_none_and_a_job_that_ran_here_is_new() -> None:
+    armed = cursor(schedule="pings cron UTC 0 3 * * *")
+    assert activate(DAILY, armed, NOW + MINUTE, 0).cursor.due_ms == armed.due_ms
+    assert activate(DAILY, cursor(), NOW, 0).cursor.due_ms == UNARMED
+
+
+def test_a_clock_that_is_set_back_does_not_put_off_when_a_ping_is_expected() -> None:
+    armed = cursor(due_ms=NOW, schedule="pings every 86400000")
+    assert activate(DAILY, armed, NOW - MINUTE, 0).cursor.due_ms == NOW - MINUTE

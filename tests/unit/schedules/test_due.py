@@ -7,13 +7,15 @@ from itertools import count, islice
 import pytest
 
 from spyweb.cooperative import run_at_once
-from spyweb.model import At, Cron, Every, JobId, JobSpec, Misfire, MisfirePolicy, Never, Schedule, Start
+from spyweb.model import At, Cron, Every, JobId, JobSpec, Misfire, MisfirePolicy, Never, Pings, Schedule, Start
 from spyweb.schedules.due import (
+    UNARMED,
     Missed,
     Settlement,
     after_edit,
     already_past,
     earliest,
+    expected_ping,
     first_cursor,
     jittered,
     last_due,
@@ -240,7 +242,7 @@ def test_a_schedule_survives_being_written_down(schedule: Schedule) -> None:
     assert parse_schedule_text(schedule_text(schedule)) == schedule
 
 
-@pytest.mark.parametrize("text", ["", "often", "every", "every x", "at"])
+@pytest.mark.parametrize("text", ["", "often", "every", "every x", "at", "pings", "pings never", "pings pings every 1"])
 def test_what_is_no_schedule_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"not a schedule|invalid literal"):
         parse_schedule_text(text)
@@ -372,3 +374,12 @@ def test_an_at_that_passed_while_nothing_ran_runs_late() -> None:
 
 def test_a_cursor_ahead_of_the_clock_waits() -> None:
     assert settle(job(), NOW + 3_600_000, NOW) == Settlement(cursor_ms=NOW + 3_600_000)
+
+
+def test_a_ping_is_expected_from_the_last_one_on() -> None:
+    pings = Pings(schedule=EVERY_MINUTE)
+    assert expected_ping(pings, UNARMED) is None
+    assert expected_ping(pings, NOW) == NOW + MINUTE
+    assert expected_ping(Pings(schedule=EACH_MINUTE), MINUTE_MARK + 1) == MINUTE_MARK + MINUTE
+    assert next_due(pings, NOW) is None, "nothing is started"
+    assert parse_schedule_text(schedule_text(pings)) == pings

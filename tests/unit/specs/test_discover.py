@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.model import Every, JobId
+from spyweb.model import Cron, Every, JobId, Overlap, Pings
 from spyweb.settings import load_settings
 from spyweb.specs.discover import Scan, scan
 from tests.fakes.growth import LINEAR, growth
@@ -523,3 +523,72 @@ def test_what_is_doubtful_is_told_of_its_job_of_the_server_and_of_the_project(tm
     ]
     assert all(warning.is_warning for warning in found.warnings)
     assert {job: len(file.warnings) for job, file in found.jobs.items()} == {"a": 1, "b": 0, "watch": 2}
+
+
+PINGED = '[jobs.backup]\nexpect = "ping"\n'
+
+
+@pytest.mark.parametrize(
+    ("files", "path"),
+    [
+        ({"config.toml": PINGED + 'every = "1d"\ngrace = "30m"\n'}, "config.toml"),
+        ({"jobs.toml": '[[jobs]]\nname = "backup"\nexpect = "ping"\nevery = "1d"\ngrace = "30m"\n'}, "jobs.toml"),
+        (
+            {"jobs/backup/config.toml": 'name = "backup"\nexpect = "ping"\nevery = "1d"\ngrace = "30m"\n'},
+            "jobs/backup/config.toml",
+        ),
+    ],
+)
+def test_a_job_that_expects_pings_needs_no_file_of_its_own(tmp_path: Path, files: dict[str, str], path: str) -> None:
+    found = scanned(tmp_path, {"jobs/other.lua": EVERY_SECOND, **files})
+    assert told(found.problems) == told(found.warnings) == []
+    file = found.jobs[JobId("backup")]
+    spec = file.spec
+    assert (spec.path, spec.folder, spec.name, file.source) == (path, "jobs/backup", "backup", b"")
+    assert spec.schedule == Pings(schedule=Every(period_ms=86_400_000), grace_ms=1_800_000)
+    assert (spec.timeout_ms, spec.monitor) == (3_600_000, None)
+
+
+def test_what_defaults_say_of_jobs_that_run_here_does_not_count(tmp_path: Path) -> None:
+    defaults = '[defaults]\nretries = 3\noverlap = "queue"\nevery = "5s"\njitter = "1m"\ndrift = "1h"\n'
+    config = defaults + PINGED + 'cron = "0 3 * * *"\ntimezone = "Europe/Berlin"\n'
+    spec = scanned(tmp_path, {"jobs/other.lua": EVERY_SECOND, "config.toml": config}).jobs[JobId("backup")].spec
+    assert (spec.retry.retries, spec.overlap, spec.jitter_ms, spec.drift_ms) == (0, Overlap.ALLOW, 0, None)
+    cron = Cron(expression="0 3 * * *", timezone="Europe/Berlin")
+    assert spec.schedule == Pings(schedule=cron, grace_ms=3_600_000)
+
+
+def test_the_grace_is_an_hour_or_the_period_where_that_is_shorter(tmp_path: Path) -> None:
+    config = '[jobs.a]\nexpect = "ping"\nevery = "5m"\n[jobs.b]\nexpect = "ping"\nevery = "2h"\n'
+    jobs = scanned(tmp_path, {"jobs/other.lua": EVERY_SECOND, "config.toml": config}).jobs
+    schedules = [jobs[JobId(name)].spec.schedule for name in "ab"]
+    assert [each.grace_ms for each in schedules if isinstance(each, Pings)] == [300_000, 3_600_000]
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        (PINGED, "config.toml:2: jobs.backup.expect: a job that expects pings needs every or cron: when they come"),
+        (
+            PINGED + 'every = "never"',
+            "config.toml:2: jobs.backup.expect: a job that expects pings needs every or cron: when they come",
+        ),
+        (
+            PINGED + 'every = "1d"\nretries = 3',
+            "config.toml:4: jobs.backup.retries: a job that expects pings runs elsewhere: this has no meaning",
+        ),
+        (
+            '[jobs.other]\nexpect = "ping"\nevery = "1d"',
+            "config.toml:2: jobs.other.expect: a job that expects pings runs elsewhere: here it has no file",
+        ),
+        (
+            '[jobs.other]\ngrace = "1m"',
+            'config.toml:2: jobs.other.grace: it is of jobs that expect pings: expect = "ping"',
+        ),
+        ('[defaults]\nexpect = "ping"', "config.toml:2: defaults.expect: each job says itself what it expects"),
+        ('[jobs.backup]\nexpect = "pong"', "config.toml:2: jobs.backup.expect: expected \"ping\", not 'pong'"),
+    ],
+)
+def test_what_is_wrong_with_a_job_that_expects_pings_is_said(tmp_path: Path, config: str, said: str) -> None:
+    found = scanned(tmp_path, {"jobs/other.lua": EVERY_SECOND, "config.toml": config + "\n"})
+    assert any(each.startswith(said) for each in told(found.problems))

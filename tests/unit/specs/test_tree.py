@@ -17,9 +17,9 @@ def test_jobs_come_in_the_order_of_their_names(tmp_path: Path) -> None:
     notes = Notes()
 
     assert list(find_job_files(tmp_path, notes)) == [
-        JobPlace(file="jobs/a.lua", folder="jobs/a", name="a"),
-        JobPlace(file="jobs/b/init.lua", folder="jobs/b", name="b"),
-        JobPlace(file="jobs/c.lua", folder="jobs/c", name="c"),
+        JobPlace(file="jobs/a.lua", folder="jobs/a", name="a", is_script=True),
+        JobPlace(file="jobs/b/init.lua", folder="jobs/b", name="b", is_script=True),
+        JobPlace(file="jobs/c.lua", folder="jobs/c", name="c", is_script=True),
     ]
     assert notes == Notes()
 

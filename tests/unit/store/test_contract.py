@@ -530,3 +530,10 @@ async def test_the_sizes_of_commits_are_counted(store: Store) -> None:
     before = store.commit_sizes().count
     await store.values.set(GLOBAL, b"k", b"1")
     assert store.commit_sizes().count == before + 1
+
+
+async def test_that_a_ping_was_heard_moves_the_cursor_of_its_job_alone(store: Store) -> None:
+    paused = structs.replace(make_cursor(), paused=True)
+    await store.runs.record(Change(cursors=[paused, make_cursor(NEWS)]))
+    await store.runs.record(Change(heard={PRICES: 9_000, JobId("nobody"): 1}))
+    assert await store.runs.cursors() == {PRICES: structs.replace(paused, due_ms=9_000), NEWS: make_cursor(NEWS)}

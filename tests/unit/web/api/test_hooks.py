@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from spyweb.limits import HOOK_BODY, HOOK_VALUES
-from spyweb.model import HookSigning, JobHook, JobId, Never, Overlap
+from spyweb.model import NO_HOOK, Every, HookSigning, JobHook, JobId, Never, Overlap, Pings
+from spyweb.runs.pings import LONGEST_LOG
 from spyweb.web.access.principal import Principal
 from spyweb.web.access.rights import Right, rights_of
 from spyweb.web.api.hooks import REFUSED
@@ -225,3 +226,80 @@ async def test_a_key_of_a_request_says_nothing_to_whoever_may_not_start_the_job(
 async def test_a_hook_takes_only_post(method: str) -> None:
     async with served() as (client, _), client.request(method, PRICES, headers={"X-SpyWeb-Key": KEY}) as answer:
         assert answer.status == 405
+
+
+NIGHTLY = Pings(schedule=Every(period_ms=86_400_000))
+PINGED = BACKUP
+
+
+@asynccontextmanager
+async def pinged(key: str | None = None, of_backup: JobHook = NO_HOOK) -> AsyncIterator[tuple[Client, Harness]]:
+    async with served(key) as (client, t):
+        await t.settle(make_job("backup", schedule=NIGHTLY, overlap=Overlap.ALLOW, hook=of_backup))
+        yield client, t
+
+
+async def ask(client: Client, method: str, path: str, **options: Any) -> int:
+    async with client.request(method, path, **options) as answer:
+        await answer.read()
+        return answer.status
+
+
+async def recorded(t: Harness) -> list[str]:
+    await t.clock.turn()
+    runs = await t.store.runs.list(JobId("backup"))
+    return [f"{run.outcome or run.state} {run.reason}".strip() for run in reversed(runs)]
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
+async def test_a_ping_may_be_sent_in_any_way_that_its_senders_know(method: str) -> None:
+    async with pinged() as (client, t):
+        assert await ask(client, method, PINGED) == 202
+        assert await ask(client, method, f"{PINGED}/start?rid=0b6e") == 202
+        assert await ask(client, method, f"{PINGED}/007?rid=0b6e&create=1") == 202
+        assert await ask(client, method, f"{PINGED}/fail") == 202
+        assert await recorded(t) == ["success", "failed exit code 7", "failed it told that it has failed"]
+
+
+async def test_the_body_of_a_ping_is_its_log_of_which_the_end_is_kept() -> None:
+    async with pinged() as (client, t):
+        log = b"x" * LONGEST_LOG + b"\n\xff last\n"
+        assert await ask(client, "POST", f"{PINGED}/fail", data=log) == 202
+        assert await recorded(t) == ["failed it told that it has failed: \ufffd last"]
+
+
+@pytest.mark.parametrize("says", ["stop", "256", "-1", "1.5", "%00", "9999"])
+async def test_what_a_ping_can_not_say_is_refused(says: str) -> None:
+    async with pinged() as (client, t):
+        assert await ask(client, "POST", f"{PINGED}/{says}") == 404
+        assert await ask(client, "GET", f"{PINGED}?rid={'x' * 101}") == 400
+        assert await recorded(t) == []
+
+
+async def test_a_job_that_runs_here_hears_no_pings() -> None:
+    async with pinged(KEY) as (client, t):
+        headers = {"X-SpyWeb-Key": KEY}
+        assert await ask(client, "GET", PRICES, headers=headers) == 405
+        assert await ask(client, "POST", f"{PRICES}/start", headers=headers) == 404
+        await t.clock.turn()
+        assert await t.record() == []
+
+
+async def test_a_ping_needs_the_secret_of_its_job_or_a_key() -> None:
+    secret = dict(signed(HookSigning.PLAIN, b"", 0))
+    async with pinged(KEY, hook(HookSigning.PLAIN)) as (client, t):
+        assert await ask(client, "GET", PINGED) == 401
+        assert await ask(client, "GET", PINGED, headers={"X-SpyWeb-Hook-Secret": "guess"}) == 401
+        assert await ask(client, "GET", "/api/hooks/nothing") == 401
+        assert await recorded(t) == []
+        assert await ask(client, "GET", PINGED, headers=secret) == 202
+        assert await ask(client, "POST", f"{PINGED}/start", headers={"X-SpyWeb-Key": KEY}) == 202
+        assert await recorded(t) == ["success", "running"]
+
+
+async def test_a_page_of_another_site_sends_no_pings_from_a_browser_here() -> None:
+    async with pinged() as (client, t):
+        for headers in ({"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://elsewhere.example"}):
+            assert await ask(client, "GET", PINGED, headers=headers) == 403
+            assert await ask(client, "POST", f"{PINGED}/fail", headers=headers) == 401
+        assert await recorded(t) == []

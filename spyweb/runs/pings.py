@@ -1,0 +1,131 @@
+"""Record the runs of jobs that are carried out elsewhere, by the pings that tell of them.
+
+A ping that a run has begun is a run in flight, until a ping with the same `rid`, or with none if it had none, tells how
+it has ended; without one it fails at its job's timeout.  Any other end is a run of its own, that began with it.  What a
+ping says is in the trigger of its run, so that a crash between the two commits of such a run changes nothing.
+"""
+
+from __future__ import annotations
+
+from asyncio import shield
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from msgspec import Struct
+
+from spyweb.clock import Clock, Handle
+from spyweb.errors import Refused
+from spyweb.model import Ending, Failure, Outcome, Pings, Run, RunId, TriggerType
+from spyweb.runs.live import LiveJob, LiveJobs
+from spyweb.runs.records import PING, RID
+from spyweb.runs.runner import Runner
+from spyweb.settings.units import format_duration
+
+START, SUCCESS, FAIL = "start", "success", "fail"
+MOST_STARTED = 100  # runs of one job under way
+LONGEST_LOG = 10_000  # bytes that are kept of what is sent along: its end
+LONGEST_LINE = 200  # characters of the log that are told as a reason
+
+WriteLine = Callable[[str, str, str, int], None]  # folder, level, text, run
+
+
+class Ping(Struct, frozen=True):
+    """The message that a run has begun, or how it has ended."""
+
+    says: str  # start, success, fail, or an exit code
+    rid: str = ""  # by which the sender knows the run
+    text: str = ""  # its log
+
+
+class PingRuns:
+    """Turns pings into runs."""
+
+    def __init__(self, *, runner: Runner, live: LiveJobs, write_line: WriteLine, clock: Clock) -> None:
+        self._runner = runner
+        self._live = live
+        self._write_line = write_line
+        self._clock = clock
+        self._timers: dict[RunId, Handle] = {}  # of runs under way: at their timeout
+
+    async def hear(self, job: LiveJob, ping: Ping) -> RunId:
+        """Record what a ping says, and return its run.  Raises Refused where it can't be taken."""
+        if not job.spec.enabled:
+            raise Refused(f"{job.id} is disabled")
+        started = self._find_started(job, ping.rid)
+        if ping.says == START:
+            if started is not None and ping.rid:
+                return started.id  # it was sent again
+            if len(job.queue.in_flight) >= MOST_STARTED:
+                raise Refused(f"{job.id}: {MOST_STARTED} runs are under way already")
+            run = await self._runner.begin_elsewhere(job, trigger_of(ping))
+            self._wait_for_end(job, run)
+            self._keep_log(job, run, ping.text)
+            return run.id
+        run = started or await self._runner.begin_elsewhere(job, trigger_of(ping))
+        self._keep_log(job, run, ping.text)
+        await self._end(job, run, ending_of(ping.says, ping.text))
+        return run.id
+
+    async def take_up(self, runs: Sequence[Run]) -> None:
+        """Go on with what an earlier daemon has heard of: what is under way elsewhere knows nothing of its end."""
+        for run in runs:
+            job = self._live.find(run.job)
+            if job is None or not isinstance(job.spec.schedule, Pings):
+                await self._runner.take_up([run])
+                continue
+            job.queue.in_flight[run.id] = run
+            said = str(run.trigger[PING])
+            if said == START:
+                self._wait_for_end(job, run)
+            else:
+                await self._end(job, run, ending_of(said, ""))
+
+    def _find_started(self, job: LiveJob, rid: str) -> Run | None:
+        """Return the newest run under way whose beginning had this id."""
+        found = (run for run in job.queue.in_flight.values() if run.id in self._timers)
+        return max((run for run in found if run.trigger.get(RID, "") == rid), key=lambda run: run.id, default=None)
+
+    async def _end(self, job: LiveJob, run: Run, ending: Ending) -> None:
+        """Record the end of a run; from here on no other ping can mean it."""
+        self._forget(run)
+        await shield(self._runner.end_elsewhere(job, run, ending, self._clock.now_ms()))
+
+    def _wait_for_end(self, job: LiveJob, run: Run) -> None:
+        left_ms = (run.started_ms or 0) + job.spec.timeout_ms - self._clock.now_ms()
+        left_ms = max(0, min(left_ms, job.spec.timeout_ms))  # a clock that was set back lengthens nothing
+        self._timers[run.id] = self._clock.call_later(left_ms / 1000, partial(self._give_up, job, run))
+
+    def _give_up(self, job: LiveJob, run: Run) -> None:
+        self._forget(run)
+        if run.id in job.queue.in_flight:
+            within = format_duration(job.spec.timeout_ms)
+            reason = f"it has begun, and no ping has told its end within {within}"
+            ending = Ending(outcome=Outcome.FAILED, failure=Failure.TIMEOUT, reason=reason)
+            self._runner.end_elsewhere(self._live.current(job), run, ending, self._clock.now_ms())
+
+    def _forget(self, run: Run) -> None:
+        timer = self._timers.pop(run.id, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _keep_log(self, job: LiveJob, run: Run, text: str) -> None:
+        for line in text.splitlines():
+            self._write_line(job.spec.folder, "info", line, run.id)
+
+
+def trigger_of(ping: Ping) -> Mapping[str, object]:
+    trigger: dict[str, object] = {"type": TriggerType.WEBHOOK.value, PING: ping.says}
+    if ping.rid:
+        trigger[RID] = ping.rid
+    return trigger
+
+
+def ending_of(says: str, text: str) -> Ending:
+    """Return how a run has ended by what its ping says, with the last line of its log."""
+    if says in (SUCCESS, "0"):
+        return Ending(outcome=Outcome.SUCCESS)
+    reason = "it told that it has failed" if says == FAIL else f"exit code {says}"
+    last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+    if last:
+        reason += f": {last[:LONGEST_LINE]}"
+    return Ending(outcome=Outcome.FAILED, failure=Failure.ERROR, reason=reason)

@@ -1,0 +1,113 @@
+"""A job that runs elsewhere tells a real daemon of it, with curl; when it does not, a webhook is told."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from spyweb.model import Outcome
+from tests.acceptance.test_hooks_and_metrics import url_of
+from tests.fakes.project import Daemon, Project, eventually
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(120),
+    pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed"),
+]
+
+CONFIG = """\
+[channels.ops]
+webhook = "http://127.0.0.1:{port}/alert"
+[alerts]
+to = ["ops"]
+[jobs.backup]
+expect = "ping"
+every = "2s"
+grace = "1s"
+timeout = "1h"
+hook = {{ secret = "env:BACKUP_SECRET" }}
+"""
+SECRET = "X-SpyWeb-Hook-Secret: s3cret"
+
+
+class Watcher(ThreadingHTTPServer):
+    """Takes the requests that a daemon sends, and keeps them."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Keep)
+        self.got: list[tuple[str, str, bytes]] = []
+
+
+class Keep(BaseHTTPRequestHandler):
+    def _keep(self) -> None:
+        assert isinstance(self.server, Watcher)
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.server.got.append((self.command, self.path, body))
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_GET = do_POST = _keep
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def watcher() -> Iterator[Watcher]:
+    with Watcher() as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def project(tmp_path: Path, watcher: Watcher) -> Project:
+    project = Project(tmp_path)
+    (tmp_path / "jobs").mkdir()
+    project.save("config.toml", CONFIG.format(port=watcher.server_port))
+    project.environment["BACKUP_SECRET"] = "s3cret"
+    return project
+
+
+def curl(daemon: Daemon, *words: str, says: str = "") -> subprocess.CompletedProcess[str]:
+    url = f"{url_of(daemon)}/api/hooks/backup{says}"
+    return subprocess.run(["curl", "-fsS", *words, url], capture_output=True, text=True, timeout=20, check=False)
+
+
+def told(watcher: Watcher) -> list[str]:
+    facts = [json.loads(body) for _, path, body in list(watcher.got) if path == "/alert"]
+    return [f"{item['kind']} {item['reason']}" for each in facts for item in each["items"]]
+
+
+def test_a_ping_that_does_not_come_is_told_and_so_is_the_next_that_does(project: Project, watcher: Watcher) -> None:
+    with project.daemon() as daemon:
+        assert curl(daemon).returncode != 0, "without the secret it is nobody's ping"
+        assert curl(daemon, "-H", SECRET).returncode == 0
+        eventually(lambda: told(watcher) == ["opened late"], "an incident that is told", patience=40)
+        assert curl(daemon, "-H", SECRET, "--retry", "3").returncode == 0
+        eventually(lambda: "closed late" in told(watcher), f"its end, told: {told(watcher)}", patience=30)
+
+
+def test_what_is_under_way_elsewhere_outlives_a_daemon_that_is_killed(project: Project) -> None:
+    with project.daemon() as daemon:
+        assert curl(daemon, "-H", SECRET, says="/start?rid=7").returncode == 0
+        daemon.process.send_signal(signal.SIGKILL)
+        daemon.process.wait()
+    with project.daemon() as daemon:
+        assert project.shown("backup").in_flight == 1
+        sent = curl(daemon, "-H", SECRET, "--data-binary", "no space left\n", says="/28?rid=7")
+        assert sent.returncode == 0
+        (run,) = project.runs("backup")
+        assert (run.outcome, run.reason) == (Outcome.FAILED, "exit code 28: no space left")
+        eventually(lambda: "no space left" in project.spyweb("logs", "backup").stdout, "its log")
+        assert project.shown("backup").schedule == "expects a ping every 2s"
