@@ -11,7 +11,9 @@ from urllib.parse import urlsplit
 from spyweb.settings.alerts import AlertChannelSettings
 
 # Services of which the place of the host is always a machine; each also with an s for TLS.
-WITH_HOST = frozenset({"mailto", "gotify", "matrix", "mmost", "mqtt", "ncloud", "nctalk", "rocket", "xmpp", "zulip"})
+WITH_HOST = frozenset(
+    {"mailto", "gotify", "http", "matrix", "mmost", "mqtt", "ncloud", "nctalk", "rocket", "xmpp", "zulip"}
+)
 WITH_HOST_BEFORE_A_PATH = frozenset({"ntfy"})  # else it is the topic
 SECURE = "s"
 

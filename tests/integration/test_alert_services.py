@@ -6,7 +6,9 @@ import asyncio
 import os
 import re
 import signal
+import sys
 import time
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -27,6 +29,21 @@ TOKENS = {
     "telegram": "tgram://123456789:AAG-abcdefg_hijklmnopqrstuvwxyz12345/12315544",
 }
 SECRETS = ("TIiajkdnlazkcOXrIdevi7FQ", "JHMHI8qBe7bk2ZwO5U711o3dV_js", "abcdefg_hijklmnopqrstuvwxyz12345")
+DAEMON = """
+import asyncio, os, sys
+from spyweb.alerts.sender.helper import AlertHelper
+from spyweb.alerts.sender.wire import CheckAddress, SendText
+from spyweb.clock import RealClock
+
+async def main():
+    helper = AlertHelper(RealClock(), os.environ)
+    await helper.ask(CheckAddress(id=0, url="json://localhost"))
+    print(helper.pid, flush=True)
+    await helper.ask(SendText(id=0, url=sys.argv[1], title="t", body="b", delivery="d"))
+
+asyncio.run(main())
+"""
+CHILD_ENVIRON = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 TITLE = "#42 backup is down: 3 failures"
 BODY = "failed: <b>no</b> route & *nothing* _else_\nsince 03:00"
 
@@ -72,6 +89,8 @@ async def test_slack_gets_its_markup_escaped(helper: AlertHelper, services: Serv
 
     (arrived,) = services.arrived
     assert arrived.host == "hooks.slack.com"
+    assert arrived.json["mrkdwn"] is False
+    assert "mrkdwn_in" not in arrived.json["attachments"][0]
     assert "&lt;b&gt;no&lt;/b&gt; route &amp;" in arrived.text
     assert "<b>" not in arrived.text
     assert TITLE in arrived.text
@@ -83,8 +102,8 @@ async def test_discord_gets_the_text(helper: AlertHelper, services: Services) ->
 
     (arrived,) = services.arrived
     assert arrived.host == "discord.com"
-    assert "42 backup is down" in arrived.text
-    assert "route" in arrived.text
+    title, first, _ = arrived.json["content"].splitlines()
+    assert (title, first) == (r"\#42 backup is down: 3 failures", r"failed: \<b\>no\</b\> route & \*nothing\* \_else\_")
 
 
 async def test_telegram_gets_no_markup_of_a_log(helper: AlertHelper, services: Services) -> None:
@@ -109,6 +128,14 @@ async def test_mail_bears_the_delivery_as_its_id_at_each_attempt(helper: AlertHe
     assert part is not None
     written = part.get_content()
     assert "<b>no</b>" not in written if part.get_content_subtype() == "html" else "<b>no</b>" in written
+
+
+async def test_the_address_that_a_service_shows_is_one_as_it_is(helper: AlertHelper, services: Services) -> None:
+    services.answer = lambda _: Answer(body=b"ok")
+    url = "https://hooks.slack.com/services/T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ"
+    assert (await sent(helper, url)).service == "Slack"
+    (arrived,) = services.arrived
+    assert (arrived.host, arrived.path) == ("hooks.slack.com", "/services/T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ")
 
 
 async def test_a_service_that_is_busy_is_not_waited_for_in_the_process(helper: AlertHelper, services: Services) -> None:
@@ -159,7 +186,7 @@ async def test_one_that_hangs_holds_up_no_other_and_costs_the_process_alone(
     helper: AlertHelper, services: Services, mail_box: MailBox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await helper.ask(CheckAddress(id=0, url="json://localhost"))
-    monkeypatch.setattr(helper_module, "ANSWER_S", 1.0)
+    monkeypatch.setattr(helper_module, "ANSWER_S", 3.0)
     services.hangs = True
     mail = f"mailto://127.0.0.1:{mail_box.port}?from=spyweb@example.org&to=me@example.org&mode=insecure"
     first = helper.pid
@@ -168,8 +195,43 @@ async def test_one_that_hangs_holds_up_no_other_and_costs_the_process_alone(
     assert (hung.ok, hung.reason) == (False, "timeout: the service has not answered in time")
     assert fine.ok
     assert helper.pid == 0
+    monkeypatch.undo()
     assert (await sent(helper, mail)).ok
     assert helper.pid not in (0, first)
+
+
+async def test_the_limits_of_the_process_are_in_force(helper: AlertHelper, services: Services) -> None:
+    await sent(helper, f"ntfy://127.0.0.1:{services.port}/topic")
+    lines = Path(f"/proc/{helper.pid}/limits").read_text().splitlines()
+    limits = {line[:26].strip(): line[26:].split()[0] for line in lines}
+    assert limits["Max data size"] == str(192 << 20)
+    assert limits["Max open files"] == "64"
+    assert limits["Max core file size"] == "0"
+    assert limits["Max file size"] == str(1 << 20)
+    assert limits["Max cpu time"] == "120"
+
+
+async def test_the_process_has_no_variable_that_may_be_secret(services: Services) -> None:
+    secret = {"SPYWEB_API_KEY": "s3cret", "NTFY_TOPIC": "s3cret", "AWS_SECRET_ACCESS_KEY": "s3cret"}
+    helper = AlertHelper(RealClock(), {**os.environ, **services.environ, **secret})
+    await sent(helper, f"ntfy://127.0.0.1:{services.port}/topic")
+    given = Path(f"/proc/{helper.pid}/environ").read_bytes()
+    await helper.close()
+    assert b"HTTPS_PROXY" in given
+    assert b"s3cret" not in given
+
+
+async def test_the_process_ends_with_a_daemon_that_is_killed(services: Services) -> None:
+    services.hangs = True  # so that it has something to do
+    url = f"ntfy://127.0.0.1:{services.port}/topic"
+    daemon = await asyncio.create_subprocess_exec(sys.executable, "-c", DAEMON, url, stdout=PIPE, env=CHILD_ENVIRON)
+    assert daemon.stdout is not None
+    pid = int(await daemon.stdout.readline())
+    await until(lambda: bool(services.arrived), 20)
+    assert Path(f"/proc/{pid}").exists()
+    daemon.kill()
+    await daemon.wait()
+    await until(lambda: not Path(f"/proc/{pid}").exists())
 
 
 async def test_a_redirect_is_not_followed(helper: AlertHelper, services: Services) -> None:
@@ -196,6 +258,7 @@ async def test_a_long_text_is_cut_and_not_refused(helper: AlertHelper, services:
         ("slack://short", "Slack"),
         ("tgram://hunter2hunter2", "Telegram"),
         ("hunter2hunter2", "expected an address of a service"),
+        ("https://example.org/hunter2hunter2", "to have JSON sent there, say webhook in place of url"),
     ],
 )
 async def test_an_address_is_checked_without_sending_and_not_repeated(

@@ -12,6 +12,7 @@ SHORTEST = 5  # characters of a part that is hidden: shorter ones would be found
 LONGEST_REASON = 300
 
 _BETWEEN = re.compile(r"[^\w.~%+-]")
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>()#+\-.!|~])")
 _EVERYBODY = re.compile(r"@(?=everyone|here|channel|all)", re.IGNORECASE)
 _LOGIN = re.compile(r"^[^/?#]*@")
 
@@ -40,6 +41,10 @@ def hide_webhook(text: str, url: str, secrets: Iterable[str] = ()) -> str:
 def call_nobody(text: str) -> str:
     """Return a text by which a chat program does not wake everybody: a line of a log may hold such a word."""
     return _EVERYBODY.sub("@\u200b", text)
+
+
+def escape_markdown(text: str) -> str:
+    return _MARKDOWN.sub(r"\\\1", text)
 
 
 def may_repeat_login(url: str) -> bool:

@@ -20,6 +20,7 @@ from spyweb.settings.alerts import AlertChannelSettings
         ("tgram://123:token/chat", "tgram", ""),
         ("discord://id/token", "discord", ""),
         ("gotify://push.example.org/token", "gotify", "push.example.org"),
+        ("https://hooks.slack.com/services/A/B/C", "https", "hooks.slack.com"),
         ("mailtos://[broken", "mailtos", ""),
         ("mailtos://me:${PASSWORD}@${HOST}?to=you@example.org", "mailtos", ""),
         ("${PHONE}", "", ""),

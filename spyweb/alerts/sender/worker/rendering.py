@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from spyweb.alerts.sender.redaction import call_nobody
+from spyweb.alerts.sender.redaction import call_nobody, escape_markdown
 from spyweb.alerts.sender.worker.limits import RENDERING_CPU_S, RENDERING_MEMORY, limit_process
 from spyweb.alerts.sender.worker.templates import Rendered, RenderingAsk
 from spyweb.confined.parent import die_with_parent
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 LONGEST_TITLE = 500
 LONGEST_BODY = 32_768
 LONGEST_PROBLEM = 200
-
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>()#+\-.!|~])")
 
 
 def render_all(ask: RenderingAsk) -> Rendered:
@@ -74,7 +71,7 @@ def finish(value: object, *, is_markdown: bool) -> object:
     if not isinstance(value, str):
         return value
     value = call_nobody(value)
-    return _MARKDOWN.sub(r"\\\1", value) if is_markdown else value
+    return escape_markdown(value) if is_markdown else value
 
 
 def main() -> None:

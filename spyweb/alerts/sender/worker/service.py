@@ -12,12 +12,14 @@ from apprise import Apprise, AppriseAsset, NotifyFormat, NotifyType, OverflowMod
 from apprise.manager_plugins import NotificationManager
 from msgspec.structs import replace
 
-from spyweb.alerts.sender.redaction import call_nobody, hide_address, may_repeat_login
+from spyweb.alerts.sender.redaction import call_nobody, escape_markdown, hide_address, may_repeat_login
 from spyweb.alerts.sender.wire import CheckAddress, HelperAnswer, SendText
 from spyweb.alerts.sender.worker.adapter import Met, current, watch_requests
 from spyweb.alerts.sender.worker.templates import Rendered, check_templates, render
 
 NO_SERVICE = "it is no address of a service that Apprise knows"
+
+READ_AS_MARKDOWN = frozenset({"discord"})  # also a plain text, by a service that knows backslashes
 
 _SCHEME = re.compile(r"[a-z0-9]{2,20}")
 
@@ -95,6 +97,8 @@ class AppriseServices:
             else:
                 written = ask.templates.format
                 title, body = rendered.texts.get("title", title), rendered.texts.get("body", body)
+        if written == "text" and schemes_of(service) & READ_AS_MARKDOWN:
+            title, body = escape_markdown(title), escape_markdown(body)
         one = Apprise(asset=self._asset)
         one.add(service)
         # Apprise's own notify converts, and so escapes, the text; that of a service does not.
@@ -117,10 +121,20 @@ class AppriseServices:
             raise UnusableAddress(hide_address(str(error) or NO_SERVICE, url)) from None
         if service is None:
             met = current.get()
+            if url.lower().startswith(("http://", "https://")):
+                raise UnusableAddress(f"{NO_SERVICE}; to have JSON sent there, say webhook in place of url")
             raise UnusableAddress(hide_address(met.log, url) or NO_SERVICE)
         if "overflow=" not in url:
             service.overflow_mode = OverflowMode.TRUNCATE  # the default sends too much, which is refused for ever
         return service
+
+
+def schemes_of(service: Any) -> set[str]:
+    """Return what an address of this service may begin with."""
+    schemes = set[str]()
+    for each in (service.protocol, service.secure_protocol):
+        schemes |= {each} if isinstance(each, str) else set(each or ())
+    return schemes
 
 
 def check_scheme(url: str) -> None:
@@ -129,6 +143,8 @@ def check_scheme(url: str) -> None:
     known, scheme = services.schemas(), url.partition("://")[0].lower()
     if "://" not in url or not _SCHEME.fullmatch(scheme):
         raise UnusableAddress(f"expected an address of a service, such as ntfy://…: {NO_SERVICE}")
+    if scheme in ("http", "https"):  # the address that a service shows, where Apprise knows it by its host
+        return
     if scheme not in known:
         near = get_close_matches(scheme, known, 1)
         raise UnusableAddress(f'no service "{scheme}"' + (f', did you mean "{near[0]}"?' if near else ""))

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from spyweb.alerts.sender.redaction import LONGEST_REASON, call_nobody, hide_address, hide_webhook, may_repeat_login
+from spyweb.alerts.sender.redaction import (
+    LONGEST_REASON,
+    call_nobody,
+    escape_markdown,
+    hide_address,
+    hide_webhook,
+    may_repeat_login,
+)
 
 URL = "https://user:pass%20word@hooks.example/T0K3N/path?key=s3cret#frag1"
 
@@ -55,6 +62,10 @@ def test_a_reason_is_one_short_line() -> None:
 )
 def test_a_login_too_short_to_be_hidden_is_noticed(url: str, may: bool) -> None:
     assert may_repeat_login(url) == may
+
+
+def test_markdown_of_a_text_stands_there_as_it_is() -> None:
+    assert escape_markdown("*a* [b](c) `d` <@1>") == r"\*a\* \[b\]\(c\) \`d\` \<@1\>"
 
 
 def test_nobody_is_called_by_a_text() -> None:
