@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -24,9 +26,12 @@ from spyweb.alerts.delivery import (
 from spyweb.errors import FetchError, Refused
 from spyweb.model import JobId
 from spyweb.outbox.send import DeliveryFailure
+from spyweb.outbox.sender import OutboxSender
 from spyweb.settings.alerts import AlertChannelSettings, AlertSettings
-from spyweb.store.outbox_protocol import Channel, QueuedMessage, Target
-from tests.fakes.clock import FakeClock
+from spyweb.settings.units import DAY_MS
+from spyweb.store.outbox_protocol import Channel, NewMessage, QueuedMessage, Target
+from tests.fakes.clock import START_MS, FakeClock
+from tests.fakes.findings import message
 from tests.fakes.memory.memory import MemoryStore
 from tests.fakes.ops import FakeHttp, make_response
 
@@ -220,3 +225,85 @@ async def test_of_what_is_over_and_of_several_no_link_is_sent(message: QueuedMes
     http = FakeHttp()
     await linked(http, await make_links()).send(message)
     assert [fetch.body for fetch in http.asked] == [message.payload]
+
+
+@asynccontextmanager
+async def delivered_by(delivery: AlertDelivery) -> AsyncIterator[tuple[MemoryStore, FakeClock]]:
+    """Send whatever is added to an outbox by these channels, in virtual time."""
+    clock = FakeClock()
+    store = MemoryStore(clock)
+    sender = OutboxSender(outbox=store.outbox, send=delivery.send, clock=clock, random=lambda: 0.999999)
+    work: Coroutine[object, object, None] = sender.deliver()
+    task = asyncio.create_task(work)
+    await clock.turn()
+    try:
+        yield store, clock
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+def to(channel: str) -> NewMessage:
+    return message(PAYLOAD.decode(), Target(Channel.ALERT, channel))
+
+
+async def test_a_channel_that_is_renamed_with_messages_waiting_holds_up_no_other_and_they_are_given_up() -> None:
+    sender = FakeSender()
+    boss = replace(OPS, name="boss")
+    async with delivered_by(delivery_by({"chief": OPS, "boss": boss}, webhooks=sender)) as (store, clock):
+        await store.outbox.add([to("ops"), to("ops"), to("boss")])
+        await clock.turn(1)
+        assert [name for name, _, _ in sender.sent] == ["boss"]
+        await clock.turn(DAY_MS / 1000 - 2)
+        waiting = await store.outbox.unsent(None, 10)
+        assert [(each.dead_ms, each.error) for each in waiting] == [(None, "no alert channel is named ops")] * 2
+        await clock.turn(5 * 60)
+        given_up = await store.outbox.unsent(None, 10)
+        assert [(each.dead_ms is not None, each.error) for each in given_up] == [
+            (True, "no alert channel is named ops")
+        ] * 2
+        assert [name for name, _, _ in sender.sent] == ["boss"]
+
+
+async def test_a_channel_that_has_its_name_again_gets_what_waits() -> None:
+    sender = FakeSender()
+    delivery = delivery_by({}, webhooks=sender)
+    async with delivered_by(delivery) as (store, clock):
+        await store.outbox.add([to("ops")])
+        await clock.turn(3600)
+        delivery.settings = lambda: AlertSettings(channels={"ops": OPS})
+        await clock.turn(5 * 60)
+        assert [name for name, _, _ in sender.sent] == ["ops"]
+
+
+class BusyFor:
+    """A service that answers 429 for a while, and asks for an hour's peace."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.attempts: list[float] = []
+        self.clock: FakeClock | None = None
+
+    async def send(self, channel: AlertChannelSettings, facts: AlertFacts, queued: QueuedMessage) -> Attempt:
+        assert self.clock
+        now_s = (self.clock.now_ms() - START_MS) / 1000
+        self.attempts.append(now_s)
+        if now_s < self.seconds:
+            return Attempt(DeliveryFailure(reason="answered 429", wait_ms=3_600_000))
+        return Attempt()
+
+
+async def test_a_channel_that_is_busy_for_an_hour_is_asked_every_quarter_and_makes_no_other_late() -> None:
+    busy, sender = BusyFor(3_600), FakeSender()
+    phone = AlertChannelSettings(name="phone", url="ntfy://topic")
+    async with delivered_by(delivery_by({"ops": OPS, "phone": phone}, webhooks=sender, services=busy)) as found:
+        store, busy.clock = found
+        await store.outbox.add([to("phone")])
+        await busy.clock.turn(100)
+        await store.outbox.add([to("phone"), to("ops")])
+        await busy.clock.turn(1)
+        assert [name for name, _, _ in sender.sent] == ["ops"]
+        await busy.clock.turn(2 * 3_600)
+        assert busy.attempts[:4] == [0, 900, 1_800, 2_700]
+        assert len(busy.attempts) == 6  # the last two have arrived
+        assert await store.outbox.unsent(None, 10) == []
