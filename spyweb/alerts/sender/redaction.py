@@ -10,6 +10,7 @@ from urllib.parse import unquote, unquote_plus, urlsplit
 HIDDEN = "***"
 SHORTEST = 5  # characters of a part that is hidden: shorter ones would be found in ordinary words
 LONGEST_REASON = 300
+CUT = 100  # characters: a text as long as that may be what is left of a longer one
 
 _BETWEEN = re.compile(r"[^\w.~%+-]")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>()#+\-.!|~])")
@@ -19,9 +20,10 @@ _LOGIN = re.compile(r"^[^/?#]*@")
 
 def hide_address(text: str, url: str) -> str:
     """Return one short line, without any part of the address that is long enough to tell."""
-    for part in secrets_of(url):
+    parts = secrets_of(url)
+    for part in parts:
         text = re.sub(re.escape(part), HIDDEN, text, flags=re.IGNORECASE)
-    return " ".join(text.split())[:LONGEST_REASON]
+    return _without_beginning(" ".join(text.split())[:LONGEST_REASON], parts)
 
 
 def hide_webhook(text: str, url: str, secrets: Iterable[str] = ()) -> str:
@@ -45,6 +47,16 @@ def call_nobody(text: str) -> str:
 
 def escape_markdown(text: str) -> str:
     return _MARKDOWN.sub(r"\\\1", text)
+
+
+def _without_beginning(text: str, parts: Iterable[str]) -> str:
+    """Hide the beginning of a part with which a text ends that was cut there."""
+    if len(text) < CUT:
+        return text
+    lowered = text.lower()
+    ends = (n for part in parts for n in range(SHORTEST - 1, len(part)) if lowered.endswith(part[:n].lower()))
+    longest = max(ends, default=0)
+    return f"{text[:-longest]}{HIDDEN}" if longest else text
 
 
 def may_repeat_login(url: str) -> bool:

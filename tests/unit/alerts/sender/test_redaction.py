@@ -64,6 +64,13 @@ def test_a_login_too_short_to_be_hidden_is_noticed(url: str, may: bool) -> None:
     assert may_repeat_login(url) == may
 
 
+def test_the_beginning_of_a_secret_at_which_a_text_was_cut_is_hidden() -> None:
+    for end, shown in (("s3cr", "***"), ("s3c", "s3c"), ("word", "word")):
+        found = hide_address(f"{'x ' * 60}{end}", URL)
+        assert found == f"{'x ' * 60}{shown}"
+    assert hide_address("it is a s3cr", URL) == "it is a s3cr"  # nothing was cut
+
+
 def test_markdown_of_a_text_stands_there_as_it_is() -> None:
     assert escape_markdown("*a* [b](c) `d` <@1>") == r"\*a\* \[b\]\(c\) \`d\` \<@1\>"
 
