@@ -1,27 +1,29 @@
-"""`spyweb alerts`: list incidents, look at one, and take care of one."""
+"""`spyweb alerts`: list incidents and channels, look at one, and take care of one."""
 
 from __future__ import annotations
 
 import getpass
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
 
 from spyweb.cli import output
 from spyweb.cli.alerts_source import find_incidents
+from spyweb.cli.client import DaemonClient
 from spyweb.cli.jobs import rounded
 from spyweb.cli.options import JobName, Output, project_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import find_in
+from spyweb.cli.project import Project, find_in
 from spyweb.errors import ExitCode, Refused
 from spyweb.settings.units import DAY_MS, MINUTE_MS, format_duration
 from spyweb.settings.values import duration
-from spyweb.views.channels import ChannelTried
-from spyweb.views.incidents import IncidentView
+from spyweb.views.channels import ChannelTried, ChannelView
+from spyweb.views.incidents import IncidentChannel, IncidentView
 
 SILENCE = duration(MINUTE_MS, 365 * DAY_MS)
-HEADER = ("id", "subject", "level", "since", "lasts", "reason", "taken care by", "text")
+HEADER = ("id", "subject", "level", "since", "lasts", "reason", "taken care by", "told", "text")
+CHANNELS = ("channel", "kind", "host", "level", "quiet", "waiting", "state", "last error")
 
 ByName = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who does it; else you.")]
 Number = Annotated[int, typer.Argument(metavar="N", min=1, help="The incident's number.", show_default=False)]
@@ -41,7 +43,7 @@ def list_incidents(
         return
     now_ms, timezone = project.clock.now_ms(), project.settings.daemon.timezone
     rows = [_row(each, timezone, now_ms) for each in found]
-    output.show_table(HEADER, rows, empty="nothing is wrong", cut=("text", "subject"))
+    output.show_table(HEADER, rows, empty="nothing is wrong", cut=("text", "subject"), spare=("level", "told"))
 
 
 def show(context: typer.Context, number: Number, form: Output = Format.TABLE) -> None:
@@ -99,11 +101,7 @@ def try_channel(
     form: Output = Format.TABLE,
 ) -> ExitCode:
     """Send a message to a channel, and say how that went."""
-    project = project_of(context)
-    daemon = project.find_daemon()
-    if daemon is None:
-        raise Refused(f"no daemon runs in {project.root}: it has the addresses, and their secrets")
-    tried = daemon.try_channel(channel)
+    tried = _daemon_of(project_of(context)).try_channel(channel)
     output.tell(form, _tried(tried), tried)
     return ExitCode.OK if tried.is_sent else ExitCode.FAILED
 
@@ -112,6 +110,26 @@ def _tried(tried: ChannelTried) -> str:
     if not tried.is_sent:
         return f"{tried.channel}: {tried.reason}"
     return f"{tried.channel} has taken it" + (f"; {tried.reason}" if tried.reason else "")
+
+
+def list_channels(context: typer.Context, form: Output = Format.TABLE) -> None:
+    """List the alert channels, and what waits for each."""
+    project = project_of(context)
+    found = _daemon_of(project).channels()
+    if form is Format.JSON:
+        output.show_json(found)
+        return
+    now_ms, timezone = project.clock.now_ms(), project.settings.daemon.timezone
+    rows = [_channel_row(each, timezone, now_ms) for each in found]
+    empty = "config.toml has no channels: [channels.NAME]"
+    output.show_table(CHANNELS, rows, empty=empty, cut=("last error",), spare=("quiet", "level"))
+
+
+def _daemon_of(project: Project) -> DaemonClient:
+    daemon = project.find_daemon()
+    if daemon is None:
+        raise Refused(f"no daemon runs in {project.root}: it has the addresses, and their secrets")
+    return daemon
 
 
 def _user() -> str:
@@ -130,7 +148,37 @@ def _row(incident: IncidentView, timezone: str, now_ms: int) -> tuple[str, ...]:
         rounded((incident.closed_ms or now_ms) - incident.opened_ms),
         incident.reason,
         incident.acked_by,
+        _told(incident),
         incident.text,
+    )
+
+
+def _told(incident: IncidentView) -> str:
+    """Say who knows of an incident, or why nobody does."""
+    told = [channel for channel, state in incident.told.items() if state != "spared"]
+    return ", ".join(told) or incident.held
+
+
+def _channel_row(channel: ChannelView, timezone: str, now_ms: int) -> tuple[str, ...]:
+    def moment(at_ms: int) -> str:
+        return output.row_moment(at_ms, timezone, now_ms)
+
+    if channel.down_since_ms is not None:
+        state = f"down since {moment(channel.down_since_ms)}"
+    elif channel.quiet_until_ms is not None:
+        state = f"quiet until {moment(channel.quiet_until_ms)}"
+    else:
+        state = ""
+    failed = f"{moment(channel.failed_ms)}: " if channel.failed_ms is not None else ""
+    return (
+        channel.name,
+        channel.service or channel.kind,
+        channel.host,
+        channel.level,
+        channel.quiet,
+        str(channel.waiting),
+        state,
+        f"{failed}{channel.error}" if channel.error else "",
     )
 
 
@@ -143,6 +191,7 @@ def _facts(incident: IncidentView, timezone: str, now_ms: int) -> Sequence[tuple
         ("subject", incident.job_id or incident.subject),
         ("level", incident.level),
         ("reason", f"{incident.reason}: {incident.text}"),
+        *((f"now {sign}", f"{seen.text}, since {moment(seen.since_ms)}") for sign, seen in incident.signs.items()),
         ("since", moment(incident.since_ms)),
         ("opened", moment(incident.opened_ms)),
     ]
@@ -152,5 +201,23 @@ def _facts(incident: IncidentView, timezone: str, now_ms: int) -> Sequence[tuple
         facts.append(("taken care by", f"{incident.acked_by}, {moment(incident.acked_ms)}"))
     if incident.run is not None:
         facts.append(("run", str(incident.run)))
+    if incident.failures:
+        facts.append(("failures", str(incident.failures)))
+    if incident.held:
+        facts.append(("held", incident.held))
     facts += [(f"told {channel}", state) for channel, state in incident.told.items()]
+    facts += [(f"tells {each.name}", _later(each, moment, now_ms)) for each in _untold(incident)]
     return [*facts, *((moment(note.at_ms), note.text) for note in incident.notes)]
+
+
+def _untold(incident: IncidentView) -> Sequence[IncidentChannel]:
+    """Return the channels that may still be told that it began."""
+    if incident.closed_ms is not None or incident.acked_ms is not None:
+        return []
+    return [each for each in incident.channels if not each.told]
+
+
+def _later(channel: IncidentChannel, moment: Callable[[int], str], now_ms: int) -> str:
+    if channel.from_ms > now_ms:
+        return f"at {moment(channel.from_ms)}, if nobody takes care"
+    return channel.held or "now"

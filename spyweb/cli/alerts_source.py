@@ -19,7 +19,9 @@ T = TypeVar("T")
 
 
 class IncidentSource(Protocol):
-    def incidents(self, *, is_open: bool | None, limit: int) -> list[IncidentView]: ...
+    def incidents(
+        self, *, is_open: bool | None, limit: int, job: JobId | None = None, since_ms: int | None = None
+    ) -> list[IncidentView]: ...
 
     def incident(self, number: int) -> IncidentView: ...
 
@@ -45,10 +47,13 @@ class StoredIncidents:
     def __init__(self, project: Project) -> None:
         self._project = project
 
-    def incidents(self, *, is_open: bool | None, limit: int) -> list[IncidentView]:
-        return self._project.offline.read(
-            self._asking(lambda service: service.list(is_open=is_open, job=None, before=None, limit=limit)), []
-        )
+    def incidents(
+        self, *, is_open: bool | None, limit: int, job: JobId | None = None, since_ms: int | None = None
+    ) -> list[IncidentView]:
+        def ask(service: IncidentService) -> Awaitable[list[IncidentView]]:
+            return service.list(is_open=is_open, job=job, before=None, limit=limit, since_ms=since_ms)
+
+        return self._project.offline.read(self._asking(ask), [])
 
     def incident(self, number: int) -> IncidentView:
         found = self._project.offline.read(self._asking(lambda service: service.get(number)), None)

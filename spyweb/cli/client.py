@@ -16,7 +16,7 @@ from spyweb.errors import NoAccess, Problem, Refused
 from spyweb.model import JobId, Run, RunId
 from spyweb.store.access import no_access
 from spyweb.store.keys_protocol import Scope
-from spyweb.views.channels import ChannelTried
+from spyweb.views.channels import ChannelTried, ChannelView
 from spyweb.views.drift import DriftReport
 from spyweb.views.incidents import IncidentAcked, IncidentView, JobSilenced
 from spyweb.views.jobs import JobView, NextRun
@@ -100,9 +100,15 @@ class DaemonClient:
     def audit_lines(self, *, limit: int) -> list[AuditView]:
         return self.ask("GET", _with_query("/api/audit", limit=limit), list[AuditView])
 
-    def incidents(self, *, is_open: bool | None, limit: int) -> list[IncidentView]:
+    def incidents(
+        self, *, is_open: bool | None, limit: int, job: JobId | None = None, since_ms: int | None = None
+    ) -> list[IncidentView]:
         state = None if is_open is None else "open" if is_open else "closed"
-        return self.ask("GET", _with_query("/api/incidents", state=state, limit=limit), list[IncidentView])
+        path = _with_query("/api/incidents", state=state, job=job, since=since_ms, limit=limit)
+        return self.ask("GET", path, list[IncidentView])
+
+    def channels(self) -> list[ChannelView]:
+        return self.ask("GET", "/api/channels", list[ChannelView])
 
     def incident(self, number: int) -> IncidentView:
         return self.ask("GET", f"/api/incidents/{number}", IncidentView)

@@ -78,9 +78,11 @@ KEYS = {
 ALERTS = {
     "list": "spyweb.cli.alerts:list_incidents",
     "show": "spyweb.cli.alerts:show",
+    "history": "spyweb.cli.alert_history:history",
     "ack": "spyweb.cli.alerts:ack",
     "silence": "spyweb.cli.alerts:silence",
     "unsilence": "spyweb.cli.alerts:unsilence",
+    "channels": "spyweb.cli.alerts:list_channels",
     "test": "spyweb.cli.alerts:try_channel",
 }
 SYSTEMD = {"install": "spyweb.cli.service:install", "uninstall": "spyweb.cli.service:uninstall"}

@@ -34,11 +34,13 @@ class IncidentService:
         incidents.on_changed(self._tell)
 
     async def list(
-        self, *, is_open: bool | None, job: JobId | None, before: int | None, limit: int
+        self, *, is_open: bool | None, job: JobId | None, before: int | None, limit: int, since_ms: int | None = None
     ) -> list[IncidentView]:
-        """Return incidents, newest first."""
+        """Return incidents, newest first; those that were open at `since_ms` or later."""
         subject = None if job is None else f"{JOB}{job}"
-        found = await self._incidents.list(is_open=is_open, subject=subject, before=before, limit=limit)
+        found = await self._incidents.list(
+            is_open=is_open, subject=subject, since_ms=since_ms, before=before, limit=limit
+        )
         return [*await self._view(found)]
 
     async def get(self, incident: int) -> IncidentView:

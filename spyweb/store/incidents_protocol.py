@@ -169,9 +169,15 @@ class Incidents(Protocol):
         """Return the newest incidents that are open."""
 
     def list(
-        self, *, is_open: bool | None = None, subject: str | None = None, before: int | None = None, limit: int = 30
+        self,
+        *,
+        is_open: bool | None = None,
+        subject: str | None = None,
+        since_ms: int | None = None,
+        before: int | None = None,
+        limit: int = 30,
     ) -> Future[list[Incident]]:
-        """Return incidents, newest first."""
+        """Return incidents, newest first; those that were open at `since_ms` or later."""
 
     def get(self, incident: int) -> Future[Incident | None]: ...
 

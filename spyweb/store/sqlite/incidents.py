@@ -109,6 +109,7 @@ COLUMNS = """
 LIST = f"""
     SELECT {COLUMNS} FROM incident
     WHERE (?1 IS NULL OR (closed_ms IS NULL) = ?1) AND (?2 IS NULL OR subject = ?2) AND id < ?3
+        AND (closed_ms IS NULL OR closed_ms >= ?5)
     ORDER BY id DESC LIMIT ?4
 """
 STANDING = "SELECT failures, signs, silent_until_ms, silent_for_ms, silent_by FROM subject WHERE name = ?"
@@ -223,9 +224,17 @@ class SqliteIncidents:
         return self._reader.submit(OpKind.READ, find_all_open, limit)
 
     def list(
-        self, *, is_open: bool | None = None, subject: str | None = None, before: int | None = None, limit: int = 30
+        self,
+        *,
+        is_open: bool | None = None,
+        subject: str | None = None,
+        since_ms: int | None = None,
+        before: int | None = None,
+        limit: int = 30,
     ) -> Future[list[Incident]]:
-        return self._reader.submit(OpKind.READ, find_incidents, is_open, subject, before or BEYOND_ALL, limit)
+        return self._reader.submit(
+            OpKind.READ, find_incidents, is_open, subject, since_ms or 0, before or BEYOND_ALL, limit
+        )
 
     def get(self, incident: int) -> Future[Incident | None]:
         return self._reader.submit(OpKind.READ, find_incident, incident)
@@ -495,12 +504,12 @@ def settle(connection: sqlite3.Connection, incidents: Sequence[int]) -> None:
 
 
 def find_incidents(
-    connection: sqlite3.Connection, is_open: bool | None, subject: str | None, before: int, limit: int
+    connection: sqlite3.Connection, is_open: bool | None, subject: str | None, since_ms: int, before: int, limit: int
 ) -> list[Incident]:
     if is_open:  # few, among very many
         rows = connection.execute(LIST_OPEN, (subject, before, limit)).fetchall()
     else:
-        rows = connection.execute(LIST, (is_open, subject, before, limit)).fetchall()
+        rows = connection.execute(LIST, (is_open, subject, before, limit, since_ms)).fetchall()
     return [whole(connection, read(row)) for row in rows]
 
 

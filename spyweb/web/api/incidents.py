@@ -28,6 +28,9 @@ class IncidentsQuery(Struct, frozen=True):
 
     state: Literal["open", "closed"] | None = None
     job: str | None = None
+    since: (
+        Annotated[int, Meta(ge=0, le=MOST, description="epoch milliseconds: those that were open then or later")] | None
+    ) = None
     limit: Annotated[int, Meta(ge=1, le=MAX_LIMIT)] = 30
     before: Annotated[int, Meta(ge=0, le=MOST, description="the number of an incident: only older ones")] = 0
 
@@ -68,7 +71,9 @@ async def list_incidents(request: web.Request) -> web.Response:
         check_may_see(request, job)
     found = await visible(
         request,
-        lambda most, older: service.incidents.list(is_open=is_open, job=job, before=older, limit=most),
+        lambda most, older: service.incidents.list(
+            is_open=is_open, job=job, before=older, limit=most, since_ms=query.since
+        ),
         lambda each: (each.job_id or "", each.id),
         limit=query.limit,
         before=before,

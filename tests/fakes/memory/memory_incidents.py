@@ -125,10 +125,18 @@ class MemoryIncidents:
         return self._executor.read(incidents.find_all_open, self._connection, limit)
 
     def list(
-        self, *, is_open: bool | None = None, subject: str | None = None, before: int | None = None, limit: int = 30
+        self,
+        *,
+        is_open: bool | None = None,
+        subject: str | None = None,
+        since_ms: int | None = None,
+        before: int | None = None,
+        limit: int = 30,
     ) -> Future[list[Incident]]:
         beyond = before or incidents.BEYOND_ALL
-        return self._executor.read(incidents.find_incidents, self._connection, is_open, subject, beyond, limit)
+        return self._executor.read(
+            incidents.find_incidents, self._connection, is_open, subject, since_ms or 0, beyond, limit
+        )
 
     def get(self, incident: int) -> Future[Incident | None]:
         return self._executor.read(incidents.find_incident, self._connection, incident)

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from msgspec.structs import replace
 
 from spyweb.model import JobId
 from spyweb.service.incidents import IncidentService
+from spyweb.settings.alerts import AlertSettings
 from spyweb.store.incidents_protocol import Incidents
 from spyweb.store.sqlite.store import open_store
-from spyweb.views.incidents import IncidentView
+from spyweb.views.incidents import IncidentChannel, IncidentView, SignView
 from tests.fakes.clock import FakeClock
 from tests.fakes.command import spyweb
 from tests.fakes.daemon_service import FakeDaemonService
@@ -32,19 +34,21 @@ class FakeIncidents(IncidentService):
     """Knows one incident, and keeps a story."""
 
     story: list[str]
+    known: IncidentView
 
     def __init__(self, incidents: Incidents) -> None:
         super().__init__(incidents, FakeClock())
         self.story = []
+        self.known = KNOWN
 
     async def list(
-        self, *, is_open: bool | None, job: JobId | None, before: int | None, limit: int
+        self, *, is_open: bool | None, job: JobId | None, before: int | None, limit: int, since_ms: int | None = None
     ) -> list[IncidentView]:
         self.story.append("all" if is_open is None else "open")
-        return [KNOWN]
+        return [self.known]
 
     async def get(self, incident: int) -> IncidentView:
-        return KNOWN
+        return self.known
 
     async def acknowledge(self, incident: int, by: str) -> None:
         self.story.append(f"ack {incident} {by}")
@@ -106,6 +110,7 @@ def test_what_is_wrong_is_a_table_and_with_all_what_was(project: Path) -> None:
         "taken",
         "care",
         "by",
+        "told",
         "text",
     ]
     (row,) = answer.table
@@ -179,3 +184,41 @@ def test_a_channel_is_tried_out_by_the_daemon_alone(project: Path) -> None:
         assert (bad.code, bad.out) == (1, "phone: answered 401\n")
         unknown = spyweb("alerts", "test", "nope", root=project)
         assert (unknown.code, unknown.err) == (2, "spyweb: there is no channel nope\n")
+
+
+def test_who_was_told_or_what_holds_it_is_listed_and_shown(project: Path) -> None:
+    service = FakeDaemonService(root=project)
+    service.incidents = known = FakeIncidents(service.stored_incidents)
+    at_once, later = (
+        IncidentChannel(name=name, told="", from_ms=from_ms, held=held)
+        for name, from_ms, held in (("phone", 0, "quiet until 07:00"), ("boss", 1 << 42, ""))
+    )
+    signs = {"failing": SignView(since_ms=0, text="no space"), "late": SignView(since_ms=0, text="not begun")}
+    held = replace(KNOWN, held="quiet until 07:00", channels=[at_once, later], signs=signs)
+    with serve_daemon_socket(service, project / "data"):
+        known.known = held
+        assert "quiet until 07:00" in spyweb("alerts", "list", root=project).table[0]
+        shown = {row[0]: row[1:] for row in spyweb("alerts", "show", "1", root=project).table}
+        assert shown["failures"] == ["1"]
+        assert shown["held"] == shown["tells phone"] == ["quiet until 07:00"]
+        assert shown["tells boss"][0].endswith("if nobody takes care")
+        assert shown["now late"][0].startswith("not begun, since ")
+        known.known = replace(held, told={"ops": "open", "night": "spared"}, acked_ms=1, acked_by="me")
+        assert "ops" in spyweb("alerts", "list", root=project).table[0]
+        assert "tells boss" not in spyweb("alerts", "show", "1", root=project).out
+
+
+def test_channels_are_listed_by_the_daemon_without_their_secrets(project: Path) -> None:
+    assert "no daemon runs" in spyweb("alerts", "channels", root=project).err
+    service = FakeDaemonService(root=project)
+    service.tallies.attempted("ops", "answered 500")
+    with serve_daemon_socket(service, project / "data"):
+        answer = spyweb("alerts", "channels", root=project)
+        found = cast(list[dict[str, object]], spyweb("alerts", "channels", "-o", "json", root=project).json)
+        service.alert_settings = AlertSettings()
+        nothing = spyweb("alerts", "channels", root=project)
+    assert [row[:3] for row in answer.table] == [["ops", "webhook", "example.org"], ["phone", "ntfy", "critical"]]
+    assert answer.table[0][-1].endswith("answered 500")
+    assert "s3cret" not in answer.out
+    assert [each["name"] for each in found] == ["ops", "phone"]
+    assert nothing.err == "config.toml has no channels: [channels.NAME]\n"

@@ -275,3 +275,19 @@ async def test_an_incident_is_not_settled_before_the_file_of_its_job_knows_its_e
     await told_by(store, ScriptTold(1, Told.CLOSED))
     await store.incidents.plan([], hooked)
     assert await store.incidents.unsettled() == []
+
+
+async def test_of_incidents_those_are_found_that_were_open_at_a_moment_or_later(store: Store) -> None:
+    for number, ended_ms in (("a", 2_000), ("b", 3_000)):
+        of = f"job:{number}"
+        await store.incidents.note([happened(Failed("x"), of, 1_000), happened(Succeeded(), of, ended_ms)])
+    await store.incidents.note([happened(Failed("x"), "job:c", 1_000)])
+
+    async def found(since_ms: int, *, is_open: bool | None = None) -> list[str]:
+        return [each.subject for each in await store.incidents.list(since_ms=since_ms, is_open=is_open)]
+
+    assert await found(2_000) == ["job:c", "job:b", "job:a"]
+    assert await found(2_001) == ["job:c", "job:b"]
+    assert await found(9_000) == ["job:c"]
+    assert await found(2_001, is_open=False) == ["job:b"]
+    assert await found(9_000, is_open=True) == ["job:c"]

@@ -40,6 +40,7 @@ async def client(service: FakeDaemonService) -> AsyncIterator[Client]:
         ("?job=gone", []),
         ("?limit=1", [2]),
         ("?before=2", [1]),
+        ("?since=99999999999999", [2]),
     ],
 )
 async def test_incidents_are_listed(client: Client, query: str, ids: list[int]) -> None:

@@ -1,0 +1,141 @@
+"""`spyweb alerts history`: what was wrong over a span of time, with a bar for each job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated, NamedTuple
+
+import typer
+
+from spyweb.cli import output
+from spyweb.cli.alerts_source import IncidentSource, find_incidents
+from spyweb.cli.jobs import rounded
+from spyweb.cli.options import Output, project_of
+from spyweb.cli.output import Format
+from spyweb.cli.project import find_in
+from spyweb.errors import Refused
+from spyweb.model import JobId
+from spyweb.settings.units import DAY_MS, MINUTE_MS, format_duration
+from spyweb.settings.values import duration
+from spyweb.views.incidents import IncidentView
+
+SPAN = duration(MINUTE_MS, 365 * DAY_MS)
+CELLS = 42  # of a bar: four hours each, of a week
+DRAWN = 20  # subjects, those that were wrong for longest
+WELL, PARTLY, WRONG = "·", "▒", "█"
+BARS = ("subject", "", "incidents", "wrong for", "share")
+HEADER = ("id", "subject", "level", "since", "lasted", "reason", "taken care by", "text")
+
+
+class HistorySpan(NamedTuple):
+    start_ms: int
+    end_ms: int
+
+
+class SubjectBar(NamedTuple):
+    """One subject over the span."""
+
+    subject: str
+    cells: str
+    incidents: int
+    wrong_ms: int
+
+
+def history(
+    context: typer.Context,
+    job: Annotated[str | None, typer.Option("--job", metavar="JOB", help="Only of this job.")] = None,
+    since: Annotated[str, typer.Option("--since", metavar="HOW_LONG", help="How far back.")] = "7d",
+    count: Annotated[int, typer.Option("-n", metavar="N", min=1, max=1_000, help="How many.")] = 100,
+    form: Output = Format.TABLE,
+) -> None:
+    """Show what was wrong, with a bar for each job."""
+    try:
+        span_ms = SPAN(since)
+    except ValueError as error:
+        raise Refused(f"{since[:80]!r}: {error}") from error
+    project = project_of(context)
+    now_ms, timezone = project.clock.now_ms(), project.settings.daemon.timezone
+    span = HistorySpan(now_ms - span_ms, now_ms)
+    found = _find(find_incidents(project), job, span, count)
+    if form is Format.JSON:
+        output.show_json(found)
+        return
+    if not found:
+        output.note(f"nothing was wrong in the last {format_duration(span_ms)}")
+        return
+    bars = draw(found, span)
+    rows = [
+        (bar.subject, bar.cells, str(bar.incidents), rounded(bar.wrong_ms), f"{100 * bar.wrong_ms / span_ms:.1f} %")
+        for bar in bars[:DRAWN]
+    ]
+    header = (BARS[0], f"{format_duration(span_ms)} up to now", *BARS[2:])
+    output.show_table(header, rows, empty="", cut=("subject",), spare=("share", "incidents"))
+    output.say("")
+    table = [_row(each, timezone, now_ms) for each in found]
+    output.show_table(HEADER, table, empty="", cut=("text", "subject"), spare=("level",))
+    if len(bars) > DRAWN:
+        output.note(f"{len(bars) - DRAWN} more subjects have no bar: --job shows one")
+    if len(found) == count:
+        output.note(f"the newest {count}: -n shows more")
+
+
+def _find(source: IncidentSource, job: str | None, span: HistorySpan, count: int) -> list[IncidentView]:
+    """Return what was open within the span; also of a job that is gone, whose incidents are kept."""
+    if job is None:
+        return source.incidents(is_open=None, limit=count, since_ms=span.start_ms)
+    try:
+        return source.incidents(is_open=None, limit=count, job=find_in(source.jobs(), job), since_ms=span.start_ms)
+    except Refused:
+        found = source.incidents(is_open=None, limit=count, job=JobId(job), since_ms=span.start_ms)
+        if not found:
+            raise
+        return found
+
+
+def draw(incidents: Iterable[IncidentView], span: HistorySpan) -> list[SubjectBar]:
+    """Return a bar for each subject, that which was wrong for longest first."""
+    spans: dict[str, list[HistorySpan]] = {}
+    for each in incidents:
+        end_ms = span.end_ms if each.closed_ms is None else min(each.closed_ms, span.end_ms)
+        spans.setdefault(each.job_id or each.subject, []).append(HistorySpan(max(each.since_ms, span.start_ms), end_ms))
+    bars = [
+        SubjectBar(
+            subject, cells_of(found, span), len(found), sum(max(0, each.end_ms - each.start_ms) for each in found)
+        )
+        for subject, found in spans.items()
+    ]
+    return sorted(bars, key=lambda bar: (-bar.wrong_ms, bar.subject))
+
+
+def cells_of(spans: Sequence[HistorySpan], whole: HistorySpan) -> str:
+    """Draw the times at which something was wrong; what lasted for a moment is seen all the same."""
+    width_ms = max(1, (whole.end_ms - whole.start_ms) / CELLS)
+    wrong_ms, touched = [0.0] * CELLS, [False] * CELLS
+    for each in spans:
+        first, last = (_cell(moment, whole.start_ms, width_ms) for moment in each)
+        for cell in range(first, last + 1):
+            begin_ms = whole.start_ms + cell * width_ms
+            wrong_ms[cell] += max(0, min(each.end_ms, begin_ms + width_ms) - max(each.start_ms, begin_ms))
+            touched[cell] = True
+    return "".join(
+        WRONG if wrong >= width_ms / 2 else PARTLY if is_touched else WELL
+        for wrong, is_touched in zip(wrong_ms, touched, strict=True)
+    )
+
+
+def _cell(moment_ms: int, start_ms: int, width_ms: float) -> int:
+    return min(CELLS - 1, max(0, int((moment_ms - start_ms) / width_ms)))
+
+
+def _row(incident: IncidentView, timezone: str, now_ms: int) -> tuple[str, ...]:
+    lasted = rounded((now_ms if incident.closed_ms is None else incident.closed_ms) - incident.since_ms)
+    return (
+        str(incident.id),
+        incident.job_id or incident.subject,
+        incident.level,
+        output.row_moment(incident.since_ms, timezone, now_ms),
+        f"{lasted}, open" if incident.closed_ms is None else lasted,
+        incident.reason,
+        incident.acked_by,
+        incident.text,
+    )
