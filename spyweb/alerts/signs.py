@@ -8,12 +8,13 @@ there now, so it does not matter when it is asked, nor what happened while nobod
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from msgspec import Struct
 
 from spyweb.incidents.truth import EMPTY, LATE, SILENT, STORAGE, Sign, SignGone, SignSeen
-from spyweb.model import JobId, Pings
+from spyweb.model import Every, JobId, Pings
 from spyweb.runs.live import LiveJob
 from spyweb.runs.records import shortfall_in
 from spyweb.schedules.due import first_due_after, jittered
@@ -95,10 +96,15 @@ def _late(job: LiveJob, noted: Sign | None, now: Now) -> Sign | None:
     since_ms = now.since(job.started_ms, job.cursor.active_since_ms)
     if now.ms - since_ms < patience_ms or not job.scheduled:
         return None
-    due_ms = first_due_after(job.spec.schedule, job.cursor.due_ms, since_ms)
+    schedule = job.spec.schedule
+    due_ms = _first_due(schedule, job.cursor.due_ms if isinstance(schedule, Every) else 0, since_ms)
     if due_ms is None or now.ms - (begins_ms := jittered(job.spec, due_ms)) < patience_ms:
         return None
     return Sign(begins_ms, f"it was due, and no run has started for {format_duration(patience_ms)}")
+
+
+# A job is asked about again and again until its next run; reckoning a time of `cron` takes long.
+_first_due = lru_cache(maxsize=16_384)(first_due_after)
 
 
 def _late_ping(job: LiveJob, schedule: Pings, noted: Sign | None, now: Now) -> Sign | None:

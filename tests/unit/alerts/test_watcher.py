@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import AsyncIterator, Mapping
+from asyncio import Future
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -41,11 +42,13 @@ from spyweb.runs.live import LiveJob
 from spyweb.runs.runner import RunRequest, by_hand
 from spyweb.schedules.maintenance import MaintenanceCalendar, MaintenanceRule, Once
 from spyweb.settings.alerts import AlertChannelSettings, AlertSettings
+from spyweb.store.incidents_protocol import SubjectChange, SubjectEvent
 from spyweb.store.protocol import End
 from tests.fakes.harness import Harness, harness, make_job
 
 BACKUP = JobId("backup")
 SUCCESS = Ending(outcome=Outcome.SUCCESS)
+SHORT = Ending(outcome=Outcome.SUCCESS, note="not as expected: no items in 3 runs in a row")
 TELL_OPS = AlertPolicy(to=("ops",), after_failures=2, remind_ms=None)
 OPS = AlertChannelSettings(name="ops", webhook="https://example.org/secret")
 NOT_TAKEN = Attempt(DeliveryFailure(reason="answered 500"))
@@ -428,6 +431,77 @@ async def test_a_sign_that_came_in_maintenance_and_is_there_at_its_end_counts_th
         (found,) = await w.harness.store.incidents.list(is_open=True)
         assert (found.reason, found.text) == ("drift", "motd differs")
         assert await w.told() == [("ops", ["opened"])]
+
+
+async def test_what_a_success_shows_is_an_incident_until_one_does_not_show_it() -> None:
+    async with watched(TELL_OPS) as w:
+        await w.run(Ending(outcome=Outcome.SUCCESS, note="held the loop 0.3 s: op"))
+        assert await w.harness.store.incidents.known() == {}
+        await w.run(SHORT)
+        (found,) = await w.harness.store.incidents.list(is_open=True)
+        assert (found.reason, found.text, found.run) == ("empty", "no items in 3 runs in a row", 2)
+        await w.run(failed("x"))
+        assert await w.open() == 1, "a failure says nothing of it"
+        await w.run()
+        assert await w.open() == 0
+
+
+async def test_what_a_run_shows_is_an_incident_besides_its_failures() -> None:
+    async with watched(replace(TELL_OPS, after_failures=2)) as w:
+        await w.run(replace(failed("x"), storage_errors=2))
+        (found,) = await w.harness.store.incidents.list(is_open=True)
+        assert (found.reason, found.text) == ("storage", "2 storage errors")
+
+
+async def test_a_success_ends_what_drift_has_found_since_the_job_puts_its_files_right() -> None:
+    async with watched(TELL_OPS) as w:
+        w.harness.runner.start(w.job, [RunRequest(trigger=finding_trigger("motd differs"))])
+        await w.harness.clock.turn(1)
+        assert await w.open() == 1
+        await w.run()
+        assert await w.open() == 0
+
+
+async def test_what_a_run_shows_in_maintenance_counts_at_its_end_unless_another_was_well() -> None:
+    for last, open_then in ((SHORT, 1), (SUCCESS, 0)):
+        async with watched(TELL_OPS) as w:
+            w.begin_maintenance(30)
+            await w.run(SHORT)
+            await w.run(last)
+            assert await w.open() == 0
+            await w.harness.clock.turn(31 * 60)
+            assert await w.open() == open_then
+
+
+async def test_a_sign_that_is_looked_for_is_not_taken_in_maintenance_but_its_end_is() -> None:
+    async with watched(TELL_OPS) as w:
+        assert w.watcher.saw("job:backup", SignSeen("late", ""))
+        await w.harness.clock.turn(2)
+        w.begin_maintenance(30)
+        assert not w.watcher.saw("job:backup", SignSeen("broken", ""))
+        assert w.watcher.saw("job:backup", SignGone("late"))
+        await w.harness.clock.turn(2)
+        assert await w.harness.store.incidents.signs() == {}
+
+
+async def test_very_many_signs_are_noted_a_few_at_a_time_and_wait_while_the_store_refuses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with watched(TELL_OPS) as w:
+        note, sizes = w.harness.store.incidents.note, list[int]()
+
+        def counted(events: Sequence[SubjectEvent]) -> Future[list[SubjectChange]]:
+            sizes.append(len(events))
+            if len(sizes) == 2:
+                raise StoreError("the disk is full")
+            return note(events)
+
+        monkeypatch.setattr(w.harness.store.incidents, "note", counted)
+        for number in range(2 * watcher.NOTED_TOGETHER + 1):
+            w.watcher.saw(f"job:{number}", SignSeen("broken", ""))
+        await w.harness.clock.turn(20)
+        assert sizes == [200, 200, 200, 1]
+        assert len(await w.harness.store.incidents.signs()) == 401
 
 
 async def test_a_sign_that_came_and_went_in_maintenance_is_nothing() -> None:

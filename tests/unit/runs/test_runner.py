@@ -14,6 +14,7 @@ from spyweb.errors import NoAccess, Refused, StoreCorrupt, StoreError, StoreMove
 from spyweb.lua.session import Host, Request
 from spyweb.model import After, Ending, Every, JobId, Never, Outcome, Overlap, Retry, Run, RunId, RunState
 from spyweb.ops.dispatcher import OpDispatcher
+from spyweb.runs.drift import finding_trigger
 from spyweb.runs.live import LiveJob
 from spyweb.runs.run_queue import QUEUE_LIMIT
 from spyweb.runs.runner import LAST_PATIENCE, STOP_PATIENCE, STORE_PATIENCE, Observer, RunRequest, by_hand
@@ -367,6 +368,23 @@ async def test_after_a_crash_nothing_follows_a_run_that_somebody_watched() -> No
             await after.runner.take_up(left)
             await clock.turn(20)
             assert await after.record() == ["prices manual lost"]
+
+
+async def test_a_job_knows_when_it_has_last_started_and_succeeded_but_not_by_what_only_shows_or_finds() -> None:
+    async with harness() as t:
+        t.pool.endings[PRICES] = [FAILED]
+        await t.settle(job := make_job(schedule=Never()))
+        t.runner.start_by_hand(job, BY_HAND)
+        await t.clock.turn(1)
+        failed_ms = job.started_ms
+        assert (failed_ms > 0, job.succeeded_ms) == (True, 0)
+        for request in (by_hand(dry_run=True), RunRequest(trigger=finding_trigger(""))):
+            t.runner.start(job, [request])
+            await t.clock.turn(1)
+        assert (job.started_ms, job.succeeded_ms) == (failed_ms, 0)
+        t.runner.start_by_hand(job, BY_HAND)
+        await t.clock.turn(1)
+        assert failed_ms < job.started_ms <= job.succeeded_ms
 
 
 @pytest.mark.parametrize("extra", [{"dry_run": True}, {"debug": True}])

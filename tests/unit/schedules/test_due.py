@@ -17,6 +17,7 @@ from spyweb.schedules.due import (
     earliest,
     expected_ping,
     first_cursor,
+    first_due_after,
     jittered,
     last_due,
     missed_until,
@@ -383,3 +384,21 @@ def test_a_ping_is_expected_from_the_last_one_on() -> None:
     assert expected_ping(Pings(schedule=EACH_MINUTE), MINUTE_MARK + 1) == MINUTE_MARK + MINUTE
     assert next_due(pings, NOW) is None, "nothing is started"
     assert parse_schedule_text(schedule_text(pings)) == pings
+
+
+@pytest.mark.parametrize(
+    ("schedule", "cursor_ms", "moment_ms", "expected"),
+    [
+        (Every(period_ms=100), 1_030, 400, 430),
+        (Every(period_ms=100), 1_030, 430, 530),
+        (Every(period_ms=100), 1_030, 9_999, 10_030),
+        (Cron(expression="* * * * *", timezone="UTC"), 999_999, 60_000, 120_000),
+        (At(at_ms=500), 999, 400, 500),
+        (At(at_ms=500), 0, 500, None),
+        (Never(), 0, 0, None),
+    ],
+)
+def test_the_first_due_time_after_a_moment_may_be_one_that_was_dealt_with(
+    schedule: Schedule, cursor_ms: int, moment_ms: int, expected: int | None
+) -> None:
+    assert first_due_after(schedule, cursor_ms, moment_ms) == expected

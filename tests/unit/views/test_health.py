@@ -13,6 +13,7 @@ from spyweb.views.health import (
     STORAGE_ERRORS_SHOWN_MS,
     WRITER_STALLED_S,
     count_states,
+    find_parts,
     find_problems,
     summarize,
     view_health,
@@ -154,3 +155,21 @@ def test_writes_of_scripts_that_fail_are_a_warning_while_they_do() -> None:
     assert view_health(failing, []).warnings == [warning]
     over = make_vitals(storage_errors=3, storage_error_at_ms=1_000, now_ms=1_000 + STORAGE_ERRORS_SHOWN_MS)
     assert view_health(over, []).warnings == []
+
+
+def test_what_keeps_jobs_from_running_is_known_by_the_part_of_the_daemon() -> None:
+    assert find_parts(make_vitals()) == {}
+    vitals = make_vitals(scheduler_lag_ms=6_500, refused_ms=12_000)
+    none = [replace(worker, pid=0) for worker in vitals.pool.workers]
+    vitals = replace(
+        vitals,
+        store=make_stats(failed="the disk is full", stalled_s=11.0),
+        pool=replace(vitals.pool, workers=none),
+    )
+    assert find_parts(vitals) == {
+        "scheduler": "the scheduler is 6.5s behind",
+        "store": "nothing is stored: the disk is full",
+        "disk": "a write has waited 11s for the disk",
+        "workers": "no worker is up, so no script runs: the log says why",
+    }
+    assert find_parts(make_vitals(refused_ms=12_000)).keys() == {"store"}
