@@ -90,6 +90,7 @@ class AlertWatcher:
         self._seen: list[SubjectEvent] = []  # signs that are no run's end, until they are noted
         self._ignored: dict[tuple[str, str], SignSeen] = {}  # signs seen in maintenance, by subject and sign
         self._pausing: dict[str, int] = {}  # subjects whose jobs are to be paused, each with its failures in a row
+        self.without_file: Callable[[JobId], AlertPolicy] | None = None  # in a daemon: of unreadable files
         self.hooks: IncidentHooks | None = None  # in a daemon: what tells the files of jobs
         self._changed = asyncio.Event()
         self._is_linked = False  # specs have changed since the last plan
@@ -297,8 +298,12 @@ class AlertWatcher:
         if subject.startswith(CHANNEL):  # which can't be told that it takes nothing
             policy = self._settings().policy
             return replace(policy, to=tuple(each for each in policy.to if each != subject.removeprefix(CHANNEL)))
-        job = self._live.find(JobId(subject.removeprefix(JOB))) if subject.startswith(JOB) else None
-        return job.spec.alerts if job else self._settings().policy
+        if not subject.startswith(JOB):
+            return self._settings().policy
+        job_id = JobId(subject.removeprefix(JOB))
+        if job := self._live.find(job_id):
+            return job.spec.alerts
+        return self.without_file(job_id) if self.without_file else self._settings().policy
 
     def subject_now(self, subject: str) -> SubjectNow:
         """Return what holds for a subject at this moment."""

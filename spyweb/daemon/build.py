@@ -55,6 +55,7 @@ from spyweb.service.state import StateService
 from spyweb.service.workflows import WorkflowService
 from spyweb.settings import Settings
 from spyweb.settings.alerts import AlertSettings
+from spyweb.specs.parse import alerts_without_file
 from spyweb.views.health import Vitals, find_parts
 from spyweb.views.jobs import join_problems
 from spyweb.web import descriptors
@@ -120,6 +121,7 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
     )
     live.on_linked(lambda: keep_history(live, store, reloader.settings))
     watcher = watch_incidents(runtime, scheduler, lambda: reloader.settings.alerts, lambda: reloader.maintenance)
+    watcher.without_file = lambda job: alerts_without_file(job, reloader.settings)
     checker = check_alert_channels(runtime, lambda: reloader.settings.alerts, watcher)
     chores = ChoreRunner(calls, clock)
     heartbeat = Heartbeat(

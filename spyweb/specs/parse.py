@@ -45,6 +45,7 @@ from spyweb.model import (
 )
 from spyweb.permissions.policy import USUAL, Grants, Policy, policy_of
 from spyweb.schedules.cron import cron_after, parse_cron
+from spyweb.settings import Settings
 from spyweb.settings.alerts import JOB, AlertSettings, take_policy
 from spyweb.settings.permissions import take_grants
 from spyweb.settings.reading import Reading, SettingsSource, unknown
@@ -309,6 +310,13 @@ def _alerts(
     parents = dict.fromkeys([*policy.depends_on, *before])
     parents.pop(f"{JOB}{job}", None)
     return structs.replace(policy, depends_on=tuple(parents))
+
+
+def alerts_without_file(job: JobId, settings: Settings) -> AlertPolicy:
+    """Return who is told of a job whose own file can't be read: what config.toml alone says of it."""
+    tables = [table for name, table in settings.jobs.items() if job_id(name) == job]
+    read, alerts = Reading([SettingsSource.of(table) for table in tables], []), settings.alerts
+    return take_policy(read.below(ALERTS), alerts.policy, alerts.channels, settings.daemon.timezone)
 
 
 def _take_values(read: Reading) -> str:

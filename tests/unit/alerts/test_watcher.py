@@ -842,3 +842,11 @@ async def test_a_trial_that_fails_does_not_count() -> None:
             w.watcher.attempted("ops", NOT_TAKEN, None)
         await w.harness.clock.turn(2)
         assert await w.open() == 0
+
+
+async def test_of_a_job_whose_file_can_not_be_read_they_are_told_that_config_toml_names() -> None:
+    async with watched(TELL_OPS) as w:
+        assert w.watcher.subject_now("job:other").policy.to == ()
+        w.watcher.without_file = lambda job: AlertPolicy(to=(f"who cares for {job}",))
+        assert w.watcher.subject_now("job:other").policy.to == ("who cares for other",)
+        assert w.watcher.subject_now("job:backup").policy == TELL_OPS

@@ -12,6 +12,7 @@ from spyweb.model import JobId
 from spyweb.settings.alerts import ChannelTemplates, TemplateFormat
 from spyweb.settings.load import examine_settings
 from spyweb.specs.discover import scan
+from spyweb.specs.parse import alerts_without_file
 
 BACKUP = JobId("backup")
 CHANNELS = """
@@ -291,3 +292,14 @@ def test_no_channel_has_the_name_by_which_jobs_files_are_shown(tmp_path: Path) -
         "config.toml:1: channels.lua: a channel can't be named lua: so on_down and on_up of jobs are shown"
     ]
     assert settings.alerts.channels == {}
+
+
+def test_of_a_job_whose_file_can_not_be_read_config_toml_alone_says_who_is_told(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(
+        f'{CHANNELS}[alerts]\nto = ["ops"]\nafter_failures = 2\n'
+        '[jobs."Back Up".alerts]\nto = ["phone"]\nlevel = "critical"\n'
+    )
+    settings = examine_settings(tmp_path, environ=ENVIRON, flags={})[0]
+    policy = alerts_without_file(JobId("back_up"), settings)
+    assert (policy.to, policy.level, policy.after_failures) == (("phone",), Level.CRITICAL, 2)
+    assert alerts_without_file(JobId("other"), settings) == settings.alerts.policy
