@@ -6,6 +6,7 @@ from aiohttp import web
 
 from spyweb.web.api.routes import ROUTES
 from spyweb.web.app import Site, project_app, socket_app, tcp_app
+from spyweb.web.pages.ack import ack_routes
 from spyweb.web.pages.pages import ACTIONS, PAGES
 from spyweb.web.pages.site import page_routes
 from tests.fakes.client import client_of, failure, get_json, post_json
@@ -22,7 +23,7 @@ def served(app: web.Application) -> set[tuple[str, str]]:
 
 def test_tcp_and_the_socket_serve_the_same_table_and_tcp_the_dashboard_as_well() -> None:
     table = {(each.method, each.path) for each in ROUTES}
-    pages = {(each.method, each.path) for each in page_routes("/", None, PAGES, ACTIONS)}
+    pages = {(each.method, each.path) for each in [*page_routes("/", None, PAGES, ACTIONS), *ack_routes("/")]}
     on_socket, on_tcp = (
         {each for each in served(app) if each[0] != "HEAD"}
         for app in (socket_app(FakeDaemonService()), tcp(FakeDaemonService()))
