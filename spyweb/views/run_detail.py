@@ -38,6 +38,7 @@ class CauseKind(StrEnum):
     STATE = "state"
     AFTER = "after"
     RETRY = "retry"
+    ALERT = "alert"
     UNKNOWN = "unknown"
 
 
@@ -167,6 +168,10 @@ def _cause_words(run: Run, kind: CauseKind, other: str) -> str:
             return f"{trigger.get('key')} of {trigger.get('scope')} was {what}"
         case CauseKind.AFTER:
             return f"{other} ended: {trigger.get('outcome', 'success')}"
+        case CauseKind.ALERT:
+            incident = _incident_in(trigger)
+            what = "is over" if "closed" in incident else "has begun"
+            return f"{trigger.get('hook')}: incident {incident.get('id')} {what}"
         case _:
             return f"attempt {run.attempt}, of run {trigger.get('of')}"
 
@@ -180,6 +185,11 @@ _CAUSED_BY = {CauseKind.RETRY: "of", CauseKind.AFTER: "run_id", CauseKind.STATE:
 _EXTRAS = (("debug", "to debug"), ("dry_run", "dry"), ("values", "with values"), ("payload", "with a payload"))
 
 
+def _incident_in(trigger: Mapping[str, object]) -> Mapping[str, object]:
+    found = trigger.get("incident")
+    return found if isinstance(found, Mapping) else {}
+
+
 def kind_of(trigger: Mapping[str, object]) -> CauseKind:
     try:
         return CauseKind(str(trigger.get("type")))
@@ -188,9 +198,15 @@ def kind_of(trigger: Mapping[str, object]) -> CauseKind:
 
 
 def cause_run(run: Run) -> RunId | None:
-    """Return the run that led to this one: which it retries, after which it comes, or whose change it hears."""
-    key = _CAUSED_BY.get(kind_of(run.trigger))
+    """Return the run that led to this one.
+
+    It is the one that this retries, comes after, hears a change of, or tells the incident of.
+    """
+    kind = kind_of(run.trigger)
+    key = _CAUSED_BY.get(kind)
     found = run.trigger.get(key) if key else None
+    if kind is CauseKind.ALERT:
+        found = _incident_in(run.trigger).get("run")
     return RunId(found) if isinstance(found, int) and found < run.id else None
 
 

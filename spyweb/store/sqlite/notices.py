@@ -33,7 +33,7 @@ FORGET_OLDEST = """
 FORGET_OLD = "DELETE FROM notice_key WHERE at_ms < ?"
 FIND_PACE = "SELECT sent FROM notice_pace WHERE job = ?"
 SAVE_PACE = "INSERT OR REPLACE INTO notice_pace (job, sent) VALUES (?, ?)"
-FORGET_PACES = "DELETE FROM notice_pace WHERE CAST(coalesce(sent ->> '$[#-1]', 0) AS INTEGER) < ?"
+FORGET_PACES = "DELETE FROM notice_pace WHERE coalesce(json_extract(sent, '$[#-1]'), 0) < ?"
 # One that was attempted, or is due, may be under way.
 FIND_DIGEST = """
     SELECT message.id, next_ms, payload FROM notice_digest JOIN message ON message.id = notice_digest.message

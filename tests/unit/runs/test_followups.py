@@ -4,8 +4,8 @@ import pytest
 from msgspec import structs
 
 from spyweb.model import After, Ending, Failure, JobId, Outcome, Retry, Run, RunId, RunState
-from spyweb.runs.followups import follow_up, may_retry, next_attempt, resume, resumes, what_follows
-from tests.fakes.harness import make_job
+from spyweb.runs.followups import begin_again, follow_up, may_retry, next_attempt, resume, resumes, what_follows
+from tests.fakes.harness import make_job, make_spec
 from tests.fakes.pool import FAILED, GUILTY, LOST, SUCCESS
 
 NOW = 1_000_000
@@ -109,3 +109,25 @@ def test_what_has_ended_is_not_resumed(ending: Ending) -> None:
 def test_a_job_that_does_not_ask_for_it_is_not_resumed() -> None:
     assert follow_up(make_job("prices").spec, RUN, STOPPED, NOW, lambda: 0.5) is None
     assert not resumes(RUN)
+
+
+TOLD = structs.replace(RUN, trigger={"type": "alert", "hook": "on_down", "incident": {"id": 1}})
+
+
+def test_a_run_that_tells_of_an_incident_begins_again_where_it_was_cut_short_and_is_never_resumed() -> None:
+    cut = {"type": "retry", "of": 7, "hook": "on_down", "incident": {"id": 1}, "cut_short": 1}
+    for resume_wanted in (False, True):
+        spec = make_spec(resume=resume_wanted)
+        new = follow_up(spec, TOLD, Ending(outcome=Outcome.STOPPED), NOW, lambda: 0.5)
+        assert new
+        assert dict(new.trigger) == cut
+    again = begin_again(TOLD)
+    assert again
+    assert dict(again.trigger) == cut
+    assert begin_again(RUN) is None
+
+
+def test_no_job_follows_what_tells_of_an_incident() -> None:
+    after = make_job("next", after=(After(job=TOLD.job, outcomes=frozenset(Outcome)),))
+    assert what_follows(RUN, SUCCESS, [after], NOW).new
+    assert not what_follows(TOLD, SUCCESS, [after], NOW).new
