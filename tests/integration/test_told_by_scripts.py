@@ -182,3 +182,29 @@ def test_what_a_kill_leaves_untold_or_half_told_is_told_by_the_next_daemon(tmp_p
         until(lambda: newest_run(client) > before + 5)
         assert calls(tmp_path) == [*told, "down 1", "down 1", "up 1"]
         assert len(client.incidents(is_open=None, limit=10)) == 1
+
+
+def test_tasks_branches_and_hooks_tell_as_runs_do_and_the_test_of_an_endpoint_does_not(tmp_path: Path) -> None:
+    tell = 'assert(notify { channel = "ops", title = "%s" })'
+    with open_hook() as hook:
+        tasks = f"""
+            task("a"):command(function() {tell % "task"} end):build()
+            task("b"):command(function()
+              parallel(function() {tell % "branch 1"} end, function() {tell % "branch 2"} end)
+            end):build()
+        """
+        set_up(tmp_path, hook.url, tasks)
+        (tmp_path / "config.toml").write_text(CONFIG.format(url=hook.url).replace("enabled = false", "port = 0"))
+        (tmp_path / "jobs/shop").mkdir()
+        (tmp_path / "jobs/shop/config.toml").write_text(SHOP.replace("backup", "shop"))
+        (tmp_path / "jobs/shop/hooks.lua").write_text(f"function before_fetch() {tell % 'hook'} end")
+        (tmp_path / "server").mkdir()
+        (tmp_path / "server/init.lua").write_text(f"function public.get:told() {tell % 'endpoint'} end")
+        (tmp_path / "server/tests.lua").write_text("""
+            function test_told() spyweb.assert_eq(public.get.told({}), nil) end
+        """)
+        assert spyweb("run", "backup", root=tmp_path).code == 0
+        assert spyweb("run", "shop", root=tmp_path).code == 0
+        assert spyweb("test", "server", root=tmp_path).code == 0
+        titles = [json.loads(body)["items"][0]["title"] for body in hook.bodies]
+        assert sorted(titles) == ["branch 1", "branch 2", "hook", "task"], "a test tells nobody"
