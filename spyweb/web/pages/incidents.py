@@ -158,7 +158,9 @@ async def values_of_one(asked: Asked, number: int) -> Mapping[str, object]:
     """Gather everything about an incident."""
     view = await _find(asked, number)
     shown = _shown(asked, view)
+    row = await asked.service.overview.row(view.job_id) if view.job_id else None
     return {
+        "paused_for": row.job.paused_for if row else "",
         "title": f"{shown.name}: {shown.wrong if view.closed_ms is None else 'over'}, incident {number}",
         "held_words": held_words,
         "shown": shown,

@@ -6,6 +6,7 @@ import re
 
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 
 from spyweb.incidents.policy import AlertPolicy, Level
 from spyweb.incidents.truth import Failed, SignSeen
@@ -18,7 +19,7 @@ from spyweb.web.pages.incidents import OPEN_SHOWN, PAST_SHOWN, incident_view, in
 from spyweb.web.pages.page import PageMissing
 from spyweb.web.pages.parts import EVERYWHERE
 from tests.fakes.daemon_service import BACKUP, NOW_MS, PRICES, FakeDaemonService
-from tests.fakes.dashboard import MARKUP, asked_of, dashboard, get_page, make_dashboard_service
+from tests.fakes.dashboard import MARKUP, asked_of, dashboard, get_page, make_dashboard_service, three_rows
 from tests.fakes.incidents import fail, succeed
 from tests.fakes.keys import with_token
 from tests.unit.web.pages.test_outbox import POST, signed_in
@@ -177,6 +178,17 @@ async def test_a_job_is_silent_for_as_long_as_somebody_says() -> None:
         assert 'href="/incidents/2">Incident 2</a> is open' in page
         assert await post("/jobs/backup/unsilence") == 303
         assert await service.incidents.silence_of(BACKUP) is None
+
+
+async def test_a_job_that_spyweb_has_paused_can_be_resumed() -> None:
+    rows = [replace(row, job=replace(row.job, paused_for="5 failures in a row")) for row in three_rows()]
+    service = make_dashboard_service(rows)
+    await fail(service.stored_incidents, BACKUP)
+    async with dashboard(service) as client:
+        _, page = await get_page(client, "/incidents/1")
+        assert "spyweb has paused the job: 5 failures in a row" in page
+        assert 'formaction="/jobs/backup/resume"' in page
+        assert "spyweb has paused it: 5 failures in a row. " in (await get_page(client, "/jobs/backup"))[1]
 
 
 async def test_a_silence_that_has_passed_is_none() -> None:
