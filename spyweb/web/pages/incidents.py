@@ -24,6 +24,7 @@ from spyweb.dashboard.incidents import (
     told_words,
 )
 from spyweb.errors import Refused
+from spyweb.incidents.policy import Level
 from spyweb.model import JobId
 from spyweb.views.events import EventType
 from spyweb.views.incidents import IncidentView, without_others
@@ -68,7 +69,7 @@ async def values_of(asked: Asked, query: IncidentsPageQuery) -> Mapping[str, obj
         "worst": max((each.level for each in everything), key=lambda level: level.rank, default=None),
         "oldest_ms": min((each.since_ms for each in everything), default=None),
         "maintenance": (await asked.service.maintenance.look(1, asked.principal.may_see)).now,
-        "still": still,
+        "still": sorted(still, key=lambda shown: -Level(shown.view.level).rank),  # the gravest first
         "past": past,
         "shows_open": query.shows("open"),
         "shows_past": query.shows("closed"),
@@ -82,6 +83,7 @@ async def values_of(asked: Asked, query: IncidentsPageQuery) -> Mapping[str, obj
         "everything": asked.to("incidents"),
         "sees_all": not asked.principal.jobs,
         "told_words": told_words,
+        "teaches": not (still or past or query.job or query.before or await asked.service.channels.list()),
         "silences": SILENCES,
     }
 

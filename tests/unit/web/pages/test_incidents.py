@@ -12,6 +12,7 @@ from spyweb.incidents.policy import AlertPolicy, Level
 from spyweb.incidents.truth import Failed, SignSeen
 from spyweb.model import JobId
 from spyweb.service.incidents import IncidentService
+from spyweb.settings.alerts import AlertSettings
 from spyweb.store.incidents_protocol import AlertChannelNow, SubjectEvent, SubjectNow
 from spyweb.store.keys_protocol import Scope
 from spyweb.views.incidents import IncidentChannel, IncidentStanding
@@ -74,7 +75,11 @@ async def test_open_ones_come_first_and_then_those_that_are_over() -> None:
 
 
 async def test_without_any_it_teaches_how_to_be_told() -> None:
-    async with dashboard() as client:
+    service = make_dashboard_service()
+    async with dashboard(service) as client:
+        _, page = await get_page(client, "/incidents")
+        assert "None on record.</p>" in page
+        service.alert_settings = AlertSettings()
         _, page = await get_page(client, "/incidents")
         assert "No incident is open</h1>" in page
         assert "[channels.phone]" in page
@@ -132,6 +137,10 @@ async def test_several_signs_are_told_one_by_one() -> None:
     await service.stored_incidents.note(seen)
     async with dashboard(service) as client:
         _, page = await get_page(client, "/incidents/3")
+        assert ids((await get_page(client, "/incidents?state=open"))[1]) == ["3", "2"], "the gravest first"
+    await fail(service.stored_incidents, PRICES)
+    async with dashboard(service) as client:
+        assert ids((await get_page(client, "/incidents?state=open"))[1]) == ["3", "4", "2"]
     assert "What is wrong now" in page
     assert ("<code>no disk</code>" in page, "<code>a file differs</code>" in page) == (True, True)
 
