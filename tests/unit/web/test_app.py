@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from aiohttp import web
 
 from spyweb.web.api.routes import ROUTES
@@ -23,13 +25,14 @@ def served(app: web.Application) -> set[tuple[str, str]]:
 
 def test_tcp_and_the_socket_serve_the_same_table_and_tcp_the_dashboard_as_well() -> None:
     table = {(each.method, each.path) for each in ROUTES}
-    pages = {(each.method, each.path) for each in [*page_routes("/", None, PAGES, ACTIONS), *ack_routes("/")]}
+    pages = {(each.method, each.path) for each in page_routes("/", None, PAGES, ACTIONS)}
+    links = {(each.method, re.sub(":[^}]*}+", "}", each.path)) for each in ack_routes("/")}
     on_socket, on_tcp = (
         {each for each in served(app) if each[0] != "HEAD"}
         for app in (socket_app(FakeDaemonService()), tcp(FakeDaemonService()))
     )
     assert on_socket == table
-    assert on_tcp == table | pages
+    assert on_tcp == table | pages | links
     assert not table & pages
 
 
