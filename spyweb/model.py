@@ -163,6 +163,7 @@ class TriggerType(StrEnum):
     RETRY = "retry"
     DRIFT = "drift"
     ALERT = "alert"  # an incident of the job, which its own file is told of
+    DEPENDS = "depends"  # a job that depends on it is failing
 
 
 class RunState(StrEnum):

@@ -8,7 +8,7 @@ an incident wakes the planner, which writes the messages that are missing; it ma
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 
 import structlog
@@ -17,11 +17,12 @@ from msgspec.structs import replace
 from spyweb.alerts.channel_health import ADDRESS, TEMPLATE, ChannelHealth
 from spyweb.alerts.delivery import Attempt
 from spyweb.alerts.hooks import IncidentHooks
+from spyweb.alerts.measures import JobMeasures
 from spyweb.alerts.quiet import quiet_until
 from spyweb.alerts.signs import LONGEST_TEXT, shown_by
 from spyweb.clock import Clock, Handle
 from spyweb.cooperative import Steps, run_in_slices
-from spyweb.errors import STORE_REFUSED, Refused
+from spyweb.errors import STORE_REFUSED
 from spyweb.incidents.policy import AlertPolicy, Level, QuietHours
 from spyweb.incidents.truth import (
     DRIFT,
@@ -29,7 +30,6 @@ from spyweb.incidents.truth import (
     Event,
     Failed,
     Looked,
-    Paused,
     Removed,
     SignGone,
     SignSeen,
@@ -73,14 +73,14 @@ class AlertWatcher:
         live: LiveJobs,
         settings: Callable[[], AlertSettings],
         maintenance: Callable[[], MaintenanceCalendar] = MaintenanceCalendar,
-        pause: Callable[[LiveJob, str], Awaitable[None]],
+        measures: JobMeasures,
         clock: Clock,
     ) -> None:
         self._incidents = incidents
         self._live = live
         self._settings = settings
         self._maintenance = maintenance
-        self._pause = pause
+        self._measures = measures
         self._clock = clock
         self._known: dict[str, int] = {}  # subjects with a row, or soon: how many events of each are on their way
         self._looks: dict[str, int] = {}  # when to look at a subject again, if nothing happens before
@@ -89,7 +89,6 @@ class AlertWatcher:
         self._health = ChannelHealth()
         self._seen: list[SubjectEvent] = []  # signs that are no run's end, until they are noted
         self._ignored: dict[tuple[str, str], SignSeen] = {}  # signs seen in maintenance, by subject and sign
-        self._pausing: dict[str, int] = {}  # subjects whose jobs are to be paused, each with its failures in a row
         self.without_file: Callable[[JobId], AlertPolicy] | None = None  # in a daemon: of unreadable files
         self.hooks: IncidentHooks | None = None  # in a daemon: what tells the files of jobs
         self._changed = asyncio.Event()
@@ -102,7 +101,7 @@ class AlertWatcher:
         """Learn which subjects are not well; before any run ends."""
         known = await self._incidents.known()
         self._known = dict.fromkeys(known, 0)
-        self._pausing = await self._incidents.pausing()
+        self._measures.load(await self._incidents.pausing())
         self._health = ChannelHealth([each.removeprefix(CHANNEL) for each in known if each.startswith(CHANNEL)])
         self._looks = {subject: wake_ms for subject, wake_ms in known.items() if wake_ms is not None}
         self._looked_ms = max(self._looks.values(), default=0)  # as if the clock had been set back: who knows
@@ -178,7 +177,9 @@ class AlertWatcher:
         """Plan, and return the seconds before the next plan."""
         try:
             await self._note_what_is_due()
-            await self._pause_what_fails()
+            async for subject, event in self._measures.pause():
+                await self._note([self._event(subject, event)])
+            await self._measures.run_parents()
             await self._plan()
         except STORE_REFUSED as error:
             tell_refusal("nobody can be told of incidents yet", error, again_in_s=PATIENCE_S)
@@ -205,21 +206,6 @@ class AlertWatcher:
         while some := self._seen[:NOTED_TOGETHER]:
             await self._note(some)
             del self._seen[: len(some)]
-
-    async def _pause_what_fails(self) -> None:
-        """Pause the jobs that have failed too often, also those of which an earlier daemon knew it and died."""
-        for subject, failures in list(self._pausing.items()):
-            job = self._live.find(JobId(subject.removeprefix(JOB)))
-            if job is None or job.is_new:
-                continue  # another look follows once it is here
-            why = "" if job.cursor.paused else f"{failures} failures in a row"
-            try:
-                if why:
-                    await self._pause(job, why)
-                    log.warning("job paused", job=job.id, why=why)
-            except Refused:  # it has gone meanwhile
-                continue
-            await self._note([self._event(subject, Paused(why))])
 
     async def _note(self, events: Sequence[SubjectEvent]) -> None:
         if not events:
@@ -369,9 +355,7 @@ class AlertWatcher:
         for change in changes:
             on_their_way = max(self._known.get(change.subject, 0) - 1, 0)
             self._looks.pop(change.subject, None)
-            self._pausing.pop(change.subject, None)
-            if change.pauses:
-                self._pausing[change.subject] = change.pauses
+            if self._measures.take(change):
                 self._changed.set()
             if change.wake_ms is not None:
                 self._looks[change.subject] = change.wake_ms

@@ -16,6 +16,7 @@ from spyweb.alerts.channel_checker import ChannelChecker
 from spyweb.alerts.channel_secrets import ChannelSecrets
 from spyweb.alerts.delivery import Attempt
 from spyweb.alerts.hooks import IncidentHooks
+from spyweb.alerts.measures import JobMeasures
 from spyweb.alerts.sign_watch import SignWatch
 from spyweb.alerts.signs import Conditions
 from spyweb.alerts.watcher import AlertWatcher
@@ -242,7 +243,7 @@ def watch_incidents(
         live=runtime.live,
         settings=settings,
         maintenance=maintenance,
-        pause=scheduler.pause,
+        measures=JobMeasures(runtime.live, scheduler.pause, runtime.runner.start_by_hand),
         clock=runtime.clock,
     )
     runtime.runner.judge = watcher.judge

@@ -71,6 +71,7 @@ TRIGGER_WORDS: Mapping[str, str] = {
     TriggerType.RETRY: "as a retry",
     TriggerType.DRIFT: "since what is there has drifted",
     TriggerType.ALERT: "to tell it of an incident",
+    TriggerType.DEPENDS: "since a job that depends on it is failing",
 }
 
 

@@ -137,7 +137,7 @@ RUN = (
     table(
         "Trigger",
         "Why a run began.",
-        ('type: "schedule"|"manual"|"state"|"after"|"webhook"|"startup"|"retry"|"drift"|"alert"', ""),
+        ('type: "schedule"|"manual"|"state"|"after"|"webhook"|"startup"|"retry"|"drift"|"alert"|"depends"', ""),
         ("of?: integer", "of a retry: the first attempt"),
         ("payload?: any", "what was sent along over HTTP: JSON, or the text that a hook was sent"),
         ("headers?: table<string, string>", "of a request to the job's hook: those that `hook` names, in lower case"),

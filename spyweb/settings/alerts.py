@@ -86,6 +86,7 @@ class AlertSettings:
 
     channels: Mapping[str, AlertChannelSettings] = field(default_factory=dict)
     policy: AlertPolicy = NOBODY
+    table: TomlTable = field(default_factory=TomlTable, repr=False, compare=False)  # [alerts], for problems with it
 
 
 def take_policy(read: Reading, usual: AlertPolicy, channels: Collection[str], zone: str) -> AlertPolicy:

@@ -377,7 +377,8 @@ def _exec(read: Reading) -> ExecSettings:
 def _alerts(sections: _Sections, zone: str) -> AlertSettings:
     tables = sections.named("channels", "expected the settings of a channel, [channels.NAME]")
     channels = take_channels(tables, zone, sections.problems)
-    return AlertSettings(channels=channels, policy=take_policy(sections.read("alerts"), NOBODY, tables, zone))
+    policy = take_policy(sections.read("alerts"), NOBODY, tables, zone)
+    return AlertSettings(channels=channels, policy=policy, table=sections.table("alerts"))
 
 
 def _security(read: Reading) -> SecuritySettings:

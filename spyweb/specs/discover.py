@@ -17,7 +17,7 @@ from spyweb.model import JobId, JobSpec
 from spyweb.ops.sources import Sources
 from spyweb.schedules.maintenance import MaintenanceRule
 from spyweb.settings import DaemonSettings, Settings
-from spyweb.settings.alerts import JOB
+from spyweb.settings.alerts import JOB, AlertSettings
 from spyweb.settings.nearest import Names
 from spyweb.settings.permissions import find_writable_program
 from spyweb.settings.reading import nearest, unknown
@@ -37,6 +37,7 @@ from spyweb.specs.linting.linter import (
 from spyweb.specs.maintenance import doubts_of_maintenance, take_maintenance
 from spyweb.specs.parse import (
     ALERTS,
+    DEPENDS_ON,
     EXPECT,
     FOLDER,
     PERMISSIONS,
@@ -150,6 +151,7 @@ def scan(root: Path, settings: Settings, linter: Linter | None = None) -> Scan:
     _refuse_unknown_after(groups)
     _refuse_cycles(groups)
     _refuse_dependencies(groups)
+    _warn_of_unknown_parents(groups, settings.alerts, notes)
     _warn_of_unused(overrides, groups, notes)
     maintenance = take_maintenance(settings.maintenance, settings.daemon.timezone)
     notes.problems.extend(maintenance.problems)
@@ -342,26 +344,42 @@ def _refuse_cycles(groups: Mapping[JobId, Sequence[_Candidate]]) -> None:
 
 
 def _refuse_dependencies(groups: Mapping[JobId, Sequence[_Candidate]]) -> None:
-    """Refuse jobs whose alerts depend on a job that is not there, or on each other: nobody would be told of them."""
-    names = Names(groups)
+    """Refuse jobs whose alerts depend on each other: nobody would be told of them."""
     found = {draft.spec.id: (draft, problems) for draft, problems in _drafts(groups)}
-    depends: dict[JobId, list[JobId]] = {}
-    for job, (draft, problems) in found.items():
-        parents = [JobId(subject.removeprefix(JOB)) for subject in draft.spec.alerts.depends_on]
-        after = {each.job for each in draft.spec.after}
-        for parent in parents:
-            if parent not in groups and parent not in after:
-                problems.append(draft.problem(f'depends_on: no job "{parent}"{nearest(parent, names)}', ALERTS))
-        if parents:
-            depends[job] = parents
+    depends = {
+        job: [JobId(subject.removeprefix(JOB)) for subject in draft.spec.alerts.depends_on]
+        for job, (draft, _) in found.items()
+        if draft.spec.alerts.depends_on
+    }
     for cycle in find_cycles(depends):
         links = zip(cycle, [*cycle[1:], cycle[0]], strict=True)
         if all(parent in {each.job for each in found[job][0].spec.after} for job, parent in links):
             continue  # they wait for each other, which is said already
-        chain = " depends on ".join([*cycle[:_SHOWN], cycle[0]])
-        for job in (job for job in cycle if job in found):
+        shown = cycle if len(cycle) <= _SHOWN else [*cycle[:_SHOWN], "…"]
+        reason = f"nobody would be told of these: {' depends on '.join([*shown, cycle[0]])}"
+        for job in cycle:
             draft, problems = found[job]
-            problems.append(draft.problem(f"nobody would be told of these: {chain}", ALERTS))
+            own = draft.problem_below(reason, ALERTS, DEPENDS_ON)
+            problems.append(own or draft.problem(reason, "after" if draft.spec.after else ALERTS))
+
+
+def _warn_of_unknown_parents(
+    groups: Mapping[JobId, Sequence[_Candidate]], settings: AlertSettings, notes: Notes
+) -> None:
+    """Warn of jobs that alerts depend on and that are not there; what all jobs depend on is told of once."""
+    names = Names(groups)
+    for subject in settings.policy.depends_on:
+        name = subject.removeprefix(JOB)
+        if job_id(name) not in groups:
+            notes.warnings.append(settings.table.problem(f'no job "{name}"{nearest(name, names)}', DEPENDS_ON))
+    for draft, _ in _drafts(groups):
+        known = {f"{JOB}{after.job}" for after in draft.spec.after}
+        for subject in draft.spec.alerts.depends_on:
+            name = subject.removeprefix(JOB)
+            if name in groups or subject in known:
+                continue
+            problem = draft.problem_below(f'no job "{name}"{nearest(name, names)}', ALERTS, DEPENDS_ON)
+            notes.warnings.extend([problem] if problem else [])
 
 
 def _drafts(groups: Mapping[JobId, Sequence[_Candidate]]) -> Iterator[tuple[JobDraft, list[Problem]]]:

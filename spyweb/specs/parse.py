@@ -6,7 +6,7 @@ Precedence: `[jobs.ID]` in config.toml > the file's own block > `[defaults]` in 
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -75,7 +75,7 @@ from spyweb.store.protocol import GLOBAL, job_namespace
 
 SCHEDULES = ("every", "interval", "cron", "at")  # `interval` is `every` in a monitor's words
 FOLDER = "jobs"
-PERMISSIONS, ALERTS, EXPECT = "permissions", "alerts", "expect"
+PERMISSIONS, ALERTS, DEPENDS_ON, EXPECT = "permissions", "alerts", "depends_on", "expect"
 NOT_IN_DEFAULTS = {
     PERMISSIONS: "what jobs may reach is set in [permissions]",
     ALERTS: "who is told of all jobs is set in [alerts]",
@@ -155,6 +155,12 @@ class JobDraft:
         """Return a problem with a key, blamed on the strongest source that has it."""
         source = next((source for source in self.sources if key in source.values), None)
         return source.problem(reason, key) if source else Problem(self.spec.path, None, key, reason)
+
+    def problem_below(self, reason: str, key: str, inner: str) -> Problem | None:
+        """Return a problem with a key of a table, blamed on the strongest source that has it; None where none has."""
+        having = (source for source in self.sources if inner in source.below(key).values)
+        source = next(having, None)
+        return source.problem(reason, key, inner) if source else None
 
 
 def job_id(name: str) -> JobId:
@@ -305,10 +311,14 @@ def _alerts(
     read: Reading, job: JobId, after: tuple[After, ...], daemon: DaemonSettings, alerts: AlertSettings
 ) -> AlertPolicy:
     """Take who is told of the job; it depends on the jobs as well that have to succeed before it starts."""
-    policy = take_policy(read.below(ALERTS), alerts.policy, alerts.channels, daemon.timezone)
+    own = read.below(ALERTS)
+    policy = take_policy(own, alerts.policy, alerts.channels, daemon.timezone)
+    named, subject = _as_ids(policy.depends_on), f"{JOB}{job}"
+    if not own.has(DEPENDS_ON) and subject in named:
+        named = []  # what all jobs depend on does not depend on the others of these
     before = (f"{JOB}{each.job}" for each in after if each.outcomes == SUCCEEDED)
-    parents = dict.fromkeys([*policy.depends_on, *before])
-    parents.pop(f"{JOB}{job}", None)
+    parents = dict.fromkeys([*named, *before])
+    parents.pop(subject, None)
     return structs.replace(policy, depends_on=tuple(parents))
 
 
@@ -317,6 +327,11 @@ def alerts_without_file(job: JobId, settings: Settings) -> AlertPolicy:
     tables = [table for name, table in settings.jobs.items() if job_id(name) == job]
     read, alerts = Reading([SettingsSource.of(table) for table in tables], []), settings.alerts
     return take_policy(read.below(ALERTS), alerts.policy, alerts.channels, settings.daemon.timezone)
+
+
+def _as_ids(subjects: Iterable[str]) -> list[str]:
+    """Return subjects of jobs that are named as people do as those with their ids."""
+    return [f"{JOB}{job_id(name) or name}" for name in (subject.removeprefix(JOB) for subject in subjects)]
 
 
 def _take_values(read: Reading) -> str:

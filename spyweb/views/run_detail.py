@@ -39,6 +39,7 @@ class CauseKind(StrEnum):
     AFTER = "after"
     RETRY = "retry"
     ALERT = "alert"
+    DEPENDS = "depends"
     UNKNOWN = "unknown"
 
 
@@ -172,6 +173,8 @@ def _cause_words(run: Run, kind: CauseKind, other: str) -> str:
             incident = _incident_in(trigger)
             what = "is over" if "closed" in incident else "has begun"
             return f"{trigger.get('hook')}: incident {incident.get('id')} {what}"
+        case CauseKind.DEPENDS:
+            return f"{other} depends on it, and is failing"
         case _:
             return f"attempt {run.attempt}, of run {trigger.get('of')}"
 

@@ -95,6 +95,20 @@ def test_a_job_that_fails_too_often_is_paused_also_where_the_daemon_died_before_
         eventually(lambda: kinds_of(hook) == ["opened", "closed"], "two messages")
 
 
+def test_what_a_failing_job_depends_on_is_run_at_once_and_told_in_its_place(project: Project, hook: Hook) -> None:
+    project.save("config.toml", CONFIG.format(url=hook.url) + "[jobs.net.alerts]\nafter_failures = 1\n")
+    project.job("net", 'error("no route")')
+    project.job("tick", 'error("no")', 'every = "300ms"\nalerts = { depends_on = ["net"] }')
+    with project.daemon():
+        (ran,) = project.ended("net")
+        assert (ran.trigger["type"], ran.trigger["job"]) == ("depends", "tick")
+        eventually(lambda: hook.bodies, "a message")
+        ((job, kind),) = [(item["subject"], item["kind"]) for body in hook.bodies for item in json.loads(body)["items"]]
+        assert (job, kind) == ("job:net", "opened")
+        assert len(incidents(project)) == 2
+        assert len(project.runs("net")) == 1
+
+
 def as_before_the_pause(project: Project) -> None:
     """Put the database back to where it was after the last failure, before the job was paused."""
     with closing(sqlite3.connect(project.root / "data/spyweb.db")) as connection, connection:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from spyweb.alerts import hooks
 from spyweb.alerts import watcher as watcher_room
 from spyweb.alerts.hooks import IncidentHooks
+from spyweb.alerts.measures import JobMeasures
 from spyweb.alerts.watcher import AlertWatcher
 from spyweb.incidents.policy import AlertPolicy, Flapping
 from spyweb.incidents.telling import Told
@@ -49,7 +50,11 @@ async def live(steps: list[tuple[bool, bool, float, bool]], policy: AlertPolicy,
     while rest:
         async with harness(before.store if before else None, before.clock if before else None) as h:
             watcher = AlertWatcher(
-                incidents=h.store.incidents, live=h.live, settings=AlertSettings, pause=never_paused, clock=h.clock
+                incidents=h.store.incidents,
+                live=h.live,
+                settings=AlertSettings,
+                measures=JobMeasures(h.live, never_paused, h.runner.start_by_hand),
+                clock=h.clock,
             )
             h.runner.judge = watcher.judge
             watcher.hooks = IncidentHooks(h.store.incidents, h.live, h.runner)

@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from spyweb.alerts.hooks import IncidentHooks, functions_in
+from spyweb.alerts.measures import JobMeasures
 from spyweb.alerts.watcher import AlertWatcher
 from spyweb.errors import StoreError
 from spyweb.incidents.policy import AlertPolicy
@@ -70,7 +71,11 @@ async def told(
     """Watch one job that is started by hand alone; `before` is an earlier daemon with the same store."""
     async with harness(before.store if before else None, before.clock if before else None) as h:
         watcher = AlertWatcher(
-            incidents=h.store.incidents, live=h.live, settings=AlertSettings, pause=never_paused, clock=h.clock
+            incidents=h.store.incidents,
+            live=h.live,
+            settings=AlertSettings,
+            measures=JobMeasures(h.live, never_paused, h.runner.start_by_hand),
+            clock=h.clock,
         )
         h.runner.judge = watcher.judge
         if tells:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from spyweb.alerts.measures import JobMeasures
 from spyweb.alerts.sign_watch import AT_A_LOOK, LOOK_S, SignWatch
 from spyweb.alerts.signs import Conditions
 from spyweb.alerts.watcher import AlertWatcher
@@ -64,7 +65,11 @@ async def watched(
         w: Watched
         settings = AlertSettings(policy=AlertPolicy())
         watcher = AlertWatcher(
-            incidents=h.store.incidents, live=h.live, settings=lambda: settings, pause=h.scheduler.pause, clock=h.clock
+            incidents=h.store.incidents,
+            live=h.live,
+            settings=lambda: settings,
+            measures=JobMeasures(h.live, h.scheduler.pause, h.runner.start_by_hand),
+            clock=h.clock,
         )
         signs = SignWatch(
             watcher=watcher,
@@ -260,7 +265,7 @@ async def test_after_a_stop_has_begun_nobody_looks() -> None:
             incidents=h.store.incidents,
             live=h.live,
             settings=lambda: AlertSettings(),
-            pause=h.scheduler.pause,
+            measures=JobMeasures(h.live, h.scheduler.pause, h.runner.start_by_hand),
             clock=h.clock,
         )
         looks: list[int] = []

@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 
 from spyweb.alerts import watcher
 from spyweb.alerts.delivery import Attempt
+from spyweb.alerts.measures import JobMeasures
 from spyweb.alerts.quiet import quiet_until
 from spyweb.alerts.watcher import AlertWatcher, event_of, subject_of
 from spyweb.errors import StoreError
@@ -111,7 +112,7 @@ async def watched(
             live=h.live,
             settings=lambda: watched.settings,
             maintenance=lambda: watched.maintenance,
-            pause=lambda job, why: watched.pause(job, why),
+            measures=JobMeasures(h.live, lambda job, why: watched.pause(job, why), h.runner.start_by_hand),
             clock=h.clock,
         )
         watched = Watched(h, watcher)

@@ -238,18 +238,45 @@ def test_a_job_depends_on_those_it_names_and_on_those_that_succeed_before_it(tmp
     }
 
 
-def test_jobs_that_depend_on_each_other_or_on_none_are_refused(tmp_path: Path) -> None:
+def test_jobs_that_depend_on_each_other_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('[jobs.five.alerts]\ndepends_on = ["Four"]\n')
     depends, problems = scan_jobs(
         tmp_path,
         one='alerts = { depends_on = ["two"] }',
         two='after = "one"',
-        three='alerts = { depends_on = ["thre"] }',
+        three='alerts = { depends_on = ["one"] }',
+        four='alerts = { depends_on = ["five"] }',
+        five="tags = []",
     )
-    assert depends == {}
+    assert depends == {"three": ("job:one",)}
+    (first, second) = ("one depends on two depends on one", "five depends on four depends on five")
     assert sorted(problems) == [
-        "jobs/one.lua:2: alerts: nobody would be told of these: one depends on two depends on one",
-        'jobs/three.lua:2: alerts: depends_on: no job "thre"; did you mean "three"?',
-        "jobs/two.lua: alerts: nobody would be told of these: one depends on two depends on one",
+        f"config.toml:2: jobs.five.alerts.depends_on: nobody would be told of these: {second}",
+        f"jobs/four.lua:2: alerts.depends_on: nobody would be told of these: {second}",
+        f"jobs/one.lua:2: alerts.depends_on: nobody would be told of these: {first}",
+        f"jobs/two.lua:2: after: nobody would be told of these: {first}",
+    ]
+
+
+def test_what_all_jobs_depend_on_does_not_depend_on_each_other(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('[alerts]\ndepends_on = ["Net", "dns"]\n')
+    depends, problems = scan_jobs(tmp_path, net="tags = []", dns='alerts = { depends_on = ["net"] }', web="tags = []")
+    assert problems == []
+    assert depends == {"net": (), "dns": ("job:net",), "web": ("job:net", "job:dns")}
+
+
+def test_a_job_that_others_depend_on_and_that_is_not_there_is_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('[alerts]\ndepends_on = ["nett"]\n[jobs.two.alerts]\ndepends_on = ["x y"]\n')
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs/net.lua").write_text("-- /// job\n-- tags = []\n-- ///\n")
+    (tmp_path / "jobs/one.lua").write_text('-- /// job\n-- alerts = { depends_on = ["neet"] }\n-- ///\n')
+    (tmp_path / "jobs/two.lua").write_text("-- /// job\n-- tags = []\n-- ///\n")
+    found = scan(tmp_path, examine_settings(tmp_path, environ={}, flags={})[0])
+    assert (len(found.jobs), found.problems) == (3, [])
+    assert sorted(str(each) for each in found.warnings) == [
+        'config.toml:2: alerts.depends_on: no job "nett"; did you mean "net"?',
+        'config.toml:4: jobs.two.alerts.depends_on: no job "x_y"',
+        'jobs/one.lua:2: alerts.depends_on: no job "neet"; did you mean "net"?',
     ]
 
 

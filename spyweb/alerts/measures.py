@@ -1,0 +1,104 @@
+"""Do to jobs what incidents call for: pause those that fail too often, and run those that a failing one depends on."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+
+import structlog
+
+from spyweb.errors import STORE_REFUSED, Refused
+from spyweb.incidents.truth import Paused, first_sign
+from spyweb.logs.refusals import tell_refusal
+from spyweb.model import JobId, TriggerType
+from spyweb.runs.live import LiveJob, LiveJobs
+from spyweb.runs.runner import RunRequest
+from spyweb.settings.alerts import JOB
+from spyweb.store.incidents_protocol import SubjectChange
+
+log = structlog.get_logger()
+
+
+class JobMeasures:
+    """Knows what is still to be done about jobs, and has it done."""
+
+    def __init__(
+        self,
+        live: LiveJobs,
+        pause: Callable[[LiveJob, str], Awaitable[None]],
+        start: Callable[[LiveJob, RunRequest], Awaitable[object]],
+    ) -> None:
+        self._live = live
+        self._pause = pause
+        self._start = start
+        self._pausing: dict[str, int] = {}  # subjects whose jobs are to be paused, each with its failures in a row
+        self._opened: list[SubjectChange] = []  # whose jobs may depend on others, which are still to be run
+
+    def load(self, pausing: Mapping[str, int]) -> None:
+        """Take over what an earlier daemon knew, and had no time to do."""
+        self._pausing.update(pausing)
+
+    def take(self, change: SubjectChange) -> bool:
+        """Note what is committed; return whether something is to be done."""
+        self._pausing.pop(change.subject, None)
+        if not change.subject.startswith(JOB):
+            return False
+        if change.opened:
+            self._opened.append(change)
+        if change.pauses:
+            self._pausing[change.subject] = change.pauses
+        return change.opened or change.pauses > 0
+
+    async def pause(self) -> AsyncIterator[tuple[str, Paused]]:
+        """Pause the jobs that have failed too often, and yield what is then to be noted."""
+        for subject, failures in list(self._pausing.items()):
+            job, why = self._live.find(JobId(subject.removeprefix(JOB))), f"{failures} failures in a row"
+            if job is None or job.is_new:
+                continue  # another look follows once it is here
+            was_paused = job.cursor.paused and job.cursor.paused_for != why
+            if not job.cursor.paused:
+                try:
+                    await self._pause(job, why)
+                except Refused:  # it has gone meanwhile
+                    continue
+                log.warning("job paused", job=job.id, why=why)
+            yield subject, Paused("" if was_paused else why)
+
+    async def run_parents(self) -> None:
+        """Run the jobs at once that those depend on of which an incident has opened: theirs may be the cause.
+
+        Once for each incident, and not where that tells nothing new: see `tells_nothing`.
+        """
+        opened, self._opened = self._opened, []
+        for change in opened:
+            child = self._live.find(JobId(change.subject.removeprefix(JOB)))
+            for parent in find_parents(self._live, child) if child else ():
+                if not tells_nothing(parent, first_sign(change.signs)[1].since_ms):
+                    await self._run(parent, change)
+
+    async def _run(self, parent: LiveJob, change: SubjectChange) -> None:
+        trigger = {"type": TriggerType.DEPENDS.value, "job": change.subject.removeprefix(JOB)}
+        try:
+            await self._start(parent, RunRequest(trigger={**trigger, "incident": change.incident}))
+        except Refused:  # it has begun meanwhile, or the daemon stops
+            return
+        except STORE_REFUSED as error:
+            tell_refusal("a job that others depend on could not be run", error, job=parent.id)
+
+
+def find_parents(live: LiveJobs, child: LiveJob) -> Iterator[LiveJob]:
+    """Yield the jobs that a job says it depends on, without those that it comes after.
+
+    They have succeeded right before it ran; and once more would be once more of all that comes after them.
+    """
+    before = {f"{JOB}{after.job}" for after in child.spec.after}
+    for subject in child.spec.alerts.depends_on:
+        parent = live.find(JobId(subject.removeprefix(JOB)))
+        if parent is not None and subject not in before:
+            yield parent
+
+
+def tells_nothing(parent: LiveJob, since_ms: int) -> bool:
+    """Tell whether a job may not be run, is about to, or has been since another began to fail."""
+    is_off = parent.gone or not parent.mine or not parent.spec.enabled or parent.cursor.paused
+    has_begun = parent.started_ms or (parent.last.started_ms if parent.last else None) or 0
+    return is_off or parent.queue.is_busy or parent.queue.waiting_count > 0 or has_begun >= since_ms

@@ -1,0 +1,173 @@
+"""Which jobs are run because another is failing; that jobs are paused is tested with the watcher as well."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+import pytest
+from msgspec import structs
+
+from spyweb.alerts.measures import JobMeasures, tells_nothing
+from spyweb.errors import StoreError
+from spyweb.incidents.policy import AlertPolicy
+from spyweb.incidents.truth import FAILING, Paused, Sign
+from spyweb.model import After, JobId, Never
+from spyweb.runs.live import LiveJob
+from spyweb.runs.runner import RunRequest, by_hand
+from spyweb.store.incidents_protocol import SubjectChange
+from tests.fakes.harness import Harness, harness, make_job
+
+NET, WEB = JobId("net"), JobId("web")
+AT_ONCE = AlertPolicy(depends_on=("job:net", "job:gone"))
+
+
+@dataclass
+class Measured:
+    harness: Harness
+    measures: JobMeasures
+
+    def job(self, job: JobId) -> LiveJob:
+        found = self.harness.live.find(job)
+        assert found
+        return found
+
+    async def open(self, job: str = "web", since_s: float = 0) -> None:
+        """Let an incident of a job open that began to fail some time ago."""
+        since_ms = self.harness.clock.now_ms() - round(since_s * 1000)
+        self.measures.take(
+            SubjectChange(
+                subject=f"job:{job}", is_known=True, incident=7, opened=True, signs={FAILING: Sign(since_ms, "x")}
+            )
+        )
+        await self.measures.run_parents()
+        await self.harness.clock.turn(0.1)
+
+    async def runs(self) -> list[object]:
+        return [run.trigger for run in await self.harness.store.runs.list(NET, limit=99)]
+
+
+@asynccontextmanager
+async def measured(**net: object) -> AsyncIterator[Measured]:
+    """A job that depends on another, both started by hand alone."""
+    async with harness() as h:
+        await h.settle(make_job("net", schedule=Never(), **net), make_job("web", schedule=Never(), alerts=AT_ONCE))
+        await h.clock.turn(60)
+        yield Measured(h, JobMeasures(h.live, h.scheduler.pause, h.runner.start_by_hand))
+
+
+async def test_what_a_job_depends_on_is_run_once_as_its_incident_opens() -> None:
+    async with measured() as m:
+        await m.open()
+        assert await m.runs() == [{"type": "depends", "job": "web", "incident": 7}]
+        await m.measures.run_parents()
+        await m.harness.clock.turn(60)
+        assert len(await m.runs()) == 1
+
+
+async def test_of_many_that_depend_on_it_it_is_run_once() -> None:
+    async with measured() as m:
+        others = [make_job(f"web{number}", schedule=Never(), alerts=AT_ONCE) for number in range(5)]
+        await m.harness.settle(*others)
+        for job in others:
+            m.measures.take(
+                SubjectChange(subject=f"job:{job.id}", is_known=True, opened=True, signs={FAILING: Sign(0, "x")})
+            )
+        now_ms = m.harness.clock.now_ms()
+        for _ in others:
+            m.measures.take(
+                SubjectChange(subject="job:web", is_known=True, opened=True, signs={FAILING: Sign(now_ms, "x")})
+            )
+        await m.measures.run_parents()
+        await m.harness.clock.turn(1)
+        assert len(await m.runs()) == 1
+
+
+async def test_one_that_has_run_since_the_other_began_to_fail_is_not_run_again() -> None:
+    async with measured() as m:
+        m.harness.runner.start(m.job(NET), [by_hand()])
+        await m.harness.clock.turn(30)
+        await m.open(since_s=60)
+        assert len(await m.runs()) == 1
+        await m.open(since_s=10)
+        assert len(await m.runs()) == 2
+
+
+async def test_a_run_of_an_earlier_daemon_counts_too() -> None:
+    async with measured() as m:
+        m.harness.runner.start(m.job(NET), [by_hand()])
+        await m.harness.clock.turn(30)
+        net = m.job(NET)
+        net.started_ms = 0
+        (net.last,) = await m.harness.store.runs.list(NET, limit=1)
+        assert tells_nothing(net, m.harness.clock.now_ms() - 60_000)
+        assert not tells_nothing(net, m.harness.clock.now_ms())
+
+
+@pytest.mark.parametrize("why", ["paused", "disabled", "gone", "running", "elsewhere"])
+async def test_one_that_may_not_run_or_runs_already_is_left_alone(why: str) -> None:
+    async with measured(enabled=why != "disabled") as m:
+        net = m.job(NET)
+        net.gone, net.mine = why == "gone", why != "elsewhere"
+        if why == "paused":
+            await m.harness.scheduler.pause(net)
+        if why == "running":
+            m.harness.pool.held.add(NET)
+            m.harness.runner.start(net, [by_hand()])
+            await m.harness.clock.turn(0.1)
+        before = len(await m.runs())
+        await m.open()
+        assert len(await m.runs()) == before
+
+
+async def test_one_that_comes_before_the_other_is_not_run_again_with_all_that_follows_it() -> None:
+    async with measured() as m:
+        web = m.job(WEB)
+        web.spec = replace(web.spec, after=(After(job=NET),))
+        await m.open()
+        assert await m.runs() == []
+
+
+async def test_where_the_daemon_stops_or_the_store_refuses_nothing_is_run_and_nobody_is_held_up() -> None:
+    for trouble in (None, StoreError("disk full")):
+        async with measured() as m:
+
+            async def refuse(_job: LiveJob, _request: RunRequest, trouble: StoreError | None = trouble) -> None:
+                if trouble:
+                    raise trouble
+
+            if trouble is None:
+                await m.harness.runner.drain(0)
+            else:
+                m.measures = JobMeasures(m.harness.live, m.harness.scheduler.pause, refuse)
+            await m.open()
+            assert await m.runs() == []
+
+
+async def test_incidents_of_other_subjects_start_nothing() -> None:
+    async with measured() as m:
+        signs = {"down": Sign(0, "x")}
+        assert not m.measures.take(SubjectChange(subject="channel:web", is_known=True, opened=True, signs=signs))
+        await m.measures.run_parents()
+        assert await m.runs() == []
+
+
+async def test_a_job_that_was_paused_before_the_crash_is_noted_as_paused_after_it() -> None:
+    async with measured() as m:
+        await m.harness.scheduler.pause(m.job(NET), "3 failures in a row")
+        m.measures.load({"job:net": 3, "job:gone": 3})
+        assert [each async for each in m.measures.pause()] == [("job:net", Paused("3 failures in a row"))]
+        m.measures.load({"job:net": 4})
+        assert [each async for each in m.measures.pause()] == [("job:net", Paused())], "it failed by hand meanwhile"
+
+
+async def test_a_job_that_is_not_on_its_schedule_yet_is_paused_later() -> None:
+    async with measured() as m:
+        net = m.job(NET)
+        cursor, net.cursor = net.cursor, structs.replace(net.cursor, schedule="")
+        m.measures.load({"job:net": 3})
+        assert [each async for each in m.measures.pause()] == []
+        net.cursor = cursor
+        assert len([each async for each in m.measures.pause()]) == 1
+        assert net.cursor.paused
