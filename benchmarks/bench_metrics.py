@@ -22,6 +22,7 @@ from spyweb.ops.world import Metrics
 from spyweb.runs.counters import RunCounters
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.service.metrics import MetricsService
+from spyweb.service.open_incidents import OpenIncidents
 from spyweb.store.sqlite.store import open_in_memory
 from spyweb.views.health import Vitals, view_health
 from spyweb.web.exposition import write
@@ -78,6 +79,8 @@ async def open_service(jobs: int) -> tuple[MetricsService, Vitals]:
         store=store,
         clock=RealClock(),
         vitals=lambda: vitals,
+        open_incidents=OpenIncidents(store.incidents),
+        tallies=dict,
     )
     return service, vitals
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec import Struct
 
 from spyweb.clock import Clock
@@ -25,6 +27,10 @@ class AttemptTallies:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.of: dict[str, ChannelTally] = {}
+
+    def among(self, channels: Iterable[str]) -> dict[str, ChannelTally]:
+        """Return the tallies of these channels; of one that was sent nothing an empty one."""
+        return {name: self.of.get(name) or ChannelTally() for name in channels}
 
     def attempted(self, channel: str, failure: str | None) -> None:
         """Count an attempt; `failure` is None where the message was taken."""

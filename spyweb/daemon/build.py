@@ -182,6 +182,8 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
             store=store,
             clock=clock,
             vitals=vitals,
+            open_incidents=open_incidents,
+            tallies=lambda: runtime.tallies.among(reloader.settings.alerts.channels),
         ),
         readiness=ReadinessService(store=store, clock=clock, vitals=vitals),
         hooks=HookService(live=live, runner=runner, pings=pings, once=once, clock=clock, environ=os.environ),

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from asyncio import Lock
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from spyweb.alerts.tally import ChannelTally
 from spyweb.clock import Clock
 from spyweb.cooperative import Steps, run_in_slices
 from spyweb.errors import STORE_REFUSED
+from spyweb.incidents.policy import Level
 from spyweb.lua.op_times import OpTimes
 from spyweb.model import JobId
 from spyweb.ops.world import Metrics
 from spyweb.runs.counters import RunCounters
 from spyweb.runs.live import LiveJob, LiveJobs
+from spyweb.service.open_incidents import OpenIncidents
 from spyweb.store.outbox_protocol import Backlog
 from spyweb.store.protocol import Store
 from spyweb.views.health import Health, Vitals
-from spyweb.views.metrics import OTHERS, JobMeters, Meters, OpMeters, is_failing
+from spyweb.views.metrics import OTHERS, ChannelMeters, JobMeters, Meters, OpMeters, is_failing
 
 
 @dataclass(slots=True, kw_only=True)
@@ -31,12 +35,15 @@ class MetricsService:
     store: Store
     clock: Clock
     vitals: Callable[[], Vitals]
+    open_incidents: OpenIncidents
+    tallies: Callable[[], Mapping[str, ChannelTally]]  # of the alert channels of the settings
     one_at_a_time: Lock = field(default_factory=Lock, init=False)  # a scrape's text may have some megabytes
     _succeeded: dict[JobId, int] | None = field(default=None, init=False)  # as the store had it at the first scrape
 
     async def measure(self, health: Health) -> Meters:
         """Take all measurements; those that the store refuses are left out."""
         backlog = await self._ask_the_store()
+        incidents = await self._count_incidents()
         jobs = await run_in_slices(self.clock, self._jobs())
         busy = [(len(job.queue.in_flight), job.queue.waiting_count) for job in self.live]
         return Meters(
@@ -50,7 +57,19 @@ class MetricsService:
             ops=list(self._ops()),
             commit_sizes=self.store.commit_sizes().copy(),
             backlog=backlog,
+            incidents=incidents,
+            channels=[
+                ChannelMeters(channel=name, sent=tally.sent, failed=tally.failed)
+                for name, tally in self.tallies().items()
+            ],
         )
+
+    async def _count_incidents(self) -> Mapping[Level, int] | None:
+        try:
+            found = Counter(each.level for each in await self.open_incidents.look())
+        except STORE_REFUSED:
+            return None
+        return {level: found[level] for level in Level}
 
     async def _ask_the_store(self) -> Backlog | None:
         try:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from msgspec import Struct
 
 from spyweb.histogram import Histogram
+from spyweb.incidents.policy import Level
 from spyweb.model import Outcome, Run
 from spyweb.store.outbox_protocol import Backlog
 from spyweb.views.health import Health, Vitals
@@ -35,6 +36,14 @@ class OpMeters(Struct, frozen=True, kw_only=True):
     times: Histogram | None = None
 
 
+class ChannelMeters(Struct, frozen=True, kw_only=True):
+    """The measurements of one alert channel of the settings."""
+
+    channel: str
+    sent: int
+    failed: int  # attempts
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meters:
     """All measurements of one scrape."""
@@ -49,6 +58,8 @@ class Meters:
     ops: Sequence[OpMeters]
     commit_sizes: Histogram
     backlog: Backlog | None  # of the outbox; None: the store did not tell
+    incidents: Mapping[Level, int] | None = None  # that are open, by level; None: the store did not tell
+    channels: Sequence[ChannelMeters] = ()
 
 
 def is_failing(last: Run | None) -> bool | None:

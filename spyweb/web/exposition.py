@@ -47,6 +47,7 @@ class MeterCollector(Collector):
         yield from of_jobs(self._meters)
         yield from of_ops(self._meters)
         yield from of_store(self._meters)
+        yield from of_alerts(self._meters)
         yield from of_workers(self._meters)
         yield from of_chores(self._meters)
 
@@ -141,6 +142,17 @@ def of_store(meters: Meters) -> Iterator[Metric]:
         age_s = 0.0 if oldest_ms is None else max(0, meters.vitals.now_ms - oldest_ms) / 1000
         yield gauge("spyweb_outbox_messages", "Messages that have not arrived yet.", waiting)
         yield gauge("spyweb_outbox_oldest_age_seconds", "The age of the oldest of them; 0 without any.", age_s)
+
+
+def of_alerts(meters: Meters) -> Iterator[Metric]:
+    if meters.incidents is not None:
+        levels = ((level.value, count) for level, count in meters.incidents.items())
+        yield of_each(gauge("spyweb_incidents_open", "Incidents that are open.", labels=("level",)), levels)
+    sent = ((each.channel, each.sent) for each in meters.channels)
+    yield of_each(counter("spyweb_alerts_sent", "Messages that alert channels have taken.", labels=("channel",)), sent)
+    failed = ((each.channel, each.failed) for each in meters.channels)
+    text = "Attempts to send to alert channels that have failed."
+    yield of_each(counter("spyweb_alerts_failed", text, labels=("channel",)), failed)
 
 
 def of_workers(meters: Meters) -> Iterator[Metric]:

@@ -191,6 +191,8 @@ def make_metrics(live: LiveJobs | None = None, vitals: Vitals | None = None, **p
         store=MemoryStore(clock),
         clock=clock,
         vitals=lambda: vitals or make_vitals(),
+        open_incidents=OpenIncidents(MemoryStore(clock).incidents),
+        tallies=dict,
     )
     for name, part in parts.items():
         setattr(service, name, part)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from prometheus_client.parser import text_string_to_metric_families
 
 from spyweb.histogram import SHORT_SECONDS, Histogram
+from spyweb.incidents.policy import Level
 from spyweb.model import Outcome
 from spyweb.store.outbox_protocol import Backlog
 from spyweb.views.health import ChoreHealth, view_health
-from spyweb.views.metrics import JobMeters, Meters, OpMeters
+from spyweb.views.metrics import ChannelMeters, JobMeters, Meters, OpMeters
 from spyweb.web.exposition import write
 from tests.fakes.daemon_service import NOW_MS, make_vitals, three_states
 
@@ -45,6 +46,8 @@ def make_meters(*jobs: JobMeters, backlog: Backlog | None = WAITING) -> Meters:
         ops=[op],
         commit_sizes=measured(1.0),
         backlog=backlog,
+        incidents={Level.INFO: 0, Level.WARNING: 2, Level.CRITICAL: 1},
+        channels=[ChannelMeters(channel="ops", sent=5, failed=1)],
     )
 
 

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from asyncio import Future
 
+from spyweb.alerts.tally import AttemptTallies
 from spyweb.clock import RealClock
 from spyweb.errors import StoreError
+from spyweb.incidents.policy import Level
 from spyweb.lua.op_times import OpTimes
 from spyweb.model import JobId, Outcome
 from spyweb.ops.world import Metrics
 from spyweb.runs.counters import RunCounters
 from spyweb.runs.live import LiveJobs
 from spyweb.service.metrics import MetricsService
+from spyweb.service.open_incidents import OpenIncidents
+from spyweb.store.incidents_protocol import OpenIncident
 from spyweb.store.outbox_protocol import Backlog
 from spyweb.views.health import Health, view_health
 from spyweb.views.metrics import OTHERS
 from tests.fakes.changes import run_once
+from tests.fakes.clock import FakeClock
 from tests.fakes.daemon_service import make_metrics, make_run, make_vitals, three_states
 from tests.fakes.harness import Harness, harness, make_job
+from tests.fakes.incidents import fail, succeed
 from tests.fakes.memory.memory import MemoryStore
 from tests.fakes.pool import FAILED
 
@@ -99,3 +105,30 @@ async def test_a_store_that_refuses_is_no_reason_to_tell_nothing() -> None:
     meters = await make_metrics(store=store).measure(health())
     assert meters.backlog is None
     assert meters.vitals.uptime_s == 12.5
+
+
+async def test_open_incidents_are_counted_by_level_and_channels_are_those_of_the_settings() -> None:
+    clock = FakeClock()
+    store, tallies = MemoryStore(clock), AttemptTallies(clock)
+    await fail(store.incidents, "prices")
+    await fail(store.incidents, "news")
+    await fail(store.incidents, "backup")
+    await succeed(store.incidents, "backup")
+    tallies.attempted("ops", "answered 500")
+    tallies.attempted("gone", None)
+    service = make_metrics(
+        store=store, open_incidents=OpenIncidents(store.incidents), tallies=lambda: tallies.among(["ops", "new"])
+    )
+    meters = await service.measure(health())
+    assert meters.incidents == {Level.INFO: 0, Level.WARNING: 2, Level.CRITICAL: 0}
+    assert [(each.channel, each.sent, each.failed) for each in meters.channels] == [("ops", 0, 1), ("new", 0, 0)]
+
+
+async def test_where_the_store_refuses_incidents_are_left_out() -> None:
+    class Refusing(OpenIncidents):
+        async def look(self) -> list[OpenIncident]:
+            raise StoreError("closed")
+
+    store = MemoryStore(FakeClock())
+    meters = await make_metrics(open_incidents=Refusing(store.incidents)).measure(health())
+    assert meters.incidents is None

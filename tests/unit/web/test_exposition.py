@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from prometheus_client.core import Metric
@@ -111,3 +112,15 @@ def test_a_compressed_text_is_the_same() -> None:
     of_process = re.compile(rb"^process_.*\n", re.MULTILINE)
     assert of_process.sub(b"", gzip.decompress(packed)) == of_process.sub(b"", plain)
     assert len(packed) < len(plain) / 2
+
+
+def test_incidents_are_told_by_level_and_alerts_by_channel() -> None:
+    families = parsed(make_meters())
+    assert samples(families["spyweb_incidents_open"]) == {
+        ("spyweb_incidents_open", "info"): 0,
+        ("spyweb_incidents_open", "warning"): 2,
+        ("spyweb_incidents_open", "critical"): 1,
+    }
+    assert samples(families["spyweb_alerts_sent"]) == {("spyweb_alerts_sent_total", "ops"): 5}
+    assert samples(families["spyweb_alerts_failed"]) == {("spyweb_alerts_failed_total", "ops"): 1}
+    assert "spyweb_incidents_open" not in parsed(replace(make_meters(), incidents=None))
