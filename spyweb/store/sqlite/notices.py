@@ -24,10 +24,10 @@ MOST_KEYS = 1_000  # of a job, the newest
 
 FIND_KEY = "SELECT day FROM notice_key WHERE job = ? AND channel = ? AND key = ?"
 SAVE_KEY = "INSERT OR REPLACE INTO notice_key (job, channel, key, day, at_ms) VALUES (?, ?, ?, ?, ?)"
-FORGET_OTHER_DAYS = "DELETE FROM notice_key WHERE job = ? AND day <> ?"
+# From the index alone, as far as the first that is one too many.
 FORGET_OLDEST = """
-    DELETE FROM notice_key WHERE job = ?1 AND (job, channel, key) IN (
-        SELECT job, channel, key FROM notice_key WHERE job = ?1 ORDER BY at_ms DESC, channel, key LIMIT -1 OFFSET ?2
+    DELETE FROM notice_key WHERE job = ?1 AND at_ms < (
+        SELECT at_ms FROM notice_key INDEXED BY notice_key_age WHERE job = ?1 ORDER BY at_ms DESC LIMIT 1 OFFSET ?2
     )
 """
 FORGET_OLD = "DELETE FROM notice_key WHERE at_ms < ?"
@@ -92,9 +92,8 @@ def take_key(connection: sqlite3.Connection, notice: Notice, now_ms: int) -> boo
     row = connection.execute(FIND_KEY, (notice.job, notice.channel, notice.key)).fetchone()
     if row and row[0] == notice.day:
         return False
-    connection.execute(FORGET_OTHER_DAYS, (notice.job, notice.day))
     connection.execute(SAVE_KEY, (notice.job, notice.channel, notice.key, notice.day, now_ms))
-    connection.execute(FORGET_OLDEST, (notice.job, MOST_KEYS))
+    connection.execute(FORGET_OLDEST, (notice.job, MOST_KEYS - 1))
     return True
 
 

@@ -7,6 +7,7 @@ CREATE TABLE notice_key (
     at_ms   INTEGER NOT NULL,
     PRIMARY KEY (job, channel, key)
 ) WITHOUT ROWID;
+CREATE INDEX notice_key_age ON notice_key (job, at_ms);
 
 CREATE TABLE notice_pace (
     job  TEXT PRIMARY KEY,
