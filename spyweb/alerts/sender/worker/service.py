@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from spyweb.alerts.sender.redaction import call_nobody, escape_markdown, hide_address, may_repeat_login
 from spyweb.alerts.sender.wire import CheckAddress, HelperAnswer, SendText
 from spyweb.alerts.sender.worker.adapter import Met, current, watch_requests
+from spyweb.alerts.sender.worker.mail import watch_mail
 from spyweb.alerts.sender.worker.templates import Rendered, check_templates, render
 
 NO_SERVICE = "it is no address of a service that Apprise knows"
@@ -50,6 +51,7 @@ class AppriseServices:
         from apprise.plugins.email import base as email_service  # it imports much of its own
 
         watch_requests()
+        watch_mail()
         take_over_log()
         email_service.make_msgid = message_id  # type: ignore[attr-defined]
         self._asset = AppriseAsset(
