@@ -158,12 +158,20 @@ class Engine:
 
 @asynccontextmanager
 async def open_engine(
-    root: Path, *, durability: Durability = Durability.FULL, workers: int = 2, is_timed: bool = False
+    root: Path,
+    *,
+    durability: Durability = Durability.FULL,
+    workers: int = 2,
+    is_timed: bool = False,
+    config: str = "",
 ) -> AsyncIterator[Engine]:
-    """Open an engine; with `is_timed` it notes lateness, which makes each `store_set` a little slower."""
+    """Open an engine; with `is_timed` it notes lateness, which makes each `store_set` a little slower.
+
+    `config` goes into its config.toml.
+    """
     be_quiet()
     options = Options(root=root, flags={"port": 0, "workers": workers})
-    (root / "config.toml").write_text(f'[store]\ndurability = "{durability.value}"\n')
+    (root / "config.toml").write_text(f'[store]\ndurability = "{durability.value}"\n{config}')
     settings = read_settings(options)
     settings.daemon.data_dir.mkdir(mode=0o700, exist_ok=True)
     async with AsyncExitStack() as stack:

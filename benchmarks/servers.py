@@ -33,7 +33,7 @@ def serve(path: str, answer: Handler) -> None:
 
 async def _serve(path: str, answer: Handler) -> None:
     app = web.Application()
-    app.router.add_get(path, answer)
+    app.router.add_route("*", path, answer)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.timeout(90)
 
 
 LONG = {
+    "bench_alerts",
     "bench_api",
     "bench_dashboard",
     "bench_fairness",
