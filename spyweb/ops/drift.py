@@ -13,37 +13,34 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from spyweb.model import JobSpec
-from spyweb.ops.jail import SHARED, Forbidden, reason_of, steps_of
-from spyweb.ops.managed import ManagedFiles, ManagedPlace
+from spyweb.ops.jail import SHARED, Forbidden, reason_of
+from spyweb.ops.managed import LARGEST_TEXT, ManagedFiles, ManagedPlace, find_place
 from spyweb.ops.resources import Expected, Kept
 from spyweb.ops.rules.values import shown
-from spyweb.permissions.policy import JOB, Refusal
+from spyweb.permissions.policy import Refusal
 
-LARGEST_TEXT = 10 << 20  # bytes of a file whose lines are looked at
 SHOWN = 12  # characters of a checksum
 NOT_THERE = "not there"
 
 
 def place_in(spec: JobSpec, top: str, target: str) -> ManagedPlace:
     """Return the place that a job's target names.  Raises Forbidden for one that it may not use any more."""
-    path = target.encode()
-    if target.startswith("/"):
-        steps = steps_of(path.lstrip(b"/"))
-        root = spec.policy.path("/" + "/".join(steps))
+
+    def root_of(path: str) -> str:
+        root = spec.policy.path(path)
         if isinstance(root, Refusal):
-            raise Forbidden(f"not looked at: it may not {root.deed} any more")
-        below = steps[len([step for step in root.split("/") if step]) :]
-        if not below:
-            raise Forbidden("not looked at: it is the whole folder that is permitted")
-        return ManagedPlace(root or "/", (), below)
-    steps = steps_of(path)
-    is_shared = steps[0] == SHARED and len(steps) > 1
-    refusal = spec.policy.folder(SHARED if is_shared else JOB)
-    if refusal is not None:
-        raise Forbidden(f"not looked at: it may not {refusal.deed} any more")
-    return (
-        ManagedPlace(top, (SHARED,), steps[1:]) if is_shared else ManagedPlace(top, (*spec.folder.split("/"),), steps)
-    )
+            raise Forbidden(f"it may not {root.deed} any more")
+        return root
+
+    def permit(folder: str) -> None:
+        refusal = spec.policy.folder(folder)
+        if refusal is not None:
+            raise Forbidden(f"it may not {refusal.deed} any more")
+
+    try:
+        return find_place(target.encode(), top, spec.folder, root_of=root_of, permit=permit)
+    except Forbidden as error:
+        raise Forbidden(f"not looked at: {error}") from None
 
 
 def path_in(spec: JobSpec, top: str, target: str) -> str:

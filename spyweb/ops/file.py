@@ -11,21 +11,20 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from msgspec import structs
 
 from spyweb.errors import ExtractionError, OpError
-from spyweb.model import MIB
 from spyweb.ops.arguments import Mismatch, Table, Text, read_text, text_in, type_name, value_in
-from spyweb.ops.jail import SHARED, Forbidden, check_names, complaint, steps_of
-from spyweb.ops.managed import WOULD_WRITE, ManagedOutcome, ManagedPlace
+from spyweb.ops.jail import SHARED, Forbidden, check_names, complaint
+from spyweb.ops.managed import LARGEST_TEXT, WOULD_WRITE, ManagedOutcome, ManagedPlace, find_place
 from spyweb.ops.needs import FILES, OpEffect
 from spyweb.ops.op import OpFamily, op
 from spyweb.ops.resources import LONGEST_LINE, Expected, Kept, record
 from spyweb.ops.rules.values import shown
 from spyweb.ops.world import Call
-from spyweb.permissions.policy import JOB
 
 FAMILY = OpFamily(
     name="kept files",
@@ -36,7 +35,6 @@ FAMILY = OpFamily(
 T = TypeVar("T")
 Answer = tuple[dict[str, object] | None, str | None]
 
-LARGEST_TEXT = 10 * MIB  # bytes of a file whose lines are changed, or of a template
 ATTEMPTS = 3  # to change a line of a file that others write meanwhile
 IGNORED = frozenset({"delegate_to"})  # fields of sloth-runner: everything is done here
 MOST_MODE = 0o777
@@ -99,33 +97,20 @@ class Arguments:
 
     def place(self, name: str, *, write: bool) -> ManagedPlace:
         """Return the place that a path names.  Raises OpError for one that the job must not reach."""
-        path = self.text(name)
+        path, call = self.text(name), self.call
         try:
-            return place_of(self.call, self.function, path, write=write)
+            place = find_place(
+                path,
+                call.world.files.top,
+                call.folder,
+                root_of=partial(call.root_of, self.function),
+                permit=partial(call.permit, self.function, "folder"),
+            )
+            if write:
+                check_names(place.steps)
+            return place
         except Forbidden as error:
             raise OpError(complaint(self.function, path, error)) from error
-
-
-def place_of(call: Call, function: str, path: bytes, *, write: bool) -> ManagedPlace:
-    """Return the place that a path names.  Raises Forbidden for a name that nobody may use, OpError for a refusal."""
-    if path.startswith(b"/"):
-        steps = steps_of(path.lstrip(b"/"))
-        root = call.root_of(function, "/" + "/".join(steps))
-        below = steps[len([step for step in root.split("/") if step]) :]
-        if not below:
-            raise Forbidden("it is the whole folder that is permitted")
-        if write:
-            check_names(below)
-        return ManagedPlace(root or "/", (), below)
-    steps = steps_of(path)
-    if write:
-        check_names(steps)
-    top = call.world.files.top
-    if steps[0] == SHARED and len(steps) > 1:
-        call.permit(function, "folder", SHARED)
-        return ManagedPlace(top, (SHARED,), steps[1:])
-    call.permit(function, "folder", JOB)
-    return ManagedPlace(top, tuple(call.folder.split("/")), steps)
 
 
 @op(name="file.copy", needs=FILES, effect=OpEffect.LOOKS, types="(given: table): FileOutcome? outcome, string? message")

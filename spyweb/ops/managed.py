@@ -11,7 +11,7 @@ import hashlib
 import os
 import stat
 from asyncio import Semaphore
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +21,11 @@ from spyweb import limits
 from spyweb.logs.files import write_whole
 from spyweb.model import MIB
 from spyweb.ops.beneath import BeneathOpener
-from spyweb.ops.jail import Forbidden
+from spyweb.ops.jail import SHARED, Forbidden, steps_of
+from spyweb.permissions.policy import JOB
 
 PIECE = MIB  # bytes read at once
+LARGEST_TEXT = 10 * MIB  # bytes of a file whose lines are looked at or changed, or of a template
 LARGEST = 1 << 30  # bytes of a file: a thread is busy with it
 FILE_MODE, FOLDER_MODE = 0o644, 0o755  # of new ones, unless something else is asked for
 LOCKS = 64  # two files may share one
@@ -44,6 +46,29 @@ class ManagedPlace:
     top: str  # a folder, absolute
     base: tuple[str, ...]  # the steps from there to the root; made if they are missing
     steps: tuple[str, ...]  # from the root to the file or folder
+
+
+def find_place(
+    path: bytes, top: str, folder: str, *, root_of: Callable[[str], str], permit: Callable[[str], None]
+) -> ManagedPlace:
+    """Return the place that a name means to a job: below its folder, below `shared/`, or an absolute path.
+
+    `root_of` gives the permitted root of an absolute path, `permit` is asked for the other two; either raises what
+    refuses.  Raises Forbidden for a name that nobody may use.
+    """
+    if path.startswith(b"/"):
+        steps = steps_of(path.lstrip(b"/"))
+        root = root_of("/" + "/".join(steps))
+        below = steps[len([step for step in root.split("/") if step]) :]
+        if not below:
+            raise Forbidden("it is the whole folder that is permitted")
+        return ManagedPlace(root or "/", (), below)
+    steps = steps_of(path)
+    if steps[0] == SHARED and len(steps) > 1:
+        permit(SHARED)
+        return ManagedPlace(top, (SHARED,), steps[1:])
+    permit(JOB)
+    return ManagedPlace(top, tuple(folder.split("/")), steps)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from spyweb.model import ChangeKind, Failure, JobId, Outcome, Run, RunId
 from spyweb.runs.live import JobChange
@@ -187,15 +187,9 @@ def run_began(run: Run, late_ms: int | None) -> RunHappened:
 
 def run_has_ended(run: Run, late_ms: int | None) -> RunHappened:
     """Describe a run as it is on record once it has ended."""
-    return RunHappened(
+    return structs.replace(
+        run_began(run, late_ms),
         what="ended",
-        job=run.job,
-        run=run.id,
-        trigger=_trigger_of(run),
-        attempt=run.attempt,
-        due_ms=run.due_ms,
-        late_ms=late_ms,
-        started_ms=run.started_ms,
         ended_ms=run.ended_ms,
         took_ms=duration_ms(run),
         outcome=run.outcome,

@@ -14,7 +14,7 @@ from spyweb.clock import RealClock
 from spyweb.errors import OpError
 from spyweb.extraction.extractor import open_extractor
 from spyweb.ops import catalog
-from spyweb.ops.file import LARGEST_TEXT
+from spyweb.ops.managed import LARGEST_TEXT
 from spyweb.ops.world import Call
 from spyweb.permissions.policy import FilesRule, Grants, policy_of
 from tests.fakes.ops import ask, make_call, make_world, table
