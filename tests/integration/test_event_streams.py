@@ -12,7 +12,7 @@ from spyweb.clock import RealClock
 from spyweb.model import JobId, RunId
 from spyweb.service.events import EventHub
 from spyweb.store.keys_protocol import Scope
-from spyweb.views.events import EventType, LogHappened
+from spyweb.views.events import EventType, IncidentHappened, LogHappened
 from spyweb.web.api import events as module
 from spyweb.web.app import socket_app, tcp_app
 from spyweb.web.event_streams import EventStreams
@@ -152,6 +152,33 @@ async def test_a_key_for_some_jobs_is_told_of_these_alone() -> None:
         assert (await client.next()).fields["run"] == 2
         for query in ("types=health", "types=audit", "types=log&job=prices", "job=prices"):
             assert (await served.connect(f"/api/events?{query}", header)).status == 403
+
+
+async def test_incidents_go_on_after_the_last_one_that_was_seen_and_are_told_by_their_jobs() -> None:
+    hub = real_hub()
+    service = FakeDaemonService(hub=hub, clock=RealClock(), api_key="sesame")
+    made = await service.access.add("ci", [Scope.READ], ["back*"])
+
+    def publish(number: int, job: str | None) -> None:
+        of = JobId(job) if job else None
+        subject = f"job:{job}" if job else "channel:ops"
+        happened = IncidentHappened(what="opened", incident=number, subject=subject, at_ms=1, job=of)
+        hub.publish(EventType.INCIDENT, of, happened)
+
+    async with serving(tcp_app(service)) as served:
+        limited = f"X-SpyWeb-Key: {made.token}"
+        all_of_them, some = [await served.connect("/api/events?types=incident", key) for key in (KEY, limited)]
+        await all_of_them.marked()
+        await some.marked()
+        for number, job in enumerate(("prices", None, "backup"), start=1):
+            publish(number, job)
+        assert [(await all_of_them.next()).fields["incident"] for _ in range(3)] == [1, 2, 3]
+        seen = await some.next()
+        assert seen.fields["incident"] == 3
+        publish(4, "prices")
+        publish(5, "backup")
+        again = await served.connect("/api/events?types=incident", limited, f"Last-Event-ID: {seen.id}")
+        assert (await again.next()).fields["incident"] == 5
 
 
 async def test_a_quiet_stream_gives_signs_of_life_with_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
