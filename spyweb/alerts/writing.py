@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from spyweb.alerts.delivery import AlertFacts, AlertItem
 from spyweb.alerts.texts import body_of, mood_of, title_of
 from spyweb.errors import STORE_REFUSED
+from spyweb.incidents.policy import Level
 from spyweb.incidents.telling import MessageKind
 from spyweb.logs.job import NAME
 from spyweb.logs.range import lines_between
@@ -24,6 +25,7 @@ from spyweb.store.past_runs_protocol import PastRuns
 # The names that a template may use.
 TEMPLATE_FACTS = (*AlertFacts.__struct_fields__, *AlertItem.__struct_fields__, "log")
 
+DIGEST, TEST = "digest", "test"  # as the kind of a message that is not about one incident
 LOG_LINES = 5
 LONGEST_LOG = 1_000  # characters
 MOST_READ = 32_768  # bytes of a log
@@ -63,7 +65,7 @@ class AlertWriter:
             title=title,
             body=body_of(facts, self._timezone, lines),
             mood=mood_of(facts),
-            facts=template_facts(facts, title, lines),
+            facts=template_facts(facts, title, body_of(facts, self._timezone), lines),
         )
 
     async def _last_lines(self, facts: AlertFacts) -> Sequence[str]:
@@ -97,9 +99,17 @@ def shortened(lines: Sequence[str]) -> Sequence[str]:
     return kept[::-1]
 
 
-def template_facts(facts: AlertFacts, title: str, log: Sequence[str] = ()) -> bytes:
-    """Return the facts as a template names them: of a message about one incident, those of that as well."""
+def template_facts(facts: AlertFacts, title: str, body: str, log: Sequence[str] = ()) -> bytes:
+    """Return the facts as a template names them: of a message about one incident, those of that as well.
+
+    Of several, and of none, each name stands for something too, so that a template fails for no kind of message alone.
+    """
     named: dict[str, Any] = msgspec.to_builtins(facts)
     items = named["items"]
-    alone = items[0] if len(items) == 1 and facts.count == 1 else {"kind": "digest" if items else "test"}
+    if len(items) == 1 and facts.count == 1:
+        alone = items[0]
+    else:
+        level = max((item.level for item in facts.items), key=lambda level: level.rank, default=Level.INFO)
+        alone = {**dict.fromkeys(AlertItem.__struct_fields__, ""), "kind": DIGEST if items else TEST, "text": body}
+        alone["level"] = level.value
     return msgspec.json.encode({**alone, **named, "title": title, "log": "\n".join(log)})

@@ -40,7 +40,9 @@ class PlainWriter:
 
     async def compose(self, facts: AlertFacts) -> AlertText:
         title = title_of(facts)
-        return AlertText(title, body_of(facts, "UTC"), mood_of(facts), template_facts(facts, title))
+        return AlertText(
+            title, body_of(facts, "UTC"), mood_of(facts), template_facts(facts, title, body_of(facts, "UTC"))
+        )
 
 
 async def sent(answer: HelperAnswer) -> tuple[Attempt, SendText]:

@@ -113,12 +113,11 @@ def test_long_lines_are_cut_and_the_newest_are_kept() -> None:
 
 
 def test_a_template_names_the_facts_of_one_incident_and_the_kind_of_a_digest() -> None:
-    one = json.loads(template_facts(FACTS, "T", ["a", "b"]))
+    one = json.loads(template_facts(FACTS, "T", "B", ["a", "b"]))
     assert (one["kind"], one["incident"], one["channel"], len(one["items"])) == ("opened", 42, "ops", 1)
-    assert (one["title"], one["log"]) == ("T", "a\nb")
-    assert set(one) == set(TEMPLATE_FACTS)
-    many = json.loads(template_facts(replace(FACTS, count=30), "T"))
-    assert (many["kind"], many["count"]) == ("digest", 30)
-    assert "incident" not in many
-    none = json.loads(template_facts(replace(FACTS, items=(), count=0), "T"))
-    assert none["kind"] == "test"
+    assert (one["title"], one["text"], one["log"]) == ("T", "no space", "a\nb")
+    many = json.loads(template_facts(replace(FACTS, count=30), "T", "B"))
+    assert (many["kind"], many["count"], many["text"], many["level"]) == ("digest", 30, "B", "warning")
+    none = json.loads(template_facts(replace(FACTS, items=(), count=0), "T", "B"))
+    assert (none["kind"], none["text"], none["level"], none["incident"]) == ("test", "B", "info", "")
+    assert {frozenset(each) for each in (one, many, none)} == {frozenset(TEMPLATE_FACTS)}
