@@ -12,7 +12,7 @@ from spyweb.errors import Problem
 from spyweb.incidents.policy import NOBODY, AlertPolicy, Escalation, Flapping, Level, QuietHours
 from spyweb.incidents.telling import SCRIPTS
 from spyweb.settings.addresses import address_template
-from spyweb.settings.reading import Reading, SettingsSource, nearest
+from spyweb.settings.reading import PartError, Reading, SettingsSource, nearest
 from spyweb.settings.secret_places import secret_place
 from spyweb.settings.shapes import NOT_BLANK, Schema, Shape, list_of, shaped, table_of
 from spyweb.settings.tables import TomlTable
@@ -86,6 +86,7 @@ class AlertSettings:
 
     channels: Mapping[str, AlertChannelSettings] = field(default_factory=dict)
     policy: AlertPolicy = NOBODY
+    names: frozenset[str] = frozenset()  # of channels, with those that are wrong
     table: TomlTable = field(default_factory=TomlTable, repr=False, compare=False)  # [alerts], for problems with it
 
 
@@ -116,16 +117,21 @@ def take_policy(read: Reading, usual: AlertPolicy, channels: Collection[str], zo
 
 
 def _check_channels(read: Reading, policy: AlertPolicy, channels: Collection[str]) -> None:
-    escalated = [name for each in policy.escalations for name in each.to]
+    """Refuse channels that nobody knows, and escalations to somebody who is told at once.
+
+    Inherited ones may be to anybody: one job may tell somebody at once who is told of others later.
+    """
     unknown = next((name for name in policy.to if name not in channels), None)
     if unknown is not None and read.has("to"):
         read.refuse(f'no channel "{unknown}"{nearest(unknown, channels)}', "to")
-    unknown = next((name for name in escalated if name not in channels), None)
-    if unknown is not None and read.has("escalate"):
-        read.refuse(f'no channel "{unknown}"{nearest(unknown, channels)}', "escalate")
-    known = next((name for name in escalated if name in policy.to), None)
-    if known is not None:
-        read.refuse(f'"{known}" is in `to`, and is told at once', "escalate" if read.has("escalate") else "to")
+    if not read.has("escalate"):
+        return
+    for number, each in enumerate(policy.escalations, 1):
+        for name in each.to:
+            if name not in channels:
+                read.refuse_part(f'no channel "{name}"{nearest(name, channels)}', "escalate", number, "to")
+            elif name in policy.to:
+                read.refuse_part(f'"{name}" is in `to`, and is told at once', "escalate", number, "to")
 
 
 def take_channels(
@@ -281,18 +287,27 @@ def _show_escalations(escalations: tuple[Escalation, ...]) -> list[dict[str, obj
     _show_escalations,
 )
 def _escalate(value: object) -> tuple[Escalation, ...]:
-    if not isinstance(value, list) or len(value) > MOST_ESCALATIONS:
-        raise wrong(f"at most {MOST_ESCALATIONS} tables, [[alerts.escalate]]", value)
-    return tuple(_escalation(each) for each in value)
+    if not isinstance(value, list):
+        raise wrong("tables, each headed [[alerts.escalate]]", value)
+    if len(value) > MOST_ESCALATIONS:
+        raise PartError(f"there are at most {MOST_ESCALATIONS} of them", MOST_ESCALATIONS + 1)
+    return tuple(_escalation(each, number) for number, each in enumerate(value, 1))
 
 
-def _escalation(value: object) -> Escalation:
+def _escalation(value: object, number: int) -> Escalation:
     if not isinstance(value, Mapping) or set(value) != {"after", "to"}:
-        raise wrong('a table such as { after = "30m", to = ["boss"] }', value)
-    to = _to(value["to"])
+        raise PartError(str(wrong('a table such as { after = "30m", to = ["boss"] }', value)), number)
+    try:
+        after_ms = _WAIT(value["after"])
+    except ValueError as error:
+        raise PartError(str(error), number, "after") from error
+    try:
+        to = _to(value["to"])
+    except ValueError as error:
+        raise PartError(str(error), number, "to") from error
     if not to:
-        raise ValueError("an escalation needs somebody: to")
-    return Escalation(_WAIT(value["after"]), to)
+        raise PartError("an escalation needs somebody", number, "to")
+    return Escalation(after_ms, to)
 
 
 def _show_flapping(flapping: Flapping | None) -> str:

@@ -378,7 +378,7 @@ def _alerts(sections: _Sections, zone: str) -> AlertSettings:
     tables = sections.named("channels", "expected the settings of a channel, [channels.NAME]")
     channels = take_channels(tables, zone, sections.problems)
     policy = take_policy(sections.read("alerts"), NOBODY, tables, zone)
-    return AlertSettings(channels=channels, policy=policy, table=sections.table("alerts"))
+    return AlertSettings(channels=channels, policy=policy, names=frozenset(tables), table=sections.table("alerts"))
 
 
 def _security(read: Reading) -> SecuritySettings:

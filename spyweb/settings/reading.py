@@ -57,6 +57,15 @@ def _tell_below(source: SettingsSource, key: str, reason: str, *keys: str) -> Pr
 Asked = tuple[Callable[[object], object], object]  # how a key was read, and what it is when no source has it
 
 
+class PartError(ValueError):
+    """One of several tables under a key is wrong: the first has the number 1."""
+
+    def __init__(self, reason: str, number: int, *keys: str) -> None:
+        super().__init__(reason)
+        self.number = number
+        self.keys = keys
+
+
 class Reading:
     """One pass over the sources.
 
@@ -93,6 +102,8 @@ class Reading:
     def _try(self, source: SettingsSource, key: str, read: Callable[[object], T], found: list[T]) -> None:
         try:
             found.append(read(source.values[key]))
+        except PartError as error:
+            self._problems.append(source.problem(str(error), f"{key}[{error.number}]", *error.keys))
         except ValueError as error:
             self._problems.append(source.problem(str(error), key))
 
@@ -137,6 +148,10 @@ class Reading:
     def problem(self, reason: str, key: str) -> Problem:
         """Return a problem with the key in the strongest source that has it."""
         return self._teller(key).problem(reason, key)
+
+    def refuse_part(self, reason: str, key: str, number: int, *keys: str) -> None:
+        """Report a problem with one of the tables under a key, or with a key of that one."""
+        self._problems.append(self._teller(key).problem(reason, f"{key}[{number}]", *keys))
 
     def doubt(self, reason: str, key: str) -> None:
         """Report a warning if the source forgives unknown keys, otherwise a problem."""

@@ -64,7 +64,11 @@ class TomlTable:
         """Return the line of the key, or of the nearest table around it."""
         lines = self.text.lines
         path = (*self.path, *keys)
-        return next((lines[path[:n]] for n in range(len(path), 0, -1) if path[:n] in lines), None)
+        for depth in range(len(path), 0, -1):
+            for known in (path[:depth], (*path[: depth - 1], path[depth - 1].partition("[")[0])):
+                if known in lines:  # the second is the whole of an array that stands in one line
+                    return lines[known]
+        return None
 
     def tables(self, key: str) -> list[TomlTable]:
         """Return the tables of an array, `[[key]]`, without elements that are not tables."""

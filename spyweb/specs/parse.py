@@ -312,7 +312,7 @@ def _alerts(
 ) -> AlertPolicy:
     """Take who is told of the job; it depends on the jobs as well that have to succeed before it starts."""
     own = read.below(ALERTS)
-    policy = take_policy(own, alerts.policy, alerts.channels, daemon.timezone)
+    policy = take_policy(own, alerts.policy, alerts.names, daemon.timezone)
     named, subject = _as_ids(policy.depends_on), f"{JOB}{job}"
     if not own.has(DEPENDS_ON) and subject in named:
         named = []  # what all jobs depend on does not depend on the others of these
@@ -326,7 +326,7 @@ def alerts_without_file(job: JobId, settings: Settings) -> AlertPolicy:
     """Return who is told of a job whose own file can't be read: what config.toml alone says of it."""
     tables = [table for name, table in settings.jobs.items() if job_id(name) == job]
     read, alerts = Reading([SettingsSource.of(table) for table in tables], []), settings.alerts
-    return take_policy(read.below(ALERTS), alerts.policy, alerts.channels, settings.daemon.timezone)
+    return take_policy(read.below(ALERTS), alerts.policy, alerts.names, settings.daemon.timezone)
 
 
 def _as_ids(subjects: Iterable[str]) -> list[str]:

@@ -108,9 +108,61 @@ def test_a_rule_whose_windows_follow_one_another_never_ends(cron: str, minutes: 
 
 days = st.sampled_from([(2026, 3, 28), (2026, 10, 24), (2026, 4, 4), (2026, 10, 3), (2026, 3, 7), (2026, 10, 31)])
 zones = st.sampled_from(["Europe/Berlin", "Australia/Lord_Howe", "America/New_York"])
-crons = st.tuples(st.sampled_from([0, 15, 30, 45]), st.integers(0, 5), st.sampled_from(["*", "sun", "sat,sun"])).map(
+hours = st.one_of(st.integers(0, 5), st.sampled_from(["1,2", "0,3,4", "1-3"]))
+crons = st.tuples(st.sampled_from([0, 15, 30, 45]), hours, st.sampled_from(["*", "sun", "sat,sun"])).map(
     lambda each: "{} {} * * {}".format(*each)
 )
+
+
+mixed_windows = st.one_of(
+    st.builds(Recurring, crons, zones, st.integers(1, 400).map(lambda minutes: minutes * MIN)),
+    st.tuples(st.integers(-600, 3_000), st.integers(1, 900)).map(
+        lambda each: Once(each[0] * MIN, (each[0] + each[1]) * MIN)  # since midnight
+    ),
+)
+mixed_rules = st.tuples(mixed_windows, st.sampled_from([(), ("backup",), ("back*", "web"), ("web",)]))
+
+
+@settings(max_examples=40)
+@given(days, st.lists(mixed_rules, min_size=1, max_size=5), st.lists(st.integers(0, 48 * 60), min_size=1, max_size=8))
+def test_rules_of_several_zones_that_overlap_while_clocks_change_are_as_a_walk_finds_them(
+    day: tuple[int, int, int], given_rules: list[tuple[Once | Recurring, tuple[str, ...]]], moments: list[int]
+) -> None:
+    midnight = at(*day)
+    rules = [
+        MaintenanceRule(
+            window if isinstance(window, Recurring) else Once(window.start_ms + midnight, window.end_ms + midnight),
+            jobs,
+        )
+        for window, jobs in given_rules
+    ]
+    calendar, until_ms = MaintenanceCalendar(rules), midnight + 3 * DAY
+    for job in ("backup", "web", None):
+        covering = [rule for rule in rules if rule.covers(job)]
+        spans = [span for rule in covering for span in walked_spans(rule, midnight - 3 * DAY, until_ms + DAY)]
+        for moment in moments:
+            now_ms = walked = midnight + moment * MIN
+            while any(start <= walked < end for start, end in spans):
+                walked += MIN
+            assert calendar.until(job, now_ms) == (None if walked == now_ms else walked)
+        shown = [(start, end) for start, end, _ in planned_windows(covering, midnight, until_ms)]
+        for minute in range(0, 3 * 24 * 60, 5):
+            now_ms = midnight + minute * MIN
+            assert is_within(shown, now_ms) == is_within(spans, now_ms)
+
+
+def walked_spans(rule: MaintenanceRule, from_ms: int, until_ms: int) -> list[tuple[int, int]]:
+    if isinstance(rule.window, Once):
+        return [(rule.window.start_ms, rule.window.end_ms)]
+    found, start = [], cron_after(rule.window.cron, rule.window.timezone, from_ms)
+    while start is not None and start < until_ms:
+        found.append((start, start + rule.window.duration_ms))
+        start = cron_after(rule.window.cron, rule.window.timezone, start)
+    return found
+
+
+def is_within(spans: list[tuple[int, int]], moment_ms: int) -> bool:
+    return any(start <= moment_ms < end for start, end in spans)
 
 
 @settings(max_examples=60)

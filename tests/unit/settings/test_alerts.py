@@ -117,21 +117,55 @@ desktop = true
         ('[channels."My Phone"]\nwebhook = "https://x"\n', "expected a name of a-z, 0-9, _ and -"),
         ('[channels.phone]\nwebhook = "https://x"\nlevle = "info"\n', 'unknown key; did you mean "level"?'),
         ('[channels]\nphone = "https://x"\n', "expected the settings of a channel, [channels.NAME]"),
-        (f'{CHANNELS}[alerts]\nto = ["phon"]\n', 'no channel "phon"; did you mean "phone"?'),
+        (
+            f'{CHANNELS}[alerts]\nto = ["phon"]\n',
+            'config.toml:9: alerts.to: no channel "phon"; did you mean "phone"?',
+        ),
         ('[alerts]\nquiet = "22-7"\n', 'expected two times of day, "22:00-07:00", or "" for never, not \'22-7\''),
         ('[alerts]\nquiet = "24:00-07:00"\n', "expected two times of day"),
-        ('[alerts]\nquiet = "07:00-07:00"\n', "begins and ends at the same time"),
+        ('[alerts]\nquiet = "07:00-07:00"\n', "config.toml:2: alerts.quiet: begins and ends at the same time"),
+        (
+            '[channels.phone]\nurl = "ntfy://x"\nquiet = "00:00-00:00"\n',
+            "config.toml:3: channels.phone.quiet: begins and ends at the same time",
+        ),
         ('[alerts]\nflapping = "often"\n', 'expected "5 in 30m", or "never"'),
-        ('[alerts]\nflapping = "1 in 30m"\n', "must be at least 2, not 1"),
-        ('[alerts]\nescalate = [{ after = "30m" }]\n', 'expected a table such as { after = "30m", to = ["boss"] }'),
-        (f'{CHANNELS}[[alerts.escalate]]\nafter = "1h"\nto = ["opps"]\n', 'no channel "opps"; did you mean "ops"?'),
+        ('[alerts]\nflapping = "1 in 30m"\n', "config.toml:2: alerts.flapping: must be at least 2, not 1"),
+        (
+            '[alerts]\nescalate = [{ after = "30m" }]\n',
+            'config.toml:2: alerts.escalate[1]: expected a table such as { after = "30m", to = ["boss"] }',
+        ),
+        (
+            f'{CHANNELS}[[alerts.escalate]]\nafter = "1h"\nto = ["opps"]\n',
+            'config.toml:10: alerts.escalate[1].to: no channel "opps"; did you mean "ops"?',
+        ),
+        (
+            f'{CHANNELS}[[alerts.escalate]]\nafter = "1h"\nto = ["ops"]\n'
+            '[[alerts.escalate]]\nafter = "5s"\nto = ["ops"]\n',
+            "config.toml:12: alerts.escalate[2].after: must be at least 1m, not 5s",
+        ),
+        (
+            f'{CHANNELS}[[alerts.escalate]]\nafter = "1h"\nto = []\n',
+            "config.toml:10: alerts.escalate[1].to: an escalation needs somebody",
+        ),
+        (
+            '[[alerts.escalate]]\nafter = "1h"\nto = "ops"\n',
+            "config.toml:3: alerts.escalate[1].to: expected a list of texts, not 'ops'",
+        ),
+        (
+            '[[alerts.escalate]]\nafter = "1h"\nto = ["ops"]\n' * 6,
+            "config.toml:16: alerts.escalate[6]: there are at most 5 of them",
+        ),
         (
             f'{CHANNELS}[alerts]\nto = ["ops"]\n[[alerts.escalate]]\nafter = "1h"\nto = ["ops"]\n',
-            '"ops" is in `to`, and is told at once',
+            'config.toml:12: alerts.escalate[1].to: "ops" is in `to`, and is told at once',
+        ),
+        (
+            "[alerts]\nescalate = 5\n",
+            "config.toml:2: alerts.escalate: expected tables, each headed [[alerts.escalate]]",
         ),
         ('[alerts]\nlevel = "urgent"\n', 'expected "info", "warning" or "critical"'),
-        ("[alerts]\nafter_failures = 0\n", "must be at least 1, not 0"),
-        ('[alerts]\nremind_every = "1m"\n', "must be at least 5m, not 1m"),
+        ("[alerts]\nafter_failures = 0\n", "config.toml:2: alerts.after_failures: must be at least 1, not 0"),
+        ('[alerts]\nremind_every = "1m"\n', "config.toml:2: alerts.remind_every: must be at least 5m, not 1m"),
         ('[alerts]\nlate_after = "30s"\n', "config.toml:2: alerts.late_after: must be at least 1m, not 30s"),
         ('[alerts]\nno_success_for = "soon"\n', "config.toml:2: alerts.no_success_for: "),
         ('[alerts]\npause_after = "soon"\n', "config.toml:2: alerts.pause_after: expected a whole number, not 'soon'"),
@@ -140,7 +174,10 @@ desktop = true
             "[alerts]\npause_after = 2\n",
             "config.toml:2: alerts.pause_after: would be paused before it is an incident: at least after_failures, 3",
         ),
-        ("[alerts]\nafter_failure = 2\n", 'unknown key; did you mean "after_failures"?'),
+        (
+            "[alerts]\nafter_failure = 2\n",
+            'config.toml:2: alerts.after_failure: unknown key; did you mean "after_failures"?',
+        ),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, text: str, expected: str) -> None:
@@ -278,6 +315,31 @@ def test_a_job_that_others_depend_on_and_that_is_not_there_is_a_warning(tmp_path
         'config.toml:4: jobs.two.alerts.depends_on: no job "x_y"',
         'jobs/one.lua:2: alerts.depends_on: no job "neet"; did you mean "net"?',
     ]
+
+
+def test_one_job_may_tell_somebody_at_once_who_is_told_of_others_later(tmp_path: Path) -> None:
+    config = f'{CHANNELS}[alerts]\nto = ["phone"]\n[[alerts.escalate]]\nafter = "1h"\nto = ["ops"]\n'
+    found = policy_of(tmp_path, config, '-- alerts = { to = ["phone", "ops"] }\n')
+    assert found.tells("ops") == 0
+
+
+def test_what_a_job_s_own_alerts_have_wrong_is_said_with_their_line(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(
+        f'{CHANNELS}[alerts]\nto = ["ops"]\n[jobs.b.alerts]\nremind_every = "1m"\n'
+        '[[jobs.b.alerts.escalate]]\nafter = "1h"\nto = ["ops"]\n'
+    )
+    _, problems = scan_jobs(tmp_path, a='alerts = { quiet = "07:00-07:00" }', b="tags = []")
+    assert problems == [
+        "config.toml:11: jobs.b.alerts.remind_every: must be at least 5m, not 1m",
+        'config.toml:14: jobs.b.alerts.escalate[1].to: "ops" is in `to`, and is told at once',
+        "jobs/a.lua:2: alerts.quiet: begins and ends at the same time: for always, leave the channel out of `to`",
+    ]
+
+
+def test_a_channel_that_is_wrong_is_one_problem_and_none_of_those_whom_it_tells(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('[channels.ops]\nwebhook = "x"\n[alerts]\nto = ["ops"]\n')
+    _, problems = scan_jobs(tmp_path, a='alerts = { to = ["ops"] }')
+    assert problems == []
 
 
 def test_a_channel_that_a_job_names_and_nobody_has_is_a_problem_of_the_job(tmp_path: Path) -> None:

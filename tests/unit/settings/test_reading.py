@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from spyweb.errors import Problem
-from spyweb.settings.reading import Reading, SettingsSource, nearest
+from spyweb.settings.reading import PartError, Reading, SettingsSource, nearest
 from spyweb.settings.values import duration, text, whole
 
 
@@ -25,6 +25,20 @@ def test_a_wrong_value_is_a_problem_even_where_a_stronger_one_wins() -> None:
 
     assert reading.take("port", whole(0, 9), 0) == 1
     assert [problem.file for problem in problems] == ["weak"]
+
+
+def test_one_of_several_tables_is_named_by_its_number() -> None:
+    def second(_value: object) -> int:
+        raise PartError("is wrong", 2, "after")
+
+    problems: list[Problem] = []
+    reading = Reading([source("strong", steps=[1, 2]), source("weak", other=1)], problems)
+    assert reading.take("steps", second, 7) == 7
+    reading.refuse_part("is wrong too", "steps", 1, "to")
+    assert [str(problem) for problem in problems] == [
+        "strong: steps[2].after: is wrong",
+        "strong: steps[1].to: is wrong too",
+    ]
 
 
 def test_keys_that_nobody_took_are_unknown_and_get_the_nearest_right_name() -> None:

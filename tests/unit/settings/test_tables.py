@@ -122,6 +122,14 @@ def test_an_array_may_stand_in_one_line_and_hold_what_is_no_table() -> None:
     assert table("jobs = 5").tables("jobs") == []
 
 
+def test_a_key_of_one_of_several_tables_in_one_line_has_that_line() -> None:
+    inline = table('x = 1\njobs = [{ name = "a" }, { name = "b" }]\n[other]\nrules = [{ y = 1 }]')
+
+    assert [each.line_of("name") for each in inline.tables("jobs")] == [2, 2]
+    assert inline.line_of("other", "rules[1]", "y") == 4
+    assert inline.line_of("gone[1]", "y") is None
+
+
 LONG = ".".join("a" * 33)
 
 
