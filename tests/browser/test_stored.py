@@ -80,7 +80,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory, chromium: Browser) -> Itera
     for hour in range(3):
         project.job(f"night_{hour}", 'return "ok"', 'cron = "0 3 * * *"')
     project.job("keeper", KEEPER)
-    project.job("holder", 'return state.with_lock("export", function() sleep(60000) end)')
+    project.job("holder", 'return state.with_lock("export", function() sleep(250000) end)')
     project.job("paused", "return 1", 'every = "1s"')
     project.job("flaky", FLAKY)
     project.save("jobs/shop/config.toml", MONITOR)
