@@ -18,7 +18,10 @@ from pathlib import Path
 from playwright.async_api import Browser, Page, async_playwright
 
 from spyweb.clock import RealClock
+from spyweb.incidents.policy import AlertPolicy
+from spyweb.incidents.truth import Failed
 from spyweb.model import Durability, JobId, Outcome, RunId, RunState
+from spyweb.store.incidents_protocol import SubjectEvent
 from spyweb.store.protocol import Change, End, NewRun
 from spyweb.store.sqlite.store import SqliteStore, open_store
 from tests.fakes.project import Project, eventually
@@ -143,8 +146,14 @@ async def record_job(store: SqliteStore, job: JobId, every_ms: int, took_ms: int
             reason=reason if failed else "",
             result="" if failed else says,
             cpu_ms=took // 20,
+            alert=failed_now(job, reason, due_ms + late_ms + took) if number >= count - failures else None,
         )
         await store.runs.record(Change(end=[end]))
+
+
+def failed_now(job: JobId, reason: str, at_ms: int) -> SubjectEvent:
+    """Return what the failure of a run that ended then means for the incidents of its job."""
+    return SubjectEvent(subject=f"job:{job}", event=Failed(reason), policy=AlertPolicy(), at_ms=at_ms)
 
 
 async def take(browser: Browser, page: Page, name: str) -> None:
@@ -205,7 +214,7 @@ def main() -> None:
             for job in ("tea_shop", "deploy"):
                 project.result(job)
             project.spyweb("trigger", "invoice_sync")
-            eventually(lambda: project.runs("invoice_sync")[0].outcome, "a run of invoice_sync")
+            eventually(lambda: project.ask("alerts", "list"), "an incident of invoice_sync")
             time.sleep(2)  # until health has looked around
             found = re.search(r'"url": "(http://[^"]+)"', daemon.said())
             assert found
