@@ -8,7 +8,7 @@ an incident wakes the planner, which writes the messages that are missing; it ma
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 
 import structlog
@@ -291,10 +291,6 @@ class AlertWatcher:
             return job.spec.alerts
         return self.without_file(job_id) if self.without_file else self._settings().policy
 
-    def subject_now(self, subject: str) -> SubjectNow:
-        """Return what holds for a subject at this moment."""
-        return self._subject_now(subject, self._quiet_ends())
-
     def _subject_now(self, subject: str, quiet_end: QuietEnd) -> SubjectNow:
         policy = self._policy(subject)
         return SubjectNow(
@@ -304,7 +300,8 @@ class AlertWatcher:
             has_hooks=self.hooks is not None and self.hooks.has(subject),
         )
 
-    def _subjects_now(self, names: Sequence[str]) -> Steps[dict[str, SubjectNow]]:
+    def subjects_now(self, names: Iterable[str]) -> Steps[dict[str, SubjectNow]]:
+        """Return what holds for subjects at this moment."""
         quiet_end, found = self._quiet_ends(), {}
         for name in names:
             found[name] = self._subject_now(name, quiet_end)
@@ -333,7 +330,7 @@ class AlertWatcher:
         names = await self._incidents.unsettled()
         if self.hooks and await self.hooks.hand_out(names):
             self._changed.set()  # there may be more of them, or nothing more to tell
-        subjects = await run_in_slices(self._clock, self._subjects_now(names))
+        subjects = await run_in_slices(self._clock, self.subjects_now(names))
         planned = await self._incidents.plan(self.channels_now(), subjects)
         if planned.unknown:  # an incident has opened meanwhile
             self._changed.set()

@@ -5,12 +5,13 @@ It asks the same rule as the planner (incidents/telling.py), so what is shown is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 from zoneinfo import ZoneInfo
 
 from spyweb.clock import Clock
+from spyweb.cooperative import Steps, run_in_slices
 from spyweb.incidents.telling import ChannelState, Hold, HoldReason, KnownIncident, hold_of
 from spyweb.store.incidents_protocol import AlertChannelNow, Incident, Incidents, SubjectNow
 from spyweb.views.incidents import JOB, WAITS_FOR, IncidentChannel, IncidentStanding
@@ -19,7 +20,7 @@ from spyweb.views.incidents import JOB, WAITS_FOR, IncidentChannel, IncidentStan
 class AlertsNow(Protocol):
     """Knows the facts that hold at this moment and are not stored."""
 
-    def subject_now(self, subject: str) -> SubjectNow: ...
+    def subjects_now(self, names: Iterable[str]) -> Steps[dict[str, SubjectNow]]: ...
 
     def channels_now(self) -> list[AlertChannelNow]: ...
 
@@ -35,11 +36,19 @@ class StandingService:
 
     async def of(self, incidents: Sequence[Incident]) -> list[IncidentStanding]:
         """Return how each of these stands."""
-        subjects = {each.subject: self._now.subject_now(each.subject) for each in incidents}
+        subjects = await run_in_slices(self._clock, self._now.subjects_now({each.subject for each in incidents}))
         parents = {parent for subject in subjects.values() for parent in subject.policy.depends_on}
         failing = await self._incidents.open_among(parents) if parents else {}
-        channels = self._now.channels_now()
-        return [self._one(each, subjects[each.subject], channels, failing) for each in incidents]
+        return await run_in_slices(self._clock, self._all(incidents, subjects, failing))
+
+    def _all(
+        self, incidents: Iterable[Incident], subjects: Mapping[str, SubjectNow], failing: Iterable[str]
+    ) -> Steps[list[IncidentStanding]]:
+        channels, found = self._now.channels_now(), []
+        for each in incidents:
+            found.append(self._one(each, subjects[each.subject], channels, failing))
+            yield
+        return found
 
     def _one(
         self, incident: Incident, subject: SubjectNow, channels: Iterable[AlertChannelNow], failing: Iterable[str]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import time
 from zoneinfo import ZoneInfo
 
 import pytest
 
+from spyweb.cooperative import Steps
 from spyweb.incidents.policy import AlertPolicy, Escalation, Level, QuietHours
 from spyweb.incidents.telling import Hold, HoldReason
 from spyweb.service.incident_standing import StandingService, in_words
@@ -27,8 +29,9 @@ class Now:
         self._subject = subject
         self._channels = [*channels]
 
-    def subject_now(self, _subject: str) -> SubjectNow:
-        return self._subject
+    def subjects_now(self, names: Iterable[str]) -> Steps[dict[str, SubjectNow]]:
+        yield
+        return dict.fromkeys(names, self._subject)
 
     def channels_now(self) -> list[AlertChannelNow]:
         return self._channels
@@ -122,3 +125,25 @@ async def test_what_is_over_is_held_by_nothing(store: MemoryStore) -> None:
 def test_it_is_said_in_words_with_the_day_where_that_is_not_plain(hold: Hold, words: str) -> None:
     failing = ["job:internet", "channel:ops"]
     assert in_words(hold, failing, ZoneInfo("Europe/Berlin"), START_MS) == words
+
+
+async def test_very_many_are_looked_at_in_slices(store: MemoryStore) -> None:
+    class CountingClock(FakeClock):
+        """A millisecond passes at each look."""
+
+        looks = 0
+        rests = 0
+
+        def monotonic(self) -> float:
+            self.looks += 1
+            return self.looks / 1000
+
+        async def sleep(self, seconds: float) -> None:
+            self.rests += 1
+
+    (incident,) = await store.incidents.list()
+    clock = CountingClock()
+    service = StandingService(store.incidents, Now(SubjectNow(policy=POLICY), PHONE), clock, "UTC")
+    found = await service.of([incident] * 100)
+    assert (len(found), found[0].channels[0].name) == (100, "phone")
+    assert clock.rests > 10
