@@ -57,7 +57,10 @@ class ChannelChecker:
         """Check whatever has changed, until cancelled."""
         while True:
             self._changed.clear()
-            await self._look()
+            try:
+                await self._look()
+            except Exception:  # a bug in checking must not end the daemon
+                log.exception("checking alert channels met a bug in spyweb")
             alarm = self._clock.call_later(AGAIN_S, self._changed.set) if any(self._to_look_at_again()) else None
             await self._changed.wait()
             if alarm:

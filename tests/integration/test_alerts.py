@@ -227,3 +227,36 @@ def test_no_part_of_an_address_leaves_the_channel_it_is_of(tmp_path: Path, monke
     assert {"spyweb.db", "log"} <= {path.name for path in kept}
     told += [path.read_bytes() for path in kept]
     assert not [secret for secret in SECRETS[:5] if any(secret.encode() in each for each in told)]
+
+
+MENDING = """[server]
+enabled = false
+[channels.phone]
+url_file = "phone"
+templates = {{ title = "{title}" }}
+[alerts]
+to = ["phone"]
+after_failures = 1
+"""
+
+
+def test_a_channel_that_is_put_right_is_so_without_a_restart(tmp_path: Path) -> None:
+    with open_services(tmp_path) as services:
+        (tmp_path / "jobs").mkdir()
+        (tmp_path / "jobs/backup.lua").write_text(BROKEN)
+        (tmp_path / "config.toml").write_text(MENDING.format(title="{{ incident.no.such }}"))
+        with daemon(tmp_path) as (_, client):
+
+            def channel_reasons() -> list[str]:
+                found = client.incidents(is_open=True, limit=10)
+                return [each.reason for each in found if each.subject == "channel:phone"]
+
+            until(lambda: channel_reasons() == ["address"])  # at the start, before there is anything to tell
+            (tmp_path / "phone").write_text(f"ntfy://127.0.0.1:{services.port}/topic")
+            until(lambda: channel_reasons() == ["template"])  # what waited has arrived, with the built-in text
+            assert services.arrived[0].json["title"].startswith("#1 backup is down")
+            assert "(The template of this channel fails: title: " in services.arrived[0].json["message"]
+            (tmp_path / "config.toml").write_text(MENDING.format(title="{{ kind }} {{ incident }}"))
+            until(lambda: channel_reasons() == [])
+            assert client.try_channel("phone").is_sent
+            assert services.arrived[-1].json["title"] == "test"

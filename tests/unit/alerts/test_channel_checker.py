@@ -20,6 +20,11 @@ PHONE = AlertChannelSettings(name="phone", url="ntfy://topic")
 OPS = AlertChannelSettings(name="ops", webhook="https://example.org/")
 
 
+class BrokenAnswers(dict[str, HelperAnswer]):
+    def get(self, *_: object) -> HelperAnswer:
+        raise ZeroDivisionError
+
+
 @dataclass
 class Checked:
     """A checker, what it asked about, and what it told."""
@@ -137,3 +142,18 @@ async def test_a_template_that_does_not_compile_is_told(tmp_path: Path) -> None:
         checker.wake()
         await here.clock.turn(0)
         assert here.take()[1] == [("phone", "address", ""), ("phone", "template", "templates.body: no")]
+
+
+async def test_a_bug_in_checking_ends_neither_the_daemon_nor_later_checks(tmp_path: Path) -> None:
+    with capture_logs() as lines:
+        async with checker_of(tmp_path, PHONE) as (here, checker):
+            here.take()
+            here.channels = {"phone": replace(PHONE, url="ntfy://fails")}
+            here.wrong = BrokenAnswers()
+            checker.wake()
+            await here.clock.turn(0)
+            here.wrong, here.channels = {}, {"phone": replace(PHONE, url="ntfy://works")}
+            checker.wake()
+            await here.clock.turn(0)
+            assert here.take()[0] == ["ntfy://fails", "ntfy://works"]
+    assert [line["event"] for line in lines] == ["checking alert channels met a bug in spyweb"]
