@@ -174,7 +174,7 @@ MAINTENANCE: Mapping[str, str] = {
     "timezone": "The time zone of `cron`, and of `start` and `end` without one.",
     "start": "When it begins, where it comes once.",
     "end": "When it ends.",
-    "jobs": 'Ids or patterns, "backup-*"; without it all jobs, spyweb itself and its channels.',
+    "jobs": 'Ids or patterns, "backup_*"; without it all jobs, spyweb itself and its channels.',
     "text": "What it is for.",
 }
 

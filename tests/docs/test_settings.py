@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import pytest
 
+from spyweb.incidents.policy import NOBODY
 from spyweb.ops.network.request import clean_headers
 from spyweb.permissions.policy import KEYS as PERMISSIONS
 from spyweb.schedules.cron import ALIASES, parse_cron
@@ -19,6 +20,7 @@ from spyweb.settings.load import section_keys
 from spyweb.settings.reading import Reading
 from spyweb.settings.tables import TomlTable
 from spyweb.settings.units import parse_duration
+from spyweb.specs.discover import scan
 from spyweb.specs.maintenance import maintenance_keys
 from spyweb.specs.parse import ANY, RUN_OUTCOMES, JobPlace, job_keys, parse_job
 from tests.fakes.repository import code_words, read
@@ -158,3 +160,17 @@ def test_what_spyweb_sent_can_be_sent_from_here(tmp_path: Path) -> None:
     assert len(sent) == 12
     assert "Chrome/" in sent["User-Agent"]
     assert clean_headers({name.encode(): value.encode() for name, value in sent.items()}) == sent
+
+
+def test_what_the_page_about_not_being_woken_shows_is_right(tmp_path: Path) -> None:
+    blocks = re.findall(r"```toml\n(.*?)```", read("docs/how-to/not-be-woken.md"), re.DOTALL)
+    assert len(blocks) == 6
+    (tmp_path / "jobs").mkdir()
+    for name in ("backup", "backup_db", "web", "internet"):
+        (tmp_path / f"jobs/{name}.lua").write_text("log('x')")
+    for block in blocks:
+        (tmp_path / "config.toml").write_text(f'{block}\n[channels.phone]\nurl = "ntfy://x"\n')
+        settings = load_settings(tmp_path, environ={}, flags={})
+        found = scan(tmp_path, settings)
+        assert (found.problems, found.warnings) == ([], []), block
+        assert settings.alerts.policy != NOBODY or found.maintenance or settings.jobs
