@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
+from typing import NamedTuple
 
 import structlog
+from msgspec.structs import replace
 
 from spyweb.alerts.signs import NO_CONDITIONS, OF_A_PART, Conditions, Now, compare, signs_of
 from spyweb.alerts.watcher import JOB, AlertWatcher, subject_of
@@ -35,6 +37,13 @@ DAEMON = "daemon:"
 Signs = Mapping[str, Sign]
 
 
+class Doubt(NamedTuple):
+    """A sign that has not lasted long enough."""
+
+    at: float  # when it was seen first, by the monotonic clock
+    since_ms: int | None  # since when it was there, as it was seen first
+
+
 class SignWatch:
     """Knows which signs are noted, and looks for others."""
 
@@ -55,7 +64,7 @@ class SignWatch:
         self._read = conditions
         self._clock = clock
         self._noted: dict[str, Signs] = {}  # of each subject that is not well
-        self._doubtful: dict[str, dict[str, float]] = {}  # signs of subjects that are not noted: since when they last
+        self._doubtful: dict[str, dict[str, Doubt]] = {}  # signs of subjects that are not noted yet
         self._conditions = NO_CONDITIONS
         self._timed: list[JobId] = []  # jobs that may be late or silent
         self._place = 0  # how far they have been looked at
@@ -152,14 +161,15 @@ class SignWatch:
         if not noted and not found:
             self._doubtful.pop(subject, None)
             return
-        doubtful, lasts = self._doubtful.pop(subject, {}), dict[str, float]()
+        doubtful, lasts = self._doubtful.pop(subject, {}), dict[str, Doubt]()
         for event in list(compare(noted or {}, found)):
             if isinstance(event, SignGone):
                 self._saw(subject, event)
                 continue
-            since = doubtful.get(event.sign, self._clock.monotonic())
-            if self._clock.monotonic() - since < STEADY_S or not self._saw(subject, event):
-                lasts[event.sign] = since
+            doubt = doubtful.get(event.sign) or Doubt(self._clock.monotonic(), event.since_ms)
+            is_steady = self._clock.monotonic() - doubt.at >= STEADY_S
+            if not is_steady or not self._saw(subject, replace(event, since_ms=doubt.since_ms)):
+                lasts[event.sign] = doubt
         if lasts:
             self._doubtful[subject] = lasts
 

@@ -104,6 +104,7 @@ async def test_a_file_that_is_broken_for_a_moment_is_nothing_and_one_that_stays_
         await w.turn(30)
         (incident,) = await w.incidents()
         assert (incident.subject, incident.reason, incident.text) == ("job:backup", "broken", "line 4")
+        assert 12_000 <= incident.opened_ms - incident.since_ms <= 20_000, "since it was seen first"
         w.conditions = Conditions()
         await w.turn(LOOK_S + 2)
         assert await w.incidents() == []
