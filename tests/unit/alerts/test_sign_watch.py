@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from spyweb.alerts.measures import JobMeasures
 from spyweb.alerts.sign_watch import AT_A_LOOK, LOOK_S, SignWatch
@@ -245,6 +245,29 @@ async def test_a_clock_that_is_set_back_neither_opens_nor_holds_an_incident() ->
         assert await w.incidents() == []
         await w.turn(11 * 60)
         assert len(await w.incidents()) == 1
+
+
+async def test_a_sign_that_a_job_had_before_it_was_disabled_comes_anew_with_it() -> None:
+    async with watched() as w:
+        w.conditions = Conditions(broken={BACKUP: "line 4"})
+        await w.turn(30)
+        for is_enabled in (False, True):
+            w.job.spec = replace(w.job.spec, enabled=is_enabled)
+            w.harness.live.link()
+            await w.turn(30)
+            assert len(await w.incidents()) == is_enabled
+        assert len(await w.incidents(is_open=False)) == 1
+
+
+async def test_a_job_stays_late_while_its_file_does_not_load() -> None:
+    async with watched(SILENT) as w:
+        await w.turn(11 * 60)
+        w.harness.live.remove(BACKUP)
+        w.harness.live.set_unloadable(frozenset({"backup"}))
+        w.conditions = Conditions(broken={BACKUP: "line 4"})
+        await w.turn(30)
+        assert (await w.signs()).keys() == {"job:backup silent", "job:backup broken"}
+        assert await w.incidents(is_open=False) == [], "it is one incident all the time"
 
 
 async def test_a_disabled_job_has_no_signs() -> None:

@@ -59,9 +59,9 @@ def test_each_schedule_has_a_first_due_time_after_the_last_start(schedule: Sched
 
 
 def test_the_due_times_of_an_every_job_go_by_its_cursor_also_where_that_has_moved_over_skipped_ones() -> None:
-    job = a_job(LATE, schedule=Every(period_ms=HOUR), started_ms=NOW - 5 * HOUR + 7 * MINUTE)
-    job.cursor = replace(job.cursor, due_ms=NOW)  # a run that takes hours: its due times are skipped
-    assert found(job, NOW + 1) == {"late": NOW - 4 * HOUR}
+    job = a_job(LATE, schedule=Every(period_ms=HOUR), started_ms=NOW - 5 * HOUR)
+    job.cursor = replace(job.cursor, due_ms=NOW - 5 * MINUTE)  # a run that takes hours: its due times are skipped
+    assert found(job, NOW + 1) == {"late": NOW - 4 * HOUR - 5 * MINUTE}
 
 
 def test_jitter_puts_off_what_is_late() -> None:
@@ -96,6 +96,15 @@ def test_what_is_late_stays_until_a_run_starts_and_what_is_silent_until_one_succ
     assert found(job, NOW + DAY, **noted).keys() == {"silent"}
     job.succeeded_ms = NOW + DAY
     assert found(job, NOW + DAY, **noted) == {}
+
+
+def test_a_run_that_starts_in_the_moment_in_which_it_is_due_is_not_late() -> None:
+    assert found(a_job(LATE, started_ms=NOW), NOW + 20 * MINUTE, late=Sign(NOW, "")) == {}
+
+
+def test_the_success_from_which_it_is_counted_does_not_end_what_is_silent_also_where_the_job_came_back() -> None:
+    job = a_job(SILENT, succeeded_ms=NOW - 2 * DAY, active_ms=NOW)
+    assert found(job, NOW, silent=Sign(NOW - 2 * DAY, "")).keys() == {"silent"}
 
 
 def test_settings_that_ask_no_longer_end_what_is_noted() -> None:
