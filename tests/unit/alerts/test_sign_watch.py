@@ -2,94 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from spyweb.alerts.measures import JobMeasures
 from spyweb.alerts.sign_watch import AT_A_LOOK, LOOK_S, SignWatch
 from spyweb.alerts.signs import Conditions
 from spyweb.alerts.watcher import AlertWatcher
-from spyweb.incidents.policy import NOBODY, AlertPolicy
+from spyweb.incidents.policy import AlertPolicy
 from spyweb.lua.endings import failed
-from spyweb.model import Ending, Every, JobId, Never, Outcome
-from spyweb.runs.live import LiveJob
-from spyweb.runs.runner import by_hand
+from spyweb.model import Every, JobId
 from spyweb.settings.alerts import AlertSettings
-from spyweb.store.incidents_protocol import Incident
-from tests.fakes.harness import Harness, harness, make_job
+from tests.fakes.harness import harness
+from tests.fakes.signs import BACKUP, watched
 
-BACKUP = JobId("backup")
 MINUTE_MS = 60_000
-SUCCESS = Ending(outcome=Outcome.SUCCESS)
 LATE = AlertPolicy(late_after_ms=5 * MINUTE_MS)
 SILENT = AlertPolicy(no_success_ms=10 * MINUTE_MS)
-
-
-@dataclass
-class Watched:
-    harness: Harness
-    watcher: AlertWatcher
-    conditions: Conditions = field(default_factory=Conditions)
-
-    @property
-    def job(self) -> LiveJob:
-        found = self.harness.live.find(BACKUP)
-        assert found
-        return found
-
-    async def run(self, *endings: Ending) -> None:
-        self.harness.pool.endings[BACKUP] = list(endings or (SUCCESS,))
-        self.harness.runner.start(self.job, [by_hand()])
-        await self.turn(0.01)
-
-    async def turn(self, seconds: float) -> None:
-        await self.harness.clock.turn(seconds)
-
-    async def incidents(self, *, is_open: bool = True) -> list[Incident]:
-        return await self.harness.store.incidents.list(is_open=is_open)
-
-    async def signs(self) -> dict[str, str]:
-        """Return what is noted, each with its text."""
-        noted = await self.harness.store.incidents.signs()
-        return {f"{subject} {sign}": seen.text for subject, signs in noted.items() for sign, seen in signs.items()}
-
-
-@asynccontextmanager
-async def watched(
-    policy: AlertPolicy = NOBODY, before: Watched | None = None, *, jobs: int = 1, **spec: object
-) -> AsyncIterator[Watched]:
-    """Watch jobs; `before` is an earlier daemon with the same store."""
-    earlier = before.harness if before else None
-    async with harness(earlier.store if earlier else None, earlier.clock if earlier else None) as h:
-        w: Watched
-        settings = AlertSettings(policy=AlertPolicy())
-        watcher = AlertWatcher(
-            incidents=h.store.incidents,
-            live=h.live,
-            settings=lambda: settings,
-            measures=JobMeasures(h.live, h.scheduler.pause, h.runner.start_by_hand),
-            clock=h.clock,
-        )
-        signs = SignWatch(
-            watcher=watcher,
-            live=h.live,
-            incidents=h.store.incidents,
-            runs=h.store.runs,
-            conditions=lambda: w.conditions,
-            clock=h.clock,
-        )
-        w = Watched(h, watcher)
-        h.runner.judge = watcher.judge
-        await watcher.load()
-        await signs.load()
-        fields: dict[str, object] = {"schedule": Never(), **spec}
-        names = ["backup", *(f"job{number}" for number in range(1, jobs))]
-        await h.settle(*(make_job(name, alerts=policy, **fields) for name in names))
-        tasks = [h.tasks.create_task(each) for each in (watcher.keep_up(), signs.keep_up())]
-        yield w
-        for task in tasks:
-            task.cancel()
 
 
 async def test_a_file_that_is_broken_for_a_moment_is_nothing_and_one_that_stays_so_is_an_incident() -> None:
