@@ -31,7 +31,9 @@ async def watch(s: Shop, job: LiveJob, status: int, items: int, **trigger: objec
     assert run_id
     run = Run(id=run_id, job=job.id, state=RunState.RUNNING)
     await s.store.runs.record(Change(end=[end_of(run, ending, 2)]))
-    return (await s.store.runs.latest())[job.id]
+    found = s.store.runs.find(run_id)
+    assert found
+    return found
 
 
 async def watch_all(s: Shop, job: LiveJob, *answers: tuple[int, int]) -> list[str]:
