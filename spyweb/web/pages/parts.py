@@ -10,7 +10,7 @@ from urllib.parse import quote
 from spyweb.dashboard.frame import PageFrame
 from spyweb.views.events import EventType
 from spyweb.web.pages.outlook import look
-from spyweb.web.pages.page import Asked, moments_of
+from spyweb.web.pages.page import Asked, PageMissing, moments_of
 
 EVERYWHERE = {
     "icon": "icon.html",
@@ -71,7 +71,7 @@ class PartsView:
         return [*found, *EVERYWHERE] if subject.startswith("job:") or subject in ("health", "incident") else found
 
     async def render(self, parts: Sequence[str]) -> Mapping[str, str]:
-        """Return each part as it is now."""
+        """Return each part as it is now; none of the page's own where it is about what is gone or may not be seen."""
         asked = self.asked
         outlook = await look(asked.service, asked.principal)
         frame = PageFrame(
@@ -81,7 +81,12 @@ class PartsView:
             counts=outlook.counts,
             may=asked.principal.may_do,
         )
-        values = await self.gather(asked) if any(part in self.own for part in parts) else {}
+        values: Values = {}
+        if any(part in self.own for part in parts):
+            try:
+                values = await self.gather(asked)
+            except PageMissing:
+                parts = [part for part in parts if part not in self.own]
         render = partial(asked.renderer.part, frame=frame)
         return {
             part: render(self._template(part), values={**values, "name": part.removeprefix("count-")}) for part in parts

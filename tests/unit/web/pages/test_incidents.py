@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace as replace_principal
 
 import pytest
-from aiohttp import web
 from msgspec.structs import replace
 
 from spyweb.incidents.policy import AlertPolicy, Level
@@ -16,6 +16,7 @@ from spyweb.settings.alerts import AlertSettings
 from spyweb.store.incidents_protocol import AlertChannelNow, SubjectEvent, SubjectNow
 from spyweb.store.keys_protocol import Scope
 from spyweb.views.incidents import IncidentChannel, IncidentStanding
+from spyweb.web.access.principal import LOOPBACK
 from spyweb.web.pages.incidents import OPEN_SHOWN, PAST_SHOWN, incident_view, incidents_view
 from spyweb.web.pages.page import PageMissing
 from spyweb.web.pages.parts import EVERYWHERE
@@ -280,8 +281,9 @@ async def test_there_is_nothing_to_follow_of_an_incident_that_is_none() -> None:
     with pytest.raises(PageMissing):
         incident_view(asked_of(service), "none")
     view = incident_view(asked_of(service), "9")
-    with pytest.raises(web.HTTPNotFound):
-        await view.render(["incident-now"])
+    assert list(await view.render(["incident-now", "icon"])) == ["icon"]
+    stranger = replace_principal(LOOPBACK, jobs=("prices",))
+    assert await incident_view(asked_of(service, stranger), "2").render(["incident-now"]) == {}
 
 
 async def test_a_channel_that_was_told_is_named() -> None:
