@@ -78,7 +78,7 @@ class JobMeasures:
     async def _run(self, parent: LiveJob, change: SubjectChange) -> None:
         trigger = {"type": TriggerType.DEPENDS.value, "job": change.subject.removeprefix(JOB)}
         try:
-            await self._start(parent, RunRequest(trigger={**trigger, "incident": change.incident}))
+            await self._start(parent, RunRequest(trigger={**trigger, "incident_id": change.incident}))
         except Refused:  # it has begun meanwhile, or the daemon stops
             return
         except STORE_REFUSED as error:

@@ -145,6 +145,7 @@ RUN = (
         ("debug?: boolean", "true in `spyweb debug`"),
         ("dry_run?: boolean", "true in `spyweb run --dry-run`"),
         ("repairs?: string", "of drift: what differs"),
+        ("incident_id?: integer", "of depends: the incident of the job that depends on this one; `job` is that job"),
         ('hook?: "on_down"|"on_up"', "of an alert: the function that is called"),
         ("incident?: Incident", "of an alert: what it is told of"),
     ),

@@ -60,7 +60,7 @@ async def measured(**net: object) -> AsyncIterator[Measured]:
 async def test_what_a_job_depends_on_is_run_once_as_its_incident_opens() -> None:
     async with measured() as m:
         await m.open()
-        assert await m.runs() == [{"type": "depends", "job": "web", "incident": 7}]
+        assert await m.runs() == [{"type": "depends", "job": "web", "incident_id": 7}]
         await m.measures.run_parents()
         await m.harness.clock.turn(60)
         assert len(await m.runs()) == 1

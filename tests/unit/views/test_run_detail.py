@@ -52,7 +52,7 @@ def test_every_outcome_and_failure_has_words() -> None:
         ({"type": "manual", "debug": True, "values": {"a": 1}}, "started by hand, to debug, with values", None),
         ({"type": "webhook"}, "a request to its webhook", None),
         ({"type": "startup"}, "the daemon started", None),
-        ({"type": "depends", "job": "news", "incident": 3}, "news depends on it, and is failing", None),
+        ({"type": "depends", "job": "news", "incident_id": 3}, "news depends on it, and is failing", None),
         ({"type": "after", "job": "news", "run_id": 3, "outcome": "failed"}, "news ended: failed", 3),
         ({"type": "retry", "of": 4}, "attempt 2, of run 4", 4),
         (CREATED, "k of orders was created", 5),
