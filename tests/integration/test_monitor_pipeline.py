@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 from aiohttp import web
 
-from spyweb.model import Failure, JobId, Outcome
+from spyweb.model import Failure, JobId, Outcome, Run
+from spyweb.store.protocol import Change
 from tests.fakes.monitor_project import MonitorProject
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")  # one project for all of them
@@ -413,3 +415,44 @@ async def test_a_page_that_is_gone_is_told_by_the_rows_of_its_runs(project: Moni
     rows = await project.runtime.store.runs.list(JobId(project.name), limit=4)
     assert [(row.http_status, row.items_found, row.items_new) for row in rows] == [(404, 0, 0)] * 3 + [(200, 2, 2)]
     assert [row.note for row in rows] == ["not as expected: http status 404 in 3 runs in a row", "", "", ""]
+
+
+async def tell(project: MonitorProject, hook: str = "on_down") -> Run:
+    """Tell the files of the monitor of an incident, as the planner does; return the run."""
+    job = project.runtime.live.find(JobId(project.name)) or project.load()
+    trigger = {"type": "alert", "hook": hook, "incident": {"id": 7, "text": "no page"}}
+    (run_id,) = await project.runtime.runner.start_for_incidents([(job, trigger)], Change())
+    while True:
+        (run,) = await project.runtime.store.runs.list(JobId(project.name), limit=1)
+        if run.outcome is not None:
+            assert run.id == run_id
+            return run
+        await asyncio.sleep(0.01)
+
+
+async def test_a_monitor_is_told_of_an_incident_and_fetches_nothing(project: MonitorProject) -> None:
+    project.shop(
+        "function on_down(incident, ctx) store_set('told', incident.text .. ' ' .. ctx.trigger.hook .. ctx.job) end"
+    )
+    told = await tell(project)
+    assert (told.outcome, told.items_found) == (Outcome.SUCCESS, None)
+    assert project.site.asked == []
+    found = await project.runtime.store.values.get(f"job:{project.name}", b"told")
+    assert found == b"no page on_down" + project.name.encode()
+
+
+@pytest.mark.parametrize(
+    ("hooks", "outcome", "reason"),
+    [
+        ("function on_up() end", Outcome.SKIPPED, "there is no function on_down"),
+        ("", Outcome.SKIPPED, "there is no function on_down"),
+        ("function on_down() error('no') end", Outcome.FAILED, "jobs/NAME/hooks.lua:1: no"),
+        ("function on_down() while true do end end", Outcome.FAILED, "jobs/NAME/hooks.lua:1: cpu limit exceeded"),
+    ],
+)
+async def test_what_goes_wrong_as_a_monitor_is_told_is_the_end_of_that_run(
+    project: MonitorProject, hooks: str, outcome: Outcome, reason: str
+) -> None:
+    project.shop(hooks, cpu_limit='"100ms"')
+    told = await tell(project)
+    assert (told.outcome, told.reason.startswith(reason.replace("NAME", project.name))) == (outcome, True), told.reason
