@@ -56,11 +56,11 @@ def title_of(facts: AlertFacts) -> str:
     return f"{facts.count} incidents: {facts.count - over} open, {over} over"
 
 
-def body_of(facts: AlertFacts, timezone: str, log: Sequence[str] = ()) -> str:
-    """Return why, since when, and what was logged last."""
+def body_of(facts: AlertFacts, timezone: str, *, page: str = "", log: Sequence[str] = ()) -> str:
+    """Return why, since when, the address of a page with more, and what was logged last."""
     zone = ZoneInfo(timezone)
     if len(facts.items) == 1 and facts.count == 1:
-        lines = _lines(facts.items[0], facts.at_ms, zone)
+        lines = [*_lines(facts.items[0], facts.at_ms, zone), *([f"More of it: {page}"] if page else ())]
         return "\n".join([*lines, "", "Last in its log:", *log] if log else lines)
     if not facts.items:
         return f"It works. Sent at {_moment(facts.at_ms, zone)}"

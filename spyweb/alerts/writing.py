@@ -23,7 +23,7 @@ from spyweb.runs.live import LiveJobs
 from spyweb.store.past_runs_protocol import PastRuns
 
 # The names that a template may use.
-TEMPLATE_FACTS = (*AlertFacts.__struct_fields__, *AlertItem.__struct_fields__, "log")
+TEMPLATE_FACTS = (*AlertFacts.__struct_fields__, *AlertItem.__struct_fields__, "log", "page_url")
 
 DIGEST, TEST = "digest", "test"  # as the kind of a message that is not about one incident
 LOG_LINES = 5
@@ -36,7 +36,7 @@ class AlertText(NamedTuple):
     title: str
     body: str
     mood: str
-    facts: bytes  # that a template may name, as JSON
+    facts: bytes = b"{}"  # that a template may name, as JSON
 
 
 class WritesAlerts(Protocol):
@@ -47,8 +47,17 @@ class WritesAlerts(Protocol):
 
 class AlertWriter:
     def __init__(
-        self, *, timezone: str, root: Path, live: LiveJobs, past_runs: PastRuns, environ: Mapping[str, str]
+        self,
+        *,
+        timezone: str,
+        pages: str,
+        root: Path,
+        live: LiveJobs,
+        past_runs: PastRuns,
+        environ: Mapping[str, str],
     ) -> None:
+        """Write with links below `pages`, where others reach the dashboard; without any where it is empty."""
+        self._pages = pages
         self._timezone = timezone
         self._root = root
         self._live = live
@@ -59,14 +68,17 @@ class AlertWriter:
         """Write a text; it is the same at each attempt, but for a log that is gone meanwhile."""
         items = tuple(replace(item, text=self._secrets.hide_in_prose(item.text)) for item in facts.items)
         facts = replace(facts, items=items)
-        lines = await self._last_lines(facts)
-        title = title_of(facts)
-        return AlertText(
-            title=title,
-            body=body_of(facts, self._timezone, lines),
-            mood=mood_of(facts),
-            facts=template_facts(facts, title, body_of(facts, self._timezone), lines),
+        log, page = await self._last_lines(facts), self._page(facts)
+        text = AlertText(
+            title=title_of(facts), body=body_of(facts, self._timezone, page=page, log=log), mood=mood_of(facts)
         )
+        plain = body_of(facts, self._timezone)
+        named = {"title": text.title, "page_url": page, "log": "\n".join(log)}
+        return text._replace(facts=template_facts(facts, plain, named))
+
+    def _page(self, facts: AlertFacts) -> str:
+        number = facts.items[0].incident if len(facts.items) == 1 and facts.count == 1 else None
+        return f"{self._pages}incidents/{number}" if self._pages and number is not None else ""
 
     async def _last_lines(self, facts: AlertFacts) -> Sequence[str]:
         """Return the last lines that the run has logged with which an incident began."""
@@ -99,7 +111,7 @@ def shortened(lines: Sequence[str]) -> Sequence[str]:
     return kept[::-1]
 
 
-def template_facts(facts: AlertFacts, title: str, body: str, log: Sequence[str] = ()) -> bytes:
+def template_facts(facts: AlertFacts, body: str, more: Mapping[str, str]) -> bytes:
     """Return the facts as a template names them: of a message about one incident, those of that as well.
 
     Of several, and of none, each name stands for something too, so that a template fails for no kind of message alone.
@@ -112,4 +124,4 @@ def template_facts(facts: AlertFacts, title: str, body: str, log: Sequence[str] 
         level = max((item.level for item in facts.items), key=lambda level: level.rank, default=Level.INFO)
         alone = {**dict.fromkeys(AlertItem.__struct_fields__, ""), "kind": DIGEST if items else TEST, "text": body}
         alone["level"] = level.value
-    return msgspec.json.encode({**alone, **named, "title": title, "log": "\n".join(log)})
+    return msgspec.json.encode({**alone, **named, **more})

@@ -58,6 +58,8 @@ from spyweb.store.marker import Marker
 from spyweb.store.protocol import Store
 from spyweb.store.user_sql.user_db import UserDatabase
 from spyweb.tracing.span import TRACEPARENT, Tracer, TraceSpan
+from spyweb.web.pages.site import base_of
+from spyweb.web.ui import FOLDER as UI_FOLDER
 
 log = structlog.get_logger()
 
@@ -266,6 +268,7 @@ async def open_runtime(
     channel_secrets = ChannelSecrets(settings.root, os.environ)
     writer = AlertWriter(
         timezone=settings.daemon.timezone,
+        pages=settings.server.public_url and f"{settings.server.public_url}{base_of(settings.root / UI_FOLDER)}",
         root=settings.root,
         live=live,
         past_runs=store.past_runs,

@@ -39,10 +39,8 @@ class PlainWriter:
     """Writes what needs no store."""
 
     async def compose(self, facts: AlertFacts) -> AlertText:
-        title = title_of(facts)
-        return AlertText(
-            title, body_of(facts, "UTC"), mood_of(facts), template_facts(facts, title, body_of(facts, "UTC"))
-        )
+        title, body = title_of(facts), body_of(facts, "UTC")
+        return AlertText(title, body, mood_of(facts), template_facts(facts, body, {"title": title, "log": ""}))
 
 
 async def sent(answer: HelperAnswer) -> tuple[Attempt, SendText]:

@@ -32,7 +32,7 @@ FACTS = decode_facts(PAYLOAD)
 
 
 def writer_of(h: Harness, root: Path, environ: Mapping[str, str]) -> AlertWriter:
-    return AlertWriter(timezone="UTC", root=root, live=h.live, past_runs=h.store.past_runs, environ=environ)
+    return AlertWriter(timezone="UTC", pages="", root=root, live=h.live, past_runs=h.store.past_runs, environ=environ)
 
 
 async def written(root: Path, *lines: str, environ: Mapping[str, str] = {}, **changes: object) -> AlertText:
@@ -96,6 +96,7 @@ async def test_a_run_that_is_gone_and_a_store_that_refuses_cost_the_log_alone(tm
 
         refused = AlertWriter(
             timezone="UTC",
+            pages="",
             root=tmp_path,
             live=h.live,
             past_runs=Refusing(),  # type: ignore[arg-type]
@@ -113,11 +114,25 @@ def test_long_lines_are_cut_and_the_newest_are_kept() -> None:
 
 
 def test_a_template_names_the_facts_of_one_incident_and_the_kind_of_a_digest() -> None:
-    one = json.loads(template_facts(FACTS, "T", "B", ["a", "b"]))
+    more = {"title": "T", "log": "a\nb", "page_url": ""}
+    one = json.loads(template_facts(FACTS, "B", more))
     assert (one["kind"], one["incident"], one["channel"], len(one["items"])) == ("opened", 42, "ops", 1)
     assert (one["title"], one["text"], one["log"]) == ("T", "no space", "a\nb")
-    many = json.loads(template_facts(replace(FACTS, count=30), "T", "B"))
+    many = json.loads(template_facts(replace(FACTS, count=30), "B", more))
     assert (many["kind"], many["count"], many["text"], many["level"]) == ("digest", 30, "B", "warning")
-    none = json.loads(template_facts(replace(FACTS, items=(), count=0), "T", "B"))
+    none = json.loads(template_facts(replace(FACTS, items=(), count=0), "B", more))
     assert (none["kind"], none["text"], none["level"], none["incident"]) == ("test", "B", "info", "")
     assert {frozenset(each) for each in (one, many, none)} == {frozenset(TEMPLATE_FACTS)}
+
+
+async def test_a_message_about_one_incident_leads_to_its_page_where_others_reach_the_dashboard(tmp_path: Path) -> None:
+    async with harness() as h:
+        pages = "https://spyweb.example.org/_spyweb/"
+        writer = AlertWriter(
+            timezone="UTC", pages=pages, root=tmp_path, live=h.live, past_runs=h.store.past_runs, environ={}
+        )
+        text = await writer.compose(replace(FACTS, items=(replace(ITEM, kind=MessageKind.CLOSED),)))
+        assert text.body.endswith(f"More of it: {pages}incidents/42")
+        assert json.loads(text.facts)["page_url"] == f"{pages}incidents/42"
+        for facts in (replace(FACTS, count=30), replace(FACTS, items=(replace(ITEM, incident=None),))):
+            assert pages not in (await writer.compose(facts)).body
