@@ -145,7 +145,7 @@ def _row(incident: IncidentView, timezone: str, now_ms: int) -> tuple[str, ...]:
         incident.job_id or incident.subject,
         incident.level,
         output.row_moment(incident.since_ms, timezone, now_ms),
-        rounded((incident.closed_ms or now_ms) - incident.opened_ms),
+        rounded((incident.closed_ms or now_ms) - incident.since_ms),
         incident.reason,
         incident.acked_by,
         _told(incident),
