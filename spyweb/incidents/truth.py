@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from spyweb.incidents.policy import AlertPolicy, Flapping
 
+GONE: Final = "it is gone, or was switched off"  # a note: it is over for that alone
 FAILING, LATE, SILENT = "failing", "late", "silent"
 EMPTY, STORAGE, DRIFT = "empty", "storage", "drift"
 ENDED_BY_A_START: Final = frozenset({LATE})
@@ -109,7 +110,7 @@ def advance(subject: SubjectState, event: Event, policy: AlertPolicy, now_ms: in
     """Decide what an event changes.  What fails in maintenance is ignored; what becomes well counts."""
     if isinstance(event, Removed):
         is_open = subject.opened_ms is not None
-        return Decision(subject=SubjectState(name=subject.name), closes=is_open)
+        return Decision(subject=SubjectState(name=subject.name), closes=is_open, notes=(GONE,) if is_open else ())
     if in_maintenance and isinstance(event, Failed | SignSeen):
         event = Looked()
     after = _noted(subject, event, policy, now_ms, in_maintenance=in_maintenance)

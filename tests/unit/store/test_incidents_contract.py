@@ -238,6 +238,7 @@ async def test_an_open_incident_says_how_its_subject_stands(store: Store, clock:
 
     await note(store, Removed())
     (over,) = await store.incidents.list()
+    assert [each.text for each in over.notes][-1:] == ["it is gone, or was switched off"]
     assert (over.failures, over.signs, over.silence) == (0, {}, None)
     assert await store.incidents.open_among([JOB]) == {}
 
