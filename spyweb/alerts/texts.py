@@ -120,9 +120,10 @@ def _happened(item: AlertItem, at_ms: int) -> str:
         case MessageKind.REMINDER:
             return f"{name} {wrong}, for {lasted} now"
         case MessageKind.CLOSED:
-            return f"{name} is well again after {lasted}"
+            return f"{name} is gone, or was switched off" if item.gone else f"{name} is well again after {lasted}"
         case MessageKind.WAS:
-            return f"{name} was not well for {lasted}, and is again"
+            end = "is gone, or was switched off" if item.gone else "is again"
+            return f"{name} was not well for {lasted}, and {end}"
         case MessageKind.MESSAGE:
             return item.title
 

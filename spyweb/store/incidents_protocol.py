@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from spyweb.incidents.policy import AlertPolicy, Level
 from spyweb.incidents.telling import Told
-from spyweb.incidents.truth import Event, Sign
+from spyweb.incidents.truth import GONE, Event, Sign
 from spyweb.model import RunId
 
 
@@ -77,6 +77,11 @@ class Incident(Struct, frozen=True, kw_only=True):
     signs: Mapping[str, Sign] = {}  # what is wrong now; nothing once it is over
     failures: int = 0  # in a row, up to now
     silence: Silence | None = None  # of its subject, also one that has passed
+
+    @property
+    def is_gone(self) -> bool:
+        """Tell whether it is over only since its subject is gone, or was switched off."""
+        return self.closed_ms is not None and bool(self.notes) and self.notes[-1].text == GONE
 
 
 class OpenIncident(Struct, frozen=True, kw_only=True):

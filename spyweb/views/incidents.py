@@ -67,6 +67,7 @@ class IncidentView(Struct, frozen=True, kw_only=True):
     acked_ms: int | None  # since when somebody takes care
     acked_by: str
     is_flapping: bool
+    is_gone: bool = False  # it is over only since its subject is gone, or was switched off
     signs: Mapping[str, SignView]  # what is wrong now, by reason; nothing once it is over
     failures: int  # in a row, up to now
     held: str  # what keeps messages from every channel: "quiet until 07:00", "silenced until …", "waits for job X"
@@ -123,6 +124,7 @@ def view_incident(incident: Incident, now_ms: int, standing: IncidentStanding = 
         acked_ms=incident.acked_ms,
         acked_by=incident.acked_by,
         is_flapping=incident.is_flapping,
+        is_gone=incident.is_gone,
         signs={sign: SignView(since_ms=each.since_ms, text=each.text) for sign, each in incident.signs.items()},
         failures=incident.failures,
         held=standing.held,

@@ -477,6 +477,7 @@ def facts_of(connection: sqlite3.Connection, item: MessageItem) -> dict[str, obj
         "closed_ms": incident.closed_ms,
         "failures": subject[0] if subject else 0,
         "flapping": incident.is_flapping,
+        "gone": incident.is_gone,
     }
 
 

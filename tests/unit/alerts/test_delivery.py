@@ -48,6 +48,7 @@ ITEM = {
     "closed_ms": None,
     "failures": 3,
     "flapping": False,
+    "gone": False,
 }
 PAYLOAD = json.dumps({"channel": "ops", "at_ms": 3, "items": [ITEM], "count": 1}).encode()
 QUEUED = QueuedMessage(

@@ -66,6 +66,11 @@ CLOSED = item(kind=MessageKind.CLOSED, closed_ms=START_MS + 27 * MINUTE)
         (CLOSED, "#42 backup is well again after 27 min"),
         (MESSAGE, "the backup has 12 GB"),
         (replace(CLOSED, kind=MessageKind.WAS), "#42 backup was not well for 27 min, and is again"),
+        (replace(CLOSED, gone=True), "#42 backup is gone, or was switched off"),
+        (
+            replace(CLOSED, kind=MessageKind.WAS, gone=True),
+            "#42 backup was not well for 27 min, and is gone, or was switched off",
+        ),
     ],
 )
 def test_the_title_says_what(told: AlertItem, title: str) -> None:

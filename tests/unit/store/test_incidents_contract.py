@@ -238,7 +238,8 @@ async def test_an_open_incident_says_how_its_subject_stands(store: Store, clock:
 
     await note(store, Removed())
     (over,) = await store.incidents.list()
-    assert [each.text for each in over.notes][-1:] == ["it is gone, or was switched off"]
+    assert (over.is_gone, [each.text for each in over.notes][-1:]) == (True, ["it is gone, or was switched off"])
+    assert not found.is_gone
     assert (over.failures, over.signs, over.silence) == (0, {}, None)
     assert await store.incidents.open_among([JOB]) == {}
 
@@ -292,3 +293,13 @@ async def test_of_incidents_those_are_found_that_were_open_at_a_moment_or_later(
     assert await found(9_000) == ["job:c"]
     assert await found(2_001, is_open=False) == ["job:b"]
     assert await found(9_000, is_open=True) == ["job:c"]
+
+
+@pytest.mark.parametrize(("end", "gone"), [(Removed(), True), (Succeeded(), False)])
+async def test_a_message_says_whether_it_is_over_since_its_subject_is_gone(
+    store: Store, clock: FakeClock, end: Event, gone: bool
+) -> None:
+    await note(store, Failed("no disk"))
+    assert [item["gone"] for item in await plan(store, clock)] == [False]
+    await note(store, end)
+    assert [(item["kind"], item["gone"]) for item in await plan(store, clock)] == [("closed", gone)]

@@ -12,6 +12,7 @@ from aiohttp import ClientResponse, DummyCookieJar
 from aiohttp.test_utils import TestClient, TestServer
 
 from spyweb.alerts.ack_links import LIFE_MS
+from spyweb.incidents.truth import Removed
 from spyweb.settings.alerts import AlertSettings
 from spyweb.store.keys_protocol import Scope
 from spyweb.web.app import Site, tcp_app
@@ -19,7 +20,7 @@ from tests.fakes.client import Client
 from tests.fakes.clock import FakeClock
 from tests.fakes.daemon_service import FakeDaemonService
 from tests.fakes.dashboard import make_dashboard_service
-from tests.fakes.incidents import fail, succeed
+from tests.fakes.incidents import fail, happen, succeed
 
 BROWSER = {"Accept": "text/html", "Host": "spyweb.example.org"}
 ELSEWHERE = {**BROWSER, "Origin": "https://mail.example.com", "Sec-Fetch-Site": "cross-site"}
@@ -110,6 +111,12 @@ async def test_of_what_is_over_nobody_takes_care(visited: Visited) -> None:
     assert (status, BUTTON in page, "well again" in page) == (200, False, True)
     assert (await visited.post(visited.link(2)))[0] == 409
     assert await visited.acked_by(2) == ""
+
+
+async def test_of_a_job_that_is_gone_it_is_not_said_that_it_is_well(visited: Visited) -> None:
+    await happen(visited.service.stored_incidents, "prices", Removed())
+    status, page = await visited.get(visited.link(1))
+    assert (status, BUTTON in page, "well again" in page, "gone, or switched off" in page) == (200, False, False, True)
 
 
 async def answer_to(client: Client, method: str, path: str) -> tuple[int, str, set[str]]:
