@@ -274,6 +274,17 @@ class Expect(StrEnum):
     PING = "ping"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PingAddresses:
+    """The addresses at which a watcher elsewhere is told of a job's runs: may hold ${NAME}, and {job} for its id."""
+
+    base: str = field(default="", repr=False)  # with /start and /fail behind it; or the three:
+    start: str = field(default="", repr=False)
+    success: str = field(default="", repr=False)
+    fail: str = field(default="", repr=False)
+    is_own: bool = False  # the job's own file says it, not config.toml: its policy must permit it
+
+
 class OnEmpty(StrEnum):
     """The effect on a monitor's run when it and those before it have not found what is expected."""
 
@@ -391,6 +402,7 @@ class JobSpec:
     resume: bool = False  # a run that was lost or stopped is followed by one that goes on with its tasks
     policy: Policy = ANYTHING  # what it may reach
     hook: JobHook = NO_HOOK
+    ping: PingAddresses | None = None  # where it is told of its runs
     alerts: AlertPolicy = NOBODY  # what makes an incident of it, and who is told
     monitor: Monitor | None = None  # None: a script job
 

@@ -19,12 +19,12 @@ from spyweb.errors import Problem
 from spyweb.extraction.extractor import open_extractor
 from spyweb.lua.pool import open_pool
 from spyweb.lua.session import Code
-from spyweb.model import JobId, JobSpec
+from spyweb.model import JobId, JobSpec, PingAddresses
 from spyweb.reload.proof import find_selector_problems, judge
 from spyweb.reload.settings_file import is_emptied
 from spyweb.runs.live import code_of
 from spyweb.settings import Settings, examine_settings
-from spyweb.settings.addresses import expand
+from spyweb.settings.addresses import expand, missing_variables
 from spyweb.settings.heartbeat import HeartbeatSettings, is_on_this_machine
 from spyweb.settings.load import read_table
 from spyweb.settings.sections import FILE
@@ -34,6 +34,7 @@ from spyweb.specs.tree import EMPTY, read_source
 from spyweb.store.interchange.foreign_spyweb import DATA_FILE, describe_data_file
 from spyweb.testing.suites import FILE as TESTS
 
+NO_ADDRESSES = PingAddresses()
 BROKEN = JobId("-")  # of files whose settings are wrong too: whose they are is not known for sure
 
 
@@ -49,6 +50,7 @@ async def check_project(root: Path) -> list[Problem]:
     doubts = [
         *promises,
         *find_broken_limits(settings.exec),
+        *find_missing_variables(specs, os.environ),
         *find_doubtful_heartbeat(settings.heartbeat, os.environ),
         *(warning for warning in found.warnings if warning.file not in uncompiled),
     ]
@@ -71,6 +73,18 @@ def find_doubtful_heartbeat(heartbeat: HeartbeatSettings, environ: Mapping[str, 
     except ValueError as error:
         reason = f"{error}, in the environment of this check"
     return [Problem(FILE, None, "heartbeat.url", reason, is_warning=True)] if reason else []
+
+
+def find_missing_variables(specs: Sequence[JobSpec], environ: Mapping[str, str]) -> list[Problem]:
+    """Warn of addresses of watchers that are not whole."""
+    found: dict[Problem, None] = {}
+    for spec in specs:
+        ping = spec.ping or NO_ADDRESSES
+        for address in () if ping.is_own else (ping.base, ping.start, ping.success, ping.fail):
+            for name in missing_variables(address, environ):
+                reason = f"{spec.id}: the variable {name} is not set, in the environment of this check"
+                found[Problem(FILE, None, "ping_url", reason, is_warning=True)] = None
+    return list(found)
 
 
 def _where(problem: Problem) -> tuple[object, ...]:

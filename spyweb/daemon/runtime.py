@@ -31,7 +31,7 @@ from spyweb.limits import LOG_COPY
 from spyweb.logs.job import JobLogs
 from spyweb.logs.render import shorten
 from spyweb.lua.pool import Pool, open_pool
-from spyweb.model import JobId, Run, RunId, TaskBegun, TaskRow
+from spyweb.model import JobId, JobSpec, Run, RunId, TaskBegun, TaskRow
 from spyweb.monitor.context import CycleServices
 from spyweb.monitor.runner import MonitorRunner
 from spyweb.ops.artifacts import FOLDER, Artifacts
@@ -43,6 +43,7 @@ from spyweb.ops.network.client import open_client
 from spyweb.ops.notify_desktop import Desktop
 from spyweb.ops.sources import Sources
 from spyweb.ops.world import Call, World
+from spyweb.outbox.pings import PingSender
 from spyweb.outbox.send import MessageTransport
 from spyweb.outbox.sender import OutboxSender
 from spyweb.permissions.policy import Policy, policy_of
@@ -156,6 +157,11 @@ def policy_in(live: LiveJobs, settings: Settings, job: JobId) -> Policy:
     """Return the policy of a job now; of one that is gone, what jobs without settings of their own have."""
     found = live.find(job)
     return found.spec.policy if found else policy_of(settings.permissions)
+
+
+def spec_in(live: LiveJobs, job: JobId) -> JobSpec | None:
+    found = live.find(job)
+    return found.spec if found else None
 
 
 def secret_place_in(live: LiveJobs, job: JobId) -> str:
@@ -290,6 +296,14 @@ async def open_runtime(
         environ=os.environ,
     )
     transport.alert = alerts.send
+    transport.ping = PingSender(
+        http=world.http,
+        clock=clock,
+        spec_of=partial(spec_in, live),
+        root=settings.root,
+        flush_logs=job_logs.flush,
+        environ=os.environ,
+    ).send
     return JobRuntime(
         settings=settings,
         clock=clock,

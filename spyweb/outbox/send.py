@@ -63,6 +63,7 @@ class MessageTransport:
         self._secret_place_of = secret_place_of
         self._environ = environ
         self.alert: Send | None = None  # sends the messages to alert channels
+        self.ping: Send | None = None  # sends those to watchers elsewhere
         self._http = http
         self._desktop = desktop
         self._clock = clock
@@ -76,6 +77,8 @@ class MessageTransport:
                 return await self._show(message)
             case Channel.ALERT:
                 return await self._tell(message)
+            case Channel.PING:
+                return await self.ping(message) if self.ping else None
 
     async def _post(self, message: QueuedMessage) -> DeliveryFailure | None:
         place = self._secret_place_of(message.job)

@@ -30,7 +30,12 @@ from spyweb.store.outbox_protocol import Backlog, Channel, Outbox, QueuedMessage
 log = structlog.get_logger()
 
 # How old a message may get; the last attempt is made then.
-LIFE_MS = {Channel.WEBHOOK: DAY_MS, Channel.DESKTOP: 5 * MINUTE_MS, Channel.ALERT: DAY_MS}
+LIFE_MS = {
+    Channel.WEBHOOK: DAY_MS,
+    Channel.DESKTOP: 5 * MINUTE_MS,
+    Channel.ALERT: DAY_MS,
+    Channel.PING: HOUR_MS,
+}
 BACKOFF = Retry(delay_ms=2 * SECOND_MS, max_delay_ms=MINUTE_MS)  # doubled each time, with full jitter
 LATER_BACKOFF = Retry(delay_ms=2 * SECOND_MS, max_delay_ms=5 * MINUTE_MS)  # once an hour has not helped
 REFUSED_DELAYS_MS = (MINUTE_MS, 3 * MINUTE_MS, 6 * MINUTE_MS)  # of what is refused: then it is given up
@@ -232,9 +237,12 @@ class OutboxSender:
             await self._outbox.done(message.id)
             self._tell(message, "sent")
         elif self._clock.now_ms() >= ends_ms or refusals > len(REFUSED_DELAYS_MS):
-            await self._outbox.give_up(message.id, error=failure.reason)
             queue.refusals.pop(message.id, None)
-            self.dead += 1
+            if message.target.channel is Channel.PING:
+                await self._outbox.done(message.id)  # nobody wants it later: the watcher has noticed its absence
+            else:
+                await self._outbox.give_up(message.id, error=failure.reason)
+                self.dead += 1
             self._tell(message, "given up", failure.reason)
             attempts = message.attempts + 1
             log.error("a message was given up", **about(message), reason=failure.reason, attempts=attempts)

@@ -117,7 +117,7 @@ def end_of(run: Run, ending: Ending, now_ms: int) -> End:
 def ended_run(run: Run, end: End) -> Run:
     """Return the run as it is on record once its end is committed."""
     values = asdict(end)
-    del values["run"], values["event"], values["alert"], values["of_payload"]
+    del values["run"], values["event"], values["alert"], values["ping"], values["of_payload"]
     return replace(run, state=RunState.ENDED, **values)
 
 

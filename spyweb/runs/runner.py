@@ -55,6 +55,7 @@ from spyweb.runs.followups import (
     what_follows,
 )
 from spyweb.runs.live import LiveJob, LiveJobs
+from spyweb.runs.ping_messages import end_ping, start_ping
 from spyweb.runs.records import (
     DEBUG,
     DRY_RUN,
@@ -373,7 +374,7 @@ class Runner:
                 begin = Begin(run=run.id, started_ms=run.started_ms or 0, generation=job.code.generation)
                 await self._commit(Change(begin=[begin]))
             late = late_ms(job, run)
-            _note_start(job, run)
+            self._begun(job, run)
             self.counters.started(job.id, late)
             if self.live.listener:
                 self.live.listener.run_began(run, late)
@@ -428,10 +429,17 @@ class Runner:
     def _note_begun(self, job: LiveJob, run: Run, begun: Future[Run]) -> None:
         if not begun.done():
             begun.set_result(run)
-        _note_start(job, run)
+        self._begun(job, run)
         self.counters.started(job.id, None)
         if self.live.listener:
             self.live.listener.run_began(run, None)
+
+    def _begun(self, job: LiveJob, run: Run) -> None:
+        """Note that a run has begun, and have a watcher elsewhere told of it."""
+        _note_start(job, run)
+        ping = start_ping(job.spec, run) if job.spec.ping and not is_finding(run) else None
+        if ping is not None:
+            self.store.outbox.add([ping]).add_done_callback(_note_refused)
 
     def end_elsewhere(self, job: LiveJob, run: Run, ending: Ending, heard_ms: int | None) -> Task[None]:
         """Record the end of a run that was carried out elsewhere, with what follows it.
@@ -538,11 +546,12 @@ class Runner:
         return what_follows(run, ending, after, now_ms) if after else Change()
 
     def _judged(self, job: LiveJob | None, run: Run, end: End, follow: Change) -> End:
-        """Return the end with what it means for incidents: where it is tried again, nothing yet."""
+        """Return the end with what it means for incidents, and for a watcher: where it is tried again, nothing yet."""
         if job is None or job.gone or (follow.new and any(new.job == run.job for new in follow.new)):
             return end
         alert = self.judge(job, run, end)
-        return end if alert is None else replace(end, alert=alert)
+        ping = end_ping(job.spec, run, end) if job.spec.ping and not is_finding(run) else None
+        return end if alert is None and ping is None else replace(end, alert=alert, ping=ping)
 
     async def _commit(self, change: Change) -> list[RunId | None]:
         """Record a change, repeating while the store refuses: what has happened can't be undone.
@@ -797,6 +806,12 @@ def late_ms(job: LiveJob, run: Run) -> int | None:
     if run.due_ms is None or run.attempt > 1 or run.started_ms is None:
         return None
     return run.started_ms - jittered(job.spec, run.due_ms)
+
+
+def _note_refused(added: Future[list[int]]) -> None:
+    """Log that a watcher is not told that a run has begun: it is told how that ends all the same."""
+    if not added.cancelled() and (error := added.exception()) is not None:
+        tell_refusal("a watcher is not told that a run has begun", error)
 
 
 def _note_start(job: LiveJob, run: Run) -> None:

@@ -25,7 +25,17 @@ from spyweb.settings.sections import FILE
 from spyweb.settings.shapes import Schema
 from spyweb.settings.tables import TomlTable
 from spyweb.specs.block import read_block
-from spyweb.specs.parse import PERMISSIONS, SCHEDULES, Common, JobPlace, job_id, job_keys, parse_job, usable_defaults
+from spyweb.specs.parse import (
+    PERMISSIONS,
+    PING_URL,
+    SCHEDULES,
+    Common,
+    JobPlace,
+    job_id,
+    job_keys,
+    parse_job,
+    usable_defaults,
+)
 from spyweb.specs.tree import LIST, MONITOR, read_list, read_source, read_toml
 
 LONGEST_VALUE = 500  # characters that are shown of one
@@ -143,6 +153,9 @@ def write(key: str, value: object) -> str:
     """Write a value as a file would, without what is secret."""
     if is_secret(key):
         return HIDDEN
+    if key == PING_URL:  # often all that one needs to know
+        value = {name: _host_of(str(inner)) for name, inner in value.items()} if isinstance(value, Mapping) else value
+        value = _host_of(value) if isinstance(value, str) else value
     text = _write(_without_secrets(key, value))
     return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
 

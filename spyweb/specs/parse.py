@@ -38,6 +38,7 @@ from spyweb.model import (
     OnStoreError,
     Outcome,
     Overlap,
+    PingAddresses,
     Pings,
     Retry,
     Schedule,
@@ -70,12 +71,14 @@ from spyweb.settings.values import (
 )
 from spyweb.specs.hook import read_hook
 from spyweb.specs.monitor_file import ADDRESSES, take_monitor
+from spyweb.specs.ping_url import OF_JOB, read_ping_url
 from spyweb.specs.watches import read_on
 from spyweb.store.protocol import GLOBAL, job_namespace
 
 SCHEDULES = ("every", "interval", "cron", "at")  # `interval` is `every` in a monitor's words
 FOLDER = "jobs"
-PERMISSIONS, ALERTS, DEPENDS_ON, EXPECT = "permissions", "alerts", "depends_on", "expect"
+PERMISSIONS, ALERTS, DEPENDS_ON = "permissions", "alerts", "depends_on"
+EXPECT, PING_URL = "expect", "ping_url"
 NOT_IN_DEFAULTS = {
     PERMISSIONS: "what jobs may reach is set in [permissions]",
     ALERTS: "who is told of all jobs is set in [alerts]",
@@ -186,6 +189,9 @@ def parse_job(
     reading = Reading(sources, problems, warnings)
     spec = _spec(reading, place, daemon, common)
     reading.finish()
+    if spec.ping is not None:
+        spec, wrong_ping = _own_ping(spec, spec.ping, override, block, defaults)
+        problems.extend(wrong_ping)
     if isinstance(spec.schedule, Pings):
         problems.extend(_refused_with_pings(place, (override, block)))
         # What [defaults] say of jobs that run here does not count.
@@ -206,6 +212,24 @@ def _refused_with_pings(place: JobPlace, tables: Sequence[TomlTable]) -> Iterato
         for key in NOT_WITH_PINGS:
             if key in table.values:
                 yield table.problem("a job that expects pings runs elsewhere: this has no meaning", key)
+
+
+def _own_ping(
+    spec: JobSpec, ping: PingAddresses, override: TomlTable, block: TomlTable, defaults: TomlTable
+) -> tuple[JobSpec, list[Problem]]:
+    """Return the spec with whose word its `ping_url` is, and what is wrong with that."""
+    addresses = [ping.base, ping.start, ping.success, ping.fail]
+    if PING_URL in override.values:
+        return spec, []
+    if PING_URL in block.values:
+        problems = []
+        if any("${" in address for address in addresses):
+            reason = "variables of the environment are for config.toml: there it may be [jobs.ID] ping_url"
+            problems.append(block.problem(reason, PING_URL))
+        return replace(spec, ping=replace(ping, is_own=True)), problems
+    if any(address and OF_JOB not in address for address in addresses):
+        return spec, [defaults.problem(f"one address for all jobs needs {OF_JOB} in it, their id", PING_URL)]
+    return spec, []
 
 
 def job_keys(*, is_monitor: bool) -> Mapping[str, Schema]:
@@ -301,6 +325,7 @@ def _spec(read: Reading, place: JobPlace, daemon: DaemonSettings, common: Common
         drift_repair=read.take("drift_repair", boolean, False),
         resume=read.take("resume", boolean, False),
         policy=policy,
+        ping=read.take(PING_URL, read_ping_url, None),
         hook=_shared(read.take("hook", read_hook, None) or NO_HOOK),
         alerts=_shared(_alerts(read, job, after, daemon, common.alerts)),
         monitor=take_monitor(read, on_hook_error) if place.is_monitor else None,

@@ -17,13 +17,14 @@ class Channel(StrEnum):
     WEBHOOK = "webhook"
     DESKTOP = "desktop"
     ALERT = "alert"
+    PING = "ping"  # what a watcher elsewhere is told of a job's runs; of each kind only the newest waits
 
 
 class Target(NamedTuple):
     """A receiver, which is sent its messages one after the other."""
 
     channel: Channel
-    address: str  # a webhook's URL; the name of an alert channel; empty for the desktop
+    address: str  # a webhook's URL; the name of an alert channel; a job of which is told; empty for the desktop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

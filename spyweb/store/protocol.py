@@ -30,7 +30,7 @@ from spyweb.store.audit_protocol import AuditTrail
 from spyweb.store.incidents_protocol import Incidents, ScriptTold, SubjectEvent
 from spyweb.store.keys_protocol import AccessKeys
 from spyweb.store.notices_protocol import ScriptNotices
-from spyweb.store.outbox_protocol import Outbox
+from spyweb.store.outbox_protocol import NewMessage, Outbox
 from spyweb.store.past_runs_protocol import PastRuns
 from spyweb.store.records_protocol import Records
 from spyweb.store.tasks_protocol import Tasks
@@ -103,6 +103,7 @@ class End(Struct, frozen=True, kw_only=True):
     note: str = ""
     event: int | None = None  # the change event that had started it
     alert: SubjectEvent | None = None  # what it means for its job's incidents, where it may change them
+    ping: NewMessage | None = None  # what a watcher elsewhere is told of it
     of_payload: RunId | None = None  # its payload is dropped, unless a run that follows it needs it
 
 

@@ -111,3 +111,40 @@ def test_what_is_under_way_elsewhere_outlives_a_daemon_that_is_killed(project: P
         assert (run.outcome, run.reason) == (Outcome.FAILED, "exit code 28: no space left")
         eventually(lambda: "no space left" in project.spyweb("logs", "backup").stdout, "its log")
         assert project.shown("backup").schedule == "expects a ping every 2s"
+
+
+def test_a_watcher_is_told_that_spyweb_works_and_of_each_run_of_a_job(project: Project, watcher: Watcher) -> None:
+    url = f"http://127.0.0.1:{watcher.server_port}/${{PING_KEY}}"
+    project.save(
+        "config.toml",
+        f'[heartbeat]\nurl = "{url}/spyweb"\nevery = "10s"\n[defaults]\nping_url = "{url}/{{job}}"\n',
+    )
+    project.environment["PING_KEY"] = "s3cret-key"
+    project.job("good", 'function run() log("info", "copied 3 files") end')
+    project.job("bad", 'function run() error("no space") end')
+    with project.daemon():
+        project.spyweb("run", "good")
+        project.spyweb("run", "bad", code=1)
+        wanted = {
+            ("GET", "/s3cret-key/spyweb"),
+            ("POST", "/s3cret-key/good/start"),
+            ("POST", "/s3cret-key/good"),
+            ("POST", "/s3cret-key/bad/start"),
+            ("POST", "/s3cret-key/bad/fail"),
+        }
+
+        def have_come() -> bool:
+            return wanted <= {(method, path.partition("?")[0]) for method, path, _ in list(watcher.got)}
+
+        eventually(have_come, "all pings", patience=40)
+        health = project.spyweb("health").stdout
+        outbox = project.spyweb("outbox").stdout
+    bodies = {path.partition("?")[0]: body for _, path, body in watcher.got}
+    assert b"no space" in bodies["/s3cret-key/bad/fail"]
+    rids = {path.partition("rid=")[2] for _, path, _ in watcher.got if "/good" in path}
+    assert len(rids) == 1, "what is told of a run has one id"
+    assert "heartbeat" in health
+    written = [path for path in (project.root / "data").iterdir() if path.is_file()]
+    everything = health + outbox + (project.root / "daemon.out").read_text()
+    assert "s3cret-key" not in everything
+    assert not [path.name for path in written if b"s3cret-key" in path.read_bytes()]

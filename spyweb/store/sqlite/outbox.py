@@ -23,6 +23,10 @@ ADD = """
     INSERT INTO message (delivery, job, channel, address, headers, payload, created_ms, next_ms)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7)
 """
+REPLACE_PING = """
+    DELETE FROM message INDEXED BY message_waiting
+    WHERE channel = ? AND address = ? AND headers = ? AND dead_ms IS NULL
+"""
 # From target to target in the index, instead of over every message.
 NEXT_TARGET = """
     SELECT channel, address FROM message INDEXED BY message_waiting
@@ -71,7 +75,7 @@ class SqliteOutbox:
 
     def add(self, messages: Sequence[NewMessage], *, settles: Sequence[int] = ()) -> Future[list[int]]:
         now_ms = self._clock.now_ms()
-        rows = [(secrets.token_hex(16), *row_of(message), now_ms) for message in messages]
+        rows = [full_row_of(message, now_ms) for message in messages]
         tell = partial(self.tell, tuple(message.target for message in messages))
         return self._writer.submit(OpKind.SEVERAL, add, rows, settles, after=tell)
 
@@ -123,6 +127,10 @@ class SqliteOutbox:
         return deleted
 
 
+def full_row_of(message: NewMessage, now_ms: int) -> tuple[object, ...]:
+    return (secrets.token_hex(16), *row_of(message), now_ms)
+
+
 def row_of(message: NewMessage) -> tuple[object, ...]:
     headers = msgspec.json.encode(message.headers).decode()
     return (message.job, message.target.channel.value, message.target.address, headers, message.payload)
@@ -130,7 +138,13 @@ def row_of(message: NewMessage) -> tuple[object, ...]:
 
 def add(connection: sqlite3.Connection, rows: Sequence[tuple[object, ...]], settles: Sequence[int]) -> list[int]:
     records.settle(connection, settles)
-    return [connection.execute(ADD, row).lastrowid or 0 for row in rows]
+    return [add_one(connection, row) for row in rows]
+
+
+def add_one(connection: sqlite3.Connection, row: tuple[object, ...]) -> int:
+    if row[2] == Channel.PING:
+        connection.execute(REPLACE_PING, row[2:5])  # its channel, address and kind
+    return connection.execute(ADD, row).lastrowid or 0
 
 
 def find_targets(connection: sqlite3.Connection) -> list[Target]:

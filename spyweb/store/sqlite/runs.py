@@ -13,11 +13,13 @@ import msgspec
 from spyweb.errors import CursorMoved
 from spyweb.model import Cursor, Failure, JobId, Outcome, Run, RunId, RunState
 from spyweb.store.incidents_protocol import SubjectChange
+from spyweb.store.outbox_protocol import Target
 from spyweb.store.protocol import Change, End, NewRun, Recorded, SkippedRange
 from spyweb.store.sqlite.batch import BatchQueue, OpKind
 from spyweb.store.sqlite.events import claim_event, clear_after_run, drop_event
 from spyweb.store.sqlite.incidents import apply, tell_scripts
 from spyweb.store.sqlite.locks import Holdings, release_run
+from spyweb.store.sqlite.outbox import add_one, full_row_of
 from spyweb.store.sqlite.pruning import Prunable, prune
 from spyweb.store.sqlite.requests import drop_payloads, keep
 
@@ -146,16 +148,18 @@ class SqliteRuns:
         reader: BatchQueue,
         holdings: Holdings,
         tell_of_subjects: Callable[[Sequence[SubjectChange]], None],
+        tell_of_messages: Callable[[Sequence[Target]], None],
     ) -> None:
         self._writer = writer
         self._reader = reader
         self._holdings = holdings
         self._tell_of_subjects = tell_of_subjects
+        self._tell_of_messages = tell_of_messages
         self._listeners: list[Recorded] = []
 
     def record(self, change: Change) -> Future[list[RunId | None]]:
         holders = self._holdings.any_of(end.run for end in change.end)
-        if not holders and not any(end.alert for end in change.end):
+        if not holders and not any(end.alert or end.ping for end in change.end):
             recorded = self._writer.submit(kind_of(change), record, change)
         else:
             recorded = self._record_several(change, holders)
@@ -169,6 +173,8 @@ class SqliteRuns:
         def committed() -> None:
             self._holdings.ended(holders)
             self._tell_of_subjects(subjects)
+            if targets := [end.ping.target for end in change.end if end.ping]:
+                self._tell_of_messages(targets)
 
         return self._writer.submit(OpKind.SEVERAL, record, change, holders, subjects, after=committed)
 
@@ -254,6 +260,7 @@ def record(
         clear_after_run(connection, end)
     lead_subjects(connection, change, ended, subjects)
     tell_scripts(connection, change.told)
+    add_pings(connection, change.end, ended)
     drop_payloads(connection, change.end, change.new)
     return added
 
@@ -264,6 +271,13 @@ def lead_subjects(
     """Let the ends that applied change what is wrong with their jobs."""
     if changes is not None:
         changes[:] = [apply(connection, end.alert) for end in change.end if end.alert and end.run in ended]
+
+
+def add_pings(connection: sqlite3.Connection, ends: Sequence[End], ended: frozenset[RunId]) -> None:
+    """Have watchers elsewhere told of the ends that applied."""
+    for end in ends:
+        if end.ping is not None and end.run in ended:
+            add_one(connection, full_row_of(end.ping, end.ended_ms))
 
 
 def expect_cursors(connection: sqlite3.Connection, expected: Mapping[JobId, Cursor | None]) -> None:
@@ -278,7 +292,7 @@ def expect_cursors(connection: sqlite3.Connection, expected: Mapping[JobId, Curs
 def record_ends(connection: sqlite3.Connection, change: Change) -> frozenset[RunId]:
     """Write the ends; return the runs whose end applied, if something is to follow one of them."""
     follow_ups: Sequence[NewRun | SkippedRange] = (*change.new, *change.skipped)
-    if any(each.follows is not None for each in follow_ups) or any(end.alert for end in change.end):
+    if any(each.follows is not None for each in follow_ups) or any(end.alert or end.ping for end in change.end):
         return frozenset(end.run for end in change.end if connection.execute(END_RUN, row_of_end(end)).rowcount == 1)
     if change.end:
         # Nobody asks which applied, so all are executed at once, which is faster.

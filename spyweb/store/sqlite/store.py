@@ -66,7 +66,9 @@ class SqliteStore:
         self.locks = SqliteLocks(connections.writer, clock)
         self.events = SqliteEvents(connections.writer, codec)
         self.values = SqliteValues(connections, clock, codec, self.events, self.locks, history)
-        self.runs = SqliteRuns(connections.writer, connections.questions, self.locks.holdings, self.incidents.tell)
+        self.runs = SqliteRuns(
+            connections.writer, connections.questions, self.locks.holdings, self.incidents.tell, self.outbox.tell
+        )
         self.past_runs = SqlitePastRuns(connections.questions)
         self.tasks = SqliteTasks(connections.writer, connections.questions)
         self.records = SqliteRecords(connections, clock)

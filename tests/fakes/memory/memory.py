@@ -44,7 +44,9 @@ class MemoryRuns:
         events: MemoryEvents,
         incidents: MemoryIncidents,
         requests: MemoryRequests,
+        outbox: MemoryOutbox,
     ) -> None:
+        self._outbox = outbox
         self._executor = executor
         self._incidents = incidents
         self._locks = locks
@@ -115,6 +117,7 @@ class MemoryRuns:
         for end in change.end:
             if end.event is not None and end.run in self._runs:
                 self._events.clear(end.event, self._runs[end.run].job, end.run)
+        self._outbox.put([end.ping for end in change.end if end.ping and end.run in ended])
         self._incidents.ended([end.alert for end in change.end if end.alert and end.run in ended])
         self._incidents.tell_scripts(change.told)
         self._requests.drop_payloads(change.end, change.new)
@@ -272,7 +275,7 @@ class MemoryStore:
         self.outbox = MemoryOutbox(self._executor, self.records)
         self.incidents = MemoryIncidents(self._executor, self.outbox)
         self.notices = MemoryNotices(self._executor, self.outbox)
-        self.runs = MemoryRuns(self._executor, self.locks, self.events, self.incidents, self.requests)
+        self.runs = MemoryRuns(self._executor, self.locks, self.events, self.incidents, self.requests, self.outbox)
         self.past_runs = MemoryPastRuns(self._executor, self.runs.all)
         self.tasks = MemoryTasks(self._executor, self.runs.find)
         self.keys = MemoryKeys(self._executor)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from spyweb.daemon.check import find_doubtful_heartbeat
+from spyweb.daemon.check import find_doubtful_heartbeat, find_missing_variables
+from spyweb.model import PingAddresses
 from spyweb.settings.heartbeat import HeartbeatSettings
+from tests.fakes.harness import make_spec
 
 
 @pytest.mark.parametrize(
@@ -21,3 +23,17 @@ def test_a_heartbeat_that_nobody_would_miss_is_doubtful(url: str, said: list[str
     found = find_doubtful_heartbeat(HeartbeatSettings(url=url), {"KEY": "abc"})
     assert [problem.reason for problem in found] == said
     assert all(problem.is_warning and problem.key == "heartbeat.url" for problem in found)
+
+
+def test_a_variable_that_the_address_of_a_watcher_lacks_is_named_with_its_job() -> None:
+    whole, own = PingAddresses(base="https://hc/${KEY}"), PingAddresses(fail="https://hc/${OTHER}", is_own=True)
+    specs = [
+        make_spec(),
+        make_spec("a", ping=whole),
+        make_spec("b", ping=own),
+        make_spec("c", ping=PingAddresses(fail="https://hc/${OTHER}")),
+    ]
+    found = find_missing_variables(specs, {"KEY": "x"})
+    assert [problem.reason for problem in found] == [
+        "c: the variable OTHER is not set, in the environment of this check"
+    ]

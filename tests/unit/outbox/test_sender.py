@@ -15,7 +15,7 @@ from spyweb.model import JobId
 from spyweb.outbox.send import DeliveryFailure
 from spyweb.outbox.sender import PATIENCE, OutboxSender
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
-from spyweb.store.outbox_protocol import Backlog, QueuedMessage, Target
+from spyweb.store.outbox_protocol import Backlog, Channel, NewMessage, QueuedMessage, Target
 from tests.fakes.changes import PRICES
 from tests.fakes.clock import FakeClock
 from tests.fakes.findings import DESKTOP, HOOK, OTHER_HOOK, message
@@ -535,3 +535,16 @@ async def test_a_target_that_has_nothing_left_keeps_no_task(harness: Harness) ->
 
         assert len(asyncio.all_tasks()) == before + 1
         assert len(harness.receiver.arrived) == 50
+
+
+async def test_what_a_watcher_was_to_be_told_is_dropped_after_an_hour_and_nobody_is_bothered_with_it() -> None:
+    h, target = Harness(), Target(Channel.PING, PRICES)
+    h.receiver.answers[target] = lambda _: DOWN
+    await h.store.outbox.add([NewMessage(job=PRICES, target=target, payload=b"ping"), message("other")])
+    async with h.at_work():
+        await h.clock.turn(3599)
+        assert [each.payload for each in await h.store.outbox.unsent(None, 9)] == [b"ping"], "nothing waits behind it"
+        await h.clock.turn(60)
+    assert await h.store.outbox.unsent(None, 9) == []
+    assert (h.outbox_sender.dead, h.receiver.arrived) == (0, ["other"])
+    assert h.seconds_of("ping")[-1] == 3600

@@ -351,7 +351,7 @@ def test_the_defaults_that_the_example_shows_are_the_built_in_ones() -> None:
     text = EXAMPLE.read_text(encoding="utf-8").split("[defaults]\n")[1]
     shown = tomllib.loads(re.sub(r"(?m)^# (?=[a-z_]+ = )", "", text))
     examples = {
-        key: shown.pop(key) for key in ("cron", "at", "timezone", "history", "on_store_error", "drift")
+        key: shown.pop(key) for key in ("cron", "at", "timezone", "history", "on_store_error", "drift", "ping_url")
     }  # what is not set by default
     defaults = TomlTable(values=shown, file="config.toml")
     found = parse_job(table("", PLACE.file), PLACE, override=TomlTable(), defaults=defaults, daemon=DAEMON)
@@ -369,7 +369,7 @@ def test_the_example_shows_every_key_that_a_job_may_have() -> None:
         *("cpu_limit", "memory_limit", "isolation", "overlap", "misfire", "misfire_grace", "misfire_limit", "retries"),
         *("retry_delay", "retry_backoff", "retry_max_delay", "retry_jitter", "after", "on", "hook", "agent"),
         *("on_hook_error", "on_store_error", "history", "resume", "values", "drift"),
-        "drift_repair",
+        *("drift_repair", "ping_url"),
     }
 
     assert shown == documented

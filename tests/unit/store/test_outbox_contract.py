@@ -6,10 +6,12 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
+from spyweb.model import JobId
 from spyweb.store.outbox_protocol import Channel, NewMessage, Target
-from spyweb.store.protocol import Store
-from tests.fakes.changes import NEWS, PRICES
+from spyweb.store.protocol import Change, Store
+from tests.fakes.changes import NEWS, PRICES, make_end, start_run
 from tests.fakes.clock import FakeClock
 from tests.fakes.findings import DESKTOP, HOOK, OTHER_HOOK, message, next_payload
 from tests.fakes.stores import KINDS, opened, until_told
@@ -212,3 +214,31 @@ async def test_what_waits_for_each_address_is_told_with_the_error_of_the_oldest(
     }
     await store.outbox.done(second)
     assert set(await store.outbox.backlogs(Channel.ALERT)) == {"ops"}
+
+
+def ping(kind: str, job: JobId = PRICES) -> NewMessage:
+    return NewMessage(job=job, target=Target(Channel.PING, job), payload=kind.encode(), headers=(("kind", kind),))
+
+
+async def test_of_what_a_watcher_is_told_of_a_job_the_newest_of_each_kind_waits(store: Store) -> None:
+    await store.outbox.add([ping("start"), ping("success"), ping("start", NEWS)])
+    await store.outbox.add([ping("start")])
+    waiting = await store.outbox.unsent(None, 10)
+    assert [(each.id, each.job, each.payload) for each in waiting] == [
+        (4, PRICES, b"start"),
+        (3, NEWS, b"start"),
+        (2, PRICES, b"success"),
+    ]
+
+
+async def test_what_a_watcher_is_told_of_an_end_is_recorded_with_it_and_announced(store: Store) -> None:
+    announced: list[Target] = []
+    store.outbox.on_added(announced.extend)
+    run = await start_run(store)
+    end = structs.replace(make_end(run), ping=ping("success"))
+    await store.runs.record(Change(end=[end]))
+    await store.runs.record(Change(end=[end]))  # it has ended already
+    (message,) = await store.outbox.unsent(None, 10)
+    assert (message.target, message.payload) == (Target(Channel.PING, PRICES), b"success")
+    await until_told()
+    assert Target(Channel.PING, PRICES) in announced
