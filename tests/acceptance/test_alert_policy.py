@@ -85,6 +85,7 @@ def test_a_job_that_fails_too_often_is_paused_also_where_the_daemon_died_before_
     as_before_the_pause(project)
     with project.daemon():
         eventually(lambda: project.shown("tick").state == "paused", "another pause")
+        eventually(lambda: kinds_of(hook) == ["opened"], "a message, before it is over")
         ran = len(project.runs("tick"))
 
         project.job("tick", "return 1", 'every = "300ms"')
