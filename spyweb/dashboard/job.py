@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from spyweb.dashboard.charts import Chart, Point, chart
 from spyweb.dashboard.overview import MARKS
-from spyweb.model import Outcome, Run, RunMark, RunState, TriggerType
+from spyweb.model import Outcome, Run, RunMark, RunState
 from spyweb.specs.origins import OriginKind, ResolvedSetting
 from spyweb.views.job_detail import JobDetail, Tie
 from spyweb.views.overview import OverviewRow, Standing, first_line
@@ -60,20 +60,6 @@ OUTCOME_MARKS: Mapping[RunMark, str] = {
     RunMark.RUNNING: "run",
     RunMark.WAITING: "wait",
 }
-
-TRIGGER_WORDS: Mapping[str, str] = {
-    TriggerType.SCHEDULE: "by its schedule",
-    TriggerType.MANUAL: "by hand",
-    TriggerType.STATE: "by a change of a value",
-    TriggerType.AFTER: "after another job",
-    TriggerType.WEBHOOK: "by a webhook",
-    TriggerType.STARTUP: "at the start of the daemon",
-    TriggerType.RETRY: "as a retry",
-    TriggerType.DRIFT: "since what is there has drifted",
-    TriggerType.ALERT: "to tell it of an incident",
-    TriggerType.DEPENDS: "since a job that depends on it is failing",
-}
-
 
 SPAN_WORDS: Mapping[TimeSpan, str] = {TimeSpan.DAY: "24 h", TimeSpan.WEEK: "7 d", TimeSpan.MONTH: "30 d"}
 

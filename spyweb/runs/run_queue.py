@@ -70,7 +70,7 @@ class RunQueue:
 
     @property
     def _is_busy_aside(self) -> bool:
-        """Return whether no run in flight is the job's own work: none of the schedule is skipped for them."""
+        """Return whether no run in flight is the job's own work: one of the schedule waits, and is not skipped."""
         return not self._claimed_to_start and all(is_aside(run.trigger) for run in self.in_flight.values())
 
     @property
@@ -96,7 +96,7 @@ class RunQueue:
         if made_up_for:
             limit = spec.misfire.limit
         else:
-            limit = QUEUE_LIMIT if spec.overlap is Overlap.SKIP and self._is_busy_aside else 0
+            limit = 1 if spec.overlap is Overlap.SKIP and self._is_busy_aside and not waiting else 0
         return admit(spec.overlap, busy=self.is_busy, waiting=waiting, made_up_for=limit)
 
     def claim(self, spec: JobSpec, *, made_up_for: bool = False, may_replace: bool = True) -> Admission:

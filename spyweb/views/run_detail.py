@@ -40,6 +40,7 @@ class CauseKind(StrEnum):
     RETRY = "retry"
     ALERT = "alert"
     DEPENDS = "depends"
+    DRIFT = "drift"
     UNKNOWN = "unknown"
 
 
@@ -182,6 +183,7 @@ def _cause_words(run: Run, kind: CauseKind, other: str) -> str:
 _PLAIN = {
     CauseKind.WEBHOOK: "a request to its webhook",
     CauseKind.STARTUP: "the daemon started",
+    CauseKind.DRIFT: "something is not as its runs left it",
     CauseKind.UNKNOWN: "started, nobody knows by what",
 }
 _CAUSED_BY = {CauseKind.RETRY: "of", CauseKind.AFTER: "run_id", CauseKind.STATE: "by"}

@@ -6,7 +6,6 @@ from spyweb.dashboard.job import (
     HEADINGS,
     OUTCOME_WORDS,
     SPAN_WORDS,
-    TRIGGER_WORDS,
     after_words,
     draw_statistics,
     heading_of,
@@ -16,7 +15,7 @@ from spyweb.dashboard.job import (
     tab_title,
     ticks,
 )
-from spyweb.model import JobId, Outcome, RunMark, RunState, TriggerType
+from spyweb.model import JobId, Outcome, RunMark, RunState
 from spyweb.store.past_runs_protocol import RunPoint
 from spyweb.views.job_detail import Tie
 from spyweb.views.overview import Standing
@@ -30,10 +29,9 @@ def point(number: int, mark: RunMark = RunMark.SUCCESS, **changes: int) -> RunPo
     return RunPoint(mark=mark, **{**known, **changes})
 
 
-def test_every_standing_outcome_trigger_and_span_has_words() -> None:
+def test_every_standing_outcome_and_span_has_words() -> None:
     assert set(HEADINGS) == set(Standing)
     assert set(OUTCOME_WORDS) == set(RunMark)
-    assert set(TRIGGER_WORDS) == set(TriggerType)
     assert set(SPAN_WORDS) == set(TimeSpan)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spyweb.model import Failure, Outcome, RunId, RunState
+from spyweb.model import Failure, Outcome, RunId, RunState, TriggerType
 from spyweb.views.run_detail import (
     CauseKind,
     CauseStep,
@@ -115,3 +115,7 @@ def test_of_another_job_s_run_only_that_there_was_one_is_told_and_nothing_before
     assert [step.words for step in seen.causes] == ["a run of another job", "again"]
     assert (seen.causes[0].run, seen.followers) == (None, [])
     assert run_seen_by(detail, lambda _: True) == detail
+
+
+def test_whatever_starts_a_run_is_known_as_its_cause() -> None:
+    assert not [each for each in TriggerType if kind_of({"type": each.value}) is CauseKind.UNKNOWN]
