@@ -150,6 +150,12 @@ async def test_a_service_that_is_busy_is_not_waited_for_in_the_process(helper: A
     assert len(services.arrived) == 1
 
 
+async def test_telegram_says_in_its_answer_how_long_to_wait(helper: AlertHelper, services: Services) -> None:
+    services.answer = lambda _: Answer(status=429, body=b'{"ok": false, "parameters": {"retry_after": 7}}')
+    answer = await sent(helper, TOKENS["telegram"])
+    assert (answer.ok, answer.status, answer.retry_after) == (False, 429, "7")
+
+
 async def test_a_refusal_says_what_the_service_says_and_no_secret(helper: AlertHelper, services: Services) -> None:
     services.answer = lambda arrived: Answer(status=400, body=b"no such chat at " + arrived.path.encode())
     for name, url in TOKENS.items():

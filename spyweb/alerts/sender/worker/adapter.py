@@ -6,6 +6,8 @@ raises where a service says that it is busy: some of Apprise's services would ot
 
 from __future__ import annotations
 
+import json
+import math
 import time
 from contextvars import ContextVar
 from typing import Any
@@ -36,11 +38,21 @@ class Met:
         self.reason = reason
         if answer is not None:
             self.status = answer.status_code
-            self.retry_after = answer.headers.get("Retry-After", "")
+            self.retry_after = answer.headers.get("Retry-After", "") or retry_after_in(answer.content)
             self.answered = answer.content[: 4 * SHOWN].decode("utf-8", "replace")[:SHOWN]
 
 
 current: ContextVar[Met] = ContextVar("current")
+
+
+def retry_after_in(body: bytes) -> str:
+    """Return the seconds to wait where an answer says them in its JSON alone, as Telegram's do; else nothing."""
+    try:
+        said = json.loads(body)
+        seconds = said.get("retry_after") or said["parameters"]["retry_after"]
+        return str(math.ceil(float(seconds)))
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError):
+        return ""
 
 
 class ServiceBusy(requests.RequestException):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spyweb.alerts.sender.worker.adapter import Met, describe
+from spyweb.alerts.sender.worker.adapter import Met, describe, retry_after_in
 
 
 def caused(error: BaseException, cause: BaseException) -> BaseException:
@@ -39,3 +39,21 @@ def test_the_first_failure_of_a_message_counts() -> None:
     met.note_failure("answered 404")
     met.note_failure("answered 500")
     assert met.reason == "answered 404"
+
+
+@pytest.mark.parametrize(
+    ("body", "seconds"),
+    [
+        (b'{"ok":false,"error_code":429,"parameters":{"retry_after":7}}', "7"),  # Telegram
+        (b'{"message":"You are being rate limited.","retry_after":0.3,"global":false}', "1"),  # Discord
+        (b'{"retry_after":"soon"}', ""),
+        (b'{"retry_after":1e999}', ""),
+        (b'{"parameters":[]}', ""),
+        (b"[]", ""),
+        (b"<html>", ""),
+        (b"[" * 60_000, ""),
+        (b"", ""),
+    ],
+)
+def test_how_long_to_wait_may_stand_in_the_answer_itself(body: bytes, seconds: str) -> None:
+    assert retry_after_in(body) == seconds
