@@ -69,7 +69,8 @@ class SignWatch:
         self._timed: list[JobId] = []  # jobs that may be late or silent
         self._place = 0  # how far they have been looked at
         self._is_linked = True  # specs have changed since the last look
-        self._knows_runs = False  # when the jobs have last started and succeeded, before this daemon did
+        self._recalled: set[JobId] = set()  # jobs of which the record was asked when they last ran
+        self._began_ms = clock.now_ms()
         self._is_over = False
         self._now = Now(clock.now_ms(), clock.now_ms())  # at the last look
         incidents.on_changed(self._take)
@@ -101,7 +102,7 @@ class SignWatch:
         if self._is_linked:
             self._is_linked = False
             self._timed = await run_in_slices(self._clock, self._find_timed())
-        if self._timed and not self._knows_runs:
+        if any(job not in self._recalled for job in self._timed):
             await self._recall_runs()
         self._conditions, now_ms = self._read(), self._clock.now_ms()
         self._now = Now(now_ms, now_ms if now_ms < self._now.ms else self._now.floor_ms)
@@ -120,12 +121,21 @@ class SignWatch:
         return timed
 
     async def _recall_runs(self) -> None:
-        """Learn when each job has last started and succeeded, from the record; once, and only where it matters."""
-        started, succeeded = await self._runs.started(), await self._runs.succeeded()
-        for job in self._live:
-            job.started_ms = max(job.started_ms, started.get(job.id, 0))
-            job.succeeded_ms = max(job.succeeded_ms, succeeded.get(job.id, 0))
-        self._knows_runs = True
+        """Learn when each job has last started and succeeded, from the record; only where it matters.
+
+        A job that came while this daemon ran has no past that counts; one whose file did not load before has.
+        """
+        if any(self._has_a_past(job) for job in self._timed if job not in self._recalled):
+            started, succeeded = await self._runs.started(), await self._runs.succeeded()
+            for job in self._live:
+                job.started_ms = max(job.started_ms, started.get(job.id, 0))
+                job.succeeded_ms = max(job.succeeded_ms, succeeded.get(job.id, 0))
+            self._recalled.update(job.id for job in self._live)
+        self._recalled.update(self._timed)
+
+    def _has_a_past(self, job_id: JobId) -> bool:
+        job = self._live.find(job_id)
+        return job is not None and (job.cursor.active_since_ms or 0) < self._began_ms
 
     def _jobs_to_look_at(self) -> Sequence[JobId]:
         now = self._conditions

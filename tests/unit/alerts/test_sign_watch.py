@@ -10,9 +10,11 @@ from spyweb.alerts.signs import Conditions
 from spyweb.alerts.watcher import AlertWatcher
 from spyweb.incidents.policy import AlertPolicy
 from spyweb.lua.endings import failed
-from spyweb.model import Every, JobId
+from spyweb.model import Every, JobId, Never
+from spyweb.runs.live import LiveJob
+from spyweb.runs.runner import by_hand
 from spyweb.settings.alerts import AlertSettings
-from tests.fakes.harness import harness
+from tests.fakes.harness import harness, make_job
 from tests.fakes.signs import BACKUP, watched
 
 MINUTE_MS = 60_000
@@ -162,6 +164,24 @@ async def test_a_run_that_began_before_a_restart_keeps_a_job_from_being_late() -
         await later.turn(10 * 60)
         assert later.job.started_ms > 0
         assert len(await later.incidents()) == 1, "for the due time after it"
+
+
+async def test_a_job_whose_file_loads_only_some_time_after_the_start_is_counted_from_its_last_success_too() -> None:
+    def other() -> LiveJob:
+        return make_job("other", alerts=SILENT, schedule=Never())
+
+    async with watched(SILENT) as w:
+        await w.harness.settle(job := other())
+        await w.turn(9 * 60)
+        w.harness.runner.start(job, [by_hand()])
+        await w.turn(1)
+    async with watched(SILENT, w) as later:
+        await later.turn(30)
+        await later.harness.settle(other())
+        await later.turn(2 * 60)
+        assert (await later.signs()).keys() == {"job:backup silent"}
+        await later.turn(8 * 60)
+        assert (await later.signs()).keys() == {"job:backup silent", "job:other silent"}
 
 
 async def test_a_clock_that_is_set_back_neither_opens_nor_holds_an_incident() -> None:
