@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 
 import structlog
 
@@ -15,6 +15,8 @@ from spyweb.runs.runner import RunRequest
 from spyweb.settings.alerts import JOB
 from spyweb.store.incidents_protocol import SubjectChange
 
+PAUSED_TOGETHER = 200  # jobs: more in one commit would hold up the store
+
 log = structlog.get_logger()
 
 
@@ -24,7 +26,7 @@ class JobMeasures:
     def __init__(
         self,
         live: LiveJobs,
-        pause: Callable[[LiveJob, str], Awaitable[None]],
+        pause: Callable[[Mapping[JobId, str], Sequence[LiveJob]], Awaitable[None]],
         start: Callable[[LiveJob, RunRequest], Awaitable[object]],
     ) -> None:
         self._live = live
@@ -48,20 +50,31 @@ class JobMeasures:
             self._pausing[change.subject] = change.pauses
         return change.opened or change.pauses > 0
 
-    async def pause(self) -> AsyncIterator[tuple[str, Paused]]:
-        """Pause the jobs that have failed too often, and yield what is then to be noted."""
-        for subject, failures in list(self._pausing.items()):
-            job, why = self._live.find(JobId(subject.removeprefix(JOB))), f"{failures} failures in a row"
-            if job is None or job.is_new:
-                continue  # another look follows once it is here
-            was_paused = job.cursor.paused and job.cursor.paused_for != why
-            if not job.cursor.paused:
-                try:
-                    await self._pause(job, why)
-                except Refused:  # it has gone meanwhile
-                    continue
-                log.warning("job paused", job=job.id, why=why)
-            yield subject, Paused("" if was_paused else why)
+    async def pause(self) -> list[tuple[str, Paused]]:
+        """Pause jobs that have failed too often, so many at a time; return what is then to be noted."""
+        found = {
+            job: f"{failures} failures in a row"
+            for subject, failures in self._pausing.items()
+            if (job := self._live.find(JobId(subject.removeprefix(JOB)))) and not (job.gone or job.is_new)
+        }
+        some = list(found.items())[:PAUSED_TOGETHER]
+        before = {job.id: job.cursor for job, _ in some}
+        if running := [job for job, _ in some if not job.cursor.paused]:
+            try:
+                await self._pause({job.id: why for job, why in some}, running)
+            except Refused:  # one has gone meanwhile: what comes of that wakes us again
+                return []
+            for job in running:
+                log.warning("job paused", job=job.id, why=found[job])
+        return [
+            (f"{JOB}{job.id}", Paused(why if not before[job.id].paused or before[job.id].paused_for == why else ""))
+            for job, why in some
+        ]
+
+    def noted(self, subjects: Iterable[str]) -> None:
+        """Note that it is on record of these that their jobs are paused."""
+        for subject in subjects:
+            self._pausing.pop(subject, None)
 
     async def run_parents(self) -> None:
         """Run the jobs at once that those depend on of which an incident has opened: theirs may be the cause.

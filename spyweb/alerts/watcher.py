@@ -177,10 +177,11 @@ class AlertWatcher:
         """Plan, and return the seconds before the next plan."""
         try:
             await self._note_what_is_due()
-            async for subject, event in self._measures.pause():
-                await self._note([self._event(subject, event)])
-            await self._measures.run_parents()
             await self._plan()
+            while paused := await self._measures.pause():
+                await self._note([self._event(subject, event) for subject, event in paused])
+                self._measures.noted(subject for subject, _ in paused)
+            await self._measures.run_parents()
         except STORE_REFUSED as error:
             tell_refusal("nobody can be told of incidents yet", error, again_in_s=PATIENCE_S)
         except Exception:  # a bug in planning must not end what plans

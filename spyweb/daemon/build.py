@@ -245,7 +245,7 @@ def watch_incidents(
         live=runtime.live,
         settings=settings,
         maintenance=maintenance,
-        measures=JobMeasures(runtime.live, scheduler.pause, runtime.runner.start_by_hand),
+        measures=JobMeasures(runtime.live, scheduler.pause_together, runtime.runner.start_by_hand),
         clock=runtime.clock,
     )
     runtime.runner.judge = watcher.judge

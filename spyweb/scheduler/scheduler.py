@@ -252,17 +252,23 @@ class Scheduler:
 
         Raises Refused for a new job, and for one that was deleted meanwhile.
         """
-        async with self._at_rest([job]):
-            _expect_taken_up(job)
+        await self.pause_together({job.id: why}, [job])
+
+    async def pause_together(self, why: Mapping[JobId, str], jobs: Sequence[LiveJob]) -> None:
+        """Pause several jobs in one commit, each for a reason of its own.  Raises Refused as `pause` does."""
+        async with self._at_rest(jobs):
+            for job in jobs:
+                _expect_taken_up(job)
             now_ms = self._clock.now_ms()
 
             def decide(job: LiveJob) -> Activation:
                 before = job.cursor
                 paused = replace(deactivated(before, now_ms), paused=True)
-                return Activation(cursor=paused if before.paused else replace(paused, paused_for=why))
+                return Activation(cursor=paused if before.paused else replace(paused, paused_for=why[job.id]))
 
-            await self._write([job], decide)
-        self._tell(job, JobChange.PAUSED)
+            await self._write(jobs, decide)
+        for job in jobs:
+            self._tell(job, JobChange.PAUSED)
 
     async def resume(self, job: LiveJob) -> None:
         """Put a job back on its schedule: the times that were due meanwhile become one `paused` record.

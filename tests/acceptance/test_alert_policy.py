@@ -81,6 +81,7 @@ def test_a_job_that_fails_too_often_is_paused_also_where_the_daemon_died_before_
         (found,) = incidents(project)
         assert [note.text for note in found.notes] == [f"paused: {shown.paused_for}"]
         assert found.closed_ms is None
+        eventually(lambda: kinds_of(hook) == ["opened"], "a message")
         daemon.kill()
     as_before_the_pause(project)
     with project.daemon():

@@ -64,7 +64,7 @@ async def watched(
             incidents=h.store.incidents,
             live=h.live,
             settings=lambda: settings,
-            measures=JobMeasures(h.live, h.scheduler.pause, h.runner.start_by_hand),
+            measures=JobMeasures(h.live, h.scheduler.pause_together, h.runner.start_by_hand),
             clock=h.clock,
         )
         signs = SignWatch(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 
 import pytest
@@ -38,7 +38,7 @@ STEPS = st.lists(
 )
 
 
-async def never_paused(_job: LiveJob, _why: str) -> None:
+async def never_paused(_why: Mapping[JobId, str], _jobs: Sequence[LiveJob]) -> None:
     raise AssertionError
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -60,7 +60,7 @@ class Told:
         return [each.told.get("lua") for each in reversed(await self.harness.store.incidents.list())]
 
 
-async def never_paused(_job: LiveJob, _why: str) -> None:
+async def never_paused(_why: Mapping[JobId, str], _jobs: Sequence[LiveJob]) -> None:
     raise AssertionError
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import pytest
 from msgspec import structs
 
-from spyweb.alerts.measures import JobMeasures, tells_nothing
+from spyweb.alerts.measures import PAUSED_TOGETHER, JobMeasures, tells_nothing
 from spyweb.errors import StoreError
 from spyweb.incidents.policy import AlertPolicy
 from spyweb.incidents.truth import FAILING, Paused, Sign
@@ -54,7 +54,7 @@ async def measured(**net: object) -> AsyncIterator[Measured]:
     async with harness() as h:
         await h.settle(make_job("net", schedule=Never(), **net), make_job("web", schedule=Never(), alerts=AT_ONCE))
         await h.clock.turn(60)
-        yield Measured(h, JobMeasures(h.live, h.scheduler.pause, h.runner.start_by_hand))
+        yield Measured(h, JobMeasures(h.live, h.scheduler.pause_together, h.runner.start_by_hand))
 
 
 async def test_what_a_job_depends_on_is_run_once_as_its_incident_opens() -> None:
@@ -140,7 +140,7 @@ async def test_where_the_daemon_stops_or_the_store_refuses_nothing_is_run_and_no
             if trouble is None:
                 await m.harness.runner.drain(0)
             else:
-                m.measures = JobMeasures(m.harness.live, m.harness.scheduler.pause, refuse)
+                m.measures = JobMeasures(m.harness.live, m.harness.scheduler.pause_together, refuse)
             await m.open()
             assert await m.runs() == []
 
@@ -157,9 +157,23 @@ async def test_a_job_that_was_paused_before_the_crash_is_noted_as_paused_after_i
     async with measured() as m:
         await m.harness.scheduler.pause(m.job(NET), "3 failures in a row")
         m.measures.load({"job:net": 3, "job:gone": 3})
-        assert [each async for each in m.measures.pause()] == [("job:net", Paused("3 failures in a row"))]
+        assert await m.measures.pause() == [("job:net", Paused("3 failures in a row"))]
         m.measures.load({"job:net": 4})
-        assert [each async for each in m.measures.pause()] == [("job:net", Paused())], "it failed by hand meanwhile"
+        assert await m.measures.pause() == [("job:net", Paused())], "it failed by hand meanwhile"
+
+
+async def test_very_many_jobs_are_paused_in_few_commits() -> None:
+    async with measured() as m:
+        jobs = [make_job(f"job{number}", schedule=Never()) for number in range(2 * PAUSED_TOGETHER + 1)]
+        await m.harness.settle(*jobs)
+        m.measures.load({f"job:{job.id}": 5 for job in jobs})
+        counts = []
+        while noted := await m.measures.pause():
+            counts.append(len(noted))
+            m.measures.noted(subject for subject, _ in noted)
+        assert counts == [PAUSED_TOGETHER, PAUSED_TOGETHER, 1]
+        assert all(job.cursor.paused_for == "5 failures in a row" for job in jobs)
+        assert not m.job(NET).cursor.paused
 
 
 async def test_a_job_that_is_not_on_its_schedule_yet_is_paused_later() -> None:
@@ -167,7 +181,7 @@ async def test_a_job_that_is_not_on_its_schedule_yet_is_paused_later() -> None:
         net = m.job(NET)
         cursor, net.cursor = net.cursor, structs.replace(net.cursor, schedule="")
         m.measures.load({"job:net": 3})
-        assert [each async for each in m.measures.pause()] == []
+        assert await m.measures.pause() == []
         net.cursor = cursor
-        assert len([each async for each in m.measures.pause()]) == 1
+        assert len(await m.measures.pause()) == 1
         assert net.cursor.paused

@@ -237,7 +237,7 @@ async def test_after_a_stop_has_begun_nobody_looks() -> None:
             incidents=h.store.incidents,
             live=h.live,
             settings=lambda: AlertSettings(),
-            measures=JobMeasures(h.live, h.scheduler.pause, h.runner.start_by_hand),
+            measures=JobMeasures(h.live, h.scheduler.pause_together, h.runner.start_by_hand),
             clock=h.clock,
         )
         looks: list[int] = []

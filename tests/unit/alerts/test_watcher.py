@@ -66,10 +66,10 @@ class Watched:
 
     disk_is_full: bool = False
 
-    async def pause(self, job: LiveJob, why: str) -> None:
+    async def pause(self, why: Mapping[JobId, str], jobs: Sequence[LiveJob]) -> None:
         if self.disk_is_full:
             raise StoreError("disk full")
-        await self.harness.scheduler.pause(job, why)
+        await self.harness.scheduler.pause_together(why, jobs)
 
     def begin_maintenance(self, minutes: int, *jobs: str) -> None:
         now_ms = self.harness.clock.now_ms()
@@ -113,7 +113,7 @@ async def watched(
             live=h.live,
             settings=lambda: watched.settings,
             maintenance=lambda: watched.maintenance,
-            measures=JobMeasures(h.live, lambda job, why: watched.pause(job, why), h.runner.start_by_hand),
+            measures=JobMeasures(h.live, lambda why, jobs: watched.pause(why, jobs), h.runner.start_by_hand),
             clock=h.clock,
         )
         watched = Watched(h, watcher)
