@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spyweb.errors import Problem, Refused
-from spyweb.model import JobId, Outcome, Run
+from spyweb.model import JobId, Outcome, Pings, Run
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.service.overview import OverviewService
 from spyweb.settings import Settings
@@ -73,6 +73,7 @@ class JobDetails:
             settings=await self.settings_of(job),
             files=[chunk for chunk, source in live.code.files if source],
             pages=monitor.urls if monitor else (),
+            is_elsewhere=isinstance(live.spec.schedule, Pings),
             generation=live.code.generation,
             namespace=job_namespace(job),
         )

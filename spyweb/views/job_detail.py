@@ -64,6 +64,7 @@ class JobDetail(Struct, frozen=True, kw_only=True):
     settings: Sequence[ResolvedSetting] = ()
     files: Sequence[str] = ()  # its Lua files
     pages: Sequence[str] = ()  # a monitor's addresses
+    is_elsewhere: bool = False  # it expects pings: nothing of it can be started here
     generation: int = 0
     namespace: str = ""  # of what it stores with store_*
 

@@ -116,11 +116,12 @@ def make_detail(row: OverviewRow) -> JobDetail:
 @dataclass(slots=True)
 class FakeDetails:
     overview: FakeOverviewService
+    is_elsewhere: bool = False
 
     async def detail(self, job: JobId) -> JobDetail:
         row = await self.overview.row(job)
         assert row is not None
-        return make_detail(row)
+        return structs.replace(make_detail(row), is_elsewhere=self.is_elsewhere)
 
     async def source(self, job: JobId, file: str | None = None) -> SourceView:
         if file not in (None, f"jobs/{job}.lua"):

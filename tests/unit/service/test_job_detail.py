@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.errors import Problem, Refused
-from spyweb.model import After, Ending, Failure, JobId, Never, Outcome
+from spyweb.model import After, Ending, Every, Failure, JobId, Never, Outcome, Pings
 from spyweb.runs.live import LiveJob
 from spyweb.runs.runner import by_hand
 from spyweb.service.job_detail import JobDetails
@@ -168,3 +168,13 @@ async def test_a_monitor_without_lua_has_no_source(asked: Asked) -> None:
     asked.live.code = replace(asked.live.code, source=b"")
     with pytest.raises(Refused, match="prices has no Lua"):
         await asked.details.source(PRICES)
+
+
+async def test_a_job_that_runs_elsewhere_says_so_and_when_it_is_expected_to_tell_of_itself(asked: Asked) -> None:
+    assert not (await asked.details.detail(PRICES)).is_elsewhere
+    asked.live.spec = make_job(
+        "prices", path="config.toml", schedule=Pings(schedule=Every(period_ms=86_400_000), grace_ms=3_600_000)
+    ).spec
+    detail = await asked.details.detail(PRICES)
+    assert detail.is_elsewhere
+    assert detail.schedule == "expects a ping every day, at most 1h later"

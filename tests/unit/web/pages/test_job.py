@@ -172,3 +172,13 @@ async def test_a_stream_renders_the_head_of_a_job_for_the_rights_of_whoever_look
         view = JobPageView(service=service, principal=principal, base="/", renderer=renderer(), job=JobId("prices"))
         rendered = await view.render(["job-head"])
         assert ("Run now" in rendered["job-head"]) == (right is Right.RUN)
+
+
+async def test_a_job_that_runs_elsewhere_has_no_button_that_would_run_it_here() -> None:
+    service = make_dashboard_service()
+    service.details.is_elsewhere = True  # type: ignore[attr-defined]  # it is the fake's
+    async with dashboard(service) as client:
+        _, page = await get_page(client, "/jobs/prices")
+    assert "Run now" not in page
+    assert "Dry run" not in page
+    assert "Pause" in page
