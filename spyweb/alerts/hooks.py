@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from spyweb.clock import Clock
+from spyweb.cooperative import Steps, run_in_slices
 from spyweb.incidents.telling import SCRIPTS, Told
 from spyweb.lua.hooks import ALERT_HOOKS, ON_DOWN, ON_UP
 from spyweb.lua.session import Code
@@ -30,10 +32,11 @@ Start = tuple[LiveJob, Mapping[str, object]]  # a job and the trigger of its run
 class IncidentHooks:
     """Starts the runs that tell the files of live jobs of incidents."""
 
-    def __init__(self, incidents: Incidents, live: LiveJobs, runner: Runner) -> None:
+    def __init__(self, incidents: Incidents, live: LiveJobs, runner: Runner, clock: Clock) -> None:
         self._incidents = incidents
         self._live = live
         self._runner = runner
+        self._clock = clock
         self._known: dict[JobId, tuple[Code, frozenset[str]]] = {}  # of those with incidents
 
     def has(self, subject: str) -> bool:
@@ -45,9 +48,7 @@ class IncidentHooks:
 
     async def hand_out(self, subjects: Sequence[str]) -> bool:
         """Start what is missing for these subjects; return whether there was anything."""
-        found = self._told_jobs(subjects)
-        wanted = frozenset(subjects)
-        self._known = {job: known for job, known in self._known.items() if f"{JOB}{job}" in wanted}
+        found = await run_in_slices(self._clock, self._told_jobs(subjects))
         incidents = await self._incidents.for_scripts(list(found)) if found else ()
         starts, told = list[Start](), list[ScriptTold]()
         for incident in incidents:
@@ -58,9 +59,18 @@ class IncidentHooks:
             await self._runner.start_for_incidents(starts, Change(told=told))
         return bool(told)
 
-    def _told_jobs(self, subjects: Sequence[str]) -> dict[str, LiveJob]:
-        jobs = {each: self._live.find(JobId(each.removeprefix(JOB))) for each in subjects if each.startswith(JOB)}
-        return {each: job for each, job in jobs.items() if job and self._is_told(job)}
+    def _told_jobs(self, subjects: Sequence[str]) -> Steps[dict[str, LiveJob]]:
+        """Find the jobs whose files are told, and forget what is known of others than these."""
+        found, known = dict[str, LiveJob](), dict[JobId, tuple[Code, frozenset[str]]]()
+        for subject in subjects:
+            job = self._live.find(JobId(subject.removeprefix(JOB))) if subject.startswith(JOB) else None
+            if job and self._is_told(job):
+                found[subject] = job
+            if job and job.id in self._known:
+                known[job.id] = self._known[job.id]
+            yield
+        self._known = known
+        return found
 
     def _is_told(self, job: LiveJob) -> bool:
         return job.spec.enabled and bool(self._functions(job))

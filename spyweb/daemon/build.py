@@ -249,7 +249,7 @@ def watch_incidents(
         clock=runtime.clock,
     )
     runtime.runner.judge = watcher.judge
-    watcher.hooks = IncidentHooks(runtime.store.incidents, runtime.live, runtime.runner)
+    watcher.hooks = IncidentHooks(runtime.store.incidents, runtime.live, runtime.runner, runtime.clock)
 
     def attempted(channel: str, attempt: Attempt, added_ms: int | None) -> None:
         watcher.attempted(channel, attempt, added_ms)

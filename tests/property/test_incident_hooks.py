@@ -57,7 +57,7 @@ async def live(steps: list[tuple[bool, bool, float, bool]], policy: AlertPolicy,
                 clock=h.clock,
             )
             h.runner.judge = watcher.judge
-            watcher.hooks = IncidentHooks(h.store.incidents, h.live, h.runner)
+            watcher.hooks = IncidentHooks(h.store.incidents, h.live, h.runner, h.clock)
             await watcher.load()
             job = make_job("backup", alerts=policy, schedule=Never(), overlap=overlap)
             job.code = dataclasses.replace(job.code, source=b"function on_down() end function on_up() end")

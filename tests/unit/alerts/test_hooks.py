@@ -79,7 +79,7 @@ async def told(
         )
         h.runner.judge = watcher.judge
         if tells:
-            watcher.hooks = IncidentHooks(h.store.incidents, h.live, h.runner)
+            watcher.hooks = IncidentHooks(h.store.incidents, h.live, h.runner, h.clock)
         await watcher.load()
         job = make_job("backup", **{"alerts": ONE, "schedule": Never(), **spec})
         job.code = dataclasses.replace(job.code, source=source)
