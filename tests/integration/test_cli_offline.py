@@ -226,8 +226,12 @@ def test_a_pause_without_a_daemon_is_kept_for_the_next_one(ran: Path) -> None:
     cursor = asyncio.run(cursors_of(ran))[TICK]
     assert cursor.paused
     assert cursor.idle_since_ms is not None
+    with closing(sqlite3.connect(ran / "data" / "spyweb.db")) as connection, connection:
+        connection.execute("UPDATE cursor SET paused_for = '3 failures in a row'")
+    assert "3 failures in a row" in spyweb("jobs", root=ran).out
     assert spyweb("resume", "tick", root=ran).code == 0
     assert states_of(ran)["tick"] == "idle"
+    assert asyncio.run(cursors_of(ran))[TICK].paused_for == ""
 
 
 @pytest.mark.parametrize("is_seen", [True, False])

@@ -280,6 +280,33 @@ async def test_a_paused_job_is_due_again_after_resume_and_the_time_between_is_on
         assert await t.record() == ["prices schedule success", "prices schedule paused x5", "prices schedule success"]
 
 
+async def test_a_job_is_paused_for_a_reason_that_stays_until_it_is_resumed() -> None:
+    async with harness() as t:
+        prices, news = make_job("prices"), make_job("news")
+        await t.settle(prices, news)
+        await t.scheduler.pause(news)
+        await t.scheduler.pause_together(
+            {prices.id: "3 failures in a row", news.id: "5 failures in a row"}, [prices, news]
+        )
+        await t.scheduler.pause(prices)
+        stored = await t.store.runs.cursors()
+        assert (stored[prices.id].paused_for, stored[news.id].paused_for) == ("3 failures in a row", "")
+        await t.scheduler.activate([prices], stored)  # it was edited
+        assert prices.cursor.paused_for == "3 failures in a row"
+        await t.scheduler.resume(prices)
+        assert (prices.cursor.paused, prices.cursor.paused_for) == (False, "")
+
+
+async def test_of_jobs_that_are_paused_together_one_that_is_gone_is_told_and_none_is_paused() -> None:
+    async with harness() as t:
+        prices, news = make_job("prices"), make_job("news")
+        await t.settle(prices, news)
+        news.gone = True
+        with pytest.raises(Refused, match="news is gone"):
+            await t.scheduler.pause_together({prices.id: "x", news.id: "x"}, [prices, news])
+        assert not prices.cursor.paused
+
+
 async def test_a_pause_outlives_a_restart() -> None:
     store = MemoryStore(clock := FakeClock())
     async with harness(store, clock) as t:
