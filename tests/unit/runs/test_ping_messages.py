@@ -61,6 +61,13 @@ def test_a_dry_run_is_not_told() -> None:
     assert end_ping(make_spec(ping=PINGED), dry, ended(Outcome.SUCCESS)) is None
 
 
+@pytest.mark.parametrize("outcome", [Outcome.SUCCESS, Outcome.FAILED])
+def test_a_run_that_tells_of_an_incident_is_not_told(outcome: Outcome) -> None:
+    telling = replace(RUN, trigger={"type": "alert", "hook": "on_down", "incident": {"id": 1}})
+    assert start_ping(make_spec(ping=PINGED), telling) is None
+    assert end_ping(make_spec(ping=PINGED), telling, ended(outcome)) is None
+
+
 def test_attempts_of_one_run_have_one_id_and_runs_have_their_own() -> None:
     again = replace(RUN, id=RunId(8), attempt=2, trigger={"type": "retry", "of": 7})
     assert rid_of(again) == rid_of(RUN) != rid_of(replace(RUN, id=RunId(8)))
