@@ -5,7 +5,7 @@ Made from what the parser itself asks for: a key that it takes is here, and no o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from enum import StrEnum
 from typing import Annotated
 
@@ -18,7 +18,7 @@ from spyweb.settings.shapes import Schema, list_of, table_of
 from spyweb.settings.words import CHANNEL, JOB, MAINTENANCE, SETTINGS
 from spyweb.specs.maintenance import maintenance_keys
 from spyweb.specs.monitor_file import ADDRESSES, REQUIRED
-from spyweb.specs.parse import SCHEDULES, job_keys
+from spyweb.specs.parse import EXPECT, NOT_IN_DEFAULTS, SCHEDULES, job_keys
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 OF_THE_MACHINE = {"daemon.timezone", "daemon.workers", "timezone"}  # so their defaults differ
@@ -45,7 +45,13 @@ def job_schema() -> Schema:
     """Return the schema of a monitor's file, and of the file that lists several."""
     keys = _explained(job_keys(is_monitor=True), JOB)
     one_address = {"anyOf": [{"required": [key]} for key in ADDRESSES]}
-    monitor = {**table_of(keys, *REQUIRED), "allOf": [one_address, *_one_schedule()]}
+    of_monitors = {"required": list(REQUIRED), **one_address}
+    monitor = {
+        **table_of(keys),
+        "if": {"required": [EXPECT]},  # it runs elsewhere
+        "else": of_monitors,
+        "allOf": [*_one_schedule()],
+    }
     jobs = table_of({"jobs": list_of({"$ref": "#/$defs/monitor"})})
     return {
         "$schema": DIALECT,
@@ -62,7 +68,7 @@ def config_schema() -> Schema:
     sections = {
         section: table_of(_explained(keys, SETTINGS, f"{section}.")) for section, keys in section_keys().items()
     }
-    defaults = {**_overrides(is_monitor=False), "description": "Settings of every job."}
+    defaults = {**_overrides(is_monitor=False, without=NOT_IN_DEFAULTS), "description": "Settings of every job."}
     one_job = _overrides(is_monitor=True)
     values = {"type": "object", "description": "What scripts see in their table `values`."}
     channels = {
@@ -92,10 +98,13 @@ def config_schema() -> Schema:
     }
 
 
-def _overrides(*, is_monitor: bool) -> Schema:
+def _overrides(*, is_monitor: bool, without: Container[str] = ()) -> Schema:
     """Return the keys that can be set from outside a job's own file: all but its name."""
     keys = _explained(job_keys(is_monitor=is_monitor), JOB)
-    return {**table_of({key: value for key, value in keys.items() if key != "name"}), "allOf": _one_schedule()}
+    return {
+        **table_of({key: value for key, value in keys.items() if key != "name" and key not in without}),
+        "allOf": _one_schedule(),
+    }
 
 
 def _one_schedule() -> list[Schema]:

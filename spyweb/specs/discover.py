@@ -141,7 +141,7 @@ def scan(root: Path, settings: Settings, linter: Linter | None = None) -> Scan:
         modules=Sources(root),
         linter=linter,
     )
-    places = find_job_files(root, notes)
+    places = find_job_files(root, notes, has_others=any(EXPECT in table.values for table in overrides.values()))
     candidates = [(_monitor if place.is_monitor else _script)(place, context) for place in places]
     candidates += _listed(context)
     candidates += _elsewhere({candidate.id for candidate in candidates}, context)

@@ -46,10 +46,13 @@ class Notes:
     ignored: list[Problem] = field(default_factory=list)
 
 
-def find_job_files(root: Path, notes: Notes) -> Iterator[JobPlace]:
-    """Yield every file below jobs/ that is meant to be a job, in the order of their names."""
+def find_job_files(root: Path, notes: Notes, *, has_others: bool = False) -> Iterator[JobPlace]:
+    """Yield every file below jobs/ that is meant to be a job, in the order of their names.
+
+    Where there is no such folder that is a problem, unless the project has other jobs.
+    """
     if not is_there(root / FOLDER):
-        if not has_list(root):
+        if not has_list(root) and not has_others:
             reason = f"there is no such folder in {root}; make it and drop a NAME.lua file into it"
             notes.problems.append(Problem(f"{FOLDER}/", None, None, reason))
         return

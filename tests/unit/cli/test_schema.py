@@ -217,3 +217,12 @@ def test_the_samples_and_the_template_are_valid() -> None:
     assert len(files) > 1
     for file in files:
         assert complaints(JOBS, file.read_text()) == [], file
+
+
+def test_a_job_that_runs_elsewhere_is_no_monitor(tmp_path: Path) -> None:
+    text = 'name = "backup"\nexpect = "ping"\nevery = "1d"\ngrace = "1h"\n'
+    assert problems(tmp_path, "jobs/w/config.toml", text) == []
+    assert complaints(JOBS, text) == complaints(JOBS, f"[[jobs]]\n{text}") == []
+    assert complaints(CONFIG, '[jobs.a]\nexpect = "ping"\nevery = "1d"') == []
+    assert complaints(CONFIG, '[jobs.a]\nexpect = "pong"')
+    assert complaints(CONFIG, '[defaults]\nexpect = "ping"')

@@ -592,3 +592,9 @@ def test_the_grace_is_an_hour_or_the_period_where_that_is_shorter(tmp_path: Path
 def test_what_is_wrong_with_a_job_that_expects_pings_is_said(tmp_path: Path, config: str, said: str) -> None:
     found = scanned(tmp_path, {"jobs/other.lua": EVERY_SECOND, "config.toml": config + "\n"})
     assert any(each.startswith(said) for each in told(found.problems))
+
+
+def test_a_project_of_jobs_that_run_elsewhere_alone_needs_no_folder_for_files(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(PINGED + 'every = "1d"\n')
+    found = scan(tmp_path, load_settings(tmp_path, environ={}, flags={}))
+    assert (list(found.jobs), told(found.problems)) == ([JobId("backup")], [])
