@@ -165,6 +165,10 @@ def _channel_row(channel: ChannelView, timezone: str, now_ms: int) -> tuple[str,
 
     if channel.down_since_ms is not None:
         state = f"down since {moment(channel.down_since_ms)}"
+    elif channel.unusable:
+        state = "can't be used"
+    elif channel.template_problem:
+        state = "its template fails"
     elif channel.quiet_until_ms is not None:
         state = f"quiet until {moment(channel.quiet_until_ms)}"
     else:
@@ -178,7 +182,7 @@ def _channel_row(channel: ChannelView, timezone: str, now_ms: int) -> tuple[str,
         channel.quiet,
         str(channel.waiting),
         state,
-        f"{failed}{channel.error}" if channel.error else "",
+        channel.unusable or channel.template_problem or (f"{failed}{channel.error}" if channel.error else ""),
     )
 
 

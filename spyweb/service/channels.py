@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 
 from spyweb.alerts.addresses import shown
-from spyweb.alerts.channel_health import DOWN
+from spyweb.alerts.channel_health import ADDRESS, DOWN, TEMPLATE
 from spyweb.alerts.delivery import Attempt
 from spyweb.alerts.quiet import quiet_until
 from spyweb.alerts.tally import ChannelTally
@@ -49,7 +49,8 @@ class ChannelService:
         self, channel: AlertChannelSettings, settings: AlertSettings, backlog: TargetBacklog | None
     ) -> ChannelView:
         subject = f"{CHANNEL}{channel.name}"
-        down = next(iter(await self._store.incidents.list(is_open=True, subject=subject, limit=1)), None)
+        wrong = next(iter(await self._store.incidents.list(is_open=True, subject=subject, limit=1)), None)
+        signs = wrong.signs if wrong else {}
         tally = self._tallies.get(channel.name, ChannelTally())
         address, quiet = shown(channel), channel.quiet if channel.has_own_quiet else settings.policy.quiet
         tested_ms, test = self._tests.get(channel.name, (None, None))
@@ -68,8 +69,10 @@ class ChannelService:
             sent_ms=tally.sent_ms,
             error=tally.error or (backlog.error if backlog else ""),
             failed_ms=tally.failed_ms,
-            down_since_ms=down.signs[DOWN].since_ms if down and DOWN in down.signs else None,
-            incident=down.id if down else None,
+            down_since_ms=signs[DOWN].since_ms if DOWN in signs else None,
+            incident=wrong.id if wrong else None,
+            unusable=signs[ADDRESS].text if ADDRESS in signs else "",
+            template_problem=signs[TEMPLATE].text if TEMPLATE in signs else "",
             tested_ms=tested_ms,
             test=test,
         )

@@ -31,6 +31,8 @@ class ChannelView(Struct, frozen=True, kw_only=True):
     error: str  # of the last attempt that failed
     failed_ms: int | None  # when that was; unknown of one before the daemon has started
     down_since_ms: int | None  # since when it takes nothing, and the others are told so
-    incident: int | None  # the one that says so
+    incident: int | None  # the one that says so, or what follows
+    unusable: str = ""  # why its address can't be used
+    template_problem: str = ""  # why its template writes nothing: the built-in text is sent
     tested_ms: int | None = None  # when it was last tried out since the daemon has started ...
     test: ChannelTried | None = None  # ... and how that went

@@ -95,6 +95,19 @@ async def test_each_is_shown_with_what_waits_and_since_when_it_takes_nothing() -
     assert b"s3cret" not in encode(await service.channels.list())
 
 
+async def test_what_is_wrong_with_the_settings_of_a_channel_is_shown_with_it() -> None:
+    clock = FakeClock()
+    service = FakeDaemonService(clock=clock)
+    signs = {"channel:ops": SignSeen("template", "title: no"), "channel:phone": SignSeen("address", "url: no service")}
+    events = [
+        SubjectEvent(subject=subject, event=sign, policy=AlertPolicy(), at_ms=clock.now_ms())
+        for subject, sign in signs.items()
+    ]
+    await service.stored.incidents.note(events)
+    found = {each.name: (each.unusable, each.template_problem) for each in await service.channels.list()}
+    assert found == {"ops": ("", "title: no"), "phone": ("url: no service", "")}
+
+
 async def test_after_a_restart_the_error_is_that_of_the_message_that_waits_longest() -> None:
     service = FakeDaemonService()
     waiting = NewMessage(job=JobId("backup"), target=Target(Channel.ALERT, "ops"), payload=b"{}")
