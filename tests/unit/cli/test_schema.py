@@ -17,7 +17,7 @@ from spyweb.settings import examine_settings
 from spyweb.settings.load import section_keys
 from spyweb.settings.shapes import Schema
 from spyweb.specs.discover import scan
-from spyweb.specs.parse import job_keys
+from spyweb.specs.parse import NOT_IN_DEFAULTS, job_keys
 from tests.fakes.command import spyweb
 from tests.fakes.repository import ROOT, read
 
@@ -199,7 +199,8 @@ def keys_of(schema: object, *path: str) -> set[str]:
 def test_every_key_that_the_parser_takes_is_there_and_no_other() -> None:
     every = set(job_keys(is_monitor=True))
     assert keys_of(job_schema(), "$defs", "monitor") == every
-    assert keys_of(config_schema(), "properties", "defaults") == set(job_keys(is_monitor=False)) - {"name"}
+    of_all = set(job_keys(is_monitor=False)) - {"name", *NOT_IN_DEFAULTS}
+    assert keys_of(config_schema(), "properties", "defaults") == of_all
     assert keys_of(config_schema(), "properties", "jobs", "additionalProperties") == every - {"name"}
     assert keys_of(config_schema()) == {*section_keys(), "channels", "maintenance", "values", "defaults", "jobs"}
     for section, keys in section_keys().items():
