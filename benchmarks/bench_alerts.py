@@ -40,6 +40,7 @@ from spyweb.store.values_protocol import Put
 MB = 1 << 20
 JOBS, RATE = 100, 1000  # healthy ones, and their runs a second
 INCIDENTS = 10_000
+TIMES = 20_000  # that one run is judged, where that is timed alone
 AT_ONCE = 500  # ends of runs that share a commit
 POLICY = AlertPolicy(to=("ops",), after_failures=1)
 IDLE = '[channels.ops]\nurl = "ntfy://example.org/topic"\n[alerts]\nto = ["ops"]\n'
@@ -85,8 +86,8 @@ class Beside:
 # A healthy run
 
 
-async def healthy(windows: int, seconds: float) -> tuple[float, float]:
-    """Return the microseconds of processor time of a run, judged and not judged, by turns."""
+async def healthy(windows: int, seconds: float) -> tuple[float, float, float]:
+    """Return the microseconds of processor time of a run, judged and not judged, by turns; and of judging it alone."""
     with folder() as root:
         config = '[channels.ops]\nwebhook = "http://127.0.0.1:9/"\n[alerts]\nto = ["ops"]\n'
         async with open_engine(root, is_timed=True, config=config) as engine:
@@ -103,7 +104,17 @@ async def healthy(windows: int, seconds: float) -> tuple[float, float]:
                 which = (window + window // 2) % 2
                 engine.runtime.runner.judge = judges[which]
                 found[which].append(await cpu_of_a_run(engine, seconds))
-            return median(found[0]), median(found[1])
+            engine.runtime.runner.judge = judges[0]
+            return median(found[0]), median(found[1]), judging(engine, jobs[0])
+
+
+def judging(engine: Engine, job: LiveJob) -> float:
+    run = Run(id=RunId(1), job=job.id, state=RunState.RUNNING, trigger={"type": "schedule"})
+    end = End(run=run.id, ended_ms=1, outcome=Outcome.SUCCESS)
+    began = time.thread_time()
+    for _ in range(TIMES):
+        engine.runtime.runner.judge(job, run, end)
+    return (time.thread_time() - began) / TIMES * 1e6
 
 
 async def cpu_of_a_run(engine: Engine, seconds: float) -> float:
@@ -303,9 +314,10 @@ def seconds_to_the_receiver(channels: int, jobs: int) -> list[float]:
 
 def rows_of(effort: Effort) -> Iterator[Row]:
     count, is_whole = effort.of(INCIDENTS, 200), not effort.quick
-    judged, unjudged = uvloop.run(healthy(effort.of(4 * effort.rounds, 1), 1.5 if is_whole else 0.3))
+    judged, unjudged, alone = uvloop.run(healthy(effort.of(4 * effort.rounds, 1), 1.5 if is_whole else 0.3))
     peer = "judged by nobody"
     yield Row(figure="processor time of a healthy run", ours=judged, unit="us", peer=peer, theirs=unjudged, reach=1.02)
+    yield Row(figure="judging it, timed alone", ours=alone, unit="us", peer="the run", theirs=unjudged, reach=0.02)
     plans = [uvloop.run(planning(count)) for _ in range(effort.rounds)]
     peer = "nothing to plan"
     for when in ("due at once", "open, nothing due", "over at once"):
