@@ -21,6 +21,7 @@ from spyweb.clock import Clock
 from spyweb.errors import Refused
 from spyweb.incidents.policy import Level
 from spyweb.incidents.telling import MessageKind
+from spyweb.logs.secrets import Secrets
 from spyweb.model import JobId, RunId
 from spyweb.ops.network.request import Http
 from spyweb.outbox.send import DeliveryFailure, post
@@ -119,9 +120,12 @@ class WebhookSender:
 class AlertDelivery:
     """Finds the channel of each message, and has it sent."""
 
-    def __init__(self, senders: AlertSenders, settings: Callable[[], AlertSettings], links: AckLinks) -> None:
+    def __init__(
+        self, senders: AlertSenders, settings: Callable[[], AlertSettings], links: AckLinks, secrets: Secrets
+    ) -> None:
         self._senders = senders
         self._links = links
+        self._secrets = secrets
         self.settings = settings  # a daemon puts those there that are read again
         self.attempted: AttemptListener | None = None
 
@@ -148,22 +152,33 @@ class AlertDelivery:
         channel = self.settings().channels.get(name)
         if channel is None:
             return DeliveryFailure(reason=f"no alert channel is named {name}", holds=False)
-        facts = decode_facts(queued.payload)
-        if linked := self._with_link(facts):
-            facts, queued = linked, replace(queued, payload=msgspec.json.encode(linked))
+        stored = decode_facts(queued.payload)
+        facts = self._with_link(self._without_secrets(stored))
+        if facts != stored:
+            queued = replace(queued, payload=msgspec.json.encode(facts))
         return (await self._send(channel, facts, queued, queued.created_ms)).failure
 
-    def _with_link(self, facts: AlertFacts) -> AlertFacts | None:
-        """Return the facts of a message about one incident that goes on, with its link; None where there is none.
+    def _without_secrets(self, facts: AlertFacts) -> AlertFacts:
+        """Return the facts as they may leave this machine, by whatever kind of channel."""
+        items = tuple(
+            structs.replace(
+                item, text=self._secrets.hide_in_prose(item.text), title=self._secrets.hide_in_text(item.title)
+            )
+            for item in facts.items
+        )
+        return structs.replace(facts, items=items)
+
+    def _with_link(self, facts: AlertFacts) -> AlertFacts:
+        """Return the facts, those of a message about one incident that goes on with its link.
 
         The link is made when it is sent, so that none is stored, and from the facts alone: it is the same however often
         the message is sent.
         """
         item = facts.items[0] if len(facts.items) == 1 and facts.count == 1 else None
         if item is None or item.incident is None or item.kind not in (MessageKind.OPENED, MessageKind.REMINDER):
-            return None
+            return facts
         link = self._links.ack_link(item.incident, facts.channel, facts.at_ms)
-        return structs.replace(facts, items=(structs.replace(item, ack_url=link),)) if link else None
+        return structs.replace(facts, items=(structs.replace(item, ack_url=link),)) if link else facts
 
     async def _send(
         self, channel: AlertChannelSettings, facts: AlertFacts, queued: QueuedMessage, added_ms: int | None

@@ -1,4 +1,4 @@
-"""Write the text of a message to people: what is known of an incident, the end of its run's log, and no secrets."""
+"""Write the text of a message to people: what is known of an incident, and the end of its run's log, no secrets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
-from msgspec.structs import replace
 
 from spyweb.alerts.delivery import AlertFacts, AlertItem
 from spyweb.alerts.texts import body_of, mood_of, title_of
@@ -17,7 +16,7 @@ from spyweb.incidents.policy import Level
 from spyweb.incidents.telling import MessageKind
 from spyweb.logs.job import NAME
 from spyweb.logs.range import lines_between
-from spyweb.logs.secrets import Secrets, is_secret
+from spyweb.logs.secrets import secrets_in
 from spyweb.model import RunId
 from spyweb.runs.live import LiveJobs
 from spyweb.store.past_runs_protocol import PastRuns
@@ -62,12 +61,10 @@ class AlertWriter:
         self._root = root
         self._live = live
         self._past_runs = past_runs
-        self._secrets = Secrets(value for name, value in environ.items() if is_secret(name))
+        self._secrets = secrets_in(environ)
 
     async def compose(self, facts: AlertFacts) -> AlertText:
         """Write a text; it is the same at each attempt, but for a log that is gone meanwhile."""
-        items = tuple(replace(item, text=self._secrets.hide_in_prose(item.text)) for item in facts.items)
-        facts = replace(facts, items=items)
         log, page = await self._last_lines(facts), self._page(facts)
         text = AlertText(
             title=title_of(facts), body=body_of(facts, self._timezone, page=page, log=log), mood=mood_of(facts)

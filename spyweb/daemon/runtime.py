@@ -30,6 +30,7 @@ from spyweb.extraction.extractor import Extractor, open_extractor
 from spyweb.limits import LOG_COPY
 from spyweb.logs.job import JobLogs
 from spyweb.logs.render import shorten
+from spyweb.logs.secrets import secrets_in
 from spyweb.lua.pool import Pool, open_pool
 from spyweb.model import JobId, JobSpec, Run, RunId, TaskBegun, TaskRow
 from spyweb.monitor.context import CycleServices
@@ -286,7 +287,7 @@ async def open_runtime(
         desktop=DesktopSender(world.desktop, writer),
     )
     ack_links = AckLinks(settings.server.public_url, lambda: settings.alerts)
-    alerts = AlertDelivery(senders, lambda: settings.alerts, ack_links)
+    alerts = AlertDelivery(senders, lambda: settings.alerts, ack_links, secrets_in(os.environ))
     transport = MessageTransport(
         http=world.http,
         desktop=world.desktop,

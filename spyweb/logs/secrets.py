@@ -43,6 +43,11 @@ class Secrets:
         return _NAMED.sub(rf"\1{HIDDEN}", self.hide_in_text(text))
 
 
+def secrets_in(environ: Mapping[str, str]) -> Secrets:
+    """Return the values of the variables whose name says that they are secret."""
+    return Secrets(value for name, value in environ.items() if is_secret(name))
+
+
 def hide_fields(fields: Mapping[str, object], depth: int = 0) -> dict[str, object]:
     """Return the fields without the values whose name shows that they are secret."""
     return {str(name): HIDDEN if is_secret(name) else _hide_inside(value, depth) for name, value in fields.items()}

@@ -14,7 +14,7 @@ from spyweb.clock import Clock
 from spyweb.errors import FetchError
 from spyweb.logs.job import NAME
 from spyweb.logs.range import lines_between
-from spyweb.logs.secrets import Secrets, is_secret
+from spyweb.logs.secrets import secrets_in
 from spyweb.model import JobId, JobSpec, PingAddresses
 from spyweb.ops.network.gate import gate_of
 from spyweb.ops.network.request import Http, parse_url
@@ -46,7 +46,7 @@ class PingSender:
         self._root = root
         self._flush_logs = flush_logs
         self._environ = environ
-        self._secrets = Secrets(value for name, value in environ.items() if is_secret(name))
+        self._secrets = secrets_in(environ)
 
     async def send(self, message: QueuedMessage) -> DeliveryFailure | None:
         """Make one attempt, to the address as it is now; where there is none any more nobody is told."""

@@ -24,6 +24,7 @@ from spyweb.alerts.delivery import (
     decode_facts,
 )
 from spyweb.errors import FetchError, Refused
+from spyweb.logs.secrets import Secrets
 from spyweb.model import JobId
 from spyweb.outbox.send import DeliveryFailure
 from spyweb.outbox.sender import OutboxSender
@@ -60,6 +61,7 @@ QUEUED = QueuedMessage(
     created_ms=0,
     next_ms=0,
 )
+SECRETS = Secrets(["hunter22"])
 OPS = AlertChannelSettings(name="ops", webhook="https://example.org/secret", headers=(("X-Team", "web"),))
 
 
@@ -81,7 +83,7 @@ def delivery_by(
 ) -> AlertDelivery:
     senders = AlertSenders(webhooks or FakeSender(), services or FakeSender(), desktop or FakeSender())
     settings = AlertSettings(channels=channels)
-    return AlertDelivery(senders, lambda: settings, AckLinks("", lambda: settings))
+    return AlertDelivery(senders, lambda: settings, AckLinks("", lambda: settings), SECRETS)
 
 
 def by_webhook(http: FakeHttp, environ: Mapping[str, str] = MappingProxyType({})) -> WebhookSender:
@@ -184,6 +186,14 @@ async def test_a_channel_is_tried_out_past_the_outbox_which_counts_as_no_message
         await delivery.try_out("opps", 5)
 
 
+async def test_no_secret_leaves_with_a_reason_or_a_title_by_a_webhook_either() -> None:
+    http = FakeHttp()
+    told = {"text": "login hunter22: password=abc", "title": "of hunter22"}
+    await delivery_by(webhooks=by_webhook(http)).send(queued(**told))
+    (item,) = json.loads(http.asked[0].body or b"")["items"]
+    assert (item["text"], item["title"]) == ("login [hidden]: password=[hidden]", "of [hidden]")
+
+
 async def make_links() -> AckLinks:
     links = AckLinks("https://spyweb.example.org", lambda: AlertSettings(channels={"ops": OPS}))
     await links.load(MemoryStore(FakeClock()).keys)
@@ -192,7 +202,7 @@ async def make_links() -> AckLinks:
 
 def linked(http: FakeHttp, links: AckLinks) -> AlertDelivery:
     senders = AlertSenders(by_webhook(http), FakeSender(), FakeSender())
-    return AlertDelivery(senders, lambda: AlertSettings(channels={"ops": OPS}), links)
+    return AlertDelivery(senders, lambda: AlertSettings(channels={"ops": OPS}), links, SECRETS)
 
 
 def queued(**changes: object) -> QueuedMessage:
