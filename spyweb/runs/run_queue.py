@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from spyweb.clock import Handle
 from spyweb.model import JobSpec, Overlap, Run, RunId, RunState
-from spyweb.runs.records import is_aside, is_owed, is_ping, tells_of_incident
+from spyweb.runs.records import first_of, is_aside, is_owed, is_ping, tells_of_incident
 from spyweb.runs.state_trigger import Trigger, event_of, is_caused, subject_of
 from spyweb.store.protocol import NewRun
 
@@ -92,7 +92,7 @@ class RunQueue:
         """Return what would become of another run of the schedule or by hand."""
         waiting = self._claimed_to_wait
         if self.waiting:
-            waiting += sum(not is_caused(run) for run in self.waiting)
+            waiting += sum(not is_owed(run) for run in self.waiting)
         if made_up_for:
             limit = spec.misfire.limit
         else:
@@ -145,7 +145,8 @@ class RunQueue:
         event = event_of(run.trigger)
         place = len(self.waiting)
         if tells_of_incident(run.trigger):
-            place = sum(tells_of_incident(other.trigger) for other in self.waiting)
+            told = [other for other in self.waiting if tells_of_incident(other.trigger)]
+            place = sum(first_of(other) < first_of(run) for other in told)
         elif event is not None:
             later = (index for index, other in enumerate(self.waiting) if (event_of(other.trigger) or 0) > event)
             place = next(later, place)
@@ -165,8 +166,9 @@ class RunQueue:
         return None
 
     def _has_its_turn(self, run: Run) -> bool:
-        if tells_of_incident(run.trigger):  # its end is not told before its beginning
-            return not any(tells_of_incident(other.trigger) for other in self.in_flight.values())
+        if tells_of_incident(run.trigger):  # its end is not told before its beginning, which may be tried again
+            before = [*self.in_flight.values(), *(delayed.run for delayed in self.delayed.values())]
+            return not any(tells_of_incident(other.trigger) for other in before)
         return not is_caused(run) or self._may_follow(run)
 
     def _may_follow(self, run: Run) -> bool:

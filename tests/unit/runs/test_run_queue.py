@@ -208,6 +208,23 @@ def test_a_due_time_waits_for_a_run_that_tells_of_an_incident() -> None:
     assert job.queue.claim(job.spec) is Admission.WAIT
 
 
+def test_what_is_to_be_told_after_it_makes_no_due_time_be_skipped() -> None:
+    job = waiting(of_incident(7), of_incident(8, "on_up"))
+    job.queue.start_next(job.spec, 1_000)
+    assert job.queue.claim(job.spec) is Admission.WAIT
+    assert job.queue.claim(job.spec) is Admission.SKIP
+
+
+def test_an_end_waits_until_its_beginning_was_tried_again() -> None:
+    job = waiting(of_incident(8, "on_up"))
+    again = of_incident(9)
+    again = replace(again, attempt=2, trigger={**again.trigger, "type": "retry", "of": 7})
+    delay(job, again)
+    assert job.queue.start_next(job.spec, 1_000) is None
+    job.queue.line_up(job.queue.delayed.pop(again.id).run)
+    assert all_taken(job) == [9, 8]
+
+
 def test_a_claim_in_turn_counts_until_it_is_settled() -> None:
     job = make_job(overlap=Overlap.SKIP)
     assert job.queue.claim_in_turn() is Admission.WAIT
