@@ -20,7 +20,7 @@ class ChannelProblem(NamedTuple):
     keys: tuple[str, ...]  # in its settings
     reason: str  # without any part of an address
     is_lasting: bool = False  # until somebody changes the settings
-    is_of_environment: bool = False  # a variable of the daemon's, which other commands need not have
+    is_of_environment: bool = False  # a variable or a secret of the daemon's, which other commands need not have
 
     @property
     def is_of_template(self) -> bool:
@@ -58,7 +58,8 @@ def check_secret(channel: AlertChannelSettings, secrets: ChannelSecrets) -> list
     try:
         secrets.secret(channel)
     except ValueError as error:
-        return [ChannelProblem(channel.name, ("secret_file" if channel.secret_file else "secret",), str(error))]
+        key = "secret_file" if channel.secret_file else "secret"
+        return [ChannelProblem(channel.name, (key,), str(error), is_of_environment=key == "secret")]
     return []
 
 

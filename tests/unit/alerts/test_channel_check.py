@@ -56,6 +56,12 @@ async def test_a_variable_that_is_missing_is_told_as_one_of_the_environment(tmp_
     assert (problem, helper.asked) == (told, [])
 
 
+async def test_so_is_a_secret_of_the_environment_and_one_in_a_file_is_not(tmp_path: Path) -> None:
+    both = replace(OPS, secret="env:NOPE"), replace(OPS, secret_file="nope")
+    problems, _ = await checked(tmp_path, *both)
+    assert [each.is_of_environment for each in problems] == [True, False]
+
+
 @pytest.mark.parametrize(
     ("key", "answer", "expected"),
     [
