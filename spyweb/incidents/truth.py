@@ -18,7 +18,6 @@ from spyweb.incidents.policy import AlertPolicy, Flapping
 GONE: Final = "it is gone, or was switched off"  # a note: it is over for that alone
 FAILING, LATE, SILENT = "failing", "late", "silent"
 EMPTY, STORAGE, DRIFT = "empty", "storage", "drift"
-ENDED_BY_A_START: Final = frozenset({LATE})
 ENDED_BY_SUCCESS: Final = frozenset({SILENT, EMPTY, STORAGE, DRIFT})  # but those that this success itself shows
 
 
@@ -61,10 +60,6 @@ class Succeeded(Struct, frozen=True, tag=True):
     signs: Mapping[str, str] = {}
 
 
-class Started(Struct, frozen=True, tag=True):
-    """A run has begun: nothing is late any more."""
-
-
 class SignSeen(Struct, frozen=True, tag=True):
     sign: str
     text: str
@@ -93,7 +88,7 @@ class Looked(Struct, frozen=True, tag=True):
     """Nothing but time has passed."""
 
 
-Event = Failed | Succeeded | Started | SignSeen | SignGone | Paused | Edited | Removed | Looked
+Event = Failed | Succeeded | SignSeen | SignGone | Paused | Edited | Removed | Looked
 
 
 class Decision(Struct, frozen=True, kw_only=True):
@@ -151,8 +146,6 @@ def signs_ended_by(event: Event) -> frozenset[str] | None:
             return None
         case SignGone(sign):
             return frozenset({sign})
-        case Started():
-            return ENDED_BY_A_START
         case Succeeded(signs):
             return ENDED_BY_SUCCESS - signs.keys()
         case _:
@@ -171,8 +164,6 @@ def _noted(
         case Succeeded(signs):
             well = _succeeded(subject, policy.after_successes, signs)
             return well if in_maintenance or not signs else _with_all(replace(well, bad_ms=bad_ms), signs, now_ms)
-        case Started():
-            return _without(subject, ENDED_BY_A_START)
         case SignSeen(sign, text, since_ms):
             seen = Sign(now_ms if since_ms is None else since_ms, text)
             return _with(replace(subject, bad_ms=bad_ms), sign, seen)

@@ -17,7 +17,6 @@ from spyweb.incidents.truth import (
     Sign,
     SignGone,
     SignSeen,
-    Started,
     SubjectState,
     Succeeded,
     advance,
@@ -118,9 +117,8 @@ def test_a_sign_seen_again_is_no_news() -> None:
     assert again.subject.signs == {"drift": Sign(0, "two files")}
 
 
-def test_what_is_late_ends_with_the_start_of_a_run_and_what_is_silent_with_a_success() -> None:
-    assert led(SignSeen("late", ""), Started()).closes
-    assert not led(SignSeen("silent", ""), Started()).closes
+def test_what_is_silent_ends_with_a_success_and_what_is_late_once_that_is_seen() -> None:
+    assert led(SignSeen("late", ""), SignGone("late")).closes
     assert led(SignSeen("silent", ""), Succeeded()).closes
 
 
@@ -132,9 +130,9 @@ def test_in_maintenance_failures_and_signs_are_ignored_and_successes_count() -> 
 
 
 def test_some_events_say_that_signs_are_gone_whatever_was_before() -> None:
-    events = (Succeeded({"empty": ""}), Started(), SignGone("drift"), Failed(""), Looked())
+    events = (Succeeded({"empty": ""}), SignGone("drift"), Failed(""), Looked())
     found = [sorted(signs_ended_by(event) or ()) for event in events]
-    assert found == [["drift", "silent", "storage"], ["late"], ["drift"], [], []]
+    assert found == [["drift", "silent", "storage"], ["drift"], [], []]
     assert signs_ended_by(Removed()) is None
 
 
