@@ -108,10 +108,10 @@ def take_policy(read: Reading, usual: AlertPolicy, channels: Collection[str], zo
         no_success_ms=read.take("no_success_for", _patience, usual.no_success_ms),
     )
     _check_channels(read, policy, channels)
-    if policy.pause_after is not None and policy.pause_after < policy.after_failures:
+    said = next(filter(read.has, ("pause_after", "after_failures")), None)  # inherited ones are a problem of [alerts]
+    if said and policy.pause_after is not None and policy.pause_after < policy.after_failures:
         read.refuse(
-            f"would be paused before it is an incident: at least after_failures, {policy.after_failures}",
-            next(filter(read.has, ("pause_after", "after_failures")), "pause_after"),
+            f"would be paused before it is an incident: at least after_failures, {policy.after_failures}", said
         )
     return policy
 

@@ -224,6 +224,12 @@ def test_a_job_that_would_be_paused_before_its_incident_is_refused_with_the_key_
     ]
 
 
+def test_what_is_wrong_in_config_toml_is_no_problem_of_the_jobs_that_have_it_from_there(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("[alerts]\npause_after = 2\n")
+    _, problems = scan_jobs(tmp_path, a="", b="alerts = { to = [] }")
+    assert problems == []
+
+
 def test_quiet_hours_escalations_and_flapping_are_read(tmp_path: Path) -> None:
     config = f"""[daemon]
 timezone = "Europe/Berlin"
