@@ -52,6 +52,8 @@ def render_all(ask: RenderingAsk) -> Rendered:
             line = getattr(error, "lineno", None)
             place = f"in its line {line}: " if line else ""
             return Rendered(template=name, problem=f"{place}{error}"[:LONGEST_PROBLEM])
+    if not written.get("body", "x").strip():  # services refuse a message without any, for ever
+        return Rendered(template="body", problem="it writes nothing")
     return Rendered(texts=written)
 
 

@@ -38,6 +38,7 @@ def test_facts_are_escaped_for_the_format(written: str, text: str) -> None:
         ("{{ items.append(1) }}", "is unsafe"),
         ("{{ kind.__class__ }}", "unsafe"),
         ("{% include '/etc/passwd' %}", "no loader"),
+        ("{% for item in items if item.text == 'z' %}{{ item.text }}{% endfor %}\n", "it writes nothing"),
     ],
 )
 def test_what_fails_is_a_problem(body: str, problem: str) -> None:
