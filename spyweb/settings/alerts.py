@@ -110,9 +110,7 @@ def take_policy(read: Reading, usual: AlertPolicy, channels: Collection[str], zo
     _check_channels(read, policy, channels)
     said = next(filter(read.has, ("pause_after", "after_failures")), None)  # inherited ones are a problem of [alerts]
     if said and policy.pause_after is not None and policy.pause_after < policy.after_failures:
-        read.refuse(
-            f"would be paused before it is an incident: at least after_failures, {policy.after_failures}", said
-        )
+        read.refuse(f"would be paused before it is an incident: at least after_failures, {policy.after_failures}", said)
     return policy
 
 
