@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from spyweb.clock import Clock
 from spyweb.cooperative import Steps, run_in_slices
 from spyweb.incidents.telling import SCRIPTS, Told
+from spyweb.incidents.truth import JOB
 from spyweb.lua.hooks import ALERT_HOOKS, ON_DOWN, ON_UP
 from spyweb.lua.session import Code
 from spyweb.model import JobId, TriggerType
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.records import HOOK, INCIDENT
 from spyweb.runs.runner import Runner
-from spyweb.settings.alerts import JOB
 from spyweb.specs.linting.lua_text import LuaText
 from spyweb.store.incidents_protocol import Incident, Incidents, ScriptTold
 from spyweb.store.protocol import Change

@@ -7,12 +7,11 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 import structlog
 
 from spyweb.errors import STORE_REFUSED, Refused
-from spyweb.incidents.truth import Paused, first_sign
+from spyweb.incidents.truth import JOB, Paused, first_sign
 from spyweb.logs.refusals import tell_refusal
 from spyweb.model import JobId, TriggerType
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.runner import RunRequest
-from spyweb.settings.alerts import JOB
 from spyweb.store.incidents_protocol import SubjectChange
 
 PAUSED_TOGETHER = 200  # jobs: more in one commit would hold up the store

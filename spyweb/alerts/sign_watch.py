@@ -16,11 +16,11 @@ import structlog
 from msgspec.structs import replace
 
 from spyweb.alerts.signs import NO_CONDITIONS, OF_A_PART, Conditions, Now, compare, signs_of
-from spyweb.alerts.watcher import JOB, AlertWatcher, subject_of
+from spyweb.alerts.watcher import AlertWatcher, subject_of
 from spyweb.clock import Clock
 from spyweb.cooperative import Steps, run_in_slices
 from spyweb.errors import STORE_REFUSED
-from spyweb.incidents.truth import LATE, SILENT, Sign, SignGone, SignSeen
+from spyweb.incidents.truth import DAEMON, JOB, LATE, SILENT, Sign, SignGone, SignSeen
 from spyweb.logs.refusals import tell_refusal
 from spyweb.model import JobId, Pings
 from spyweb.runs.live import LiveJobs
@@ -32,7 +32,6 @@ log = structlog.get_logger()
 LOOK_S = 5.0  # nothing announces most of it
 STEADY_S = 12.0  # so three looks have found it
 AT_A_LOOK = 1_000  # jobs that may be late or silent: of very many, each is looked at once in a while
-DAEMON = "daemon:"
 
 Signs = Mapping[str, Sign]
 

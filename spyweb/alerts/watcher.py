@@ -25,7 +25,9 @@ from spyweb.cooperative import Steps, run_in_slices
 from spyweb.errors import STORE_REFUSED
 from spyweb.incidents.policy import AlertPolicy, Level, QuietHours
 from spyweb.incidents.truth import (
+    CHANNEL,
     DRIFT,
+    JOB,
     Edited,
     Event,
     Failed,
@@ -49,7 +51,6 @@ from spyweb.store.protocol import End
 
 log = structlog.get_logger()
 
-JOB, CHANNEL = "job:", "channel:"
 WELL = Succeeded()
 NOTED_TOGETHER = 200  # signs: more in one commit would hold up the store
 LEAST_S = 1.0  # between two plans

@@ -15,6 +15,9 @@ from msgspec.structs import replace
 
 from spyweb.incidents.policy import AlertPolicy, Flapping
 
+JOB: Final = "job:"  # how the names of subjects begin: before the id of a job ...
+CHANNEL: Final = "channel:"  # ... the name of an alert channel ...
+DAEMON: Final = "daemon:"  # ... a part of the daemon
 GONE: Final = "it is gone, or was switched off"  # a note: it is over for that alone
 FAILING, LATE, SILENT = "failing", "late", "silent"
 EMPTY, STORAGE, DRIFT = "empty", "storage", "drift"

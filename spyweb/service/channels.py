@@ -10,12 +10,11 @@ from spyweb.alerts.delivery import Attempt
 from spyweb.alerts.quiet import quiet_until
 from spyweb.alerts.tally import ChannelTally
 from spyweb.clock import Clock
+from spyweb.incidents.truth import CHANNEL
 from spyweb.settings.alerts import AlertChannelSettings, AlertSettings, show_quiet
 from spyweb.store.outbox_protocol import Channel, TargetBacklog
 from spyweb.store.protocol import Store
 from spyweb.views.channels import ChannelTried, ChannelView
-
-CHANNEL = "channel:"
 
 TryOut = Callable[[str, int], Awaitable[Attempt]]
 

@@ -13,8 +13,9 @@ from zoneinfo import ZoneInfo
 from spyweb.clock import Clock
 from spyweb.cooperative import Steps, run_in_slices
 from spyweb.incidents.telling import ChannelState, Hold, HoldReason, KnownIncident, hold_of
+from spyweb.incidents.truth import JOB
 from spyweb.store.incidents_protocol import AlertChannelNow, Incident, Incidents, SubjectNow
-from spyweb.views.incidents import JOB, WAITS_FOR, IncidentChannel, IncidentStanding
+from spyweb.views.incidents import WAITS_FOR, IncidentChannel, IncidentStanding
 
 
 class AlertsNow(Protocol):

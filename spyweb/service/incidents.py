@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 
 from spyweb.clock import Clock
 from spyweb.errors import Refused
+from spyweb.incidents.truth import JOB
 from spyweb.model import JobId
 from spyweb.service.incident_standing import StandingService
 from spyweb.store.incidents_protocol import Incident, Incidents, Silence, SubjectChange
 from spyweb.views.events import IncidentHappened, incident_acked, incident_changed
-from spyweb.views.incidents import JOB, NOBODY, IncidentView, view_incident
+from spyweb.views.incidents import NOBODY, IncidentView, view_incident
 
 
 class IncidentService:

@@ -11,6 +11,7 @@ from enum import StrEnum
 from spyweb.errors import Problem
 from spyweb.incidents.policy import NOBODY, AlertPolicy, Escalation, Flapping, Level, QuietHours
 from spyweb.incidents.telling import SCRIPTS
+from spyweb.incidents.truth import JOB
 from spyweb.settings.addresses import address_template
 from spyweb.settings.reading import PartError, Reading, SettingsSource, nearest
 from spyweb.settings.secret_places import secret_place
@@ -22,7 +23,6 @@ from spyweb.settings.values import boolean, duration, headers, one_line, one_of,
 NAME = "^[a-z0-9_-]{1,40}$"
 ADDRESSES = ("url", "url_file", "webhook", "desktop")  # a channel has one of them
 NEVER = "never"
-JOB = "job:"  # before the id of a job: the subject of its incidents
 QUIET = r"^(?:([01][0-9]|2[0-3]):([0-5][0-9])-([01][0-9]|2[0-3]):([0-5][0-9]))?$"
 FLAPPING = r"^(never|[0-9]{1,3} in \S.*)$"
 MOST_ESCALATIONS = 5

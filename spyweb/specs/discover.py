@@ -13,11 +13,12 @@ from functools import partial
 from pathlib import Path
 
 from spyweb.errors import Problem
+from spyweb.incidents.truth import JOB
 from spyweb.model import JobId, JobSpec
 from spyweb.ops.sources import Sources
 from spyweb.schedules.maintenance import MaintenanceRule
 from spyweb.settings import DaemonSettings, Settings
-from spyweb.settings.alerts import JOB, AlertSettings
+from spyweb.settings.alerts import AlertSettings
 from spyweb.settings.nearest import Names
 from spyweb.settings.permissions import find_writable_program
 from spyweb.settings.reading import nearest, unknown

@@ -18,6 +18,7 @@ from msgspec import structs
 
 from spyweb.errors import Problem
 from spyweb.incidents.policy import AlertPolicy
+from spyweb.incidents.truth import JOB
 from spyweb.model import (
     MIB,
     NO_HOOK,
@@ -47,7 +48,7 @@ from spyweb.model import (
 from spyweb.permissions.policy import USUAL, Grants, Policy, policy_of
 from spyweb.schedules.cron import cron_after, parse_cron
 from spyweb.settings import Settings
-from spyweb.settings.alerts import JOB, AlertSettings, take_policy
+from spyweb.settings.alerts import AlertSettings, take_policy
 from spyweb.settings.permissions import take_grants
 from spyweb.settings.reading import Reading, SettingsSource, unknown
 from spyweb.settings.script_values import NO_VALUES, merge, to_text, values_table

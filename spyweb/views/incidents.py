@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spyweb.incidents.truth import JOB
 from spyweb.model import JobId, RunId
 
 if TYPE_CHECKING:
     from spyweb.store.incidents_protocol import Incident
 
-JOB = "job:"
 WAITS_FOR = "waits for"  # begins the words about an incident that another one holds up
 
 

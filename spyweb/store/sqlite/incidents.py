@@ -23,7 +23,7 @@ from spyweb.incidents.telling import (
     Told,
     plan,
 )
-from spyweb.incidents.truth import Decision, Sign, SubjectState, advance, first_sign
+from spyweb.incidents.truth import JOB, Decision, Sign, SubjectState, advance, first_sign
 from spyweb.model import RunId
 from spyweb.store.incidents_protocol import (
     AlertChannelNow,
@@ -457,7 +457,7 @@ def add_message(connection: sqlite3.Connection, channel: str, items: Sequence[Me
     named = [facts_of(connection, item) for item in items[:NAMED]]
     payload = encode({"channel": channel, "at_ms": now_ms, "items": named, "count": len(items)})
     job = named[0]["subject"] if len(items) == 1 else ""
-    row = (secrets.token_hex(16), str(job).removeprefix("job:"), Channel.ALERT.value, channel, payload, now_ms)
+    row = (secrets.token_hex(16), str(job).removeprefix(JOB), Channel.ALERT.value, channel, payload, now_ms)
     connection.execute(ADD_MESSAGE, row)
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from spyweb.clock import Clock
 from spyweb.incidents.telling import MessageKind
+from spyweb.incidents.truth import JOB
 from spyweb.store.notices_protocol import Notice, NoticeFate
 from spyweb.store.outbox_protocol import Channel, Target
 from spyweb.store.sqlite.batch import BatchQueue, OpKind
@@ -139,7 +140,7 @@ def item_of(notice: Notice, now_ms: int) -> dict[str, object]:
     return {
         "incident": None,
         "kind": MessageKind.MESSAGE.value,
-        "subject": f"job:{notice.job}",
+        "subject": f"{JOB}{notice.job}",
         "level": notice.level.value,
         "reason": "",
         "title": notice.title,
