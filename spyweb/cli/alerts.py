@@ -128,7 +128,7 @@ def list_channels(context: typer.Context, form: Output = Format.TABLE) -> None:
 def _daemon_of(project: Project) -> DaemonClient:
     daemon = project.find_daemon()
     if daemon is None:
-        raise Refused(f"no daemon runs in {project.root}: it has the addresses, and their secrets")
+        raise Refused(f"no daemon runs in {project.root}, and only it has the addresses: `spyweb start`")
     return daemon
 
 

@@ -37,7 +37,7 @@ LEVEL_TONES: Mapping[str, str] = {"critical": "bad", "warning": "warn"}
 TOLD: Mapping[str, tuple[str, str]] = {
     "open": ("ok", "told that it began"),
     "closed": ("ok", "told that it is over"),
-    "spared": ("none", "not told: it was over before its turn"),
+    "spared": ("none", "was told nothing of it"),
 }
 
 # How long a job can be silent, as a button says it and as it is sent.

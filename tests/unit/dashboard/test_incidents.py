@@ -122,7 +122,7 @@ def test_each_channel_says_what_it_knows_and_what_holds_it() -> None:
         ("phone", "not told yet:", None),
         ("mail", "is being told", None),
         ("boss", "told if nobody takes care by then", 1_805_000),
-        ("gone", "not told: it was over before its turn", None),
+        ("gone", "was told nothing of it", None),
     ]
     assert [each.held for each in tellings_of(view, now_ms=10_000)] == ["", "quiet", "", "", ""]
     held = replace(VIEW, channels=[channel("ops", told="open", held="silenced until 03:00")])
