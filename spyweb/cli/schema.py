@@ -118,10 +118,19 @@ def _explained(keys: Mapping[str, Schema], words: Mapping[str, str], prefix: str
 
 
 def _explain(value: Schema, words: Mapping[str, str], name: str) -> Schema:
-    inner = value.get("properties")
-    explained = {**value, "description": words[name]} if name in words else dict(value)
-    if isinstance(inner, Mapping):
-        explained["properties"] = _explained(inner, words, f"{name}.")
+    explained = _explain_inside(value, words, f"{name}.")
+    if name in words:
+        explained["description"] = words[name]
     if name in OF_THE_MACHINE:
         explained.pop("default", None)
+    return explained
+
+
+def _explain_inside(value: Schema, words: Mapping[str, str], prefix: str) -> dict[str, object]:
+    """Explain the keys of a table, also of one that a value may be instead of something else."""
+    explained, inner, others = dict(value), value.get("properties"), value.get("anyOf")
+    if isinstance(inner, Mapping):
+        explained["properties"] = _explained(inner, words, prefix)
+    if isinstance(others, list):
+        explained["anyOf"] = [_explain_inside(each, words, prefix) for each in others]
     return explained

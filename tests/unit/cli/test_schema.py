@@ -16,6 +16,7 @@ from spyweb.cli.schema import config_schema, job_schema
 from spyweb.settings import examine_settings
 from spyweb.settings.load import section_keys
 from spyweb.settings.shapes import Schema
+from spyweb.settings.words import JOB
 from spyweb.specs.discover import scan
 from spyweb.specs.parse import NOT_IN_DEFAULTS, job_keys
 from tests.fakes.command import spyweb
@@ -211,6 +212,11 @@ def test_every_key_says_what_it_takes() -> None:
     every: list[Schema] = [*job_keys(is_monitor=True).values()]
     every += [schema for keys in section_keys().values() for schema in keys.values()]
     assert all(schema.keys() & {"type", "anyOf", "enum"} for schema in every)
+
+
+def test_keys_below_one_that_may_be_something_else_are_explained() -> None:
+    schema = str(job_schema())
+    assert all(str({"description": JOB[key]})[1:-1] in schema for key in ("ping_url.fail", "on.scope"))
 
 
 def test_the_samples_and_the_template_are_valid() -> None:

@@ -15,9 +15,10 @@ from spyweb.specs.parse import job_keys
 def names(keys: Mapping[str, Schema], prefix: str = "") -> Iterator[str]:
     for key, schema in keys.items():
         yield prefix + key
-        inner = schema.get("properties")
-        if isinstance(inner, Mapping):
-            yield from names(inner, f"{prefix}{key}.")
+        instead = schema.get("anyOf", ())
+        for each in (schema, *(instead if isinstance(instead, list) else ())):
+            if isinstance(inner := each.get("properties"), Mapping):
+                yield from names(inner, f"{prefix}{key}.")
 
 
 def test_every_key_of_a_job_has_a_word() -> None:
