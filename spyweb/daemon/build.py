@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from spyweb.alerts.sign_watch import SignWatch
 from spyweb.alerts.signs import Conditions
 from spyweb.alerts.watcher import AlertWatcher
 from spyweb.clock import Clock
+from spyweb.daemon.answering import ServedParts, build_service
 from spyweb.daemon.chore_runner import ChoreRunner
 from spyweb.daemon.heartbeat import Heartbeat, Pulse
 from spyweb.daemon.loop_watch import watch_loop
@@ -36,32 +36,13 @@ from spyweb.runs.triggers import Triggers
 from spyweb.scheduler.calls import ScheduledCalls
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.scheduler.timers import Timers
-from spyweb.schedules.maintenance import MaintenanceCalendar
-from spyweb.service.access import AccessService
-from spyweb.service.audit import AuditService
-from spyweb.service.channels import ChannelService
-from spyweb.service.daemon import DaemonService, find_troubles
-from spyweb.service.drift import DriftService
-from spyweb.service.event_sources import EventSources, FindTroubles
-from spyweb.service.events import EventHub
-from spyweb.service.hooks import HookService
-from spyweb.service.incident_standing import StandingService
-from spyweb.service.incidents import IncidentService
-from spyweb.service.metrics import MetricsService
-from spyweb.service.once import OnceService
-from spyweb.service.open_incidents import OpenIncidents
-from spyweb.service.page_hub import PageHub
-from spyweb.service.readiness import ReadinessService
-from spyweb.service.state import StateService
-from spyweb.service.workflows import WorkflowService
+from spyweb.service.daemon import DaemonService
 from spyweb.settings import Settings
 from spyweb.settings.alerts import AlertSettings
 from spyweb.specs.parse import alerts_without_file
 from spyweb.views.health import Vitals, find_parts
 from spyweb.views.jobs import join_problems
 from spyweb.web import descriptors
-
-BOOT_BYTES = 4  # of the name of this start: numbers of an earlier one must not be believed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +83,7 @@ async def build_daemon(stack: AsyncExitStack, options: Options, settings: Settin
     stack.enter_context(watch_loop(runtime.world.stalls, clock))
     daemon = assemble(runtime, options, await open_server(stack, runtime))
     await daemon.service.access.load()
-    await runtime.ack_links.load(runtime.store.keys)
+    await runtime.sending.ack_links.load(runtime.store.keys)
     return daemon
 
 
@@ -121,9 +102,7 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
         clock=clock,
     )
     live.on_linked(lambda: keep_history(live, store, reloader.settings))
-    watcher = watch_incidents(runtime, scheduler, lambda: reloader.settings.alerts, lambda: reloader.maintenance)
-    watcher.without_file = lambda job: alerts_without_file(job, reloader.settings)
-    checker = check_alert_channels(runtime, lambda: reloader.settings.alerts, watcher)
+    watcher = watch_incidents(runtime, scheduler, reloader)
     chores = ChoreRunner(calls, clock)
     heartbeat = Heartbeat(
         settings=lambda: reloader.settings.heartbeat,
@@ -135,83 +114,13 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
     )
     measured = MeasuredParts(scheduler, server, chores, heartbeat, watcher)
     vitals = partial(take_vitals, runtime, measured, clock.monotonic())
-    trail = AuditService(store.audit, clock)
-    open_incidents = OpenIncidents(store.incidents)
-
-    def acknowledged() -> None:
-        open_incidents.forget()
-        watcher.wake()
-
-    incidents = IncidentService(
-        store.incidents,
-        clock,
-        acknowledged,
-        StandingService(store.incidents, watcher, clock, runtime.settings.daemon.timezone),
-    )
-    events, pages = build_hubs(runtime, trail, incidents, partial(find_troubles, vitals, live))
-    once = OnceService(store.requests, clock)
     pings = PingRuns(runner=runner, live=live, write_line=runtime.job_logs.write, clock=clock)
-    service = DaemonService(
-        root=options.root,
-        timezone=runtime.settings.daemon.timezone,
-        live=live,
-        runner=runner,
-        scheduler=scheduler,
-        reloader=reloader,
-        stored_runs=store.runs,
-        stored_tasks=store.tasks,
-        stored_records=store.records,
-        outbox_sender=runtime.outbox_sender,
-        access=AccessService(store.keys, clock, runtime.settings.server.api_key),
-        workflow_runs=WorkflowService(store),
-        drift=DriftService(
-            store=store,
-            files=runtime.world.managed,
-            top=runtime.world.files.top,
-            clock=clock,
-            specs=lambda: {job.id: job.spec for job in live},
-            broken=lambda: reloader.broken,
-        ),
-        trail=trail,
-        state=StateService(store=store, clock=clock, limits=runtime.settings.state),
-        metrics=MetricsService(
-            live=live,
-            counters=runner.counters,
-            op_times=runtime.pool.op_times,
-            op_counts=runtime.world.metrics,
-            store=store,
-            clock=clock,
-            vitals=vitals,
-            open_incidents=open_incidents,
-            tallies=lambda: runtime.tallies.among(reloader.settings.alerts.channels),
-        ),
-        readiness=ReadinessService(store=store, clock=clock, vitals=vitals),
-        hooks=HookService(live=live, runner=runner, pings=pings, once=once, clock=clock, environ=os.environ),
-        once=once,
-        incidents=incidents,
-        open_incidents=open_incidents,
-        ack_links=runtime.ack_links,
-        channels=ChannelService(
-            try_out=runtime.alerts.try_out,
-            store=store,
-            settings=lambda: reloader.settings.alerts,
-            tallies=runtime.tallies.of,
-            clock=clock,
-        ),
-        clock=clock,
-        events=events,
-        pages=pages,
-        vitals=vitals,
-        vms_of=runtime.pool.loads_of,
-        is_traced=runtime.world.tracer is not None,
-        past_runs=store.past_runs,
-    )
     return Daemon(
         runtime=runtime,
         calls=calls,
         scheduler=scheduler,
         alerts=watcher,
-        channel_checker=checker,
+        channel_checker=check_alert_channels(runtime, lambda: reloader.settings.alerts, watcher),
         signs=SignWatch(
             watcher=watcher,
             live=live,
@@ -226,25 +135,24 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
         chores=chores,
         heartbeat=heartbeat,
         pings=pings,
-        service=service,
+        service=build_service(ServedParts(options.root, runtime, scheduler, reloader, watcher, pings, vitals)),
         notifier=notify.from_environment(os.environ),
         stop=asyncio.Event(),
     )
 
 
-def watch_incidents(
-    runtime: JobRuntime,
-    scheduler: Scheduler,
-    settings: Callable[[], AlertSettings],
-    maintenance: Callable[[], MaintenanceCalendar],
-) -> AlertWatcher:
+def watch_incidents(runtime: JobRuntime, scheduler: Scheduler, reloader: Reloader) -> AlertWatcher:
     """Build what judges the ends of runs; messages go to the channels as config.toml says now."""
-    runtime.alerts.settings = runtime.channels.settings = runtime.ack_links.settings = settings
+
+    def settings() -> AlertSettings:
+        return reloader.settings.alerts
+
+    runtime.sending.follow(settings)
     watcher = AlertWatcher(
         incidents=runtime.store.incidents,
         live=runtime.live,
         settings=settings,
-        maintenance=maintenance,
+        maintenance=lambda: reloader.maintenance,
         measures=JobMeasures(runtime.live, scheduler.pause_together, runtime.runner.start_by_hand),
         clock=runtime.clock,
     )
@@ -254,9 +162,10 @@ def watch_incidents(
     def attempted(channel: str, attempt: Attempt, added_ms: int | None) -> None:
         watcher.attempted(channel, attempt, added_ms)
         if added_ms is not None:  # it was tried out
-            runtime.tallies.attempted(channel, attempt.failure.reason if attempt.failure else None)
+            runtime.sending.tallies.attempted(channel, attempt.failure.reason if attempt.failure else None)
 
-    runtime.alerts.attempted = attempted
+    runtime.sending.delivery.attempted = attempted
+    watcher.without_file = lambda job: alerts_without_file(job, reloader.settings)
     return watcher
 
 
@@ -266,7 +175,7 @@ def check_alert_channels(
     checker = ChannelChecker(
         settings=settings,
         secrets=ChannelSecrets(runtime.settings.root, os.environ),
-        helper=runtime.alert_helper,
+        helper=runtime.sending.helper,
         clock=runtime.clock,
         find_missing_desktop=runtime.world.desktop.find_missing,
         tell=watcher.found_in_channel,
@@ -283,25 +192,6 @@ def find_conditions(vitals: Vitals, broken: Mapping[JobId, Sequence[Problem]]) -
         held_back={JobId(job): why for job, why in vitals.held_back.items()},
         parts=find_parts(vitals),
     )
-
-
-def build_hubs(
-    runtime: JobRuntime, trail: AuditService, incidents: IncidentService, troubles: FindTroubles
-) -> tuple[EventHub, PageHub]:
-    """Build what tells clients and open pages of what happens; both rest until somebody listens."""
-    clock = runtime.clock
-    sources = EventSources(
-        clock=clock,
-        live=runtime.live,
-        changes=runtime.store.events,
-        outbox_sender=runtime.outbox_sender,
-        job_logs=runtime.job_logs,
-        trail=trail,
-        incidents=incidents,
-        troubles=troubles,
-    )
-    events = EventHub(clock, secrets.token_hex(BOOT_BYTES), sources.begin)
-    return events, PageHub(events=events, clock=clock, tasks=runtime.tasks, last_lines=sources.last_lines)
 
 
 def take_vitals(runtime: JobRuntime, measured: MeasuredParts, started: float) -> Vitals:

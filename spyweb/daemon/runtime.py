@@ -12,16 +12,9 @@ from functools import partial
 
 import structlog
 
-from spyweb.alerts.ack_links import AckLinks
-from spyweb.alerts.apprise_sender import AppriseSender
-from spyweb.alerts.channel_secrets import ChannelSecrets
-from spyweb.alerts.delivery import AlertDelivery, AlertSenders, WebhookSender
-from spyweb.alerts.desktop_sender import DesktopSender
 from spyweb.alerts.open_channels import OpenChannels
-from spyweb.alerts.sender.helper import AlertHelper
-from spyweb.alerts.tally import AttemptTallies
-from spyweb.alerts.writing import AlertWriter
 from spyweb.clock import Clock
+from spyweb.daemon.alert_sending import AlertSending, open_sending
 from spyweb.daemon.commands import open_commands
 from spyweb.daemon.databases import note_user_db, open_or_repair, user_db_opening
 from spyweb.daemon.engine_info import engine_info
@@ -30,7 +23,6 @@ from spyweb.extraction.extractor import Extractor, open_extractor
 from spyweb.limits import LOG_COPY
 from spyweb.logs.job import JobLogs
 from spyweb.logs.render import shorten
-from spyweb.logs.secrets import secrets_in
 from spyweb.lua.pool import Pool, open_pool
 from spyweb.model import JobId, JobSpec, Run, RunId, TaskBegun, TaskRow
 from spyweb.monitor.context import CycleServices
@@ -60,8 +52,6 @@ from spyweb.store.marker import Marker
 from spyweb.store.protocol import Store
 from spyweb.store.user_sql.user_db import UserDatabase
 from spyweb.tracing.span import TRACEPARENT, Tracer, TraceSpan
-from spyweb.web.pages.site import base_of
-from spyweb.web.ui import FOLDER as UI_FOLDER
 
 log = structlog.get_logger()
 
@@ -78,11 +68,7 @@ class JobRuntime:
     live: LiveJobs
     runner: Runner
     outbox_sender: OutboxSender
-    alerts: AlertDelivery
-    ack_links: AckLinks
-    tallies: AttemptTallies
-    channels: OpenChannels
-    alert_helper: AlertHelper
+    sending: AlertSending
     extractor: Extractor
     job_logs: JobLogs
     tasks: TaskGroup
@@ -270,24 +256,7 @@ async def open_runtime(
         tasks=tasks,
         counters=RunCounters(MOST_JOBS if settings.metrics.per_job else 0),
     )
-    helper = AlertHelper(clock, os.environ)
-    stack.push_async_callback(helper.close)
-    channel_secrets = ChannelSecrets(settings.root, os.environ)
-    writer = AlertWriter(
-        timezone=settings.daemon.timezone,
-        pages=settings.server.public_url and f"{settings.server.public_url}{base_of(settings.root / UI_FOLDER)}",
-        root=settings.root,
-        live=live,
-        past_runs=store.past_runs,
-        environ=os.environ,
-    )
-    senders = AlertSenders(
-        webhooks=WebhookSender(world.http, clock, channel_secrets),
-        services=AppriseSender(helper, channel_secrets, clock, writer),
-        desktop=DesktopSender(world.desktop, writer),
-    )
-    ack_links = AckLinks(settings.server.public_url, lambda: settings.alerts)
-    alerts = AlertDelivery(senders, lambda: settings.alerts, ack_links, secrets_in(os.environ))
+    sending = open_sending(stack, settings, store, live, world, channels)
     transport = MessageTransport(
         http=world.http,
         desktop=world.desktop,
@@ -296,7 +265,7 @@ async def open_runtime(
         secret_place_of=partial(secret_place_in, live),
         environ=os.environ,
     )
-    transport.alert = alerts.send
+    transport.alert = sending.delivery.send
     transport.ping = PingSender(
         http=world.http,
         clock=clock,
@@ -314,11 +283,7 @@ async def open_runtime(
         live=live,
         runner=runner,
         outbox_sender=OutboxSender(outbox=store.outbox, send=transport.send, clock=clock, random=random.random),
-        alerts=alerts,
-        ack_links=ack_links,
-        tallies=AttemptTallies(clock),
-        channels=channels,
-        alert_helper=helper,
+        sending=sending,
         extractor=extractor,
         job_logs=job_logs,
         tasks=tasks,

@@ -80,6 +80,8 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
         "daemon/runtime",
     ),
     "tests/acceptance/test_endpoints.py": ("daemon/server",),
+    "tests/integration/test_alerts.py": ("daemon/alert_sending",),
+    "tests/acceptance/test_api.py": ("daemon/answering",),
     # A command, its nanny and what forks that are processes.
     "tests/integration/test_commands.py": (
         "commands/nanny", "commands/process", "commands/runner", "commands/running", "commands/spawner",
