@@ -64,6 +64,8 @@ COMMANDS = [
     ("state import - --yes", 0),
     ("state move old new", 0),
     ("alerts list", 0),
+    ("alerts history", 0),
+    ("alerts channels", 0),
     ("alerts silence prices 1h", 0),
     ("alerts unsilence prices", 0),
     ("keys list", 0),

@@ -82,7 +82,16 @@ async def receive_hook(request: web.Request) -> web.Response:
     return started_answer(await service.hooks.receive(job, delivery), ACCEPTED)
 
 
-@route("GET", "/api/hooks/{job}", right=Right.RUN, answer=Triggered, query=PingQuery, status=ACCEPTED, asks_itself=True)
+@route(
+    "GET",
+    "/api/hooks/{job}",
+    right=Right.RUN,
+    answer=Triggered,
+    query=PingQuery,
+    status=ACCEPTED,
+    statuses={web.HTTPMethodNotAllowed.status_code: "The job expects no pings: POST starts it."},
+    asks_itself=True,
+)
 async def receive_ping(request: web.Request) -> web.Response:
     """Tell of a run of a job that runs elsewhere, and expects pings: it was a success."""
     return await _receive_ping(request, SUCCESS)

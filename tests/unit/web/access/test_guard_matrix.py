@@ -19,7 +19,7 @@ from tests.fakes.keys import Doors, open_doors, with_token
 
 SCOPES = ("read", "run", "state", "admin")
 REFUSED = {401, 403, 429}
-IN_PATH = {"job": "prices", "run": "1", "incident": "1", "channel": "ops", "name": "nobody"}
+IN_PATH = {"job": "prices", "run": "1", "incident": "1", "channel": "ops", "name": "nobody", "says": "fail"}
 OF_ONE = {"job", "job_id", "namespace", "old"}  # parameters that say what is asked about
 QUERY = "?namespace=job:prices&key=k&job=prices&job_id=prices&name=n&old=job:prices&new=job:prices&version=1"
 
