@@ -40,8 +40,9 @@ def ack_routes(base: str) -> list[PageRoute]:
 
     async def acknowledge(request: web.Request) -> web.Response:
         incident, channel = await _follow(request)
-        if request.content_length is None or request.content_length > LARGEST_BODY:
-            raise web.HTTPRequestEntityTooLarge(LARGEST_BODY, request.content_length or 0)
+        length = request.content_length  # None of a body in pieces, and of none
+        if request.can_read_body and (length is None or length > LARGEST_BODY):
+            raise web.HTTPRequestEntityTooLarge(LARGEST_BODY, length or 0)
         status = web.HTTPOk.status_code
         if incident.closed_ms is not None:
             status = web.HTTPConflict.status_code

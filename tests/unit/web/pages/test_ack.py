@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -158,6 +159,23 @@ async def test_a_large_body_is_not_read(visited: Visited) -> None:
     async with visited.client.post(visited.link(1), data=b"x" * 2_000, headers=BROWSER) as answer:
         assert answer.status == 413
     assert await visited.acked_by(1) == ""
+
+
+async def test_a_body_of_unknown_length_is_not_read_and_none_needs_no_length(visited: Visited) -> None:
+    async def unknown() -> AsyncIterator[bytes]:
+        yield b"x"
+
+    async with visited.client.post(visited.link(1), data=unknown(), headers=BROWSER) as answer:
+        assert answer.status == 413
+    assert await visited.acked_by(1) == ""
+    address = visited.client.make_url(visited.link(1))
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    writer.write(f"POST {address.raw_path_qs} HTTP/1.1\r\nHost: {address.authority}\r\n\r\n".encode())
+    first = await reader.readline()
+    writer.close()
+    await writer.wait_closed()
+    assert b" 200 " in first
+    assert await visited.acked_by(1) == "phone"
 
 
 async def test_it_is_kept_by_nobody_and_told_to_nobody(visited: Visited) -> None:
