@@ -63,6 +63,8 @@ OPEN = """
     INSERT INTO incident (subject, level, reason, text, run, opened_ms, since_ms, is_flapping)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id
 """
+FIND_LEVEL = "SELECT level FROM incident WHERE id = ?"
+RAISE = "UPDATE incident SET level = ?, reason = ?, text = ? WHERE id = ?"
 CLOSE = "UPDATE incident SET closed_ms = ? WHERE id = ?"
 READ_NOTES = "SELECT notes FROM incident WHERE id = ?"
 SAVE_NOTES = "UPDATE incident SET notes = ? WHERE id = ?"
@@ -270,6 +272,8 @@ def apply(connection: sqlite3.Connection, happened: SubjectEvent) -> SubjectChan
     reason, sign = first_sign(decision.subject.signs) if decision.opens else ("", NO_SIGN)
     if decision.opens:
         incident = open_incident(connection, decision.subject, happened)
+    elif incident is not None:
+        raise_incident(connection, incident, before, decision.subject, policy.level)
     if incident is not None and decision.notes:
         add_notes(connection, incident, [Note(at_ms, text) for text in decision.notes])
     if decision.closes and incident is not None:
@@ -327,6 +331,19 @@ def save_subject(connection: sqlite3.Connection, before: SubjectState, decision:
         )  # fmt: skip
         connection.execute(SAVE_SUBJECT, row)
     return True
+
+
+def raise_incident(
+    connection: sqlite3.Connection, incident: int, before: SubjectState, after: SubjectState, level: Level
+) -> None:
+    """Have an open incident be about a new sign that is graver: those who were to hear of nothing lesser are told."""
+    new = {sign: seen for sign, seen in after.signs.items() if sign not in before.signs}
+    if not new:
+        return
+    (known,) = connection.execute(FIND_LEVEL, (incident,)).fetchone()
+    if level.rank > Level(known).rank:
+        reason, sign = first_sign(new)
+        connection.execute(RAISE, (level.value, reason, sign.text, incident))
 
 
 def open_incident(connection: sqlite3.Connection, subject: SubjectState, happened: SubjectEvent) -> int:

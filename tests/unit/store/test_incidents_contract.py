@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from spyweb.incidents.policy import AlertPolicy, Level
 from spyweb.incidents.telling import Told
@@ -112,6 +113,22 @@ async def test_a_channel_is_told_only_what_is_grave_enough(store: Store, clock: 
     await note(store, Succeeded())
     await plan(store, clock, AlertChannelNow(name="phone", level=Level.CRITICAL))
     assert await store.incidents.unsettled() == []
+
+
+async def test_a_graver_sign_raises_an_open_incident_and_a_lesser_one_does_not_lower_it(
+    store: Store, clock: FakeClock
+) -> None:
+    quiet = replace(POLICY, level=Level.INFO)
+    await store.incidents.note([happened(SignSeen("template", "no such name"), policy=quiet)])
+    grave = AlertChannelNow(name="phone", level=Level.WARNING)
+    assert await plan(store, clock, grave) == []
+    await store.incidents.note([happened(SignSeen("down", "refused"), at_ms=2_000)])
+    (told,) = await plan(store, clock, grave)
+    assert (told["kind"], told["level"], told["reason"], told["text"]) == ("opened", "warning", "down", "refused")
+    await store.incidents.note([happened(SignSeen("address", "no such host"), at_ms=3_000, policy=quiet)])
+    (incident,) = await store.incidents.list(is_open=True)
+    assert (incident.level, incident.reason, incident.since_ms) == (Level.WARNING, "down", 1_000)
+    assert await plan(store, clock, grave) == []
 
 
 async def test_who_waits_for_messages_to_a_channel_hears_of_them(store: Store, clock: FakeClock) -> None:
