@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from spyweb.cli import client
+from spyweb.cli.start import daemon_command
 from spyweb.model import JobId, Outcome, Run
 from spyweb.views.jobs import JobView
 from tests.fakes.command_server import run_command
@@ -108,8 +109,11 @@ class Project:
 
     def start(self, *flags: str) -> Daemon:
         log = (self.root / "daemon.out").open("w")
+        command = [*COMMAND, "-C", str(self.root), "start", "--port", "0", *flags]
+        if not flags:  # what the command becomes
+            command = daemon_command(self.root, {"port": 0})
         process = subprocess.Popen(
-            [*self.launcher, *COMMAND, "-C", str(self.root), "start", "--port", "0", *flags],
+            [*self.launcher, *command],
             env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=log,

@@ -18,13 +18,16 @@ LONG = {
     "bench_alerts",
     "bench_api",
     "bench_dashboard",
+    "bench_exec",
     "bench_fairness",
     "bench_live",
     "bench_memory",
     "bench_monitor",
+    "bench_ops",
     "bench_runs",
     "bench_server",
     "bench_start",
+    "bench_state_lua",
     "bench_triggers",
 }  # start many processes
 

@@ -37,7 +37,8 @@ def test_a_few_numbers_that_walk_the_same_way_are_let_be() -> None:
 
 
 def test_to_ask_is_cheap_where_a_dict_would_not_be() -> None:
-    assert growth(dict.fromkeys, colliding_numbers, 614) > LINEAR  # else they do not collide in this Python
+    # Else they do not collide in this Python; once is enough, since noise can only make less of it.
+    assert any(growth(dict.fromkeys, colliding_numbers, 1_228) > LINEAR for _ in range(3))
     assert growth(have_colliding_numbers, colliding_numbers, 2_457) < LINEAR
 
 
