@@ -19,9 +19,9 @@ start: $(VENV)/installed  ## run the daemon on the sample jobs in jobs/ (Ctrl-C 
 	@$(BIN)/spyweb -C . start $(ARGS)
 
 # In the order of the folders, not by number of tests: slow files come first, and thousands of quick tests fill the gaps.
-# Four processes on two cores, since the slow tests wait most of the time.
+# Three processes on two cores, since the slow tests wait most of the time.
 test: $(VENV)/installed-dev  ## the whole test suite (TESTS=tests/unit for a part)
-	$(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder $(ARGS) $(TESTS)
+	$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder $(ARGS) $(TESTS)
 
 torture: $(VENV)/installed-dev  ## the stress tests, at length
 	$(BIN)/pytest -q --torture $(ARGS) tests/stress tests/integration/test_worker_hostile.py tests/integration/test_benchmarks.py

@@ -67,12 +67,16 @@ def work_for(work: Work) -> None:
     _current.set(work)
 
 
+def listen_to_nothing(_stall: Stall) -> None:
+    pass
+
+
 class StallRecorder:
     """Records what blocks the loop for too long.  A daemon has one, used on its loop's thread."""
 
     def __init__(self, cpu_time: Callable[[], float] = thread_time, wall: Callable[[], float] = perf_counter) -> None:
         self.wall = wall
-        self.listen: Callable[[Stall], None] = lambda stall: None  # called with each stall as soon as it is over
+        self.listen: Callable[[Stall], None] = listen_to_nothing  # called with each stall as soon as it is over
         self.stats = LoopStats()  # kept by the listener
         self._cpu_time = cpu_time
         self._wall_before, self._cpu_before = wall(), cpu_time()

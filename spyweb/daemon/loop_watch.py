@@ -20,7 +20,7 @@ from typing import IO, Final
 import structlog
 
 from spyweb.clock import Clock, Handle
-from spyweb.stalls import STALL_S, LoopStats, Stall, StallRecorder, Work
+from spyweb.stalls import STALL_S, LoopStats, Stall, StallRecorder, Work, listen_to_nothing
 
 log = structlog.get_logger()
 
@@ -45,6 +45,7 @@ class LoopWatch:
         self._arm()
 
     def stop(self) -> None:
+        self._recorder.listen = listen_to_nothing
         if self._timer:
             self._timer.cancel()
         faulthandler.cancel_dump_traceback_later()

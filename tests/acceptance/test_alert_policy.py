@@ -40,9 +40,7 @@ def hook() -> Iterator[Hook]:
 
 
 def kinds_of(hook: Hook) -> list[str]:
-    """Return what was told; a message that came twice under one name, since the daemon was killed, once."""
-    messages = dict(zip(hook.deliveries, hook.bodies, strict=False)).values()
-    return [item["kind"] for body in messages for item in json.loads(body)["items"]]
+    return [item["kind"] for body in hook.messages for item in json.loads(body)["items"]]
 
 
 def incidents(project: Project) -> list[IncidentView]:

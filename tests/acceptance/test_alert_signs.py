@@ -51,7 +51,7 @@ def known_for_long(project: Project, **schedules: Schedule) -> None:
 
 
 def told(hook: Hook) -> list[tuple[str, str, str]]:
-    items = [item for body in hook.bodies for item in json.loads(body)["items"]]
+    items = [item for body in hook.messages for item in json.loads(body)["items"]]
     return sorted((item["subject"], item["reason"], item["kind"]) for item in items)
 
 

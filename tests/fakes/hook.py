@@ -22,6 +22,11 @@ class Hook:
     hangs: bool = False  # never answers
     over: threading.Event = field(default_factory=threading.Event)
 
+    @property
+    def messages(self) -> list[str]:
+        """The bodies; of a message that came twice under one name, since its sender was killed, the last."""
+        return list(dict(zip(self.deliveries, self.bodies, strict=False)).values())
+
 
 class Server(ThreadingHTTPServer):
     daemon_threads = True

@@ -62,6 +62,18 @@ async def test_each_tick_arms_the_dump_anew_and_the_end_cancels_it(clocks: Stall
     assert armed == [f"arm {2 * TICK_S}"] * 3 + ["cancel"]
 
 
+async def test_what_holds_the_loop_up_once_it_is_not_watched_any_more_is_nobody_s_business(
+    clocks: StallClocks, armed: list[str]
+) -> None:
+    recorder = clocks.recorder()
+    with capture_logs() as lines:
+        with watch_loop(recorder, FakeClock()):
+            pass
+        clocks.compute(2.8)
+        recorder.record(Work("taking down"), 0.0)
+    assert lines == []
+
+
 async def test_a_stall_is_logged_with_its_cause_and_place_and_counted(clocks: StallClocks, armed: list[str]) -> None:
     clock, recorder = FakeClock(), clocks.recorder()
     with tempfile.TemporaryFile(buffering=0) as stacks, capture_logs() as lines:
