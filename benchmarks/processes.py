@@ -48,4 +48,8 @@ def descriptors(pid: int) -> int:
 
 
 def command_line(pid: int) -> str:
-    return (PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+    try:
+        line = (PROC / str(pid) / "cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):  # it has gone meanwhile
+        return ""
+    return line.replace(b"\0", b" ").decode()
