@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from spyweb.dashboard.charts import Chart, Point, chart
 from spyweb.dashboard.overview import MARKS
-from spyweb.model import Outcome, Run, RunMark, RunState
+from spyweb.model import Outcome, Run, RunMark
 from spyweb.specs.origins import OriginKind, ResolvedSetting
 from spyweb.views.job_detail import JobDetail, Tie
 from spyweb.views.overview import OverviewRow, Standing, first_line
@@ -97,10 +97,6 @@ def show_run(run: Run, late_ms: int) -> ShownRun:
         late_ms=lateness_of(run) if began and run.outcome is not Outcome.SKIPPED else None,
         details=first_line(describe_details(run)),
     )
-
-
-def is_going_on(run: Run) -> bool:
-    return run.state is not RunState.ENDED
 
 
 def draw_statistics(statistics: JobStatistics, limit_ms: int | None = None) -> Chart:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from heapq import merge
 from itertools import takewhile
@@ -54,7 +54,10 @@ class MaintenanceCalendar:
         self._ends: dict[tuple[int, ...], int | None] = {}  # by the places of the rules that cover a job
 
     def until(self, job: str | None, now_ms: int) -> int | None:
-        """Return when the maintenance ends in which a job is now; None where it is in none."""
+        """Return when the maintenance ends in which a job is now; None where it is in none.
+
+        Windows that overlap, or follow at once, are one.
+        """
         if not self.rules:
             return None
         if not self._from_ms <= now_ms < self._before_ms:
@@ -73,14 +76,6 @@ class MaintenanceCalendar:
         self._ends.clear()
         self._from_ms = now_ms
         self._before_ms = min((each for each in changes if each is not None), default=now_ms + DAY_MS)
-
-
-def maintenance_until(rules: Iterable[MaintenanceRule], job: str | None, now_ms: int) -> int | None:
-    """Return when the maintenance ends in which a job is now; None where it is in none.
-
-    Windows that overlap, or follow at once, are one.
-    """
-    return _end_of_all([rule.window for rule in rules if rule.covers(job)], now_ms)
 
 
 def is_endless(window: Recurring) -> bool:

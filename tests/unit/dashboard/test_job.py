@@ -9,13 +9,12 @@ from spyweb.dashboard.job import (
     after_words,
     draw_statistics,
     heading_of,
-    is_going_on,
     show_run,
     split_settings,
     tab_title,
     ticks,
 )
-from spyweb.model import JobId, Outcome, RunMark, RunState
+from spyweb.model import JobId, Outcome, RunMark
 from spyweb.store.past_runs_protocol import RunPoint
 from spyweb.views.job_detail import Tie
 from spyweb.views.overview import Standing
@@ -47,7 +46,6 @@ def test_a_run_is_shown_with_how_late_it_was_where_that_is_known() -> None:
     missed = show_run(make_run(3, started_ms=None, outcome=Outcome.MISSED, count=7), 1_000)
     assert (missed.word, missed.tone, missed.took_ms, missed.late_ms) == ("missed 7 times", "warn", None, None)
     assert show_run(make_run(2, attempt=2), 1_000).late_ms is None
-    assert is_going_on(make_run(4, state=RunState.RUNNING, outcome=None))
 
 
 def test_a_chart_shows_the_runs_of_its_span() -> None:
