@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,7 @@ from spyweb.cli import client
 from spyweb.cli.start import daemon_command
 from spyweb.model import JobId, Outcome, Run
 from spyweb.views.jobs import JobView
-from tests.fakes.command_server import run_command
+from tests.fakes.fork_server import ForkedProcess, can_fork, fork_server, run_command
 
 T = TypeVar("T")
 
@@ -108,18 +108,8 @@ class Project:
             daemon.kill()
 
     def start(self, *flags: str) -> Daemon:
-        log = (self.root / "daemon.out").open("w")
-        command = [*COMMAND, "-C", str(self.root), "start", "--port", "0", *flags]
-        if not flags:  # what the command becomes
-            command = daemon_command(self.root, {"port": 0})
-        process = subprocess.Popen(
-            [*self.launcher, *command],
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-        log.close()
+        with (self.root / "daemon.out").open("w") as log:
+            process = self._start_process(flags, log.fileno())
         daemon = Daemon(process, self.root / "daemon.out")
         try:
             eventually(lambda: daemon.has_said('"started"') or process.poll() is not None, "started")
@@ -128,10 +118,26 @@ class Project:
             raise
         return daemon
 
+    def _start_process(self, flags: Sequence[str], log: int) -> subprocess.Popen[bytes] | ForkedProcess:
+        """Start the command; without flags and launcher, what it becomes, forked where it may be."""
+        command = [*COMMAND, "-C", str(self.root), "start", "--port", "0", *flags]
+        if not flags:
+            command = daemon_command(self.root, {"port": 0})
+            if not self.launcher and can_fork(self.environment):
+                words = command[command.index("-m") + 1 :]
+                return fork_server().start(words, self.environment, log, log)
+        return subprocess.Popen(
+            [*self.launcher, *command],
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+
 
 @dataclass(slots=True)
 class Daemon:
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | ForkedProcess
     output: Path
 
     @property
