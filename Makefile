@@ -24,7 +24,8 @@ test: $(VENV)/installed-dev  ## the whole test suite (TESTS=tests/unit for a par
 	$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder $(ARGS) $(TESTS)
 
 torture: $(VENV)/installed-dev  ## the stress tests, at length
-	$(BIN)/pytest -q --torture $(ARGS) tests/stress tests/integration/test_worker_hostile.py tests/integration/test_benchmarks.py
+	$(BIN)/pytest -q --torture $(ARGS) tests/stress tests/integration/test_worker_hostile.py tests/integration/test_benchmarks.py \
+		tests/unit/daemon/test_loop_watch.py
 
 check: $(VENV)/installed-dev  ## format, lint, types, floors, docs
 	$(BIN)/ruff format --check .

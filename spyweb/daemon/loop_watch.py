@@ -1,21 +1,20 @@
 """Watch the event loop: report in the log and in health when it was held up, for how long, by what, and where.
 
-Python code can't watch: while `re` or a conversion holds the interpreter, no other thread of ours runs.  faulthandler's
-thread needs no interpreter.  It is armed anew at each tick of the loop, and writes all stacks into memory when a tick
-does not come.
+A timer of the kernel is armed anew at each tick of the loop.  When a tick does not come, its signal has the loop's own
+thread note where it is, between two instructions, or from within a regular expression: any other thread would have to
+wait for the interpreter's lock, or to read frames that change meanwhile.
 """
 
 from __future__ import annotations
 
-import faulthandler
 import os
-import re
-import tempfile
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
-from typing import IO, Final
+from types import FrameType
+from typing import Final
 
 import structlog
 
@@ -26,35 +25,42 @@ log = structlog.get_logger()
 
 TICK_S: Final = STALL_S
 FRAMES_SHOWN: Final = 5
-STACKS_READ: Final = 64 * 1024  # bytes
-
-_FRAME = re.compile(r'  File "(?P<file>[^"]{1,1000})", line (?P<line>[0-9]{1,9}) in (?P<function>.{1,200})')
 
 
 class LoopWatch:
-    def __init__(self, recorder: StallRecorder, clock: Clock, stacks: IO[bytes]) -> None:
+    def __init__(self, recorder: StallRecorder, clock: Clock) -> None:
         self._recorder = recorder
         self._clock = clock
-        self._stacks = stacks
+        self._where: list[str] = []  # the loop's frames when a tick had not come, innermost first
+        self._alarm_before: int | None = None  # how SIGALRM was handled; None: it is not ours
         self._due = 0.0
         self._is_told = False  # of what made this tick late
         self._timer: Handle | None = None
         recorder.listen = self._stalled
 
     def start(self) -> None:
+        before = signal.getsignal(signal.SIGALRM)
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and before in (signal.SIG_DFL, signal.SIG_IGN):  # else stalls are reported without a place
+            self._alarm_before = before
+            signal.signal(signal.SIGALRM, self._note_place)
         self._arm()
 
     def stop(self) -> None:
         self._recorder.listen = listen_to_nothing
         if self._timer:
             self._timer.cancel()
-        faulthandler.cancel_dump_traceback_later()
+        if self._alarm_before is not None:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, self._alarm_before)
 
     def _arm(self) -> None:
         self._is_told = False
         self._recorder.sample()
         self._due = self._recorder.wall() + TICK_S
-        faulthandler.dump_traceback_later(2 * TICK_S, file=self._stacks)
+        self._where = []
+        if self._alarm_before is not None:
+            signal.setitimer(signal.ITIMER_REAL, 2 * TICK_S)
         self._timer = self._clock.call_later(TICK_S, self._tick)
 
     def _tick(self) -> None:
@@ -66,7 +72,7 @@ class LoopWatch:
 
     def _stalled(self, stall: Stall) -> None:
         self._is_told = True
-        where = list(islice(frames_of(self._take_stacks(), threading.get_ident()), FRAMES_SHOWN))
+        where, self._where = self._where, []
         if not stall.is_computing and not stall.work.job:
             log.info(
                 "the daemon had no processor, or waited for a device", seconds=round(stall.seconds, 2), where=where
@@ -82,22 +88,15 @@ class LoopWatch:
             last=f"{stall.work}, {seconds} s",
         )
 
-    def _take_stacks(self) -> str:
-        text = os.pread(self._stacks.fileno(), STACKS_READ, 0).decode("utf-8", "replace")
-        if text:
-            os.ftruncate(self._stacks.fileno(), 0)
-            os.lseek(self._stacks.fileno(), 0, os.SEEK_SET)
-        return text
+    def _note_place(self, _signal: int, frame: FrameType | None) -> None:
+        self._where = list(islice(frames_from(frame), FRAMES_SHOWN))
 
 
-def frames_of(stacks: str, thread: int) -> Iterator[str]:
-    """Yield the frames of one thread in faulthandler's output, innermost first: `ops/state.py:31 in set`."""
-    _, _, ours = stacks.rpartition(f"0x{thread:016x} ")
-    for line in ours.splitlines()[1:]:
-        frame = _FRAME.match(line)
-        if not frame:
-            return
-        yield f"{_in_package(frame['file'])}:{frame['line']} in {frame['function']}"
+def frames_from(frame: FrameType | None) -> Iterator[str]:
+    """Yield a frame and its callers, innermost first: `ops/state.py:31 in set`."""
+    while frame is not None:
+        yield f"{_in_package(frame.f_code.co_filename)}:{frame.f_lineno} in {frame.f_code.co_name}"
+        frame = frame.f_back
 
 
 def _in_package(path: str) -> str:
@@ -105,19 +104,12 @@ def _in_package(path: str) -> str:
     return rest if found else os.path.basename(path)
 
 
-def _memory_file() -> IO[bytes]:
-    if hasattr(os, "memfd_create"):
-        return os.fdopen(os.memfd_create("stacks"), "w+b", buffering=0)
-    return tempfile.TemporaryFile(buffering=0)
-
-
 @contextmanager
 def watch_loop(recorder: StallRecorder, clock: Clock) -> Iterator[LoopWatch]:
     """Watch the running loop until the context is left."""
-    with _memory_file() as stacks:
-        watch = LoopWatch(recorder, clock, stacks)
-        watch.start()
-        try:
-            yield watch
-        finally:
-            watch.stop()
+    watch = LoopWatch(recorder, clock)
+    watch.start()
+    try:
+        yield watch
+    finally:
+        watch.stop()
