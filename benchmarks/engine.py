@@ -147,8 +147,7 @@ class Engine:
         """Put every job on its schedule, and start."""
         await self.daemon.scheduler.activate(list(self.runtime.live), {})
         tune_interpreter()
-        self.daemon.calls.start()
-        self.daemon.scheduler.start()
+        self.daemon.timers.start()
 
     def cpu(self) -> float:
         """Return the seconds of processor time so far, of this process and the workers."""
@@ -185,7 +184,7 @@ async def open_engine(
             yield Engine(runtime=runtime, daemon=daemon, lateness=lateness, host_for=plain)
         finally:
             daemon.scheduler.stop()
-            await daemon.calls.stop()
+            await daemon.timers.stop()
             await runtime.runner.drain(1)
 
 

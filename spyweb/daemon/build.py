@@ -33,7 +33,6 @@ from spyweb.reload.settings_file import SettingsFile
 from spyweb.reload.swap import Reloader
 from spyweb.runs.pings import PingRuns
 from spyweb.runs.triggers import Triggers
-from spyweb.scheduler.calls import ScheduledCalls
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.scheduler.timers import Timers
 from spyweb.service.daemon import DaemonService
@@ -50,7 +49,7 @@ class Daemon:
     """Holds all parts of a daemon: the runtime that every run needs, and what only a daemon has."""
 
     runtime: JobRuntime
-    calls: ScheduledCalls
+    timers: Timers
     scheduler: Scheduler
     triggers: Triggers
     alerts: AlertWatcher
@@ -89,8 +88,8 @@ async def build_daemon(stack: AsyncExitStack, options: Options, settings: Settin
 
 def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
     store, live, runner, clock = runtime.store, runtime.live, runtime.runner, runtime.clock
-    calls = ScheduledCalls(clock)
-    scheduler = Scheduler(timers=Timers(clock, calls), live=live, runner=runner, runs=store.runs, clock=clock)
+    timers = Timers(clock)
+    scheduler = Scheduler(timers=timers, live=live, runner=runner, runs=store.runs, clock=clock)
     reloader = Reloader(
         root=options.root,
         settings_file=SettingsFile(options.root, partial(read_settings, options, runtime.settings), runtime.settings),
@@ -103,7 +102,7 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
     )
     live.on_linked(lambda: keep_history(live, store, reloader.settings))
     watcher = watch_incidents(runtime, scheduler, reloader)
-    chores = ChoreRunner(calls, clock)
+    chores = ChoreRunner(timers, clock)
     heartbeat = Heartbeat(
         settings=lambda: reloader.settings.heartbeat,
         http=runtime.world.http,
@@ -117,7 +116,7 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
     pings = PingRuns(runner=runner, live=live, write_line=runtime.job_logs.write, clock=clock)
     return Daemon(
         runtime=runtime,
-        calls=calls,
+        timers=timers,
         scheduler=scheduler,
         alerts=watcher,
         channel_checker=check_alert_channels(runtime, lambda: reloader.settings.alerts, watcher),

@@ -11,7 +11,7 @@ import structlog
 from spyweb.clock import Clock
 from spyweb.errors import STORE_REFUSED
 from spyweb.logs.refusals import tell_refusal
-from spyweb.scheduler.calls import ScheduledCalls
+from spyweb.scheduler.timers import Timers
 from spyweb.stalls import Work, work_for
 from spyweb.views.health import ChoreHealth
 
@@ -31,22 +31,22 @@ class Chore:
 class ChoreRunner:
     """Does each chore at its interval, though never while it is under way; one that fails is done at its next time."""
 
-    def __init__(self, calls: ScheduledCalls, clock: Clock) -> None:
-        self._calls = calls
+    def __init__(self, timers: Timers, clock: Clock) -> None:
+        self._timers = timers
         self._clock = clock
         self._account: dict[str, ChoreHealth] = {}
 
     def start(self, chores: Sequence[Chore]) -> None:
         for chore in chores:
             self._account[chore.name] = ChoreHealth(name=chore.name, every_s=chore.every_s)
-            self._calls.call_every(chore.name, chore.every_s, partial(self.run, chore))
+            self._timers.call_every(chore.name, chore.every_s, partial(self.run, chore))
 
     async def stop(self) -> None:
         """Begin no chore any more, and wait until those under way are cancelled."""
-        await self._calls.stop()
+        await self._timers.stop()
 
     def health(self) -> list[ChoreHealth]:
-        return [replace(each, next_at_ms=self._calls.next_ms(each.name)) for each in self._account.values()]
+        return [replace(each, next_at_ms=self._timers.next_ms(each.name)) for each in self._account.values()]
 
     async def run(self, chore: Chore) -> None:
         """Do a chore once and never raise: this is the boundary of the daemon's background work."""

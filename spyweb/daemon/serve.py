@@ -138,8 +138,7 @@ def start_background(daemon: Daemon, tasks: TaskGroup) -> list[Task[None]]:
     """Start the tasks that go on as long as the daemon does."""
     runtime, settings = daemon.runtime, daemon.runtime.settings
     watcher = Watcher(settings.root, [settings.daemon.data_dir], daemon.reloader.wake, runtime.clock)
-    daemon.calls.start()
-    daemon.scheduler.start()
+    daemon.timers.start()
     return [
         tasks.create_task(watcher.watch(), name="watch files"),
         tasks.create_task(daemon.reloader.keep_up(), name="reload"),

@@ -1,7 +1,7 @@
 """Decide when runs happen: every due time either runs or leaves a record saying why not.
 
-A timer per job wakes the scheduler; what is then due is reckoned from the job's cursor alone (schedules/due.py), so a
-late, early or doubled wake-up, a restart or a clock that jumps can neither lose a due time nor run it twice.  The
+A timer for each job wakes the scheduler; what is due then is computed from the job's cursor alone (schedules/due.py),
+so a late, early or doubled wake-up, a restart or a clock that jumps can neither lose a due time nor run it twice.  The
 cursor moves in the commit that claims the run.
 
 Nothing is written over a cursor that somebody else has moved: see store/cursors.py.
@@ -76,11 +76,8 @@ class Scheduler:
         now_ms = self._clock.now_ms()
         return max(0, now_ms - min(self._refused.values(), default=now_ms))
 
-    def start(self) -> None:
-        self._timers.start()
-
     def stop(self) -> None:
-        self._timers.stop()
+        self._timers.stop_jobs()
 
     def watch(self, job: LiveJob) -> None:
         """Begin, or begin anew, to wake up for this job."""
@@ -95,7 +92,7 @@ class Scheduler:
 
     def _next_ms(self, job: LiveJob, now_ms: int) -> int | None:
         due_ms = next_due(job.spec.schedule, job.cursor.due_ms)
-        if due_ms is None:
+        if due_ms is None or job.id in self._put_off:
             return None
         return max(jittered(job.spec, due_ms), job.not_before_ms, now_ms + 1)
 
@@ -105,8 +102,7 @@ class Scheduler:
         One commit at a time: a second one, reckoned from a cursor that the store may yet refuse, would leave a gap.
         """
         if job.id in self._claims:
-            self._timers.drop(job.id)
-            self._put_off.add(job.id)
+            self._put_off.add(job.id)  # watched again once the store has answered
             return
         now_ms = self._clock.now_ms()
         settlement = _settle(job, now_ms)
@@ -187,6 +183,7 @@ class Scheduler:
         async with self._one_at_a_time:
             try:
                 self._drop_timers(jobs)
+                self._claim()  # what has just fired
                 while claims := {self._claims[job.id] for job in jobs if job.id in self._claims}:
                     await wait(claims)
                     self._drop_timers(jobs)  # those of claims that were refused are set again
@@ -313,6 +310,7 @@ class Scheduler:
             if abs(jump_ms) > CLOCK_JUMP_MS:
                 log.warning("the clock has jumped", by_ms=jump_ms)
                 async with self._one_at_a_time:
+                    self._claim()  # what has just fired
                     self._after_jump()
                 self._timers.clock_was_set()
 

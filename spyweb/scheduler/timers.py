@@ -1,135 +1,207 @@
-"""Keep a timer for each job, to wake the scheduler when the job is due."""
+"""Wake for each job when it is due, and for each of the daemon's chores, through APScheduler: no other module knows it.
+
+Each job with a schedule is one of APScheduler's jobs.  That library decides when to wake; what is due then is decided
+from the job's cursor.  APScheduler goes by the wall clock.  Whoever notices that it was set says so with
+`clock_was_set`: until then each call comes later by as much as the clock was set back.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
-from itertools import count
+import asyncio
+from asyncio import AbstractEventLoop, CancelledError, Task
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta, tzinfo
 
 import structlog
+from apscheduler.executors.base import BaseExecutor
+from apscheduler.job import Job
+from apscheduler.jobstores.base import JobLookupError
+from apscheduler.jobstores.memory import MemoryJobStore
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+from apscheduler.triggers.base import BaseTrigger
+from apscheduler.triggers.interval import IntervalTrigger
 
 from spyweb.clock import Clock
 from spyweb.model import JobId
-from spyweb.scheduler.calls import ScheduledCalls
 
 log = structlog.get_logger()
 
 TICK_MS = 15  # what comes due meanwhile shares a commit, and so do its ops: docs/design/0010
-LONGEST_MS = 24 * 3600 * 1000  # to an alarm, which may come before anything is due: no calendar knows every due time
-SPARE = 1_000  # timers that were dropped or replaced may stay on the heap, besides as many as there are
-ALARM = "the jobs' timers"  # as APScheduler knows it
+JOBS = "jobs"  # the name of their store and of their executor
+LAST_MS = 253_402_214_400_000  # a day before the last moment that a datetime can tell
+MILLISECOND = timedelta(milliseconds=1)
 
 
-@dataclass(slots=True, eq=False)
-class JobTimer:
-    job: JobId
-    next_ms: Callable[[int], int | None]
-    fire: Callable[[], None]
-    due_ms: int = 0
+class JobTrigger(BaseTrigger):  # type: ignore[misc]  # APScheduler has no types
+    """Asks for the next moment of one job, None once it has none."""
+
+    def __init__(self, next_moment: Callable[[datetime], datetime | None], fire: Callable[[], None]) -> None:
+        self._next_moment = next_moment
+        self._fire = fire
+        self._has_fired = False
+
+    def fire(self) -> None:
+        self._has_fired = True
+        self._fire()
+
+    def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
+        """Return a moment after now; nothing to APScheduler's question, before a fire, what else is due by now.
+
+        A fire deals with all that is.
+        """
+        if not self._has_fired:
+            return None
+        self._has_fired = False
+        return self._next_moment(now)
+
+
+class InLoopExecutor(BaseExecutor):  # type: ignore[misc]
+    """Calls at once, in the loop's thread, so that one wake-up fires together all that is due."""
+
+    def __init__(self, fire: Callable[[Job], None]) -> None:
+        super().__init__()
+        self._fire = fire
+
+    def submit_job(self, job: Job, run_times: Sequence[datetime]) -> None:
+        self._fire(job)
+
+    def _do_submit_job(self, job: Job, run_times: Sequence[datetime]) -> None:
+        raise NotImplementedError
 
 
 class Timers:
-    """Keeps all timers on one heap, with one scheduled call, the alarm, for the earliest of them.
+    """Wraps one AsyncIOScheduler.  A call that is late is made as soon as possible, once."""
 
-    A job of APScheduler for each timer would make wake-ups slower, and each timer larger.
-    """
-
-    def __init__(self, clock: Clock, calls: ScheduledCalls, tick_ms: int = TICK_MS) -> None:
+    def __init__(
+        self, clock: Clock, *, tick_ms: int = TICK_MS, zone: tzinfo = UTC, loop: AbstractEventLoop | None = None
+    ) -> None:
         self._clock = clock
-        self._calls = calls
         self._tick_ms = tick_ms
-        self._timers: dict[JobId, JobTimer] = {}
-        self._heap: list[tuple[int, int, JobTimer]] = []  # with timers that were dropped or replaced since
-        self._numbers = count()  # two timers are never compared
+        self._epoch = datetime(1970, 1, 1, tzinfo=zone)
+        self._jobs = MemoryJobStore()
         self._after_firing: Callable[[], None] = _nothing
+        self._has_fired = False  # in this wake-up
         self._is_running = False
-        self._is_firing = False
-        self._alarm_ms: int | None = None  # what the alarm is set for
-        self._earliest_alarm_ms = 0
+        self._fires_jobs = True
+        self._is_stopping = False
+        self._under_way: set[Task[object]] = set()  # chores
+        self._scheduler = AsyncIOScheduler(
+            timezone=zone,
+            event_loop=loop,
+            jobstores={JOBS: self._jobs},
+            executors={JOBS: InLoopExecutor(self._fire)},
+            job_defaults={"coalesce": True, "misfire_grace_time": None},
+        )
+        self._scheduler.start(paused=True)
 
     def start(self) -> None:
         self._is_running = True
-        self._set_alarm()
+        self._scheduler.resume()
 
-    def stop(self) -> None:
-        """Fire nothing more, at once, even where the alarm is on its way."""
-        self._is_running = False
+    def stop_jobs(self) -> None:
+        """Fire no job any more, at once, even where a wake-up is on its way; the chores go on."""
+        self._fires_jobs = False
+        self._scheduler.remove_all_jobs(JOBS)
+
+    async def stop(self) -> None:
+        """Make no call any more, and wait until the chores under way are cancelled.
+
+        APScheduler would cancel them itself, but not wait, and log each as an error.
+        """
+        if self._is_stopping:
+            return
+        self._is_stopping = True
+        self._scheduler.pause()
+        await self._clock.sleep(0)  # what has just been ordered of the loop begins
+        for task in self._under_way:
+            task.cancel()
+        if self._under_way:
+            await asyncio.wait(self._under_way)
+        self._scheduler.shutdown(wait=False)
 
     def set(self, job: JobId, next_ms: Callable[[int], int | None], fire: Callable[[], None]) -> None:
         """Call `fire` at `next_ms(now)`, which is always later than now, and so on; None: not any more.
 
-        Setting again replaces the timer.
+        Setting again replaces the timer.  `fire` itself may neither set nor drop one.
         """
-        timer = self._timers[job] = JobTimer(job, next_ms, fire)
-        self._arm(timer, self._clock.now_ms())
-        if len(self._heap) > 2 * len(self._timers) + SPARE:
-            self._heap = [(timer.due_ms, next(self._numbers), timer) for timer in self._timers.values()]
-            heapify(self._heap)
-        self._set_alarm()
+
+        def next_moment(now: datetime) -> datetime | None:
+            due_ms = next_ms((now - self._epoch) // MILLISECOND)
+            return None if due_ms is None else self._moment(min(due_ms, LAST_MS), self._tick_ms)
+
+        first = next_moment(self._moment(self._clock.now_ms())) if self._fires_jobs else None
+        if first is None:
+            self.drop(job)
+            return
+        trigger = JobTrigger(next_moment, fire)
+        order = {"id": job, "name": job, "jobstore": JOBS, "executor": JOBS, "replace_existing": True}
+        self._scheduler.add_job(trigger.fire, trigger, next_run_time=first, **order)
 
     def drop(self, job: JobId) -> None:
-        self._timers.pop(job, None)
+        with suppress(JobLookupError):
+            self._scheduler.remove_job(job, JOBS)
 
     def after_firing(self, callback: Callable[[], None]) -> None:
-        """Register what is called at the end of each wake-up, when all that was due has fired."""
+        """Register what is called after each wake-up, when all that was due has fired."""
         self._after_firing = callback
 
-    def clock_was_set(self) -> None:
-        """Go by what the wall clock shows now, for timers and periodic calls."""
-        self._earliest_alarm_ms = 0
-        self._set_alarm()
-        self._calls.clock_was_set()
+    def call_every(self, name: str, seconds: float, call: Callable[[], Awaitable[None]]) -> None:
+        """Call every so many seconds, for the first time after as many; never while the last call is under way."""
+        trigger = IntervalTrigger(seconds=seconds, timezone=self._epoch.tzinfo)
+        order = {"id": name, "name": name, "replace_existing": True, "max_instances": 1}
+        first = self._moment(self._clock.now_ms() + round(seconds * 1000))
+        self._scheduler.add_job(self._make_and_await, trigger, args=(call,), next_run_time=first, **order)
+
+    def next_ms(self, name: str) -> int | None:
+        """Return when this chore is to be done next; None where it never is."""
+        job = None if self._is_stopping else self._scheduler.get_job(name, "default")
+        return (job.next_run_time - self._epoch) // MILLISECOND if job else None
 
     @property
     def next_wake_ms(self) -> int | None:
-        """Return the earliest moment at which something is to fire: in the past when the timers are behind, None while
-        they are not running."""
-        heap = self._heap
-        while heap and not self._is_set(heap[0][2]):
-            heappop(heap)
-        return heap[0][0] if heap and self._is_running else None
+        """Return when a job is due next: in the past when the timers are behind, None where nothing is to fire."""
+        moment = self._jobs.get_next_run_time() if self._is_running else None
+        return (moment - self._epoch) // MILLISECOND if moment else None
 
-    def _is_set(self, timer: JobTimer) -> bool:
-        """Return whether the timer was neither dropped nor replaced."""
-        return self._timers.get(timer.job) is timer
+    def clock_was_set(self) -> None:
+        """Go by the new wall clock: do every chore at once, and what is due."""
+        for chore in self._scheduler.get_jobs("default"):
+            chore.modify(next_run_time=self._moment(self._clock.now_ms()))
+        self._scheduler.wakeup()
 
-    def _arm(self, timer: JobTimer, now_ms: int) -> None:
-        due_ms = timer.next_ms(now_ms)
-        if due_ms is None:
-            del self._timers[timer.job]
+    def _moment(self, ms: int, tick_ms: int = 1) -> datetime:
+        """Return a moment as APScheduler takes it, rounded up to a tick."""
+        return self._epoch + -(-ms // tick_ms) * tick_ms * MILLISECOND
+
+    def _fire(self, job: Job) -> None:
+        if not self._fires_jobs:
             return
-        timer.due_ms = due_ms
-        heappush(self._heap, (due_ms, next(self._numbers), timer))
-
-    def _set_alarm(self) -> None:
-        earliest_ms = self.next_wake_ms
-        if earliest_ms is None or self._is_firing:
-            return
-        alarm_ms = min(max(earliest_ms, self._earliest_alarm_ms), self._clock.now_ms() + LONGEST_MS)
-        if self._alarm_ms is None or alarm_ms < self._alarm_ms:
-            self._alarm_ms = alarm_ms
-            self._calls.call_at(ALARM, alarm_ms, self._fire_due)
-
-    def _fire_due(self) -> None:
-        if not self._is_running:
-            return
-        now_ms, self._alarm_ms = self._clock.now_ms(), None
-        self._is_firing = True
+        if not self._has_fired:
+            self._has_fired = True
+            asyncio.get_running_loop().call_soon(self._end_wake_up)
         try:
-            while (earliest_ms := self.next_wake_ms) is not None and earliest_ms <= now_ms:
-                timer = heappop(self._heap)[2]
-                try:
-                    timer.fire()
-                except Exception:
-                    log.exception("a timer met a bug in spyweb", job=timer.job)
-                if self._is_set(timer):
-                    self._arm(timer, now_ms)
-            self._after_firing()
+            job.func()
+        except Exception:
+            log.exception("a timer met a bug in spyweb", job=job.id)
+
+    def _end_wake_up(self) -> None:
+        self._has_fired = False
+        self._after_firing()
+
+    async def _make_and_await(self, call: Callable[[], Awaitable[None]]) -> None:
+        """Make a call and wait for its end, in the task that APScheduler has made for it."""
+        task = asyncio.current_task()
+        if task is None or self._is_stopping:
+            return
+        self._under_way.add(task)
+        try:
+            await call()
+        except CancelledError:
+            if not self._is_stopping:
+                raise
         finally:
-            self._is_firing = False
-            self._earliest_alarm_ms = self._clock.now_ms() + self._tick_ms
-            self._set_alarm()
+            self._under_way.discard(task)
 
 
 def _nothing() -> None: ...

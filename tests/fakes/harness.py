@@ -15,10 +15,10 @@ from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.runner import Observer, Runner
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.stalls import StallRecorder
-from tests.fakes.calls import FakeTimers
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory.memory import MemoryStore
 from tests.fakes.pool import FakeMonitors, FakePool
+from tests.fakes.timers import FakeTimers
 
 MINUTE_MS = 60_000
 
@@ -139,7 +139,7 @@ async def harness(
             scheduler=scheduler,
             tasks=tasks,
         )
-        timers.stop()
+        timers.stop_jobs()
         for job in live.with_runs():
             job.queue.leave_elsewhere()  # nothing here ends them
         for run in live.running():

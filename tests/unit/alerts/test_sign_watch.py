@@ -95,7 +95,7 @@ async def test_one_incident_has_all_signs_of_a_job_and_its_history() -> None:
 async def test_a_job_that_nothing_starts_is_late_and_any_run_ends_that() -> None:
     async with watched(LATE, schedule=Every(period_ms=60 * MINUTE_MS)) as w:
         await w.turn(60)  # its first run
-        w.harness.timers.stop()
+        w.harness.timers.stop_jobs()
         await w.turn(60 * 60)
         assert await w.incidents() == []
         await w.turn(5 * 60)
@@ -157,10 +157,10 @@ async def test_a_run_that_began_before_a_restart_keeps_a_job_from_being_late() -
     async with watched(LATE, schedule=Every(period_ms=60 * MINUTE_MS)) as w:
         await w.turn(59 * 60)
         await w.run()
-        w.harness.timers.stop()
+        w.harness.timers.stop_jobs()
         await w.turn(30)
     async with watched(LATE, w, schedule=Every(period_ms=60 * MINUTE_MS)) as later:
-        later.harness.timers.stop()
+        later.harness.timers.stop_jobs()
         await later.turn(10 * 60)
         assert later.job.started_ms > 0
         assert len(await later.incidents()) == 1, "for the due time after it"

@@ -11,9 +11,9 @@ from structlog.testing import capture_logs
 from spyweb.daemon.chore_runner import Chore, ChoreRunner
 from spyweb.errors import NoAccess, StoreError
 from spyweb.views.health import ChoreHealth
-from tests.fakes.calls import FakeCalls
 from tests.fakes.clock import FakeClock
 from tests.fakes.stalling import StallClocks
+from tests.fakes.timers import FakeTimers
 
 EVERY_S = 60.0
 
@@ -21,13 +21,13 @@ EVERY_S = 60.0
 class ChoreHarness:
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self.calls = FakeCalls(self.clock)
-        self.runner = ChoreRunner(self.calls, self.clock)
+        self.timers = FakeTimers(self.clock)
+        self.runner = ChoreRunner(self.timers, self.clock)
         self.began_ms = self.clock.now_ms()
 
     def start(self, do: Callable[[], Awaitable[object]]) -> None:
         self.runner.start([Chore(name="sweep", every_s=EVERY_S, do=do, why="")])
-        self.calls.start()
+        self.timers.start()
 
     def health(self) -> ChoreHealth:
         (found,) = self.runner.health()
@@ -35,7 +35,7 @@ class ChoreHarness:
 
 
 @pytest.fixture
-def harness() -> ChoreHarness:
+async def harness() -> ChoreHarness:
     return ChoreHarness()
 
 

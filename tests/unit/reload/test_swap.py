@@ -699,7 +699,7 @@ async def test_a_job_that_comes_back_goes_on_counting_its_versions(tmp_path: Pat
 
 async def test_what_is_due_when_the_schedule_is_edited_still_runs(tmp_path: Path) -> None:
     async with reload_harness(tmp_path, {"hello": HELLO}) as h:
-        h.harness.timers.stop()
+        h.harness.timers.stop_jobs()
         h.harness.clock.advance(60)
         h.save("jobs/hello.lua", HELLO.replace("1m", "10m"))
         await h.look()

@@ -30,13 +30,13 @@ from spyweb.model import (
 from spyweb.runs.live import LiveJob
 from spyweb.scheduler.scheduler import LOOK_AT_CLOCK_EVERY
 from spyweb.store.protocol import Change, NewRun
-from tests.fakes.calls import FakeTimers
 from tests.fakes.changes import refuse
 from tests.fakes.clock import FakeClock, settle
 from tests.fakes.hanging import HangingRecord
 from tests.fakes.harness import MINUTE_MS, Harness, harness, make_job, tell
 from tests.fakes.job_listener import StoryListener
 from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.timers import FakeTimers
 
 HOUR = 3600.0
 SECONDLY = Every(period_ms=1000)
@@ -365,7 +365,7 @@ async def test_what_is_due_before_an_edit_is_dealt_with_ahead_of_the_timers() ->
     async with harness() as t:
         await t.settle(job := make_job(), off := make_job("off", enabled=False), held := make_job("held"))
         await t.clock.turn(1)
-        t.timers.stop()
+        t.timers.stop_jobs()
         t.clock.advance(60)
         held.not_before_ms = t.clock.now_ms() + 1
         await t.scheduler.catch_up([job, off, held])
@@ -767,6 +767,16 @@ async def test_a_clock_that_jumps_back_is_noticed_within_five_seconds() -> None:
         assert len(await t.record()) > before
 
 
+async def test_each_job_with_a_schedule_is_a_job_of_apscheduler() -> None:
+    async with harness() as t:
+        by_hand = make_job("by hand", schedule=Never())
+        await t.settle(make_job("prices"), make_job("news", schedule=Every(period_ms=3_600_000)), by_hand)
+        await t.clock.turn(1)
+        shown = {job.name: int(job.next_run_time.timestamp() * 1000) for job in t.timers._scheduler.get_jobs()}
+        due = {job.id: t.scheduler._next_ms(job, t.clock.now_ms()) for job in t.live if job is not by_hand}
+        assert shown == due
+
+
 async def test_a_clock_that_jumps_back_does_not_silence_what_the_daemon_does_every_so_often() -> None:
     async with harness() as t:
         fed: list[int] = []
@@ -775,7 +785,8 @@ async def test_a_clock_that_jumps_back_does_not_silence_what_the_daemon_does_eve
             fed.append(t.clock.now_ms())
 
         watching = t.tasks.create_task(t.scheduler.watch_the_clock())
-        t.timers.calls.call_every("watchdog", 10, feed_the_watchdog)
+        t.timers.start()
+        t.timers.call_every("watchdog", 10, feed_the_watchdog)
         await t.clock.turn(12)
         t.clock.jump(-HOUR)
         await t.clock.turn(LOOK_AT_CLOCK_EVERY)

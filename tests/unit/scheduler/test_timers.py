@@ -1,158 +1,254 @@
-"""What is set fires at its moment, and what is dropped never does.  On the fake clock; test_calls.py has real time."""
+"""What is set fires at its moment, and what is dropped never does: on real time, and on the fake clock."""
 
 from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from zoneinfo import ZoneInfoNotFoundError
 
 import pytest
 from structlog.testing import capture_logs
 
+from spyweb.clock import Clock, RealClock
 from spyweb.model import JobId
-from spyweb.scheduler.calls import ScheduledCalls
-from spyweb.scheduler.timers import LONGEST_MS, TICK_MS, Timers
-from tests.fakes.calls import FakeCalls
-from tests.fakes.clock import FakeClock
+from spyweb.scheduler.timers import TICK_MS, Timers
+from tests.fakes.clock import FakeClock, settle
+from tests.fakes.timers import FakeTimers
 
 PRICES, NEWS = JobId("prices"), JobId("news")
+SOON_S = 0.01
+DAY_MS = 86_400_000
 
 
 class TimersHarness:
-    """Timers, and who has fired when, in milliseconds."""
+    """Timers, and who has fired when, in milliseconds since the beginning."""
 
-    def __init__(self) -> None:
-        self.clock = FakeClock()
-        self.calls = FakeCalls(self.clock)
-        self.timers = Timers(self.clock, self.calls)
+    def __init__(self, clock: Clock, timers: Timers) -> None:
+        self.clock = clock
+        self.timers = timers
+        self.began_ms = clock.now_ms()
         self.fired: list[tuple[JobId, int]] = []
-        self.began_ms = self.clock.now_ms()
-        self.calls.start()
+        self.story: list[str] = []
 
     def set(self, job: JobId, *moments_ms: int) -> None:
-        """Have a job fire at these moments, counted from the beginning."""
+        """Have a job fire at these moments."""
         moments = iter(moments_ms)
 
-        def next_ms(_now_ms: int) -> int | None:
+        def next_ms(now_ms: int) -> int | None:
             moment = next(moments, None)
-            return None if moment is None else self.began_ms + moment
+            return None if moment is None else max(self.began_ms + moment, now_ms + 1)
 
         self.timers.set(job, next_ms, lambda: self.fired.append((job, self.clock.now_ms() - self.began_ms)))
 
+    def note(self, word: str) -> None:
+        self.story.append(word)
+
+    def noting(self, word: str) -> Callable[[], Awaitable[None]]:
+        async def call() -> None:
+            self.note(word)
+
+        return call
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            if isinstance(self.clock, FakeClock):
+                await self.clock.turn(self.clock.next_in or 0)
+            else:
+                await self.clock.sleep(0.001)
+
+
+def fake_harness(tick_ms: int = 1) -> TimersHarness:
+    clock = FakeClock()
+    return TimersHarness(clock, FakeTimers(clock, tick_ms))
+
 
 @pytest.fixture
-def harness() -> TimersHarness:
-    return TimersHarness()
+async def harness() -> TimersHarness:
+    return fake_harness()
 
 
-async def test_the_timers_fire_at_the_moments_asked_for_and_stop_at_none(harness: TimersHarness) -> None:
-    harness.set(PRICES, 20, 100)
+@pytest.fixture(params=["real", "fake"])
+async def either(request: pytest.FixtureRequest) -> AsyncIterator[TimersHarness]:
+    made = fake_harness() if request.param == "fake" else TimersHarness(RealClock(), Timers(RealClock()))
+    yield made
+    await made.timers.stop()
+
+
+async def turn(harness: TimersHarness, seconds: float) -> None:
+    assert isinstance(harness.clock, FakeClock)
+    await harness.clock.turn(seconds)
+
+
+async def test_a_job_fires_at_its_moments_and_is_forgotten_after_the_last(either: TimersHarness) -> None:
+    either.set(PRICES, 30, 90)
+    before = either.timers.next_wake_ms
+    either.timers.start()
+    assert before is None, "nothing fires before the start"
+    assert 0 <= (either.timers.next_wake_ms or 0) - either.began_ms - 30 < TICK_MS
+    await either.until(lambda: len(either.fired) == 2)
+    late = [at_ms - due_ms for (_, at_ms), due_ms in zip(either.fired, (30, 90), strict=True)]
+    assert min(late) >= 0
+    await settle()
+    assert either.timers.next_wake_ms is None
+    either.timers.drop(PRICES)
+
+
+async def test_what_comes_due_within_a_tick_fires_together() -> None:
+    harness = fake_harness(TICK_MS)
+    ends: list[int] = []
+    harness.timers.after_firing(lambda: ends.append(len(harness.fired)))
     harness.timers.start()
-    await harness.clock.turn(60)
-    assert harness.fired == [(PRICES, 20), (PRICES, 100)]
-    assert harness.timers.next_wake_ms is None
-    harness.timers.drop(PRICES)
+    base = -harness.began_ms % TICK_MS  # the grid is that of the clock
+    harness.set(PRICES, base + 1, base + TICK_MS + 1)
+    harness.set(NEWS, base + TICK_MS - 1)
+    await turn(harness, 1)
+    assert (len(harness.fired), ends) == (3, [2, 3])
+    assert {at_ms for _, at_ms in harness.fired} == {base + TICK_MS, base + 2 * TICK_MS}
 
 
-async def test_the_timers_fire_nothing_once_they_are_stopped(harness: TimersHarness) -> None:
-    harness.set(PRICES, -1000)
-    harness.timers.start()  # the first wake-up is on its way, and the job is due
-    harness.timers.stop()
-    await harness.clock.turn(1)
-    assert harness.fired == []
+async def test_no_job_fires_once_they_are_stopped_while_the_chores_go_on(either: TimersHarness) -> None:
+    either.set(PRICES, -1_000)
+    either.timers.call_every("clock", SOON_S, either.noting("tick"))
+    either.timers.start()  # the first wake-up is on its way, and the job is due
+    either.timers.stop_jobs()
+    either.set(NEWS, -1_000)
+    await either.until(lambda: len(either.story) == 2)
+    assert (either.fired, either.timers.next_wake_ms) == ([], None)
 
 
-async def test_the_timers_wake_for_an_earlier_one_that_comes_later(harness: TimersHarness) -> None:
+async def test_the_timers_wake_for_an_earlier_job_that_comes_later(harness: TimersHarness) -> None:
     harness.timers.start()
-    harness.set(NEWS, 86_400_000)
+    harness.set(NEWS, DAY_MS)
     harness.set(PRICES, 20)
-    await harness.clock.turn(1)
+    await turn(harness, 1)
     assert harness.fired == [(PRICES, 20)]
 
 
-async def test_the_timers_wake_at_most_once_a_tick_and_fire_together_what_is_due_by_then(
-    harness: TimersHarness,
-) -> None:
-    wakes: list[int] = []
-    harness.timers.after_firing(lambda: wakes.append(harness.clock.now_ms() - harness.began_ms))
-    harness.set(PRICES, 100, 101, 116)
-    harness.set(NEWS, 110)
+async def test_the_timers_forget_what_was_dropped_or_set_anew(harness: TimersHarness) -> None:
+    harness.set(NEWS, 3)
+    harness.set(PRICES, 4)
+    harness.set(PRICES, 5)
+    harness.timers.drop(NEWS)
     harness.timers.start()
-    await harness.clock.turn(1)
-    assert wakes == [100, 100 + TICK_MS, 100 + 2 * TICK_MS]
-    assert harness.fired == [(PRICES, 100), (PRICES, 115), (NEWS, 115), (PRICES, 130)]
+    await turn(harness, 1)
+    assert (harness.fired, harness.timers.next_wake_ms) == ([(PRICES, 5)], None)
 
 
-async def test_a_timer_may_be_set_for_a_moment_that_no_calendar_knows(harness: TimersHarness) -> None:
-    calls = ScheduledCalls(harness.clock)
-    timers = Timers(harness.clock, calls)
-    timers.set(PRICES, lambda _: 10**18, lambda: None)
-    timers.start()
-    assert timers.next_wake_ms == 10**18
-
-    harness.set(PRICES, 3 * LONGEST_MS)
+@pytest.mark.parametrize("moment_ms", [3 * DAY_MS, 10**18])
+async def test_a_job_may_be_due_at_a_moment_that_no_calendar_knows(harness: TimersHarness, moment_ms: int) -> None:
+    harness.set(PRICES, moment_ms)
     harness.timers.start()
-    await harness.clock.turn(4 * LONGEST_MS / 1000)
-    assert harness.fired == [(PRICES, 3 * LONGEST_MS)]
+    await turn(harness, 4 * DAY_MS / 1000)
+    assert harness.fired == ([(PRICES, moment_ms)] if moment_ms < 10**18 else [])
 
 
-async def test_a_timer_that_is_set_while_others_fire_is_not_forgotten(harness: TimersHarness) -> None:
+async def test_a_job_that_raises_does_not_hold_up_the_others(harness: TimersHarness) -> None:
+    def fail() -> None:
+        raise ValueError("a bug")
+
+    harness.timers.set(NEWS, lambda now_ms: now_ms + 60_000, fail)
+    harness.set(PRICES, 60_000)
+    harness.timers.start()
+    with capture_logs() as lines:
+        await turn(harness, 61)
+    assert [(line["event"], line["job"]) for line in lines] == [("a timer met a bug in spyweb", NEWS)]
+    assert harness.fired == [(PRICES, 60_000)]
+    assert harness.timers.next_wake_ms is not None, "the faulty one is still to come"
+
+
+async def test_a_job_may_be_set_once_those_that_were_due_have_fired(harness: TimersHarness) -> None:
     harness.timers.after_firing(lambda: harness.set(NEWS, 50) if len(harness.fired) == 1 else None)
     harness.set(PRICES, 10)
     harness.timers.start()
-    await harness.clock.turn(1)
+    await turn(harness, 1)
     assert harness.fired == [(PRICES, 10), (NEWS, 50)]
 
 
-async def test_the_timers_forget_what_was_dropped_or_set_anew(harness: TimersHarness) -> None:
-    harness.set(NEWS, -3)
-    harness.set(PRICES, -2)
-    harness.set(PRICES, -1)
-    harness.timers.drop(NEWS)
+async def test_a_clock_that_was_set_delays_nothing_once_that_is_known(harness: TimersHarness) -> None:
+    assert isinstance(harness.clock, FakeClock)
+    harness.set(PRICES, 60_000)
+    harness.timers.call_every("daily", 86_400, harness.noting("chore"))
     harness.timers.start()
-    await harness.clock.turn(1)
-    assert (harness.fired, harness.timers.next_wake_ms) == ([(PRICES, 0)], None)
-
-
-async def test_a_timer_that_raises_does_not_hold_up_the_others(harness: TimersHarness) -> None:
-    def fail() -> None:
-        raise ValueError("a bug")
-
-    offsets = iter([-1])
-    harness.timers.set(NEWS, lambda now_ms: now_ms + next(offsets, 60_000), fail)
-    harness.set(PRICES, 0)
-    with capture_logs() as lines:
-        harness.timers.start()
-        await harness.clock.turn(1)
-    assert [(line["event"], line["job"]) for line in lines] == [("a timer met a bug in spyweb", NEWS)]
-    assert harness.fired == [(PRICES, 0)]
-    assert harness.timers.next_wake_ms is not None  # the faulty one is still to come
-    harness.timers.stop()
-    assert harness.timers.next_wake_ms is None  # and now it never is: nothing is late
-
-
-async def test_a_wake_up_whose_end_raises_does_not_end_the_timers(harness: TimersHarness) -> None:
-    def fail() -> None:
-        raise ValueError("a bug")
-
-    harness.timers.after_firing(fail)
-    harness.set(PRICES, 10, 50)
-    harness.timers.start()
-    with pytest.raises(ValueError, match="a bug"):
-        await harness.clock.turn(0.02)
-    harness.timers.after_firing(lambda: None)
-    await harness.clock.turn(1)
-    assert harness.fired == [(PRICES, 10), (PRICES, 50)]
-
-
-async def test_a_clock_that_was_set_back_delays_nothing_once_that_is_known(harness: TimersHarness) -> None:
-    harness.set(PRICES, 1000)
-    harness.timers.start()
-    harness.clock.jump(-3600)
-    harness.set(PRICES, -3_599_000)
+    await turn(harness, 0)
+    harness.clock.jump(60)
+    await turn(harness, 1)
+    assert (harness.fired, harness.story) == ([], [])
     harness.timers.clock_was_set()
-    await harness.clock.turn(2)
-    assert [job for job, _ in harness.fired] == [PRICES]
+    await turn(harness, 0)
+    assert ([job for job, _ in harness.fired], harness.story) == ([PRICES], ["chore"])
 
 
-def test_the_timers_do_not_keep_what_was_set_anew_ever_again(harness: TimersHarness) -> None:
-    for _ in range(10_000):
-        harness.timers.set(PRICES, lambda now_ms: now_ms + 60_000, lambda: None)
+async def test_a_chore_is_done_again_and_again_but_never_while_it_is_under_way(either: TimersHarness) -> None:
+    go_on = asyncio.Event()
 
-    assert len(harness.timers._heap) < 2_000
+    async def call() -> None:
+        either.note("begins")
+        await go_on.wait()
+        either.note("ends")
+
+    either.timers.call_every("slow", SOON_S, call)
+    either.timers.call_every("clock", SOON_S, either.noting("tick"))
+    either.timers.start()
+    assert (either.timers.next_ms("slow") or 0) > either.began_ms
+    assert either.timers.next_ms("nothing") is None
+    await either.until(lambda: either.story.count("tick") == 3)
+    assert either.story.count("begins") == 1
+    go_on.set()
+    await either.until(lambda: "ends" in either.story)
+
+
+async def test_nothing_is_called_after_a_stop_and_what_is_under_way_is_cancelled(
+    either: TimersHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def call() -> None:
+        either.note("begins")
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            either.note("cancelled")
+            raise
+
+    either.timers.call_every("slow", SOON_S, call)
+    either.timers.start()
+    await either.until(lambda: bool(either.story))
+    either.set(PRICES, -1)
+    await either.timers.stop()
+    for _ in range(5):
+        await settle()
+    assert (either.story, either.fired, either.timers.next_ms("slow")) == (["begins", "cancelled"], [], None)
+    await either.timers.stop()
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("rounds", range(6))
+async def test_a_stop_at_any_moment_before_a_call_is_no_error(
+    either: TimersHarness, caplog: pytest.LogCaptureFixture, rounds: int
+) -> None:
+    """Between the wake-up and the call APScheduler has made a task that has not begun."""
+    either.timers.start()
+    either.set(PRICES, -1)
+    either.timers.call_every("two", SOON_S, either.noting("called"))
+    either.timers.clock_was_set()
+    for _ in range(rounds):
+        await asyncio.sleep(0)
+    await either.timers.stop()
+    told = [*either.fired, *either.story]
+    for _ in range(5):
+        await settle()
+    assert ([*either.fired, *either.story], caplog.records) == (told, [])
+
+
+async def test_a_machine_whose_time_zone_is_unknown_has_timers_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a trigger is told no zone, APScheduler asks tzlocal, which raises for a TZ that it does not know."""
+
+    def refuse() -> None:
+        raise ZoneInfoNotFoundError("Nowhere/Atlantis")
+
+    for trigger in ("date", "interval"):
+        monkeypatch.setattr(f"apscheduler.triggers.{trigger}.get_localzone", refuse)
+    harness = TimersHarness(RealClock(), Timers(RealClock()))
+    harness.set(PRICES, 1)
+    harness.timers.call_every("chore", SOON_S, harness.noting("called"))
+    harness.timers.start()
+    await harness.until(lambda: bool(harness.fired and harness.story))
+    await harness.timers.stop()
