@@ -37,6 +37,13 @@ SOCKET = Principal(name="local", rights=ALL, source="socket")
 LOOPBACK = Principal(name="loopback", rights=ALL, source="loopback")  # where there is no key at all
 NOBODY = Principal(name="", rights=frozenset(), source="nobody")  # has shown no key, and needs none
 
+
+def check_may_make_keys(principal: Principal) -> None:
+    """Refuse whoever has shown nothing but that it runs on this machine, as every program here does."""
+    if principal.source == "loopback":
+        raise web.HTTPForbidden(text="the first key is made in a terminal: `spyweb keys add NAME --scope admin`")
+
+
 PRINCIPAL = web.RequestKey("principal", Principal)
 
 

@@ -11,7 +11,7 @@ from spyweb.service.access import find_problem
 from spyweb.store.keys_protocol import Scope
 from spyweb.views.keys import AuditView, KeyRevoked, KeyView, MadeKey, Myself
 from spyweb.web.access.guard import ABOUT
-from spyweb.web.access.principal import principal_of
+from spyweb.web.access.principal import check_may_make_keys, principal_of
 from spyweb.web.answer import BadBody, json_answer
 from spyweb.web.api.keys import SERVICE
 from spyweb.web.api.query import Natural, body_of, query_of
@@ -52,6 +52,7 @@ async def list_keys(request: web.Request) -> web.Response:
 @route("POST", "/api/keys", right=Right.ADMIN, answer=MadeKey, body=KeyBody)
 async def add_key(request: web.Request) -> web.Response:
     """Make a key, and show its token: nobody is ever shown that again."""
+    check_may_make_keys(principal_of(request))
     body = await body_of(request, KeyBody)
     if found := find_problem(body.name, body.scopes, body.jobs):
         raise BadBody(*found)

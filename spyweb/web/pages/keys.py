@@ -13,6 +13,7 @@ from spyweb.store.keys_protocol import Scope
 from spyweb.views.events import EventType
 from spyweb.views.keys import KeyView, MadeKey
 from spyweb.web.access.guard import ABOUT
+from spyweb.web.access.principal import check_may_make_keys
 from spyweb.web.access.rights import Right
 from spyweb.web.api.query import Natural
 from spyweb.web.pages.page import Asked, PageMissing, Question, Shown, action, lead_to, live_view, page
@@ -98,6 +99,7 @@ async def values_of(
 @action("keys", right=Right.ADMIN)
 async def add_key(asked: Asked) -> web.Response:
     """Make a key, and show it: this is the only time."""
+    check_may_make_keys(asked.principal)
     form = asked.form
     name, jobs = form.get("name", "").strip(), form.get("jobs", "").replace(",", " ").split()
     scopes = [Scope(form["scope"])] if form.get("scope") in set(Scope) else []
