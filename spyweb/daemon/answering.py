@@ -68,6 +68,7 @@ def build_service(parts: ServedParts) -> DaemonService:
         stored_tasks=store.tasks,
         stored_records=store.records,
         outbox_sender=runtime.outbox_sender,
+        own_sockets=runtime.own_sockets,
         access=AccessService(store.keys, clock, settings.server.api_key),
         workflow_runs=WorkflowService(store),
         drift=build_drift(parts),

@@ -33,6 +33,7 @@ from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.locks import LockKeeper
 from spyweb.ops.managed import ManagedFiles
 from spyweb.ops.network.client import open_client
+from spyweb.ops.network.own_sockets import OwnSockets
 from spyweb.ops.notify_desktop import Desktop
 from spyweb.ops.sources import Sources
 from spyweb.ops.world import Call, World
@@ -64,6 +65,7 @@ class JobRuntime:
     clock: Clock
     store: Store
     world: World
+    own_sockets: OwnSockets
     pool: Pool
     live: LiveJobs
     runner: Runner
@@ -172,9 +174,10 @@ async def open_world(  # noqa: PLR0913 - all that a world is made of
     extractor: Extractor,
     note_sql: Callable[[], None],
     channels: OpenChannels,
+    own_sockets: OwnSockets,
     clock: Clock,
 ) -> World:
-    http = await stack.enter_async_context(open_client(settings.http, clock))
+    http = await stack.enter_async_context(open_client(settings.http, clock, own_sockets))
     locks = LockKeeper(store.locks, clock)
     stack.callback(locks.close)
     sources = Sources(settings.root)
@@ -237,7 +240,8 @@ async def open_runtime(
     live = LiveJobs()
     channels = OpenChannels(lambda: settings.alerts, settings.daemon.timezone, live)
     note_sql = partial(note_user_db, settings, marker)
-    world = await open_world(stack, settings, store, extractor, note_sql, channels, clock)
+    own_sockets = OwnSockets()
+    world = await open_world(stack, settings, store, extractor, note_sql, channels, own_sockets, clock)
     job_logs = await stack.enter_async_context(JobLogs(settings.root, clock))
     init = engine_info(settings, server_url)
     pool = await stack.enter_async_context(open_pool(clock=clock, workers=settings.daemon.workers, init=init))
@@ -279,6 +283,7 @@ async def open_runtime(
         clock=clock,
         store=store,
         world=world,
+        own_sockets=own_sockets,
         pool=pool,
         live=live,
         runner=runner,

@@ -29,8 +29,7 @@ async def tls_probe(call: Call, host: Text, port: Int = HTTPS) -> Outcome:
     """Look at the certificate of a TLS server, trusted or not.  Gives a table, or nil and a message."""
     try:
         name, gate = name_of(host), call.gate("tls_probe")
-        if gate is not None:
-            gate.check(name, _checked(port))
+        gate.check(name, _checked(port))
         der = await call.world.http.certificate(name, _checked(port), gate)
         found = await asyncio.to_thread(read_certificate, der, call.world.clock.now_ms())
     except NotPermitted as error:

@@ -23,7 +23,7 @@ from spyweb.ops.artifacts import FOLDER, Artifacts
 from spyweb.ops.disk import Files
 from spyweb.ops.locks import LockKeeper
 from spyweb.ops.managed import ManagedFiles
-from spyweb.ops.network.gate import NetGate, gate_of
+from spyweb.ops.network.gate import NetGate
 from spyweb.ops.network.request import Http
 from spyweb.ops.notify_desktop import Desktop
 from spyweb.ops.sources import Sources
@@ -175,9 +175,9 @@ class Call(Struct, frozen=True, kw_only=True):
             self.audit.note("path", found)
         return found
 
-    def gate(self, function: str) -> NetGate | None:
-        """Return what asks the policy about the hosts of a request; None where any host is permitted."""
-        return gate_of(self.policy, self.job, function, self.audit)
+    def gate(self, function: str) -> NetGate:
+        """Return what asks the policy about the hosts of a request."""
+        return NetGate(self.policy, self.job, function, self.audit)
 
     def refused(self, function: str, refusal: Refusal) -> OpError:
         return OpError(refusal.text(function, self.job))

@@ -16,7 +16,7 @@ from spyweb.logs.job import NAME
 from spyweb.logs.range import lines_between
 from spyweb.logs.secrets import secrets_in
 from spyweb.model import JobId, JobSpec, PingAddresses
-from spyweb.ops.network.gate import gate_of
+from spyweb.ops.network.gate import NetGate
 from spyweb.ops.network.request import Http, parse_url
 from spyweb.outbox.messages import hide_address
 from spyweb.outbox.send import DeliveryFailure, post
@@ -59,7 +59,7 @@ class PingSender:
             return DeliveryFailure(reason=str(error))
         if not address:
             return None
-        gate = gate_of(spec.policy, spec.id, "ping_url") if spec.ping.is_own else None
+        gate = NetGate(spec.policy, spec.id, "ping_url") if spec.ping.is_own else None
         posted = replace(
             message,
             target=Target(Channel.WEBHOOK, address),

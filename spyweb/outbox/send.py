@@ -14,7 +14,7 @@ import msgspec
 from spyweb.clock import Clock
 from spyweb.errors import FetchError, NotPermitted
 from spyweb.model import JobId
-from spyweb.ops.network.gate import NetGate, gate_of
+from spyweb.ops.network.gate import NetGate
 from spyweb.ops.network.request import Fetch, Http, Response, check, clean_headers, parse_url
 from spyweb.ops.notify_desktop import Desktop
 from spyweb.outbox.messages import DesktopText
@@ -85,7 +85,7 @@ class MessageTransport:
         secret = read_secret(place, self._environ) if place else b""
         if place and not secret:
             return DeliveryFailure(reason=f"the secret {place} is not there")
-        gate = gate_of(self._policy_of(message.job), message.job, "webhook")
+        gate = NetGate(self._policy_of(message.job), message.job, "webhook")
         return await post(self._http, self._clock, message, gate, secret)
 
     async def _tell(self, message: QueuedMessage) -> DeliveryFailure | None:

@@ -13,6 +13,8 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 from typing import NamedTuple
 
+from yarl import URL
+
 EVERYTHING = "*"
 HIGHEST_PORT = 65_535
 ANY_PORT = 0
@@ -56,6 +58,7 @@ class NetRule:
     suffixes: frozenset[tuple[str, int]] = frozenset()  # each begins with a dot: `.example.com`
     literals: frozenset[tuple[NetAddress, int]] = frozenset()
     ranges: tuple[NetRange, ...] = ()
+    has_everything: bool = False  # `*` stands beside hosts that are named: some are reached only by their name
     _endings: Mapping[int, tuple[str, ...]] = field(init=False, repr=False, compare=False)  # the suffixes by port
 
     def __post_init__(self) -> None:
@@ -69,9 +72,20 @@ class NetRule:
         named = [*self.names, *((f"*{suffix}", port) for suffix, port in self.suffixes)]
         written = [*named, *((address_text(address), port) for address, port in self.literals)]
         items = [host if port == ANY_PORT else shown_host(host, port) for host, port in written]
-        return sorted(items) + [
+        ranges = [
             f"{address_text(NetAddress(version, value))}/{mask.bit_count()}" for version, value, mask in self.ranges
         ]
+        return ([EVERYTHING] if self.has_everything else []) + sorted(items) + ranges
+
+    def lists(self, host: NetHost, port: int, address: NetAddress) -> bool:
+        """Return whether an item other than `*` permits a host that has led to this address."""
+        if host.address is not None:
+            return self.permits_literal(host.address, port)
+        return self.permits_name(host.name, port) or self.has(address)
+
+    def lists_with_port(self, host: NetHost, port: int) -> bool:
+        """Return whether an item names this host and this port."""
+        return (host.name, port) in self.names or (host.address, port) in self.literals
 
     def permits_name(self, name: str, port: int) -> bool:
         names = self.names
@@ -97,6 +111,8 @@ class NetRule:
 
     def permits(self, host: NetHost, port: int) -> bool | None:
         """Return whether a host is permitted; None: that depends on the address that is connected to."""
+        if self.has_everything:
+            return True
         if host.address is not None:
             return self.permits_literal(host.address, port)
         return self.permits_name(host.name, port) or (None if self.ranges else False)
@@ -158,7 +174,7 @@ def _number(part: str) -> int:
 
 
 def read_net(items: Iterable[str]) -> NetRule | None:
-    """Read the items of a `net`.  None: everything is permitted.  Raises ValueError for one that is no host."""
+    """Read the items of a `net`.  None: `*` alone permits everything.  Raises ValueError for one that is no host."""
     names: set[tuple[str, int]] = set()
     suffixes: set[tuple[str, int]] = set()
     literals: set[tuple[NetAddress, int]] = set()
@@ -177,9 +193,10 @@ def read_net(items: Iterable[str]) -> NetRule | None:
             suffixes.add((found[0][1:], found[1]))
         else:
             names.add((found[0], found[1]))
-    if has_everything:
+    if has_everything and not (names or suffixes or literals or ranges):
         return None
     return NetRule(
+        has_everything=has_everything,
         names=frozenset(names),
         suffixes=frozenset(suffixes),
         literals=frozenset(literals),
@@ -214,11 +231,15 @@ def _split(item: str) -> tuple[str, int]:
 
 
 def _ascii(name: str, item: str) -> str:
+    """Return a name as the HTTP client will ask for it: yarl encodes by IDNA 2008, Python's codec by IDNA 2003."""
     if name.isascii():
         return name
+    wildcard, plain = ("*.", name[2:]) if name.startswith("*.") else ("", name)
+    if len(plain) > LONGEST_HOST:
+        raise _wrong(item)
     try:
-        return name.encode("idna").decode().lower()
-    except UnicodeError:
+        return wildcard + (URL.build(scheme="http", host=plain).raw_host or "")
+    except ValueError:  # UnicodeError among it
         raise _wrong(item) from None
 
 

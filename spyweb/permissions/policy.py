@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from spyweb.permissions.hosts import NetHost, NetRule, address_text, read_host, refusing, shown_host
+from spyweb.permissions.hosts import NO_ADDRESS, NetHost, NetRule, address_text, read_host, refusing, shown_host
 
 KEYS = ("net", "exec", "files", "env", "db", "global_store", "notify", "state")
 JOB, SHARED = "job", "shared"
@@ -147,6 +147,25 @@ class Policy:
         """Check the address that a host has led to."""
         rule = refusing(self.net, host, port, address)
         return None if rule is None else self._refuse_host(rule, read_host(host), port, f", which is {address}")
+
+    def own_listener(self, host: str, port: int) -> Refusal | None:
+        """Check a host that has led to the daemon itself: config.toml must name it with its port."""
+        rule = self.granted.net
+        if rule is not None and rule.lists_with_port(read_host(host), port):
+            return None
+        return self._refuse_unlisted(f"reach {shown_host(host, port)}, which is this daemon", shown_host(host, port))
+
+    def private_redirect(self, host: str, port: int, address: str) -> Refusal | None:
+        """Check a redirect from a public host to a private address: config.toml must name the host."""
+        rule = self.granted.net
+        if rule is not None and rule.lists(read_host(host), port, read_host(address).address or NO_ADDRESS):
+            return None
+        where = shown_host(host, port) + ("" if host == address else f", which is {address}")
+        return self._refuse_unlisted(f"be redirected by a public host to {where}", host)
+
+    def _refuse_unlisted(self, deed: str, item: str) -> Refusal:
+        """Return the refusal of a host that `*` does not permit."""
+        return self._refusal("net", deed, quoted(item) if self.granted.net else f'"*", {quoted(item)}', is_own=False)
 
     def _refuse_host(self, rule: NetRule, host: NetHost, port: int, remark: str = "") -> Refusal:
         name = host.name

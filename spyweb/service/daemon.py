@@ -19,6 +19,7 @@ from spyweb.cooperative import Steps, run_at_once, run_in_slices
 from spyweb.errors import Problem, Refused
 from spyweb.model import MIB, Ending, JobId, Run, RunId, TaskBegun, TaskRow
 from spyweb.monitor.expectations import is_short
+from spyweb.ops.network.own_sockets import OwnSockets
 from spyweb.outbox.sender import OutboxSender
 from spyweb.permissions.audit import Audit
 from spyweb.reload.swap import Reloader
@@ -138,6 +139,7 @@ class DaemonService:
     stored_records: Records
     outbox_sender: OutboxSender
     state: StateService
+    own_sockets: OwnSockets
     access: AccessService
     trail: AuditService
     metrics: MetricsService

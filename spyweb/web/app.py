@@ -54,7 +54,7 @@ def tcp_app(service: DaemonService, site: Site | None = None, port: int = 0) -> 
     pages = [*page_routes(base, site.ui, PAGES, ACTIONS), *ack_routes(base)]
     underway = OpenRequests(service.access)
     rules = {**_rules_of(ROUTES), **ENDPOINT_RULES, **{each.handler: each.rule for each in pages}}
-    recogniser = Recogniser(service.access, Throttle(service.clock))
+    recogniser = Recogniser(service.access, Throttle(service.clock), service.own_sockets)
     trail = Trail(service.trail, service.clock)
     guard = guarded_by(recogniser, rules, trail, underway)
     app = _app(ROUTES, showing_errors(base, site.ui), guard)

@@ -8,7 +8,7 @@ import logging
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
@@ -22,6 +22,7 @@ from spyweb.clock import RealClock
 from spyweb.errors import Refused
 from spyweb.limits import ADDRESS_PATH, PARAMETERS, too_large
 from spyweb.model import MIB
+from spyweb.ops.network.own_sockets import OwnSockets
 from spyweb.service.daemon import DaemonService
 from spyweb.web.address import claim_socket, find_socket, release_socket
 from spyweb.web.answer import CODES, error_of, json_answer
@@ -61,7 +62,8 @@ async def serve_tcp(
         await _refuse_strangers(host)
     site = site or Site()
     app = tcp_app(service, replace(site, hosts=(*site.hosts, host.lower())), port)
-    async with serve_app(app, host=host, port=port, connections=connections, tls=tls) as listening:
+    serving = serve_app(app, host=host, port=port, connections=connections, tls=tls, own=service.own_sockets)
+    async with serving as listening:
         yield listening
 
 
@@ -73,23 +75,25 @@ async def serve_app(
     port: int,
     connections: ConnectionLimiter | None = None,
     tls: ssl.SSLContext | None = None,
+    own: OwnSockets | None = None,
 ) -> AsyncIterator[Listening]:
-    """Serve an app on a TCP address.  Raises Refused when it can't listen there."""
+    """Serve an app on a TCP address, which `own` then knows.  Raises Refused when it can't listen there."""
     limiter = connections or ConnectionLimiter(tcp_limits(), RealClock())
     loop = asyncio.get_running_loop()
     async with _handlers(app, limiter) as make_handler:
         with _clear_words(host, port):
             server = await loop.create_server(make_handler, host, port, backlog=BACKLOG, start_serving=tls is None)
         try:
-            bound = server.sockets[0].getsockname()[1]
-            listening = Listening(host=host, port=bound, url=url_of(host, bound, is_tls=tls is not None))
-            if tls is None:
-                yield listening
-                return
-            with _clear_words(host, port):
-                listeners = [listen_also(each, BACKLOG) for each in server.sockets]
-            async with accepting(TlsListener(tls, make_handler, limiter), listeners):
-                yield listening
+            ports = [each.getsockname()[1] for each in server.sockets]
+            listening = Listening(host=host, port=ports[0], url=url_of(host, ports[0], is_tls=tls is not None))
+            with own.listening(ports) if own else nullcontext():
+                if tls is None:
+                    yield listening
+                    return
+                with _clear_words(host, port):
+                    listeners = [listen_also(each, BACKLOG) for each in server.sockets]
+                async with accepting(TlsListener(tls, make_handler, limiter), listeners):
+                    yield listening
         finally:
             server.close()
 

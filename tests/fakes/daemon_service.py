@@ -24,6 +24,7 @@ from spyweb.incidents.policy import Level
 from spyweb.lua.op_times import OpTimes
 from spyweb.lua.session import PoolStats, WorkerInfo
 from spyweb.model import Cron, Cursor, Every, Failure, JobId, JobSpec, Outcome, Run, RunId, RunMark, RunState
+from spyweb.ops.network.own_sockets import OwnSockets
 from spyweb.ops.world import Metrics
 from spyweb.outbox.send import DeliveryFailure
 from spyweb.runs.counters import RunCounters
@@ -409,6 +410,7 @@ class FakeDaemonService(DaemonService):
         self.clock = clock = clock or FakeClock()
         store = MemoryStore(clock)
         self.access = AccessService(store.keys, clock, api_key)
+        self.own_sockets = OwnSockets()
         self.trail = AuditService(store.audit, clock)
         self.stored = store
         self.stored_incidents = store.incidents

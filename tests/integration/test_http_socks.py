@@ -142,10 +142,10 @@ async def test_a_proxy_that_says_nothing_is_a_timeout(script: Script) -> None:
 @pytest.fixture
 def public_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     """127.0.0.1, where the proxy is, plays a public address."""
-    from spyweb.ops.network import addresses, socks
+    from spyweb.ops.network import address_check, addresses
 
     is_public = addresses.is_public
-    monkeypatch.setattr(socks, "is_public", lambda address: address == "127.0.0.1" or is_public(address))
+    monkeypatch.setattr(address_check, "is_public", lambda address: address == "127.0.0.1" or is_public(address))
 
 
 @pytest.mark.usefixtures("public_proxy")

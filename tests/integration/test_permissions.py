@@ -21,7 +21,7 @@ from spyweb.daemon.testing import under_test
 from spyweb.errors import OpError, ScriptError
 from spyweb.model import Ending, Failure, JobId, Outcome
 from spyweb.ops.dispatcher import OpDispatcher
-from spyweb.ops.network.client import MOST_RULED_SESSIONS, HttpClient, open_client
+from spyweb.ops.network.client import HttpClient, open_client
 from spyweb.ops.network.resolver import Address, ask_system
 from spyweb.permissions.audit import Audit
 from spyweb.permissions.hosts import read_net
@@ -147,12 +147,6 @@ async def test_a_connection_kept_by_one_policy_serves_no_other(server: WebServer
     assert (await get(client, net("127.0.0.1/32"), url))["status"] == 200
     await refused(client, net("127.0.0.2/32"), url)
     await refused(client, net("b.test"), url)
-
-
-async def test_sessions_for_rules_that_are_gone_are_closed(server: WebServer, client: HttpClient) -> None:
-    for number in range(MOST_RULED_SESSIONS + 5):
-        await get(client, net("127.0.0.1/32", f"h{number}.test"), server.url("/hello", "a.test"))
-    assert len(client.ruled._kept) == MOST_RULED_SESSIONS
 
 
 async def test_a_host_header_can_not_name_what_the_address_may_not(server: WebServer, client: HttpClient) -> None:

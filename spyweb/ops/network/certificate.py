@@ -12,8 +12,10 @@ from functools import cached_property
 
 from spyweb.errors import FetchError
 from spyweb.limits import HANDSHAKE
-from spyweb.ops.network.addresses import is_literal, is_public, private_reason
+from spyweb.ops.network.address_check import AddressCheck
+from spyweb.ops.network.addresses import is_literal
 from spyweb.ops.network.gate import NetGate
+from spyweb.ops.network.own_sockets import OwnSockets
 from spyweb.ops.network.resolver import Resolver
 
 MOST_HANDSHAKES = 2  # at once, since others need threads too
@@ -24,8 +26,9 @@ DAY_MS = 86_400_000
 class Prober:
     """Fetches the certificate of a TLS server, with the names and limits of all other requests."""
 
-    def __init__(self, resolver: Resolver, *, deny_private: bool) -> None:
+    def __init__(self, resolver: Resolver, own: OwnSockets, *, deny_private: bool) -> None:
         self._resolver = resolver
+        self._own = own
         self._room = asyncio.Semaphore(MOST_HANDSHAKES)
         self._deny_private = deny_private
 
@@ -36,19 +39,16 @@ class Prober:
     async def certificate(self, host: str, port: int, gate: NetGate | None = None) -> bytes:
         """Return the certificate in DER, trying the host's addresses in turn.  Raises FetchError, TimeoutError."""
         refusal = ""
+        check = AddressCheck(own=self._own, deny_private=self._deny_private, gate=gate, host=host, port=port)
         for address in await self._addresses(host):
-            if gate is not None:
-                gate.check_address(host, port, address)
-            if self._deny_private and not is_public(address):
-                refusal = private_reason(address)
-                continue
             try:
+                check.check(address, port)
                 return await self._shown(address, host, port)
             except ssl.SSLError as error:
                 raise FetchError("tls", f"TLS with {host}:{port} failed: {error.reason or error}") from error
             except OSError as error:
                 refusal = os.strerror(error.errno) if error.errno else str(error) or type(error).__name__
-        raise FetchError("connect", f"could not connect to {host}:{port}: {refusal}")
+        raise check.refusal or FetchError("connect", f"could not connect to {host}:{port}: {refusal}")
 
     async def _addresses(self, host: str) -> list[str]:
         if is_literal(host):

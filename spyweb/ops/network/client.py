@@ -1,8 +1,8 @@
 """The HTTP client: a shared aiohttp session, with limits that keep another machine from hurting this one.
 
 The body is counted after decompression, while it streams; one timeout covers all of a request; there are no cookies, no
-netrc, no proxies from the environment.  With `deny_private` each socket is checked by the address that it is about to
-connect to, so that neither a redirect nor a name whose address changes can lead to a private network.
+netrc, no proxies from the environment.  Each connection is checked by the address that it leads to, so that neither a
+redirect nor a name whose address changes can lead where the job may not go, or with `deny_private` nobody may.
 """
 
 from __future__ import annotations
@@ -10,37 +10,34 @@ from __future__ import annotations
 import asyncio
 import io
 import resource
-import socket
 import ssl
-from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 
 import aiohttp
-from aiohttp.connector import AddrInfoType
 from yarl import URL
 
 from spyweb.clock import Clock
 from spyweb.errors import FetchError, NotPermitted
 from spyweb.limits import HEADER_BLOCK, HEADERS
 from spyweb.model import MIB
-from spyweb.ops.network.addresses import is_public, private_reason, private_target
+from spyweb.ops.network.address_check import UNDER_WAY, AddressCheck
 from spyweb.ops.network.answer import HttpResponse
 from spyweb.ops.network.certificate import Prober
 from spyweb.ops.network.connector import Connector
 from spyweb.ops.network.decoding import STEP, Decoder
 from spyweb.ops.network.failures import translated
-from spyweb.ops.network.gate import AddressRefused, NetGate, Rules
+from spyweb.ops.network.gate import SOCKS_PORT, NetGate
+from spyweb.ops.network.own_sockets import OwnSockets
 from spyweb.ops.network.request import MOST_REDIRECTS, SOCKS_SCHEMES, Fetch, Response
-from spyweb.ops.network.resolver import Lookup, Resolver, RuledResolver, ask_system
+from spyweb.ops.network.resolver import Lookup, Resolver, ask_system
 from spyweb.ops.network.socks import open_connector
 from spyweb.settings import HttpSettings
 
 MOST_CONNECTIONS = 4096
 MOST_CONNECTIONS_PER_HOST = 128  # so that one slow host leaves room for the others
-MOST_RULED_SESSIONS = 32
 MOST_THROUGH_SOCKS = 256  # requests at once
 PIECE = 16_384  # bytes of a body: as it came
 SMALL_PRINT = 65_536  # bytes by which a compressed body may be longer than its content
@@ -51,7 +48,7 @@ ABOUT_THE_BODY = ("Content-Type", "Content-Encoding", "Content-Language", "Conte
 REPEATABLE = ("GET", "HEAD")
 
 Hop = aiohttp.ClientMiddlewareType
-OpenSocksSession = Callable[[URL, NetGate | None], AbstractAsyncContextManager[aiohttp.ClientSession]]
+OpenSocksSession = Callable[[URL, AddressCheck], AbstractAsyncContextManager[aiohttp.ClientSession]]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -59,7 +56,8 @@ class HttpClient:
     """Implements Http over the network.  Made by `open_client`."""
 
     session: aiohttp.ClientSession
-    ruled: RuledSessions
+    resolver: Resolver
+    own: OwnSockets
     settings: HttpSettings
     clock: Clock
     open_socks_session: OpenSocksSession
@@ -96,17 +94,14 @@ class HttpClient:
     @asynccontextmanager
     async def _answered(self, fetch: Fetch) -> AsyncIterator[aiohttp.ClientResponse]:
         tls = await self._trust()
-        hops = hops_of(fetch, self.settings)
-        rules = fetch.gate.rules if fetch.gate is not None else ()
+        check = AddressCheck(own=self.own, deny_private=self.settings.deny_private, gate=fetch.gate)
+        hops = hops_of(fetch, check, self.resolver)
         if fetch.proxy is None or fetch.proxy.scheme not in SOCKS_SCHEMES:
-            async with (
-                self.ruled.session(rules) if rules else nullcontext(self.session) as session,
-                request(session, fetch, fetch.proxy, tls, hops) as response,
-            ):
+            async with request(self.session, fetch, fetch.proxy, tls, hops) as response:
                 yield response
         else:
             async with (
-                self.open_socks_session(fetch.proxy, fetch.gate) as session,
+                self.open_socks_session(fetch.proxy, check) as session,
                 request(session, fetch, None, tls, hops) as response,
             ):
                 yield response
@@ -211,21 +206,13 @@ def joined_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
     return {name: b", ".join(several) for name, several in values.items()}
 
 
-def refuse_private(info: AddrInfoType) -> socket.socket:
-    """Return a socket for this address, if it may be connected to."""
-    family, kind, protocol, _, address = info
-    if not is_public(str(address[0])):
-        raise OSError(private_reason(str(address[0])))
-    return socket.socket(family, kind, protocol)
-
-
 def most_connections() -> int:
     """Return half of the files that this process may open: the rest is for the store, the workers and the logs."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else min(soft // 2, MOST_CONNECTIONS)
 
 
-def hops_of(fetch: Fetch, settings: HttpSettings) -> Sequence[Hop]:
+def hops_of(fetch: Fetch, check: AddressCheck, resolver: Resolver) -> Sequence[Hop]:
     """Return the middleware for each hop, the first one and those of redirects."""
 
     async def leave_behind(wanted: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
@@ -248,32 +235,44 @@ def hops_of(fetch: Fetch, settings: HttpSettings) -> Sequence[Hop]:
                 raise
             return await send(wanted)
 
-    asked = () if fetch.gate is None else (asks_policy(fetch, fetch.gate),)
-    return (*asked, leave_behind, ask_again, *([refuse_private_names] if settings.deny_private else []))
+    return checks_hosts(fetch, check, resolver), leave_behind, ask_again
 
 
-def asks_policy(fetch: Fetch, gate: NetGate) -> Hop:
-    """Return the middleware that asks the policy of the job about each host, whoever has named it."""
+def checks_hosts(fetch: Fetch, check: AddressCheck, resolver: Resolver) -> Hop:
+    """Return the middleware that checks each host, and the addresses that it leads to, whoever has named it."""
 
-    async def check(wanted: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    async def check_hop(wanted: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        UNDER_WAY.set(check)
         try:
-            gate.check(wanted.url.raw_host or "", wanted.url.port or 0, proxied=fetch.proxy is not None)
+            await begin_hop(wanted.url.raw_host or "", wanted.url.port or 0)
             return await send(wanted)
-        except (AddressRefused, NotPermitted) as error:
-            refused = gate.explained(error) if isinstance(error, AddressRefused) else error
-            refused.is_redirect = wanted.url != fetch.url
-            raise refused from None
+        except (OSError, FetchError) as error:
+            refused = check.refusal or error
+            if isinstance(refused, NotPermitted):
+                refused.is_redirect = wanted.url != fetch.url
+                raise refused from None
+            raise
 
-    return check
+    async def begin_hop(host: str, port: int) -> None:
+        proxy = fetch.proxy
+        if check.gate is not None:
+            check.gate.check(host, port, proxied=proxy is not None)
+        if proxy is None:
+            check.begin_hop(host, port)
+        else:
+            check.begin_hop(proxy.raw_host or "", proxy.port or SOCKS_PORT, is_proxied=True)
+            addresses = await addresses_of(host, resolver) if check.own.has_port(port) else ()
+            check.check_behind_proxy(host, port, addresses)
+
+    return check_hop
 
 
-async def refuse_private_names(
-    wanted: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
-) -> aiohttp.ClientResponse:
-    """Refuse names given to a proxy that are known here to be private."""
-    if wanted.proxy is not None and (reason := private_target(wanted.url.raw_host or "")):
-        raise FetchError("connect", f"could not connect to {wanted.url.raw_host}: {reason}")
-    return await send(wanted)
+async def addresses_of(host: str, resolver: Resolver) -> Sequence[str]:
+    """Return the addresses of a host as this machine knows them; none where it knows none."""
+    try:
+        return [each["host"] for each in await resolver.resolve(host)]
+    except OSError:
+        return ()
 
 
 def make_session(connector: aiohttp.TCPConnector, settings: HttpSettings) -> aiohttp.ClientSession:
@@ -298,79 +297,46 @@ def socks_sessions(settings: HttpSettings, resolver: Resolver) -> OpenSocksSessi
     limit = asyncio.Semaphore(MOST_THROUGH_SOCKS)
 
     @asynccontextmanager
-    async def enter(proxy: URL, gate: NetGate | None) -> AsyncIterator[aiohttp.ClientSession]:
+    async def enter(proxy: URL, check: AddressCheck) -> AsyncIterator[aiohttp.ClientSession]:
         async with limit:
-            connector = open_connector(proxy, resolver, deny_private=settings.deny_private, gate=gate)
+            connector = open_connector(proxy, resolver, check)
             async with make_session(connector, settings) as session:
                 yield session
 
     return enter
 
 
-class RuledSessions:
-    """Sessions for policies with networks, one for each set of rules.
-
-    A connection that is kept open was permitted by the rules of its session: it must not serve others.
-    """
-
-    def __init__(self, open_session: Callable[[Rules], aiohttp.ClientSession]) -> None:
-        self._open_session = open_session
-        self._kept: OrderedDict[Rules, aiohttp.ClientSession] = OrderedDict()
-        self._users: Counter[Rules] = Counter()
-
-    @asynccontextmanager
-    async def session(self, rules: Rules) -> AsyncIterator[aiohttp.ClientSession]:
-        session = self._kept.get(rules)
-        if session is None:
-            session = self._kept[rules] = self._open_session(rules)
-        self._kept.move_to_end(rules)
-        self._users[rules] += 1
-        try:
-            yield session
-        finally:
-            self._users[rules] -= 1
-            await self._shed()
-
-    async def _shed(self) -> None:
-        """Close sessions that have not been used for longest: rules come and go with the settings."""
-        idle = [rules for rules in self._kept if not self._users[rules]]
-        for rules in idle[: max(0, len(self._kept) - MOST_RULED_SESSIONS)]:
-            del self._users[rules]
-            await self._kept.pop(rules).close()
-
-    async def aclose(self) -> None:
-        while self._kept:
-            _, session = self._kept.popitem()
-            await session.close()
-
-
 @asynccontextmanager
 async def open_client(
-    settings: HttpSettings, clock: Clock, *, lookup: Lookup = ask_system, tls: ssl.SSLContext | None = None
+    settings: HttpSettings,
+    clock: Clock,
+    own: OwnSockets | None = None,
+    *,
+    lookup: Lookup = ask_system,
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[HttpClient]:
-    """Open the client; `lookup` and `tls` are for callers with their own names or certificates, such as tests."""
+    """Open the client; `own` knows the listeners of its process, where there are any.
+
+    `lookup` and `tls` are for callers with their own names or certificates, such as tests.
+    """
+    own = own or OwnSockets()
     resolver = Resolver(clock, lookup)
-
-    def open_session(rules: Rules) -> aiohttp.ClientSession:
-        connector = Connector(
-            limit=most_connections(),
-            limit_per_host=MOST_CONNECTIONS_PER_HOST,
-            resolver=RuledResolver(resolver, rules) if rules else resolver,
-            use_dns_cache=False,  # the resolver keeps answers, and failures too
-            socket_factory=refuse_private if settings.deny_private else None,
-        )
-        return make_session(connector, settings)
-
-    ruled = RuledSessions(open_session)
+    connector = Connector(
+        limit=most_connections(),
+        limit_per_host=MOST_CONNECTIONS_PER_HOST,
+        resolver=resolver,
+        use_dns_cache=False,  # the resolver keeps answers, and failures too
+    )
     try:
-        async with open_session(()) as session, aclosing(ruled):
+        async with make_session(connector, settings) as session:
             yield HttpClient(
                 session=session,
-                ruled=ruled,
+                resolver=resolver,
+                own=own,
                 settings=settings,
                 clock=clock,
                 open_socks_session=socks_sessions(settings, resolver),
-                prober=Prober(resolver, deny_private=settings.deny_private),
+                prober=Prober(resolver, own, deny_private=settings.deny_private),
                 tls=tls,
             )
     finally:

@@ -15,13 +15,14 @@ from typing import Any
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
-from aiohttp.connector import AddrInfoType
+from aiohttp.connector import AddrInfoType, Connection
 from aiohttp.http import RawResponseMessage
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.streams import StreamReader
 
 from spyweb.errors import FetchError
 from spyweb.limits import FRAMING, HEADER_BLOCK, INTERIM_ANSWERS, too_many_chunks
+from spyweb.ops.network.address_check import UNDER_WAY
 from spyweb.ops.network.answer import in_one_line
 
 END_OF_HEAD = re.compile(rb"\n\r?\n")
@@ -31,14 +32,37 @@ SLICE = 16_384  # bytes of a body that are parsed before its chunks are counted
 Dial = Callable[[str, int], Awaitable[socket.socket]]  # to a host and a port.  Raises FetchError
 
 
+def open_socket(info: AddrInfoType) -> socket.socket:
+    """Return a socket for this address, if the request under way may connect to it.  Raises OSError."""
+    family, kind, protocol, _, address = info
+    check = UNDER_WAY.get()
+    check.check(str(address[0]), int(address[1]))
+    opened = socket.socket(family, kind, protocol)
+    check.own.add(opened)
+    return opened
+
+
 class Connector(aiohttp.TCPConnector):
     """Makes connections whose responses are read by an Incoming; `dial`, if given, makes their sockets."""
 
     def __init__(self, *, dial: Dial | None = None, **options: Any) -> None:
-        super().__init__(**options)
+        super().__init__(socket_factory=open_socket, **options)
         reader: type[ResponseHandler] = Incoming
         self._factory = partial(reader, loop=asyncio.get_running_loop())
         self._dial = dial
+
+    async def connect(self, *args: Any, **kwargs: Any) -> Connection:
+        """Return a connection, a new or a kept one.  Raises OSError where the request may not use it."""
+        connection = await super().connect(*args, **kwargs)
+        try:
+            peer = connection.transport and connection.transport.get_extra_info("peername")
+            if not peer:
+                raise aiohttp.ServerDisconnectedError
+            UNDER_WAY.get().check(str(peer[0]), int(peer[1]))
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     async def _wrap_create_connection(
         self, *args: Any, addr_infos: list[AddrInfoType], **kwargs: Any

@@ -6,23 +6,13 @@ from dataclasses import dataclass
 
 from yarl import URL
 
-from spyweb.errors import FetchError, NotPermitted
+from spyweb.errors import NotPermitted
 from spyweb.model import JobId
 from spyweb.permissions.audit import Audit
-from spyweb.permissions.hosts import NetRule, read_host
+from spyweb.permissions.hosts import read_host
 from spyweb.permissions.policy import Policy, Refusal
 
 SOCKS_PORT = 1080
-
-Rules = tuple[NetRule, ...]
-
-
-class AddressRefused(FetchError):
-    """A host has led to addresses that the rules of a connector do not permit.  NotPermitted takes its place."""
-
-    def __init__(self, host: str, port: int, address: str) -> None:
-        super().__init__("permission", f"may not reach {host}:{port}, which is {address}")
-        self.host, self.port, self.address = host, port, address
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +23,6 @@ class NetGate:
     job: JobId
     function: str
     audit: Audit | None = None
-
-    @property
-    def rules(self) -> Rules:
-        """Return the rules that connections depend on: where no address decides, all may share them."""
-        return self.policy.net if any(rule.ranges for rule in self.policy.net) else ()
 
     def check_request(self, url: URL, proxy: URL | None, host_header: str | None = None) -> None:
         """Check what a request names: host, proxy, and the host that its header claims.  Raises NotPermitted."""
@@ -60,21 +45,5 @@ class NetGate:
         if self.audit is not None:
             self.audit.note("host", host, port)
 
-    def check_address(self, host: str, port: int, address: str) -> None:
-        """Check the address that a host has led to.  Raises NotPermitted."""
-        refusal = self.policy.address(host, port, address)
-        if refusal is not None:
-            raise self.refused(refusal)
-
-    def explained(self, error: AddressRefused) -> NotPermitted:
-        """Return the error of this job for an address that its connector has refused."""
-        refusal = self.policy.address(error.host, error.port, error.address)
-        return NotPermitted(str(error)) if refusal is None else self.refused(refusal)
-
     def refused(self, refusal: Refusal) -> NotPermitted:
         return NotPermitted(refusal.text(self.function, self.job))
-
-
-def gate_of(policy: Policy, job: JobId, function: str, audit: Audit | None = None) -> NetGate | None:
-    """Return what asks a policy about the hosts of a request; None where any host is permitted."""
-    return None if not policy.net and audit is None else NetGate(policy, job, function, audit)

@@ -22,8 +22,6 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from spyweb.clock import Clock
 from spyweb.limits import ADDRESSES, HOST
-from spyweb.ops.network.gate import AddressRefused, Rules
-from spyweb.permissions.hosts import refusing
 
 KEEP_S = 30.0
 KEEP_FAILURE_S = 5.0
@@ -202,23 +200,3 @@ class Resolver(AbstractResolver):
         self._kept.move_to_end(host)
         if len(self._kept) > MOST_KEPT:
             self._kept.popitem(last=False)
-
-
-class RuledResolver(AbstractResolver):
-    """Leaves out the addresses that the rules of its connector do not permit."""
-
-    def __init__(self, resolver: AbstractResolver, rules: Rules) -> None:
-        self._resolver = resolver
-        self._rules = rules
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        """Return the permitted addresses of a host.  Raises OSError, and AddressRefused where none is left."""
-        found = await self._resolver.resolve(host, port, family)
-        permitted = [each for each in found if not refusing(self._rules, host, port, each["host"])]
-        if not permitted:
-            raise AddressRefused(host, port, found[0]["host"])
-        return permitted
-
-    async def close(self) -> None: ...

@@ -12,12 +12,12 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from spyweb.errors import FetchError
-from spyweb.ops.network.addresses import is_literal, is_public, private_target
+from spyweb.ops.network.address_check import AddressCheck
+from spyweb.ops.network.addresses import is_literal
 from spyweb.ops.network.connector import Connector
-from spyweb.ops.network.gate import NetGate
+from spyweb.ops.network.gate import SOCKS_PORT
 from spyweb.ops.network.resolver import Resolver
 
-DEFAULT_PORT = 1080
 BY_ADDRESS = ("socks4", "socks5")  # they get an address
 BY_NAME = ("socks4a", "socks5h")  # they get a name
 
@@ -33,10 +33,10 @@ class Untouched(AbstractResolver):
     async def close(self) -> None: ...
 
 
-def open_connector(proxy: URL, resolver: Resolver, *, deny_private: bool, gate: NetGate | None = None) -> Connector:
+def open_connector(proxy: URL, resolver: Resolver, check: AddressCheck) -> Connector:
     """Make a connector whose connections go through one proxy."""
     return Connector(
-        dial=SocksProxy(proxy, resolver, deny_private=deny_private, gate=gate).connect,
+        dial=SocksProxy(proxy, resolver, check).connect,
         resolver=resolver if proxy.scheme in BY_ADDRESS else Untouched(),
         family=socket.AF_INET if proxy.scheme == "socks4" else socket.AF_UNSPEC,  # it supports no other
         use_dns_cache=False,
@@ -47,23 +47,22 @@ def open_connector(proxy: URL, resolver: Resolver, *, deny_private: bool, gate: 
 class SocksProxy:
     """A SOCKS proxy.  Its failures are FetchErrors of the kind `proxy`."""
 
-    def __init__(self, proxy: URL, resolver: Resolver, *, deny_private: bool, gate: NetGate | None = None) -> None:
-        self._gate = gate
+    def __init__(self, proxy: URL, resolver: Resolver, check: AddressCheck) -> None:
         self._proxy = proxy
         self._names = resolver
-        self._deny_private = deny_private
+        self._check = check
 
     async def connect(self, host: str, port: int) -> socket.socket:
         """Return a socket that is connected to the host.  Raises FetchError."""
         from python_socks import ProxyError, ProxyType
         from python_socks.async_.asyncio import Proxy
 
-        if self._deny_private and (reason := private_target(host)):
-            raise FetchError("connect", f"could not connect to {host}:{port}: {reason}")
+        if self._proxy.scheme in BY_ADDRESS:
+            self._check.check_behind_proxy(host, port, [host])
         proxy = Proxy(
             ProxyType.SOCKS4 if self._proxy.scheme.startswith("socks4") else ProxyType.SOCKS5,
             await self._address(),
-            self._proxy.port or DEFAULT_PORT,
+            self._proxy.port or SOCKS_PORT,
             username=self._proxy.user,
             password=self._proxy.password or "",
             rdns=self._proxy.scheme in BY_NAME,
@@ -80,8 +79,8 @@ class SocksProxy:
             found = [host] if is_literal(host) else [each["host"] for each in await self._names.resolve(host)]
         except OSError as error:
             raise FetchError("proxy", f"could not resolve {host}: {error}") from error
-        if self._deny_private and not all(map(is_public, found)):
-            raise FetchError("proxy", f"the proxy {host} has a private address, and [http] deny_private is set")
-        if self._gate is not None:
-            self._gate.check_address(host, self._proxy.port or DEFAULT_PORT, found[0])
+        try:
+            self._check.check(found[0], self._proxy.port or SOCKS_PORT)
+        except OSError as error:
+            raise FetchError("proxy", f"could not connect to the proxy {host}: {error}") from error
         return found[0]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from spyweb.limits import KEY_TEXT
+from spyweb.ops.network.own_sockets import OwnSockets, Peer
 from spyweb.service.access import AccessService, Pass
 from spyweb.service.tokens import csrf_token
 from spyweb.web.access.cookies import HOSTS, session_cookie
@@ -55,13 +56,14 @@ class TooManyTries(web.HTTPTooManyRequests):
 class Recogniser:
     """Recognises the senders of TCP's requests."""
 
-    def __init__(self, access: AccessService, throttle: Throttle) -> None:
+    def __init__(self, access: AccessService, throttle: Throttle, own: OwnSockets) -> None:
         self._access = access
+        self._own = own
         self._throttle = throttle
 
     def __call__(self, request: web.Request, rule: AccessRule) -> Principal:
-        if self._access.is_open:
-            return by_loopback(request, rule)
+        if self._access.is_open:  # a job that asks, or was redirected, is not whoever uses this machine
+            return NOBODY if self._own.has_opened(peer_of(request)) else by_loopback(request, rule)
         given = key_in(request)
         if given and rule.right is not None:
             return principal_from(self.admit(given, address_in(request)), "key")
@@ -152,8 +154,11 @@ def principal_from(given: Pass, source: str) -> Principal:
 
 def address_in(request: web.Request) -> str:
     """Return the address that a request counts for: that of the connection, whatever its headers say."""
-    transport = request.transport
-    return address_of(transport.get_extra_info("peername") if transport else None)
+    return address_of(peer_of(request))
+
+
+def peer_of(request: web.Request) -> Peer:
+    return request.transport.get_extra_info("peername") if request.transport else None
 
 
 def bracketed(remote: str) -> str:

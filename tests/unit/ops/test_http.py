@@ -12,10 +12,12 @@ from spyweb.model import MIB
 from spyweb.ops import catalog
 from spyweb.ops import http as http_module
 from spyweb.ops.dispatcher import OpDispatcher
+from spyweb.ops.network.gate import NetGate
 from spyweb.ops.network.multipart import Part, encode_parts
 from spyweb.ops.network.request import Fetch
+from spyweb.permissions.policy import ANYTHING
 from spyweb.settings import HttpSettings
-from tests.fakes.ops import FakeHttp, make_call, make_response, make_world
+from tests.fakes.ops import PRICES, FakeHttp, make_call, make_response, make_world
 
 URL_TEXT = b"http://example.com/"
 assert catalog.names()
@@ -67,7 +69,8 @@ async def test_a_failure_through_a_proxy_names_it() -> None:
 
 async def test_a_get_is_a_get_with_the_defaults() -> None:
     fetch = await asked("http_get", URL_TEXT, {b"X-A": 1})
-    assert fetch == Fetch(url=URL(URL_TEXT.decode()), headers={"X-A": "1"}, timeout_s=30, largest=10 * MIB)
+    gate = NetGate(ANYTHING, PRICES, "http_get")
+    assert fetch == Fetch(url=URL(URL_TEXT.decode()), headers={"X-A": "1"}, timeout_s=30, largest=10 * MIB, gate=gate)
 
 
 async def test_the_defaults_are_the_daemons() -> None:
@@ -94,6 +97,7 @@ async def test_a_request_takes_every_option() -> None:
         proxy=URL("http://proxy:3128"),
         timeout_s=2.5,
         largest=2 * MIB,
+        gate=NetGate(ANYTHING, PRICES, "http_request"),
     )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from yarl import URL
 
-from spyweb.permissions.hosts import NetRule, address_text, read_host, read_net, refusing
+from spyweb.permissions.hosts import NO_ADDRESS, NetRule, address_text, read_host, read_net, refusing
 
 
 def rule(*items: str) -> NetRule:
@@ -83,8 +84,23 @@ def test_a_number_that_is_no_address_is_no_name_either(spelling: str) -> None:
     assert permits(["0.0.0.0/0", "::/0", "*.1", "example.com"][:2], spelling) is False
 
 
-def test_everything_is_no_rule() -> None:
-    assert read_net(["example.com", "*"]) is None
+def test_everything_is_no_rule_and_lists_nothing_by_name() -> None:
+    assert read_net(["*"]) is None
+    found, inside = rule("*", "10.0.0.0/8", "localhost:80"), read_host("10.1.2.3").address
+    assert found.permits(read_host("example.com"), 443) is True
+    assert inside
+    assert found.lists(read_host("a.test"), 80, inside)
+    assert not found.lists(read_host("example.com"), 443, read_host("1.1.1.1").address or NO_ADDRESS)
+    assert [found.lists_with_port(read_host("localhost"), port) for port in (80, 443)] == [True, False]
+    assert found.items() == ["*", "localhost:80", "10.0.0.0/8"]
+
+
+@pytest.mark.parametrize("host", ["straße.de", "bücher.example", "faß.de", "STRASSE.de"])
+def test_a_name_is_taken_as_the_client_asks_for_it(host: str) -> None:
+    asked = URL(f"http://{host}/").raw_host or ""
+    assert permits([host], asked) is True
+    assert permits([f"*.{host}"], f"www.{asked}") is True
+    assert permits([host], "strasse.de") is (host == "STRASSE.de")
 
 
 def test_nothing_permits_nothing() -> None:

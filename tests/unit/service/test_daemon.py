@@ -12,6 +12,7 @@ import pytest
 from spyweb.alerts.ack_links import AckLinks
 from spyweb.errors import Problem, Refused
 from spyweb.model import Every, JobId, Outcome, RunId
+from spyweb.ops.network.own_sockets import OwnSockets
 from spyweb.outbox.sender import OutboxSender
 from spyweb.reload.swap import Reloader
 from spyweb.schedules.maintenance import MaintenanceCalendar
@@ -79,6 +80,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
             stored_records=t.store.records,
             outbox_sender=FakeOutboxSender(),
             state=make_state(t.clock),
+            own_sockets=OwnSockets(),
             access=AccessService(t.store.keys, t.clock),
             trail=AuditService(t.store.audit, t.clock),
             metrics=make_metrics(),

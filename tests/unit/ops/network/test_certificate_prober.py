@@ -13,6 +13,7 @@ import pytest
 from spyweb.errors import FetchError
 from spyweb.ops.network import certificate as certificate_module
 from spyweb.ops.network.certificate import Prober
+from spyweb.ops.network.own_sockets import OwnSockets
 from spyweb.ops.network.resolver import Address, Lookup, Resolver
 from tests.fakes.clock import FakeClock
 
@@ -71,7 +72,7 @@ async def probe() -> AsyncIterator[Probe]:
 
     def make(lookup: Lookup = unknown, *, deny_private: bool = False) -> Prober:
         resolvers.append(Resolver(FakeClock(), lookup))
-        return Prober(resolvers[-1], deny_private=deny_private)
+        return Prober(resolvers[-1], OwnSockets(), deny_private=deny_private)
 
     yield make
     for resolver in resolvers:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import resource
-import socket
 import ssl
 from pathlib import Path
 
@@ -13,25 +12,12 @@ from spyweb.ops.network.client import (
     joined_headers,
     machine_trust,
     most_connections,
-    refuse_private,
 )
 
 
 def test_header_names_are_lower_case_and_repeats_are_joined_in_order() -> None:
     raw = [(b"X-A", b"1"), (b"Other", b"\xff"), (b"x-a", b"2"), (b"X-a", b"")]
     assert joined_headers(raw) == {b"x-a": b"1, 2, ", b"other": b"\xff"}
-
-
-def test_a_public_address_gets_a_socket() -> None:
-    info = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("1.1.1.1", 80))
-    with refuse_private(info) as made:
-        assert made.family == socket.AF_INET
-
-
-def test_a_private_one_does_not() -> None:
-    info = (socket.AF_INET6, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("::1", 80, 0, 0))
-    with pytest.raises(OSError, match="::1 is a private address"):
-        refuse_private(info)
 
 
 @pytest.mark.parametrize(

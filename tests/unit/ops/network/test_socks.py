@@ -11,6 +11,8 @@ from python_socks import ProxyConnectionError, ProxyType
 from yarl import URL
 
 from spyweb.errors import FetchError
+from spyweb.ops.network.address_check import AddressCheck
+from spyweb.ops.network.own_sockets import OwnSockets
 from spyweb.ops.network.resolver import Address, Resolver
 from spyweb.ops.network.socks import BY_NAME, SocksProxy, open_connector
 from tests.fakes.clock import FakeClock
@@ -18,6 +20,10 @@ from tests.fakes.clock import FakeClock
 Connect = Callable[..., Awaitable[socket.socket]]
 
 ADDRESSES = {"proxy.test": "198.51.100.1", "inside.test": "10.0.0.1"}
+
+
+def make_check(deny_private: bool = False) -> AddressCheck:
+    return AddressCheck(own=OwnSockets(), deny_private=deny_private, gate=None)
 
 
 def lookup(host: str) -> tuple[Address, ...]:
@@ -62,7 +68,7 @@ async def connect() -> AsyncIterator[Connect]:
     resolver = Resolver(FakeClock(), lookup)
 
     async def connect(proxy: str, host: str = "93.184.215.14", *, deny_private: bool = False) -> socket.socket:
-        return await SocksProxy(URL(proxy), resolver, deny_private=deny_private).connect(host, 443)
+        return await SocksProxy(URL(proxy), resolver, make_check(deny_private)).connect(host, 443)
 
     yield connect
     await resolver.close()
@@ -113,9 +119,9 @@ async def test_a_proxy_whose_name_does_not_exist_is_a_failure_of_the_proxy(
 
 async def test_where_private_addresses_are_denied_no_proxy_leads_to_one(connect: Connect, proxies: FakeProxies) -> None:
     with pytest.raises(FetchError) as refused:
-        await connect("socks5h://proxy.test", "127.0.0.1", deny_private=True)
+        await connect("socks5://192.0.2.9", "127.0.0.1", deny_private=True)
     assert refused.value.kind == "connect"
-    with pytest.raises(FetchError, match=r"inside\.test has a private address"):
+    with pytest.raises(FetchError, match=r"proxy inside\.test: 10\.0\.0\.1 is a private address"):
         await connect("socks5://inside.test", deny_private=True)
     assert proxies.asked == []
 
@@ -123,7 +129,7 @@ async def test_where_private_addresses_are_denied_no_proxy_leads_to_one(connect:
 @pytest.mark.parametrize("scheme", ["socks4", "socks4a", "socks5", "socks5h"])
 async def test_a_name_is_looked_up_here_or_left_to_the_proxy(scheme: str) -> None:
     resolver = Resolver(FakeClock(), lookup)
-    connector = open_connector(URL(f"{scheme}://proxy.test"), resolver, deny_private=False)
+    connector = open_connector(URL(f"{scheme}://proxy.test"), resolver, make_check())
 
     found = await connector._resolve_host("inside.test", 443)
 

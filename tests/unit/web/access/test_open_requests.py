@@ -10,6 +10,7 @@ import pytest
 from aiohttp import ClientSession, web
 from aiohttp.typedefs import Handler
 
+from spyweb.ops.network.own_sockets import OwnSockets
 from spyweb.service.access import Pass
 from spyweb.store.keys_protocol import Scope
 from spyweb.web.access.cookies import HOSTS, PORT
@@ -29,6 +30,7 @@ class World:
 
     def __init__(self) -> None:
         self.service = FakeDaemonService()
+        self.recogniser = Recogniser(self.service.access, Throttle(FakeClock()), OwnSockets())
         self.ended = asyncio.Event()
         self.goes_on = asyncio.Event()
         self.begun = asyncio.Event()
@@ -37,7 +39,7 @@ class World:
     def app(self) -> web.Application:
         underway = OpenRequests(self.service.access)
         rules: dict[Handler, AccessRule] = {each: AccessRule(Right.READ) for each in (self.stream, self.change)}
-        guard = guarded_by(Recogniser(self.service.access, Throttle(FakeClock())), rules, None, underway)
+        guard = guarded_by(self.recogniser, rules, None, underway)
         app = web.Application(middlewares=[answer_errors, guard])
         app[HOSTS], app[PORT] = (), 0
         app.on_response_prepare.append(underway.note_begun)

@@ -1,0 +1,80 @@
+"""Check each address that a request is about to reach, whoever has named it: its script, a redirect, or a DNS record.
+
+A request checks every new socket before it connects, and every connection that an earlier request has left open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from spyweb.errors import FetchError, NotPermitted
+from spyweb.ops.network.addresses import is_public, private_reason, private_target
+from spyweb.ops.network.gate import NetGate
+from spyweb.ops.network.own_sockets import OwnSockets
+from spyweb.permissions.policy import ANYTHING, Policy, Refusal
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class AddressCheck:
+    """Checks the addresses of one request, hop by hop."""
+
+    own: OwnSockets
+    deny_private: bool
+    gate: NetGate | None  # None: the request is of no job
+    host: str = ""  # to which the hop connects: that of the address, or the proxy
+    port: int = 0
+    is_proxied: bool = False
+    refusal: NotPermitted | None = None  # why the hop may not connect, where no address was left to try
+    _is_connecting: bool = False
+    _is_public: bool = False  # the hop's own host
+    _was_public: bool = False  # that of an earlier hop
+
+    def begin_hop(self, host: str, port: int, *, is_proxied: bool = False) -> None:
+        self.host, self.port, self.is_proxied = host, port, is_proxied
+        self.refusal, self._is_connecting = None, False
+        self._was_public, self._is_public = self._was_public or self._is_public, False
+
+    def check(self, address: str, port: int) -> None:
+        """Check an address that is about to be connected to.  Raises OSError."""
+        is_open = is_public(address)
+        if self.deny_private and not is_open:
+            raise OSError(private_reason(address))
+        if refusal := self._find_refusal(address, port, is_inward=not (is_open or self.is_proxied)):
+            self.refusal = None if self._is_connecting else self._explained(refusal)
+            raise OSError(refusal.deed)
+        self.refusal, self._is_connecting = None, True
+        self._is_public = self._is_public if self.is_proxied else is_open
+
+    def check_behind_proxy(self, host: str, port: int, addresses: Iterable[str]) -> None:
+        """Check what a proxy is to connect to, and the addresses that are known of it here.  Raises FetchError."""
+        reason = private_target(host)
+        self._is_public = not reason
+        if self.deny_private and reason:
+            raise FetchError("connect", f"could not connect to {host}: {reason}")
+        refusal = None
+        if any(self.own.is_listener(address, port) for address in addresses):
+            refusal = self._policy.own_listener(host, port)
+        if reason and self._was_public:
+            refusal = refusal or self._policy.private_redirect(host, port, host)
+        if refusal:
+            raise self._explained(refusal)
+
+    @property
+    def _policy(self) -> Policy:
+        return self.gate.policy if self.gate else ANYTHING
+
+    def _find_refusal(self, address: str, port: int, *, is_inward: bool) -> Refusal | None:
+        policy, host = self._policy, self.host
+        if refusal := policy.address(host, self.port, address):
+            return refusal
+        if self.own.is_listener(address, port):
+            return policy.own_listener(host, port)
+        return policy.private_redirect(host, port, address) if is_inward and self._was_public else None
+
+    def _explained(self, refusal: Refusal) -> NotPermitted:
+        return self.gate.refused(refusal) if self.gate else NotPermitted(f"may not {refusal.deed}")
+
+
+UNDER_WAY: ContextVar[AddressCheck] = ContextVar("the check of the request that this task sends")

@@ -1,0 +1,115 @@
+"""The order in which the addresses of one request are judged; real requests are in integration/test_http_own.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from spyweb.errors import NotPermitted
+from spyweb.ops.network.address_check import AddressCheck
+from spyweb.ops.network.gate import NetGate
+from spyweb.ops.network.own_sockets import OwnSockets
+from spyweb.permissions.hosts import read_net
+from spyweb.permissions.policy import Grants, policy_of
+from tests.fakes.ops import PRICES
+
+
+@pytest.fixture
+def own() -> Iterator[OwnSockets]:
+    own = OwnSockets()
+    with own.listening([7979]):
+        yield own
+
+
+def check_of(own: OwnSockets, *items: str, deny_private: bool = False) -> AddressCheck:
+    gate = NetGate(policy_of(Grants(net=read_net(items or ["*"]))), PRICES, "http_get")
+    return AddressCheck(own=own, deny_private=deny_private, gate=gate)
+
+
+def refusal(check: AddressCheck, address: str, port: int) -> str:
+    try:
+        check.check(address, port)
+    except OSError:
+        return str(check.refusal)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("items", "refused"),
+    [
+        (["*"], 'add "*", "localhost:7979" to [jobs.prices.permissions] net in config.toml'),
+        (["localhost"], 'add "localhost:7979" to'),
+        (["*", "127.0.0.1:7979"], 'add "localhost:7979" to'),
+        (["127.0.0.0/8"], 'add "localhost:7979" to'),
+        (["*", "localhost:7979"], ""),
+        (["localhost:7979"], ""),
+    ],
+)
+def test_the_daemon_is_reached_only_where_net_names_it_with_its_port(
+    own: OwnSockets, items: list[str], refused: str
+) -> None:
+    check = check_of(own, *items)
+    check.begin_hop("localhost", 7979)
+    found = refusal(check, "127.0.0.1", 7979)
+    assert refused in found
+    assert bool(found) is bool(refused)
+
+
+def test_what_the_job_s_own_settings_name_does_not_open_the_daemon(own: OwnSockets) -> None:
+    policy = policy_of(Grants(), Grants(net=read_net(["localhost:7979"])))
+    check = AddressCheck(own=own, deny_private=False, gate=NetGate(policy, PRICES, "http_get"))
+    check.begin_hop("localhost", 7979)
+    assert "which is this daemon" in refusal(check, "127.0.0.1", 7979)
+
+
+@pytest.mark.parametrize(
+    ("items", "is_refused"),
+    [(["*"], True), (["*", "10.0.0.5"], True), (["*", "in.test"], False), (["*", "10.0.0.0/8"], False)],
+)
+def test_a_public_host_redirects_inside_only_where_net_names_the_host(
+    own: OwnSockets, items: list[str], is_refused: bool
+) -> None:
+    check = check_of(own, *items)
+    check.begin_hop("in.test", 80)
+    assert refusal(check, "10.0.0.5", 80) == ""
+    check.begin_hop("out.test", 80)
+    assert refusal(check, "93.184.215.14", 80) == ""
+    for _ in range(2):  # however many hops later
+        check.begin_hop("in.test", 80)
+        found = refusal(check, "10.0.0.5", 80)
+        assert ("may not be redirected by a public host to in.test:80, which is 10.0.0.5" in found) is is_refused
+
+
+def test_through_a_proxy_names_are_judged(own: OwnSockets) -> None:
+    check = check_of(own)
+    check.begin_hop("127.0.0.1", 3128, is_proxied=True)
+    check.check_behind_proxy("out.test", 80, [])
+    check.check("127.0.0.1", 3128)  # the proxy itself may be private
+    check.begin_hop("127.0.0.1", 3128, is_proxied=True)
+    with pytest.raises(NotPermitted, match=r"redirected by a public host to 10\.0\.0\.5:80"):
+        check.check_behind_proxy("10.0.0.5", 80, [])
+    with pytest.raises(NotPermitted, match=r"reach me\.test:7979, which is this daemon"):
+        check.check_behind_proxy("me.test", 7979, ["192.0.2.1", "127.0.0.1"])
+
+
+def test_an_address_that_was_permitted_decides_what_is_said(own: OwnSockets) -> None:
+    check = check_of(own, "10.0.0.0/8")
+    check.begin_hop("in.test", 80)
+    assert "which is 192.0.2.1" in refusal(check, "192.0.2.1", 80)
+    check.check("10.0.0.1", 80)
+    assert check.refusal is None
+    assert refusal(check, "192.0.2.1", 80) == "None"
+
+
+def test_deny_private_stands_above_what_is_named(own: OwnSockets) -> None:
+    check = check_of(own, "localhost:7979", deny_private=True)
+    check.begin_hop("localhost", 7979)
+    with pytest.raises(OSError, match="is a private address, and"):
+        check.check("127.0.0.1", 7979)
+    assert check.refusal is None
+
+
+def test_a_request_of_no_job_is_refused_in_words_of_its_own(own: OwnSockets) -> None:
+    check = AddressCheck(own=own, deny_private=False, gate=None, host="localhost", port=7979)
+    assert refusal(check, "127.0.0.1", 7979) == "may not reach localhost:7979, which is this daemon"
