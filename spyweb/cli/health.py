@@ -37,6 +37,8 @@ def _show(health: Health) -> None:
         [
             *[("warning", warning) for warning in health.warnings],
             ("daemon", f"spyweb {health.version}, pid {health.pid}, up {format_duration(int(health.uptime_s) * 1000)}"),
+            ("server", health.server_url or "off"),
+            ("dashboard", health.dashboard_url or "off"),
             ("scheduler", f"{format_duration(health.scheduler_lag_ms)} behind"),
             ("jobs", ", ".join(f"{count} {state}" for state, count in health.jobs.items() if count) or "none"),
             ("store", f"{store.size_bytes:,} bytes, {store.pending} writes pending, {store.errors} errors"),

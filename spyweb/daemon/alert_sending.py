@@ -22,8 +22,7 @@ from spyweb.runs.live import LiveJobs
 from spyweb.settings import Settings
 from spyweb.settings.alerts import AlertSettings
 from spyweb.store.protocol import Store
-from spyweb.web.pages.site import base_of
-from spyweb.web.ui import FOLDER as UI_FOLDER
+from spyweb.web.pages.site import ROOT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +54,7 @@ def open_sending(
     channel_secrets = ChannelSecrets(settings.root, os.environ)
     writer = AlertWriter(
         timezone=settings.daemon.timezone,
-        pages=settings.server.public_url and f"{settings.server.public_url}{base_of(settings.root / UI_FOLDER)}",
+        pages=settings.server.public_url and f"{settings.server.public_url}{ROOT}",
         root=settings.root,
         live=live,
         past_runs=store.past_runs,

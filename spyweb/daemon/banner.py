@@ -18,8 +18,7 @@ from spyweb.service.daemon import DaemonService
 from spyweb.settings import Settings
 from spyweb.settings.units import format_duration
 from spyweb.views.jobs import JobState, JobView, zone_of
-from spyweb.web.pages.site import base_of
-from spyweb.web.ui import FOLDER as UI_FOLDER
+from spyweb.web.listeners import TcpListeners
 
 JOBS_SHOWN = 20
 LIMITS_SHOWN = 3
@@ -52,7 +51,9 @@ class StartReport:
     problems: Sequence[str] = field(default=())
 
 
-def report_start(service: DaemonService, settings: Settings, url: str | None, rights: Sequence[str]) -> StartReport:
+def report_start(
+    service: DaemonService, settings: Settings, listeners: TcpListeners, rights: Sequence[str]
+) -> StartReport:
     """Gather what the first screen shows."""
     specs = {job.id: job.spec for job in service.live}
     zone = settings.daemon.timezone
@@ -62,8 +63,8 @@ def report_start(service: DaemonService, settings: Settings, url: str | None, ri
         project=str(settings.root),
         data_dir=str(settings.daemon.data_dir),
         durability=settings.store.durability.value,
-        server=url,
-        dashboard=url + base_of(settings.root / UI_FOLDER) if url else "",
+        server=listeners.content.url if listeners.content else None,
+        dashboard=listeners.dashboard.url if listeners.dashboard else "",
         workers=settings.daemon.workers,
         limits=describe_limits(list(specs.values())),
         rights=rights,

@@ -16,7 +16,7 @@ from spyweb.clock import RealClock
 from spyweb.daemon.banner import report_start, show_banner
 from spyweb.daemon.build import Daemon, build_daemon
 from spyweb.daemon.chores import Listeners, list_chores, status_line
-from spyweb.daemon.options import Options, read_settings, server_url
+from spyweb.daemon.options import Options, read_settings
 from spyweb.daemon.runtime import owned_tasks
 from spyweb.daemon.signals import catch_signals
 from spyweb.logs.output import set_up
@@ -27,7 +27,7 @@ from spyweb.settings import LogLevel, Settings
 from spyweb.store.interchange.foreign_spyweb import DATA_FILE, describe_data_file
 from spyweb.store.lock import hold_lock
 from spyweb.web import descriptors
-from spyweb.web.serve import serve_socket, serve_tcp
+from spyweb.web.serve import serve_socket
 from spyweb.web.tls import ServerCertificate
 
 log = structlog.get_logger()
@@ -76,15 +76,9 @@ async def open_listeners(stack: AsyncExitStack, daemon: Daemon) -> Listeners:
             log.warning(
                 "[server] hosts needs a key: without any only this machine is served", hosts=settings.server.hosts
             )
-        listener = serve_tcp(
-            daemon.service,
-            host=settings.server.host,
-            port=settings.server.port,
-            site=server.site(settings),
-            connections=server.connections,
-            tls=certificate.context if certificate else None,
-        )
-        await stack.enter_async_context(listener)
+        tls = certificate.context if certificate else None
+        await stack.enter_async_context(server.listeners.opened(daemon.service, server.site(settings), tls))
+        daemon.reloader.looked = server.listeners.look
     return Listeners(private=private, certificate=certificate)
 
 
@@ -157,11 +151,12 @@ def announce(daemon: Daemon) -> None:
     if what := describe_data_file(settings.root / DATA_FILE):
         log.warning(f"{DATA_FILE}: {what}")
     daemon.notifier.ready(status_line(live))
-    url = server_url(settings)
+    listeners = daemon.server.listeners
+    url, dashboard = (each.url if each else None for each in (listeners.content, listeners.dashboard))
     if not sys.stdout.isatty():
-        log.info("started", version=__version__, jobs=len(live), url=url, rights=list(rights))
+        log.info("started", version=__version__, jobs=len(live), url=url, dashboard=dashboard, rights=list(rights))
     elif settings.daemon.log_level in (LogLevel.DEBUG, LogLevel.INFO):
-        show_banner(report_start(daemon.service, settings, url, rights))
+        show_banner(report_start(daemon.service, settings, listeners, rights))
 
 
 async def wind_down(daemon: Daemon) -> None:

@@ -20,10 +20,11 @@ from spyweb.ops.world import Call
 from spyweb.reload.proof import Prover
 from spyweb.reload.server import ServerReloader
 from spyweb.settings import Settings
-from spyweb.specs.server_file import FOLDER, SERVER
+from spyweb.specs.server_file import FOLDER, SERVER, find_server
 from spyweb.web.app import Site
 from spyweb.web.connections import ConnectionLimiter
 from spyweb.web.descriptors import tcp_limits
+from spyweb.web.listeners import TcpListeners
 from spyweb.web.ui import FOLDER as UI_FOLDER
 
 LOG, ERRORS = "server.log", "error.log"
@@ -38,14 +39,20 @@ class Server:
     endpoints: Endpoints
     reloader: ServerReloader
     prover: Prover  # the same for the jobs
-    connections: ConnectionLimiter
+    listeners: TcpListeners
 
     @property
     def problem(self) -> Problem | None:
         return self.endpoints.problem
 
     def site(self, settings: Settings) -> Site:
-        return Site(endpoints=self.endpoints, ui=settings.root / UI_FOLDER, hosts=settings.server.hosts)
+        root = settings.root
+        return Site(
+            endpoints=self.endpoints,
+            ui=root / UI_FOLDER,
+            hosts=settings.server.hosts,
+            has_content=lambda: (root / UI_FOLDER).is_dir() or find_server(root) is not None,
+        )
 
 
 async def open_server(stack: AsyncExitStack, runtime: JobRuntime) -> Server:
@@ -78,8 +85,8 @@ async def open_server(stack: AsyncExitStack, runtime: JobRuntime) -> Server:
         workers=runtime.settings.daemon.workers,
         policy=runtime.settings.server.permissions,
     )
-    connections = ConnectionLimiter(tcp_limits(), clock)
-    return Server(endpoints=endpoints, reloader=reloader, prover=prover, connections=connections)
+    listeners = TcpListeners(runtime.settings.server, ConnectionLimiter(tcp_limits(), clock))
+    return Server(endpoints=endpoints, reloader=reloader, prover=prover, listeners=listeners)
 
 
 def host_for(runtime: JobRuntime, lines: JobLogs, code: Code, run: RunId) -> Host:

@@ -34,7 +34,7 @@ FOOT = (NavEntry("keys", "keys", "Keys"),)
 class PageFrame:
     """The parts of every page that stand around its own."""
 
-    base: str  # the dashboard's own address: "/", or where the project has pages of its own "/_spyweb/"
+    base: str  # the dashboard's own address
     moments: Moments
     host: str = ""
     version: str = ""

@@ -8,7 +8,7 @@ older version running, and its problems on show.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -62,6 +62,7 @@ class Reloader:
     runner: Runner
     prover: Prover
     server: ServerReloader | None = None
+    looked: Callable[[], Awaitable[None]] | None = None  # what follows a look at the server's files
     clock: Clock
 
     maintenance: MaintenanceCalendar = field(default_factory=MaintenanceCalendar)
@@ -99,6 +100,8 @@ class Reloader:
         """
         async with self._one_at_a_time:
             server_is_final = await self.server.look() if self.server else True
+            if self.looked:
+                await self.looked()
             found = await asyncio.to_thread(scan, self.root, self.settings, self._linter)
             stale = await asyncio.to_thread(self.prover.find_changed_modules, list(self.live))
             self._take_maintenance(found)

@@ -295,10 +295,15 @@ def _server(read: Reading, root: Path, environ: Mapping[str, str], permissions: 
     has_server = not own.is_empty or os.path.isdir(root / "server")
     if has_server and (reason := find_writable_program(policy, root, "server")):
         read.refuse(f"exec: {reason}", "permissions")
+    port = read.take("port", whole(0, 65_535), 7979)
+    dashboard_port = read.take("dashboard_port", whole(0, 65_535), 0)
+    if dashboard_port and dashboard_port == port:
+        read.refuse("expected another port than port", "dashboard_port")
     return ServerSettings(
         enabled=read.take("enabled", boolean, True),
         host=read.take("host", one_line, "127.0.0.1"),
-        port=read.take("port", whole(0, 65_535), 7979),
+        port=port,
+        dashboard_port=dashboard_port,
         hosts=read.take("hosts", host_names, ()),
         public_url=read.take("public_url", public_url, ""),
         tls_cert=tls_cert,

@@ -52,6 +52,7 @@ class ServerSettings:
     enabled: bool = True
     host: str = "127.0.0.1"
     port: int = 7979
+    dashboard_port: int = 0  # where the project serves content; 0: the one after `port`
     hosts: tuple[str, ...] = ()  # names by which a reverse proxy is asked for it
     public_url: str = ""  # under which people reach it, for links in messages; empty: there are none
     tls_cert: str = ""  # a path relative to the root; empty: without TLS

@@ -125,6 +125,7 @@ SETTINGS: Mapping[str, str] = {
     "server.enabled": "Whether it listens by TCP.",
     "server.host": "The address; another than loopback needs a key: SPYWEB_API_KEY, or one of `spyweb keys add`.",
     "server.port": "0 takes any free one.",
+    "server.dashboard_port": "The dashboard's own port. 0: one after `port`, or a free one, once there is content.",
     "server.hosts": "Names under which a reverse proxy passes requests on.",
     "server.public_url": "The address at which people reach it from elsewhere: messages have links below it.",
     "server.tls_cert": "The certificate, in PEM, with those that have signed it; empty: without TLS.",

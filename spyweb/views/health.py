@@ -65,6 +65,8 @@ class Vitals:
     server_is_broken: bool = False  # server/init.lua as it is on disk does not load
     refused_connections: str = ""  # why the HTTP server has just refused some
     descriptors_left: int = 1 << 16  # that this process can still open
+    server_url: str = ""  # where the HTTP server listens; empty: it is switched off
+    dashboard_url: str = ""  # the same, or another while the project serves content
     loop: LoopStats = field(default_factory=LoopStats)
     held_back: Mapping[str, str] = field(default_factory=dict)  # job → why its runs are not begun any more
     chores: Sequence[ChoreHealth] = ()
@@ -91,6 +93,8 @@ class Health:
     held_back: Mapping[str, str] = field(default_factory=dict)  # job → why its runs are not begun any more
     chores: Sequence[ChoreHealth] = ()
     heartbeat: HeartbeatHealth | None = None  # None: nobody is pinged
+    server_url: str = ""  # where the HTTP server listens; empty: it is switched off
+    dashboard_url: str = ""  # the same, or another while the project serves content
     warnings: Sequence[str] = ()  # what somebody should look at, though the daemon makes progress
 
 
@@ -203,6 +207,8 @@ def view_health(vitals: Vitals, states: Iterable[JobState], short_monitors: int 
         held_back=vitals.held_back,
         chores=list(vitals.chores),
         heartbeat=vitals.heartbeat,
+        server_url=vitals.server_url,
+        dashboard_url=vitals.dashboard_url,
         warnings=find_warnings(vitals, short_monitors, drifting),
     )
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aiohttp import web
@@ -14,9 +14,9 @@ from spyweb.limits import EVENT_STREAMS as MOST_EVENT_STREAMS
 from spyweb.limits import PAGE_STREAMS as MOST_PAGE_STREAMS
 from spyweb.limits import SOCKET_BODY, STREAMS_OF_ONE
 from spyweb.service.daemon import DaemonService
-from spyweb.web.access.cookies import HOSTS, PORT
+from spyweb.web.access.cookies import DASHBOARD_PORT, HOSTS, PORT
 from spyweb.web.access.guard import TRAIL, Trail, guarded_by
-from spyweb.web.access.open_requests import OpenRequests
+from spyweb.web.access.open_requests import OPEN_REQUESTS, OpenRequests
 from spyweb.web.access.recognise import RECOGNISER, AccessRule, Recogniser, by_loopback, by_socket
 from spyweb.web.access.throttle import Throttle
 from spyweb.web.answer import answer_errors
@@ -32,10 +32,10 @@ from spyweb.web.event_streams import EventStreams
 from spyweb.web.live import CHUNKS, PAGE_STREAMS, Chunks
 from spyweb.web.pages.ack import ack_routes
 from spyweb.web.pages.pages import ACTIONS, PAGES
-from spyweb.web.pages.site import PageRoute, base_of, page_routes, showing_errors
+from spyweb.web.pages.site import PageRoute, page_routes, showing_errors
 from spyweb.web.ui import UI, UI_ROUTES
 
-# What the server of a project's own tests has beside the endpoints.
+# What pages of a project ask for beside its endpoints: SpyWeb's own API.
 OF_PROJECT = ("/api/jobs", "/api/records")
 
 
@@ -46,23 +46,39 @@ class Site:
     endpoints: Endpoints | None = None
     ui: Path | None = None  # the folder; it may come and go
     hosts: tuple[str, ...] = ()  # names under which a reverse proxy is asked
+    has_content: Callable[[], bool] = lambda: False  # reads the disk
 
 
 def tcp_app(service: DaemonService, site: Site | None = None, port: int = 0) -> web.Application:
+    """Make the app of the dashboard and the API; content is another's, with an origin of its own."""
     site = site or Site()
-    base = base_of(site.ui)
-    pages = [*page_routes(base, site.ui, PAGES, ACTIONS), *ack_routes(base)]
+    pages = [*page_routes(PAGES, ACTIONS), *ack_routes()]
+    rules = {**_rules_of(ROUTES), **{each.handler: each.rule for each in pages}}
     underway = OpenRequests(service.access)
-    rules = {**_rules_of(ROUTES), **ENDPOINT_RULES, **{each.handler: each.rule for each in pages}}
     recogniser = Recogniser(service.access, Throttle(service.clock), service.own_sockets)
     trail = Trail(service.trail, service.clock)
-    guard = guarded_by(recogniser, rules, trail, underway)
-    app = _app(ROUTES, showing_errors(base, site.ui), guard)
+    app = _app(ROUTES, showing_errors, guarded_by(recogniser, rules, trail, underway))
     app.on_response_prepare.append(underway.note_begun)
     app[HOSTS], app[PORT] = frozenset(site.hosts), port
-    app[RECOGNISER], app[TRAIL] = recogniser, trail
+    app[RECOGNISER], app[TRAIL], app[OPEN_REQUESTS] = recogniser, trail, underway
     _add_service(app, service, LARGEST)
     _add_routes(app, pages)
+    return app
+
+
+def content_app(dashboard: web.Application, site: Site, dashboard_port: int = 0) -> web.Application:
+    """Make the app of the project's content, beside that of the dashboard: limits and counts are of both together.
+
+    It serves the whole API with a key, without one what the project's own pages ask for, and knows no session.
+    """
+    recogniser, underway = dashboard[RECOGNISER].of_content(), dashboard[OPEN_REQUESTS]
+    rules = {**_rules_of(ROUTES), **ENDPOINT_RULES}
+    rules |= {each.handler: replace(rules[each.handler], of_project=True) for each in ROUTES if each.path in OF_PROJECT}
+    app = _app(ROUTES, guarded_by(recogniser, rules, dashboard[TRAIL], underway))
+    app.update({key: value for key, value in dashboard.items() if key not in app})
+    app.on_response_prepare.append(underway.note_begun)
+    app[RECOGNISER], app[DASHBOARD_PORT] = recogniser, dashboard_port
+    _end_streams_of(app)
     _add_site(app, site)
     return app
 
@@ -108,6 +124,10 @@ def _add_service(app: web.Application, service: DaemonService, largest_body: int
     app[EVENT_STREAMS] = EventStreams(MOST_EVENT_STREAMS, STREAMS_OF_ONE)
     app[CHUNKS] = Chunks()
     app[PAGE_STREAMS] = EventStreams(MOST_PAGE_STREAMS, STREAMS_OF_ONE)
+    _end_streams_of(app)
+
+
+def _end_streams_of(app: web.Application) -> None:
     app.on_shutdown.extend([app[EVENT_STREAMS].end_all, app[PAGE_STREAMS].end_all])
 
 

@@ -99,6 +99,12 @@ class ConnectionLimiter:
         for handler in list(self._addresses):
             handler.abort()
 
+    def retire_all(self) -> None:
+        """Have every connection closed once its request under way is answered: the next ones are for another app."""
+        for handler in list(self._addresses):
+            if isinstance(handler, LimitedHandler):
+                handler.retire()
+
     def admit(self, handler: OpenConnection, address: str) -> bool:
         if self._is_closed:
             return False
@@ -287,6 +293,13 @@ class LimitedHandler(RequestHandler):
         if self._looks_before_request * LOOK_S > HEADER_S:
             return f"no request came within {HEADER_S:.0f} s"
         return ""
+
+    def retire(self) -> None:
+        """Answer the request that is under way, if any, and no further one."""
+        if self._request_in_progress:
+            self.close()
+        else:
+            self.force_close()
 
     def abort(self) -> None:
         if self.transport is not None:

@@ -1,4 +1,4 @@
-"""Listen on a TCP address, and on the socket of the data directory."""
+"""Serve an app on a TCP address, and commands on the socket of the data directory."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import logging
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from contextlib import asynccontextmanager, closing, contextmanager
+from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, cast
@@ -26,7 +26,7 @@ from spyweb.ops.network.own_sockets import OwnSockets
 from spyweb.service.daemon import DaemonService
 from spyweb.web.address import claim_socket, find_socket, release_socket
 from spyweb.web.answer import CODES, error_of, json_answer
-from spyweb.web.app import Site, socket_app, tcp_app
+from spyweb.web.app import socket_app
 from spyweb.web.connections import ConnectionLimiter, LimitedHandler
 from spyweb.web.descriptors import private_limits, tcp_limits
 from spyweb.web.tls import TlsListener, accepting, listen_also
@@ -36,6 +36,7 @@ BACKLOG = 128
 USUAL_LINE = 8190  # bytes of a request's first line, as everywhere in aiohttp
 
 Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
+MakeHandler = Callable[[], LimitedHandler]
 
 library_log = logging.getLogger("aiohttp.server.spyweb")
 
@@ -48,26 +49,6 @@ class Listening:
 
 
 @asynccontextmanager
-async def serve_tcp(
-    service: DaemonService,
-    *,
-    host: str,
-    port: int,
-    site: Site | None = None,
-    connections: ConnectionLimiter | None = None,
-    tls: ssl.SSLContext | None = None,
-) -> AsyncIterator[Listening]:
-    """Serve what TCP clients may reach.  Raises Refused when it may not or can't listen there."""
-    if service.access.is_open:
-        await _refuse_strangers(host)
-    site = site or Site()
-    app = tcp_app(service, replace(site, hosts=(*site.hosts, host.lower())), port)
-    serving = serve_app(app, host=host, port=port, connections=connections, tls=tls, own=service.own_sockets)
-    async with serving as listening:
-        yield listening
-
-
-@asynccontextmanager
 async def serve_app(
     app: web.Application,
     *,
@@ -75,27 +56,40 @@ async def serve_app(
     port: int,
     connections: ConnectionLimiter | None = None,
     tls: ssl.SSLContext | None = None,
-    own: OwnSockets | None = None,
 ) -> AsyncIterator[Listening]:
-    """Serve an app on a TCP address, which `own` then knows.  Raises Refused when it can't listen there."""
+    """Serve an app on a TCP address.  Raises Refused when it can't listen there."""
     limiter = connections or ConnectionLimiter(tcp_limits(), RealClock())
+    with closing(limiter):
+        async with handlers(app, limiter) as make, listen(make, limiter, OwnSockets(), host, port, tls) as listening:
+            yield listening
+
+
+@asynccontextmanager
+async def listen(
+    make_handler: MakeHandler,
+    limiter: ConnectionLimiter,
+    own: OwnSockets,
+    host: str,
+    port: int,
+    tls: ssl.SSLContext | None = None,
+) -> AsyncIterator[Listening]:
+    """Listen on a TCP address, which `own` then knows, and have connections handled.  Raises Refused when it can't."""
     loop = asyncio.get_running_loop()
-    async with _handlers(app, limiter) as make_handler:
-        with _clear_words(host, port):
-            server = await loop.create_server(make_handler, host, port, backlog=BACKLOG, start_serving=tls is None)
-        try:
-            ports = [each.getsockname()[1] for each in server.sockets]
-            listening = Listening(host=host, port=ports[0], url=url_of(host, ports[0], is_tls=tls is not None))
-            with own.listening(ports) if own else nullcontext():
-                if tls is None:
-                    yield listening
-                    return
-                with _clear_words(host, port):
-                    listeners = [listen_also(each, BACKLOG) for each in server.sockets]
-                async with accepting(TlsListener(tls, make_handler, limiter), listeners):
-                    yield listening
-        finally:
-            server.close()
+    with _clear_words(host, port):
+        server = await loop.create_server(make_handler, host, port, backlog=BACKLOG, start_serving=tls is None)
+    try:
+        ports = [each.getsockname()[1] for each in server.sockets]
+        listening = Listening(host=host, port=ports[0], url=url_of(host, ports[0], is_tls=tls is not None))
+        with own.listening(ports):
+            if tls is None:
+                yield listening
+                return
+            with _clear_words(host, port):
+                listeners = [listen_also(each, BACKLOG) for each in server.sockets]
+            async with accepting(TlsListener(tls, make_handler, limiter), listeners):
+                yield listening
+    finally:
+        server.close()
 
 
 class PrivateSocket:
@@ -142,13 +136,14 @@ async def serve_socket(
     A key stands in the address, percent-encoded: those of a command have up to 128 KB.
     """
     limiter = connections or ConnectionLimiter(private_limits(), RealClock())
-    async with _handlers(socket_app(service), limiter, longest_line=MIB) as make_handler:
-        opened = PrivateSocket(make_handler, data_dir)
-        await opened.open()
-        try:
-            yield opened
-        finally:
-            opened.close()
+    with closing(limiter):
+        async with handlers(socket_app(service), limiter, longest_line=MIB) as make_handler:
+            opened = PrivateSocket(make_handler, data_dir)
+            await opened.open()
+            try:
+                yield opened
+            finally:
+                opened.close()
 
 
 NOT_WORTH_A_LINE = (HttpProcessingError, web.RequestPayloadError, ConnectionError)
@@ -160,9 +155,9 @@ def is_worth_a_line(record: logging.LogRecord) -> bool:
 
 
 @asynccontextmanager
-async def _handlers(
+async def handlers(
     app: web.Application, limiter: ConnectionLimiter, *, longest_line: int = USUAL_LINE
-) -> AsyncIterator[Callable[[], LimitedHandler]]:
+) -> AsyncIterator[MakeHandler]:
     """Run an app; yield what makes a handler for each connection."""
     library_log.addFilter(is_worth_a_line)
     app.on_response_prepare.append(leave_out_server)
@@ -178,7 +173,6 @@ async def _handlers(
         yield lambda: LimitedHandler(server, limiter, loop=loop, **options)
     finally:
         await runner.cleanup()
-        limiter.close()
 
 
 def _refusing_long_addresses(handle: Handle) -> Handle:
@@ -216,7 +210,7 @@ def _bind_private(path: Path) -> socket.socket:
     return listener
 
 
-async def _refuse_strangers(host: str) -> None:
+async def refuse_strangers(host: str) -> None:
     """Raise Refused where others could connect.
 
     Resolves as listening will: `*` alone is loopback to whoever connects, and every address to a listener.

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
+from spyweb.web.access.cookies import DASHBOARD_PORT
 from spyweb.web.access.guard import API
 
 FOLDER, INDEX = "ui", "index.html"
@@ -35,7 +36,8 @@ async def serve_file(request: web.Request) -> web.StreamResponse:
         raise web.HTTPNotFound
     found = await asyncio.to_thread(find_file, request.app[UI], request.rel_url.raw_path)
     if found is None:
-        raise web.HTTPNotFound
+        port = request.app.get(DASHBOARD_PORT)
+        raise web.HTTPNotFound(text=f"there is no such page; the dashboard is on port {port}" if port else None)
     headers = {"Content-Type": type_of(found), "Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
     return web.FileResponse(found, headers=headers)
 

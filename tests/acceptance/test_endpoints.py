@@ -95,6 +95,14 @@ class Site:
         return path.read_text() if path.exists() else ""
 
 
+class DashboardSite(Site):
+    """The origin that the dashboard has to itself."""
+
+    @property
+    def where(self) -> str:
+        return str(urlsplit(json.loads(self.project.spyweb("health", "-o", "json").stdout)["dashboard_url"]).netloc)
+
+
 def a_project(root: Path) -> Project:
     project = Project(root)
     (root / "jobs").mkdir()
@@ -268,6 +276,26 @@ def test_a_worker_that_dies_costs_the_requests_in_it_and_no_more(own_site: Site)
         assert hanging.result(30).status == 500
     for _ in range(4):
         assert own_site.ask("/api/v/hello").status == 200
+
+
+def test_content_that_comes_later_is_served_at_once_and_the_dashboard_gets_a_port_to_itself(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    project.job("prices", "return 1")
+    with project.daemon() as daemon:
+        site = Site(project, daemon)
+        assert site.ask("/api/overview").status == 200
+        project.save("server/init.lua", 'function public.get:hello() return "hello" end')
+        eventually(lambda: site.ask("/api/public/hello").body == b"hello")
+        assert site.ask("/api/overview").status == 403
+        found = json.loads(project.spyweb("health", "-o", "json").stdout)
+        assert urlsplit(found["server_url"]).netloc == site.where
+        dashboard = DashboardSite(project, daemon)
+        assert dashboard.where != site.where
+        assert dashboard.ask("/").status == 200
+        pause = "/api/jobs/prices/pause"
+        assert dashboard.ask(pause, "POST", Origin=f"http://{site.where}").status == 403
+        assert dashboard.ask(pause, "POST", Sec_Fetch_Site="same-site").status == 403
+        assert dashboard.ask("/api/public/hello").status == 404
 
 
 def health(site: Site) -> list[dict[str, object]]:

@@ -39,10 +39,10 @@ from spyweb.store.interchange.lines import parse_line
 from spyweb.store.interchange.value_json import decode_value
 from spyweb.store.opening import open_any
 from spyweb.store.patterns import compile_pattern
-from spyweb.web.serve import serve_tcp
 from tests.fakes.clock import FakeClock
 from tests.fakes.collisions import colliding_numbers
 from tests.fakes.daemon_service import FakeDaemonService
+from tests.fakes.daemon_socket import serve_tcp
 from tests.fakes.ops import make_call, make_world
 
 SMALL = 6_000

@@ -9,11 +9,32 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 
+from spyweb.clock import RealClock
 from spyweb.service.daemon import DaemonService
-from spyweb.web.serve import Listening, serve_socket, serve_tcp
+from spyweb.settings import ServerSettings
+from spyweb.web.app import Site
+from spyweb.web.connections import ConnectionLimiter
+from spyweb.web.descriptors import tcp_limits
+from spyweb.web.listeners import TcpListeners
+from spyweb.web.serve import Listening, serve_socket
 from tests.fakes.daemon_service import quiet_audit, with_key
 
 PATIENCE = 10.0  # seconds; only a broken server needs any
+
+
+def serve_tcp(
+    service: DaemonService,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    tls: ssl.SSLContext | None = None,
+    site: Site | None = None,
+    listeners: TcpListeners | None = None,
+) -> AbstractAsyncContextManager[Listening]:
+    """Serve by TCP, as a daemon does."""
+    settings = ServerSettings(host=host, port=port)
+    listeners = listeners or TcpListeners(settings, ConnectionLimiter(tcp_limits(), RealClock()))
+    return listeners.opened(service, site, tls)
 
 
 async def let_in() -> None:
@@ -35,7 +56,7 @@ def serve_daemon_tcp(
 ) -> Iterator[str]:
     """Serve on a free port of loopback; give the URL."""
     service.trail = quiet_audit()
-    with _served(lambda: serve_tcp(with_key(service, key), host="127.0.0.1", port=0, tls=tls)) as listening:
+    with _served(lambda: serve_tcp(with_key(service, key), tls=tls)) as listening:
         assert isinstance(listening, Listening)
         yield listening.url
 

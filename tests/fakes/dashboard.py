@@ -29,7 +29,7 @@ from spyweb.views.source import SourceView, TraceFrame
 from spyweb.views.statistics import JobStatistics, TimeSpan, make_statistics
 from spyweb.views.strips import Bar, lateness_of, mark_of, moment_of, took_of, view_bar
 from spyweb.web.access.principal import LOOPBACK, PRINCIPAL, Principal
-from spyweb.web.app import Site, tcp_app
+from spyweb.web.app import tcp_app
 from spyweb.web.pages.page import Asked
 from tests.fakes.client import Client, client_of
 from tests.fakes.clock import FakeClock
@@ -253,13 +253,11 @@ def make_dashboard_service(rows: Sequence[OverviewRow] | None = None, root: Path
 
 
 @asynccontextmanager
-async def dashboard(
-    service: FakeDaemonService | None = None, *, api_key: str | None = None, ui: Path | None = None
-) -> AsyncIterator[Client]:
+async def dashboard(service: FakeDaemonService | None = None, *, api_key: str | None = None) -> AsyncIterator[Client]:
     service = service or make_dashboard_service()
     if api_key:
         with_key(service, api_key)
-    async with client_of(tcp_app(service, Site(ui=ui))) as client:
+    async with client_of(tcp_app(service)) as client:
         yield client
 
 

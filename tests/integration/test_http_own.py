@@ -19,8 +19,8 @@ from spyweb.ops.network.resolver import Address, ask_system
 from spyweb.permissions.hosts import read_net
 from spyweb.permissions.policy import Grants, policy_of
 from spyweb.settings import HttpSettings
-from spyweb.web.serve import serve_tcp
 from tests.fakes.daemon_service import FakeDaemonService
+from tests.fakes.daemon_socket import serve_tcp
 from tests.fakes.ops import make_call, make_world
 from tests.fakes.socks_server import open_socks_server
 from tests.fakes.web_server import WebServer, open_proxy

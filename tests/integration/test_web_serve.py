@@ -20,9 +20,10 @@ from spyweb.web.address import LIMIT, find_socket
 from spyweb.web.answer import answer_errors
 from spyweb.web.body import Body, BodyMemory
 from spyweb.web.endpoints import make_response
-from spyweb.web.serve import serve_app, serve_socket, serve_tcp
+from spyweb.web.serve import serve_app, serve_socket
 from tests.fakes.client import failure
 from tests.fakes.daemon_service import FakeDaemonService, a_watched_run
+from tests.fakes.daemon_socket import serve_tcp
 
 
 async def get(url: str, socket_path: Path | None = None, *, key: str | None = None) -> int:

@@ -17,6 +17,7 @@ from spyweb.web.access.hosts import is_named
 COOKIE_NAME = "spyweb_"
 HEADER = 8_192  # characters of all cookies of a request that are looked through
 PORT: web.AppKey[int] = web.AppKey("port that the server listens on")
+DASHBOARD_PORT: web.AppKey[int] = web.AppKey("port of the dashboard, where it has one to itself")
 HOSTS: web.AppKey[Collection[str]] = web.AppKey("names under which a reverse proxy is asked")
 
 

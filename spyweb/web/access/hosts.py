@@ -49,9 +49,17 @@ def comes_from_elsewhere(request: web.Request, names: Collection[str]) -> bool:
         return True
     if "Origin" not in request.headers:
         return False
-    origin = request.headers["Origin"].partition("://")[2].lower()
-    is_same = bool(origin) and origin == request.headers.get("Host", "").lower()
-    return not (is_same or is_named(origin, names))
+    origin, host = request.headers["Origin"].partition("://")[2].lower(), request.headers.get("Host", "").lower()
+    if origin and origin == host:
+        return False
+    return _is_another_port(origin, host) or not is_named(origin, names)
+
+
+def _is_another_port(origin: str, host: str) -> bool:
+    """Return whether these are two ports of one name: the other may serve the project's content."""
+    name, _, port = origin.rpartition(":")
+    known, _, own = host.rpartition(":")
+    return name == known and port != own and port.isdigit() and own.isdigit()
 
 
 @lru_cache(maxsize=256)

@@ -58,6 +58,9 @@ class OpenRequests:
                     underway.task.cancel()
 
 
+OPEN_REQUESTS: web.AppKey[OpenRequests] = web.AppKey("requests that are under way")
+
+
 async def _finish(request: web.Request, answer: web.StreamResponse) -> web.StreamResponse:
     """End a stream as a whole one, so that a browser has nothing to complain about; cut it off where nobody reads."""
     try:

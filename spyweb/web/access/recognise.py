@@ -16,7 +16,7 @@ from spyweb.limits import KEY_TEXT
 from spyweb.ops.network.own_sockets import OwnSockets, Peer
 from spyweb.service.access import AccessService, Pass
 from spyweb.service.tokens import csrf_token
-from spyweb.web.access.cookies import HOSTS, session_cookie
+from spyweb.web.access.cookies import DASHBOARD_PORT, HOSTS, session_cookie
 from spyweb.web.access.hosts import comes_from_elsewhere, is_known, names_loopback
 from spyweb.web.access.principal import LOOPBACK, NOBODY, SOCKET, Principal
 from spyweb.web.access.rights import Right, rights_of
@@ -56,18 +56,28 @@ class TooManyTries(web.HTTPTooManyRequests):
 class Recogniser:
     """Recognises the senders of TCP's requests."""
 
-    def __init__(self, access: AccessService, throttle: Throttle, own: OwnSockets) -> None:
+    def __init__(
+        self, access: AccessService, throttle: Throttle, own: OwnSockets, *, is_of_content: bool = False
+    ) -> None:
         self._access = access
         self._own = own
         self._throttle = throttle
+        self._is_of_content = is_of_content
+
+    def of_content(self) -> Recogniser:
+        """Return one for the project's content, where pages of anybody may ask: without a key nobody is known."""
+        return Recogniser(self._access, self._throttle, self._own, is_of_content=True)
 
     def __call__(self, request: web.Request, rule: AccessRule) -> Principal:
-        if self._access.is_open:  # a job that asks, or was redirected, is not whoever uses this machine
-            return NOBODY if self._own.has_opened(peer_of(request)) else by_loopback(request, rule)
+        if self._access.is_open:
+            if self._own.has_opened(peer_of(request)):
+                return NOBODY  # a job that asks, or was redirected, is not whoever uses this machine
+            local = by_loopback(request, rule)
+            return local if rule.of_project or not self._is_of_content else _nobody_on_content(request, rule)
         given = key_in(request)
         if given and rule.right is not None:
             return principal_from(self.admit(given, address_in(request)), "key")
-        found = None if given else self._session(request, rule)
+        found = None if given or self._is_of_content else self._session(request, rule)
         return found or NOBODY
 
     def admit(self, given: str, address: str) -> Pass:
@@ -95,6 +105,13 @@ class Recogniser:
             check_page(request)
         request[FORM_TOKEN] = csrf_token(cookie)
         return principal_from(found, "session")
+
+
+def _nobody_on_content(request: web.Request, rule: AccessRule) -> Principal:
+    if rule.right is None:
+        return NOBODY
+    port = request.app[DASHBOARD_PORT]
+    raise web.HTTPForbidden(text=f"without a key this is answered on the dashboard's port alone, {port}")
 
 
 def check_page(request: web.Request) -> None:

@@ -21,7 +21,7 @@ from spyweb.web.api.keys import SERVICE
 from spyweb.web.pages.page import PageMissing, Shown
 from spyweb.web.pages.site import PageRoute, answer_with, ask
 
-PATH = "/a/{incident:[0-9]{1,15}}"  # the same beside a project's own pages
+PATH = "/a/{incident:[0-9]{1,15}}"
 LARGEST_BODY = 1024  # bytes; the form has no fields
 
 
@@ -32,11 +32,11 @@ class Followed(NamedTuple):
     channel: str  # that the link was sent to
 
 
-def ack_routes(base: str) -> list[PageRoute]:
-    """Return the address of the links, of a dashboard at `base`."""
+def ack_routes() -> list[PageRoute]:
+    """Return the address of the links."""
 
     async def show(request: web.Request) -> web.Response:
-        return await _answer(request, base, await _follow(request))
+        return await _answer(request, await _follow(request))
 
     async def acknowledge(request: web.Request) -> web.Response:
         incident, channel = await _follow(request)
@@ -49,7 +49,7 @@ def ack_routes(base: str) -> list[PageRoute]:
         elif incident.acked_ms is None:
             await request.app[SERVICE].incidents.acknowledge(incident.id, channel)
         request.app[TRAIL].note_link(request, channel, status)
-        return await _answer(request, base, await _follow(request), status)
+        return await _answer(request, await _follow(request), status)
 
     rule = AccessRule(PUBLIC, asks_itself=True)
     return [PageRoute("GET", PATH, show, rule), PageRoute("POST", PATH, acknowledge, rule)]
@@ -68,8 +68,8 @@ async def _follow(request: web.Request) -> Followed:
     raise PageMissing("There is no such page")
 
 
-async def _answer(request: web.Request, base: str, followed: Followed, status: int = 200) -> web.Response:
-    asked, view = await ask(request, base), followed.incident
+async def _answer(request: web.Request, followed: Followed, status: int = 200) -> web.Response:
+    asked, view = await ask(request), followed.incident
     shown = show_incident(view, asked.name_of(view.job_id) if view.job_id else "")
     values = {"shown": shown, "incident": view, "channel": followed.channel}
     answer = await answer_with(asked, "ack.html", "", Shown(title=f"Incident {view.id}", values=values, status=status))

@@ -1,20 +1,16 @@
-"""Serve the dashboard: the handlers of its pages and actions, and what every page has around its own part.
-
-It is at `/`; where the project has pages of its own (ui/), at `/_spyweb/`, and those keep their addresses.
-"""
+"""Serve the dashboard: the handlers of its pages and actions, and what every page has around its own part."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aiohttp import web
-from aiohttp.typedefs import Handler, Middleware
+from aiohttp.typedefs import Handler
 
 from spyweb import __version__
 from spyweb.dashboard.frame import Link, PageFrame, nav_entries
@@ -30,12 +26,11 @@ from spyweb.web.live import follow_page
 from spyweb.web.pages.outlook import look
 from spyweb.web.pages.page import THEME, THEMES, VIEWS, Action, Asked, DashboardPage, PageMissing, Question, Shown
 from spyweb.web.pages.sending import send_page, serve_static
-from spyweb.web.ui import serve_file
 
 if TYPE_CHECKING:
     from spyweb.dashboard.render import Renderer
 
-ROOT, BESIDE_UI = "/", "/_spyweb/"
+ROOT = "/"  # the dashboard's own address
 LARGEST_FORM = 1 << 20  # bytes
 
 TITLES: Mapping[int, str] = {
@@ -51,11 +46,6 @@ TITLES: Mapping[int, str] = {
 }
 
 
-def base_of(ui: Path | None) -> str:
-    """Return the dashboard's own address."""
-    return BESIDE_UI if ui is not None and ui.is_dir() else ROOT
-
-
 @dataclass(frozen=True, slots=True)
 class PageRoute:
     """One address of the dashboard."""
@@ -66,58 +56,39 @@ class PageRoute:
     rule: AccessRule
 
 
-def page_routes(
-    base: str, ui: Path | None, pages: Iterable[DashboardPage], actions: Iterable[Action]
-) -> list[PageRoute]:
-    """Return every address of a dashboard at `base`."""
+def page_routes(pages: Iterable[DashboardPage], actions: Iterable[Action]) -> list[PageRoute]:
+    """Return every address of the dashboard."""
     routes = [
-        PageRoute("GET", base + each.path, page_handler(each, base), AccessRule(each.right, each.of_job))
-        for each in pages
+        PageRoute("GET", ROOT + each.path, page_handler(each), AccessRule(each.right, each.of_job)) for each in pages
     ]
     routes += [
-        PageRoute("POST", base + each.path, action_handler(each, base), AccessRule(each.right, each.of_job))
+        PageRoute("POST", ROOT + each.path, action_handler(each), AccessRule(each.right, each.of_job))
         for each in actions
     ]
-    routes.append(PageRoute("GET", base + "live", live_handler(base), AccessRule(Right.READ, of_job=True)))
-    routes.append(PageRoute("GET", base + "static/{version}/{name}", serve_static, AccessRule(PUBLIC)))
-    if base != ROOT or ui is None:
-        return routes
-    return [replace(each, handler=beside_ui(each.handler, ui)) for each in routes]
+    routes.append(PageRoute("GET", ROOT + "live", follow, AccessRule(Right.READ, of_job=True)))
+    routes.append(PageRoute("GET", ROOT + "static/{version}/{name}", serve_static, AccessRule(PUBLIC)))
+    return routes
 
 
-def beside_ui(handler: Handler, ui: Path) -> Handler:
-    """Make room for pages that a project gets while its daemon runs: the addresses are theirs then."""
-
-    async def serve(request: web.Request) -> web.StreamResponse:
-        if request.method in ("GET", "HEAD") and await asyncio.to_thread(ui.is_dir):
-            return await serve_file(request)
-        return await handler(request)
-
-    return serve
-
-
-def page_handler(page: DashboardPage, base: str) -> Handler:
+def page_handler(page: DashboardPage) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
-        asked = await ask(request, base)
+        asked = await ask(request)
         return await answer_with(asked, page.template, page.place, await page.show(asked))
 
     return handle
 
 
-def live_handler(base: str) -> Handler:
+async def follow(request: web.Request) -> web.StreamResponse:
+    name, _, argument = request.query.get("view", "").partition(":")
+    make = VIEWS.get(name)
+    if make is None:
+        raise PageMissing("There is no such page")
+    return await follow_page(request, make(await ask(request), argument))
+
+
+def action_handler(wanted: Action) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
-        name, _, argument = request.query.get("view", "").partition(":")
-        make = VIEWS.get(name)
-        if make is None:
-            raise PageMissing("There is no such page")
-        return await follow_page(request, make(await ask(request, base), argument))
-
-    return handle
-
-
-def action_handler(wanted: Action, base: str) -> Handler:
-    async def handle(request: web.Request) -> web.StreamResponse:
-        asked = await ask(request, base, await read_form(request))
+        asked = await ask(request, await read_form(request))
         if wanted.question and asked.form.get("sure") != "yes":
             return await answer_with(asked, "ask.html", "", await question_of(asked, wanted))
         return await wanted.do(asked)
@@ -146,11 +117,11 @@ async def question_of(asked: Asked, wanted: Action) -> Shown:
     return Shown(title=question.title, values=values)
 
 
-async def ask(request: web.Request, base: str, form: Mapping[str, str] | None = None) -> Asked:
+async def ask(request: web.Request, form: Mapping[str, str] | None = None) -> Asked:
     service = request.app[SERVICE]
     return Asked(
         request=request,
-        base=base,
+        base=ROOT,
         principal=request.get(PRINCIPAL, NOBODY),
         service=service,
         renderer=await asyncio.to_thread(_renderer),
@@ -201,26 +172,17 @@ def host_name() -> str:
     return socket.gethostname()
 
 
-def showing_errors(base: str, ui: Path | None) -> Middleware:
-    """Make the middleware that shows the errors of pages as pages; the API's stay what they are."""
-
-    @web.middleware
-    async def show(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if not wants_page(request) or not _is_ours(request, base, ui):
-            return await handler(request)
-        try:
-            return await handler(request)
-        except web.HTTPError as error:
-            return await _error_page(await ask(request, base), error.status, error)
-        except SpywebError as error:
-            return await _error_page(await ask(request, base), status_of(error)[0], error)
-
-    return show
-
-
-def _is_ours(request: web.Request, base: str, ui: Path | None) -> bool:
-    path = request.path
-    return path.startswith(base) and not path.startswith(API) and not (base == ROOT and ui is not None and ui.is_dir())
+@web.middleware
+async def showing_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Show the errors of pages as pages; the API's stay what they are."""
+    if not wants_page(request) or request.path.startswith(API):
+        return await handler(request)
+    try:
+        return await handler(request)
+    except web.HTTPError as error:
+        return await _error_page(await ask(request), error.status, error)
+    except SpywebError as error:
+        return await _error_page(await ask(request), status_of(error)[0], error)
 
 
 async def _error_page(asked: Asked, status: int, error: Exception) -> web.Response:

@@ -127,9 +127,8 @@ async def test_vitals_are_of_the_daemon_and_of_this_moment(tmp_path: Path) -> No
             outbox_sender=SimpleNamespace(dead=2),
         )
         scheduler = SimpleNamespace(lag_ms=7, refused_ms=3)
-        server = SimpleNamespace(
-            problem=Problem("server/init.lua", 1, None, "broken"), connections=SimpleNamespace(warning="too many")
-        )
+        listeners = SimpleNamespace(connections=SimpleNamespace(warning="too many"), content=None, dashboard=None)
+        server = SimpleNamespace(problem=Problem("server/init.lua", 1, None, "broken"), listeners=listeners)
         measured = MeasuredParts(scheduler, server, daemon.chores, daemon.heartbeat, daemon.alerts)  # type: ignore[arg-type]
         vitals = take_vitals(here, measured, started=30.0)  # type: ignore[arg-type]
     assert (vitals.version, vitals.uptime_s, vitals.now_ms) == (__version__, 60.0, clock.now_ms())

@@ -255,7 +255,7 @@ def test_the_example_names_every_key_of_every_section(tmp_path: Path) -> None:
     shown = tomllib.loads(uncommented())
     for section, fields in {
         "daemon": 7,
-        "server": 7,
+        "server": 8,
         "store": 4,
         "state": 6,
         "runs": 3,

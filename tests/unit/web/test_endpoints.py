@@ -11,8 +11,8 @@ from aiohttp import web
 from spyweb.endpoints.endpoints import AT_ONCE
 from spyweb.lua.session import Host
 from spyweb.model import Ending, Outcome
-from spyweb.web.app import Site, project_app, tcp_app
-from tests.fakes.client import client_of, failure
+from spyweb.web.app import Site, project_app
+from tests.fakes.client import client_of, content_of, failure
 from tests.fakes.daemon_service import FakeDaemonService
 from tests.fakes.endpoints import Served, serve
 
@@ -50,7 +50,7 @@ async def test_both_prefixes_lead_to_handlers(path: str, text: str) -> None:
 async def test_the_private_ones_need_the_key_and_the_public_ones_do_not() -> None:
     async with (
         serve() as served,
-        client_of(tcp_app(FakeDaemonService(api_key="k"), Site(endpoints=served.endpoints))) as client,
+        client_of(content_of(FakeDaemonService(api_key="k"), Site(endpoints=served.endpoints))) as client,
     ):
         for path in ("/api/v/x", "/%61pi/v/x", "/api/v/public/x"):
             async with client.get(path) as answer:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.web.app import Site, tcp_app
+from spyweb.web.app import Site
 from spyweb.web.ui import find_file, machine_types, type_of
-from tests.fakes.client import client_of
+from tests.fakes.client import client_of, content_of
 from tests.fakes.daemon_service import FakeDaemonService
 
 
@@ -79,7 +79,7 @@ def test_what_only_this_machine_knows_is_asked_of_it(tmp_path: Path, monkeypatch
 
 
 async def test_a_page_is_served_without_a_key_and_revalidated(ui: Path) -> None:
-    async with client_of(tcp_app(FakeDaemonService(api_key="key"), Site(ui=ui))) as client:
+    async with client_of(content_of(FakeDaemonService(api_key="key"), Site(ui=ui))) as client:
         async with client.get("/") as answer:
             assert (answer.status, await answer.text()) == (200, "<h1>")
             etag = answer.headers["ETag"]
@@ -93,13 +93,16 @@ async def test_a_page_is_served_without_a_key_and_revalidated(ui: Path) -> None:
 
 @pytest.mark.parametrize(("path", "status"), [("/api/nothing", 401), ("/missing.js", 404)])
 async def test_what_is_not_there_is_told_as_everywhere(ui: Path, path: str, status: int) -> None:
-    async with client_of(tcp_app(FakeDaemonService(api_key="key"), Site(ui=ui))) as client, client.get(path) as answer:
+    async with (
+        client_of(content_of(FakeDaemonService(api_key="key"), Site(ui=ui))) as client,
+        client.get(path) as answer,
+    ):
         assert answer.status == status
 
 
 async def test_pages_come_and_go_with_their_folder(tmp_path: Path) -> None:
     folder = tmp_path / "ui"
-    async with client_of(tcp_app(FakeDaemonService(), Site(ui=folder))) as client:
+    async with client_of(content_of(FakeDaemonService(), Site(ui=folder))) as client:
         assert (await client.get("/index.html")).status == 404
         folder.mkdir()
         (folder / "index.html").write_text("now")

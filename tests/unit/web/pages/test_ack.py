@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -192,15 +191,3 @@ async def test_nothing_else_is_open_by_it(visited: Visited) -> None:
         assert (await visited.get(f"{path}?{query}"))[0] in (401, 403)
     assert (await visited.post(f"/api/incidents/1/ack?{query}"))[0] in (401, 403)
     assert await visited.acked_by(1) == ""
-
-
-async def test_beside_pages_of_the_project_the_address_is_the_same(tmp_path: Path) -> None:
-    (tmp_path / "index.html").write_text("theirs")
-    service = make_dashboard_service()
-    clock = service.clock
-    assert isinstance(clock, FakeClock)
-    async with await visiting(service, Site(ui=tmp_path)) as client:
-        visited = Visited(client, service, clock)
-        status, page = await visited.get(visited.link(1))
-        assert (status, BUTTON in page, "/_spyweb/incidents/1" in page) == (200, True, True)
-        assert (await visited.get("/a/1"))[0] == 404

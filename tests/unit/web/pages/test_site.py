@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from io import BytesIO
-from pathlib import Path
 
 import pytest
 from aiohttp import FormData
@@ -31,26 +30,6 @@ async def test_programs_are_told_of_errors_as_before() -> None:
     async with dashboard() as client, client.get("/helth") as answer:
         assert answer.status == 404
         assert (await answer.json())["code"] == "not_found"
-
-
-async def test_beside_pages_of_the_project_it_is_at_an_address_of_its_own(tmp_path: Path) -> None:
-    ui = tmp_path / "ui"
-    ui.mkdir()
-    (ui / "index.html").write_text("theirs")
-    async with dashboard(ui=ui) as client:
-        assert await get_page(client, "/") == (200, "theirs")
-        assert await get_page(client, "/health") == (200, "theirs")
-        status, page = await get_page(client, "/_spyweb/")
-        assert status == 200
-        assert 'href="/_spyweb/jobs/prices"' in page
-
-
-async def test_pages_that_a_project_gets_later_take_their_addresses(tmp_path: Path) -> None:
-    async with dashboard(ui=tmp_path / "ui") as client:
-        assert "All jobs" in (await get_page(client, "/"))[1]
-        (tmp_path / "ui").mkdir()
-        (tmp_path / "ui/index.html").write_text("theirs")
-        assert await get_page(client, "/") == (200, "theirs")
 
 
 async def test_with_a_key_a_stranger_is_asked_to_sign_in() -> None:
