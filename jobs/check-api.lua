@@ -51,7 +51,7 @@ function run(ctx)
   local now = os.time()
   local opened_at = tonumber(store_get("opened_at") or "0")
   if now - opened_at < COOLDOWN then
-    return "open: asking again in " .. (opened_at + COOLDOWN - now) .. " s"
+    return skip("open: asking again in " .. (opened_at + COOLDOWN - now) .. " s") -- neither success nor failure
   end
 
   local ok, message = ask(url)

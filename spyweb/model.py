@@ -106,7 +106,7 @@ class Outcome(StrEnum):
     FAILED = "failed"
     LOST = "lost"  # its worker or the daemon died
     STOPPED = "stopped"  # a planned stop
-    SKIPPED = "skipped"  # overlap
+    SKIPPED = "skipped"  # overlap, a condition, or the script said that there was nothing to do
     MISSED = "missed"  # due while the daemon was down
     PAUSED = "paused"  # due while the job was paused, disabled or absent
 
@@ -494,4 +494,5 @@ class Ending(Struct, frozen=True, kw_only=True):
     items_new: int | None = None
     note: str = ""
     globals_reset: bool = False  # the VM was discarded with its globals
+    declined: bool = False  # skipped by a condition: it counts as if it had not begun
     guilty: bool = False  # lost: this run was being stepped when its worker died

@@ -86,7 +86,7 @@ def run_watched(project: Project, name_or_id: str, watch: Watcher, options: RunO
         ended = _run_here(project, name_or_id, watch, options)
     else:
         ended = daemon.run_once(find_in(daemon.jobs(), name_or_id), watch, **options.named)
-    return ExitCode.OK if ended.outcome is Outcome.SUCCESS else ExitCode.FAILED
+    return ExitCode.OK if ended.outcome in (Outcome.SUCCESS, Outcome.SKIPPED) else ExitCode.FAILED
 
 
 def _run_here(project: Project, name_or_id: str, watch: Watcher, options: RunOptions) -> RunEnded:

@@ -25,6 +25,7 @@ _OUTCOMES: dict[int, tuple[Outcome, Failure | None]] = {
     Ended.CANCELLED: (Outcome.FAILED, Failure.CANCELLED),
     Ended.STOPPED: (Outcome.STOPPED, None),
     Ended.MEMORY: (Outcome.FAILED, Failure.MEMORY),
+    Ended.DECLINED: (Outcome.SKIPPED, None),
     Ended.SKIPPED: (Outcome.SKIPPED, None),
 }
 
@@ -56,6 +57,7 @@ def from_end(end: RunEnd) -> Ending:
         cpu_ms=end.cpu_ms,
         result=_first_value(end.result),
         globals_reset=end.discarded,
+        declined=end.ended == Ended.DECLINED,
     )
 
 

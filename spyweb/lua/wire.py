@@ -88,7 +88,8 @@ class Ended(IntEnum):
     STOPPED = 5
     MEMORY = 6
     UNBEGUN = 7  # its VM was gone when BeginRun arrived: nothing of it has run, it may begin in another VM
-    SKIPPED = 8  # by its own condition: its handler has not run
+    DECLINED = 8  # by its own condition: its handler has not run
+    SKIPPED = 9  # the script said that there was nothing to do
 
 
 class Message(Struct, array_like=True, gc=False):

@@ -190,7 +190,7 @@ class MonitorRun:
     async def _tell_of_incident(self) -> Ending:
         """Call the function of the job's files that is told of an incident, and nothing else."""
         hook = str(self.run.trigger[HOOK])
-        missing = Ending(outcome=Outcome.SKIPPED, reason=f"there is no function {hook}")
+        missing = Ending(outcome=Outcome.SKIPPED, reason=f"there is no function {hook}", declined=True)
         if not self.version.code.source and not self.version.code.more:
             return missing
         channel = HookChannel(self.version.vm, self.host, self.services.clock)

@@ -53,6 +53,11 @@ TABLES = Family(
             "not stop the next. Only in the server may it call functions that wait.",
         ),
         function(
+            "skip(reason?: string): {skipped: string}",
+            'For `return skip("open: not asking")`: the run decided that there was nothing to do. Its outcome is '
+            "`skipped`, neither success nor failure. Only `run`, or a script without one, can return it.",
+        ),
+        function(
             "require(name: string): any module",
             "The module `NAME.lua` or `NAME/init.lua` in the job's folder, then in the project; a dot is a slash. "
             "Without such a file a library of that name, as `log`. A file is executed once in a VM.",

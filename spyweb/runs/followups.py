@@ -131,7 +131,7 @@ def _next_attempt(run: Run, start_after_ms: int | None = None, *, lost: int = 0,
 
 def what_follows(run: Run, ending: Ending, jobs: Iterable[LiveJob], now_ms: int) -> Change:
     """Return what to record for the jobs `after` this one: their starts, or that they were paused."""
-    if tells_of_incident(run.trigger):
+    if tells_of_incident(run.trigger) or ending.declined:
         return Change()
     trigger: dict[str, object] = {
         "type": TriggerType.AFTER.value,

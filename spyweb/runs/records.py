@@ -15,6 +15,7 @@ from spyweb.store.tasks_protocol import RESUMES
 from spyweb.store.values_protocol import ChangeEvent
 from spyweb.tracing.span import TRACEPARENT
 
+FAILURES = frozenset({Outcome.FAILED, Outcome.LOST})
 VALUES = "values"  # in a trigger: what a person lays over the values of the job
 PAYLOAD = "payload"  # in a trigger: what was sent along, any JSON; its retries have it too
 PING = "ping"  # in a trigger: what the ping said that a run has come from, `start` or how it ended
@@ -142,7 +143,7 @@ def values_of(run: Run, spec: JobSpec) -> Mapping[str, object]:
 
 def unbegun(reason: str) -> Ending:
     """Return the ending of a run that waited and never started."""
-    return Ending(outcome=Outcome.SKIPPED, reason=reason)
+    return Ending(outcome=Outcome.SKIPPED, reason=reason, declined=True)
 
 
 def skip_of(new: NewRun, now_ms: int, reason: str) -> SkippedRange:

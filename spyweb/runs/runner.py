@@ -60,6 +60,7 @@ from spyweb.runs.records import (
     DEBUG,
     DRY_RUN,
     DRY_RUN_NOTE,
+    FAILURES,
     HOOK,
     INCIDENT,
     PAYLOAD,
@@ -823,6 +824,8 @@ def _note_end(job: LiveJob, run: Run, end: End) -> None:
     if is_aside(run.trigger):
         return
     job.last = ended_run(run, end)
+    if end.outcome is not Outcome.SKIPPED:
+        job.is_failing = end.outcome in FAILURES
     if end.outcome is Outcome.SUCCESS and not is_finding(run):
         job.succeeded_ms = end.ended_ms
 

@@ -53,7 +53,7 @@ class CalendarService:
 
         A page holds fewer where there are some that may not be seen.
         """
-        wanted = RunFilter(job=job, outcomes=NOT_RUN, since_ms=since_ms)
+        wanted = RunFilter(job=job, outcomes=NOT_RUN, began_skipped=False, since_ms=since_ms)
         page = await self.past.search(wanted, limit=limit, before=before)
         gaps = [await self._gap(run) for run in page.runs if may_see(run.job)]
         return GapPage(gaps=gaps, count=sum(gap.count for gap in gaps), before=page.before)

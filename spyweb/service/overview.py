@@ -146,7 +146,7 @@ class OverviewService:
     async def _read(self, strips: Strips, jobs: list[JobId]) -> None:
         strips.begin_reading(jobs)
         found = await self.past_runs.strips([StripWish(job, strips.late_ms(job)) for job in jobs], SHOWN_RUNS)
-        failing = [job for job, strip in found.items() if is_failing(strip.marks)]
+        failing = [job for job, strip in found.items() if may_be_failing(strip.marks)]
         series = await self.past_runs.failing(failing) if failing else {}
         for job, strip in found.items():
             strips.keep(job, JobStrip(strip, series.get(job)))
@@ -169,7 +169,8 @@ def facts_of(job: LiveJob, strip: JobStrip | None) -> Facts:
     return (job.spec, job.code, job.cursor, job.last, job.problems, job.warnings, *seen, *runs)
 
 
-def is_failing(marks: str) -> bool:
-    """Tell whether the latest run that ended by itself failed."""
+def may_be_failing(marks: str) -> bool:
+    """Tell whether the latest run that succeeded or failed has failed; also where no run of these has done either."""
     decisive = (mark for mark in reversed(marks) if mark in DECISIVE)
-    return next(decisive, None) in FAILING
+    latest = next(decisive, None)
+    return latest in FAILING if latest else bool(marks)

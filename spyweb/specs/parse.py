@@ -548,7 +548,7 @@ def _job_named(name: str) -> JobId:
 
 def _outcomes(value: object) -> frozenset[Outcome]:
     if value == ANY:
-        return frozenset(RUN_OUTCOMES.values())
+        return frozenset({*RUN_OUTCOMES.values(), Outcome.SKIPPED})
     names = value if isinstance(value, list) else [value]
     if not names:
         raise ValueError("outcome can't be an empty list")

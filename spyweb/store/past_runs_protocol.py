@@ -45,6 +45,7 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     job: JobId | None = None
     outcomes: Sequence[Outcome] = ()
     triggers: Sequence[TriggerType] = ()
+    began_skipped: bool = True  # also those that began, and were then skipped by their script or a condition
     since_ms: int | None = None
     until_ms: int | None = None  # not included
 

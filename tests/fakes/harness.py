@@ -108,11 +108,14 @@ def tell(run: Run) -> str:
 
 @asynccontextmanager
 async def harness(
-    store: MemoryStore | None = None, clock: FakeClock | None = None, stalls: StallRecorder | None = None
+    store: MemoryStore | None = None,
+    clock: FakeClock | None = None,
+    stalls: StallRecorder | None = None,
+    pool: FakePool | None = None,
 ) -> AsyncIterator[Harness]:
     clock = clock or FakeClock()
     store = store or MemoryStore(clock)
-    live, pool, monitors = LiveJobs(), FakePool(), FakeMonitors()
+    live, pool, monitors = LiveJobs(), pool or FakePool(), FakeMonitors()
     async with TaskGroup() as tasks:
         runner = Runner(
             store=store,

@@ -57,7 +57,7 @@ def test_false_and_nil_with_a_reason_fail_it_as_any_run(worker: WorkerDriver) ->
 def test_where_there_is_no_such_function_the_run_is_skipped(worker: WorkerDriver) -> None:
     worker.load(1, "on_down = 7 function run() error('not called') end")
     end = tell(worker)
-    assert (end.ended, end.reason) == (Ended.SKIPPED, "there is no function on_down")
+    assert (end.ended, end.reason) == (Ended.DECLINED, "there is no function on_down")
 
 
 def test_a_file_that_fails_behind_the_function_is_told_all_the_same(worker: WorkerDriver) -> None:

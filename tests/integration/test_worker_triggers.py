@@ -89,7 +89,7 @@ def test_only_false_blocks_and_the_record_says_who_did(worker: WorkerDriver) -> 
     worker.load(1, f"{ON_STATE} function no() return false end function count() return handled end")
     end = react(worker, conditions=["no"])
 
-    assert (end.ended, end.reason, end.traceback, end.discarded) == (Ended.SKIPPED, "no returned false", "", False)
+    assert (end.ended, end.reason, end.traceback, end.discarded) == (Ended.DECLINED, "no returned false", "", False)
     assert react(worker, 2).result == [2, 1]
 
 
@@ -97,13 +97,13 @@ def test_of_several_conditions_one_is_enough(worker: WorkerDriver) -> None:
     worker.load(1, f"{ON_STATE} function no() return false end function yes() end")
 
     assert react(worker, 1, conditions=["no", "yes"]).ended == Ended.SUCCESS
-    assert react(worker, 2, conditions=["no", "no"]).ended == Ended.SKIPPED
+    assert react(worker, 2, conditions=["no", "no"]).ended == Ended.DECLINED
 
 
 def test_a_condition_may_call_async_functions(worker: WorkerDriver) -> None:
     worker.load(1, f"{ON_STATE} function ok() return store_get('k') == 'something else' end")
 
-    assert react(worker, conditions=["ok"]).ended == Ended.SKIPPED
+    assert react(worker, conditions=["ok"]).ended == Ended.DECLINED
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_a_condition_that_raises_skips_the_run_and_is_logged(worker: WorkerDrive
     worker.load(1, f"{ON_STATE}function ok() error('boom') end")
     end = react(worker, conditions=["ok"])
 
-    assert (end.ended, end.reason, end.discarded) == (Ended.SKIPPED, "ok failed: jobs/x.lua:2: boom", False)
+    assert (end.ended, end.reason, end.discarded) == (Ended.DECLINED, "ok failed: jobs/x.lua:2: boom", False)
     [(_, level, text)] = worker.logs
     assert (level, text.splitlines()[0]) == ("error", b"ok: jobs/x.lua:2: boom")
     assert react(worker, 2).result == [2, 1]
@@ -167,7 +167,7 @@ def test_no_hook_follows_a_no_but_what_was_deferred_runs(worker: WorkerDriver) -
     worker.load(1, f"{HOOKS} {ON_STATE} function no() defer(function() log('deferred') end) return false end")
     end = react(worker, conditions=["no"])
 
-    assert end.ended == Ended.SKIPPED
+    assert end.ended == Ended.DECLINED
     assert [text for _, _, text in worker.logs] == [b"deferred"]
 
 

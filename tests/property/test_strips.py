@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from spyweb.model import Failure, JobId, Outcome, RunId, RunState
 from spyweb.runs.live import LiveJobs
-from spyweb.service.overview import is_failing
+from spyweb.service.overview import may_be_failing
 from spyweb.service.strips import SHOWN_RUNS, JobStrip, Strips
 from spyweb.store.past_runs_protocol import StripWish
 from spyweb.store.protocol import Begin, Change
@@ -81,7 +81,7 @@ class World:
 
     async def read(self, job: JobId) -> JobStrip:
         found = await self.store.past_runs.strips([StripWish(job, self.strips.late_ms(job))], SHOWN_RUNS)
-        series = await self.store.past_runs.failing([job]) if is_failing(found[job].marks) else {}
+        series = await self.store.past_runs.failing([job]) if may_be_failing(found[job].marks) else {}
         return JobStrip(found[job], series.get(job))
 
 

@@ -1,27 +1,27 @@
 -- /// job
--- description = "Fails when a page does not answer, and logs each change between up and down."
+-- description = "Fails when a page does not answer; after 5 failures in a row leaves it alone for 5 minutes."
 -- every = "1m"
 -- timeout = "20s"
 -- ///
 
-local url = "https://example.com/"
-
-local function look()
-  local response, err = http_get(url)
-  if not response then
-    return "down", err.error
-  end
-  return response.status < 400 and "up" or "down", "status " .. response.status
-end
+local URL = "https://example.com/"
+local MAX_FAILURES, COOLDOWN = 5, 300 -- seconds
 
 function run()
-  local state, detail = look()
-  if state ~= store_get("state") then
-    log(url .. " is " .. state .. " (" .. detail .. ")")
-    store_set("state", state)
+  local opened_at = tonumber(store_get("opened_at") or "0")
+  local left = opened_at + COOLDOWN - os.time()
+  if left > 0 then
+    return skip("not asking for " .. left .. " s") -- neither success nor failure
   end
-  if state == "down" then
-    return nil, url .. ": " .. detail
+
+  local response, err = http_get(URL)
+  if response and response.status < 400 then
+    store_set("failures", 0)
+    return "status " .. response.status
   end
-  return detail
+
+  local failures = tonumber(store_get("failures") or "0") + 1
+  store_set("failures", failures)
+  if failures >= MAX_FAILURES then store_set("opened_at", os.time()) end
+  return nil, URL .. ": " .. (response and "status " .. response.status or err.error) -- a failed run, and why
 end

@@ -18,8 +18,8 @@ GLOBALS = frozenset(
     b"db_query deep_copy defer dump engine env_get error exec file fs_append fs_overwrite fs_read fs_read_binary "
     b"getmetatable global_store_delete global_store_get global_store_incr global_store_set http_get "
     b"http_multipart http_post http_request ipairs json_decode json_encode load loadstring log math next notify "
-    b"os pairs parallel parallel_map pcall print rawequal rawget rawlen rawset require select setmetatable sleep "
-    b"state store_delete store_get store_set string table task template tls_probe tonumber tostring type unpack "
+    b"os pairs parallel parallel_map pcall print rawequal rawget rawlen rawset require select setmetatable skip "
+    b"sleep state store_delete store_get store_set string table task template tls_probe tonumber tostring type unpack "
     b"utf8 values Values workflow xpcall".split()
 )
 MEMBERS: Mapping[bytes, frozenset[bytes]] = {

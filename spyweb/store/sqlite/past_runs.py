@@ -164,6 +164,8 @@ def conditions_of(wanted: RunFilter) -> tuple[str, list[str | int]]:
         marks = ", ".join("?" * len(wanted.triggers))
         conditions.append(f"iif(json_valid(\"trigger\"), json_extract(\"trigger\", '$.type'), '') IN ({marks})")
         values += [trigger.value for trigger in wanted.triggers]
+    if not wanted.began_skipped:
+        conditions.append("(started_ms IS NULL OR outcome <> 'skipped')")
     if wanted.since_ms is not None:
         conditions.append(f"{AT} >= ?")
         values.append(wanted.since_ms)

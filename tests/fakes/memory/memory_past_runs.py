@@ -6,7 +6,7 @@ from asyncio import Future
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice, takewhile
 
-from spyweb.model import JobId, Run, RunId
+from spyweb.model import JobId, Outcome, Run, RunId
 from spyweb.store.past_runs_protocol import (
     NO_TIME,
     FailingSeries,
@@ -95,6 +95,7 @@ def matches(run: Run, wanted: RunFilter) -> bool:
         wanted.job in (None, run.job)
         and (not wanted.outcomes or run.outcome in wanted.outcomes)
         and (not wanted.triggers or run.trigger.get("type") in [each.value for each in wanted.triggers])
+        and (wanted.began_skipped or run.started_ms is None or run.outcome is not Outcome.SKIPPED)
         and (wanted.since_ms is None or (at_ms is not None and at_ms >= wanted.since_ms))
         and (wanted.until_ms is None or (at_ms is not None and at_ms < wanted.until_ms))
     )

@@ -131,3 +131,15 @@ def test_no_job_follows_what_tells_of_an_incident() -> None:
     after = make_job("next", after=(After(job=TOLD.job, outcomes=frozenset(Outcome)),))
     assert what_follows(RUN, SUCCESS, [after], NOW).new
     assert not what_follows(TOLD, SUCCESS, [after], NOW).new
+
+
+def test_after_a_run_that_its_script_skipped_only_jobs_for_any_outcome_start_and_nothing_is_retried() -> None:
+    skipped = Ending(outcome=Outcome.SKIPPED, reason="open: not asking")
+    any_outcome = frozenset({*Outcome})
+    jobs = [
+        make_job("each", after=(After(job=JobId("prices"), outcomes=any_outcome),)),
+        make_job("plain", after=(After(job=JobId("prices")),)),
+    ]
+    assert [new.job for new in what_follows(RUN, skipped, jobs, NOW).new] == ["each"]
+    assert not what_follows(RUN, structs.replace(skipped, declined=True), jobs, NOW).new, "as if it had not begun"
+    assert follow(RUN, skipped) is None

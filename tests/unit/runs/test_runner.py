@@ -16,6 +16,7 @@ from spyweb.model import After, Ending, Every, JobId, Never, Outcome, Overlap, R
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.runs.drift import finding_trigger
 from spyweb.runs.live import LiveJob
+from spyweb.runs.records import unbegun
 from spyweb.runs.run_queue import QUEUE_LIMIT
 from spyweb.runs.runner import LAST_PATIENCE, STOP_PATIENCE, STORE_PATIENCE, Observer, RunRequest, by_hand
 from spyweb.stalls import TOO_OFTEN, Work
@@ -593,7 +594,7 @@ async def test_who_watches_a_run_that_is_given_up_sees_it_end(is_deleted: bool) 
             t.runner.start_by_hand(job, BY_HAND)
         await t.clock.turn()
         reason = "the job was deleted" if is_deleted else "replaced by a newer start"
-        assert watcher.seen == [Ending(outcome=Outcome.SKIPPED, reason=reason)]
+        assert watcher.seen == [unbegun(reason)]
         assert not t.runner._observers
 
 

@@ -212,7 +212,7 @@ def test_grace_can_be_taken_back() -> None:
 @pytest.mark.parametrize(
     ("outcome", "expected"),
     [
-        ('"any"', {Outcome.SUCCESS, Outcome.FAILED, Outcome.LOST, Outcome.STOPPED}),
+        ('"any"', {Outcome.SUCCESS, Outcome.FAILED, Outcome.LOST, Outcome.STOPPED, Outcome.SKIPPED}),
         ('["failed", "lost"]', {Outcome.FAILED, Outcome.LOST}),
         ('"success"', {Outcome.SUCCESS}),
     ],

@@ -22,7 +22,7 @@ local STANDARD = " bit32 coroutine loadstring math os state string table unpack 
 -- The file of a function, which is loaded when it is first called: it is large, or many look it up and few call it.
 local FILES_OF_CALLS = {
   copy = "copy", deep_copy = "copy", defer = "run", dump = "dump", json_decode = "json", json_encode = "json",
-  parallel = "branches", parallel_map = "branches", require = "modules", task = "tasks",
+  parallel = "branches", parallel_map = "branches", require = "modules", skip = "ending", task = "tasks",
 }
 
 -- Ops whose responses have headers, to be read in any case.

@@ -7,7 +7,7 @@ local raw, env = runtime.raw, runtime.env
 local error, format, rawget, type = raw.error, raw.string.format, raw.rawget, raw.type
 local traced = runtime.internals.traced
 
-local SKIPPED = 8                   -- wire.Ended
+local DECLINED = 8                  -- wire.Ended
 
 local function find(name)
   local f = rawget(env, name)
@@ -29,13 +29,13 @@ local function tell(run, name, incident)
     run.called = f
     return f(incident, run.ctx)
   end
-  run.declined, run.ended, run.reason, run.traceback = true, SKIPPED, format("there is no function %s", name), ""
+  run.declined, run.ended, run.reason, run.traceback = true, DECLINED, format("there is no function %s", name), ""
 end
 
 -- No hook follows: those are of the job's own runs.
 local function alert(run, ctx, may_retry, name, incident, values)
   chunk.set_out(run, ctx, may_retry, values)
-  run.announced, run.finished = false, true
+  run.announced, run.finished, run.may_skip = false, true, false
   chunk.judge(run, chunk.attempt(run, tell, run, name, incident))
 end
 

@@ -1,4 +1,4 @@
--- Ends a run that has failed, or has hooks or deferred functions: words the failure, calls the hooks, then what was
+-- Ends a run that has failed, was skipped, or has hooks or deferred functions: words the failure, calls the hooks, then what was
 -- deferred.  Loads when a run first ends so.  The chunk takes the runtime and returns a table of functions.
 
 local runtime = ...
@@ -9,7 +9,7 @@ local find, format, gsub, sub = raw.string.find, raw.string.format, raw.string.g
 local getmetatable, next, rawequal, close = raw.getmetatable, raw.next, raw.rawequal, raw.coroutine.close
 local concat, sort = raw.table.concat, raw.table.sort
 
-local SUCCESS, ERROR, CANCELLED, STOPPED = 0, 1, 4, 5           -- wire.Ended
+local SUCCESS, ERROR, CANCELLED, STOPPED, SKIPPED = 0, 1, 4, 5, 9 -- wire.Ended
 local OUT_OF_MEMORY = "not enough memory"                       -- Lua's own text
 local NIL_GLOBAL = "a nil value (global '"                      -- in a text of Lua's
 local LOG_LINE, REASON = 16384, 4096                            -- bytes, wire.LOG_LINE
@@ -121,6 +121,21 @@ function ending.returned(run, value)
   run.called = nil
   ending.failed(run, value, nil)
   if type(value) ~= "table" then run.reason = tostring(value) end
+end
+
+-- What a script calls as `skip`: returns what the run returns to say that there was nothing to do.  What an earlier run
+-- was given counts for nothing.
+function ending.skip(reason)
+  local run = now.run
+  if reason ~= nil and type(reason) ~= "string" then runtime.bad_argument(1, "skip", "string", reason) end
+  if not run.may_skip then internals.fail("skip is for the run of a job: no hook, endpoint or task is skipped by it") end
+  run.skip, run.skip_reason = { skipped = reason or "" }, reason or ""
+  return run.skip
+end
+
+-- Of the hooks only on_finally follows.
+function ending.skipped(run)
+  run.ended, run.reason, run.traceback, run.announced = SKIPPED, run.skip_reason, "", false
 end
 
 -- Settles the error of the script's call, after closing what it left open in the coroutine that it ended.

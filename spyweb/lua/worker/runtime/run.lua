@@ -5,7 +5,7 @@
 local runtime = ...
 local raw, env, internals = runtime.raw, runtime.env, runtime.internals
 local now, traced = internals.now, internals.traced
-local pcall, rawget, select, type = raw.pcall, raw.rawget, raw.select, raw.type
+local pcall, rawequal, rawget, select, type = raw.pcall, raw.rawequal, raw.rawget, raw.select, raw.type
 local format, sub = raw.string.format, raw.string.sub
 
 local MAX_DEFERS = 1000             -- in one run
@@ -42,8 +42,9 @@ end
 
 local function judge(run, ok, ...)
   local first, second = ...
-  run.is_bare = false
+  run.is_bare, run.may_skip = false, false
   if not ok then return internals.failed(run, first, run.frames) end
+  if first ~= nil and rawequal(first, run.skip) then return runtime.use("ending").skipped(run) end
   if first == false or first == nil and second ~= nil then
     if second == nil then second = "returned false" end
     return runtime.use("ending").returned(run, second)
@@ -73,7 +74,10 @@ local function load_chunk(ctx)
 end
 
 local function after_chunk(ctx, ...)
-  if declares then return runtime.use("workflows").run(ctx) end
+  if declares then
+    now.run.may_skip = false
+    return runtime.use("workflows").run(ctx)
+  end
   if not defines_run then return ... end
   now.run.called = rawget(env, "run")
   return now.run.called(ctx)
@@ -101,7 +105,7 @@ end
 local function set_out(run, ctx, may_retry, values)
   if values or runtime.given then runtime.use("given").begin(values) end
   ctx.shared = {}
-  run.ctx, run.may_retry = ctx, may_retry
+  run.ctx, run.may_retry, run.may_skip = ctx, may_retry, true
 end
 
 function procedures.run(run, ctx, may_retry, values)

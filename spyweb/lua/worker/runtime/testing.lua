@@ -176,6 +176,7 @@ function procedures.test(run, name, options)
   if not is_loaded then return end
   local f = rawget(env, name)
   if type(f) ~= "function" then return fail_test(run, format("there is no test %s", name), "") end
+  run.may_skip = true               -- for the `run` that it calls
   local ok, problem, traceback = shared.attempt(run, f, ctx)
   if not ok then return fail_test(run, problem, traceback) end
   shared.succeed(run)

@@ -7,7 +7,7 @@ local raw, env = runtime.raw, runtime.env
 local error, format, rawget, rawequal, type = raw.error, raw.string.format, raw.rawget, raw.rawequal, raw.type
 local traced = runtime.internals.traced
 
-local SKIPPED = 8                   -- wire.Ended
+local DECLINED = 8                  -- wire.Ended
 
 local function find(name)
   local f = rawget(env, name)
@@ -37,7 +37,7 @@ end
 -- Skips the run: no hook follows, as if it had not begun.  What the conditions have deferred still runs.
 local function decline(run, reason)
   run.declined, run.announced, run.finished = true, false, true
-  run.ended, run.reason, run.traceback = SKIPPED, reason, ""
+  run.ended, run.reason, run.traceback = DECLINED, reason, ""
 end
 
 local function handle(run, event, conditions, is_fresh, ...)

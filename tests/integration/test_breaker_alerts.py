@@ -1,0 +1,101 @@
+"""README's circuit breaker with README's alerts: what somebody is told while the address is down for an hour.
+
+The script runs in a real VM, by the scheduler, on a clock that the test turns; what is told is what lies in the outbox.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+from spyweb.alerts.delivery import decode_facts
+from spyweb.alerts.measures import JobMeasures
+from spyweb.alerts.texts import title_of
+from spyweb.alerts.watcher import AlertWatcher
+from spyweb.lua import wire
+from spyweb.lua.endings import from_end
+from spyweb.lua.session import Host, Request
+from spyweb.lua.wire import Form
+from spyweb.lua.worker.vm import Bytecode, compile_lua_files
+from spyweb.model import Ending, Every, Outcome
+from spyweb.settings.load import load_settings
+from tests.fakes.clock import START_MS, FakeClock
+from tests.fakes.harness import harness, make_job
+from tests.fakes.inline_worker import InlineWorker
+from tests.fakes.pool import FakePool
+from tests.fakes.repository import read
+
+README = read("README.md")
+BREAKER = next(text for text in re.findall(r"```lua\n(.*?)```", README, re.DOTALL) if "MAX_FAILURES" in text)
+ALERTS = next(text for text in re.findall(r"```toml\n(.*?)```", README, re.DOTALL) if "[alerts]" in text)
+TIME = "local os = { time = function() return echo('now') end } "  # on the script's own first line
+OPS = ("echo", "store_get", "store_set", "http_get", "_require")
+DOWN_FROM_MS, DOWN_UNTIL_MS = 600_000, 4_200_000
+
+
+class BreakerPool(FakePool):
+    """Runs the breaker in a VM; its store, its clock and the address that is down for an hour are here."""
+
+    def __init__(self, clock: FakeClock, bytecode: Bytecode) -> None:
+        super().__init__()
+        self._clock = clock
+        self._bytecode = bytecode
+        self._stored: dict[object, bytes] = {}
+        self.outcomes: Counter[Outcome] = Counter()
+
+    async def run(self, request: Request, host: Host, *, is_fresh: bool = False) -> Ending:
+        worker = InlineWorker(self._bytecode, OPS)
+        worker.begin(TIME + BREAKER)
+        while worker.end is None:
+            (call,) = worker.open.values()
+            worker.open.clear()
+            answer = wire.pack(self._answer(call.name, *call.values))
+            worker.say(wire.ResumeRun(call.run, call.number, int(Form.PACKED), [answer]))
+        ending = from_end(worker.end)
+        self.outcomes[ending.outcome] += 1
+        return ending
+
+    def _answer(self, op: str, name: wire.Scalar, value: wire.Scalar = None) -> list[object]:
+        match op:
+            case "echo":
+                return [self._clock.now_ms() // 1000]
+            case "store_get":
+                return [self._stored.get(name)]
+            case "store_set":
+                self._stored[name] = str(value).encode()
+                return []
+        assert op == "http_get"
+        is_down = DOWN_FROM_MS <= self._clock.now_ms() - START_MS < DOWN_UNTIL_MS
+        return [None, {"kind": "connect", "error": "connection refused"}] if is_down else [{"status": 200}]
+
+
+async def test_it_is_told_once_as_down_and_as_well_again_only_once_it_is_up(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(ALERTS)
+    alerts = load_settings(tmp_path, environ={}, flags={}).alerts
+    clock = FakeClock()
+    pool = BreakerPool(clock, compile_lua_files())
+    async with harness(clock=clock, pool=pool) as h:
+        watcher = AlertWatcher(
+            incidents=h.store.incidents,
+            live=h.live,
+            settings=lambda: alerts,
+            measures=JobMeasures(h.live, h.scheduler.pause_together, h.runner.start_by_hand),
+            clock=clock,
+        )
+        h.runner.judge = watcher.judge
+        await watcher.load()
+        planning = h.tasks.create_task(watcher.keep_up())
+        await h.settle(make_job("check_api", schedule=Every(period_ms=30_000), alerts=alerts.policy))
+        await clock.turn(2 * 3600)
+        planning.cancel()
+        unsent = await h.store.outbox.unsent(None, 100)
+    told = [decode_facts(each.payload) for each in reversed(unsent)]
+    assert [title_of(facts) for facts in told] == [
+        "#1 check_api is down: 3 failures",
+        "#1 check_api is well again after 1 h 2 min",
+    ]
+    down_ms, up_ms = (facts.at_ms - START_MS for facts in told)
+    assert DOWN_FROM_MS < down_ms < DOWN_FROM_MS + 120_000
+    assert DOWN_UNTIL_MS <= up_ms < DOWN_UNTIL_MS + 330_000, "the cooldown of the breaker has to end first"
+    assert pool.outcomes[Outcome.SKIPPED] > 100
