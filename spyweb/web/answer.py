@@ -54,8 +54,8 @@ STATUS: dict[type[SpywebError], tuple[int, str]] = {
 # The codes of what the server itself refuses.
 CODES: Mapping[int, str] = {
     400: "bad_request", 401: "unauthorized", 403: "forbidden", 404: "not_found", 405: "method_not_allowed",
-    408: "too_slow", 409: "refused", 413: "too_large", 414: "too_long", 417: "bad_request", 422: "invalid",
-    429: "too_many_requests", 500: "internal", 503: "busy",
+    408: "too_slow", 409: "refused", 413: "too_large", 414: "too_long", 415: "unsupported", 417: "bad_request",
+    422: "invalid", 429: "too_many_requests", 500: "internal", 503: "busy",
 }  # fmt: skip
 
 PAGE = """<!doctype html>

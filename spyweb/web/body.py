@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager, closing
+from urllib.parse import parse_qsl
 
 from aiohttp import web
 
@@ -19,6 +20,10 @@ MOST = 128 * MIB  # bytes of all bodies that wait to be answered
 PATIENCE_S = 30.0  # for a whole body; of one that may go on for ever, for the next piece
 TURN = 1 << 16  # bytes read before others have their turn ...
 TURN_CHUNKS = 256  # ... or chunks: one costs as much as many bytes
+FORM = "application/x-www-form-urlencoded"
+FORM_HEADERS = frozenset({FORM, f"{FORM};charset=utf-8"})
+LARGEST_FORM, LARGEST_PUBLIC_FORM = MIB, 64 * KIB  # bytes; the second from clients that nobody knows
+FORM_FIELDS = 100
 
 CLOCK = RealClock()
 
@@ -40,6 +45,7 @@ class BodyMemory:
 
 
 BODY_MEMORY = web.AppKey("body_memory", BodyMemory)
+FIELDS: web.RequestKey[Mapping[str, str]] = web.RequestKey("fields of the form that was read", Mapping[str, str])
 
 
 class Body:
@@ -88,6 +94,39 @@ class Body:
     def close(self) -> None:
         self._memory.give_back(self._size)
         self._size = 0
+
+
+def media_type_of(request: web.Request) -> str:
+    """Return the media type that a request names, without parameters: aiohttp decodes those by any codec they name."""
+    return request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+
+
+async def read_form(request: web.Request, largest: int) -> Mapping[str, str]:
+    """Return the fields of a form in UTF-8, the last of each name; a form that was read already is not read again.
+
+    Raises HTTPUnsupportedMediaType, HTTPBadRequest, and as `Body.read` does.
+    """
+    if FIELDS not in request:
+        request[FIELDS] = await _read_form(request, largest) if request.can_read_body else {}
+    return request[FIELDS]
+
+
+async def _read_form(request: web.Request, largest: int) -> Mapping[str, str]:
+    header = request.headers.get("Content-Type", "")
+    if header.lower().replace(" ", "").replace('"', "") not in FORM_HEADERS:
+        raise web.HTTPUnsupportedMediaType(text=f"expected a form: {FORM}, in UTF-8")
+    with closing(Body(request.app[BODY_MEMORY], largest, "a form")) as body:
+        # In a thread: percent signs alone cost a large form several milliseconds.
+        return await asyncio.to_thread(_fields_of, await body.read(request))
+
+
+def _fields_of(content: bytes) -> Mapping[str, str]:
+    text = content.decode("utf-8", "replace")
+    try:
+        found = parse_qsl(text, keep_blank_values=True, errors="replace", max_num_fields=FORM_FIELDS)
+    except ValueError as error:
+        raise web.HTTPBadRequest(text=f"a form may have {FORM_FIELDS} fields") from error
+    return dict(found)
 
 
 async def pieces(request: web.Request) -> AsyncGenerator[bytes, None]:

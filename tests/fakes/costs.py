@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import resource
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from encodings.aliases import aliases
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -39,10 +41,16 @@ from spyweb.store.interchange.lines import parse_line
 from spyweb.store.interchange.value_json import decode_value
 from spyweb.store.opening import open_any
 from spyweb.store.patterns import compile_pattern
+from spyweb.web.api.routes import ROUTES
+from spyweb.web.app import Site
+from spyweb.web.pages.pages import ACTIONS
+from spyweb.web.serve import serve_app
+from tests.fakes.client import content_of
 from tests.fakes.clock import FakeClock
 from tests.fakes.collisions import colliding_numbers
-from tests.fakes.daemon_service import FakeDaemonService
 from tests.fakes.daemon_socket import serve_tcp
+from tests.fakes.dashboard import make_dashboard_service
+from tests.fakes.endpoints import serve as serve_endpoints
 from tests.fakes.ops import make_call, make_world
 
 SMALL = 6_000
@@ -300,7 +308,7 @@ REQUESTS: Mapping[str, Text] = {
     },
     **{
         f"{name.decode()}: {what}": partial(with_header, b"GET /api/jobs HTTP/1.1", name, text)
-        for name in (b"Host", b"Cookie", b"Origin", b"X-SpyWeb-Key", b"Accept-Encoding", b"Range")
+        for name in (b"Host", b"Cookie", b"Origin", b"X-SpyWeb-Key", b"Accept-Encoding", b"Range", b"Content-Type")
         for what, text in TEXTS.items()
         if what != "lines"
     },
@@ -321,6 +329,34 @@ async def fetch_once(http: Http, server: RawServer, text: Text, n: int) -> None:
 def request_cases(port: int) -> Iterator[Case]:
     for what, text in REQUESTS.items():
         yield Case(f"a request's {what}", partial(request_once, port, text))
+
+
+# Every address that reads a body: the routes, the forms of the dashboard, and on another port the project's endpoints.
+DOORS = [
+    *((each.method, each.path) for each in ROUTES if each.body is not None),
+    *(("POST", f"/{each.path}") for each in ACTIONS),
+]
+ENDPOINTS = [("POST", "/api/v/x"), ("POST", "/api/public/x")]
+
+
+def door_cases(doors: list[tuple[str, str]], port: int) -> Iterator[Case]:
+    """Send each door a body in every codec that a client may name: punycode takes time that grows with the square."""
+    for method, path in doors:
+        place = re.sub("{.*?}", "1", path.replace("{job}", "prices"))
+        for codec in aliases:
+            yield Case(f"{method} {path} in {codec}", partial(knock, port, f"{method} {place}", codec))
+
+
+async def knock(port: int, place: str, codec: str, n: int) -> None:
+    """Send a body in this codec.  Raises AssertionError where the answer is that the server has failed, or none."""
+    body = b"key=" + b"a" * n + b"-" + b"a" * n
+    head = f"{place}?namespace=global&key=k HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+    kind = f"Content-Type: application/x-www-form-urlencoded; charset={codec}\r\nContent-Length: {len(body)}\r\n\r\n"
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"{head}{kind}".encode() + body)
+    answer = await reader.read()
+    assert answer[9:10] in (b"2", b"3", b"4"), (place, codec, answer)
+    writer.close()
 
 
 async def request_once(port: int, text: Text, n: int) -> None:
@@ -383,22 +419,29 @@ async def main(folder: Path) -> None:
         (folder / name).mkdir()
     store = await open_any(f"sqlite:///{folder}/spyweb.db", clock=clock, durability=Durability.NORMAL)
     async with (
+        AsyncExitStack() as leaving,
         open_extractor(RealClock()) as extractor,
         (world := make_world(store=store, clock=clock, root=folder / "files", extractor=extractor)).sql,
         open_client(HttpSettings(), RealClock()) as http,
         open_raw_server() as server,
-        serve_tcp(FakeDaemonService(), host="127.0.0.1", port=0) as listening,
+        serve_endpoints() as served,
+        serve_tcp(make_dashboard_service()) as dashboard,
+        serve_app(
+            content_of(make_dashboard_service(), Site(endpoints=served.endpoints)), host="127.0.0.1", port=0
+        ) as content,
     ):
+        leaving.push_async_callback(store.close)  # its threads would hold up the exit after a failure
         for case in chain(
             op_cases(OpDispatcher(make_call(world))),
             reader_cases(),
             file_cases(folder / "project"),
             answer_cases(http, server),
-            request_cases(listening.port),
+            request_cases(dashboard.port),
+            door_cases(DOORS, dashboard.port),
+            door_cases(ENDPOINTS, content.port),
         ):
             print(json.dumps({"begin": case.name}), flush=True)  # noqa: T201 - what the test reads
             print(json.dumps(await measure(case)), flush=True)  # noqa: T201
-    await store.close()
 
 
 if __name__ == "__main__":

@@ -226,6 +226,9 @@ class FakeHooks(HookService):
     def is_signed(self, job: JobId | None, headers: Mapping[str, str], body: bytes) -> bool:
         return False
 
+    def expects_pings(self, job: JobId) -> bool:
+        return False
+
     async def receive(self, job: JobId, delivery: Delivery) -> StartedRun:
         return StartedRun(run=await self._trigger(job))
 

@@ -21,11 +21,11 @@ from spyweb.web.access.principal import NOBODY, PRINCIPAL, Principal
 from spyweb.web.access.recognise import FORM_TOKEN, HARMLESS, AccessRule, Recognise, WrongKey, address_in
 from spyweb.web.access.rights import Right
 from spyweb.web.answer import status_of, wants_page
-from spyweb.web.body import in_time
+from spyweb.web.body import FORM, LARGEST_FORM, media_type_of, read_form
 
 API = "/api/"
 PRIVATE, PUBLIC = "/api/v/", "/api/public/"  # endpoints of the project's server
-FORMS = frozenset({"application/x-www-form-urlencoded", "multipart/form-data"})
+FORMS = frozenset({FORM, "multipart/form-data"})
 TOKEN_HEADER, TOKEN_FIELD = "X-CSRF-Token", "csrf"
 TARGETS = (
     "name",
@@ -211,10 +211,8 @@ async def _check_form(request: web.Request, principal: Principal) -> None:
     if principal.source != "session" or request.method in HARMLESS:
         return
     given = request.headers.get(TOKEN_HEADER, "")
-    if not given and request.content_type in FORMS:
-        async with in_time():
-            field = (await request.post()).get(TOKEN_FIELD, "")
-        given = field if isinstance(field, str) else ""
+    if not given and media_type_of(request) in FORMS:
+        given = (await read_form(request, LARGEST_FORM)).get(TOKEN_FIELD, "")
     if not hmac.compare_digest(given.encode("utf-8", "surrogateescape"), request[FORM_TOKEN].encode()):
         raise web.HTTPForbidden(text="this form is of another session: load the page again")
 

@@ -29,7 +29,7 @@ from spyweb.web.api.once import HEADERS, REUSED, key_of, parent_of, started_answ
 from spyweb.web.api.payload import read_payload
 from spyweb.web.api.query import check_may_see, query_of
 from spyweb.web.api.route import Right, route
-from spyweb.web.body import BODY_MEMORY, Body
+from spyweb.web.body import BODY_MEMORY, Body, media_type_of
 
 ACCEPTED = 202
 REFUSED = "expected the signature of this hook, or a key"
@@ -181,7 +181,7 @@ def _let_in(request: web.Request, hooks: HookService, job: JobId | None, content
 async def _payload(request: web.Request, content: bytes) -> object:
     if not content:
         return None
-    kind = request.content_type
+    kind = media_type_of(request)
     if kind == "application/json" or kind.endswith("+json"):
         if len(content) <= SCRIPT_VALUES:
             return read_payload(content, HOOK_VALUES)

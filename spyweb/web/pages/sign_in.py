@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from spyweb.web.access.cookies import drop_session, set_session
 from spyweb.web.access.guard import TRAIL
-from spyweb.web.access.recognise import RECOGNISER, TooManyTries, WrongKey, address_in, check_page
+from spyweb.web.access.recognise import RECOGNISER, TooManyTries, WrongKey, address_in
 from spyweb.web.access.rights import PUBLIC, Right
 from spyweb.web.pages.page import Asked, Shown, action, lead_to, page
 from spyweb.web.pages.site import answer_with
@@ -32,7 +32,6 @@ async def show_form(asked: Asked) -> Shown:
 async def sign_in(asked: Asked) -> web.Response:
     """Begin a session of the key that was typed."""
     request, access = asked.request, asked.service.access
-    check_page(request)
     if access.is_open:
         return lead_to(asked.back())
     try:

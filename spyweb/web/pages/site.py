@@ -18,10 +18,11 @@ from spyweb.errors import SpywebError
 from spyweb.settings.nearest import nearest_name
 from spyweb.web.access.guard import API
 from spyweb.web.access.principal import NOBODY, PRINCIPAL
-from spyweb.web.access.recognise import FORM_TOKEN, AccessRule
+from spyweb.web.access.recognise import FORM_TOKEN, AccessRule, check_page
 from spyweb.web.access.rights import PUBLIC, Right
 from spyweb.web.answer import status_of, wants_page
 from spyweb.web.api.keys import SERVICE
+from spyweb.web.body import LARGEST_FORM, LARGEST_PUBLIC_FORM, read_form
 from spyweb.web.live import follow_page
 from spyweb.web.pages.outlook import look
 from spyweb.web.pages.page import THEME, THEMES, VIEWS, Action, Asked, DashboardPage, PageMissing, Question, Shown
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from spyweb.dashboard.render import Renderer
 
 ROOT = "/"  # the dashboard's own address
-LARGEST_FORM = 1 << 20  # bytes
 
 TITLES: Mapping[int, str] = {
     400: "That can't be read",
@@ -40,6 +40,7 @@ TITLES: Mapping[int, str] = {
     405: "That can't be done here",
     409: "Not now",
     413: "That is too large",
+    415: "That can't be read",
     422: "That can't be",
     429: "Too many tries",
     503: "Not at the moment",
@@ -88,20 +89,15 @@ async def follow(request: web.Request) -> web.StreamResponse:
 
 def action_handler(wanted: Action) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
-        asked = await ask(request, await read_form(request))
+        if wanted.right is PUBLIC:  # of the others, the guard has asked already
+            check_page(request)
+        largest = LARGEST_PUBLIC_FORM if wanted.right is PUBLIC else LARGEST_FORM
+        asked = await ask(request, await read_form(request, largest))
         if wanted.question and asked.form.get("sure") != "yes":
             return await answer_with(asked, "ask.html", "", await question_of(asked, wanted))
         return await wanted.do(asked)
 
     return handle
-
-
-async def read_form(request: web.Request) -> dict[str, str]:
-    """Return the fields of a form; files are passed over."""
-    size = request.content_length
-    if size is None or size > LARGEST_FORM:
-        raise web.HTTPRequestEntityTooLarge(max_size=LARGEST_FORM, actual_size=size or 0)
-    return {name: value for name, value in (await request.post()).items() if isinstance(value, str)}
 
 
 async def question_of(asked: Asked, wanted: Action) -> Shown:

@@ -147,6 +147,7 @@ async def test_a_start_by_a_hook_is_on_record_under_its_name_and_so_is_a_wrong_s
         ("application/json", b'{"a":[1,"x"]}', {"a": [1, "x"]}),
         ("application/vnd.github+json; charset=utf-8", b"[]", []),
         ("text/plain", "größer".encode(), "größer"),
+        ("text/plain; x*=punycode''a-b", b"x", "x"),
         ("application/x-www-form-urlencoded", b"a=1&b=2", "a=1&b=2"),
         ("application/json", b"", "-"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -114,6 +115,45 @@ async def test_guesses_are_slowed_down_and_a_right_token_is_not(site: Site) -> N
 async def test_nobody_is_signed_in_by_another_site(site: Site, headers: dict[str, str]) -> None:
     status, _, cookie, _ = await site.post("/sign-in", {"key": site.token}, **headers)
     assert (status, cookie) == (403, "")
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        "application/x-www-form-urlencoded; charset=punycode",
+        "application/x-www-form-urlencoded; charset=nosuch",
+        "application/x-www-form-urlencoded; charset*=punycode''abc",
+        "multipart/form-data; boundary=a",
+        "application/json",
+        "",
+    ],
+)
+async def test_only_forms_in_utf_8_are_read(site: Site, parameters: str) -> None:
+    data = b"key=" + b"a" * 20_000 + b"-" + b"a" * 20_000
+    with capture_logs() as logged:
+        async with site.client.post("/sign-in", data=data, headers={**OURS, "Content-Type": parameters}) as answer:
+            assert answer.status == 415
+    assert not logged
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [(b"key=" + b"a" * 65_536, 413), (b"a=b&" * 100 + b"c=d", 400), (b"key=%ff%C3&key=\xff", 401)],
+)
+async def test_a_form_is_read_within_bounds(site: Site, data: bytes, status: int) -> None:
+    headers = {**OURS, "Content-Type": 'application/x-www-form-urlencoded; charset="UTF-8"'}
+    async with site.client.post("/sign-in", data=data, headers=headers) as answer:
+        assert answer.status == status
+
+
+async def test_a_page_of_another_site_is_refused_before_its_form_is_read(site: Site) -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        yield b"key="
+        await asyncio.Event().wait()
+
+    headers = {**OURS, "Origin": "https://evil.example", "Content-Type": "application/x-www-form-urlencoded"}
+    async with site.client.post("/sign-in", data=endless(), headers=headers) as answer:
+        assert answer.status == 403
 
 
 async def test_signing_out_ends_the_session(site: Site) -> None:

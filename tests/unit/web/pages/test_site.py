@@ -72,5 +72,7 @@ async def test_a_form_never_leads_to_another_site(back: str) -> None:
 
 
 async def test_a_form_that_is_too_large_is_refused() -> None:
-    async with dashboard() as client, client.post("/theme", data=BytesIO(bytes(2 << 20))) as answer:
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    async with dashboard() as client, client.post("/theme", data=BytesIO(bytes(65_537)), headers=headers) as answer:
         assert answer.status == 413
+        assert "a form may be 64 KB" in await answer.text()
