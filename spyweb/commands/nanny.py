@@ -49,6 +49,14 @@ _PARENT_DIED = signal.SIGUSR1
 _FROM_THE_START = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 
 
+def _ready(descriptors: Sequence[int], timeout: float | None = None) -> list[int]:
+    """Wait until there is something to read; unlike `select`, also from descriptors above 1023."""
+    events = select.poll()
+    for descriptor in descriptors:
+        events.register(descriptor, select.POLLIN)
+    return [descriptor for descriptor, _ in events.poll(None if timeout is None else timeout * 1000)]
+
+
 class CannotStart(Exception):
     """The command can't be started; the text says why."""
 
@@ -79,7 +87,7 @@ class Nanny:
     def wait_for(self, control: socket.socket) -> bool:
         """Wait until there is something on the socket; return False if the parent has died."""
         while True:
-            ready, _, _ = select.select([control.fileno(), self._wakeup], [], [])
+            ready = _ready([control.fileno(), self._wakeup])
             if self._wakeup in ready and _PARENT_DIED in os.read(self._wakeup, 4096):
                 return False
             if control.fileno() in ready:
@@ -153,7 +161,7 @@ class Nanny:
         timeout = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
         leash = self._leash.fileno()
         heard = [self._wakeup] if self._must_end_now else [self._wakeup, leash]
-        ready, _, _ = select.select(heard, [], [], timeout)
+        ready = _ready(heard, timeout)
         if self._wakeup in ready and _PARENT_DIED in os.read(self._wakeup, 4096):
             self._end_now()
         if leash in ready:

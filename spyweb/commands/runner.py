@@ -10,6 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import assert_never
 
+from spyweb import descriptors
 from spyweb.clock import Clock
 from spyweb.commands.output import LineCredit
 from spyweb.commands.running import Command, RunningCommand
@@ -19,6 +20,8 @@ from spyweb.errors import CommandError
 from spyweb.limits import too_large
 
 SHELL_SIGNAL = 128  # the exit code of a command that a signal has ended, as shells count it: 128 and the signal
+SHARE = 8  # the part of all descriptors that commands may have: one of so many ...
+DESCRIPTORS_EACH = 5  # ... of each its leash, twice while it is told what to do, and its three streams
 END_LIMIT_S = 8.0  # for all commands to end when the daemon does
 
 
@@ -60,7 +63,7 @@ class CommandRunner:
         self._groups = groups
         self._before_first = before_first
         self._spawner = CommandSpawner(clock)
-        self._slots = Semaphore(limits.at_once)
+        self._slots = Semaphore(min(limits.at_once, descriptors.share(SHARE, DESCRIPTORS_EACH)))
         self._credit = LineCredit(clock)
         self._running: set[RunningCommand] = set()
         self._numbers = count(1)

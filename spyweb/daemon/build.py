@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from spyweb import __version__, notify
+from spyweb import __version__, descriptors, notify
 from spyweb.alerts.channel_checker import ChannelChecker
 from spyweb.alerts.channel_secrets import ChannelSecrets
 from spyweb.alerts.delivery import Attempt
@@ -41,7 +41,6 @@ from spyweb.settings.alerts import AlertSettings
 from spyweb.specs.parse import alerts_without_file
 from spyweb.views.health import Vitals, find_parts
 from spyweb.views.jobs import join_problems
-from spyweb.web import descriptors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from spyweb import descriptors
 from spyweb.clock import Clock
 from spyweb.daemon.build import Daemon
 from spyweb.daemon.chore_runner import Chore
@@ -22,7 +23,6 @@ from spyweb.settings.units import DAY_MS, HOUR_MS
 from spyweb.store.lock import Lock
 from spyweb.store.protocol import Store
 from spyweb.views.health import SCARCE_DESCRIPTORS, find_problems
-from spyweb.web import descriptors
 from spyweb.web.serve import PrivateSocket
 from spyweb.web.tls import ServerCertificate
 

@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 
 import structlog
 
-from spyweb import __version__
+from spyweb import __version__, descriptors
 from spyweb.clock import RealClock
 from spyweb.daemon.banner import report_start, show_banner
 from spyweb.daemon.build import Daemon, build_daemon
@@ -29,7 +29,6 @@ from spyweb.settings import LogLevel, Settings
 from spyweb.store.interchange.foreign_spyweb import DATA_FILE, describe_data_file
 from spyweb.store.lock import hold_lock
 from spyweb.store.protocol import Store
-from spyweb.web import descriptors
 from spyweb.web.serve import serve_socket
 from spyweb.web.tls import ServerCertificate
 

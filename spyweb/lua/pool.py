@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from asyncio import CancelledError, TaskGroup, get_running_loop
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -122,6 +122,7 @@ class Pool:
         self._pending_runs: dict[RunId, PendingRun] = {}
         self._vms: dict[JobId, dict[int, Vm]] = {}  # by generation: where the next run begins
         self._retired: dict[JobId, int] = {}  # generations below are not kept ...
+        self._line: deque[PendingRun] = deque()  # for a worker of their job's own
         self._held: Counter[tuple[JobId, int]] = Counter()  # ... unless somebody needs them for longer than one call
         self._loads: Counter[JobId] = Counter()
         self._spares: dict[JobId, int] = {}  # how many fleeting VMs each worker keeps ready
@@ -174,7 +175,9 @@ class Pool:
         """Keep that many VMs of this code ready for fresh runs; drop those of older code of its job."""
         if not self._is_stopping:
             self._spares[code.job] = count
-            self._worker_for(code).keep_template(code, count)
+            worker = self._worker_for(code)
+            if worker is not None:  # else the first run has it kept
+                worker.keep_template(code, count)
 
     def cancel(self, run: RunId, why: Why) -> None:
         """Tell the run to end; `run` then returns its ending.  A run that is not known has ended already."""
@@ -246,6 +249,8 @@ class Pool:
             deaths=self._supervisor.deaths,
             loads=self._loads.total(),
             kills=self._supervisor.kills,
+            waiting=sum(not pending.ending.done() for pending in self._line),
+            most_own=self._supervisor.most_own,
             answering=sum(worker.job is None and worker.is_answering for worker in self._supervisor),
         )
 
@@ -271,19 +276,21 @@ class Pool:
     # Beginning a run
 
     def _admit(self, pending: PendingRun) -> None:
-        """Begin the run in its VM, or let it wait there until the VM is loaded."""
+        """Begin the run in its VM, or let it wait: in line for a worker, or there until the VM is loaded."""
         if pending.ending.done():
             return
         code = pending.request.code
-        if pending.is_fresh:
-            self._worker_for(code).begin_fresh(pending, self._spares.get(code.job, 0))
+        vm = None if pending.is_fresh else self._usable_vm(code)
+        worker = self._worker_for(code) if vm is None else vm.worker
+        if worker is None:
+            pending.stop_waiting()
+            self._line.append(pending)
+            self._make_room()
             return
-        vm = self._vms.get(code.job, {}).get(code.generation)
-        if vm is not None and (vm.worker.job is not None) is not self._needs_own_worker(code):
-            self._release(vm)
-            vm = None
-        if vm is None:
-            vm = self._load(code)
+        if pending.is_fresh:
+            worker.begin_fresh(pending, self._spares.get(code.job, 0))
+            return
+        vm = vm or self._load(code, worker)
         if vm.is_loaded:
             vm.worker.begin(vm, pending)
             return
@@ -291,18 +298,41 @@ class Pool:
         if pending.timer is None:
             pending.timer = self._clock.call_later(PATIENCE, partial(self._give_up, pending))
 
+    def _advance_line(self) -> None:
+        """Begin the runs in line for which there is room, and make room for others."""
+        while self._line and (self._line[0].ending.done() or self._supervisor.has_room):
+            self._admit(self._line.popleft())
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """Stop idle workers of single jobs for the runs in line; the globals of their jobs are gone then."""
+        for worker in self._supervisor.idle_workers(len(self._line)):
+            vms = list(worker.vms.values())
+            if not any((vm.code.job, vm.code.generation) in self._held for vm in vms):
+                log.info("a job's idle worker makes room for another's; its globals are reset", job=worker.job)
+                for vm in vms:
+                    self._release(vm)
+
+    def _usable_vm(self, code: Code) -> Vm | None:
+        """Return the VM of this code, unless it is in a worker that is of the wrong kind now: then it is dropped."""
+        vm = self._vms.get(code.job, {}).get(code.generation)
+        if vm is not None and (vm.worker.job is not None) is not self._needs_own_worker(code):
+            self._release(vm)
+            return None
+        return vm
+
     def _give_up(self, pending: PendingRun) -> None:
         pending.fail(PoolError(f"no worker was available within {PATIENCE:.0f} s: {self._supervisor.trouble}"))
 
     def _needs_own_worker(self, code: Code) -> bool:
         return code.isolation is Isolation.PROCESS or self._quarantine.holds(code)
 
-    def _worker_for(self, code: Code) -> WorkerProcess:
+    def _worker_for(self, code: Code) -> WorkerProcess | None:
+        """Return the worker where a VM of this code belongs; None if there is no room for one of its own."""
         is_alone = self._needs_own_worker(code)
         return self._supervisor.own_worker(code.job) if is_alone else self._supervisor.least_loaded()
 
-    def _load(self, code: Code) -> Vm:
-        worker = self._worker_for(code)
+    def _load(self, code: Code, worker: WorkerProcess) -> Vm:
         vm = worker.load_vm(code)
         self._vms.setdefault(code.job, {})[code.generation] = vm
         self._loads[code.job] += 1
@@ -354,7 +384,9 @@ class Pool:
             if ending.outcome is Outcome.SUCCESS and self._quarantine.release_after_clean_run(vm.code):
                 ending = self._end_quarantine(vm, ending)
             channel.pending.end(ending)
+        self._supervisor.note_used(vm.worker)
         self._stop_if_empty(vm.worker)
+        self._advance_line()
 
     def _end_quarantine(self, vm: Vm, ending: Ending) -> Ending:
         """Let the next run begin in a shared worker, with fresh globals."""
@@ -407,7 +439,10 @@ class Pool:
 
         VMs that are marked for removal count as gone.
         """
-        if worker.job is not None or worker.is_retiring or worker.used_bytes <= self._memory_budget:
+        if worker.job is not None:
+            return
+        self._advance_line()  # several times a second: descriptors that others had may be free again
+        if worker.is_retiring or worker.used_bytes <= self._memory_budget:
             return
         used, staying = worker.used_bytes, []
         for number, size in largest:
@@ -426,7 +461,8 @@ class Pool:
         self._release(vm)
 
     def proven(self, worker: WorkerProcess) -> None:
-        self._supervisor.note_proven()
+        self._supervisor.note_proven(worker)
+        self._advance_line()
 
     def died(self, worker: WorkerProcess, death: Death) -> None:
         for vm in worker.vms.values():
@@ -441,6 +477,7 @@ class Pool:
                 self._try_again(channel.pending, f"its worker died: {death.reason}", guilty=False)
         for vm in list(worker.vms.values()):
             self._load_elsewhere(vm, worker, death)
+        self._advance_line()
 
     def _lose(self, channel: RunChannel, death: Death, *, guilty: bool) -> None:
         why = Why.STOPPED if self._is_stopping else channel.why

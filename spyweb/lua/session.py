@@ -184,6 +184,8 @@ class PoolStats:
     loads: int = 0  # of VMs for runs, since start
     kills: int = 0  # those of the deaths that the daemon itself has brought about
     answering: int = 0  # shared workers that are up and answer
+    waiting: int = 0  # runs that wait for a worker of their job's own ...
+    most_own: int = 0  # ... of which there may be so many at once
 
 
 class PendingRun(Struct, kw_only=True, eq=False):

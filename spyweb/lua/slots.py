@@ -31,9 +31,15 @@ class Slots:
             runs, cpu = numbers[: wire.SLOTS], numbers[wire.SLOTS :]
             return {run: min(ms, wire.MOST_CPU_MS) for run, ms in zip(runs, cpu, strict=True) if run}
 
+    def given(self) -> None:
+        """Close the descriptor once the worker has it; the memory stays."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
     def close(self) -> None:
         self._memory.close()
-        os.close(self.descriptor)
+        self.given()
 
 
 def _fix_size(descriptor: int) -> None:

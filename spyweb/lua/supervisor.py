@@ -1,6 +1,7 @@
 """The supervisor starts and replaces workers: those that jobs share, and those of a single job.
 
-There are always as many shared ones as were asked for, some of them perhaps still starting.
+There are always as many shared ones as were asked for, some of them perhaps still starting.  Those of single jobs have
+a third of the descriptors and start a few at a time; the runs beyond wait in the pool's line (docs/design/0060).
 """
 
 from __future__ import annotations
@@ -8,10 +9,11 @@ from __future__ import annotations
 import asyncio
 from asyncio import Task
 from collections.abc import Coroutine, Iterator
-from itertools import chain
+from itertools import chain, islice
 
 import structlog
 
+from spyweb import descriptors
 from spyweb.lua.timeouts import within
 from spyweb.lua.worker_process import READY_LIMIT, Death, WorkerDependencies, WorkerProcess
 from spyweb.model import JobId
@@ -25,6 +27,10 @@ LONGEST_DELAY = 5.0  # ... up to this
 MOST_DOUBLINGS = 10  # more make no difference
 END_LIMIT = 2.0  # seconds for all to be dead
 STARTS = 3  # of all workers, before the daemon's own start fails
+STARTING = 4  # workers of single jobs that start at once
+SHARE = 3  # the share of all descriptors that workers of single jobs may have: one part of so many ...
+DESCRIPTORS_EACH = 4  # ... of each two sockets, its memory and its process ...
+DESCRIPTORS_TO_START = 7  # ... and until it has its own ends of them
 
 
 class Supervisor:
@@ -34,7 +40,8 @@ class Supervisor:
         self.trouble = "they are slow to start"  # the latest reason why there is no worker
         self._dependencies = dependencies
         self._shared: list[WorkerProcess] = []
-        self._own: dict[JobId, WorkerProcess] = {}
+        self._own: dict[JobId, WorkerProcess] = {}  # the least recently used first
+        self._starting: set[WorkerProcess] = set()  # of those
         self._detached: set[WorkerProcess] = set()
         self._failures = 0  # forks in a row that came to nothing
         self._tasks: set[Task[None]] = set()
@@ -62,11 +69,45 @@ class Supervisor:
     def least_loaded(self) -> WorkerProcess:
         return min(self._shared, key=lambda worker: worker.load)
 
-    def own_worker(self, job: JobId) -> WorkerProcess:
+    def own_worker(self, job: JobId) -> WorkerProcess | None:
+        """Return the job's own worker, started if need be; None if there is no room for another one."""
         worker = self._own.get(job)
-        if worker is None:
+        if worker is None and self.has_room:
             worker = self._own[job] = self._start_worker(job)
+            self._starting.add(worker)
         return worker
+
+    def note_used(self, worker: WorkerProcess) -> None:
+        """Note that a run in it has just ended: it is stopped after the others if another job needs its room."""
+        if worker.job is not None and self._own.get(worker.job) is worker:
+            self._own[worker.job] = self._own.pop(worker.job)
+
+    @property
+    def most_own(self) -> int:
+        """Return how many workers of single jobs there may be at once."""
+        return descriptors.share(SHARE, DESCRIPTORS_EACH)
+
+    @property
+    def has_room(self) -> bool:
+        """Return whether another worker of a single job may be started now."""
+        return len(self._starting) < STARTING and not self._is_full
+
+    @property
+    def _stopping(self) -> int:
+        return sum(worker.job is not None for worker in self._detached)
+
+    @property
+    def _is_full(self) -> bool:
+        needed = DESCRIPTORS_TO_START * (len(self._starting) + 1) + descriptors.RESERVE
+        there_are = len(self._own) + self._stopping
+        return there_are >= self.most_own or (there_are > 0 and descriptors.left() < needed)
+
+    def idle_workers(self, wanted: int) -> list[WorkerProcess]:
+        """Return the workers of single jobs to stop so that this many others find room, least recently used first."""
+        if not wanted or not self._is_full:
+            return []
+        idle = (worker for worker in self._own.values() if worker.is_idle)
+        return list(islice(idle, max(min(wanted, STARTING) - self._stopping, 0)))
 
     def replace(self, worker: WorkerProcess) -> None:
         """Replace a worker that can't go on.
@@ -99,9 +140,10 @@ class Supervisor:
         self._detached.discard(worker)
         self._detach(worker)
 
-    def note_proven(self) -> None:
-        """Note that a worker has answered a ping, so that forking works."""
+    def note_proven(self, worker: WorkerProcess) -> None:
+        """Note that the worker has answered a ping, so that forking works."""
         self._failures = 0
+        self._starting.discard(worker)
 
     def _learn(self, worker: WorkerProcess, death: Death) -> None:
         if not worker.is_proven:
@@ -111,6 +153,7 @@ class Supervisor:
 
     def _detach(self, worker: WorkerProcess) -> WorkerProcess | None:
         """Give the worker no more work; return the worker that replaces it, if there is one."""
+        self._starting.discard(worker)
         if worker.job is not None:
             if self._own.get(worker.job) is worker:
                 del self._own[worker.job]

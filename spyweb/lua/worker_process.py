@@ -260,7 +260,17 @@ class WorkerProcess:
 
     @property
     def is_empty(self) -> bool:
-        return not self.vms and not any(template.spares for template in self._templates.values())
+        return not self.vms and not self._has_spares
+
+    @property
+    def _has_spares(self) -> bool:
+        return any(template.spares for template in self._templates.values())
+
+    @property
+    def is_idle(self) -> bool:
+        """Return whether nothing runs, waits or is kept ready in it: its end costs no more than its VMs' globals."""
+        is_loading = any(vm.waiting or not vm.is_loaded for vm in self.vms.values())
+        return self.is_proven and not self._channels and not is_loading and not self._has_spares
 
     @property
     def channels(self) -> Sequence[RunChannel]:
@@ -302,6 +312,7 @@ class WorkerProcess:
             await self._connection.open(main, bulk)
             self._open_sockets = 2
             child = await self._spawner.fork(their_main, their_bulk, slots.descriptor)
+        slots.given()
         self.pid = child.pid
         self._child = child
         child.exited.add_done_callback(self._exited)

@@ -24,6 +24,7 @@ REMEDIES: Final[Sequence[tuple[str, str, str]]] = (
     ("held up the daemon too often", "Change the script: it begins again once its file is saved.", "jobs"),
     ("not as their runs left them", "Compare them with what the jobs keep; run the jobs to put them right.", "drift"),
     ("file descriptors are left", "Raise LimitNOFILE of the service, or `ulimit -n`, and restart.", "health"),
+    ("for a process", "Raise LimitNOFILE of the service, or `ulimit -n`, and restart; or wait.", "health"),
     ("connection", "Clients open more connections than the server takes: close some, or raise the limit.", "health"),
 )
 OTHERWISE: Final = "The log says more."

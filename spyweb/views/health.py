@@ -147,7 +147,7 @@ def find_warnings(vitals: Vitals, short_monitors: int = 0, drifting: int = 0) ->
         warnings.append("the server's file does not load: `spyweb check` says why")
     if _lacks_workers(vitals):
         warnings.append(NO_WORKER)
-    warnings += _scarce(vitals)
+    warnings += [*_scarce(vitals), *_waiting(vitals.pool)]
     if vitals.heartbeat and vitals.heartbeat.error:
         warnings.append("the heartbeat does not arrive: `spyweb health` says why")
     loop = vitals.loop
@@ -185,6 +185,13 @@ def _scarce(vitals: Vitals) -> Iterator[str]:
         yield vitals.refused_connections
     if vitals.descriptors_left < SCARCE_DESCRIPTORS:
         yield f"only {vitals.descriptors_left} file descriptors are left: raise LimitNOFILE, or `ulimit -n`"
+
+
+def _waiting(pool: PoolStats) -> Iterator[str]:
+    if pool.waiting:
+        runs = "runs wait" if pool.waiting > 1 else "run waits"
+        most = f"at most {pool.most_own} jobs with `exec` or `isolation` have one at a time"
+        yield f"{pool.waiting} {runs} for a process: {most}, a third of the file descriptors"
 
 
 def view_health(vitals: Vitals, states: Iterable[JobState], short_monitors: int = 0, drifting: int = 0) -> Health:

@@ -1,40 +1,12 @@
-"""Set the limit on file descriptors, and share them out."""
+"""Share out file descriptors to the connections of the HTTP server."""
 
 from __future__ import annotations
 
-import os
-import resource
-from contextlib import suppress
-
+from spyweb.descriptors import allowed
 from spyweb.web.connections import ConnectionLimits
 
-MOST = 16_384  # as many as the systemd unit gives; what the system allows beyond is of no use
 TCP, PRIVATE = 1_024, 256  # connections
 PAGING_S = 3_600.0
-
-
-def raise_limit() -> None:
-    """Allow this process as many descriptors as the system lets it have."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST if hard == resource.RLIM_INFINITY else min(hard, MOST)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def allowed() -> int:
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MOST if soft == resource.RLIM_INFINITY else soft
-
-
-def left() -> int:
-    """Return roughly how many can still be opened: a new one gets the lowest free number."""
-    try:
-        lowest = os.dup(0)
-    except OSError:
-        return 0
-    os.close(lowest)
-    return allowed() - lowest
 
 
 def tcp_limits() -> ConnectionLimits:

@@ -45,8 +45,11 @@ class Zygote:
         self._watch_children()
         self._send(wire.ZygoteReady(os.getpid()))
         control = self._control.fileno()
+        events = select.poll()  # unlike `select` it takes descriptors above 1023, such as the daemon may pass
+        for descriptor in (control, self._wakeup):
+            events.register(descriptor, select.POLLIN)
         while True:
-            ready, _, _ = select.select([control, self._wakeup], [], [])
+            ready = [descriptor for descriptor, _ in events.poll()]
             if self._wakeup in ready:
                 os.read(self._wakeup, 4096)
                 self._reap()

@@ -24,7 +24,7 @@ from typing import NamedTuple, Self
 import structlog
 from msgspec import structs
 
-from spyweb import limits
+from spyweb import descriptors, limits
 from spyweb.clock import Clock, Handle
 from spyweb.errors import NoAccess, SpywebError, StoreClosed, StoreError
 from spyweb.model import JobId, Owner
@@ -35,6 +35,8 @@ from spyweb.store.user_sql.spawner import SqlSpawner
 PATIENCE_S = 5.0  # how long another run's or job's transaction is waited for
 RETRY_S = 0.02
 MOST_CONNECTIONS = 64
+SHARE = 8  # the part of all descriptors that their processes may have: one of so many ...
+DESCRIPTORS_EACH = 2  # ... of each two sockets
 LONG = 16 * limits.SQL_KEPT  # bytes; of statements longer than this one is executed at a time
 MOST_AT_ONCE = 8  # statements: those that never end must not take every core from the rest
 IDLE_S = 15 * 60.0  # after which a connection is closed
@@ -68,7 +70,7 @@ class UserDatabase:
         self._spawner = spawner or SqlSpawner()
         self._owns_spawner = spawner is None
         self._patience_s = patience_s
-        self._most_connections = most_connections
+        self._most_connections = min(most_connections, descriptors.share(SHARE, DESCRIPTORS_EACH))
         self._sessions: dict[SqlUser, Session] = {}
         self._retrying = Lock()  # of the writes that met another job's transaction, one at a time tries again
         self._at_once = Semaphore(MOST_AT_ONCE)

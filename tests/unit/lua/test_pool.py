@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from spyweb import descriptors
 from spyweb.clock import Clock
 from spyweb.errors import PoolError, ScriptError
 from spyweb.limits import LOG_BYTES_PER_S
@@ -16,6 +17,7 @@ from spyweb.lua import wire, worker_process
 from spyweb.lua.pool import PATIENCE, Pool, open_pool, raise_compile_error
 from spyweb.lua.session import Code, EngineInfo, Lineage, Request, VariableRule
 from spyweb.lua.slots import Slots
+from spyweb.lua.supervisor import DESCRIPTORS_EACH, SHARE, STARTING
 from spyweb.lua.wire import Ended, Form, InitWorker, Why
 from spyweb.model import MIB, Ending, Failure, Isolation, JobId, Outcome, RunId
 from tests.fakes.clock import FakeClock
@@ -835,6 +837,71 @@ async def test_a_job_that_becomes_isolated_moves_at_its_next_run(harness: PoolHa
 
     assert harness.worker_of(2) is not shared
     assert shared.story[-1] == "drop 1"
+
+
+@pytest.fixture
+def room_for_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(descriptors, "allowed", lambda: 2 * SHARE * DESCRIPTORS_EACH)
+    monkeypatch.setattr(descriptors, "left", lambda: 1_000)
+
+
+ALONE = [make_code(JobId(f"alone{number}"), isolation=Isolation.PROCESS) for number in range(6)]
+
+
+async def test_beyond_the_bound_of_own_workers_the_idle_one_used_longest_ago_makes_room(
+    harness: PoolHarness, room_for_two: None
+) -> None:
+    for run, code in enumerate([ALONE[0], ALONE[1], ALONE[0]], start=1):
+        await harness.do(run, code)
+    first, second = harness.worker_of(1), harness.worker_of(2)
+    await harness.begin(4, ALONE[2])
+    await harness.clock.turn(1)
+    assert "killed" in second.story
+    assert "killed" not in first.story
+    await harness.finish(4)
+    assert harness.pool.stats().deaths == 0
+    await harness.do(5, ALONE[0])
+    assert first.story.count("load jobs/alone0.lua as 1") == 1  # it was never gone
+
+
+async def test_a_run_without_room_waits_in_line_and_only_its_own_time_counts(
+    harness: PoolHarness, room_for_two: None
+) -> None:
+    for run in (1, 2, 3, 4, 5):
+        await harness.begin(run, ALONE[run])
+    assert harness.pool.stats().waiting == 3
+    await harness.do(6, make_code(NEWS))  # those of shared workers do not wait for it
+    harness.tasks[3].cancel()
+    harness.pool.cancel(RunId(4), Why.CANCELLED)
+    await harness.clock.turn(50)  # of the 60 seconds that a run has
+    assert harness.ending(4).failure is Failure.CANCELLED
+    assert harness.pool.stats().waiting == 1
+    await harness.finish(1)
+    await harness.clock.turn(50)
+    assert harness.pool.stats().waiting == 0
+    await harness.finish(5)
+    assert harness.ending(5).outcome is Outcome.SUCCESS
+
+
+async def test_few_workers_start_at_once_however_many_are_wanted(harness: PoolHarness) -> None:
+    before = harness.spawner.forks
+    harness.spawner.is_mute = True
+    for run, code in enumerate(ALONE, start=1):
+        await harness.begin(run, code)
+    assert harness.spawner.forks == before + STARTING
+
+
+async def test_scarce_descriptors_hold_back_all_own_workers_but_one(
+    harness: PoolHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = 38
+    monkeypatch.setattr(descriptors, "left", lambda: left)
+    await harness.begin(1, ALONE[1])
+    await harness.begin(2, ALONE[2])
+    assert harness.pool.stats().waiting == 1
+    left = 1_000
+    await harness.clock.turn(1)
+    await harness.finish(2)
 
 
 async def test_above_its_memory_budget_a_workers_largest_vm_moves_out() -> None:

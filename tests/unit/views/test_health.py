@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from spyweb.stalls import LoopStats
+from spyweb.views.advice import advise
 from spyweb.views.health import (
     SCHEDULER_STALLED_MS,
     STALLS_SHOWN_MS,
@@ -97,6 +98,15 @@ def test_connections_that_are_refused_and_scarce_descriptors_are_warnings() -> N
     health = view_health(make_vitals(refused_connections="the server is full", descriptors_left=63), [])
     expected = ["the server is full", "only 63 file descriptors are left: raise LimitNOFILE, or `ulimit -n`"]
     assert (health.status, health.warnings) == ("ok", expected)
+
+
+def test_runs_that_wait_for_a_process_are_a_warning() -> None:
+    vitals = make_vitals()
+    health = view_health(replace(vitals, pool=replace(vitals.pool, waiting=9, most_own=21)), [])
+    most = "at most 21 jobs with `exec` or `isolation` have one at a time, a third of the file descriptors"
+    assert health.warnings == [f"9 runs wait for a process: {most}"]
+    (advice,) = advise(health).advice
+    assert "LimitNOFILE" in advice.remedy
 
 
 def test_a_daemon_without_problems_is_ok() -> None:
