@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from spyweb.daemon.engine_info import engine_info
 from spyweb.daemon.promises import find_broken_promises
 from spyweb.errors import Problem
 from spyweb.extraction.extractor import open_extractor
+from spyweb.logs.secrets import hide_in_url, is_secret
 from spyweb.lua.pool import open_pool
 from spyweb.lua.session import Code
 from spyweb.model import JobId, JobSpec, PingAddresses
@@ -27,6 +28,7 @@ from spyweb.settings import Settings, examine_settings
 from spyweb.settings.addresses import expand, missing_variables
 from spyweb.settings.heartbeat import HeartbeatSettings, is_on_this_machine
 from spyweb.settings.load import read_table
+from spyweb.settings.secret_places import CREDENTIAL, ENV
 from spyweb.settings.sections import FILE
 from spyweb.specs.discover import Scan, scan
 from spyweb.specs.server_file import read_all
@@ -52,6 +54,7 @@ async def check_project(root: Path) -> list[Problem]:
         *find_broken_limits(settings.exec),
         *find_missing_variables(specs, os.environ),
         *find_doubtful_heartbeat(settings.heartbeat, os.environ),
+        *find_readable_secrets(root),
         *(warning for warning in found.warnings if warning.file not in uncompiled),
     ]
     if is_emptied(root):
@@ -73,6 +76,33 @@ def find_doubtful_heartbeat(heartbeat: HeartbeatSettings, environ: Mapping[str, 
     except ValueError as error:
         reason = f"{error}, in the environment of this check"
     return [Problem(FILE, None, "heartbeat.url", reason, is_warning=True)] if reason else []
+
+
+def find_readable_secrets(root: Path) -> list[Problem]:
+    """Warn where config.toml holds what looks like a secret, and other users of this machine may read it."""
+    if not ChannelSecrets(root, os.environ).is_open_to_others(FILE):
+        return []
+    table = read_table(root, [])
+    reason = f"it may be a secret, and others on this machine may read it: chmod 600 {FILE}, or write ${{NAME}} here"
+    found = next((path for path, text in _texts_in(table.values) if _looks_secret(path, text)), None)
+    return [replace(table.problem(reason, *found), is_warning=True)] if found else []
+
+
+def _texts_in(table: Mapping[str, object], *path: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _texts_in(value, *path, key)
+        elif isinstance(value, str):
+            yield (*path, key), value
+
+
+def _looks_secret(path: tuple[str, ...], text: str) -> bool:
+    """Say whether a text is a secret by its name, an address with a password, or that of an alert channel."""
+    *above, key = path
+    if not text or "${" in text or text.startswith((ENV, CREDENTIAL)) or key.endswith("_file"):
+        return False
+    has_token = above[:1] == ["channels"] and key in ("url", "webhook") and not text.startswith("ntfy")
+    return has_token or is_secret(key) or hide_in_url(text) != text
 
 
 def find_missing_variables(specs: Sequence[JobSpec], environ: Mapping[str, str]) -> list[Problem]:

@@ -44,11 +44,18 @@ async def open_commands(settings: ExecSettings, clock: Clock) -> AsyncIterator[C
     what no script is told.
     """
     await asyncio.to_thread(remove_left, os.fsencode(tempfile.gettempdir()), clock.now_ms())
-    runner = CommandRunner(clock, limits_of(settings), find_groups(settings), before_first=close_to_others)
+    runner = CommandRunner(clock, limits_of(settings), find_groups(settings), before_first=hide_environment)
     try:
         yield runner
     finally:
         await runner.close()
+
+
+def hide_environment() -> None:
+    """Keep other processes of this user from looking into this one; nothing keeps those of root."""
+    close_to_others()
+    if os.geteuid() == 0:
+        log.warning("commands run as root and can read the daemon's environment: start spyweb as a user of its own")
 
 
 def find_broken_limits(settings: ExecSettings) -> list[Problem]:

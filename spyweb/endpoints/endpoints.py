@@ -264,7 +264,9 @@ class ConcurrencyLimiter:
         try:
             has_come_in = await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled() and turn.result():
+            if turn in self._waiting:
+                self._waiting.remove(turn)
+            elif not turn.cancelled() and turn.result():
                 self.leave()
             raise
         finally:

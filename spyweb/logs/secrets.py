@@ -36,11 +36,16 @@ class Secrets:
                 text = text.replace(value, HIDDEN)
         if "spyweb_" in text:
             text = _TOKEN.sub(rf"\1{HIDDEN}", text)
-        return _IN_URL.sub(rf"\1:{HIDDEN}@", text) if "@" in text else text
+        return hide_in_url(text) if "@" in text else text
 
     def hide_in_prose(self, text: str) -> str:
         """Hide as well what follows such a name: a line of a script's log, as it leaves this machine."""
         return _NAMED.sub(rf"\1{HIDDEN}", self.hide_in_text(text))
+
+
+def hide_in_url(text: str) -> str:
+    """Hide the password of each address in a text."""
+    return _IN_URL.sub(rf"\1:{HIDDEN}@", text)
 
 
 def secrets_in(environ: Mapping[str, str]) -> Secrets:

@@ -20,6 +20,7 @@ from spyweb.ops.network.multipart import Part, encode_parts
 from spyweb.ops.network.request import FetchRequest, Response, fetch_of, with_defaults
 from spyweb.ops.op import OpFamily, op
 from spyweb.ops.world import Call
+from spyweb.settings.reading import nearest
 
 LUA_HEADERS = "table<string, string|number>"
 LUA_RESULTS = "HttpResponse? response, HttpError? error"
@@ -31,6 +32,8 @@ FAMILY = OpFamily(
 
 FORM = b"application/x-www-form-urlencoded"
 CONTENT_TYPE = b"content-type"
+OPTIONS = ("url", "method", "body", "headers", "proxy", "timeout", "max_body_size")
+MOST_NAMED = 20  # options that are looked at: a table may have any number
 READING = (b"GET", b"HEAD", b"OPTIONS")  # methods that a server is not to change anything for
 
 Outcome: TypeAlias = tuple[dict[str, object] | None, dict[str, object] | None]  # a response, or an error
@@ -61,6 +64,9 @@ async def http_request(call: Call, options: Table) -> Outcome:
     The options are `url`, and `method`, `body`, `headers`, `proxy`, `timeout` (seconds) and `max_body_size` (MB).
     """
     wanted = wanted_from(options)
+    for name in (_shown(key) if isinstance(key, bytes) else str(key) for key in islice(options, MOST_NAMED)):
+        if name not in OPTIONS:
+            call.log("warn", f"http_request: there is no option '{name}'{nearest(name, OPTIONS)}".encode())
     if call.is_dry and wanted.method.upper() not in READING:
         refuse_in_dry_run(call, f"http_request with {wanted.method.decode('ascii', 'replace')[:20]}", ())
     return await _fetch(call, "http_request", wanted)

@@ -7,6 +7,7 @@ iii's form, in a scope.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import PurePath
 
 from spyweb.errors import StoreError
 from spyweb.ops import scopes
@@ -328,7 +329,7 @@ def _stats(state_call: PositionalCall, found: ValueStats) -> dict[str, object]:
         "active_locks": found.active_locks,
         "db_size_bytes": store.size_bytes,
         "total_size": store.size_bytes,
-        "db_path": store.path,
+        "db_path": PurePath(store.path).name,  # where it lies is no affair of a job
         "backend": "memory" if store.path == IN_MEMORY else "sqlite",
         "last_modified": None if found.last_modified_ms is None else found.last_modified_ms / 1000,
         "reads": metrics.reads,

@@ -106,7 +106,7 @@ STATE = (
         ("active_locks: integer", ""),
         ("db_size_bytes: integer", "`total_size` too"),
         ("total_size: integer", ""),
-        ("db_path: string", ""),
+        ("db_path: string", "the file's name"),
         ("backend: string", ""),
         ("last_modified?: number", "seconds since 1970"),
         ("reads: integer", "since start, as the next three"),

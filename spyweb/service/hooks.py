@@ -25,6 +25,7 @@ from spyweb.views.jobs import to_json
 
 log = structlog.get_logger()
 
+GITHUB_DELIVERY = "X-GitHub-Delivery"
 NOBODYS = JobHook(secret="env:NOBODYS", signing=HookSigning.GITHUB)  # of a job that is not there
 
 
@@ -83,9 +84,10 @@ class HookService:
         if live.cursor.paused:
             raise Refused(f"{job} is paused")
         key = None
-        if delivery.key is not None:
+        given = _github_key(live.spec.hook, delivery) or delivery.key
+        if given is not None:
             asked = to_json(sorted(delivery.query.items())) + delivery.body
-            key = request_key(f"hook {job}", delivery.key, asked, self._clock.now_ms())
+            key = request_key(f"hook {job}", given, asked, self._clock.now_ms())
         request = request_of(live.spec.hook, delivery)
         return await self._once.start(key, lambda key: self._runner.start_by_hand(live, replace(request, key=key)))
 
@@ -112,6 +114,12 @@ class HookService:
             self._missed.add(place)
             log.warning("the secret of a hook is not there: nobody can start the job by it", secret=place)
         return found or None
+
+
+def _github_key(hook: JobHook, delivery: Delivery) -> str | None:
+    """Return GitHub's own id of an event: its signature is good for ever, so what it signs is taken once."""
+    found = delivery.headers.get(GITHUB_DELIVERY) if hook.signing is HookSigning.GITHUB else None
+    return f"github {found}" if found else None
 
 
 def request_of(hook: JobHook, delivery: Delivery) -> RunRequest:

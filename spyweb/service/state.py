@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -20,7 +20,7 @@ from typing import cast
 from msgspec import structs
 
 from spyweb.clock import Clock
-from spyweb.errors import Refused
+from spyweb.errors import Refused, StoreError
 from spyweb.limits import KEY
 from spyweb.model import MIB, NULL, ChangeKind, JobId, Value
 from spyweb.ops.resources import NAMESPACE, BadResource, Kept, job_of, key_of, prefix_of, read_resource
@@ -29,7 +29,7 @@ from spyweb.ops.rules.updates import Update, Updated, UpdateKind
 from spyweb.ops.rules.values import Unstorable, fits, shown, size_of
 from spyweb.settings import StateSettings
 from spyweb.store.interchange.lines import UNKNOWN_MS
-from spyweb.store.interchange.value_json import from_plain, to_plain
+from spyweb.store.interchange.value_json import Plain, from_plain, to_plain
 from spyweb.store.protocol import GLOBAL, Store, job_namespace
 from spyweb.store.records_protocol import NewRecord
 from spyweb.store.values_protocol import (
@@ -48,8 +48,10 @@ from spyweb.store.values_protocol import (
 )
 from spyweb.views.state import (
     ChangeView,
+    EntryDeleted,
     EntryUpdated,
     EntryView,
+    EntryWritten,
     Imported,
     LockView,
     Moved,
@@ -131,8 +133,8 @@ class StateService:
 
     async def put(
         self, namespace: str, key: bytes, value: Value, ttl_ms: int | None, *, version: int | None = None
-    ) -> bool:
-        """Write an entry, its expiry included; return whether the key is new.
+    ) -> EntryWritten:
+        """Write an entry, its expiry included.
 
         Raises Refused over the limits, and where a `version` is given and the entry has another; 0 stands for none.
         """
@@ -140,8 +142,10 @@ class StateService:
         if value is NULL and not namespace.startswith(SCOPES):
             raise Refused(f"{shown(key)}: only a scope can keep JSON's null, by itself or in a table")
         expires_ms = self.clock.now_ms() + ttl_ms if ttl_ms else None
-        change = _replace(value, expires_ms) if version is None else _replace_version(value, expires_ms, version)
-        return bool(await self.store.values.transform(namespace, key, change))
+        if version is None:
+            return await self._replace(namespace, key, value, expires_ms)
+        change = _replace_version(value, expires_ms, version)
+        return await asyncio.to_thread(view_written, await self.store.values.transform(namespace, key, change), value)
 
     async def update(self, namespace: str, key: bytes, ops: Sequence[UpdateOp]) -> EntryUpdated:
         """Do update ops on a value, as one step; an op that can't be done is reported, and the others are done.
@@ -173,9 +177,20 @@ class StateService:
         """Return the namespaces that hold something, sorted, each with how much."""
         return [view_namespace(name, keys) for name, keys in sorted((await self.store.values.counts()).items())]
 
-    async def delete(self, namespace: str, key: bytes) -> bool:
-        """Delete an entry; return whether there was one."""
-        return bool(await self.store.values.transform(namespace, key, _DELETE))
+    async def delete(self, namespace: str, key: bytes) -> EntryDeleted:
+        found = await self._exchange(namespace, key, lambda there: Drop(there) if there else Leave(there))
+        return EntryDeleted(deleted=bool(found), old_value=await asyncio.to_thread(_old_value, found))
+
+    async def _replace(self, namespace: str, key: bytes, value: Value, expires_ms: int | None) -> EntryWritten:
+        found = await self._exchange(namespace, key, lambda there: Put(value, expires_ms, there))
+        return await asyncio.to_thread(view_written, found, value)
+
+    async def _exchange(self, namespace: str, key: bytes, change: Callable[[object], Put | Drop | Leave]) -> object:
+        """Do a change whose result is the entry before it; of a damaged one, only whether there was one."""
+        try:
+            return await self.store.values.transform(namespace, key, change)
+        except StoreError:
+            return await self.store.values.transform(namespace, key, Blind(change))
 
     async def clear(self, namespace: str, pattern: bytes) -> int:
         return await self.store.values.clear(namespace, pattern)
@@ -203,12 +218,12 @@ class StateService:
         versions = await self.history(namespace, key, limit + 1)
         return await asyncio.to_thread(view_versions, versions, limit)
 
-    async def rollback(self, namespace: str, key: bytes, version: int) -> bool:
+    async def rollback(self, namespace: str, key: bytes, version: int) -> EntryWritten:
         """Write the value of an earlier version as a new one without expiry.  Raises Refused when it is not kept."""
         found = await self.store.values.version(namespace, key, version)
         if found is None:
             raise Refused(f"{shown(key)}: version {version} is not kept: `spyweb state history` shows what is")
-        return bool(await self.store.values.transform(namespace, key, _replace(found.value, None)))
+        return await self._replace(namespace, key, found.value, None)
 
     async def locks(self) -> list[LockView]:
         return [view_lock(held) for held in await self.store.locks.list()]
@@ -338,6 +353,14 @@ def _step(number: int, op: UpdateOp) -> Update:
     return Update(kind=op.type, path=tuple(each.encode() for each in path if each), value=value, by=op.by)
 
 
+def view_written(found: object, value: Value) -> EntryWritten:
+    return EntryWritten(created=not found, old_value=_old_value(found), new_value=to_plain(value))
+
+
+def _old_value(found: object) -> Plain:
+    return to_plain(found.value) if isinstance(found, Entry) else None
+
+
 def view_update(old: Value | None, updated: Updated) -> EntryUpdated:
     errors = [UpdateFailed(op_index=each.op_index, code=each.code, message=each.message) for each in updated.problems]
     return EntryUpdated(
@@ -386,17 +409,10 @@ def _dated(portable: PortableEntry, now_ms: int) -> PortableEntry:
     return replace(portable, entry=structs.replace(portable.entry, created_ms=created_ms, updated_ms=updated_ms))
 
 
-def _replace(value: Value, expires_ms: int | None) -> Transform:
-    return Blind(lambda is_there: Put(value, expires_ms, not is_there))
-
-
 def _replace_version(value: Value, expires_ms: int | None, version: int) -> Transform:
     def change(entry: Entry | None) -> Put:
         if version != (entry.version if entry else 0):
             raise Refused("it was changed meanwhile: see its history, and save again if need be")
-        return Put(value, expires_ms, entry is None)
+        return Put(value, expires_ms, entry)
 
     return change
-
-
-_DELETE = Blind(lambda is_there: Drop(True) if is_there else Leave(False))

@@ -98,9 +98,11 @@ class EntryFound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryWritten:
-    """The outcome of writing an entry: whether it is a new one."""
+    """The outcome of writing an entry: whether it is a new one, and its value before and after."""
 
     created: bool
+    old_value: Plain  # null: there was none, or JSON null, or it is damaged
+    new_value: Plain
 
 
 class UpdateOp(Struct, frozen=True, kw_only=True):
@@ -148,9 +150,11 @@ class NamespaceView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryDeleted:
-    """The outcome of deleting an entry: whether there was one."""
+    """The outcome of deleting an entry: whether there was one, and its value."""
 
     deleted: bool
+    old_value: Plain
+    new_value: None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

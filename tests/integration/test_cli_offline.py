@@ -150,6 +150,7 @@ def test_what_is_doubtful_is_told_beside_a_wrong_selector_but_not_of_a_text_that
 
 def test_what_is_wrong_with_alert_channels_is_told_with_its_line_and_without_its_secret(project: Path) -> None:
     (project / "config.toml").write_text(CHANNELS)
+    (project / "config.toml").chmod(0o600)
     (project / "phone").write_text("tgram://hunter2hunter2\n")
     (project / "phone").chmod(0o644)
     found = spyweb("check", "--output", "json", root=project)

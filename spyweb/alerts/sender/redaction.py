@@ -14,7 +14,8 @@ CUT = 100  # characters: a text as long as that may be what is left of a longer 
 
 _BETWEEN = re.compile(r"[^\w.~%+-]")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>()#+\-.!|~])")
-_EVERYBODY = re.compile(r"@(?=everyone|here|channel|all)", re.IGNORECASE)
+# A chat program's words for everybody, and the marks by which its protocol names a group, a role or a person.
+_CALL = re.compile(r"@(?=everyone|here|channel|all|room)|<(?=[!@]|users/)", re.IGNORECASE)
 _LOGIN = re.compile(r"^[^/?#]*@")
 
 
@@ -41,8 +42,8 @@ def hide_webhook(text: str, url: str, secrets: Iterable[str] = ()) -> str:
 
 
 def call_nobody(text: str) -> str:
-    """Return a text by which a chat program does not wake everybody: a line of a log may hold such a word."""
-    return _EVERYBODY.sub("@\u200b", text)
+    """Return a text by which a chat program wakes nobody: a line of a log may hold such a word."""
+    return _CALL.sub("\\g<0>\u200b", text)
 
 
 def escape_markdown(text: str) -> str:

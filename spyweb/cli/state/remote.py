@@ -15,7 +15,7 @@ from spyweb.store.interchange.lines import entry_line, parse_line
 from spyweb.store.interchange.value_json import encode_value
 from spyweb.store.records_protocol import NewRecord
 from spyweb.store.values_protocol import PortableEntry
-from spyweb.views.state import ChangeView, EntryView, Imported, LockView, Moved, StateStats
+from spyweb.views.state import ChangeView, EntryDeleted, EntryView, EntryWritten, Imported, LockView, Moved, StateStats
 
 T = TypeVar("T")
 
@@ -39,10 +39,11 @@ class RemoteState:
 
     def put(self, namespace: str, key: bytes, value: Value, ttl_ms: int | None) -> bool:
         target = _target("entry", namespace=namespace, key=key, ttl_ms=ttl_ms)
-        return self._daemon.ask("PUT", target, dict[str, bool], body=encode_value(value))["created"]
+        return self._daemon.ask("PUT", target, EntryWritten, body=encode_value(value)).created
 
     def delete(self, namespace: str, key: bytes) -> bool:
-        return self._ask("DELETE", _target("entry", namespace=namespace, key=key), "deleted", bool)
+        target = _target("entry", namespace=namespace, key=key)
+        return self._daemon.ask("DELETE", target, EntryDeleted, timeout=None).deleted
 
     def clear(self, namespace: str, pattern: bytes) -> int:
         return self._ask("DELETE", _target("entries", namespace=namespace, pattern=pattern), "deleted", int)
@@ -55,7 +56,8 @@ class RemoteState:
         return self._daemon.ask("GET", target, list[EntryView])
 
     def rollback(self, namespace: str, key: bytes, version: int) -> bool:
-        return self._ask("POST", _target("rollback", namespace=namespace, key=key, version=version), "created", bool)
+        target = _target("rollback", namespace=namespace, key=key, version=version)
+        return self._daemon.ask("POST", target, EntryWritten, timeout=None).created
 
     def locks(self) -> list[LockView]:
         return self._daemon.ask("GET", _target("locks"), list[LockView])

@@ -86,10 +86,10 @@ class LocalState:
         return self._read(lambda service: service.count(namespace, pattern))
 
     def put(self, namespace: str, key: bytes, value: Value, ttl_ms: int | None) -> bool:
-        return self._write(lambda service: service.put(namespace, key, value, ttl_ms))
+        return self._write(lambda service: service.put(namespace, key, value, ttl_ms)).created
 
     def delete(self, namespace: str, key: bytes) -> bool:
-        return self._write(lambda service: service.delete(namespace, key))
+        return self._write(lambda service: service.delete(namespace, key)).deleted
 
     def clear(self, namespace: str, pattern: bytes) -> int:
         return self._write(lambda service: service.clear(namespace, pattern))
@@ -102,7 +102,7 @@ class LocalState:
         return self._read(lambda service: service.history(namespace, key, limit))
 
     def rollback(self, namespace: str, key: bytes, version: int) -> bool:
-        return self._write(lambda service: service.rollback(namespace, key, version))
+        return self._write(lambda service: service.rollback(namespace, key, version)).created
 
     def locks(self) -> list[LockView]:
         return self._read(lambda service: service.locks())

@@ -177,8 +177,7 @@ async def put_entry(request: web.Request) -> web.Response:
     namespace = _permitted(request, query.namespace)
     with closing(Body(request.app[BODY_MEMORY], request.app[LARGEST_BODY])) as body:
         value = await asyncio.to_thread(_value, await body.read(request), _most_values(request))
-    created = await state_of(request).put(namespace, query.key, value, query.ttl_ms or None)
-    return json_answer(EntryWritten(created=created))
+    return json_answer(await state_of(request).put(namespace, query.key, value, query.ttl_ms or None))
 
 
 @route(
@@ -206,9 +205,7 @@ async def list_namespaces(request: web.Request) -> web.Response:
 async def delete_entry(request: web.Request) -> web.Response:
     """Delete one entry."""
     query = query_of(request, EntryQuery)
-    return json_answer(
-        EntryDeleted(deleted=await state_of(request).delete(_permitted(request, query.namespace), query.key))
-    )
+    return json_answer(await state_of(request).delete(_permitted(request, query.namespace), query.key))
 
 
 @route("GET", "/api/state/count", right=Right.READ, answer=EntriesCounted, query=PatternQuery, of_job=True)
@@ -244,8 +241,7 @@ async def list_history(request: web.Request) -> web.Response:
 async def roll_back(request: web.Request) -> web.Response:
     """Write the value of an earlier version as a new one without expiry."""
     query = query_of(request, RollbackQuery)
-    created = await state_of(request).rollback(_permitted(request, query.namespace), query.key, query.version)
-    return json_answer(EntryWritten(created=created))
+    return json_answer(await state_of(request).rollback(_permitted(request, query.namespace), query.key, query.version))
 
 
 @route("GET", "/api/state/locks", right=Right.READ, answer=list[LockView])

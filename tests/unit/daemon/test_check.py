@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from spyweb.daemon.check import find_doubtful_heartbeat, find_missing_variables
+from spyweb.daemon.check import find_doubtful_heartbeat, find_missing_variables, find_readable_secrets
 from spyweb.model import PingAddresses
 from spyweb.settings.heartbeat import HeartbeatSettings
 from tests.fakes.harness import make_spec
@@ -23,6 +25,27 @@ def test_a_heartbeat_that_nobody_would_miss_is_doubtful(url: str, said: list[str
     found = find_doubtful_heartbeat(HeartbeatSettings(url=url), {"KEY": "abc"})
     assert [problem.reason for problem in found] == said
     assert all(problem.is_warning and problem.key == "heartbeat.url" for problem in found)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('[channels.phone]\nurl = "tgram://hunter2/1"\n', 2),
+        ('[http.headers]\nAuthorization = "Bearer hunter2"\n', 2),
+        ('[jobs.a]\n[jobs.a.http]\nproxy = "http://me:hunter2@proxy.example"\n', 3),
+        ('[channels.phone]\nurl = "tgram://${TOKEN}/1"\nsecret = "env:HOOK"\nsecret_file = "hook"\n', None),
+        ('[http]\nuser_agent = "me"\n', None),
+    ],
+)
+def test_a_secret_in_a_file_that_others_may_read_is_told(tmp_path: Path, text: str, line: int | None) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(text)
+    file.chmod(0o644)
+    found = find_readable_secrets(tmp_path)
+    assert [problem.line for problem in found] == ([] if line is None else [line])
+    assert all(problem.is_warning and "hunter2" not in str(problem) for problem in found)
+    file.chmod(0o640)
+    assert find_readable_secrets(tmp_path) == []
 
 
 def test_a_variable_that_the_address_of_a_watcher_lacks_is_named_with_its_job() -> None:

@@ -9,11 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from spyweb.clock import RealClock
 from spyweb.commands.runner import CommandLimits
 from spyweb.daemon import commands
-from spyweb.daemon.commands import find_broken_limits, find_groups, limits_of, open_commands
+from spyweb.daemon.commands import find_broken_limits, find_groups, hide_environment, limits_of, open_commands
 from spyweb.errors import ConfigError
 from spyweb.settings import ExecSettings
 from tests.fakes.commands import shell
@@ -23,6 +24,15 @@ def test_what_is_not_limited_is_no_limit() -> None:
     assert limits_of(ExecSettings()) == CommandLimits(at_once=16)
     limited = ExecSettings(at_once=2, memory=1 << 30, cpu_ms=1_500, processes=9)
     assert limits_of(limited) == CommandLimits(at_once=2, memory=1 << 30, cpu_s=2, processes=9)
+
+
+@pytest.mark.parametrize("user", [0, 1000])
+def test_as_root_a_warning_says_what_commands_can_read(monkeypatch: pytest.MonkeyPatch, user: int) -> None:
+    monkeypatch.setattr(commands, "close_to_others", lambda: None)
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    with capture_logs() as said:
+        hide_environment()
+    assert ["can read the daemon's environment" in line["event"] for line in said] == ([True] if user == 0 else [])
 
 
 def test_a_number_of_processes_needs_a_group(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -50,6 +50,20 @@ async def test_nobody_waits_for_ever() -> None:
     await limiter.enter()
 
 
+async def test_who_gives_up_waiting_is_not_in_line_any_more() -> None:
+    clock = FakeClock()
+    limiter = ConcurrencyLimiter(clock, room=1, line=1, patience_s=10)
+    await limiter.enter()
+    gone = asyncio.create_task(limiter.enter())
+    await clock.turn()
+    gone.cancel()
+    await asyncio.gather(gone, return_exceptions=True)
+    next_one = asyncio.create_task(limiter.enter())
+    await clock.turn()
+    limiter.leave()
+    await asyncio.wait_for(next_one, 1)
+
+
 @pytest.mark.parametrize("is_let_in", [False, True])
 async def test_who_gives_up_waiting_takes_no_place_along(is_let_in: bool) -> None:
     clock = FakeClock()

@@ -101,6 +101,16 @@ async def test_a_request_takes_every_option() -> None:
     )
 
 
+async def test_an_option_that_there_is_not_is_named_in_the_log() -> None:
+    said = list[tuple[str, bytes]]()
+    call = make_call(make_world(http=FakeHttp()), log=lambda level, text: said.append((level, text)))
+    await OpDispatcher(call).op("http_request", ({b"url": URL_TEXT, b"metod": b"PUT", 1: b"x"},))
+    assert said == [
+        ("warn", b"http_request: there is no option 'metod'; did you mean \"method\"?"),
+        ("warn", b"http_request: there is no option '1'"),
+    ]
+
+
 async def test_a_proxy_that_is_empty_is_none() -> None:
     assert (await asked("http_request", {b"url": URL_TEXT, b"proxy": b""})).proxy is None
 

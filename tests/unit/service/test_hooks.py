@@ -108,6 +108,21 @@ async def test_a_repeated_delivery_starts_no_second_run_and_another_query_is_ano
         await t.clock.turn()
 
 
+async def test_what_github_has_signed_is_taken_once_by_its_own_id() -> None:
+    async with harness() as t:
+        await t.settle(make_job(schedule=Never(), overlap=Overlap.ALLOW, hook=hook(HookSigning.GITHUB)))
+        hooks = make_hooks(t)
+
+        def sent(number: str, key: str | None = None) -> Delivery:
+            headers = CIMultiDict({"x-github-delivery": number})
+            return Delivery(body=b"{}", payload=None, headers=headers, query={}, key=key)
+
+        first, again = await hooks.receive(PRICES, sent("a")), await hooks.receive(PRICES, sent("a", key="other"))
+        assert (again.run, again.is_repeated) == (first.run, True)
+        assert not (await hooks.receive(PRICES, sent("b"))).is_repeated
+        await t.clock.turn()
+
+
 @pytest.mark.parametrize("signing", HookSigning)
 async def test_only_a_hook_with_a_secret_knows_a_signature(signing: HookSigning) -> None:
     async with harness() as t:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import Future
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
@@ -16,8 +17,8 @@ from spyweb.ops.resources import NAMESPACE, Expected, Kept, key_of, read_resourc
 from spyweb.service.state import PAGE, PAGE_BYTES, StateService, take_page
 from spyweb.settings import StateSettings
 from spyweb.store.interchange.lines import UNKNOWN_MS
-from spyweb.store.values_protocol import Entry, PortableEntry, Put, Replacement
-from spyweb.views.state import Moved, UpdateOp
+from spyweb.store.values_protocol import Blind, Entry, PortableEntry, Put, Replacement, Transform, Values
+from spyweb.views.state import EntryDeleted, EntryWritten, Moved, UpdateOp
 from tests.fakes import findings
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.stores import KINDS, opened
@@ -71,8 +72,29 @@ async def test_a_page_ends_with_the_entry_that_makes_it_large(service: StateServ
     assert [key for key, _ in take_page(9, iter([(b"l", large.entry), (b"z", large.entry)]))] == [b"l"]
 
 
+async def test_what_was_there_is_answered_but_for_a_damaged_value(
+    service: StateService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await service.put("state", b"a", 1, None) == EntryWritten(created=True, old_value=None, new_value=1)
+    assert await service.put("state", b"a", [2], None) == EntryWritten(created=False, old_value=1, new_value=[2])
+    assert await service.delete("state", b"a") == EntryDeleted(deleted=True, old_value=[2])
+    assert await service.delete("state", b"a") == EntryDeleted(deleted=False, old_value=None)
+
+    await service.put("state", b"a", 1, None)
+    transform = type(service.store.values).transform
+
+    def damaged(values: Values, namespace: str, key: bytes, change: Transform) -> Future[object]:
+        if isinstance(change, Blind):
+            return transform(values, namespace, key, change)
+        raise StoreError("the value is damaged")
+
+    monkeypatch.setattr(type(service.store.values), "transform", damaged)
+    assert await service.put("state", b"a", 2, None) == EntryWritten(created=False, old_value=None, new_value=2)
+    assert await service.delete("state", b"a") == EntryDeleted(deleted=True, old_value=None)
+
+
 async def test_only_a_scope_keeps_null(service: StateService) -> None:
-    assert await service.put("scope:s", b"a", NULL, None)
+    assert (await service.put("scope:s", b"a", NULL, None)).created
     for namespace in ("state", "state@web", "global", "job:a"):
         with pytest.raises(Refused, match="a: only a scope can keep JSON's null"):
             await service.put(namespace, b"a", NULL, None)
@@ -145,7 +167,7 @@ async def test_a_value_lives_as_long_as_it_is_told_to(service: StateService, clo
     assert found.expires_ms == START_MS + 1_000
     clock.advance(1)
     assert await service.entry("state", b"a") is None
-    assert await service.put("state", b"a", 1, None)
+    assert (await service.put("state", b"a", 1, None)).created
 
 
 @pytest.mark.parametrize(("key", "value"), [(b"k" * 11, 1), (b"k", b"x" * 101), (b"k", [b"x" * 99])])
@@ -165,13 +187,13 @@ async def test_what_store_set_keeps_without_a_limit_is_imported_again(service: S
     await service.clear(namespace, b"*")
 
     assert (await service.load(exported, dry_run=False)).added == 1
-    assert not await service.put(namespace, key, value, None)
+    assert not (await service.put(namespace, key, value, None)).created
 
 
 async def test_a_rollback_is_a_new_version_without_expiry(service: StateService) -> None:
     await service.put("state", b"a", [1], 5_000)
     await service.put("state", b"a", [2], 5_000)
-    assert not await service.rollback("state", b"a", 1)
+    assert not (await service.rollback("state", b"a", 1)).created
     found = await service.entry("state", b"a")
     assert found is not None
     assert (found.value, found.version, found.expires_ms) == ([1], 3, None)
@@ -180,7 +202,7 @@ async def test_a_rollback_is_a_new_version_without_expiry(service: StateService)
 async def test_what_was_deleted_can_be_rolled_back(service: StateService) -> None:
     await service.put("state", b"a", 1, None)
     await service.delete("state", b"a")
-    assert await service.rollback("state", b"a", 1)
+    assert (await service.rollback("state", b"a", 1)).created
     assert [entry.version for entry in await service.history("state", b"a", None)] == [2, 1]
 
 
@@ -260,7 +282,7 @@ async def test_stats_tell_what_lives_and_what_is_still_to_be_removed(service: St
 
 
 async def test_a_key_of_store_set_has_a_limit_of_its_own(service: StateService) -> None:
-    assert await service.put("global", b"k" * 4096, b"v", None)
+    assert (await service.put("global", b"k" * 4096, b"v", None)).created
     with pytest.raises(Refused, match="the key of 4097 bytes is over the limit of 4096"):
         await service.put("global", b"k" * 4097, b"v", None)
 
@@ -279,8 +301,8 @@ async def test_a_page_of_entries_goes_on_after_a_key(service: StateService) -> N
 
 
 async def test_a_value_is_written_over_the_version_that_was_seen_only(service: StateService) -> None:
-    assert await service.put("state", b"k", b"1", None, version=0)
-    assert not await service.put("state", b"k", b"2", None, version=1)
+    assert (await service.put("state", b"k", b"1", None, version=0)).created
+    assert not (await service.put("state", b"k", b"2", None, version=1)).created
     for version in (0, 1, 3):
         with pytest.raises(Refused, match="it was changed meanwhile"):
             await service.put("state", b"k", b"3", None, version=version)

@@ -77,3 +77,6 @@ def test_markdown_of_a_text_stands_there_as_it_is() -> None:
 
 def test_nobody_is_called_by_a_text() -> None:
     assert call_nobody("@everyone @Here me@example.org") == "@\u200beveryone @\u200bHere me@example.org"
+    for mark in ("@room", "<!channel>", "<!subteam^S1>", "<@&42>", "<@42>", "<@U1>", "<users/all>"):
+        assert call_nobody(f"a {mark}") == f"a {mark[0]}\u200b{mark[1:]}"
+    assert call_nobody("<b>1 < 2</b> <me@example.org>") == "<b>1 < 2</b> <me@example.org>"

@@ -29,6 +29,14 @@ async def put(client: Client, key: str, body: bytes, more: str = "") -> tuple[in
         return answer.status, await answer.json()
 
 
+def written(old: object, new: object) -> dict[str, object]:
+    return {"created": old is None, "old_value": old, "new_value": new}
+
+
+def deleted(old: object) -> dict[str, object]:
+    return {"deleted": old is not None, "old_value": old, "new_value": None}
+
+
 async def delete(client: Client, path: str) -> tuple[int, object]:
     async with client.delete(f"{STATE}/{path}") as answer:
         return answer.status, await answer.json()
@@ -42,8 +50,8 @@ async def lines(client: Client, path: str) -> list[dict[str, object]]:
 
 
 async def test_an_entry_is_put_and_read(client: Client) -> None:
-    assert await put(client, "a", b'{"b":[1]}', "&ttl_ms=5000") == (200, {"created": True})
-    assert await put(client, "a", b'{"b":[2]}', "&ttl_ms=5000") == (200, {"created": False})
+    assert await put(client, "a", b'{"b":[1]}', "&ttl_ms=5000") == (200, written(None, {"b": [1]}))
+    assert await put(client, "a", b'{"b":[2]}', "&ttl_ms=5000") == (200, written({"b": [1]}, {"b": [2]}))
     status, answer = await get_json(client, f"{STATE}/entry?key=a")
     assert (status, answer) == (
         200,
@@ -64,7 +72,7 @@ async def test_an_entry_is_put_and_read(client: Client) -> None:
 
 async def test_what_is_not_there_is_null(client: Client) -> None:
     assert await get_json(client, f"{STATE}/entry?key=a") == (200, {"entry": None})
-    assert await delete(client, "entry?key=a") == (200, {"deleted": False})
+    assert await delete(client, "entry?key=a") == (200, deleted(None))
     assert await delete(client, "locks?name=a") == (200, {"broken": None})
 
 
@@ -73,7 +81,7 @@ async def test_a_key_may_be_any_bytes(client: Client) -> None:
     (entry, end) = await lines(client, "entries?prefix=%FF")
     assert entry["key"] == {"$base64": "/wArIA=="}
     assert end == {"end": 1}
-    assert await delete(client, "entry?key=%FF%00%2B+") == (200, {"deleted": True})
+    assert await delete(client, "entry?key=%FF%00%2B+") == (200, deleted(1))
 
 
 async def test_entries_are_listed_by_namespace_prefix_and_limit(client: Client) -> None:
@@ -100,7 +108,7 @@ async def test_history_and_rollback(client: Client) -> None:
         await put(client, "a", body)
     _, versions = await get_json(client, f"{STATE}/history?key=a&limit=2")
     assert [(entry["version"], entry["value"]) for entry in versions] == [(3, 3), (2, 2)]  # type: ignore[attr-defined]
-    assert await post_json(client, f"{STATE}/rollback?key=a&version=1") == (200, {"created": False})
+    assert await post_json(client, f"{STATE}/rollback?key=a&version=1") == (200, written(3, 1))
     status, refused = await post_json(client, f"{STATE}/rollback?key=a&version=99")
     assert (status, refused) == (
         409,
