@@ -16,6 +16,8 @@ from tests.fakes.web_server import unused_port
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 CONFIG = """\
+[server]
+dashboard_port = {dashboard}
 [heartbeat]
 url = "{own}?by=heartbeat"
 [channels.hook]
@@ -26,7 +28,7 @@ after_failures = 1
 [permissions]
 net = ["*"]
 [jobs.named.permissions]
-net = ["*", "127.0.0.1:{port}"]
+net = ["*", "127.0.0.1:{port}", "127.0.0.1:{dashboard}"]
 """
 SERVER = """
 local function count(self) global_store_set("hits." .. (self.query.by or "none"), "yes") return "ok" end
@@ -42,6 +44,7 @@ return {{
   redirect = try(http_get, foreign .. "/"),
   proxy = try(http_request, {{ url = own, proxy = foreign }}),
   as_proxy = try(http_request, {{ url = "http://example.com/api/public/hit?by=proxy", proxy = engine.server_url }}),
+  dashboard = try(http_post, "http://127.0.0.1:{dashboard}/api/jobs/script/pause", ""),
   tls = try(tls_probe, "127.0.0.1", {port}),
 }}
 """
@@ -67,8 +70,15 @@ url = "{own}?by=webhook"
 enabled = false
 """
 NAMED = """
-local function ask(...) return http_request { method = "POST", url = engine.server_url .. ..., body = "{}" }.status end
-return { ask("/api/public/hit?by=named"), ask("/api/keys"), ask("/api/jobs/script/pause"), ask("/api/hooks/script") }
+local function ask(at, path) return http_request {{ method = "POST", url = at .. path, body = "{{}}" }}.status end
+local content, dashboard = engine.server_url, "http://127.0.0.1:{dashboard}"
+return {{
+  ask(content, "/api/public/hit?by=named"),
+  ask(content, "/api/keys"),
+  ask(content, "/api/hooks/script"),
+  ask(dashboard, "/api/jobs/script/pause"),
+  ask(dashboard, "/keys"),
+}}
 """
 
 
@@ -105,14 +115,14 @@ def refused(daemon: Daemon, what: str) -> bool:
 
 
 def test_neither_jobs_nor_the_daemon_reach_its_own_server(tmp_path: Path, elsewhere: str) -> None:
-    port = unused_port()
+    port, dashboard = unused_port(), unused_port()
     own = f"http://127.0.0.1:{port}/api/public/hit"
     Foreign.target = f"{own}?by=redirect"
     project = Project(tmp_path)
-    project.save("config.toml", CONFIG.format(own=own, port=port))
+    project.save("config.toml", CONFIG.format(own=own, port=port, dashboard=dashboard))
     project.save("server/init.lua", SERVER)
-    project.job("script", SCRIPT.format(foreign=elsewhere, port=port))
-    project.job("named", NAMED)
+    project.job("script", SCRIPT.format(foreign=elsewhere, port=port, dashboard=dashboard))
+    project.job("named", NAMED.format(dashboard=dashboard))
     project.job("hits", HITS)
     project.job("pinging", "return 1", f'every = "never"\nping_url = "{own}?by=ping"')
     project.save("jobs/monitor/config.toml", MONITOR.format(name="monitor", own=own, url=f"{own}?by=monitor"))
@@ -127,5 +137,5 @@ def test_neither_jobs_nor_the_daemon_reach_its_own_server(tmp_path: Path, elsewh
         assert "this daemon" in project.runs("monitor")[0].reason
         for by in ("the heartbeat has not arrived", '"channel": "ping"', '"channel": "webhook"', '"channel": "alert"'):
             eventually(partial(refused, daemon, by), by)
-        assert project.result("named") == [200, 401, 401, 401]
+        assert project.result("named") == [200, 401, 401, 401, 401]
         assert project.result("hits") == {"named": "yes"}
