@@ -23,9 +23,9 @@ start: $(VENV)/installed  ## run the daemon on the sample jobs in jobs/ (Ctrl-C 
 test: $(VENV)/installed-dev  ## the whole test suite (TESTS=tests/unit for a part)
 	$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder $(ARGS) $(TESTS)
 
-torture: $(VENV)/installed-dev  ## the stress tests, at length
-	$(BIN)/pytest -q --torture $(ARGS) tests/stress tests/integration/test_worker_hostile.py tests/integration/test_benchmarks.py \
-		tests/unit/daemon/test_loop_watch.py
+torture: $(VENV)/installed-dev  ## what is long by nature: stress, many examples of each law, costs, every benchmark
+	$(BIN)/pytest -q --torture $(ARGS) tests/stress tests/property tests/integration/test_worker_hostile.py tests/unit/daemon/test_loop_watch.py
+	$(BIN)/pytest -q --torture $(ARGS) -m deep tests
 
 check: $(VENV)/installed-dev  ## format, lint, types, floors, docs
 	$(BIN)/ruff format --check .

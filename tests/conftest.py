@@ -20,17 +20,33 @@ ROOM = 2 << 30  # bytes; some runs leave 100 MB each
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--torture", action="store_true", help="stress tests at length")
+    parser.addoption("--torture", action="store_true", help="the deep tests too, and stress tests at length")
 
 
-def pytest_configure() -> None:
-    hypothesis.settings.register_profile("spyweb", deadline=None)  # no test measures time
-    hypothesis.settings.load_profile("spyweb")
+def pytest_configure(config: pytest.Config) -> None:
+    use_profile(is_deep=config.getoption("--torture"))
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or each of hundreds of daemons compiles all of spyweb anew
     sys.dont_write_bytecode = False  # nor need every run compile all tests anew
     put_files_in_memory()
     render_tracebacks_plainly()
     hear_signals()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the deep tests out, unless they are asked for."""
+    if not config.getoption("--torture"):
+        deep = [item for item in items if item.get_closest_marker("deep")]
+        items[:] = [item for item in items if not item.get_closest_marker("deep")]
+        config.hook.pytest_deselected(items=deep)
+
+
+def use_profile(*, is_deep: bool) -> None:
+    """Have hypothesis try few examples, the same each time; at length many, and others each time."""
+    hypothesis.settings.register_profile("deep", deadline=None, max_examples=200)  # no test measures time
+    hypothesis.settings.register_profile(
+        "quick", deadline=None, max_examples=25, stateful_step_count=20, derandomize=True
+    )
+    hypothesis.settings.load_profile("deep" if is_deep else "quick")
 
 
 def pytest_collection_finish() -> None:

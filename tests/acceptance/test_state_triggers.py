@@ -267,6 +267,7 @@ def test_changes_wait_for_a_job_whose_file_is_broken_until_it_is_mended(project:
         eventually(lambda: answer() == [in_order, 3])
 
 
+@pytest.mark.deep
 def test_killed_again_and_again_it_forgets_no_change(project: Project) -> None:
     project.job("orders", 'function on_state(event) state.increment("seen:" .. event.key) end', ON_ORDERS)
     project.job(

@@ -14,29 +14,10 @@ from tests.fakes.repository import ROOT
 pytestmark = pytest.mark.timeout(90)
 
 
-LONG = {
-    "bench_alerts",
-    "bench_api",
-    "bench_dashboard",
-    "bench_exec",
-    "bench_fairness",
-    "bench_live",
-    "bench_memory",
-    "bench_monitor",
-    "bench_ops",
-    "bench_runs",
-    "bench_server",
-    "bench_start",
-    "bench_state_lua",
-    "bench_triggers",
-}  # start many processes
-
-
+@pytest.mark.deep
 @pytest.mark.slow
 @pytest.mark.parametrize("name", find_benchmarks([]))
-def test_a_quick_run_of_each_benchmark_prints_its_figures(name: str, torture: bool) -> None:
-    if name in LONG and not torture:
-        pytest.skip("takes seconds: --torture")
+def test_a_quick_run_of_each_benchmark_prints_its_figures(name: str) -> None:
     command = [sys.executable, "-m", f"benchmarks.{name}", "--quick"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

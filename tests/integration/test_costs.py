@@ -20,6 +20,7 @@ from tests.fakes.costs import is_dear
 EXEMPT: Mapping[str, str] = {}
 
 
+@pytest.mark.deep
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_every_op_and_every_door_costs_no_more_than_the_length_of_what_it_is_given(tmp_path: Path) -> None:

@@ -406,6 +406,4 @@ class BranchesMachine(RuleBasedStateMachine):
 
 
 TestBranches = BranchesMachine.TestCase
-TestBranches.settings = settings(
-    max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
-)
+TestBranches.settings = settings(suppress_health_check=list(HealthCheck))

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spyweb.lua import wire
@@ -89,7 +89,6 @@ def test_an_unsigned_integer_that_lua_cannot_hold_becomes_the_nearest_float(vm: 
 
 
 @given(st.text(max_size=70_000))
-@settings(max_examples=30)
 def test_texts_of_the_daemon_arrive_as_their_utf8(vm: LuaLibrary, text: str) -> None:
     encodable = text.encode("utf-8", "replace").decode()
     assert vm.run("return ...", encodable) == [encodable.encode()]

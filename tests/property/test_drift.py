@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spyweb.errors import OpError
@@ -150,7 +150,6 @@ def disturb(model: Model, what: str, job: JobId, name: str, more: object) -> Non
             DEEDS[what](path, model.root / "outside" if what == "link out" else more)
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.lists(st.one_of(CALLS, OUTSIDE), max_size=25))
 def test_drift_tells_exactly_what_is_not_as_it_was_left(steps: list[tuple[object, ...]]) -> None:
     async def play(root: Path) -> None:

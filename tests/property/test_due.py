@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from cronsim import CronSim
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spyweb.model import At, Cron, Every, JobId, JobSpec, Misfire, MisfirePolicy, Never, Schedule
@@ -134,7 +134,6 @@ def walk(schedule: Schedule, start_ms: int, end_ms: int) -> list[int]:
 
 
 @pytest.mark.slow
-@settings(max_examples=120, deadline=None)
 @given(rules(), st.sampled_from(TRANSITIONS), st.integers(-600, 600))
 def test_a_cron_over_a_change_of_clocks_is_what_a_minute_by_minute_walk_finds(
     rule: Rule, transition: tuple[str, str], shift: int
@@ -174,7 +173,6 @@ DAYS = st.sampled_from(
 
 
 @pytest.mark.slow
-@settings(max_examples=80, deadline=None)
 @given(field(60), field(24), DAYS, st.integers(1_500_000_000, 1_900_000_000))
 def test_dates_are_those_of_cronsim_itself(
     minute: tuple[str, frozenset[int]], hour: tuple[str, frozenset[int]], days: str, start_s: int
@@ -223,7 +221,6 @@ def test_a_schedule_written_down_reads_back_as_itself(schedule: Schedule) -> Non
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(SCHEDULES, NOWS, st.integers(0, 10**9))
 def test_the_first_and_the_last_due_time_of_a_span_agree(schedule: Schedule, start_ms: int, length_ms: int) -> None:
     first, last = next_due(schedule, start_ms), last_due(schedule, start_ms, start_ms + length_ms)
@@ -236,7 +233,6 @@ def test_the_first_and_the_last_due_time_of_a_span_agree(schedule: Schedule, sta
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(SCHEDULES, NOWS, st.integers(0, 10**8))
 def test_jitter_stays_between_its_due_time_and_the_next(schedule: Schedule, now_ms: int, jitter_ms: int) -> None:
     spec = job(schedule, jitter_ms=jitter_ms)
@@ -256,7 +252,6 @@ MISFIRES = st.builds(
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=150)
 @given(
     st.integers(1_000, 600_000).map(lambda period: Every(period_ms=period)) | CRONS,
     MISFIRES,
@@ -289,7 +284,6 @@ def test_every_due_time_runs_once_or_is_recorded_once_and_none_is_lost(
     assert waiting is None or jittered(spec, waiting) > now_ms
 
 
-@settings(deadline=None)
 @given(SCHEDULES, SCHEDULES, NOWS, st.integers(-(10**9), 10**9))
 def test_after_an_edit_nothing_is_due_before_now(old: Schedule, new: Schedule, now_ms: int, shift: int) -> None:
     due_ms = next_due(new, after_edit(old, new, now_ms + shift, now_ms)) if old != new else None
@@ -297,7 +291,6 @@ def test_after_an_edit_nothing_is_due_before_now(old: Schedule, new: Schedule, n
     assert due_ms is None or due_ms >= now_ms
 
 
-@settings(deadline=None)
 @given(SCHEDULES, NOWS, st.integers(0, 20_000))
 def test_a_new_job_is_never_due_before_now(schedule: Schedule, now_ms: int, spread_ms: int) -> None:
     spec = replace(job(schedule), id=JobId(str(spread_ms)))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -33,7 +32,6 @@ class Session:
     resets: int = 0  # of this connection, that are dealt with
 
 
-@settings(max_examples=150, stateful_step_count=60)
 class ListeningMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()

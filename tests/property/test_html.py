@@ -15,7 +15,7 @@ from spyweb.errors import ExtractionError
 from spyweb.extraction.extractor import Extractor, Page, open_extractor
 from spyweb.model import Field, JobId
 
-FEW = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FEW = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 TAGS = [
     "a", "b", "p", "div", "li", "ul", "table", "tr", "td", "tbody", "caption", "select", "option", "selectedcontent",

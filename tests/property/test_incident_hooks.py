@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spyweb.alerts import hooks
@@ -88,7 +88,6 @@ def is_hook(request: object) -> bool:
     return getattr(request, "procedure", "") == "alert"
 
 
-@settings(max_examples=60, deadline=None)
 @given(STEPS, st.sampled_from(POLICIES), st.sampled_from(Overlap))
 def test_each_function_is_called_once_for_each_incident_in_any_life(
     steps: list[tuple[bool, bool, float, bool]], policy: AlertPolicy, overlap: Overlap

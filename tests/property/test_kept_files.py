@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spyweb.errors import OpError
@@ -84,7 +84,6 @@ async def perform(
     return outcome
 
 
-@settings(max_examples=150)
 @given(st.lists(st.tuples(STEPS, MODES, CHECKS), max_size=12))
 def test_any_sequence_is_idempotent_and_stays_inside(
     steps: list[tuple[tuple[str, dict[str, object]], dict[str, object], dict[str, object]]],

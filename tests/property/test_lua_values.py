@@ -65,13 +65,13 @@ def echo() -> Iterator[Echo]:
     echo.vm.close()
 
 
-@settings(suppress_health_check=TOLERATED, deadline=None)
+@settings(suppress_health_check=TOLERATED)
 @given(values=lists_of_values)
 def test_values_come_back_from_lua_as_they_went_in(echo: Echo, values: list[object]) -> None:
     assert _typed(echo.send(values)) == _typed(values)
 
 
-@settings(suppress_health_check=TOLERATED, deadline=None)
+@settings(suppress_health_check=TOLERATED)
 @given(number=st.integers(-(2**62), 2**62).map(float))
 def test_integral_floats_come_back_as_integers(echo: Echo, number: float) -> None:
     assert _typed(echo.send([[number]])) == _typed([[int(number)]])

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spyweb.service import page_hub
@@ -127,7 +127,6 @@ async def live_through(steps: Sequence[tuple[str, object]]) -> None:
 
 
 @pytest.mark.parametrize(("parts", "subjects"), [(3, 100), (100, 8), (3, 8)])
-@settings(max_examples=60)
 @given(st.lists(STEPS, min_size=3, max_size=40))
 def test_a_page_looks_as_things_are(parts: int, subjects: int, steps: list[tuple[str, object]]) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spyweb.errors import ConfigError, Problem
@@ -43,7 +43,6 @@ SOURCES = st.one_of(BLOCKS, st.binary(max_size=200), st.binary(max_size=60).map(
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
 @given(SOURCES, SOURCES, ENTRIES, ENTRIES)
 def test_any_files_give_jobs_or_problems(one: bytes, two: bytes, override: list[str], defaults: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -110,7 +109,6 @@ FILES = st.one_of(
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
 @given(FILES, FILES, st.binary(max_size=40), OF_A_MONITOR)
 def test_any_files_of_monitors_give_jobs_or_problems(
     own: bytes, listed: bytes, hooks: bytes, override: list[str]

@@ -6,7 +6,7 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spyweb.model import Durability, JobId
@@ -65,7 +65,6 @@ async def both(steps: list[tuple[int, tuple[object, ...]]], path: Path) -> tuple
     return told, await play(MemoryStore(clock), clock, steps)
 
 
-@settings(max_examples=40, deadline=None)
 @given(steps=STEPS)
 def test_both_stores_tell_the_same_story(steps: list[tuple[int, tuple[object, ...]]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

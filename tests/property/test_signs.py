@@ -94,7 +94,7 @@ async def play(story: list[Step]) -> None:
         assert still_open == {sign.partition(" ")[0] for sign in noted}
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(steps)
 def test_what_is_noted_is_what_is_so(story: list[Step]) -> None:
     asyncio.run(play(story))

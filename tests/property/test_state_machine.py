@@ -508,16 +508,11 @@ class Locks(Machine):
         assert not any(waiting.task.done() for line in self.lines.values() for waiting in line)
 
 
-def as_test(machine: type[Machine], examples: int, steps: int) -> type:
+def as_test(machine: type[Machine]) -> type:
     case = machine.TestCase
-    case.settings = settings(
-        max_examples=examples,
-        stateful_step_count=steps,
-        deadline=None,
-        suppress_health_check=[HealthCheck.too_slow],
-    )
+    case.settings = settings(suppress_health_check=[HealthCheck.too_slow])
     return cast(type, pytest.mark.slow(pytest.mark.timeout(300)(case)))  # to find a short failure takes long
 
 
-TestValues = as_test(Values, 100, 50)
-TestLocks = as_test(Locks, 100, 50)
+TestValues = as_test(Values)
+TestLocks = as_test(Locks)

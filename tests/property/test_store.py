@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spyweb.errors import StoreError
@@ -118,7 +118,6 @@ stories = st.lists(st.one_of(together, together, st.builds(Pass, st.integers(0, 
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
 @given(stories)
 def test_entries_are_those_of_a_dictionary(story: list[list[Call] | Pass | Reopen]) -> None:
     with tempfile.TemporaryDirectory() as directory:
@@ -229,7 +228,6 @@ prunings = st.tuples(st.integers(0, 3), due)
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.one_of(changes, changes, prunings), max_size=12))
 def test_runs_are_those_of_the_store_of_dictionaries(story: list[Change | tuple[int, int]]) -> None:
     with tempfile.TemporaryDirectory() as directory:

@@ -238,7 +238,7 @@ def scripts(runner: asyncio.Runner, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 CRASHES = st.lists(st.builds(Crash, at=st.integers(0, 8), is_committed=st.booleans()), max_size=3)
-SETTINGS = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SETTINGS = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.mark.slow

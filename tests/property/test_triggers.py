@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from itertools import groupby
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spyweb.model import JobId, Outcome, Overlap, Retry, Run, RunId
@@ -137,7 +137,6 @@ def check(lives: DaemonLives, job: str, runs: list[Run]) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
 @given(STEPS)
 def test_every_change_is_handled_and_each_key_in_order(steps: list[Step]) -> None:
     asyncio.run(run_story(steps))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spyweb.model import NULL, Value
@@ -66,7 +66,6 @@ writes = st.lists(st.one_of(values.map(Put), st.just(Drop())), max_size=2)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "sealed", "memory"])
-@settings(max_examples=40, deadline=None)
 @given(before=writes, meanwhile=st.lists(writes, max_size=3), ops=st.lists(updates(), max_size=4))
 def test_ops_applied_beside_other_writes_are_as_if_they_came_after_them_in_one_step(
     kind: str, before: list[Put | Drop], meanwhile: list[list[Put | Drop]], ops: list[Update]

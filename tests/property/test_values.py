@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -148,7 +148,6 @@ steps: st.SearchStrategy[Step] = st.one_of(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "sealed"])
-@settings(max_examples=60, deadline=None)
 @given(story=st.lists(steps, max_size=25))
 def test_values_locks_and_events_are_those_of_the_store_of_dictionaries(kind: str, story: list[Step]) -> None:
     with tempfile.TemporaryDirectory() as directory:

@@ -20,8 +20,9 @@ import pytest
 from tests.fakes.database_reader import DatabaseReader
 from tests.fakes.project import Project
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.deep, pytest.mark.slow, pytest.mark.timeout(1200)]
 
+KILLS = 100
 PERIOD_MS = 100
 JOBS = [f"count{number}" for number in range(8)]
 SETTINGS = f'every = "{PERIOD_MS}ms"'
@@ -76,15 +77,12 @@ def witness() -> Iterator[Witness]:
     witness.server.server_close()
 
 
-def test_a_daemon_killed_in_mid_commit_forgets_nothing_it_acknowledged(
-    tmp_path: Path, witness: Witness, torture: bool
-) -> None:
+def test_a_daemon_killed_in_mid_commit_forgets_nothing_it_acknowledged(tmp_path: Path, witness: Witness) -> None:
     project, reader = Project(tmp_path), DatabaseReader(tmp_path)
     dice = random.Random(5)
-    kills = 100 if torture else 6
     for name in JOBS:
         project.job(name, SCRIPT.replace("{port}", str(witness.port)), SETTINGS)
-    for kill in range(1, kills + 1):
+    for kill in range(1, KILLS + 1):
         with project.daemon() as daemon:
             time.sleep(dice.uniform(0.2, 0.8))
             daemon.kill()

@@ -1,7 +1,8 @@
-"""Brings a database to the schema of this spyweb: numbered .sql files, each applied in a transaction and recorded.
+"""Brings a database to the schema of this spyweb.
 
-A database that is not empty is copied before it is changed.  A database with a migration that is unknown here is
-refused: its tables may mean something else.  Everything here runs on the thread of the connection.
+A new one is made from schema.sql.  An older one goes through numbered .sql files, each applied in a transaction and
+recorded, and is copied before.  One with a migration that is unknown here is refused: its tables may mean something
+else.  Everything here runs on the thread of the connection.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from spyweb.errors import StoreError, StoreNewer
 
 log = structlog.get_logger()
 
+PACKAGE = "spyweb.store.sqlite"
 RECORD = """
     CREATE TABLE IF NOT EXISTS migration (number INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_ms INTEGER NOT NULL)
 """
@@ -35,9 +37,7 @@ class Migration:
 
 def load_migrations() -> list[Migration]:
     """Return the migrations that this spyweb knows, in order; a file is named NUMBER_what_it_does.sql."""
-    found = [
-        file for file in files("spyweb.store.sqlite").joinpath("migrations").iterdir() if file.name.endswith(".sql")
-    ]
+    found = [file for file in files(PACKAGE).joinpath("migrations").iterdir() if file.name.endswith(".sql")]
     return [
         Migration(number=int(file.name.partition("_")[0]), name=file.name.removesuffix(".sql"), sql=file.read_text())
         for file in sorted(found, key=lambda file: file.name)
@@ -52,7 +52,12 @@ def migrate(connection: sqlite3.Connection, path: Path, known: Sequence[Migratio
         copy_aside(connection, copy)
         log.info("the database is brought up to date", to=pending[-1].name, copy=str(copy))
     for migration in pending:
-        apply(connection, migration, now_ms)
+        apply(connection, migration.sql, [migration], now_ms)
+
+
+def create(connection: sqlite3.Connection, now_ms: int) -> None:
+    """Make a new database, as if all migrations had been applied."""
+    apply(connection, files(PACKAGE).joinpath("schema.sql").read_text(), load_migrations(), now_ms)
 
 
 def refuse_newer(connection: sqlite3.Connection, path: Path, known: Sequence[Migration]) -> None:
@@ -102,19 +107,21 @@ def copy_aside(connection: sqlite3.Connection, copy: Path) -> None:
         raise
 
 
-def apply(connection: sqlite3.Connection, migration: Migration, now_ms: int) -> None:
+def apply(connection: sqlite3.Connection, sql: str, migrations: Sequence[Migration], now_ms: int) -> None:
+    """Execute all of the SQL in a transaction, and record that these migrations are done."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         connection.execute(RECORD)
-        for statement in split_statements(migration.sql):
+        for statement in split_statements(sql):
             connection.execute(statement)
-        connection.execute("INSERT INTO migration VALUES (?, ?, ?)", (migration.number, migration.name, now_ms))
-        connection.execute(f"PRAGMA user_version = {migration.number:d}")
+        done = [(migration.number, migration.name, now_ms) for migration in migrations]
+        connection.executemany("INSERT INTO migration VALUES (?, ?, ?)", done)
+        connection.execute(f"PRAGMA user_version = {migrations[-1].number:d}")
         connection.execute("COMMIT")
     except sqlite3.Error as error:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
-        raise StoreError(f"migration {migration.name} failed: {error}") from error
+        raise StoreError(f"migration {migrations[-1].name} failed: {error}") from error
 
 
 def split_statements(sql: str) -> Iterator[str]:

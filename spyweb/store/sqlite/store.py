@@ -37,7 +37,7 @@ from spyweb.store.sqlite.integrity import refuse_incomplete
 from spyweb.store.sqlite.keys import SqliteKeys
 from spyweb.store.sqlite.locks import SqliteLocks
 from spyweb.store.sqlite.log_index import LogIndex
-from spyweb.store.sqlite.migrate import Migration, load_migrations, migrate, refuse_newer, refuse_older
+from spyweb.store.sqlite.migrate import Migration, create, load_migrations, migrate, refuse_newer, refuse_older
 from spyweb.store.sqlite.notices import SqliteNotices
 from spyweb.store.sqlite.outbox import SqliteOutbox
 from spyweb.store.sqlite.past_runs import SqlitePastRuns
@@ -187,18 +187,22 @@ def identify_files(path: Path, index: LogIndex) -> FileIdentity:
 def open_up_to_date(path: Path, durability: Durability, now_ms: int, codec: Codec = PLAIN) -> sqlite3.Connection:
     """Open a database for writing, and migrate it.
 
-    1. look for damage; 2. refuse a newer one, or one with another key; 3. set up the connection; 4. migrate;
+    1. look for damage; 2. refuse a newer one, or one with another key; 3. set up the connection; 4. migrate, or create;
     5. encrypt values that are not.
 
     Steps 1 and 2 use a connection that can't write: closing the last one that can moves the log into the database.
     """
     known = load_migrations()
-    if size_of(path):
+    is_new = not size_of(path)
+    if not is_new:
         refuse_unfit(path, known, codec)
     connection = connect(path)
     try:
         set_up_writing(connection, durability)
-        migrate(connection, path, known, now_ms)
+        if is_new:
+            create(connection, now_ms)
+        else:
+            migrate(connection, path, known, now_ms)
         encrypt_first(connection, codec)
         purge(connection)
     except BaseException:
@@ -218,7 +222,7 @@ def refuse_unfit(path: Path, known: Sequence[Migration], codec: Codec) -> None:
 def connect_to_memory(now_ms: int) -> sqlite3.Connection:
     connection = connect(IN_MEMORY)
     try:
-        migrate(connection, IN_MEMORY, load_migrations(), now_ms)
+        create(connection, now_ms)
     except BaseException:
         connection.close()
         raise

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, time
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from spyweb.alerts.quiet import quiet_until
@@ -62,7 +62,6 @@ def test_an_hour_that_is_left_out_ends_it_at_once() -> None:
     assert quiet_until(hours, at("2026-03-29T01:59")) == at("2026-03-29T03:00")
 
 
-@settings(max_examples=150)
 @given(
     st.sampled_from(ZONES),
     st.sampled_from(CHANGES),

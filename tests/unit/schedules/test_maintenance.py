@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spyweb.schedules.cron import cron_after
@@ -128,7 +128,6 @@ mixed_windows = st.one_of(
 mixed_rules = st.tuples(mixed_windows, st.sampled_from([(), ("backup",), ("back*", "web"), ("web",)]))
 
 
-@settings(max_examples=40)
 @given(days, st.lists(mixed_rules, min_size=1, max_size=5), st.lists(st.integers(0, 48 * 60), min_size=1, max_size=8))
 def test_rules_of_several_zones_that_overlap_while_clocks_change_are_as_a_walk_finds_them(
     day: tuple[int, int, int], given_rules: list[tuple[Once | Recurring, tuple[str, ...]]], moments: list[int]
@@ -170,7 +169,6 @@ def is_within(spans: list[tuple[int, int]], moment_ms: int) -> bool:
     return any(start <= moment_ms < end for start, end in spans)
 
 
-@settings(max_examples=60)
 @given(days, zones, st.lists(st.tuples(crons, st.integers(1, 400)), min_size=1, max_size=3), st.integers(0, 48 * 60))
 def test_the_end_is_where_a_walk_minute_by_minute_ends(
     day: tuple[int, int, int], zone: str, windows: list[tuple[str, int]], minutes: int

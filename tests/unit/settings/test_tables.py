@@ -178,6 +178,7 @@ def test_dots_that_are_in_no_key_are_none_of_its_parts(text: str) -> None:
     table(text).line_of("x")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "text_of",
     [

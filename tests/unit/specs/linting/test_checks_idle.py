@@ -68,6 +68,7 @@ def test_any_text_is_looked_at(source: str) -> None:
     told(source)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("piece", ["a = {} ", "function ", "{ ", "end ", "local run ", "a."])
 def test_looking_costs_no_more_than_the_length_of_the_text(piece: str) -> None:
     assert growth(told, lambda n: piece * n, 2_000) < LINEAR

@@ -181,6 +181,7 @@ def test_any_text_is_looked_at(source: bytes) -> None:
     told(source)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "piece",
     [

@@ -460,7 +460,7 @@ def become_well(world: World) -> None:
     world.go_to(world.now + 300 * MIN)
 
 
-@settings(max_examples=150, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(lives, windows_of("abcd"), windows_of(CHANNELS))
 def test_what_is_told_follows_what_is_true_whatever_happens_and_wherever_it_crashes(
     steps: list[Step], maintenance: list[Window], quiet: list[Window]

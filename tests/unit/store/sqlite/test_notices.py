@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spyweb.incidents.policy import Level
@@ -87,7 +87,6 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(STEPS)
 def test_a_key_is_told_once_a_day_nothing_is_lost_and_ten_a_minute_go_alone(steps: list[Step]) -> None:
     now_ms = 20_000 * DAY_MS
