@@ -77,7 +77,9 @@ class Scheduler:
         return max(0, now_ms - min(self._refused.values(), default=now_ms))
 
     def stop(self) -> None:
+        """Claim what has just fired, and nothing after that."""
         self._timers.stop_jobs()
+        self._claim()
 
     def watch(self, job: LiveJob) -> None:
         """Begin, or begin anew, to wake up for this job."""

@@ -767,6 +767,18 @@ async def test_a_clock_that_jumps_back_is_noticed_within_five_seconds() -> None:
         assert len(await t.record()) > before
 
 
+async def test_what_has_fired_is_claimed_before_a_stop_returns() -> None:
+    async with harness() as t:
+        await t.settle(job := make_job())
+        await t.clock.turn(1)
+        t.clock.advance(60)  # its timer has come, and the loop has not gone on since
+        t.scheduler._fire(job)
+        t.scheduler.stop()
+        assert job.id in t.scheduler._claims
+        await t.clock.turn(120)
+        assert await t.record("prices") == ["prices schedule success"] * 2
+
+
 async def test_each_job_with_a_schedule_is_a_job_of_apscheduler() -> None:
     async with harness() as t:
         by_hand = make_job("by hand", schedule=Never())
