@@ -49,8 +49,8 @@ class PartsView:
 
     @property
     def key(self) -> Hashable:
-        principal = self.asked.principal
-        return self.name, self.argument, self.asked.base, principal.jobs, principal.rights
+        """Return what the parts are made of; a part may name its viewer, so nobody is sent another's."""
+        return self.name, self.argument, self.asked.base, self.asked.principal
 
     @property
     def log(self) -> None:

@@ -276,6 +276,16 @@ async def test_parts_that_are_pushed_are_the_same_as_in_the_page() -> None:
         assert "view=" in view.live
 
 
+async def test_nobody_is_sent_a_part_that_was_made_for_another() -> None:
+    service = await with_incidents()
+    for name in ("alice", "bob", "alice"):
+        viewer = replace_principal(LOOPBACK, name=name, source="session")
+        view = incident_view(asked_of(service, viewer), "2")
+        service.pages.mark(view)
+        shown = await service.pages.html(view, ["incident-now"])
+        assert f'name="by" value="{name}"' in shown["incident-now"]
+
+
 async def test_there_is_nothing_to_follow_of_an_incident_that_is_none() -> None:
     service = await with_incidents()
     with pytest.raises(PageMissing):
