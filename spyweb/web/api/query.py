@@ -122,7 +122,7 @@ def _read_number(name: str, text: str) -> object:
     """Return a number; none where nothing is given, and the text where it is no number."""
     if text.isascii() and text.isdigit() and len(text) < LONGEST_NUMBER:
         return int(text)
-    return text or None
+    return _read_text(name, text) or None
 
 
 def _read_flag(name: str, text: str) -> object:

@@ -98,6 +98,7 @@ async def test_parameters_are_read_as_their_struct_says(query: str, read: Asked)
     [
         ("", "key", "is missing"),
         ("key=&text=%FF", "text", "expected UTF-8"),
+        ("key=&number=%FF", "number", "expected UTF-8"),
         ("key=&number=-1", "number", "expected a whole number from 0"),
         ("key=&since=x", "since", "expected a whole number from 0"),
         ("key=&number=1.0", "number", "expected a whole number from 0"),
