@@ -27,7 +27,7 @@ from spyweb.web.answer import BadBody, json_answer
 from spyweb.web.api.keys import SERVICE
 from spyweb.web.api.once import HEADERS, REUSED, key_of, parent_of, started_answer
 from spyweb.web.api.payload import read_payload
-from spyweb.web.api.query import check_may_see, query_of
+from spyweb.web.api.query import check_loaded, check_may_see, query_of
 from spyweb.web.api.route import Right, route
 from spyweb.web.body import BODY_MEMORY, Body, media_type_of
 
@@ -155,8 +155,9 @@ async def _hear(request: web.Request, job: JobId, says: str, content: bytes) -> 
 
 
 def _admitted(request: web.Request, content: bytes) -> JobId:
-    """Return the job of a hook that whoever asks may use.  Raises HTTPNotFound, and as `_let_in` does."""
+    """Return the job of a hook that whoever asks may use.  Raises HTTPNotFound, as `check_loaded` and as `_let_in`."""
     service, name = request.app[SERVICE], request.match_info["job"]
+    check_loaded(service)
     job = _let_in(request, service.hooks, service.find(name), content)
     if job is None:
         raise web.HTTPNotFound(text=service.no_such_job(name))

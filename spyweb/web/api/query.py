@@ -18,6 +18,8 @@ from aiohttp import web
 from msgspec import Meta, inspect
 
 from spyweb.model import JobId, RunId
+from spyweb.service.daemon import DaemonService
+from spyweb.service.readiness import STARTING
 from spyweb.web.access.principal import principal_of
 from spyweb.web.answer import BadBody, BadParameter
 from spyweb.web.api.keys import SERVICE
@@ -25,6 +27,7 @@ from spyweb.web.body import BODY_MEMORY, LARGEST, Body
 
 MOST = (1 << 63) - 1  # the largest number that the store takes
 ROUNDS, LOOKED_AT = 20, 1_000  # of a search for what may be seen: how often, and how much each time
+AGAIN_S = 1  # when a client that came during the start should ask again
 LONGEST_NUMBER = 20  # digits; more are not turned into a number
 _WHERE = re.compile(r" - at `\$\.?(?P<field>[^`]*)`$")
 _MISSING = re.compile(r"Object missing required field `(?P<field>[^`]*)`")
@@ -202,13 +205,23 @@ async def permitted_run(request: web.Request) -> RunId:
 
 
 def find_job(request: web.Request, name_or_id: str) -> JobId:
-    """Return the job of this id or name.  Raises HTTPNotFound, or HTTPForbidden where whoever asks may not see it."""
+    """Return the job of this id or name.
+
+    Raises HTTPNotFound, HTTPForbidden where whoever asks may not see it, or as `check_loaded` does.
+    """
     service = request.app[SERVICE]
     job = service.find(name_or_id)
     check_may_see(request, job or name_or_id)
     if job is None:
+        check_loaded(service)
         raise web.HTTPNotFound(text=service.no_such_job(name_or_id))
     return job
+
+
+def check_loaded(service: DaemonService) -> None:
+    """Raise HTTPServiceUnavailable while the daemon starts: a job that is not there may come yet."""
+    if service.readiness.stage == STARTING:
+        raise web.HTTPServiceUnavailable(text=STARTING, headers={"Retry-After": str(AGAIN_S)})
 
 
 def check_may_see_all(request: web.Request) -> None:

@@ -12,9 +12,11 @@ import pytest
 from spyweb.limits import HOOK_BODY, HOOK_VALUES
 from spyweb.model import NO_HOOK, Every, HookSigning, JobHook, JobId, Never, Overlap, Pings
 from spyweb.runs.pings import LONGEST_LOG
+from spyweb.service.readiness import STARTING
 from spyweb.web.access.principal import Principal
 from spyweb.web.access.rights import Right, rights_of
 from spyweb.web.api.hooks import REFUSED
+from spyweb.web.api.keys import SERVICE
 from spyweb.web.api.once import REPEATED
 from spyweb.web.app import socket_app, tcp_app
 from tests.fakes.client import Client, client_of
@@ -61,6 +63,25 @@ async def test_a_signed_request_starts_the_job_without_a_key_from_wherever_it_co
             await t.clock.turn()
             assert (status, await t.record()) == (202, ["prices webhook success"])
             assert answer == {"run": 1}
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_who_comes_while_the_daemon_starts_is_told_to_come_again(method: str) -> None:
+    async with served() as (client, _):
+        client.app[SERVICE].readiness.stage = STARTING
+        for path in ("/api/hooks/later", PRICES, f"{PRICES}/start"):
+            async with client.request(method, path, headers=github(b"")) as answer:
+                assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+                assert (await answer.json())["error"] == STARTING
+
+
+async def test_a_job_that_is_not_loaded_yet_is_not_called_unknown() -> None:
+    async with served(None) as (client, _):
+        client.app[SERVICE].readiness.stage = STARTING
+        assert (await post(client, "/api/jobs/later/trigger"))[0] == 503
+        assert (await post(client, "/api/jobs/prices/trigger"))[0] == 200
+        client.app[SERVICE].readiness.stage = ""
+        assert (await post(client, "/api/jobs/later/trigger"))[0] == 404
 
 
 @pytest.mark.parametrize("key", [KEY, None])
