@@ -48,6 +48,7 @@ class PageFrame:
     is_known: bool = True  # whoever asks may see more than how to sign in
     who: str = ""  # the key of this session; empty: nobody needs to sign in
     may: frozenset[str] = frozenset()  # the rights of whoever looks: there is no button for what they may not
+    nonce: str = ""  # of the scripts that may run
     live: str = ""  # the question to the stream of this page; empty: it does not change by itself
 
 

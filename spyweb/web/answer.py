@@ -65,7 +65,10 @@ PAGE = """<!doctype html>
 <p>{text}</p>
 </html>
 """
-PAGE_HEADERS = {"Content-Security-Policy": "default-src 'self'", "X-Content-Type-Options": "nosniff"}
+PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+}
 
 
 class ErrorAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ A request is taken apart here for the handler, and whatever the handler returned
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from contextlib import closing
 from functools import lru_cache
 from ipaddress import IPv6Address
@@ -20,8 +20,7 @@ from spyweb.endpoints.endpoints import NOT_FOUND, EndpointAnswer, Endpoints
 from spyweb.errors import PoolError
 from spyweb.web.access.cookies import is_ours
 from spyweb.web.access.guard import PRIVATE, PUBLIC
-from spyweb.web.access.principal import PRINCIPAL
-from spyweb.web.access.recognise import KEY_HEADER, AccessRule
+from spyweb.web.access.recognise import KEY_HEADER, RECOGNISER, AccessRule, bearer_of
 from spyweb.web.access.rights import Right
 from spyweb.web.answer import WholeAnswer, describe, json_answer
 from spyweb.web.body import BODY_MEMORY, Body
@@ -44,6 +43,7 @@ NOT_SENT = frozenset(
         "te", "trailer", "trailers", "transfer-encoding", "upgrade",
     }
 )  # fmt: skip
+SANDBOX = "sandbox allow-scripts allow-forms"
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _BREAKS = re.compile(rb"[\r\n\0]")
 
@@ -63,7 +63,8 @@ async def _answer(request: web.Request, *, is_public: bool) -> web.StreamRespons
         with closing(Body(request.app[BODY_MEMORY])) as body:
             content = await body.read(request) if request.body_exists else b""
             fields = describe_request(request, content, is_public=is_public)
-            return make_response(await request.app[ENDPOINTS].answer(fields) if fields["route"] else NOT_FOUND)
+            answer = await request.app[ENDPOINTS].answer(fields) if fields["route"] else NOT_FOUND
+            return make_response(answer, is_public=is_public)
     except PoolError as error:
         busy = json_answer(describe(error), 503)
         busy.headers["Retry-After"] = str(AGAIN_S)
@@ -104,14 +105,15 @@ def _read_query(raw: str) -> RequestFields:
 
 
 def _without_credentials(request: web.Request) -> Iterator[tuple[str, str]]:
-    """Yield the headers without what has let the request in: a script could do with it whatever its sender may."""
-    principal = request.get(PRINCIPAL)
-    is_key_in_bearer = principal is not None and principal.source == "key" and KEY_HEADER not in request.headers
+    """Yield the headers without the sender's keys and sessions: a script could do with them whatever that may."""
+    recogniser = request.app.get(RECOGNISER)
     for name, value in request.headers.items():
         lowered = name.lower()
         if lowered == COOKIE:
-            value = "; ".join(each for each in value.split("; ") if not is_ours(each.partition("=")[0].strip()))
-        is_key = lowered == KEY_HEADER.lower() or (lowered == "authorization" and is_key_in_bearer)
+            value = ";".join(each for each in value.split(";") if not is_ours(each)).strip()
+        is_key = lowered == KEY_HEADER.lower()
+        if lowered == "authorization" and recogniser:
+            is_key = recogniser.knows(bearer_of(value))
         if value and not is_key:
             yield name, value
 
@@ -141,22 +143,32 @@ def _client_ip(remote: str) -> str:
     return address
 
 
-def make_response(answer: EndpointAnswer) -> web.Response:
+def make_response(answer: EndpointAnswer, *, is_public: bool = False) -> web.Response:
     headers = CIMultiDict(sendable(answer.headers)) if answer.headers else CIMultiDict[str]()
     if answer.body and "Content-Type" not in headers:
         headers["Content-Type"] = TEXT if _is_text(answer.body) else BINARY
+    if is_public:
+        confine(headers)
     response = WholeAnswer(status=answer.status, body=answer.body, headers=headers)
     if answer.status < FIRST_FINAL:  # no other follows: a client that waits for it shall not wait for ever
         response.force_close()
     return response
 
 
+def confine(headers: MutableMapping[str, str]) -> None:
+    """Give a page of /api/public/, which may show what anybody sends, no origin, unless its script has a policy."""
+    headers.setdefault("X-Content-Type-Options", "nosniff")
+    kind = headers.get("Content-Type", "").lower()
+    if "html" in kind or "xml" in kind:
+        headers.setdefault("Content-Security-Policy", SANDBOX)
+
+
 def sendable(headers: Mapping[bytes, bytes]) -> Iterator[tuple[str, str]]:
     for name, value in headers.items():
         if _NAME.fullmatch(name) and not _BREAKS.search(value):
-            text = name.decode("ascii")
-            if text.lower() not in NOT_SENT:
-                yield text, value.decode("utf-8", "surrogateescape")
+            text, sent = name.decode("ascii"), value.decode("utf-8", "surrogateescape")
+            if text.lower() not in NOT_SENT and not (text.lower() == "set-cookie" and is_ours(sent)):
+                yield text, sent
 
 
 def _is_text(body: bytes) -> bool:

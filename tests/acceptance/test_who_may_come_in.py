@@ -12,6 +12,7 @@ import subprocess
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -244,13 +245,17 @@ def test_a_proxy_passes_requests_on_under_the_name_that_is_listed(project: Proje
 
 
 def test_a_script_is_not_shown_what_lets_its_callers_in(project: Project) -> None:
-    project.save("server/init.lua", "function get:self() return { body = self.headers } end")
+    project.save("server/init.lua", "function get:self() return { body = self.headers } end public.get.self = get.self")
     token = make_key(project, "app", "--scope", "run")
     with project.daemon() as daemon:
         server = server_of(daemon)
         eventually(lambda: server.status("GET", "/api/v/self", token) == 200)
-        for headers in ({"X_SpyWeb_Key": token}, {"Authorization": f"Bearer {token}"}):
-            answer = server.ask("GET", "/api/v/self", **headers, Cookie=f"a=b; spyweb_{server.port}=secret; c=d")
+        cookie = f"a=b; spyweb_{server.port}=secret;spyweb_1=secret; c=d"
+        for headers, kind in product(
+            ({"X_SpyWeb_Key": token}, {"Authorization": f"Bearer {token}"}, {"authorization": f"bearer  {token} "}),
+            ("v", "public"),
+        ):
+            answer = server.ask("GET", f"/api/{kind}/self", **headers, Cookie=cookie)
             assert answer.status == 200
             assert b"secret" not in answer.body
             assert token[15:].encode() not in answer.body

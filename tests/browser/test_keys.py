@@ -39,18 +39,20 @@ async def owner(chromium: Browser, keyless: tuple[str, bool, Project]) -> AsyncI
         yield tab
 
 
-async def make_key(page: Page, name: str, scope: str, jobs: str = "") -> str:
+async def make_key(page: Page, own: str, name: str, scope: str, jobs: str = "") -> str:
     await page.get_by_label("Name").fill(name)
     await page.get_by_label("May").select_option(scope)
     await page.get_by_label(re.compile("Only jobs")).fill(jobs)
+    await page.get_by_label("Your key, once more").fill(own)
     await page.get_by_role("button", name="Make the key").click()
     await expect(page.locator("#token")).to_be_visible()
     return await page.locator("#token").inner_text()
 
 
 async def sign_in(page: Page, token: str) -> None:
-    await page.get_by_role("textbox", name="Key").fill(token)
+    await page.get_by_role("textbox", name="Key", exact=True).fill(token)
     await page.get_by_role("button", name="Sign in").click()
+    await expect(page.get_by_role("button", name="Sign out")).to_be_visible()
 
 
 async def test_from_the_first_key_to_one_that_is_revoked(owner: Tab, keyless: tuple[str, bool, Project]) -> None:
@@ -64,7 +66,7 @@ async def test_from_the_first_key_to_one_that_is_revoked(owner: Tab, keyless: tu
     await sign_in(page, admin)
     await expect(page.get_by_role("group", name="Keys, table")).to_contain_text("anna")
     assert admin not in await page.content()
-    reader = await make_key(page, "bob", "read", "prices")
+    reader = await make_key(page, admin, "bob", "read", "prices")
 
     await page.get_by_role("button", name="Sign out").click()
     await sign_in(page, reader)

@@ -48,9 +48,9 @@ def drop_session(request: web.Request, answer: web.StreamResponse) -> None:
     answer.del_cookie(_name(request), path="/", httponly=True, samesite="Strict", secure=is_secure(request))
 
 
-def is_ours(name: str) -> bool:
-    """Tell whether a cookie of this name is a session's."""
-    return name.removeprefix("__Host-").startswith(COOKIE_NAME)
+def is_ours(cookie: str) -> bool:
+    """Tell whether a cookie is one of spyweb's own; browsers take what follows a leading `=` for its name later on."""
+    return cookie.lstrip(" \t=").removeprefix("__Host-").startswith(COOKIE_NAME)
 
 
 def is_secure(request: web.Request) -> bool:

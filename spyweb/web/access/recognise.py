@@ -96,6 +96,10 @@ class Recogniser:
         self._throttle.fail(address)
         raise WrongKey
 
+    def knows(self, given: str) -> bool:
+        """Return whether a text is a key."""
+        return len(given) <= KEY_TEXT and self._access.admit_key(given) is not None
+
     def _session(self, request: web.Request, rule: AccessRule) -> Principal | None:
         cookie = session_cookie(request)
         found = self._access.admit_session(cookie) if cookie else None
@@ -156,7 +160,10 @@ def key_in(request: web.Request) -> str:
     given = request.headers.get(KEY_HEADER, "")
     if given:
         return given
-    authorization = request.headers.get("Authorization", "")
+    return bearer_of(request.headers.get("Authorization", ""))
+
+
+def bearer_of(authorization: str) -> str:
     is_bearer = authorization[: len(BEARER)].lower() == BEARER.lower()
     return authorization[len(BEARER) :].strip() if is_bearer else ""
 

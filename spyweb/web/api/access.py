@@ -52,7 +52,10 @@ async def list_keys(request: web.Request) -> web.Response:
 @route("POST", "/api/keys", right=Right.ADMIN, answer=MadeKey, body=KeyBody)
 async def add_key(request: web.Request) -> web.Response:
     """Make a key, and show its token: nobody is ever shown that again."""
-    check_may_make_keys(principal_of(request))
+    principal = principal_of(request)
+    check_may_make_keys(principal)
+    if principal.source == "session":
+        raise web.HTTPForbidden(text="a session makes no key: the page of keys does, and asks for yours once more")
     body = await body_of(request, KeyBody)
     if found := find_problem(body.name, body.scopes, body.jobs):
         raise BadBody(*found)

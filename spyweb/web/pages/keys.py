@@ -12,8 +12,9 @@ from spyweb.service.access import find_problem
 from spyweb.store.keys_protocol import Scope
 from spyweb.views.events import EventType
 from spyweb.views.keys import KeyView, MadeKey
-from spyweb.web.access.guard import ABOUT
+from spyweb.web.access.guard import ABOUT, TRAIL
 from spyweb.web.access.principal import check_may_make_keys
+from spyweb.web.access.recognise import RECOGNISER, WrongKey, address_in
 from spyweb.web.access.rights import Right
 from spyweb.web.api.query import Natural
 from spyweb.web.pages.page import Asked, PageMissing, Question, Shown, action, lead_to, live_view, page
@@ -103,7 +104,7 @@ async def add_key(asked: Asked) -> web.Response:
     form = asked.form
     name, jobs = form.get("name", "").strip(), form.get("jobs", "").replace(",", " ").split()
     scopes = [Scope(form["scope"])] if form.get("scope") in set(Scope) else []
-    problem, made = find_problem(name, scopes, jobs), None
+    problem, made = find_problem(name, scopes, jobs) or find_wrong_key(asked), None
     asked.request[ABOUT] = name
     if problem is None:
         try:
@@ -115,6 +116,19 @@ async def add_key(asked: Asked) -> web.Response:
     answer = await answer_with(asked, TEMPLATE, PLACE, shown)
     answer.headers["Cache-Control"] = "no-store"
     return answer
+
+
+def find_wrong_key(asked: Asked) -> tuple[str, str] | None:
+    """Return what is wrong with the key that was typed again: a session alone makes no other key."""
+    request = asked.request
+    if asked.principal.source != "session":
+        return None
+    try:
+        given = request.app[RECOGNISER].admit(asked.form.get("key", "").strip(), address_in(request))
+    except WrongKey:
+        request.app[TRAIL].note_wrong_key(request)
+        return "key", "This key is not known here."
+    return None if given.name == asked.principal.name else ("key", "This is not the key that you have signed in with.")
 
 
 async def ask_before_revoking(asked: Asked) -> Question:

@@ -21,21 +21,25 @@ ZSTD_LEVEL, GZIP_LEVEL = 6, 6
 FOREVER = "public, max-age=31536000, immutable"  # another content has another address
 
 HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
+# Nothing but the script that a page itself names runs: not even what lies at this origin.
+POLICY = "default-src 'self'; script-src 'nonce-{}'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 PAGE_HEADERS = {**HEADERS, "Cache-Control": "private, no-cache", "Vary": "Accept-Encoding, Cookie"}
 
 
-async def send_page(request: web.Request, text: str, status: int = 200) -> web.Response:
-    """Answer with a page, compressed as its reader likes it."""
+async def send_page(request: web.Request, text: str, nonce: str, status: int = 200) -> web.Response:
+    """Answer with a page, compressed as its reader likes it; its scripts are those with this nonce."""
     body = text.encode("utf-8", "replace")
     encoding = encoding_of(request)
     if encoding:
         body = await asyncio.to_thread(compress, body, encoding) if len(body) >= LONG else compress(body, encoding)
-    headers = {**PAGE_HEADERS, "Content-Encoding": encoding} if encoding else PAGE_HEADERS
+    headers = {**PAGE_HEADERS, "Content-Security-Policy": POLICY.format(nonce)}
+    if encoding:
+        headers["Content-Encoding"] = encoding
     return WholeAnswer(body=body, status=status, content_type="text/html", charset="utf-8", headers=headers)
 
 

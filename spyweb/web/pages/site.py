@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -136,7 +137,7 @@ async def answer_with(asked: Asked, template: str, place: str, shown: Shown) -> 
     frame = await frame_of(asked, place, shown.live)
     # In a thread: the first time a template is compiled, and a page of a hundred rows takes several milliseconds.
     text = await asyncio.to_thread(asked.renderer.page, shown.template or template, frame, shown.title, shown.values)
-    return await send_page(asked.request, text, shown.status)
+    return await send_page(asked.request, text, frame.nonce, shown.status)
 
 
 async def frame_of(asked: Asked, place: str, live: str = "") -> PageFrame:
@@ -160,6 +161,7 @@ async def frame_of(asked: Asked, place: str, live: str = "") -> PageFrame:
         who=principal.name if principal.source == "session" else "",
         may=principal.may_do,
         live=live,
+        nonce=secrets.token_urlsafe(16),
     )
 
 

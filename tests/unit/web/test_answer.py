@@ -53,7 +53,7 @@ async def test_a_browser_gets_a_page_on_which_text_is_text() -> None:
         client.get("/api/jobs", headers={"Accept": "text/html,*/*;q=0.8"}) as answer,
     ):
         assert (answer.status, answer.content_type) == (409, "text/html")
-        assert answer.headers["Content-Security-Policy"] == "default-src 'self'"
+        assert answer.headers["Content-Security-Policy"] == "default-src 'none'; frame-ancestors 'none'"
         assert "&lt;script&gt;alert(1)&lt;/script&gt;" in await answer.text()
 
 

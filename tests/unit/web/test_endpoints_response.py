@@ -46,3 +46,35 @@ def test_after_a_status_that_announces_another_the_connection_ends(status: int, 
     response = make_response(EndpointAnswer(status, b""))
     assert response.status == status
     assert (response.keep_alive is not False) is is_last
+
+
+@pytest.mark.parametrize(
+    "cookie",
+    [b"spyweb_7979=x", b" spyweb_7979=x; Path=/", b"__Host-spyweb_1=x", b"=spyweb_7979=x", b"spyweb_theme=dark"],
+)
+def test_no_handler_sets_a_cookie_of_spyweb(cookie: bytes) -> None:
+    assert dict(sendable({b"set-Cookie": cookie})) == {}
+    assert dict(sendable({b"Set-Cookie": b"basket=spyweb_7979"})) == {"Set-Cookie": "basket=spyweb_7979"}
+
+
+SANDBOX = "sandbox allow-scripts allow-forms"
+
+
+@pytest.mark.parametrize(
+    ("headers", "policy"),
+    [
+        ({b"Content-Type": b"TEXT/HTML; charset=utf-8"}, SANDBOX),
+        ({b"content-type": b"application/xhtml+xml"}, SANDBOX),
+        ({b"Content-Type": b"image/svg+xml"}, SANDBOX),
+        ({b"Content-Type": b"text/html", b"content-security-policy": b"default-src 'self'"}, "default-src 'self'"),
+        ({b"Content-Type": b"application/json"}, None),
+        ({}, None),
+    ],
+)
+def test_what_is_public_and_a_page_has_no_origin_unless_its_script_says_so(
+    headers: dict[bytes, bytes], policy: str | None
+) -> None:
+    response = make_response(EndpointAnswer(200, b"<p>", headers), is_public=True)
+    assert response.headers.get("Content-Security-Policy") == policy
+    assert response.headers["X-Content-Type-Options"] == "nosniff"
+    assert "X-Content-Type-Options" not in make_response(EndpointAnswer(200, b"<p>", headers)).headers

@@ -10,7 +10,7 @@ from spyweb.store.keys_protocol import Scope
 from spyweb.web.pages.keys import KEYS, LINES, keys_view
 from tests.fakes.daemon_service import NOW_MS, FakeDaemonService
 from tests.fakes.dashboard import MARKUP, asked_of, dashboard, get_page, make_dashboard_service
-from tests.fakes.keys import with_token
+from tests.fakes.keys import COOKIE, with_token
 from tests.unit.web.pages.test_outbox import POST, signed_in
 
 
@@ -38,10 +38,18 @@ async def test_without_a_key_it_says_how_to_make_the_first() -> None:
     assert "stands here, with the time and the address" in page
 
 
+async def anna(service: FakeDaemonService) -> tuple[dict[str, str], str]:
+    """Sign in with an admin's key; return the headers of that browser, and the key."""
+    made = await service.access.add("anna", [Scope.ADMIN])
+    given = service.access.admit_token(made.token)
+    assert given
+    return with_token({**POST, "Cookie": f"{COOKIE}={service.access.sign_in(given)}"}), made.token
+
+
 async def test_a_new_key_is_shown_once() -> None:
     service = make_dashboard_service()
-    admin = with_token(await signed_in(service, Scope.ADMIN))
-    data = {"name": "grafana", "scope": "read", "jobs": "pri* backup"}
+    admin, key = await anna(service)
+    data = {"name": "grafana", "scope": "read", "jobs": "pri* backup", "key": key}
     async with dashboard(service) as client, client.post("/keys", data=data, headers=admin) as answer:
         assert (answer.status, answer.headers["Cache-Control"]) == (200, "no-store")
         page = await answer.text()
@@ -56,6 +64,26 @@ async def test_a_new_key_is_shown_once() -> None:
     assert token[1] not in page
     assert "<bdi>grafana</bdi>" in page
     assert "<code>pri*</code>, <code>backup</code>" in page
+
+
+async def test_a_session_makes_no_key_unless_its_own_is_shown_again() -> None:
+    service = make_dashboard_service()
+    admin, _ = await anna(service)
+    other = (await service.access.add("other", [Scope.ADMIN])).token
+    async with dashboard(service) as client:
+        assert 'name="key"' in (await get_page(client, "/keys", **admin))[1]
+        for key in ("", "guess", other):
+            data = {"name": "more", "scope": "admin", "key": key}
+            async with client.post("/keys", data=data, headers=admin) as answer:
+                assert answer.status == 422
+                assert re.search(r'name="key"[^>]* aria-invalid="true"', await answer.text())
+        async with client.post("/api/keys", json={"name": "more", "scopes": ["admin"]}, headers=admin) as answer:
+            assert answer.status == 403
+        body = {"name": "more", "scopes": ["admin"]}
+        async with client.post("/api/keys", json=body, headers={"X-SpyWeb-Key": other}) as answer:
+            assert answer.status == 200
+    keys = service.access.keys()
+    assert [key.name for key in keys] == ["anna", "more", "other"]
 
 
 async def test_no_program_of_this_machine_makes_the_first_key() -> None:
@@ -88,9 +116,9 @@ async def test_what_can_not_be_a_key_is_said_beside_its_field() -> None:
 
 async def test_a_name_that_is_taken_is_refused_in_words() -> None:
     service = make_dashboard_service()
-    admin = await signed_in(service, Scope.ADMIN)
-    data = {"name": "anna", "scope": "read"}
-    async with dashboard(service) as client, client.post("/keys", data=data, headers=with_token(admin)) as answer:
+    admin, key = await anna(service)
+    data = {"name": "anna", "scope": "read", "key": key}
+    async with dashboard(service) as client, client.post("/keys", data=data, headers=admin) as answer:
         assert answer.status == 422
         assert "there is a key anna already" in await answer.text()
 

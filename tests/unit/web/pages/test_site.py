@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from io import BytesIO
 
 import pytest
@@ -12,8 +13,12 @@ from tests.fakes.dashboard import dashboard, get_page
 
 async def test_a_page_forbids_whatever_it_does_not_use() -> None:
     async with dashboard() as client, client.get("/", headers={"Accept": "text/html"}) as answer:
-        policy = answer.headers["Content-Security-Policy"]
-        assert policy == "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+        nonce = re.search(r'<script [^>]*nonce="([^"]{22})"', await answer.text())
+        assert nonce
+        assert answer.headers["Content-Security-Policy"] == (
+            f"default-src 'self'; script-src 'nonce-{nonce[1]}'; "
+            "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+        )
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
         assert answer.headers["Referrer-Policy"] == "same-origin"
         assert answer.content_type == "text/html"
