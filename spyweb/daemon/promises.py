@@ -12,7 +12,6 @@ from pathlib import Path
 
 from spyweb.errors import Problem
 from spyweb.model import JobSpec
-from spyweb.permissions.policy import ANY_COMMAND
 
 HOMES = (Path("/home"), Path("/root"), Path("/run/user"))
 STATUS = Path("/proc/self/status")
@@ -28,8 +27,10 @@ def find_broken_promises(
     is_unit = "INVOCATION_ID" in environment
     found: dict[Problem, None] = {}
     for spec in specs:
-        programs = [command[0] for command in spec.policy.programs if command != ANY_COMMAND]
-        reasons = [("permissions.exec", program, why_not_executable(program, is_unit=is_unit)) for program in programs]
+        reasons = [
+            ("permissions.exec", program, why_not_executable(program, is_unit=is_unit))
+            for program in spec.policy.programs
+        ]
         reasons += [("permissions.files", root, why_not_writable(root, is_unit=is_unit)) for root in spec.policy.roots]
         reasons += [("permissions.files", root, why_too_wide(root, data)) for root in spec.policy.roots]
         for key, path, reason in reasons:

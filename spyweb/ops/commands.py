@@ -83,12 +83,13 @@ async def _run(call: Call, function: str, command: object, table: Mapping[object
     words = _arguments(function, 1, words_from, command)
     options = _arguments(function, position, options_from, table)
     asked = [words] if options.unless is None else [words, options.unless]
+    names = [os.fsdecode(name) for name in options.env]
     try:
         if not call.policy.may_exec:  # before the job is told which programs there are
-            call.permit(function, "exec", _asked(words, b""))
+            call.permit(function, "exec", _asked(words, b""), names)
         workdir, made, programs = await asyncio.to_thread(_look, call, options, asked)
-        _permit(call, function, [_asked(each, program.path) for each, program in zip(asked, programs, strict=True)])
-        call.permit(function, "exec_env", [os.fsdecode(name) for name in options.env])
+        for each, program in zip(asked, programs, strict=True):
+            call.permit(function, "exec", _asked(each, program.path), names)
         return await _perform(call, function, words, options, (workdir, made, programs)), None
     except CommandError as error:
         return None, str(error)
@@ -115,11 +116,6 @@ async def _perform(
     if result.exit_code == 0 and await asyncio.to_thread(_is_made, options, workdir) is not False:
         await _record(call, kept, options, changed=True)
     return _result(call, function, result, options)
-
-
-def _permit(call: Call, function: str, asked: Sequence[str | list[str]]) -> None:
-    for each in asked:
-        call.permit(function, "exec", each)
 
 
 async def _succeeds(call: Call, words: Words, program: Program, options: ExecOptions, workdir: bytes) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from spyweb.permissions.hosts import shown_host
-from spyweb.permissions.policy import DESKTOP, EVERYTHING, item_of, job_table, quoted, telling_variables
+from spyweb.permissions.policy import DESKTOP, EVERYTHING, exec_item, item_of, job_table, quoted
 
 LISTS = ("net", "exec", "files", "env", "state")
 SWITCHES = ("db", "global_store")
@@ -13,12 +13,8 @@ NOTIFY = "notify"  # a list, or false
 MOST = 10_000  # items that are noted: a script must not fill the memory
 
 
-def _program(command: str | Sequence[str]) -> str:
-    return EVERYTHING if isinstance(command, str) else command[0]
-
-
-def _variables(names: Iterable[str]) -> str:
-    return EVERYTHING if telling_variables(names) else ""
+def _command(command: str | Sequence[str], env: Iterable[str] = ()) -> str:
+    return quoted(EVERYTHING) if isinstance(command, str) else exec_item(command[:1], env)
 
 
 def _channel(name: str = DESKTOP) -> str:
@@ -29,11 +25,10 @@ def _itself(text: str) -> str:
     return text
 
 
-# By the check of a policy: the key, and the item that permits what was asked; empty where none is needed.
+# By the check of a policy: the key, and the item that permits what was asked; of `exec` as TOML.
 ITEMS: Mapping[str, tuple[str, Callable[..., str]]] = {
     "host": ("net", shown_host),
-    "exec": ("exec", _program),
-    "exec_env": ("exec", _variables),
+    "exec": ("exec", _command),
     "folder": ("files", _itself),
     "path": ("files", _itself),
     "variable": ("env", _itself),
@@ -64,12 +59,14 @@ class Audit:
             self._writes[namespace] = write or self._writes.get(namespace, False)
         else:
             key, item_for = ITEMS[check]
-            if item := item_for(*arguments):
-                self._items[key].add(item)
+            self._items[key].add(item_for(*arguments))
 
     def block(self, job: str) -> str:
         """Return what was reached as TOML: every key, so that nothing else is permitted."""
-        lists = {key: [quoted(item) for item in sorted(items)] for key, items in self._items.items()}
+        lists = {
+            key: [item if key == "exec" else quoted(item) for item in sorted(items)]
+            for key, items in self._items.items()
+        }
         lists["state"] += [self._state(namespace, write) for namespace, write in sorted(self._writes.items())]
         lines = [f"{key} = [{', '.join(lists[key])}]" for key in LISTS]
         lines += [f"{key} = {str(key in self._switches).lower()}" for key in SWITCHES]

@@ -8,7 +8,7 @@ intersection is ever computed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -19,14 +19,19 @@ KEYS = ("net", "exec", "files", "env", "db", "global_store", "notify", "state")
 JOB, SHARED = "job", "shared"
 DESKTOP = "desktop"  # among the names of alert channels: notifications there
 EVERYTHING = "*"
-ANY_COMMAND = (EVERYTHING,)
 STATE, AGENT, SCOPE, OWN = "state", "state@", "scope:", "job:"  # how the namespaces of values are named
 SERVER_TABLE = "server.permissions"
+MOST_NAMED = 20  # variables in an error
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _AGENT_ITEM = "agent:"
 
-Command = tuple[str, ...]  # the beginning of an argv; a program alone has one element
+
+class ExecRule(NamedTuple):
+    """One entry of `exec`: a command is permitted that begins so, with these variables."""
+
+    words: tuple[str, ...]  # the beginning of an argv; a program alone has one element
+    env: frozenset[str] = frozenset()
 
 
 class StateRule(NamedTuple):
@@ -91,7 +96,7 @@ class Grants:
     """One list of what is permitted.  None: everything that the key is about."""
 
     net: NetRule | None = None
-    exec: tuple[Command, ...] | None = None
+    exec: tuple[ExecRule, ...] | None = None
     files: FilesRule | None = None
     env: frozenset[str] | None = None  # names without SPYWEB_
     db: bool = True
@@ -177,35 +182,25 @@ class Policy:
 
     # Commands
 
-    def exec(self, command: str | Sequence[str]) -> Refusal | None:
-        """Check a command: text for a shell, or the arguments, the first of which is the absolute path of a program."""
-        for layer in self.layers:
-            if layer.exec is not None and not _permits_command(layer.exec, command):
-                text = isinstance(command, str)
-                add = quoted(EVERYTHING if text or not command else command[0])
-                deed = "run shell text" if text or not command else f"run {command[0][:200]}"
-                return self._refusal("exec", deed, add, is_own=layer is self.own)
-        return self._refuse_test()
+    def exec(self, command: str | Sequence[str], env: Collection[str] = ()) -> Refusal | None:
+        """Check a command: text for a shell, or the arguments, the first of which is the absolute path of a program.
 
-    def exec_env(self, names: Iterable[str]) -> Refusal | None:
-        """Check the variables that a command is given: some make another program of it."""
-        telling = telling_variables(names)
-        for layer in self.layers if telling else ():
-            if layer.exec is not None:
-                return self._refusal("exec", f"set {telling[0][:80]}", quoted(EVERYTHING), is_own=layer is self.own)
-        return None
+        Also check the variables that it is given, since many programs take code, or other commands, from theirs.
+        """
+        for layer in self.layers:
+            if layer.exec is not None and (wrong := _refused_command(layer.exec, command, env)) is not None:
+                return self._refusal("exec", *wrong, is_own=layer is self.own)
+        return self._refuse_test()
 
     @property
     def may_exec(self) -> bool:
         return not self.is_test and all(layer.exec is None or bool(layer.exec) for layer in self.layers)
 
     @property
-    def programs(self) -> tuple[Command, ...]:
-        """Return the commands that are listed; `("*",)` stands for all."""
-        if not self.may_exec:
-            return ()
-        lists = [(ANY_COMMAND,) if layer.exec is None else layer.exec for layer in self.layers]
-        return tuple(dict.fromkeys(command for commands in lists for command in commands))
+    def programs(self) -> tuple[str, ...]:
+        """Return the programs that are listed."""
+        rules = [rule for layer in self.layers for rule in layer.exec or ()] if self.may_exec else []
+        return tuple(dict.fromkeys(rule.words[0] for rule in rules))
 
     def without_exec(self) -> Policy:
         return replace(self, is_test=True)
@@ -316,26 +311,38 @@ def _items(rule: object) -> list[str]:
         case frozenset():
             return sorted(map(str, rule))
         case _:
-            return [" ".join(command) for command in rule] if isinstance(rule, tuple) else []
+            return [_shown_command(each) for each in rule] if isinstance(rule, tuple) else []
 
 
 def _item_or_all(name: str) -> str:
     return name if name == EVERYTHING else item_of(name)
 
 
-def telling_variables(names: Iterable[str]) -> list[str]:
-    """Return those of the variables of a command that decide which program, or whose code, it is."""
-    return [name for name in names if name == "PATH" or name.startswith("LD_")]
+def _shown_command(rule: ExecRule) -> str:
+    return " ".join(rule.words) + (f" (with {', '.join(sorted(rule.env))})" if rule.env else "")
 
 
-def _permits_command(listed: tuple[Command, ...], command: str | Sequence[str]) -> bool:
-    if isinstance(command, str):
-        return False
-    words = tuple(command)
-    for beginning in listed:  # noqa: SIM110 - `any` takes twice as long
-        if words[: len(beginning)] == beginning:
-            return True
-    return False
+def exec_item(words: Sequence[str], env: Iterable[str] = ()) -> str:
+    """Return the item of `exec` that permits a command with these variables, as TOML."""
+    names, arguments = (", ".join(map(quoted, each)) for each in (sorted(env), words))
+    if names:
+        return f"{{ command = [{arguments}], env = [{names}] }}"
+    return arguments if len(words) == 1 else f"[{arguments}]"
+
+
+def _refused_command(
+    listed: tuple[ExecRule, ...], command: str | Sequence[str], env: Collection[str]
+) -> tuple[str, str] | None:
+    """Return what a command may not do, and the item that would permit it; None if it may."""
+    if isinstance(command, str) or not command:
+        return "run shell text", quoted(EVERYTHING)
+    fitting = [rule for rule in listed if tuple(command[: len(rule.words)]) == rule.words]
+    if any(rule.env.issuperset(env) for rule in fitting):
+        return None
+    if not fitting:
+        return f"run {command[0][:200]}", exec_item(command[:1], list(env)[:MOST_NAMED])
+    missing = next(name for name in env if name not in fitting[0].env)
+    return f"set {missing[:80]} for {command[0][:200]}", exec_item(fitting[0].words, list(env)[:MOST_NAMED])
 
 
 ANYTHING = Policy()  # as without any setting

@@ -8,11 +8,10 @@ from pathlib import Path
 
 from spyweb.permissions.hosts import NetRule, read_net
 from spyweb.permissions.policy import (
-    ANY_COMMAND,
     EVERYTHING,
     JOB,
     SHARED,
-    Command,
+    ExecRule,
     FilesRule,
     Grants,
     Policy,
@@ -24,7 +23,9 @@ from spyweb.settings.shapes import NOT_BLANK, TEXT, list_of, shaped, table_of
 from spyweb.settings.values import boolean, one_line, text, texts, wrong
 
 PREFIX = "SPYWEB_"
-_COMMAND = {"anyOf": [NOT_BLANK, list_of(TEXT, minItems=1)]}
+_WORDS = {"anyOf": [NOT_BLANK, list_of(TEXT, minItems=1)]}
+_COMMAND = {"anyOf": [*_WORDS["anyOf"], table_of({"command": _WORDS, "env": list_of(NOT_BLANK)}, "command")]}
+_COMMAND_KEYS = ("command", "env")
 _STATE_ITEM = {"anyOf": [NOT_BLANK, table_of({"scope": NOT_BLANK, "read_only": {"type": "boolean"}}, "scope")]}
 _STATE_KEYS = ("scope", "read_only")
 
@@ -45,11 +46,8 @@ def take_grants(read: Reading, usual: Grants) -> Grants:
 
 def find_writable_program(policy: Policy, root: Path, folder: str) -> str:
     """Return why a permitted program may not be one: the job could put another in its place.  Reads the file system."""
-    programs = [command[0] for command in policy.programs if command != ANY_COMMAND]
-    if not programs:
-        return ""
     writable = [str(root / folder), str(root / SHARED), *policy.roots]
-    for program in programs:
+    for program in policy.programs:
         for place in writable:
             if _is_below(os.path.realpath(program), os.path.realpath(place)) or _is_below(program, place):
                 return f"{program} is in {place}, where the job may write: it could put anything in its place"
@@ -66,16 +64,31 @@ def _net(value: object) -> NetRule | None:
 
 
 @shaped(list_of(_COMMAND), list)
-def _exec(value: object) -> tuple[Command, ...] | None:
+def _exec(value: object) -> tuple[ExecRule, ...] | None:
     if not isinstance(value, list):
         raise wrong("a list of programs by absolute path, or of arrays", value)
-    commands = tuple(_command(item) for item in value)
-    return None if ANY_COMMAND in commands else commands
+    rules = tuple(_exec_rule(item) for item in value)
+    return None if any(rule.words == (EVERYTHING,) for rule in rules) else rules
 
 
-def _command(item: object) -> Command:
+def _exec_rule(item: object) -> ExecRule:
+    if not isinstance(item, Mapping):
+        return ExecRule(_words(item))
+    _refuse_unknown(item, _COMMAND_KEYS)
+    if "command" not in item:
+        raise ValueError("a command is missing")
+    return ExecRule(_words(item["command"]), frozenset(map(one_line, texts(item.get("env", [])))))
+
+
+def _refuse_unknown(item: Mapping[str, object], keys: tuple[str, ...]) -> None:
+    for key in item:
+        if key not in keys:
+            raise ValueError(f"{unknown('key', key, keys)} ({key!r})")
+
+
+def _words(item: object) -> tuple[str, ...]:
     words = tuple(texts(item)) if isinstance(item, list) else (one_line(item),)
-    if words == ANY_COMMAND:
+    if words == (EVERYTHING,):
         return words
     if not words or not words[0].startswith("/"):
         raise ValueError(f"{' '.join(words)[:80]!r}: a program is named by its absolute path")
@@ -134,9 +147,7 @@ def _state(value: object) -> StateRule | None:
 def _state_items(items: list[object]) -> Iterator[tuple[str, bool]]:
     for item in items:
         if isinstance(item, Mapping):
-            for key in item:
-                if key not in _STATE_KEYS:
-                    raise ValueError(f"{unknown('key', key, _STATE_KEYS)} ({key!r})")
+            _refuse_unknown(item, _STATE_KEYS)
             if "scope" not in item:
                 raise ValueError("a scope is missing")
             yield _scope(item["scope"]), boolean(item.get("read_only", False))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 # Keys that stand in config.toml for all jobs, and in a job's own settings.
 PERMISSIONS: Mapping[str, str] = {
     "permissions.net": 'Hosts: "api.example.com", "*.example.com", "host:443", "10.0.0.0/8"; "*" for any.',
-    "permissions.exec": 'Programs by absolute path, or arrays with which a command begins; "*": any, and shell text.',
+    "permissions.exec": 'Programs by absolute path, arrays with which a command begins, or { command, env }; "*": any.',
     "permissions.files": '"job", "shared", and absolute paths of folders for file.*',
     "permissions.env": 'Names for env_get, without SPYWEB_; "*" for any that env_deny does not name.',
     "permissions.db": "Whether SQL may be used.",

@@ -9,21 +9,23 @@ import pytest
 
 from spyweb.daemon import promises
 from spyweb.daemon.promises import find_broken_promises, why_not_executable, why_not_writable
-from spyweb.permissions.policy import FilesRule, Grants, Policy
+from spyweb.permissions.policy import ExecRule, FilesRule, Grants, Policy
 from tests.fakes.harness import make_spec
 
 UNIT = {"INVOCATION_ID": "1"}
 
 
 def test_what_can_be_used_is_no_problem(tmp_path: Path) -> None:
-    policy = Policy(granted=Grants(exec=(("/bin/sh",),), files=FilesRule(frozenset(), (str(tmp_path),))))
+    policy = Policy(granted=Grants(exec=(ExecRule(("/bin/sh",)),), files=FilesRule(frozenset(), (str(tmp_path),))))
     assert find_broken_promises([make_spec(policy=policy)], UNIT) == []
     assert find_broken_promises([make_spec(policy=Policy(granted=Grants(exec=None)))], UNIT) == []
 
 
 def test_each_promise_is_told_once_with_its_key(tmp_path: Path) -> None:
     policy = Policy(
-        granted=Grants(exec=(("/no/such", "a"), ("/no/such", "b")), files=FilesRule(frozenset(), ("/no/way",)))
+        granted=Grants(
+            exec=(ExecRule(("/no/such", "a")), ExecRule(("/no/such", "b"))), files=FilesRule(frozenset(), ("/no/way",))
+        )
     )
     found = find_broken_promises([make_spec(policy=policy)], {})
     assert [(problem.key, problem.reason, problem.is_warning) for problem in found] == [

@@ -61,10 +61,9 @@ def test_what_is_noted_is_bounded() -> None:
     assert len(tomllib.loads(audit.block("x"))["jobs"]["x"]["permissions"]["net"]) == MOST
 
 
-def test_variables_that_make_another_program_of_a_command_need_everything() -> None:
+def test_a_command_is_shown_with_its_variables() -> None:
     audit = Audit()
-    audit.note("exec", ["/bin/sh"])
-    audit.note("exec_env", ["LANG", "TOKEN"])
-    assert tomllib.loads(audit.block("x"))["jobs"]["x"]["permissions"]["exec"] == ["/bin/sh"]
-    audit.note("exec_env", ["LANG", "LD_PRELOAD"])
-    assert tomllib.loads(audit.block("x"))["jobs"]["x"]["permissions"]["exec"] == ["*", "/bin/sh"]
+    audit.note("exec", ["/bin/sh", "x"], [])
+    audit.note("exec", ["/bin/sh", "y"], ["TOKEN", "LANG"])
+    with_variables = {"command": ["/bin/sh"], "env": ["LANG", "TOKEN"]}
+    assert tomllib.loads(audit.block("x"))["jobs"]["x"]["permissions"]["exec"] == ["/bin/sh", with_variables]

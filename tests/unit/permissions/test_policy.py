@@ -10,6 +10,7 @@ from spyweb.permissions.hosts import read_net
 from spyweb.permissions.policy import (
     ANYTHING,
     USUAL,
+    ExecRule,
     FilesRule,
     Grants,
     Policy,
@@ -95,7 +96,7 @@ def test_an_address_that_is_not_permitted_is_named_with_its_host() -> None:
     ],
 )
 def test_a_command_is_compared_word_by_word(command: str | list[str], permitted: bool) -> None:
-    policy = granting(exec=(("/usr/bin/rsync",), ("/usr/bin/systemctl", "reload", "nginx")))
+    policy = granting(exec=(ExecRule(("/usr/bin/rsync",)), ExecRule(("/usr/bin/systemctl", "reload", "nginx"))))
     assert (policy.exec(command) is None) == permitted
 
 
@@ -109,19 +110,27 @@ def test_commands_are_off_until_they_are_listed() -> None:
     assert said(ANYTHING.exec(["/bin/true"])).endswith('add "/bin/true" to [jobs.x.permissions] exec in config.toml')
     assert said(ANYTHING.exec("true")).endswith('add "*" to [jobs.x.permissions] exec in config.toml')
     assert granting(exec=None).exec("true") is None
-    assert granting(exec=None).programs == (("*",),)
+    assert granting(exec=None).programs == ()
 
 
-def test_variables_that_make_another_program_of_a_command_need_everything() -> None:
-    policy = granting(exec=(("/bin/true",),))
-    assert policy.exec_env(["LANG", "TOKEN"]) is None
-    assert "set LD_PRELOAD" in said(policy.exec_env(["LD_PRELOAD"]))
-    assert "set PATH" in said(policy.exec_env(["PATH"]))
-    assert granting(exec=None).exec_env(["PATH", "LD_PRELOAD"]) is None
+def test_a_command_has_the_variables_that_its_entry_lists_and_no_others() -> None:
+    rsync = ["/usr/bin/rsync", "-a"]
+    policy = granting(exec=(ExecRule(("/usr/bin/rsync",), frozenset({"RSYNC_RSH"})), ExecRule(("/bin/git", "pull"))))
+    assert policy.exec(rsync, ["RSYNC_RSH"]) is None
+    assert policy.programs == ("/usr/bin/rsync", "/bin/git")
+    assert said(policy.exec(rsync, ["RSYNC_RSH", "LANG"])) == (
+        "op: 'x' may not set LANG for /usr/bin/rsync: add { command = [\"/usr/bin/rsync\"], "
+        'env = ["LANG", "RSYNC_RSH"] } to [jobs.x.permissions] exec in config.toml'
+    )
+    assert 'add { command = ["/bin/git", "pull"], env = ["A"] }' in said(policy.exec(["/bin/git", "pull", "x"], ["A"]))
+    assert 'add { command = ["/bin/id"], env = ["A"] } to' in said(policy.exec(["/bin/id", "x"], ["A"]))
+    assert granting(exec=None).exec(rsync, ["PATH", "LD_PRELOAD"]) is None
+    both = policy_of(Grants(exec=None), Grants(exec=(ExecRule(("/usr/bin/rsync",)),)))
+    assert "under permissions in its own settings" in said(both.exec(rsync, ["RSYNC_RSH"]))
 
 
 def test_a_job_may_run_commands_only_where_both_lists_say_so() -> None:
-    some = (("/bin/true",),)
+    some = (ExecRule(("/bin/true",)),)
     assert granting(exec=some).may_exec
     assert not policy_of(Grants(exec=some), Grants(exec=())).may_exec
     assert not policy_of(USUAL, Grants(exec=some)).may_exec
@@ -201,7 +210,7 @@ def test_a_list_is_shown_as_settings_write_it() -> None:
     policy = policy_of(
         Grants(
             net=read_net(["b.test:80", "*.a.test", "10.0.0.0/8", "::1", "[::1]:80", "2001:db8::/32"]),
-            exec=(("/bin/a", "b"),),
+            exec=(ExecRule(("/bin/a", "b")), ExecRule(("/bin/c",), frozenset({"X", "A"}))),
             files=FilesRule(frozenset({"job"}), ("/srv",)),
             env=frozenset({"B", "A"}),
             db=False,
@@ -209,7 +218,7 @@ def test_a_list_is_shown_as_settings_write_it() -> None:
         )
     )
     assert policy.items("net") == [["*.a.test", "::1", "[::1]:80", "b.test:80", "10.0.0.0/8", "2001:db8::/32"]]
-    assert policy.items("exec") == [["/bin/a b"]]
+    assert policy.items("exec") == [["/bin/a b", "/bin/c (with A, X)"]]
     assert policy.items("files") == [["job", "/srv"]]
     assert policy.items("env") == [["A", "B"]]
     assert policy.items("db") == [["false"]]
