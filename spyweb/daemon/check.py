@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 from spyweb.alerts.channel_check import check_channels
@@ -84,8 +85,8 @@ def find_readable_secrets(root: Path) -> list[Problem]:
         return []
     table = read_table(root, [])
     reason = f"it may be a secret, and others on this machine may read it: chmod 600 {FILE}, or write ${{NAME}} here"
-    found = next((path for path, text in _texts_in(table.values) if _looks_secret(path, text)), None)
-    return [replace(table.problem(reason, *found), is_warning=True)] if found else []
+    found = (path for path, text in _texts_in(table.values) if _looks_secret(path, text))
+    return [replace(table.problem(reason, *path), is_warning=True) for path in islice(found, 1)]
 
 
 def _texts_in(table: Mapping[str, object], *path: str) -> Iterator[tuple[tuple[str, ...], str]]:

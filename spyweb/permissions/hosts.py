@@ -118,15 +118,6 @@ class NetRule:
         return self.permits_name(host.name, port) or (None if self.ranges else False)
 
 
-def refusing(rules: Iterable[NetRule], host: str, port: int, address: str) -> NetRule | None:
-    """Return the rule that does not permit a host that has led to this address; None when all do."""
-    found, reached = read_host(host), read_host(address).address or NO_ADDRESS
-    for rule in rules:
-        if not rule.has(reached) and not rule.permits(found, port):
-            return rule
-    return None
-
-
 def read_host(host: str) -> NetHost:
     """Make a host comparable: lower case, no brackets, no dot at the end, numbers as addresses."""
     return _read_host(host) if len(host) <= LONGEST_READ else NetHost(host[:LONGEST_READ], NO_ADDRESS)

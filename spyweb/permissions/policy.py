@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from spyweb.permissions.hosts import NO_ADDRESS, NetHost, NetRule, address_text, read_host, refusing, shown_host
+from spyweb.permissions.hosts import NO_ADDRESS, NetHost, NetRule, address_text, read_host, shown_host
 
 KEYS = ("net", "exec", "files", "env", "db", "global_store", "notify", "state")
 JOB, SHARED = "job", "shared"
@@ -150,8 +150,11 @@ class Policy:
 
     def address(self, host: str, port: int, address: str) -> Refusal | None:
         """Check the address that a host has led to."""
-        rule = refusing(self.net, host, port, address)
-        return None if rule is None else self._refuse_host(rule, read_host(host), port, f", which is {address}")
+        found, reached = read_host(host), read_host(address).address or NO_ADDRESS
+        for rule in self.net:
+            if not rule.has(reached) and not rule.permits(found, port):
+                return self._refuse_host(rule, found, port, f", which is {address}")
+        return None
 
     def own_listener(self, host: str, port: int) -> Refusal | None:
         """Check a host that has led to the daemon itself: config.toml must name it with its port."""

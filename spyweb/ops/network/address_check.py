@@ -5,7 +5,7 @@ A request checks every new socket before it connects, and every connection that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -38,40 +38,36 @@ class AddressCheck:
 
     def check(self, address: str, port: int) -> None:
         """Check an address that is about to be connected to.  Raises OSError."""
-        is_open = is_public(address)
+        is_open, host = is_public(address), self.host
         if self.deny_private and not is_open:
             raise OSError(private_reason(address))
-        if refusal := self._find_refusal(address, port, is_inward=not (is_open or self.is_proxied)):
+        refusal = self._policy.address(host, self.port, address)
+        refusal = refusal or self._find_refusal(host, port, [address], is_inward=not (is_open or self.is_proxied))
+        if refusal:
             self.refusal = None if self._is_connecting else self._explained(refusal)
             raise OSError(refusal.deed)
         self.refusal, self._is_connecting = None, True
         self._is_public = self._is_public if self.is_proxied else is_open
 
-    def check_behind_proxy(self, host: str, port: int, addresses: Iterable[str]) -> None:
+    def check_behind_proxy(self, host: str, port: int, addresses: Sequence[str]) -> None:
         """Check what a proxy is to connect to, and the addresses that are known of it here.  Raises FetchError."""
         reason = private_target(host)
         self._is_public = not reason
         if self.deny_private and reason:
             raise FetchError("connect", f"could not connect to {host}: {reason}")
-        refusal = None
-        if any(self.own.is_listener(address, port) for address in addresses):
-            refusal = self._policy.own_listener(host, port)
-        if reason and self._was_public:
-            refusal = refusal or self._policy.private_redirect(host, port, host)
-        if refusal:
+        if refusal := self._find_refusal(host, port, addresses, is_inward=bool(reason)):
             raise self._explained(refusal)
 
     @property
     def _policy(self) -> Policy:
         return self.gate.policy if self.gate else ANYTHING
 
-    def _find_refusal(self, address: str, port: int, *, is_inward: bool) -> Refusal | None:
-        policy, host = self._policy, self.host
-        if refusal := policy.address(host, self.port, address):
-            return refusal
-        if self.own.is_listener(address, port):
-            return policy.own_listener(host, port)
-        return policy.private_redirect(host, port, address) if is_inward and self._was_public else None
+    def _find_refusal(self, host: str, port: int, addresses: Sequence[str], *, is_inward: bool) -> Refusal | None:
+        if any(self.own.is_listener(address, port) for address in addresses):
+            return self._policy.own_listener(host, port)
+        if is_inward and self._was_public:
+            return self._policy.private_redirect(host, port, next(iter(addresses), host))
+        return None
 
     def _explained(self, refusal: Refusal) -> NotPermitted:
         return self.gate.refused(refusal) if self.gate else NotPermitted(f"may not {refusal.deed}")

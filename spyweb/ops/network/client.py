@@ -261,7 +261,7 @@ def checks_hosts(fetch: Fetch, check: AddressCheck, resolver: Resolver) -> Hop:
             check.begin_hop(host, port)
         else:
             check.begin_hop(proxy.raw_host or "", proxy.port or SOCKS_PORT, is_proxied=True)
-            addresses = await addresses_of(host, resolver) if check.own.has_port(port) else ()
+            addresses = await addresses_of(host, resolver) if port in check.own.ports else ()
             check.check_behind_proxy(host, port, addresses)
 
     return check_hop

@@ -38,7 +38,7 @@ def open_socket(info: AddrInfoType) -> socket.socket:
     check = UNDER_WAY.get()
     check.check(str(address[0]), int(address[1]))
     opened = socket.socket(family, kind, protocol)
-    check.own.add(opened)
+    check.own.opened.add(opened)
     return opened
 
 

@@ -22,36 +22,29 @@ class OwnSockets:
     """All listening ports of a daemon, and the sockets that its HTTP client has opened."""
 
     def __init__(self) -> None:
-        self._ports: Counter[int] = Counter()
-        self._opened: WeakSet[socket.socket] = WeakSet()
+        self.ports: Counter[int] = Counter()
+        self.opened: WeakSet[socket.socket] = WeakSet()  # known for as long as they exist
 
     @contextmanager
     def listening(self, ports: Iterable[int]) -> Iterator[None]:
         """Know these ports as the daemon's own until the block is left."""
         own = Counter(ports)
-        self._ports += own
+        self.ports += own
         try:
             yield
         finally:
-            self._ports -= own
+            self.ports -= own
 
     def is_listener(self, address: str, port: int) -> bool:
         """Return whether the daemon itself would answer at an address: whichever of this machine, with its port."""
-        return port in self._ports and _is_local(address)
-
-    def has_port(self, port: int) -> bool:
-        return port in self._ports
-
-    def add(self, opened: socket.socket) -> None:
-        """Know a socket of the HTTP client as long as it exists."""
-        self._opened.add(opened)
+        return port in self.ports and _is_local(address)
 
     def has_opened(self, peer: Peer) -> bool:
         """Return whether the peer of an accepted connection is the HTTP client."""
         if not peer or isinstance(peer, str):
             return False
         end = _end_of(peer)
-        return any(_end_of(each.getsockname()) == end for each in self._opened if each.fileno() >= 0)
+        return any(_end_of(each.getsockname()) == end for each in self.opened if each.fileno() >= 0)
 
 
 def _end_of(name: Sequence[object]) -> tuple[object, object]:

@@ -64,7 +64,7 @@ class Fetch:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
     proxy: URL | None = None
-    gate: NetGate | None = None  # what asks the policy of the job; None: any host is permitted
+    gate: NetGate | None = None  # what asks the policy of the job; None: the request is of no job
     follow: bool = True  # redirects
     whole: bool = True  # False: only the status matters; of the body comes what is available, up to `largest`
 

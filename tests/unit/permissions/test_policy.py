@@ -54,6 +54,16 @@ def test_what_the_job_s_own_settings_refuse_is_said_so() -> None:
     assert policy.host("a.test", 443) is None
 
 
+def test_a_name_that_led_to_an_address_is_permitted_by_either() -> None:
+    policy = granting(net=read_net(["api.test", "10.0.0.0/8"]))
+    assert policy.address("api.test", 443, "192.0.2.1") is None
+    assert policy.address("other.test", 443, "10.0.0.1") is None
+    for host in ("other.test", "192.0.2.1"):  # an address is never permitted by a name
+        assert said(policy.address(host, 443, "192.0.2.1"))
+    both = policy_of(Grants(net=read_net(["api.test"])), Grants(net=read_net(["10.0.0.0/8"])))
+    assert "its own settings" in said(both.address("api.test", 443, "192.0.2.1"))
+
+
 def test_both_lists_must_permit_a_host() -> None:
     policy = policy_of(Grants(net=read_net(["*.test"])), Grants(net=read_net(["a.test", "b.example"])))
     assert policy.host("a.test", 443) is None

@@ -45,7 +45,7 @@ def test_the_client_s_own_connection_is_recognised_until_it_is_closed() -> None:
     own = OwnSockets()
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as other:
         opened = socket.socket()
-        own.add(opened)
+        own.opened.add(opened)
         opened.connect(server.getsockname())
         other.connect(server.getsockname())
         for connected, is_own in ((opened, True), (other, False)):
