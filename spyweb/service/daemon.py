@@ -77,9 +77,8 @@ from spyweb.views.records import RecordView, view_record
 from spyweb.views.runs import RunEnded, RunEvent, TaskView, log_line, run_ended, view_task
 from spyweb.views.workflows import WorkflowDetail, WorkflowView
 
-MOST_LOG_BYTES = (
-    16 * MIB
-)  # of a watched run's lines that wait; who reads more slowly than a script logs misses some, and is told how many
+MOST_LOG_BYTES = MIB  # of a watched run's lines that wait; who reads more slowly misses some, and is told how many
+LINE_BYTES = 256  # that a line takes beside its text
 
 
 @dataclass(slots=True)
@@ -96,7 +95,7 @@ class RunWatcher:
     def log(self, level: str, text: bytes) -> None:
         if not self.is_watched:
             return
-        if self._size + len(text) > MOST_LOG_BYTES:
+        if self._size + len(text) + LINE_BYTES > MOST_LOG_BYTES:
             self._dropped += 1
             return
         self._tell_of_dropped()
@@ -122,8 +121,9 @@ class RunWatcher:
             self._dropped = 0
 
     def _put(self, level: str, text: bytes) -> None:
-        self._size += len(text)
-        self._waiting.put_nowait((log_line(level, text, self.clock.now_ms()), len(text)))
+        size = len(text) + LINE_BYTES
+        self._size += size
+        self._waiting.put_nowait((log_line(level, text, self.clock.now_ms()), size))
 
 
 @dataclass(slots=True, kw_only=True)

@@ -75,30 +75,35 @@ PAGE_BYTES = 4 * MIB  # of values; the one that reaches it is the last
 CHECKED = 50  # entries of an import looked up at a time; each may be a megabyte
 HEARTBEAT = 15.0  # seconds; without one, a watcher that has gone would be noticed at the next change only
 MOST_WAITING = 10_000  # changes; who reads more slowly than that is let go rather than filling the memory
-MOST_WAITING_BYTES = 16 * MIB  # of the values in these changes
+MOST_WAITING_BYTES = 4 * MIB  # of the keys and values in these changes
 
 
 @dataclass(slots=True)
 class ChangeQueue:
     """Queues the changes that have been heard and not been taken yet."""
 
-    waiting: asyncio.Queue[tuple[ChangeView | None, int]] = field(default_factory=lambda: asyncio.Queue(MOST_WAITING))
-    size: int = 0  # bytes of the values that wait
+    waiting: asyncio.Queue[tuple[ChangeEvent | None, int]] = field(default_factory=lambda: asyncio.Queue(MOST_WAITING))
+    size: int = 0  # bytes of the keys and values that wait
     is_late: bool = False
 
     def hear(self, event: ChangeEvent | None) -> None:
-        size = size_of(event.old) + size_of(event.new) if event else 0
+        """Queue a change as it is shared with other watchers, or let go of all of them where they are too many."""
+        if self.is_late:
+            return
+        size = len(event.key) + size_of(event.old) + size_of(event.new) if event else 0
         if self.waiting.full() or (self.size and self.size + size > MOST_WAITING_BYTES):
             self.is_late = True
-        else:
-            self.size += size
-            self.waiting.put_nowait((view_change(event) if event else None, size))
+            while not self.waiting.empty():
+                self.waiting.get_nowait()
+            event, size, self.size = None, 0, 0
+        self.size += size
+        self.waiting.put_nowait((event, size))
 
     async def next(self) -> ChangeView | None:
         """Wait for the next change; return None as a sign of life after a while without one."""
-        change, size = await self.waiting.get()
+        event, size = await self.waiting.get()
         self.size -= size
-        return change
+        return view_change(event) if event else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,7 +308,7 @@ class StateService:
                 finally:
                     beat.cancel()
                 yield change
-            raise Refused(f"changes come faster than they are taken: {changes.waiting.qsize()} are waiting")
+            raise Refused("changes come faster than they are taken")
         finally:
             leave()
 

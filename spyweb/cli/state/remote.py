@@ -11,15 +11,13 @@ import msgspec
 from spyweb.cli.client import DaemonClient
 from spyweb.errors import Refused
 from spyweb.model import JobId, Value
-from spyweb.store.interchange.lines import entry_line, parse_line
+from spyweb.store.interchange.lines import END, entry_line, parse_line
 from spyweb.store.interchange.value_json import encode_value
 from spyweb.store.records_protocol import NewRecord
 from spyweb.store.values_protocol import PortableEntry
 from spyweb.views.state import ChangeView, EntryDeleted, EntryView, EntryWritten, Imported, LockView, Moved, StateStats
 
 T = TypeVar("T")
-
-END = b'{"end":'  # beginning of the last line, which says how many there were
 
 
 class RemoteState:

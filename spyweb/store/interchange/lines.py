@@ -19,6 +19,7 @@ from spyweb.store.values_protocol import SCOPES, STATE, Entry, PortableEntry
 MOMENTS = ("expires_ms", "created_ms", "updated_ms")
 FIELDS = frozenset({"namespace", "key", "value", *MOMENTS})
 OF_LOCAL = f"{STATE}@local"
+END = b'{"end":'  # beginning of the last line of an export, which says how many entries came before it
 LATEST_MS = 1 << 53
 UNKNOWN_MS = 0  # of a moment that a line leaves out
 
@@ -52,13 +53,21 @@ class LineReader:
     def __init__(self, most_values: int | None = None) -> None:
         self._most_values = most_values
         self._number = 0
+        self._entries = 0  # since the last line that counted them
         self._seen: dict[tuple[str, bytes], int] = {}
 
     def read(self, line: bytes) -> PortableEntry | None:
-        """Return the entry, or None for a blank line.  Raises BadLine for an invalid or repeated entry."""
+        """Return the entry, or None for a blank line and the one that ends an export.
+
+        Raises BadLine for an invalid or repeated entry, and where an export has lost some.
+        """
         self._number += 1
         if not line.strip():
             return None
+        if line.startswith(END):
+            self._check_end(line)
+            return None
+        self._entries += 1
         try:
             portable = parse_line(line, self._most_values)
         except ValueError as error:
@@ -67,6 +76,12 @@ class LineReader:
         if first != self._number:
             raise BadLine(self._number, f"has the same key as line {first}")
         return portable
+
+    def _check_end(self, line: bytes) -> None:
+        if b"".join(line.split()) != b"%s%d}" % (END, self._entries):
+            told = line.strip()[:40].decode("utf-8", "replace")
+            raise BadLine(self._number, f"{told} ends an export: {self._entries} of its entries are here")
+        self._entries = 0
 
 
 def parse_line(line: bytes, most_values: int | None = None) -> PortableEntry:

@@ -23,7 +23,7 @@ from spyweb.web.api.keys import SERVICE
 from spyweb.web.api.payload import payload_of
 from spyweb.web.api.query import MOST, check_may_see, job_in_path, permitted_run, query_of, visible
 from spyweb.web.api.route import LINES, Right, route
-from spyweb.web.api.streams import stream
+from spyweb.web.api.streams import UNREAD_S, stream
 
 MAX_LIMIT = 1_000
 MAX_GAPS = 200  # each is looked up with what followed
@@ -219,4 +219,4 @@ async def _watch(request: web.Request, events: AsyncGenerator[RunEvent, None]) -
     """Send the events of a run as they come."""
     async with aclosing(events):
         lines = (event_to_json(event) + b"\n" async for event in events)
-        return await stream(request, lines, about_errors={"event": "error"})
+        return await stream(request, lines, about_errors={"event": "error"}, unread_s=UNREAD_S)

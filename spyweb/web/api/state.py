@@ -48,7 +48,7 @@ from spyweb.web.answer import BadParameter, json_answer
 from spyweb.web.api.keys import LARGEST_BODY, SERVICE
 from spyweb.web.api.query import Natural, Positive, body_of, check_may_see, check_may_see_all, query_of, read_body
 from spyweb.web.api.route import LINES, Right, route
-from spyweb.web.api.streams import counted, stream
+from spyweb.web.api.streams import UNREAD_S, counted, stream
 from spyweb.web.body import BODY_MEMORY, Body, pieces
 
 UPDATE_BODY = 4 * MIB  # bytes of the ops of an update: they are parsed on the loop
@@ -317,7 +317,8 @@ async def watch_changes(request: web.Request) -> web.StreamResponse:
     async with aclosing(
         state_of(request).watch(_one_or_all(request, query.namespace), _check_pattern(query.pattern))
     ) as changes:
-        return await stream(request, ((to_json(change) if change else b"") + b"\n" async for change in changes))
+        lines = ((to_json(change) if change else b"") + b"\n" async for change in changes)
+        return await stream(request, lines, unread_s=UNREAD_S)
 
 
 def _matching(request: web.Request, query: PatternQuery) -> tuple[str, bytes]:

@@ -5,6 +5,7 @@ Each has a buffer of its own, so there are only so many at once.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 
@@ -13,11 +14,13 @@ from aiohttp import web
 
 from spyweb.errors import PoolError, SpywebError
 from spyweb.limits import STREAMS
+from spyweb.store.interchange.lines import END
 from spyweb.views.jobs import to_json
 from spyweb.web.answer import describe
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 FLUSH = 1 << 16  # bytes of lines sent at a time
+UNREAD_S = 300.0  # in which whoever watches takes nothing, as with a terminal that is stopped
 
 
 class OpenStreams:
@@ -44,9 +47,14 @@ OPEN_STREAMS = web.AppKey("answers that go on", OpenStreams)
 
 
 async def stream(
-    request: web.Request, pieces: AsyncGenerator[bytes, None], about_errors: Mapping[str, str] | None = None
+    request: web.Request,
+    pieces: AsyncGenerator[bytes, None],
+    about_errors: Mapping[str, str] | None = None,
+    unread_s: float | None = None,
 ) -> web.StreamResponse:
     """Send each piece, of whole lines, as it comes; a first piece is sent even when it is empty.
+
+    A client that takes nothing for `unread_s` seconds is hung up on: what is sent as it happens waits in memory.
 
     An error before the first is a plain answer; after it the status line has left, so it is a line of its own.
     """
@@ -58,7 +66,13 @@ async def stream(
             try:
                 await response.write(first)
                 async for piece in pieces:
-                    await response.write(piece)
+                    async with asyncio.timeout(unread_s):
+                        await response.write(piece)
+            except TimeoutError:
+                response.force_close()
+                if request.transport:
+                    request.transport.abort()
+                return response
             except SpywebError as error:
                 await response.write(
                     to_json({**(about_errors or {}), **msgspec.structs.asdict(describe(error))}) + b"\n"
@@ -82,5 +96,5 @@ async def counted(lines: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, N
                 yield b"".join(gathered)
                 gathered.clear()
                 size = 0
-    gathered.append(to_json({"end": count}) + b"\n")
+    gathered.append(b"%s%d}\n" % (END, count))
     yield b"".join(gathered)

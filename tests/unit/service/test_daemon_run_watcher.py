@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from spyweb.model import Ending, Outcome
-from spyweb.service.daemon import MOST_LOG_BYTES, RunWatcher
+from spyweb.service.daemon import LINE_BYTES, MOST_LOG_BYTES, RunWatcher
 from spyweb.views.runs import LogLine, RunEnded
 from tests.fakes.clock import FakeClock
 from tests.fakes.daemon_service import make_run
 
-LINE = b"x" * (MOST_LOG_BYTES // 4)
+LINE = b"x" * (MOST_LOG_BYTES // 4 - LINE_BYTES)
 
 
 async def text_of_next(watcher: RunWatcher) -> str:
@@ -46,6 +46,16 @@ async def test_who_reads_too_slowly_is_told_how_many_lines_are_missing() -> None
         await watcher.next()
     assert await text_of_next(watcher) == missing.format(2)
     assert isinstance(await watcher.next(), RunEnded)
+
+
+async def test_empty_lines_take_room_as_well() -> None:
+    watcher = RunWatcher(FakeClock())
+    for _ in range(MOST_LOG_BYTES // LINE_BYTES + 7):
+        watcher.log("info", b"")
+    for _ in range(MOST_LOG_BYTES // LINE_BYTES):
+        await text_of_next(watcher)
+    watcher.log("info", b"again")
+    assert await text_of_next(watcher) == "warn 7 lines came faster than they were read and are not shown"
 
 
 async def test_nothing_is_kept_for_who_has_left() -> None:

@@ -9,8 +9,10 @@ from contextlib import aclosing
 import pytest
 
 from spyweb.errors import Refused
-from spyweb.service.state import HEARTBEAT, MOST_WAITING, MOST_WAITING_BYTES, StateService
+from spyweb.model import ChangeKind
+from spyweb.service.state import HEARTBEAT, MOST_WAITING, MOST_WAITING_BYTES, ChangeQueue, StateService
 from spyweb.settings import StateSettings
+from spyweb.store.values_protocol import Watch
 from spyweb.views.state import ChangeView
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory.memory import MemoryStore
@@ -76,19 +78,33 @@ async def test_who_reads_too_slowly_is_let_go() -> None:
             await anext(changes)
 
 
+async def test_nothing_is_kept_for_who_is_late() -> None:
+    changes = ChangeQueue()
+    clock = FakeClock()
+    store = MemoryStore(clock)
+    wanted = Watch(namespace="state", is_prefix=False, key=b"*", kinds=frozenset(ChangeKind))
+    store.events.follow(wanted, changes.hear)
+    for number in range(20):
+        await put(store, b"%d" % number, b"x" * (MOST_WAITING_BYTES // 5))
+        await until_told()
+        assert changes.size <= MOST_WAITING_BYTES
+    assert changes.is_late
+    assert (changes.size, changes.waiting.qsize()) == (0, 1)
+
+
 async def test_who_reads_large_values_too_slowly_is_let_go_sooner() -> None:
     clock = FakeClock()
     store = MemoryStore(clock)
     async with aclosing(watch(store, clock, None, b"*")) as changes:
         await anext(changes)
         for number in range(5):
-            await put(store, b"%d" % number, b"x" * (MOST_WAITING_BYTES - 9))  # and 9 for what was not there before
+            await put(store, b"%d" % number, b"x" * (MOST_WAITING_BYTES - 10))  # and 10 for the key and no value
             await until_told()
             assert shown(await anext(changes)) == f"created state {number}"
         for number in range(5, 7):
             await put(store, b"%d" % number, b"x" * (MOST_WAITING_BYTES // 2))
         await until_told()
-        with pytest.raises(Refused, match="faster than they are taken: 1 are waiting"):
+        with pytest.raises(Refused, match="faster than they are taken"):
             await anext(changes)
 
 

@@ -18,6 +18,14 @@ def test_an_entry_is_a_line_and_back() -> None:
     assert parse_line(LINE) == ITEM
 
 
+def test_the_line_that_ends_an_export_is_read_and_counts_its_entries() -> None:
+    reader = LineReader()
+    other = LINE.replace(b'"a"', b'"b"')
+    assert [reader.read(line) for line in (LINE, b'{"end":1}\n', other, b"\n", b'{"end": 1}')][1::2] == [None, None]
+    with pytest.raises(BadLine, match=r"line 6: .* ends an export: 0 of its entries are here"):
+        reader.read(b'{"end":2}\n')
+
+
 def test_moments_may_be_left_out() -> None:
     entry = parse_line(b'{"namespace":"global","key":"a","value":"x"}').entry
     assert (entry.expires_ms, entry.created_ms, entry.updated_ms) == (None, UNKNOWN_MS, UNKNOWN_MS)

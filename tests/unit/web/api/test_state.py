@@ -131,9 +131,8 @@ async def test_an_export_is_imported_again(client: Client) -> None:
     await put(client, "a", b'{"$base64":"/w=="}')
     await put(client, "b", b"1", "&namespace=global")
     async with client.get(f"{STATE}/export") as answer:
-        *entries, end = (await answer.read()).splitlines(keepends=True)
-    assert json.loads(end) == {"end": 2}
-    body = b"".join(entries)
+        body = await answer.read()
+    assert json.loads(body.splitlines()[-1]) == {"end": 2}
     await delete(client, "entries")
     for query, counts in [("?dry_run=true", (1, 1)), ("", (1, 1)), ("", (0, 2))]:
         async with client.post(f"{STATE}/import{query}", data=body) as imported:
@@ -143,6 +142,9 @@ async def test_an_export_is_imported_again(client: Client) -> None:
 
 async def test_a_damaged_import_changes_nothing(client: Client) -> None:
     good = b'{"namespace":"state","key":"a","value":1}\n'
+    async with client.post(f"{STATE}/import", data=good + b'{"end":2}') as answer:
+        text = 'line 2: {"end":2} ends an export: 1 of its entries are here'
+        assert (answer.status, (await answer.json())["error"]) == (400, text)
     async with client.post(f"{STATE}/import", data=good + b"\n" + good.replace(b"1}", b"1")) as answer:
         assert (answer.status, (await answer.json())["error"][:22]) == (400, "line 3: is not JSON: I")
     large = b'{"namespace":"state","key":"b","value":"%s"}' % (b"x" * 2000)

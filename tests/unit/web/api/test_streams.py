@@ -94,3 +94,27 @@ async def test_an_error_is_an_answer_or_once_lines_have_left_the_last_of_them(
         assert response.status == status
         assert (await response.read()).removeprefix(LINE * 2) == told
     assert closed == ["closed"]
+
+
+async def test_who_watches_and_reads_nothing_is_hung_up_on() -> None:
+    closed = asyncio.Event()
+
+    async def endless() -> AsyncGenerator[bytes, None]:
+        try:
+            while True:
+                yield LINE
+        finally:
+            closed.set()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return await stream(request, endless(), unread_s=0.05)
+
+    app = socket_app(FakeDaemonService())
+    app.router.add_get("/watch", answer)
+    async with client_of(app) as client:
+        _, writer = await asyncio.open_connection(
+            "127.0.0.1", client.port, limit=1
+        )  # which reads a little, and no more
+        writer.write(b"GET /watch HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await asyncio.wait_for(closed.wait(), 10)
+        writer.close()
