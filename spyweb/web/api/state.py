@@ -311,7 +311,7 @@ async def move_entries(request: web.Request) -> web.Response:
 async def watch_changes(request: web.Request) -> web.StreamResponse:
     """Send each change as it comes, without end.  The first line is blank: from then on nothing is missed.
 
-    Other blank lines are signs of life.
+    Other blank lines are signs of life.  A client that takes nothing for five minutes is hung up on.
     """
     query = query_of(request, WatchQuery)
     async with aclosing(
