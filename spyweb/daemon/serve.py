@@ -34,6 +34,7 @@ from spyweb.web.tls import ServerCertificate
 
 log = structlog.get_logger()
 
+SHORT_KEY = 20  # characters of SPYWEB_API_KEY, which nobody checks; a token of `spyweb keys add` has more
 LAST_SENDING_S = 2.0  # for messages that are just being sent at a stop: what is cut off is sent twice
 SWITCH_S = 0.0005  # how long a thread waits for another to let go of the interpreter
 GARBAGE = 20_000  # objects between two looks for cycles, of which a run leaves none
@@ -78,6 +79,8 @@ async def open_listeners(stack: AsyncExitStack, daemon: Daemon) -> Listeners:
             log.warning(
                 "[server] hosts needs a key: without any only this machine is served", hosts=settings.server.hosts
             )
+        if 0 < len(settings.server.api_key or "") < SHORT_KEY:
+            log.warning(f"SPYWEB_API_KEY has fewer than {SHORT_KEY} characters, and may be guessed")
         tls = certificate.context if certificate else None
         await stack.enter_async_context(server.listeners.opened(daemon.service, server.site(settings), tls))
         daemon.reloader.looked = server.listeners.look

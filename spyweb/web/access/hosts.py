@@ -11,6 +11,7 @@ from aiohttp import web
 
 from spyweb.limits import HOST
 
+OF_PROXIES = frozenset({"forwarded", "via", "x-real-ip"})
 NOT_OURS = frozenset({"cross-site", "same-site"})  # same-site: another port, or another host of the same domain
 
 
@@ -41,6 +42,12 @@ def is_known(header: str, names: Collection[str]) -> bool:
     if names_loopback(header) or is_named(header, names):
         return True
     return len(header) <= HOST and _is_address(_host_name(header))
+
+
+def is_proxied(request: web.Request) -> bool:
+    """Return whether a proxy has passed a request on, which then may come from anywhere."""
+    names = {name.lower() for name in request.headers}
+    return not names.isdisjoint(OF_PROXIES) or any(name.startswith("x-forwarded-") for name in names)
 
 
 def comes_from_elsewhere(request: web.Request, names: Collection[str]) -> bool:

@@ -14,10 +14,10 @@ from aiohttp import web
 
 from spyweb.limits import KEY_TEXT
 from spyweb.ops.network.own_sockets import OwnSockets, Peer
-from spyweb.service.access import AccessService, Pass
+from spyweb.service.access import OWNER_PASS, AccessService, Pass
 from spyweb.service.tokens import csrf_token
 from spyweb.web.access.cookies import DASHBOARD_PORT, HOSTS, session_cookie
-from spyweb.web.access.hosts import comes_from_elsewhere, is_known, names_loopback
+from spyweb.web.access.hosts import comes_from_elsewhere, is_known, is_proxied, names_loopback
 from spyweb.web.access.principal import LOOPBACK, NOBODY, SOCKET, Principal
 from spyweb.web.access.rights import Right, rights_of
 from spyweb.web.access.throttle import Throttle
@@ -46,10 +46,10 @@ class WrongKey(web.HTTPUnauthorized):
 
 
 class TooManyTries(web.HTTPTooManyRequests):
-    """Too many wrong keys have come from this address."""
+    """Too many wrong keys have come, from this address or from all."""
 
     def __init__(self, wait_s: int) -> None:
-        text = f"too many wrong keys came from this address: try again in {wait_s} s"
+        text = f"too many wrong keys came: try again in {wait_s} s"
         super().__init__(text=text, headers={"Retry-After": str(wait_s)})
 
 
@@ -72,6 +72,10 @@ class Recogniser:
         if self._access.is_open:
             if self._own.has_opened(peer_of(request)):
                 return NOBODY  # a job that asks, or was redirected, is not whoever uses this machine
+            if is_proxied(request):
+                raise web.HTTPForbidden(
+                    text="without any key nothing is answered through a proxy: `spyweb keys add` makes one"
+                )
             local = by_loopback(request, rule)
             return local if rule.of_project or not self._is_of_content else _nobody_on_content(request, rule)
         given = key_in(request)
@@ -90,9 +94,9 @@ class Recogniser:
             return found
         if wait_s := self._throttle.wait_s(address):
             raise TooManyTries(wait_s)
-        found = self._access.admit_key(given) if len(given) <= KEY_TEXT else None
-        if found:
-            return found
+        if len(given) <= KEY_TEXT and self._access.is_owner(given):
+            self._throttle.succeed(address)
+            return OWNER_PASS
         self._throttle.fail(address)
         raise WrongKey
 

@@ -53,6 +53,16 @@ async def test_without_a_key_a_rebound_name_is_refused(path: str, host: str) -> 
     assert (await status_of(path, None, {"Host": host}))[0] == 403
 
 
+@pytest.mark.parametrize(
+    "header", ["Forwarded", "Via", "X-Real-IP", "X-Forwarded-For", "x-forwarded-proto", "X-Forwarded-Whatever"]
+)
+async def test_without_a_key_nothing_is_answered_through_a_proxy(header: str) -> None:
+    for path in ("/api/jobs", "/healthz"):
+        status, answer = await status_of(path, None, {header: "x"})
+        assert (status, "`spyweb keys add`" in str(answer)) == (403, True)
+        assert (await status_of(path, KEY, {header: "x", "X-SpyWeb-Key": KEY}))[0] == 200
+
+
 KEEPER, READER, LIMITED = (
     Principal(name="keeper", rights=rights_of(Right.ADMIN), source="key"),
     Principal(name="reader", rights=rights_of(Right.READ), source="key"),

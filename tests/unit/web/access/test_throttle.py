@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spyweb.web.access.throttle import ADDRESSES, FORGOTTEN_S, FREE, Throttle
+from spyweb.web.access.throttle import ADDRESSES, FORGOTTEN_S, FREE, FREE_OF_ALL, Throttle
 from tests.fakes.clock import FakeClock
 
 
@@ -27,6 +27,17 @@ def test_another_address_does_not_wait() -> None:
     assert throttle.wait_s("10.0.0.2") == 0
 
 
+def test_many_addresses_together_wait_too_but_for_one_that_had_the_right_key() -> None:
+    throttle = Throttle(FakeClock())
+    throttle.succeed("10.0.0.1")
+    for number in range(FREE_OF_ALL + 3):
+        throttle.fail(f"2001:db8:{number:x}::/64")
+    assert throttle.wait_s("10.9.9.9") == 4
+    assert throttle.wait_s("10.0.0.1") == 0
+    failed(throttle, FREE + 1)
+    assert throttle.wait_s("10.0.0.1") == 1
+
+
 def test_waiting_ends_and_failures_are_forgotten_by_monotonic_time() -> None:
     clock = FakeClock()
     throttle = Throttle(clock)
@@ -48,4 +59,4 @@ def test_only_so_many_addresses_are_known() -> None:
     for number in range(ADDRESSES):
         throttle.fail(f"a{number}")
     assert len(throttle._known) == ADDRESSES
-    assert throttle.wait_s("first") == 0
+    assert "first" not in throttle._known
