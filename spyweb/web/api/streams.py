@@ -17,6 +17,7 @@ from spyweb.limits import STREAMS
 from spyweb.store.interchange.lines import END
 from spyweb.views.jobs import to_json
 from spyweb.web.answer import describe
+from spyweb.web.event_streams import check_share_of_key
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 FLUSH = 1 << 16  # bytes of lines sent at a time
@@ -30,12 +31,13 @@ class OpenStreams:
 
     @contextmanager
     def one(self, request: web.Request) -> Iterator[None]:
-        """Count a stream while it is open.  Raises PoolError when there are too many.
+        """Count a stream while it is open.  Raises PoolError when there are too many, TooManyStreams of one key.
 
         One that has not noticed yet that its client is gone does not count.
         """
         if sum(each.transport is not None for each in self._open) >= self._most:
             raise PoolError(f"{self._most} commands watch or read already: end one of them")
+        check_share_of_key(request, self._open, self._most)
         self._open.append(request)
         try:
             yield

@@ -11,12 +11,21 @@ import pytest
 from aiohttp import web
 
 from spyweb.limits import EVENT_STREAMS
-from spyweb.web.event_streams import EventStreams
+from spyweb.service.access import Pass
+from spyweb.web.access.principal import PRINCIPAL, Principal
+from spyweb.web.event_streams import EventStreams, TooManyStreams
 
 
 def request_of(peer: object) -> web.Request:
     transport = SimpleNamespace(get_extra_info=lambda _name: peer)
-    return cast(web.Request, SimpleNamespace(transport=transport))
+    return cast(web.Request, SimpleNamespace(transport=transport, get=lambda _key: None))
+
+
+def of_key(name: str, address: str = "127.0.0.1") -> web.Request:
+    given = Pass(name=name, scopes=frozenset())
+    principal = Principal(name=name, rights=frozenset(), source="key", given=given)
+    transport = SimpleNamespace(get_extra_info=lambda _name: (address, 1))
+    return cast(web.Request, SimpleNamespace(transport=transport, get={PRINCIPAL: principal}.get))
 
 
 def from_address(address: str) -> web.Request:
@@ -72,9 +81,20 @@ def test_this_machine_may_have_them_all_since_a_proxy_speaks_for_many(peer: obje
             stack.enter_context(streams.one(request_of(peer), nothing))
 
 
+def test_one_key_has_only_a_quarter_from_wherever_it_asks() -> None:
+    streams = EventStreams(8, 8)
+    with ExitStack() as stack:
+        for number in range(2):
+            stack.enter_context(streams.one(of_key("reader", f"192.0.2.{number}"), nothing))
+        with pytest.raises(TooManyStreams, match="Unavailable"), streams.one(of_key("reader"), nothing):
+            pass
+        for name in ("other", "other"):
+            stack.enter_context(streams.one(of_key(name), nothing))
+
+
 def test_those_whose_client_is_gone_do_not_count() -> None:
     streams = EventStreams(1, 1)
-    gone = cast(web.Request, SimpleNamespace(transport=None))
+    gone = cast(web.Request, SimpleNamespace(transport=None, get=lambda _key: None))
     with streams.one(gone, nothing), streams.one(from_address("127.0.0.1"), nothing):
         pass
 
@@ -118,7 +138,7 @@ def test_a_stream_holds_nothing_of_the_others() -> None:
 
     def request() -> web.Request:
         transport = SimpleNamespace(get_extra_info=lambda _name: CountedPeer(("192.0.2.1", 1)))
-        return cast(web.Request, SimpleNamespace(transport=transport))
+        return cast(web.Request, SimpleNamespace(transport=transport, get=lambda _key: None))
 
     with ExitStack() as stack:
         for _ in range(50):
