@@ -50,7 +50,7 @@ class TableQuery(Struct, frozen=True):
     job_id: str = ""
     q: Text = ""
     since: Since | None = None
-    spreadsheet: Annotated[bool, Meta(description="what a spreadsheet would take for a formula is made text")] = False
+    spreadsheet: Annotated[bool, Meta(description="what a spreadsheet would take for a formula is made text")] = True
 
 
 @route(

@@ -79,7 +79,7 @@ async def values_of(asked: Asked, query: RecordsPageQuery) -> Mapping[str, objec
         "left_out": max(0, len(counts) - CHIPS),
         "older": address(before=before) if before else "",
         "newest": address(),
-        "table": TABLE + urlencode({"job_id": query.job, "q": query.q, "spreadsheet": "true"}),
+        "table": TABLE + urlencode({"job_id": query.job, "q": query.q}),
         "may_have_table": bool(query.job) or not asked.principal.jobs,
         "is_web": is_web,
         "longest": LONGEST,

@@ -63,7 +63,7 @@ async def test_a_job_is_chosen_and_its_table_is_offered() -> None:
     async with dashboard(service) as client:
         _, page = await get_page(client, "/records?job=backup&q=no")
         assert titles(page) == ["backup no 2", "backup no 1"]
-        assert 'href="/api/records.csv?job_id=backup&amp;q=no&amp;spreadsheet=true"' in page
+        assert 'href="/api/records.csv?job_id=backup&amp;q=no"' in page
         assert '<a href="/records?q=no&amp;job=prices">prices <small>3</small></a>' in page
 
 
