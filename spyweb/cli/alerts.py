@@ -64,8 +64,7 @@ def ack(
     form: Output = Format.TABLE,
 ) -> None:
     """Take care of an incident: nobody is reminded any more."""
-    name = by or _user()
-    find_incidents(project_of(context)).ack_incident(number, name)
+    name = find_incidents(project_of(context)).ack_incident(number, by or _user())
     output.tell(form, f"incident {number} is taken care of by {name}", {"acked": number})
 
 

@@ -25,7 +25,7 @@ class IncidentSource(Protocol):
 
     def incident(self, number: int) -> IncidentView: ...
 
-    def ack_incident(self, number: int, by: str) -> None: ...
+    def ack_incident(self, number: int, by: str) -> str: ...
 
     def silence(self, job: JobId, for_ms: int | None, by: str) -> None: ...
 
@@ -61,8 +61,9 @@ class StoredIncidents:
             raise Refused(f"there is no incident {number}")
         return found
 
-    def ack_incident(self, number: int, by: str) -> None:
+    def ack_incident(self, number: int, by: str) -> str:
         self._project.offline.write(self._asking(lambda service: service.acknowledge(number, by)))
+        return by
 
     def silence(self, job: JobId, for_ms: int | None, by: str) -> None:
         self._project.offline.write(self._asking(lambda service: service.silence(job, for_ms, by)))

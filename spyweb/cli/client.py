@@ -113,8 +113,9 @@ class DaemonClient:
     def incident(self, number: int) -> IncidentView:
         return self.ask("GET", f"/api/incidents/{number}", IncidentView)
 
-    def ack_incident(self, number: int, by: str) -> None:
-        self.ask("POST", _with_query(f"/api/incidents/{number}/ack", by=by), IncidentAcked)
+    def ack_incident(self, number: int, by: str) -> str:
+        """Acknowledge an incident; return by whom it is, as the daemon says."""
+        return self.ask("POST", _with_query(f"/api/incidents/{number}/ack", by=by), IncidentAcked).by or by
 
     def try_channel(self, channel: str) -> ChannelTried:
         return self.ask("POST", f"/api/channels/{quote(channel, safe='')}/test", ChannelTried)

@@ -83,6 +83,7 @@ class IncidentAcked(Struct, frozen=True, kw_only=True):
     """The incident that somebody takes care of now."""
 
     acked: int
+    by: str = ""
 
 
 class JobSilenced(Struct, frozen=True, kw_only=True):

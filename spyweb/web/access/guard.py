@@ -17,7 +17,7 @@ from spyweb.errors import SpywebError
 from spyweb.service.audit import AuditService
 from spyweb.store.audit_protocol import NewAuditLine
 from spyweb.web.access.open_requests import OpenRequests
-from spyweb.web.access.principal import NOBODY, PRINCIPAL, Principal
+from spyweb.web.access.principal import NOBODY, PRINCIPAL, Principal, legible
 from spyweb.web.access.recognise import FORM_TOKEN, HARMLESS, AccessRule, Recognise, WrongKey, address_in
 from spyweb.web.access.rights import Right
 from spyweb.web.answer import status_of, wants_page
@@ -142,7 +142,7 @@ class Trail:
             who=who,
             source=source,
             action=f"{request.method} {path}",
-            job=_legible(request.match_info.get("job") or request.query.get("job", "")),
+            job=legible(request.match_info.get("job") or request.query.get("job", ""), TARGET),
             target=_target(request),
             status=status,
             address="" if source == "socket" else address_in(request),
@@ -163,15 +163,11 @@ def _status_of(error: Exception) -> int:
 def _target(request: web.Request) -> str:
     """Say what a request was about: what varies in its path, and those of its parameters that name something."""
     if ABOUT in request:
-        return _legible(request[ABOUT])
+        return legible(request[ABOUT], TARGET)
     in_path = [f"{name} {value}" for name, value in request.match_info.items() if name != "job"]
     query = request.query
     in_query = [f"{name} {query[name]}" for name in TARGETS if name in query]
-    return _legible(", ".join([*in_path, *in_query]))
-
-
-def _legible(text: str) -> str:
-    return "".join(each if each.isprintable() else "?" for each in text[:TARGET])
+    return legible(", ".join([*in_path, *in_query]), TARGET)
 
 
 def _is_linked_from_elsewhere(request: web.Request, principal: Principal) -> bool:
@@ -183,7 +179,8 @@ def _is_linked_from_elsewhere(request: web.Request, principal: Principal) -> boo
 
 def _see_again(request: web.Request) -> web.Response:
     """Have a page wish to see itself again: with that wish its own cookie comes."""
-    return web.Response(headers={"Refresh": f"0;url={quote(request.raw_path, safe=SAFE)}", "Cache-Control": "no-store"})
+    address = quote(request.path_qs, safe=SAFE)  # not as it was sent: a request may name another host
+    return web.Response(headers={"Refresh": f"0;url={address}", "Cache-Control": "no-store"})
 
 
 def _recognised(recognise: Recognise, request: web.Request, rule: AccessRule) -> Principal:

@@ -44,7 +44,25 @@ def check_may_make_keys(principal: Principal) -> None:
         raise web.HTTPForbidden(text="the first key is made in a terminal: `spyweb keys add NAME --scope admin`")
 
 
+LONGEST_NAME = 100  # characters of a name that somebody has typed
+
+
+def legible(text: str, most: int) -> str:
+    """Return the beginning of what others have written, without marks that nobody sees or that turn a line around."""
+    return "".join(each if each.isprintable() else "?" for each in text[:most])
+
+
+def typed_name(text: str) -> str:
+    return legible(" ".join(text.split()), LONGEST_NAME)
+
+
 PRINCIPAL = web.RequestKey("principal", Principal)
+
+
+def key_of(request: web.Request) -> str:
+    """Return the name of the key that a request, or its session, has shown; an empty text where it is none."""
+    principal = request.get(PRINCIPAL)
+    return principal.given.name if principal and principal.given else ""
 
 
 def principal_of(request: web.Request) -> Principal:

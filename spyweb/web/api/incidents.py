@@ -12,14 +12,13 @@ from spyweb.model import JobId
 from spyweb.settings.units import DAY_MS, MINUTE_MS
 from spyweb.settings.values import duration
 from spyweb.views.incidents import IncidentAcked, IncidentView, JobSilenced, without_others
-from spyweb.web.access.principal import principal_of
+from spyweb.web.access.principal import LONGEST_NAME, principal_of, typed_name
 from spyweb.web.answer import BadBody, json_answer, page_answer
 from spyweb.web.api.keys import SERVICE
 from spyweb.web.api.query import LONGEST_NUMBER, MOST, body_of, check_may_see, job_in_path, query_of, visible
 from spyweb.web.api.route import Right, route
 
 MAX_LIMIT = 1_000
-LONGEST_NAME = 100
 SILENCE = duration(MINUTE_MS, 365 * DAY_MS)
 
 
@@ -36,13 +35,13 @@ class IncidentsQuery(Struct, frozen=True):
 
 
 class AckQuery(Struct, frozen=True):
-    """The name of whoever takes care; without it, that of whoever asks."""
+    """The name of whoever takes care; it counts on the socket alone, elsewhere that of the key does."""
 
     by: Annotated[str, Meta(max_length=LONGEST_NAME)] = ""
 
 
 class SilenceQuery(Struct, frozen=True):
-    """The name of whoever does it; without it, that of whoever asks."""
+    """The name of whoever does it; it counts on the socket alone, elsewhere that of the key does."""
 
     by: Annotated[str, Meta(max_length=LONGEST_NAME)] = ""
 
@@ -94,7 +93,7 @@ async def acknowledge_incident(request: web.Request) -> web.Response:
     incident = await _find(request)
     by = _named(request, query_of(request, AckQuery).by)
     await request.app[SERVICE].incidents.acknowledge(incident.id, by)
-    return json_answer(IncidentAcked(acked=incident.id))
+    return json_answer(IncidentAcked(acked=incident.id, by=by))
 
 
 @route("POST", "/api/jobs/{job}/silence", right=Right.RUN, answer=JobSilenced, query=SilenceQuery, body=SilenceBody)
@@ -119,7 +118,8 @@ async def unsilence_job(request: web.Request) -> web.Response:
 
 
 def _named(request: web.Request, by: str) -> str:
-    return by.strip() or principal_of(request).name
+    principal = principal_of(request)
+    return (typed_name(by) if principal.source == "socket" else "") or principal.name
 
 
 async def _find(request: web.Request) -> IncidentView:

@@ -28,6 +28,7 @@ from spyweb.incidents.policy import Level
 from spyweb.model import JobId
 from spyweb.views.events import EventType
 from spyweb.views.incidents import IncidentView, without_others
+from spyweb.web.access.principal import LONGEST_NAME, typed_name
 from spyweb.web.access.rights import Right
 from spyweb.web.api.query import LONGEST_NUMBER, MOST, Natural, visible
 from spyweb.web.pages.outlook import look
@@ -36,7 +37,6 @@ from spyweb.web.pages.parts import ALWAYS, PagePart, PartsView
 
 OPEN_SHOWN, PAST_SHOWN = 50, 30
 JOBS_OFFERED = 200  # of more, somebody types the id
-LONGEST_NAME = 100  # characters of the name of whoever takes care
 STATES = (("", "All"), ("open", "Open"), ("closed", "Over"))
 
 
@@ -175,7 +175,7 @@ async def values_of_one(asked: Asked, number: int) -> Mapping[str, object]:
         "silence": await asked.service.incidents.silence_of(view.job_id) if view.job_id else None,
         "silences": SILENCES,
         "longest_name": LONGEST_NAME,
-        "me": asked.principal.name if asked.principal.source == "session" else "",
+        "me": asked.principal.name if asked.principal.source != "loopback" else "",
     }
 
 
@@ -229,11 +229,10 @@ async def unsilence(asked: Asked) -> web.Response:
 
 
 def _who(asked: Asked) -> str:
-    """Return the name that somebody has given, else that of the key."""
-    given = " ".join(asked.form.get("by", "").split())[:LONGEST_NAME]
-    if given or asked.principal.source != "loopback":
-        return given or asked.principal.name
-    return "somebody at this machine"
+    """Return the name of the key; where there is none at all, the one that somebody has given."""
+    if asked.principal.source != "loopback":
+        return asked.principal.name
+    return typed_name(asked.form.get("by", "")) or "somebody at this machine"
 
 
 def _number(text: str) -> int:

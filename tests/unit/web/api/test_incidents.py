@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from typing import cast
+from urllib.parse import quote
 
 import pytest
 
@@ -61,10 +62,17 @@ async def test_what_is_no_incident_is_said(client: Client, path: str, status: in
 
 
 async def test_somebody_takes_care(client: Client) -> None:
-    assert await post_json(client, "/api/incidents/2/ack?by=me") == (200, {"acked": 2})
+    assert await post_json(client, "/api/incidents/2/ack?by=me") == (200, {"acked": 2, "by": "me"})
     _, answer = await get_json(client, "/api/incidents/2")
     assert cast(dict[str, object], answer)["acked_by"] == "me"
     assert (await post_json(client, "/api/incidents/1/ack"))[0] == 409, "it is over"
+
+
+@pytest.mark.parametrize(("given", "shown"), [("a\u202eb\x1bc", "a?b?c"), (" a \n b ", "a b"), ("x" * 100, "x" * 100)])
+async def test_a_name_is_legible(client: Client, given: str, shown: str) -> None:
+    await post_json(client, f"/api/incidents/2/ack?by={quote(given)}")
+    _, answer = await get_json(client, "/api/incidents/2")
+    assert cast(dict[str, object], answer)["acked_by"] == shown
 
 
 async def silence(client: Client, job: str, how_long: str) -> tuple[int, object]:
@@ -101,7 +109,7 @@ async def test_a_key_for_some_jobs_sees_theirs_alone_and_a_key_that_reads_takes_
             answer = await (await client.get("/api/incidents", headers=headers)).json()
             assert [each["id"] for each in answer] == ids
             assert (await client.get("/api/incidents/2", headers=headers)).status == seen
-            assert (await client.post("/api/incidents/2/ack", headers=headers)).status == acked
+            assert (await client.post("/api/incidents/2/ack?by=boss", headers=headers)).status == acked
             assert (await client.get("/api/incidents/9", headers=headers)).status == 403
     (note,) = (await service.incidents.get(2)).notes
     assert note.text == "acknowledged by runs"

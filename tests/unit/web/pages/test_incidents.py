@@ -283,7 +283,16 @@ async def test_nobody_is_sent_a_part_that_was_made_for_another() -> None:
         view = incident_view(asked_of(service, viewer), "2")
         service.pages.mark(view)
         shown = await service.pages.html(view, ["incident-now"])
-        assert f'name="by" value="{name}"' in shown["incident-now"]
+        assert f"as <bdi>{name}</bdi>" in shown["incident-now"]
+
+
+async def test_a_session_takes_care_under_the_name_of_its_key() -> None:
+    service = await with_incidents()
+    runs = with_token(await signed_in(service, Scope.RUN))
+    async with dashboard(service) as client:
+        assert 'name="by"' not in (await get_page(client, "/incidents/2", **runs))[1]
+        await client.post("/incidents/2/acknowledge", data={"by": "boss"}, headers=runs)
+    assert (await service.incidents.get(2)).acked_by == "anna"
 
 
 async def test_there_is_nothing_to_follow_of_an_incident_that_is_none() -> None:

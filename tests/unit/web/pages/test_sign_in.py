@@ -191,6 +191,17 @@ async def test_a_link_on_another_site_leads_to_the_page_of_whoever_is_signed_in(
     assert (await site.get("/", **{"Sec-Fetch-Site": "same-origin"}))[0] == 401
 
 
+async def test_it_never_leads_to_another_site(site: Site) -> None:
+    url = site.client.make_url("/")
+    fields = "Accept: text/html\r\nSec-Fetch-Site: cross-site"
+    head = f"GET http://evil.example/state?q HTTP/1.1\r\nHost: {url.host}\r\n{fields}\r\n\r\n"
+    reader, writer = await asyncio.open_connection(url.host, url.port)
+    writer.write(head.encode())
+    answer = await reader.readuntil(b"\r\n\r\n")
+    writer.close()
+    assert re.findall(rb"Refresh: (.*)\r\n", answer) == [b"0;url=/state?q"]
+
+
 async def test_without_any_key_nobody_need_sign_in() -> None:
     async with client_of(tcp_app(make_dashboard_service())) as client:
         site = Site(client, make_dashboard_service(), "")
