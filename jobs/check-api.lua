@@ -9,16 +9,10 @@
 --   open         nothing is asked until the cooldown, counted from the moment of opening, is over
 --   half open    one run asks again: a success closes the breaker, a failure opens it for another cooldown
 --
--- SPYWEB_CHECK_URL names another address to ask; the daemon asks itself otherwise, so this works offline.
+-- SPYWEB_CHECK_URL, in the environment of the daemon, names the address; without it there is nothing to ask.
 
 local MAX_FAILURES = 5 -- in a row
 local COOLDOWN = 60 -- seconds
-
-local function target()
-  local url = env_get("CHECK_URL")
-  if url then return url end
-  if engine.server_url then return engine.server_url .. "/healthz" end
-end
 
 -- Any status is a response; only what never answered at all has an error.
 local function ask(url)
@@ -45,8 +39,8 @@ local function count_failure(now)
 end
 
 function run(ctx)
-  local url = target()
-  if not url then return "nothing to ask: the daemon runs without its server" end
+  local url = env_get("CHECK_URL")
+  if not url then return skip("nothing to ask: start the daemon with SPYWEB_CHECK_URL=https://…") end
 
   local now = os.time()
   local opened_at = tonumber(store_get("opened_at") or "0")
