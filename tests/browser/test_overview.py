@@ -60,6 +60,8 @@ async def test_states_and_tags_filter_too(tab: Tab) -> None:
     page = await tab.open()
     await page.get_by_role("navigation", name="States").get_by_text("Failing").click()
     await expect(page.locator("#jobs > li:visible")).to_have_count(1)
+    await expect(page.locator(".chips [aria-current]")).to_have_text(re.compile("Failing"))
+    await expect(page.locator(".chips [aria-current]")).to_have_attribute("aria-current", "true")
     assert "state=failing" in page.url
     await page.get_by_role("navigation", name="States").get_by_text("All").click()
     await page.get_by_label("Tag").select_option("home")
@@ -83,6 +85,18 @@ async def test_everything_works_without_a_mouse(tab: Tab) -> None:
     await expect(page.get_by_role("dialog")).to_be_visible()
     await page.keyboard.press("Escape")
     await expect(page.get_by_role("dialog")).to_be_hidden()
+
+
+async def test_shortcuts_of_a_single_key_can_be_switched_off(tab: Tab) -> None:
+    page = await tab.open()
+    for is_on in (False, True):
+        await page.get_by_role("button", name="Shortcuts").click()
+        await page.get_by_label("Shortcuts of a single key").set_checked(is_on)
+        assert await tab.violations() == []
+        await page.keyboard.press("Escape")
+        await page.reload()
+        await page.keyboard.press("?")
+        await expect(page.get_by_role("dialog")).to_be_visible(visible=is_on)
 
 
 async def test_a_bar_says_what_it_was_when_pointed_at(tab: Tab) -> None:

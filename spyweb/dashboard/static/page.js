@@ -68,11 +68,14 @@ addEventListener("submit", async (event) => {
 
 // Keys, the last runs of a job, and small things.
 
+const OFF = "spyweb-no-single-keys"; // who speaks to the browser, or strikes keys by mistake, switches them off
+
 const rows = () => all("main :is(.jobs > li:not([hidden]) a.name, .incidents a.name, tbody th a)");
 
 addEventListener("keydown", (event) => {
   const { target, key } = event;
   if (event.ctrlKey || event.metaKey || event.altKey || target.closest("input, textarea, select, dialog")) return;
+  if (key.length === 1 && localStorage.getItem(OFF)) return;
   const search = document.querySelector('main input[type="search"]');
   const row = target.closest?.(".jobs > li");
   if (key === "/" && search) search.focus();
@@ -130,7 +133,7 @@ addEventListener("click", (event) => {
   if (chip) {
     event.preventDefault();
     $("filter").elements.state.value = chip.dataset.stateChip;
-    for (const each of chip.parentElement.children) each.toggleAttribute("aria-current", each === chip);
+    for (const each of chip.parentElement.children) each === chip ? each.setAttribute("aria-current", "true") : each.removeAttribute("aria-current");
     filtered($("filter"));
   } else if (run) event.preventDefault(), location.assign(run);
   else if (copy) navigator.clipboard.writeText($(copy.dataset.copy).textContent).then(() => (copy.textContent = "Copied"));
@@ -140,3 +143,7 @@ addEventListener("renewed", filter);
 tell(all("time"));
 for (const button of all("[data-copy]")) button.hidden = !navigator.clipboard;
 filter();
+$("single-keys").addEventListener("change", ({ target }) => (target.checked ? localStorage.removeItem(OFF) : localStorage.setItem(OFF, "1")));
+$("shortcuts").addEventListener("click", () => $("help").showModal());
+$("shortcuts").hidden = false;
+$("single-keys").checked = !localStorage.getItem(OFF);
