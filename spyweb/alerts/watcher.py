@@ -42,6 +42,7 @@ from spyweb.incidents.truth import (
 from spyweb.logs.refusals import tell_refusal
 from spyweb.model import Failure, JobId, Outcome, Run, RunId
 from spyweb.runs.drift import is_finding
+from spyweb.runs.followups import tries
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.records import is_aside
 from spyweb.schedules.maintenance import MaintenanceCalendar
@@ -381,4 +382,6 @@ def event_of(run: Run, end: End) -> Event | None:
         return Succeeded(shown_by(end))
     if end.outcome in (Outcome.FAILED, Outcome.LOST):
         return Failed((end.reason or end.outcome.value)[:LONGEST_TEXT], shown_by(end))
+    if end.outcome is Outcome.SKIPPED and tries(run) > 1:  # the failure that it was to try again stands
+        return Failed(f"attempt {run.attempt - 1} failed, the next was skipped: {end.reason}"[:LONGEST_TEXT])
     return None

@@ -33,9 +33,9 @@ GOOD, BAD, CARE, BUSY, FAINT = "32", "31", "33", "36", "2"
 COLOURS = {
     "success": GOOD, "ok": GOOD, "info": GOOD, "unchanged": GOOD,
     "failed": BAD, "lost": BAD, "broken": BAD, "failing": BAD, "error": BAD,
-    "paused": CARE, "skipped": CARE, "missed": CARE, "stopped": CARE, "warn": CARE, "warning": CARE,
+    "paused": CARE, "missed": CARE, "stopped": CARE, "warn": CARE, "warning": CARE,
     "running": BUSY, "waiting": BUSY,
-    "disabled": FAINT, "debug": FAINT, "print": FAINT,
+    "disabled": FAINT, "skipped": FAINT, "debug": FAINT, "print": FAINT,
 }  # fmt: skip
 NAMES = {GOOD: "green", BAD: "red", CARE: "yellow", BUSY: "cyan", FAINT: "dim"}  # as rich calls them
 GAP = 2  # spaces between the columns of a table

@@ -20,15 +20,12 @@ from spyweb.daemon.options import Options, read_settings
 from spyweb.daemon.runtime import owned_tasks
 from spyweb.daemon.signals import catch_signals
 from spyweb.logs.output import set_up
-from spyweb.model import Outcome
 from spyweb.reload.watch import Watcher
-from spyweb.runs.live import LiveJobs
-from spyweb.runs.records import FAILURES, is_ping
+from spyweb.runs.records import is_ping
 from spyweb.service.readiness import STOPPING
 from spyweb.settings import LogLevel, Settings
 from spyweb.store.interchange.foreign_spyweb import DATA_FILE, describe_data_file
 from spyweb.store.lock import hold_lock
-from spyweb.store.protocol import Store
 from spyweb.web.serve import serve_socket
 from spyweb.web.tls import ServerCertificate
 
@@ -108,26 +105,13 @@ async def unless_set(event: asyncio.Event, coroutine: Coroutine[object, object, 
 
 async def load_jobs(daemon: Daemon) -> None:
     """Load the files as they are now, then take up what an earlier daemon left open."""
-    runs, live = daemon.runtime.store.runs, daemon.runtime.live
+    runs = daemon.runtime.store.runs
     left_open = await runs.open()
     await daemon.alerts.load()
     await daemon.signs.load()
     await daemon.reloader.load(await runs.cursors())
-    await load_latest_runs(live, daemon.runtime.store)
     await daemon.runtime.runner.take_up([run for run in left_open if not is_ping(run.trigger)])
     await daemon.pings.take_up([run for run in left_open if is_ping(run.trigger)])
-
-
-async def load_latest_runs(live: LiveJobs, store: Store) -> None:
-    """Let each job know its latest run, and whether it is failing: where that run was skipped, earlier ones tell."""
-    latest = await store.runs.latest()
-    for job in live:
-        job.last = latest.get(job.id)
-        job.is_failing = job.last.outcome in FAILURES if job.last else None
-    skipped = [job.id for job in live if job.last and job.last.outcome is Outcome.SKIPPED]
-    failing = await store.past_runs.failing(skipped)
-    for job in live:
-        job.is_failing = job.is_failing or job.id in failing
 
 
 def tune_interpreter() -> None:

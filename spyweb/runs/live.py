@@ -38,8 +38,7 @@ class LiveJob:
     not_before_ms: int = 0  # catching up after a start, or after the store refused, is put off until then
     kept_since_ms: int = 0  # when this daemon took over its schedule
     reached_ms: int = 0  # up to where its schedule was dealt with before the clock was set back
-    last: Run | None = None  # the newest that ran and ended
-    is_failing: bool | None = None  # by the newest that was not skipped; None: there is none
+    last: Run | None = None  # the newest that ran and ended; one that was skipped only where there is no other
     started_ms: int = 0  # when the newest run of this daemon has started; what only shows or finds counts neither ...
     succeeded_ms: int = 0  # ... here nor there: when one last succeeded
     gone: bool = False

@@ -15,7 +15,6 @@ from spyweb.store.tasks_protocol import RESUMES
 from spyweb.store.values_protocol import ChangeEvent
 from spyweb.tracing.span import TRACEPARENT
 
-FAILURES = frozenset({Outcome.FAILED, Outcome.LOST})
 VALUES = "values"  # in a trigger: what a person lays over the values of the job
 PAYLOAD = "payload"  # in a trigger: what was sent along, any JSON; its retries have it too
 PING = "ping"  # in a trigger: what the ping said that a run has come from, `start` or how it ended

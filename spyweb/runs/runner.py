@@ -60,7 +60,6 @@ from spyweb.runs.records import (
     DEBUG,
     DRY_RUN,
     DRY_RUN_NOTE,
-    FAILURES,
     HOOK,
     INCIDENT,
     PAYLOAD,
@@ -823,16 +822,16 @@ def _note_start(job: LiveJob, run: Run) -> None:
 def _note_end(job: LiveJob, run: Run, end: End) -> None:
     if is_aside(run.trigger):
         return
-    job.last = ended_run(run, end)
-    if end.outcome is not Outcome.SKIPPED:
-        job.is_failing = end.outcome in FAILURES
+    if end.outcome is not Outcome.SKIPPED or job.last is None:
+        job.last = ended_run(run, end)
     if end.outcome is Outcome.SUCCESS and not is_finding(run):
         job.succeeded_ms = end.ended_ms
 
 
 def end_trace(host: OpDispatcher, ending: Ending) -> None:
     if host.trace is not None:
-        host.trace.end("" if ending.outcome is Outcome.SUCCESS else ending.reason or ending.outcome.value)
+        is_well = ending.outcome in (Outcome.SUCCESS, Outcome.SKIPPED)
+        host.trace.end("" if is_well else ending.reason or ending.outcome.value)
 
 
 def _log_end(run: Run, ending: Ending) -> None:

@@ -204,9 +204,10 @@ class Scheduler:
         New jobs go by what is `known` of them, the others by the cursors they have.
         """
         async with self._at_rest(jobs):
-            for job in jobs:
-                if job.is_new:
-                    job.recorded = known.get(job.id)
+            new = [job for job in jobs if job.is_new]
+            past = await self._runs.latest() if any(job.id in known for job in new) else {}
+            for job in new:
+                job.recorded, job.last = known.get(job.id), job.last or past.get(job.id)
             await self._take_up(jobs)
 
     async def _take_up(self, jobs: Sequence[LiveJob], *, resumed: bool = False) -> None:

@@ -21,7 +21,7 @@ from spyweb.service.open_incidents import OpenIncidents
 from spyweb.store.outbox_protocol import Backlog
 from spyweb.store.protocol import Store
 from spyweb.views.health import Health, Vitals
-from spyweb.views.metrics import OTHERS, ChannelMeters, JobMeters, Meters, OpMeters
+from spyweb.views.metrics import OTHERS, ChannelMeters, JobMeters, Meters, OpMeters, is_failing
 
 
 @dataclass(slots=True, kw_only=True)
@@ -99,7 +99,7 @@ class MetricsService:
             started=counts.started,
             ended=dict(counts.ended),
             succeeded_ms=known_ms if counts.succeeded_ms is None else counts.succeeded_ms,
-            is_failing=job.is_failing,
+            is_failing=is_failing(job.last),
         )
 
     def _ops(self) -> Iterator[OpMeters]:

@@ -185,7 +185,7 @@ class Runs(Protocol):
         """Return runs of one job, or of all, newest first."""
 
     def latest(self) -> Future[dict[JobId, Run]]:
-        """Return the newest ended run of each job, skipped ranges left out."""
+        """Return the newest ended run of each job, skipped ranges left out; a skipped run where there is no other."""
 
     def succeeded(self) -> Future[dict[JobId, int]]:
         """Return when a run of each job last ended as a success, of those on record."""

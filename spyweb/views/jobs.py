@@ -74,7 +74,7 @@ class JobFacts(Struct, frozen=True, kw_only=True, gc=False):
 
     cursor: Cursor | None = None
     next_due_ms: int | None = None
-    last: Run | None = None  # the newest that really ran and ended
+    last: Run | None = None  # the newest that ran and ended; one that was skipped only where there is no other
     in_flight: int = 0
     waiting: int = 0
     generation: int = 0

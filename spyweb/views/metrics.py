@@ -9,11 +9,12 @@ from msgspec import Struct
 
 from spyweb.histogram import Histogram
 from spyweb.incidents.policy import Level
-from spyweb.model import Outcome
+from spyweb.model import Outcome, Run
 from spyweb.store.outbox_protocol import Backlog
 from spyweb.views.health import Health, Vitals
 
 OTHERS = "_other"  # stands for the jobs that have no series of their own; no job has such an id
+FAILURES = frozenset({Outcome.FAILED, Outcome.LOST})
 
 
 class JobMeters(Struct, frozen=True, kw_only=True):
@@ -59,3 +60,7 @@ class Meters:
     backlog: Backlog | None  # of the outbox; None: the store did not tell
     incidents: Mapping[Level, int] | None = None  # that are open, by level; None: the store did not tell
     channels: Sequence[ChannelMeters] = ()
+
+
+def is_failing(last: Run | None) -> bool | None:
+    return None if last is None or last.outcome is None else last.outcome in FAILURES

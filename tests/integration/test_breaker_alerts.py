@@ -9,6 +9,8 @@ import re
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from spyweb.alerts.delivery import decode_facts
 from spyweb.alerts.measures import JobMeasures
 from spyweb.alerts.texts import title_of
@@ -70,8 +72,20 @@ class BreakerPool(FakePool):
         return [None, {"kind": "connect", "error": "connection refused"}] if is_down else [{"status": 200}]
 
 
-async def test_it_is_told_once_as_down_and_as_well_again_only_once_it_is_up(tmp_path: Path) -> None:
-    (tmp_path / "config.toml").write_text(ALERTS)
+@pytest.mark.parametrize(
+    ("more", "reminders"),
+    [
+        ("", []),
+        (
+            'remind_every = "20m"\n',
+            ["8 failures, for 21 min 10 s now", "12 failures, for 41 min 15 s now", "16 failures, for 1 h 1 min now"],
+        ),
+    ],
+)
+async def test_it_is_told_once_as_down_and_as_well_again_only_once_it_is_up(
+    tmp_path: Path, more: str, reminders: list[str]
+) -> None:
+    (tmp_path / "config.toml").write_text(ALERTS + more)
     alerts = load_settings(tmp_path, environ={}, flags={}).alerts
     clock = FakeClock()
     pool = BreakerPool(clock, compile_lua_files())
@@ -93,9 +107,10 @@ async def test_it_is_told_once_as_down_and_as_well_again_only_once_it_is_up(tmp_
     told = [decode_facts(each.payload) for each in reversed(unsent)]
     assert [title_of(facts) for facts in told] == [
         "#1 check_api is down: 3 failures",
+        *(f"#1 check_api is down: {words}" for words in reminders),
         "#1 check_api is well again after 1 h 2 min",
     ]
-    down_ms, up_ms = (facts.at_ms - START_MS for facts in told)
+    down_ms, up_ms = (told[place].at_ms - START_MS for place in (0, -1))
     assert DOWN_FROM_MS < down_ms < DOWN_FROM_MS + 120_000
     assert DOWN_UNTIL_MS <= up_ms < DOWN_UNTIL_MS + 330_000, "the cooldown of the breaker has to end first"
     assert pool.outcomes[Outcome.SKIPPED] > 100

@@ -162,6 +162,8 @@ def test_there_are_no_assertions_outside_of_tests(worker: WorkerDriver) -> None:
         "spyweb.assert_ne({1, 2}, {1})",
         "spyweb.assert_ne(0/0, 0/0)",
         "local t = {} spyweb.assert_ne({[t] = 1}, {[{}] = 1})",
+        "spyweb.assert_eq(skip('open'), skip('open')) spyweb.assert_ne(skip('open'), skip('no')) "
+        "spyweb.assert_eq(skip('open').skipped, 'open')",
     ],
 )
 def test_assertions_hold(worker: WorkerDriver, body: str) -> None:

@@ -209,3 +209,10 @@ def test_a_change_that_starts_tasks_runs_them(worker: WorkerDriver) -> None:
         worker.say(wire.BeginRun(run, 1, "trigger", arguments, 10_000))
         assert worker.end(run).ended == Ended.SUCCESS
     assert [text for _, _, text in worker.logs] == [b"ran web1", b"ran web2"]
+
+
+def test_a_condition_and_a_handler_may_say_that_there_is_nothing_to_do(worker: WorkerDriver) -> None:
+    worker.load(1, "function on_state() return skip('seen') end function new() return skip('not new') end")
+
+    ends = (react(worker, conditions=["new"]), react(worker, 2))
+    assert [(end.ended, end.reason) for end in ends] == [(Ended.DECLINED, "not new"), (Ended.SKIPPED, "seen")]

@@ -83,11 +83,15 @@ LATEST_RUNS = f"""
         UNION ALL SELECT (SELECT min(job) FROM run WHERE job > name) FROM jobs WHERE name IS NOT NULL
     )
     SELECT {RUN_COLUMNS} FROM run WHERE id IN (
-        SELECT (
+        SELECT coalesce((
+            SELECT id FROM run INDEXED BY run_of_job
+            WHERE job = name AND state = 'ended' AND outcome <> 'skipped' AND last_due_ms IS NULL AND {NOT_ASIDE}
+            ORDER BY id DESC LIMIT 1
+        ), (
             SELECT id FROM run INDEXED BY run_of_job
             WHERE job = name AND state = 'ended' AND last_due_ms IS NULL AND {NOT_ASIDE}
             ORDER BY id DESC LIMIT 1
-        ) FROM jobs
+        )) FROM jobs
     )
 """
 # Likewise; a job that has long failed is looked through to the end of what is kept of it.

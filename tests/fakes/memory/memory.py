@@ -208,8 +208,8 @@ class MemoryRuns:
         return [self._runs[number] for number in self._open_runs]
 
     def _latest(self) -> dict[JobId, Run]:
-        ended = (run for run in self._true_runs() if run.state is RunState.ENDED and run.last_due_ms is None)
-        return {run.job: run for run in ended}
+        ended = [run for run in self._true_runs() if run.state is RunState.ENDED and run.last_due_ms is None]
+        return {run.job: run for run in sorted(ended, key=lambda run: run.outcome is not Outcome.SKIPPED)}
 
     def _succeeded(self) -> dict[JobId, int]:
         good = (run for run in self._true_runs() if run.outcome is Outcome.SUCCESS and run.ended_ms is not None)

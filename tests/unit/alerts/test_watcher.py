@@ -747,6 +747,10 @@ def test_ends_that_count() -> None:
     assert event_of(by_hand_run, end_of(Outcome.LOST)) == Failed("lost")
     assert event_of(by_hand_run, end_of(Outcome.STOPPED)) is None
     assert event_of(by_hand_run, end_of(Outcome.SKIPPED)) is None
+    retry = replace(run_of({"type": "retry", "of": 1}), attempt=2)
+    tried_before = event_of(retry, end_of(Outcome.SKIPPED, "open"))
+    assert event_text(tried_before) == "attempt 1 failed, the next was skipped: open"
+    assert event_of(replace(retry, trigger={"type": "retry", "of": 1, "lost": 1}), end_of(Outcome.SKIPPED)) is None
     cancelled = replace(end_of(Outcome.FAILED), failure=Failure.CANCELLED)
     assert event_of(by_hand_run, cancelled) is None, "somebody wanted it to end"
     assert event_of(run_of({"type": "manual", "debug": True}), end_of(Outcome.FAILED)) is None

@@ -686,6 +686,18 @@ async def test_a_folder_that_becomes_two_kinds_of_job_keeps_the_one_it_was(tmp_p
         assert "holds both" in errors_of(h.job("w"))[0]
 
 
+async def test_a_job_that_comes_back_shows_its_last_run(tmp_path: Path) -> None:
+    async with reload_harness(tmp_path, {"a": HELLO}) as h:
+        await h.harness.clock.turn(61)
+        before = h.job("a").last
+        assert before is not None
+        (tmp_path / "jobs/a.lua").unlink()
+        await h.look()
+        h.save("jobs/a.lua", HELLO)
+        await h.look()
+        assert h.job("a").last == before
+
+
 async def test_a_job_that_comes_back_goes_on_counting_its_versions(tmp_path: Path) -> None:
     """The pool drops the VMs of versions below the one that was deleted."""
     async with reload_harness(tmp_path, {"hello": HELLO}) as h:

@@ -19,6 +19,7 @@ from spyweb.runs.live import LiveJob
 from spyweb.runs.records import unbegun
 from spyweb.runs.run_queue import QUEUE_LIMIT
 from spyweb.runs.runner import LAST_PATIENCE, STOP_PATIENCE, STORE_PATIENCE, Observer, RunRequest, by_hand
+from spyweb.specs.parse import RUN_OUTCOMES
 from spyweb.stalls import TOO_OFTEN, Work
 from spyweb.store.protocol import Change
 from tests.fakes.changes import refuse
@@ -236,6 +237,26 @@ async def test_a_job_starts_after_another_has_succeeded() -> None:
         assert await t.record() == ["prices manual failed", "prices manual success", "report after success"]
         trigger = t.pool.requests[-1].arguments[0]["trigger"]  # type: ignore[index]  # the ctx table
         assert trigger == {"type": "after", "job": "prices", "run_id": 2, "outcome": "success"}
+
+
+async def test_a_skipped_run_starts_only_what_follows_any_outcome_and_hides_no_failure() -> None:
+    skipped = Ending(outcome=Outcome.SKIPPED, reason="open")
+    async with harness() as t:
+        t.pool.endings[PRICES] = [skipped, FAILED, skipped]
+        first = make_job(schedule=Never())
+        each = RUN_OUTCOMES.values()
+        others = [
+            make_job("sum", schedule=Never(), after=(After(job=PRICES, outcomes=frozenset(each)),)),
+            make_job("all", schedule=Never(), after=(After(job=PRICES, outcomes=frozenset({*each, Outcome.SKIPPED})),)),
+        ]
+        await t.settle(first, *others)
+        seen = []
+        for _ in range(3):
+            t.runner.start_by_hand(first, BY_HAND)
+            await t.clock.turn()
+            seen.append(first.last and first.last.outcome)
+        assert seen == [Outcome.SKIPPED, Outcome.FAILED, Outcome.FAILED], "where there is no other it is shown"
+        assert (await t.record("all"), await t.record("sum")) == (["all after success"] * 3, ["sum after success"])
 
 
 async def test_a_paused_job_that_would_have_followed_leaves_a_record() -> None:

@@ -366,6 +366,15 @@ async def test_the_latest_of_a_job_has_really_run_and_ended(store: Store) -> Non
     assert {job: run.id for job, run in (await store.runs.latest()).items()} == {PRICES: latest, "archive": other}
 
 
+async def test_a_skipped_run_is_the_latest_of_its_job_only_where_there_is_no_other(store: Store) -> None:
+    failed = await run_once(store, PRICES, outcome=Outcome.FAILED)
+    for due_ms in (2000, 3000):
+        await run_once(store, PRICES, due_ms=due_ms, outcome=Outcome.SKIPPED)
+        skipped = await run_once(store, NEWS, due_ms=due_ms, outcome=Outcome.SKIPPED)
+
+    assert {job: run.id for job, run in (await store.runs.latest()).items()} == {PRICES: failed, NEWS: skipped}
+
+
 @pytest.mark.parametrize("trial", ["dry_run", "debug"])
 async def test_a_run_that_changes_nothing_is_neither_the_latest_of_its_job_nor_a_success(
     store: Store, trial: str

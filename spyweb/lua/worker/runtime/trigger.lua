@@ -14,14 +14,15 @@ local function find(name)
   return type(f) == "function" and f
 end
 
--- Returns why a condition does not let the run begin, or nothing.  Only false is a no: nil lets it run.  One that fails
--- says no as well, as in iii, and is logged.
+-- Returns why a condition does not let the run begin, or nothing.  Only false and skip(reason) are a no: nil lets it run.
+-- One that fails says no as well, as in iii, and is logged.
 local function objection(run, name, event)
   local f = find(name) or error(format("`when` names %s, and there is no such function", name), 0)
   run.called = f
   local ok, said = traced(run, f, event, run.ctx)
   if not ok then return format("%s failed: %s", name, runtime.use("ending").log_failure(run, name, said)) end
   if rawequal(said, false) then return format("%s returned false", name) end
+  if said ~= nil and rawequal(said, run.skip) then return run.skip_reason end
 end
 
 -- Returns why the last condition said no, if all did.
