@@ -83,6 +83,20 @@ def number_text(value: float) -> bytes:
     return b"%.14g" % value
 
 
+def read_kept_text(value: object) -> bytes:
+    """Read a text to keep: a fraction as the shortest text that reads back the same, where Lua's own has 14 digits."""
+    if isinstance(value, float) and not value.is_integer() and math.isfinite(value):
+        return repr(value).encode()
+    return read_text(value)
+
+
+def read_whole(value: object) -> int:
+    """Read an integer; a fraction is refused."""
+    if isinstance(number := read_number(value), float) and not number.is_integer():
+        raise Mismatch(NO_INTEGER)
+    return read_integer(number)
+
+
 def read_integer(value: object) -> int:
     """Read an integer; a fraction is cut off, a numeric string is converted."""
     number = read_number(value)
@@ -199,6 +213,8 @@ def _texts(value: object) -> dict[bytes, bytes]:
 
 
 Text = Annotated[bytes, ArgumentReader("string", "string", read_text)]
+KeptText = Annotated[bytes, ArgumentReader("string", "string", read_kept_text)]
+Whole = Annotated[int, ArgumentReader("integer", "number", read_whole)]
 Int = Annotated[int, ArgumentReader("integer", "number", read_integer)]
 Number = Annotated[int | float, ArgumentReader("number", "number", read_number)]
 Table = Annotated[dict[object, object], ArgumentReader("table", "table", read_table)]

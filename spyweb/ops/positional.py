@@ -115,9 +115,18 @@ class PositionalCall:
 
     def expiry(self, subject: Subject, ttl: float | None) -> int | None:
         try:
-            return expiry_of(ttl, self.now_ms)
+            return self.expires_at(ttl)
         except Unstorable as problem:
             raise CallFailed(subject.refusal(str(problem))) from None
+
+    def expires_at(self, ttl: float | None) -> int | None:
+        """Return when a value expires that is written now; one without time left is told in the job's log.
+
+        Raises Unstorable.
+        """
+        if ttl is not None and ttl <= 0:
+            self.call.log("warn", f"{self.function}: with a ttl of {ttl:g} the value expires at once".encode())
+        return expiry_of(ttl, self.now_ms)
 
     def trouble(self, error: StoreError) -> Results:
         """Return the results for a failure of the store, or for an answer that is too large."""

@@ -16,7 +16,6 @@ from spyweb.ops.answer import Results, StoreAnswer
 from spyweb.ops.positional import Fields, PositionalCall, as_one
 from spyweb.ops.resources import NAMESPACE, SCOPE
 from spyweb.ops.rules import updates
-from spyweb.ops.rules.expiry import expiry_of
 from spyweb.ops.rules.payload import Payload
 from spyweb.ops.rules.updates import Update, UpdateError
 from spyweb.ops.rules.values import Unstorable, result_of, shown
@@ -51,7 +50,7 @@ class ScopedCall:
 
     def expiry(self) -> int | None:
         try:
-            return expiry_of(self.payload.number("ttl"), self.state_call.now_ms)
+            return self.state_call.expires_at(self.payload.number("ttl"))
         except Unstorable as problem:
             raise self.payload.malformed(str(problem)) from None
 

@@ -185,7 +185,7 @@ def update(state_call: PositionalCall, options: Table) -> StoreAnswer[object]:
 def set_ttl(state_call: PositionalCall, key: Text, seconds: Number) -> StoreAnswer[bool]:
     """Let a key end in so many seconds; never, for zero and less."""
     subject = state_call.subject(key)
-    expires_ms = state_call.expiry(subject, seconds)
+    expires_ms = None if seconds <= 0 else state_call.expiry(subject, seconds)
     source = state_call.call.world.store.values.expire(state_call.namespace, key, expires_ms)
     return state_call.answer(source, lambda is_there: (True,) if is_there else subject.refusal("there is no such key"))
 

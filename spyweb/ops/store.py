@@ -19,7 +19,7 @@ from spyweb.limits import KEY, too_large
 from spyweb.logs.refusals import tell_refusal
 from spyweb.model import OnStoreError, Value
 from spyweb.ops.answer import NOTHING, Results, StoreAnswer
-from spyweb.ops.arguments import Int, Text
+from spyweb.ops.arguments import KeptText, Text, Whole
 from spyweb.ops.needs import GLOBAL_STORE, OpEffect
 from spyweb.ops.op import OpFamily, op
 from spyweb.ops.world import Call
@@ -42,7 +42,7 @@ log = structlog.get_logger()
 
 
 @op(types="(key: string|number, value: string|number)")
-def store_set(call: Call, key: Text, value: Text) -> StoreAnswer[None]:
+def store_set(call: Call, key: Text, value: KeptText) -> StoreAnswer[None]:
     """Keep a text, or a number as its text, under a key of this job's own, of at most 4 KB."""
     return _ask(
         call, "store_set", key, lambda values: values.set(call.namespace, key, value, origin=call.origin), NOTHING
@@ -64,7 +64,7 @@ def store_delete(call: Call, key: Text) -> StoreAnswer[None]:
 
 
 @op(needs=GLOBAL_STORE, types="(key: string|number, value: string|number)")
-def global_store_set(call: Call, key: Text, value: Text) -> StoreAnswer[None]:
+def global_store_set(call: Call, key: Text, value: KeptText) -> StoreAnswer[None]:
     """Keep a text, or a number as its text, under a key that all jobs share, of at most 4 KB."""
     return _ask(
         call, "global_store_set", key, lambda values: values.set(GLOBAL, key, value, origin=call.origin), NOTHING
@@ -86,7 +86,7 @@ def global_store_delete(call: Call, key: Text) -> StoreAnswer[None]:
 
 
 @op(needs=GLOBAL_STORE, types="(key: string|number, default: integer, delta: integer): integer sum")
-def global_store_incr(call: Call, key: Text, default: Int, delta: Int) -> StoreAnswer[int]:
+def global_store_incr(call: Call, key: Text, default: Whole, delta: Whole) -> StoreAnswer[int]:
     """Add to a number that all jobs share, atomically, and give the sum.
 
     A missing key, or a text that is not a whole number, counts as `default`.  When the sum leaves 64 bits, nothing is

@@ -12,12 +12,12 @@ _LONGEST_S = 1e12  # longer is for ever
 
 
 def expiry_of(ttl: int | float | None, now_ms: int) -> int | None:
-    """Return the expiry, None for never: no ttl, none above zero, or one beyond any calendar.  Raises Unstorable."""
+    """Return the expiry, None for never: no ttl, or one beyond any calendar.  Raises Unstorable."""
     if ttl is None:
         return None
     if math.isnan(ttl):
         raise Unstorable("the ttl is NaN")
-    return now_ms + math.ceil(ttl * 1000) if 0 < ttl < _LONGEST_S else None
+    return now_ms + math.ceil(max(ttl, 0) * 1000) if ttl < _LONGEST_S else None
 
 
 def remaining(entry: Entry | None, now_ms: int) -> int:

@@ -212,8 +212,8 @@ async def test_a_ttl_counts_down_and_then_the_key_is_gone_for_every_function() -
     ("name", "arguments", "left"),
     [
         ("state.set", [b"1"], -1),
-        ("state.set", [b"1", 0], -1),
-        ("state.set", [b"1", -5], -1),
+        ("state.set", [b"1", 0], -2),
+        ("state.set", [b"1", -5], -2),
         ("state.set", [b"1", 7], 7),
         ("state.set_with_ttl", [b"1", 7.5], 8),
         ("state.compare_swap", [b"1", b"2"], -1),

@@ -96,7 +96,7 @@ async def test_no_key_spells_its_way_into_another_job(key: bytes) -> None:
         (b"1.5", 100, 1, 101),
         (b" 7", 100, 1, 101),
         (b"", 100, 1, 101),
-        (b"6", b"100", 1.9, 7),
+        (b"6", b"100", 1.0, 7),
     ],
 )
 async def test_a_counter_counts_from_what_is_there_or_from_the_default(
@@ -107,6 +107,21 @@ async def test_a_counter_counts_from_what_is_there_or_from_the_default(
         await ask(call, "global_store_set", b"n", before)
     assert await ask(call, "global_store_incr", b"n", default, delta) == [total]
     assert await ask(call, "global_store_get", b"n") == [b"%d" % total]
+
+
+async def test_a_counter_refuses_a_fraction() -> None:
+    call = make_call()
+    with pytest.raises(OpError, match=r"bad argument #3 to 'global_store_incr' \(number has no integer representation\)"):
+        await ask(call, "global_store_incr", b"n", 0, 0.25)
+
+
+@pytest.mark.parametrize("op", ["store", "global_store"])
+async def test_a_fraction_is_kept_as_the_shortest_text_that_reads_back_the_same(op: str) -> None:
+    call = make_call()
+    await ask(call, f"{op}_set", b"k", 1 / 3)
+    assert await ask(call, f"{op}_get", b"k") == [b"0.3333333333333333"]
+    await ask(call, f"{op}_set", b"k", 0.1)
+    assert await ask(call, f"{op}_get", b"k") == [b"0.1"]
 
 
 async def test_a_counter_that_overflows_gives_its_default_and_stays() -> None:

@@ -15,17 +15,17 @@ NOW = 1_000_000
     ("ttl", "expires_ms"),
     [
         (None, None),
-        (0, None),
-        (-5, None),
+        (0, NOW),
+        (-5, NOW),
         (60, NOW + 60_000),
         (0.25, NOW + 250),
         (0.0001, NOW + 1),
         (math.inf, None),
-        (-math.inf, None),
+        (-math.inf, NOW),
         (1e300, None),
     ],
 )
-def test_a_ttl_is_seconds_from_now_and_none_at_or_below_zero(ttl: float | None, expires_ms: int | None) -> None:
+def test_a_ttl_is_seconds_from_now_and_over_at_once_at_or_below_zero(ttl: float | None, expires_ms: int | None) -> None:
     assert expiry_of(ttl, NOW) == expires_ms
 
 
