@@ -29,6 +29,7 @@ from spyweb.daemon.runtime import JobRuntime, keep_history, open_runtime
 from spyweb.daemon.server import Server, open_server
 from spyweb.errors import Problem
 from spyweb.model import JobId
+from spyweb.reload.renames import Renames
 from spyweb.reload.settings_file import SettingsFile
 from spyweb.reload.swap import Reloader
 from spyweb.runs.pings import PingRuns
@@ -39,6 +40,8 @@ from spyweb.service.daemon import DaemonService
 from spyweb.settings import Settings
 from spyweb.settings.alerts import AlertSettings
 from spyweb.specs.parse import alerts_without_file
+from spyweb.store.protocol import job_namespace
+from spyweb.store.values_protocol import Values
 from spyweb.views.health import Vitals, find_parts
 from spyweb.views.jobs import join_problems
 
@@ -97,6 +100,7 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
         runner=runner,
         prover=server.prover,
         server=server.reloader,
+        renames=Renames(partial(keeps_values, store.values)),
         clock=clock,
     )
     live.on_linked(lambda: keep_history(live, store, reloader.settings))
@@ -190,6 +194,11 @@ def find_conditions(vitals: Vitals, broken: Mapping[JobId, Sequence[Problem]]) -
         held_back={JobId(job): why for job, why in vitals.held_back.items()},
         parts=find_parts(vitals),
     )
+
+
+async def keeps_values(values: Values, job: JobId) -> bool:
+    namespace = job_namespace(job)
+    return namespace in await values.namespaces(namespace)
 
 
 def take_vitals(runtime: JobRuntime, measured: MeasuredParts, started: float) -> Vitals:

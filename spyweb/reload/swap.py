@@ -19,6 +19,7 @@ from spyweb.errors import Problem, StoreError
 from spyweb.model import Cursor, JobId, JobSpec
 from spyweb.reload.plan import Plan, not_loaded, plan, whose
 from spyweb.reload.proof import PROOFS_AT_ONCE, Prover, Verdict, bounded_gather
+from spyweb.reload.renames import Renames
 from spyweb.reload.server import ServerReloader
 from spyweb.reload.settings_file import SettingsFile
 from spyweb.runs.live import JobChange, JobListener, LiveJob, LiveJobs, code_of
@@ -61,6 +62,7 @@ class Reloader:
     scheduler: Scheduler
     runner: Runner
     prover: Prover
+    renames: Renames
     server: ServerReloader | None = None
     looked: Callable[[], Awaitable[None]] | None = None  # what follows a look at the server's files
     clock: Clock
@@ -85,6 +87,8 @@ class Reloader:
         self._cursors.update(known)
         await self._look()
         absent = [cursor for job, cursor in known.items() if self.live.find(job) is None and job not in self.broken]
+        new = [job for job in self.live if job.id not in known]
+        await self.renames.look(new, [cursor.job for cursor in absent if cursor.idle_since_ms is None])
         self._cursors.update({cursor.job: cursor for cursor in await self.scheduler.note_absent(absent)})
 
     async def rescan(self) -> None:
@@ -105,6 +109,7 @@ class Reloader:
             found = await asyncio.to_thread(scan, self.root, self.settings, self._linter)
             stale = await asyncio.to_thread(self.prover.find_changed_modules, list(self.live))
             self._take_maintenance(found)
+            await self.renames.forget_moved()
             look = Look(found, stale, whose(self.live, found), is_final=server_is_final)
 
             todo = plan(self.live, found.jobs, look.broken, stale)
@@ -182,6 +187,7 @@ class Reloader:
         if self._not_activated:
             await self.scheduler.activate(list(self._not_activated.values()), self._cursors)
             self._not_activated.clear()
+        await self.renames.look(new, [job.id for job in todo.gone])
         _log_swap(new, todo)
         if self.live.listener:
             _tell_swap(self.live.listener, new, todo)
@@ -198,6 +204,7 @@ class Reloader:
         for job in gone:
             if not job.is_new:
                 self._cursors[job.id] = job.cursor
+            self.renames.note_gone(job)
             self.live.remove(job.id)
             self._not_activated.pop(job.id, None)
             self.runner.forget(job)
@@ -225,7 +232,8 @@ class Reloader:
             job.problems = self.broken.get(job.id, ())
             file = found.jobs.get(job.id)
             found_here = (*file.warnings, *doubts.get(job.spec.path, ())) if file else ()
-            job.warnings = tuple(each for each in found_here if each.file not in look.uncompiled)
+            doubtful_here = [each for each in found_here if each.file not in look.uncompiled]
+            job.warnings = (*doubtful_here, *self.renames.warnings(job))
         self.live.set_unloadable(not_loaded(self.live, self.broken, found.unsure))
         if self.live.listener:
             _tell_broken(self.live, self.live.listener, broken_before, self.broken)

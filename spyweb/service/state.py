@@ -263,13 +263,15 @@ class StateService:
         added = await self.store.records.add(job, records)
         return sum(number is not None for number in added)
 
-    async def move(self, old: str, new: str) -> Moved:
-        """Give one namespace's entries to another.  Raises StoreError, and moves nothing, when a key is in both.
+    async def move(self, old: str, new: str, *, force: bool = False) -> Moved:
+        """Give one namespace's entries to another.
 
+        Where a key is in both, that of the other one is deleted with `force`; else it raises StoreError, and moves
+        nothing.
         A job's records, and the rows of what it keeps in a state, go with its keys; where that is cut off in between,
         moving again brings them.
         """
-        moved, records = await self.store.values.move(old, new), 0
+        moved, records = await self.store.values.move(old, new, force=force), 0
         if old.startswith(JOB) and new.startswith(JOB):
             of_old, of_new = (JobId(namespace.removeprefix(JOB)) for namespace in (old, new))
             records = await self.store.records.move(of_old, of_new)

@@ -270,10 +270,11 @@ class Values(Protocol):
         Existing live entries are replaced, or with `replace=False` kept.  Watchers are not told.
         """
 
-    def move(self, old: str, new: str) -> Future[int]:
+    def move(self, old: str, new: str, *, force: bool = False) -> Future[int]:
         """Move all entries of a namespace to another, with their history; return how many.
 
-        Raises StoreError, and moves nothing, when a key is in both.  Watchers are not told.
+        Where a key is in both, that of the other one is deleted with `force`; else it raises StoreError, and moves
+        nothing.  Watchers are not told.
         """
 
     def stats(self, namespace: str | None = None) -> Future[ValueStats]: ...

@@ -104,15 +104,16 @@ def move(
     context: typer.Context,
     old: Annotated[str, typer.Argument(metavar="OLD", help="The job's id as it was.")],
     new: Annotated[str, typer.Argument(metavar="NEW", help="The job's id as it is now.")],
+    force: Annotated[bool, typer.Option("--force", help="Where both have a key, delete that of NEW.")] = False,
     form: StateOutput = Format.TABLE,
 ) -> None:
     """Give a renamed job the keys and records that it had.
 
-    With their history, and with what it has seen.  Moves nothing when both have a key.
+    With their history, and with what it has seen.  Moves nothing when both have a key, unless --force is given.
     """
     if not new or new != job_id(new):
         raise Refused(f"'{spelt(new)}' is no job's id, so no job could find what is moved there: see `spyweb jobs`")
-    found = find_state(project_of(context)).move(*(job_namespace(JobId(name)) for name in (old, new)))
+    found = find_state(project_of(context)).move(*(job_namespace(JobId(name)) for name in (old, new)), force=force)
     line = f"{entries(found.moved)} and {records(found.records)} moved from {old} to {new}"
     output.tell(form, line, {"moved": found.moved, "records": found.records})
 

@@ -77,8 +77,9 @@ class RemoteState:
         body = msgspec.json.encode(records)
         return self._daemon.ask("POST", _target("records", job=job), dict[str, int], body=body, timeout=None)["added"]
 
-    def move(self, old: str, new: str) -> Moved:
-        return self._daemon.ask("POST", _target("move", old=old, new=new), Moved, timeout=None)
+    def move(self, old: str, new: str, *, force: bool) -> Moved:
+        target = _target("move", old=old, new=new, **({"force": "true"} if force else {}))
+        return self._daemon.ask("POST", target, Moved, timeout=None)
 
     def watch(
         self, namespace: str | None, pattern: bytes, each: Callable[[ChangeView], None], began: Callable[[], None]

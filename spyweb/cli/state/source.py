@@ -58,7 +58,7 @@ class StateSource(Protocol):
 
     def add_records(self, job: JobId, records: Sequence[NewRecord]) -> int: ...
 
-    def move(self, old: str, new: str) -> Moved: ...
+    def move(self, old: str, new: str, *, force: bool) -> Moved: ...
 
 
 def find_state(project: Project) -> StateSource:
@@ -125,8 +125,8 @@ class LocalState:
     def add_records(self, job: JobId, records: Sequence[NewRecord]) -> int:
         return self._write(lambda service: service.add_records(job, records))
 
-    def move(self, old: str, new: str) -> Moved:
-        return self._write(lambda service: service.move(old, new))
+    def move(self, old: str, new: str, *, force: bool) -> Moved:
+        return self._write(lambda service: service.move(old, new, force=force))
 
     def _read(self, ask: Callable[[StateService], Awaitable[T]]) -> T:
         async def answer(store: Store) -> tuple[T]:

@@ -33,6 +33,11 @@ MAKE_ROOM = [
     "DELETE FROM entry WHERE namespace = :new AND key IN (SELECT key FROM entry WHERE namespace = :old)",
     f"DELETE FROM past WHERE namespace = :new AND key IN (SELECT key FROM past WHERE {MOVING})",
 ]
+# Where the other namespace has the same keys, its own give way, with their history.
+GIVE_WAY = [
+    f"DELETE FROM {table} WHERE namespace = :new AND key IN (SELECT key FROM entry WHERE namespace = :old)"
+    for table in ("past", "entry")
+]
 TABLES = ["past", "entry"]  # in this order: once the entries are moved, the other namespace has their keys
 
 
@@ -86,10 +91,13 @@ def loaded_row(context: EntryContext, portable: PortableEntry, live: Row | None,
     return Row(cell.type, cell.column, entry.expires_ms, version, entry.created_ms, entry.updated_ms, rowid)
 
 
-def move(connection: sqlite3.Connection, codec: Codec, old: str, new: str, now_ms: int) -> int:
+def move(connection: sqlite3.Connection, codec: Codec, old: str, new: str, force: bool, now_ms: int) -> int:
     if old == new:
         return 0
     names: dict[str, str | int] = {"old": old, "new": new, "now": now_ms}
+    if force:
+        for statement in GIVE_WAY:
+            connection.execute(statement, names)
     if clash := connection.execute(IN_BOTH, names).fetchone():
         raise in_both(old, new, clash[0])
     for statement in MAKE_ROOM:

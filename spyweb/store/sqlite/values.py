@@ -219,8 +219,8 @@ class SqliteValues:
         loading = transfer.Loading(self._codec, tuple(items), replace, self._clock.now_ms(), self._history)
         return self._connections.writer.submit(OpKind.SEVERAL, transfer.load, loading, subject=EVERYTHING)
 
-    def move(self, old: str, new: str) -> Future[int]:
-        arguments = (self._codec, old, new, self._clock.now_ms())
+    def move(self, old: str, new: str, *, force: bool = False) -> Future[int]:
+        arguments = (self._codec, old, new, force, self._clock.now_ms())
         return self._connections.writer.submit(OpKind.SEVERAL, transfer.move, *arguments, subject=EVERYTHING)
 
     def stats(self, namespace: str | None = None) -> Future[ValueStats]:

@@ -134,6 +134,7 @@ class MoveQuery(Struct, frozen=True):
 
     old: Namespace
     new: Namespace
+    force: bool = False
 
 
 class WatchQuery(Struct, frozen=True):
@@ -301,10 +302,10 @@ async def add_records(request: web.Request) -> web.Response:
 
 @route("POST", "/api/state/move", right=Right.STATE, answer=Moved, query=MoveQuery, of_job=True)
 async def move_entries(request: web.Request) -> web.Response:
-    """Give one namespace's entries to another; a job's records go with its keys."""
+    """Give one namespace's entries to another, a job's records with them; `force`: the other's own keys give way."""
     query = query_of(request, MoveQuery)
     old, new = _permitted(request, query.old, "old"), _permitted(request, query.new, "new")
-    return json_answer(await state_of(request).move(old, new))
+    return json_answer(await state_of(request).move(old, new, force=query.force))
 
 
 @route("GET", "/api/state/watch", right=Right.READ, answer=ChangeView, query=WatchQuery, media=LINES, of_job=True)

@@ -221,8 +221,8 @@ class MemoryValues:
     def load(self, items: Sequence[PortableEntry], *, replace: bool) -> Future[Loaded]:
         return self._executor.write(self._load, items, replace)
 
-    def move(self, old: str, new: str) -> Future[int]:
-        return self._executor.write(self._move, old, new)
+    def move(self, old: str, new: str, *, force: bool = False) -> Future[int]:
+        return self._executor.write(self._move, old, new, force)
 
     def stats(self, namespace: str | None = None) -> Future[ValueStats]:
         return self._executor.read(self._stats, namespace)
@@ -291,9 +291,11 @@ class MemoryValues:
                 self._table.archive(place, live)
         return result
 
-    def _move(self, old: str, new: str) -> int:
+    def _move(self, old: str, new: str, force: bool) -> int:
         if old == new:
             return 0
+        if force:
+            self._give_way(new, self._keys(old, b"*"))
         keys, live = self._keys(old, b"*"), set(self._keys(new, b"*"))
         for key in keys:
             if key in live:
@@ -306,6 +308,11 @@ class MemoryValues:
         for place in moving:
             self._table.past[new, place[1]] = self._table.past.pop(place)
         return len(keys)
+
+    def _give_way(self, namespace: str, keys: Sequence[bytes]) -> None:
+        for table in (self._table.rows, self._table.past):
+            for key in keys:
+                table.pop((namespace, key), None)
 
     def _export(self, namespaces: Sequence[str] | None) -> list[PortableEntry]:
         rows = sorted(self._table.live_places(), key=lambda item: item[1].rowid)

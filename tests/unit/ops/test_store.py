@@ -111,7 +111,7 @@ async def test_a_counter_counts_from_what_is_there_or_from_the_default(
 
 async def test_a_counter_refuses_a_fraction() -> None:
     call = make_call()
-    with pytest.raises(OpError, match=r"bad argument #3 to 'global_store_incr' \(number has no integer representation\)"):
+    with pytest.raises(OpError, match=r"bad argument #3 to 'global_store_incr' \(number has no integer repr"):
         await ask(call, "global_store_incr", b"n", 0, 0.25)
 
 

@@ -22,6 +22,7 @@ from spyweb.model import JobId, JobSpec
 from spyweb.ops.sources import Sources
 from spyweb.reload import proof
 from spyweb.reload.proof import Prover
+from spyweb.reload.renames import Renames
 from spyweb.reload.server import ServerReloader
 from spyweb.reload.settings_file import SettingsFile
 from spyweb.reload.swap import RETRY_S, Reloader
@@ -47,6 +48,7 @@ class ReloadHarness:
     endpoints: Endpoints
     executed: list[Code] = field(default_factory=list)
     refusals: dict[str, str] = field(default_factory=dict)  # chunk → why it can't be executed
+    keeping: set[JobId] = field(default_factory=set)  # jobs that have stored values
     lost: bool = False  # whether a refusal says nothing about the files
     while_executing: Callable[[], None] = lambda: None
 
@@ -93,6 +95,9 @@ async def reload_harness(root: Path, jobs: Mapping[str, str]) -> AsyncIterator[R
         def read_settings() -> Settings:
             return load_settings(root, environ={}, flags={})
 
+        async def keeps_values(job: JobId) -> bool:
+            return job in h.keeping
+
         prover = Prover(
             pool=t.pool,
             sources=sources,
@@ -110,6 +115,7 @@ async def reload_harness(root: Path, jobs: Mapping[str, str]) -> AsyncIterator[R
             runner=t.runner,
             prover=prover,
             server=ServerReloader(root=root, endpoints=endpoints, prover=prover, pool=t.pool, sources=sources),
+            renames=Renames(keeps_values),
             clock=t.clock,
         )
         h = ReloadHarness(root=root, harness=t, reloader=reloader, sources=sources, endpoints=endpoints)
@@ -131,6 +137,32 @@ async def test_a_dropped_file_lives_and_runs(tmp_path: Path) -> None:
         await h.look()
         await h.harness.clock.turn(1)
         assert await h.harness.record() == ["hello schedule success"]
+
+
+@pytest.mark.parametrize("edit", ["", "log('renamed and edited')\n"])
+async def test_a_job_that_was_renamed_is_told_how_to_get_its_values(tmp_path: Path, edit: str) -> None:
+    async with reload_harness(tmp_path, {"shop": HELLO, "other": HELLO + "-- other\n"}) as h:
+        h.keeping.add(JobId("shop"))
+        (tmp_path / "jobs/shop.lua").unlink()
+        h.save("jobs/store.lua", HELLO + edit)
+        with capture_logs() as lines:
+            await h.look()
+        (warning,) = h.job("store").warnings
+        assert (
+            warning.reason == "it may be shop, renamed, and has not its stored values: `spyweb state move shop store`"
+        )
+        assert [line["problem"] for line in lines if "renamed" in line["event"]] == [warning.reason]
+        h.keeping.clear()
+        await h.look()
+        assert h.job("store").warnings == (), "its values are moved"
+
+
+async def test_a_new_job_beside_one_that_keeps_nothing_is_not_taken_for_it(tmp_path: Path) -> None:
+    async with reload_harness(tmp_path, {"shop": HELLO}) as h:
+        (tmp_path / "jobs/shop.lua").unlink()
+        h.save("jobs/store.lua", HELLO)
+        await h.look()
+        assert h.job("store").warnings == ()
 
 
 async def test_an_edit_swaps_the_code_and_keeps_cursor_and_cadence(tmp_path: Path) -> None:

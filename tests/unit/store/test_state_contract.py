@@ -703,7 +703,7 @@ async def test_a_namespace_moves_with_its_history(store: Store, clock: FakeClock
     assert await store.values.move("none", AGED) == 0
 
 
-async def test_a_namespace_does_not_move_over_another(store: Store) -> None:
+async def test_a_namespace_moves_over_another_only_by_force(store: Store) -> None:
     await put(store, b"a", 1, namespace="job:a")
     await put(store, b"b", 1, namespace="job:a")
     await put(store, b"b", 2, namespace="job:b")
@@ -713,6 +713,10 @@ async def test_a_namespace_does_not_move_over_another(store: Store) -> None:
 
     assert await store.values.keys("job:a") == [b"a", b"b"]
     assert await look(store, b"b", namespace="job:b") == 2
+
+    assert await store.values.move("job:a", "job:b", force=True) == 2
+    assert await store.values.keys("job:a") == []
+    assert await look(store, b"b", namespace="job:b") == 1
 
 
 async def test_a_key_that_is_gone_takes_no_history_from_one_that_is_there(store: Store) -> None:

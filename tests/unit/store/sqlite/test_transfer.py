@@ -121,7 +121,7 @@ def test_what_is_moved_can_be_read_where_it_is_now_with_its_history(database: sq
     put(database, b"a", b"first", codec=codec)
     put(database, b"a", b"second", codec=codec)
 
-    assert move(database, codec, OLD, NEW, NOW) == 1
+    assert move(database, codec, OLD, NEW, False, NOW) == 1
 
     assert past(database, b"a", NEW, codec) == [b"second", b"first"]
     assert past(database, b"a", OLD, codec) == []
@@ -132,7 +132,7 @@ def test_nothing_moves_over_a_live_entry(database: sqlite3.Connection) -> None:
     put(database, b"b")
     put(database, b"b", namespace=NEW)
     with pytest.raises(StoreError, match=r"^job:old can't be moved to job:new: both have the key 'b'$"):
-        move(database, PLAIN, OLD, NEW, NOW)
+        move(database, PLAIN, OLD, NEW, False, NOW)
     assert entry(database, b"a", OLD)
 
 
@@ -142,7 +142,7 @@ def test_an_expired_entry_is_in_nobodys_way(database: sqlite3.Connection, expire
     put(database, b"a", b"live", namespace=live)
     put(database, b"a", b"expired", namespace=expired, at=1_000, expires_ms=NOW)
 
-    move(database, PLAIN, OLD, NEW, NOW)
+    move(database, PLAIN, OLD, NEW, False, NOW)
 
     found = entry(database, b"a", NEW)
     assert found
@@ -157,7 +157,7 @@ def test_a_history_without_an_entry_gives_way_to_that_of_an_entry(database: sqli
     put(database, b"a", b"first")
     put(database, b"a", b"second")
 
-    move(database, PLAIN, OLD, NEW, NOW)
+    move(database, PLAIN, OLD, NEW, False, NOW)
 
     assert past(database, b"a", NEW) == [b"second", b"first"]
 
@@ -170,7 +170,7 @@ def test_the_history_of_a_key_that_is_gone_stays_behind_where_the_other_has_that
     database.execute("DELETE FROM entry")
     put(database, b"a", b"there", namespace=NEW)
 
-    assert move(database, PLAIN, OLD, NEW, NOW) == 0
+    assert move(database, PLAIN, OLD, NEW, False, NOW) == 0
 
     assert past(database, b"a", NEW) == [b"there"]
     assert past(database, b"a", OLD) == [b"gone"]
@@ -180,7 +180,7 @@ def test_to_where_it_is_nothing_moves(database: sqlite3.Connection) -> None:
     put(database, b"a", b"first")
     put(database, b"a", b"second")
 
-    assert move(database, PLAIN, OLD, OLD, NOW) == 0
+    assert move(database, PLAIN, OLD, OLD, False, NOW) == 0
 
     assert past(database, b"a") == [b"second", b"first"]
     assert find_version(database, EntryContext(PLAIN, OLD, b"a", NOW), 1)
