@@ -146,7 +146,8 @@ def test_records_are_searched_and_exported(api: Api) -> None:
 
 def test_a_value_is_changed_in_place(api: Api) -> None:
     entry = "/api/state/entry?namespace=scope:orders&key=7"
-    assert api.ask("PUT", entry, {"items": [1]}).json == {"created": True}
+    written = {"created": True, "old_value": None, "new_value": {"items": [1]}}
+    assert api.ask("PUT", entry, {"items": [1]}).json == written
     ops = [{"type": "append", "path": "items", "value": 2}, {"type": "increment", "path": "n", "by": 5}]
     assert api.ask("PATCH", entry, {"ops": ops}).json["new_value"] == {"items": [1, 2], "n": 5}
     assert api.ask("GET", entry).json["entry"]["value"] == {"items": [1, 2], "n": 5}
