@@ -28,6 +28,7 @@ from spyweb.commands.wire import (
     STREAMS,
     CommandEnded,
     CommandRefused,
+    CommandTaken,
     Outcome,
     StartCommand,
     decode_start,
@@ -101,6 +102,7 @@ class Nanny:
         """Start the command, wait until nothing of it is left, and report how it ended."""
         self._leash = leash
         try:
+            leash.sendall(frame(CommandTaken(nanny=os.getpid(), folder=self._folder)))  # fails where it is given up
             outcome = self._look_after(self._receive(), streams)
         except CannotStart as error:
             outcome = CommandRefused(reason=str(error))

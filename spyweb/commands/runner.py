@@ -15,13 +15,18 @@ from spyweb.clock import Clock
 from spyweb.commands.output import LineCredit
 from spyweb.commands.running import Command, RunningCommand
 from spyweb.commands.spawner import CommandSpawner
+from spyweb.commands.sweep import kill_left
 from spyweb.commands.wire import LARGEST, CommandEnded, CommandRefused, StartCommand, frame
 from spyweb.errors import CommandError
 from spyweb.limits import too_large
+from spyweb.lua.timeouts import within
 
 SHELL_SIGNAL = 128  # the exit code of a command that a signal has ended, as shells count it: 128 and the signal
 SHARE = 8  # the part of all descriptors that commands may have: one of so many ...
 DESCRIPTORS_EACH = 5  # ... of each its leash, twice while it is told what to do, and its three streams
+OVER_TIMEOUT = "over its timeout"
+TAKEN_S = 2.0  # for a nanny to take a command; then it is looked whether one was stopped
+TRIES = 3
 END_LIMIT_S = 8.0  # for all commands to end when the daemon does
 
 
@@ -77,16 +82,13 @@ class CommandRunner:
     async def run(self, command: Command) -> CommandResult:
         """Run a command to its end, with everything that it has started.
 
-        If this is cancelled, the command is told to end, and has ended some seconds later.  Raises CommandError.
+        Its timeout counts from here, also while others are before it.  If this is cancelled, the command is told to
+        end, and has ended some seconds later.  Raises CommandError.
         """
-        await self._slots.acquire()
-        try:
-            running = self._start(command)
-        except BaseException:
-            self._slots.release()
-            raise
+        deadline = self._clock.monotonic() + command.timeout_s
+        running = await self._begin(command, deadline)
         began = self._clock.monotonic()
-        timer = self._clock.call_later(command.timeout_s, running.time_out)
+        timer = self._clock.call_later(max(deadline - began, 0), running.time_out)
         try:
             outcome = await asyncio.shield(running.gone)
         except CancelledError:
@@ -112,9 +114,48 @@ class CommandRunner:
             case unknown:
                 assert_never(unknown)
 
+    async def _begin(self, command: Command, deadline: float) -> RunningCommand:
+        """Wait for its turn, and hand the command over until a nanny has it, or it is over its timeout."""
+        for _ in range(TRIES):
+            await self._take_turn(deadline)
+            try:
+                running = self._start(command)
+            except BaseException:
+                self._slots.release()
+                raise
+            if await self._is_taken(running, deadline) or running.is_over_timeout:
+                break
+        return running
+
+    async def _take_turn(self, deadline: float) -> None:
+        try:
+            async with asyncio.timeout(None) as limit:
+                timer = self._clock.call_later(deadline - self._clock.monotonic(), lambda: limit.reschedule(0))
+                try:
+                    await self._slots.acquire()
+                finally:
+                    timer.cancel()
+        except TimeoutError:
+            raise CommandError(OVER_TIMEOUT) from None
+
+    async def _is_taken(self, running: RunningCommand, deadline: float) -> bool:
+        """Wait until a nanny has the command; meanwhile what was stopped is replaced."""
+        now = self._clock.monotonic
+        try:
+            while not await within(self._clock, max(min(deadline - now(), TAKEN_S), 0), running.taken):
+                if now() >= deadline:
+                    running.is_over_timeout = True
+                    running.abandon()
+                else:
+                    self._spawner.kill_if_stopped({each.holder.nanny for each in self._running if each.holder})
+            return running.taken.result()
+        except CancelledError:
+            running.kill() if running.holder else running.abandon()  # then no nanny starts it
+            raise
+
     def _why_ended(self, running: RunningCommand) -> str:
         if running.is_over_timeout:
-            return "over its timeout"
+            return OVER_TIMEOUT
         return "ended with the daemon" if self._is_closed else "ended: the process that starts commands died"
 
     def _start(self, command: Command) -> RunningCommand:
@@ -157,6 +198,8 @@ class CommandRunner:
     def _free(self, running: RunningCommand) -> None:
         self._running.discard(running)
         self._slots.release()
+        if running.gone.result() is None and running.holder:  # which was killed, or does not answer
+            asyncio.get_running_loop().run_in_executor(None, kill_left, running.holder.folder)
 
     async def close(self) -> None:
         """End every command, then the process that forks nannies."""

@@ -10,12 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
+from signal import SIGKILL
 
 import msgspec
 
 from spyweb.clock import Clock, Handle
 from spyweb.commands.output import LineCredit, OutputCollector
-from spyweb.commands.wire import GRACE_S, HEADER, STOP, FileVersion, Outcome, decode_outcome
+from spyweb.commands.sweep import send
+from spyweb.commands.wire import GRACE_S, HEADER, STOP, CommandTaken, FileVersion, FromNanny, Outcome, decode_from_nanny
 
 PIECE = 32_768  # bytes read or written at once: with 16 commands at once a turn of the loop moves 1 MB at most
 LAST_PIECES = 64  # read after the end: what a pipe can hold
@@ -43,7 +45,8 @@ class Command:
 class RunningCommand:
     """A command that has been handed over; `gone` is done when nothing of it is left, with how it ended.
 
-    Its outcome is None where that can't be told: its nanny has died, or does not answer.
+    Its outcome is None where that can't be told: its nanny has died, or does not answer.  `taken` is done when a
+    nanny has it; False: none ever will.
     """
 
     def __init__(self, command: Command, start: bytes, clock: Clock, credit: LineCredit) -> None:
@@ -51,6 +54,8 @@ class RunningCommand:
         self._loop = asyncio.get_running_loop()
         self._clock = clock
         self.gone: Future[Outcome | None] = self._loop.create_future()
+        self.taken: Future[bool] = self._loop.create_future()
+        self.holder: CommandTaken | None = None  # the nanny that has it
         self.is_over_timeout = False
         self.stdout = OutputCollector(command.kept, credit, partial(command.tell, "stdout"))
         self.stderr = OutputCollector(command.kept, credit, partial(command.tell, "stderr"))
@@ -117,8 +122,10 @@ class RunningCommand:
             self._leash.shutdown(socket.SHUT_WR)
 
     def abandon(self) -> None:
-        """Stop waiting for its end."""
+        """Stop waiting for its end; a nanny that does not answer is killed."""
         if not self.gone.done():
+            if self.holder:
+                send([self.holder.nanny], SIGKILL)
             self._finish(None)
 
     def _open_stdin(self, content: bytes, on_failure: ExitStack) -> int:
@@ -182,9 +189,21 @@ class RunningCommand:
         except OSError:
             data = b""
         self._heard += data
-        size = HEADER + int.from_bytes(self._heard[:HEADER], "little")
-        if len(self._heard) >= max(size, HEADER + 1) or not data or len(self._heard) > MOST_HEARD:
-            self._finish(_outcome(self._heard[HEADER:size]))
+        while not self.gone.done() and len(self._heard) > HEADER:
+            size = HEADER + int.from_bytes(self._heard[:HEADER], "little")
+            if len(self._heard) < size:
+                break
+            self._take(_said(self._heard[HEADER:size]))
+            self._heard = self._heard[size:]
+        if not self.gone.done() and (not data or len(self._heard) > MOST_HEARD):
+            self._finish(None)
+
+    def _take(self, said: FromNanny | None) -> None:
+        if not isinstance(said, CommandTaken):
+            self._finish(said)
+        elif not self.taken.done():
+            self.holder = said
+            self.taken.set_result(True)
 
     def _finish(self, outcome: Outcome | None) -> None:
         if self._timer is not None:
@@ -203,10 +222,12 @@ class RunningCommand:
         self.stdout.close()
         self.stderr.close()
         self.gone.set_result(outcome)
+        if not self.taken.done():
+            self.taken.set_result(False)
 
 
-def _outcome(body: bytes) -> Outcome | None:
+def _said(body: bytes) -> FromNanny | None:
     try:
-        return decode_outcome.decode(body)
-    except msgspec.DecodeError:  # a nanny was killed before it had said it, or a command has spoken in its name
+        return decode_from_nanny.decode(body)
+    except msgspec.DecodeError:  # a command has spoken in its name
         return None

@@ -5,17 +5,24 @@ It is started with the first command, and again when it has died.  The other sid
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 
+import structlog
+
 from spyweb.clock import Clock
-from spyweb.confined.child import bare_environment
+from spyweb.commands.sweep import children_of, is_stopped
+from spyweb.confined.child import bare_environment, end
 from spyweb.errors import CommandError
 from spyweb.logs.child import ChildOutput
+
+log = structlog.get_logger()
 
 WITHOUT_SITE = ("-P", "-S")  # it does not need what the site's start-up files import
 
@@ -43,6 +50,17 @@ class CommandSpawner:
             socket.send_fds(self._start(), [b"+"], descriptors)
         except OSError as error:
             raise CommandError(f"the process that starts commands can't be started: {error.strerror}") from error
+
+    def kill_if_stopped(self, busy: Collection[int]) -> None:
+        """Kill the process with all nannies if it was stopped, or the nanny that waits for a command.
+
+        `busy` are the nannies that have one.
+        """
+        process = self._process
+        if process and any(map(is_stopped, {process.pid, *children_of(process.pid)}.difference(busy))):
+            log.warning("the process that starts commands was stopped: another one is started", pid=process.pid)
+            os.killpg(process.pid, signal.SIGKILL)
+            self.close()
 
     def _is_alive(self) -> bool:
         """Return whether the process lives: what it has forked may have its end of the socket open for longer."""
@@ -73,8 +91,7 @@ class CommandSpawner:
             self._control.close()
             self._control = None
         if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+            end(self._process)
             self._process = None
         if self._output is not None:
             self._output.close()

@@ -29,6 +29,23 @@ def descendants_of(pids: Iterable[int]) -> list[int]:
     return found
 
 
+def kill_left(folder: bytes) -> None:
+    """Kill what has this folder for temporary files in its environment, and all below; nothing without /proc."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):  # it has ended, or is another user's
+            if b"TMPDIR=" + folder in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+    kill_all(found)
+
+
+def is_stopped(pid: int) -> bool:
+    """Return whether a process has been stopped, by SIGSTOP or a debugger, and not continued."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][:1] in ("T", "t")
+    return False
+
+
 def send(pids: Iterable[int], *signals: signal.Signals) -> None:
     for pid in pids:
         for each in signals:

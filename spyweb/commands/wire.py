@@ -1,8 +1,9 @@
 """The messages about one command, over its leash: the socket between the daemon and the nanny of that command.
 
-A frame is a 4-byte little-endian length and a msgpack value.  The daemon sends one StartCommand; the nanny sends one
-CommandEnded or CommandRefused when the command and everything that it has started are gone, and ends.  The daemon may
-send STOP before that.  When the daemon closes its end, or dies, the nanny ends everything at once.
+A frame is a 4-byte little-endian length and a msgpack value.  The daemon sends one StartCommand; the nanny answers with
+CommandTaken before it starts the command, and with one CommandEnded or CommandRefused when the command and everything
+that it has started are gone, and ends.  The daemon may send STOP before that.  When the daemon closes its end, or
+dies, the nanny ends everything at once.
 """
 
 from __future__ import annotations
@@ -42,6 +43,13 @@ class StartCommand(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     cgroup: str  # the folder to make for it; empty: none
 
 
+class CommandTaken(msgspec.Struct, frozen=True, array_like=True, tag=True, kw_only=True):
+    """A nanny has a command; it starts none whose daemon does not hear this any more."""
+
+    nanny: int  # its pid
+    folder: bytes  # for temporary files of the command, in the environment of all that it starts
+
+
 class CommandEnded(msgspec.Struct, frozen=True, array_like=True, tag=True, kw_only=True):
     """A command, and all that it had started, is gone."""
 
@@ -56,10 +64,11 @@ class CommandRefused(msgspec.Struct, frozen=True, array_like=True, tag=True, kw_
 
 
 Outcome = CommandEnded | CommandRefused
+FromNanny = CommandTaken | Outcome
 
 encode = msgspec.msgpack.Encoder().encode
 decode_start = msgspec.msgpack.Decoder(StartCommand).decode
-decode_outcome: msgspec.msgpack.Decoder[Outcome] = msgspec.msgpack.Decoder(Outcome)
+decode_from_nanny: msgspec.msgpack.Decoder[FromNanny] = msgspec.msgpack.Decoder(FromNanny)
 
 
 def frame(message: msgspec.Struct) -> bytes:

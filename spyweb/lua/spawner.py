@@ -23,7 +23,7 @@ from typing import assert_never
 import structlog
 
 from spyweb.clock import Clock
-from spyweb.confined.child import bare_environment, describe_exit
+from spyweb.confined.child import bare_environment, describe_exit, end
 from spyweb.errors import PoolError
 from spyweb.logs.child import ChildOutput
 from spyweb.lua import wire
@@ -168,8 +168,7 @@ class ZygoteClient:
         self.gone.set_result(None)
         self._loop.remove_reader(self._control)
         self._control.close()
-        self._process.kill()
-        self._process.wait()
+        end(self._process)
         self._output.close()
         if not self.ready.done():
             self.ready.set_result(False)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.clock import RealClock
+from spyweb.commands import running
 from spyweb.commands.output import BURST_S, LINES_PER_S
 from spyweb.commands.programs import find_program
 from spyweb.commands.runner import CommandLimits, CommandResult, CommandRunner
@@ -247,7 +248,7 @@ def start_daemon(text: str) -> tuple[subprocess.Popen[bytes], int]:
     return daemon, int(daemon.stdout.readline())
 
 
-@pytest.mark.parametrize("who", ["daemon", "spawner", "both", "nanny"])
+@pytest.mark.parametrize("who", ["daemon", "spawner", "both", "nanny", "spawner and nanny"])
 async def test_nothing_is_left_a_second_after_a_kill(who: str) -> None:
     stubborn = Stubborn()
     daemon, spawner = start_daemon(stubborn.text)
@@ -255,8 +256,8 @@ async def test_nothing_is_left_a_second_after_a_kill(who: str) -> None:
         await stubborn.wait_until_left(stubborn.processes, within_s=10)
         nannies = [pid for pid in children_of(spawner) if set(descendants_of([pid])) & set(stubborn.left)]
         assert len(nannies) == 1
-        killed = {"daemon": [daemon.pid], "spawner": [spawner], "both": [daemon.pid, spawner], "nanny": nannies}[who]
-        for pid in killed:
+        those = {"daemon": [daemon.pid], "spawner": [spawner], "both": [daemon.pid, spawner], "nanny": nannies}
+        for pid in those.get(who) or [spawner, *nannies]:
             os.kill(pid, signal.SIGKILL)
         await stubborn.wait_until_left(0, within_s=AT_ONCE_S)
         await _wait_until_gone(nannies[0])
@@ -274,13 +275,54 @@ async def _wait_until_gone(pid: int) -> None:
 
 
 async def test_after_the_death_of_what_forks_nannies_it_is_started_again(runner: CommandRunner) -> None:
-    task = asyncio.ensure_future(runner.run(shell("sleep 60")))
-    await asyncio.sleep(0.2)
+    begun = asyncio.Event()
+    task = asyncio.ensure_future(runner.run(shell("echo; sleep 60", tell=lambda *_: begun.set())))
+    await begun.wait()
     assert runner.spawner_pid is not None
     os.kill(runner.spawner_pid, signal.SIGKILL)
     with pytest.raises(CommandError, match=r"^ended: the process that starts commands died$"):
         await task
     assert await output(runner, "echo again") == b"again\n"
+
+
+async def test_what_starts_commands_is_replaced_where_it_was_stopped(runner: CommandRunner) -> None:
+    pid = (await output(runner, "echo $PPID")).strip()
+    stopped = runner.spawner_pid
+    assert stopped is not None
+    assert pid
+    spare = eventually(lambda: children_of(stopped))
+    for each in (stopped, *spare):
+        os.kill(each, signal.SIGSTOP)
+    assert await asyncio.wait_for(output(runner, "echo again"), 10) == b"again\n"
+    assert runner.spawner_pid != stopped
+    for each in (stopped, *spare):
+        await _wait_until_gone(each)
+
+
+async def test_a_command_whose_nanny_was_stopped_ends_with_its_time(
+    runner: CommandRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "GRACE_S", 0.1)
+    monkeypatch.setattr(running, "LATE_S", 0.1)
+    stubborn = Stubborn()
+    task = asyncio.ensure_future(runner.run(shell(f"kill -STOP $PPID; {stubborn.text}", timeout_s=1)))
+    await stubborn.wait_until_left(stubborn.processes, within_s=10)
+    with pytest.raises(CommandError, match=r"^over its timeout$"):
+        await task
+    await stubborn.wait_until_left(0, within_s=5)
+    assert await output(runner, "echo next") == b"next\n"
+
+
+async def test_the_time_of_a_command_counts_while_others_are_before_it() -> None:
+    runner = CommandRunner(RealClock(), CommandLimits(at_once=1))
+    sleeper = asyncio.ensure_future(runner.run(shell("sleep 60")))
+    await asyncio.sleep(0)
+    with pytest.raises(CommandError, match=r"^over its timeout$"):
+        await runner.run(shell("echo late", timeout_s=0.2))
+    sleeper.cancel()
+    await asyncio.wait([sleeper])
+    assert await output(runner, "echo free") == b"free\n"
+    await runner.close()
 
 
 async def test_no_command_goes_to_what_a_dead_process_has_left(runner: CommandRunner) -> None:

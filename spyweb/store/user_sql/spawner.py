@@ -15,7 +15,7 @@ from asyncio import StreamReader, StreamWriter
 from contextlib import suppress
 
 from spyweb.clock import Clock
-from spyweb.confined.child import bare_environment
+from spyweb.confined.child import bare_environment, end
 from spyweb.errors import StoreError
 from spyweb.model import JobId
 from spyweb.store.user_sql.connection import Answered, Opening, Statement
@@ -80,8 +80,7 @@ class SqlSpawner:
             self._control.close()
             self._control = None
         if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+            end(self._process)
             self._process = None
 
 

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 import spyweb
+from spyweb.confined import child
 from spyweb.confined.child import bare_environment, describe_exit
 
 
@@ -35,3 +38,17 @@ def test_libraries_are_found_without_the_site() -> None:
     program = [sys.executable, "-S", "-c", "import spyweb, msgspec, lupa"]
     assert subprocess.run(program, env=bare_environment("lupa", "msgspec"), check=False).returncode == 0
     assert bare_environment("no_such_library") == bare_environment()
+
+
+def test_a_process_that_does_not_end_at_once_is_waited_for_beside_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "AT_ONCE_S", 0.01)
+    process = subprocess.Popen(["/bin/sleep", "60"])
+    monkeypatch.setattr(process, "kill", lambda: None)  # as one that waits for a disk takes it
+    try:
+        child.end(process)
+        assert process.poll() is None
+    finally:
+        process.send_signal(signal.SIGKILL)
+    while process.returncode is None:  # the other thread has it
+        time.sleep(0.01)
+    assert process.returncode == -signal.SIGKILL
