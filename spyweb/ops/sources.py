@@ -1,8 +1,9 @@
 """Find, read and remember the Lua modules that scripts require, in the job's folder or the project.
 
-For each generation of a job it remembers which files were read, with a digest of their content, and which were looked
-for but missing, so that an edit, a deletion and a new file that would be found first each reload only that job.  Files
-are read in threads; a file that is not a plain file, is too large, or is Lua bytecode is refused.
+For each generation of a job it remembers which files were read, with their content, and which were looked for but
+missing, so that an edit, a deletion and a new file that would be found first each reload only that job, and a run that
+goes on meanwhile requires what belongs to its version.  Files are read in threads; a file that is not a plain file, is
+too large, or is Lua bytecode is refused.
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ import asyncio
 import errno
 import hashlib
 import os
+import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from weakref import WeakValueDictionary
 
 from spyweb.errors import OpError
 from spyweb.model import MIB, JobId
@@ -23,9 +27,20 @@ LARGEST = 4 * MIB  # bytes of one module
 MOST_PATHS = 4096  # remembered for one generation: a script that invents names must not fill the memory
 LONGEST_NAME = 255
 BYTECODE = b"\x1b"
-REFUSED = ""  # the digest of a file that was refused: no content has it, so any edit is noticed
+REQUIRED = re.compile(rb"\brequire\s*+(?:\(\s*+)?[\"']([^\"'\n]++)[\"']")  # a module that is named where it is required
 
-Dependencies = dict[str, str | None]
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class ModuleText:
+    """The content of a file; what several jobs have read is kept once."""
+
+    digest: str
+    source: bytes
+
+
+REFUSED = ModuleText("", b"")  # of a file that was refused: no content has that digest, so any edit is noticed
+
+Dependencies = dict[str, ModuleText | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,15 +68,23 @@ class Sources:
 
     def __init__(self, root: Path) -> None:
         self._root = root.resolve()
-        self._read: dict[tuple[JobId, int], Dependencies] = {}
+        self._read: dict[JobId, dict[int, Dependencies]] = {}
+        self._texts: WeakValueDictionary[str, ModuleText] = WeakValueDictionary()
 
     def dependencies(self, job: JobId, generation: int) -> Mapping[str, str | None]:
-        """Return path relative to the root → digest, REFUSED, or None for a path where nothing was found."""
-        return dict(self._read.get((job, generation), {}))
+        """Return path relative to the root → digest, that of REFUSED, or None for a path where nothing was found."""
+        read = self._read.get(job, {}).get(generation, {})
+        return {path: None if text is None else text.digest for path, text in read.items()}
 
     def forget(self, job: JobId, generation: int) -> None:
         """Forget a generation, which is retired."""
-        self._read.pop((job, generation), None)
+        self.keep_only(job, self._read.get(job, {}).keys() - {generation})
+
+    def keep_only(self, job: JobId, generations: Collection[int]) -> None:
+        """Forget all other generations of a job."""
+        kept = {number: read for number, read in self._read.pop(job, {}).items() if number in generations}
+        if kept:
+            self._read[job] = kept
 
     def changed(self, job: JobId, generation: int) -> list[str]:
         """Return the paths whose files have changed since the generation read them.
@@ -74,31 +97,52 @@ class Sources:
         try:
             source = self.read(path)
         except OpError:
-            return REFUSED
+            return REFUSED.digest
         return None if source is None else digest_of(source)
 
+    async def foresee(self, job: JobId, generation: int, folder: str, sources: Iterable[bytes]) -> None:
+        """Read the modules that these sources name, and those that they name: the generation will require these."""
+        self.forget(job, generation)
+        names = [name for source in sources for name in REQUIRED.findall(source)]
+        seen: set[bytes] = set()
+        while names:
+            name = names.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            with suppress(OpError):  # told when it is required
+                module = await self.find(job, generation, folder, name)
+                names += REQUIRED.findall(module.source) if module else ()
+
     async def find(self, job: JobId, generation: int, folder: str, name: bytes) -> Module | None:
-        """Return the module of that name, or None.  Raises OpError when it is refused."""
+        """Return the module of that name as the generation first found it, or None.
+
+        Raises OpError when it is refused.
+        """
         candidates = [str(path) for path in candidates_of(folder, name)]
-        known = self._read.setdefault((job, generation), {})
+        known = self._read.setdefault(job, {}).setdefault(generation, {})
         if len(known) + len(candidates) > MOST_PATHS:
             raise OpError(f"this job has looked for too many modules ({len(known)} files)")
-        search = await asyncio.to_thread(self._search, candidates)
-        known.update(search.seen)
+        search = await asyncio.to_thread(self._search, candidates, known)
+        for path, text in search.seen.items():
+            known[path] = text if text in (None, REFUSED) else self._texts.setdefault(text.digest, text)
         if search.refusal is not None:
             raise search.refusal
         return search.module
 
-    def _search(self, candidates: list[str]) -> Search:
+    def _search(self, candidates: list[str], known: Mapping[str, ModuleText | None]) -> Search:
         seen: Dependencies = {}
         for path in candidates:
-            try:
-                source = self.read(path)
-            except OpError as refusal:
-                return Search(seen=seen | {path: REFUSED}, refusal=refusal)
-            if source is not None:
-                return Search(seen=seen | {path: digest_of(source)}, module=Module(path=path, source=source))
-            seen[path] = None
+            text = known.get(path, REFUSED)
+            if text is REFUSED:  # or not read yet
+                try:
+                    source = self.read(path)
+                except OpError as refusal:
+                    return Search(seen=seen | {path: REFUSED}, refusal=refusal)
+                text = None if source is None else ModuleText(digest_of(source), source)
+            seen[path] = text
+            if text is not None:
+                return Search(seen=seen, module=Module(path=path, source=text.source))
         return Search(seen=seen)
 
     def read(self, path: str) -> bytes | None:

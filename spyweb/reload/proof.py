@@ -136,10 +136,18 @@ class Prover:
         self._sources.forget(file.spec.id, failed.generation)
         return False
 
-    def retire(self, code: Code, newer: int) -> None:
-        """Drop the VMs of this and earlier generations once no run is left in them; `newer` is the first that stays."""
+    async def foresee(self, file: JobFile, generation: int) -> None:
+        """Read the modules that a newer version names, as they are beside it."""
+        sources = (source for _, source in code_of(file, generation).files)
+        await self._sources.foresee(file.spec.id, generation, file.spec.folder, sources)
+
+    def retire(self, code: Code, newer: int, in_use: Iterable[int] = ()) -> None:
+        """Drop the VMs of this and earlier generations once no run is left in them; `newer` is the first that stays.
+
+        The modules of those `in_use` stay as well: a run in flight may still require one.
+        """
         self._pool.retire(code.job, newer)
-        self._sources.forget(code.job, code.generation)
+        self._sources.keep_only(code.job, {newer, *in_use})
 
 
 async def judge(proof: Awaitable[None], code: Code) -> Verdict:

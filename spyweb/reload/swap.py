@@ -8,7 +8,7 @@ older version running, and its problems on show.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -132,7 +132,14 @@ class Reloader:
             self.live.link()
 
     async def _prove(self, todo: Plan, look: Look) -> None:
-        """Compile what is new, with the modules that have changed, and parse the selectors of monitors."""
+        """Compile what is new, with the modules that have changed, and parse the selectors of monitors.
+
+        The modules that it names are read first, to be those of the version that is proved.
+        """
+        fresh = [file for file in (*todo.new, *(file for _, file in todo.recoded)) if b"require" in file.source]
+        await bounded_gather(
+            PROOFS_AT_ONCE, lambda file: self.prover.foresee(file, self._generations.get(file.spec.id, 1)), fresh
+        )
         codes = [code_of(file, 0) for file in todo.new]
         for job, file in todo.recoded:
             code = code_of(file, 0)
@@ -179,7 +186,7 @@ class Reloader:
         for job, file in todo.recoded:
             older, job.code = job.code, code_of(file, self._take_generation(job.id))
             job.digest = file.digest
-            self.prover.retire(older, job.code.generation)
+            self.prover.retire(older, job.code.generation, _generations_in_use(job))
         for job, file in edited:
             job.spec = file.spec
         self.live.link()
@@ -208,7 +215,7 @@ class Reloader:
             self.live.remove(job.id)
             self._not_activated.pop(job.id, None)
             self.runner.forget(job)
-            self.prover.retire(job.code, job.code.generation + 1)
+            self.prover.retire(job.code, job.code.generation + 1, _generations_in_use(job))
 
     def _show_problems(self, look: Look, doubts: Mapping[str, Sequence[Problem]]) -> None:
         """Give each job its problems, and log those that are new; `doubts` are the linter's, by the job's file."""
@@ -252,6 +259,10 @@ class Reloader:
             except StoreError as error:  # a full or locked disk
                 log.error("reload put off", reason=str(error), by_s=RETRY_S)
                 self.clock.call_later(RETRY_S, self.wake)
+
+
+def _generations_in_use(job: LiveJob) -> Iterator[int]:
+    return (run.generation for run in job.queue.in_flight.values())
 
 
 def make_live_job(file: JobFile, generation: int = 1) -> LiveJob:

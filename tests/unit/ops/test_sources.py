@@ -162,13 +162,17 @@ async def test_what_was_read_and_what_was_missed_is_remembered_by_generation(tmp
     assert sources.dependencies(JobId("other"), 1) == {}
 
 
-async def test_a_later_look_is_what_counts(tmp_path: Path) -> None:
+async def test_a_generation_goes_on_with_what_it_first_found_and_the_next_has_what_is_there(tmp_path: Path) -> None:
+    write(tmp_path, "b.lua", b"return 1")
     sources = Sources(tmp_path)
-    await sources.find(JOB, 1, FOLDER, b"a")
-    assert sources.dependencies(JOB, 1)["a.lua"] is None
+    assert await sources.find(JOB, 1, FOLDER, b"a") is None
+    await sources.find(JOB, 1, FOLDER, b"b")
     write(tmp_path, "a.lua", b"return 2")
-    await sources.find(JOB, 1, FOLDER, b"a")
-    assert sources.dependencies(JOB, 1)["a.lua"] == digest_of(b"return 2")
+    write(tmp_path, "b.lua", b"return 2")
+    for generation, found in ((1, [None, b"return 1"]), (2, [b"return 2", b"return 2"])):
+        modules = [await sources.find(JOB, generation, FOLDER, name) for name in (b"a", b"b")]
+        assert [module and module.source for module in modules] == found
+    assert sources.changed(JOB, 1) == ["a.lua", "b.lua"]
 
 
 async def test_a_file_that_was_refused_is_remembered_too(tmp_path: Path) -> None:
@@ -177,7 +181,18 @@ async def test_a_file_that_was_refused_is_remembered_too(tmp_path: Path) -> None
     sources = Sources(tmp_path)
     with pytest.raises(OpError):
         await sources.find(JOB, 1, FOLDER, b"a")
-    assert sources.dependencies(JOB, 1)["a.lua"] == REFUSED
+    assert sources.dependencies(JOB, 1)["a.lua"] == REFUSED.digest
+
+
+async def test_what_a_version_names_is_read_with_it_and_what_that_names(tmp_path: Path) -> None:
+    write(tmp_path, "a.lua", b"local b = require 'lib.b' require(name)")
+    write(tmp_path, "lib/b.lua", b'return require("a")')
+    sources = Sources(tmp_path)
+    await sources.foresee(JOB, 1, FOLDER, [b"if x then require('a') require('../no') end"])
+    write(tmp_path, "lib/b.lua", b"return 2")
+    module = await sources.find(JOB, 1, FOLDER, b"lib.b")
+    assert module is not None
+    assert module.source == b'return require("a")'
 
 
 async def test_what_was_forgotten_is_gone(tmp_path: Path) -> None:
@@ -205,5 +220,5 @@ async def test_a_name_that_no_file_can_have_leaves_nothing_that_could_not_be_loa
     sources = Sources(tmp_path)
 
     assert await sources.find(JOB, 1, FOLDER, name) is None
-    assert REFUSED not in sources.dependencies(JOB, 1).values()
+    assert REFUSED.digest not in sources.dependencies(JOB, 1).values()
     assert sources.changed(JOB, 1) == []

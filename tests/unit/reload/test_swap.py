@@ -718,6 +718,27 @@ async def test_a_folder_that_becomes_two_kinds_of_job_keeps_the_one_it_was(tmp_p
         assert "holds both" in errors_of(h.job("w"))[0]
 
 
+async def test_a_run_that_spans_a_reload_requires_the_modules_of_its_version(tmp_path: Path) -> None:
+    source = "-- /// job\n-- every = '1m'\n-- ///\nsleep(9000) require('lib') -- "
+    async with reload_harness(tmp_path, {"a": f"{source}1"}) as h:
+
+        async def required(generation: int) -> bytes | None:
+            module = await h.sources.find(JobId("a"), generation, "jobs/a", b"lib")
+            return module.source if module else None
+
+        h.save("lib.lua", "return 1")
+        h.save("jobs/a.lua", f"{source}2")
+        await h.look()
+        h.harness.pool.held.add(JobId("a"))
+        await h.harness.clock.turn(61)
+        for version in (2, 3):
+            h.save("lib.lua", f"return {version}")
+            h.save("jobs/a.lua", f"{source}{version + 1}")
+            await h.look()
+        assert [await required(generation) for generation in (2, 4)] == [b"return 1", b"return 3"]
+        assert not h.sources.dependencies(JobId("a"), 3), "no run of it is under way"
+
+
 async def test_a_job_that_comes_back_shows_its_last_run(tmp_path: Path) -> None:
     async with reload_harness(tmp_path, {"a": HELLO}) as h:
         await h.harness.clock.turn(61)
