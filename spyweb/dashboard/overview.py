@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from operator import is_
@@ -117,24 +117,17 @@ def in_trouble(rows: Iterable[OverviewRow]) -> list[OverviewRow]:
     return [row for row in rows if row.standing in ATTENTION]
 
 
-def state_of(overview: Overview) -> str:
+def state_of(standings: Collection[Standing], problems: Sequence[str], warnings: Sequence[str]) -> str:
     """Return the state that the icon of every page shows."""
-    verdict = overview.verdict
-    if verdict.failing or verdict.problems or overview.states.get(Standing.BROKEN.value):
+    if problems or Standing.FAILING in standings or Standing.BROKEN in standings:
         return "bad"
-    return "ok" if verdict.is_well and not verdict.warnings else "warn"
+    return "ok" if ATTENTION.isdisjoint(standings) and not warnings else "warn"
 
 
 def title_of(overview: Overview) -> str:
     """Return the title of the tab, which has room for a few words."""
     verdict = overview.verdict
     return f"{verdict.failing:,} failing" if verdict.failing else verdict.words
-
-
-def counts_of(overview: Overview) -> dict[str, int]:
-    """Return the numbers in the bar: of what needs somebody."""
-    verdict = overview.verdict
-    return {"jobs": len(in_trouble(overview.rows)), "health": len(verdict.problems) + len(verdict.warnings)}
 
 
 def seen_by(overview: Overview, may_see: Callable[[str], bool]) -> Overview:

@@ -213,6 +213,14 @@ class DaemonService:
         """Return the job of this name or id, also one that does not load."""
         return self.find(name_or_id) or next((job for job, _ in self._broken() if job == name_or_id), None)
 
+    def names(self) -> dict[JobId, str]:
+        """Return the name of each job, also of those that don't load."""
+        return {**{job: job for job, _ in self._broken()}, **{job.id: job.spec.name for job in self.live}}
+
+    def troubles(self) -> tuple[Sequence[str], Sequence[str]]:
+        """Return the problems and the warnings of the daemon now."""
+        return find_troubles(self.vitals, self.live)
+
     def jobs(self) -> list[JobView]:
         return run_at_once(self._all_views())
 
@@ -289,7 +297,7 @@ class DaemonService:
         return advise(self._health())
 
     def _health(self) -> Health:
-        return view_health(self.vitals(), self._states(), sum(map(_is_short, self.live)), self._drifting())
+        return view_health(self.vitals(), self._states(), *_count_short_and_drifting(self.live))
 
     def _states(self) -> Iterator[JobState]:
         """Yield the state of each job alone: building their whole views would hold up the loop."""
@@ -298,9 +306,6 @@ class DaemonService:
             yield state_of(job.spec, job.cursor, running=running, waiting=waiting)
         for _ in self._broken():
             yield JobState.BROKEN
-
-    def _drifting(self) -> int:
-        return sum(job.spec.enabled and is_drifting(job.last) for job in self.live)
 
     async def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:
         """Return runs, newest first."""
@@ -411,8 +416,14 @@ class DaemonService:
 
 def find_troubles(vitals: Callable[[], Vitals], live: LiveJobs) -> tuple[Sequence[str], Sequence[str]]:
     """Return the problems and the warnings of the daemon now."""
-    health = view_health(vitals(), (), sum(map(_is_short, live)))
+    health = view_health(vitals(), (), *_count_short_and_drifting(live))
     return health.problems, health.warnings
+
+
+def _count_short_and_drifting(live: LiveJobs) -> tuple[int, int]:
+    """Count the monitors that don't find what is expected, and the jobs whose files are not as they left them."""
+    drifting = sum(job.spec.enabled and is_drifting(job.last) for job in live)
+    return sum(map(_is_short, live)), drifting
 
 
 def _is_short(job: LiveJob) -> bool:

@@ -56,10 +56,14 @@ class OverviewService:
         """Tell whether strips are in memory."""
         return self._strips is not None
 
+    async def all_rows(self) -> list[OverviewRow]:
+        """Return the row of each job, in no order."""
+        strips = await self._filled()
+        return await run_in_slices(self.clock, self._all_rows(strips))
+
     async def look(self) -> Overview:
         """Return how all jobs stand."""
-        strips = await self._filled()
-        rows = await run_in_slices(self.clock, self._all_rows(strips))
+        rows = await self.all_rows()
         health = self.health()
         now_ms = self.clock.now_ms()
         overview = make_overview(rows, problems=health.problems, warnings=health.warnings, now_ms=now_ms)

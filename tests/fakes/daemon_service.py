@@ -75,7 +75,7 @@ from spyweb.views.jobs import (
 )
 from spyweb.views.maintenance import MaintenanceView, view_maintenance
 from spyweb.views.outbox import MessageCounts, MessageView
-from spyweb.views.overview import Overview, make_overview, view_row
+from spyweb.views.overview import Overview, OverviewRow, make_overview, view_row
 from spyweb.views.records import RecordView
 from spyweb.views.run_detail import CauseKind, CauseStep, RunDetail, RunLog, brief, run_words
 from spyweb.views.runs import LogLine, RunEnded, RunEvent, TaskView
@@ -236,8 +236,11 @@ class FakeHooks(HookService):
 class FakeOverview(OverviewService):
     def __init__(self) -> None: ...
 
+    async def all_rows(self) -> list[OverviewRow]:
+        return list(map(view_row, three_jobs()))
+
     async def look(self) -> Overview:
-        rows = list(map(view_row, three_jobs()))
+        rows = await self.all_rows()
         return run_at_once(make_overview(rows, problems=(), warnings=(), now_ms=NOW_MS))
 
 
@@ -456,6 +459,13 @@ class FakeDaemonService(DaemonService):
         if self.trouble:
             raise self.trouble
         return three_jobs()
+
+    def names(self) -> dict[JobId, str]:
+        return {job.id: job.name for job in three_jobs()}
+
+    def troubles(self) -> tuple[Sequence[str], Sequence[str]]:
+        health = view_health(self.measured, ())
+        return health.problems, health.warnings
 
     async def all_jobs(self) -> list[JobView]:
         return self.jobs()

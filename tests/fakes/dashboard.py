@@ -71,6 +71,9 @@ class FakeOverviewService:
     rows: list[OverviewRow] = field(default_factory=three_rows)
     warnings: Sequence[str] = ()
 
+    async def all_rows(self) -> list[OverviewRow]:
+        return self.rows
+
     async def look(self) -> Overview:
         return overview_of(self.rows, warnings=self.warnings)
 

@@ -90,7 +90,7 @@ async def values_of(asked: Asked, query: IncidentsPageQuery) -> Mapping[str, obj
 
 def _jobs(asked: Asked) -> Sequence[str]:
     """Return the jobs that somebody can choose from, where they are not too many for a page."""
-    jobs = [job.id for job in asked.service.jobs() if asked.principal.may_see(job.id)]
+    jobs = sorted(filter(asked.principal.may_see, asked.service.names()))
     return jobs if len(jobs) <= JOBS_OFFERED else []
 
 
@@ -214,7 +214,7 @@ async def acknowledge(asked: Asked) -> web.Response:
 @action("jobs/{job}/silence", right=Right.RUN)
 async def silence(asked: Asked) -> web.Response:
     """Have nobody told of a job for a while."""
-    job, wanted = asked.job().id, asked.form.get("value") or asked.form.get("for", "")
+    job, wanted = asked.job(), asked.form.get("value") or asked.form.get("for", "")
     if wanted not in SILENCES:
         raise Refused(f"for how long? {', '.join(SILENCES)}")
     await asked.service.incidents.silence(job, SILENCES[wanted][0], _who(asked))
@@ -224,7 +224,7 @@ async def silence(asked: Asked) -> web.Response:
 @action("jobs/{job}/unsilence", right=Right.RUN)
 async def unsilence(asked: Asked) -> web.Response:
     """Have people told of a job again."""
-    await asked.service.incidents.silence(asked.job().id, None, _who(asked))
+    await asked.service.incidents.silence(asked.job(), None, _who(asked))
     return lead_to(asked.back())
 
 

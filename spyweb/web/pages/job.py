@@ -32,7 +32,7 @@ from spyweb.service.strips import late_after
 from spyweb.views.events import EventType, LogHappened, lines_in_file
 from spyweb.views.incidents import without_others
 from spyweb.views.job_detail import detail_seen_by
-from spyweb.views.jobs import JobState, to_json
+from spyweb.views.jobs import to_json
 from spyweb.views.statistics import TimeSpan
 from spyweb.web.access.principal import Principal
 from spyweb.web.access.rights import Right
@@ -200,50 +200,47 @@ async def values_of(service: DaemonService, job: JobId, may_see: Callable[[str],
 async def show_job(asked: Asked) -> Shown:
     """Show everything about a job."""
     service, job, span = asked.service, asked.job(), asked.query(JobPageQuery).chosen()
-    mark = service.pages.mark(job_view(asked, job.id))  # before anything is read
-    values = await values_of(service, job.id, asked.principal.may_see)
-    statistics = await service.statistics.of(job.id, span)
-    found = service.live.find(job.id)
+    mark = service.pages.mark(job_view(asked, job))  # before anything is read
+    values = await values_of(service, job, asked.principal.may_see)
+    statistics = await service.statistics.of(job, span)
+    found = service.live.find(job)
     limit_ms = found.spec.timeout_ms if found else None
     more = {
         "chart": draw_statistics(statistics, limit_ms),
         "statistics": statistics,
         "span_words": SPAN_WORDS[span],
         "spans": [
-            Chip(words=SPAN_WORDS[each], href=f"{asked.to('jobs', job.id)}?span={each.value}", is_current=each is span)
+            Chip(words=SPAN_WORDS[each], href=f"{asked.to('jobs', job)}?span={each.value}", is_current=each is span)
             for each in TimeSpan
         ],
         "is_short": span is TimeSpan.DAY,
         "ticks": ticks(statistics),
         "after_words": after_words,
         "nobody": "none that you may see" if asked.principal.jobs else "no other job",
-        "lines": await last_log_lines(service, job.id),
-        "stored": [],
-        "records": [],
+        "lines": await last_log_lines(service, job),
+        "stored": await stored_values(service, str(values["namespace"])),
+        "records": await service.records(job, limit=RECORDS_SHOWN, before_ns=None),
     }
-    if job.state is not JobState.BROKEN:
-        more["stored"] = await stored_values(service, str(values["namespace"]))
-        more["records"] = await service.records(job.id, limit=RECORDS_SHOWN, before_ns=None)
-    live = f"view=job:{quote(job.id)}&since={mark}"
+    live = f"view=job:{quote(job)}&since={mark}"
     return Shown(title=str(values["title"]), values={**values, **more}, live=live)
 
 
 @action("jobs/{job}/run", right=Right.RUN)
 async def run_now(asked: Asked) -> web.Response:
     """Start a run of a job, or queue it."""
-    await asked.service.trigger(asked.job().id)
+    await asked.service.trigger(asked.job())
     return lead_to(asked.back())
 
 
 @action("jobs/{job}/pause", right=Right.RUN)
 async def pause(asked: Asked) -> web.Response:
     """Have the schedule of a job start no more runs."""
-    await asked.service.pause(asked.job().id)
+    await asked.service.pause(asked.job())
     return lead_to(asked.back())
 
 
 @action("jobs/{job}/resume", right=Right.RUN)
 async def resume(asked: Asked) -> web.Response:
     """Have the schedule of a paused job start runs again."""
-    await asked.service.resume(asked.job().id)
+    await asked.service.resume(asked.job())
     return lead_to(asked.back())

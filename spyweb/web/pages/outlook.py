@@ -2,40 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from spyweb.dashboard.incidents import OpenLine, open_line
-from spyweb.dashboard.overview import counts_of, seen_by, state_of
+from spyweb.dashboard.overview import state_of
 from spyweb.service.daemon import DaemonService
 from spyweb.store.incidents_protocol import OpenIncident
 from spyweb.views.incidents import job_of
-from spyweb.views.overview import Overview
+from spyweb.views.overview import ATTENTION
 from spyweb.web.access.principal import Principal
 
 
 class Outlook(NamedTuple):
-    overview: Overview
+    state: str  # that the icon shows
+    counts: Mapping[str, int]  # in the bar
     incidents: Sequence[OpenIncident]  # newest first
-
-    @property
-    def state(self) -> str:
-        """Return the state that the icon shows."""
-        state = state_of(self.overview)
-        return "warn" if state == "ok" and self.incidents else state
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Return the numbers in the bar."""
-        return {**counts_of(self.overview), "incidents": len(self.incidents)}
 
 
 async def look(service: DaemonService, principal: Principal) -> Outlook:
-    """Return how all stands that somebody may see."""
-    overview = seen_by(await service.overview.look(), principal.may_see)
+    """Return how all stands that somebody may see: counted alone, since every page asks for it."""
+    rows = await service.overview.all_rows()
+    standings = [row.standing for row in rows if principal.may_see(row.job.id)]
+    problems, warnings = service.troubles() if len(standings) == len(rows) else ((), ())
     found = await service.open_incidents.look()
     incidents = [each for each in found if principal.may_see(job_of(each.subject) or "")] if principal.jobs else found
-    return Outlook(overview, incidents)
+    state = state_of(standings, problems, warnings)
+    counts = {
+        "jobs": sum(standing in ATTENTION for standing in standings),
+        "health": len(problems) + len(warnings),
+        "incidents": len(incidents),
+    }
+    return Outlook("warn" if state == "ok" and incidents else state, counts, incidents)
 
 
 def line_of(service: DaemonService, incidents: Sequence[OpenIncident]) -> OpenLine | None:

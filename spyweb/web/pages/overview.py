@@ -18,6 +18,7 @@ from spyweb.dashboard.overview import (
     JobFilter,
     JobOrder,
     in_trouble,
+    seen_by,
     show_job,
     sort_rows,
     title_of,
@@ -25,11 +26,12 @@ from spyweb.dashboard.overview import (
 )
 from spyweb.model import JobId
 from spyweb.service.daemon import DaemonService
+from spyweb.store.incidents_protocol import OpenIncident
 from spyweb.views.events import EventType
 from spyweb.views.job_detail import schedule_words
 from spyweb.views.overview import Overview, OverviewRow, Standing
 from spyweb.web.access.principal import Principal
-from spyweb.web.pages.outlook import Outlook, line_of, look
+from spyweb.web.pages.outlook import line_of, look
 from spyweb.web.pages.page import Asked, Shown, live_view, moments_of, page
 
 if TYPE_CHECKING:
@@ -126,7 +128,8 @@ class OverviewView:
             counts=outlook.counts,
             may=self.principal.may_do,
         )
-        values = {**summary_of(self.service, outlook), "title": title_of(outlook.overview)}
+        overview = seen_by(await self.service.overview.look(), self.principal.may_see)
+        values = {**summary_of(self.service, overview, outlook.incidents), "title": title_of(overview)}
         return {
             part: self.renderer.part(template, frame, {**values, "name": part.removeprefix("count-")})
             for part, template in SUMMARY_TEMPLATES.items()
@@ -134,13 +137,13 @@ class OverviewView:
         }
 
 
-def summary_of(service: DaemonService, outlook: Outlook) -> dict[str, object]:
+def summary_of(service: DaemonService, overview: Overview, incidents: Sequence[OpenIncident]) -> dict[str, object]:
     """Return what stands above the list."""
-    trouble = in_trouble(outlook.overview.rows)
+    trouble = in_trouble(overview.rows)
     shown = trouble[:ATTENTION_SHOWN]
     return {
-        "verdict": outlook.overview.verdict,
-        "open": line_of(service, outlook.incidents),
+        "verdict": overview.verdict,
+        "open": line_of(service, incidents),
         "sign_words": sign_words,
         "trouble": [show_job(row) for row in shown],
         "more_trouble": len(trouble) - len(shown),
@@ -157,8 +160,7 @@ async def show_overview(asked: Asked) -> Shown:
     """Show how all jobs stand."""
     mark = asked.service.pages.mark(overview_view(asked, ""))  # before anything is read
     live = f"view=overview&since={mark}"
-    outlook = await look(asked.service, asked.principal)
-    overview = outlook.overview
+    overview = seen_by(await asked.service.overview.look(), asked.principal.may_see)
     if not overview.rows:
         folder = str(asked.service.root / "jobs")
         return Shown(title="No jobs yet", values={"folder": folder}, template="empty.html", live=live)
@@ -174,7 +176,7 @@ async def show_overview(asked: Asked) -> Shown:
     html = await asked.service.pages.html(view, [ROW + row.job.id for row in rows])
     fits = [chosen.takes(row) for row in rows]
     values = {
-        **summary_of(asked.service, outlook),
+        **summary_of(asked.service, overview, (await look(asked.service, asked.principal)).incidents),
         "rows": [(html[ROW + row.job.id], fit) for row, fit in zip(rows, fits, strict=True)],
         "is_any_shown": any(fits),
         "chosen": chosen,
@@ -206,6 +208,6 @@ def chips_of(overview: Overview, chosen: JobFilter, base: str) -> list[Chip]:
 @page("jobs/{job}/strip", "strip_runs.html", place="jobs")
 async def show_strip(asked: Asked) -> Shown:
     """Show what each bar of a strip was: a fragment that is fetched when somebody points at it."""
-    bars = await asked.service.overview.bars(asked.job().id)
+    bars = await asked.service.overview.bars(asked.job())
     words = {letter: word for letter, (_, word) in KINDS.items()}
     return Shown(title="", values={"bars": bars, "kind_words": words})

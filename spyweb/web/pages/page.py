@@ -22,7 +22,6 @@ from spyweb.model import JobId
 from spyweb.service.daemon import DaemonService
 from spyweb.service.page_hub import PageView
 from spyweb.settings.nearest import nearest_name
-from spyweb.views.jobs import JobView
 from spyweb.web.access.principal import Principal
 from spyweb.web.access.rights import Right
 from spyweb.web.api.query import query_of
@@ -79,22 +78,21 @@ class Asked:
         live = self.service.live.find(JobId(job))
         return live.spec.name if live else job
 
-    def job(self) -> JobView:
+    def job(self) -> JobId:
         """Return the job in the path.
 
         Raises PageMissing, with what is close to it; a page that is asked for by the name of one job leads to its id.
         """
-        name = self.request.match_info["job"]
-        jobs = [job for job in self.service.jobs() if self.principal.may_see(job.id)]
-        found = next((job for job in jobs if job.id == name), None)
-        if found is not None:
-            return found
-        named = [job.id for job in jobs if job.name.casefold() == name.casefold()]
+        asked = self.request.match_info["job"]
+        names = {job: name for job, name in self.service.names().items() if self.principal.may_see(job)}
+        if asked in names:
+            return JobId(asked)
+        named = [job for job, name in names.items() if name.casefold() == asked.casefold()]
         if len(named) == 1 and self.request.method in ("GET", "HEAD"):
             raise web.HTTPFound(self.to("jobs", named[0]))
-        close = nearest_name(name, (job.id for job in jobs))
+        close = nearest_name(asked, names)
         links = [Link(close, self.to("jobs", close))] if close else []
-        raise PageMissing(f"No job is called {name[:LONGEST_NAME]}", links)
+        raise PageMissing(f"No job is called {asked[:LONGEST_NAME]}", links)
 
 
 def moments_of(service: DaemonService) -> Moments:

@@ -130,7 +130,7 @@ async def list_runs(asked: Asked) -> Shown:
         raise PageMissing("There is no such job")
     found = await asked.service.past.search(wanted, limit=PAGE, before=RunId(query.before) or None)
     late_ms = late_after(asked.service.live.find(wanted.job)) if wanted.job else late_after(None)
-    name = next((job.name for job in asked.service.jobs() if job.id == wanted.job), wanted.job)
+    name = asked.name_of(wanted.job) if wanted.job else None
     values = {
         "job": wanted.job,
         "name": name,

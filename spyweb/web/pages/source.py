@@ -27,11 +27,11 @@ async def show_source(asked: Asked) -> Shown:
     """Show a whole file of a job, as it runs."""
     job, query = asked.job(), asked.query(SourceQuery)
     try:
-        source = await asked.service.details.source(job.id, query.file)
+        source = await asked.service.details.source(job, query.file)
     except Refused as error:
         raise PageMissing("There is no such file") from error
     lines = await coloured(source, query.line)
-    return Shown(title=source.file, values={"job": job, "source": source, "lines": lines})
+    return Shown(title=source.file, values={"job": job, "name": asked.name_of(job), "source": source, "lines": lines})
 
 
 async def coloured(source: SourceView | None, line: int | None = None) -> list[SourceLine]:

@@ -46,7 +46,8 @@ class Trial:
 async def try_job(asked: Asked) -> web.Response:
     """Run a job so that nothing is kept: of a monitor one cycle, of a script a dry run."""
     job = asked.job()
-    detail = await asked.service.details.detail(job.id)
+    name = asked.name_of(job)
+    detail = await asked.service.details.detail(job)
     is_monitor = bool(detail.pages)
     trial = Trial()
     try:
@@ -54,12 +55,12 @@ async def try_job(asked: Asked) -> web.Response:
             await _watch(asked, trial, is_monitor=is_monitor)
     except TimeoutError:
         pass  # shown as far as it has come
-    values = {"job": job, "trial": trial, "is_monitor": is_monitor}
-    return await answer_with(asked, "trial.html", "jobs", Shown(title=f"{job.name}: tried", values=values))
+    values = {"job": job, "name": name, "trial": trial, "is_monitor": is_monitor}
+    return await answer_with(asked, "trial.html", "jobs", Shown(title=f"{name}: tried", values=values))
 
 
 async def _watch(asked: Asked, trial: Trial, *, is_monitor: bool) -> None:
-    job = asked.job().id
+    job = asked.job()
     async with aclosing(asked.service.run_once(job, debug=is_monitor, dry_run=not is_monitor)) as events:
         async for event in events:
             match event:

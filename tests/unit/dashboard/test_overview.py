@@ -8,7 +8,6 @@ from spyweb.dashboard.overview import (
     MARKS,
     JobFilter,
     JobOrder,
-    counts_of,
     in_trouble,
     seen_by,
     show_job,
@@ -66,18 +65,17 @@ def test_rows_are_sorted(order: JobOrder, found: list[str]) -> None:
 
 
 def test_the_icon_shows_the_worst() -> None:
-    backup, prices, typo = three_rows()
-    assert state_of(overview_of([backup, prices])) == "bad"
-    assert state_of(overview_of([typo])) == "bad"
-    assert state_of(overview_of([prices])) == "ok"
-    assert state_of(overview_of([prices], warnings=["the disk fills up"])) == "warn"
-    assert state_of(overview_of([prices], problems=["nothing is stored"])) == "bad"
+    assert state_of([Standing.FAILING, Standing.WELL], [], []) == "bad"
+    assert state_of([Standing.BROKEN], [], []) == "bad"
+    assert state_of([Standing.WELL], [], []) == "ok"
+    assert state_of([Standing.WELL, Standing.OUTDATED], [], []) == "warn"
+    assert state_of([Standing.WELL], [], ["the disk fills up"]) == "warn"
+    assert state_of([Standing.WELL], ["nothing is stored"], []) == "bad"
 
 
 def test_the_tab_counts_what_fails() -> None:
     assert title_of(overview_of(three_rows())) == "1 failing"
     assert title_of(overview_of(three_rows()[1:2])) == "The one job is well"
-    assert counts_of(overview_of(three_rows(), warnings=["one"])) == {"jobs": 2, "health": 1}
 
 
 def test_whoever_may_see_one_job_is_told_of_no_other() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from spyweb.incidents.policy import AlertPolicy
 from spyweb.incidents.truth import SignSeen
 from spyweb.store.incidents_protocol import SubjectEvent
@@ -11,7 +13,7 @@ from spyweb.web.access.principal import LOOPBACK
 from spyweb.web.pages.outlook import line_of, look, name_of
 from tests.fakes.clock import settle
 from tests.fakes.daemon_service import BACKUP, FakeDaemonService
-from tests.fakes.dashboard import dashboard, get_page, make_dashboard_service, three_rows
+from tests.fakes.dashboard import FakeOverviewService, dashboard, get_page, make_dashboard_service, three_rows
 from tests.fakes.incidents import fail
 
 
@@ -38,6 +40,22 @@ async def test_what_is_open_is_no_good_news_though_all_jobs_are_well() -> None:
     await with_incidents(service)
     await settle()
     assert (await look(service, LOOPBACK)).state == "warn"
+
+
+async def test_the_first_page_alone_asks_for_the_views_of_all_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = make_dashboard_service()
+    monkeypatch.setattr(service, "jobs", None)
+    monkeypatch.setattr(FakeOverviewService, "look", None)
+    async with dashboard(service) as client:
+        for path, status in [
+            ("jobs/prices", 200),
+            ("jobs/Prices", 302),
+            ("jobs/price", 404),
+            ("runs?job=prices", 200),
+            ("nosuch", 404),
+            ("health", 200),
+        ]:
+            assert (await get_page(client, f"/{path}"))[0] == status, path
 
 
 async def test_the_first_page_says_what_is_open_and_since_when() -> None:
