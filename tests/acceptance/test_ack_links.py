@@ -56,7 +56,7 @@ def acked_by(project: Project) -> object:
 
 
 def test_a_link_outlives_a_crash_and_its_button_alone_acknowledges(tmp_path: Path) -> None:
-    project = Project(tmp_path / "project")
+    project = Project(tmp_path / "project", is_quick=True)
     project.environment["SPYWEB_API_KEY"] = "0wner-0f-all"
     project.job("backup", FAILS)
     with open_hook() as hook, open_services(tmp_path) as services:

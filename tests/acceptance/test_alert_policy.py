@@ -30,7 +30,7 @@ TICK = JobId("tick")
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     (tmp_path / "jobs").mkdir()
-    return Project(tmp_path)
+    return Project(tmp_path, is_quick=True)
 
 
 @pytest.fixture

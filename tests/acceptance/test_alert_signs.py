@@ -64,7 +64,7 @@ OPENED = [("job:broken", "broken", "opened"), ("job:quiet", "silent", "opened"),
 
 
 def test_what_is_broken_late_and_silent_is_told_once_over_a_kill_and_its_end_is_told(tmp_path: Path) -> None:
-    project = Project(tmp_path)
+    project = Project(tmp_path, is_quick=True)
     with open_hook() as hook:
         project.save("config.toml", CONFIG.format(url=hook.url))
         project.job("broken", "return (")
@@ -75,7 +75,7 @@ def test_what_is_broken_late_and_silent_is_told_once_over_a_kill_and_its_end_is_
             assert wait_for(hook, 3) == OPENED
             daemon.kill()
         with project.daemon() as daemon:
-            time.sleep(25.0)  # it looks several times, and tells nothing again
+            time.sleep(2.5)  # it looks several times, and tells nothing again
             assert told(hook) == OPENED
             daemon.kill()
         project.job("broken", "return 1")  # while no daemon runs

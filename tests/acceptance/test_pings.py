@@ -72,7 +72,7 @@ def watcher() -> Iterator[Watcher]:
 
 @pytest.fixture
 def project(tmp_path: Path, watcher: Watcher) -> Project:
-    project = Project(tmp_path)
+    project = Project(tmp_path, is_quick=True)
     (tmp_path / "jobs").mkdir()
     project.save("config.toml", CONFIG.format(port=watcher.server_port))
     project.environment["BACKUP_SECRET"] = "s3cret"

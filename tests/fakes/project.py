@@ -21,6 +21,7 @@ from spyweb.views.jobs import JobView
 from tests.fakes.fork_server import ForkedProcess, can_fork, fork_server, run_command
 
 T = TypeVar("T")
+DaemonProcess = subprocess.Popen[bytes] | ForkedProcess
 
 PATIENCE = 20.0  # seconds; a deadline for a hang, not a measure
 REALLY_RAN = (Outcome.SUCCESS, Outcome.FAILED, Outcome.LOST, Outcome.STOPPED)
@@ -48,6 +49,7 @@ class Project:
     root: Path
     environment: dict[str, str] = field(default_factory=clean_environment)
     launcher: tuple[str, ...] = ()  # what starts the daemon
+    is_quick: bool = False  # its daemons have short waits: see fork_server.py
 
     def save(self, name: str, text: str) -> Path:
         path = self.root / name
@@ -118,14 +120,15 @@ class Project:
             raise
         return daemon
 
-    def _start_process(self, flags: Sequence[str], log: int) -> subprocess.Popen[bytes] | ForkedProcess:
+    def _start_process(self, flags: Sequence[str], log: int) -> DaemonProcess:
         """Start the command; without flags and launcher, what it becomes, forked where it may be."""
         command = [*COMMAND, "-C", str(self.root), "start", "--port", "0", *flags]
         if not flags:
             command = daemon_command(self.root, {"port": 0})
             if not self.launcher and can_fork(self.environment):
                 words = command[command.index("-m") + 1 :]
-                return fork_server().start(words, self.environment, log, log)
+                return fork_server().start(words, self.environment, log, log, is_quick=self.is_quick)
+        assert not self.is_quick, "only a daemon that is forked has short waits"
         return subprocess.Popen(
             [*self.launcher, *command],
             env=self.environment,
@@ -137,7 +140,7 @@ class Project:
 
 @dataclass(slots=True)
 class Daemon:
-    process: subprocess.Popen[bytes] | ForkedProcess
+    process: DaemonProcess
     output: Path
 
     @property

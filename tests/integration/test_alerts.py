@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 import msgspec
 import pytest
 
-from spyweb.cli.client import DaemonClient, find_daemon
+from spyweb.cli.client import DaemonClient
 from spyweb.errors import Refused
 from spyweb.views.channels import ChannelView
 from tests.fakes.alert_services import Answer, Arrived, Services, open_services
 from tests.fakes.hook import Hook, open_hook
+from tests.fakes.project import DaemonProcess, Project
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
-SPYWEB = [sys.executable, "-m", "spyweb"]
-REPOSITORY = Path(__file__).parents[2]
 PATIENCE = 30.0  # seconds; a machine under load is slow
 CONFIG = """[server]
 enabled = false
@@ -50,18 +46,11 @@ log("fine")
 
 
 @contextmanager
-def daemon(root: Path, log: IO[bytes] | None = None) -> Iterator[tuple[subprocess.Popen[bytes], DaemonClient]]:
+def daemon(root: Path) -> Iterator[tuple[DaemonProcess, DaemonClient]]:
     """Killed if the test leaves it running."""
-    command = [*SPYWEB, "-C", str(root), "start"]
-    said = log or subprocess.DEVNULL
-    with subprocess.Popen(command, cwd=REPOSITORY, stdout=said, stderr=said) as started:
-        try:
-            until(lambda: find_daemon(root / "data") is not None)
-            client = find_daemon(root / "data")
-            assert client
-            yield started, client
-        finally:
-            started.kill()
+    project = Project(root, is_quick=True)
+    with project.daemon() as started:
+        yield started.process, project.daemon_client()
 
 
 def until(is_so: Callable[[], bool]) -> None:
@@ -122,7 +111,7 @@ def life(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Life]:
         yield Life(hook, services, root, told_before, [down.told, well.told])
 
 
-def kill(process: subprocess.Popen[bytes]) -> None:
+def kill(process: DaemonProcess) -> None:
     process.kill()
     process.wait()
 
@@ -204,7 +193,7 @@ def test_no_part_of_an_address_leaves_the_channel_it_is_of(tmp_path: Path, monke
     """Whatever refuses a message repeats what it was sent; no file, log or answer of the daemon does."""
     for name, value in (("TOPIC", SECRETS[0]), ("HOOK_PATH", SECRETS[2]), ("HOOK_HEADER", SECRETS[3])):
         monkeypatch.setenv(name, value)
-    with open_services(tmp_path) as services, (tmp_path / "log").open("wb") as log:
+    with open_services(tmp_path) as services:
         services.answer = lambda arrived: Answer(status=404, body=f"no such thing: {shown_of(arrived)}".encode())
         hook = f"http://me:s3cr3t-k3y@127.0.0.1:{services.port}"
         (tmp_path / "jobs").mkdir()
@@ -212,7 +201,7 @@ def test_no_part_of_an_address_leaves_the_channel_it_is_of(tmp_path: Path, monke
         (tmp_path / "secrets").mkdir()
         (tmp_path / "secrets/phone").write_text(f"ntfy://127.0.0.1:{services.port}/s3cr3t-f1le")
         (tmp_path / "config.toml").write_text(CHANNELS.format(port=services.port, hook=hook))
-        with daemon(tmp_path, log) as (_, client):
+        with daemon(tmp_path) as (_, client):
             until(lambda: all(each.error for each in client.ask("GET", "/api/channels", list[ChannelView])))
             tried = [client.try_channel(name) for name in ("service", "file", "hook", "wrong")]
             answers = [bytes(client.ask("GET", path, msgspec.Raw)) for path in ANSWERS]
@@ -224,7 +213,7 @@ def test_no_part_of_an_address_leaves_the_channel_it_is_of(tmp_path: Path, monke
     told = [repr(tried).encode(), *answers]
     project = ("config.toml", "secrets/phone", "jobs/backup.lua", "jobs/backup/hooks.log", "authority.pem")
     kept = [path for path in tmp_path.rglob("*") if path.is_file() and str(path.relative_to(tmp_path)) not in project]
-    assert {"spyweb.db", "log"} <= {path.name for path in kept}
+    assert {"spyweb.db", "daemon.out"} <= {path.name for path in kept}
     told += [path.read_bytes() for path in kept]
     assert not [secret for secret in SECRETS[:5] if any(secret.encode() in each for each in told)]
 

@@ -25,7 +25,7 @@ return { changed = 0 }
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    project = Project(tmp_path)
+    project = Project(tmp_path, is_quick=True)
     project.job("web", KEEPER)
     project.job("other", "return 1")
     return project
