@@ -169,6 +169,8 @@ class MonitorRun:
         ctx = {**self.ctx, "worker_id": worker}
         ending = await self._run_vm(channel, task, ctx, self.version.spec.timeout_ms)
         self._cpu_left_ms -= ending.cpu_ms
+        if self._cpu_left_ms <= 0 and self.version.monitor.workers > 1:  # each may have had all that was left
+            self.cancel(Why.CPU)
         if ending.outcome is Outcome.SUCCESS and not task.cancelled():
             return replace(task.result(), cpu_ms=ending.cpu_ms, globals_reset=ending.globals_reset)
         return ending

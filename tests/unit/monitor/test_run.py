@@ -252,6 +252,21 @@ async def test_the_cycles_of_a_run_share_its_cpu_limit() -> None:
         assert ending.reason == "http://shop.example/4: over its CPU limit before it began (1 of 4 cycles)"
 
 
+async def test_cycles_at_once_share_the_cpu_limit_too() -> None:
+    async with shop() as s:
+        s.vms.hooks, s.vms.cpu_ms = {"before_fetch": same}, 60
+        held = hold(s, *addresses(3))
+        job = make_monitor(True, urls=addresses(3), is_queue=True, workers=3, spec={"cpu_limit_ms": 100})
+        task = s.start(job)
+        await s.clock.turn(1)
+        for url in addresses(2):
+            held[url].set_result(None)
+        await s.clock.turn()
+        ending = await task
+        assert (ending.outcome, ending.failure) == (Outcome.FAILED, Failure.CPU)
+        assert s.story[-1] == "kill cpu"  # the third, which would have used as much
+
+
 async def test_each_run_has_its_whole_cpu_limit() -> None:
     async with shop() as s:
         s.vms.hooks, s.vms.cpu_ms = {"before_fetch": same}, 40
