@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -37,7 +38,8 @@ KEPT = 10 * MIB  # of stdout, and of stderr, ...
 KEPT_SHARE = 4  # ... but no more than this part of the VM's memory
 SHOWN = 1_000  # bytes of stderr in an error
 IGNORED = "delegate_to"  # of sloth-runner: every command runs here
-OPTIONS = ("command", "workdir", "env", "timeout", "stdin", "strict", "creates", "unless", "check", IGNORED)
+OPTIONS = ("command", "workdir", "env", "timeout", "stdin", "strict", "creates", "unless", "check", "shell", IGNORED)
+BASH, SHELLS = b"bash", {b"bash": b"bash", b"sh": SHELL}
 
 T = TypeVar("T")
 
@@ -55,6 +57,7 @@ class ExecOptions:
     creates: bytes | None
     unless: Words | None
     is_check: bool  # change nothing, say what would be done
+    shell: bytes | None  # for text; None: bash where there is one
 
 
 @op(
@@ -66,8 +69,8 @@ class ExecOptions:
 async def run(call: Call, command: Value, options: Table | None = None) -> Outcome:
     """Run a command and wait for its end; gives its output and exit code, or nil and a text.
 
-    A text goes through `/bin/sh -c`, an array is a program and its arguments.  Whatever the command has started ends
-    with it, and with the run: SIGTERM, and SIGKILL after five seconds.
+    A text goes through `bash -c`, or `sh -c`; an array is a program and its arguments.  Whatever the command has
+    started ends with it, and with the run: SIGTERM, and SIGKILL after five seconds.
     """
     return await _run(call, "exec.run", command, options or {})
 
@@ -167,8 +170,17 @@ def _look(call: Call, options: ExecOptions, asked: Sequence[Words]) -> tuple[byt
     return (
         workdir,
         bool(_is_made(options, workdir)),
-        [find_program(SHELL if isinstance(each, bytes) else each[0], workdir) for each in asked],
+        [_find(each, options.shell, workdir) for each in asked],
     )
+
+
+def _find(words: Words, shell: bytes | None, workdir: bytes) -> Program:
+    if not isinstance(words, bytes):
+        return find_program(words[0], workdir)
+    if shell is None:
+        with suppress(CommandError):  # there is no bash
+            return find_program(BASH, workdir)
+    return find_program(shell or SHELL, workdir)
 
 
 def _asked(words: Words, program: bytes) -> str | list[str]:
@@ -182,7 +194,7 @@ async def _execute(call: Call, words: Words, program: Program, options: ExecOpti
     command = Command(
         program=program.path,
         version=program.version,
-        arguments=[SHELL, b"-c", words] if isinstance(words, bytes) else words,
+        arguments=[program.path, b"-c", words] if isinstance(words, bytes) else words,
         environment=base_environment() | dict(options.env),
         workdir=workdir,
         timeout_s=options.timeout_ms / 1000,
@@ -267,6 +279,7 @@ def options_from(value: object) -> ExecOptions:
         creates=value_in(table, "creates", lambda path: _plain(read_text(path))),
         unless=value_in(table, "unless", words_from),
         is_check=value_in(table, "check", _switch) or False,
+        shell=value_in(table, "shell", _shell),
     )
 
 
@@ -275,6 +288,12 @@ def _environment(given: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
         if not name or b"=" in name or b"\0" in name + text:
             raise Mismatch(f"field 'env': {shown(name[:SHOWN])!r} can't be a variable")
     return given
+
+
+def _shell(value: object) -> bytes:
+    if not isinstance(value, bytes) or value not in SHELLS:
+        raise Mismatch('"bash" or "sh" expected')
+    return SHELLS[value]
 
 
 def _timeout(value: object) -> int:

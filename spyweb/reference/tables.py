@@ -306,6 +306,7 @@ EXEC = (
         ("creates?: string", "where this file is there, the command does not run"),
         ("unless?: string|string[]", "where this command succeeds, the other does not run"),
         ("check?: boolean", "do nothing, say what would be done"),
+        ("shell?: string", "for text: `bash`, which it is where there is one, or `sh`"),
     ),
     table(
         "ExecResult",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from msgspec import structs
 
 from spyweb.errors import CommandError, OpError
 from spyweb.model import MIB
-from spyweb.ops import catalog
+from spyweb.ops import catalog, commands
 from spyweb.ops.world import Call
 from spyweb.permissions.audit import Audit
 from spyweb.permissions.policy import ANYTHING, ExecRule, Grants, Policy
@@ -46,7 +47,8 @@ async def refused(call: Call, *arguments: object) -> str:
 async def test_a_text_goes_through_the_shell_in_the_folder_of_the_job(world: World) -> None:
     (result,) = (await ask(world.call, "exec.run", b"ls | wc"))[:1]
     (command,) = world.runner.commands
-    assert (command.program, command.arguments) == (b"/bin/sh", [b"/bin/sh", b"-c", b"ls | wc"])
+    assert os.path.basename(command.program) == b"bash"  # the tests need one
+    assert command.arguments == [command.program, b"-c", b"ls | wc"]
     assert command.workdir == str(world.root / "jobs/prices").encode()
     assert (world.root / "jobs/prices").is_dir()
     assert (command.timeout_s, command.stdin, command.kept) == (300, b"", 10 * MIB)
@@ -55,6 +57,17 @@ async def test_a_text_goes_through_the_shell_in_the_folder_of_the_job(world: Wor
         "stdout": b"out", "stderr": b"err", "exit_code": 0, "success": True, "took_ms": 7, "changed": True,
         "message": "exit code 0",
     }  # fmt: skip
+
+
+async def test_the_shell_is_bash_where_there_is_one_unless_a_script_says_which(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await ask(world.call, "exec.run", b"x", table(shell=b"sh", unless=b"y"))
+    assert [command.program for command in world.runner.commands] == [b"/bin/sh"]
+    assert '"bash" or "sh" expected' in await refused(world.call, b"x", table(shell=b"zsh"))
+    monkeypatch.setattr(commands, "BASH", b"no-such-shell")
+    await ask(world.call, "exec.run", b"x")
+    assert world.runner.commands[-1].program == b"/bin/sh"
 
 
 async def test_an_array_is_run_as_it_is(world: World) -> None:
