@@ -40,13 +40,17 @@ class Conditions(Struct, frozen=True, kw_only=True):
     quarantined: Mapping[JobId, str] = {}
     held_back: Mapping[JobId, str] = {}
     parts: Mapping[str, str] = {}  # of the daemon
+    lasting_ms: Mapping[str, int] = {}  # how long that of a part has lasted, where that is known
 
     def of_job(self, job: JobId, now_ms: int) -> dict[str, Sign]:
         known = {BROKEN: self.broken, QUARANTINED: self.quarantined, HELD_BACK: self.held_back}
         return {sign: Sign(now_ms, jobs[job][:LONGEST_TEXT]) for sign, jobs in known.items() if job in jobs}
 
     def of_part(self, part: str, now_ms: int) -> dict[str, Sign]:
-        return {OF_A_PART[part]: Sign(now_ms, self.parts[part][:LONGEST_TEXT])} if part in self.parts else {}
+        if part not in self.parts:
+            return {}
+        since_ms = now_ms - self.lasting_ms.get(part, 0)
+        return {OF_A_PART[part]: Sign(since_ms, self.parts[part][:LONGEST_TEXT])}
 
 
 NO_CONDITIONS = Conditions()

@@ -188,11 +188,13 @@ def check_alert_channels(
 
 def find_conditions(vitals: Vitals, broken: Mapping[JobId, Sequence[Problem]]) -> Conditions:
     """Return the troubles that `jobs` and health show."""
+    parts = find_parts(vitals)
     return Conditions(
         broken={job: join_problems(problems) for job, problems in broken.items()},
         quarantined=vitals.pool.quarantined,
         held_back={JobId(job): why for job, why in vitals.held_back.items()},
-        parts=find_parts(vitals),
+        parts={part: trouble.text for part, trouble in parts.items()},
+        lasting_ms={part: trouble.lasting_ms for part, trouble in parts.items()},
     )
 
 

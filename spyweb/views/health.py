@@ -9,6 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from spyweb.lua.session import PoolStats, WorkerInfo
 from spyweb.settings.units import MINUTE_MS, format_duration
@@ -98,38 +99,53 @@ class Health:
     warnings: Sequence[str] = ()  # what somebody should look at, though the daemon makes progress
 
 
+class Trouble(NamedTuple):
+    """Something that is wrong with a part of the daemon."""
+
+    part: str
+    text: str
+    lasting_ms: int = 0  # so far, where that is known
+    text_now: str = ""  # the text with how long it has lasted, which is true for a moment only
+
+    @property
+    def words(self) -> str:
+        return self.text_now or self.text
+
+
 def find_problems(scheduler_lag_ms: int, store: StoreStats) -> list[str]:
     """Return why the daemon makes no progress; an empty list where it does."""
-    return [text for _, text in _problems(scheduler_lag_ms, store)]
+    return [trouble.words for trouble in _problems(scheduler_lag_ms, store)]
 
 
 def find_all_problems(vitals: Vitals) -> list[str]:
     """Return why the daemon makes no progress, that which a restart would not cure too."""
-    return [text for _, text in _all_problems(vitals)]
+    return [trouble.words for trouble in _all_problems(vitals)]
 
 
-def find_parts(vitals: Vitals) -> dict[str, str]:
+def find_parts(vitals: Vitals) -> dict[str, Trouble]:
     """Return the parts of the daemon with which something is wrong that keeps jobs from running, each with what."""
     found = list(_all_problems(vitals))
     if _lacks_workers(vitals):
-        found.append((WORKERS, NO_WORKER))
-    return dict(reversed(found))  # of several the first
+        found.append(Trouble(WORKERS, NO_WORKER))
+    return {trouble.part: trouble for trouble in reversed(found)}  # of several the first
 
 
-def _problems(scheduler_lag_ms: int, store: StoreStats) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong, with the part of the daemon."""
+def _problems(scheduler_lag_ms: int, store: StoreStats) -> Iterator[Trouble]:
     if scheduler_lag_ms > SCHEDULER_STALLED_MS:
-        yield SCHEDULER, f"the scheduler is {format_duration(scheduler_lag_ms)} behind"
+        now = f"the scheduler is {format_duration(scheduler_lag_ms)} behind"
+        yield Trouble(SCHEDULER, "the scheduler is behind", scheduler_lag_ms, now)
     if store.failed:
-        yield STORE, f"nothing is stored: {store.failed.replace(_folder_of(store.path), '')}"
+        yield Trouble(STORE, f"nothing is stored: {store.failed.replace(_folder_of(store.path), '')}")
     if store.stalled_s > WRITER_STALLED_S:
-        yield DISK, f"a write has waited {store.stalled_s:.0f}s for the disk"
+        now = f"a write has waited {store.stalled_s:.0f}s for the disk"
+        yield Trouble(DISK, "a write waits for the disk", round(store.stalled_s * 1000), now)
 
 
-def _all_problems(vitals: Vitals) -> Iterator[tuple[str, str]]:
+def _all_problems(vitals: Vitals) -> Iterator[Trouble]:
     yield from _problems(vitals.scheduler_lag_ms, vitals.store)
     if vitals.refused_ms > SCHEDULER_STALLED_MS:
-        yield STORE, f"no due run could be claimed for {format_duration(vitals.refused_ms)}: the log says why"
+        now = f"no due run could be claimed for {format_duration(vitals.refused_ms)}: the log says why"
+        yield Trouble(STORE, "no due run could be claimed: the log says why", vitals.refused_ms, now)
 
 
 def _lacks_workers(vitals: Vitals) -> bool:

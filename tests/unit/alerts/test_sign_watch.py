@@ -75,6 +75,18 @@ async def test_the_parts_of_the_daemon_have_an_incident_each() -> None:
         assert [each.subject for each in await w.incidents()] == ["daemon:store"]
 
 
+async def test_what_is_told_of_a_part_has_lasted_since_it_began_and_not_since_it_was_seen() -> None:
+    async with watched() as w:
+        began_ms = w.harness.clock.now_ms()
+        await w.turn(7)
+        for _ in range(40):
+            lasting_ms = w.harness.clock.now_ms() - began_ms
+            w.conditions = Conditions(parts={"store": "no due run could be claimed"}, lasting_ms={"store": lasting_ms})
+            await w.turn(1)
+        (incident,) = await w.incidents()
+        assert incident.since_ms - began_ms <= 1_000, "as exact as it is measured here"
+
+
 async def test_one_incident_has_all_signs_of_a_job_and_its_history() -> None:
     async with watched(AlertPolicy(after_failures=1)) as w:
         await w.run(failed("no space"))

@@ -176,10 +176,11 @@ def test_what_keeps_jobs_from_running_is_known_by_the_part_of_the_daemon() -> No
         store=make_stats(failed="the disk is full", stalled_s=11.0),
         pool=replace(vitals.pool, workers=none),
     )
-    assert find_parts(vitals) == {
-        "scheduler": "the scheduler is 6.5s behind",
-        "store": "nothing is stored: the disk is full",
-        "disk": "a write has waited 11s for the disk",
-        "workers": "no worker is up, so no script runs: the log says why",
+    assert {part: (each.text, each.lasting_ms) for part, each in find_parts(vitals).items()} == {
+        "scheduler": ("the scheduler is behind", 6_500),
+        "store": ("nothing is stored: the disk is full", 0),
+        "disk": ("a write waits for the disk", 11_000),
+        "workers": ("no worker is up, so no script runs: the log says why", 0),
     }
+    assert find_problems(6_500, make_stats()) == ["the scheduler is 6.5s behind"], "as it is at this moment"
     assert find_parts(make_vitals(refused_ms=12_000)).keys() == {"store"}
