@@ -1,0 +1,87 @@
+"""Every place that starts a process, and what bounds the number of those: whoever adds one says it here."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+
+from tests.fakes.repository import ROOT
+
+STARTS = {
+    *("Popen", "check_call", "check_output", "getoutput", "getstatusoutput", "ProcessPoolExecutor"),
+    *("create_subprocess_exec", "create_subprocess_shell", "subprocess_exec", "subprocess_shell"),
+    *("forkpty", "posix_spawn", "posix_spawnp", "startfile"),
+    *(f"spawn{kind}" for kind in ("l", "le", "lp", "lpe", "v", "ve", "vp", "vpe")),
+}
+OF_MODULES = {  # names that others have too
+    *(("subprocess", "run"), ("subprocess", "call"), ("os", "fork"), ("os", "system"), ("os", "popen")),
+    *(("pty", "fork"), ("pty", "spawn"), ("multiprocessing", "Process"), ("multiprocessing", "Pool")),
+}
+MODULES = {"subprocess", "os", "asyncio", "pty", "multiprocessing", "concurrent.futures"}
+
+SPEAKS = re.compile("subprocess|fork|spawn|multiprocessing|ProcessPool|popen|os.system|startfile")
+
+# Module, function → how many there may be, and by what
+BOUNDS = {
+    ("spyweb/lua/spawner.py", "launch_zygote"): "one, and those that hang until their last worker has ended",
+    (
+        "spyweb/lua/worker/zygote.py",
+        "_fork",
+    ): "shared workers: the setting `workers`; those of single jobs: a third of the "
+    "descriptors, four starting at once (lua/supervisor.py)",
+    ("spyweb/commands/spawner.py", "_start"): "one",
+    (
+        "spyweb/commands/process.py",
+        "_fork",
+    ): "a nanny for each command, `[exec] at_once` or an eighth of the descriptors "
+    "(commands/runner.py), and one that waits",
+    ("spyweb/commands/nanny.py", "_start"): "one for each nanny; what it starts itself: `[exec] processes`",
+    ("spyweb/store/user_sql/spawner.py", "_start"): "one",
+    ("spyweb/store/user_sql/process.py", "_fork"): "64 or an eighth of the descriptors (store/user_sql/user_db.py)",
+    ("spyweb/extraction/process.py", "_start"): "PROCESSES that serve, MOST and SPARE in all (extraction/extractor.py)",
+    ("spyweb/alerts/sender/helper.py", "start"): "one, while something is sent",
+    ("spyweb/alerts/sender/worker/templates.py", "_ask"): "one at a time, waited for, in that process",
+    ("spyweb/ops/notify_desktop.py", "run_command"): "AT_ONCE, for 10 s at most",
+    ("spyweb/cli/systemd.py", "find_systemctl"): "one, waited for, in a command of its own",
+}
+
+
+@cache
+def modules() -> list[tuple[str, list[ast.AST]]]:
+    """Return the nodes of each module that may start a process: parsing all takes seconds."""
+    paths = sorted((ROOT / "spyweb").rglob("*.py"))
+    read = {str(path.relative_to(ROOT)): path.read_text("utf-8") for path in paths}
+    return [(path, list(ast.walk(ast.parse(text)))) for path, text in read.items() if SPEAKS.search(text)]
+
+
+def starts() -> Iterator[tuple[str, str]]:
+    """Yield the module and the function of each call that starts a process."""
+    for path, nodes in modules():
+        calls = [node for node in nodes if isinstance(node, ast.Call) and _is_start(node.func)]
+        functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+        for call in calls:
+            around = [each for each in functions if each.lineno <= call.lineno <= (each.end_lineno or 0)]
+            yield path, max(around, key=lambda each: each.lineno).name if around else ""
+
+
+def _is_start(called: ast.expr) -> bool:
+    match called:
+        case ast.Attribute(value=ast.Name(id=module), attr=name) if (module, name) in OF_MODULES:
+            return True
+        case ast.Attribute(attr=name):
+            return name in STARTS
+    return False
+
+
+def test_each_place_that_starts_a_process_says_what_bounds_them() -> None:
+    assert set(starts()) == BOUNDS.keys()
+
+
+def test_such_a_function_is_called_by_its_module() -> None:
+    names = STARTS | {name for _, name in OF_MODULES}
+    for path, nodes in modules():
+        for node in nodes:
+            if isinstance(node, ast.ImportFrom) and node.module in MODULES - {"asyncio"}:
+                assert not [each.name for each in node.names if each.name in names], path
