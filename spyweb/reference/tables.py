@@ -300,7 +300,7 @@ EXEC = (
         ("command?: string|string[]", "of `cmd`: what to run"),
         ("workdir?: string", "the job's folder unless told otherwise; a relative one begins there"),
         ("env?: table<string, string>", "besides `PATH`, `HOME`, `LANG` and `TMPDIR`"),
-        ("timeout?: number|string", "seconds, or such as `5m`, which it is unless told otherwise"),
+        ("timeout?: number|string", "seconds from the call, or such as `5m`, which it is unless told otherwise"),
         ("stdin?: string", "empty unless told otherwise"),
         ("strict?: boolean", "an exit code other than 0 raises"),
         ("creates?: string", "where this file is there, the command does not run"),

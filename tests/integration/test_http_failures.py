@@ -15,6 +15,7 @@ import pytest
 import trustme
 import uvloop
 
+from spyweb import descriptors
 from spyweb.ops.network.client import machine_trust
 from spyweb.ops.network.resolver import Address
 from spyweb.settings import HttpSettings
@@ -55,6 +56,16 @@ async def test_a_name_that_does_not_exist_is_dns(script: Script) -> None:
         "kind": "dns",
         "error": "could not resolve nowhere.example: Name or service not known",
     }
+
+
+async def test_a_connection_takes_none_of_the_last_descriptors(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_web_server() as server:
+        monkeypatch.setattr(descriptors, "left", lambda: descriptors.RESERVE - 1)
+        error = await script.fail("http_get", server.url("/").encode())
+        assert error["kind"] == "connect"
+        assert "Too many open files" in str(error["error"])
+        monkeypatch.undo()
+        assert await script.ask("http_get", server.url("/").encode())
 
 
 @pytest.mark.parametrize("host", ["xn--", "xn--0.invalid", "XN--.invalid", "a.xn--.b"])

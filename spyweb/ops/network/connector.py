@@ -7,6 +7,8 @@ what a server may send before a body can be read, to notice a closed tunnel, or 
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import re
 import socket
 from collections.abc import Awaitable, Callable
@@ -20,6 +22,7 @@ from aiohttp.http import RawResponseMessage
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.streams import StreamReader
 
+from spyweb import descriptors
 from spyweb.errors import FetchError
 from spyweb.limits import FRAMING, HEADER_BLOCK, INTERIM_ANSWERS, too_many_chunks
 from spyweb.ops.network.address_check import UNDER_WAY
@@ -37,6 +40,8 @@ def open_socket(info: AddrInfoType) -> socket.socket:
     family, kind, protocol, _, address = info
     check = UNDER_WAY.get()
     check.check(str(address[0]), int(address[1]))
+    if descriptors.left() < descriptors.RESERVE:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
     opened = socket.socket(family, kind, protocol)
     check.own.opened.add(opened)
     return opened
