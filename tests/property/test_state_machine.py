@@ -113,7 +113,7 @@ class Model:
         return kept.value if kept else None
 
     def expiry(self, ttl: float | None) -> int | None:
-        return self.now_ms + math.ceil(ttl * 1000) if ttl is not None and ttl > 0 else None
+        return None if ttl is None else self.now_ms + math.ceil(max(ttl, 0) * 1000)
 
     def put(self, key: bytes, value: object, expires_ms: int | None) -> None:
         past = self.past.get(key, [])
@@ -300,7 +300,7 @@ class Values(Machine):
         live = self.model.live(key)
         assert self.ask("set_ttl", key, ttl) is (live is not None)
         if live:
-            live.expires_ms = self.model.expiry(ttl)
+            live.expires_ms = self.model.expiry(ttl) if ttl > 0 else None
             live.version += 1
 
     @rule(key=KEYS, back=st.integers(0, 3))
