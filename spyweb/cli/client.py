@@ -61,6 +61,13 @@ class DaemonClient:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
+    def is_ready(self) -> bool:
+        try:
+            self.ask("GET", "/readyz", dict[str, object])
+        except Refused:
+            return False
+        return True
+
     def jobs(self) -> list[JobView]:
         return self.ask("GET", "/api/jobs", list[JobView])
 

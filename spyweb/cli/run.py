@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
@@ -17,7 +18,7 @@ from spyweb.cli.output import Format
 from spyweb.cli.project import Project, find_in
 from spyweb.cli.task_tree import TaskTree
 from spyweb.cli.values import given_values
-from spyweb.errors import ExitCode
+from spyweb.errors import ExitCode, LockHeld, Refused
 from spyweb.model import Outcome
 from spyweb.settings.units import format_duration
 from spyweb.views.jobs import to_json
@@ -31,6 +32,8 @@ from spyweb.views.runs import (
     describe_storage_errors,
     event_to_json,
 )
+
+STARTING_S, AGAIN_S = 10.0, 0.1  # how long a daemon may take to start, and how often it is asked
 
 Watcher = Callable[[RunEvent], None]
 ValuesFile = Annotated[
@@ -80,12 +83,26 @@ class RunOptions:
 
 
 def run_watched(project: Project, name_or_id: str, watch: Watcher, options: RunOptions) -> ExitCode:
-    """Run a job, and show each event as it comes; the last one is the run's end."""
-    daemon = project.find_daemon()
-    if daemon is None:
-        ended = _run_here(project, name_or_id, watch, options)
-    else:
-        ended = daemon.run_once(find_in(daemon.jobs(), name_or_id), watch, **options.named)
+    """Run a job, and show each event as it comes; the last one is the run's end.
+
+    While a daemon starts, which has the lock before it answers and answers before it has the jobs, it waits for that.
+    """
+    deadline = time.monotonic() + STARTING_S
+    while True:
+        daemon = project.find_daemon()
+        try:
+            if daemon is None:
+                ended = _run_here(project, name_or_id, watch, options)
+                break
+            job = find_in(daemon.jobs(), name_or_id)
+        except (LockHeld, Refused) as error:
+            may_be_starting = isinstance(error, LockHeld) if daemon is None else not daemon.is_ready()
+            if not may_be_starting or time.monotonic() > deadline:
+                raise
+            time.sleep(AGAIN_S)
+        else:
+            ended = daemon.run_once(job, watch, **options.named)
+            break
     return ExitCode.OK if ended.outcome in (Outcome.SUCCESS, Outcome.SKIPPED) else ExitCode.FAILED
 
 

@@ -99,7 +99,7 @@ STORE_PATIENCE = 5.0  # seconds before the store is asked again what it refused
 STOP_PATIENCE = 3.0  # seconds for runs to end once they have been told to stop
 LAST_PATIENCE = 2.0  # seconds for what has ended to be recorded
 LEFT_OPEN = "left open for the next start"
-REPLACED, DELETED = "replaced by a newer start", "the job was deleted"
+DELETED = "the job was deleted"
 BY_REQUEST = "cancelled by request"
 CANCELLED = Ending(outcome=Outcome.FAILED, failure=Failure.CANCELLED, reason=BY_REQUEST)
 BUG = "a bug in spyweb: see its log"
@@ -217,6 +217,7 @@ class Runner:
     _cancelled: dict[RunId, Why] = field(
         init=False, default_factory=dict
     )  # runs that are to end, also before they begin
+    _replaced_by: dict[RunId, RunId] = field(init=False, default_factory=dict)
     _served: list[Callable[[LiveJob], None]] = field(init=False, default_factory=list)
     _orphaned: list[Run] = field(init=False, default_factory=list)  # of an earlier daemon; their jobs can't be loaded
     _stop: Future[None] = field(init=False, default_factory=lambda: get_running_loop().create_future())  # it has begun
@@ -381,6 +382,8 @@ class Runner:
             host = self.host_for(job, run, observer)
             with self._ends.expecting_one():
                 ending = await self._attempt(job, run, host)
+            if ending.failure is Failure.CANCELLED and run.id in self._replaced_by:
+                ending = replace(ending, reason=f"{ending.reason}: replaced by run {self._replaced_by[run.id]}")
             note = "; ".join(filter(None, (DRY_RUN_NOTE if is_dry(run) else "", self.stalls.take_note(run.id))))
             if note or host.storage_errors or host.sql_cpu_ms:
                 notes = "; ".join(filter(None, (ending.note, note)))
@@ -399,6 +402,7 @@ class Runner:
         finally:
             job.queue.leave(run)
             self._cancelled.pop(run.id, None)
+            self._replaced_by.pop(run.id, None)
             self._wake_if_idle()
 
         end_trace(host, ending)
@@ -642,8 +646,9 @@ class Runner:
         if replaces:
             for running in job.queue.in_flight.values():
                 if not is_owed(running):
+                    self._replaced_by.setdefault(running.id, run.id)
                     self._have_end(running, Why.CANCELLED)
-            self._write_off(job.queue.make_way(), REPLACED)
+            self._write_off(job.queue.make_way(), f"replaced by run {run.id}")
         job.queue.line_up(run)
         if self.live.listener:
             self.live.listener.run_waits(run)

@@ -16,6 +16,8 @@ import pytest
 
 from spyweb.cli.client import DaemonClient, find_daemon
 from spyweb.model import JobId
+from spyweb.settings.sections import LOCK_NAME
+from tests.fakes.command import spyweb
 
 pytestmark = pytest.mark.slow
 
@@ -65,6 +67,20 @@ def wait_for_daemon(root: Path) -> DaemonClient:
             return daemon
         time.sleep(0.05)
     raise AssertionError("no daemon answers")
+
+
+def test_a_run_waits_for_a_daemon_that_starts(project: Path) -> None:
+    for number in range(200):  # which take a moment to load
+        (project / "jobs" / f"other{number}.lua").write_text("-- /// job\n-- every = 'never'\n-- ///\n")
+    (project / "jobs" / "quick.lua").write_text("-- /// job\n-- every = 'never'\n-- ///\nreturn 'done'\n")
+    with process([*SPYWEB, "-C", str(project), "start"], subprocess.DEVNULL) as daemon:
+        until = time.monotonic() + PATIENCE
+        while not (project / "data" / LOCK_NAME).exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        answer = spyweb("run", "quick", root=project)
+        assert (answer.code, answer.lines[:1]) == (0, ["returned done"]), answer
+        daemon.send_signal(signal.SIGINT)
+        daemon.wait(PATIENCE)
 
 
 def test_start_becomes_the_daemon_and_ctrl_c_ends_it_with_0(project: Path) -> None:

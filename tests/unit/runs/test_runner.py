@@ -130,6 +130,9 @@ async def test_replace_cancels_what_runs_and_drops_what_waits() -> None:
             await t.clock.turn()
         assert t.pool.story == ["run prices", "cancel 1 cancelled", "run prices"]
         assert await t.record() == ["prices manual failed", "prices manual running"]
+        replaced = await t.store.past_runs.find(RunId(1))
+        assert replaced is not None
+        assert replaced.reason == "cancelled: replaced by run 2"
 
 
 async def test_replace_cancels_one_whose_own_claim_is_still_on_its_way() -> None:
@@ -614,7 +617,7 @@ async def test_who_watches_a_run_that_is_given_up_sees_it_end(is_deleted: bool) 
             job.spec = replace(job.spec, overlap=Overlap.REPLACE)
             t.runner.start_by_hand(job, BY_HAND)
         await t.clock.turn()
-        reason = "the job was deleted" if is_deleted else "replaced by a newer start"
+        reason = "the job was deleted" if is_deleted else "replaced by run 3"
         assert watcher.seen == [unbegun(reason)]
         assert not t.runner._observers
 
