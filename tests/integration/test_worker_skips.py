@@ -42,6 +42,8 @@ def test_what_is_not_returned_skips_nothing_nor_does_that_of_an_earlier_run(work
     for run in (1, 2):
         worker.begin(run, 1)
         assert worker.end(run).ended == Ended.SUCCESS
+    ((_, level, text),) = worker.logs
+    assert (level, text[:34]) == ("warn", b"the run has called skip(reason), a")
 
 
 def test_a_script_may_have_a_skip_of_its_own(worker: WorkerDriver) -> None:

@@ -134,23 +134,6 @@ def find_run_beside_tasks(text: LuaText) -> int | None:
 _RUN_DEFINED = re.compile(rb"^(?:function\s++run\s*+\(|run\s*+=(?!=))", re.MULTILINE)
 
 
-_SKIP_CALL = re.compile(rb"(?<![\w.:])skip\s*+[(\"]")
-_SKIP_DEFINED = re.compile(rb"\b(?:local|function)\s++(?:function\s++)?skip\b|\bskip\s*+=(?!=)|[(,]\s*+skip\s*+[,)]")
-_TAKES_A_VALUE = re.compile(rb"(?:[=,({\[.+*/%^<>~&|#-]|\b(?:return|and|or|not))$")
-_SPACE_BEFORE = 200  # bytes
-
-
-def find_lost_skip(text: LuaText) -> int | None:
-    """Return the line of a call of `skip` whose value nothing takes, in a file that has no `skip` of its own."""
-    if _SKIP_DEFINED.search(text.code):
-        return None
-    for found in _SKIP_CALL.finditer(text.code):
-        before = text.code[max(0, found.start() - _SPACE_BEFORE) : found.start()].rstrip()
-        if not _TAKES_A_VALUE.search(before):
-            return line_at(text.code, found.start())
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class _Definition:
     offset: int

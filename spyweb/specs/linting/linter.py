@@ -13,14 +13,7 @@ from spyweb.errors import OpError, Problem
 from spyweb.lua.hooks import ALERT_HOOKS, HOOK_NAMES
 from spyweb.ops.sources import Sources, candidates_of
 from spyweb.specs.block import OPENING, Block, find_misplaced_block, find_nearly_a_mark
-from spyweb.specs.linting.checks import (
-    CALLED,
-    find_absent,
-    find_idle,
-    find_lost_skip,
-    find_own_call,
-    find_run_beside_tasks,
-)
+from spyweb.specs.linting.checks import CALLED, find_absent, find_idle, find_own_call, find_run_beside_tasks
 from spyweb.specs.linting.lua_text import LuaText, line_at
 from spyweb.specs.linting.names import SERVER
 from spyweb.specs.linting.undefined import CLOSE, ReadModule, find_absent_modules, find_undefined
@@ -89,7 +82,6 @@ def doubts_of_script(file: File, block: Block, read: ReadModule) -> Iterator[Pro
         (find_nearly_a_mark(source), f'this begins no block of settings; expected "{OPENING}"'),
         (find_own_call(source), "the file defines run and calls it; spyweb calls it too"),
         (find_run_beside_tasks(text), "the file declares tasks and defines run: spyweb calls run, and no task runs"),
-        (find_lost_skip(text), "skip(reason) alone does nothing: write `return skip(reason)`"),
     )
     yield from (_warning(path, line, reason) for line, reason in found if line)
     if idle := find_idle(text):

@@ -29,25 +29,8 @@ def of_hooks(**files: str) -> list[str]:
     return [str(problem) for problem in doubts_of_hooks(named, nothing)]
 
 
-LOST_SKIP = "skip(reason) alone does nothing: write `return skip(reason)`"
 TASKS_AND_RUN = "the file declares tasks and defines run: spyweb calls run, and no task runs"
 BLOCK = '-- /// job\n-- every = "30s"\n-- ///\n'
-
-
-@pytest.mark.parametrize(
-    ("source", "line"),
-    [
-        ("function run()\n  skip('no')\nend", 2),
-        ("if x then skip 'no' end x = 1", 1),
-        ("function run() return\n  skip('no') end", None),
-        ("local seen = skip('no') return seen", None),
-        ("local function skip() end skip('no')", None),
-        ("function each(skip) skip('no') end each(print)", None),
-        ("local t = {} function t.skip() end t.skip('no') t:skip('no')", None),
-    ],
-)
-def test_a_skip_that_is_not_returned_does_nothing(source: str, line: int | None) -> None:
-    assert of_script(source) == ([f"{line}: {LOST_SKIP}"] if line else [])
 
 
 @pytest.mark.parametrize(
