@@ -61,7 +61,7 @@ def run(  # noqa: PLR0913 - each parameter is an option
     Shows its log, its result and how long it took.  Where a daemon has the project, it is the one that runs the job.
     The run is recorded as manual and moves no schedule.  --audit ends with the permissions that it used, as a block
     for config.toml.  --dry-run looks and reads as always and changes nothing: file.* and commands say what they would
-    do, and anything else that writes is an error.
+    do, what is stored is forgotten at the end, and anything else that writes is an error.
     """
     watch = show_json_lines if form is Format.JSON else RunScreen()
     asked = RunOptions(audit=audit, dry_run=dry_run, values=given_values(file, var or []))

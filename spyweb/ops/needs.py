@@ -25,6 +25,7 @@ class OpEffect(StrEnum):
     """The effect of an op outside its run, which decides what becomes of it in a dry run."""
 
     WRITES = "writes"  # it is refused
+    KEEPS = "keeps"  # a stored value: what it writes is kept for the dry run alone
     NONE = "none"  # it is carried out as always
     LOOKS = "looks"  # the op itself changes nothing there, and says what it would
 
@@ -54,7 +55,7 @@ def _state(*, write: bool) -> Need:
         if namespace is not None:
             call.permit(function, "state", namespace, write)
 
-    return Need("state", check, OpEffect.WRITES if write else OpEffect.NONE)
+    return Need("state", check, OpEffect.KEEPS if write else OpEffect.NONE)
 
 
 def _namespace(call: Call, arguments: Sequence[object]) -> str | None:

@@ -140,11 +140,11 @@ class PositionalCall:
     def change(self, key: bytes, transform: Transform) -> StoreAnswer[object]:
         """Apply a transform, whose result is what the script gets."""
         call = self.call
-        source = call.world.store.values.transform(call.state_namespace, key, transform, origin=call.origin)
+        source = call.values.transform(call.state_namespace, key, transform, origin=call.origin)
         return self.answer(source, as_they_are)
 
     def read(self, key: bytes, results: Callable[[Entry | None], Results]) -> StoreAnswer[Entry | None]:
-        return self.answer(self.call.world.store.values.read(self.namespace, key), results)
+        return self.answer(self.call.values.read(self.namespace, key), results)
 
     def answer(
         self,

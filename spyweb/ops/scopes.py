@@ -45,7 +45,7 @@ class ScopedCall:
 
     def change(self, transform: Transform) -> StoreAnswer[object]:
         call, key = self.state_call.call, self.payload.key()
-        source = call.world.store.values.transform(self.namespace, key, transform, origin=call.origin)
+        source = call.values.transform(self.namespace, key, transform, origin=call.origin)
         return self.ask(source, lambda result: (result,))
 
     def expiry(self) -> int | None:
@@ -87,7 +87,7 @@ def change_of(entry: Entry | None, value: Value) -> dict[str, object]:
 
 def get(state_call: PositionalCall, fields: Fields) -> StoreAnswer[object]:
     call = scoped_call(state_call, "GET_ERROR", fields)
-    source = state_call.call.world.store.values.get(call.namespace, call.payload.key())
+    source = state_call.call.values.get(call.namespace, call.payload.key())
     return call.ask(source, lambda value: (result_of(value),))
 
 
@@ -104,7 +104,7 @@ def update(state_call: PositionalCall, fields: Fields) -> StoreAnswer[object]:
     def change(entry: Entry | None) -> Put:
         return _apply(call.payload, entry, ops)
 
-    values = state_call.call.world.store.values
+    values = state_call.call.values
     write = values.transform_long if len(ops) > MOST_AT_ONCE else values.transform
     return call.ask(write(call.namespace, call.payload.key(), change, origin=state_call.call.origin), as_one)
 
@@ -128,7 +128,7 @@ def _error_of(problem: UpdateError) -> dict[str, object]:
 
 def list_values(state_call: PositionalCall, fields: Fields) -> StoreAnswer[object]:
     """List the values of a scope in the order of their creation."""
-    call, values = scoped_call(state_call, "LIST_ERROR", fields), state_call.call.world.store.values
+    call, values = scoped_call(state_call, "LIST_ERROR", fields), state_call.call.values
     source: Future[object] = values.gather(
         call.namespace, b"", _array_of, order=Order.CREATED, largest=state_call.largest
     )
@@ -141,12 +141,12 @@ def _array_of(items: Iterator[tuple[bytes, Entry]]) -> list[object]:
 
 def keys(state_call: PositionalCall, fields: Fields) -> StoreAnswer[list[bytes]]:
     call = scoped_call(state_call, "LIST_ERROR", fields)
-    values = state_call.call.world.store.values
+    values = state_call.call.values
     source = values.keys(call.namespace, call.payload.pattern(), largest=state_call.largest)
     return call.ask(source, as_one)
 
 
 def list_groups(state_call: PositionalCall) -> StoreAnswer[list[str]]:
     call = scoped_call(state_call, "LIST_GROUPS_ERROR", {})
-    source = state_call.call.world.store.values.namespaces(SCOPES, largest=state_call.largest)
+    source = state_call.call.values.namespaces(SCOPES, largest=state_call.largest)
     return call.ask(source, lambda names: ({"groups": [name.removeprefix(SCOPES) for name in names]},))

@@ -78,7 +78,7 @@ def get(state_call: PositionalCall, key: KeyOrTable, default: Value = None) -> S
     if not isinstance(key, bytes):
         return scopes.get(state_call, key)
     state_call.subject(key)
-    source = state_call.call.world.store.values.get(state_call.namespace, key)
+    source = state_call.call.values.get(state_call.namespace, key)
     return state_call.answer(source, lambda value: (default if value is None else value,))
 
 
@@ -113,7 +113,7 @@ def clear(state_call: PositionalCall, pattern: Text = b"*") -> StoreAnswer[int]:
 
     More than 200 go bit by bit, so that no other job waits.
     """
-    values = state_call.call.world.store.values
+    values = state_call.call.values
     return state_call.answer(
         values.clear(state_call.namespace, state_call.pattern(pattern), origin=state_call.call.origin),
         lambda _: (True,),
@@ -135,7 +135,7 @@ def keys(state_call: PositionalCall, pattern: KeyOrTable = b"*") -> StoreAnswer[
     """
     if not isinstance(pattern, bytes):
         return scopes.keys(state_call, pattern)
-    values = state_call.call.world.store.values
+    values = state_call.call.values
     return state_call.answer(
         values.keys(state_call.namespace, state_call.pattern(pattern), largest=state_call.largest), as_one
     )
@@ -155,7 +155,7 @@ def list_items(state_call: PositionalCall, prefix: KeyOrTable = b"") -> StoreAns
     if not isinstance(prefix, bytes):
         return scopes.list_values(state_call, prefix)
     return state_call.answer(
-        state_call.call.world.store.values.gather(state_call.namespace, prefix, _map_of, largest=state_call.largest),
+        state_call.call.values.gather(state_call.namespace, prefix, _map_of, largest=state_call.largest),
         as_one,
     )
 
@@ -186,7 +186,7 @@ def set_ttl(state_call: PositionalCall, key: Text, seconds: Number) -> StoreAnsw
     """Let a key end in so many seconds; never, for zero and less."""
     subject = state_call.subject(key)
     expires_ms = None if seconds <= 0 else state_call.expiry(subject, seconds)
-    source = state_call.call.world.store.values.expire(state_call.namespace, key, expires_ms)
+    source = state_call.call.values.expire(state_call.namespace, key, expires_ms)
     return state_call.answer(source, lambda is_there: (True,) if is_there else subject.refusal("there is no such key"))
 
 
@@ -278,7 +278,7 @@ def history(state_call: PositionalCall, key: Text, count: Int | None = None) -> 
     """
     state_call.subject(key)
     limit = None if count is None else max(0, count)
-    source = state_call.call.world.store.values.history(state_call.namespace, key, limit, largest=state_call.largest)
+    source = state_call.call.values.history(state_call.namespace, key, limit, largest=state_call.largest)
     return state_call.answer(source, lambda entries: ([_version(entry) for entry in entries],))
 
 
@@ -290,7 +290,7 @@ def _version(entry: Entry) -> dict[str, object]:
 def get_version(state_call: PositionalCall, key: Text, version: Int) -> StoreAnswer[Entry | None]:
     """The value that a key had in that version; nil when it is not kept."""
     state_call.subject(key)
-    source = state_call.call.world.store.values.version(state_call.namespace, key, version)
+    source = state_call.call.values.version(state_call.namespace, key, version)
     return state_call.answer(source, lambda entry: (entry.value if entry else None,))
 
 
@@ -300,13 +300,11 @@ async def rollback(call: Call, key: Text, version: Int) -> Results:
     state_call = PositionalCall(call, "state.rollback", False)
     try:
         subject = state_call.subject(key)
-        past = await call.world.store.values.version(state_call.namespace, key, version)
+        past = await call.values.version(state_call.namespace, key, version)
         if past is None:
             return subject.refusal(f"version {version} is not kept")
         write = sloth.put(subject, past.value, None)
-        return as_they_are(
-            await call.world.store.values.transform(state_call.namespace, key, write, origin=call.origin)
-        )
+        return as_they_are(await call.values.transform(state_call.namespace, key, write, origin=call.origin))
     except CallFailed as failed:
         return failed.results
     except StoreError as error:
@@ -317,7 +315,7 @@ async def rollback(call: Call, key: Text, version: Int) -> Results:
 def stats(state_call: PositionalCall) -> StoreAnswer[ValueStats]:
     """What there is of stored values, and how long the functions of `state` took since start."""
     return state_call.answer(
-        state_call.call.world.store.values.stats(state_call.namespace), lambda found: (_stats(state_call, found),)
+        state_call.call.values.stats(state_call.namespace), lambda found: (_stats(state_call, found),)
     )
 
 

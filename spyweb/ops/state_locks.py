@@ -14,7 +14,7 @@ from spyweb.errors import OpError, StoreError
 from spyweb.ops.answer import Results
 from spyweb.ops.arguments import Mismatch, Text, Value, parse_number, read_number
 from spyweb.ops.locks import LockRequest
-from spyweb.ops.needs import READ_STATE, WRITE_STATE
+from spyweb.ops.needs import READ_STATE, WRITE_STATE, OpEffect
 from spyweb.ops.op import OpFamily, op
 from spyweb.ops.positional import CallFailed, PositionalCall
 from spyweb.ops.rules.values import shown
@@ -38,6 +38,7 @@ class LockTerms:
 @op(
     name="state.try_lock",
     needs=WRITE_STATE,
+    effect=OpEffect.WRITES,
     types="(name: string, holder?: string, ttl?: number): boolean ok, string? message",
     overloads=("fun(name: string, ttl?: number): boolean, string?",),
 )
@@ -57,6 +58,7 @@ async def try_lock(call: Call, name: Text, holder: Value = None, ttl: Value = No
 @op(
     name="state.lock",
     needs=WRITE_STATE,
+    effect=OpEffect.WRITES,
     types="(name: string, holder?: string, timeout?: number): boolean ok, string? message",
     overloads=("fun(name: string, timeout?: number): boolean, string?",),
 )
@@ -83,7 +85,12 @@ async def _lock(call: Call, request: LockRequest, terms: LockTerms) -> Held | No
     return await call.world.locks.take(request)
 
 
-@op(name="state.unlock", needs=WRITE_STATE, types="(name: string, holder?: string): boolean ok, string? message")
+@op(
+    name="state.unlock",
+    needs=WRITE_STATE,
+    effect=OpEffect.WRITES,
+    types="(name: string, holder?: string): boolean ok, string? message",
+)
 async def unlock(call: Call, name: Text, holder: Text | None = None) -> Results:
     """Give a lock back: true, or false and a text when somebody else has it, or nobody."""
     state_call = PositionalCall(call, "state.unlock", False)

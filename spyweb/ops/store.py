@@ -41,7 +41,7 @@ T = TypeVar("T")
 log = structlog.get_logger()
 
 
-@op(types="(key: string|number, value: string|number)")
+@op(effect=OpEffect.KEEPS, types="(key: string|number, value: string|number)")
 def store_set(call: Call, key: Text, value: KeptText) -> StoreAnswer[None]:
     """Keep a text, or a number as its text, under a key of this job's own, of at most 4 KB."""
     return _ask(
@@ -55,7 +55,7 @@ def store_get(call: Call, key: Text) -> StoreAnswer[object]:
     return _ask(call, "store_get", key, lambda values: values.get(call.namespace, key), NIL, _as_text)
 
 
-@op(types="(key: string|number)")
+@op(effect=OpEffect.KEEPS, types="(key: string|number)")
 def store_delete(call: Call, key: Text) -> StoreAnswer[None]:
     """Forget a key of this job's own; a missing one is fine."""
     return _ask(
@@ -63,7 +63,7 @@ def store_delete(call: Call, key: Text) -> StoreAnswer[None]:
     )
 
 
-@op(needs=GLOBAL_STORE, types="(key: string|number, value: string|number)")
+@op(needs=GLOBAL_STORE, effect=OpEffect.KEEPS, types="(key: string|number, value: string|number)")
 def global_store_set(call: Call, key: Text, value: KeptText) -> StoreAnswer[None]:
     """Keep a text, or a number as its text, under a key that all jobs share, of at most 4 KB."""
     return _ask(
@@ -77,7 +77,7 @@ def global_store_get(call: Call, key: Text) -> StoreAnswer[object]:
     return _ask(call, "global_store_get", key, lambda values: values.get(GLOBAL, key), NIL, _as_text)
 
 
-@op(needs=GLOBAL_STORE, types="(key: string|number)")
+@op(needs=GLOBAL_STORE, effect=OpEffect.KEEPS, types="(key: string|number)")
 def global_store_delete(call: Call, key: Text) -> StoreAnswer[None]:
     """Forget a key that all jobs share; a missing one is fine."""
     return _ask(
@@ -85,7 +85,11 @@ def global_store_delete(call: Call, key: Text) -> StoreAnswer[None]:
     )
 
 
-@op(needs=GLOBAL_STORE, types="(key: string|number, default: integer, delta: integer): integer sum")
+@op(
+    needs=GLOBAL_STORE,
+    effect=OpEffect.KEEPS,
+    types="(key: string|number, default: integer, delta: integer): integer sum",
+)
 def global_store_incr(call: Call, key: Text, default: Whole, delta: Whole) -> StoreAnswer[int]:
     """Add to a number that all jobs share, atomically, and give the sum.
 
@@ -129,7 +133,7 @@ def _ask(
         return NOTHING if otherwise is NOTHING else (convert(value),)
 
     if len(key) <= KEY:
-        return StoreAnswer(ask(call.world.store.values), settle)
+        return StoreAnswer(ask(call.values), settle)
     refused: Future[T] = asyncio.get_running_loop().create_future()
     refused.set_exception(StoreError(too_large("the key", len(key), KEY)))
     return StoreAnswer(refused, settle)

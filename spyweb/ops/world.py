@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import msgspec
 from msgspec import Struct
@@ -32,10 +33,11 @@ from spyweb.permissions.audit import Audit
 from spyweb.permissions.policy import ANYTHING, Policy, Refusal
 from spyweb.settings import StateSettings
 from spyweb.stalls import StallRecorder
+from spyweb.store.dry_values import DryValues
 from spyweb.store.protocol import Store, job_namespace
 from spyweb.store.tasks_protocol import PlannedTask
 from spyweb.store.user_sql.user_db import UserDatabase
-from spyweb.store.values_protocol import NOBODY, Origin, agent_namespace
+from spyweb.store.values_protocol import NOBODY, Origin, Values, agent_namespace
 from spyweb.tracing.span import Tracer, TraceSpan
 
 JobLog = Callable[[str, bytes], None]  # level, text
@@ -120,6 +122,7 @@ class Tally:
     plan: Sequence[PlannedTask] = ()  # the tasks that the run has said it has
     kept: int = 0  # calls that have left a row in the scope `resources`
     imagined: set[str] = field(default_factory=set)  # what a dry run would have made: files and folders
+    dry_values: DryValues | None = None  # what it would have stored
 
 
 class Call(Struct, frozen=True, kw_only=True):
@@ -157,6 +160,14 @@ class Call(Struct, frozen=True, kw_only=True):
         force_setattr(self, "namespace", job_namespace(self.job))
         agent = "local" if self.world.state.shared_agents else self.agent
         force_setattr(self, "state_namespace", agent_namespace(agent))
+
+    @property
+    def values(self) -> Values:
+        """Return the stored values; those of a dry run are forgotten with it."""
+        if not self.is_dry:
+            return self.world.store.values
+        self.tally.dry_values = self.tally.dry_values or DryValues(self.world.store.values, self.world.clock)
+        return cast(Values, self.tally.dry_values)
 
     def permit(self, function: str, check: str, *arguments: object) -> None:
         """Ask one of the checks of the policy.  Raises OpError, which names the key to add."""

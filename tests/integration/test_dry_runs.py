@@ -83,6 +83,24 @@ def test_what_else_writes_is_refused(tmp_path: Path) -> None:
     assert spyweb("run", "x", root=tmp_path).code == 0
 
 
+def test_what_it_stores_is_there_for_it_alone(tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs/x.lua").write_text("""
+        state.set("a", {1, 2})
+        state.list_push("a", 3)
+        state.set{scope = "s", key = "k", value = "v"}
+        store_set("runs", (store_get("runs") or 0) + 1)
+        global_store_incr("all", 0, 2)
+        log(state.list_length("a"), state.get{scope = "s", key = "k"}, store_get("runs"), #state.keys())
+        return state.clear() and #state.keys()
+    """)
+    for _ in range(2):
+        answer = spyweb("run", "x", "--dry-run", root=tmp_path)
+        assert (answer.code, messages(answer)) == (0, ["info  3\tv\t1\t1"]), answer
+        assert "returned 0" in answer.out
+    assert json.loads(spyweb("state", "list", "-o", "json", root=tmp_path).out) == []
+
+
 def test_a_workflow_goes_through_its_tasks(tmp_path: Path) -> None:
     (tmp_path / "jobs").mkdir()
     (tmp_path / "config.toml").write_text('[permissions]\nexec = ["*"]\n')
@@ -133,7 +151,7 @@ async def test_of_a_monitor_it_shows_what_is_found_and_keeps_nothing(tmp_path: P
         ending = await observer.over
         assert (ending.outcome, ending.preview is None) == (Outcome.SUCCESS, False), ending
         assert observer.lines
-        assert set(observer.lines) == {"info false jobs/shop/hooks.lua:3: not in a dry run: store_set"}
+        assert set(observer.lines) == {"info true nil"}
         assert await project.records() == []
         assert await project.messages() == []
         assert await project.runtime.store.values.keys(f"job:{job.id}") == []

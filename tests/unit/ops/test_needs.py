@@ -404,7 +404,7 @@ async def test_in_a_dry_run_what_only_an_argument_tells_is_refused_as_well(tmp_p
             (("db_query", insert), "db_query with a statement that writes"),
             (("db_query", b"CREATE TEMP TABLE u (a)"), "db_query with a statement that writes"),
             (("http_request", table(url=b"http://example.com/", method=b"delete")), "http_request with delete"),
-            (("_at", b"other", b"state.set", 2, b"k", b"v"), "state.set"),
+            (("_at", b"other", b"state.lock", 1, b"n"), "state.lock"),
         ):
             with pytest.raises(OpError) as error:
                 await ask(dry, *arguments)

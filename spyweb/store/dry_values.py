@@ -1,0 +1,105 @@
+"""The stored values as a dry run sees them: what it writes is kept for that run alone, and dropped with it."""
+
+from __future__ import annotations
+
+from asyncio import Future, get_running_loop
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, TypeVar
+
+from spyweb.clock import Clock
+from spyweb.store.encoding import decode, encode
+from spyweb.store.patterns import compile_pattern
+from spyweb.store.sqlite.entries import put_sum
+from spyweb.store.values_protocol import Drop, Entry, Keep, Leave, Order, Put, Transform, Values
+
+T = TypeVar("T")
+
+
+class DryValues:
+    """Answers what scripts ask of Values; the history, figures and list of scopes are those of the store."""
+
+    def __init__(self, stored: Values, clock: Clock) -> None:
+        self._stored = stored
+        self._clock = clock
+        self._own: dict[tuple[str, bytes], Entry | None] = {}  # what the run has read or written
+        self.history, self.version, self.stats = stored.history, stored.version, stored.stats
+        self.namespaces = stored.namespaces
+
+    def transform(self, namespace: str, key: bytes, change: Transform, **_: object) -> Future[Any]:
+        return get_running_loop().create_task(self._decide((namespace, key), change))
+
+    transform_long = transform
+
+    def read(self, namespace: str, key: bytes) -> Future[Any]:
+        return self.transform(namespace, key, Leave)
+
+    def get(self, namespace: str, key: bytes) -> Future[Any]:
+        return self.transform(namespace, key, lambda entry: Leave(entry and entry.value))
+
+    def set(self, namespace: str, key: bytes, value: bytes, **_: object) -> Future[Any]:
+        return self.transform(namespace, key, lambda _: Put(value))
+
+    def delete(self, namespace: str, key: bytes, **_: object) -> Future[Any]:
+        return self.transform(namespace, key, lambda _: Drop())
+
+    def increment(self, namespace: str, key: bytes, default: int, delta: int, **_: object) -> Future[Any]:
+        return self.transform(namespace, key, partial(put_sum, default, delta))
+
+    def expire(self, namespace: str, key: bytes, at_ms: int | None) -> Future[Any]:
+        return self.transform(namespace, key, lambda entry: Put(entry.value, at_ms, True) if entry else Leave(False))
+
+    def keys(self, namespace: str, pattern: bytes = b"*", **options: Any) -> Future[list[bytes]]:
+        return get_running_loop().create_task(self._keys(namespace, pattern, **options))
+
+    def gather(self, namespace: str, prefix: bytes, into: Callable[..., T], **options: Any) -> Future[T]:
+        return get_running_loop().create_task(self._gather(namespace, prefix, into, **options))
+
+    def clear(self, namespace: str, pattern: bytes = b"*", **_: object) -> Future[int]:
+        return get_running_loop().create_task(self._clear(namespace, pattern))
+
+    async def _decide(self, place: tuple[str, bytes], change: Transform) -> object:
+        if place not in self._own:
+            self._own.setdefault(place, await self._stored.read(*place))
+        entry, now_ms = self._live(place), self._clock.now_ms()
+        decision = change(entry)
+        if isinstance(decision, Drop):
+            self._own[place] = None
+        elif isinstance(decision, Put):
+            kept = entry.expires_ms if entry else None
+            self._own[place] = Entry(
+                value=decode(*encode(decision.value)),  # as it would come back
+                version=entry.version + 1 if entry else 1,
+                created_ms=entry.created_ms if entry else now_ms,
+                updated_ms=now_ms,
+                expires_ms=kept if isinstance(decision.expires_ms, Keep) else decision.expires_ms,
+            )
+        return decision.result
+
+    def _live(self, place: tuple[str, bytes]) -> Entry | None:
+        entry = self._own[place]
+        is_over = entry and entry.expires_ms is not None and entry.expires_ms <= self._clock.now_ms()
+        return None if is_over else entry
+
+    def _own_in(self, namespace: str) -> Iterator[tuple[bytes, Entry]]:
+        live = ((place, self._live(place)) for place in self._own)
+        return ((place[1], entry) for place, entry in live if entry and place[0] == namespace)
+
+    async def _keys(self, namespace: str, pattern: bytes, **options: Any) -> list[bytes]:
+        stored = await self._stored.keys(namespace, pattern, **options)
+        matches = compile_pattern(pattern).matches
+        own = [key for key, _ in self._own_in(namespace) if matches(key)]
+        return sorted([*own, *(key for key in stored if (namespace, key) not in self._own)])
+
+    async def _clear(self, namespace: str, pattern: bytes) -> int:
+        keys = await self._keys(namespace, pattern)
+        self._own.update(dict.fromkeys(((namespace, key) for key in keys), None))
+        return len(keys)
+
+    async def _gather(self, namespace: str, prefix: bytes, into: Callable[..., T], **options: Any) -> T:
+        stored = await self._stored.gather(namespace, prefix, list, **options)
+        items = [item for item in stored if (namespace, item[0]) not in self._own]
+        items += [item for item in self._own_in(namespace) if item[0].startswith(prefix)]
+        is_by_age = options.get("order") is Order.CREATED
+        items.sort(key=lambda item: item[1].created_ms if is_by_age else item[0])
+        return into(iter(items))
