@@ -41,11 +41,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def use_profile(*, is_deep: bool) -> None:
-    """Have hypothesis try few examples, the same each time; at length many, and others each time."""
-    hypothesis.settings.register_profile("deep", deadline=None, max_examples=200)  # no test measures time
-    hypothesis.settings.register_profile(
-        "quick", deadline=None, max_examples=25, stateful_step_count=20, derandomize=True
-    )
+    """Have hypothesis try few examples, the same each time; at length many, and others each time. No time counts."""
+    timeless = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+    hypothesis.settings.register_profile("deep", timeless, max_examples=200)
+    hypothesis.settings.register_profile("quick", timeless, max_examples=25, stateful_step_count=20, derandomize=True)
     hypothesis.settings.load_profile("deep" if is_deep else "quick")
 
 

@@ -83,7 +83,7 @@ from spyweb.views.source import SourceView, whole
 from spyweb.views.statistics import JobStatistics, TimeSpan, make_statistics
 from spyweb.views.workflows import WorkflowDetail, WorkflowView, view_workflow
 from tests.fakes.clock import FakeClock
-from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 
 NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 PRICES, BACKUP, TYPO = JobId("prices"), JobId("backup"), JobId("typo")

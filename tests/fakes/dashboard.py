@@ -43,7 +43,7 @@ from tests.fakes.daemon_service import (
     three_jobs,
     with_key,
 )
-from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 
 HOUR_MS = 3_600_000
 HISTORY = {"global": HistoryRule(versions=10), "scope:billing": HistoryRule(versions=10)}

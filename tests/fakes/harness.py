@@ -16,7 +16,7 @@ from spyweb.runs.runner import Observer, Runner
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.stalls import StallRecorder
 from tests.fakes.clock import FakeClock
-from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 from tests.fakes.pool import FakeMonitors, FakePool
 from tests.fakes.timers import FakeTimers
 

@@ -32,7 +32,7 @@ from spyweb.runs.records import ctx_of
 from spyweb.settings import HttpSettings
 from tests.fakes.clock import FakeClock
 from tests.fakes.harness import SilentHost, make_job
-from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 from tests.fakes.pool import FakePool
 
 SHOP = JobId("shop")

@@ -29,7 +29,7 @@ from spyweb.store.user_sql.user_db import UserDatabase
 from spyweb.store.user_sql.views import Engine
 from tests.fakes.clock import FakeClock
 from tests.fakes.commands import FakeCommands
-from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 
 PRICES = JobId("prices")
 BACKUP = JobId("backup")

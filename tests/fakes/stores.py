@@ -25,9 +25,8 @@ from spyweb.store.values_protocol import (
     Replacement,
     Transform,
 )
-from tests.fakes.memory.memory import MemoryStore
 
-KINDS = ["sqlite", "sealed", "memory", "fake"]  # a file, an encrypted one, `url = "memory:"`, the fake of tests
+KINDS = ["sqlite", "sealed", "memory"]  # a file, an encrypted one, `url = "memory:"`
 KEY = bytes(range(32))
 
 LOGGED = "scope:logged"  # keeps three past versions of each key
@@ -37,8 +36,6 @@ RULES: HistoryRules = {LOGGED: HistoryRule(versions=3), AGED: HistoryRule(age_ms
 
 async def open_kind(kind: str, path: Path, clock: Clock, history: HistoryRules = NO_HISTORY) -> Store:
     match kind:
-        case "fake":
-            return MemoryStore(clock, history=history)
         case "memory":
             return await open_any("memory:", clock=clock, history=history)
     key = KEY if kind == "sealed" else None

@@ -17,7 +17,7 @@ from spyweb.store.values_protocol import NOBODY, ChangeEvent, Drop, Origin, Put,
 from tests.fakes.changes import waiting
 from tests.fakes.clock import FakeClock
 from tests.fakes.harness import Harness, harness, make_job
-from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 
 
 def on(**settings: object) -> tuple[On, ...]:

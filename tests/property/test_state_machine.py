@@ -23,7 +23,7 @@ from spyweb.ops.world import Call, World
 from spyweb.store.protocol import Change, End, NewRun
 from spyweb.store.values_protocol import Held
 from tests.fakes.clock import FakeClock
-from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 from tests.fakes.ops import ask, make_call, make_world
 
 assert catalog.names()

@@ -1,4 +1,4 @@
-"""The SQLite store against models: entries against a dictionary, runs against the store of dictionaries."""
+"""The entries of the SQLite store against a dictionary."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spyweb.errors import StoreError
-from spyweb.model import Cursor, Durability, Failure, JobId, Outcome, RunId, RunState
-from spyweb.store.protocol import Begin, Change, End, NewRun, SkippedRange, Store
+from spyweb.model import Durability
+from spyweb.store.protocol import Store
 from spyweb.store.sqlite.store import open_store
 from spyweb.store.values_protocol import Values
 from tests.fakes.clock import FakeClock
-from tests.fakes.memory.memory import MemoryStore
 
 # Entries
 
@@ -172,89 +171,3 @@ async def outcome(asked: Awaitable[Result]) -> Result:
         return await asked
     except StoreError:
         return "refused"
-
-
-# Runs
-
-jobs = st.sampled_from([JobId("a"), JobId("b"), JobId("ü")])
-runs = st.integers(1, 12).map(RunId)
-due = st.integers(0, 9)
-some_due = st.one_of(st.none(), due)
-reasons = st.sampled_from(["", "down", "paused\n\0"])
-new_runs = st.builds(
-    NewRun,
-    job=jobs,
-    state=st.sampled_from([RunState.WAITING, RunState.RUNNING]),
-    trigger=st.fixed_dictionaries({"type": st.just("manual"), "by": st.text(max_size=3)}),
-    attempt=st.integers(1, 2),
-    due_ms=some_due,
-    start_after_ms=some_due,
-    started_ms=some_due,
-    generation=st.integers(0, 3),
-)
-skipped = st.builds(
-    SkippedRange,
-    job=jobs,
-    outcome=st.sampled_from([Outcome.MISSED, Outcome.PAUSED]),
-    first_due_ms=due,
-    last_due_ms=due,
-    count=st.integers(1, 5),
-    reason=reasons,
-    at_ms=due,
-)
-endings = st.builds(
-    End,
-    run=runs,
-    ended_ms=due,
-    outcome=st.sampled_from(list(Outcome)),
-    failure=st.one_of(st.none(), st.sampled_from(list(Failure))),
-    reason=reasons,
-    traceback=st.text(max_size=5).filter(
-        lambda text: text.isascii() or text.encode("utf-8", "replace").decode() == text
-    ),
-    cpu_ms=due,
-    storage_errors=due,
-)
-cursors = st.builds(Cursor, job=jobs, due_ms=due, schedule=reasons, paused=st.booleans(), idle_since_ms=some_due)
-changes = st.builds(
-    Change,
-    cursors=st.lists(cursors, max_size=2),
-    new=st.lists(new_runs, max_size=3),
-    begin=st.lists(st.builds(Begin, run=runs, started_ms=due, generation=due), max_size=2),
-    end=st.lists(endings, max_size=3),
-    skipped=st.lists(skipped, max_size=2),
-)
-prunings = st.tuples(st.integers(0, 3), due)
-
-
-@pytest.mark.slow
-@given(st.lists(st.one_of(changes, changes, prunings), max_size=12))
-def test_runs_are_those_of_the_store_of_dictionaries(story: list[Change | tuple[int, int]]) -> None:
-    with tempfile.TemporaryDirectory() as directory:
-        asyncio.run(compare(story, Path(directory) / "spyweb.db"))
-
-
-async def compare(story: list[Change | tuple[int, int]], path: Path) -> None:
-    clock = FakeClock()
-    model = MemoryStore(clock)
-    async with opened(path, clock) as real:
-        for chapter in story:
-            assert await change(real, chapter) == await change(model, chapter)
-            assert await everything(real) == await everything(model)
-
-
-async def change(store: Store, chapter: Change | tuple[int, int]) -> object:
-    if isinstance(chapter, Change):
-        return await store.runs.record(chapter)
-    keep, older_than_ms = chapter
-    return await store.runs.prune(keep=keep, older_than_ms=older_than_ms)
-
-
-async def everything(store: Store) -> list[object]:
-    return [
-        await store.runs.list(limit=1000),
-        await store.runs.list(JobId("ü"), limit=2, before=RunId(9)),
-        await store.runs.open(),
-        await store.runs.latest(),
-        await store.runs.cursors(),
-    ]

@@ -18,7 +18,7 @@ from spyweb.store.protocol import Begin, Change
 from tests.fakes.changes import NEWS, PRICES, make_end, make_run, make_skipped
 from tests.fakes.clock import FakeClock
 from tests.fakes.harness import make_job
-from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 from tests.fakes.stores import until_told
 
 JOBS = [PRICES, NEWS]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from spyweb.model import JobId, Outcome, Overlap, Retry, Run, RunId
 from spyweb.runs.state_trigger import event_of
 from tests.fakes.clock import FakeClock
-from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 from tests.fakes.pool import FAILED, GUILTY, LOST, SUCCESS
 from tests.fakes.triggered import TriggeredHarness, make_listener, on, triggered_harness
 

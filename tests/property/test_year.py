@@ -8,7 +8,7 @@ from spyweb.model import Cron, Every, JobId, Outcome, Schedule
 from spyweb.schedules.due import next_due
 from tests.fakes.clock import FakeClock
 from tests.fakes.harness import harness, make_job
-from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 
 DAY = 86_400.0
 DAYS = 365

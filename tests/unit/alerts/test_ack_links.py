@@ -12,7 +12,7 @@ import pytest
 from spyweb.alerts.ack_links import LIFE_MS, AckLinks
 from spyweb.settings.alerts import AlertChannelSettings, AlertSettings
 from tests.fakes.clock import START_MS, FakeClock
-from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 
 CHANNELS = {name: AlertChannelSettings(name=name, webhook="https://example.org") for name in ("phone", "ops")}
 SITE = "https://spyweb.example.org/sub"
@@ -20,7 +20,9 @@ SITE = "https://spyweb.example.org/sub"
 
 async def make_links(public_url: str = SITE) -> AckLinks:
     links = AckLinks(public_url, lambda: AlertSettings(channels=CHANNELS))
-    await links.load(MemoryStore(FakeClock()).keys)
+    store = MemoryStore(FakeClock())
+    store.execute("INSERT INTO link_key VALUES (1, ?)", b"k" * 32)
+    await links.load(store.keys)
     return links
 
 

@@ -33,7 +33,7 @@ from spyweb.settings.units import DAY_MS
 from spyweb.store.outbox_protocol import Channel, NewMessage, QueuedMessage, Target
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.findings import message
-from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 from tests.fakes.ops import FakeHttp, make_response
 
 ITEM = {

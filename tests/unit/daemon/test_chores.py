@@ -23,7 +23,7 @@ from spyweb.views.health import SCHEDULER_STALLED_MS
 from spyweb.web.serve import PrivateSocket
 from spyweb.web.tls import ServerCertificate
 from tests.fakes.clock import FakeClock
-from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

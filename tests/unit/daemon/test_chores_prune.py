@@ -19,7 +19,7 @@ from spyweb.store.protocol import Change, End, NewRun
 from tests.fakes.changes import PRICES
 from tests.fakes.clock import FakeClock
 from tests.fakes.incidents import AT_MS, AT_ONCE, fail, succeed
-from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 from tests.fakes.task_rows import row
 
 MONTH_S = 30 * 24 * 3600.0

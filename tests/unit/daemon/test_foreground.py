@@ -15,7 +15,7 @@ from spyweb.outbox.sender import OutboxSender
 from tests.fakes.changes import PRICES
 from tests.fakes.clock import FakeClock
 from tests.fakes.findings import OTHER_HOOK, message
-from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 from tests.fakes.receiver import Receiver
 
 

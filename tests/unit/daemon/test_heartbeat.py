@@ -15,7 +15,7 @@ from spyweb.model import JobId
 from spyweb.settings.heartbeat import HeartbeatSettings
 from spyweb.store.outbox_protocol import Channel, NewMessage, Target
 from tests.fakes.clock import FakeClock
-from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 from tests.fakes.ops import FakeHttp, make_response
 
 WRITTEN = "https://hc.example/${PING_KEY}/spyweb?create=1"

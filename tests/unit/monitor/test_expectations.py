@@ -31,7 +31,7 @@ async def watch(s: Shop, job: LiveJob, status: int, items: int, **trigger: objec
     assert run_id
     run = Run(id=run_id, job=job.id, state=RunState.RUNNING)
     await s.store.runs.record(Change(end=[end_of(run, ending, 2)]))
-    found = s.store.runs.find(run_id)
+    found = await s.store.past_runs.find(run_id)
     assert found
     return found
 

@@ -14,7 +14,7 @@ from spyweb.ops.locks import LONGEST_RECHECK, LockKeeper, LockQueue, LockRequest
 from spyweb.store.protocol import Change, End, NewRun
 from spyweb.store.values_protocol import Held
 from tests.fakes.clock import FakeClock, settle
-from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 
 LEASE_MS = 30_000
 

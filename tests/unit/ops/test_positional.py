@@ -9,7 +9,7 @@ from spyweb.errors import OpError
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.ops import catalog
 from tests.fakes.clock import FakeClock
-from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 from tests.fakes.ops import ask, make_call, make_world
 
 assert catalog.names()

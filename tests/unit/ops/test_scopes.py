@@ -11,12 +11,12 @@ from spyweb.model import ChangeKind, RunId
 from spyweb.ops import catalog
 from spyweb.ops.world import Call
 from spyweb.settings import StateSettings
+from spyweb.store.sqlite.values import SqliteValues
 from spyweb.store.values_protocol import SCOPES, Watch
 from tests.fakes.changes import kept
 from tests.fakes.clock import FakeClock
 from tests.fakes.collisions import colliding_numbers
-from tests.fakes.memory.memory import MemoryStore
-from tests.fakes.memory.memory_values import MemoryValues
+from tests.fakes.memory_store import MemoryStore
 from tests.fakes.ops import PRICES, ask, make_call, make_world, table
 
 assert catalog.names()
@@ -121,17 +121,17 @@ async def test_an_update_of_many_ops_holds_up_no_other_write(
     asked: list[str] = []
 
     def listening(name: str) -> Callable[..., object]:
-        write = getattr(MemoryValues, name)
+        write = getattr(SqliteValues, name)
 
-        def listen(values: MemoryValues, *arguments: object, **named: object) -> object:
+        def listen(values: SqliteValues, *arguments: object, **named: object) -> object:
             asked.append(name)
             return write(values, *arguments, **named)
 
         return listen
 
-    monkeypatch.setattr(MemoryValues, "transform_long", MemoryValues.transform)
+    monkeypatch.setattr(SqliteValues, "transform_long", SqliteValues.transform)
     for name in ("transform", "transform_long"):
-        monkeypatch.setattr(MemoryValues, name, listening(name))
+        monkeypatch.setattr(SqliteValues, name, listening(name))
 
     (result,) = await ask(call, "state.update", at(ops=[step("increment", path=b"n", by=1)] * count))
 

@@ -14,7 +14,7 @@ from spyweb.ops.world import Call
 from spyweb.settings import StateSettings
 from spyweb.store.sqlite.scanning import ITEM_COST
 from tests.fakes.clock import FakeClock
-from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 from tests.fakes.ops import BACKUP, PRICES, ask, make_call, make_world
 
 A_FUNCTION = Foreign(Ext.FOREIGN, "function")

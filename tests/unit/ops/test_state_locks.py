@@ -13,7 +13,7 @@ from spyweb.ops.state_locks import LONGEST_TIMEOUT, LockTerms, terms_of
 from spyweb.ops.world import Call, World
 from spyweb.settings import StateSettings
 from tests.fakes.clock import FakeClock, settle
-from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 from tests.fakes.ops import BACKUP, PRICES, ask, make_call, make_world
 
 assert catalog.names()

@@ -18,7 +18,7 @@ from spyweb.ops.world import Call
 from spyweb.store.protocol import GLOBAL
 from spyweb.store.values_protocol import Put, Watch
 from tests.fakes.clock import FakeClock
-from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 from tests.fakes.ops import BACKUP, PRICES, make_call, make_world
 
 LARGEST = 2**63 - 1

@@ -11,7 +11,7 @@ from spyweb.ops.tasks import LARGEST_OUTPUT, LONGEST_MESSAGE, MOST_TASKS
 from spyweb.ops.world import Call
 from spyweb.settings import StateSettings
 from tests.fakes.clock import FakeClock
-from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 from tests.fakes.ops import ask, make_call, make_world
 from tests.fakes.task_rows import FAILED, SKIPPED, begin_run, row, story
 

@@ -19,7 +19,7 @@ from spyweb.store.outbox_protocol import Backlog, Channel, NewMessage, QueuedMes
 from tests.fakes.changes import PRICES
 from tests.fakes.clock import FakeClock
 from tests.fakes.findings import DESKTOP, HOOK, OTHER_HOOK, message
-from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 from tests.fakes.receiver import DOWN, REFUSED, Receiver, in_turn
 from tests.fakes.stores import until_told
 

@@ -6,7 +6,7 @@ from spyweb.model import JobId, Outcome, RunId, RunState
 from spyweb.runs.end_batcher import PATIENCE, EndBatcher
 from spyweb.store.protocol import Change, End, NewRun, Runs
 from tests.fakes.clock import FakeClock
-from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 
 
 class Notebook:

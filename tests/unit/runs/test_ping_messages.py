@@ -13,7 +13,7 @@ from spyweb.store.outbox_protocol import Channel, Target
 from spyweb.store.protocol import Change, End, NewRun
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.harness import Harness, harness, make_job, make_spec
-from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 
 PINGED = PingAddresses(base="https://hc/x")
 RUN = Run(id=RunId(7), job=make_spec().id, state=RunState.RUNNING, started_ms=5)

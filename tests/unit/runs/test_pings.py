@@ -14,7 +14,7 @@ from spyweb.runs.runner import by_hand
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.harness import Harness, harness, make_job
 from tests.fakes.hooks import make_pings
-from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 
 DAY_MS, HOUR_S = 86_400_000, 3600.0
 DAILY = Pings(schedule=Every(period_ms=DAY_MS), grace_ms=HOUR_S)  # type: ignore[arg-type]  # of no interest here

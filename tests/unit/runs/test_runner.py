@@ -26,7 +26,7 @@ from tests.fakes.changes import refuse
 from tests.fakes.clock import FakeClock, settle
 from tests.fakes.hanging import HangingRecord
 from tests.fakes.harness import Harness, SilentHost, harness, make_job, silent_host
-from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 from tests.fakes.pool import FAILED, GUILTY, LOST, SUCCESS
 from tests.fakes.stalling import StallClocks
 

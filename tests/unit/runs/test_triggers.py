@@ -32,7 +32,7 @@ from spyweb.store.values_protocol import BEFORE_ALL, ChangeEvent, Origin, Positi
 from tests.fakes.changes import refuse
 from tests.fakes.clock import FakeClock
 from tests.fakes.harness import make_job
-from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 from tests.fakes.pool import FAILED, LOST, SUCCESS
 from tests.fakes.triggered import make_listener, on, triggered_harness
 

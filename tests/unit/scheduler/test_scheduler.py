@@ -35,7 +35,7 @@ from tests.fakes.clock import FakeClock, settle
 from tests.fakes.hanging import HangingRecord
 from tests.fakes.harness import MINUTE_MS, Harness, harness, make_job, tell
 from tests.fakes.job_listener import StoryListener
-from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 from tests.fakes.timers import FakeTimers
 
 HOUR = 3600.0

@@ -12,7 +12,7 @@ from spyweb.limits import ACCESS_KEYS, SESSIONS, SESSIONS_OF_KEY
 from spyweb.service.access import OWNER, OWNER_PASS, AccessService, Pass, is_within
 from spyweb.store.keys_protocol import Scope
 from tests.fakes.clock import FakeClock
-from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 
 HOUR, DAY = 3600, 24 * 3600
 

@@ -8,12 +8,11 @@ from unittest.mock import patch
 
 from structlog.testing import capture_logs
 
-from spyweb.errors import StoreError
 from spyweb.limits import AUDIT_PENDING
 from spyweb.service.audit import FAILURES_AT_ONCE, AuditService
 from spyweb.store.audit_protocol import NewAuditLine
 from tests.fakes.clock import FakeClock
-from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 
 
 def line(**changes: object) -> NewAuditLine:
@@ -56,10 +55,12 @@ async def test_a_store_that_refuses_is_told_and_one_that_is_stuck_fills_no_memor
     clock = FakeClock()
     store = MemoryStore(clock)
     service = AuditService(store.audit, clock)
-    with patch.object(store.audit, "_add", side_effect=StoreError("full")), capture_logs() as logged:
+    store.execute("CREATE TRIGGER full BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'full'); END")
+    with capture_logs() as logged:
         service.note(line())
         await clock.turn()
     assert [each["event"] for each in logged] == ["audit", "a line of the audit trail was not stored"]
+    store.execute("DROP TRIGGER full")
 
     added = []
 

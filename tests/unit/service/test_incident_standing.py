@@ -16,7 +16,7 @@ from spyweb.store.incidents_protocol import AlertChannelNow, SubjectNow
 from spyweb.views.incidents import IncidentChannel, IncidentStanding
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.incidents import AT_MS, fail, succeed
-from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 
 HOUR_MS = 3_600_000
 POLICY = AlertPolicy(to=("phone",))

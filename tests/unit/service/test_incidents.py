@@ -11,7 +11,7 @@ from spyweb.store.incidents_protocol import Incidents
 from spyweb.views.incidents import IncidentView, SignView
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.incidents import AT_MS, fail, succeed
-from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 
 
 @pytest.fixture

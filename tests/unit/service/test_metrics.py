@@ -24,7 +24,7 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.daemon_service import make_metrics, make_run, make_vitals, three_states
 from tests.fakes.harness import Harness, harness, make_job
 from tests.fakes.incidents import fail, succeed
-from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 from tests.fakes.pool import FAILED
 
 PRICES, NEWS = JobId("prices"), JobId("news")

@@ -6,13 +6,13 @@ from asyncio import Future
 
 from spyweb.service.open_incidents import OpenIncidents
 from spyweb.store.incidents_protocol import OpenIncident
+from spyweb.store.sqlite.incidents import SqliteIncidents
 from tests.fakes.clock import FakeClock, settle
 from tests.fakes.incidents import fail, succeed
-from tests.fakes.memory.memory import MemoryStore
-from tests.fakes.memory.memory_incidents import MemoryIncidents
+from tests.fakes.memory_store import MemoryStore
 
 
-def make_incidents() -> tuple[MemoryIncidents, OpenIncidents]:
+def make_incidents() -> tuple[SqliteIncidents, OpenIncidents]:
     incidents = MemoryStore(FakeClock()).incidents
     return incidents, OpenIncidents(incidents)
 

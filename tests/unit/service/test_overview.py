@@ -151,7 +151,7 @@ async def test_nobody_is_told_of_changes_before_the_first_look_and_a_minute_afte
 
     await seen.harness.clock.turn(2)
     assert kept(seen) is False
-    assert seen.harness.store.runs.listeners == 0
+    assert not seen.harness.store.runs._listeners
     await seen.run(PRICES, SUCCESS)
     assert (await seen.row()).strip == "s"
 

@@ -186,8 +186,7 @@ async def test_what_a_run_found_is_shown_with_it(looked: Looked) -> None:
         await looked.harness.store.records.add(PRICES, [item])
     assert (await looked.past.detail(run)).records == []
 
-    stored = looked.harness.store.runs._runs
-    stored[run] = changed(stored[run], items_new=2)
+    looked.harness.store.execute("UPDATE run SET items_new = 2 WHERE id = ?", run)
     assert [each.fields["title"] for each in (await looked.past.detail(run)).records] == [str(now_ms)]
 
 

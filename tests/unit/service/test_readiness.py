@@ -9,7 +9,7 @@ from spyweb.errors import StoreError
 from spyweb.service.readiness import STARTING, STOPPING, ReadinessService
 from tests.fakes.clock import FakeClock, settle
 from tests.fakes.daemon_service import make_readiness, make_vitals
-from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 
 
 class ProbedStore(MemoryStore):

@@ -12,7 +12,7 @@ from spyweb.store.records_protocol import NewRecord, RecordFilter, RecordPage
 from tests.fakes.changes import PRICES
 from tests.fakes.clock import FakeClock
 from tests.fakes.harness import make_job
-from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 
 
 async def known(*titles: str) -> RecordSearch:

@@ -15,7 +15,7 @@ from spyweb.settings import StateSettings
 from spyweb.store.values_protocol import Watch
 from spyweb.views.state import ChangeView
 from tests.fakes.clock import FakeClock
-from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 from tests.fakes.stores import put, until_told
 
 

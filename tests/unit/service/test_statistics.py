@@ -11,7 +11,7 @@ from spyweb.store.protocol import Change, End, NewRun
 from spyweb.views.statistics import TimeSpan
 from tests.fakes.changes import PRICES
 from tests.fakes.clock import FakeClock
-from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 
 HOUR_MS = 3_600_000
 

@@ -10,7 +10,7 @@ from spyweb.ops.resources import NAMESPACE, Expected, Kept, to_value
 from spyweb.service.workflows import WorkflowService
 from spyweb.store.values_protocol import Put
 from tests.fakes.clock import FakeClock
-from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 from tests.fakes.task_rows import begin_run, row
 
 

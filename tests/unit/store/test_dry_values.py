@@ -9,7 +9,7 @@ from spyweb.model import Value
 from spyweb.store.dry_values import DryValues
 from spyweb.store.values_protocol import KEEP, Drop, Entry, Order, Put
 from tests.fakes.clock import START_MS, FakeClock
-from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 
 SPACE = "state"
 
