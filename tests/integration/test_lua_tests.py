@@ -198,9 +198,9 @@ async def test_virtual_time_is_one_for_all_functions_side_by_side(project: LuaTe
         """
         function test_two_sleeps_are_one()
           local began = os.time()
-          parallel(function() sleep(1000) end, function() sleep(1000) end)
-          local took = os.time() - began
-          spyweb.assert_eq(took >= 1 and took < 2, true, took)
+          parallel(function() sleep(3600 * 1000) end, function() sleep(3600 * 1000) end)
+          local took = os.time() - began -- with the real time that it took
+          spyweb.assert_eq(took >= 3600 and took < 7200, true, took)
         end
         function test_they_wake_in_the_order_of_their_times()
           local order = {}
@@ -236,7 +236,6 @@ async def test_virtual_time_is_one_for_all_functions_side_by_side(project: LuaTe
     )
     report = await project.run(virtual=True)
     assert [result.reason for result in report.results] == [""] * 4
-    assert report.duration_ms < 15_000
 
 
 async def test_sleep_is_real_unless_told_otherwise(project: LuaTestProject) -> None:
