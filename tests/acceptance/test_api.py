@@ -207,7 +207,7 @@ def joined(block: str) -> list[str]:
     return block.replace("\\\n", " ").splitlines()
 
 
-def test_requests_made_of_the_document_are_answered_as_it_says(api: Api, tmp_path: Path) -> None:
+def test_requests_made_of_the_document_are_answered_as_it_says(api: Api, tmp_path: Path, torture: bool) -> None:
     """Nothing is answered with an error of the server, nor with a status or a body that the document does not have."""
     for key, value in (("a", "1"), ("b", '{"n": 1}')):
         api.ask("PUT", f"/api/state/entry?key={key}", raw=value.encode())
@@ -223,7 +223,8 @@ def test_requests_made_of_the_document_are_answered_as_it_says(api: Api, tmp_pat
         "run",
         f"{api.url}/api/openapi.json",
     ]
-    words += ["--checks", CHECKS, "--phases", "coverage,fuzzing", "--max-examples", "3", "--seed", "1"]
+    phases, examples = ("coverage,fuzzing", "20") if torture else ("fuzzing", "3")
+    words += ["--checks", CHECKS, "--phases", phases, "--max-examples", examples, "--seed", "1"]
     words += ["--exclude-path-regex", f"{ENDLESS}|{LINES}", "--header", f"X-SpyWeb-Key: {KEY}"]
     words += ["--request-timeout", "20", "--warnings", "off", "--continue-on-failure"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS, check=False)
