@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import sys
@@ -109,7 +110,10 @@ def main() -> None:
         sys.exit(ExitCode.USAGE)
     output.prepare()
     with output.written():
-        build(sys.argv[1:])(prog_name="spyweb")
+        app = build(sys.argv[1:])
+        gc.freeze()
+        gc.enable()
+        app(prog_name="spyweb")
 
 
 def build(words: Sequence[str] = ()) -> typer.Typer:

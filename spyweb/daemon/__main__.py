@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import sys
 
 from spyweb.daemon.signals import end_at_sigterm, ended_by_ctrl_c, outlive_hang_up
@@ -15,8 +16,12 @@ open_standard_streams()
 faulthandler.enable()  # a process ended by SIGBUS or SIGSEGV says so on stderr
 end_at_sigterm()
 outlive_hang_up()
+gc.disable()  # an import makes no garbage, and looking for it costs a tenth of a start
+sys.modules["rich"] = None  # type: ignore[assignment]  # structlog would import it, only to have it at hand
 with ended_by_ctrl_c():
     from spyweb.daemon.process import main
+gc.freeze()
+gc.enable()
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))
