@@ -15,13 +15,12 @@ after the other, as the answers to its private op say.  Its first call is `_hook
   False where it is dropped, True where the hook failed (the status is then "error", with the first of them).  Of
   before_webhook: the JSON text of what it returned; what has no JSON is an error.
 
-The answer is `name, argument, patch, later`, each of which may be missing; without a name the cycle is over.
+The answer is `name, argument, later`, each of which may be missing; without a name the cycle is over.
 
 - `name`: one of HOOKS, or LOAD, which does what the procedure of that name does.  A cycle whose LOAD has failed ends as
   failed.
 - `argument`: the first argument of the hook, for on_error the text.  before_webhook is given ordinary items, which are
   made flat in Lua.
-- `patch`: a table of what is to be in `ctx`.
 - `later`: by name, packed lists of one value, which are read when a script first looks for that name in `ctx`; an empty
   string is the argument itself.  Of `telemetry` Lua makes the `map` from its `stages`.
 

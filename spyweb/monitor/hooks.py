@@ -10,8 +10,7 @@ import asyncio
 from asyncio import Future
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import Final, NamedTuple
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -23,46 +22,27 @@ from spyweb.lua.endings import as_text
 from spyweb.lua.hooks import ABOUT_ITEMS, HOOK_OP, LOAD, UNLOADED, is_defined
 from spyweb.lua.session import Host, Lineage
 
-
-class NoValue(Enum):
-    """The reason why a hook has given no value although nothing went wrong."""
-
-    ABSENT = "absent"  # there is no such hook
-    NOTHING = "nothing"  # it returned nil or false
-
-
-ABSENT: Final = NoValue.ABSENT
-NOTHING: Final = NoValue.NOTHING
-
-
-@dataclass(frozen=True, slots=True)
-class HookFailed:
-    """The error of a hook that raised, or returned a value that can't be used."""
-
-    error: str
-    value: object = None  # what it came to all the same
+T = TypeVar("T")
+REPORTED = 6  # arguments of `_hook`: defined, memory, status, value, error, traceback; those at the end may be missing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HookResult:
+class HookResult(Generic[T]):
     """The result of one call of a hook."""
 
-    value: object = None  # what the hook returned
-    error: str | None = None  # it raised: the text, with file and line
+    value: T | None = None  # what the hook returned
+    error: str | None = None  # it raised, or its value can't be used: the text, with file and line
     traceback: str = ""
-    where: str = ""  # `file:line` where a hook begins that returned a value
-    is_absent: bool = False  # it was there, and is no more
+    where: str = ""  # ` (file:line)` where a hook begins that returned a value
+    is_absent: bool = False  # there is no such hook, or it was removed meanwhile
     duration_ms: float = 0.0
     memory: int = 0  # bytes of the VM after it
     memory_delta: int = 0
 
-
-@dataclass(frozen=True, slots=True)
-class ContextUpdate:
-    """Values to put into `ctx` before a hook is called."""
-
-    now: Mapping[str, object]
-    later: Mapping[str, bytes]  # packed values, decoded when a script looks
+    @property
+    def is_nothing(self) -> bool:
+        """Return whether the hook ran and returned nil or false."""
+        return not self.is_absent and self.error is None and (self.value is None or self.value is False)
 
 
 @dataclass(slots=True)
@@ -72,17 +52,6 @@ class SharedVm:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     memory: int = 0  # bytes
     defined: int = 0  # the hooks that there were, as a bit mask
-
-
-class VmReport(NamedTuple):
-    """The arguments of `_hook`; trailing ones that are nil are missing."""
-
-    defined: object = None
-    memory: object = None
-    status: object = None
-    value: object = None
-    error: object = None
-    traceback: object = None  # of a hook that returned a value: where it begins
 
 
 class LoadFailed(Exception):
@@ -99,7 +68,7 @@ class HookChannel:
         self._defined = UNLOADED
         loop = asyncio.get_running_loop()
         self._call: Future[Sequence[object]] = loop.create_future()  # the VM waits for it: which hook to call
-        self._report: Future[VmReport] = loop.create_future()  # the cycle waits for it: what became of the last
+        self._report: Future[list[Any]] = loop.create_future()  # the cycle waits for it: the arguments of `_hook`
 
     # The VM's side
 
@@ -108,7 +77,7 @@ class HookChannel:
             return self._host.op(name, arguments, lineage)
         self._call = asyncio.get_running_loop().create_future()
         if not self._report.done():
-            self._report.set_result(VmReport(*arguments[: len(VmReport._fields)]))
+            self._report.set_result([*arguments, *[None] * REPORTED][:REPORTED])
         return self._call
 
     def end_branch(self, lineage: Lineage) -> None:
@@ -123,7 +92,7 @@ class HookChannel:
         """Wait for the VM, and have a new one execute the job's files.  Raises LoadFailed."""
         self._note(await self._report)
         if self._defined == UNLOADED:
-            result = await self.call(LOAD, None, ContextUpdate({}, {}))
+            result = await self.call(LOAD)
             if result.error is not None:
                 raise LoadFailed(result.error)
 
@@ -131,23 +100,29 @@ class HookChannel:
         """Return whether the hook is defined now."""
         return is_defined(self._defined, name)
 
-    async def call(self, name: str, argument: object, update: ContextUpdate) -> HookResult:
-        """Call a hook, or load the job's files, once no other cycle's hook is running."""
+    async def call(
+        self, name: str, argument: object = None, ctx: Mapping[str, bytes] | None = None
+    ) -> HookResult[object]:
+        """Call a hook, or load the job's files, once no other cycle's hook is running.
+
+        `ctx`: packed values to put into the script's `ctx` before, decoded when the script reads them.
+        """
         async with self._vm.lock:
             began, before = self._clock.monotonic(), self._vm.memory
             self._report = asyncio.get_running_loop().create_future()
             if not self._call.done():  # else the VM's run is being ended, and so will be whoever waits here
-                self._call.set_result((name, argument, update.now or None, update.later or None))
+                self._call.set_result((name, argument, ctx))
             report = await self._report
             self._note(report)
-            failed = report.status == b"error"
-            value, problem = await self._unpacked(name, report.value)
+            status, value, error, traceback = report[2:]
+            failed = status == b"error"
+            value, problem = await self._unpacked(name, value)
             return HookResult(
                 value=value,
-                error=as_text(report.error) if failed else problem,
-                is_absent=report.status == b"absent",
-                traceback=as_text(report.traceback) if failed else "",
-                where="" if failed else as_text(report.traceback),
+                error=as_text(error) if failed else problem,
+                is_absent=status == b"absent",
+                traceback=as_text(traceback) if failed else "",
+                where=f" ({as_text(traceback)})" if traceback and not failed else "",
                 duration_ms=round((self._clock.monotonic() - began) * 1000, 3),
                 memory=self._vm.memory,
                 memory_delta=self._vm.memory - before,
@@ -169,7 +144,7 @@ class HookChannel:
         except (msgspec.DecodeError, RecursionError) as error:
             return None, f"what it returned can't leave the script: {error}"
 
-    def _note(self, report: VmReport) -> None:
-        if isinstance(report.defined, int) and isinstance(report.memory, int):
-            self._defined, self._vm.memory = report.defined, report.memory
-            self._vm.defined = max(report.defined, 0)
+    def _note(self, report: Sequence[object]) -> None:
+        defined, memory = report[:2]
+        if isinstance(defined, int) and isinstance(memory, int):
+            self._defined, self._vm.memory, self._vm.defined = defined, memory, max(defined, 0)

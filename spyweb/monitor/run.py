@@ -23,18 +23,14 @@ from spyweb.errors import PoolError
 from spyweb.lua.endings import ended_for, failed, never_begun
 from spyweb.lua.hooks import is_defined
 from spyweb.lua.pool import Pool
-from spyweb.lua.session import Code, Request
+from spyweb.lua.session import Request
 from spyweb.lua.wire import Why
-from spyweb.model import Ending, Failure, JobSpec, Monitor, Outcome, Run
-from spyweb.monitor.context import CycleContext, CycleFailed, CycleServices
-from spyweb.monitor.cycle import preview, run_cycle
-from spyweb.monitor.expectations import Streak
-from spyweb.monitor.hooks import ContextUpdate, HookChannel, LoadFailed, SharedVm
-from spyweb.monitor.preview import result_of, save_files
-from spyweb.monitor.rules.items import ItemReader
-from spyweb.monitor.rules.proxies import ProxyRotation
+from spyweb.model import Ending, Failure, Outcome, Run
+from spyweb.monitor.context import CycleContext, CycleFailed, CycleServices, MonitorVersion
+from spyweb.monitor.cycle import preview, result_of, run_cycle, save_files
+from spyweb.monitor.hooks import HookChannel, LoadFailed
+from spyweb.monitor.stages.announce import UnannouncedRecords
 from spyweb.monitor.telemetry import Telemetry
-from spyweb.monitor.unannounced import UnannouncedRecords
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.runs.records import HOOK, INCIDENT, is_trial, tells_of_incident
 from spyweb.runs.runner import BUG
@@ -43,19 +39,6 @@ log = structlog.get_logger()
 
 STAGGER = 0.2  # seconds between the first requests of two workers
 ON_FINISHED_MS = 1_000  # for on_finished where the time of the run, or its processor time, is over
-
-
-@dataclass(slots=True, kw_only=True)
-class MonitorVersion:
-    """One version of a monitor job: what its cycles share, across runs."""
-
-    spec: JobSpec
-    monitor: Monitor
-    code: Code
-    reader: ItemReader
-    proxies: ProxyRotation
-    vm: SharedVm = field(default_factory=SharedVm)
-    streak: Streak | None = None  # None: it is not counted yet
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -82,7 +65,7 @@ class MonitorRun:
 
     @property
     def is_preview(self) -> bool:
-        """Return whether this is just one cycle up to the store, for a person who looks."""
+        """Return whether this is just one cycle up to the store, for a person (a debug run)."""
         return is_trial(self.run.trigger)
 
     async def execute(self) -> Ending:
@@ -198,7 +181,7 @@ class MonitorRun:
         channel = HookChannel(self.version.vm, self.host, self.services.clock)
 
         async def call() -> Ending:
-            result = await channel.call(hook, self.run.trigger[INCIDENT], ContextUpdate({}, {}))
+            result = await channel.call(hook, self.run.trigger[INCIDENT])
             if result.is_absent:
                 return missing
             return ending_of(None if result.error is None else CycleFailed(result.error, result.traceback))
@@ -232,8 +215,8 @@ class MonitorRun:
             if self.is_preview:
                 failure = await preview(context)
                 return replace(ending_of(failure), preview=result_of(context, failure, await save_files(context)))
-            failure = await run_cycle(context)
-            if context.monitor.debug:
+            failure = await run_cycle(context, self.unannounced)
+            if self.version.monitor.debug:
                 await save_files(context)
             return ending_of(failure)
         except Exception:  # the boundary of one cycle: a bug in it must not end the others
@@ -244,19 +227,12 @@ class MonitorRun:
         version, services = self.version, self.services
         return CycleContext(
             services=services,
-            spec=version.spec,
-            monitor=version.monitor,
-            reader=version.reader,
+            version=version,
+            host=self.host,
             hooks=hooks,
             telemetry=Telemetry(version.spec.name, services.clock, version.vm.memory),
-            log=self.host.log,
-            gate=self.host.gate,
-            permit=self.host.permit,
-            proxies=version.proxies,
-            unannounced=self.unannounced,
             worker=worker,
             url=url,
-            trace=self.host.trace,
         )
 
 

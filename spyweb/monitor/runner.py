@@ -9,13 +9,13 @@ from spyweb.lua.endings import failed
 from spyweb.lua.pool import Pool
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, JobId, Run, RunId
-from spyweb.monitor.context import CycleServices
+from spyweb.monitor.context import CycleServices, MonitorVersion
+from spyweb.monitor.exchange import ProxyRotation
 from spyweb.monitor.expectations import judge, judge_preview, streak_before
 from spyweb.monitor.hooks import SharedVm
-from spyweb.monitor.rules.items import reader_of
-from spyweb.monitor.rules.proxies import ProxyRotation
-from spyweb.monitor.run import MonitorRun, MonitorVersion
-from spyweb.monitor.unannounced import UnannouncedRecords
+from spyweb.monitor.items import reader_of
+from spyweb.monitor.run import MonitorRun
+from spyweb.monitor.stages.announce import UnannouncedRecords
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.runs.live import LiveJob
 

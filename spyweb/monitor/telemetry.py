@@ -10,36 +10,31 @@ from spyweb.clock import Clock
 from spyweb.lua import wire
 from spyweb.lua.hooks import HOOK_NAMES
 
-HOOK, INTERNAL = "hook", "internal"
-SUCCESS, ERROR, INACTIVE = "success", "error", "inactive"
-
-STAGES = {  # in the order of a cycle; those that are no hooks are spyweb's own
-    name: HOOK if name in HOOK_NAMES else INTERNAL
-    for name in (
-        "before_fetch",
-        "override_fetch",
-        "fetch",
-        "after_fetch",
-        "override_extract",
-        "extract",
-        "after_extract",
-        "filter_item",
-        "filter",
-        "before_store",
-        "store",
-        "before_notify",
-        "before_webhook",
-        "notify",
-        "webhook",
-    )
-}
+STAGES = (  # in the order of a cycle; those that are not hooks are built in
+    "before_fetch",
+    "override_fetch",
+    "fetch",
+    "after_fetch",
+    "override_extract",
+    "extract",
+    "after_extract",
+    "filter_item",
+    "filter",
+    "before_store",
+    "store",
+    "before_notify",
+    "before_webhook",
+    "notify",
+    "webhook",
+)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Stage:
+    """One step of a cycle: the time and memory that it took, and its error."""
+
     name: str
-    status: str = INACTIVE
-    duration_ms: float = 0.0
+    duration_ms: float | None = None  # None: it has not run
     memory: int = 0  # bytes of the VM after it
     memory_delta: int = 0
     error: str | None = None
@@ -48,16 +43,14 @@ class Stage:
         """Return the stage as scripts see it."""
         shown: dict[str, object] = {
             "name": self.name,
-            "status": self.status,
-            "type": STAGES[self.name],
-            "duration_ms": self.duration_ms,
+            "status": "error" if self.error is not None else "inactive" if self.duration_ms is None else "success",
+            "type": "hook" if self.name in HOOK_NAMES else "internal",
+            "duration_ms": self.duration_ms or 0.0,
             "lua_mem_bytes": self.memory,
             "mem_delta_bytes": self.memory_delta,
             "browsers": 0,
         }
-        if self.error is not None:
-            shown["error"] = self.error
-        return shown
+        return shown if self.error is None else {**shown, "error": self.error}
 
 
 class Telemetry:
@@ -76,22 +69,20 @@ class Telemetry:
     def timed(self, name: str) -> Iterator[None]:
         """Time a built-in stage, and note an error that it raises."""
         self.current = name
-        began = self._clock.monotonic()
+        began, error = self._clock.monotonic(), None
         try:
             yield
-        except Exception as error:
-            self.note(self._built_in(name, ERROR, began, str(error)))
+        except Exception as failure:
+            error = str(failure)
             raise
-        self.note(self._built_in(name, SUCCESS, began))
-
-    def _built_in(self, name: str, status: str, began: float, error: str | None = None) -> Stage:
-        return Stage(name=name, status=status, duration_ms=self.since(began), memory=self._memory, error=error)
+        finally:
+            self.note(Stage(name, self._since(began), self._memory, error=error))
 
     def blame(self, name: str, error: str) -> None:
         """Mark a stage that has ended as failed."""
-        self.note(replace(self._stages[name], status=ERROR, error=error))
+        self.note(replace(self._stages[name], error=error))
 
-    def since(self, began: float) -> float:
+    def _since(self, began: float) -> float:
         return round((self._clock.monotonic() - began) * 1000, 3)
 
     def note(self, stage: Stage) -> None:
@@ -100,11 +91,11 @@ class Telemetry:
 
     def stages(self) -> list[Stage]:
         """List all stages, also those that have not run."""
-        return [self._stages.get(name) or Stage(name=name) for name in STAGES]
+        return [self._stages.get(name) or Stage(name) for name in STAGES]
 
     @property
     def total_ms(self) -> float:
-        return self.since(self._began)
+        return self._since(self._began)
 
     def packed(self) -> bytes:
         """Pack the telemetry for the VM, as each hook gets it."""

@@ -44,8 +44,7 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/unit/store/user_sql/test_spawner.py": ("store/user_sql/wire",),
     # A stage only makes sense in its cycle, a cycle in its run.
     "tests/unit/monitor/test_cycle.py": (
-        "monitor/context", "monitor/stages/announce", "monitor/stages/extract",
-        "monitor/stages/fetch",
+        "monitor/context", "monitor/stages/extract", "monitor/stages/fetch",
     ),
     "tests/unit/lua/test_pool.py": ("lua/session", "lua/supervisor"),
     # A command is a thin layer: each is typed for real, with and without a daemon.

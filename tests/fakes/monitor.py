@@ -147,8 +147,7 @@ class FakeVms(FakePool):
             answer = await host.op("_hook", told)
             if not answer:
                 return Ending(outcome=Outcome.SUCCESS, cpu_ms=self.cpu_ms)
-            name, argument, patch, later = [*answer, None, None, None][:4]
-            ctx.update({name: _crossed(value) for name, value in cast("dict[str, object]", patch or {}).items()})
+            name, argument, later = [*answer, None, None][:3]
             for key, packed in cast("dict[str, bytes]", later or {}).items():
                 ctx[key] = wire.unpack(packed)[0] if packed else _crossed(argument)
             told = [*await self._called(str(name), argument, ctx)]

@@ -238,7 +238,7 @@ def test_a_hook_may_call_ops(worker: WorkerDriver) -> None:
 def test_reading_response_headers_ignores_case(worker: WorkerDriver, hook: str, argument: object, path: str) -> None:
     later = {"last_fetch": wire.pack([{"ok": True, "response": {"headers": {"content-type": "x"}}}])}
     prepare(worker, f"function {hook}(a, ctx) return {path}['Content-TYPE'] end")
-    daemon, _ = cycle(worker, (hook, argument, None, later))
+    daemon, _ = cycle(worker, (hook, argument, later))
 
     assert daemon.values == [b"x"]
 
@@ -449,7 +449,9 @@ def test_a_workers_number_can_be_read_and_not_written(worker: WorkerDriver) -> N
         "function before_fetch(r, ctx) r.id = ctx.worker_id return r end\n"
         "function after_fetch(r, ctx)\nctx.worker_id = 9 end",
     )
-    daemon, _ = cycle(worker, ("before_fetch", {}, {"worker_id": 5}), ("after_fetch", {}), ctx={"worker_id": 3})
+    daemon, _ = cycle(
+        worker, ("before_fetch", {}, {"worker_id": wire.pack([5])}), ("after_fetch", {}), ctx={"worker_id": 3}
+    )
 
     assert daemon.values[0] == {b"id": 3}
     assert daemon.reports[2].error == b"jobs/x/hooks.lua:3: ctx.worker_id is read-only"
@@ -457,7 +459,7 @@ def test_a_workers_number_can_be_read_and_not_written(worker: WorkerDriver) -> N
 
 def test_what_the_daemon_adds_is_there_for_the_next_hook_and_stays(worker: WorkerDriver) -> None:
     prepare(worker, "function before_store(items, ctx) return ctx.selector_matches end before_notify = before_store")
-    daemon, _ = cycle(worker, ("before_store", [], {"selector_matches": 7}), ("before_notify", []))
+    daemon, _ = cycle(worker, ("before_store", [], {"selector_matches": wire.pack([7])}), ("before_notify", []))
 
     assert daemon.values == [7, 7]
 
@@ -472,16 +474,14 @@ def test_what_is_packed_is_read_when_it_is_looked_for(worker: WorkerDriver) -> N
         "return {t.job_name, t.map.fetch == t.stages[1], t.map.extract.duration_ms, ctx.telemetry == t} end",
     )
     telemetry = wire.pack([{"job_name": "x", "stages": STAGES}])
-    daemon, _ = cycle(worker, ("before_store", [], None, {"telemetry": telemetry}))
+    daemon, _ = cycle(worker, ("before_store", [], {"telemetry": telemetry}))
 
     assert daemon.values == [[b"x", True, 3, True]]
 
 
 def test_a_newer_packed_value_takes_the_place_of_the_one_that_was_read(worker: WorkerDriver) -> None:
     prepare(worker, "function before_store(items, ctx) return ctx.last_fetch.n end")
-    answers: list[Sequence[object]] = [
-        ("before_store", [], None, {"last_fetch": wire.pack([{"n": n}])}) for n in (1, 2)
-    ]
+    answers: list[Sequence[object]] = [("before_store", [], {"last_fetch": wire.pack([{"n": n}])}) for n in (1, 2)]
     daemon, _ = cycle(worker, *answers)
 
     assert daemon.values == [1, 2]
@@ -489,14 +489,14 @@ def test_a_newer_packed_value_takes_the_place_of_the_one_that_was_read(worker: W
 
 def test_an_argument_may_be_put_into_ctx_as_it_is(worker: WorkerDriver) -> None:
     prepare(worker, "function after_fetch(result, ctx) return result == ctx.last_fetch end")
-    daemon, _ = cycle(worker, ("after_fetch", {"ok": True}, None, {"last_fetch": b""}))
+    daemon, _ = cycle(worker, ("after_fetch", {"ok": True}, {"last_fetch": b""}))
 
     assert daemon.values == [True]
 
 
 def test_a_script_may_put_its_own_in_the_place_of_what_is_packed(worker: WorkerDriver) -> None:
     prepare(worker, "function before_store(items, ctx) ctx.last_fetch = 1 return ctx.last_fetch end")
-    daemon, _ = cycle(worker, ("before_store", [], None, {"last_fetch": wire.pack([2])}))
+    daemon, _ = cycle(worker, ("before_store", [], {"last_fetch": wire.pack([2])}))
 
     assert daemon.values == [1]
 
@@ -507,7 +507,7 @@ def test_pairs_shows_all_of_ctx(worker: WorkerDriver) -> None:
         "function before_store(items, ctx) local names = {} for name in pairs(ctx) do names[#names + 1] = name end "
         "table.sort(names) return table.concat(names, ' ') end",
     )
-    daemon, _ = cycle(worker, ("before_store", [], {"a": 1}, {"b": wire.pack([2])}))
+    daemon, _ = cycle(worker, ("before_store", [], {"a": wire.pack([1]), "b": wire.pack([2])}))
 
     assert daemon.values == [b"a b shared worker_id"]
 
@@ -678,7 +678,7 @@ def test_a_hook_may_have_several_calls_under_way(worker: WorkerDriver) -> None:
         "function after_fetch() parallel(function() error('no', 0) end) end",
     )
 
-    daemon, end = cycle(worker, ("before_fetch", {}, None, None), ("after_fetch", {}, None, None))
+    daemon, end = cycle(worker, ("before_fetch", {}, None), ("after_fetch", {}, None))
 
     assert end.ended == Ended.SUCCESS
     assert daemon.reports[1].value == {b"urls": [b"a", b"b"]}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from spyweb.errors import FetchError
 from spyweb.lua import answer, wire
 from spyweb.lua.wire import Ext, Foreign
-from spyweb.monitor.rules.exchange import (
+from spyweb.monitor.exchange import (
     FetchResponse,
     failed,
     read_own_fetch,
@@ -22,9 +22,8 @@ from spyweb.monitor.rules.exchange import (
     replied,
     result_to_lua,
 )
-from spyweb.monitor.rules.items import Item, ItemReader, Keywords, items_to_lua
-from spyweb.monitor.rules.tables import sequence
-from spyweb.monitor.rules.texts import default_payload
+from spyweb.monitor.items import Item, ItemReader, Keywords, items_to_lua, sequence
+from spyweb.monitor.stages.announce import default_payload
 from spyweb.ops.arguments import Mismatch
 from spyweb.ops.network.request import FetchRequest, fetch_of
 from spyweb.settings import HttpSettings

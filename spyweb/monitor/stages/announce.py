@@ -1,32 +1,87 @@
 """Announce what is new: before_notify and before_webhook, then the notification and the webhook.
 
-Both are put in the outbox, in one transaction; whether they arrive does not hold the cycle up.
+Both are put in the outbox, in one transaction; whether they arrive does not hold the cycle up.  What is new is owed
+from the transaction that stores it until that one.  A daemon that dies in between, and a cycle that is killed or fails
+there, leave it owed: the job's next cycle announces it, with its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+import asyncio
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
+from zoneinfo import ZoneInfo
+
+import msgspec
+import structlog
 
 from spyweb.errors import FetchError, NotPermitted, OpError, StoreError
-from spyweb.model import Notification, Webhook
+from spyweb.model import JobId, Notification, Webhook
 from spyweb.monitor.context import CycleContext, CycleFailed, in_one_step
-from spyweb.monitor.hooks import NOTHING
-from spyweb.monitor.rules.items import Item, items_to_lua
-from spyweb.monitor.rules.texts import NotificationSubject, body_of, default_payload, title_of
+from spyweb.monitor.items import Item, items_to_lua
 from spyweb.monitor.stages.keep import StoredItem
 from spyweb.ops.arguments import read_text
 from spyweb.ops.network.request import parse_url
 from spyweb.outbox.messages import desktop_message, webhook_message
 from spyweb.store.outbox_protocol import NewMessage
+from spyweb.store.records_protocol import Record, Records
+
+log = structlog.get_logger()
+
+MOST = 1_000  # records read at once
+TITLE = "{job_name}: {item_count} new"
+MOST_ITEMS = 10  # in one notification: a desktop shows a few lines
+
+_TAG = re.compile(r"\{([^{}\n]+)\}")
 
 Messages = dict[str, NewMessage]  # by stage
 
 
-async def announce(context: CycleContext, new: Sequence[StoredItem]) -> None:
+@dataclass(slots=True)
+class UnannouncedRecords:
+    """Finds the items of one job that are still to be announced."""
+
+    job: JobId
+    records: Records
+    _may_be_more: bool = True  # an earlier daemon may have left some
+    _at_risk: int = 0  # cycles that have new items in hand
+    _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @asynccontextmanager
+    async def at_risk(self) -> AsyncIterator[Sequence[Record]]:
+        """Mark that a cycle stores and announces: if it ends early, its items are still to be announced.
+
+        Yields what earlier cycles have left, which this cycle announces with its own.
+        """
+        left: Sequence[Record] = ()
+        async with self._reading:
+            if self._may_be_more and not self._at_risk:  # else what the others have in hand would be among it
+                left = await self._read()
+        self._at_risk += 1
+        try:
+            yield left
+        except BaseException:
+            self._may_be_more = True
+            raise
+        finally:
+            self._at_risk -= 1
+
+    async def _read(self) -> Sequence[Record]:
+        try:
+            left = await self.records.owed(self.job, MOST)
+        except StoreError as error:
+            log.error("what is still to be announced could not be read yet", job=self.job, reason=str(error))
+            return ()
+        self._may_be_more = len(left) == MOST
+        return left
+
+
+async def announce(context: CycleContext, left: Sequence[Record], new: Sequence[StoredItem]) -> None:
     """Announce the new items, and with them those that earlier cycles have left."""
-    left = context.unannounced.take()
     items = [*(Item(record.fields, record.matches, is_searched=True) for record in left), *(each.item for each in new)]
     if left or (new and context.announces):
         messages = await _messages(context, items)
@@ -36,33 +91,33 @@ async def announce(context: CycleContext, new: Sequence[StoredItem]) -> None:
 
 async def _messages(context: CycleContext, new: Sequence[Item]) -> Messages:
     """Make the messages; both hooks are called even where the settings send nothing: they may do so themselves."""
-    read = partial(context.reader.read_all, given=new)
+    read = partial(context.version.reader.read_all, given=new)
     shown = await context.ask_about_items("before_notify", new, read)
     payload = await context.ask("before_webhook", partial(_payload, context, new), in_one_step(read_text))
     messages: Messages = {}
-    items = shown if isinstance(shown, list) else new
+    items = new if shown.value is None else shown.value
     await context.search(items)
-    if context.monitor.notification and shown is not NOTHING and items:
+    if context.version.monitor.notification and not shown.is_nothing and items:
         _check_notification(context)
-        messages["notify"] = _notification(context, context.monitor.notification, items)
-    if context.monitor.webhook and payload is not NOTHING:
-        _check_webhook(context, context.monitor.webhook)
-        body = payload if isinstance(payload, bytes) else default_payload(context.spec.name, new)
-        messages["webhook"] = webhook_message(context.spec.id, context.monitor.webhook, body)
+        messages["notify"] = _notification(context, context.version.monitor.notification, items)
+    if context.version.monitor.webhook and not payload.is_nothing:
+        _check_webhook(context, context.version.monitor.webhook)
+        body = default_payload(context.version.spec.name, new) if payload.value is None else payload.value
+        messages["webhook"] = webhook_message(context.version.spec.id, context.version.monitor.webhook, body)
     return messages
 
 
 def _check_notification(context: CycleContext) -> None:
     """Ask for the notification.  Raises CycleFailed, as for a webhook."""
     try:
-        context.permit("notify", "notify")
+        context.host.permit("notify", "notify")
     except OpError as error:
         raise CycleFailed(str(error)) from error
 
 
 def _check_webhook(context: CycleContext, webhook: Webhook) -> None:
     """Ask for the host of the webhook.  Raises CycleFailed: the items stay owed until it is permitted."""
-    gate = context.gate("webhook")
+    gate = context.host.gate("webhook")
     if gate is None:
         return
     try:
@@ -75,20 +130,19 @@ def _check_webhook(context: CycleContext, webhook: Webhook) -> None:
 
 
 def _payload(context: CycleContext, new: Sequence[Item]) -> dict[str, object]:
-    return {"job_name": context.spec.name, "item_count": len(new), "items": items_to_lua(new)}
+    return {"job_name": context.version.spec.name, "item_count": len(new), "items": items_to_lua(new)}
 
 
 def _notification(context: CycleContext, notification: Notification, items: Sequence[Item]) -> NewMessage:
-    about = NotificationSubject(
-        job_name=context.spec.name,
-        url=context.page_url,
-        at_ms=context.services.clock.now_ms(),
-        timezone=context.services.timezone,
-        names=context.reader.names,
-        items=items,
-    )
-    title, body = title_of(notification, about), body_of(notification, about)
-    return desktop_message(context.spec.id, title, body, notification.timeout_ms)
+    names, services = context.version.reader.names, context.services
+    tags = {
+        "job_name": context.version.spec.name,
+        "url": context.page_url,
+        "item_count": str(len(items)),
+        "timestamp": moment(services.clock.now_ms(), services.timezone),
+    }
+    title, body = title_of(notification, tags, names, items), body_of(notification, tags, names, items)
+    return desktop_message(context.version.spec.id, title, body, notification.timeout_ms)
 
 
 async def _send(context: CycleContext, messages: Messages, settles: Sequence[int]) -> None:
@@ -100,3 +154,43 @@ async def _send(context: CycleContext, messages: Messages, settles: Sequence[int
             await context.services.outbox.add(list(messages.values()), settles=settles)
         except StoreError as error:
             raise CycleFailed(f"{' and '.join(messages) or 'announcing'}: not put in the outbox: {error}") from error
+
+
+# Texts
+
+
+def title_of(notification: Notification, tags: Mapping[str, str], names: Sequence[str], items: Sequence[Item]) -> str:
+    """Fill the title with the fields of the first item and the matches of all."""
+    template = TITLE if notification.title is None else notification.title
+    matches = list(dict.fromkeys(word for item in items for word in item.matches))
+    return fill(template, {**tags, **_tags(names, items[0].fields, matches)})
+
+
+def body_of(notification: Notification, tags: Mapping[str, str], names: Sequence[str], items: Sequence[Item]) -> str:
+    """Repeat the text for each item."""
+    template = notification.body
+    if template is None:
+        template = f"{{{names[0]}}}" if names else "{url}"
+    shown = [fill(template, {**tags, **_tags(names, item.fields, item.matches)}) for item in items[:MOST_ITEMS]]
+    more = len(items) - len(shown)
+    return "\n".join([*(text.strip("\n") for text in shown), *([f"… and {more} more"] if more else [])])
+
+
+def _tags(names: Sequence[str], fields: Mapping[str, str], matches: Sequence[str]) -> dict[str, str]:
+    """Return the tags of an item; a field wins over a tag of its name, since who extracts a `url` wants that one."""
+    return {"matches": ", ".join(matches), "match_count": str(len(matches)), **dict.fromkeys(names, ""), **fields}
+
+
+def moment(at_ms: int, timezone: str) -> str:
+    return datetime.fromtimestamp(at_ms // 1000, tz=UTC).astimezone(ZoneInfo(timezone)).isoformat()
+
+
+def fill(template: str, tags: Mapping[str, str]) -> str:
+    """Fill all tags in one pass, so that text of a page is never read as a tag; leave unknown tags as they are."""
+    return _TAG.sub(lambda found: tags.get(found[1], found[0]), template)
+
+
+def default_payload(job_name: str, items: Sequence[Item]) -> bytes:
+    """Make the JSON for a webhook where no hook made another."""
+    flat = [{**item.fields, "keywords": item.matches} for item in items]
+    return msgspec.json.encode({"job_name": job_name, "item_count": len(items), "items": flat})

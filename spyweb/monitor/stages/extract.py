@@ -10,11 +10,10 @@ from functools import partial
 from spyweb.cooperative import Steps, run_in_slices
 from spyweb.errors import ExtractionError
 from spyweb.extraction.extractor import Page
+from spyweb.lua import answer
 from spyweb.monitor.context import CycleContext, CycleFailed, Skipped, in_one_step
-from spyweb.monitor.hooks import NOTHING, HookFailed
-from spyweb.monitor.rules.exchange import FetchResponse, response_to_lua
-from spyweb.monitor.rules.items import Item
-from spyweb.monitor.rules.tables import sequence
+from spyweb.monitor.exchange import FetchResponse, response_to_lua
+from spyweb.monitor.items import Item, sequence
 from spyweb.ops.arguments import Mismatch
 
 CONTENT_TYPE = b"content-type"
@@ -23,16 +22,13 @@ FAILED_FOR_IT = True  # filter_item's verdict on an item that it failed for
 
 async def extract(context: CycleContext, response: FetchResponse) -> list[Item]:
     context.response, context.http_status = response, response.status
-    returned = await context.ask("override_extract", partial(response_to_lua, response), context.reader.read_all)
-    if isinstance(returned, list):
-        items = returned
-    elif returned is NOTHING or isinstance(returned, HookFailed):
-        items = []
-    else:
-        items = await _extract_by_selectors(context, response)
+    returned = await context.ask(
+        "override_extract", partial(response_to_lua, response), context.version.reader.read_all
+    )
+    items = await _extract_by_selectors(context, response) if returned.is_absent else returned.value or []
     await context.search(items)
     context.found = items
-    context.learn("selector_matches", len(items))
+    context.learned["selector_matches"] = answer.pack([len(items)])
     return items
 
 
@@ -48,71 +44,71 @@ async def _extract_by_selectors(context: CycleContext, response: FetchResponse) 
 def _page(context: CycleContext, response: FetchResponse) -> Page:
     content_type = response.headers.get(CONTENT_TYPE)
     return Page(
-        job=context.spec.id,
+        job=context.version.spec.id,
         body=response.body,
         content_type=None if content_type is None else content_type.decode("latin-1"),
         url=response.url.decode("utf-8", "replace"),
-        selector=context.monitor.selector,
-        fields=context.monitor.fields,
+        selector=context.version.monitor.selector,
+        fields=context.version.monitor.fields,
     )
 
 
 async def rework(context: CycleContext, items: list[Item]) -> list[Item]:
-    read = partial(context.reader.read_all, given=items)
+    read = partial(context.version.reader.read_all, given=items)
     returned = await context.ask_about_items("after_extract", items, read)
-    if returned is NOTHING:
-        return []
-    if not isinstance(returned, list):
-        return items
-    await context.search(returned)
-    return returned
+    if returned.value is None:
+        return [] if returned.is_nothing else items
+    await context.search(returned.value)
+    return returned.value
 
 
 async def sift(context: CycleContext, items: list[Item]) -> list[Item]:
     """Filter the items by filter_item; by the keywords where it is absent, or failed for an item."""
     if not context.has_hook("filter_item"):
         with context.telemetry.timed("filter"):
-            return [item for item in items if context.reader.keywords.keeps(item)]
+            return [item for item in items if context.version.reader.keywords.keeps(item)]
     returned = await context.ask_about_items("filter_item", items, in_one_step(sequence))
-    verdicts = returned.value if isinstance(returned, HookFailed) else returned
-    if not isinstance(verdicts, list) or len(verdicts) != len(items):
+    verdicts = returned.value or []
+    if len(verdicts) != len(items):
         verdicts = [FAILED_FOR_IT] * len(items)
-    kept = await run_in_slices(context.services.clock, _all_kept(context, items, verdicts))
+    kept = await run_in_slices(context.services.clock, _all_kept(context, items, verdicts, returned.where))
     await context.search(kept)
     return kept
 
 
-def _all_kept(context: CycleContext, items: Sequence[Item], verdicts: Sequence[object]) -> Steps[list[Item]]:
+def _all_kept(
+    context: CycleContext, items: Sequence[Item], verdicts: Sequence[object], where: str
+) -> Steps[list[Item]]:
     kept = []
     for item, verdict in zip(items, verdicts, strict=True):
         yield
-        judged = _kept(context, item, verdict)
+        judged = _kept(context, item, verdict, where)
         if judged:
             kept.append(judged)
     return kept
 
 
-def _kept(context: CycleContext, item: Item, verdict: object) -> Item | None:
+def _kept(context: CycleContext, item: Item, verdict: object, where: str) -> Item | None:
     if verdict is False or verdict is None:
         return None
     if verdict is not FAILED_FOR_IT:
         try:
-            return context.reader.read(verdict, item)
+            return context.version.reader.read(verdict, item)
         except Mismatch as mismatch:
-            context.fail_for_value("filter_item", mismatch)
-    return item if context.reader.keywords.keeps(item) else None
+            context.fail("filter_item", f"{mismatch}{where}")
+    return item if context.version.reader.keywords.keeps(item) else None
 
 
 async def choose(context: CycleContext, items: list[Item]) -> Sequence[Item]:
     context.items = items
     if not items:
         return items
-    read = partial(context.reader.read_all, given=items)
+    read = partial(context.version.reader.read_all, given=items)
     returned = await context.ask_about_items("before_store", items, read)
-    if returned is NOTHING:
+    if returned.is_nothing:
         context.items = []
         raise Skipped
-    if isinstance(returned, list):
-        await context.search(returned)
-        context.items = returned
+    if returned.value is not None:
+        await context.search(returned.value)
+        context.items = returned.value
     return context.items

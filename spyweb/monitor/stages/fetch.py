@@ -8,8 +8,7 @@ from functools import partial
 from spyweb.errors import FetchError
 from spyweb.lua import answer
 from spyweb.monitor.context import CycleContext, CycleFailed, Skipped, in_one_step
-from spyweb.monitor.hooks import NOTHING, HookFailed
-from spyweb.monitor.rules.exchange import (
+from spyweb.monitor.exchange import (
     FetchResponse,
     FetchResult,
     failed,
@@ -28,15 +27,15 @@ SAME_AS_ARGUMENT = b""  # what `ctx` learns is the hook's argument itself, so th
 
 
 async def prepare(context: CycleContext) -> FetchRequest:
-    request = first_request(context.monitor, context.url, context.services.http.settings)
+    request = first_request(context.version.monitor, context.url, context.services.http.settings)
     returned = await context.ask(
         "before_fetch", partial(request_to_lua, request), in_one_step(partial(read_request, before=request))
     )
-    if returned is NOTHING:
+    if returned.is_nothing:
         raise Skipped
-    request = returned if isinstance(returned, FetchRequest) else request
+    request = returned.value or request
     if request.proxy is None:
-        proxy = context.proxies.next_for(context.worker)
+        proxy = context.version.proxies.next_for(context.worker)
         request = request if proxy is None else replace(request, proxy=proxy.encode())
     return request
 
@@ -45,20 +44,18 @@ async def fetch(context: CycleContext, request: FetchRequest) -> FetchResult:
     returned = await context.ask(
         "override_fetch", partial(request_to_lua, request), in_one_step(partial(read_own_fetch, request=request))
     )
-    match returned:
-        case FetchResult():
-            return returned
-        case HookFailed():
-            return failed(request, f"override_fetch: {returned.error}", "unknown")
-        case _ if returned is NOTHING:
-            raise CycleFailed("override_fetch must return a response table, or a table with an error in it")
-        case _:
-            return await _fetch_over_network(context, request)
+    if returned.is_absent:
+        return await _fetch_over_network(context, request)
+    if returned.error is not None:
+        return failed(request, f"override_fetch: {returned.error}", "unknown")
+    if returned.value is None:
+        raise CycleFailed("override_fetch must return a response table, or a table with an error in it")
+    return returned.value
 
 
 async def _fetch_over_network(context: CycleContext, request: FetchRequest) -> FetchResult:
-    most = context.spec.memory_limit if context.hooks else None  # more could not be handed to a hook
-    gate, http = context.gate("fetch"), context.services.http
+    most = context.version.spec.memory_limit if context.hooks else None  # more could not be handed to a hook
+    gate, http = context.host.gate("fetch"), context.services.http
     try:
         with context.telemetry.timed("fetch"):
             response = await http.fetch(fetch_of(request, http.settings, most, gate))
@@ -75,14 +72,14 @@ async def inspect(context: CycleContext, fetched: FetchResult) -> FetchResponse:
     context.http_status = fetched.response.status if fetched.response else None
     if not context.has_hook("after_fetch"):
         if context.hooks:
-            context.learn_packed("last_fetch", answer.pack([result_to_lua(fetched)]))  # for the next hook
+            context.learned["last_fetch"] = answer.pack([result_to_lua(fetched)])  # for the next hook
         return _response_or_fail(fetched)
-    context.learn_packed("last_fetch", SAME_AS_ARGUMENT)
+    context.learned["last_fetch"] = SAME_AS_ARGUMENT
     read = in_one_step(partial(read_result, fetched=fetched))
     returned = await context.ask("after_fetch", partial(result_to_lua, fetched), read)
-    if returned is NOTHING:
+    if returned.is_nothing:
         raise Skipped
-    return _response_or_fail(returned if isinstance(returned, FetchResult) else fetched)
+    return _response_or_fail(returned.value or fetched)
 
 
 def _response_or_fail(fetched: FetchResult) -> FetchResponse:

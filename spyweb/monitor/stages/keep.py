@@ -11,7 +11,7 @@ import structlog
 
 from spyweb.errors import StoreError
 from spyweb.monitor.context import CycleContext, CycleFailed
-from spyweb.monitor.rules.items import Item
+from spyweb.monitor.items import Item
 from spyweb.store.records_protocol import NewRecord
 
 log = structlog.get_logger()
@@ -36,7 +36,7 @@ async def keep(context: CycleContext, items: Sequence[Item]) -> list[StoredItem]
     context.new = 0
     if not items:
         return []
-    job, url = context.spec.id, context.page_url
+    job, url = context.version.spec.id, context.page_url
     new: list[StoredItem] = []
     try:
         with context.telemetry.timed("store"):
@@ -44,7 +44,7 @@ async def keep(context: CycleContext, items: Sequence[Item]) -> list[StoredItem]
                 some = items[start : start + AT_ONCE]
                 records = [
                     NewRecord(
-                        hash=hash_of(item.fields, context.monitor.hash_fields),
+                        hash=hash_of(item.fields, context.version.monitor.hash_fields),
                         fields=item.fields,
                         matches=item.matches,
                         url=url,

@@ -9,8 +9,8 @@ from spyweb.model import JobId, Outcome, RunId
 from spyweb.monitor.telemetry import STAGES, Stage
 from spyweb.views.runs import RunEnded
 
-BEFORE = Stage(name="before_fetch", status="success", duration_ms=1.26, memory=2048, memory_delta=512)
-FETCH = Stage(name="fetch", status="error", duration_ms=250.0, error="http status: 403")
+BEFORE = Stage(name="before_fetch", duration_ms=1.26, memory=2048, memory_delta=512)
+FETCH = Stage(name="fetch", duration_ms=250.0, error="http status: 403")
 ITEM = {"fields": {"title": "Lamp", "price": "5"}, "matches": ["lamp", "sale"]}
 OTHER = {"fields": {"title": "Desk", "colour": "red"}, "matches": []}
 

@@ -11,7 +11,7 @@ import pytest
 from spyweb.lua import wire
 from spyweb.lua.hooks import HOOK_OP
 from spyweb.lua.session import Lineage
-from spyweb.monitor.hooks import ContextUpdate, HookChannel, HookResult, SharedVm
+from spyweb.monitor.hooks import HookChannel, HookResult, SharedVm
 from tests.fakes.clock import FakeClock
 
 
@@ -25,11 +25,11 @@ class NoHost:
         raise AssertionError(text)
 
 
-async def report_of(hook: str, value: object) -> HookResult:
+async def report_of(hook: str, value: object) -> HookResult[object]:
     """As it is when the VM tells this of the hook that it was asked for."""
     channel = HookChannel(SharedVm(), NoHost(), FakeClock())
     asked = channel.op(HOOK_OP, [0, 1024])
-    called = asyncio.ensure_future(channel.call(hook, None, ContextUpdate({}, {})))
+    called = asyncio.ensure_future(channel.call(hook))
     await asked
     channel.op(HOOK_OP, [0, 1024, b"ok", value])
     return await called

@@ -40,7 +40,7 @@ def test_a_stage_that_raises_has_an_error() -> None:
     telemetry = Telemetry("Shop", FakeClock())
     with pytest.raises(ValueError, match="boom"), telemetry.timed("extract"):
         raise ValueError("boom")
-    assert telemetry.stages()[5] == Stage(name="extract", status="error", error="boom")
+    assert telemetry.stages()[5] == Stage("extract", duration_ms=0.0, error="boom")
 
 
 def test_what_is_noted_later_replaces_what_was_told_before() -> None:
@@ -57,7 +57,7 @@ def test_a_built_in_stage_leaves_the_memory_of_the_vm_as_it_was() -> None:
     telemetry = Telemetry("Shop", FakeClock(), memory=70_000)
     with telemetry.timed("fetch"):
         pass
-    telemetry.note(Stage(name="after_fetch", status="success", memory=90_000, memory_delta=20_000))
+    telemetry.note(Stage("after_fetch", duration_ms=1.0, memory=90_000, memory_delta=20_000))
     with telemetry.timed("extract"):
         pass
     told = {stage.name: (stage.memory, stage.memory_delta) for stage in telemetry.stages() if stage.memory}

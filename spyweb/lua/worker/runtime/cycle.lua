@@ -175,11 +175,8 @@ local function new_ctx(given, packed)
   })
 end
 
-local function fill(run, argument, patch, later)
+local function fill(run, argument, later)
   local ctx, packed = run.ctx, run.packed_ctx
-  for name, value in next, patch or {} do
-    if name ~= "worker_id" then raw.rawset(ctx, name, value) end
-  end
   for name, text in next, later or {} do
     raw.rawset(ctx, name, text == "" and argument or nil)
     packed[name] = text ~= "" and text or nil
@@ -251,10 +248,10 @@ end
 function procedures.cycle(run, given)
   run.packed_ctx = {}
   run.ctx = new_ctx(list_of(given), run.packed_ctx)
-  local ok, name, argument, patch, later = traced(run, ask)
+  local ok, name, argument, later = traced(run, ask)
   while ok and name do
-    fill(run, argument, patch, later)
-    ok, name, argument, patch, later = answered(run, traced(run, report, perform(run, name, argument)))
+    fill(run, argument, later)
+    ok, name, argument, later = answered(run, traced(run, report, perform(run, name, argument)))
   end
   if not ok then return internals.failed(run, name, run.frames) end
   conclude(run)

@@ -1,26 +1,10 @@
-"""Arrays and tables that hooks return, and the names in them that nobody reads."""
+"""The names in tables that hooks return which are not read."""
 
 from __future__ import annotations
 
 import pytest
 
-from spyweb.lua.wire import Ext, Foreign
-from spyweb.monitor.rules.tables import EXPECTED, sequence, warning_about
-from spyweb.ops.arguments import Mismatch
-
-
-@pytest.mark.parametrize(
-    ("value", "array"),
-    [([1, 2], [1, 2]), ({}, []), (Foreign(Ext.EMPTY_ARRAY), []), ({3: b"c", 1: b"a"}, [b"a", b"c"])],
-)
-def test_a_table_with_whole_numbers_as_keys_is_an_array(value: object, array: list[object]) -> None:
-    assert sequence(value) == array
-
-
-@pytest.mark.parametrize("value", [None, b"x", 1, {b"a": 1}, {1: 1, b"a": 1}, {1.5: 1}])
-def test_anything_else_is_none(value: object) -> None:
-    with pytest.raises(Mismatch, match="array expected, got "):
-        sequence(value)
+from spyweb.monitor.exchange import EXPECTED, warning_about
 
 
 @pytest.mark.parametrize("hook", EXPECTED)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from spyweb.model import Monitor
-from spyweb.monitor.rules.exchange import (
+from spyweb.monitor.exchange import (
     FetchResponse,
     failed,
     first_request,

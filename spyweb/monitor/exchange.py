@@ -1,18 +1,42 @@
-"""The values of a fetch as hooks see them: the request, the response, and the result of both.
+"""The values of a fetch as hooks see them: the request and its proxy, the response, and the result of both.
 
-Texts stay bytes, as Lua has them, until they go out.
+Texts stay bytes, as Lua has them, until they go out.  A value that can't be used raises a Mismatch that names the
+field; a name that is not read is a warning, and the cycle goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from spyweb.lua.endings import as_text
-from spyweb.model import Monitor
+from spyweb.model import Monitor, Proxies, Rotation
 from spyweb.ops.arguments import positive_in, read_integer, read_table, table_in, text_in, texts_in, value_in
 from spyweb.ops.network.request import FetchRequest, Response, with_defaults
 from spyweb.settings import HttpSettings
+from spyweb.settings.nearest import nearest_name
+
+REQUEST = ("url", "method", "headers", "body", "timeout", "proxy", "max_body_size")
+RESPONSE = ("status", "body", "url", "headers")
+RESULT = ("ok", "request", "response", "error")
+
+A_RESPONSE = (
+    "a response: expected some of " + ", ".join(RESPONSE),
+    (*RESPONSE, "proxy", "time_ms", "size"),
+)
+EXPECTED = {  # by hook: what it returns, and which names of its table mean something
+    "before_fetch": ("a request: expected some of " + ", ".join(REQUEST), REQUEST),
+    "override_fetch": (
+        "a response: expected some of " + ", ".join(RESPONSE) + ", or error",
+        (*RESPONSE, "proxy", "time_ms", "size", "error", "kind"),
+    ),
+    "after_fetch": (
+        "a fetch result: expected " + ", ".join(RESULT) + ", or a response",
+        (*RESULT, *RESPONSE, "proxy", "time_ms", "size"),
+    ),
+}
+LIKENESS = 0.7  # of a name and the one that is meant: scripts keep names of their own in these tables
+MOST, LONGEST = 32, 32  # names of a table that are looked at, and letters in one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +72,29 @@ class FetchResult:
     @property
     def ok(self) -> bool:
         return self.failure is None
+
+
+@dataclass(slots=True)
+class ProxyRotation:
+    """Rotates the proxies of one version of a job, for all its workers."""
+
+    proxies: Proxies | None
+    random: Callable[[], float]  # 0 ≤ x < 1
+    taken: int = 0
+
+    def next_for(self, worker: int) -> str | None:
+        """Return the proxy for this worker, counted from 1."""
+        if self.proxies is None or not self.proxies.urls:
+            return None
+        urls = self.proxies.urls
+        match self.proxies.rotation:
+            case Rotation.STICKY:
+                return urls[(worker - 1) % len(urls)]
+            case Rotation.RANDOM:
+                return urls[int(self.random() * len(urls))]
+            case Rotation.ROUND_ROBIN:
+                self.taken += 1
+                return urls[(self.taken - 1) % len(urls)]
 
 
 def first_request(monitor: Monitor, url: str, settings: HttpSettings) -> FetchRequest:
@@ -185,3 +232,25 @@ def _response_in(table: Mapping[object, object], otherwise: FetchResponse) -> Fe
 
 def _shown(value: object) -> str:
     return as_text(value) if isinstance(value, bytes | int | float) and value is not True else "it failed"
+
+
+def warning_about(hook: str, value: object) -> str:
+    """Say which parts of a hook's table are ignored; return an empty text where none is."""
+    if hook not in EXPECTED or not isinstance(value, Mapping):
+        return ""
+    expected, known = EXPECTED[hook]
+    response = value.get(b"response") if hook == "after_fetch" else None
+    if isinstance(response, Mapping):
+        return _warning(value, "what it returned", "", known) or _warning(response, "its 'response'", *A_RESPONSE)
+    return _warning(value, "what it returned", expected, known)
+
+
+def _warning(table: Mapping[object, object], what: str, expected: str, known: Sequence[str]) -> str:
+    strange = [key for key in table if not isinstance(key, bytes) or key.decode("utf-8", "replace") not in known]
+    for name in strange[:MOST]:
+        if isinstance(name, bytes) and len(name) <= LONGEST:
+            shown = name.decode("utf-8", "replace")
+            meant = nearest_name(shown, known, LIKENESS)
+            if meant is not None:
+                return f"unknown name {shown!r} in {what}: did you mean {meant!r}?"
+    return f"nothing in {what} belongs to {expected}" if expected and len(strange) == len(table) else ""

@@ -10,7 +10,7 @@ import pytest
 from spyweb.errors import StoreError
 from spyweb.model import Notification, OnHookError, Outcome, Webhook
 from spyweb.monitor.runner import MonitorRunner
-from spyweb.monitor.unannounced import UnannouncedRecords
+from spyweb.monitor.stages.announce import UnannouncedRecords
 from spyweb.store.outbox_protocol import Channel, QueuedMessage, Target
 from spyweb.store.records_protocol import NewRecord
 from tests.fakes.monitor import SHOP, URL, HookError, Shop, make_monitor, shop
@@ -147,8 +147,9 @@ async def test_while_a_cycle_has_new_items_in_hand_nobody_takes_them_for_left() 
             with pytest.raises(HookError):
                 async with owed.at_risk():
                     raise HookError
-            async with owed.at_risk():
-                assert not owed.take()
-        async with owed.at_risk():
-            assert [record.fields["title"] for record in owed.take()] == ["Lamp"]
-            assert not owed.take()
+            async with owed.at_risk() as left:
+                assert not left
+        async with owed.at_risk() as left:
+            assert [record.fields["title"] for record in left] == ["Lamp"]
+        async with owed.at_risk() as left:
+            assert not left

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from spyweb.lua import wire
 from spyweb.lua.wire import Ext, Foreign
-from spyweb.monitor.rules import items as items_module
-from spyweb.monitor.rules.items import Item, ItemReader, Keywords, items_to_lua
+from spyweb.monitor import items as items_module
+from spyweb.monitor.items import Item, ItemReader, Keywords, items_to_lua, sequence
 from spyweb.ops.arguments import Mismatch
 from tests.fakes.values import all_steps
 
@@ -135,3 +135,17 @@ def test_an_item_that_was_searched_keeps_what_was_found_in_it() -> None:
 def test_without_keywords_every_item_is_kept() -> None:
     assert NONE.keeps(Item({}))
     assert not Keywords(("x",), ()).keeps(Item({}))
+
+
+@pytest.mark.parametrize(
+    ("value", "array"),
+    [([1, 2], [1, 2]), ({}, []), (Foreign(Ext.EMPTY_ARRAY), []), ({3: b"c", 1: b"a"}, [b"a", b"c"])],
+)
+def test_a_table_with_whole_numbers_as_keys_is_an_array(value: object, array: list[object]) -> None:
+    assert sequence(value) == array
+
+
+@pytest.mark.parametrize("value", [None, b"x", 1, {b"a": 1}, {1: 1, b"a": 1}, {1.5: 1}])
+def test_anything_else_is_none(value: object) -> None:
+    with pytest.raises(Mismatch, match="array expected, got "):
+        sequence(value)

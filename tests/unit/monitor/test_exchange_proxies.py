@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spyweb.model import Proxies, Rotation
-from spyweb.monitor.rules.proxies import ProxyRotation
+from spyweb.monitor.exchange import ProxyRotation
 
 URLS = ("http://a", "http://b", "http://c")
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, repeat
+from typing import cast
 
 from spyweb.cooperative import Steps
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import Monitor
-from spyweb.monitor.rules.tables import sequence
-from spyweb.ops.arguments import Mismatch, read_table, read_text
+from spyweb.ops.arguments import Mismatch, read_table, read_text, type_name
 
 FIELDS, MATCHES = b"fields", b"matches"
 SHORT = 4_096  # characters in which all keywords are looked for in one step
@@ -89,6 +89,18 @@ def _fold(texts: Sequence[str]) -> Generator[None, None, list[str]]:
             parts.append(text[start : start + PART].casefold())
         folded[number] = "".join(parts)
     return folded
+
+
+def sequence(value: object) -> list[object]:
+    """Read an array; of one with holes, the values between them."""
+    if isinstance(value, list):
+        return value
+    if isinstance(value, Foreign) and value.kind is Ext.EMPTY_ARRAY:
+        return []
+    if isinstance(value, dict) and all(type(key) is int for key in value):
+        return [value[key] for key in sorted(cast("dict[int, object]", value))]
+    found = "a table with names in it" if isinstance(value, dict) else type_name(value)
+    raise Mismatch(f"array expected, got {found}")
 
 
 def prepare_for_lua(items: Sequence[Item]) -> Steps[None]:
