@@ -61,5 +61,5 @@ async def require(call: Call, name: Text) -> tuple[str | None, bytes | None]:
     module = await call.world.sources.find(call.job, call.generation, call.folder, name)
     if module is not None:
         return module.path, module.source
-    tried = "".join(f"\n\tno file '{path}'" for path in candidates_of(call.folder, name))
-    return None, f"module '{name.decode()}' not found:{tried}".encode()
+    tried = ", ".join(map(str, candidates_of(call.folder, name)))
+    return None, f"module '{name.decode()}' not found: tried {tried}".encode()

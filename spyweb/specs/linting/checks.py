@@ -98,6 +98,8 @@ class Idle:
 def find_idle(text: LuaText) -> Idle | None:
     """Return why a run of the script would do nothing, or None where it does something or that is uncertain."""
     code = text.code
+    if line := _returned_functions(code):
+        return Idle(line, "a run of this file does nothing: it returns a table of functions, which nobody calls")
     names = _definitions(code) if not _COMPUTED.search(code) else {}
     if not names or any(_is_ours(name) and not found.is_local for name, found in names.items()):
         return None
@@ -106,6 +108,24 @@ def find_idle(text: LuaText) -> Idle | None:
     wanted = "the global function run, and this one is local" if b"run" in names else "the global function run(ctx)"
     line = line_at(code, next(iter(names.values())).offset)
     return Idle(line, f"a run of this file does nothing: it only defines {listed}; spyweb calls {wanted}")
+
+
+def _returned_functions(code: bytes) -> int | None:
+    """Return the line on which a file that defines no `run` ends by returning a table with functions: a module."""
+    found = _RETURNED_TABLE.search(code)
+    if found is None or not re.search(rb"\bfunction\b", code[found.start() :]) or _CALLED_GLOBAL.search(code):
+        return None
+    depth = 0
+    for token in _TOKEN.finditer(code, found.start()):
+        depth += (token[0] == b"{") - (token[0] == b"}")
+        if depth == 0 and token[0] == b"}":
+            is_last = not code[token.end() :].strip(b" \t\r\n;")
+            return line_at(code, found.start()) if is_last else None
+    return None
+
+
+_RETURNED_TABLE = re.compile(rb"^return\s*+\{", re.MULTILINE)
+_CALLED_GLOBAL = re.compile(rb"^(?:function\s++)?(?:" + "|".join(CALLED).encode() + rb")\s*+[(=]", re.MULTILINE)
 
 
 def _is_ours(name: bytes) -> bool:

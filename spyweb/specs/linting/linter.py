@@ -16,6 +16,7 @@ from spyweb.specs.block import OPENING, Block, find_misplaced_block, find_nearly
 from spyweb.specs.linting.checks import CALLED, find_absent, find_idle, find_own_call, find_run_beside_tasks
 from spyweb.specs.linting.lua_text import LuaText, line_at
 from spyweb.specs.linting.names import SERVER
+from spyweb.specs.linting.task_checks import find_task_faults
 from spyweb.specs.linting.undefined import CLOSE, ReadModule, find_absent_modules, find_undefined
 
 File = tuple[str, bytes]  # path and source
@@ -84,6 +85,7 @@ def doubts_of_script(file: File, block: Block, read: ReadModule) -> Iterator[Pro
         (find_run_beside_tasks(text), "the file declares tasks and defines run: spyweb calls run, and no task runs"),
     )
     yield from (_warning(path, line, reason) for line, reason in found if line)
+    yield from (_warning(path, line, reason) for line, reason in find_task_faults(source))
     if idle := find_idle(text):
         yield _warning(path, idle.line, idle.reason)
     yield from _doubts_of_names({path: text}, read)

@@ -8,7 +8,7 @@ asks for (`if name then`) may be absent.  Of a file that reaches its globals by 
 from __future__ import annotations
 
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -30,7 +30,6 @@ _BOUND = tuple(
     re.compile(pattern)
     for pattern in (
         rb"\blocal\s++((?:function\s++)?" + _NAME + rb"(?:\s*+,\s*+" + _NAME + rb")*+)",
-        rb"\bfor\s++(" + _NAME + rb"(?:\s*+,\s*+" + _NAME + rb")*+)",
         rb"\bfunction\b[\w\s.:]{0,200}+\(([\w\s,.]{0,2000}+)\)",
         rb"\bfunction\s++(" + _NAME + rb")\s*+\(",
         rb"(?<![\w.:])(" + _NAME + rb")\s*+=(?!=)",
@@ -38,6 +37,8 @@ _BOUND = tuple(
         rb"\b_(?:G|ENV)\s*+\.\s*+(" + _NAME + rb")",
     )
 )
+_FLOW = re.compile(rb"\bfor\s++(?P<bound>" + _NAME + rb"(?:\s*+,\s*+" + _NAME + rb")*+)|" + _USED.pattern)
+_OPENING, _CLOSING = frozenset((b"function", b"if", b"do", b"repeat")), frozenset((b"end", b"until"))
 _MEMBER_BOUND = (
     re.compile(rb"(?<![\w.:])(" + _NAME + rb"\." + _NAME + rb")\s*+=(?!=)"),
     re.compile(rb"\bfunction\s++(" + _NAME + rb"\." + _NAME + rb")"),
@@ -76,7 +77,8 @@ def find_undefined(
             return []
         defined = _defined(loaded)
         names = {name for name in names if defined.isdisjoint((name, name.partition(b".")[0]))}
-    return [Undefined(line, _reason(name.decode(), known)) for line, name in _first_uses(code, names)]
+    first = _first_uses(_without_loop_variables(code, names), names)
+    return [Undefined(line, _reason(name.decode(), known)) for line, name in first]
 
 
 def find_absent_modules(text: LuaText, *, read: ReadModule) -> list[Undefined]:
@@ -119,6 +121,33 @@ def _defined(code: bytes) -> set[bytes]:
     """Return the names that any block of the code assigns: `name`, and `table.name`."""
     found = {name for pattern in _BOUND for names in pattern.findall(code) for name in _USED.findall(names)}
     return found.union(*(pattern.findall(code) for pattern in _MEMBER_BOUND))
+
+
+def _without_loop_variables(code: bytes, names: Collection[bytes]) -> bytes:
+    """Return the code with `0` for the variables of each loop, in its head and body: elsewhere they are not there."""
+    hidden, blocks, head = bytearray(code), list[set[bytes]](), set[bytes]()
+    in_scope = Counter[bytes]()
+    for found in _FLOW.finditer(code):
+        word = found[0]
+        if found["bound"]:
+            head = {name for name in _USED.findall(found["bound"]) if name in names}
+            _hide(hidden, found.span("bound"), head)
+        elif word in _OPENING:
+            blocks.append(head if word == b"do" else set())
+            in_scope.update(blocks[-1])
+            head = set() if word == b"do" else head
+        elif word in _CLOSING and blocks:
+            in_scope.subtract(blocks.pop())
+        elif in_scope[word]:
+            _hide(hidden, found.span(), {word})
+    return bytes(hidden)
+
+
+def _hide(hidden: bytearray, span: tuple[int, int], names: set[bytes]) -> None:
+    for name in _USED.finditer(bytes(hidden[slice(*span)])):
+        if name[0] in names:
+            start = span[0] + name.start()
+            hidden[start : start + len(name[0])] = b"0" * len(name[0])
 
 
 def _first_uses(code: bytes, names: Collection[bytes]) -> list[tuple[int, bytes]]:

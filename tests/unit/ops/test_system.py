@@ -55,11 +55,8 @@ async def test_a_missing_module_lists_where_it_was_looked_for(tmp_path: Path) ->
     call = make_call(make_world(root=tmp_path))
     assert await ask(call, "_require", b"lib.text") == [
         None,
-        b"module 'lib.text' not found:"
-        b"\n\tno file 'jobs/prices/lib/text.lua'"
-        b"\n\tno file 'jobs/prices/lib/text/init.lua'"
-        b"\n\tno file 'lib/text.lua'"
-        b"\n\tno file 'lib/text/init.lua'",
+        b"module 'lib.text' not found: tried jobs/prices/lib/text.lua, jobs/prices/lib/text/init.lua, lib/text.lua, "
+        b"lib/text/init.lua",
     ]
 
 

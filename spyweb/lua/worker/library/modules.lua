@@ -70,7 +70,8 @@ local function without_file(name, reason)
     if kind == "table" and rawget(library, 1) == name then reason = name .. " is not part of this version"  -- a placeholder
     elseif kind == "table" or kind == "function" then return library end
   end
-  runtime.internals.fail(runtime.use("absent").reason(name) or reason)
+  local hint = runtime.use("absent").reason(name)
+  runtime.internals.fail(hint and format("%s; %s", reason, hint) or reason)
 end
 
 local function require_module(name)

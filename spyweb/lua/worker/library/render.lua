@@ -362,8 +362,11 @@ end
 
 local function render(given)
   local text, name, vars = source_of(given, "template.render")
-  if not text then return nil, name end
-  return render_text(text, vars, name)
+  local rendered, reason = nil, name
+  if text then rendered, reason = render_text(text, vars, name) end
+  runtime.internals.now.run.unrendered = reason  -- what an error about a nil value may come from
+  if rendered then return rendered end
+  return nil, reason
 end
 
 return { render = render, render_text = render_text, source_of = source_of }

@@ -113,6 +113,7 @@ end
 
 function ending.failed(run, value, frames)
   local text, known = located(run, value, frames)
+  if run.unrendered and find(text, "nil", 1, true) then text = format("%s (template.render: %s)", text, run.unrendered) end
   run.ended, run.value, run.reason, run.traceback = ERROR, value, text, use("trace").text(known)
 end
 

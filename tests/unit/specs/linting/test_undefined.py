@@ -65,6 +65,11 @@ def told(source: str | bytes, *others: str, known: frozenset[bytes] = frozenset(
         ("x = 'a' .. naem .. [[b]]", ["1: nobody defines naem"]),
         ("if stat.get('x') then end", ['1: nobody defines stat; did you mean "state"?']),
         ("function jobb:run() end", ["1: nobody defines jobb"]),
+        (
+            "for docker in pairs({}) do log(docker) end\ndocker.run('x')",
+            [f"2: nobody defines docker; {reason_of('docker')}"],
+        ),
+        ("for secrets in secrets.all() do log(secrets) end", [f"1: nobody defines secrets; {reason_of('secrets')}"]),
         ("x = [[\n\n]] y()", ["3: nobody defines y"]),
         ("--[[ y() ]] z()\n", ["1: nobody defines z"]),
         (

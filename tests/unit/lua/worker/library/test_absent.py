@@ -67,7 +67,7 @@ def test_pcall_gives_what_it_gave(vm: VM) -> None:
 def test_each_is_the_one_that_the_linter_knows(name: str, use: str) -> None:
     vm = LuaLibrary(ops={"_require": lambda name: [None, b"nothing there"]})
     reason = f"sloth-runner's {name} is not part of this version" + (f": {use}" if use else "")
-    assert vm.error(f"require('{name}')") == f"script.lua:1: {reason}"
+    assert vm.error(f"require('{name}')") == f"script.lua:1: nothing there; {reason}"
 
 
 def test_a_script_may_test_the_names_and_have_globals_of_its_own_by_them(vm: VM) -> None:

@@ -129,6 +129,7 @@ def test_no_other_global_can_be_required(name: str) -> None:
 
 def test_a_module_that_is_not_there_says_what_to_use() -> None:
     vm, _ = make_vm()
-    reason = "script.lua:1: sloth-runner's pkg is not part of this version: use the machine's own tool, with exec.run"
-    assert vm.error("local pkg = require('pkg')") == reason
+    told = vm.error("local pkg = require('pkg')")
+    assert told.startswith("script.lua:1: module 'pkg' not found: tried ")
+    assert told.endswith("; sloth-runner's pkg is not part of this version: use the machine's own tool, with exec.run")
     assert vm.run("return pcall(require, 'pkg')")[0] is False

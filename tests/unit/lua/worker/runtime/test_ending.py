@@ -85,3 +85,11 @@ def test_a_hook_that_fails_in_a_tail_call_says_where_it_begins(
 def test_an_error_without_a_position_stays_so_where_the_script_says_so(vm: VM) -> None:
     assert run(vm, "error('as it is', 0)")[1] == "as it is"
     assert run(vm, "local ok, text = pcall(error, 'as it is') return nil, text")[1] == "as it is"
+
+
+def test_an_error_about_nil_says_why_a_template_was_not_rendered(vm: VM) -> None:
+    source = "function run() local text = template.render{text = '{{.no.such}}', vars = {}}\n return 'x' .. text end"
+    reason = run(vm, source)[1]
+    assert reason.startswith(
+        "x.lua:2: attempt to concatenate a nil value (local 'text') (template.render: template:1: "
+    )

@@ -1,0 +1,65 @@
+"""Misspelt methods of tasks, and tasks that depend on each other, are told from the text."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spyweb.specs.linting.names import TASK_METHODS
+from spyweb.specs.linting.task_checks import find_task_faults
+from tests.fakes.growth import LINEAR, growth
+from tests.fakes.repository import read
+
+
+def told(source: str) -> list[str]:
+    return [f"{line}: {reason}" for line, reason in find_task_faults(source.encode())]
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ('task("a")\n  :comand(f):build()', ['2: a task has no method comand; did you mean "command"?']),
+        ('local t = task("a")\nt:depend_on("b")', ['2: a task has no method depend_on; did you mean "depends_on"?']),
+        (
+            'local a = task("a"):depends_on("b"):build()\ntask("b"):depends_on({ "c" })\ntask("c"):depends_on(a)',
+            ["1: these tasks depend on each other: a -> b -> c -> a"],
+        ),
+        ('task("a"):depends_on("a")', ["1: these tasks depend on each other: a -> a"]),
+    ],
+)
+def test_a_fault_is_told_with_its_line(source: str, expected: list[str]) -> None:
+    assert told(source) == expected
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'task("a"):command(function(this) this:comand() end):depends_on("b"):build() task("b")',
+        'local a = task("a"):build() task("b"):depends_on(a):build() task("c"):depends_on({ a, "b" })',
+        'my.task("a"):comand()',
+        'task("a"):notify()',
+        'task("a"):depends_on("nobody")',
+    ],
+)
+def test_what_may_be_meant_so_is_not(source: str) -> None:
+    assert told(source) == []
+
+
+@given(st.text(alphabet="task(\"'a):depends_on{}= \n"))
+def test_any_text_is_looked_at(source: str) -> None:
+    told(source)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("piece", ['task("a"(', 'task("a"):depends_on(', 'task("a"):comand()', "task:"])
+def test_looking_costs_no_more_than_the_length_of_the_text(piece: str) -> None:
+    assert growth(told, lambda n: piece * n, 2_000) < LINEAR
+
+
+def test_the_methods_are_those_that_tasks_have() -> None:
+    source = read("spyweb/lua/worker/library/tasks.lua")
+    keys = source.partition("local task_keys = {")[2].partition("local task_methods")[0]
+    assert {*re.findall(r"(?:^|[,{])\s*([a-z_]+) = ", keys, re.MULTILINE), "build"} - {"definition"} == {*TASK_METHODS}
