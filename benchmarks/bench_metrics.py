@@ -15,7 +15,6 @@ from prometheus_client import CollectorRegistry, Counter, generate_latest
 from benchmarks.table import Row, median, read_effort, show
 from spyweb.clock import RealClock
 from spyweb.daemon.serve import tune_interpreter
-from spyweb.lua.op_times import OpTimes
 from spyweb.lua.session import Code, PoolStats
 from spyweb.model import Cursor, JobId, JobSpec, Outcome, Run, RunId, RunState
 from spyweb.ops.world import Metrics
@@ -74,7 +73,7 @@ async def open_service(jobs: int) -> tuple[MetricsService, Vitals]:
     service = MetricsService(
         live=live,
         counters=counters,
-        op_times=OpTimes(),
+        op_times={},
         op_counts=Metrics(),
         store=store,
         clock=RealClock(),

@@ -117,15 +117,20 @@ class OpSlot:
         if size > wire.LARGEST:
             raise OpError(f"{self._op}: {size} bytes can't be handed over at once, {wire.LARGEST} at most")
         self._connection.send_sized(message, size)
-        self._times.note(self._op, perf_counter() - self._asked)
+        self._time()
 
     def _refuse(self, error: BaseException) -> None:
-        self._times.note(self._op, perf_counter() - self._asked)
+        self._time()
         value = getattr(error, "value", None) if isinstance(error, OpError) else None
         if value is not None:
             self._connection.send_sized(*answer.resume_with_error_value(self._run, self.number, value))
         else:
             self._connection.send_sized(*answer.resume_with_error(self._run, self.number, self._text_of(error)))
+
+    def _time(self) -> None:
+        histogram = self._times.get(self._op)  # None: a worker may ask for any name
+        if histogram is not None:
+            histogram.observe(perf_counter() - self._asked)
 
     def _text_of(self, error: BaseException) -> str:
         if isinstance(error, OpError):

@@ -21,10 +21,10 @@ from msgspec.structs import replace
 
 from spyweb.clock import Clock
 from spyweb.errors import PoolError, ScriptError
+from spyweb.histogram import SHORT_SECONDS, Histogram
 from spyweb.lua import endings
 from spyweb.lua.channel import RunChannel
 from spyweb.lua.connection import FlushQueue
-from spyweb.lua.op_times import OpTimes
 from spyweb.lua.session import Code, EngineInfo, Host, PendingRun, PoolStats, Request
 from spyweb.lua.spawner import Spawner
 from spyweb.lua.supervisor import Supervisor
@@ -116,7 +116,7 @@ class Pool:
         dependencies = WorkerDependencies(
             clock=clock, spawner=spawner, flush_queue=FlushQueue(), init=init, tasks=tasks, listener=self
         )
-        self.op_times = OpTimes(init.ops)
+        self.op_times = {name: Histogram(SHORT_SECONDS) for name in init.ops}  # from the question to its answer
         self._supervisor = Supervisor(dependencies)
         self._quarantine = Quarantine()
         self._pending_runs: dict[RunId, PendingRun] = {}

@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Struct
 
 from spyweb.clock import Handle
+from spyweb.histogram import Histogram
 from spyweb.lua import wire
-from spyweb.lua.op_times import OpTimes
 from spyweb.model import MIB, Ending, Isolation, JobId, RunId
 from spyweb.permissions.policy import Policy
 
@@ -194,7 +194,7 @@ class PendingRun(Struct, kw_only=True, eq=False):
     request: Request
     host: Host
     ending: Future[Ending]
-    op_times: OpTimes = msgspec.field(default_factory=OpTimes)
+    op_times: Mapping[str, Histogram] = msgspec.field(default_factory=dict)  # by the name of an op, in seconds
     is_fresh: bool = False  # it has a VM of its own
     tries: int = 0  # how many VMs were lost before it could begin in them
     timer: Handle | None = None  # while it waits for a VM

@@ -159,7 +159,7 @@ class PositionalCall:
 
         def settle(source: Future[T]) -> Results:
             world = self.call.world
-            world.metrics.state.times.note(world.clock.monotonic() - self._began)
+            world.metrics.state.times.observe(world.clock.monotonic() - self._began)
             try:
                 return results(source.result())
             except StoreError as error:

@@ -17,6 +17,7 @@ from spyweb.clock import Clock
 from spyweb.commands.runner import CommandRunner
 from spyweb.errors import OpError
 from spyweb.extraction.extractor import Extractor
+from spyweb.histogram import FINE_SECONDS, Histogram
 from spyweb.lua.session import Lineage
 from spyweb.model import MIB, BranchId, JobId, OnStoreError, Owner, RunId, TaskBegun, TaskRow
 from spyweb.ops.alert_channels import AlertChannels, NoChannels
@@ -28,7 +29,6 @@ from spyweb.ops.network.gate import NetGate
 from spyweb.ops.network.request import Http
 from spyweb.ops.notify_desktop import Desktop
 from spyweb.ops.sources import Sources
-from spyweb.ops.times import Times
 from spyweb.permissions.audit import Audit
 from spyweb.permissions.policy import ANYTHING, Policy, Refusal
 from spyweb.settings import StateSettings
@@ -60,7 +60,7 @@ class StateMetrics:
 
     reads: int = 0
     writes: int = 0
-    times: Times = field(default_factory=Times)
+    times: Histogram = field(default_factory=partial(Histogram, FINE_SECONDS))
 
 
 @dataclass(slots=True)

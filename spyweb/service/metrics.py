@@ -11,8 +11,8 @@ from spyweb.alerts.tally import ChannelTally
 from spyweb.clock import Clock
 from spyweb.cooperative import Steps, run_in_slices
 from spyweb.errors import STORE_REFUSED
+from spyweb.histogram import Histogram
 from spyweb.incidents.policy import Level
-from spyweb.lua.op_times import OpTimes
 from spyweb.model import JobId
 from spyweb.ops.world import Metrics
 from spyweb.runs.counters import RunCounters
@@ -30,7 +30,7 @@ class MetricsService:
 
     live: LiveJobs
     counters: RunCounters
-    op_times: OpTimes
+    op_times: Mapping[str, Histogram]
     op_counts: Metrics
     store: Store
     clock: Clock
@@ -103,7 +103,7 @@ class MetricsService:
         )
 
     def _ops(self) -> Iterator[OpMeters]:
-        counts, times = self.op_counts, self.op_times.histograms
+        counts, times = self.op_counts, {op: each for op, each in self.op_times.items() if each.count}
         for op in sorted({*counts.calls, *times}):
             histogram = times.get(op)
             yield OpMeters(

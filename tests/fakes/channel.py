@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import Future, TaskGroup
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from spyweb.histogram import Histogram
 from spyweb.lua import wire
 from spyweb.lua.channel import RunChannel
 from spyweb.lua.connection import WorkerConnection
-from spyweb.lua.op_times import OpTimes
 from spyweb.lua.session import Code, Lineage, PendingRun, Request
 from spyweb.lua.wire import Message, OpCall, PackedOpCall, ResumeRun
 from spyweb.model import JobId, RunId
@@ -90,13 +90,13 @@ def pending() -> Future[Sequence[object]]:
 
 
 @asynccontextmanager
-async def open_channel(times: OpTimes | None = None) -> AsyncIterator[ChannelHarness]:
+async def open_channel(times: Mapping[str, Histogram] | None = None) -> AsyncIterator[ChannelHarness]:
     clock, connection, host, overdue = FakeClock(), Recorder(), ScriptedHost({}), list[RunChannel]()
     code = Code(job=JobId("a"), generation=1, chunk="jobs/a.lua", source=b"")
     request = Request(run=RunId(1), code=code, timeout_ms=2000, cpu_limit_ms=500, arguments=({"job": "a"}, True))
     async with TaskGroup() as tasks:
         ending = asyncio.get_running_loop().create_future()
-        pending = PendingRun(request=request, host=host, ending=ending, op_times=times or OpTimes())
+        pending = PendingRun(request=request, host=host, ending=ending, op_times=times or {})
         channel = RunChannel(pending, 9, connection=connection, clock=clock, tasks=tasks, overdue=overdue.append)
         yield ChannelHarness(clock, connection, host, channel, overdue)
         channel.close()

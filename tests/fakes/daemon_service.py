@@ -21,7 +21,6 @@ from spyweb.clock import Clock
 from spyweb.cooperative import run_at_once
 from spyweb.errors import Problem, Refused, SpywebError
 from spyweb.incidents.policy import Level
-from spyweb.lua.op_times import OpTimes
 from spyweb.lua.session import PoolStats, WorkerInfo
 from spyweb.model import Cron, Cursor, Every, Failure, JobId, JobSpec, Outcome, Run, RunId, RunMark, RunState
 from spyweb.ops.network.own_sockets import OwnSockets
@@ -187,7 +186,7 @@ def make_metrics(live: LiveJobs | None = None, vitals: Vitals | None = None, **p
     service = MetricsService(
         live=live or LiveJobs(),
         counters=RunCounters(),
-        op_times=OpTimes(),
+        op_times={},
         op_counts=Metrics(),
         store=MemoryStore(clock),
         clock=clock,

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spyweb.histogram import Histogram
+from spyweb.histogram import FINE_SECONDS, Histogram
 
 INFINITY = float("inf")
 
@@ -32,3 +33,23 @@ def test_the_counts_are_those_of_a_plain_comparison(values: list[int]) -> None:
     assert list(histogram.cumulative()) == [
         (bound, sum(value <= bound for value in values)) for bound in (0.0, 10.0, 50.0, INFINITY)
     ]
+
+
+def test_there_is_nothing_to_tell_before_the_first() -> None:
+    assert Histogram(FINE_SECONDS).percentile(50) == 0
+
+
+@pytest.mark.parametrize("percent", [1, 50, 90, 99, 100])
+def test_a_percentile_is_right_to_a_tenth(percent: float) -> None:
+    times = Histogram(FINE_SECONDS)
+    for number in range(1, 1001):
+        times.observe(number / 1000)
+    exact = percent / 100
+    assert exact <= times.percentile(percent) <= exact * 1.1
+
+
+def test_nothing_is_too_short() -> None:
+    times = Histogram(FINE_SECONDS)
+    times.observe(0)
+    times.observe(-1)
+    assert times.percentile(100) == 1e-6

@@ -9,6 +9,7 @@ import pytest
 import structlog
 
 from spyweb.errors import OpError
+from spyweb.histogram import SHORT_SECONDS, Histogram
 from spyweb.lua import wire
 from spyweb.lua.hooks import HOOK_OP
 from spyweb.lua.wire import Form, ResumeRun, Why
@@ -220,3 +221,19 @@ async def test_a_hook_may_return_more_and_its_value_is_left_packed(harness: Chan
     assert (defined, memory, status) == (3, 1024, b"ok")
     assert value == wire.Packed(msgspec.Raw(wire.pack(items)), 200_001)
     assert harness.answers[1] == [Form.RAISE, b"what it returned has 2000001 values, at most 2000000 are allowed"]
+
+
+async def test_an_op_is_timed_once_whether_it_is_answered_refused_or_waited_for() -> None:
+    times = {name: Histogram(SHORT_SECONDS) for name in ("echo", "late", "bad")}
+    async with open_channel(times) as harness:
+        future = pending()
+        harness.host.ops |= {"echo": lambda values: done(*values), "late": lambda _: future}
+        harness.ask("echo", 1)
+        harness.ask("bad")
+        harness.ask("made up")
+        harness.ask("late")
+        assert {name: each.count for name, each in times.items()} == {"echo": 1, "late": 0, "bad": 1}
+        future.set_result([2])
+        await settle()
+        assert times["late"].count == 1
+        assert harness.answers[-1] == [Form.PLAIN, 2]

@@ -7,8 +7,8 @@ from asyncio import Future
 from spyweb.alerts.tally import AttemptTallies
 from spyweb.clock import RealClock
 from spyweb.errors import StoreError
+from spyweb.histogram import SHORT_SECONDS, Histogram
 from spyweb.incidents.policy import Level
-from spyweb.lua.op_times import OpTimes
 from spyweb.model import JobId, Outcome
 from spyweb.ops.world import Metrics
 from spyweb.runs.counters import RunCounters
@@ -74,10 +74,10 @@ async def test_jobs_beyond_the_limit_are_told_together_and_none_of_them_alone() 
 
 
 async def test_ops_are_told_by_name_with_their_errors_and_times() -> None:
-    counts, times = Metrics(), OpTimes(["sleep"])
+    counts, times = Metrics(), {name: Histogram(SHORT_SECONDS) for name in ("sleep", "store_get")}
     counts.calls["store_set"] = 3
     counts.errors["store_set"] = counts.storage_errors["store_set"] = 1
-    times.note("sleep", 1.5)
+    times["sleep"].observe(1.5)
     meters = await make_metrics(op_counts=counts, op_times=times).measure(health())
     sleep, store_set = meters.ops
     assert (sleep.op, sleep.calls, sleep.times and sleep.times.sum) == ("sleep", 0, 1.5)
