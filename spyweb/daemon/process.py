@@ -17,7 +17,7 @@ from threading import Barrier
 from spyweb.daemon.options import Options
 from spyweb.daemon.serve import serve
 from spyweb.errors import ConfigError, ExitCode, Refused, SpywebError, legible
-from spyweb.logs.journal import is_journal, with_priority
+from spyweb.logs.output import is_journal, with_priority
 from spyweb.logs.queued import queued_standard_streams
 
 THREADS = min(32, (os.cpu_count() or 1) + 4)  # as many as Python would start on demand

@@ -18,11 +18,11 @@ from structlog.typing import EventDict, WrappedLogger
 
 from spyweb.clock import Clock, RealClock
 from spyweb.limits import LOG_COPY, LOG_LINE
-from spyweb.logs.journal import is_journal, with_priority
 from spyweb.logs.render import Renderer, as_json, as_text, shorten, text_of
 from spyweb.logs.secrets import Secrets, hide_fields
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+PRIORITIES = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}  # as in syslog
 QUIET = (logging.NOTSET, logging.WARNING, logging.ERROR)  # -q, -qq
 _RECORD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -133,3 +133,21 @@ def _message(record: logging.LogRecord) -> str:
         return record.getMessage()
     except (TypeError, ValueError):  # the library's arguments do not fit its format
         return f"{record.msg} {record.args}"
+
+
+# The systemd journal, which stores a line that begins with `<4>` as a warning
+
+
+def is_journal(stream: TextIO, environment: Mapping[str, str]) -> bool:
+    """Return whether a stream leads to the journal, whose device and inode systemd names."""
+    try:
+        found = os.fstat(stream.fileno())
+    except (OSError, ValueError):  # a stream in memory, or one that is closed
+        return False
+    return environment.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+
+
+def with_priority(text: str, level: str) -> str:
+    """Mark each line of a text, since the journal stores each as an entry of its own."""
+    mark = f"<{PRIORITIES.get(level, PRIORITIES['info'])}>"
+    return mark + text.replace("\n", f"\n{mark}")

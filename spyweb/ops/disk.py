@@ -1,16 +1,20 @@
 """Read and write the files of a project for its jobs: inside the jail, and completely or not at all.
 
 Two appends to one file don't mix, whichever jobs they come from; an overwritten file is at any moment the old one or
-the new one, even after a power failure.  Everything here waits for the disk: call it in a thread.
+the new one, even after a power failure.  An append that would make a file too large begins a new one: `data.csv` is
+renamed `data.20260514-143005.csv`, stamped in UTC; a second one in the same second `data.20260514-143005-2.csv`.
+Everything here waits for the disk: call it in a thread.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
 
@@ -19,7 +23,6 @@ from spyweb.logs.files import write_whole
 from spyweb.logs.job import NAME as LOG_NAME
 from spyweb.model import MIB
 from spyweb.ops.jail import SHARED, FilePlace, Forbidden, OpenFilePlace, entered, leads_to
-from spyweb.ops.rotation import is_full, rotate
 
 READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW  # NONBLOCK: opening a FIFO would wait for a writer
 APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
@@ -27,6 +30,10 @@ CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 MODE = 0o640
 PIECE = MIB  # bytes read at once
 LOCKS = 64  # two files may share one
+MAX_BYTES = 10 * MIB  # of one file
+KEPT = 5  # older files
+STAMP = "[0-9]{8}-[0-9]{6}"
+FIRST = ("", 0)  # sorts before any other
 
 
 class Files:
@@ -129,3 +136,45 @@ def write_durably(folder: int, name: str, content: bytes) -> None:
         os.fsync(file)
     finally:
         os.close(file)
+
+
+# Rotation, in an open folder
+
+
+def is_full(size: int, more: int) -> bool:
+    """Return whether this many more bytes are too many for a file of this size; an empty file takes anything."""
+    return size > 0 and size + more > MAX_BYTES
+
+
+def rotate(folder: int, name: str, now_ms: int) -> None:
+    """Rename the file, and delete the oldest of those renamed before.  No other thread may use this file meanwhile."""
+    names = os.listdir(folder)
+    aside = name_aside(names, name, now_ms)
+    with suppress(FileNotFoundError):
+        os.rename(name, aside, src_dir_fd=folder, dst_dir_fd=folder)
+    for old in kept_aside([*names, aside], name)[:-KEPT]:
+        with suppress(FileNotFoundError):
+            os.unlink(old, dir_fd=folder)
+
+
+def name_aside(names: list[str], name: str, now_ms: int) -> str:
+    """Return the new name of a full file, which sorts after those of the others, whatever the clock says."""
+    stem, _, kind = name.rpartition(".")
+    stamp, number = f"{datetime.fromtimestamp(now_ms // 1000, UTC):%Y%m%d-%H%M%S}", 1
+    last = max((place_in_line(found, name) or FIRST for found in names), default=FIRST)
+    if last >= (stamp, number):
+        stamp, number = last[0], last[1] + 1
+    return f"{stem}.{stamp}.{kind}" if number == 1 else f"{stem}.{stamp}-{number}.{kind}"
+
+
+def kept_aside(names: list[str], name: str) -> list[str]:
+    """Return the names of the older files of this name, oldest first."""
+    places = {found: place for found in names if (place := place_in_line(found, name))}
+    return sorted(places, key=places.__getitem__)
+
+
+def place_in_line(found: str, name: str) -> tuple[str, int] | None:
+    """Return the stamp and number in a file's name if it is an older file of this name."""
+    stem, _, kind = name.rpartition(".")
+    match = re.fullmatch(rf"{re.escape(stem)}\.({STAMP})(?:-([0-9]{{1,9}}))?\.{re.escape(kind)}", found)
+    return (match[1], int(match[2] or 1)) if match else None

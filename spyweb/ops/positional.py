@@ -21,10 +21,9 @@ from spyweb.ops.answer import Results, StoreAnswer
 from spyweb.ops.arguments import ArgumentReader, read_text
 from spyweb.ops.needs import READ_STATE, WRITE_STATE, Need
 from spyweb.ops.op import op
-from spyweb.ops.rules.expiry import expiry_of
 from spyweb.ops.rules.payload import prepare_fields
 from spyweb.ops.rules.sloth import Subject
-from spyweb.ops.rules.values import Unstorable, prepared, value_from_lua
+from spyweb.ops.rules.values import Unstorable, expiry_of, prepared, value_from_lua
 from spyweb.ops.store import count_failure, raise_if_wanted
 from spyweb.ops.world import Call
 from spyweb.store.patterns import excess

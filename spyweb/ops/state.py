@@ -17,7 +17,7 @@ from spyweb.ops.needs import ALL_SCOPES, WRITE_STATE
 from spyweb.ops.op import OpFamily, op
 from spyweb.ops.positional import CallFailed, KeyOrTable, PositionalCall, as_one, as_they_are, positional
 from spyweb.ops.rules import sloth
-from spyweb.ops.rules.expiry import remaining
+from spyweb.ops.rules.values import remaining
 from spyweb.ops.world import Call
 from spyweb.store.values_protocol import Entry, ValueStats
 

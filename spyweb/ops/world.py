@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Protocol, cast
 
 import msgspec
 from msgspec import Struct
@@ -20,7 +20,6 @@ from spyweb.extraction.extractor import Extractor
 from spyweb.histogram import FINE_SECONDS, Histogram
 from spyweb.lua.session import Lineage
 from spyweb.model import MIB, BranchId, JobId, OnStoreError, Owner, RunId, TaskBegun, TaskRow
-from spyweb.ops.alert_channels import AlertChannels, NoChannels
 from spyweb.ops.artifacts import FOLDER, Artifacts
 from spyweb.ops.disk import Files
 from spyweb.ops.locks import LockKeeper
@@ -34,6 +33,7 @@ from spyweb.permissions.policy import ANYTHING, Policy, Refusal
 from spyweb.settings import StateSettings
 from spyweb.stalls import StallRecorder
 from spyweb.store.dry_values import DryValues
+from spyweb.store.incidents_protocol import AlertChannelNow
 from spyweb.store.protocol import Store, job_namespace
 from spyweb.store.tasks_protocol import PlannedTask
 from spyweb.store.user_sql.user_db import UserDatabase
@@ -52,6 +52,31 @@ def untold(event: TaskBegun | TaskRow) -> None:
 
 def unheard(level: str, text: bytes) -> None:
     """Drop a line, as long as there is no log."""
+
+
+class AlertChannels(Protocol):
+    """The alert channels of the settings, as they are now."""
+
+    def names(self) -> Collection[str]: ...
+
+    def find(self, name: str, job: JobId, now_ms: int) -> AlertChannelNow | None:
+        """Return a channel, with the end of the quiet hours that it is in for this job."""
+
+    def day(self, now_ms: int) -> str:
+        """Return what day it is in the daemon's time zone."""
+
+
+class NoChannels:
+    """No settings have any."""
+
+    def names(self) -> Collection[str]:
+        return ()
+
+    def find(self, _name: str, _job: JobId, _now_ms: int) -> AlertChannelNow | None:
+        return None
+
+    def day(self, _now_ms: int) -> str:
+        return ""
 
 
 @dataclass(slots=True)

@@ -35,8 +35,8 @@ HARMLESS = {
 # module → what an expression is put together from there
 PUT_TOGETHER = {
     "alerts.sender.redaction": "parts of an address, escaped, in a process of its own",
-    "extraction.worker.lines": "anything: it runs in a process that is killed when it takes too long",
-    "ops.rotation": "the name of a file, escaped",
+    "extraction.worker.document": "anything: it runs in a process that is killed when it takes too long",
+    "ops.disk": "the name of a file, escaped",
     "store.patterns": "limits.PATTERN, and each part is searched for once",
 }
 

@@ -29,7 +29,6 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/unit/store/test_audit_contract.py": ("store/audit_protocol", "store/sqlite/audit"),
     "tests/unit/store/test_incidents_contract.py": ("store/incidents_protocol",),
     "tests/unit/store/test_notices_contract.py": ("store/notices_protocol",),
-    "tests/unit/ops/test_notices.py": ("ops/alert_channels",),
     "tests/unit/store/test_past_runs_contract.py": ("store/past_runs_protocol",),
     "tests/integration/test_tasks.py": ("lua/worker/runtime/workflows",),
     "tests/acceptance/test_tasks.py": (

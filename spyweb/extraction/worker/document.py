@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from urllib.parse import urljoin, urlsplit
 
 from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode, SelectolaxError
 
 from spyweb.extraction.wire import Extract
 from spyweb.extraction.worker.charset import to_utf8
-from spyweb.extraction.worker.links import Links
 from spyweb.extraction.worker.selectors import MARK, split
 
 # Without events a page parses faster, and the code that crashed on hostile `select` elements is not used.
@@ -17,6 +18,13 @@ _OPTIONS = int(LexborDocumentOptions.WO_EVENTS)
 _LINKS = frozenset(("href", "src"))
 _REMEMBERED = 512  # selectors whose check is cached
 _LONGEST_REMEMBERED = 1_024  # characters
+
+urlsplit("//ö")  # imports now what it needs for such a host: a confined process can't
+
+_AROUND = "".join(map(chr, range(33)))  # control characters and the space
+_INSIDE = str.maketrans("", "", "\t\n\r")
+_SIMPLE_PATH = re.compile(r"/(?!/)[^\s\\.]*\Z")
+_BASE_SCHEMES = ("http", "https")
 
 Read = Callable[[LexborNode], str]
 
@@ -31,7 +39,7 @@ def extract(ask: Extract, body: bytes) -> Iterator[list[str]]:
     for selector, _ in ask.fields:
         check(selector, of_field=True)
     document = _parse(body, ask.content_type)
-    links = _LazyLinks(document, ask.url)
+    links = Links(document, ask.url)
     fields = [_reader(selector, attribute, links) for selector, attribute in ask.fields]
     for item in _find_items(document, ask.selector):
         yield [read(item) for read in fields]
@@ -80,22 +88,7 @@ def _find_items(document: LexborHTMLParser, selector: str) -> list[LexborNode]:
     return list({item.mem_id: item for item in found}.values()) if "," in selector else found
 
 
-class _LazyLinks:
-    """Looks for the base element when the first link needs it."""
-
-    def __init__(self, document: LexborHTMLParser, url: str) -> None:
-        self._document = document
-        self._url = url
-        self._links: Links | None = None
-
-    def absolute(self, link: str) -> str:
-        if self._links is None:
-            base = self._document.css_first("base[href]")
-            self._links = Links(self._url, base.attributes["href"] if base else None)
-        return self._links.absolute(link)
-
-
-def _reader(selector: str, attribute: str | None, links: _LazyLinks) -> Read:
+def _reader(selector: str, attribute: str | None, links: Links) -> Read:
     """Return a function that reads one field of an item."""
     find = _finder(selector)
     read = _node_reader(attribute, links)
@@ -107,7 +100,7 @@ def _reader(selector: str, attribute: str | None, links: _LazyLinks) -> Read:
     return read_field
 
 
-def _node_reader(attribute: str | None, links: _LazyLinks) -> Read:
+def _node_reader(attribute: str | None, links: Links) -> Read:
     if attribute is None or attribute == "text":
         return _text_of
     name = attribute.lower()
@@ -160,3 +153,68 @@ def _siblings_after(item: LexborNode, most: int | None) -> Iterator[LexborNode]:
             seen += 1
             yield sibling
         sibling = sibling.next
+
+
+class Links:
+    """Makes the links of one page absolute, as a browser would follow them."""
+
+    def __init__(self, document: LexborHTMLParser, url: str) -> None:
+        self._document = document
+        self._url = url
+
+    @cached_property  # most pages have no such field
+    def _base(self) -> tuple[str, str]:
+        """Find the base of the links, which the page's base element may change, and its origin."""
+        element = self._document.css_first("base[href]")
+        base = _resolve_base(self._url, element.attributes["href"] if element else None)
+        return base, _origin_of(base)
+
+    def absolute(self, link: str) -> str:
+        """Return the absolute link; an empty one stays empty, and one that can't be resolved stays as it is."""
+        base, origin = self._base
+        link = link.strip(_AROUND).translate(_INSIDE)
+        if origin and _SIMPLE_PATH.match(link):  # urljoin is much slower
+            return origin + link
+        return _join(base, link) if link else ""
+
+
+def _resolve_base(url: str, base: str | None) -> str:
+    if base is None:
+        return url
+    resolved = _join(url, base.strip(_AROUND).translate(_INSIDE))
+    return resolved if _scheme_of(resolved) in _BASE_SCHEMES else url
+
+
+def _join(base: str, link: str) -> str:
+    try:
+        return urljoin(base, link)
+    except ValueError:
+        return link
+
+
+def _scheme_of(url: str) -> str:
+    try:
+        return urlsplit(url).scheme
+    except ValueError:
+        return ""
+
+
+def _origin_of(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return ""
+    return f"{parts.scheme}://{parts.netloc}" if parts.scheme in _BASE_SCHEMES and parts.netloc else ""
+
+
+def find_lines(pattern: str, text: bytes) -> list[int]:
+    """Return the numbers of the lines, from 0, in which it is found.  Raises ExtractionProblem.
+
+    An expression that takes for ever must not run in the daemon.
+    """
+    try:
+        found = re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ExtractionProblem(f"this is not a regular expression: {error}") from None
+    lines = text.decode("utf-8", "surrogateescape").split("\n")
+    return [number for number, line in enumerate(lines) if found.search(line.removesuffix("\r"))]

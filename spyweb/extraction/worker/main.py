@@ -19,8 +19,7 @@ from spyweb.confined.parent import die_with_parent, leave_signals_to_parent, sta
 from spyweb.confined.sandbox import give_up_rights
 from spyweb.extraction import wire
 from spyweb.extraction.wire import Check, Done, Extract, ExtractorReady, FindLines, PackedPart, ParseYaml, Rows
-from spyweb.extraction.worker.document import ExtractionProblem, check, extract
-from spyweb.extraction.worker.lines import find_lines
+from spyweb.extraction.worker.document import ExtractionProblem, check, extract, find_lines
 from spyweb.extraction.worker.yaml_text import parse_yaml
 
 MIB = 1 << 20

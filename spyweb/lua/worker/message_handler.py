@@ -36,8 +36,7 @@ from spyweb.lua.worker import limits
 from spyweb.lua.worker.console import Console
 from spyweb.lua.worker.link import Sender
 from spyweb.lua.worker.runs import HostedVm, Phase, Registry, Task, WorkerRun
-from spyweb.lua.worker.scratch import Scratch
-from spyweb.lua.worker.vm import VM, Bytecode, VmInit, compile_to_bytecode, init_of
+from spyweb.lua.worker.vm import VM, Bytecode, Scratch, VmInit, compile_to_bytecode, init_of
 
 _SMALLEST = 1 << 20  # bytes; a VM with a lower limit could not even hold the prelude
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.ops import disk, rotation
+from spyweb.ops import disk
 from spyweb.ops.disk import Files
 from spyweb.ops.jail import FilePlace, Forbidden
 from tests.fakes.clock import FakeClock
@@ -50,7 +50,7 @@ def test_nothing_larger_than_the_limit_is_read(files: Files, file: Path) -> None
 
 
 def test_a_full_file_gives_way(files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rotation, "MAX_BYTES", 10)
+    monkeypatch.setattr(disk, "MAX_BYTES", 10)
     for number in range(8):
         files.append(HERE, f"line {number}\n".encode())
     names = sorted(path.name for path in (tmp_path / "jobs/prices").iterdir())
@@ -59,8 +59,8 @@ def test_a_full_file_gives_way(files: Files, tmp_path: Path, monkeypatch: pytest
 
 
 def test_lines_of_many_threads_do_not_mix_and_none_is_lost(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rotation, "MAX_BYTES", 40_000)
-    monkeypatch.setattr(rotation, "KEPT", 100)
+    monkeypatch.setattr(disk, "MAX_BYTES", 40_000)
+    monkeypatch.setattr(disk, "KEPT", 100)
     lines = [f"{number:03d} ".encode() * 500 + b"\n" for number in range(60)]
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda line: files.append(HERE, line), lines))

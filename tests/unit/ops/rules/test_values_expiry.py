@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from spyweb.ops.rules.expiry import expiry_of, remaining
-from spyweb.ops.rules.values import Unstorable
+from spyweb.ops.rules.values import Unstorable, expiry_of, remaining
 from spyweb.store.values_protocol import Entry
 
 NOW = 1_000_000

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from spyweb.lua.worker.scratch import Scratch
-from spyweb.lua.worker.vm import VM, Bytecode, init_of
+from spyweb.lua.worker.vm import VM, Bytecode, Scratch, init_of
 from tests.fakes.vm import FakeCallbacks
 
 LIMIT = 1 << 20

@@ -4,7 +4,7 @@ import io
 import os
 from pathlib import Path
 
-from spyweb.logs.journal import is_journal, with_priority
+from spyweb.logs.output import is_journal, with_priority
 
 
 def test_a_stream_is_the_journal_where_systemd_says_that_it_is(tmp_path: Path) -> None:

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from spyweb.extraction.worker.document import ExtractionProblem
-from spyweb.extraction.worker.lines import find_lines
+from spyweb.extraction.worker.document import ExtractionProblem, find_lines
 
 
 @pytest.mark.parametrize(
