@@ -26,7 +26,7 @@ from spyweb.logs.render import shorten
 from spyweb.lua.pool import Pool, open_pool
 from spyweb.model import JobId, JobSpec, Run, RunId, TaskBegun, TaskRow
 from spyweb.monitor.context import CycleServices
-from spyweb.monitor.runner import MonitorRunner
+from spyweb.monitor.run import MonitorRunner
 from spyweb.ops.artifacts import FOLDER, Artifacts
 from spyweb.ops.disk import Files
 from spyweb.ops.dispatcher import OpDispatcher

@@ -23,7 +23,7 @@ from spyweb.lua.timeouts import settle
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, Failure, Field, JobId, Monitor, Outcome, Run, RunId, RunState
 from spyweb.monitor.context import CycleServices
-from spyweb.monitor.runner import MonitorRunner
+from spyweb.monitor.run import MonitorRunner
 from spyweb.ops.disk import Files
 from spyweb.ops.network.gate import NetGate
 from spyweb.ops.network.request import Fetch, Response

@@ -9,7 +9,7 @@ import pytest
 
 from spyweb.errors import StoreError
 from spyweb.model import Notification, OnHookError, Outcome, Webhook
-from spyweb.monitor.runner import MonitorRunner
+from spyweb.monitor.run import MonitorRunner
 from spyweb.monitor.stages.announce import UnannouncedRecords
 from spyweb.store.outbox_protocol import Channel, QueuedMessage, Target
 from spyweb.store.records_protocol import NewRecord
