@@ -177,9 +177,8 @@ class RunQueue:
         return not self._serves_change and subject_of(run) not in delayed
 
     def leave(self, run: Run) -> None:
-        """Stop counting a run as in flight."""
-        self.in_flight.pop(run.id, None)
-        if is_caused(run):
+        """Stop counting a run as in flight, if it is."""
+        if self.in_flight.pop(run.id, None) and is_caused(run):
             self._serves_change = False
 
     def leave_elsewhere(self) -> list[Run]:

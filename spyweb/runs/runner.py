@@ -102,6 +102,9 @@ LEFT_OPEN = "left open for the next start"
 DELETED = "the job was deleted"
 BY_REQUEST = "cancelled by request"
 CANCELLED = Ending(outcome=Outcome.FAILED, failure=Failure.CANCELLED, reason=BY_REQUEST)
+# Nobody can tell what it had done, nor whether it was to blame: it repeats only where its job allows retries.
+LOST = Ending(outcome=Outcome.LOST, reason="the daemon died", guilty=True)
+NOTHING = Change()  # follows
 BUG = "a bug in spyweb: see its log"
 
 
@@ -352,9 +355,11 @@ class Runner:
         if claim.observer:
             self._observers[run.id] = claim.observer
         if claim.begun is not None:
-            self._note_begun(job, run, claim.begun)
+            if not claim.begun.done():
+                claim.begun.set_result(run)
+            self._begun(job, run)
         elif run.state is RunState.RUNNING:
-            self._spawn(self._live_through(job, run), run)
+            self._spawn(self._live_through(job, run), run, job)
         elif job.gone:
             self._write_off([run], DELETED)
         else:
@@ -364,58 +369,79 @@ class Runner:
         """Start every run that may start now of the job that has this id."""
         job = self.live.current(job)
         while not self._stopping and (run := job.queue.start_next(job.spec, self.clock.now_ms())) is not None:
-            self._spawn(self._live_through(job, run, has_waited=True), run)
+            self._spawn(self._live_through(job, run, has_waited=True), run, job)
 
     async def _live_through(self, job: LiveJob, run: Run, *, has_waited: bool = False) -> None:
         """Carry one run from its attempt to its record with what follows, then let the next one start."""
-        observer, caused = self._observers.get(run.id), is_caused(run)
         work_for(Work("run", job.id, run.id, job.code.generation))
-        try:
-            if has_waited:
-                begin = Begin(run=run.id, started_ms=run.started_ms or 0, generation=job.code.generation)
-                await self._commit(Change(begin=[begin]))
-            late = late_ms(job, run)
-            self._begun(job, run)
-            self.counters.started(job.id, late)
-            if self.live.listener:
-                self.live.listener.run_began(run, late)
-            host = self.host_for(job, run, observer)
-            with self._ends.expecting_one():
-                ending = await self._attempt(job, run, host)
-            if ending.failure is Failure.CANCELLED and run.id in self._replaced_by:
-                ending = replace(ending, reason=f"{ending.reason}: replaced by run {self._replaced_by[run.id]}")
-            note = "; ".join(filter(None, (DRY_RUN_NOTE if is_dry(run) else "", self.stalls.take_note(run.id))))
-            if note or host.storage_errors or host.sql_cpu_ms:
-                notes = "; ".join(filter(None, (ending.note, note)))
-                cpu_ms = ending.cpu_ms + host.sql_cpu_ms
-                ending = replace(ending, storage_errors=host.storage_errors, note=notes, cpu_ms=cpu_ms)
-
-            end = end_of(run, ending, self.clock.now_ms())
-            follow = self._followers(job, run, ending)
-            end = self._judged(job, run, end, follow)
-            is_awaited = observer or follow.new or follow.skipped or job.queue.waiting or caused or self._stopping
-            ids: list[RunId | None] = []
-            if not is_awaited and await self._ends.add(end):
-                self.run_ended(run.id)
-            else:
-                ids = await self._commit(replace(follow, end=[end]))
-        finally:
-            job.queue.leave(run)
-            self._cancelled.pop(run.id, None)
-            self._replaced_by.pop(run.id, None)
-            self._wake_if_idle()
-
+        if has_waited:
+            begin = Begin(run=run.id, started_ms=run.started_ms or 0, generation=job.code.generation)
+            await self._commit(Change(begin=[begin]))
+        self._begun(job, run)
+        host = self.host_for(job, run, self._observers.get(run.id))
+        with self._ends.expecting_one():
+            ending = await self._attempt(job, run, host)
+        if ending.failure is Failure.CANCELLED and run.id in self._replaced_by:
+            ending = replace(ending, reason=f"{ending.reason}: replaced by run {self._replaced_by[run.id]}")
+        note = "; ".join(filter(None, (DRY_RUN_NOTE if is_dry(run) else "", self.stalls.take_note(run.id))))
+        if note or host.storage_errors or host.sql_cpu_ms:
+            notes = "; ".join(filter(None, (ending.note, note)))
+            cpu_ms = ending.cpu_ms + host.sql_cpu_ms
+            ending = replace(ending, storage_errors=host.storage_errors, note=notes, cpu_ms=cpu_ms)
+        await self._end(job, run, ending)
         end_trace(host, ending)
-        _note_end(job, run, end)
-        _log_end(run, ending)
-        self._show_end(run, ending)
-        self._tell_end(run, end, late, has_lasted=True)
+
+    async def _end(
+        self, job: LiveJob | None, run: Run, ending: Ending, follow: Change | None = None, heard_ms: int | None = None
+    ) -> None:
+        """Record how a run has ended with what follows it, tell of it, and let the next one start.
+
+        So ends each run: one that went on here or elsewhere, that never began, and that an earlier daemon has left.
+        """
+        ran = job if job is not None and run.id in job.queue.in_flight else None
+        if follow is None:
+            follow = self._followers(ran, run, ending) if ran else NOTHING
+        end = self._judged(job, run, end_of(run, ending, self.clock.now_ms()), follow)
+        heard = {} if heard_ms is None else {run.job: heard_ms}
+        ids = await self._record_end(ran, run, replace(follow, end=[end], heard=heard))
+        self._leave(job, run)
+        if job is not None and heard_ms is not None:
+            job.hear(heard_ms)
+        self._tell_end(ran, run, ending, end)
         self._pass_over(follow.skipped)
         self._take_in(follow.new, ids)
-        self._start_next(job)
-        if caused:
-            for listener in self._served:
+        if job is not None:
+            self._start_next(job)
+            for listener in self._served if is_caused(run) else ():
                 listener(self.live.current(job))
+
+    async def _record_end(self, ran: LiveJob | None, run: Run, change: Change) -> list[RunId | None]:
+        """Record an end: together with others, where nobody waits for it."""
+        is_alone = not (change.new or change.skipped or change.heard or is_caused(run) or run.id in self._observers)
+        if ran and is_alone and not ran.queue.waiting and not self._stopping and await self._ends.add(change.end[0]):
+            self.run_ended(run.id)
+            return []
+        return await self._commit(change)
+
+    def _tell_end(self, ran: LiveJob | None, run: Run, ending: Ending, end: End) -> None:
+        """Count and show an end that is on record; `ran` is its job, where this daemon has seen all of the run."""
+        ended = ended_run(run, end)
+        if ran:
+            _note_end(ran, ended)
+            _log_end(run, ending)
+        observer = self._observers.pop(run.id, None)
+        if observer:
+            observer.ended(run, ending)
+        self.counters.ended(ended, has_lasted=ran is not None)
+        if self.live.listener:
+            self.live.listener.run_ended(ended, late_ms(ran, run) if ran else None)
+
+    def _leave(self, job: LiveJob | None, run: Run) -> None:
+        if job is not None:
+            job.queue.leave(run)
+        self._cancelled.pop(run.id, None)
+        self._replaced_by.pop(run.id, None)
+        self._wake_if_idle()
 
     async def begin_elsewhere(self, job: LiveJob, trigger: Mapping[str, object]) -> Run:
         """Record a run that is carried out elsewhere, and is in flight until `end_elsewhere`.
@@ -430,44 +456,24 @@ class Runner:
         await shield(self.start(job, [RunRequest(trigger=trigger, begun=begun)]))
         return await begun
 
-    def _note_begun(self, job: LiveJob, run: Run, begun: Future[Run]) -> None:
-        if not begun.done():
-            begun.set_result(run)
-        self._begun(job, run)
-        self.counters.started(job.id, None)
-        if self.live.listener:
-            self.live.listener.run_began(run, None)
-
     def _begun(self, job: LiveJob, run: Run) -> None:
-        """Note that a run has begun, and have a watcher elsewhere told of it."""
-        _note_start(job, run)
+        """Note, count and show that a run has begun, and have a watcher elsewhere told of it."""
+        late = late_ms(job, run)
+        if not is_aside(run.trigger) and not is_finding(run):
+            job.started_ms = run.started_ms or 0
         ping = start_ping(job.spec, run) if job.spec.ping and not is_finding(run) else None
         if ping is not None:
             self.store.outbox.add([ping]).add_done_callback(_note_refused)
+        self.counters.started(job.id, late)
+        if self.live.listener:
+            self.live.listener.run_began(run, late)
 
     def end_elsewhere(self, job: LiveJob, run: Run, ending: Ending, heard_ms: int | None) -> Task[None]:
         """Record the end of a run that was carried out elsewhere, with what follows it.
 
         `heard_ms` is when its job was heard of: the next ping is expected from then on.
         """
-        return self._spawn(self._conclude(job, run, ending, heard_ms), run)
-
-    async def _conclude(self, job: LiveJob, run: Run, ending: Ending, heard_ms: int | None) -> None:
-        try:
-            end, follow = end_of(run, ending, self.clock.now_ms()), self._followers(job, run, ending)
-            end = self._judged(job, run, end, follow)
-            heard = {} if heard_ms is None else {job.id: heard_ms}
-            ids = await self._commit(replace(follow, end=[end], heard=heard))
-        finally:
-            job.queue.leave(run)
-            self._wake_if_idle()
-        if heard_ms is not None:
-            job.hear(heard_ms)
-        _note_end(job, run, end)
-        _log_end(run, ending)
-        self._tell_end(run, end, has_lasted=True)
-        self._pass_over(follow.skipped)
-        self._take_in(follow.new, ids)
+        return self._spawn(self._end(job, run, ending, heard_ms=heard_ms), run, job)
 
     async def _attempt(self, job: LiveJob, run: Run, host: OpDispatcher) -> Ending:
         """Run it in its job's VM, or through the monitors; return how it ended, whatever went wrong."""
@@ -542,12 +548,12 @@ class Runner:
         """
         now_ms = self.clock.now_ms()
         if stands_alone(run.trigger) or (is_finding(run) and ending.outcome is Outcome.SUCCESS):
-            return Change()
+            return NOTHING
         again = None if job.gone or is_finding(run) else follow_up(job.spec, run, ending, now_ms, self.random)
         if again:
             return Change(new=[again])
         after = self.live.after(job.id)
-        return what_follows(run, ending, after, now_ms) if after else Change()
+        return what_follows(run, ending, after, now_ms) if after else NOTHING
 
     def _judged(self, job: LiveJob | None, run: Run, end: End, follow: Change) -> End:
         """Return the end with what it means for incidents, and for a watcher: where it is tried again, nothing yet."""
@@ -587,18 +593,6 @@ class Runner:
             await self.clock.sleep(STORE_PATIENCE)
         else:
             await within(self.clock, STORE_PATIENCE, self._stop)
-
-    def _show_end(self, run: Run, ending: Ending) -> None:
-        observer = self._observers.pop(run.id, None)
-        if observer:
-            observer.ended(run, ending)
-
-    def _tell_end(self, run: Run, end: End, late: int | None = None, *, has_lasted: bool = False) -> None:
-        """Count and show an end that is on record; `has_lasted`: this daemon has seen it from its beginning on."""
-        ended = ended_run(run, end)
-        self.counters.ended(ended, has_lasted=has_lasted)
-        if self.live.listener:
-            self.live.listener.run_ended(ended, late)
 
     def _pass_over(self, skipped: Sequence[SkippedRange]) -> None:
         """Count and show starts that are on record as not made."""
@@ -671,49 +665,35 @@ class Runner:
                 return True
             waiting = job.queue.give_up(run_id)
             if waiting is not None:
-                self._spawn(self._end_cancelled(job, waiting), waiting)
+                self._spawn(self._end(job, waiting, unbegun(BY_REQUEST)), waiting, job)
                 return True
         return False
 
-    async def _end_cancelled(self, job: LiveJob, run: Run) -> None:
-        """Record a run that was given up, and let those go on that it was before."""
-        await self._end_unbegun([run], unbegun(BY_REQUEST))
-        self._start_next(job)
-        if is_caused(run):
-            for listener in self._served:
-                listener(self.live.current(job))
-
     def _write_off(self, runs: Sequence[Run], reason: str) -> None:
-        if runs:
-            self._spawn(self._end_unbegun(runs, unbegun(reason)), runs[0])
+        for run in runs:
+            job = self.live.find(run.job)
+            self._spawn(self._end(job, run, unbegun(reason)), run, job)
 
-    async def _end_unbegun(self, runs: Sequence[Run], ending: Ending) -> None:
-        now_ms = self.clock.now_ms()
-        ends = [self._judged(self.live.find(run.job), run, end_of(run, ending, now_ms), Change()) for run in runs]
-        await self._commit(Change(end=ends))
-        for run, end in zip(runs, ends, strict=True):
-            self._show_end(run, ending)
-            self._tell_end(run, end)
-
-    def _spawn(self, work: Coroutine[object, object, None], run: Run | None = None) -> Task[None]:
+    def _spawn(
+        self, work: Coroutine[object, object, None], run: Run | None = None, job: LiveJob | None = None
+    ) -> Task[None]:
         """Carry out this coroutine in a task that `drain` waits for, and name its run for errors."""
         if run is not None:
-            work = self._contain(run, work)
+            work = self._contain(job, run, work)
         task = self.tasks.create_task(work, name=f"run {run.id} of {run.job}" if run else "orphaned runs")
         self._run_tasks.add(task)
         task.add_done_callback(self._run_tasks.discard)
         return task
 
-    async def _contain(self, run: Run, work: Coroutine[object, object, None]) -> None:
+    async def _contain(self, job: LiveJob | None, run: Run, work: Coroutine[object, object, None]) -> None:
         """Let a bug in spyweb fail this one run and no other."""
         try:
             await work
         except Exception:
             log.exception("a run met a bug in spyweb", job=run.job, run=run.id)
-            await self._end_unbegun([run], failed(BUG))
-            job = self.live.find(run.job)
-            if job is not None:
-                self._start_next(job)
+            await self._end(job, run, failed(BUG), NOTHING)
+        finally:
+            self._leave(job, run)  # also where this is cancelled
 
     async def take_up(self, open_runs: Sequence[Run]) -> None:
         """Go on with what an earlier daemon left: its running runs are lost, its waiting ones still wait.
@@ -723,11 +703,12 @@ class Runner:
         for run in sorted(open_runs, key=lambda run: event_of(run.trigger) or 0):
             job = self.live.find(run.job)
             if run.state is RunState.RUNNING:
-                await self._end_lost(job, run)
+                ending = ending_of(run) if is_finding(run) else LOST
+                await self._end(job, run, ending, self._after_loss(job, run, ending))
             elif job is None and self.live.unloadable:
                 self._orphaned.append(run)
             elif job is None or not job.spec.enabled:
-                await self._end_unbegun([run], unbegun("the job is gone or disabled"))
+                await self._end(job, run, unbegun("the job is gone or disabled"))
             elif run.start_after_ms is None:
                 job.queue.line_up(run)  # `overlap` has let it wait already
                 self._start_next(job)
@@ -741,20 +722,10 @@ class Runner:
             self._orphaned = [run for run in self._orphaned if run not in settled]
             self._spawn(self.take_up(settled))
 
-    async def _end_lost(self, job: LiveJob | None, run: Run) -> None:
-        now_ms = self.clock.now_ms()
-        # Nobody can tell what it had done, nor whether it was to blame: it repeats only where its job allows retries.
-        ending = Ending(outcome=Outcome.LOST, reason="the daemon died", guilty=True)
-        if is_finding(run):
-            ending = ending_of(run)
-        follow = Change() if stands_alone(run.trigger) else self._after_loss(job, run, ending)
-        end = self._judged(job, run, end_of(run, ending, now_ms), follow)
-        self._take_in(follow.new, await self._commit(replace(follow, end=[end])))
-        self._tell_end(run, end)
-        self._pass_over(follow.skipped)
-
     def _after_loss(self, job: LiveJob | None, run: Run, ending: Ending) -> Change:
         """Return what follows a run that an earlier daemon did not end: the run itself again, or jobs `after` it."""
+        if stands_alone(run.trigger):
+            return NOTHING
         now_ms = self.clock.now_ms()
         if is_finding(run) or (job is not None and not job.spec.enabled):
             again = None
@@ -819,18 +790,13 @@ def _note_refused(added: Future[list[int]]) -> None:
         tell_refusal("a watcher is not told that a run has begun", error)
 
 
-def _note_start(job: LiveJob, run: Run) -> None:
-    if not is_aside(run.trigger) and not is_finding(run):
-        job.started_ms = run.started_ms or 0
-
-
-def _note_end(job: LiveJob, run: Run, end: End) -> None:
-    if is_aside(run.trigger):
+def _note_end(job: LiveJob, ended: Run) -> None:
+    if is_aside(ended.trigger):
         return
-    if end.outcome is not Outcome.SKIPPED or job.last is None:
-        job.last = ended_run(run, end)
-    if end.outcome is Outcome.SUCCESS and not is_finding(run):
-        job.succeeded_ms = end.ended_ms
+    if ended.outcome is not Outcome.SKIPPED or job.last is None:
+        job.last = ended
+    if ended.outcome is Outcome.SUCCESS and not is_finding(ended):
+        job.succeeded_ms = ended.ended_ms or 0
 
 
 def end_trace(host: OpDispatcher, ending: Ending) -> None:

@@ -896,13 +896,18 @@ async def test_a_run_whose_host_can_not_be_made_fails_and_leaves_its_job_free() 
 
     async with harness() as t:
         t.runner.host_for = host_for
+        t.pool.held.add(PRICES)
         job = make_job(schedule=Never(), overlap=Overlap.QUEUE)
         await t.settle(job)
         t.runner.start_by_hand(job, by_hand(watcher))
         t.runner.start_by_hand(job, BY_HAND)
         await t.clock.turn()
-        assert await t.record() == ["prices manual failed", "prices manual success"]
         assert [ending.reason for ending in watcher.seen] == ["a bug in spyweb: see its log"]
+        assert job.last is not None
+        assert job.last.reason == watcher.seen[0].reason
+        t.pool.finish(2)
+        await t.clock.turn()
+        assert await t.record() == ["prices manual failed", "prices manual success"]
 
 
 async def test_a_runs_row_counts_what_its_sql_took_of_a_processor() -> None:
