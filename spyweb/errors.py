@@ -12,7 +12,7 @@ SpywebError
 │   ├── StoreClosed         used after closing
 │   ├── StoreCorrupt        the file is damaged: carries the path
 │   ├── StoreMoved          the file, or its log, was removed or replaced while it is open: carries the path
-│   ├── StoreIncomplete     the file, or its log, is gone or cut off: carries the path and what is left
+│   ├── StoreIncomplete     the file is gone, or the last commits: carries the path and which of both
 │   ├── CursorMoved         a write expected a schedule elsewhere: carries the job and the cursor on record
 │   ├── TooLarge            a caller asked for more than it can hold
 │   └── StoreNewer          written by a newer spyweb: carries both versions
@@ -134,7 +134,10 @@ class StoreCorrupt(StoreError):
     """The database is damaged."""
 
     def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(f"{path}: the database is damaged ({reason}); `spyweb start --repair` moves it aside")
+        what, first = "the database is damaged", ""
+        if "disk I/O error" in reason or "unable to get the page" in reason:  # SQLite's words, the latter of a check
+            what, first = f"{what}, or the disk can't be read", "restart first; if that does not help, "
+        super().__init__(f"{path}: {what} ({reason}); {first}`spyweb start --repair` moves it aside")
         self.path = path
         self.reason = reason
 
@@ -150,14 +153,11 @@ class StoreMoved(StoreError):
 class StoreIncomplete(StoreError):
     """A part of the database is missing."""
 
-    def __init__(self, path: Path, reason: str, rest: tuple[Path, ...]) -> None:
-        whole = path in rest
-        how = "begins a new one" if whole else "goes on with what the database itself holds"
-        super().__init__(
-            f"{path}: {reason}: put it back; or `spyweb start --repair` moves what is left aside and {how}"
-        )
+    def __init__(self, path: Path, reason: str, *, is_gone: bool) -> None:
+        how = "moves what is left aside and begins a new one" if is_gone else "goes on without what is missing"
+        super().__init__(f"{path}: {reason}: put it back; or `spyweb start --repair` {how}")
         self.path = path
-        self.rest = rest  # the files that can't be used without it
+        self.is_gone = is_gone  # the database itself; else some of the last commits
 
 
 class CursorMoved(StoreError):

@@ -167,8 +167,8 @@ class OfflineProject:
         if data_dir.exists() and (error := no_access(data_dir)):
             raise error
         if not path.exists():
-            known = self._marker().known()
-            refuse_missing(path, known.place if known else None)
+            marker = self.marker()
+            refuse_missing(path, marker.folder if marker.found else None)
             return otherwise
         return asyncio.run(self._ask(ask, read_only=True))
 
@@ -183,7 +183,7 @@ class OfflineProject:
             output.note(f"a new database begins: {path}")
         return answer
 
-    def _marker(self) -> Marker:
+    def marker(self) -> Marker:
         return Marker(self._settings.daemon.data_dir, self._settings.store.path, self._clock)
 
     def key(self) -> bytes | None:
@@ -215,7 +215,7 @@ class OfflineProject:
             read_only=read_only,
             key=self.key(),
             history=self._settings.state.history,
-            marker=self._marker(),
+            marker=self.marker(),
         )
         try:
             return await ask(store)

@@ -17,8 +17,8 @@ from spyweb.store.crypto.keys import find_key
 from spyweb.store.marker import Marker
 from spyweb.store.opening import open_any
 from spyweb.store.protocol import Store
-from spyweb.store.sqlite.damage import files_of, move_aside, size_of, wal_of
-from spyweb.store.sqlite.integrity import refuse_incomplete
+from spyweb.store.sqlite.damage import copy_log_aside, move_aside, refuse_missing, size_of
+from spyweb.store.sqlite.store import refuse_unsound
 from spyweb.store.user_sql.connection import Opening
 from spyweb.store.user_sql.views import Engine
 
@@ -27,12 +27,10 @@ log = structlog.get_logger()
 
 async def open_or_repair(settings: Settings, clock: Clock, marker: Marker, *, repair: bool) -> Store:
     """Open the store.  Raises StoreCorrupt or StoreIncomplete where it can't be used and `repair` is not asked for."""
-    known = marker.known()
-    if known and known.open:
-        why = "the machine was started anew" if known.was_machine_down else "it was killed, or it crashed"
-        log.warning(
-            "the last spyweb ended without closing the database", pid=known.open.pid, since=known.open.since, why=why
-        )
+    opened = marker.found.open if marker.found else None
+    if opened:
+        why = "the machine was started anew" if marker.was_machine_down else "it was killed, or it crashed"
+        log.warning("the last spyweb ended without closing the database", pid=opened.pid, since=opened.since, why=why)
     while True:
         try:
             return await open_configured(settings, clock, marker)
@@ -43,22 +41,25 @@ async def open_or_repair(settings: Settings, clock: Clock, marker: Marker, *, re
 
 
 def put_aside(error: StoreCorrupt | StoreIncomplete, marker: Marker) -> None:
-    """Move a damaged database aside, and forget what is known of it, so that nobody is asked about it again."""
-    rest = error.rest if isinstance(error, StoreIncomplete) else files_of(error.path)
-    aside = move_aside(error.path, rest)
-    marker.forget()
-    if error.path in rest:
-        log.error("the damaged database is moved aside, a new one begins", reason=str(error), now=str(aside))
+    """Move a damaged database aside, and forget what is known of it, so that nobody is asked about it again.
+
+    One that lacks its last commits goes on; SQLite drops what it can't read of the log, so that is copied.
+    """
+    if isinstance(error, StoreIncomplete) and not error.is_gone:
+        copy = copy_log_aside(error.path)
+        log.error("the database goes on without what is missing", reason=str(error), log=str(copy) if copy else None)
     else:
-        log.error("the database goes on without its log", reason=str(error), log=str(wal_of(aside)))
+        aside = move_aside(error.path)
+        log.error("the damaged database is moved aside, a new one begins", reason=str(error), now=str(aside))
+    marker.forget()
 
 
 async def open_configured(settings: Settings, clock: Clock, marker: Marker) -> Store:
     store, durability = settings.store, settings.store.durability
     is_new = not store.is_memory and not size_of(store.path)
     if not store.is_memory:
-        refuse_incomplete(store.path, durability, marker.known())
-        refuse_incomplete(settings.daemon.data_dir / USER_DB, durability, marker.known_user_db())
+        refuse_missing(store.path, marker.folder if marker.found else None)
+        refuse_unsound(settings.daemon.data_dir / USER_DB, marker.folder if marker.has_user_db else None)
     opened = await open_any(
         store.url,
         clock=clock,

@@ -1,7 +1,8 @@
 """Keeps a small file in the data directory with facts for the next start.
 
-It says that there has been a database, that only the database's log holds some writes, and whether the last process
-closed it.  It is written in place and never synced.  If it is missing, unreadable or out of date, less damage is
+It says that there has been a database, whether the last process closed it, and which commit was acknowledged last.  It
+is written in place with each commit and never synced: it outlives a killed process, and after a power failure it may be
+older than the database, never newer than what was synced.  If it is missing, unreadable or out of date, less damage is
 noticed, but no sound database is refused.
 """
 
@@ -14,13 +15,13 @@ from threading import Lock
 from time import CLOCK_BOOTTIME, clock_gettime_ns
 
 import msgspec
-from msgspec.structs import replace
 
 from spyweb.clock import Clock
 from spyweb.settings.sections import MARKER
-from spyweb.store.lock import shown_moment, write_private
+from spyweb.store.lock import shown_moment
 
 SAME_BOOT_MS = 60_000  # how far two computed times of one boot may differ: the clock may be adjusted in between
+LEAST_SIZE = 512  # bytes: padded, so that a write never changes the file's size
 
 
 class Stamp(msgspec.Struct, frozen=True):
@@ -38,100 +39,101 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
     booted_ms: int  # when the machine had been started
 
 
-class Contents(msgspec.Struct, frozen=True, kw_only=True):
+class LastCommit(msgspec.Struct, frozen=True):
+    """The commit that was acknowledged last."""
+
+    number: int
+    at_ms: int
+    file: Stamp | None = None  # the database file, just before: what came after its last checkpoint is only in the log
+
+
+class Contents(msgspec.Struct, kw_only=True):
     database: str = ""  # its path from the data directory; empty: the file could not be read
     user_db: bool = False  # whether scripts have made tables of their own
     open: Opened | None = None
-    unmerged: Stamp | None = None  # of the database file, while only its log holds the writes that came after
-
-
-class Known(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts about a database that an earlier process has noted."""
-
-    place: Path  # the data directory whose marker says so
-    open: Opened | None = None
-    unmerged: Stamp | None = None
-    was_machine_down: bool = False  # since it was opened, as far as is known
+    commit: LastCommit | None = None
 
 
 class Marker:
     """The marker file of a data directory, as it applies to the database at this path."""
 
     def __init__(self, data_dir: Path, database: Path, clock: Clock) -> None:
-        self.path = data_dir / MARKER
-        self._data_dir = data_dir
-        self._database = database
+        self.folder = data_dir
+        self._path = data_dir / MARKER
+        self._name = os.path.relpath(database, data_dir)  # so that the project may be moved
         self._clock = clock
-        self._contents = Contents()
-        self._turn = Lock()  # databases are opened on several threads
+        self._contents = self._read()
+        self._file = -1  # open as long as the database is
+        self._size = LEAST_SIZE
+        self._turn = Lock()  # the writer's thread notes commits
 
-    def known(self) -> Known | None:
-        """Return what an earlier process has noted about this database, or None."""
-        found = self._read()
-        if found is None or found.database not in ("", self._name()):
-            return None
-        return self._known(found)
+    @property
+    def found(self) -> Contents | None:
+        """Return what is noted about this database, or None."""
+        found = self._contents
+        return found if found and found.database in ("", self._name) else None
 
-    def known_user_db(self) -> Known | None:
-        """Return what an earlier process has noted about the database of the scripts' own tables, or None."""
-        found = self._read()
-        return self._known(replace(found, unmerged=None)) if found and found.user_db else None
+    @property
+    def has_user_db(self) -> bool:
+        return self._contents is not None and self._contents.user_db
 
-    def _known(self, found: Contents) -> Known:
-        opened = found.open
-        was_down = opened is not None and abs(opened.booted_ms - self._booted_ms()) > SAME_BOOT_MS
-        return Known(place=self._data_dir, open=opened, unmerged=found.unmerged, was_machine_down=was_down)
+    @property
+    def was_machine_down(self) -> bool:
+        """Return whether the machine was started anew since the database was opened, as far as is known."""
+        opened = self.found.open if self.found else None
+        return opened is not None and abs(opened.booted_ms - self._booted_ms()) > SAME_BOOT_MS
 
     def _booted_ms(self) -> int:
         return self._clock.now_ms() - uptime_ms()
 
-    def note_opened(self) -> None:
-        """Note that the database exists and is open from now on."""
+    def note_opened(self, commit: LastCommit) -> None:
+        """Note that the database is open from now on, and which commit is its last."""
         opened = Opened(pid=os.getpid(), since=shown_moment(self._clock.now_ms()), booted_ms=self._booted_ms())
-        user_db = self.known_user_db() is not None
         with self._turn:
-            self._contents = Contents(database=self._name(), user_db=user_db, open=opened)
+            self._contents = Contents(database=self._name, user_db=self.has_user_db, open=opened, commit=commit)
+            with suppress(OSError):
+                self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                self._size = max(LEAST_SIZE, os.fstat(self._file).st_size)
             self._write()
 
     def note_user_db(self) -> None:
-        self._change(user_db=True)
+        self._change("user_db", value=True)
 
-    def note_unmerged(self) -> None:
-        """Note that from now on the log holds writes that the database file, in its present state, does not have."""
-        self._change(unmerged=stamp_of(self._database))
+    def note_commit(self, commit: LastCommit) -> None:
+        self._change("commit", commit)
 
-    def note_closed(self, *, is_merged: bool = True) -> None:
-        """Note that the log is about to be merged and removed, so that its absence will mean nothing.
-
-        With `is_merged=False` the log was cut off: it can't be merged, and the next start must not take it for empty.
-        """
-        self._change(open=None, unmerged=None if is_merged else self._contents.unmerged)
+    def note_closed(self) -> None:
+        """Note that the database is closed."""
+        self._change("open", None)
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
 
     def forget(self) -> None:
         """Remove the marker.  Raises OSError."""
-        self.path.unlink(missing_ok=True)
-
-    def _name(self) -> str:
-        """Return the database's path relative to the data directory, so that the project may be moved."""
-        return os.path.relpath(self._database, self._data_dir)
+        self._path.unlink(missing_ok=True)
+        self._contents = None
 
     def _read(self) -> Contents | None:
         try:
-            return msgspec.json.decode(self.path.read_bytes(), type=Contents)
+            return msgspec.json.decode(self._path.read_bytes(), type=Contents)
         except FileNotFoundError:
             return None
         except (OSError, msgspec.DecodeError):
             return Contents()
 
-    def _change(self, **fields: object) -> None:
+    def _change(self, field: str, value: object) -> None:
         with self._turn:
-            self._contents = replace(self._contents, **fields)
+            setattr(self._contents, field, value)
             self._write()
 
     def _write(self) -> None:
         """Write the marker, if possible: a full disk must not keep the daemon from going on."""
-        with suppress(OSError):
-            write_private(self.path, msgspec.json.encode(self._contents) + b"\n")
+        if self._file >= 0:
+            with suppress(OSError):
+                data = msgspec.json.encode(self._contents)
+                self._size = max(self._size, len(data) + 1)
+                os.pwrite(self._file, data.ljust(self._size - 1) + b"\n", 0)
 
 
 def stamp_of(file: Path) -> Stamp | None:

@@ -214,6 +214,7 @@ class StoreStats:
     pending: int  # ops that wait
     oldest_pending_s: float  # how long the oldest of them has waited
     stalled_s: float = 0.0  # for how long nothing has been done although ops wait: shows a stuck disk
+    commit_s: float = 0.0  # that even the fastest of the latest commits took
     failed: str = ""  # why nothing can be written: the files are gone or damaged, or the latest batch failed as a whole
 
 

@@ -14,6 +14,7 @@ REMEDIES: Final[Sequence[tuple[str, str, str]]] = (
     ("the scheduler is", "See what holds it up: a slow disk, too few cores, or a stall in the log.", "health"),
     ("nothing is stored", "Free the disk or repair the database; until then no run begins. Then restart.", "health"),
     ("a write has waited", "Look at the disk: it answers too slowly, or not at all.", "health"),
+    ("the disk is slow", "See what else uses it, or move data/ to a faster one. The scripts wait for it.", "health"),
     ("no due run could be claimed", "The store refuses: the log says why, and it is tried again.", "health"),
     ("not find what is expected", "Look at these pages: they may have changed, or ask who visits.", "jobs"),
     ("never arrived and", "Send them again once the receiver is well, or leave them to be removed.", "outbox"),

@@ -21,6 +21,7 @@ SCHEDULER_STALLED_MS = 5_000  # far beyond what the loop promises, so no passing
 STALLS_SHOWN_MS = 10 * MINUTE_MS
 STORAGE_ERRORS_SHOWN_MS = 10 * MINUTE_MS
 WRITER_STALLED_S = 10.0  # even a slow disk syncs much sooner
+SLOW_COMMIT_S = 0.1  # a disk syncs in a few ms
 SCARCE_DESCRIPTORS = 64
 SCHEDULER, STORE, DISK, WORKERS = "scheduler", "store", "disk", "workers"  # parts of the daemon
 NO_WORKER = "no worker is up, so no script runs: the log says why"
@@ -164,6 +165,9 @@ def find_warnings(vitals: Vitals, short_monitors: int = 0, drifting: int = 0) ->
     if _lacks_workers(vitals):
         warnings.append(NO_WORKER)
     warnings += [*_scarce(vitals), *_waiting(vitals.pool)]
+    if vitals.store.commit_s > SLOW_COMMIT_S:
+        took = format_duration(round(1000 * vitals.store.commit_s))
+        warnings.append(f"the disk is slow: each commit takes {took} or longer, and whatever is stored waits for it")
     if vitals.heartbeat and vitals.heartbeat.error:
         warnings.append("the heartbeat does not arrive: `spyweb health` says why")
     loop = vitals.loop

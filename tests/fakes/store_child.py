@@ -17,6 +17,7 @@ from pathlib import Path
 from spyweb.clock import RealClock
 from spyweb.model import JobId
 from spyweb.store.lock import hold_lock
+from spyweb.store.marker import Marker
 from spyweb.store.protocol import GLOBAL, Store
 from spyweb.store.sqlite.store import open_store
 from spyweb.store.values_protocol import SCOPES, Put, Watch
@@ -31,7 +32,7 @@ def tell(line: str) -> None:
 
 
 async def write(path: Path, name: str) -> None:
-    store = await open_store(path, clock=RealClock())
+    store = await open_store(path, clock=RealClock(), marker=Marker(path.parent, path, RealClock()))
     async with asyncio.TaskGroup() as tasks:
         for writer in range(WRITERS):
             tasks.create_task(write_for_ever(store, f"{name}-{writer}"))

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.clock import RealClock
+from spyweb.store.marker import Marker
 from spyweb.store.protocol import GLOBAL, Store
 from spyweb.store.sqlite.store import open_store
 from tests.fakes.store_child import COUNTER, WRITERS
@@ -40,7 +41,8 @@ async def test_nothing_acknowledged_is_missing_after_a_kill(tmp_path: Path) -> N
 
         # Once as the command line reads it while no daemon runs, then as the next daemon does.
         for read_only in (True, False):
-            store = await open_store(path, clock=RealClock(), read_only=read_only)
+            marker = Marker(path.parent, path, RealClock())  # which raises no false alarm
+            store = await open_store(path, clock=RealClock(), read_only=read_only, marker=marker)
             missing, counter = await look(store, written)
             await store.close()
             assert missing == []

@@ -37,7 +37,8 @@ def rekey(
     if not agree(f"Write everything anew in {project.settings.store.path}?", yes=yes):
         return ExitCode.FAILED
     with hold_lock(project.settings.daemon.data_dir, root=project.root, clock=project.clock):
-        is_purged = rotate_key(project.settings.store.path, old=project.offline.key(), new=new)
+        marker = project.offline.marker()
+        is_purged = rotate_key(project.settings.store.path, old=project.offline.key(), new=new, marker=marker)
     setting = "" if new is None else key_file
     if not is_purged:
         output.note("parts of the older values are left in its file: the next start writes it anew, which needs room")

@@ -21,6 +21,8 @@ import structlog
 from spyweb.clock import Clock, Handle
 from spyweb.errors import NoAccess, StoreClosed, StoreCorrupt, StoreError
 from spyweb.histogram import SIZES, Histogram
+from spyweb.store.marker import LastCommit
+from spyweb.store.sqlite.committer import Committer, find_last_commit
 from spyweb.store.sqlite.connection import Connection
 from spyweb.store.sqlite.failures import FAULTS, translate
 from spyweb.store.sqlite.file_identity import FileIdentity
@@ -55,7 +57,7 @@ Results = list[object]  # an op's result, or the Exception that it failed with
 log = structlog.get_logger()
 
 
-def commit(connection: sqlite3.Connection, batch: Sequence[Op]) -> Results:
+def commit(connection: sqlite3.Connection, batch: Sequence[Op], committer: Committer | None = None) -> Results:
     """Run a batch in one transaction; when that is rolled back, each op in one of its own, so that only what
     cannot be done fails."""
     if len(batch) > 1:
@@ -63,10 +65,10 @@ def commit(connection: sqlite3.Connection, batch: Sequence[Op]) -> Results:
             begin(connection, batch)
         except FAULTS as error:  # each op would wait as long again
             return [error] * len(batch)
-        results = try_together(connection, batch)
+        results = try_together(connection, batch, committer)
         if results is not None:
             return results
-    return [run_alone(connection, op) for op in batch]
+    return [run_alone(connection, op, committer) for op in batch]
 
 
 def begin(connection: sqlite3.Connection, batch: Sequence[Op]) -> None:
@@ -76,18 +78,27 @@ def begin(connection: sqlite3.Connection, batch: Sequence[Op]) -> None:
     connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
-def try_together(connection: sqlite3.Connection, batch: Sequence[Op]) -> Results | None:
+def try_together(connection: sqlite3.Connection, batch: Sequence[Op], committer: Committer | None) -> Results | None:
     """Run them in the transaction that has begun; None: nothing of the batch has happened."""
     results: Results = []
+    before = connection.total_changes
     try:
         for op in batch:
             results.append(run_saved(connection, op) if op.kind is OpKind.SEVERAL else attempt(connection, op))
             expect_transaction(connection)
-        connection.execute("COMMIT")
+        finish(connection, before, committer)
     except Exception:  # noqa: BLE001 - the boundary of a batch: whose error it was is seen when it is done again
         roll_back_if_possible(connection)
         return None
     return results
+
+
+def finish(connection: sqlite3.Connection, before: int, committer: Committer | None) -> None:
+    """Commit; what has changed nothing is not counted, since that would write."""
+    if committer and connection.total_changes != before:
+        committer.commit(connection)
+    else:
+        connection.execute("COMMIT")
 
 
 def expect_transaction(connection: sqlite3.Connection) -> None:
@@ -105,16 +116,17 @@ def run_saved(connection: sqlite3.Connection, op: Op) -> object:
     return result
 
 
-def run_alone(connection: sqlite3.Connection, op: Op) -> object:
+def run_alone(connection: sqlite3.Connection, op: Op, committer: Committer | None) -> object:
     if op.kind is OpKind.READ:
         return attempt(connection, op)
+    before = connection.total_changes
     try:
         begin(connection, [op])
         result = attempt(connection, op)
         if isinstance(result, Exception):
             roll_back(connection)
         else:
-            connection.execute("COMMIT")
+            finish(connection, before, committer)
     except FAULTS as error:
         roll_back_if_possible(connection)
         return error
@@ -189,6 +201,7 @@ class BatchQueue:
         self._changed = connection.total_changes
         self.files: FileIdentity | None = None  # looked for before each batch; None: nothing is written
         self.damage = Damage(path)
+        self.committer: Committer | None = None  # of the connection that writes
         self._fault = ""  # why the latest batch failed as a whole, if it did
 
     def submit(
@@ -257,6 +270,12 @@ class BatchQueue:
         """
         return min(self.oldest_pending_s, self._clock.monotonic() - self._went_on)
 
+    async def count_commits(self, note: Callable[[LastCommit], None] | None) -> LastCommit:
+        """Count commits from now on, each noted before it is acknowledged; return the one before."""
+        last = await self._connection.run(find_last_commit, self.files.stamp if self.files else None)
+        self.committer = Committer(self._clock, last, note)
+        return last
+
     async def watch_progress(self) -> None:
         """Notice that a long op goes on."""
         await self._connection.run(set_progress_handler, self._note_progress)
@@ -281,7 +300,7 @@ class BatchQueue:
             while self._queue:
                 self._take_batch()
                 if self._batch:
-                    results = await self._connection.run(commit, self._batch)
+                    results = await self._connection.run(commit, self._batch, self.committer)
                     self._fault = ""
                     self._answer(results)
         except Exception as error:  # noqa: BLE001 - the boundary of the queue: nothing may be left waiting
@@ -304,6 +323,8 @@ class BatchQueue:
         moved = self.files.trouble() if self.files else None
         if moved:
             self._answer([moved] * len(self._batch))
+        elif self.files and self.committer:
+            self.committer.file = self.files.stamp
 
     def _answer(self, results: Results) -> None:
         batch = self._batch

@@ -17,8 +17,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from spyweb.errors import StoreError
-from spyweb.store.marker import Marker
-from spyweb.store.sqlite.damage import size_of, wal_of
 from spyweb.store.sqlite.file_identity import FileIdentity
 from spyweb.store.sqlite.log_index import LogIndex
 
@@ -37,7 +35,6 @@ class Checkpoints:
         path: Path,
         files: FileIdentity,
         connect: Callable[[], sqlite3.Connection],
-        marker: Marker | None = None,
         index: LogIndex | None = None,
     ) -> None:
         self._path = path
@@ -52,27 +49,17 @@ class Checkpoints:
         self._rows = 0  # since the last one began
         self._batches = 0  # since the last look at the log
         self._is_stopping = False
-        self._marker = marker
-        self._is_marked = False  # that the log holds what the database does not
-        if marker:
-            marker.note_opened()
-            if size_of(wal_of(path)):  # the database was made, or migrated
-                self._mark()
 
     def note(self, rows: int) -> None:
         """Count the rows that a commit has changed."""
-        if rows and not self._is_marked and size_of(wal_of(self._path)):  # rows of temporary tables are not in it
-            self._mark()
         self._rows += rows
         self._batches += 1
         if self._under_way is None and not self._is_stopping and (self._rows >= ROWS or self._is_long()):
             self._begin()
 
-    async def stop(self, *, is_damaged: bool = False) -> None:
+    async def stop(self) -> None:
         """Stop checkpointing, before the connections are closed: the last of these copies what is still written."""
-        self._is_stopping = self._is_marked = True
-        if self._marker:
-            self._marker.note_closed(is_merged=not is_damaged)
+        self._is_stopping = True
         if self._under_way is not None:
             await self._under_way
         if self._thread is not None:
@@ -87,12 +74,6 @@ class Checkpoints:
             os.close(self._file)
             self._file = -1
         self._index.close()
-
-    def _mark(self) -> None:
-        """Mark the log as unmerged, once after each checkpoint."""
-        self._is_marked = True
-        if self._marker:
-            self._marker.note_unmerged()
 
     def _is_long(self) -> bool:
         """Return whether a large part of the log has not been copied."""
@@ -114,7 +95,6 @@ class Checkpoints:
 
     def _end(self, _copied: Future[None]) -> None:
         self._under_way = None
-        self._is_marked = self._is_stopping  # the database file has changed
 
     # On the thread
 

@@ -11,6 +11,7 @@ from typing import TypeVar, TypeVarTuple
 
 from spyweb.errors import StoreError
 from spyweb.store.lock import DatabaseLock
+from spyweb.store.marker import Marker
 from spyweb.store.sqlite.batch import BatchQueue, OpKind
 from spyweb.store.sqlite.checkpoints import Checkpoints
 from spyweb.store.sqlite.failures import OUT_OF_MEMORY
@@ -26,6 +27,7 @@ class Connections:
     questions: BatchQueue
     checkpoints: Checkpoints | None = None  # None: nothing is written
     lock: DatabaseLock | None = None  # the same
+    marker: Marker | None = None
 
     def reading(self, namespace: str, key: bytes) -> BatchQueue:
         """Return the queue for a read of an entry.
@@ -45,12 +47,14 @@ class Connections:
     async def close(self) -> None:
         """The writer last: the last connection folds the log into the database, so it must be able to write."""
         if self.checkpoints:
-            await self.checkpoints.stop(is_damaged=self.writer.damage.found is not None)
+            await self.checkpoints.stop()
         await self.questions.close()
         await self.reader.close()
         await self.writer.close()
         if self.checkpoints:
             self.checkpoints.close()
+        if self.marker:
+            self.marker.note_closed()
         if self.lock:
             self.lock.close()
 

@@ -11,7 +11,8 @@ from spyweb.store.access import no_access
 BUSY_TIMEOUT_MS = 5000  # how long to wait for another process that writes
 
 DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-TORN = {sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS}  # extended codes: a file shorter than it was
+TORN = {sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS}  # extended codes; the latter is an EIO too
+ILLEGIBLE = ("no such ", "Could not decode to UTF-8")  # SQLite's words: spyweb asks for what it has stored
 OUT_OF_MEMORY = "out of memory"
 FAULTS = (sqlite3.Error, MemoryError)  # what SQLite may raise: the module has no class of its own for SQLITE_NOMEM
 IN_USE = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
@@ -29,6 +30,8 @@ def translate(error: Exception, path: Path) -> Exception:
     if isinstance(error, MemoryError):
         error.__traceback__ = None  # it refers to the large values
         return StoreError(f"{path}: {OUT_OF_MEMORY}")
+    if isinstance(error, UnicodeDecodeError):  # also of SQLite's own words about a schema that it can't read
+        return StoreCorrupt(path, str(error))
     if not isinstance(error, sqlite3.Error):
         return error
     translated = explain(error, path)
@@ -36,9 +39,17 @@ def translate(error: Exception, path: Path) -> Exception:
     return translated
 
 
+def translate_opening(error: Exception, path: Path) -> Exception:
+    """Return the spyweb error for one that opening or checking a database has met: unless it is known, it is damage."""
+    translated = translate(error, path)
+    is_unknown = type(translated) is StoreError and isinstance(error, sqlite3.Error) and primary_code(error) == 1
+    return StoreCorrupt(path, str(error)) if is_unknown else translated
+
+
 def explain(error: sqlite3.Error, path: Path) -> SpywebError:
     code = primary_code(error)
-    if code in DAMAGED or getattr(error, "sqlite_errorcode", 0) in TORN:
+    is_damaged = code in DAMAGED or getattr(error, "sqlite_errorcode", 0) in TORN or str(error).startswith(ILLEGIBLE)
+    if is_damaged:
         return StoreCorrupt(path, str(error))
     if code in IN_USE:
         return StoreError(f"{path}: another process has locked the database (waited {BUSY_TIMEOUT_MS / 1000:g} s)")

@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 
 from spyweb.errors import StoreCorrupt, StoreError, StoreMoved
+from spyweb.store.marker import Stamp, stamp_of
 from spyweb.store.sqlite.damage import wal_of
 from spyweb.store.sqlite.log_index import LogIndex
 
@@ -25,13 +26,22 @@ class FileIdentity:
         self._log = str(wal_of(path))
         self._index = index
         files = [path, *filter(Path.exists, [wal_of(path)])]
-        self._identities = {str(file): identity_of(str(file)) for file in files}
+        self._identities = {str(file): identity_of(os.stat(file)) for file in files}
+        self.stamp = stamp_of(path)  # of the database, when it was looked at last
 
     def trouble(self) -> StoreError | None:
         """Return an error if the files are not those that were opened.  Any thread may call this."""
         for file, identity in self._identities.items():
-            if not is_in_place(file, identity):
+            try:
+                found = os.stat(file)
+            except (FileNotFoundError, NotADirectoryError):
                 return StoreMoved(file)
+            except OSError:  # not accessible, which proves nothing: SQLite has it open
+                continue
+            if identity_of(found) != identity:
+                return StoreMoved(file)
+            if file != self._log:
+                self.stamp = Stamp(found.st_size, found.st_mtime_ns)
         if self._index and self._is_cut_off(self._index):
             return StoreCorrupt(self._path, f"{Path(self._log).name} was cut off while it was open")
         return None
@@ -45,15 +55,5 @@ class FileIdentity:
             return False
 
 
-def identity_of(file: str) -> Identity:
-    found = os.stat(file)
+def identity_of(found: os.stat_result) -> Identity:
     return found.st_dev, found.st_ino
-
-
-def is_in_place(file: str, identity: Identity) -> bool:
-    try:
-        return identity_of(file) == identity
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:  # not accessible, which proves nothing: SQLite has it open
-        return True

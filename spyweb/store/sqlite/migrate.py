@@ -121,7 +121,8 @@ def apply(connection: sqlite3.Connection, sql: str, migrations: Sequence[Migrati
     except sqlite3.Error as error:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
-        raise StoreError(f"migration {migrations[-1].name} failed: {error}") from error
+        error.args = (f"migration {migrations[-1].name} failed: {error}",)
+        raise
 
 
 def split_statements(sql: str) -> Iterator[str]:

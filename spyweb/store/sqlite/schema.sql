@@ -298,3 +298,10 @@ CREATE TABLE link_key (
     id  INTEGER PRIMARY KEY CHECK (id = 1),
     key BLOB NOT NULL
 );
+
+CREATE TABLE last_commit (
+    id     INTEGER PRIMARY KEY CHECK (id = 1),
+    number INTEGER NOT NULL,
+    at_ms  INTEGER NOT NULL
+);
+INSERT INTO last_commit VALUES (1, 1, 0);  -- the one that makes it

@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from asyncio import Future
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AsyncExitStack, closing
 from functools import partial
 from pathlib import Path
+
+import structlog
 
 from spyweb.clock import Clock
 from spyweb.errors import StoreError
@@ -28,16 +30,15 @@ from spyweb.store.sqlite.batch import BATCH_LIMIT, BatchQueue, OpKind
 from spyweb.store.sqlite.checkpoints import Checkpoints
 from spyweb.store.sqlite.connection import Connection
 from spyweb.store.sqlite.connections import Connections, do_nothing, write_and_undo
-from spyweb.store.sqlite.damage import check, files_of, size_of, was_killed
+from spyweb.store.sqlite.damage import check, check_schema, files_of, find_loss, refuse_missing, size_of, was_killed
 from spyweb.store.sqlite.events import SqliteEvents
-from spyweb.store.sqlite.failures import BUSY_TIMEOUT_MS, translate
+from spyweb.store.sqlite.failures import BUSY_TIMEOUT_MS, translate_opening
 from spyweb.store.sqlite.file_identity import FileIdentity
 from spyweb.store.sqlite.incidents import SqliteIncidents
-from spyweb.store.sqlite.integrity import refuse_incomplete
 from spyweb.store.sqlite.keys import SqliteKeys
 from spyweb.store.sqlite.locks import SqliteLocks
 from spyweb.store.sqlite.log_index import LogIndex
-from spyweb.store.sqlite.migrate import Migration, create, load_migrations, migrate, refuse_newer, refuse_older
+from spyweb.store.sqlite.migrate import create, load_migrations, migrate, refuse_newer, refuse_older
 from spyweb.store.sqlite.notices import SqliteNotices
 from spyweb.store.sqlite.outbox import SqliteOutbox
 from spyweb.store.sqlite.past_runs import SqlitePastRuns
@@ -48,6 +49,8 @@ from spyweb.store.sqlite.tasks import SqliteTasks
 from spyweb.store.sqlite.values import SqliteValues
 from spyweb.store.sqlite.vault import check_key, codec_of, encrypt_first, purge
 from spyweb.store.values_protocol import NO_HISTORY, HistoryRules
+
+log = structlog.get_logger()
 
 IN_MEMORY = Path(":memory:")  # as SQLite spells it
 STATEMENTS_KEPT_PREPARED = 64  # more than the store has
@@ -89,6 +92,7 @@ class SqliteStore:
             oldest_pending_s=writer.oldest_pending_s,
             stalled_s=writer.stalled_s,
             failed=writer.trouble,
+            commit_s=writer.committer.usual_s if writer.committer else 0.0,
         )
 
     def commit_sizes(self) -> Histogram:
@@ -121,9 +125,9 @@ async def open_store(  # noqa: PLR0913 - each but the first is an option
     noted about the database.
     """
     codec = codec_for(key)
-    refuse_incomplete(path, durability, marker.known() if marker else None)
+    refuse_missing(path, marker.folder if marker and marker.found else None)
     if read_only:
-        return await open_to_look(path, clock, codec, history)
+        return await open_to_look(path, clock, partial(open_as_it_is, path, codec, durability, marker), codec, history)
     return SqliteStore(path, await open_connections(path, clock, durability, codec, marker), clock, codec, history)
 
 
@@ -133,9 +137,11 @@ async def open_in_memory(*, clock: Clock, history: HistoryRules = NO_HISTORY) ->
     return SqliteStore(IN_MEMORY, Connections(writer=queue, reader=queue, questions=queue), clock, PLAIN, history)
 
 
-async def open_to_look(path: Path, clock: Clock, codec: Codec, history: HistoryRules) -> SqliteStore:
+async def open_to_look(
+    path: Path, clock: Clock, connect: Callable[[], sqlite3.Connection], codec: Codec, history: HistoryRules
+) -> SqliteStore:
     async with AsyncExitStack() as opened:
-        queue = await open_queue(path, clock, partial(open_as_it_is, path, codec))
+        queue = await open_queue(path, clock, connect)
         opened.push_async_callback(queue.close)
         connections = Connections(writer=queue, reader=queue, questions=queue)
         store = SqliteStore(path, connections, clock, await connections.ask(codec_of, codec), history)
@@ -149,7 +155,8 @@ async def open_connections(
     async with AsyncExitStack() as opened:
         lock = hold_database(path, clock=clock)
         opened.callback(lock.close)
-        writer = await open_queue(path, clock, partial(open_up_to_date, path, durability, clock.now_ms(), codec))
+        connect = partial(open_up_to_date, path, durability, clock.now_ms(), codec, marker)
+        writer = await open_queue(path, clock, connect)
         opened.push_async_callback(writer.close)
         reader = await open_queue(path, clock, partial(connect_to_read, path))
         opened.push_async_callback(reader.close)
@@ -160,10 +167,15 @@ async def open_connections(
         index = LogIndex(path)
         writer.files = files = identify_files(path, index)
         writer.damage = reader.damage = questions.damage
-        checkpoints = Checkpoints(path, files, partial(connect_to, path, "rw"), marker, index)
+        last = await writer.count_commits(marker.note_commit if marker else None)
+        checkpoints = Checkpoints(path, files, partial(connect_to, path, "rw"), index)
         opened.pop_all()
     writer.tell_of_rows = checkpoints.note
-    return Connections(writer=writer, reader=reader, questions=questions, checkpoints=checkpoints, lock=lock)
+    if marker:
+        marker.note_opened(last)
+    return Connections(
+        writer=writer, reader=reader, questions=questions, checkpoints=checkpoints, lock=lock, marker=marker
+    )
 
 
 async def open_queue(
@@ -171,8 +183,8 @@ async def open_queue(
 ) -> BatchQueue:
     try:
         return BatchQueue(await Connection.open(connect), path, clock, limit=limit)
-    except sqlite3.Error as error:
-        raise translate(error, path) from error
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        raise translate_opening(error, path) from error
     except OSError as error:
         raise explain(error, path) from error
 
@@ -184,18 +196,22 @@ def identify_files(path: Path, index: LogIndex) -> FileIdentity:
         raise explain(error, path) from error
 
 
-def open_up_to_date(path: Path, durability: Durability, now_ms: int, codec: Codec = PLAIN) -> sqlite3.Connection:
+def open_up_to_date(
+    path: Path, durability: Durability, now_ms: int, codec: Codec = PLAIN, marker: Marker | None = None
+) -> sqlite3.Connection:
     """Open a database for writing, and migrate it.
 
-    1. look for damage; 2. refuse a newer one, or one with another key; 3. set up the connection; 4. migrate, or create;
-    5. encrypt values that are not.
+    1. look for damage and loss; 2. refuse a newer one, or one with another key; 3. set up the connection; 4. migrate,
+    or create; 5. encrypt values that are not.
 
     Steps 1 and 2 use a connection that can't write: closing the last one that can moves the log into the database.
     """
     known = load_migrations()
     is_new = not size_of(path)
     if not is_new:
-        refuse_unfit(path, known, codec)
+        loss = refuse_unfit(path, codec, durability, marker)
+        if loss:
+            log.warning("the database does not hold all that was stored last", missing=loss)
     connection = connect(path)
     try:
         set_up_writing(connection, durability)
@@ -211,12 +227,26 @@ def open_up_to_date(path: Path, durability: Durability, now_ms: int, codec: Code
     return connection
 
 
-def refuse_unfit(path: Path, known: Sequence[Migration], codec: Codec) -> None:
-    killed = was_killed(path)
+def refuse_unfit(path: Path, codec: Codec, durability: Durability, marker: Marker | None) -> str:
+    """Return what `find_loss` finds."""
+    killed = was_killed(path, marker)
     with closing(connect_to_read(path)) as connection:
         check(connection, path, killed=killed)
-        refuse_newer(connection, path, known)
+        refuse_newer(connection, path, load_migrations())
         check_key(connection, path, codec)
+        return find_loss(connection, path, marker, durability) if marker else ""
+
+
+def refuse_unsound(path: Path, known_in: Path | None) -> None:
+    """Raise StoreIncomplete or StoreCorrupt if another database of the project is missing or damaged."""
+    refuse_missing(path, known_in)
+    if size_of(path):
+        killed = was_killed(path)
+        try:
+            with closing(connect_to_read(path)) as connection:
+                check(connection, path, killed=killed)
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            raise translate_opening(error, path) from error
 
 
 def connect_to_memory(now_ms: int) -> sqlite3.Connection:
@@ -229,12 +259,17 @@ def connect_to_memory(now_ms: int) -> sqlite3.Connection:
     return connection
 
 
-def open_as_it_is(path: Path, codec: Codec = PLAIN) -> sqlite3.Connection:
+def open_as_it_is(
+    path: Path, codec: Codec = PLAIN, durability: Durability = Durability.FULL, marker: Marker | None = None
+) -> sqlite3.Connection:
     if not path.exists():
         raise StoreError(f"{path}: there is no database yet: `spyweb start` makes it")
     known = load_migrations()
     connection = connect_to_read(path)
     try:
+        check_schema(connection)
+        if marker:
+            find_loss(connection, path, marker, durability)
         refuse_newer(connection, path, known)
         refuse_older(connection, path, known)
         check_key(connection, path, codec)

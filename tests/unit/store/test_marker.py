@@ -1,31 +1,30 @@
-"""What a data directory remembers of its database, and what that is good for when the database has gone."""
+"""What a data directory remembers of its database, and what that is good for when a part of it is missing."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-from collections.abc import AsyncIterator
-from functools import partial
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from spyweb.errors import StoreCorrupt, StoreIncomplete
 from spyweb.model import Durability, Value
 from spyweb.settings.sections import MARKER
 from spyweb.store import marker as marker_module
-from spyweb.store.marker import Marker
+from spyweb.store.marker import LastCommit, Marker
 from spyweb.store.protocol import GLOBAL, Store
-from spyweb.store.sqlite.checkpoints import Checkpoints
-from spyweb.store.sqlite.file_identity import FileIdentity
-from spyweb.store.sqlite.store import connect_to, open_store
+from spyweb.store.sqlite.store import open_store
 from tests.fakes.clock import FakeClock
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """The data directory of a daemon that was killed, with one write in the log alone."""
     path = tmp_path / "data"
     path.mkdir()
     return path
@@ -33,10 +32,13 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def killed(data: Path, tmp_path: Path) -> AsyncIterator[Path]:
+    """The data directory of a daemon that was killed, with three commits in the log alone."""
     running = tmp_path / "running"
     running.mkdir()
+    await (await opened(running)).close()
     store = await opened(running)
-    await store.values.set(GLOBAL, b"k", b"1")
+    for number in range(3):
+        await store.values.set(GLOBAL, b"k", b"%d" % number)
     for file in running.iterdir():
         shutil.copy2(file, data)
     yield data
@@ -72,9 +74,14 @@ async def test_it_says_who_has_the_database_open_until_that_is_closed(
         "since": "2026-01-01T00:00:00Z",
         "booted_ms": FakeClock().now_ms() - 5_000,
     }
+    await store.values.set(GLOBAL, b"k", b"1")
+    await store.values.get(GLOBAL, b"k")
     await store.close()
 
-    assert told(data) == {"database": "spyweb.db", "user_db": False, "open": None, "unmerged": None}
+    commit = told(data).pop("commit")
+    assert isinstance(commit, dict)
+    assert (commit["number"], commit["at_ms"]) == (2, FakeClock().now_ms())
+    assert told(data) == {"database": "spyweb.db", "user_db": False, "open": None, "commit": commit}
 
 
 @pytest.mark.parametrize("read_only", [False, True])
@@ -108,39 +115,114 @@ async def test_another_url_is_another_database(data: Path) -> None:
 
 
 async def test_what_a_killed_daemon_left_is_taken_up(killed: Path) -> None:
-    assert await value(killed) == b"1"
+    assert await value(killed) == b"2"
 
 
-async def test_rows_that_are_in_no_log_let_none_be_expected(data: Path) -> None:
-    await (await opened(data)).close()
-    path = data / "spyweb.db"
-    marker = Marker(data, path, FakeClock())
-    checkpoints = Checkpoints(path, FileIdentity(path), partial(connect_to, path, "rw"), marker)
-    checkpoints.note(1)  # of a temporary table
-    checkpoints.close()
-
-    assert told(data)["open"] is not None
-    assert told(data)["unmerged"] is None
+def log_of(data: Path) -> Path:
+    return data / "spyweb.db-wal"
 
 
-@pytest.mark.parametrize("companions", [["-wal"], ["-wal", "-shm"]])
+def overwrite(file: Path, start: int, content: bytes) -> None:
+    with file.open("r+b") as opened:
+        opened.seek(start)
+        opened.write(content)
+
+
+def remove_the_log(data: Path) -> None:
+    log_of(data).unlink()
+
+
+def cut_the_log_in_half(data: Path) -> None:
+    os.truncate(log_of(data), log_of(data).stat().st_size // 2)
+
+
+def empty_the_log(data: Path) -> None:
+    os.truncate(log_of(data), 0)
+
+
+def ruin_the_head_of_the_log(data: Path) -> None:
+    overwrite(log_of(data), 0, b"\xff" * 32)
+
+
+def ruin_the_first_page_of_the_log(data: Path) -> None:
+    overwrite(log_of(data), 32 + 24 + 100, b"\x55" * 1000)
+
+
+def ruin_all_of_the_log(data: Path) -> None:
+    overwrite(log_of(data), 0, os.urandom(log_of(data).stat().st_size))
+
+
+LOSSES = [
+    remove_the_log,
+    cut_the_log_in_half,
+    empty_the_log,
+    ruin_the_head_of_the_log,
+    ruin_the_first_page_of_the_log,
+    ruin_all_of_the_log,
+]
+
+
 @pytest.mark.parametrize("read_only", [False, True])
-async def test_without_the_log_that_held_the_last_writes_it_is_refused(
-    killed: Path, companions: list[str], read_only: bool
+@pytest.mark.parametrize("lose", LOSSES)
+async def test_a_database_without_commits_that_were_acknowledged_is_refused_and_nothing_is_touched(
+    killed: Path, lose: Callable[[Path], None], read_only: bool
 ) -> None:
-    for companion in companions:
-        (killed / f"spyweb.db{companion}").unlink()
-    before = (killed / "spyweb.db").read_bytes()
+    lose(killed)
+    (killed / "spyweb.db-shm").unlink()
+    before = contents(killed)
 
-    with pytest.raises(StoreIncomplete, match=r"its log spyweb\.db-wal is gone") as refused:
+    with pytest.raises(
+        StoreIncomplete, match=r"its log spyweb\.db-wal .*, and with it [1234] commits?.*, the last at 20"
+    ):
         await opened(killed, read_only=read_only)
 
-    assert "goes on with what the database itself holds" in str(refused.value)
-    assert (killed / "spyweb.db").read_bytes() == before
-    assert not (killed / "spyweb.db-wal").exists()
+    assert contents(killed) == before
 
 
-async def test_a_backup_that_was_put_in_its_place_needs_no_log(killed: Path, tmp_path: Path) -> None:
+def contents(data: Path) -> dict[str, bytes]:
+    return {
+        file.name: file.read_bytes()
+        for file in data.iterdir()
+        if not file.name.endswith(("-shm", "-lock")) and file.stat().st_size
+    }
+
+
+async def test_what_is_missing_is_told_exactly(killed: Path) -> None:
+    frame = 24 + 4096
+    size = log_of(killed).stat().st_size
+    os.truncate(log_of(killed), size - frame)  # of the last commit
+
+    with pytest.raises(StoreIncomplete) as refused:
+        await opened(killed)
+
+    moment = "2026-01-01T00:00:00Z"
+    assert str(refused.value) == (
+        f"{killed}/spyweb.db: its log spyweb.db-wal was cut off or is damaged, and with it 1 commit after {moment}, "
+        f"the last at {moment}: put it back; or `spyweb start --repair` goes on without what is missing"
+    )
+
+
+async def test_what_nobody_was_told_is_not_missed(killed: Path) -> None:
+    """The end of the log is torn as a power failure leaves it: a commit that was still being written."""
+    with log_of(killed).open("ab") as log:
+        log.write(b"\x55" * 3000)
+
+    assert await value(killed) == b"2"
+
+
+async def test_a_commit_that_was_not_noted_yet_is_no_loss(killed: Path) -> None:
+    """A kill between the commit and its note: the database is ahead."""
+    found = told(killed)
+    assert isinstance(found["commit"], dict)
+    found["commit"]["number"] -= 1
+    (killed / MARKER).write_text(json.dumps(found))
+
+    assert await value(killed) == b"2"
+
+
+async def test_a_backup_that_was_put_in_its_place_is_opened_and_what_it_lacks_is_told(
+    killed: Path, tmp_path: Path
+) -> None:
     backup = tmp_path / "backup.db"
     store = await open_store(backup, clock=FakeClock())
     await store.values.set(GLOBAL, b"k", b"older")
@@ -149,15 +231,23 @@ async def test_a_backup_that_was_put_in_its_place_needs_no_log(killed: Path, tmp
         (killed / f"spyweb.db{companion}").unlink()
     shutil.copy(backup, killed / "spyweb.db")
 
-    assert await value(killed) == b"older"
+    with capture_logs() as logs:
+        assert await value(killed) == b"older"
+    (line,) = (line for line in logs if line["log_level"] == "warning")
+    assert line["missing"] == (
+        "2 commits after 2026-01-01T00:00:00Z, the last at 2026-01-01T00:00:00Z: an older database was put in its place"
+    )
+    with capture_logs() as logs:
+        assert await value(killed) == b"older"
+    assert logs == []
 
 
 async def test_a_log_that_another_program_has_merged_is_not_missed(killed: Path) -> None:
-    store = await open_store(killed / "spyweb.db", clock=FakeClock())  # it knows no marker
-    await store.close()
-    assert not (killed / "spyweb.db-wal").exists()
+    with closing(sqlite3.connect(killed / "spyweb.db")) as other:
+        other.execute("SELECT count(*) FROM entry").fetchone()
+    assert not log_of(killed).exists()
 
-    assert await value(killed) == b"1"
+    assert await value(killed) == b"2"
 
 
 async def test_a_log_that_was_cut_off_while_it_was_open_is_missed_after_a_stop_too(data: Path) -> None:
@@ -168,7 +258,7 @@ async def test_a_log_that_was_cut_off_while_it_was_open_is_missed_after_a_stop_t
         await store.values.set(GLOBAL, b"k", b"2")
     await store.close()
 
-    with pytest.raises(StoreIncomplete, match="with what was written last"):
+    with pytest.raises(StoreIncomplete, match=r"its log spyweb\.db-wal is gone, and with it 2 commits, the last at"):
         await opened(data)
 
 
@@ -180,17 +270,19 @@ async def test_after_a_stop_no_log_is_expected(data: Path) -> None:
     assert await value(data) == b"1"
 
 
-async def test_a_log_that_a_power_cut_tore_is_taken_as_it_is_where_commits_are_not_synced(
+async def test_commits_that_a_power_failure_took_before_they_were_synced_are_told_and_no_reason_to_refuse(
     killed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (killed / "spyweb.db-wal").write_bytes(bytes(8192))
-    with pytest.raises(StoreIncomplete, match="is damaged"):
+    log_of(killed).write_bytes(bytes(8192))
+    with pytest.raises(StoreIncomplete, match="was cut off or is damaged"):
         await opened(killed, durability=Durability.NORMAL)
     monkeypatch.setattr(marker_module, "uptime_ms", lambda: 1_000)
 
-    with pytest.raises(StoreIncomplete, match="is damaged"):
+    with pytest.raises(StoreIncomplete, match="was cut off or is damaged"):
         await opened(killed, durability=Durability.FULL)
-    assert await value(killed, durability=Durability.NORMAL) is None
+    with capture_logs() as logs:
+        assert await value(killed, durability=Durability.NORMAL) is None
+    assert str(logs[0]["missing"]).endswith(": the machine went down before they were synced")
 
 
 async def test_where_it_can_not_be_written_the_store_goes_on(data: Path) -> None:
@@ -204,11 +296,11 @@ async def test_where_it_can_not_be_written_the_store_goes_on(data: Path) -> None
 
 async def test_tables_of_scripts_are_remembered_too(data: Path) -> None:
     marker = Marker(data, data / "spyweb.db", FakeClock())
-    assert marker.known_user_db() is None
-    marker.note_opened()
+    assert not marker.has_user_db
+    marker.note_opened(LastCommit(0, 0))
     marker.note_user_db()
     marker.note_closed()
 
     again = Marker(data, data / "spyweb.db", FakeClock())
-    again.note_opened()
-    assert again.known_user_db() is not None
+    again.note_opened(LastCommit(0, 0))
+    assert again.has_user_db

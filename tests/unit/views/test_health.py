@@ -94,6 +94,15 @@ def test_that_no_worker_is_up_is_a_warning_since_one_is_being_started() -> None:
     assert (health.status, health.warnings) == ("ok", ["no worker is up, so no script runs: the log says why"])
 
 
+def test_a_disk_that_takes_long_for_each_commit_is_a_warning() -> None:
+    assert view_health(make_vitals(store=make_stats(commit_s=0.1)), []).warnings == []
+    health = view_health(make_vitals(store=make_stats(commit_s=0.21)), [])
+    slow = "the disk is slow: each commit takes 210ms or longer, and whatever is stored waits for it"
+    assert (health.status, health.warnings) == ("ok", [slow])
+    (advice,) = advise(health).advice
+    assert "faster" in advice.remedy
+
+
 def test_connections_that_are_refused_and_scarce_descriptors_are_warnings() -> None:
     health = view_health(make_vitals(refused_connections="the server is full", descriptors_left=63), [])
     expected = ["the server is full", "only 63 file descriptors are left: raise LimitNOFILE, or `ulimit -n`"]

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 import sqlite3
+from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -64,12 +68,102 @@ async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
 
 
 async def test_a_truncated_file_is_refused(path: Path) -> None:
-    pages = path.stat().st_size // 4096
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size // 2)
 
-    with pytest.raises(StoreIncomplete, match=f"has {pages // 2} of its {pages} pages"):
+    with pytest.raises(StoreCorrupt, match="malformed"):
         await open_store(path, clock=FakeClock())
+
+
+@pytest.fixture
+async def killed(tmp_path: Path) -> Path:
+    """The files that a daemon leaves behind that was killed: three writes are in the log alone."""
+    files = tmp_path / "running" / "spyweb.db"
+    files.parent.mkdir()
+    path = tmp_path / "data" / "spyweb.db"
+    path.parent.mkdir()
+    await (await open_store(files, clock=FakeClock())).close()
+    store = await open_store(files, clock=FakeClock())
+    for key in (b"a", b"b", b"c"):
+        await store.values.set(GLOBAL, key, b"1")
+    for suffix in ("", "-wal"):
+        shutil.copy2(f"{files}{suffix}", f"{path}{suffix}")
+    await store.close()
+    return path
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def shorten(path: Path) -> None:
+    os.truncate(path, 4096)
+
+
+def overwrite(path: Path) -> None:
+    path.write_bytes(b"dear diary, " * 4096)
+
+
+def ruin_pages(path: Path) -> None:
+    ruin(path, 0.15, 1)
+
+
+# What is only read is not checked first.
+@pytest.mark.parametrize(
+    ("lose", "read_only"), [*product([remove, empty, shorten, overwrite], [False, True]), (ruin_pages, False)]
+)
+async def test_a_missing_or_damaged_database_keeps_the_log_of_a_killed_daemon(
+    killed: Path, lose: Callable[[Path], None], read_only: bool
+) -> None:
+    lose(killed)
+    before = contents(killed)
+
+    with pytest.raises((StoreIncomplete, StoreCorrupt), match="spyweb start --repair"):
+        await open_store(killed, clock=FakeClock(), read_only=read_only)
+
+    assert contents(killed) == before
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    return {
+        file.name: file.read_bytes()
+        for file in path.parent.iterdir()
+        if not file.name.endswith(("-shm", "-lock")) and file.stat().st_size
+    }
+
+
+async def test_pages_that_a_broken_off_checkpoint_left_in_the_log_are_no_loss(tmp_path: Path) -> None:
+    """It has written the first page, which tells the new size, and not yet the new pages."""
+    files, path = tmp_path / "a.db", tmp_path / "b.db"
+    await (await open_store(files, clock=FakeClock())).close()
+    store = await open_store(files, clock=FakeClock())
+    await store.values.set(GLOBAL, b"c", b"1" * 100_000)
+    for suffix in ("", "-wal"):
+        shutil.copy2(f"{files}{suffix}", f"{path}{suffix}")
+    await store.close()
+    with path.open("r+b") as file:
+        file.write(files.read_bytes()[:4096])
+
+    store = await open_store(path, clock=FakeClock())
+    assert await store.values.get(GLOBAL, b"c") == b"1" * 100_000
+    await store.close()
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize("place", [b"CREATE TABLE entry", b"entry (", b"namespace  TEXT", b"run_of_job", b"JSON"])
+async def test_a_byte_of_the_schema_that_is_not_utf8_is_damage_and_not_a_traceback(
+    path: Path, place: bytes, read_only: bool
+) -> None:
+    """Whether SQLite meets it, or Python's module, or neither: a table may have any name."""
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(place, b"\xff" + place[1:]))
+
+    with pytest.raises(StoreCorrupt, match="spyweb start --repair"):
+        await open_store(path, clock=FakeClock(), read_only=read_only)
 
 
 async def test_damage_met_while_running_is_named_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

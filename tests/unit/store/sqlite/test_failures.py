@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.errors import SpywebError, StoreCorrupt, StoreError
-from spyweb.store.sqlite.failures import translate
+from spyweb.store.sqlite.failures import translate, translate_opening
 
 
 def failure(code: int, text: str = "something") -> sqlite3.Error:
@@ -22,6 +22,7 @@ def failure(code: int, text: str = "something") -> sqlite3.Error:
     [
         (sqlite3.SQLITE_CORRUPT, StoreCorrupt, "the database is damaged (something); `spyweb start --repair`"),
         (sqlite3.SQLITE_NOTADB, StoreCorrupt, "damaged"),
+        (sqlite3.SQLITE_ERROR, StoreError, "something"),
         (sqlite3.SQLITE_BUSY, StoreError, "another process has locked the database (waited 5 s)"),
         (sqlite3.SQLITE_BUSY_SNAPSHOT, StoreError, "another process has locked the database"),
         (sqlite3.SQLITE_FULL, StoreError, "no room left on the disk"),
@@ -39,6 +40,27 @@ def test_an_error_is_translated_by_its_code(tmp_path: Path, code: int, kind: typ
     assert text in str(translated)
     assert str(translated).startswith(f"{path}: ")
     assert translated.__cause__ is error
+
+
+def test_what_may_be_a_passing_error_of_the_disk_is_not_called_damage_alone(tmp_path: Path) -> None:
+    """What SQLite makes of an EIO."""
+    translated = translate(failure(sqlite3.SQLITE_IOERR_CORRUPTFS, "disk I/O error"), tmp_path)
+
+    assert isinstance(translated, StoreCorrupt)
+    assert str(translated) == (
+        f"{tmp_path}: the database is damaged, or the disk can't be read (disk I/O error); "
+        "restart first; if that does not help, `spyweb start --repair` moves it aside"
+    )
+
+
+@pytest.mark.parametrize("text", ["no such table: entry", "Could not decode to UTF-8 column 'job' with text 'a\ufffd'"])
+def test_what_spyweb_has_stored_and_does_not_find_is_damage(tmp_path: Path, text: str) -> None:
+    assert isinstance(translate(sqlite3.OperationalError(text), tmp_path), StoreCorrupt)
+
+
+def test_an_unknown_error_of_opening_is_damage_and_a_full_disk_is_not(tmp_path: Path) -> None:
+    assert type(translate_opening(failure(sqlite3.SQLITE_ERROR), tmp_path)) is StoreCorrupt
+    assert type(translate_opening(failure(sqlite3.SQLITE_FULL), tmp_path)) is StoreError
 
 
 def test_an_error_of_the_module_itself_is_translated_too(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def test_a_migration_that_fails_leaves_the_database_as_it_was(database: sqlite3.
     database.execute("INSERT INTO a VALUES (7)")
     before = "\n".join(database.iterdump())
 
-    with pytest.raises(StoreError, match="migration 0002_broken failed: no such table: absent"):
+    with pytest.raises(sqlite3.OperationalError, match="migration 0002_broken failed: no such table: absent"):
         migrate(database, path, [FIRST, BROKEN], 0)
 
     assert "\n".join(database.iterdump()) == before
@@ -137,7 +137,7 @@ def test_a_migration_that_fails_leaves_the_database_as_it_was(database: sqlite3.
 
 def test_after_a_failure_the_mended_migration_applies(database: sqlite3.Connection, path: Path) -> None:
     migrate(database, path, [FIRST], 0)
-    with pytest.raises(StoreError):
+    with pytest.raises(sqlite3.OperationalError):
         migrate(database, path, [FIRST, BROKEN], 0)
 
     migrate(database, path, [FIRST, SECOND], 0)

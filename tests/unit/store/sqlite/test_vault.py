@@ -162,12 +162,12 @@ async def test_another_key_takes_the_place_of_the_old_one(path: Path, old: bytes
 
 async def test_without_the_old_key_there_is_no_new_one(path: Path) -> None:
     await fill(path, KEY)
-    before = on_disk(path)
+    before = path.read_bytes()
 
     with pytest.raises(StoreError, match="with another key"):
         rotate_key(path, old=OTHER, new=KEY)
 
-    assert on_disk(path) == before
+    assert path.read_bytes() == before
 
 
 async def test_a_value_that_does_not_open_stops_the_change_of_the_key_and_nothing_is_rewritten(path: Path) -> None:
