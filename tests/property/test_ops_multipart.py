@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spyweb.ops.network.multipart import Part, encode_parts
+from spyweb.ops.http import Part, encode_parts
 
 PARTS = st.lists(
     st.builds(

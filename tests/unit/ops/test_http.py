@@ -12,8 +12,8 @@ from spyweb.model import MIB
 from spyweb.ops import catalog
 from spyweb.ops import http as http_module
 from spyweb.ops.dispatcher import OpDispatcher
+from spyweb.ops.http import Part, encode_parts
 from spyweb.ops.network.gate import NetGate
-from spyweb.ops.network.multipart import Part, encode_parts
 from spyweb.ops.network.request import Fetch
 from spyweb.permissions.policy import ANYTHING
 from spyweb.settings import HttpSettings

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from spyweb.errors import FetchError
-from spyweb.ops.network.multipart import Part, encode_parts
+from spyweb.ops.http import Part, encode_parts
 
 
 def test_a_form_reads_as_a_browser_writes_it() -> None:

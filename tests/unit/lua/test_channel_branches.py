@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from spyweb.lua import branches
+from spyweb.lua import channel
 from spyweb.lua.wire import BranchBegan, BranchEnded, BranchOpCall, EndBranch, Form, ResumeRun, Why
 from tests.fakes.channel import ChannelHarness, done, open_channel, pending
 from tests.fakes.clock import settle
@@ -124,7 +124,7 @@ async def test_an_error_is_raised_in_the_branch_that_has_asked(harness: ChannelH
 async def test_there_is_a_limit_to_what_a_worker_may_make_up(
     harness: ChannelHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(branches, "MOST_BRANCHES", 3)
+    monkeypatch.setattr(channel, "MOST_BRANCHES", 3)
     known = harness.channel.branches
     for branch in (1, 2, 3):
         known.slot_for(branch, branch)

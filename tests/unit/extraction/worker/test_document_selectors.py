@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from spyweb.extraction.worker.selectors import FieldSelector, split
+from spyweb.extraction.worker.document import FieldSelector, split
 
 
 @pytest.mark.parametrize(
