@@ -54,10 +54,6 @@ class SharedVm:
     defined: int = 0  # the hooks that there were, as a bit mask
 
 
-class LoadFailed(Exception):
-    """Raised when the job's files raised; the end of the VM's run says how."""
-
-
 class HookChannel:
     """Calls the hooks of one cycle; meanwhile it is the Host of its VM's run."""
 
@@ -88,13 +84,10 @@ class HookChannel:
 
     # The cycle's side
 
-    async def begin(self) -> None:
-        """Wait for the VM, and have a new one execute the job's files.  Raises LoadFailed."""
+    async def begin(self) -> str | None:
+        """Wait for the VM, and have a new one execute the job's files; return their error, if they raised."""
         self._note(await self._report)
-        if self._defined == UNLOADED:
-            result = await self.call(LOAD)
-            if result.error is not None:
-                raise LoadFailed(result.error)
+        return (await self.call(LOAD)).error if self._defined == UNLOADED else None
 
     def has(self, name: str) -> bool:
         """Return whether the hook is defined now."""

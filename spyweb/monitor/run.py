@@ -30,7 +30,7 @@ from spyweb.monitor.context import CycleContext, CycleFailed, CycleServices, Mon
 from spyweb.monitor.cycle import preview, result_of, run_cycle, save_files
 from spyweb.monitor.exchange import ProxyRotation
 from spyweb.monitor.expectations import judge, judge_preview, streak_before
-from spyweb.monitor.hooks import HookChannel, LoadFailed, SharedVm
+from spyweb.monitor.hooks import HookChannel, SharedVm
 from spyweb.monitor.items import reader_of
 from spyweb.monitor.stages.announce import UnannouncedRecords
 from spyweb.monitor.telemetry import Telemetry
@@ -326,10 +326,8 @@ class MonitorRun:
 async def _with_hooks(channel: HookChannel, stages: Callable[[], Awaitable[Ending]]) -> Ending:
     """Wait until the VM is ready for hooks, go through the stages, and let the VM's run end."""
     try:
-        await channel.begin()
-        return await stages()
-    except LoadFailed as error:
-        return failed(str(error))  # its VM's run says it better
+        error = await channel.begin()
+        return await stages() if error is None else failed(error)  # the VM's run has the traceback of the error
     finally:
         channel.end()
 
