@@ -13,11 +13,12 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
 import structlog
+from msgspec.structs import replace
 
 from benchmarks.processes import cpu_seconds, family
 from spyweb.clock import RealClock
@@ -210,7 +211,7 @@ def make_job(name: str, source: bytes, schedule: Schedule | None = None, **setti
     spec = JobSpec(
         id=JobId(name), name=name, path=f"jobs/{name}.lua", folder=f"jobs/{name}", schedule=schedule or Never()
     )
-    spec = replace(spec, **settings)  # type: ignore[arg-type]  # a benchmark names real fields
+    spec = replace(spec, **settings)
     return make_live_job(JobFile(spec=spec, source=source, digest=name))
 
 

@@ -56,8 +56,7 @@ ValueKey: TypeAlias = bytes | int | float | bool
 Value: TypeAlias = "Null | bool | int | float | bytes | list[Value] | dict[ValueKey, Value] | None"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryRule:
+class HistoryRule(Struct, frozen=True, kw_only=True):
     """The rule for which past versions of a namespace's entries are kept."""
 
     versions: int | None = None  # at most so many of each key, at least 1
@@ -172,29 +171,24 @@ class RunState(StrEnum):
     ENDED = "ended"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Every:
+class Every(Struct, frozen=True, kw_only=True):
     period_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cron:
+class Cron(Struct, frozen=True, kw_only=True):
     expression: str
     timezone: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class At:
+class At(Struct, frozen=True, kw_only=True):
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Never:
+class Never(Struct, frozen=True, kw_only=True):
     """A schedule without due times: only triggers and people start the job."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pings:
+class Pings(Struct, frozen=True, kw_only=True):
     """A schedule of which nothing is started: the job runs elsewhere, and a ping says so each time."""
 
     schedule: Every | Cron  # when a ping is expected
@@ -204,15 +198,13 @@ class Pings:
 Schedule = Every | Cron | At | Never | Pings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Misfire:
+class Misfire(Struct, frozen=True, kw_only=True):
     policy: MisfirePolicy = MisfirePolicy.ONCE
     grace_ms: int | None = None  # None: however late
     limit: int = 100  # runs made up for under `all`
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retry:
+class Retry(Struct, frozen=True, kw_only=True):
     retries: int = 0
     delay_ms: int = 10_000
     backoff: Backoff = Backoff.EXPONENTIAL
@@ -220,22 +212,20 @@ class Retry:
     jitter: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class After:
+class After(Struct, frozen=True, kw_only=True):
     """Start when a run of another job has ended for good with one of these outcomes."""
 
     job: JobId
     outcomes: frozenset[Outcome] = frozenset({Outcome.SUCCESS})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class On:
+class On(Struct, frozen=True, kw_only=True):
     """Start when a stored value changes."""
 
     namespace: str  # of the store; with `is_prefix`, the prefix of several
     is_prefix: bool = False
     key: bytes = b"*"  # a pattern: `*` is any run of characters, `?` one
-    kinds: frozenset[ChangeKind] = field(default=WRITTEN)
+    kinds: frozenset[ChangeKind] = msgspec.field(default=WRITTEN)
     when: str | None = None  # a Lua function that may say no
 
 
@@ -292,8 +282,7 @@ class OnEmpty(StrEnum):
     FAIL = "fail"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
+class Field(Struct, frozen=True, kw_only=True):
     """One value of each item."""
 
     name: str
@@ -301,21 +290,18 @@ class Field:
     attribute: str | None = None  # None: its text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proxies:
+class Proxies(Struct, frozen=True, kw_only=True):
     urls: tuple[str, ...]
     rotation: Rotation = Rotation.ROUND_ROBIN
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Webhook:
+class Webhook(Struct, frozen=True, kw_only=True):
     url: str
     headers: tuple[tuple[str, str], ...] = ()
     secret: str = ""  # where it is found: env:NAME or credential:NAME; empty: nothing is signed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notification:
+class Notification(Struct, frozen=True, kw_only=True):
     """Texts may hold {job_name} {url} {item_count} {timestamp} {matches} {match_count} and {FIELD}."""
 
     title: str | None = None  # None: the built-in text
@@ -358,8 +344,7 @@ class HookSigning(StrEnum):
     SPYWEB = "spyweb"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobHook:
+class JobHook(Struct, frozen=True, kw_only=True):
     """The settings of /api/hooks/JOB."""
 
     secret: str = ""  # where it is found: env:NAME or credential:NAME; empty: a key is needed, as everywhere
@@ -370,8 +355,7 @@ class JobHook:
 NO_HOOK = JobHook()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobSpec:
+class JobSpec(Struct, frozen=True, kw_only=True):
     """A job's settings, after every override."""
 
     id: JobId
@@ -381,7 +365,7 @@ class JobSpec:
     description: str = ""
     tags: tuple[str, ...] = ()
     enabled: bool = True
-    schedule: Schedule = field(default_factory=lambda: Every(period_ms=600_000))
+    schedule: Schedule = msgspec.field(default_factory=lambda: Every(period_ms=600_000))
     jitter_ms: int = 0
     start: Start = Start.NOW
     timeout_ms: int = 300_000
@@ -389,8 +373,8 @@ class JobSpec:
     memory_limit: int = 64 * MIB  # bytes
     isolation: Isolation = Isolation.SHARED
     overlap: Overlap = Overlap.SKIP
-    misfire: Misfire = field(default_factory=Misfire)
-    retry: Retry = field(default_factory=Retry)
+    misfire: Misfire = msgspec.field(default_factory=Misfire)
+    retry: Retry = msgspec.field(default_factory=Retry)
     after: tuple[After, ...] = ()
     on: tuple[On, ...] = ()
     agent: str = "local"  # whose namespace positional state.* uses

@@ -7,12 +7,12 @@ and what waits is sent once a wrong address is put right.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from secrets import token_hex
 from typing import NamedTuple, Protocol, TypeAlias
 
 import msgspec
 from msgspec import Struct, structs
+from msgspec.structs import replace
 
 from spyweb.alerts.ack_links import AckLinks
 from spyweb.alerts.channel_secrets import ChannelSecrets

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import cast
 
 import typer
+from msgspec.structs import replace
 
 from spyweb.cli import output
 from spyweb.cli.options import JobName, Output, project_of

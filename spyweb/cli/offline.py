@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from spyweb.cli import output
@@ -39,8 +39,7 @@ from spyweb.views.workflows import WorkflowDetail, WorkflowView
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedJobs:
+class RecordedJobs(Struct, frozen=True, kw_only=True):
     """Holds what the database knows of the jobs."""
 
     cursors: dict[JobId, Cursor]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from spyweb.cli import output
 from spyweb.cli.options import JobName, Output, project_of
@@ -68,8 +69,7 @@ def run(  # noqa: PLR0913 - each parameter is an option
     return run_watched(project_of(context), job, watch, asked)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
+class RunOptions(Struct, frozen=True, kw_only=True):
     """How a run by hand differs from any other."""
 
     debug: bool = False
@@ -79,7 +79,7 @@ class RunOptions:
 
     @property
     def named(self) -> dict[str, Any]:
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        return asdict(self)
 
 
 def run_watched(project: Project, name_or_id: str, watch: Watcher, options: RunOptions) -> ExitCode:

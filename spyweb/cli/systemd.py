@@ -14,8 +14,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from spyweb.errors import ConfigError, NoAccess, Refused
 from spyweb.settings import Settings, load_settings
@@ -32,8 +33,7 @@ Systemctl = Callable[[Sequence[str]], int]
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,200}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
+class Unit(Struct, frozen=True, kw_only=True):
     """The settings of a unit that differ from one installation to the next."""
 
     program: tuple[str, ...]  # the spyweb to start

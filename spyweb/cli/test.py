@@ -6,12 +6,12 @@ import asyncio
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
 import typer
+from msgspec import Struct, field
 
 from spyweb.cli import output
 from spyweb.cli.options import Output, complete_job, root_of
@@ -91,8 +91,7 @@ def code_for(report: Report) -> ExitCode:
     return ExitCode.FAILED if report.failed else ExitCode.OK
 
 
-@dataclass(slots=True, kw_only=True)
-class SuiteScreen:
+class SuiteScreen(Struct, kw_only=True):
     """Prints a line for each test as it ends."""
 
     meter: Meter

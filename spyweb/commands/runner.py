@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from asyncio import CancelledError, Semaphore
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import assert_never
+
+from msgspec import Struct
 
 from spyweb import descriptors
 from spyweb.clock import Clock
@@ -30,8 +31,7 @@ TRIES = 3
 END_LIMIT_S = 8.0  # for all commands to end when the daemon does
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandLimits:
+class CommandLimits(Struct, frozen=True, kw_only=True):
     """The most that commands may use; 0: no limit."""
 
     at_once: int = 16
@@ -40,8 +40,7 @@ class CommandLimits:
     processes: int = 0  # in a control group only
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandResult:
+class CommandResult(Struct, frozen=True, kw_only=True):
     """How a command ended by itself."""
 
     exit_code: int

@@ -8,11 +8,11 @@ import socket
 from asyncio import Future
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from functools import partial
 from signal import SIGKILL
 
 import msgspec
+from msgspec import Struct
 
 from spyweb.clock import Clock, Handle
 from spyweb.commands.output import LineCredit, OutputCollector
@@ -27,8 +27,7 @@ MOST_HEARD = 65_536  # bytes of what a nanny says
 TellOutput = Callable[[str, bytes], None]  # the stream's name, a line
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class Command(Struct, frozen=True, kw_only=True):
     """A command to run."""
 
     program: bytes

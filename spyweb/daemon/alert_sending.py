@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from spyweb.alerts.ack_links import AckLinks
 from spyweb.alerts.apprise_sender import AppriseSender
@@ -25,8 +26,7 @@ from spyweb.store.protocol import Store
 from spyweb.web.pages.site import ROOT
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlertSending:
+class AlertSending(Struct, frozen=True, kw_only=True):
     """Holds what sends messages to alert channels."""
 
     delivery: AlertDelivery

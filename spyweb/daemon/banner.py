@@ -6,9 +6,10 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from zoneinfo import ZoneInfo
+
+from msgspec import Struct, field
 
 from spyweb import __version__
 from spyweb.logs.output import wants_colour
@@ -27,8 +28,7 @@ BOLD, DIM, RED, YELLOW = "1", "2", "31", "33"
 DEFAULTS = JobSpec(id=JobId("-"), name="-", path="", folder="")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobLine:
+class JobLine(Struct, frozen=True, kw_only=True):
     id: str
     schedule: str  # as a person would say it: "every 30s", "cron */5 * * * *"
     next_ms: int | None = None  # None: nothing is due
@@ -36,8 +36,7 @@ class JobLine:
     note: str = ""  # "disabled", "paused"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartReport:
+class StartReport(Struct, frozen=True, kw_only=True):
     version: str
     project: str
     data_dir: str

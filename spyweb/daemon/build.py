@@ -6,9 +6,10 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from spyweb import __version__, descriptors, notify
 from spyweb.alerts.channel_checker import ChannelChecker
@@ -46,8 +47,7 @@ from spyweb.views.health import Vitals, find_parts
 from spyweb.views.jobs import join_problems
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Daemon:
+class Daemon(Struct, frozen=True, kw_only=True):
     """Holds all parts of a daemon: the runtime that every run needs, and what only a daemon has."""
 
     runtime: JobRuntime

@@ -9,6 +9,8 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
+from msgspec import structs
+
 from spyweb.alerts.channel_check import check_channels
 from spyweb.alerts.channel_secrets import ChannelSecrets
 from spyweb.alerts.sender.helper import AlertHelper
@@ -125,7 +127,7 @@ def _where(problem: Problem) -> tuple[object, ...]:
 def each_alone(code: Code) -> list[Code]:
     """Split a job's files into one code each, so that a problem in one hides none in another."""
     files = ((code.chunk, code.source), *code.more)
-    return [replace(code, chunk=chunk, source=source, more=()) for chunk, source in files if source]
+    return [structs.replace(code, chunk=chunk, source=source, more=()) for chunk, source in files if source]
 
 
 def tests_of(root: Path, spec: JobSpec) -> list[Code]:

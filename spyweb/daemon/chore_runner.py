@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 
 import structlog
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spyweb.clock import Clock
 from spyweb.errors import STORE_REFUSED
@@ -18,8 +19,7 @@ from spyweb.views.health import ChoreHealth
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chore:
+class Chore(Struct, frozen=True, kw_only=True):
     """Describes something that the daemon does every so often."""
 
     name: str

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 
 import structlog
+from msgspec import Struct
 
 from spyweb import descriptors
 from spyweb.clock import Clock
@@ -41,8 +41,7 @@ KEYS_KEPT_MS = 2 * DAY_MS  # of notices: a day of any time zone is over by then
 DEAD_KEPT_MS = 7 * DAY_MS  # messages that were given up, for whoever looks for them
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listeners:
+class Listeners(Struct, frozen=True, kw_only=True):
     """Holds what a daemon listens with, where that is looked after."""
 
     private: PrivateSocket

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import structlog
+from msgspec import Struct
 
 from spyweb.clock import Clock
 from spyweb.errors import STORE_REFUSED
@@ -27,8 +28,7 @@ log = structlog.get_logger()
 SPREAD_S = 60.0  # over which the first checks after a start are spread
 
 
-@dataclass(slots=True)
-class NextCheck:
+class NextCheck(Struct):
     """When a job is to be checked next, by the monotonic clock, and by which interval that was reckoned."""
 
     interval_ms: int

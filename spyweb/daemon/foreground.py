@@ -6,10 +6,11 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
+from msgspec import Struct, field
 
 from spyweb.clock import Clock, RealClock
 from spyweb.daemon.runtime import JobRuntime, keep_history, open_runtime
@@ -30,8 +31,7 @@ log = structlog.get_logger()
 SENDING_S = 5.0  # how long messages may take after a run
 
 
-@dataclass(slots=True)
-class RunRelay:
+class RunRelay(Struct):
     """Hands each event of a run on at once."""
 
     on_event: Callable[[RunEvent], None]

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
 import structlog
+from msgspec import Struct
 from yarl import URL
 
 from spyweb.clock import Clock
@@ -36,16 +36,14 @@ FAIL_EVERY_S = 60.0
 LARGEST_ANSWER = 1000  # bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Pulse:
+class Pulse(Struct, frozen=True):
     """Two measurements of the daemon."""
 
     lag_ms: int  # how long the oldest due time has been waiting, or has been refused by the store
     answering: int  # workers that answer
 
 
-@dataclass(slots=True)
-class LastSeen:
+class LastSeen(Struct):
     """Notes when each part of the daemon was last seen at work, by the monotonic clock."""
 
     scheduler: float

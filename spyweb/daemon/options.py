@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from spyweb.errors import Refused
 from spyweb.settings import Settings, load_settings
 from spyweb.web.serve import url_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class Options(Struct, frozen=True, kw_only=True):
     """Holds what `spyweb start` was given."""
 
     root: Path

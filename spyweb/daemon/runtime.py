@@ -7,10 +7,10 @@ import random
 from asyncio import TaskGroup
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 
 import structlog
+from msgspec import Struct
 
 from spyweb.alerts.open_channels import OpenChannels
 from spyweb.clock import Clock
@@ -57,8 +57,7 @@ from spyweb.tracing.span import TRACEPARENT, Tracer, TraceSpan
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobRuntime:
+class JobRuntime(Struct, frozen=True, kw_only=True):
     """Holds everything below the scheduler, open and wired."""
 
     settings: Settings

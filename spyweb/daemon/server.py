@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from functools import partial
 
 import structlog
+from msgspec import Struct
 
 from spyweb.daemon.proving import execute
 from spyweb.daemon.runtime import JobRuntime, note_line
@@ -32,8 +32,7 @@ LOG, ERRORS = "server.log", "error.log"
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
+class Server(Struct, frozen=True, kw_only=True):
     """Holds the endpoints of a daemon, and the reloader that keeps them up to date with the files."""
 
     endpoints: Endpoints

@@ -10,9 +10,12 @@ import os
 from asyncio import TaskGroup
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spyweb.clock import Clock, RealClock
 from spyweb.daemon.engine_info import engine_info
@@ -31,8 +34,7 @@ from spyweb.testing.run import Progress, SuiteEnvironment, SuiteRunner
 from spyweb.testing.suites import Suite, find_suites
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class Selection(Struct, frozen=True, kw_only=True):
     """Says which tests are to run, and how."""
 
     job: str | None = None  # name or id of one, or "server"; None: all

@@ -9,6 +9,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from msgspec import Struct, structs
+
 from spyweb.clock import Clock
 from spyweb.daemon.testing_world import WorldFactory
 from spyweb.endpoints.endpoints import Endpoints, ServerVersion
@@ -35,8 +37,7 @@ LOOPBACK = "127.0.0.1"
 SPARES = 2  # VMs that are ready for the next requests
 
 
-@dataclass(slots=True)
-class HandlerLog:
+class HandlerLog(Struct):
     """Hands what handlers log to the test that runs now."""
 
     log: JobLog = unheard
@@ -104,7 +105,7 @@ async def open_server_environment(
     await pool.check(code)
     settings = replace(worlds.settings.http, deny_private=False)  # the server under test is on this machine
     async with worlds.open(clock) as world, open_client(settings, worlds.clock) as http:
-        handler_log, own = HandlerLog(), replace(world, http=http)
+        handler_log, own = HandlerLog(), structs.replace(world, http=http)
         catalogue = await read_catalogue(worlds.settings, own)
         async with (
             open_endpoints(pool, own, handler_log, (code, suite.policy), worlds.clock) as endpoints,

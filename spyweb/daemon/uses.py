@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from msgspec import Struct, field
 
 from spyweb.errors import OpError
 from spyweb.model import JobSpec, Monitor
@@ -33,8 +34,7 @@ MOST_MODULES = 1_000
 PORTS = {"http": 80, "https": 443}
 
 
-@dataclass(slots=True)
-class KeyUse:
+class KeyUse(Struct):
     """The need of one job for one key, as far as its source tells."""
 
     functions: set[str] = field(default_factory=set)
@@ -42,8 +42,7 @@ class KeyUse:
     refused: set[str] = field(default_factory=set)  # of the literals
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UseView:
+class UseView(Struct, frozen=True, kw_only=True):
     """One key of one job, as people see it."""
 
     job: str

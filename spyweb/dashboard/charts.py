@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
+
+from msgspec import Struct
 
 from spyweb.dashboard.words import show_duration
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
@@ -44,16 +45,14 @@ OTHER = "k"  # stands for a letter of a later version
 DURATIONS_MS = (1, 10, 100, SECOND_MS, 10 * SECOND_MS, MINUTE_MS, 10 * MINUTE_MS, HOUR_MS, 10 * HOUR_MS, DAY_MS)
 
 
-@dataclass(frozen=True, slots=True)
-class Strip:
+class Strip(Struct, frozen=True):
     """The last runs of a job, newest at the right."""
 
     paths: tuple[tuple[str, str], ...]  # letter and path
     label: str  # the same in words
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class Point(Struct, frozen=True, kw_only=True):
     """A run in a chart."""
 
     at_ms: int
@@ -62,8 +61,7 @@ class Point:
     late_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chart:
+class Chart(Struct, frozen=True, kw_only=True):
     """Durations over time, on a logarithmic scale, and under them how late the runs began."""
 
     paths: tuple[tuple[str, str], ...]  # letter and path: a dot for each run
@@ -74,16 +72,14 @@ class Chart:
     limit: float | None = None  # the height of the longest that a run may take, if that is in the picture
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heat:
+class Heat(Struct, frozen=True, kw_only=True):
     """How often one job runs in each slot."""
 
     paths: tuple[tuple[str, str], ...]  # level and path
     total: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Herd:
+class Herd(Struct, frozen=True, kw_only=True):
     """How many runs of all jobs begin in each slot."""
 
     bars: str
@@ -92,8 +88,7 @@ class Herd:
     most: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaterfallBar:
+class WaterfallBar(Struct, frozen=True, kw_only=True):
     """A bar of a waterfall, in shares of the whole width."""
 
     x: float

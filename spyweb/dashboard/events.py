@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from spyweb.dashboard.words import counted, show_count, show_duration
 from spyweb.model import ChangeKind, Outcome
@@ -51,8 +52,7 @@ JOB_WORDS: Mapping[JobChange, tuple[str, str]] = {
 STATE_WORDS: Mapping[ChangeKind, str] = {ChangeKind.DELETED: "deleted", ChangeKind.EXPIRED: "has expired"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventLine:
+class EventLine(Struct, frozen=True, kw_only=True):
     """An event in words."""
 
     mark: str

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from spyweb.dashboard.words import Moments
 
 
-@dataclass(frozen=True, slots=True)
-class NavEntry:
+class NavEntry(Struct, frozen=True):
     """An entry of the bar."""
 
     name: str
@@ -30,8 +30,7 @@ BAR = (
 FOOT = (NavEntry("keys", "keys", "Keys"),)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageFrame:
+class PageFrame(Struct, frozen=True, kw_only=True):
     """The parts of every page that stand around its own."""
 
     base: str  # the dashboard's own address
@@ -52,16 +51,14 @@ class PageFrame:
     live: str = ""  # the question to the stream of this page; empty: it does not change by itself
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(Struct, frozen=True):
     """A place to go to, in its own words."""
 
     words: str
     href: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chip:
+class Chip(Struct, frozen=True, kw_only=True):
     """One of several links of which one is in force."""
 
     words: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from spyweb.dashboard.words import NBSP, show_duration, show_share, show_size
 from spyweb.settings import Settings
@@ -13,8 +14,7 @@ from spyweb.views.health import Health
 FULL = 0.9  # of a disk, from which on its gauge warns
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Disk:
+class Disk(Struct, frozen=True, kw_only=True):
     """The disk on which the store lies."""
 
     free_bytes: int
@@ -25,8 +25,7 @@ class Disk:
         return 1 - self.free_bytes / self.size_bytes if self.size_bytes else 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tile:
+class Tile(Struct, frozen=True, kw_only=True):
     """A figure with what it counts."""
 
     figure: str
@@ -35,8 +34,7 @@ class Tile:
     used: float | None = None  # the share of something that is used
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InForce:
+class InForce(Struct, frozen=True, kw_only=True):
     """A limit or a protection that is in force, or could not be put in force."""
 
     name: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from spyweb.dashboard.words import counted
 from spyweb.settings.units import DAY_MS, HOUR_MS
@@ -49,8 +50,7 @@ SILENCES: Mapping[str, tuple[int, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownIncident:
+class ShownIncident(Struct, frozen=True, kw_only=True):
     """An incident as it is drawn."""
 
     view: IncidentView
@@ -62,8 +62,7 @@ class ShownIncident:
     lasted_ms: int | None  # None: it goes on
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownTelling:
+class ShownTelling(Struct, frozen=True, kw_only=True):
     """An alert channel beside an incident: what it knows of it."""
 
     name: str
@@ -74,8 +73,7 @@ class ShownTelling:
     from_ms: int | None = None  # it is told then, where nobody acknowledges before
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenLine:
+class OpenLine(Struct, frozen=True, kw_only=True):
     """All open incidents in one line."""
 
     count: int

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from spyweb.dashboard.charts import Chart, Point, chart
 from spyweb.dashboard.overview import MARKS
@@ -64,8 +65,7 @@ OUTCOME_MARKS: Mapping[RunMark, str] = {
 SPAN_WORDS: Mapping[TimeSpan, str] = {TimeSpan.DAY: "24 h", TimeSpan.WEEK: "7 d", TimeSpan.MONTH: "30 d"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownRun:
+class ShownRun(Struct, frozen=True, kw_only=True):
     """One run in a table."""
 
     run: Run

@@ -6,8 +6,8 @@ Pygments is slow to import, and to colour a long file takes a while: both belong
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from msgspec import Struct
 from pygments.lexers.scripting import LuaLexer
 from pygments.token import Comment, Keyword, Literal, Name, Operator, Token, _TokenType
 
@@ -24,8 +24,7 @@ _CLASSES: tuple[tuple[_TokenType, str], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceLine:
+class SourceLine(Struct, frozen=True, kw_only=True):
     """One line of a file."""
 
     number: int

@@ -6,7 +6,8 @@ Its scale begins now and has no days of the calendar, so that it is the same in 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from spyweb.settings.units import DAY_MS
 from spyweb.views.maintenance import MaintenanceView, MaintenanceWindow
@@ -15,8 +16,7 @@ WIDTH = 1_000  # of the picture, in its own unit
 LEAST = 4  # of a window, so that it is seen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MaintenanceRow:
+class MaintenanceRow(Struct, frozen=True, kw_only=True):
     """The windows of one rule as they are drawn."""
 
     window: MaintenanceWindow  # the first of them
@@ -24,8 +24,7 @@ class MaintenanceRow:
     count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MaintenancePicture:
+class MaintenancePicture(Struct, frozen=True, kw_only=True):
     rows: Sequence[MaintenanceRow]
     ticks: Sequence[int]
     until_ms: int | None  # when all that is now is over

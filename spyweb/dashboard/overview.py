@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from operator import is_
+
+from msgspec import Struct
 
 from spyweb.cooperative import run_at_once
 from spyweb.dashboard.charts import Strip, strip
@@ -52,8 +53,7 @@ ORDER_WORDS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobFilter:
+class JobFilter(Struct, frozen=True, kw_only=True):
     """A choice of rows; empty stands for all."""
 
     q: str = ""
@@ -71,8 +71,7 @@ class JobFilter:
         return not word or any(word in text.casefold() for text in (job.name, job.id, job.schedule, row.result))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownJob:
+class ShownJob(Struct, frozen=True, kw_only=True):
     """One row as it is drawn."""
 
     row: OverviewRow

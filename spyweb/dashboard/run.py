@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from spyweb.dashboard.charts import WaterfallBar, span
 from spyweb.dashboard.job import OUTCOME_MARKS, OUTCOME_TONES
@@ -16,8 +17,7 @@ SCALE_STEPS = 4
 _TASK_TONES = {TaskStatus.FAILED.value: "bad", TaskStatus.SKIPPED.value: "off", TaskStatus.UNCHANGED.value: "off"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskBar:
+class TaskBar(Struct, frozen=True, kw_only=True):
     """A task as a bar of the waterfall."""
 
     name: str
@@ -27,8 +27,7 @@ class TaskBar:
     span: WaterfallBar
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownCause:
+class ShownCause(Struct, frozen=True, kw_only=True):
     """A step of how a run came about, or of what came of it."""
 
     words: str
@@ -37,8 +36,7 @@ class ShownCause:
     run: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
+class Fact(Struct, frozen=True, kw_only=True):
     """A fact of a run: a moment, words, or both."""
 
     name: str

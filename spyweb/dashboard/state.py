@@ -6,10 +6,10 @@ Values are in the form of store/interchange/value_json.py; large ones take a whi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
+from msgspec import Struct
 
 from spyweb.store.interchange.value_json import TypeName
 from spyweb.views.state import EntryView, Plain, bytes_of
@@ -47,8 +47,7 @@ FIELD_WORDS: Mapping[FieldType, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownEntry:
+class ShownEntry(Struct, frozen=True, kw_only=True):
     """An entry in a row of a list."""
 
     key: str
@@ -60,8 +59,7 @@ class ShownEntry:
     expires_ms: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FieldValue:
+class FieldValue(Struct, frozen=True, kw_only=True):
     """A value as a field shows it."""
 
     text: str
@@ -69,8 +67,7 @@ class FieldValue:
     is_too_long: bool = False  # the text is its beginning
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownChange:
+class ShownChange(Struct, frozen=True, kw_only=True):
     """A place of a value that a version has changed."""
 
     path: str
@@ -78,8 +75,7 @@ class ShownChange:
     new: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownVersion:
+class ShownVersion(Struct, frozen=True, kw_only=True):
     version: int
     at_ms: int
     changes: Sequence[ShownChange]

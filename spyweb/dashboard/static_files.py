@@ -5,9 +5,10 @@ from __future__ import annotations
 import gzip
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from msgspec import Struct
 
 FOLDER = Path(__file__).parent / "static"
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -15,8 +16,7 @@ TAG_LENGTH = 12
 LEVEL = 9  # they are compressed once
 
 
-@dataclass(frozen=True, slots=True)
-class StaticFile:
+class StaticFile(Struct, frozen=True):
     """One file as it is sent."""
 
     media: str
@@ -25,8 +25,7 @@ class StaticFile:
     tag: str  # of its content
 
 
-@dataclass(frozen=True, slots=True)
-class StaticFiles:
+class StaticFiles(Struct, frozen=True):
     """The files by name; there are no others.
 
     All have one version, which is a part of their addresses: so what imports another gets the one of its own version.

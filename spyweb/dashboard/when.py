@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from spyweb.dashboard.charts import Heat, Herd, heat, herd
 from spyweb.model import Outcome
@@ -21,16 +22,14 @@ GAP_MARKS: Mapping[Outcome, tuple[str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeatRow:
+class HeatRow(Struct, frozen=True, kw_only=True):
     """A job's day as it is drawn."""
 
     row: DayRow
     heat: Heat
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeatMap:
+class HeatMap(Struct, frozen=True, kw_only=True):
     """A page of the heat map."""
 
     rows: Sequence[HeatRow]

@@ -6,9 +6,10 @@ Pure: the moment of the page and the zone of the daemon are handed in.  A browse
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
+
+from msgspec import Struct
 
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 
@@ -78,8 +79,7 @@ def show_share(share: float | None) -> str:
     return f"{tenths / 10:.1f}".removesuffix(".0") + f"{NBSP}%"
 
 
-@dataclass(frozen=True, slots=True)
-class Moments:
+class Moments(Struct, frozen=True):
     """Says moments as seen from one of them: the one at which a page is made."""
 
     now_ms: int

@@ -9,12 +9,11 @@ import asyncio
 from asyncio import Future, TaskGroup, get_running_loop
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
 
 import structlog
-from msgspec import Struct
+from msgspec import Struct, field
 
 from spyweb.clock import Clock
 from spyweb.errors import PoolError, Problem
@@ -54,8 +53,7 @@ ERROR = EndpointAnswer(500, b'{"error": "Internal Server Error"}', JSON)
 TOO_SLOW = EndpointAnswer(500, b'{"error": "Script execution timed out"}', JSON)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerVersion:
+class ServerVersion(Struct, frozen=True, kw_only=True):
     """One version of the code that answers requests, proved; and the modules that it has loaded so far."""
 
     codes: Sequence[Code]  # the same for each worker

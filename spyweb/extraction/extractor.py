@@ -11,11 +11,11 @@ from asyncio import Future, TaskGroup, get_running_loop
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from typing import cast
 
 import msgspec
 import structlog
+from msgspec import Struct
 
 from spyweb.clock import Clock
 from spyweb.errors import ExtractionError
@@ -33,8 +33,7 @@ MOST_OF_ONE = MOST // 2  # of one job
 LIMIT = 10.0  # seconds for one page: much more than the largest takes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class Page(Struct, frozen=True, kw_only=True):
     """The body of a page as it was received, and the items and fields to extract from it."""
 
     job: JobId  # jobs take turns

@@ -9,11 +9,11 @@ from asyncio import Future, Transport, get_running_loop
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
 
 import structlog
+from msgspec import Struct, field
 
 from spyweb.clock import Clock
 from spyweb.confined.child import bare_environment, describe_exit
@@ -41,8 +41,7 @@ Items = list[dict[str, str]]  # in the order of the page; every field is in each
 ExtractionAnswer = Items | bytes | str  # packed as msgpack; a text says what is wrong with the request
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class ExtractionRequest:
+class ExtractionRequest(Struct, kw_only=True, eq=False):
     """A page to extract items from, or another text and what to do with it, and the future of the answer."""
 
     job: JobId | None  # whose page; None: a selector is checked

@@ -15,13 +15,13 @@ from __future__ import annotations
 import asyncio
 from asyncio import Event, Future, TaskGroup
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
 import structlog
+from msgspec import Struct, field
 
 from spyweb.clock import Clock, Handle
 from spyweb.errors import NoAccess
@@ -53,8 +53,7 @@ class WantedTail(NamedTuple):
     answer: Future[list[str]]
 
 
-@dataclass(slots=True)
-class PendingLines:
+class PendingLines(Struct):
     """The lines that wait to be written to one file."""
 
     lines: list[bytes] = field(default_factory=list)

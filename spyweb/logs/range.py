@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
+
+from msgspec import Struct
 
 from spyweb.files import open_regular
 from spyweb.logs.files import KEPT
@@ -24,8 +25,7 @@ _STAMPED = re.compile(rb"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\.[0-9]{3}Z ", re.
 _OVERLAP = 32  # bytes, more than a stamp: one may lie over the end of a block
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogRange:
+class LogRange(Struct, frozen=True, kw_only=True):
     """The lines of a span of time, oldest first; of very many the latest."""
 
     lines: tuple[str, ...] = ()

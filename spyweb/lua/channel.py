@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from asyncio import TaskGroup
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import structlog
+from msgspec import Struct
 
 from spyweb.clock import Clock, Handle
 from spyweb.lua import answer
@@ -27,8 +27,7 @@ OVERDUE = 3.0  # seconds after a cancel; the worker says that the run is stuck a
 MOST_BRANCHES = 2_000
 
 
-@dataclass(slots=True, eq=False)
-class Branch:
+class Branch(Struct, eq=False):
     """One branch that has asked for an op, has a timeout, or is in or around such a one."""
 
     lineage: Lineage

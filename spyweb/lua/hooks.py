@@ -30,14 +30,13 @@ and on_finally then follow in the worker, each unless it had been asked for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 AS_IF_ABSENT = "as if the hook were absent"
 JUST_LOGGED = "logged, and nothing else: the cycle is over"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hook:
+class Hook(Struct, frozen=True, kw_only=True):
     """One hook: its arguments and how its result is used, in the words of the reference."""
 
     name: str

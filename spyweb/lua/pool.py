@@ -11,12 +11,12 @@ from asyncio import CancelledError, TaskGroup, get_running_loop
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from secrets import randbits
 
 import structlog
+from msgspec import Struct
 from msgspec.structs import replace
 
 from spyweb.clock import Clock
@@ -66,8 +66,7 @@ async def open_pool(
         yield pool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class Case(Struct, frozen=True, kw_only=True):
     generation: int  # a newer one is given another chance
     reason: str
     until_clean_run: bool

@@ -5,11 +5,10 @@ from __future__ import annotations
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from spyweb.clock import Handle
 from spyweb.histogram import Histogram
@@ -39,8 +38,7 @@ def variable_rules(policy: Policy, job: str) -> tuple[VariableRule, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Code:
+class Code(Struct, frozen=True, kw_only=True):
     """One loaded version of a job's script."""
 
     job: JobId
@@ -147,8 +145,7 @@ class Host(Protocol):
         """Take a line that the script logged or printed (level "print")."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineInfo:
+class EngineInfo(Struct, frozen=True, kw_only=True):
     """The facts about the engine; but for the variables every worker is given them at its start."""
 
     ops: Sequence[str]  # the names that become functions in Lua
@@ -163,8 +160,7 @@ class EngineInfo:
         return wire.pack([{"env": shown, "rules": rules}]) if shown or rules else wire.NO_VARIABLES
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerInfo:
+class WorkerInfo(Struct, frozen=True, kw_only=True):
     """The state of one worker, as people are shown it."""
 
     pid: int  # 0: it is being started
@@ -175,8 +171,7 @@ class WorkerInfo:
     retiring: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolStats:
+class PoolStats(Struct, frozen=True, kw_only=True):
     rights: Sequence[str]  # what workers have given up, and what could not be
     workers: Sequence[WorkerInfo]
     quarantined: Mapping[JobId, str]  # job → why

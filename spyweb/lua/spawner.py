@@ -16,11 +16,11 @@ import sys
 from asyncio import Future
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from itertools import count
 from typing import assert_never
 
 import structlog
+from msgspec import Struct
 
 from spyweb.clock import Clock
 from spyweb.confined.child import bare_environment, describe_exit, end
@@ -45,16 +45,14 @@ MALLOC = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exit:
+class Exit(Struct, frozen=True, kw_only=True):
     """The end of a worker's process."""
 
     how: str
     with_zygote: bool = False  # the worker is not to blame
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Child:
+class Child(Struct, frozen=True, kw_only=True):
     """A worker's process."""
 
     pid: int

@@ -10,7 +10,6 @@ import socket
 from asyncio import CancelledError, Future, TaskGroup, get_running_loop
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
 from math import inf
 from typing import Any, Protocol
@@ -71,8 +70,7 @@ REFILL_EVERY = 0.02  # ... seconds: at this rate one worker's lines leave the lo
 REFILL_BYTES = int(LOG_BYTES_PER_S * REFILL_EVERY)  # what those lines may hold
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Death:
+class Death(Struct, frozen=True, kw_only=True):
     """The death of a worker."""
 
     reason: str
@@ -130,8 +128,7 @@ class WorkerListener(Protocol):
     def died(self, worker: WorkerProcess, death: Death) -> None: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerDependencies:
+class WorkerDependencies(Struct, frozen=True, kw_only=True):
     """The parts of the pool that all its workers share."""
 
     clock: Clock

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
+import msgspec
+from msgspec import Struct
+
 from spyweb.clock import Clock
 from spyweb.cooperative import Steps, run_in_slices
 from spyweb.extraction.extractor import Extractor
@@ -28,8 +31,7 @@ from spyweb.store.records_protocol import Records
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CycleServices:
+class CycleServices(Struct, frozen=True, kw_only=True):
     """The parts of the daemon that all cycles use."""
 
     http: Http
@@ -43,8 +45,7 @@ class CycleServices:
     random: Callable[[], float]
 
 
-@dataclass(slots=True, kw_only=True)
-class MonitorVersion:
+class MonitorVersion(Struct, kw_only=True):
     """One version of a monitor job: what its cycles share, across runs."""
 
     spec: JobSpec
@@ -52,7 +53,7 @@ class MonitorVersion:
     code: Code
     reader: ItemReader
     proxies: ProxyRotation
-    vm: SharedVm = field(default_factory=SharedVm)
+    vm: SharedVm = msgspec.field(default_factory=SharedVm)
     streak: Streak | None = None  # None: it is not counted yet
 
 

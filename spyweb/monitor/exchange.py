@@ -7,7 +7,9 @@ field; a name that is not read is a warning, and the cycle goes on.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from spyweb.lua.endings import as_text
 from spyweb.model import Monitor, Proxies, Rotation
@@ -39,8 +41,7 @@ LIKENESS = 0.7  # of a name and the one that is meant: scripts keep names of the
 MOST, LONGEST = 32, 32  # names of a table that are looked at, and letters in one
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchResponse:
+class FetchResponse(Struct, frozen=True, kw_only=True):
     """A response, from the network or made by a hook."""
 
     status: int
@@ -55,16 +56,14 @@ class FetchResponse:
         return 200 <= self.status < 300
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchFailure:
+class FetchFailure(Struct, frozen=True, kw_only=True):
     """The reason why a fetch failed."""
 
     message: str
     kind: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchResult:
+class FetchResult(Struct, frozen=True, kw_only=True):
     request: FetchRequest
     response: FetchResponse | None = None
     failure: FetchFailure | None = None  # no response, or one whose status says no
@@ -74,8 +73,7 @@ class FetchResult:
         return self.failure is None
 
 
-@dataclass(slots=True)
-class ProxyRotation:
+class ProxyRotation(Struct):
     """Rotates the proxies of one version of a job, for all its workers."""
 
     proxies: Proxies | None

@@ -7,9 +7,9 @@ and the daemon's health find it after a restart as well, and in the log.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import structlog
+from msgspec import Struct
 from msgspec.structs import replace
 
 from spyweb.errors import STORE_REFUSED
@@ -23,8 +23,7 @@ log = structlog.get_logger()
 LOOK_BACK = 200  # runs that are read once, to count those in a row
 
 
-@dataclass(slots=True)
-class Streak:
+class Streak(Struct):
     """Counts the runs in a row that fell short, up to the latest."""
 
     count: int = 0

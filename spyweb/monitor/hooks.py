@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from asyncio import Future
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import msgspec
+from msgspec import Struct, field
 
 from spyweb.clock import Clock
 from spyweb.cooperative import run_in_slices
@@ -26,8 +26,7 @@ T = TypeVar("T")
 REPORTED = 6  # arguments of `_hook`: defined, memory, status, value, error, traceback; those at the end may be missing
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HookResult(Generic[T]):
+class HookResult(Struct, Generic[T], frozen=True, kw_only=True):
     """The result of one call of a hook."""
 
     value: T | None = None  # what the hook returned
@@ -45,8 +44,7 @@ class HookResult(Generic[T]):
         return not self.is_absent and self.error is None and (self.value is None or self.value is False)
 
 
-@dataclass(slots=True)
-class SharedVm:
+class SharedVm(Struct):
     """The VM that all cycles of one version of a job share: whose turn it is to run a hook, and its last report."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from itertools import chain, repeat
 from typing import cast
 
+from msgspec import Struct
+
 from spyweb.cooperative import Steps
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import Monitor
@@ -114,8 +116,7 @@ def items_to_lua(items: Sequence[Item]) -> list[object]:
     return [item.lua_table for item in items]
 
 
-@dataclass(frozen=True, slots=True)
-class ItemReader:
+class ItemReader(Struct, frozen=True):
     """Reads the items that hooks return; those that are new are still to be searched for keywords."""
 
     names: tuple[str, ...]  # of the settings' fields, which come first in an item

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spyweb.clock import Clock
 from spyweb.lua import wire
@@ -29,8 +31,7 @@ STAGES = (  # in the order of a cycle; those that are not hooks are built in
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(Struct, frozen=True):
     """One step of a cycle: the time and memory that it took, and its error."""
 
     name: str

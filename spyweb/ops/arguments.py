@@ -11,8 +11,9 @@ import math
 import re
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, TypeVar, Union, get_args, get_origin
+
+from msgspec import Struct
 
 from spyweb import limits
 from spyweb.lua.wire import Ext, Foreign
@@ -34,8 +35,7 @@ class Mismatch(Exception):
     """A value is not what the parameter expects; the text is for the parentheses of Lua's message."""
 
 
-@dataclass(frozen=True, slots=True)
-class ArgumentReader:
+class ArgumentReader(Struct, frozen=True):
     """One kind of argument."""
 
     kind: str  # for the reference

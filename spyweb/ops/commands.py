@@ -10,8 +10,9 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TypeVar
+
+from msgspec import Struct
 
 from spyweb import limits
 from spyweb.commands.programs import SHELL, Program, base_environment, find_program
@@ -47,8 +48,7 @@ Outcome = tuple[dict[str, object] | None, str | None]
 Words = bytes | list[bytes]  # of a command: a text for the shell, or a program and its arguments
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecOptions:
+class ExecOptions(Struct, frozen=True, kw_only=True):
     workdir: bytes
     env: Mapping[bytes, bytes]
     timeout_ms: int

@@ -10,11 +10,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from spyweb.errors import ExtractionError, OpError
 from spyweb.ops.arguments import Mismatch, Table, Text, read_text, text_in, type_name, value_in
@@ -40,8 +39,7 @@ IGNORED = frozenset({"delegate_to"})  # fields of sloth-runner: everything is do
 MOST_MODE = 0o777
 
 
-@dataclass(frozen=True, slots=True)
-class Arguments:
+class Arguments(Struct, frozen=True):
     """Reads the fields of the table that a function is called with."""
 
     call: Call

@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spyweb.errors import FetchError, NotPermitted, OpError
 from spyweb.limits import HEADER_BLOCK, HEADERS, PARTS, too_large
@@ -204,8 +206,7 @@ def _shown(text: bytes) -> str:
 _ESCAPES = ((b"\r", b"%0D"), (b"\n", b"%0A"), (b'"', b"%22"))  # the HTML standard's own
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class Part(Struct, frozen=True, kw_only=True):
     """One field: a text, or a file when it has a filename or a type."""
 
     name: bytes

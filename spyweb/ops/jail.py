@@ -12,8 +12,9 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from spyweb.logs.job import NAME as LOG_NAME
 from spyweb.ops.rules.values import shown
@@ -37,16 +38,14 @@ class Forbidden(Exception):
     """A name is refused; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class FilePlace:
+class FilePlace(Struct, frozen=True):
     """A folder of the project and the steps from there that a name spells; the last step is the file."""
 
     folder: str  # relative to the project root
     steps: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class OpenFilePlace:
+class OpenFilePlace(Struct, frozen=True):
     """A file name in an open folder."""
 
     folder: int  # its descriptor

@@ -10,8 +10,9 @@ from __future__ import annotations
 from asyncio import Future, get_running_loop
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from spyweb.clock import Clock, Handle
 from spyweb.logs.refusals import tell_refusal
@@ -25,8 +26,7 @@ SHORTEST_RENEWAL = 1.0  # seconds between two renewals, however short a lease is
 RENEWALS_PER_LEASE = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LockRequest:
+class LockRequest(Struct, frozen=True, kw_only=True):
     """A request of a run for a lock."""
 
     name: bytes
@@ -41,16 +41,14 @@ class LockRequest:
         return self.lineage[0] if self.lineage else 0
 
 
-@dataclass(frozen=True, slots=True)
-class BranchLock:
+class BranchLock(Struct, frozen=True):
     """A lock that a branch has taken."""
 
     owner: BranchId
     holder: bytes
 
 
-@dataclass(slots=True, eq=False)
-class LockWaiter:
+class LockWaiter(Struct, eq=False):
     """A run in a lock's queue."""
 
     request: LockRequest

@@ -13,9 +13,10 @@ import stat
 from asyncio import Semaphore
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
+
+from msgspec import Struct
 
 from spyweb import limits
 from spyweb.logs.files import write_whole
@@ -39,8 +40,7 @@ _KINDS = ((stat.S_ISREG, "file"), (stat.S_ISDIR, "folder"), (stat.S_ISLNK, "link
 WOULD_WRITE = "it would be written"
 
 
-@dataclass(frozen=True, slots=True)
-class ManagedPlace:
+class ManagedPlace(Struct, frozen=True):
     """A path below a root that the job may use."""
 
     top: str  # a folder, absolute
@@ -71,8 +71,7 @@ def find_place(
     return ManagedPlace(top, tuple(folder.split("/")), steps)
 
 
-@dataclass(frozen=True, slots=True)
-class ManagedOutcome:
+class ManagedOutcome(Struct, frozen=True):
     changed: bool
     message: str
     checksum: str | None = None

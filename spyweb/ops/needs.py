@@ -9,8 +9,9 @@ An op also says what it does in a dry run; one that says nothing is taken for on
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from spyweb.errors import OpError
 from spyweb.ops.arguments import Mismatch, text_in
@@ -30,8 +31,7 @@ class OpEffect(StrEnum):
     LOOKS = "looks"  # the op itself changes nothing there, and says what it would
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(Struct, frozen=True):
     key: str  # of `[permissions]`
     check: Check | None = None  # None: the op itself asks
     effect: OpEffect | None = None  # of every op with this need; None: each says its own

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar, cast, get_type_hints, overload
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spyweb.errors import OpError
 from spyweb.lua.session import Unstarted
@@ -23,8 +25,7 @@ from spyweb.ops.world import Call
 Handler = TypeVar("Handler", bound=Callable[..., object])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parameter:
+class Parameter(Struct, frozen=True, kw_only=True):
     name: str
     kind: str  # the name of its type
     expected: str  # the name of its type in errors
@@ -35,16 +36,14 @@ class Parameter:
         return f"{self.name}?" if self.optional else self.name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpFamily:
+class OpFamily(Struct, frozen=True, kw_only=True):
     """A family of related ops; each module of ops has its own as FAMILY."""
 
     name: str
     errors: str  # how its failures show, for the reference
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
+class Operation(Struct, frozen=True, kw_only=True):
     """One op with its parameters and its description."""
 
     name: str

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
+
+from msgspec import Struct
 
 from spyweb.errors import OpError, StoreError
 from spyweb.model import Value
@@ -26,8 +27,7 @@ T = TypeVar("T")
 MOST_AT_ONCE = 500  # ops of an update; more take long
 
 
-@dataclass(frozen=True, slots=True)
-class ScopedCall:
+class ScopedCall(Struct, frozen=True):
     """One call of a table-first function."""
 
     state_call: PositionalCall

@@ -16,9 +16,10 @@ import re
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from weakref import WeakValueDictionary
+
+from msgspec import Struct
 
 from spyweb.errors import OpError
 from spyweb.model import MIB, JobId
@@ -30,8 +31,7 @@ BYTECODE = b"\x1b"
 REQUIRED = re.compile(rb"\brequire\s*+(?:\(\s*+)?[\"']([^\"'\n]++)[\"']")  # a module that is named where it is required
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
-class ModuleText:
+class ModuleText(Struct, frozen=True, eq=False, weakref=True):
     """The content of a file; what several jobs have read is kept once."""
 
     digest: str
@@ -43,14 +43,12 @@ REFUSED = ModuleText("", b"")  # of a file that was refused: no content has that
 Dependencies = dict[str, ModuleText | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Module:
+class Module(Struct, frozen=True, kw_only=True):
     path: str  # relative to the project root
     source: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
+class Search(Struct, frozen=True, kw_only=True):
     """The result of looking for a module at each place where it may be."""
 
     seen: Dependencies

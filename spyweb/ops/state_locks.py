@@ -8,7 +8,8 @@ waits.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from spyweb.errors import OpError, StoreError
 from spyweb.ops.answer import Results
@@ -27,8 +28,7 @@ DEFAULT_TIMEOUT = 30
 LONGEST_TIMEOUT = 366 * 86_400.0  # seconds: longer than any run; timers can't take infinity
 
 
-@dataclass(frozen=True, slots=True)
-class LockTerms:
+class LockTerms(Struct, frozen=True):
     """The arguments after a lock's name, told apart."""
 
     holder: bytes | None  # None: the run itself

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict
 from typing import TypeAlias
 
+from msgspec.structs import asdict
 from yarl import URL
 
 from spyweb.errors import FetchError, NotPermitted, OpError

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Protocol, cast
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
 from spyweb.clock import Clock
@@ -79,8 +78,7 @@ class NoChannels:
         return ""
 
 
-@dataclass(slots=True)
-class StateMetrics:
+class StateMetrics(Struct):
     """The counters that state.stats() shows."""
 
     reads: int = 0
@@ -88,8 +86,7 @@ class StateMetrics:
     times: Histogram = field(default_factory=partial(Histogram, FINE_SECONDS))
 
 
-@dataclass(slots=True)
-class Metrics:
+class Metrics(Struct):
     """Counters of ops since start, by name."""
 
     calls: Counter[str] = field(default_factory=Counter)
@@ -99,8 +96,7 @@ class Metrics:
     state: StateMetrics = field(default_factory=StateMetrics)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class World(Struct, frozen=True, kw_only=True):
     """All that outlives a run."""
 
     store: Store
@@ -138,8 +134,7 @@ class World:
         self.sql.run_ended(branch)
 
 
-@dataclass(slots=True)
-class Tally:
+class Tally(Struct):
     """The counters of one run while it lasts."""
 
     storage_errors: int = 0

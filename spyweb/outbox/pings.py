@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
+from msgspec.structs import replace
 from yarl import URL
 
 from spyweb.clock import Clock

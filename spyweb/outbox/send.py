@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from types import MappingProxyType
 from typing import TypeAlias
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spyweb.clock import Clock
 from spyweb.errors import FetchError, NotPermitted
@@ -31,8 +32,7 @@ SHOWN = 200  # characters of what the receiver answered
 LONGEST_DIGITS = 9  # of the seconds in Retry-After: more than any message lives
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeliveryFailure:
+class DeliveryFailure(Struct, frozen=True, kw_only=True):
     """The reason why a message has not arrived."""
 
     reason: str

@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 from asyncio import TaskGroup
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, NamedTuple
 
 import structlog
+from msgspec import Struct, field
 
 from spyweb.clock import Clock, Handle
 from spyweb.errors import STORE_REFUSED
@@ -55,8 +55,7 @@ class AttemptResult(NamedTuple):
     failure: DeliveryFailure | None
 
 
-@dataclass(slots=True)
-class TargetQueue:
+class TargetQueue(Struct):
     """Holds the messages to one target, which are sent in order, and how its last attempts went."""
 
     target: Target

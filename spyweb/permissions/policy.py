@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from spyweb.permissions.hosts import NO_ADDRESS, NetHost, NetRule, address_text, read_host, shown_host
 
 KEYS = ("net", "exec", "files", "env", "db", "global_store", "notify", "state")
@@ -91,8 +93,7 @@ class Refusal(NamedTuple):
         return f"add {self.add} to [{table}] {self.key} in config.toml"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grants:
+class Grants(Struct, frozen=True, kw_only=True):
     """One list of what is permitted.  None: everything that the key is about."""
 
     net: NetRule | None = None

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 _SIGNATURE = re.compile(r"(?P<name>[\w.]*)\((?P<rest>.*)", re.DOTALL)
 _NAMED_RESULT = re.compile(r"(?P<type>.*\S)\s+(?P<name>[a-z_]\w*)", re.DOTALL)
 _OPEN, _CLOSED = "([{<", ")]}>"
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
+class Argument(Struct, frozen=True):
     """A parameter, or a field of a table."""
 
     name: str  # "..." for any number
@@ -30,14 +30,12 @@ class Argument:
         return f"{self.name}?" if self.optional else self.name
 
 
-@dataclass(frozen=True, slots=True)
-class ResultType:
+class ResultType(Struct, frozen=True):
     type: str
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Function:
+class Function(Struct, frozen=True, kw_only=True):
     name: str
     arguments: tuple[Argument, ...]
     results: tuple[ResultType, ...]
@@ -50,8 +48,7 @@ class Function:
         return f"{self.name}({', '.join(argument.shown for argument in self.arguments)})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class Family(Struct, frozen=True, kw_only=True):
     """Functions that belong together, under one name."""
 
     name: str
@@ -59,8 +56,7 @@ class Family:
     errors: str  # what becomes of what goes wrong
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableType:
+class TableType(Struct, frozen=True, kw_only=True):
     """A table with known fields."""
 
     name: str

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from spyweb.errors import Problem
 from spyweb.lua.session import variable_rules
@@ -12,8 +14,7 @@ from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.specs.discover import JobFile, Scan
 
 
-@dataclass(slots=True)
-class Plan:
+class Plan(Struct):
     """The changes that bring the live jobs in line with the files."""
 
     new: list[JobFile] = field(default_factory=list)

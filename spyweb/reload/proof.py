@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spyweb.clock import Clock
 from spyweb.errors import OpError, PoolError, Problem, ScriptError
@@ -29,16 +31,14 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """The result of a proof."""
 
     problem: Problem | None = None
     is_final: bool = True  # not where a worker was lost, which says nothing about the files
 
 
-@dataclass(frozen=True, slots=True)
-class FailedExecution:
+class FailedExecution(Struct, frozen=True):
     """Files that were executed and failed."""
 
     file: JobFile

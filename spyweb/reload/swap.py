@@ -12,7 +12,9 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import structlog
+from msgspec import Struct
 
 from spyweb.clock import Clock
 from spyweb.errors import Problem, StoreError
@@ -35,15 +37,14 @@ log = structlog.get_logger()
 RETRY_S = 5.0  # seconds before what the store refused, or no worker could be had for, is tried again
 
 
-@dataclass(slots=True)
-class Look:
+class Look(Struct):
     """The findings of one look at the disk, so far."""
 
     found: Scan
     stale: Mapping[JobId, Sequence[str]]  # modules that have changed since the job loaded them
     broken: Mapping[JobId, Sequence[Problem]]  # files that can't be read as a job's
-    failed: dict[JobId, list[Problem]] = field(default_factory=dict)  # those that can be read, and can't be run
-    uncompiled: set[str] = field(default_factory=set)  # files that are no Lua
+    failed: dict[JobId, list[Problem]] = msgspec.field(default_factory=dict)  # those that can be read, and can't be run
+    uncompiled: set[str] = msgspec.field(default_factory=set)  # files that are no Lua
     is_final: bool = True  # no proof has to be tried again
 
     def note(self, job: JobId, verdict: Verdict) -> None:

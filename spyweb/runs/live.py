@@ -6,11 +6,11 @@ Only the event loop touches these; nothing here waits.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain
 from typing import Protocol
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from spyweb.errors import Problem
@@ -22,8 +22,7 @@ from spyweb.specs.discover import JobFile
 from spyweb.store.protocol import SkippedRange
 
 
-@dataclass(slots=True, eq=False)
-class LiveJob:
+class LiveJob(Struct, eq=False):
     """One job, and its runs that have not ended."""
 
     spec: JobSpec

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import structlog
+from msgspec import Struct, field
 
 from spyweb.clock import Clock
 from spyweb.errors import STORE_REFUSED
@@ -34,8 +34,7 @@ PATIENCE = 5.0  # seconds before the store is asked again after it refused
 BEHIND_ALL = (1 << 63) - 1  # greater than the id of any change
 
 
-@dataclass(slots=True)
-class Handout:
+class Handout(Struct):
     """The outcome of one page of changes, committed as a whole."""
 
     rooms: dict[JobId, int]  # runs of each job that may still be claimed

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import lru_cache
 
 from cronsim import CronSim, CronSimError
+from msgspec import Struct
 
 from spyweb.schedules.zone import DAY_MS, SECOND_MS, Span, spans
 
@@ -51,8 +51,7 @@ _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 LAST_DAY = date(9998, 1, 1).toordinal() - _EPOCH_ORDINAL  # days after the epoch; Python's calendar ends soon after
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Rule:
+class Rule(Struct, frozen=True, eq=False):
     """A parsed cron expression."""
 
     seconds: tuple[int, ...]  # of a minute
@@ -66,8 +65,7 @@ class Rule:
         return when.month in self.calendar.months and bool(self.calendar.match_day(when))
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(Struct, frozen=True):
     """A run of due minutes, `base_ms + minutes[i] * MINUTE_MS` for i from `start` to `end`, each with its seconds."""
 
     base_ms: int

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from msgspec import Struct
 from msgspec.structs import replace
 
 from spyweb.model import Cron, Cursor, Every, JobId, JobSpec, Never, Outcome, Pings, Schedule
@@ -24,8 +23,7 @@ AWAY, EDITED = "paused, disabled or absent", "due under the schedule before the 
 REPEATED_MS = 600_000  # a clock set back by no more than this is a correction: a cron's times are not due again
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Activation:
+class Activation(Struct, frozen=True, kw_only=True):
     """The cursor with which a job's schedule goes on, and the skipped ranges to record for the time before."""
 
     cursor: Cursor

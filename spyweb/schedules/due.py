@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from heapq import heapify, heappop, heapreplace
 from itertools import islice
 from typing import assert_never
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from spyweb.model import At, Cron, Every, JobId, JobSpec, MisfirePolicy, Never, Pings, Schedule, Start
 from spyweb.schedules.cron import LAST_DAY, cron_after, cron_count, cron_until, parse_cron
@@ -25,8 +25,7 @@ UNARMED = 0  # the cursor of a job that expects pings, until the first has come;
 ON_TIME_MS = 5_000  # how late a daemon that keeps the schedule may be under `misfire = "skip"`
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Missed:
+class Missed(Struct, frozen=True, kw_only=True):
     """A range of consecutive due times that do not run."""
 
     first_ms: int

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
+
+from msgspec import Struct
 
 SECOND_MS = 1_000
 DAY_MS = 86_400 * SECOND_MS
@@ -17,8 +18,7 @@ DAY_MS = 86_400 * SECOND_MS
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class Span(Struct, frozen=True, kw_only=True):
     """A span of constant offset within one UTC day.  Local times are milliseconds since a local 1 January 1970.
 
     `shown_ms` is the local time that the clock had reached before the span began.  It is earlier than the span's start

@@ -12,7 +12,9 @@ from asyncio import Future
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spyweb.clock import Clock
 from spyweb.errors import STORE_REFUSED, Refused
@@ -33,8 +35,7 @@ TAKEN_NAMES = frozenset({OWNER, "local", "loopback", "nobody"})  # each means so
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pass:
+class Pass(Struct, frozen=True, kw_only=True):
     """Says what a token or a cookie stands for."""
 
     name: str

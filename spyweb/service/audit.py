@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections.abc import Callable
-from dataclasses import asdict, replace
 
 import structlog
+from msgspec.structs import asdict, replace
 
 from spyweb.clock import Clock
 from spyweb.limits import AUDIT_PENDING

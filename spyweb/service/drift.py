@@ -9,8 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
+
+import msgspec
+from msgspec import Struct
 
 from spyweb.clock import Clock
 from spyweb.model import JobId, JobSpec
@@ -30,15 +33,14 @@ Specs = Mapping[JobId, JobSpec]
 Difference = tuple[Resource, str]  # and what is there instead
 
 
-@dataclass(slots=True)
-class RecordedState:
+class RecordedState(Struct):
     """The rows of some jobs: those to compare, and what is not compared."""
 
-    resources: list[Resource] = field(default_factory=list)  # of several for one target the newest
-    versions: dict[bytes, int] = field(default_factory=dict)  # of each row, by key
-    bad: list[tuple[bytes, str]] = field(default_factory=list)  # rows that can't be read, and why
+    resources: list[Resource] = msgspec.field(default_factory=list)  # of several for one target the newest
+    versions: dict[bytes, int] = msgspec.field(default_factory=dict)  # of each row, by key
+    bad: list[tuple[bytes, str]] = msgspec.field(default_factory=list)  # rows that can't be read, and why
     is_cut: bool = False  # there are more
-    gone: Counter[JobId] = field(default_factory=Counter)  # how many rows of jobs that are not there
+    gone: Counter[JobId] = msgspec.field(default_factory=Counter)  # how many rows of jobs that are not there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,14 +16,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from heapq import merge
 from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from spyweb.clock import Clock, Handle
 from spyweb.model import MIB, JobId
@@ -55,8 +54,7 @@ class Event(Struct, frozen=True, gc=False):
     at_ms: int  # when the hub heard of it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class Wish(Struct, frozen=True, kw_only=True):
     """Which events somebody wants to hear of, as far as they may."""
 
     types: frozenset[EventType]
@@ -77,8 +75,7 @@ class Wish:
         return self.may_see is None or (job is not None and self.may_see(job))
 
 
-@dataclass(slots=True)
-class KeptEvents:
+class KeptEvents(Struct):
     """The newest events of one topic."""
 
     since: int  # what happened up to this number is not all kept

@@ -32,10 +32,10 @@ import asyncio
 from asyncio import TaskGroup
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import structlog
+from msgspec import Struct, field
 
 from spyweb.clock import Clock
 from spyweb.errors import SpywebError
@@ -114,8 +114,7 @@ class PageSink(Protocol):
     def end(self) -> None: ...
 
 
-@dataclass(slots=True, eq=False)
-class PageStream:
+class PageStream(Struct, eq=False):
     view: PageView
     seen: int  # all changes up to this one were sent
     sink: PageSink
@@ -124,8 +123,7 @@ class PageStream:
     stuck_since: float | None = None
 
 
-@dataclass(slots=True)
-class FollowedLog:
+class FollowedLog(Struct):
     """The newest lines of a job's log."""
 
     lines: deque[LogHappened] = field(default_factory=lambda: deque(maxlen=LOG_LINES))

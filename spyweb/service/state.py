@@ -11,13 +11,14 @@ import sys
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from itertools import islice
 from typing import cast
 
 from msgspec import structs
+from msgspec.structs import replace
 
 from spyweb.clock import Clock
 from spyweb.errors import Refused, StoreError

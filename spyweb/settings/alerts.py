@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from datetime import time
 from enum import StrEnum
 
+from msgspec import Struct
+
 from spyweb.errors import Problem
 from spyweb.incidents.policy import NOBODY, AlertPolicy, Escalation, Flapping, Level, QuietHours
 from spyweb.incidents.telling import SCRIPTS
@@ -47,8 +49,7 @@ class TemplateFormat(StrEnum):
     HTML = "html"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChannelTemplates:
+class ChannelTemplates(Struct, frozen=True, kw_only=True):
     """Texts in Jinja, in place of the built-in ones."""
 
     title: str = ""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spyweb.errors import Problem
 from spyweb.settings.nearest import LONGEST, Names
@@ -30,8 +32,7 @@ class Tell(Protocol):
     def __call__(self, reason: str, *keys: str) -> Problem: ...
 
 
-@dataclass(frozen=True, slots=True)
-class SettingsSource:
+class SettingsSource(Struct, frozen=True):
     """A table of values, and the function that makes a problem with one of them."""
 
     values: Mapping[str, object]

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
+
+from msgspec import Struct
 
 T = TypeVar("T")
 
@@ -18,8 +19,7 @@ TEXT: Schema = {"type": "string"}
 NOT_BLANK: Schema = {"type": "string", "pattern": r"\S"}
 
 
-@dataclass(frozen=True, slots=True)
-class Shape(Generic[T]):
+class Shape(Struct, Generic[T], frozen=True):
     """Converts a value from a file to spyweb's own terms, or raises ValueError."""
 
     read: Read[T]

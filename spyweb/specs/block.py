@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from spyweb.errors import Problem
 from spyweb.settings.tables import TomlTable, parse_table
@@ -27,8 +28,7 @@ _MARKER_LINE = re.compile(rb"^[ \t]*--[ \t]*///[ \t]*job[ \t]*\r?$", re.MULTILIN
 _NEARLY_A_MARK = re.compile(rb"^[ \t]*+-{2,}+[ \t]*+/{2,}+[ \t]*+job[ \t]*+\r?$", re.MULTILINE | re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class Block(Struct, frozen=True, kw_only=True):
     """The settings block of a file; its table is empty where there is none."""
 
     table: TomlTable

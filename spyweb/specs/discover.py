@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from msgspec import Struct, structs
+
 from spyweb.errors import Problem
 from spyweb.incidents.truth import JOB
 from spyweb.model import JobId, JobSpec
@@ -77,8 +79,7 @@ class JobFile:
         return self.spec.monitor is not None and bool(self.source)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scan:
+class Scan(Struct, frozen=True, kw_only=True):
     """The result of reading all job files of a project."""
 
     jobs: Mapping[JobId, JobFile]
@@ -93,8 +94,7 @@ class Scan:
     broken_specs: Sequence[JobSpec] = ()  # of `broken`, as far as they can be made out
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Candidate:
+class _Candidate(Struct, frozen=True, kw_only=True):
     """A file that looks like a job, and all that is wrong with it."""
 
     id: JobId
@@ -106,8 +106,7 @@ class _Candidate:
     warnings: tuple[Problem, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Context:
+class _Context(Struct, frozen=True, kw_only=True):
     """The settings and notes that all files of one scan share."""
 
     root: Path
@@ -157,7 +156,7 @@ def scan(root: Path, settings: Settings, linter: Linter | None = None) -> Scan:
     maintenance = take_maintenance(settings.maintenance, settings.daemon.timezone)
     notes.problems.extend(maintenance.problems)
     notes.warnings.extend(doubts_of_maintenance(maintenance, groups))
-    return replace(
+    return structs.replace(
         _result(candidates, groups, notes),
         maintenance=maintenance.rules,
         maintenance_is_whole=not maintenance.problems,
@@ -246,7 +245,7 @@ def _elsewhere(known: Collection[JobId], context: _Context) -> list[_Candidate]:
 def _watching(table: TomlTable, place: JobPlace, context: _Context) -> _Candidate:
     """Read a monitor's settings and its Lua files; or those of a job that expects pings, which has none."""
     if EXPECT in table.values:
-        place = replace(place, is_monitor=False, hooks=())
+        place = structs.replace(place, is_monitor=False, hooks=())
     draft = _draft(table, place, context)
     read = [(path, read_source(context.root, path)) for path in place.hooks]
     sources = tuple((path, source) for path, source in read if not isinstance(source, Problem))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
+
+from msgspec import Struct
 
 from spyweb.errors import Problem
 from spyweb.model import JobId
@@ -29,8 +30,7 @@ _OTHER = re.compile(r"[^\w*?]")  # what stands as _ in an id
 _WILD = frozenset("*?[")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MaintenanceFound:
+class MaintenanceFound(Struct, frozen=True, kw_only=True):
     """The rules that are right, and what is wrong with the others."""
 
     rules: tuple[MaintenanceRule, ...]

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec import Struct
 
 from spyweb.errors import Problem
 from spyweb.logs.secrets import HIDDEN, Secrets, is_secret
@@ -53,8 +53,7 @@ class OriginKind(StrEnum):
     BUILT_IN = "built in"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResolvedSetting:
+class ResolvedSetting(Struct, frozen=True, kw_only=True):
     key: str
     value: str  # as a file would write it; of a secret, that it is hidden
     origin: OriginKind

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 from zoneinfo import ZoneInfo
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from spyweb.errors import Problem
 from spyweb.incidents.policy import AlertPolicy
@@ -134,8 +134,7 @@ _MISFIRE, _BACKOFF = one_of(MisfirePolicy), one_of(Backoff)
 _MISFIRE_LIMIT, _RETRIES = whole(1, 10_000), whole(0, 1_000)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobPlace:
+class JobPlace(Struct, frozen=True, kw_only=True):
     """A job's file and folder, relative to the project root, and its name where it gives none."""
 
     file: str
@@ -146,8 +145,7 @@ class JobPlace:
     hooks: tuple[str, ...] = ()  # a monitor's Lua files, in the order in which they are executed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobDraft:
+class JobDraft(Struct, frozen=True, kw_only=True):
     """A job as its file and the settings describe it.  With problems, the spec is no more than a guess at its id."""
 
     spec: JobSpec
@@ -196,7 +194,7 @@ def parse_job(
     if isinstance(spec.schedule, Pings):
         problems.extend(_refused_with_pings(place, (override, block)))
         # What [defaults] say of jobs that run here does not count.
-        spec = replace(spec, overlap=Overlap.ALLOW, retry=Retry(), jitter_ms=0, drift_ms=None, resume=False)
+        spec = structs.replace(spec, overlap=Overlap.ALLOW, retry=Retry(), jitter_ms=0, drift_ms=None, resume=False)
     problems.extend(_refused_changes(spec, reading))
     if not spec.id and spec.name:
         problems.append(block.problem(f"the name {spec.name!r} holds no letter or digit, so it gives no id", "name"))
@@ -227,7 +225,7 @@ def _own_ping(
         if any("${" in address for address in addresses):
             reason = "variables of the environment are for config.toml: there it may be [jobs.ID] ping_url"
             problems.append(block.problem(reason, PING_URL))
-        return replace(spec, ping=replace(ping, is_own=True)), problems
+        return structs.replace(spec, ping=replace(ping, is_own=True)), problems
     if any(address and OF_JOB not in address for address in addresses):
         return spec, [defaults.problem(f"one address for all jobs needs {OF_JOB} in it, their id", PING_URL)]
     return spec, []

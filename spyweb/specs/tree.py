@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from spyweb.errors import Problem, legible
 from spyweb.files import open_regular
@@ -36,8 +37,7 @@ _NEARLY_SETTINGS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Notes:
+class Notes(Struct, frozen=True):
     """Problems and doubts met while the files were looked for."""
 
     problems: list[Problem] = field(default_factory=list)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from asyncio import Future
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+from msgspec import Struct
 
 LINES_KEPT: Final = 10_000  # as the trigger of the table says
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewAuditLine:
+class NewAuditLine(Struct, frozen=True, kw_only=True):
     at_ms: int
     who: str  # the name of a key, or of the local user
     source: str  # how they came in
@@ -22,8 +22,7 @@ class NewAuditLine:
     times: int = 1  # how often it happened
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditLine(NewAuditLine):
+class AuditLine(NewAuditLine, frozen=True, kw_only=True):
     id: int
 
 

@@ -6,9 +6,10 @@ in.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, NewType, Protocol
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from asyncio import Future  # a command that asks a daemon does without
@@ -25,8 +26,7 @@ class Scope(StrEnum):
     ADMIN = "admin"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewKey:
+class NewKey(Struct, frozen=True, kw_only=True):
     name: str
     handle: str  # the part of the token by which the key is found: no secret
     hash: bytes  # of the token
@@ -35,14 +35,12 @@ class NewKey:
     created_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccessKey(NewKey):
+class AccessKey(NewKey, frozen=True, kw_only=True):
     id: KeyId
     used_ms: int | None = None  # when it was last used, as far as that is stored
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrowserSession:
+class BrowserSession(Struct, frozen=True, kw_only=True):
     hash: bytes  # of the cookie
     key: KeyId | None  # None: it signed in with SPYWEB_API_KEY
     created_ms: int

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol
+
+from msgspec import Struct
 
 from spyweb.model import JobId
 
@@ -27,8 +28,7 @@ class Target(NamedTuple):
     address: str  # a webhook's URL; the name of an alert channel; a job of which is told; empty for the desktop
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewMessage:
+class NewMessage(Struct, frozen=True, kw_only=True):
     """A message to be sent."""
 
     job: JobId
@@ -37,8 +37,7 @@ class NewMessage:
     headers: tuple[tuple[str, str], ...] = ()  # of a webhook
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueuedMessage(NewMessage):
+class QueuedMessage(NewMessage, frozen=True, kw_only=True):
     """A message in the outbox: it has not arrived yet, or is dead."""
 
     id: int

@@ -7,9 +7,10 @@ supports brackets, and may take unlimited time for a pattern with many stars.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import takewhile
+
+from msgspec import Struct
 
 from spyweb.errors import StoreError
 from spyweb.limits import PATTERN, too_large
@@ -17,8 +18,7 @@ from spyweb.limits import PATTERN, too_large
 STAR, ONE = "*", "?"
 
 
-@dataclass(frozen=True, slots=True)
-class Pattern:
+class Pattern(Struct, frozen=True):
     prefix: bytes  # of every match
     is_prefix: bool  # every key with this prefix matches
     expression: re.Pattern[str]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from msgspec import Struct
@@ -76,8 +75,7 @@ class NewRun(Struct, frozen=True, kw_only=True):
     request: RequestKey | None = None  # recorded with it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Begin:
+class Begin(Struct, frozen=True, kw_only=True):
     """The start of a waiting run."""
 
     run: RunId
@@ -107,8 +105,7 @@ class End(Struct, frozen=True, kw_only=True):
     of_payload: RunId | None = None  # its payload is dropped, unless a run that follows it needs it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkippedRange:
+class SkippedRange(Struct, frozen=True, kw_only=True):
     """Due times, or changes of state, that start no run, and the reason.
 
     They share one row: the newest row of their job is extended when it has the same outcome and reason.
@@ -201,8 +198,7 @@ class Runs(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreStats:
+class StoreStats(Struct, frozen=True, kw_only=True):
     """Figures about a store since it was opened."""
 
     path: str

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from spyweb.model import JobId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewRecord:
+class NewRecord(Struct, frozen=True, kw_only=True):
     """An item to be recorded unless it was seen before."""
 
     hash: bytes  # two items of a job are the same when theirs are
@@ -21,8 +21,7 @@ class NewRecord:
     found_ns: int | None = None  # when it was found by the program that spyweb replaces; None: now
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class Record(Struct, frozen=True, kw_only=True):
     """An item as it was when it was new."""
 
     timestamp_ns: int  # also its id: no other record has it, and a later record has a greater one
@@ -37,8 +36,7 @@ class Record:
         return self.timestamp_ns // 1_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordFilter:
+class RecordFilter(Struct, frozen=True, kw_only=True):
     """The records that somebody looks for."""
 
     job: JobId | None = None
@@ -53,8 +51,7 @@ class RecordFilter:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordPage:
+class RecordPage(Struct, frozen=True, kw_only=True):
     """The records that were found, newest first, and where to go on."""
 
     records: Sequence[Record]

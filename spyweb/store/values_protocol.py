@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from types import MappingProxyType
 from typing import Final, Protocol, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from spyweb.model import WRITTEN, ChangeKind, HistoryRule, JobId, RunId, Value
 
@@ -130,8 +129,7 @@ class Order(StrEnum):
     CREATED = "created"  # as they were created
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PortableEntry:
+class PortableEntry(Struct, frozen=True, kw_only=True):
     """An entry with its namespace and key, as it is exported and loaded."""
 
     namespace: str
@@ -139,15 +137,13 @@ class PortableEntry:
     entry: Entry
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
+class Loaded(Struct, frozen=True, kw_only=True):
     written: int
     kept: int  # live entries that were not replaced
     expired: int  # not written, because their moment had passed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ValueStats:
+class ValueStats(Struct, frozen=True, kw_only=True):
     """Figures about one namespace, or about all."""
 
     total_keys: int  # live
@@ -283,8 +279,7 @@ class Values(Protocol):
 # Locks
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class Held(Struct, frozen=True, kw_only=True):
     """A lock that is held."""
 
     name: bytes
@@ -340,8 +335,7 @@ class Locks(Protocol):
 # Events
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Watch:
+class Watch(Struct, frozen=True, kw_only=True):
     """The changes that a job or a client wants to hear of."""
 
     namespace: str
@@ -351,8 +345,7 @@ class Watch:
     job: JobId | None = None  # the job that watches; None: a client that only listens
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeEvent:
+class ChangeEvent(Struct, frozen=True, kw_only=True):
     """One change of an entry, as committed."""
 
     id: int  # grows with each event: for a key, the order of its changes
@@ -366,8 +359,7 @@ class ChangeEvent:
     origin: Origin
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WantedChange:
+class WantedChange(Struct, frozen=True, kw_only=True):
     """A change that a job watches and that no run has been claimed for yet.  Its values are in the event."""
 
     job: JobId

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from spyweb.clock import Clock, Handle
 
 
-@dataclass(slots=True, eq=False)
-class VirtualTimer:
+class VirtualTimer(Struct, eq=False):
     due: float  # monotonic seconds
     callback: Callable[[], object]
     handle: Handle | None = None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from spyweb.views.runs import LogLine, describe_failure
 
@@ -11,8 +12,7 @@ MOST_LINES = 1_000  # of one test that are kept
 LOADING = ""  # in place of a test's name: its files did not load
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaseResult:
+class CaseResult(Struct, frozen=True, kw_only=True):
     """Says how one test ended, or why a suite could not be loaded."""
 
     suite: str
@@ -28,8 +28,7 @@ class CaseResult:
         return describe_failure(self.reason, self.traceback)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(Struct, frozen=True, kw_only=True):
     results: Sequence[CaseResult]  # by suite, then by name
     duration_ms: float = 0.0
     is_whole: bool = True  # not interrupted
@@ -69,8 +68,7 @@ def _result_to_builtins(result: CaseResult) -> Mapping[str, object]:
     }
 
 
-@dataclass(slots=True)
-class OutputBuffer:
+class OutputBuffer(Struct):
     """Collects what one test logs and prints, up to as much as somebody could read."""
 
     lines: list[LogLine] = field(default_factory=list)

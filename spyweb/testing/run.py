@@ -5,8 +5,11 @@ from __future__ import annotations
 from asyncio import Semaphore, TaskGroup
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spyweb.clock import Clock
 from spyweb.errors import PoolError, ScriptError, SpywebError
@@ -147,8 +150,7 @@ class SuiteRunner:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class CaseRequest:
+class CaseRequest(Struct, frozen=True):
     """Describes one thing to execute: a test, or the files in which tests are looked for."""
 
     suite: Suite

@@ -6,8 +6,10 @@ A suite's files are read here; which tests are in them, only Lua can tell.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from spyweb.errors import Problem, Refused
 from spyweb.lua.session import Code
@@ -27,8 +29,7 @@ SERVER_TESTS = JobId(f"{SERVER}/tests")  # whose VMs these are: not those that a
 TIMEOUT_MS, CPU_LIMIT_MS = 300_000, 10_000  # of a server's test, as those of a job with default settings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Suite:
+class Suite(Struct, frozen=True, kw_only=True):
     """Describes the tests of one job, or of the server."""
 
     title: str  # what people call it: the job's id
@@ -44,8 +45,7 @@ class Suite:
     server: bytes | None = None  # the source of what answers while they run
 
 
-@dataclass(slots=True)
-class FoundSuites:
+class FoundSuites(Struct):
     """Lists the suites of a project, and those whose files can't be read or do not load."""
 
     suites: list[Suite] = field(default_factory=list)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from spyweb.model import JobId, RunId
 
 MOST_NAMED = 3  # resources in the reason of a run
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DriftView:
+class DriftView(Struct, frozen=True, kw_only=True):
     """One resource that is not as it was recorded."""
 
     resource: str  # its key in the scope `resources`: JOB:MODULE:TARGET
@@ -24,8 +24,7 @@ class DriftView:
     run: RunId | None = None  # that run
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DriftReport:
+class DriftReport(Struct, frozen=True, kw_only=True):
     """The outcome of one comparison."""
 
     checked: int = 0  # resources that were compared

@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from spyweb.lua.session import PoolStats, WorkerInfo
 from spyweb.settings.units import MINUTE_MS, format_duration
@@ -27,8 +28,7 @@ SCHEDULER, STORE, DISK, WORKERS = "scheduler", "store", "disk", "workers"  # par
 NO_WORKER = "no worker is up, so no script runs: the log says why"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChoreHealth:
+class ChoreHealth(Struct, frozen=True, kw_only=True):
     """A periodic chore of the daemon, and how it went the last time."""
 
     name: str
@@ -39,8 +39,7 @@ class ChoreHealth:
     error: str = ""  # why it failed, if it did
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeartbeatHealth:
+class HeartbeatHealth(Struct, frozen=True, kw_only=True):
     """The pings of `[heartbeat] url`, and how the last one went."""
 
     every_s: float
@@ -49,8 +48,7 @@ class HeartbeatHealth:
     error: str = ""  # why it has not arrived
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Vitals:
+class Vitals(Struct, frozen=True, kw_only=True):
     """The measurements that the daemon takes of itself."""
 
     version: str
@@ -76,8 +74,7 @@ class Vitals:
     now_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Health:
+class Health(Struct, frozen=True, kw_only=True):
     status: str  # "ok", or "failing"
     problems: Sequence[str]  # why it is not ok
     version: str

@@ -7,7 +7,6 @@ them back into the same types: a command prints the same whether a daemon answer
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
@@ -83,23 +82,20 @@ class JobFacts(Struct, frozen=True, kw_only=True, gc=False):
     warnings: Sequence[Problem] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NextRun:
+class NextRun(Struct, frozen=True, kw_only=True):
     job: JobId
     due_ms: int
     local: str  # with the zone, for people
     timezone: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Triggered:
+class Triggered(Struct, frozen=True, kw_only=True):
     """The run that was asked for; none where it was not to be."""
 
     run: RunId | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobPaused:
+class JobPaused(Struct, frozen=True, kw_only=True):
     """A job that was paused or resumed."""
 
     job: JobId

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from spyweb.store.keys_protocol import AccessKey
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyView:
+class KeyView(Struct, frozen=True, kw_only=True):
     name: str
     begins: str  # the beginning of its token, to recognise it by
     scopes: tuple[str, ...]
@@ -19,16 +19,14 @@ class KeyView:
     used_ms: int | None  # when it was last used, to the minute
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MadeKey:
+class MadeKey(Struct, frozen=True, kw_only=True):
     """Shows a new key, with its token: nobody is ever shown that again."""
 
     key: KeyView
     token: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditView:
+class AuditView(Struct, frozen=True, kw_only=True):
     id: int
     at_ms: int
     who: str
@@ -41,14 +39,12 @@ class AuditView:
     times: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyRevoked:
+class KeyRevoked(Struct, frozen=True, kw_only=True):
     name: str
     revoked: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Myself:
+class Myself(Struct, frozen=True, kw_only=True):
     """Shows who is asking, and what that may do."""
 
     name: str

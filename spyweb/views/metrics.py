@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from msgspec import Struct
 
@@ -44,8 +43,7 @@ class ChannelMeters(Struct, frozen=True, kw_only=True):
     failed: int  # attempts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Meters:
+class Meters(Struct, frozen=True, kw_only=True):
     """All measurements of one scrape."""
 
     vitals: Vitals

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from spyweb.model import JobId
 
@@ -11,8 +12,7 @@ if TYPE_CHECKING:
     from spyweb.store.outbox_protocol import QueuedMessage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessageView:
+class MessageView(Struct, frozen=True, kw_only=True):
     id: int
     job_id: JobId
     channel: str
@@ -24,8 +24,7 @@ class MessageView:
     error: str  # of the last of them
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessageCounts:
+class MessageCounts(Struct, frozen=True, kw_only=True):
     """Counts the messages that have not arrived."""
 
     dead: int  # given up
@@ -33,8 +32,7 @@ class MessageCounts:
     oldest_ms: int | None  # since when the oldest of these waits
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessagesRetried:
+class MessagesRetried(Struct, frozen=True, kw_only=True):
     """The messages that are sent again, by their ids."""
 
     retried: list[int]

@@ -7,11 +7,11 @@ of these, it is still found in `fields`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import Struct
 
 from spyweb.model import JobId
 
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordView:
+class RecordView(Struct, frozen=True, kw_only=True):
     """A record under the names that SpyWeb's pages read."""
 
     fields: dict[str, str]
@@ -34,8 +33,7 @@ class RecordView:
     hash: str  # in hex
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordsPage:
+class RecordsPage(Struct, frozen=True, kw_only=True):
     """A page of one job's records, newest first."""
 
     records: list[RecordView]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 from msgspec import Struct
@@ -30,8 +29,7 @@ class LastRun(Struct, frozen=True, kw_only=True, gc=False):  # as JobView
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogLine:
+class LogLine(Struct, frozen=True, kw_only=True):
     """A line that a watched run logged or printed."""
 
     level: str
@@ -39,8 +37,7 @@ class LogLine:
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunEnded:
+class RunEnded(Struct, frozen=True, kw_only=True):
     """The end of a watched run."""
 
     job: JobId
@@ -62,8 +59,7 @@ class RunEnded:
     permissions: str = ""  # what it has used, as TOML, where that was noted
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskView:
+class TaskView(Struct, frozen=True, kw_only=True):
     """One task of a run: as it ended, or, of a run that is watched, that it begins."""
 
     task: str
@@ -76,8 +72,7 @@ class TaskView:
     output: object = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunCancelled:
+class RunCancelled(Struct, frozen=True, kw_only=True):
     """A run that was told to end, or that will not begin."""
 
     run: RunId

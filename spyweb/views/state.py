@@ -8,7 +8,6 @@ store/interchange/value_json.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -23,8 +22,7 @@ Plain = object
 JOBS = "job:"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EntryView:
+class EntryView(Struct, frozen=True, kw_only=True):
     namespace: str
     key: Plain
     value: Plain
@@ -35,8 +33,7 @@ class EntryView:
     expires_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LockView:
+class LockView(Struct, frozen=True, kw_only=True):
     name: Plain
     holder: Plain
     run: RunId | None
@@ -45,8 +42,7 @@ class LockView:
     lease_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StateStats:
+class StateStats(Struct, frozen=True, kw_only=True):
     total_keys: int  # live
     expired_keys: int  # not yet removed
     active_locks: int
@@ -57,8 +53,7 @@ class StateStats:
     last_modified_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeView:
+class ChangeView(Struct, frozen=True, kw_only=True):
     """One change of a stored value, as it is watched."""
 
     namespace: str
@@ -72,8 +67,7 @@ class ChangeView:
     run: RunId | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Imported:
+class Imported(Struct, frozen=True, kw_only=True):
     """The outcome of an import, or of a dry run of it."""
 
     added: int
@@ -81,23 +75,20 @@ class Imported:
     expired: int  # left out, because their moment has passed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moved:
+class Moved(Struct, frozen=True, kw_only=True):
     """The entries and records that were moved to a renamed job."""
 
     moved: int  # entries
     records: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EntryFound:
+class EntryFound(Struct, frozen=True, kw_only=True):
     """The entry under a key, if there is one."""
 
     entry: EntryView | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EntryWritten:
+class EntryWritten(Struct, frozen=True, kw_only=True):
     """The outcome of writing an entry: whether it is a new one, and its value before and after."""
 
     created: bool
@@ -120,8 +111,7 @@ class EntryUpdate(Struct, frozen=True, kw_only=True):
     ops: Annotated[list[UpdateOp], Meta(max_length=MOST_OPS)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateFailed:
+class UpdateFailed(Struct, frozen=True, kw_only=True):
     """An op that could not be done; the others were."""
 
     op_index: int  # from 0
@@ -129,8 +119,7 @@ class UpdateFailed:
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EntryUpdated:
+class EntryUpdated(Struct, frozen=True, kw_only=True):
     """A value before and after an update."""
 
     old_value: Plain  # null: there was none, or JSON null
@@ -138,8 +127,7 @@ class EntryUpdated:
     errors: Sequence[UpdateFailed] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamespaceView:
+class NamespaceView(Struct, frozen=True, kw_only=True):
     """A namespace that holds something."""
 
     namespace: str
@@ -148,8 +136,7 @@ class NamespaceView:
     keys: int = 0  # live entries
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EntryDeleted:
+class EntryDeleted(Struct, frozen=True, kw_only=True):
     """The outcome of deleting an entry: whether there was one, and its value."""
 
     deleted: bool
@@ -157,36 +144,31 @@ class EntryDeleted:
     new_value: None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EntriesCleared:
+class EntriesCleared(Struct, frozen=True, kw_only=True):
     """The number of entries that were deleted."""
 
     deleted: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EntriesCounted:
+class EntriesCounted(Struct, frozen=True, kw_only=True):
     """The number of entries."""
 
     count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LockBroken:
+class LockBroken(Struct, frozen=True, kw_only=True):
     """The lock that was broken, as it was held; none where nobody held it."""
 
     broken: LockView | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordsAdded:
+class RecordsAdded(Struct, frozen=True, kw_only=True):
     """The number of records that were new."""
 
     added: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamEnded:
+class StreamEnded(Struct, frozen=True, kw_only=True):
     """The last line of a whole answer of lines: how many went before."""
 
     end: int

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from spyweb.model import JobId, Run, RunId, RunState
 from spyweb.views.runs import TaskView, duration_ms
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkflowView:
+class WorkflowView(Struct, frozen=True, kw_only=True):
     """One run of a job with tasks."""
 
     id: RunId
@@ -24,8 +24,7 @@ class WorkflowView:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceView:
+class ResourceView(Struct, frozen=True, kw_only=True):
     """One thing that a run has kept in a state."""
 
     type: str  # file.copy, exec.run, ...
@@ -36,8 +35,7 @@ class ResourceView:
     created_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkflowDetail:
+class WorkflowDetail(Struct, frozen=True, kw_only=True):
     """One run of a job with tasks, and what belongs to it."""
 
     workflow: WorkflowView

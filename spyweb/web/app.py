@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spyweb.endpoints.endpoints import Endpoints
 from spyweb.limits import EVENT_STREAMS as MOST_EVENT_STREAMS
@@ -39,8 +40,7 @@ from spyweb.web.ui import UI, UI_ROUTES
 OF_PROJECT = ("/api/jobs", "/api/records")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class Site(Struct, frozen=True, kw_only=True):
     """The parts that a project adds to the server."""
 
     endpoints: Endpoints | None = None

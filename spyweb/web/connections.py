@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 from typing import Any, Protocol, cast
 
@@ -20,6 +19,7 @@ from aiohttp.http import RawRequestMessage
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 from aiohttp.web_protocol import RequestHandler
+from msgspec import Struct
 
 from spyweb.clock import Clock
 from spyweb.limits import FRAMING, HEADER_BLOCK
@@ -49,8 +49,7 @@ TOO_MUCH_FRAMING = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Le
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionLimits:
+class ConnectionLimits(Struct, frozen=True):
     total: int
     of_one_address: int
     unread_s: float = UNREAD_S

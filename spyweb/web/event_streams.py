@@ -7,10 +7,10 @@ from asyncio import Transport
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, cast
 
 from aiohttp import web
+from msgspec import Struct
 
 from spyweb.web.access.hosts import is_loopback
 from spyweb.web.access.principal import key_of
@@ -27,8 +27,7 @@ class TooManyStreams(web.HTTPServiceUnavailable):
         super().__init__(text=text, headers={"Retry-After": RETRY_AFTER_S})
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OpenStream:
+class OpenStream(Struct, frozen=True, eq=False):
     request: web.Request
     end: Callable[[], None]
 

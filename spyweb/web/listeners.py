@@ -10,9 +10,9 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 
 import structlog
+from msgspec.structs import replace
 
 from spyweb.errors import Refused
 from spyweb.service.daemon import DaemonService

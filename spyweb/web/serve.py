@@ -9,7 +9,6 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
-from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, cast
@@ -17,6 +16,7 @@ from typing import Any, cast
 from aiohttp import web
 from aiohttp.http import SERVER_SOFTWARE
 from aiohttp.http_exceptions import HttpProcessingError
+from msgspec import Struct
 
 from spyweb.clock import RealClock
 from spyweb.errors import Refused
@@ -41,8 +41,7 @@ MakeHandler = Callable[[], LimitedHandler]
 library_log = logging.getLogger("aiohttp.server.spyweb")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listening:
+class Listening(Struct, frozen=True, kw_only=True):
     host: str
     port: int  # as bound: asking for port 0 gives a free one
     url: str

@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 from asyncio import TaskGroup
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from spyweb.alerts.ack_links import AckLinks
 from spyweb.alerts.delivery import Attempt
@@ -91,7 +90,7 @@ NINTH = RunId(9)
 
 def make_spec(job: JobId = PRICES, **changes: object) -> JobSpec:
     spec = JobSpec(id=job, name=job, path=f"jobs/{job}.lua", folder=f"jobs/{job}", schedule=Every(period_ms=30_000))
-    return replace(spec, **changes)  # type: ignore[arg-type]
+    return replace(spec, **changes)
 
 
 def make_run(number: int = 1, **changes: object) -> Run:
@@ -106,7 +105,7 @@ def make_run(number: int = 1, **changes: object) -> Run:
         outcome=Outcome.SUCCESS,
         generation=1,
     )
-    return structs.replace(run, **changes)
+    return replace(run, **changes)
 
 
 def make_stats(**changes: object) -> StoreStats:
@@ -120,7 +119,7 @@ def make_stats(**changes: object) -> StoreStats:
         pending=0,
         oldest_pending_s=0.0,
     )
-    return replace(stats, **changes)  # type: ignore[arg-type]
+    return replace(stats, **changes)
 
 
 def make_vitals(**changes: object) -> Vitals:
@@ -140,7 +139,7 @@ def make_vitals(**changes: object) -> Vitals:
         ),
         storage_errors=0,
     )
-    return replace(vitals, **changes)  # type: ignore[arg-type]
+    return replace(vitals, **changes)
 
 
 def three_states() -> list[JobState]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from asyncio import TaskGroup
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NoReturn
+
+from msgspec.structs import replace
 
 from spyweb.lua.session import Code, Lineage
 from spyweb.model import Cursor, Every, JobId, JobSpec, Run
@@ -31,7 +33,7 @@ def make_spec(name: str = "prices", **settings: object) -> JobSpec:
         folder=f"jobs/{name}",
         schedule=Every(period_ms=MINUTE_MS),
     )
-    return replace(spec, **settings)  # type: ignore[arg-type]  # a test names real fields
+    return replace(spec, **settings)
 
 
 def make_job(name: str = "prices", **settings: object) -> LiveJob:

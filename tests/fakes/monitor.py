@@ -14,6 +14,8 @@ from itertools import count
 from pathlib import Path
 from typing import cast
 
+from msgspec import structs
+
 from spyweb.errors import FetchError
 from spyweb.extraction.extractor import Extractor, Page
 from spyweb.lua import wire
@@ -277,7 +279,7 @@ def make_monitor(lua: bool = False, *, spec: Mapping[str, object] | None = None,
         fields=(Field(name="title", selector="h2"), Field(name="price", selector=".price")),
     )
     job = make_job("shop")
-    job.spec = replace(job.spec, name="Shop", monitor=replace(monitor, **changes), **(spec or {}))  # type: ignore[arg-type]
+    job.spec = structs.replace(job.spec, name="Shop", monitor=replace(monitor, **changes), **(spec or {}))  # type: ignore[arg-type]
     source = b"-- hooks" if lua else b""
     job.code = Code(job=job.id, generation=1, chunk="jobs/shop/hooks.lua", source=source)
     return job

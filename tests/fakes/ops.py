@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from asyncio import TaskGroup
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from msgspec import structs
+from msgspec.structs import replace
 
 from spyweb.clock import Clock
 from spyweb.commands.runner import CommandRunner
@@ -61,7 +62,7 @@ class FakeHttp:
 
 def make_response(**changes: object) -> Response:
     response = Response(status=200, body=b"hello", headers={b"x-a": b"1"}, url="http://example.com/", time_ms=12)
-    return replace(response, **changes)  # type: ignore[arg-type]
+    return replace(response, **changes)
 
 
 def make_world(

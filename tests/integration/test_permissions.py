@@ -8,11 +8,11 @@ import socket
 from asyncio import get_running_loop
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from msgspec.structs import replace
 
 from spyweb.clock import RealClock
 from spyweb.daemon.proving import execute

@@ -8,13 +8,14 @@ import signal
 from asyncio import Future, Task
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
 import pytest
 import structlog
 from msgspec import structs
+from msgspec.structs import replace
 
 from spyweb.clock import Clock, RealClock
 from spyweb.errors import OpError, ScriptError

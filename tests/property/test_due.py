@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -10,6 +10,7 @@ import pytest
 from cronsim import CronSim
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from spyweb.model import At, Cron, Every, JobId, JobSpec, Misfire, MisfirePolicy, Never, Schedule
 from spyweb.schedules.due import (

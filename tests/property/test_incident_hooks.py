@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from spyweb.alerts import hooks
 from spyweb.alerts import watcher as watcher_room
@@ -60,7 +60,7 @@ async def live(steps: list[tuple[bool, bool, float, bool]], policy: AlertPolicy,
             watcher.hooks = IncidentHooks(h.store.incidents, h.live, h.runner, h.clock)
             await watcher.load()
             job = make_job("backup", alerts=policy, schedule=Never(), overlap=overlap)
-            job.code = dataclasses.replace(job.code, source=b"function on_down() end function on_up() end")
+            job.code = replace(job.code, source=b"function on_down() end function on_up() end")
             await h.settle(job)
             await h.runner.take_up(await h.store.runs.open())
             planning = h.tasks.create_task(watcher.keep_up())

@@ -6,8 +6,9 @@ Doing it again changes nothing: a record that is here already is left as it is, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from spyweb.cli import output
 from spyweb.cli.project import Project
@@ -20,8 +21,7 @@ from spyweb.store.records_protocol import NewRecord
 AT_ONCE = 500  # records in one transaction
 
 
-@dataclass(frozen=True, slots=True)
-class SpyWebImport:
+class SpyWebImport(Struct, frozen=True):
     """Imports the records and tables of an old project."""
 
     project: Project

@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import wraps
 from typing import Annotated, Concatenate, ParamSpec, TypeVar
 
 import typer
+from msgspec import Struct
 
 from spyweb.cli import output
 from spyweb.cli.options import complete_job, project_of
@@ -27,8 +27,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatePlace:
+class StatePlace(Struct, frozen=True, kw_only=True):
     """A project, and the namespace in it that is meant."""
 
     project: Project

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from msgspec.structs import replace
 
 from spyweb.cli.project import Project
 from spyweb.cli.state.remote import RemoteState

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from urllib.parse import urljoin, urlsplit
 
+from msgspec import Struct
 from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode, SelectolaxError
 
 from spyweb.extraction.wire import Extract
@@ -233,8 +233,7 @@ _SCOPE = re.compile(r":scope(?![\w-])", re.IGNORECASE)
 _RELATIVE = re.compile(rf"(?:\[{MARK}\]\s*)?([>+~])")  # the beginning of a part that starts from the item
 
 
-@dataclass(frozen=True, slots=True)
-class FieldSelector:
+class FieldSelector(Struct, frozen=True):
     inside: str | None  # tried on the item and its descendants
     after: str | None  # tried on the item's following siblings and their descendants
     reach: int | None  # how many of those siblings can match; None: all

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import NoReturn
 
 import yaml
+from msgspec import Struct, field
 from yaml.events import (
     AliasEvent,
     DocumentStartEvent,
@@ -52,8 +52,7 @@ _WORDS: Mapping[str, Scalar] = {
 }
 
 
-@dataclass(slots=True)
-class _Measure:
+class _Measure(Struct):
     """The size of a value with all that is in it."""
 
     nodes: int = 0
@@ -61,8 +60,7 @@ class _Measure:
     height: int = 0  # levels of lists and mappings
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(Struct):
     """A list or mapping whose end has not come yet."""
 
     value: list[Node] | dict[bytes, Node]
@@ -264,8 +262,7 @@ def _fitting(number: int | float) -> int | float:
     return number if -_INTEGER_LIMIT <= number < _INTEGER_LIMIT else float(number)
 
 
-@dataclass(frozen=True, slots=True)
-class _Wrong:
+class _Wrong(Struct, frozen=True):
     expected: str
 
 

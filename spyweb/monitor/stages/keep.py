@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 
 import msgspec
 import structlog
+from msgspec import Struct
 
 from spyweb.errors import StoreError
 from spyweb.monitor.context import CycleContext, CycleFailed
@@ -20,8 +20,7 @@ HASH_BYTES = 16
 AT_ONCE = 200  # items stored in one transaction, which all others' writes wait for
 
 
-@dataclass(frozen=True, slots=True)
-class StoredItem:
+class StoredItem(Struct, frozen=True):
     """An item that was new and is stored."""
 
     item: Item

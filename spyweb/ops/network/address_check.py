@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from spyweb.errors import FetchError, NotPermitted
 from spyweb.ops.network.addresses import is_public, private_reason, private_target
@@ -16,8 +17,7 @@ from spyweb.ops.network.own_sockets import OwnSockets
 from spyweb.permissions.policy import ANYTHING, Policy, Refusal
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class AddressCheck:
+class AddressCheck(Struct, kw_only=True, eq=False):
     """Checks the addresses of one request, hop by hop."""
 
     own: OwnSockets

@@ -6,9 +6,10 @@ import asyncio
 import os
 import ssl
 from asyncio import StreamReader, StreamWriter
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
+
+from msgspec import Struct
 
 from spyweb.errors import FetchError
 from spyweb.limits import HANDSHAKE
@@ -93,8 +94,7 @@ class Prober:
             received.write(data)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Certificate:
+class Certificate(Struct, frozen=True, kw_only=True):
     subject: str  # RFC 4514: "CN=example.com,O=Example"
     issuer: str
     serial: str  # "2F:70:D5"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from msgspec import Struct
 from yarl import URL
 
 from spyweb.errors import NotPermitted
@@ -15,8 +14,7 @@ from spyweb.permissions.policy import Policy, Refusal
 SOCKS_PORT = 1080
 
 
-@dataclass(frozen=True, slots=True)
-class NetGate:
+class NetGate(Struct, frozen=True):
     """The policy of one job, asked for one of its functions."""
 
     policy: Policy

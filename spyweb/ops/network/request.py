@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import quote
 
+from msgspec import Struct, field
 from yarl import URL
 
 from spyweb import limits
@@ -40,8 +40,7 @@ _KEPT_IN_QUERY = "!$%&()*+,-./:;=?@[\\]^_`{|}~"  # beside letters and digits; br
 _OURS = frozenset({"content-length", "transfer-encoding", "expect"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchRequest:
+class FetchRequest(Struct, frozen=True, kw_only=True):
     """A request as a script wrote it: its types are checked, its contents not yet."""
 
     url: bytes
@@ -53,8 +52,7 @@ class FetchRequest:
     max_body_size: int | float | None = None  # MB
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fetch:
+class Fetch(Struct, frozen=True, kw_only=True):
     """A request to be sent."""
 
     url: URL
@@ -69,8 +67,7 @@ class Fetch:
     whole: bool = True  # False: only the status matters; of the body comes what is available, up to `largest`
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Response:
+class Response(Struct, frozen=True, kw_only=True):
     """A response of any status, with as much of its body as was requested."""
 
     status: int

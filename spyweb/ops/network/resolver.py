@@ -15,10 +15,10 @@ import threading
 from asyncio import AbstractEventLoop, Future
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import IntEnum
 
 from aiohttp.abc import AbstractResolver, ResolveResult
+from msgspec import Struct
 
 from spyweb.clock import Clock
 from spyweb.limits import ADDRESSES, HOST
@@ -38,8 +38,7 @@ class Priority(IntEnum):
     PROVEN = 256
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(Struct, frozen=True):
     family: int
     host: str
 
@@ -47,8 +46,7 @@ class Address:
 Lookup = Callable[[str], tuple[Address, ...]]  # in a thread; raises OSError
 
 
-@dataclass(frozen=True, slots=True)
-class Resolution:
+class Resolution(Struct, frozen=True):
     addresses: tuple[Address, ...] = ()
     error: str | None = None
 

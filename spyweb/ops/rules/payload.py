@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
+
+from msgspec import Struct
 
 from spyweb.errors import OpError
 from spyweb.lua.wire import Ext, Foreign
@@ -32,8 +33,7 @@ class Malformed(Exception):
     """The table does not have the shape that the function expects."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Payload:
+class Payload(Struct, frozen=True, kw_only=True):
     """Reads the fields; every method raises an OpError whose value is iii's {code, message}."""
 
     function: str

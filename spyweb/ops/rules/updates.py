@@ -7,7 +7,6 @@ ops begin with an empty object.  The stored value is not changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from msgspec import Struct
@@ -52,15 +51,13 @@ class Update(Struct, frozen=True, kw_only=True):  # made for each op: a dataclas
     by: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateError:
+class UpdateError(Struct, frozen=True, kw_only=True):
     op_index: int  # from 0
     code: str
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Updated:
+class Updated(Struct, frozen=True, kw_only=True):
     value: Value
     problems: Sequence[UpdateError]
 

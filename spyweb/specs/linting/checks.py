@@ -6,7 +6,8 @@ Guesses from the file's words, for warnings: nothing is run, and a text that is 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from spyweb.specs.linting.lua_text import TEXT, LuaText, line_at, words_of
 from spyweb.specs.linting.names import KEYWORDS
@@ -89,8 +90,7 @@ _ARGUMENTS = (b"(", b"{", b'""')
 _ENDS_A_VALUE = (b")", b"]", b'""')
 
 
-@dataclass(frozen=True, slots=True)
-class Idle:
+class Idle(Struct, frozen=True):
     line: int  # of the first definition
     reason: str
 
@@ -154,8 +154,7 @@ def find_run_beside_tasks(text: LuaText) -> int | None:
 _RUN_DEFINED = re.compile(rb"^(?:function\s++run\s*+\(|run\s*+=(?!=))", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class _Definition:
+class _Definition(Struct, frozen=True):
     offset: int
     is_local: bool
 

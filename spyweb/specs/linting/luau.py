@@ -10,7 +10,9 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from msgspec import Struct
 
 from spyweb.errors import Problem
 
@@ -35,8 +37,7 @@ _SHOWN = 40  # characters of a name or a number that a hint repeats
 _NUMBER_OF_LUAU = re.compile(r"0[bB][01_]+|0[xX][\da-fA-F]*_[\da-fA-F_]*|\d++_[\d_.eE+-]*")
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
+class _Token(Struct, frozen=True):
     kind: str
     text: str
     line: int

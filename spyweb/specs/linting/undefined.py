@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
+
+from msgspec import Struct
 
 from spyweb.specs.linting.lua_text import LuaText, line_at, words_of
 from spyweb.specs.linting.names import ABSENT, GLOBALS, INSTEAD, KEYWORDS, MEMBERS
@@ -53,8 +54,7 @@ _AFTER_A_USE = re.compile(rb"\s*+[.:(\[{\"]")
 _BYTES_BEFORE = 60  # that are looked at before a name
 
 
-@dataclass(frozen=True, slots=True)
-class Undefined:
+class Undefined(Struct, frozen=True):
     line: int
     reason: str
 

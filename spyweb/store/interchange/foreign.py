@@ -10,9 +10,10 @@ import math
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+
+from msgspec import Struct
 
 from spyweb.errors import Refused
 from spyweb.model import Value
@@ -26,8 +27,7 @@ Row = Mapping[str, bytes | None]
 Plain = object
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignEntries:
+class ForeignEntries(Struct, frozen=True, kw_only=True):
     """The entries found in another program's database."""
 
     items: tuple[PortableEntry, ...]

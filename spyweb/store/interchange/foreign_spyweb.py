@@ -10,10 +10,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 
 from spyweb.errors import Refused
 from spyweb.files import open_regular
@@ -38,8 +38,7 @@ INDEXES = "SELECT sql FROM old.sqlite_master WHERE type = 'index' AND tbl_name =
 EXISTS = "SELECT 1 FROM main.sqlite_master WHERE name = ?"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OldRecord:
+class OldRecord(Struct, frozen=True, kw_only=True):
     """An item that SpyWeb found."""
 
     fields: Mapping[str, str]
@@ -48,8 +47,7 @@ class OldRecord:
     found_ns: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OldProject:
+class OldProject(Struct, frozen=True, kw_only=True):
     """Everything in the database of a SpyWeb project that can be imported."""
 
     items: Sequence[PortableEntry]

@@ -6,8 +6,9 @@ An expired entry is absent: a write over it makes a new entry, and those who wat
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from spyweb.model import ChangeKind
 from spyweb.store.crypto.sealing import Codec, Place
@@ -35,8 +36,7 @@ class ChangeNote(NamedTuple):
     new: Row | None
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
+class Effect(Struct, frozen=True):
     """The changes that a decision asks for."""
 
     result: object

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from spyweb.errors import StoreError
 from spyweb.model import HistoryRule, Value
@@ -58,8 +59,7 @@ LAST_VERSION = "SELECT max(version) FROM past WHERE namespace = ? AND key = ?"
 WHOLE_NUMBER = re.compile(rb"([+-]?)(?=[0-9])0*+([0-9]{0,19})")
 
 
-@dataclass(frozen=True, slots=True)
-class WriteEffects:
+class WriteEffects(Struct, frozen=True):
     """The records that a write leaves behind beside the entry."""
 
     wanted: JobsByKind = field(default_factory=dict)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sqlite3
 from asyncio import Future
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from spyweb.clock import Clock
 from spyweb.model import RunId

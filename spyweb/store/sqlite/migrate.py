@@ -11,11 +11,11 @@ import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
 import structlog
+from msgspec import Struct
 
 import spyweb
 from spyweb.errors import StoreError, StoreNewer
@@ -28,8 +28,7 @@ RECORD = """
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Migration:
+class Migration(Struct, frozen=True, kw_only=True):
     number: int
     name: str
     sql: str

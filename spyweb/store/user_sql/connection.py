@@ -10,7 +10,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -213,8 +212,7 @@ def _take(cursor: sqlite3.Cursor, statement: Statement) -> Iterator[tuple[Cell, 
             yield values
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opening:
+class Opening(Struct, frozen=True, kw_only=True):
     """The settings with which connections are opened."""
 
     path: Path

@@ -17,12 +17,12 @@ import asyncio
 from asyncio import Lock, Semaphore, TaskGroup
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from types import TracebackType
 from typing import NamedTuple, Self
 
 import structlog
 from msgspec import structs
+from msgspec.structs import replace
 
 from spyweb import descriptors, limits
 from spyweb.clock import Clock, Handle

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from spyweb.model import JobId
 from spyweb.store.crypto.sealing import Place, codec_for
@@ -47,8 +48,7 @@ TEXT_OF = f"""
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Engine:
+class Engine(Struct, frozen=True, kw_only=True):
     """The engine's database, and the key of its encrypted values."""
 
     path: Path

@@ -6,18 +6,17 @@ What has not begun to answer ends as it would have: a change is not broken off h
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
+from msgspec import Struct
 
 from spyweb.service.access import AccessService, Pass
 
 LAST_S = 1.0  # for the end of a stream, where its client reads nothing
 
 
-@dataclass(slots=True)
-class Underway:
+class Underway(Struct):
     given: Pass
     task: asyncio.Task[object] | None
     answer: web.StreamResponse | None = None  # once its head has been sent

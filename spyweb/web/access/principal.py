@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from aiohttp import web
+from msgspec import Struct
 
 from spyweb.service.access import Pass, is_within
 from spyweb.web.access.rights import ALL, Right
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Principal:
+class Principal(Struct, frozen=True, kw_only=True):
     """The sender of a request, and what it may do."""
 
     name: str

@@ -8,9 +8,9 @@ since no such page can have a key; browsers only one that is known.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from aiohttp import web
+from msgspec import Struct
 
 from spyweb.limits import KEY_TEXT
 from spyweb.ops.network.own_sockets import OwnSockets, Peer
@@ -28,8 +28,7 @@ HARMLESS = frozenset({"GET", "HEAD", "OPTIONS"})
 FORM_TOKEN = web.RequestKey("what the forms of this session must send back", str)
 
 
-@dataclass(frozen=True, slots=True)
-class AccessRule:
+class AccessRule(Struct, frozen=True):
     """The right that a handler's requests need."""
 
     right: Right | None

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from spyweb.clock import Clock
 
@@ -20,8 +21,7 @@ FORGOTTEN_S = 900.0  # after the last wrong one
 ADDRESSES = 4_096  # that are known; of more, those are forgotten that have failed longest ago
 
 
-@dataclass(slots=True)
-class WrongKeys:
+class WrongKeys(Struct):
     count: int = 0
     last: float = 0.0
     until: float = 0.0

@@ -7,12 +7,12 @@ the OpenAPI document and the reference are too.  What a handler takes and gives 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TypedDict, TypeVar, Unpack
 
 import msgspec
 from aiohttp import web
+from msgspec import Struct, field
 
 from spyweb.web.access.rights import PUBLIC, Right
 
@@ -28,8 +28,7 @@ ApiHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 H = TypeVar("H", bound=ApiHandler)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
+class Route(Struct, frozen=True, kw_only=True):
     """One address of the server, what its requests need, and what they are answered with."""
 
     method: str

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from aiohttp import web
 from msgspec import Struct
+from msgspec.structs import replace
 
 from spyweb.dashboard.frame import Chip, PageFrame
 from spyweb.dashboard.incidents import SILENCES, held_words, show_incident, told_words
@@ -111,8 +112,7 @@ class JobPageView:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobLogView:
+class JobLogView(Struct, frozen=True, kw_only=True):
     """The log of a job, as its page shows it."""
 
     job: JobId

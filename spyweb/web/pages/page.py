@@ -7,7 +7,6 @@ What all of them have in common is done by web/pages/site.py.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote, urlsplit
@@ -15,6 +14,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 from aiohttp import web
+from msgspec import Struct, field
 
 from spyweb.dashboard.frame import Link
 from spyweb.dashboard.words import Moments
@@ -45,8 +45,7 @@ class PageMissing(web.HTTPNotFound):
         self.close = close
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Asked(Struct, frozen=True, kw_only=True):
     """A request for a page, and what pages are made with."""
 
     request: web.Request
@@ -100,8 +99,7 @@ def moments_of(service: DaemonService) -> Moments:
     return Moments(service.clock.now_ms(), ZoneInfo(service.timezone))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class Shown(Struct, frozen=True, kw_only=True):
     """The content of a page."""
 
     title: str  # of the tab
@@ -111,8 +109,7 @@ class Shown:
     status: int = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Question(Struct, frozen=True, kw_only=True):
     """A question that is asked before something is done that can't be undone."""
 
     title: str  # a question
@@ -127,8 +124,7 @@ S = TypeVar("S", bound=Show)
 D = TypeVar("D", bound=Do)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DashboardPage:
+class DashboardPage(Struct, frozen=True, kw_only=True):
     """One page of the dashboard."""
 
     path: str  # below the dashboard's own address
@@ -139,8 +135,7 @@ class DashboardPage:
     of_job: bool  # it shows no more than whoever asks may see
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Action:
+class Action(Struct, frozen=True, kw_only=True):
     """An address to which forms of the dashboard are sent."""
 
     path: str

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from urllib.parse import quote
 
+from msgspec import Struct
+
 from spyweb.dashboard.frame import PageFrame
 from spyweb.views.events import EventType
 from spyweb.web.pages.outlook import look
@@ -24,8 +26,7 @@ Values = Mapping[str, object]
 Gather = Callable[[Asked], Awaitable[Values]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PagePart:
+class PagePart(Struct, frozen=True, kw_only=True):
     """A part of a page: what renders it, and the subjects that it depends on (service/page_hub.py)."""
 
     template: str

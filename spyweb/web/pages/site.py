@@ -6,12 +6,12 @@ import asyncio
 import secrets
 import socket
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
+from msgspec import Struct
 
 from spyweb import __version__
 from spyweb.dashboard.frame import Link, PageFrame, nav_entries
@@ -48,8 +48,7 @@ TITLES: Mapping[int, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class PageRoute:
+class PageRoute(Struct, frozen=True):
     """One address of the dashboard."""
 
     method: str

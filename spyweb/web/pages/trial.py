@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from dataclasses import dataclass, field
 
 import msgspec
 from aiohttp import web
+from msgspec import Struct, field
 
 from spyweb.model import Outcome
 from spyweb.views.jobs import to_json
@@ -20,8 +20,7 @@ MOST_LINES = 500
 PATIENCE_S = 60.0  # after which the page no longer waits; the run goes on
 
 
-@dataclass(slots=True)
-class Trial:
+class Trial(Struct):
     """A run as it was watched."""
 
     lines: list[LogLine] = field(default_factory=list)

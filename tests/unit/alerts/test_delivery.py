@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import pytest
+from msgspec import structs
 
 from spyweb.alerts.ack_links import AckLinks
 from spyweb.alerts.channel_secrets import ChannelSecrets
@@ -206,8 +207,11 @@ def linked(http: FakeHttp, links: AckLinks) -> AlertDelivery:
 
 
 def queued(**changes: object) -> QueuedMessage:
-    payload = {"channel": "ops", "at_ms": 3, "items": [{**ITEM, **changes}], "count": 1}
-    return replace(QUEUED, payload=json.dumps(payload).encode())
+    return queued_facts({"channel": "ops", "at_ms": 3, "items": [{**ITEM, **changes}], "count": 1})
+
+
+def queued_facts(facts: dict[str, object]) -> QueuedMessage:
+    return structs.replace(QUEUED, payload=json.dumps(facts).encode())
 
 
 @pytest.mark.parametrize("kind", ["opened", "reminder"])
@@ -228,8 +232,8 @@ async def test_of_what_goes_on_a_link_is_sent_along_the_same_at_each_attempt(kin
         queued(kind="closed", closed_ms=9),
         queued(kind="was", closed_ms=9),
         queued(kind="message", incident=None),
-        replace(QUEUED, payload=json.dumps({"channel": "ops", "at_ms": 3, "items": [ITEM, ITEM], "count": 2}).encode()),
-        replace(QUEUED, payload=json.dumps({"channel": "ops", "at_ms": 3, "items": [ITEM], "count": 9}).encode()),
+        queued_facts({"channel": "ops", "at_ms": 3, "items": [ITEM, ITEM], "count": 2}),
+        queued_facts({"channel": "ops", "at_ms": 3, "items": [ITEM], "count": 9}),
     ],
 )
 async def test_of_what_is_over_and_of_several_no_link_is_sent(message: QueuedMessage) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -82,7 +81,7 @@ async def told(
             watcher.hooks = IncidentHooks(h.store.incidents, h.live, h.runner, h.clock)
         await watcher.load()
         job = make_job("backup", **{"alerts": ONE, "schedule": Never(), **spec})
-        job.code = dataclasses.replace(job.code, source=source)
+        job.code = replace(job.code, source=source)
         await h.settle(job)
         await h.runner.take_up(await h.store.runs.open())
         planning = h.tasks.create_task(watcher.keep_up())
@@ -268,7 +267,7 @@ async def test_a_paused_job_is_told_and_one_that_is_switched_off_is_not() -> Non
         await t.run(FAILED)
         await t.later()
         assert t.calls == [("on_down", 1)]
-        t.job.spec = dataclasses.replace(t.job.spec, enabled=False)
+        t.job.spec = replace(t.job.spec, enabled=False)
         t.harness.live.link()
         await t.later()
         assert t.calls == [("on_down", 1)]
@@ -307,7 +306,7 @@ async def test_a_function_that_is_added_later_is_told_of_what_is_still_so() -> N
     async with told(b"return 1") as t:
         await t.run(FAILED)
         await t.later()
-        t.job.code = dataclasses.replace(t.job.code, source=BOTH)
+        t.job.code = replace(t.job.code, source=BOTH)
         t.harness.live.link()
         await t.later()
         assert t.calls == [("on_down", 1)]

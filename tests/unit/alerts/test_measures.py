@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 from spyweb.alerts.measures import PAUSED_TOGETHER, JobMeasures, tells_nothing
 from spyweb.errors import StoreError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from spyweb.alerts.measures import JobMeasures
 from spyweb.alerts.sign_watch import AT_A_LOOK, LOOK_S, SignWatch

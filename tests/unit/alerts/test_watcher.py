@@ -325,7 +325,7 @@ def quiet_for(watched: Watched, minutes: int) -> QuietHours:
 async def test_what_is_quiet_is_told_at_its_end_and_what_is_critical_at_once() -> None:
     for level, told_then in ((Level.WARNING, []), (Level.CRITICAL, [("ops", ["opened"])])):
         async with watched() as w:
-            w.job.spec = dataclasses.replace(
+            w.job.spec = replace(
                 w.job.spec, alerts=AlertPolicy(to=("ops",), after_failures=1, level=level, quiet=quiet_for(w, 30))
             )
             await w.run(failed("x"))
@@ -360,7 +360,7 @@ async def test_the_end_of_quiet_hours_is_looked_for_once_a_plan_however_many_inc
 async def test_the_quiet_hours_of_a_channel_take_the_place_of_those_of_a_job() -> None:
     async with watched() as w:
         quiet = quiet_for(w, 30)
-        w.job.spec = dataclasses.replace(w.job.spec, alerts=replace(TELL_OPS, after_failures=1, quiet=quiet))
+        w.job.spec = replace(w.job.spec, alerts=replace(TELL_OPS, after_failures=1, quiet=quiet))
         w.settings = AlertSettings(channels={"ops": dataclasses.replace(OPS, has_own_quiet=True)})
         await w.run(failed("x"))
         await w.harness.clock.turn(10)

@@ -4,10 +4,10 @@ import shutil
 import stat
 import subprocess
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from spyweb.cli import systemd
 from spyweb.cli.systemd import MARK, Unit, describe, install, render, render_exec, uninstall, unit_path, whose

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from spyweb.daemon.banner import JOBS_SHOWN, JobLine, StartReport, describe_limits, describe_start, limits_of, note_of
 from spyweb.model import MIB

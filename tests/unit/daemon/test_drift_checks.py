@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import cast
 
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from spyweb.daemon.drift_checks import SPREAD_S, DriftChecks

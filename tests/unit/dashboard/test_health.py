@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from spyweb.dashboard.health import Disk, gauge_words, limits_of, pieces_of, protections_of, tiles_of, uptime_words
 from spyweb.dashboard.words import NBSP

@@ -5,9 +5,10 @@ import errno
 from asyncio import Future, Task
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
+from msgspec.structs import replace
 
 from spyweb import descriptors
 from spyweb.clock import Clock

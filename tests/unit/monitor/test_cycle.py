@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from spyweb.errors import ExtractionError, FetchError
 from spyweb.lua.hooks import HOOK_NAMES

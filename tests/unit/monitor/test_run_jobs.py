@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from asyncio import get_running_loop
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from spyweb.lua.wire import Why
 from spyweb.model import Outcome, Proxies, RunId

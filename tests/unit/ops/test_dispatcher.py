@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from asyncio import Future
 from collections.abc import Awaitable
 
@@ -189,7 +188,7 @@ async def test_an_op_that_holds_the_loop_is_told_with_its_run_before_and_after_i
 
     catalogue.update({each.__name__: describe(each.__name__, each) for each in (slow, slow_at_once)})
     call = make_call()
-    call = replace(call, world=dataclasses.replace(call.world, stalls=clocks.recorder()))
+    call = replace(call, world=replace(call.world, stalls=clocks.recorder()))
     call.world.stalls.install(asyncio.get_running_loop())
     host = make_host(call)
     await host.op("slow_at_once", [])

@@ -3,12 +3,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 from spyweb.clock import RealClock
 from spyweb.errors import OpError

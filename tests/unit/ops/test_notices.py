@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 from spyweb.errors import OpError, StoreError
 from spyweb.incidents.policy import Level

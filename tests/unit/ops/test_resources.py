@@ -204,7 +204,7 @@ async def test_in_a_dry_run_what_is_as_it_should_be_leaves_no_row_either(call: C
 async def test_a_command_that_fails_leaves_no_row(call: Call) -> None:
     runner = call.world.commands
     assert isinstance(runner, FakeCommands)
-    failed = type(RESULT)(**{**{name: getattr(RESULT, name) for name in RESULT.__slots__}, "exit_code": 1})
+    failed = structs.replace(RESULT, exit_code=1)
     runner.results = [failed, failed]
     await ask(call, "exec.run", b"make", table(unless=b"test"))
     assert await rows(call) == {}

@@ -3,9 +3,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from spyweb.errors import OpError

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from spyweb.errors import OpError
 from spyweb.ops.notify_desktop import Desktop

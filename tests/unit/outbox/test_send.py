@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from spyweb.errors import FetchError
 from spyweb.ops.network.request import Response
@@ -32,7 +32,7 @@ def kept(new: NewMessage, **changes: object) -> QueuedMessage:
         created_ms=START_MS,
         next_ms=START_MS,
     )
-    return replace(found, **changes)  # type: ignore[arg-type]
+    return replace(found, **changes)
 
 
 def channels(http: FakeHttp | None = None) -> MessageTransport:

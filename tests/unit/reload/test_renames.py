@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from spyweb.model import JobId
 from spyweb.reload.renames import Renames

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from asyncio import Future, Task, ensure_future, sleep
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from spyweb.errors import NoAccess, Refused, StoreCorrupt, StoreError, StoreMoved
 from spyweb.lua.session import Host, Request

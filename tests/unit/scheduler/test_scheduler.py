@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from asyncio import Future
 from collections.abc import Awaitable
-from dataclasses import replace
 from functools import partial
 
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 from spyweb.errors import Refused, StoreError
 from spyweb.model import (

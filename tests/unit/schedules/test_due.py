@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import count, islice
 
 import pytest
+from msgspec.structs import replace
 
 from spyweb.cooperative import run_at_once
 from spyweb.model import At, Cron, Every, JobId, JobSpec, Misfire, MisfirePolicy, Never, Pings, Schedule, Start

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from spyweb.model import JobId, JobSpec, RunId, Value
 from spyweb.ops import managed
@@ -154,7 +155,7 @@ async def test_what_a_command_creates_is_looked_for_and_no_command_is_run(place:
     (place.folder / "out").unlink()
     assert await place.found() == [("cmd:out", "there", "not there")]
     assert len(commands.commands) == ran
-    place.specs[PRICES] = replace(place.specs[PRICES], policy=Policy())
+    place.specs[PRICES] = structs.replace(place.specs[PRICES], policy=Policy())
     assert await place.found() == [("cmd:out", "there", "not looked at: it may not run commands any more")]
 
 
@@ -163,7 +164,9 @@ async def test_a_target_that_the_job_may_not_use_any_more_is_not_looked_at(place
     await place.keep("file.line", path=str(hosts).encode(), line=b"x")
     await place.keep("file.mkdir", path=b"shared/x")
     await place.keep("file.mkdir", path=b"x")
-    place.specs[PRICES] = replace(place.specs[PRICES], policy=Policy(granted=Grants(files=FilesRule(frozenset()))))
+    place.specs[PRICES] = structs.replace(
+        place.specs[PRICES], policy=Policy(granted=Grants(files=FilesRule(frozenset())))
+    )
     assert [actual for _, _, actual in await place.found()] == [
         f"not looked at: it may not use {hosts} any more",
         "not looked at: it may not use the folder shared/ any more",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from spyweb.errors import Problem, Refused
 from spyweb.model import After, Ending, Every, Failure, JobId, Never, Outcome, Pings

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from spyweb.model import WRITTEN, ChangeKind, JobId, On
 from spyweb.specs.watches import concerns, read_on, scope_of, watches_of

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from spyweb.model import HistoryRule, JobId
 from spyweb.specs.watches import history_rules

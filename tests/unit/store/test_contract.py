@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 from spyweb.errors import CursorMoved, StoreClosed, StoreError
 from spyweb.model import Cursor, Failure, JobId, Outcome, Run, RunId, RunState, TriggerType

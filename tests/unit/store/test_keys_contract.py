@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from spyweb.store.keys_protocol import AccessKey, BrowserSession, KeyId, NewKey, Scope
 from spyweb.store.protocol import Store
@@ -55,7 +55,7 @@ async def test_keys_are_told_back_whole_by_name(store: Store) -> None:
 async def test_a_name_and_a_handle_are_given_once(store: Store, change: dict[str, str]) -> None:
     await add(store, PHONE)
 
-    assert await store.keys.add(replace(PHONE, hash=b"\x03" * 32, **change)) is None  # type: ignore[arg-type]
+    assert await store.keys.add(replace(PHONE, hash=b"\x03" * 32, **change)) is None
     assert [key.hash for key in await store.keys.all()] == [PHONE.hash]
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from spyweb.views.health import Vitals
 from spyweb.views.readiness import view_readiness

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from urllib.parse import quote
 
 import pytest
+from msgspec.structs import replace
 from yarl import URL
 
 from spyweb.incidents.policy import AlertPolicy

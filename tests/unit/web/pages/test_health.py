@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from spyweb.lua.session import PoolStats, WorkerInfo
 from spyweb.model import JobId

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace as replace_principal
 
 import pytest
 from msgspec.structs import replace
+from msgspec.structs import replace as replace_principal
 
 from spyweb.incidents.policy import AlertPolicy, Level
 from spyweb.incidents.truth import Failed, SignSeen

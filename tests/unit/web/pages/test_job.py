@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
+from msgspec.structs import replace
 
 from spyweb.dashboard.render import renderer
 from spyweb.errors import Refused
