@@ -793,7 +793,7 @@ def _note_refused(added: Future[list[int]]) -> None:
 def _note_end(job: LiveJob, ended: Run) -> None:
     if is_aside(ended.trigger):
         return
-    if ended.outcome is not Outcome.SKIPPED or job.last is None:
+    if ended.outcome is not Outcome.SKIPPED or job.last is None or job.last.outcome is Outcome.SKIPPED:
         job.last = ended
     if ended.outcome is Outcome.SUCCESS and not is_finding(ended):
         job.succeeded_ms = ended.ended_ms or 0

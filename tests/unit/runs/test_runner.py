@@ -245,7 +245,7 @@ async def test_a_job_starts_after_another_has_succeeded() -> None:
 async def test_a_skipped_run_starts_only_what_follows_any_outcome_and_hides_no_failure() -> None:
     skipped = Ending(outcome=Outcome.SKIPPED, reason="open")
     async with harness() as t:
-        t.pool.endings[PRICES] = [skipped, FAILED, skipped]
+        t.pool.endings[PRICES] = [skipped, replace(skipped, reason="open still"), FAILED, skipped]
         first = make_job(schedule=Never())
         each = RUN_OUTCOMES.values()
         others = [
@@ -254,12 +254,12 @@ async def test_a_skipped_run_starts_only_what_follows_any_outcome_and_hides_no_f
         ]
         await t.settle(first, *others)
         seen = []
-        for _ in range(3):
+        for _ in range(4):
             t.runner.start_by_hand(first, BY_HAND)
             await t.clock.turn()
-            seen.append(first.last and first.last.outcome)
-        assert seen == [Outcome.SKIPPED, Outcome.FAILED, Outcome.FAILED], "where there is no other it is shown"
-        assert (await t.record("all"), await t.record("sum")) == (["all after success"] * 3, ["sum after success"])
+            seen.append(first.last and first.last.reason)
+        assert seen == ["open", "open still", *[FAILED.reason] * 2], "where there is no other the latest is shown"
+        assert (await t.record("all"), await t.record("sum")) == (["all after success"] * 4, ["sum after success"])
 
 
 async def test_a_paused_job_that_would_have_followed_leaves_a_record() -> None:
