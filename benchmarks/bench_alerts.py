@@ -30,7 +30,7 @@ from spyweb.cli.client import find_daemon
 from spyweb.clock import RealClock
 from spyweb.incidents.policy import AlertPolicy
 from spyweb.incidents.truth import Event, Failed, Succeeded
-from spyweb.model import Durability, Outcome, Run, RunId, RunState
+from spyweb.model import Durability, Outcome, Run, RunId, RunState, Trigger
 from spyweb.runs.live import LiveJob
 from spyweb.store.incidents_protocol import AlertChannelNow, SubjectEvent, SubjectNow
 from spyweb.store.protocol import Change, End, NewRun, Store
@@ -109,7 +109,7 @@ async def healthy(windows: int, seconds: float) -> tuple[float, float, float]:
 
 
 def judging(engine: Engine, job: LiveJob) -> float:
-    run = Run(id=RunId(1), job=job.id, state=RunState.RUNNING, trigger={"type": "schedule"})
+    run = Run(id=RunId(1), job=job.id, state=RunState.RUNNING, trigger=Trigger(type="schedule"))
     end = End(run=run.id, ended_ms=1, outcome=Outcome.SUCCESS)
     began = time.thread_time()
     for _ in range(TIMES):
@@ -224,7 +224,9 @@ async def at_work(root: Path, config: str) -> AsyncIterator[Engine]:
 
 async def begin(store: Store, jobs: Sequence[LiveJob]) -> list[RunId]:
     now_ms = RealClock().now_ms()
-    new = [NewRun(job=job.id, state=RunState.RUNNING, trigger={"type": "manual"}, started_ms=now_ms) for job in jobs]
+    new = [
+        NewRun(job=job.id, state=RunState.RUNNING, trigger=Trigger(type="manual"), started_ms=now_ms) for job in jobs
+    ]
     return [run for run in await store.runs.record(Change(new=new)) if run is not None]
 
 
@@ -235,7 +237,7 @@ async def fail(engine: Engine, jobs: Sequence[LiveJob], runs: Sequence[RunId]) -
         ends = []
         for job, number in zip(jobs[at : at + AT_ONCE], runs[at : at + AT_ONCE], strict=True):
             end = End(run=number, ended_ms=now_ms, outcome=Outcome.FAILED, reason="no space")
-            run = Run(id=number, job=job.id, state=RunState.RUNNING, trigger={"type": "manual"})
+            run = Run(id=number, job=job.id, state=RunState.RUNNING, trigger=Trigger(type="manual"))
             ends.append(replace(end, alert=engine.daemon.alerts.judge(job, run, end)))
         await engine.runtime.store.runs.record(Change(end=ends))
 

@@ -17,7 +17,7 @@ from benchmarks.table import Row, median, read_effort, show
 from spyweb.clock import RealClock
 from spyweb.daemon.serve import tune_interpreter
 from spyweb.lua.session import Code, PoolStats
-from spyweb.model import Cursor, Durability, JobId, JobSpec, Outcome, RunId, RunState
+from spyweb.model import Cursor, Durability, JobId, JobSpec, Outcome, RunId, RunState, Trigger
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.schedules.due import upcoming
 from spyweb.service.overview import OverviewService
@@ -44,7 +44,9 @@ async def record_runs(store: SqliteStore, live: LiveJobs, runs: int) -> None:
     for number in range(runs):
         due_ms = number * PERIOD_MS
         new = [
-            NewRun(job=job.id, state=RunState.RUNNING, trigger={"type": "schedule"}, due_ms=due_ms, started_ms=due_ms)
+            NewRun(
+                job=job.id, state=RunState.RUNNING, trigger=Trigger(type="schedule"), due_ms=due_ms, started_ms=due_ms
+            )
             for job in live
         ]
         ids = await store.runs.record(Change(new=new))

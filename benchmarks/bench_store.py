@@ -22,7 +22,7 @@ import uvloop
 from benchmarks.place import describe_disk, folder
 from benchmarks.table import read_effort
 from spyweb.clock import RealClock
-from spyweb.model import Cursor, Durability, JobId, Outcome, RunState
+from spyweb.model import Cursor, Durability, JobId, Outcome, RunState, Trigger
 from spyweb.store.protocol import Change, End, NewRun
 from spyweb.store.sqlite.store import SqliteStore, open_store
 
@@ -129,7 +129,9 @@ async def entries(store: SqliteStore) -> list[Result]:
 async def runs(store: SqliteStore) -> list[Result]:
     async def run(caller: int, number: int) -> None:
         job = JobId(f"job{caller}")
-        new = NewRun(job=job, state=RunState.RUNNING, trigger={"type": "schedule"}, due_ms=number, started_ms=number)
+        new = NewRun(
+            job=job, state=RunState.RUNNING, trigger=Trigger(type="schedule"), due_ms=number, started_ms=number
+        )
         claimed = await store.runs.record(
             Change(new=[new], cursors=[Cursor(job=job, due_ms=number, schedule="every 1s")])
         )

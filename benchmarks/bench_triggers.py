@@ -17,7 +17,7 @@ import uvloop
 from benchmarks.engine import Engine, make_job, open_engine, overheard, small_jobs
 from benchmarks.place import folder
 from benchmarks.table import Effort, Row, median, percentile, read_effort, show
-from spyweb.model import TriggerType
+from spyweb.model import Trigger, TriggerType
 from spyweb.ops.world import Call
 from spyweb.runs.live import LiveJob
 from spyweb.runs.runner import RunRequest
@@ -83,7 +83,7 @@ class Bench:
         values.transform(f"scope:s{number % len(self.jobs)}", b"k%d" % (number % 7), lambda _: Put(number))
 
     def start(self, number: int) -> None:
-        trigger = {"type": TriggerType.MANUAL.value}
+        trigger = Trigger(type=TriggerType.MANUAL)
         self.engine.runtime.runner.start(
             self.jobs[number % len(self.jobs)], [RunRequest(trigger=trigger, made_up_for=True)]
         )

@@ -7,7 +7,7 @@ All times are integer milliseconds: durations end in `_ms`, moments are epoch mi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import Final, NamedTuple, NewType, TypeAlias
@@ -163,6 +163,78 @@ class TriggerType(StrEnum):
     DRIFT = "drift"
     ALERT = "alert"  # an incident of the job, which its own file is told of
     DEPENDS = "depends"  # a job that depends on it is failing
+
+
+class Trigger(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The record of what started a run.
+
+    Its JSON is in the database, in the API and, less what is internal, in `ctx.trigger`.  Any field may be missing: the
+    record of a run that was not made has only the type.
+    """
+
+    type: str = ""  # a TriggerType, or what a later version has written; empty: the record is damaged
+    of: RunId | None = None  # retry: the first attempt
+    hook: str = ""  # alert: the function of the job's file that is told
+    incident: Mapping[str, object] = {}  # alert: of what it is told
+    values: Mapping[str, object] = {}  # manual: what a person lays over the values of the job
+    payload: object = None  # manual, webhook: what was sent along, any JSON
+    payload_stored: bool = False  # webhook: the payload is kept apart, since it is large
+    headers: Mapping[str, str] = {}  # webhook
+    query: Mapping[str, str] = {}  # webhook
+    traceparent: str = ""  # manual, webhook: the trace that the request belongs to
+    ping: str = ""  # webhook, of a run that is carried out elsewhere: what its ping said, `start` or how it ended
+    rid: str = ""  # likewise: by which the sender of the ping knows the run
+    debug: bool = False  # manual: a monitor job shows what it finds and keeps nothing of it
+    dry_run: bool = False  # manual: nothing is changed
+    watched: bool = False  # manual: a person waits for the end of the run (`spyweb run`)
+    event_type: str = ""  # state
+    scope: str = ""  # state
+    key: object = None  # state: text, or what stands for bytes in JSON
+    event: int | None = None  # state: the change event, which keeps the values
+    by: RunId | None = None  # state: whose change it was
+    when: Sequence[str] = []  # state: the condition functions, of which one must allow the run
+    job: str = ""  # after, depends: the other job
+    run_id: RunId | None = None  # after: the run that has ended
+    outcome: str = ""  # after
+    incident_id: int | None = None  # depends
+    finding: str | None = None  # drift: it only tells what differs; empty: nothing any more
+    repairs: str = ""  # drift: what differs
+    depth: int = 0  # of the chain of changes that led to it
+    lost: int = 0  # retry: how many attempts were lost without fault
+    cut_short: int = 0  # retry: how many attempts the end of their daemon has cut short
+    cause: Trigger | None = None  # retry: the change of state that started its first attempt
+    resumes: RunId | None = None  # retry: the first run of the chain whose tasks it goes on with
+    resumable: bool = False  # its job had `resume` when the run was claimed
+
+    @property
+    def change(self) -> Trigger | None:
+        """Return the change of state that started the run, or the first attempt of it."""
+        found = self.cause or self
+        return None if found.event is None else found
+
+    @property
+    def change_event(self) -> int | None:
+        return (self.cause or self).event
+
+    @property
+    def is_trial(self) -> bool:
+        """Return whether a run only shows what it finds or would do: it replaces no other, and nothing follows it."""
+        return self.dry_run or self.debug
+
+    @property
+    def is_aside(self) -> bool:
+        """Return whether a run is not the job's own work, so that its end says nothing about the job."""
+        return self.is_trial or bool(self.incident)
+
+    @property
+    def is_owed(self) -> bool:
+        """Return whether what has started a run starts no other, so that it must not be given up."""
+        return self.change is not None or bool(self.incident)
+
+    @property
+    def stands_alone(self) -> bool:
+        """Return whether nothing follows a run, however it ends: neither a retry nor another job."""
+        return self.is_trial or self.watched
 
 
 class RunState(StrEnum):
@@ -411,7 +483,7 @@ class Run(Struct, frozen=True, kw_only=True):
     state: RunState
     attempt: int = 1
     due_ms: int | None = None  # None: not from the schedule
-    trigger: Mapping[str, object] = msgspec.field(default_factory=dict)  # `type` and that trigger's payload
+    trigger: Trigger = Trigger()
     start_after_ms: int | None = None  # waiting: not before this moment
     started_ms: int | None = None
     ended_ms: int | None = None

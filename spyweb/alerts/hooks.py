@@ -8,7 +8,7 @@ again.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from spyweb.clock import Clock
 from spyweb.cooperative import Steps, run_in_slices
@@ -16,9 +16,8 @@ from spyweb.incidents.telling import SCRIPTS, Told
 from spyweb.incidents.truth import JOB
 from spyweb.lua.hooks import ALERT_HOOKS, ON_DOWN, ON_UP
 from spyweb.lua.session import Code
-from spyweb.model import JobId, TriggerType
+from spyweb.model import JobId, Trigger, TriggerType
 from spyweb.runs.live import LiveJob, LiveJobs
-from spyweb.runs.records import HOOK, INCIDENT
 from spyweb.runs.runner import Runner
 from spyweb.specs.linting.lua_text import LuaText
 from spyweb.store.incidents_protocol import Incident, Incidents, ScriptTold
@@ -26,7 +25,7 @@ from spyweb.store.protocol import Change
 
 _MENTIONED = {name: re.compile(rb"\b%s\b" % name.encode()) for name in ALERT_HOOKS}
 
-Start = tuple[LiveJob, Mapping[str, object]]  # a job and the trigger of its run
+Start = tuple[LiveJob, Trigger]  # a job and the trigger of its run
 
 
 class IncidentHooks:
@@ -96,7 +95,7 @@ def _missing(incident: Incident) -> tuple[str, ...]:
     return down if incident.closed_ms is None else (*down, ON_UP)
 
 
-def trigger_of(hook: str, incident: Incident) -> Mapping[str, object]:
+def trigger_of(hook: str, incident: Incident) -> Trigger:
     """Return the trigger of a run that tells a function of an incident: as its script sees it, times in seconds."""
     told = {
         "id": incident.id,
@@ -112,4 +111,4 @@ def trigger_of(hook: str, incident: Incident) -> Mapping[str, object]:
         "run": incident.run,
     }
     shown = {name: value for name, value in told.items() if value is not None}
-    return {"type": TriggerType.ALERT.value, HOOK: hook, INCIDENT: shown}
+    return Trigger(type=TriggerType.ALERT, hook=hook, incident=shown)

@@ -9,7 +9,7 @@ import structlog
 from spyweb.errors import STORE_REFUSED, Refused
 from spyweb.incidents.truth import JOB, Paused, first_sign
 from spyweb.logs.refusals import tell_refusal
-from spyweb.model import JobId, TriggerType
+from spyweb.model import JobId, Trigger, TriggerType
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.runner import RunRequest
 from spyweb.store.incidents_protocol import SubjectChange
@@ -88,9 +88,10 @@ class JobMeasures:
                     await self._run(parent, change)
 
     async def _run(self, parent: LiveJob, change: SubjectChange) -> None:
-        trigger = {"type": TriggerType.DEPENDS.value, "job": change.subject.removeprefix(JOB)}
+        job = change.subject.removeprefix(JOB)
+        trigger = Trigger(type=TriggerType.DEPENDS, job=job, incident_id=change.incident)
         try:
-            await self._start(parent, RunRequest(trigger={**trigger, "incident_id": change.incident}))
+            await self._start(parent, RunRequest(trigger=trigger))
         except Refused:  # it has begun meanwhile, or the daemon stops
             return
         except STORE_REFUSED as error:

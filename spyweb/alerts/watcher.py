@@ -44,7 +44,6 @@ from spyweb.model import Failure, JobId, Outcome, Run, RunId
 from spyweb.runs.drift import is_finding
 from spyweb.runs.followups import tries
 from spyweb.runs.live import LiveJob, LiveJobs
-from spyweb.runs.records import is_aside
 from spyweb.schedules.maintenance import MaintenanceCalendar
 from spyweb.settings.alerts import AlertSettings
 from spyweb.store.incidents_protocol import AlertChannelNow, Incidents, SubjectChange, SubjectEvent, SubjectNow
@@ -374,7 +373,7 @@ class AlertWatcher:
 
 def event_of(run: Run, end: End) -> Event | None:
     """Return what the end of a run says about its job; None where it neither counts nor resets anything."""
-    if is_aside(run.trigger) or end.failure is Failure.CANCELLED:
+    if run.trigger.is_aside or end.failure is Failure.CANCELLED:
         return None
     if is_finding(run):
         return SignGone(DRIFT) if end.outcome is Outcome.SUCCESS else SignSeen(DRIFT, end.reason[:LONGEST_TEXT])

@@ -39,7 +39,7 @@ def runs(  # noqa: PLR0913 - each is an option
     project = project_of(context)
     source = project.source()
     every = _pages(source, job, PAGE if outcome or trigger else min(count, PAGE))
-    wanted = (run for run in every if outcome in (None, run.outcome) and trigger in (None, run.trigger.get("type")))
+    wanted = (run for run in every if outcome in (None, run.outcome) and trigger in (None, run.trigger.type))
     found = list(islice(wanted, count))
     if with_tasks:
         _show_with_tasks(source, project, found, form)
@@ -88,7 +88,7 @@ def _row(run: Run, timezone: str, now_ms: int) -> tuple[str, ...]:
         run.job,
         "" if began_ms is None else output.row_moment(began_ms, timezone, now_ms),
         "" if took is None else format_duration(took),
-        f"{run.trigger.get('type', '')}{attempt}",
+        f"{run.trigger.type}{attempt}",
         _outcome(run, timezone, now_ms),
     )
 

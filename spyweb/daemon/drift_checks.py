@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import structlog
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from spyweb.clock import Clock
 from spyweb.errors import STORE_REFUSED
 from spyweb.logs.refusals import tell_refusal
-from spyweb.model import JobId, Outcome
-from spyweb.runs.drift import finding_trigger, is_drifting, is_repair, repair_trigger
+from spyweb.model import JobId, Outcome, Trigger, TriggerType
+from spyweb.runs.drift import is_drifting
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.runner import Runner, RunRequest
 from spyweb.service.drift import DriftService
@@ -73,7 +73,7 @@ class DriftChecks:
             return  # what a run is changing would be taken for a difference: look again when it has ended
         request = request_for(job, report.differences)
         if request is not None:
-            log.warning("drift", job=job.id, **request.trigger) if report.differences else None
+            log.warning("drift", job=job.id, **to_builtins(request.trigger)) if report.differences else None
             await self.runner.start(job, [request])
         interval_ms = job.spec.drift_ms or 0
         self._next[job.id] = NextCheck(interval_ms, self.clock.monotonic() + interval_ms / 1000)
@@ -92,12 +92,16 @@ def request_for(job: LiveJob, differences: Sequence[DriftView]) -> RunRequest | 
     """
     last = job.last
     if not differences:
-        return RunRequest(trigger=finding_trigger("")) if is_drifting(last) else None
+        return _request(finding="") if is_drifting(last) else None
     reason = describe_drift(differences)
     if not job.spec.drift_repair:
-        return RunRequest(trigger=finding_trigger(reason))
-    if last is not None and is_repair(last) and last.outcome is Outcome.SUCCESS:
+        return _request(finding=reason)
+    if last is not None and last.trigger.repairs and last.outcome is Outcome.SUCCESS:
         left = [each for each in differences if (each.run or 0) < last.id]
         if left:
-            return RunRequest(trigger=finding_trigger(f"run {last.id} has not repaired it: {describe_drift(left)}"))
-    return RunRequest(trigger=repair_trigger(reason))
+            return _request(finding=f"run {last.id} has not repaired it: {describe_drift(left)}")
+    return _request(repairs=reason)
+
+
+def _request(*, finding: str | None = None, repairs: str = "") -> RunRequest:
+    return RunRequest(trigger=Trigger(type=TriggerType.DRIFT, finding=finding, repairs=repairs))

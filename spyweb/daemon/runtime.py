@@ -42,17 +42,14 @@ from spyweb.outbox.send import MessageTransport
 from spyweb.outbox.sender import OutboxSender
 from spyweb.permissions.policy import Policy, policy_of
 from spyweb.runs.counters import MOST_JOBS, RunCounters
-from spyweb.runs.followups import resumes
 from spyweb.runs.live import LiveJob, LiveJobs
-from spyweb.runs.records import is_dry
 from spyweb.runs.runner import HostFor, Observer, Runner
-from spyweb.runs.state_trigger import depth_of
 from spyweb.settings import Settings
 from spyweb.specs.watches import history_rules
 from spyweb.store.marker import Marker
 from spyweb.store.protocol import Store
 from spyweb.store.user_sql.user_db import UserDatabase
-from spyweb.tracing.span import TRACEPARENT, Tracer, TraceSpan
+from spyweb.tracing.span import Tracer, TraceSpan
 
 log = structlog.get_logger()
 
@@ -113,15 +110,15 @@ def hosts(world: World, job_logs: JobLogs, *, echo: bool) -> HostFor:
             memory_limit=job.spec.memory_limit,
             cpu_limit_ms=job.spec.cpu_limit_ms,
             agent=job.spec.agent,
-            depth=depth_of(run.trigger),
+            depth=run.trigger.depth,
             on_store_error=job.spec.on_store_error,
             log=job_log,
-            resumes=resumes(run),
+            resumes=run.trigger.resumes is not None,
             tell_task=tell_task,
             policy=job.spec.policy,
             audit=observer.audit if observer else None,
             is_recorded=True,
-            is_dry=is_dry(run),
+            is_dry=run.trigger.dry_run,
             trace=begin_trace(world.tracer, job, run) if world.tracer else None,
         )
         return OpDispatcher(call)
@@ -131,14 +128,13 @@ def hosts(world: World, job_logs: JobLogs, *, echo: bool) -> HostFor:
 
 def begin_trace(tracer: Tracer, job: LiveJob, run: Run) -> TraceSpan | None:
     """Begin the span of a run, in the trace of the request that has started it."""
-    parent = run.trigger.get(TRACEPARENT)
     attributes: dict[str, str | int] = {
         "spyweb.job": str(job.id),
         "spyweb.run": int(run.id),
         "spyweb.attempt": run.attempt,
-        "spyweb.trigger": str(run.trigger.get("type", "")),
+        "spyweb.trigger": run.trigger.type,
     }
-    return tracer.begin(f"run {job.id}", attributes, parent if isinstance(parent, str) else "")
+    return tracer.begin(f"run {job.id}", attributes, run.trigger.traceparent)
 
 
 def policy_in(live: LiveJobs, settings: Settings, job: JobId) -> Policy:

@@ -21,7 +21,6 @@ from spyweb.daemon.runtime import owned_tasks
 from spyweb.daemon.signals import catch_signals
 from spyweb.logs.output import set_up
 from spyweb.reload.watch import Watcher
-from spyweb.runs.records import is_ping
 from spyweb.service.readiness import STOPPING
 from spyweb.settings import LogLevel, Settings
 from spyweb.store.interchange.foreign_spyweb import DATA_FILE, describe_data_file
@@ -110,8 +109,8 @@ async def load_jobs(daemon: Daemon) -> None:
     await daemon.alerts.load()
     await daemon.signs.load()
     await daemon.reloader.load(await runs.cursors())
-    await daemon.runtime.runner.take_up([run for run in left_open if not is_ping(run.trigger)])
-    await daemon.pings.take_up([run for run in left_open if is_ping(run.trigger)])
+    await daemon.runtime.runner.take_up([run for run in left_open if not run.trigger.ping])
+    await daemon.pings.take_up([run for run in left_open if run.trigger.ping])
 
 
 def tune_interpreter() -> None:

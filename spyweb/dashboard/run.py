@@ -9,8 +9,8 @@ from msgspec import Struct
 from spyweb.dashboard.charts import WaterfallBar, span
 from spyweb.dashboard.job import OUTCOME_MARKS, OUTCOME_TONES
 from spyweb.dashboard.words import show_duration, show_size
-from spyweb.model import RunMark, RunState, TaskStatus
-from spyweb.views.run_detail import CauseKind, LimitView, RunBrief, RunDetail
+from spyweb.model import RunMark, RunState, TaskStatus, TriggerType
+from spyweb.views.run_detail import LimitView, RunBrief, RunDetail
 
 SCALE_STEPS = 4
 
@@ -97,7 +97,7 @@ def causes_of(detail: RunDetail) -> list[ShownCause]:
             run=cause.run.run if cause.run else None,
         )
         for cause in detail.causes
-        if cause.kind is not CauseKind.RETRY or not detail.attempts  # which have a line each
+        if cause.kind != TriggerType.RETRY or not detail.attempts  # which have a line each
     ]
     attempts = [_shown(each, f"attempt {each.attempt}", detail) for each in detail.attempts]
     return causes + attempts + [_shown(each, f"then {each.job}", detail) for each in detail.followers]

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from spyweb.errors import STORE_REFUSED
 from spyweb.model import Ending, Failure, Monitor, OnEmpty, Outcome, Run
-from spyweb.runs.records import NOT_AS_EXPECTED, is_trial, shortfall_in
+from spyweb.runs.records import NOT_AS_EXPECTED, shortfall_in
 from spyweb.store.protocol import Runs
 from spyweb.store.records_protocol import Records
 
@@ -51,7 +51,7 @@ def count_streak(monitor: Monitor, newest_first: Sequence[Run], *, has_found: bo
     """Count the runs in a row that fell short; runs that extracted no page, and previews, don't count."""
     streak = Streak(has_found=has_found or any(run.items_found for run in newest_first))
     for run in newest_first:
-        if run.items_found is None or is_trial(run.trigger):
+        if run.items_found is None or run.trigger.is_trial:
             continue
         if not shortfall(monitor, run, has_found=streak.has_found):
             break

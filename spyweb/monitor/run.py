@@ -36,7 +36,6 @@ from spyweb.monitor.stages.announce import UnannouncedRecords
 from spyweb.monitor.telemetry import Telemetry
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.runs.live import LiveJob
-from spyweb.runs.records import HOOK, INCIDENT, is_trial, tells_of_incident
 from spyweb.runs.runner import BUG
 
 log = structlog.get_logger()
@@ -153,10 +152,10 @@ class MonitorRun:
     @property
     def is_preview(self) -> bool:
         """Return whether this is just one cycle up to the store, for a person (a debug run)."""
-        return is_trial(self.run.trigger)
+        return self.run.trigger.is_trial
 
     async def execute(self) -> Ending:
-        if tells_of_incident(self.run.trigger):
+        if self.run.trigger.incident:
             return await self._tell_of_incident()
         clock, timeout_s = self.services.clock, self.version.spec.timeout_ms / 1000
         began = clock.monotonic()
@@ -261,14 +260,14 @@ class MonitorRun:
 
     async def _tell_of_incident(self) -> Ending:
         """Call the function of the job's files that is told of an incident, and nothing else."""
-        hook = str(self.run.trigger[HOOK])
+        hook = self.run.trigger.hook
         missing = Ending(outcome=Outcome.SKIPPED, reason=f"there is no function {hook}", declined=True)
         if not self.version.code.source and not self.version.code.more:
             return missing
         channel = HookChannel(self.version.vm, self.host, self.services.clock)
 
         async def call() -> Ending:
-            result = await channel.call(hook, self.run.trigger[INCIDENT])
+            result = await channel.call(hook, self.run.trigger.incident)
             if result.is_absent:
                 return missing
             return ending_of(None if result.error is None else CycleFailed(result.error, result.traceback))

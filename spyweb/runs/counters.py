@@ -12,7 +12,6 @@ from msgspec import Struct
 
 from spyweb.histogram import SECONDS, Histogram
 from spyweb.model import JobId, Outcome, Run, TriggerType
-from spyweb.runs.records import is_aside
 from spyweb.store.protocol import NewRun, SkippedRange
 
 MOST_JOBS = 1_000  # counted one by one
@@ -78,7 +77,7 @@ class RunCounters:
         counts = self.of(run.job)
         if run.outcome is not None:
             counts.end(run.outcome)
-        if run.outcome is Outcome.SUCCESS and not is_aside(run.trigger):
+        if run.outcome is Outcome.SUCCESS and not run.trigger.is_aside:
             counts.succeeded_ms = run.ended_ms
         if has_lasted and run.started_ms is not None and run.ended_ms is not None:
             self.duration.observe(max(run.ended_ms - run.started_ms, 0) / 1000)

@@ -5,28 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import assert_never
 
-from msgspec import structs
-
-from spyweb.model import Backoff, Ending, Failure, JobSpec, Outcome, Retry, Run, RunState, TriggerType
+from spyweb.model import Backoff, Ending, Failure, JobSpec, Outcome, Retry, Run, RunId, RunState, Trigger, TriggerType
 from spyweb.runs.live import LiveJob
-from spyweb.runs.records import SENT, first_of, is_owed, payload_of, tells_of_incident
-from spyweb.runs.state_trigger import cause_of, depth_of, event_of
+from spyweb.runs.records import first_of, payload_of
 from spyweb.store.protocol import Change, NewRun, SkippedRange
-from spyweb.store.tasks_protocol import RESUMES
 
-RESUMABLE = "resumable"  # in a trigger: its job had `resume` when the run was claimed
+# In a trigger: what came with it, for all attempts.
+SENT = ("hook", "incident", "payload", "payload_stored", "headers", "query", "traceparent", "depth", "resumable")
 _MOST_DOUBLINGS = 64  # beyond this every delay is over its maximum anyway
 
 
 def tries(run: Run) -> int:
     """Return the number of this attempt, not counting attempts lost without fault or cut short."""
-    return run.attempt - _count(run, "lost") - _count(run, "cut_short")
-
-
-def _count(run: Run, name: str) -> int:
-    """Count the earlier attempts that were `lost` without fault, or `cut_short` by the end of their daemon."""
-    count = run.trigger.get(name, 0)
-    return count if isinstance(count, int) else 0
+    return run.attempt - run.trigger.lost - run.trigger.cut_short
 
 
 def may_retry(run: Run, retry: Retry) -> bool:
@@ -42,7 +33,7 @@ def next_attempt(run: Run, ending: Ending, retry: Retry, now_ms: int, random: Ca
     is_lost = ending.outcome is Outcome.LOST
     if ending.outcome is Outcome.STOPPED:
         return begin_again(run)
-    if is_lost and not ending.guilty and not _count(run, "lost"):
+    if is_lost and not ending.guilty and not run.trigger.lost:
         return _next_attempt(run, lost=1)
     is_failure = ending.guilty if is_lost else ending.outcome is Outcome.FAILED
     if is_failure and ending.failure is not Failure.CANCELLED and may_retry(run, retry):
@@ -53,27 +44,22 @@ def next_attempt(run: Run, ending: Ending, retry: Retry, now_ms: int, random: Ca
 def follow_up(spec: JobSpec, run: Run, ending: Ending, now_ms: int, random: Callable[[], float]) -> NewRun | None:
     """Return the run that follows one of a job: its next attempt, or the one that goes on with its tasks."""
     is_cut_short = ending.outcome in (Outcome.LOST, Outcome.STOPPED)
-    if not (spec.resume and is_cut_short) or tells_of_incident(run.trigger):
+    if not (spec.resume and is_cut_short) or run.trigger.incident:
         return next_attempt(run, ending, spec.retry, now_ms, random)
     if not ending.guilty:
         return resume(run)
-    delay_ms = retry_delay_ms(spec.retry, _count(run, "cut_short") + 1, random)
+    delay_ms = retry_delay_ms(spec.retry, run.trigger.cut_short + 1, random)
     return resume(run, now_ms + delay_ms)
 
 
 def resume(run: Run, start_after_ms: int | None = None) -> NewRun:
     """Return the run that goes on with the tasks of one that was cut short; it uses up no retry."""
-    new = _next_attempt(run, start_after_ms, cut_short=1)
-    return structs.replace(new, trigger={**new.trigger, RESUMES: run.trigger.get(RESUMES, run.id)})
-
-
-def resumes(run: Run) -> bool:
-    return RESUMES in run.trigger
+    return _next_attempt(run, start_after_ms, cut_short=1, resumes=run.trigger.resumes or run.id)
 
 
 def is_resumable(run: Run) -> bool:
     """Tell whether its job would resume a run, of a job that can't be loaded any more."""
-    return resumes(run) or run.trigger.get(RESUMABLE) is True
+    return run.trigger.resumes is not None or run.trigger.resumable
 
 
 def retry_delay_ms(retry: Retry, attempt: int, random: Callable[[], float]) -> int:
@@ -103,27 +89,34 @@ def begin_again(run: Run) -> NewRun | None:
 
     A change of state comes only once, and so does an incident: a run of it begins again however often that happens.
     """
-    return _next_attempt(run, cut_short=1) if is_owed(run) else None
+    return _next_attempt(run, cut_short=1) if run.trigger.is_owed else None
 
 
-def _next_attempt(run: Run, start_after_ms: int | None = None, *, lost: int = 0, cut_short: int = 0) -> NewRun:
-    carried = {
-        "lost": _count(run, "lost") + lost,
-        "cut_short": _count(run, "cut_short") + cut_short,
-        "depth": depth_of(run.trigger),
-        "cause": cause_of(run.trigger),
-        RESUMABLE: run.trigger.get(RESUMABLE),
-    }
-    sent = {name: run.trigger[name] for name in SENT if name in run.trigger}
-    trigger = {"type": TriggerType.RETRY.value, "of": first_of(run), **sent}
+def _next_attempt(
+    run: Run,
+    start_after_ms: int | None = None,
+    *,
+    lost: int = 0,
+    cut_short: int = 0,
+    resumes: RunId | None = None,
+) -> NewRun:
+    trigger = Trigger(
+        type=TriggerType.RETRY,
+        of=first_of(run),
+        lost=run.trigger.lost + lost,
+        cut_short=run.trigger.cut_short + cut_short,
+        cause=run.trigger.change,
+        resumes=resumes,
+        **{name: getattr(run.trigger, name) for name in SENT},
+    )
     return NewRun(
         job=run.job,
         state=RunState.WAITING,
-        trigger={**trigger, **{name: value for name, value in carried.items() if value}},
+        trigger=trigger,
         attempt=run.attempt + 1,
         due_ms=run.due_ms,
         start_after_ms=start_after_ms,
-        event=event_of(run.trigger),
+        event=trigger.change_event,
         follows=run.id,
         of_payload=payload_of(run),
     )
@@ -131,16 +124,10 @@ def _next_attempt(run: Run, start_after_ms: int | None = None, *, lost: int = 0,
 
 def what_follows(run: Run, ending: Ending, jobs: Iterable[LiveJob], now_ms: int) -> Change:
     """Return what to record for the jobs `after` this one: their starts, or that they were paused."""
-    if tells_of_incident(run.trigger) or ending.declined:
+    if run.trigger.incident or ending.declined:
         return Change()
-    trigger: dict[str, object] = {
-        "type": TriggerType.AFTER.value,
-        "job": str(run.job),
-        "run_id": int(run.id),
-        "outcome": ending.outcome.value,
-    }
-    if depth_of(run.trigger):
-        trigger["depth"] = depth_of(run.trigger)
+    outcome, depth = ending.outcome.value, run.trigger.depth
+    trigger = Trigger(type=TriggerType.AFTER, job=run.job, run_id=run.id, outcome=outcome, depth=depth)
     starts: list[NewRun] = []
     passed_over: list[SkippedRange] = []
     for job in jobs:

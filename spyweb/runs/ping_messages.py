@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from spyweb.model import JobSpec, Outcome, Run, RunId
-from spyweb.runs.records import first_of, is_aside
+from spyweb.runs.records import first_of
 from spyweb.store.outbox_protocol import Channel, NewMessage, Target
 from spyweb.store.protocol import End
 
@@ -38,7 +38,7 @@ decode_ping = msgspec.json.Decoder(PingFacts).decode
 
 def start_ping(spec: JobSpec, run: Run) -> NewMessage | None:
     """Return what tells that a run has begun; None where nobody is to be told."""
-    if spec.ping is None or not (spec.ping.base or spec.ping.start) or run.attempt > 1 or is_aside(run.trigger):
+    if spec.ping is None or not (spec.ping.base or spec.ping.start) or run.attempt > 1 or run.trigger.is_aside:
         return None
     return _message(run, PingFacts(kind=START, rid=rid_of(run), run=run.id, started_ms=run.started_ms))
 
@@ -46,7 +46,7 @@ def start_ping(spec: JobSpec, run: Run) -> NewMessage | None:
 def end_ping(spec: JobSpec, run: Run, end: End) -> NewMessage | None:
     """Return what tells how a run, which is not tried again, has ended; None where nobody is to be told."""
     kind = SAID.get(end.outcome)
-    if spec.ping is None or kind is None or is_aside(run.trigger):
+    if spec.ping is None or kind is None or run.trigger.is_aside:
         return None
     if not (spec.ping.base or (spec.ping.success if kind == SUCCESS else spec.ping.fail)):
         return None

@@ -8,16 +8,15 @@ ping says is in the trigger of its run, so that a crash between the two commits 
 from __future__ import annotations
 
 from asyncio import shield
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from msgspec import Struct
 
 from spyweb.clock import Clock, Handle
 from spyweb.errors import Refused
-from spyweb.model import Ending, Failure, Outcome, Pings, Run, RunId, TriggerType
+from spyweb.model import Ending, Failure, Outcome, Pings, Run, RunId, Trigger, TriggerType
 from spyweb.runs.live import LiveJob, LiveJobs
-from spyweb.runs.records import PING, RID
 from spyweb.runs.runner import Runner
 from spyweb.settings.units import format_duration
 
@@ -52,16 +51,17 @@ class PingRuns:
         if not job.spec.enabled:
             raise Refused(f"{job.id} is disabled")
         started = self._find_started(job, ping.rid)
+        trigger = Trigger(type=TriggerType.WEBHOOK, ping=ping.says, rid=ping.rid)
         if ping.says == START:
             if started is not None and ping.rid:
                 return started.id  # it was sent again
             if len(job.queue.in_flight) >= MOST_STARTED:
                 raise Refused(f"{job.id}: {MOST_STARTED} runs are under way already")
-            run = await self._runner.begin_elsewhere(job, trigger_of(ping))
+            run = await self._runner.begin_elsewhere(job, trigger)
             self._wait_for_end(job, run)
             self._keep_log(job, run, ping.text)
             return run.id
-        run = started or await self._runner.begin_elsewhere(job, trigger_of(ping))
+        run = started or await self._runner.begin_elsewhere(job, trigger)
         self._keep_log(job, run, ping.text)
         await self._end(job, run, ending_of(ping.says, ping.text))
         return run.id
@@ -74,7 +74,7 @@ class PingRuns:
                 await self._runner.take_up([run])
                 continue
             job.queue.in_flight[run.id] = run
-            said = str(run.trigger[PING])
+            said = run.trigger.ping
             if said == START:
                 self._wait_for_end(job, run)
             else:
@@ -83,7 +83,7 @@ class PingRuns:
     def _find_started(self, job: LiveJob, rid: str) -> Run | None:
         """Return the newest run under way whose beginning had this id."""
         found = (run for run in job.queue.in_flight.values() if run.id in self._timers)
-        return max((run for run in found if run.trigger.get(RID, "") == rid), key=lambda run: run.id, default=None)
+        return max((run for run in found if run.trigger.rid == rid), key=lambda run: run.id, default=None)
 
     async def _end(self, job: LiveJob, run: Run, ending: Ending) -> None:
         """Record the end of a run; from here on no other ping can mean it."""
@@ -111,13 +111,6 @@ class PingRuns:
     def _keep_log(self, job: LiveJob, run: Run, text: str) -> None:
         for line in text.splitlines():
             self._write_line(job.spec.folder, "info", line, run.id)
-
-
-def trigger_of(ping: Ping) -> Mapping[str, object]:
-    trigger: dict[str, object] = {"type": TriggerType.WEBHOOK.value, PING: ping.says}
-    if ping.rid:
-        trigger[RID] = ping.rid
-    return trigger
 
 
 def ending_of(says: str, text: str) -> Ending:

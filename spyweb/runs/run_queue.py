@@ -13,9 +13,9 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from spyweb.clock import Handle
-from spyweb.model import JobSpec, Overlap, Run, RunId, RunState
-from spyweb.runs.records import first_of, is_aside, is_owed, is_ping, tells_of_incident
-from spyweb.runs.state_trigger import Trigger, event_of, is_caused, subject_of
+from spyweb.model import JobSpec, Overlap, Run, RunId, RunState, Trigger
+from spyweb.runs.records import first_of
+from spyweb.runs.state_trigger import subject_of
 from spyweb.store.protocol import NewRun
 
 QUEUE_LIMIT = 100  # runs of one job that may wait
@@ -71,7 +71,7 @@ class RunQueue:
     @property
     def _is_busy_aside(self) -> bool:
         """Return whether no run in flight is the job's own work: one of the schedule waits, and is not skipped."""
-        return not self._claimed_to_start and all(is_aside(run.trigger) for run in self.in_flight.values())
+        return not self._claimed_to_start and all(run.trigger.is_aside for run in self.in_flight.values())
 
     @property
     def waiting_count(self) -> int:
@@ -86,13 +86,13 @@ class RunQueue:
     def room_for_caused(self) -> int:
         """Count the runs that may still be claimed for changes."""
         waiting = [*self.waiting, *(delayed.run for delayed in self.delayed.values())]
-        return max(0, CAUSED_LIMIT - sum(map(is_caused, waiting)))
+        return max(0, CAUSED_LIMIT - sum(run.trigger.change is not None for run in waiting))
 
     def admission(self, spec: JobSpec, *, made_up_for: bool = False) -> Admission:
         """Return what would become of another run of the schedule or by hand."""
         waiting = self._claimed_to_wait
         if self.waiting:
-            waiting += sum(not is_owed(run) for run in self.waiting)
+            waiting += sum(not run.trigger.is_owed for run in self.waiting)
         if made_up_for:
             limit = spec.misfire.limit
         else:
@@ -114,7 +114,8 @@ class RunQueue:
         """Admit a run for a change: at once where nothing is before it, else it waits for its turn."""
         is_free = not self.is_busy or spec.overlap is Overlap.ALLOW
         candidate = Run(id=RunId(0), job=spec.id, state=RunState.WAITING, trigger=trigger)
-        if not is_free or any(map(is_caused, self.waiting)) or not self._may_follow(candidate):
+        is_first = all(run.trigger.change is None for run in self.waiting)
+        if not is_free or not is_first or not self._may_follow(candidate):
             return Admission.WAIT
         self._claimed_to_start += 1
         self._serves_change = True
@@ -142,13 +143,13 @@ class RunQueue:
 
     def line_up(self, run: Run) -> None:
         """Let a run wait for its turn: one for an incident first, one for a change in their order, others last."""
-        event = event_of(run.trigger)
+        event = run.trigger.change_event
         place = len(self.waiting)
-        if tells_of_incident(run.trigger):
-            told = [other for other in self.waiting if tells_of_incident(other.trigger)]
+        if run.trigger.incident:
+            told = [other for other in self.waiting if other.trigger.incident]
             place = sum(first_of(other) < first_of(run) for other in told)
         elif event is not None:
-            later = (index for index, other in enumerate(self.waiting) if (event_of(other.trigger) or 0) > event)
+            later = (index for index, other in enumerate(self.waiting) if (other.trigger.change_event or 0) > event)
             place = next(later, place)
         self.waiting.insert(place, run)
 
@@ -161,15 +162,15 @@ class RunQueue:
                 del self.waiting[index]
                 run = replace(waiting, state=RunState.RUNNING, started_ms=now_ms)
                 self.in_flight[run.id] = run
-                self._serves_change |= is_caused(run)
+                self._serves_change |= run.trigger.change is not None
                 return run
         return None
 
     def _has_its_turn(self, run: Run) -> bool:
-        if tells_of_incident(run.trigger):  # its end is not told before its beginning, which may be tried again
+        if run.trigger.incident:  # its end is not told before its beginning, which may be tried again
             before = [*self.in_flight.values(), *(delayed.run for delayed in self.delayed.values())]
-            return not any(tells_of_incident(other.trigger) for other in before)
-        return not is_caused(run) or self._may_follow(run)
+            return not any(other.trigger.incident for other in before)
+        return run.trigger.change is None or self._may_follow(run)
 
     def _may_follow(self, run: Run) -> bool:
         """Return whether no earlier change is at work that this run's change has to wait for."""
@@ -178,20 +179,20 @@ class RunQueue:
 
     def leave(self, run: Run) -> None:
         """Stop counting a run as in flight, if it is."""
-        if self.in_flight.pop(run.id, None) and is_caused(run):
+        if self.in_flight.pop(run.id, None) and run.trigger.change:
             self._serves_change = False
 
     def leave_elsewhere(self) -> list[Run]:
         """Stop counting the runs that are carried out elsewhere, and return them."""
-        left = [run for run in self.in_flight.values() if is_ping(run.trigger)]
+        left = [run for run in self.in_flight.values() if run.trigger.ping]
         for run in left:
             del self.in_flight[run.id]
         return left
 
     def make_way(self) -> list[Run]:
         """Give up the waiting runs and return them, except those for what comes only once: a change, an incident."""
-        dropped = [run for run in self.waiting if not is_owed(run)]
-        self.waiting = [run for run in self.waiting if is_owed(run)]
+        dropped = [run for run in self.waiting if not run.trigger.is_owed]
+        self.waiting = [run for run in self.waiting if run.trigger.is_owed]
         return dropped
 
     def give_up(self, run_id: RunId) -> Run | None:

@@ -36,6 +36,7 @@ from spyweb.model import (
     RunState,
     TaskBegun,
     TaskRow,
+    Trigger,
     TriggerType,
 )
 from spyweb.ops.dispatcher import OpDispatcher
@@ -44,52 +45,35 @@ from spyweb.runs.counters import RunCounters
 from spyweb.runs.drift import ending_of, is_finding
 from spyweb.runs.end_batcher import EndBatcher
 from spyweb.runs.followups import (
-    RESUMABLE,
     begin_again,
     follow_up,
     is_resumable,
     may_retry,
     next_attempt,
     resume,
-    resumes,
     what_follows,
 )
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.ping_messages import end_ping, start_ping
 from spyweb.runs.records import (
-    DEBUG,
-    DRY_RUN,
     DRY_RUN_NOTE,
-    HOOK,
-    INCIDENT,
-    PAYLOAD,
-    VALUES,
-    WATCHED,
     ctx_of,
     end_of,
     ended_run,
-    is_aside,
-    is_dry,
-    is_owed,
-    is_ping,
-    is_trial,
     payload_of,
     run_of,
     skip_of,
-    stands_alone,
-    tells_of_incident,
     unbegun,
     values_of,
 )
 from spyweb.runs.run_queue import Admission, DelayedRun
-from spyweb.runs.state_trigger import conditions_of, event_of, event_to_lua, is_caused
+from spyweb.runs.state_trigger import event_to_lua
 from spyweb.schedules.due import jittered
 from spyweb.stalls import StallRecorder, Work, work_for
 from spyweb.store.incidents_protocol import SubjectEvent
 from spyweb.store.interchange.value_json import decode_json
 from spyweb.store.protocol import Begin, Change, End, NewRun, RequestKey, SkippedRange, Store
 from spyweb.store.values_protocol import ChangeEvent
-from spyweb.tracing.span import TRACEPARENT
 
 log = structlog.get_logger()
 
@@ -125,7 +109,7 @@ class Observer(Protocol):
 class RunRequest(Struct, frozen=True, kw_only=True):
     """A request that a job run once."""
 
-    trigger: Mapping[str, object]
+    trigger: Trigger
     due_ms: int | None = None
     made_up_for: bool = False  # one of several due times that have passed: it waits where another would be skipped
     observer: Observer | None = None  # a watched run (`spyweb run`) is one attempt, and starts no other job
@@ -147,19 +131,15 @@ def by_hand(
 
     With `debug`, a monitor job shows what it finds and keeps nothing.  With `dry_run` no job changes anything.
     """
-    trigger: dict[str, object] = {"type": TriggerType.MANUAL.value}
-    if values:
-        trigger[VALUES] = values
-    if payload is not None:
-        trigger[PAYLOAD] = payload
-    if parent:
-        trigger[TRACEPARENT] = parent  # the trace that the request belongs to
-    if debug:
-        trigger[DEBUG] = True
-    if dry_run:
-        trigger[DRY_RUN] = True
-    if observer:
-        trigger[WATCHED] = True
+    trigger = Trigger(
+        type=TriggerType.MANUAL,
+        values=values or {},
+        payload=payload,
+        traceparent=parent,
+        debug=debug,
+        dry_run=dry_run,
+        watched=observer is not None,
+    )
     return RunRequest(trigger=trigger, observer=observer)
 
 
@@ -266,7 +246,7 @@ class Runner:
             raise Refused(f"{job.id}: {job.queue.busy_with(job.spec)}")
         return self.start(job, [request])
 
-    def start_for_events(self, starts: Sequence[tuple[LiveJob, Mapping[str, object]]], change: Change) -> Claims:
+    def start_for_events(self, starts: Sequence[tuple[LiveJob, Trigger]], change: Change) -> Claims:
         """Claim a run for each of these jobs and triggers, in the commit of this change.
 
         One that can't start at once waits for its turn, whatever `overlap` says.
@@ -277,7 +257,7 @@ class Runner:
             claims.append(ClaimedRun(job=job, new=self._new_run(job, RunRequest(trigger=trigger), admission)))
         return self._claim(change, claims)
 
-    def start_for_incidents(self, starts: Sequence[tuple[LiveJob, Mapping[str, object]]], change: Change) -> Claims:
+    def start_for_incidents(self, starts: Sequence[tuple[LiveJob, Trigger]], change: Change) -> Claims:
         """Claim a run for each of these jobs and triggers, in the commit of this change, also of a paused job.
 
         Each waits for its turn, whatever `overlap` says; those of one job go in this order.
@@ -293,7 +273,7 @@ class Runner:
         claims: list[ClaimedRun] = []
         skipped: list[SkippedRange] = []
         for job, request in requests:
-            may_replace = not is_trial(request.trigger)
+            may_replace = not request.trigger.is_trial
             admission = job.queue.claim(job.spec, made_up_for=request.made_up_for, may_replace=may_replace)
             new = self._new_run(job, request, admission)
             if admission is Admission.SKIP:
@@ -312,15 +292,15 @@ class Runner:
 
     def _new_run(self, job: LiveJob, request: RunRequest, admission: Admission) -> NewRun:
         is_starting = admission is Admission.START
-        resumable = job.spec.resume and not tells_of_incident(request.trigger)
+        resumable = job.spec.resume and not request.trigger.incident
         return NewRun(
             job=job.id,
             state=RunState.RUNNING if is_starting else RunState.WAITING,
-            trigger={**request.trigger, RESUMABLE: True} if resumable else request.trigger,
+            trigger=replace(request.trigger, resumable=True) if resumable else request.trigger,
             due_ms=request.due_ms,
             started_ms=self.clock.now_ms() if is_starting else None,
             generation=job.code.generation,
-            event=event_of(request.trigger),
+            event=request.trigger.change_event,
             payload=request.payload,
             request=request.key,
         )
@@ -383,7 +363,7 @@ class Runner:
             ending = await self._attempt(job, run, host)
         if ending.failure is Failure.CANCELLED and run.id in self._replaced_by:
             ending = replace(ending, reason=f"{ending.reason}: replaced by run {self._replaced_by[run.id]}")
-        note = "; ".join(filter(None, (DRY_RUN_NOTE if is_dry(run) else "", self.stalls.take_note(run.id))))
+        note = "; ".join(filter(None, (DRY_RUN_NOTE if run.trigger.dry_run else "", self.stalls.take_note(run.id))))
         if note or host.storage_errors or host.sql_cpu_ms:
             notes = "; ".join(filter(None, (ending.note, note)))
             cpu_ms = ending.cpu_ms + host.sql_cpu_ms
@@ -412,12 +392,12 @@ class Runner:
         self._take_in(follow.new, ids)
         if job is not None:
             self._start_next(job)
-            for listener in self._served if is_caused(run) else ():
+            for listener in self._served if run.trigger.change else ():
                 listener(self.live.current(job))
 
     async def _record_end(self, ran: LiveJob | None, run: Run, change: Change) -> list[RunId | None]:
         """Record an end: together with others, where nobody waits for it."""
-        is_alone = not (change.new or change.skipped or change.heard or is_caused(run) or run.id in self._observers)
+        is_alone = not (change.new or change.skipped or change.heard or run.trigger.change or run.id in self._observers)
         if ran and is_alone and not ran.queue.waiting and not self._stopping and await self._ends.add(change.end[0]):
             self.run_ended(run.id)
             return []
@@ -443,7 +423,7 @@ class Runner:
         self._replaced_by.pop(run.id, None)
         self._wake_if_idle()
 
-    async def begin_elsewhere(self, job: LiveJob, trigger: Mapping[str, object]) -> Run:
+    async def begin_elsewhere(self, job: LiveJob, trigger: Trigger) -> Run:
         """Record a run that is carried out elsewhere, and is in flight until `end_elsewhere`.
 
         Raises Refused at a stop, and for a job that is gone; and as the store does.
@@ -459,7 +439,7 @@ class Runner:
     def _begun(self, job: LiveJob, run: Run) -> None:
         """Note, count and show that a run has begun, and have a watcher elsewhere told of it."""
         late = late_ms(job, run)
-        if not is_aside(run.trigger) and not is_finding(run):
+        if not run.trigger.is_aside and not is_finding(run):
             job.started_ms = run.started_ms or 0
         ping = start_ping(job.spec, run) if job.spec.ping and not is_finding(run) else None
         if ping is not None:
@@ -489,7 +469,7 @@ class Runner:
         return await self._run_script(job, run, host, event)
 
     async def _run_script(self, job: LiveJob, run: Run, host: OpDispatcher, event: ChangeEvent | None) -> Ending:
-        is_last = job.gone or stands_alone(run.trigger) or not may_retry(run, job.spec.retry)
+        is_last = job.gone or run.trigger.stands_alone or not may_retry(run, job.spec.retry)
         arguments: tuple[object, ...] = (ctx_of(run), not is_last)
         request = Request(
             run=run.id,
@@ -497,23 +477,23 @@ class Runner:
             timeout_ms=job.spec.timeout_ms,
             cpu_limit_ms=job.spec.cpu_limit_ms,
         )
-        if tells_of_incident(run.trigger):
-            arguments = (*arguments, run.trigger[HOOK], run.trigger[INCIDENT])
+        if run.trigger.incident:
+            arguments = (*arguments, run.trigger.hook, run.trigger.incident)
             request = replace(request, procedure="alert")
         elif event is not None:
-            arguments = (*arguments, event_to_lua(event), conditions_of(run.trigger))
+            arguments = (*arguments, event_to_lua(event), (run.trigger.cause or run.trigger).when)
             request = replace(request, procedure="trigger")
         values = values_of(run, job.spec)
         request = replace(request, arguments=(*arguments, values) if values else arguments)
         try:
             # What a dry run leaves in globals must not be taken for done by the next one.
-            return await self.pool.run(request, host, is_fresh=is_dry(run))
+            return await self.pool.run(request, host, is_fresh=run.trigger.dry_run)
         except PoolError as error:
             return failed(str(error))
 
     async def _find_what_came(self, run: Run) -> tuple[Run, ChangeEvent | None] | Ending:
         """Return the run with the payload that is kept apart from it, and the change that has started it."""
-        event_id, event = event_of(run.trigger), None
+        event_id, event = run.trigger.change_event, None
         if event_id is not None and run.id not in self._cancelled:
             event = await self._find(partial(self.store.events.find, event_id), "a change could not be read yet")
         payload_id, payload = payload_of(run), None
@@ -530,7 +510,7 @@ class Runner:
             return run, event
         if payload is None:
             return failed("what was sent along with it is not stored any more")
-        return replace(run, trigger={**run.trigger, PAYLOAD: decode_json(payload)}), event
+        return replace(run, trigger=replace(run.trigger, payload=decode_json(payload))), event
 
     async def _find(self, find: Callable[[], Future[Found]], refused: str) -> Found:
         """Read what a run begins with, repeating while the store refuses: what has been started can't be forgotten."""
@@ -547,7 +527,7 @@ class Runner:
         What follows a run that the end of the daemon has stopped waits for the next start.
         """
         now_ms = self.clock.now_ms()
-        if stands_alone(run.trigger) or (is_finding(run) and ending.outcome is Outcome.SUCCESS):
+        if run.trigger.stands_alone or (is_finding(run) and ending.outcome is Outcome.SUCCESS):
             return NOTHING
         again = None if job.gone or is_finding(run) else follow_up(job.spec, run, ending, now_ms, self.random)
         if again:
@@ -625,7 +605,7 @@ class Runner:
         job.queue.delayed.pop(run.id, None)
         if self._stopping:
             return  # it is recorded as waiting, and is taken up at the next start
-        admission = Admission.WAIT if is_owed(run) or resumes(run) else job.queue.admission(job.spec)
+        admission = Admission.WAIT if run.trigger.is_owed or run.trigger.resumes else job.queue.admission(job.spec)
         if admission is Admission.SKIP:
             self._write_off([run], job.queue.busy_with(job.spec))
         else:
@@ -639,7 +619,7 @@ class Runner:
         """
         if replaces:
             for running in job.queue.in_flight.values():
-                if not is_owed(running):
+                if not running.trigger.is_owed:
                     self._replaced_by.setdefault(running.id, run.id)
                     self._have_end(running, Why.CANCELLED)
             self._write_off(job.queue.make_way(), f"replaced by run {run.id}")
@@ -658,7 +638,7 @@ class Runner:
         for job in self.live.with_runs():
             running = job.queue.in_flight.get(run_id)
             if running is not None:
-                if is_ping(running.trigger):
+                if running.trigger.ping:
                     self.end_elsewhere(job, running, CANCELLED, None)
                 else:
                     self._have_end(running, Why.CANCELLED)
@@ -700,7 +680,7 @@ class Runner:
 
         So do those of no live job, as long as there are files that can't be loaded.
         """
-        for run in sorted(open_runs, key=lambda run: event_of(run.trigger) or 0):
+        for run in sorted(open_runs, key=lambda run: run.trigger.change_event or 0):
             job = self.live.find(run.job)
             if run.state is RunState.RUNNING:
                 ending = ending_of(run) if is_finding(run) else LOST
@@ -724,14 +704,14 @@ class Runner:
 
     def _after_loss(self, job: LiveJob | None, run: Run, ending: Ending) -> Change:
         """Return what follows a run that an earlier daemon did not end: the run itself again, or jobs `after` it."""
-        if stands_alone(run.trigger):
+        if run.trigger.stands_alone:
             return NOTHING
         now_ms = self.clock.now_ms()
         if is_finding(run) or (job is not None and not job.spec.enabled):
             again = None
         elif job is None:
             again = (resume(run) if is_resumable(run) else begin_again(run)) if self.live.unloadable else None
-        elif is_owed(run) and (tells_of_incident(run.trigger) or not job.spec.resume):
+        elif run.trigger.is_owed and (run.trigger.incident or not job.spec.resume):
             again = begin_again(run)
         elif job.spec.resume:
             again = resume(run)
@@ -791,7 +771,7 @@ def _note_refused(added: Future[list[int]]) -> None:
 
 
 def _note_end(job: LiveJob, ended: Run) -> None:
-    if is_aside(ended.trigger):
+    if ended.trigger.is_aside:
         return
     if ended.outcome is not Outcome.SKIPPED or job.last is None or job.last.outcome is Outcome.SKIPPED:
         job.last = ended

@@ -17,10 +17,10 @@ from msgspec import Struct, field
 from spyweb.clock import Clock
 from spyweb.errors import STORE_REFUSED
 from spyweb.logs.refusals import tell_refusal
-from spyweb.model import JobId, Outcome, RunId, TriggerType
+from spyweb.model import JobId, Outcome, RunId, Trigger, TriggerType
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.runner import Runner
-from spyweb.runs.state_trigger import Trigger, caused_by, trigger_of
+from spyweb.runs.state_trigger import trigger_of
 from spyweb.specs.watches import concerns, scope_of, watches_of
 from spyweb.store.protocol import Change, SkippedRange, Store
 from spyweb.store.values_protocol import BEFORE_ALL, Position, WantedChange
@@ -183,5 +183,6 @@ class Triggers:
             if not found or found[0].id != run_id:
                 break
             names.append(found[0].job)
-            run_id = caused_by(found[0].trigger)
+            trigger = found[0].trigger
+            run_id = (trigger.cause or trigger).by or trigger.run_id
         return names

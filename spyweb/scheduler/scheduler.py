@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from spyweb.clock import Clock
 from spyweb.errors import CursorMoved, Refused
 from spyweb.logs.refusals import tell_refusal
-from spyweb.model import Cursor, JobId, Outcome, TriggerType
+from spyweb.model import Cursor, JobId, Outcome, Trigger, TriggerType
 from spyweb.runs.live import JobChange, LiveJob, LiveJobs
 from spyweb.runs.runner import Claims, DueRuns, Runner, RunRequest
 from spyweb.scheduler.timers import Timers
@@ -39,7 +39,7 @@ CATCH_UP_MS = 10  # between jobs that all have something to catch up on
 CATCH_UP_MOST_MS = 10_000
 FEW = 10  # new jobs that need not wait for each other
 
-SCHEDULED: Mapping[str, object] = {"type": TriggerType.SCHEDULE.value}
+SCHEDULED = Trigger(type=TriggerType.SCHEDULE)
 
 
 class Scheduler:

@@ -12,15 +12,13 @@ from msgspec.structs import replace
 from spyweb.clock import Clock
 from spyweb.errors import Refused
 from spyweb.limits import SCRIPT_VALUES
-from spyweb.model import NO_HOOK, HookSigning, JobHook, JobId, Pings, RunId, TriggerType
+from spyweb.model import NO_HOOK, HookSigning, JobHook, JobId, Pings, RunId, Trigger, TriggerType
 from spyweb.runs.live import LiveJobs
 from spyweb.runs.pings import Ping, PingRuns
-from spyweb.runs.records import PAYLOAD, STORED
 from spyweb.runs.runner import Runner, RunRequest
 from spyweb.service.once import OnceService, StartedRun, request_key
 from spyweb.service.signatures import is_signed
 from spyweb.settings.secret_places import read_secret
-from spyweb.tracing.span import TRACEPARENT
 from spyweb.views.jobs import to_json
 
 log = structlog.get_logger()
@@ -124,17 +122,15 @@ def _github_key(hook: JobHook, delivery: Delivery) -> str | None:
 
 def request_of(hook: JobHook, delivery: Delivery) -> RunRequest:
     """Return the request for a run that sees what was sent; a large payload is kept apart from the trigger."""
-    trigger: dict[str, object] = {"type": TriggerType.WEBHOOK.value}
-    shown = {name: delivery.headers[name] for name in hook.headers if name in delivery.headers}
-    if shown:
-        trigger["headers"] = shown
-    if delivery.query:
-        trigger["query"] = dict(delivery.query)
-    if delivery.parent:
-        trigger[TRACEPARENT] = delivery.parent
+    trigger = Trigger(
+        type=TriggerType.WEBHOOK,
+        headers={name: delivery.headers[name] for name in hook.headers if name in delivery.headers},
+        query=dict(delivery.query),
+        traceparent=delivery.parent,
+    )
     if delivery.payload is None:
         return RunRequest(trigger=trigger)
     content = to_json(delivery.payload)
     if len(content) <= SCRIPT_VALUES:
-        return RunRequest(trigger={**trigger, PAYLOAD: delivery.payload})
-    return RunRequest(trigger={**trigger, STORED: True}, payload=content)
+        return RunRequest(trigger=replace(trigger, payload=delivery.payload))
+    return RunRequest(trigger=replace(trigger, payload_stored=True), payload=content)

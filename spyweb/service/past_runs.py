@@ -18,14 +18,12 @@ from spyweb.store.records_protocol import Records
 from spyweb.views.jobs import log_file
 from spyweb.views.records import RecordView, view_record
 from spyweb.views.run_detail import (
-    CauseKind,
     CauseStep,
     RunBrief,
     RunDetail,
     RunLog,
     brief,
     cause_run,
-    kind_of,
     run_words,
     view_cause,
     view_limits,
@@ -141,21 +139,21 @@ class PastRunsService:
 
     async def _attempts(self, run: Run) -> Sequence[RunBrief]:
         """Return all attempts of a run that was tried again."""
-        first = cause_run(run) if kind_of(run.trigger) is CauseKind.RETRY else run.id
+        first = cause_run(run) if run.trigger.of else run.id
         if first is None:
             return ()
         begun = run if first == run.id else await self.past_runs.find(first)
         retries = [
             each
             for each in await self.past_runs.followers(first, limit=MOST_FOLLOWERS)
-            if kind_of(each.trigger) is CauseKind.RETRY and each.job == run.job and each.trigger.get("of") == first
+            if each.trigger.of == first and each.job == run.job
         ]
         return [brief(each) for each in (*([begun] if begun else []), *retries)] if retries else ()
 
     async def _followers(self, run: Run) -> list[RunBrief]:
         """Return the runs that a run has started; those that try it again are among its attempts."""
         found = await self.past_runs.followers(run.id, limit=MOST_FOLLOWERS)
-        return [brief(each) for each in found if kind_of(each.trigger) is not CauseKind.RETRY or each.job != run.job]
+        return [brief(each) for each in found if not each.trigger.of or each.job != run.job]
 
     async def _records(self, run: Run) -> list[RecordView]:
         """Return what a monitor's run has recorded, as far as it is still there."""

@@ -23,6 +23,7 @@ from spyweb.model import (
     Run,
     RunId,
     RunState,
+    Trigger,
     TriggerType,
 )
 from spyweb.store.audit_protocol import AuditTrail
@@ -58,11 +59,11 @@ class RequestKey(Struct, frozen=True, kw_only=True):
 
 
 class NewRun(Struct, frozen=True, kw_only=True):
-    """A run to be recorded.  (job, due_ms, attempt) is unique where due_ms is given; `trigger` is plain JSON."""
+    """A run to be recorded.  (job, due_ms, attempt) is unique where due_ms is given; `trigger` is kept as JSON."""
 
     job: JobId
     state: RunState  # RUNNING, or WAITING for its turn
-    trigger: Mapping[str, object]
+    trigger: Trigger
     attempt: int = 1
     due_ms: int | None = None
     start_after_ms: int | None = None

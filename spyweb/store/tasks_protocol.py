@@ -8,7 +8,6 @@ from typing import Protocol
 
 from spyweb.model import RunId, TaskRow
 
-RESUMES = "resumes"  # in a run's trigger: the first run of the chain that it goes on with
 PlannedTask = tuple[str, str]  # workflow and name; its ordinal is its place among them
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Protocol
 
-TRACEPARENT = "traceparent"  # the header of W3C, and its name in a trigger
+TRACEPARENT = "traceparent"  # the header of W3C
 _VALID = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 Attributes = Mapping[str, str | int]

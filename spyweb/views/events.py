@@ -168,7 +168,7 @@ def frame_of(kind: EventType, mark: str, happening: Happening) -> bytes:
 
 def run_waits(run: Run) -> RunHappened:
     return RunHappened(
-        what="waits", job=run.job, run=run.id, trigger=_trigger_of(run), attempt=run.attempt, due_ms=run.due_ms
+        what="waits", job=run.job, run=run.id, trigger=run.trigger.type, attempt=run.attempt, due_ms=run.due_ms
     )
 
 
@@ -177,7 +177,7 @@ def run_began(run: Run, late_ms: int | None) -> RunHappened:
         what="began",
         job=run.job,
         run=run.id,
-        trigger=_trigger_of(run),
+        trigger=run.trigger.type,
         attempt=run.attempt,
         due_ms=run.due_ms,
         late_ms=late_ms,
@@ -298,7 +298,3 @@ def moment_of(stamp: str) -> int | None:
         return round(datetime.fromisoformat(stamp).replace(tzinfo=UTC).timestamp() * 1000)
     except ValueError:
         return None
-
-
-def _trigger_of(run: Run) -> str:
-    return str(run.trigger.get("type", ""))

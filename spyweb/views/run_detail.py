@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from enum import StrEnum
 
 from msgspec import Struct, structs
 
-from spyweb.model import Failure, JobId, JobSpec, Outcome, Run, RunId, RunMark, RunState
+from spyweb.model import Failure, JobId, JobSpec, Outcome, Run, RunId, RunMark, RunState, TriggerType
 from spyweb.settings.units import format_duration, format_size
 from spyweb.views.records import RecordView
 from spyweb.views.runs import TaskView
@@ -28,26 +27,10 @@ class RunBrief(Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class CauseKind(StrEnum):
-    """A kind of thing that leads to a run."""
-
-    SCHEDULE = "schedule"
-    MANUAL = "manual"
-    WEBHOOK = "webhook"
-    STARTUP = "startup"
-    STATE = "state"
-    AFTER = "after"
-    RETRY = "retry"
-    ALERT = "alert"
-    DEPENDS = "depends"
-    DRIFT = "drift"
-    UNKNOWN = "unknown"
-
-
 class CauseStep(Struct, frozen=True, kw_only=True):
     """One step of how a run came about."""
 
-    kind: CauseKind
+    kind: str  # the type of its trigger
     words: str  # "due", "after a success of Prices", "a change of orders/new:1"
     at_ms: int | None = None
     run: RunBrief | None = None  # the run before, which led to this one
@@ -149,57 +132,45 @@ def brief(run: Run) -> RunBrief:
 
 def view_cause(run: Run, before: Run | None, name: str | None = None) -> CauseStep:
     """Say what started a run; `before` is the run that led to it, `name` that of its job."""
-    kind = kind_of(run.trigger)
     return CauseStep(
-        kind=kind,
-        words=_PLAIN.get(kind) or _cause_words(run, kind, name or str(run.trigger.get("job", "another job"))),
-        at_ms=run.due_ms if kind is CauseKind.SCHEDULE else (before.ended_ms if before else None),
+        kind=run.trigger.type or "unknown",
+        words=_cause_words(run, name or run.trigger.job),
+        at_ms=run.due_ms if run.trigger.type == TriggerType.SCHEDULE else (before.ended_ms if before else None),
         run=brief(before) if before else None,
     )
 
 
-def _cause_words(run: Run, kind: CauseKind, other: str) -> str:
+def _cause_words(run: Run, other: str) -> str:
     trigger = run.trigger
-    match kind:
-        case CauseKind.SCHEDULE:
+    match trigger.type:
+        case TriggerType.SCHEDULE:
             return "due" if run.count == 1 else f"due {run.count:,} times"
-        case CauseKind.MANUAL:
-            return ", ".join(["started by hand", *(word for key, word in _EXTRAS if trigger.get(key))])
-        case CauseKind.STATE:
-            what = str(trigger.get("event_type", "changed")).rpartition(":")[2]
-            return f"{trigger.get('key')} of {trigger.get('scope')} was {what}"
-        case CauseKind.AFTER:
-            return f"{other} ended: {trigger.get('outcome', 'success')}"
-        case CauseKind.ALERT:
-            incident = _incident_in(trigger)
-            what = "is over" if "closed" in incident else "has begun"
-            return f"{trigger.get('hook')}: incident {incident.get('id')} {what}"
-        case CauseKind.DEPENDS:
+        case TriggerType.MANUAL:
+            return ", ".join(["started by hand", *(words for name, words in _EXTRAS if getattr(trigger, name))])
+        case TriggerType.STATE if trigger.scope:
+            return f"{trigger.key} of {trigger.scope} was {trigger.event_type.rpartition(':')[2]}"
+        case TriggerType.AFTER if other:
+            return f"{other} ended: {trigger.outcome}"
+        case TriggerType.ALERT:
+            what = "is over" if "closed" in trigger.incident else "has begun"
+            return f"{trigger.hook}: incident {trigger.incident.get('id')} {what}"
+        case TriggerType.DEPENDS:
             return f"{other} depends on it, and is failing"
+        case TriggerType.RETRY if trigger.of:
+            return f"attempt {run.attempt}, of run {trigger.of}"
         case _:
-            return f"attempt {run.attempt}, of run {trigger.get('of')}"
+            return _PLAIN.get(trigger.type, "started, nobody knows by what")
 
 
-_PLAIN = {
-    CauseKind.WEBHOOK: "a request to its webhook",
-    CauseKind.STARTUP: "the daemon started",
-    CauseKind.DRIFT: "something is not as its runs left it",
-    CauseKind.UNKNOWN: "started, nobody knows by what",
+_PLAIN: Mapping[str, str] = {
+    TriggerType.WEBHOOK: "a request to its webhook",
+    TriggerType.STARTUP: "the daemon started",
+    TriggerType.STATE: "a change of state",
+    TriggerType.AFTER: "another job ended",
+    TriggerType.RETRY: "it is tried again",
+    TriggerType.DRIFT: "something is not as its runs left it",
 }
-_CAUSED_BY = {CauseKind.RETRY: "of", CauseKind.AFTER: "run_id", CauseKind.STATE: "by"}
 _EXTRAS = (("debug", "to debug"), ("dry_run", "dry"), ("values", "with values"), ("payload", "with a payload"))
-
-
-def _incident_in(trigger: Mapping[str, object]) -> Mapping[str, object]:
-    found = trigger.get("incident")
-    return found if isinstance(found, Mapping) else {}
-
-
-def kind_of(trigger: Mapping[str, object]) -> CauseKind:
-    try:
-        return CauseKind(str(trigger.get("type")))
-    except ValueError:
-        return CauseKind.UNKNOWN
 
 
 def cause_run(run: Run) -> RunId | None:
@@ -207,11 +178,8 @@ def cause_run(run: Run) -> RunId | None:
 
     It is the one that this retries, comes after, hears a change of, or tells the incident of.
     """
-    kind = kind_of(run.trigger)
-    key = _CAUSED_BY.get(kind)
-    found = run.trigger.get(key) if key else None
-    if kind is CauseKind.ALERT:
-        found = _incident_in(run.trigger).get("run")
+    trigger = run.trigger
+    found = trigger.of or trigger.run_id or trigger.by or trigger.incident.get("run")
     return RunId(found) if isinstance(found, int) and found < run.id else None
 
 

@@ -103,7 +103,7 @@ def test_what_a_failing_job_depends_on_is_run_at_once_and_told_in_its_place(proj
     project.job("tick", 'error("no")', 'every = "300ms"\nalerts = { depends_on = ["net"] }')
     with project.daemon():
         (ran,) = project.ended("net")
-        assert (ran.trigger["type"], ran.trigger["job"]) == ("depends", "tick")
+        assert (ran.trigger.type, ran.trigger.job) == ("depends", "tick")
         assert "no route" in (ran.reason or "")
         eventually(lambda: hook.bodies, "a message")
         ((job, kind),) = [(item["subject"], item["kind"]) for body in hook.bodies for item in json.loads(body)["items"]]

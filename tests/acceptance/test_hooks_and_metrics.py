@@ -109,5 +109,5 @@ def test_a_request_that_is_repeated_after_the_daemon_was_killed_starts_no_second
         assert send(url_of(daemon), {"text": "other"}, key)[0] == 422
         eventually(lambda: all(run.outcome for run in project.runs("deploy")), "the end of all runs")
         assert {labels[1] for labels in metrics(url_of(daemon)) if "runs_ended" in labels[0]} == {"_other"}
-        begun_by_hook = [run for run in project.runs("deploy") if run.trigger["type"] == "webhook"]
+        begun_by_hook = [run for run in project.runs("deploy") if run.trigger.type == "webhook"]
     assert len(begun_by_hook) == 1

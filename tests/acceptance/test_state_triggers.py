@@ -71,7 +71,7 @@ def test_every_kind_of_change_is_told_in_order(project: Project) -> None:
             "deleted orders 1 paid nil",
         ]
         runs = project.ended("orders", 4)
-        assert [(run.trigger["type"], run.trigger["key"]) for run in runs] == [
+        assert [(run.trigger.type, run.trigger.key) for run in runs] == [
             ("state", "1"), ("state", "1"), ("state", "2"), ("state", "1"),
         ]  # fmt: skip
 
@@ -131,7 +131,7 @@ def test_only_false_keeps_a_run_from_starting_and_the_history_says_so(project: P
     with project.daemon():
         project.result("shop")
         assert told(project, 2) == ["created orders nil nil 1", "created orders large nil 11"]
-        runs = {run.trigger["key"]: run for run in eventually(lambda: all_over(project.runs("orders"), 4))}
+        runs = {run.trigger.key: run for run in eventually(lambda: all_over(project.runs("orders"), 4))}
         assert (runs["small"].outcome, runs["small"].reason) == (Outcome.SKIPPED, "is_big returned false")
         assert runs["text"].outcome is Outcome.SKIPPED
         assert runs["text"].reason.startswith("is_big failed: ")
@@ -201,7 +201,7 @@ def test_what_was_written_before_a_crash_is_handed_out_after_it(project: Project
     project.job("told", 'return #state.keys("seen:*")')
     with project.daemon():
         eventually(lambda: int(str(project.result("told"))) >= 40)
-        keys = {run.trigger["key"] for run in eventually(lambda: all_over(project.runs("orders"), 40))}
+        keys = {run.trigger.key for run in eventually(lambda: all_over(project.runs("orders"), 40))}
     assert set(acknowledged) <= keys
 
 
@@ -228,7 +228,7 @@ def test_changes_that_an_earlier_spyweb_left_start_their_jobs(project: Project) 
     with project.daemon():
         assert told(project, 2) == ["1 1", "2 2"]
         runs = eventually(lambda: all_over(project.runs("orders"), 3))
-    assert [(run.trigger["type"], run.outcome) for run in runs] == [
+    assert [(run.trigger.type, run.outcome) for run in runs] == [
         ("state", Outcome.SUCCESS), ("retry", Outcome.SUCCESS), ("state", Outcome.LOST),
     ]  # fmt: skip
     with closing(sqlite3.connect(path)) as database:

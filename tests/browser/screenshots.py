@@ -20,7 +20,7 @@ from playwright.async_api import Browser, Page, async_playwright
 from spyweb.clock import RealClock
 from spyweb.incidents.policy import AlertPolicy
 from spyweb.incidents.truth import Failed
-from spyweb.model import Durability, JobId, Outcome, RunId, RunState
+from spyweb.model import Durability, JobId, Outcome, RunId, RunState, Trigger
 from spyweb.store.incidents_protocol import SubjectEvent
 from spyweb.store.protocol import Change, End, NewRun
 from spyweb.store.sqlite.store import SqliteStore, open_store
@@ -127,7 +127,7 @@ async def record_job(store: SqliteStore, job: JobId, every_ms: int, took_ms: int
         new = NewRun(
             job=job,
             state=RunState.RUNNING,
-            trigger={"type": "schedule"},
+            trigger=Trigger(type="schedule"),
             due_ms=due_ms,
             started_ms=due_ms + late_ms,
         )

@@ -14,7 +14,7 @@ from spyweb.daemon.engine_info import engine_info
 from spyweb.errors import FetchError
 from spyweb.lua.endings import as_text
 from spyweb.lua.hooks import HOOK_NAMES, HOOKS
-from spyweb.model import JobId, Run, RunId, RunState, TriggerType
+from spyweb.model import JobId, Run, RunId, RunState, Trigger, TriggerType
 from spyweb.monitor.exchange import (
     FetchResponse,
     replied,
@@ -93,7 +93,7 @@ def test_every_hook_that_is_a_stage_says_what_its_answer_does() -> None:
 
 ASK = FetchRequest(url=b"https://a.b", body=b"x", timeout_s=1, proxy=b"http://p", max_body_size=1)
 REPLY = FetchResponse(status=403, body=b"", url=b"https://a.b", time_ms=1, proxy=b"http://p")
-RUN = Run(id=RunId(1), job=JobId("a"), state=RunState.RUNNING, attempt=1, trigger={"type": "manual"}, started_ms=1)
+RUN = Run(id=RunId(1), job=JobId("a"), state=RunState.RUNNING, attempt=1, trigger=Trigger(type="manual"), started_ms=1)
 RESPONSE = Response(status=200, body=b"", headers={}, url="https://a.b", time_ms=1)
 PACKED = Telemetry("a", FakeClock()).packed()
 OF_US = {"route", "is_public"}  # in a request: taken out before a handler sees it

@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import Future
 
 from spyweb.errors import SpywebError, StoreError
-from spyweb.model import Cursor, JobId, Outcome, Run, RunId, RunState
+from spyweb.model import Cursor, JobId, Outcome, Run, RunId, RunState, Trigger
 from spyweb.store.protocol import Change, End, NewRun, SkippedRange, Store
 from spyweb.store.values_protocol import ChangeEvent, WantedChange
 
@@ -23,7 +23,7 @@ def make_run(
     return NewRun(
         job=job,
         state=state,
-        trigger={"type": "schedule"},
+        trigger=Trigger(type="schedule"),
         attempt=attempt,
         due_ms=due_ms,
         started_ms=due_ms if state is RunState.RUNNING else None,

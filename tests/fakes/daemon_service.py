@@ -21,7 +21,21 @@ from spyweb.cooperative import run_at_once
 from spyweb.errors import Problem, Refused, SpywebError
 from spyweb.incidents.policy import Level
 from spyweb.lua.session import PoolStats, WorkerInfo
-from spyweb.model import Cron, Cursor, Every, Failure, JobId, JobSpec, Outcome, Run, RunId, RunMark, RunState
+from spyweb.model import (
+    Cron,
+    Cursor,
+    Every,
+    Failure,
+    JobId,
+    JobSpec,
+    Outcome,
+    Run,
+    RunId,
+    RunMark,
+    RunState,
+    Trigger,
+    TriggerType,
+)
 from spyweb.ops.network.own_sockets import OwnSockets
 from spyweb.ops.world import Metrics
 from spyweb.outbox.send import DeliveryFailure
@@ -75,7 +89,7 @@ from spyweb.views.maintenance import MaintenanceView, view_maintenance
 from spyweb.views.outbox import MessageCounts, MessageView
 from spyweb.views.overview import Overview, OverviewRow, make_overview, view_row
 from spyweb.views.records import RecordView
-from spyweb.views.run_detail import CauseKind, CauseStep, RunDetail, RunLog, brief, run_words
+from spyweb.views.run_detail import CauseStep, RunDetail, RunLog, brief, run_words
 from spyweb.views.runs import LogLine, RunEnded, RunEvent, TaskView
 from spyweb.views.source import SourceView, whole
 from spyweb.views.statistics import JobStatistics, TimeSpan, make_statistics
@@ -98,7 +112,7 @@ def make_run(number: int = 1, **changes: object) -> Run:
         id=RunId(number),
         job=PRICES,
         state=RunState.ENDED,
-        trigger={"type": "schedule"},
+        trigger=Trigger(type="schedule"),
         due_ms=NOW_MS - 60_000,
         started_ms=NOW_MS - 60_000,
         ended_ms=NOW_MS - 58_766,
@@ -275,7 +289,7 @@ class FakePast(PastRunsService):
         run = next((each for each in self.runs if each.id == run_id), None)
         if run is None:
             raise Refused(f"there is no run {run_id}: it may have been pruned")
-        steps = [CauseStep(kind=CauseKind.AFTER, words=f"after {each.job}", run=brief(each)) for each in self.runs]
+        steps = [CauseStep(kind=TriggerType.AFTER, words=f"after {each.job}", run=brief(each)) for each in self.runs]
         return RunDetail(
             run=run,
             name=run.job,

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from spyweb.cooperative import run_at_once
 from spyweb.errors import Refused
-from spyweb.model import Every, HistoryRule, JobId, Outcome, Run, RunId, RunMark
+from spyweb.model import Every, HistoryRule, JobId, Outcome, Run, RunId, RunMark, TriggerType
 from spyweb.runs.live import LiveJobs
 from spyweb.service.record_search import RecordSearch
 from spyweb.settings import Settings
@@ -23,7 +23,7 @@ from spyweb.views.calendar import DayAhead, GapPage, PlannedJob, day_ahead, view
 from spyweb.views.job_detail import JobDetail, LastError, ProblemView, Tie
 from spyweb.views.jobs import next_run
 from spyweb.views.overview import Overview, OverviewRow, make_overview, view_row
-from spyweb.views.run_detail import CauseKind, CauseStep, LimitView, RunDetail, RunLog, brief, run_words
+from spyweb.views.run_detail import CauseStep, LimitView, RunDetail, RunLog, brief, run_words
 from spyweb.views.runs import TaskView
 from spyweb.views.source import SourceView, TraceFrame
 from spyweb.views.statistics import JobStatistics, TimeSpan, make_statistics
@@ -145,7 +145,7 @@ def make_run_detail(run: Run, **changes: object) -> RunDetail:
         at_ms=moment_of(run),
         took_ms=took_of(run),
         late_ms=lateness_of(run),
-        causes=[CauseStep(kind=CauseKind.AFTER, words=MARKUP, at_ms=NOW_MS, run=brief(make_run(1)))],
+        causes=[CauseStep(kind=TriggerType.AFTER, words=MARKUP, at_ms=NOW_MS, run=brief(make_run(1)))],
         attempts=[brief(run), brief(make_run(int(run.id) + 1, job=job, attempt=2))],
         followers=[brief(make_run(99, job=JobId(MARKUP), reason=MARKUP))],
         tasks=[

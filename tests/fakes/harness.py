@@ -102,7 +102,7 @@ class Harness:
 
 def tell(run: Run) -> str:
     outcome = run.outcome.value if run.outcome else run.state.value
-    text = f"{run.job} {run.trigger.get('type', '-')} {outcome}"
+    text = f"{run.job} {run.trigger.type or '-'} {outcome}"
     if run.attempt > 1:
         text += f" attempt {run.attempt}"
     return f"{text} x{run.count}" if run.count > 1 else text

@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import cast
 
-from msgspec import structs
+from msgspec import convert, structs
 
 from spyweb.errors import FetchError
 from spyweb.extraction.extractor import Extractor, Page
@@ -23,7 +23,7 @@ from spyweb.lua.hooks import HOOK_NAMES, LOAD, UNLOADED, bit_of
 from spyweb.lua.session import Code, Host, Request
 from spyweb.lua.timeouts import settle
 from spyweb.lua.wire import Why
-from spyweb.model import Ending, Failure, Field, JobId, Monitor, Outcome, Run, RunId, RunState
+from spyweb.model import Ending, Failure, Field, JobId, Monitor, Outcome, Run, RunId, RunState, Trigger
 from spyweb.monitor.context import CycleServices
 from spyweb.monitor.run import MonitorRunner
 from spyweb.ops.disk import Files
@@ -234,7 +234,8 @@ class Shop:
 
     def start(self, job: LiveJob | None = None, **trigger: object) -> Task[Ending]:
         job = job or make_monitor()
-        run = Run(id=RunId(next(self.runs)), job=job.id, state=RunState.RUNNING, trigger={"type": "manual", **trigger})
+        told = convert({"type": "manual", **trigger}, Trigger)
+        run = Run(id=RunId(next(self.runs)), job=job.id, state=RunState.RUNNING, trigger=told)
         return self.tasks.create_task(self.monitors.run(job, run, self.host, ctx_of(run)))
 
     async def records(self) -> list[dict[str, str]]:

@@ -14,7 +14,7 @@ from spyweb.extraction.extractor import open_extractor
 from spyweb.lua.pool import Pool, open_pool
 from spyweb.lua.session import Code, EngineInfo, Request
 from spyweb.lua.wire import Why
-from spyweb.model import Ending, JobId, Outcome, RunId, RunState
+from spyweb.model import Ending, JobId, Outcome, RunId, RunState, Trigger
 from spyweb.ops import catalog
 from spyweb.ops.artifacts import FOLDER, Artifacts
 from spyweb.ops.disk import Files
@@ -54,7 +54,7 @@ class Scripts:
         return ending.result
 
     async def begin(self, job: str) -> RunId:
-        new = NewRun(job=JobId(job), state=RunState.RUNNING, trigger={})
+        new = NewRun(job=JobId(job), state=RunState.RUNNING, trigger=Trigger())
         (run,) = await self.store.runs.record(Change(new=[new]))
         assert run is not None
         return run

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from spyweb.model import RunId, TaskRow, TaskStatus
+from spyweb.model import RunId, TaskRow, TaskStatus, Trigger
 from spyweb.store.protocol import Change, NewRun, Store
-from spyweb.store.tasks_protocol import RESUMES
 from tests.fakes.changes import PRICES, make_run
 
 SUCCESS, FAILED, SKIPPED = TaskStatus.SUCCESS, TaskStatus.FAILED, TaskStatus.SKIPPED
@@ -39,7 +38,7 @@ async def told(store: Store, run: RunId) -> list[str]:
 
 async def begin_run(store: Store, resumes: RunId | None = None, **changes: object) -> RunId:
     """Record a run of PRICES, which may go on with an earlier one."""
-    trigger = {"type": "manual"} if resumes is None else {"type": "retry", "of": resumes, RESUMES: resumes}
+    trigger = Trigger(type="manual") if resumes is None else Trigger(type="retry", of=resumes, resumes=resumes)
     new: NewRun = structs.replace(make_run(PRICES, due_ms=None), trigger=trigger, **changes)
     (run,) = await store.runs.record(Change(new=[new]))
     assert run is not None

@@ -18,7 +18,7 @@ import pytest
 from spyweb.clock import RealClock
 from spyweb.commands.cgroup import find_delegated
 from spyweb.daemon.commands import NO_GROUP
-from spyweb.model import Cursor, JobId, Outcome, RunId, RunState
+from spyweb.model import Cursor, JobId, Outcome, RunId, RunState, Trigger
 from spyweb.store.lock import hold_lock
 from spyweb.store.protocol import Change, End, NewRun
 from spyweb.store.sqlite.migrate import load_migrations, migrate
@@ -60,7 +60,7 @@ async def record_a_failure(root: Path) -> None:
     with hold_lock(root / "data", clock=clock):
         store = await open_store(root / "data" / "spyweb.db", clock=clock)
         try:
-            new = NewRun(job=TICK, state=RunState.RUNNING, trigger={"type": "manual"}, started_ms=now - 60_000)
+            new = NewRun(job=TICK, state=RunState.RUNNING, trigger=Trigger(type="manual"), started_ms=now - 60_000)
             cursor = Cursor(job=TICK, due_ms=now - 60_000, schedule="every 30000")
             (run,) = await store.runs.record(Change(new=[new], cursors=[cursor]))
             assert run is not None

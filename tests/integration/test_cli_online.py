@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.clock import RealClock
-from spyweb.model import Failure, JobId, Outcome, RunId
+from spyweb.model import Failure, JobId, Outcome, RunId, Trigger
 from spyweb.views.health import ChoreHealth
 from spyweb.views.runs import LogLine, RunEnded, RunEvent
 from tests.fakes.command import Answer, spyweb
@@ -112,7 +112,7 @@ def test_a_rare_outcome_is_looked_for_beyond_the_first_page(tmp_path: Path) -> N
 
 
 def test_runs_that_began_in_one_way_are_looked_for_beyond_the_first_page(tmp_path: Path) -> None:
-    many = [make_run(n, trigger={"type": "alert" if n == 7 else "schedule"}) for n in range(2_500, 0, -1)]
+    many = [make_run(n, trigger=Trigger(type="alert" if n == 7 else "schedule")) for n in range(2_500, 0, -1)]
     answer = with_service(FakeDaemonService(known_runs=many), tmp_path, "runs", "--trigger", "alert", "-o", "json")
     assert [run["id"] for run in answer.json] == [7]  # type: ignore[attr-defined]
 

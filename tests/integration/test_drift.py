@@ -143,7 +143,7 @@ def test_a_daemon_finds_by_itself_what_differs_and_repairs_it_where_it_may(proje
     with project.daemon():
         eventually(lambda: other.exists() or None, "a repair", patience=60)
         failed = eventually(
-            lambda: [run for run in project.runs("web") if run.trigger["type"] == "drift" and run.outcome], patience=60
+            lambda: [run for run in project.runs("web") if run.trigger.type == "drift" and run.outcome], patience=60
         )
         assert failed[0].reason.startswith("1 resource differs: file.template shared/web/a.conf: file ")
         assert conf.read_text() == "port 81", "it was only told"
@@ -152,5 +152,5 @@ def test_a_daemon_finds_by_itself_what_differs_and_repairs_it_where_it_may(proje
         assert shown.outcome is Outcome.FAILED
         warnings = project.daemon_client().health().warnings
         assert warnings == ["1 job has files that are not as their runs left them: `spyweb drift` lists them"]
-        repairs = [run.trigger for run in project.runs("www") if run.trigger["type"] == "drift"]
-        assert repairs[0]["repairs"] == "1 resource differs: file.template shared/web/b.conf: not there"
+        repairs = [run.trigger for run in project.runs("www") if run.trigger.type == "drift"]
+        assert repairs[0].repairs == "1 resource differs: file.template shared/web/b.conf: not there"

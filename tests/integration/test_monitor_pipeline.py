@@ -8,7 +8,7 @@ import json
 import pytest
 from aiohttp import web
 
-from spyweb.model import Failure, JobId, Outcome, Run
+from spyweb.model import Failure, JobId, Outcome, Run, Trigger
 from spyweb.store.protocol import Change
 from tests.fakes.monitor_project import MonitorProject
 
@@ -420,7 +420,7 @@ async def test_a_page_that_is_gone_is_told_by_the_rows_of_its_runs(project: Moni
 async def tell(project: MonitorProject, hook: str = "on_down") -> Run:
     """Tell the files of the monitor of an incident, as the planner does; return the run."""
     job = project.runtime.live.find(JobId(project.name)) or project.load()
-    trigger = {"type": "alert", "hook": hook, "incident": {"id": 7, "text": "no page"}}
+    trigger = Trigger(type="alert", hook=hook, incident={"id": 7, "text": "no page"})
     (run_id,) = await project.runtime.runner.start_for_incidents([(job, trigger)], Change())
     while True:
         (run,) = await project.runtime.store.runs.list(JobId(project.name), limit=1)

@@ -126,7 +126,7 @@ def set_up_hooked(root: Path) -> None:
 
 def alert_runs(client: DaemonClient) -> list[Run]:
     found = client.runs(BACKUP, limit=1_000, before=None)
-    return [run for run in reversed(found) if "incident" in run.trigger]
+    return [run for run in reversed(found) if run.trigger.incident]
 
 
 def test_a_job_s_own_functions_are_called_once_each_and_their_failure_opens_nothing(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_job_s_own_functions_are_called_once_each_and_their_failure_opens_noth
         (tmp_path / "jobs/backup/mended.txt").write_text("yes")
         until(lambda: calls(tmp_path) == ["down 1", "up 1"])
         until(lambda: all(run.outcome is not None for run in alert_runs(client)))
-        assert [(run.trigger["type"], run.outcome) for run in alert_runs(client)] == [
+        assert [(run.trigger.type, run.outcome) for run in alert_runs(client)] == [
             ("alert", Outcome.FAILED),
             ("alert", Outcome.SUCCESS),
         ]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from spyweb.lua.wire import Ext, Foreign
-from spyweb.model import HistoryRule, JobId, Outcome, RunId, RunState
+from spyweb.model import HistoryRule, JobId, Outcome, RunId, RunState, Trigger
 from spyweb.ops import catalog
 from spyweb.ops.world import Call, World
 from spyweb.store.protocol import Change, End, NewRun
@@ -483,7 +483,7 @@ class Locks(Machine):
             del self.lines[name]
 
     async def _new_run(self) -> RunId:
-        new = NewRun(job=JobId("prices"), state=RunState.RUNNING, trigger={})
+        new = NewRun(job=JobId("prices"), state=RunState.RUNNING, trigger=Trigger())
         (run,) = await self.store.runs.record(Change(new=[new]))
         assert run is not None
         return run

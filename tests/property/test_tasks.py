@@ -19,7 +19,7 @@ from msgspec import structs
 
 from spyweb.lua.session import Unstarted
 from spyweb.lua.wire import Why
-from spyweb.model import Ending, JobId, Outcome, RunId, RunState, TaskRow, TaskStatus
+from spyweb.model import Ending, JobId, Outcome, RunId, RunState, TaskRow, TaskStatus, Trigger
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.world import Call
 from spyweb.runs.followups import resume
@@ -166,7 +166,7 @@ async def perform(scripts: Scripts, workflow: Workflow, new: NewRun, crash: Cras
     scripts.lines.clear()
     (run,) = await scripts.store.runs.record(Change(new=[new]))
     assert run is not None
-    call = scripts.call(run, JOB, resumes="resumes" in new.trigger)
+    call = scripts.call(run, JOB, resumes=new.trigger.resumes is not None)
     request = scripts.request(run, workflow.source, JOB, 20_000)
     ending = await scripts.pool.run(request, CrashingHost(call, scripts, crash))
     await scripts.store.runs.record(Change(end=[End(run=run, ended_ms=1, outcome=ending.outcome)]))
@@ -177,7 +177,7 @@ async def perform(scripts: Scripts, workflow: Workflow, new: NewRun, crash: Cras
 
 async def see_through(scripts: Scripts, workflow: Workflow, crashes: Sequence[Crash]) -> list[Attempt]:
     """Run it, and go on after each crash, until a run ends by itself."""
-    new = NewRun(job=JOB, state=RunState.RUNNING, trigger={"type": "manual"}, started_ms=1)
+    new = NewRun(job=JOB, state=RunState.RUNNING, trigger=Trigger(type="manual"), started_ms=1)
     attempts = []
     for crash in (*crashes, None):
         attempt, run = await perform(scripts, workflow, new, crash)

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spyweb.model import JobId, Outcome, Overlap, Retry, Run, RunId
-from spyweb.runs.state_trigger import event_of
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.pool import FAILED, GUILTY, LOST, SUCCESS
@@ -100,7 +99,7 @@ def expected(written: dict[int, tuple[str, str]], job: str) -> list[int]:
 
 def events_in_order(runs: Sequence[Run]) -> list[int]:
     """The changes that these runs were for; attempts at one change, one after another, count once."""
-    return [event for event, _ in groupby(event_of(run.trigger) or 0 for run in runs)]
+    return [event for event, _ in groupby(run.trigger.change_event or 0 for run in runs)]
 
 
 async def run_story(steps: list[Step]) -> None:
@@ -122,15 +121,15 @@ async def run_story(steps: list[Step]) -> None:
 
 
 def check(lives: DaemonLives, job: str, runs: list[Run]) -> None:
-    handled = {event_of(run.trigger) for run in runs}
+    handled = {run.trigger.change_event for run in runs}
     assert handled == set(expected(lives.written, job))
     for key in set(lives.written.values()):
-        of_key = [run for run in runs if lives.written[event_of(run.trigger) or 0] == key]
+        of_key = [run for run in runs if lives.written[run.trigger.change_event or 0] == key]
         order = events_in_order(of_key)
         assert order == sorted(order)
     for event in handled:
-        first, *others = [run for run in runs if event_of(run.trigger) == event]
-        assert (first.attempt, first.trigger["type"]) == (1, "state")
+        first, *others = [run for run in runs if run.trigger.change_event == event]
+        assert (first.attempt, first.trigger.type) == (1, "state")
         assert all(run.attempt > 1 for run in others), "started twice"
         assert all(run.outcome is not Outcome.SKIPPED for run in (first, *others))
         assert (others or [first])[-1].outcome is not Outcome.STOPPED, "cut short, and not begun again"

@@ -11,7 +11,7 @@ from sys import intern
 import msgspec
 
 from spyweb.errors import CursorMoved
-from spyweb.model import Cursor, Failure, JobId, Outcome, Run, RunId, RunState
+from spyweb.model import Cursor, Failure, JobId, Outcome, Run, RunId, RunState, Trigger
 from spyweb.store.incidents_protocol import SubjectChange
 from spyweb.store.outbox_protocol import Target
 from spyweb.store.protocol import Change, End, NewRun, Recorded, SkippedRange
@@ -140,7 +140,7 @@ OUTDATED = f"""
 DELETE = "DELETE FROM run WHERE id = ?"
 
 encode_trigger = msgspec.json.Encoder().encode
-decode_trigger = msgspec.json.Decoder(dict[str, object]).decode
+decode_trigger = msgspec.json.Decoder(Trigger).decode
 
 
 class SqliteRuns:
@@ -331,7 +331,7 @@ def row_of_end(end: End) -> tuple[str | int | None, ...]:
 def record_skipped(connection: sqlite3.Connection, skipped: SkippedRange) -> None:
     first, last, count, at_ms = skipped.first_due_ms, skipped.last_due_ms, skipped.count, skipped.at_ms
     outcome, reason = skipped.outcome.value, storable(skipped.reason)
-    trigger = encode_trigger({"type": skipped.trigger.value}).decode()
+    trigger = encode_trigger(Trigger(type=skipped.trigger)).decode()
     newest = connection.execute(NEWEST_ROW, (skipped.job,)).fetchone()
     if newest and newest[1:4] == (outcome, reason, trigger) and newest[4] is not None:
         connection.execute(LENGTHEN_SKIPPED, (newest[0], first, last, count, at_ms))
@@ -426,13 +426,12 @@ def read_run(row: RunRow) -> Run:
     )
 
 
-def read_trigger(text: str) -> Mapping[str, object]:
+def read_trigger(text: str) -> Trigger:
     """Return the trigger, or an empty one if it is damaged, which must not keep a daemon from starting."""
     try:
-        trigger: dict[str, object] = decode_trigger(text)
+        return decode_trigger(text)
     except msgspec.DecodeError:
-        return {}
-    return trigger
+        return Trigger()
 
 
 def read_cursor(row: CursorRow) -> Cursor:

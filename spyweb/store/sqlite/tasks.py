@@ -14,7 +14,8 @@ from spyweb.limits import SHOWN_OUTPUTS
 from spyweb.model import RunId, TaskRow, TaskStatus
 from spyweb.store.sqlite.batch import BatchQueue, OpKind
 from spyweb.store.sqlite.pruning import Prunable, prune
-from spyweb.store.tasks_protocol import RESUMES, PlannedTask
+from spyweb.store.sqlite.runs import read_trigger
+from spyweb.store.tasks_protocol import PlannedTask
 
 COLUMNS = "ordinal, workflow, name, status, attempts, started_ms, ended_ms, message, output"
 ADD = f"INSERT OR REPLACE INTO task (run, {COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -35,8 +36,6 @@ DELETE = "DELETE FROM task WHERE run = ?"
 MOST_ROWS = 20_000  # deleted in one op: what is left of a job goes the next time
 
 TaskColumns = tuple[int, str, str, str, int, int | None, int, str, bytes | None]
-
-decode_trigger = msgspec.json.Decoder(dict[str, object]).decode
 
 
 class SqliteTasks:
@@ -112,20 +111,11 @@ def take_over(connection: sqlite3.Connection, run: RunId, plan: Sequence[Planned
 def chain_of(connection: sqlite3.Connection, run: RunId) -> Sequence[RunId]:
     """Return the runs that this one goes on with, oldest first; none where it begins anew."""
     row = connection.execute(JOB_AND_TRIGGER, (run,)).fetchone()
-    first = resumed_by(row[1]) if row else None
+    first = read_trigger(row[1]).resumes if row else None
     if first is None:
         return []
     runs = connection.execute(BETWEEN, (row[0], first, run))
-    return [RunId(number) for number, trigger in runs if number == first or resumed_by(trigger) == first]
-
-
-def resumed_by(trigger: str) -> int | None:
-    """Return the first run of the chain that a run with this trigger goes on with."""
-    try:
-        first = decode_trigger(trigger).get(RESUMES)
-    except msgspec.DecodeError:
-        return None
-    return first if isinstance(first, int) else None
+    return [RunId(number) for number, trigger in runs if number == first or read_trigger(trigger).resumes == first]
 
 
 def match_plan(done: Sequence[TaskRow], plan: Sequence[PlannedTask]) -> list[TaskRow]:

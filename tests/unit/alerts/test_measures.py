@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import pytest
-from msgspec import structs
+from msgspec import structs, to_builtins
 from msgspec.structs import replace
 
 from spyweb.alerts.measures import PAUSED_TOGETHER, JobMeasures, tells_nothing
@@ -46,7 +46,7 @@ class Measured:
         await self.harness.clock.turn(0.1)
 
     async def runs(self) -> list[object]:
-        return [run.trigger for run in await self.harness.store.runs.list(NET, limit=99)]
+        return [to_builtins(run.trigger) for run in await self.harness.store.runs.list(NET, limit=99)]
 
 
 @asynccontextmanager

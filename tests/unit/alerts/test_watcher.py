@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec import convert
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
@@ -37,9 +38,9 @@ from spyweb.model import (
     Run,
     RunId,
     RunState,
+    Trigger,
 )
 from spyweb.outbox.send import DeliveryFailure
-from spyweb.runs.drift import finding_trigger
 from spyweb.runs.live import LiveJob
 from spyweb.runs.runner import RunRequest, by_hand
 from spyweb.schedules.maintenance import MaintenanceCalendar, MaintenanceRule, Once
@@ -48,6 +49,7 @@ from spyweb.store.incidents_protocol import SubjectChange, SubjectEvent
 from spyweb.store.protocol import End
 from tests.fakes.harness import Harness, harness, make_job
 
+DIFFERS = Trigger(type="drift", finding="motd differs")
 BACKUP = JobId("backup")
 SUCCESS = Ending(outcome=Outcome.SUCCESS)
 SHORT = Ending(outcome=Outcome.SUCCESS, note="not as expected: no items in 3 runs in a row")
@@ -426,7 +428,7 @@ async def test_maintenance_that_is_taken_from_the_settings_is_over() -> None:
 async def test_a_sign_that_came_in_maintenance_and_is_there_at_its_end_counts_then() -> None:
     async with watched(TELL_OPS) as w:
         w.begin_maintenance(30)
-        w.harness.runner.start(w.job, [RunRequest(trigger=finding_trigger("motd differs"))])
+        w.harness.runner.start(w.job, [RunRequest(trigger=DIFFERS)])
         await w.harness.clock.turn(5)
         assert await w.open() == 0
         await w.harness.clock.turn(30 * 60)
@@ -457,7 +459,7 @@ async def test_what_a_run_shows_is_an_incident_besides_its_failures() -> None:
 
 async def test_a_success_ends_what_drift_has_found_since_the_job_puts_its_files_right() -> None:
     async with watched(TELL_OPS) as w:
-        w.harness.runner.start(w.job, [RunRequest(trigger=finding_trigger("motd differs"))])
+        w.harness.runner.start(w.job, [RunRequest(trigger=DIFFERS)])
         await w.harness.clock.turn(1)
         assert await w.open() == 1
         await w.run()
@@ -534,7 +536,7 @@ async def test_a_channel_that_is_down_in_maintenance_of_all_is_so_at_its_end_and
 async def test_a_sign_of_a_job_that_is_gone_by_the_end_of_maintenance_is_nothing() -> None:
     async with watched(TELL_OPS) as w:
         w.begin_maintenance(30)
-        w.harness.runner.start(w.job, [RunRequest(trigger=finding_trigger("motd differs"))])
+        w.harness.runner.start(w.job, [RunRequest(trigger=DIFFERS)])
         await w.harness.clock.turn(5)
         w.harness.live.remove(BACKUP)
         w.harness.live.link()
@@ -545,7 +547,7 @@ async def test_a_sign_of_a_job_that_is_gone_by_the_end_of_maintenance_is_nothing
 async def test_a_sign_that_the_store_refuses_at_the_end_of_maintenance_is_not_lost() -> None:
     async with watched(TELL_OPS) as w:
         w.begin_maintenance(30)
-        w.harness.runner.start(w.job, [RunRequest(trigger=finding_trigger("motd differs"))])
+        w.harness.runner.start(w.job, [RunRequest(trigger=DIFFERS)])
         await w.harness.clock.turn(29 * 60)
         note, w.harness.store.incidents.note = w.harness.store.incidents.note, refuse  # type: ignore[method-assign, assignment]
         await w.harness.clock.turn(5 * 60)
@@ -750,7 +752,7 @@ def test_ends_that_count() -> None:
     retry = replace(run_of({"type": "retry", "of": 1}), attempt=2)
     tried_before = event_of(retry, end_of(Outcome.SKIPPED, "open"))
     assert event_text(tried_before) == "attempt 1 failed, the next was skipped: open"
-    assert event_of(replace(retry, trigger={"type": "retry", "of": 1, "lost": 1}), end_of(Outcome.SKIPPED)) is None
+    assert event_of(replace(retry, trigger=Trigger(type="retry", of=RunId(1), lost=1)), end_of(Outcome.SKIPPED)) is None
     cancelled = replace(end_of(Outcome.FAILED), failure=Failure.CANCELLED)
     assert event_of(by_hand_run, cancelled) is None, "somebody wanted it to end"
     assert event_of(run_of({"type": "manual", "debug": True}), end_of(Outcome.FAILED)) is None
@@ -758,7 +760,7 @@ def test_ends_that_count() -> None:
 
 
 def test_drift_is_a_sign_of_its_own() -> None:
-    run = run_of(finding_trigger("/etc/motd differs"))
+    run = run_of({"type": "drift", "finding": "/etc/motd differs"})
     assert event_of(run, end_of(Outcome.FAILED, "/etc/motd differs")) == SignSeen("drift", "/etc/motd differs")
     assert event_of(run, end_of()) == SignGone("drift")
 
@@ -773,7 +775,7 @@ def refuse(*_arguments: object) -> None:
 
 
 def run_of(trigger: Mapping[str, object]) -> Run:
-    return Run(id=RunId(1), job=BACKUP, state=RunState.RUNNING, trigger=trigger)
+    return Run(id=RunId(1), job=BACKUP, state=RunState.RUNNING, trigger=convert(trigger, Trigger))
 
 
 def end_of(outcome: Outcome = Outcome.SUCCESS, reason: str = "") -> End:

@@ -21,7 +21,7 @@ from spyweb.alerts.writing import (
 from spyweb.errors import StoreError
 from spyweb.incidents.telling import MessageKind
 from spyweb.logs.job import stamped
-from spyweb.model import Outcome, RunId, RunState
+from spyweb.model import Outcome, RunId, RunState, Trigger
 from spyweb.store.protocol import Change, End, NewRun
 from tests.fakes.clock import START_MS
 from tests.fakes.harness import Harness, harness, make_job
@@ -40,7 +40,7 @@ async def written(root: Path, *lines: str, environ: Mapping[str, str] = {}, **ch
     async with harness() as h:
         job = make_job("backup")
         await h.settle(job)
-        new = NewRun(job=job.spec.id, state=RunState.RUNNING, trigger={"type": "manual"}, started_ms=START_MS)
+        new = NewRun(job=job.spec.id, state=RunState.RUNNING, trigger=Trigger(type="manual"), started_ms=START_MS)
         (run,) = await h.store.runs.record(Change(new=[new]))
         assert run is not None
         end = End(run=run, ended_ms=START_MS + 10, outcome=Outcome.FAILED, reason="no space")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from spyweb.cli.runs import show_runs
-from spyweb.model import Failure, Outcome, Run, RunState
+from spyweb.model import Failure, Outcome, Run, RunId, RunState, Trigger
 from tests.fakes.daemon_service import NOW_MS, make_run
 from tests.fakes.terminal import open_terminal, shown_lines
 
-RETRY = {"type": "retry", "of": 1}
+RETRY = Trigger(type="retry", of=RunId(1))
 BEGAN = "1 prices Wed 2025-12-31 23:59:00 UTC"
 DOWN = make_run(
     started_ms=None,

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from spyweb.daemon.chores import SteadyTime, prune
-from spyweb.model import Outcome, RunId, RunState
+from spyweb.model import Outcome, RunId, RunState, Trigger
 from spyweb.ops.artifacts import Artifacts
 from spyweb.outbox.sender import OutboxSender
 from spyweb.settings import load_settings
@@ -97,7 +97,7 @@ async def test_the_history_is_cut_to_what_the_settings_say(tmp_path: Path, runs:
     clock = FakeClock()
     store = MemoryStore(clock)
     for _ in range(4):
-        (run,) = await store.runs.record(Change(new=[NewRun(job=PRICES, state=RunState.RUNNING, trigger={})]))
+        (run,) = await store.runs.record(Change(new=[NewRun(job=PRICES, state=RunState.RUNNING, trigger=Trigger())]))
         assert run is not None
         await store.runs.record(Change(end=[End(run=run, ended_ms=clock.now_ms(), outcome=Outcome.SUCCESS)]))
         await store.tasks.add(run, [row("a")])

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from spyweb.daemon.drift_checks import SPREAD_S, DriftChecks
 from spyweb.errors import StoreError
-from spyweb.model import JobId, Never
+from spyweb.model import JobId, Never, Trigger
 from spyweb.runs.live import LiveJob
 from spyweb.runs.runner import RunRequest
 from spyweb.service.drift import DriftService
@@ -194,4 +194,4 @@ async def test_an_edited_interval_counts_at_once_and_a_job_that_is_gone_not_any_
 
 
 def by_hand_request() -> RunRequest:
-    return RunRequest(trigger={"type": "manual"})
+    return RunRequest(trigger=Trigger(type="manual"))

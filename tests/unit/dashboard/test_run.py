@@ -13,8 +13,8 @@ from spyweb.dashboard.run import (
     tone_of_run,
     whole_of,
 )
-from spyweb.model import Outcome, RunState
-from spyweb.views.run_detail import CauseKind, CauseStep
+from spyweb.model import Outcome, RunState, TriggerType
+from spyweb.views.run_detail import CauseStep
 from tests.fakes.daemon_service import make_run
 from tests.fakes.dashboard import make_run_detail
 
@@ -39,8 +39,8 @@ def test_a_run_that_goes_on_is_as_long_as_its_tasks() -> None:
 
 
 def test_attempts_stand_for_the_retries_that_they_are() -> None:
-    retry = CauseStep(kind=CauseKind.RETRY, words="attempt 2, of run 6")
-    detail = make_run_detail(FAILED, causes=[CauseStep(kind=CauseKind.SCHEDULE, words="due"), retry])
+    retry = CauseStep(kind=TriggerType.RETRY, words="attempt 2, of run 6")
+    detail = make_run_detail(FAILED, causes=[CauseStep(kind=TriggerType.SCHEDULE, words="due"), retry])
     words = [cause.words for cause in causes_of(detail)]
     assert words[:3] == ["due", "attempt 1: this one", "attempt 2: succeeded"]
     assert words[3].startswith("then ")

@@ -7,8 +7,9 @@ from itertools import count
 from typing import Any
 
 import pytest
+from msgspec import convert
 
-from spyweb.model import Ending, Failure, JobId, Monitor, OnEmpty, Outcome, Run, RunId, RunState
+from spyweb.model import Ending, Failure, JobId, Monitor, OnEmpty, Outcome, Run, RunId, RunState, Trigger
 from spyweb.monitor.expectations import count_streak, is_short, shortfall
 from spyweb.runs.live import LiveJob
 from spyweb.runs.records import end_of
@@ -26,7 +27,8 @@ async def watch(s: Shop, job: LiveJob, status: int, items: int, **trigger: objec
     s.http.answers[URL] = page(status=status)
     s.extractor.otherwise = [{"title": f"{number}"} for number in range(items)]
     ending = await s.run(job, **trigger)
-    new = NewRun(job=job.id, state=RunState.RUNNING, trigger={"type": "manual", **trigger}, started_ms=1)
+    told = convert({"type": "manual", **trigger}, Trigger)
+    new = NewRun(job=job.id, state=RunState.RUNNING, trigger=told, started_ms=1)
     (run_id,) = await s.store.runs.record(Change(new=[new]))
     assert run_id
     run = Run(id=run_id, job=job.id, state=RunState.RUNNING)
@@ -49,7 +51,7 @@ def make_run(status: int | None, found: int | None, **trigger: object) -> Run:
         outcome=Outcome.SUCCESS,
         http_status=status,
         items_found=found,
-        trigger=trigger,
+        trigger=convert(trigger, Trigger),
     )
 
 

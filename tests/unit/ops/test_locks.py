@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from spyweb.clock import Handle
 from spyweb.errors import StoreClosed, StoreError
-from spyweb.model import JobId, Outcome, RunId, RunState
+from spyweb.model import JobId, Outcome, RunId, RunState, Trigger
 from spyweb.ops.locks import LONGEST_RECHECK, LockKeeper, LockQueue, LockRequest
 from spyweb.store.protocol import Change, End, NewRun
 from spyweb.store.values_protocol import Held
@@ -30,7 +30,7 @@ class LockHarness:
         self._tasks: list[Task[None]] = []
 
     async def run(self) -> RunId:
-        new = NewRun(job=JobId("a"), state=RunState.RUNNING, trigger={})
+        new = NewRun(job=JobId("a"), state=RunState.RUNNING, trigger=Trigger())
         (run,) = await self.store.runs.record(Change(new=[new]))
         assert run is not None
         return run

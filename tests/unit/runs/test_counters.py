@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from spyweb.model import JobId, Never, Outcome, Retry, Run, RunId, RunState
+from msgspec import convert
+
+from spyweb.model import JobId, Never, Outcome, Retry, Run, RunId, RunState, Trigger
 from spyweb.runs.counters import JobCounts, RunCounters
 from spyweb.runs.runner import RunRequest
 from tests.fakes.changes import make_skipped
@@ -10,7 +12,7 @@ from tests.fakes.harness import harness, make_job
 from tests.fakes.pool import FAILED
 
 PRICES, NEWS, WEATHER = JobId("prices"), JobId("news"), JobId("weather")
-BY_HAND = RunRequest(trigger={"type": "manual"})
+BY_HAND = RunRequest(trigger=Trigger(type="manual"))
 
 
 def everything(counters: RunCounters) -> JobCounts:
@@ -21,7 +23,15 @@ def everything(counters: RunCounters) -> JobCounts:
 
 
 def ended(job: JobId, outcome: Outcome, **trigger: object) -> Run:
-    return Run(id=RunId(1), job=job, state=RunState.ENDED, trigger=trigger, outcome=outcome, started_ms=0, ended_ms=10)
+    return Run(
+        id=RunId(1),
+        job=job,
+        state=RunState.ENDED,
+        trigger=convert(trigger, Trigger),
+        outcome=outcome,
+        started_ms=0,
+        ended_ms=10,
+    )
 
 
 def test_jobs_beyond_the_limit_are_counted_together() -> None:

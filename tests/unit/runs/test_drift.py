@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from spyweb.model import After, JobId, Never, Outcome, Retry, RunState
-from spyweb.runs.drift import finding_trigger, is_drifting, is_finding, is_repair, repair_trigger
+from spyweb.model import After, JobId, Never, Outcome, Retry, RunState, Trigger
+from spyweb.runs.drift import is_drifting, is_finding
 from spyweb.runs.runner import RunRequest
 from spyweb.store.protocol import Change, NewRun
 from tests.fakes.daemon_service import make_run
 from tests.fakes.harness import Harness, harness, make_job
 
 PRICES = JobId("prices")
-FOUND = RunRequest(trigger=finding_trigger("1 resource differs"))
-OVER = RunRequest(trigger=finding_trigger(""))
-REPAIR = RunRequest(trigger=repair_trigger("1 resource differs"))
+FOUND = RunRequest(trigger=Trigger(type="drift", finding="1 resource differs"))
+OVER = RunRequest(trigger=Trigger(type="drift", finding=""))
+REPAIR = RunRequest(trigger=Trigger(type="drift", repairs="1 resource differs"))
 
 
 async def start(t: Harness, request: RunRequest, **settings: object) -> None:
@@ -71,8 +71,6 @@ async def test_a_finding_that_a_crash_cut_off_is_what_it_was_at_the_next_start(i
 def test_which_run_is_which() -> None:
     found, repair = (make_run(trigger=request.trigger) for request in (FOUND, REPAIR))
     assert (is_finding(found), is_finding(repair), is_finding(make_run())) == (True, False, False)
-    assert (is_repair(found), is_repair(repair), is_repair(make_run())) == (False, True, False)
     assert not is_drifting(None)
     assert not is_drifting(found), "it succeeded"
     assert is_drifting(structs.replace(found, outcome=Outcome.FAILED))
-    assert not is_finding(make_run(trigger={"type": "manual", "finding": "x"}))

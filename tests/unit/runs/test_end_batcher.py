@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spyweb.model import JobId, Outcome, RunId, RunState
+from spyweb.model import JobId, Outcome, RunId, RunState, Trigger
 from spyweb.runs.end_batcher import PATIENCE, EndBatcher
 from spyweb.store.protocol import Change, End, NewRun, Runs
 from tests.fakes.clock import FakeClock
@@ -28,7 +28,9 @@ def end(run: int) -> End:
 
 async def open_ends() -> tuple[EndBatcher, Notebook, FakeClock]:
     store = MemoryStore(clock := FakeClock())
-    new = [NewRun(job=JobId(f"job{number}"), state=RunState.RUNNING, trigger={"type": "manual"}) for number in range(3)]
+    new = [
+        NewRun(job=JobId(f"job{number}"), state=RunState.RUNNING, trigger=Trigger(type="manual")) for number in range(3)
+    ]
     await store.runs.record(Change(new=new))
     return EndBatcher(store.runs, clock), Notebook(store.runs), clock
 

@@ -1,21 +1,21 @@
 from __future__ import annotations
 
 import pytest
-from msgspec import structs
+from msgspec import structs, to_builtins
 
-from spyweb.model import After, Ending, Failure, JobId, Outcome, Retry, Run, RunId, RunState
-from spyweb.runs.followups import begin_again, follow_up, may_retry, next_attempt, resume, resumes, what_follows
+from spyweb.model import After, Ending, Failure, JobId, Outcome, Retry, Run, RunId, RunState, Trigger
+from spyweb.runs.followups import begin_again, follow_up, may_retry, next_attempt, resume, what_follows
 from tests.fakes.harness import make_job, make_spec
 from tests.fakes.pool import FAILED, GUILTY, LOST, SUCCESS
 
 NOW = 1_000_000
-RUN = Run(id=RunId(7), job=JobId("prices"), state=RunState.RUNNING, due_ms=5, trigger={"type": "schedule"})
+RUN = Run(id=RunId(7), job=JobId("prices"), state=RunState.RUNNING, due_ms=5, trigger=Trigger(type="schedule"))
 TWICE = Retry(retries=2, delay_ms=10_000, jitter=False)
 
 
 def follow(run: Run, ending: Ending, retry: Retry = TWICE) -> object:
     new = next_attempt(run, ending, retry, NOW, lambda: 0.5)
-    return new and (new.attempt, new.start_after_ms, dict(new.trigger))
+    return new and (new.attempt, new.start_after_ms, to_builtins(new.trigger))
 
 
 def test_a_failure_is_retried_after_its_delay() -> None:
@@ -23,14 +23,14 @@ def test_a_failure_is_retried_after_its_delay() -> None:
 
 
 def test_a_retry_of_a_retry_names_the_first_attempt_and_keeps_its_due_time() -> None:
-    second = structs.replace(RUN, id=RunId(8), attempt=2, trigger={"type": "retry", "of": 7})
+    second = structs.replace(RUN, id=RunId(8), attempt=2, trigger=Trigger(type="retry", of=RunId(7)))
     new = next_attempt(second, FAILED, TWICE, NOW, lambda: 0.5)
     assert new
-    assert (new.attempt, new.due_ms, new.trigger["of"]) == (3, 5, 7)
+    assert (new.attempt, new.due_ms, new.trigger.of) == (3, 5, 7)
 
 
 def test_a_retry_has_the_payload_of_the_first_attempt() -> None:
-    sent = structs.replace(RUN, trigger={"type": "manual", "payload": 0})
+    sent = structs.replace(RUN, trigger=Trigger(type="manual", payload=0))
     assert follow(sent, FAILED) == (2, NOW + 10_000, {"type": "retry", "of": 7, "payload": 0})
 
 
@@ -46,7 +46,7 @@ def test_success_cancellation_and_a_planned_stop_are_not_retried() -> None:
 
 def test_an_innocent_loss_starts_again_once_and_does_not_use_up_a_retry() -> None:
     assert follow(RUN, LOST, Retry()) == (2, None, {"type": "retry", "of": 7, "lost": 1})
-    again = structs.replace(RUN, attempt=2, trigger={"type": "retry", "of": 7, "lost": 1})
+    again = structs.replace(RUN, attempt=2, trigger=Trigger(type="retry", of=RunId(7), lost=1))
     assert follow(again, LOST, Retry()) is None
     assert may_retry(structs.replace(again, attempt=3), TWICE)
     assert not may_retry(structs.replace(again, attempt=4), TWICE)
@@ -72,7 +72,7 @@ RESUMING = make_job("prices", resume=True, retry=TWICE).spec
 
 def resumption(run: Run, ending: Ending) -> object:
     new = follow_up(RESUMING, run, ending, NOW, lambda: 0.5)
-    return new and (new.attempt, new.start_after_ms, dict(new.trigger))
+    return new and (new.attempt, new.start_after_ms, to_builtins(new.trigger))
 
 
 @pytest.mark.parametrize("ending", [LOST, STOPPED])
@@ -81,9 +81,8 @@ def test_a_run_that_was_cut_short_is_resumed_at_once(ending: Ending) -> None:
 
 
 def test_one_that_took_its_worker_with_it_is_resumed_later_each_time() -> None:
-    second = structs.replace(
-        RUN, id=RunId(8), attempt=2, trigger={"type": "retry", "of": 7, "cut_short": 1, "resumes": 7}
-    )
+    resumed = Trigger(type="retry", of=RunId(7), cut_short=1, resumes=RunId(7))
+    second = structs.replace(RUN, id=RunId(8), attempt=2, trigger=resumed)
     assert resumption(RUN, GUILTY) == (2, NOW + 10_000, {"type": "retry", "of": 7, "cut_short": 1, "resumes": 7})
     assert resumption(second, GUILTY) == (3, NOW + 20_000, {"type": "retry", "of": 7, "cut_short": 2, "resumes": 7})
 
@@ -95,9 +94,9 @@ def test_a_failure_is_retried_from_the_start_and_has_all_its_retries() -> None:
 
 
 def test_the_run_after_a_retry_goes_on_with_that_retry_alone() -> None:
-    third = structs.replace(RUN, id=RunId(9), attempt=3, trigger={"type": "retry", "of": 7, "cut_short": 1})
+    third = structs.replace(RUN, id=RunId(9), attempt=3, trigger=Trigger(type="retry", of=RunId(7), cut_short=1))
     again = resume(third)
-    assert again.trigger["resumes"] == 9
+    assert again.trigger.resumes == 9
     assert (again.attempt, again.due_ms, again.follows) == (4, 5, 9)
 
 
@@ -108,10 +107,9 @@ def test_what_has_ended_is_not_resumed(ending: Ending) -> None:
 
 def test_a_job_that_does_not_ask_for_it_is_not_resumed() -> None:
     assert follow_up(make_job("prices").spec, RUN, STOPPED, NOW, lambda: 0.5) is None
-    assert not resumes(RUN)
 
 
-TOLD = structs.replace(RUN, trigger={"type": "alert", "hook": "on_down", "incident": {"id": 1}})
+TOLD = structs.replace(RUN, trigger=Trigger(type="alert", hook="on_down", incident={"id": 1}))
 
 
 def test_a_run_that_tells_of_an_incident_begins_again_where_it_was_cut_short_and_is_never_resumed() -> None:
@@ -120,10 +118,10 @@ def test_a_run_that_tells_of_an_incident_begins_again_where_it_was_cut_short_and
         spec = make_spec(resume=resume_wanted)
         new = follow_up(spec, TOLD, Ending(outcome=Outcome.STOPPED), NOW, lambda: 0.5)
         assert new
-        assert dict(new.trigger) == cut
+        assert to_builtins(new.trigger) == cut
     again = begin_again(TOLD)
     assert again
-    assert dict(again.trigger) == cut
+    assert to_builtins(again.trigger) == cut
     assert begin_again(RUN) is None
 
 

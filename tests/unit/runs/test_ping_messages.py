@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from spyweb.lua.endings import failed
-from spyweb.model import Ending, Outcome, PingAddresses, Retry, Run, RunId, RunState
+from spyweb.model import Ending, Outcome, PingAddresses, Retry, Run, RunId, RunState, Trigger
 from spyweb.runs.ping_messages import PingFacts, decode_ping, end_ping, rid_of, start_ping
 from spyweb.runs.runner import by_hand
 from spyweb.store.outbox_protocol import Channel, Target
@@ -56,20 +56,20 @@ def test_what_has_no_address_is_not_told() -> None:
 
 
 def test_a_dry_run_is_not_told() -> None:
-    dry = replace(RUN, trigger={"type": "manual", "dry_run": True})
+    dry = replace(RUN, trigger=Trigger(type="manual", dry_run=True))
     assert start_ping(make_spec(ping=PINGED), dry) is None
     assert end_ping(make_spec(ping=PINGED), dry, ended(Outcome.SUCCESS)) is None
 
 
 @pytest.mark.parametrize("outcome", [Outcome.SUCCESS, Outcome.FAILED])
 def test_a_run_that_tells_of_an_incident_is_not_told(outcome: Outcome) -> None:
-    telling = replace(RUN, trigger={"type": "alert", "hook": "on_down", "incident": {"id": 1}})
+    telling = replace(RUN, trigger=Trigger(type="alert", hook="on_down", incident={"id": 1}))
     assert start_ping(make_spec(ping=PINGED), telling) is None
     assert end_ping(make_spec(ping=PINGED), telling, ended(outcome)) is None
 
 
 def test_attempts_of_one_run_have_one_id_and_runs_have_their_own() -> None:
-    again = replace(RUN, id=RunId(8), attempt=2, trigger={"type": "retry", "of": 7})
+    again = replace(RUN, id=RunId(8), attempt=2, trigger=Trigger(type="retry", of=RunId(7)))
     assert rid_of(again) == rid_of(RUN) != rid_of(replace(RUN, id=RunId(8)))
     assert start_ping(make_spec(ping=PINGED), again) is None
 
@@ -90,7 +90,9 @@ async def test_a_run_that_its_daemon_did_not_end_has_failed() -> None:
         job = make_job(ping=PINGED, enabled=True)
         t.live.add(job)
         left = Run(id=RunId(1), job=job.id, state=RunState.RUNNING, started_ms=START_MS)
-        await store.runs.record(Change(new=[NewRun(job=job.id, state=RunState.RUNNING, trigger={}, started_ms=1)]))
+        await store.runs.record(
+            Change(new=[NewRun(job=job.id, state=RunState.RUNNING, trigger=Trigger(), started_ms=1)])
+        )
         taking = t.tasks.create_task(t.runner.take_up([left]))
         await clock.turn()
         await taking

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from spyweb.errors import Refused
-from spyweb.model import After, Every, Failure, JobId, Never, Outcome, Overlap, Pings, Run, RunId, RunState
+from spyweb.model import After, Every, Failure, JobId, Never, Outcome, Overlap, Pings, Run, RunId, RunState, Trigger
 from spyweb.runs.live import LiveJob
 from spyweb.runs.pings import LONGEST_LINE, MOST_STARTED, Ping, PingRuns
 from spyweb.runs.runner import by_hand
@@ -203,7 +203,7 @@ async def test_what_a_daemon_has_heard_of_survives_it() -> None:
         t.tasks.create_task(t.runner.drain(10))
         await clock.turn(60)
     # As it is where the daemon was killed between the two commits of a run.
-    told = {"type": "webhook", "ping": "1"}
+    told = Trigger(type="webhook", ping="1")
     left = [run for run in await store.runs.list(BACKUP) if run.outcome is None]
     assert len(left) == 2, "a stop ends nothing that goes on elsewhere"
     left.append(Run(id=RunId(0), job=BACKUP, state=RunState.RUNNING, trigger=told, started_ms=START_MS))

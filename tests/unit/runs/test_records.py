@@ -2,13 +2,13 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from spyweb.model import JobId, Outcome, RunId, RunState
+from spyweb.model import JobId, Outcome, RunId, RunState, Trigger
 from spyweb.runs.records import ctx_of, end_of, ended_run, run_of, skip_of, unbegun
 from spyweb.store.protocol import NewRun
 from tests.fakes.pool import FAILED
 
 NEW = NewRun(
-    job=JobId("prices"), state=RunState.RUNNING, trigger={"type": "schedule"}, due_ms=61_500, started_ms=61_520
+    job=JobId("prices"), state=RunState.RUNNING, trigger=Trigger(type="schedule"), due_ms=61_500, started_ms=61_520
 )
 
 
@@ -25,7 +25,7 @@ def test_ctx_gives_epoch_seconds() -> None:
 
 
 def test_a_run_by_hand_was_scheduled_when_it_started() -> None:
-    by_hand = NewRun(job=JobId("prices"), state=RunState.RUNNING, trigger={"type": "manual"}, started_ms=1_000)
+    by_hand = NewRun(job=JobId("prices"), state=RunState.RUNNING, trigger=Trigger(type="manual"), started_ms=1_000)
     assert ctx_of(run_of(RunId(3), by_hand))["scheduled_at"] == 1.0
 
 
@@ -53,7 +53,7 @@ def test_an_ended_run_reads_as_it_is_recorded() -> None:
 
 def test_what_is_skipped_names_its_due_time_or_the_moment() -> None:
     assert skip_of(NEW, 99, "busy").first_due_ms == 61_500
-    by_hand = NewRun(job=JobId("prices"), state=RunState.WAITING, trigger={"type": "after"})
+    by_hand = NewRun(job=JobId("prices"), state=RunState.WAITING, trigger=Trigger(type="after"))
     assert skip_of(by_hand, 99, "busy").last_due_ms == 99
     assert (skip_of(NEW, 99, "busy").trigger, skip_of(by_hand, 99, "busy").trigger) == ("schedule", "after")
     assert unbegun("gone").outcome is Outcome.SKIPPED

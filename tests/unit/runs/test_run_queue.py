@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from spyweb.model import JobId, Overlap, Run, RunId, RunState
+from spyweb.model import JobId, Overlap, Run, RunId, RunState, Trigger
 from spyweb.runs.live import LiveJob
 from spyweb.runs.records import run_of
 from spyweb.runs.run_queue import CAUSED_LIMIT, QUEUE_LIMIT, Admission, DelayedRun, admit
@@ -15,12 +15,12 @@ from tests.fakes.harness import make_job
 
 
 def by_change(event: int, key: str = "k", run: int | None = None) -> Run:
-    trigger = {"type": "state", "scope": "orders", "key": key, "event": event}
+    trigger = Trigger(type="state", scope="orders", key=key, event=event)
     return Run(id=RunId(run or event), job=JobId("prices"), state=RunState.WAITING, trigger=trigger)
 
 
 def by_hand(run: int = 100) -> Run:
-    return Run(id=RunId(run), job=JobId("prices"), state=RunState.WAITING, trigger={"type": "manual"})
+    return Run(id=RunId(run), job=JobId("prices"), state=RunState.WAITING, trigger=Trigger(type="manual"))
 
 
 def waiting(*runs: Run, overlap: Overlap = Overlap.SKIP) -> LiveJob:
@@ -53,9 +53,9 @@ def test_runs_of_changes_stand_in_the_order_of_the_changes_and_others_as_they_ca
     assert all_taken(job) == [9, 2, 100, 4, 5]
 
 
-@pytest.mark.parametrize("trial", [{"dry_run": True}, {"debug": True}])
-def test_a_due_time_waits_for_a_run_that_changes_nothing(trial: dict[str, bool]) -> None:
-    job = waiting(replace(by_hand(1), trigger={"type": "manual", **trial}))
+@pytest.mark.parametrize("trial", [Trigger(type="manual", dry_run=True), Trigger(type="manual", debug=True)])
+def test_a_due_time_waits_for_a_run_that_changes_nothing(trial: Trigger) -> None:
+    job = waiting(replace(by_hand(1), trigger=trial))
     job.queue.start_next(job.spec, 1_000)
     assert [job.queue.claim(job.spec) for _ in range(2)] == [Admission.WAIT, Admission.SKIP]
     true_run = waiting(by_hand(1))
@@ -174,7 +174,7 @@ def test_as_many_wait_as_may_be_made_up_for_where_that_is_more_than_a_queue(
 
 
 def of_incident(run: int, hook: str = "on_down") -> Run:
-    trigger = {"type": "alert", "hook": hook, "incident": {"id": 1}}
+    trigger = Trigger(type="alert", hook=hook, incident={"id": 1})
     return Run(id=RunId(run), job=JobId("prices"), state=RunState.WAITING, trigger=trigger)
 
 
@@ -218,7 +218,7 @@ def test_what_is_to_be_told_after_it_makes_no_due_time_be_skipped() -> None:
 def test_an_end_waits_until_its_beginning_was_tried_again() -> None:
     job = waiting(of_incident(8, "on_up"))
     again = of_incident(9)
-    again = replace(again, attempt=2, trigger={**again.trigger, "type": "retry", "of": 7})
+    again = replace(again, attempt=2, trigger=replace(again.trigger, type="retry", of=RunId(7)))
     delay(job, again)
     assert job.queue.start_next(job.spec, 1_000) is None
     job.queue.line_up(job.queue.delayed.pop(again.id).run)

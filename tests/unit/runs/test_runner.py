@@ -12,9 +12,8 @@ from msgspec.structs import replace
 
 from spyweb.errors import NoAccess, Refused, StoreCorrupt, StoreError, StoreMoved
 from spyweb.lua.session import Host, Request
-from spyweb.model import After, Ending, Every, JobId, Never, Outcome, Overlap, Retry, Run, RunId, RunState
+from spyweb.model import After, Ending, Every, JobId, Never, Outcome, Overlap, Retry, Run, RunId, RunState, Trigger
 from spyweb.ops.dispatcher import OpDispatcher
-from spyweb.runs.drift import finding_trigger
 from spyweb.runs.live import LiveJob
 from spyweb.runs.records import unbegun
 from spyweb.runs.run_queue import QUEUE_LIMIT
@@ -30,7 +29,7 @@ from tests.fakes.memory_store import MemoryStore
 from tests.fakes.pool import FAILED, GUILTY, LOST, SUCCESS
 from tests.fakes.stalling import StallClocks
 
-BY_HAND = RunRequest(trigger={"type": "manual"})
+BY_HAND = RunRequest(trigger=Trigger(type="manual"))
 PRICES = JobId("prices")
 
 
@@ -403,7 +402,7 @@ async def test_a_job_knows_when_it_has_last_started_and_succeeded_but_not_by_wha
         await t.clock.turn(1)
         failed_ms = job.started_ms
         assert (failed_ms > 0, job.succeeded_ms) == (True, 0)
-        for request in (by_hand(dry_run=True), RunRequest(trigger=finding_trigger(""))):
+        for request in (by_hand(dry_run=True), RunRequest(trigger=Trigger(type="drift", finding=""))):
             t.runner.start(job, [request])
             await t.clock.turn(1)
         assert (job.started_ms, job.succeeded_ms) == (failed_ms, 0)

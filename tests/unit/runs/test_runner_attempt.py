@@ -6,11 +6,12 @@ from asyncio import Future
 from collections.abc import Callable
 
 import pytest
+from msgspec import convert
 
 from spyweb.errors import NoAccess, PoolError, SpywebError, StoreError
 from spyweb.lua import wire
 from spyweb.lua.session import Host, Request
-from spyweb.model import Ending, Never, Overlap, Retry, Run
+from spyweb.model import Ending, Never, Overlap, Retry, Run, Trigger
 from spyweb.runs.live import LiveJob
 from spyweb.runs.runner import STORE_PATIENCE, RunRequest
 from spyweb.stalls import TOO_OFTEN, Work
@@ -33,7 +34,7 @@ def make_script(**settings: object) -> LiveJob:
 async def start(t: Harness, job: LiveJob, trigger: dict[str, object]) -> None:
     if t.live.find(job.id) is None:
         await t.settle(job)
-    t.runner.start(job, [RunRequest(trigger=trigger)])
+    t.runner.start(job, [RunRequest(trigger=convert(trigger, Trigger))])
     await t.clock.turn()
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from spyweb.model import JobId, Never, Overlap, Retry, RunId
+from spyweb.model import JobId, Never, Overlap, Retry, RunId, Trigger
 from spyweb.runs.run_queue import CAUSED_LIMIT
 from spyweb.runs.runner import BY_REQUEST, RunRequest
 from tests.fakes.harness import Harness, harness, make_job
 from tests.fakes.pool import FAILED
 from tests.fakes.triggered import make_listener, triggered_harness
 
-BY_HAND = RunRequest(trigger={"type": "manual"})
+BY_HAND = RunRequest(trigger=Trigger(type="manual"))
 PRICES, ORDERS = JobId("prices"), JobId("orders")
 
 

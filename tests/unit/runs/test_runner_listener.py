@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from spyweb.model import JobId, Never, Overlap, Retry
+from spyweb.model import JobId, Never, Overlap, Retry, Trigger
 from spyweb.runs.runner import RunRequest
 from tests.fakes.harness import harness, make_job
 from tests.fakes.job_listener import StoryListener
 from tests.fakes.pool import FAILED
 
 PRICES = JobId("prices")
-BY_HAND = RunRequest(trigger={"type": "manual"})
+BY_HAND = RunRequest(trigger=Trigger(type="manual"))
 
 
 async def test_a_run_begins_and_ends() -> None:

@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 import structlog
+from msgspec import to_builtins
 
 from spyweb.errors import NoAccess, SpywebError, StoreError
 from spyweb.model import (
@@ -23,6 +24,7 @@ from spyweb.model import (
     Retry,
     RunId,
     RunState,
+    Trigger,
 )
 from spyweb.runs.run_queue import CAUSED_LIMIT
 from spyweb.runs.runner import RunRequest
@@ -37,7 +39,7 @@ from tests.fakes.pool import FAILED, LOST, SUCCESS
 from tests.fakes.triggered import make_listener, on, triggered_harness
 
 ORDERS = JobId("orders")
-BY_HAND = RunRequest(trigger={"type": "manual"})
+BY_HAND = RunRequest(trigger=Trigger(type="manual"))
 DECLINED = Ending(outcome=Outcome.SKIPPED, reason="is_big returned false")
 
 
@@ -82,7 +84,7 @@ async def test_the_record_says_what_changed_and_not_from_what_to_what() -> None:
         await t.change("42", b"secret", origin=Origin(job=JobId("shop"), run=RunId(7), depth=2))
 
         (run,) = await t.harness.store.runs.list()
-        assert run.trigger == {
+        assert to_builtins(run.trigger) == {
             "type": "state",
             "event_type": "state:created",
             "scope": "orders",
@@ -341,7 +343,7 @@ async def test_a_chain_goes_on_through_retries_and_the_jobs_that_follow() -> Non
         await t.change("k", origin=Origin(depth=4))
         await t.harness.clock.turn(60)
 
-        depths = [(run.job, run.attempt, run.trigger["depth"]) for run in await t.harness.store.runs.list()]
+        depths = [(run.job, run.attempt, run.trigger.depth) for run in await t.harness.store.runs.list()]
         assert depths == [("follower", 1, 5), ("orders", 2, 5), ("orders", 1, 5)]
 
 

@@ -26,6 +26,7 @@ from spyweb.model import (
     RunId,
     RunState,
     Start,
+    Trigger,
 )
 from spyweb.runs.live import LiveJob
 from spyweb.scheduler.scheduler import LOOK_AT_CLOCK_EVERY
@@ -419,7 +420,7 @@ async def test_a_due_time_that_somebody_else_has_claimed_is_not_run_again_and_ho
         await t.clock.turn(1)
         due_ms = job.cursor.due_ms + MINUTE_MS
         ahead = structs.replace(job.cursor, due_ms=due_ms)
-        theirs = NewRun(job=job.id, state=RunState.WAITING, trigger={"type": "schedule"}, due_ms=due_ms)
+        theirs = NewRun(job=job.id, state=RunState.WAITING, trigger=Trigger(type="schedule"), due_ms=due_ms)
         (claimed,) = await t.store.runs.record(Change(cursors=[ahead], new=[theirs]))
         await t.clock.turn(61)
 

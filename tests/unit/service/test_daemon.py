@@ -157,7 +157,7 @@ async def test_a_job_by_hand_runs_and_is_on_record(served: Served) -> None:
     await served.harness.clock.turn()
 
     (kept,) = await served.service.runs(BACKUP, limit=9, before=None)
-    assert (kept.id, kept.outcome, kept.trigger["type"]) == (run, Outcome.SUCCESS, "manual")
+    assert (kept.id, kept.outcome, kept.trigger.type) == (run, Outcome.SUCCESS, "manual")
 
 
 async def test_a_start_by_hand_is_refused_where_the_overlap_rule_would_skip_it(served: Served) -> None:

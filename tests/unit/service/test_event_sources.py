@@ -12,7 +12,7 @@ from spyweb.errors import Problem
 from spyweb.incidents.policy import AlertPolicy
 from spyweb.incidents.truth import SignSeen
 from spyweb.logs.job import JobLogs
-from spyweb.model import JobId, Never
+from spyweb.model import JobId, Never, Trigger
 from spyweb.outbox.sender import OutboxSender
 from spyweb.runs.live import JobChange
 from spyweb.runs.runner import RunRequest
@@ -28,7 +28,7 @@ from tests.fakes.incidents import fail, succeed
 from tests.fakes.stores import put
 
 PRICES = JobId("prices")
-BY_HAND = RunRequest(trigger={"type": "manual"})
+BY_HAND = RunRequest(trigger=Trigger(type="manual"))
 
 
 async def never_sent(_message: object) -> None: ...

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from spyweb.errors import KeyReused, Refused, StoreError
-from spyweb.model import JobId, Never, Overlap
+from spyweb.model import JobId, Never, Overlap, Trigger
 from spyweb.runs.live import LiveJob
 from spyweb.runs.runner import Claims, RunRequest
 from spyweb.service.once import KEPT_MS, OnceService, StartedRun, request_key
@@ -32,7 +32,7 @@ class Asked:
         return await self.once.start(known, self._start)
 
     def _start(self, key: RequestKey | None) -> Claims:
-        return self.t.runner.start_by_hand(self.job, RunRequest(trigger={"type": "webhook"}, key=key))
+        return self.t.runner.start_by_hand(self.job, RunRequest(trigger=Trigger(type="webhook"), key=key))
 
     async def count(self) -> int:
         return len(await self.t.record())

@@ -18,7 +18,6 @@ from spyweb.runs.runner import by_hand
 from spyweb.service.past_runs import NS_IN_MS, PastRunsService
 from spyweb.store.past_runs_protocol import RunFilter, RunPage
 from spyweb.store.records_protocol import NewRecord
-from spyweb.views.run_detail import CauseKind
 from spyweb.views.runs import TaskView
 from tests.fakes.harness import Harness, harness, make_job
 from tests.fakes.pool import FAILED, SUCCESS
@@ -122,7 +121,7 @@ async def test_a_run_shows_how_it_came_about_and_what_came_of_it(looked: Looked)
     assert (of_first.before, of_first.after, of_second.before) == (None, second.id, first)
 
     of_news = await looked.past.detail(news.id)
-    assert [step.kind for step in of_news.causes] == [CauseKind.MANUAL, CauseKind.RETRY, CauseKind.AFTER]
+    assert [step.kind for step in of_news.causes] == [TriggerType.MANUAL, TriggerType.RETRY, TriggerType.AFTER]
     assert of_news.causes[-1].words == "prices ended: success"
     assert list(of_news.attempts) == []
     assert [task.task for task in of_news.tasks] == [f"of {news.id}"]

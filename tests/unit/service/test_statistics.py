@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spyweb.model import Outcome, RunState
+from spyweb.model import Outcome, RunState, Trigger
 from spyweb.service import statistics
 from spyweb.service.statistics import StatisticsService
 from spyweb.store.protocol import Change, End, NewRun
@@ -20,7 +20,9 @@ async def served(clock: FakeClock, *hours_ago: int) -> StatisticsService:
     store = MemoryStore(clock)
     for hours in hours_ago:
         at_ms = clock.now_ms() - hours * HOUR_MS
-        new = NewRun(job=PRICES, state=RunState.RUNNING, trigger={"type": "schedule"}, due_ms=at_ms, started_ms=at_ms)
+        new = NewRun(
+            job=PRICES, state=RunState.RUNNING, trigger=Trigger(type="schedule"), due_ms=at_ms, started_ms=at_ms
+        )
         (run,) = await store.runs.record(Change(new=[new]))
         assert run is not None
         await store.runs.record(Change(end=[End(run=run, ended_ms=at_ms + 500, outcome=Outcome.SUCCESS)]))

@@ -11,7 +11,7 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from spyweb.errors import CursorMoved, StoreClosed, StoreError
-from spyweb.model import Cursor, Failure, JobId, Outcome, Run, RunId, RunState, TriggerType
+from spyweb.model import Cursor, Failure, JobId, Outcome, Run, RunId, RunState, Trigger, TriggerType
 from spyweb.store.protocol import GLOBAL, Begin, Change, End, NewRun, Store, job_namespace
 from tests.fakes.changes import NEWS, PRICES, make_cursor, make_end, make_run, make_skipped, run_once, start_run, tell
 from tests.fakes.clock import FakeClock
@@ -187,7 +187,7 @@ async def test_a_run_is_told_back_whole(store: Store) -> None:
     new = NewRun(
         job=PRICES,
         state=RunState.WAITING,
-        trigger={"type": "webhook", "body": {"url": "http://example.org", "ok": True, "n": [1, 2.5, None]}},
+        trigger=Trigger(type="webhook", payload={"url": "http://example.org", "ok": True, "n": [1, 2.5, None]}),
         attempt=3,
         due_ms=1000,
         start_after_ms=1500,
@@ -375,12 +375,12 @@ async def test_a_skipped_run_is_the_latest_of_its_job_only_where_there_is_no_oth
     assert {job: run.id for job, run in (await store.runs.latest()).items()} == {PRICES: failed, NEWS: skipped}
 
 
-@pytest.mark.parametrize("trial", ["dry_run", "debug"])
+@pytest.mark.parametrize("trial", [Trigger(type="manual", dry_run=True), Trigger(type="manual", debug=True)])
 async def test_a_run_that_changes_nothing_is_neither_the_latest_of_its_job_nor_a_success(
-    store: Store, trial: str
+    store: Store, trial: Trigger
 ) -> None:
     true_run = await run_once(store, PRICES, due_ms=1000, ended_ms=2000)
-    request = structs.replace(make_run(PRICES, due_ms=None), trigger={"type": "manual", trial: True})
+    request = structs.replace(make_run(PRICES, due_ms=None), trigger=trial)
     (dry,) = await store.runs.record(Change(new=[request]))
     assert dry is not None
     await store.runs.record(Change(end=[make_end(dry, ended_ms=3000)]))
@@ -403,7 +403,7 @@ async def test_a_stretch_of_another_trigger_begins_anew(store: Store) -> None:
     await store.runs.record(Change(skipped=[skipped]))
     await store.runs.record(Change(skipped=[replace(skipped, trigger=TriggerType.STATE)]))
 
-    assert [run.trigger["type"] for run in await store.runs.list()] == ["state", "schedule"]
+    assert [run.trigger.type for run in await store.runs.list()] == ["state", "schedule"]
 
 
 async def test_a_stretch_begins_anew_after_another_reason_or_a_run(store: Store) -> None:
@@ -476,8 +476,8 @@ async def test_pruning_keeps_the_last_success_of_a_job_that_only_fails_since(sto
 async def test_when_the_newest_run_of_each_job_has_started(store: Store) -> None:
     await run_once(store, PRICES, due_ms=1)
     await store.runs.record(Change(new=[structs.replace(make_run(due_ms=2), started_ms=7_000)]))
-    dry = {"type": "manual", "dry_run": True}
-    finding = {"type": "drift", "finding": "a file"}
+    dry = Trigger(type="manual", dry_run=True)
+    finding = Trigger(type="drift", finding="a file")
     later = [structs.replace(make_run(due_ms=None), started_ms=9_000, trigger=trigger) for trigger in (dry, finding)]
     await store.runs.record(Change(new=later, skipped=[make_skipped()]))
 

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from spyweb.errors import StoreClosed
-from spyweb.model import Failure, JobId, Outcome, RunId, RunMark, RunState, TriggerType
+from spyweb.model import Failure, JobId, Outcome, RunId, RunMark, RunState, Trigger, TriggerType
 from spyweb.store.past_runs_protocol import NO_TIME, RunFilter, StripWish
 from spyweb.store.protocol import Change, End, NewRun, SkippedRange, Store
 from tests.fakes.changes import NEWS, PRICES, make_skipped
@@ -26,7 +26,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 async def begin(store: Store, job: JobId = PRICES, **changes: object) -> RunId:
-    new = NewRun(job=job, state=RunState.RUNNING, trigger={"type": "manual"}, started_ms=1_000)
+    new = NewRun(job=job, state=RunState.RUNNING, trigger=Trigger(type="manual"), started_ms=1_000)
     (run,) = await store.runs.record(Change(new=[replace(new, **changes)]))
     assert run is not None
     return run
@@ -122,7 +122,7 @@ async def test_a_job_that_never_succeeded_fails_since_its_first_failure(store: S
 
 async def test_runs_are_found_by_job_outcome_trigger_and_time(store: Store) -> None:
     one = await ran(store, Outcome.SUCCESS, at=1_000)
-    two = await ran(store, Outcome.FAILED, at=2_000, trigger={"type": "schedule"})
+    two = await ran(store, Outcome.FAILED, at=2_000, trigger=Trigger(type="schedule"))
     three = await ran(store, Outcome.FAILED, NEWS, at=3_000)
     four = await begin(store, started_ms=4_000)
 
@@ -168,10 +168,10 @@ async def test_points_of_a_chart_are_the_runs_that_ended_newest_first(store: Sto
 async def test_what_came_of_a_run_is_found_by_the_triggers_that_name_it(store: Store) -> None:
     run = await ran(store, Outcome.FAILED)
     await ran(store, Outcome.SUCCESS)
-    retry = await ran(store, Outcome.SUCCESS, trigger={"type": "retry", "of": run}, attempt=2)
-    after = await ran(store, Outcome.SUCCESS, NEWS, trigger={"type": "after", "job": "prices", "run_id": run})
-    state = await ran(store, Outcome.SUCCESS, NEWS, trigger={"type": "state", "by": run})
-    cause = {"type": "retry", "of": state, "cause": {"type": "state", "by": run}}
+    retry = await ran(store, Outcome.SUCCESS, trigger=Trigger(type="retry", of=run), attempt=2)
+    after = await ran(store, Outcome.SUCCESS, NEWS, trigger=Trigger(type="after", job="prices", run_id=run))
+    state = await ran(store, Outcome.SUCCESS, NEWS, trigger=Trigger(type="state", by=run))
+    cause = Trigger(type="retry", of=state, cause=Trigger(type="state", by=run))
     of_state = await ran(store, Outcome.SUCCESS, NEWS, trigger=cause, attempt=2)
 
     assert [each.id for each in await store.past_runs.followers(run, limit=9)] == [retry, after, state, of_state]
@@ -182,7 +182,7 @@ async def test_what_came_of_a_run_is_found_by_the_triggers_that_name_it(store: S
 async def test_whoever_listens_is_told_of_each_change_with_its_ids_until_he_leaves(store: Store) -> None:
     told: list[tuple[Change, object]] = []
     leave = store.runs.on_recorded(lambda change, ids: told.append((change, ids)))
-    change = Change(new=[NewRun(job=PRICES, state=RunState.RUNNING, trigger={}, started_ms=1)])
+    change = Change(new=[NewRun(job=PRICES, state=RunState.RUNNING, trigger=Trigger(), started_ms=1)])
 
     ids = await store.runs.record(change)
     await until_told()

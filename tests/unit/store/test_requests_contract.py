@@ -9,7 +9,7 @@ import pytest
 
 from spyweb.errors import CursorMoved
 from spyweb.limits import IDEMPOTENCY_KEYS
-from spyweb.model import JobId, Outcome, RunId, RunState
+from spyweb.model import JobId, Outcome, RunId, RunState, Trigger
 from spyweb.settings.units import DAY_MS, HOUR_MS
 from spyweb.store.protocol import Change, End, NewRun, RequestKey, Store
 from spyweb.store.sqlite import requests
@@ -29,7 +29,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 def asked(
     request: RequestKey | None = KEY, *, payload: bytes | None = None, job: JobId = PRICES, due_ms: int | None = None
 ) -> NewRun:
-    trigger = {"type": "webhook"}
+    trigger = Trigger(type="webhook")
     return NewRun(
         job=job, state=RunState.RUNNING, trigger=trigger, due_ms=due_ms, payload=payload, request=request, started_ms=1
     )
@@ -105,7 +105,12 @@ async def test_a_payload_is_kept_until_its_run_has_ended(store: Store) -> None:
 async def test_a_payload_stays_for_the_attempt_that_follows(store: Store) -> None:
     run = await start(store, asked(payload=b"[]"))
     retry = NewRun(
-        job=PRICES, state=RunState.WAITING, trigger={"type": "retry", "of": run}, attempt=2, follows=run, of_payload=run
+        job=PRICES,
+        state=RunState.WAITING,
+        trigger=Trigger(type="retry", of=run),
+        attempt=2,
+        follows=run,
+        of_payload=run,
     )
     (second,) = await store.runs.record(Change(end=[payload_end(run)], new=[retry]))
     assert second is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spyweb.model import RunId
+from spyweb.model import RunId, Trigger
 from spyweb.store.protocol import Begin, Change
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.runs import kind_of, read_trigger, storable
@@ -34,4 +34,9 @@ def test_lone_surrogates_become_question_marks() -> None:
 
 
 def test_a_run_whose_trigger_is_damaged_can_still_be_read() -> None:
-    assert (read_trigger('{"type":"manual"}'), read_trigger("{x")) == ({"type": "manual"}, {})
+    assert read_trigger('{"type":"manual"}') == Trigger(type="manual")
+    assert read_trigger("{x") == read_trigger('{"resumes":"7"}') == Trigger()
+
+
+def test_a_trigger_of_a_later_version_keeps_its_type_and_what_is_known_of_it() -> None:
+    assert read_trigger('{"type":"magic","of":4,"wand":{}}') == Trigger(type="magic", of=RunId(4))

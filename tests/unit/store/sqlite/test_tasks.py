@@ -10,7 +10,7 @@ import pytest
 from spyweb.model import RunId
 from spyweb.store.protocol import Change
 from spyweb.store.sqlite.store import SqliteStore, open_store
-from spyweb.store.sqlite.tasks import MOST_ROWS, match_plan, resumed_by
+from spyweb.store.sqlite.tasks import MOST_ROWS, match_plan
 from tests.fakes.changes import make_end
 from tests.fakes.clock import FakeClock
 from tests.fakes.task_rows import begin_run, row
@@ -58,13 +58,6 @@ async def test_very_many_rows_do_not_go_at_once(store: SqliteStore) -> None:
     assert await store.tasks.prune(keep=1) == 2
     assert await kept(store, runs) == [runs[0], runs[3]]
     assert await store.tasks.prune(keep=1) == 1
-
-
-@pytest.mark.parametrize(
-    ("trigger", "first"), [('{"resumes": 7}', 7), ("{}", None), ('{"resumes": "7"}', None), ("{", None)]
-)
-def test_a_damaged_trigger_resumes_nothing(trigger: str, first: int | None) -> None:
-    assert resumed_by(trigger) == first
 
 
 def test_of_several_rows_of_a_task_the_last_one_counts() -> None:
