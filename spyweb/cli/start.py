@@ -18,7 +18,9 @@ import typer
 from spyweb.cli.options import root_of
 from spyweb.cli.project import open_project
 from spyweb.daemon.signals import put_hang_up_off
+from spyweb.errors import Refused, legible
 
+PROJECT = ("jobs", "jobs.toml", "config.toml", "server")  # one of them makes a folder a project
 LEVELS = (None, "warning", "error")  # -q, -qq
 
 
@@ -45,6 +47,7 @@ def start(  # noqa: PLR0913 - each parameter is an option
     """Run the daemon, until Ctrl-C or SIGTERM."""
     root = root_of(context)
     open_project(root).refuse_strangers()
+    refuse_no_project(root)
     flags = {
         "host": host,
         "port": port,
@@ -54,6 +57,13 @@ def start(  # noqa: PLR0913 - each parameter is an option
         "repair": repair or None,
     }
     become(daemon_command(root, flags))
+
+
+def refuse_no_project(root: Path) -> None:
+    """Raise Refused where the folder is no project: a service to which nobody gave a folder starts in `/`."""
+    if not any(os.path.lexists(root / name) for name in PROJECT):
+        what = "it has no jobs/, jobs.toml or config.toml; `spyweb init` makes one"
+        raise Refused(f"{legible(root)}: no project: {what}")
 
 
 def daemon_command(root: Path, flags: Mapping[str, object]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from asyncio import TaskGroup
+import os
 from collections.abc import AsyncGenerator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
@@ -18,7 +18,7 @@ from spyweb.clock import Clock
 log = structlog.get_logger()
 
 Inode = tuple[int, int]  # the device's number and the file's: of a link, those of its target
-Folders = dict[Path, Inode]
+Folders = dict[str, Inode]  # by path
 
 DEBOUNCE_MS = 50  # an editor's save is several events; watchfiles' own delay would be felt
 STEP_MS = 50  # less costs processor time while idle, for a delay that nobody notices
@@ -27,101 +27,84 @@ BEGUN_MS = 500  # without a change for so long, a watch says that it has begun
 FAULTS = (OSError, RuntimeError, ValueError)  # of a watch; a name that isn't UTF-8 brings either of the last two
 IGNORED_NAMES = {"__pycache__", "node_modules"}
 IGNORED_ENDINGS = ("~", ".swp", ".swx", ".log", ".pyc", ".db", ".db-wal", ".db-shm")
+OWN_FOLDERS = {"jobs", "server"}  # they may be mounted into a container each
 DATA_ENDINGS = (".csv", ".json", ".jsonl", ".txt", ".html")  # what jobs write into their folders, run after run
 
 
 class Watcher:
     """Reports changes below the project root, except in data, logs and hidden folders.
 
-    The root itself is watched flat and each of its folders deep: a virtual environment or a data directory of
-    many files costs nothing.
+    Each folder is watched by itself: what is hidden or ignored costs nothing, and no other file system is entered.
     """
 
     def __init__(self, root: Path, ignored: Iterable[Path], changed: Callable[[], None], clock: Clock) -> None:
         self._root = root
-        self._ignored = set(ignored)
+        self._ignored = set(map(str, ignored))
         self._changed = changed
         self._clock = clock
-        self._watched: Folders = {}  # as they were when their watch began
-        self._folders_changed = asyncio.Event()
         self._warned_of: set[str] = set()
 
     async def watch(self) -> None:
-        async with TaskGroup() as tasks:
-            tasks.create_task(self._watch_root(), name="watch the project root")
-            tasks.create_task(self._watch_folders(), name="watch the project's folders")
-
-    def _folders(self) -> Folders:
-        """Return the root's folders that can be watched; none while the root is gone, which its own watch reports."""
-        folders = {}
-        with suppress(OSError):
-            for path in filter(self._is_watched, self._root.iterdir()):
-                with suppress(OSError):
-                    if path.is_dir():
-                        folders[path] = inode_of(path)
-        return folders
-
-    def _is_watched(self, path: Path) -> bool:
-        hidden = path.name.startswith(".") or path.name in IGNORED_NAMES
-        ignored = path in self._ignored or path.name.endswith(IGNORED_ENDINGS)
-        return not hidden and not ignored and is_text(path.name)
-
-    def _matters(self, _change: Change, path: str) -> bool:
-        name = Path(path).name
-        is_written_by_jobs = name.endswith(DATA_ENDINGS) or name.startswith("hooks.log")
-        return self._is_watched(Path(path)) and not is_written_by_jobs
-
-    async def _watch_root(self) -> None:
-        while True:
-            try:
-                await self._watch_this_root()
-            except FAULTS as fault:
-                self._tell_fault(fault)
-                await self._clock.sleep(PAUSE)
-
-    async def _watch_this_root(self) -> None:
-        """Watch the root until another folder has taken its place."""
-        root, stop = inode_of(self._root), asyncio.Event()
-        async with aclosing(self._changes(self._root, recursive=False, stop=stop)) as bursts:
-            async for burst in bursts:
-                self._changed()
-                if self._touches_a_folder(burst) or self._folders() != self._watched:
-                    self._folders_changed.set()
-                if inode_of(self._root) != root:
-                    stop.set()
-
-    def _touches_a_folder(self, burst: set[FileChange]) -> bool:
-        """Return whether a watched folder itself has changed.
-
-        One that is removed and made anew often has the old one's inode, and one may be closed or opened.
-        """
-        return any(Path(path) in self._watched for _, path in burst)
-
-    async def _watch_folders(self) -> None:
         """Watch the folders; one that can't be watched is left out for a while, without loss for the others."""
-        left_out: set[Path] = set()
+        left_out: set[str] = set()
         while True:
+            folders: Folders = {}
+            stop = asyncio.Event()
+            pause = self._clock.call_later(PAUSE, stop.set) if left_out else None
             try:
-                await self._watch_these_folders(left_out)
+                folders = await asyncio.to_thread(self._find_folders)
+                await self._watch_these_folders(folders, left_out, stop)
                 left_out = set()
             except FAULTS as fault:
                 self._tell_fault(fault)
-                left_out |= (named_in(str(fault), self._watched) - left_out) or set(self._watched)
+                left_out |= (named_in(str(fault), folders) - left_out) or {str(self._root), *folders}
+                if pause and not folders:  # the root is still gone
+                    await stop.wait()
+                    left_out = set()
+            finally:
+                if pause:
+                    pause.cancel()
 
-    async def _watch_these_folders(self, left_out: set[Path]) -> None:
+    async def _watch_these_folders(self, folders: Folders, left_out: set[str], stop: asyncio.Event) -> None:
         """Watch these folders until one is new, gone or replaced; if some were left out, only for a while."""
-        self._folders_changed = stop = asyncio.Event()
-        self._watched = folders = self._folders()
-        pause = self._clock.call_later(PAUSE, stop.set) if left_out else None
-        try:
-            async with aclosing(self._changes(*(folders.keys() - left_out), stop=stop)) as bursts:
-                async for _ in bursts:
-                    self._changed()
-                    if self._folders() != folders:  # the root's watch doesn't see a link's target replaced
-                        stop.set()
-        finally:
-            if pause:
-                pause.cancel()
+        begun = False
+        async with aclosing(self._changes(*(folders.keys() - left_out), stop=stop)) as bursts:
+            async for burst in bursts:
+                self._changed()
+                # As the watch begins: a folder may have been made before that of its parent began.
+                missed = not begun and await asyncio.to_thread(self._find_folders) != folders
+                if missed or touches_a_folder(burst, folders):
+                    stop.set()
+                begun = True
+
+    def _find_folders(self) -> Folders:
+        """Find the root and all folders below it that are to be watched.  Raises OSError while the root is gone."""
+        root, inside = str(self._root), os.path.realpath(self._root) + os.sep
+        folders = {root: inode_of(os.stat(root))}
+        seen = set(folders.values())  # a link may lead to a folder that has been found already
+        for folder in (found := [root]):
+            with suppress(OSError):  # it may not be entered
+                for entry in os.scandir(folder):
+                    if not self._is_watched(entry.path) or not entry.is_dir():
+                        continue
+                    inode = inode_of(entry.stat())
+                    is_elsewhere = inode[0] != folders[folder][0] and not (folder == root and entry.name in OWN_FOLDERS)
+                    leaves = folder != root and entry.is_symlink() and not os.path.realpath(entry).startswith(inside)
+                    if inode not in seen and not is_elsewhere and not leaves:
+                        seen.add(inode)
+                        folders[entry.path] = inode
+                        found.append(entry.path)
+        return folders
+
+    def _is_watched(self, path: str) -> bool:
+        name = os.path.basename(path)
+        hidden = name.startswith(".") or name in IGNORED_NAMES
+        ignored = path in self._ignored or name.endswith(IGNORED_ENDINGS)
+        return not hidden and not ignored and is_text(name)
+
+    def _matters(self, _change: Change, path: str) -> bool:
+        is_written_by_jobs = path.endswith(DATA_ENDINGS) or os.path.basename(path).startswith("hooks.log")
+        return self._is_watched(path) and not is_written_by_jobs
 
     def _tell_fault(self, fault: Exception) -> None:
         """Log a fault once, and report a change: until the watch begins again, only rescans see what happens."""
@@ -131,9 +114,7 @@ class Watcher:
             log.warning("files can't be watched for now, changes are seen by rescans only", reason=reason)
         self._changed()
 
-    async def _changes(
-        self, *paths: Path, recursive: bool = True, stop: asyncio.Event
-    ) -> AsyncGenerator[set[FileChange], None]:
+    async def _changes(self, *paths: str, stop: asyncio.Event) -> AsyncGenerator[set[FileChange], None]:
         """Yield each burst of changes, and an empty one when the watch begins: something may have changed before."""
         if not paths:
             await stop.wait()
@@ -144,7 +125,7 @@ class Watcher:
             watch_filter=self._matters,
             debounce=DEBOUNCE_MS,
             step=STEP_MS,
-            recursive=recursive,
+            recursive=False,
             ignore_permission_denied=True,  # one closed folder must not blind it to all the others
             stop_event=stop,
             rust_timeout=BEGUN_MS,
@@ -158,11 +139,19 @@ class Watcher:
                     yield changes
         finally:
             stop.set()  # the thread sees it within a step
+            thread.submit(bursts.close)
             thread.shutdown(wait=False)
 
 
-def inode_of(path: Path) -> Inode:
-    status = path.stat()
+def touches_a_folder(burst: set[FileChange], folders: Folders) -> bool:
+    """Return whether a folder is new, or a watched one has itself changed.
+
+    One that is removed and made anew often has the old one's inode, and one may be closed or opened.
+    """
+    return any(path in folders or os.path.isdir(path) for _, path in burst)
+
+
+def inode_of(status: os.stat_result) -> Inode:
     return status.st_dev, status.st_ino
 
 
@@ -175,6 +164,7 @@ def is_text(name: str) -> bool:
     return True
 
 
-def named_in(reason: str, folders: Iterable[Path]) -> set[Path]:
-    """Return the folders around the file that watchfiles complains of, whose name is only in its message."""
-    return {folder for folder in folders if f'"{folder}/' in reason or f'"{folder}"' in reason}
+def named_in(reason: str, folders: Iterable[str]) -> set[str]:
+    """Return the folder of the file that watchfiles complains of, whose name is only in its message."""
+    named = [folder for folder in folders if f'"{folder}/' in reason or f'"{folder}"' in reason]
+    return {max(named, key=len)} if named else set()

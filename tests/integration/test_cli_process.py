@@ -190,7 +190,7 @@ def test_a_second_daemon_exits_2_and_says_who_has_the_project(project: Path) -> 
 
 def test_a_daemon_whose_path_is_not_utf8_is_refused_in_one_line(tmp_path: Path) -> None:
     root = tmp_path / os.fsdecode(b"caf\xe9")
-    root.mkdir()
+    (root / "jobs").mkdir(parents=True)
     answer = subprocess.run([*SPYWEB, "-C", str(root), "start", "-n"], cwd=REPOSITORY, capture_output=True, check=False)
     assert answer.returncode == 2
     assert answer.stderr.endswith(b"caf\\xe9: a daemon's folder needs a path that is UTF-8\n")

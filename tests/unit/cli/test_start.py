@@ -14,8 +14,9 @@ from tests.fakes.command import spyweb
 
 
 @pytest.fixture
-def became(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+def became(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
     """What `start` became, instead of becoming it."""
+    (tmp_path / "jobs").mkdir()
     commands: list[list[str]] = []
     monkeypatch.setattr(start, "become", commands.append)
     return commands
@@ -49,10 +50,20 @@ def test_quiet_says_less(became: list[list[str]], tmp_path: Path, words: list[st
 def test_the_project_may_be_named_from_where_one_stands(
     became: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "p").mkdir()
+    (tmp_path / "p" / "jobs").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     spyweb("start", root=Path("p"))
     assert became[0][-3] == str(tmp_path / "p")
+
+
+def test_a_folder_that_is_no_project_is_refused_and_left_as_it_is(became: list[list[str]], tmp_path: Path) -> None:
+    (tmp_path / "jobs").rmdir()
+    answer = spyweb("start", root=tmp_path)
+    why = "no project: it has no jobs/, jobs.toml or config.toml; `spyweb init` makes one"
+    assert (answer.code, answer.err) == (2, f"spyweb: {tmp_path}: {why}\n")
+    assert (became, list(tmp_path.iterdir())) == ([], [])
+    (tmp_path / "jobs.toml").touch()
+    assert spyweb("start", root=tmp_path).code == 0
 
 
 def test_a_wrong_setting_is_told_before_anything_starts(became: list[list[str]], tmp_path: Path) -> None:

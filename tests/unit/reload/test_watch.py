@@ -156,9 +156,10 @@ async def blinded_by(folder: Path, replace: Callable[[Path], None]) -> str | Non
 
 
 @needs_linux
-async def test_a_folder_in_the_root_whose_name_is_not_utf_8_is_left_out(tmp_path: Path) -> None:
+async def test_a_folder_whose_name_is_not_utf_8_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "jobs").mkdir()
     not_utf_8(tmp_path).mkdir()
+    not_utf_8(tmp_path / "jobs").mkdir()
     changes = ReportedChanges()
     async with asyncio.TaskGroup() as tasks:
         task = await watch(tmp_path, changes, tasks)
@@ -186,22 +187,40 @@ async def test_a_name_that_is_not_utf_8_stops_the_watch_of_the_root_for_a_pause(
 async def test_a_name_that_is_not_utf_8_keeps_only_its_own_folder_unwatched_until_it_is_gone(tmp_path: Path) -> None:
     for folder in ("jobs", "lib"):
         (tmp_path / folder).mkdir()
-    not_utf_8(tmp_path / "jobs", "folder").mkdir()
     changes, clock = ReportedChanges(), FakeClock()
     with capture_logs() as lines:
         async with asyncio.TaskGroup() as tasks:
             task = await watch(tmp_path, changes, tasks, clock)
-            (tmp_path / "lib" / "a.lua").write_text("x")
-            assert await changes.within(5)
-            await clock.turn(PAUSE)
-            await changes.nothing_more()
-            assert len(lines) == 1, "warned once, though it was tried again"
-            not_utf_8(tmp_path / "jobs", "folder").rmdir()
-            await clock.turn(PAUSE)
-            await changes.nothing_more()
+            for _ in range(2):
+                not_utf_8(tmp_path / "jobs", ".lua").touch()
+                assert await changes.within(5)
+                await changes.nothing_more()
+                not_utf_8(tmp_path / "jobs", ".lua").unlink()
+                (tmp_path / "lib" / "a.lua").write_text("x")
+                assert await changes.within(5)
+                (tmp_path / "jobs" / "a.lua").write_text("x")
+                assert not await changes.within(QUIET)
+                await clock.turn(PAUSE)
+                await changes.nothing_more()
+            assert len(lines) == 1, "warned once, though it happened again"
             (tmp_path / "jobs" / "a.lua").write_text("x")
             assert await changes.within(5)
             task.cancel()
+
+
+@needs_linux
+async def test_no_other_file_system_is_entered_and_nothing_outside_by_a_link(tmp_path: Path) -> None:
+    root, elsewhere = tmp_path / "project", tmp_path / "elsewhere"
+    for folder in (root / "jobs" / "a", root / "jobs" / ".git", root / "lib", elsewhere / "below"):
+        folder.mkdir(parents=True)
+    (root / "jobs" / "a" / "nas").symlink_to(elsewhere)
+    (root / "jobs" / "a" / "up").symlink_to("..")
+    (root / "jobs" / "a" / "lib").symlink_to(root / "lib")
+    (root / "linked").symlink_to(elsewhere)
+    (root / "proc").symlink_to("/proc")
+    found = Watcher(root, [], print, FakeClock())._find_folders()
+    expected = [".", "jobs", "jobs/a", "lib", "linked", "linked/below"]
+    assert sorted(os.path.relpath(folder, root) for folder in found) == expected
 
 
 @needs_linux
