@@ -23,6 +23,7 @@ from benchmarks.place import describe_disk, folder
 from benchmarks.table import read_effort
 from spyweb.clock import RealClock
 from spyweb.model import Cursor, Durability, JobId, Outcome, RunState, Trigger
+from spyweb.store.marker import Marker
 from spyweb.store.protocol import Change, End, NewRun
 from spyweb.store.sqlite.store import SqliteStore, open_store
 
@@ -100,7 +101,8 @@ async def share(callers: int, each: int, step: Callable[[int, int], Awaitable[No
 
 
 async def the_store(path: Path, durability: Durability) -> list[Result]:
-    store = await open_store(path, clock=RealClock(), durability=durability)
+    marker = Marker(path.parent, path, RealClock())  # as a daemon has one
+    store = await open_store(path, clock=RealClock(), durability=durability, marker=marker)
     try:
         await store.values.set("", b"", GROWTH)
         return [*await entries(store), *await runs(store)]

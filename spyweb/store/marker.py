@@ -93,14 +93,17 @@ class Marker:
             self._contents = Contents(database=self._name, user_db=self.has_user_db, open=opened, commit=commit)
             with suppress(OSError):
                 self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-                self._size = max(LEAST_SIZE, os.fstat(self._file).st_size)
+                self._size = max(LEAST_SIZE, os.fstat(self._file).st_size, 2 * len(self._encoded()))
             self._write()
 
     def note_user_db(self) -> None:
         self._change("user_db", value=True)
 
     def note_commit(self, commit: LastCommit) -> None:
-        self._change("commit", commit)
+        with self._turn:
+            assert self._contents is not None  # the database is open
+            self._contents.commit = commit
+            self._write()
 
     def note_closed(self) -> None:
         """Note that the database is closed."""
@@ -129,11 +132,11 @@ class Marker:
 
     def _write(self) -> None:
         """Write the marker, if possible: a full disk must not keep the daemon from going on."""
-        if self._file >= 0:
-            with suppress(OSError):
-                data = msgspec.json.encode(self._contents)
-                self._size = max(self._size, len(data) + 1)
-                os.pwrite(self._file, data.ljust(self._size - 1) + b"\n", 0)
+        with suppress(OSError):  # also that of no file
+            os.pwrite(self._file, self._encoded().ljust(self._size), 0)
+
+    def _encoded(self) -> bytes:
+        return msgspec.json.encode(self._contents)
 
 
 def stamp_of(file: Path) -> Stamp | None:

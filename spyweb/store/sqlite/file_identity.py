@@ -12,7 +12,7 @@ from pathlib import Path
 
 from spyweb.errors import StoreCorrupt, StoreError, StoreMoved
 from spyweb.store.marker import Stamp, stamp_of
-from spyweb.store.sqlite.damage import wal_of
+from spyweb.store.sqlite.damage import size_of, wal_of
 from spyweb.store.sqlite.log_index import LogIndex
 
 Identity = tuple[int, int]  # device and inode: no other file has them as long as this one is open
@@ -24,6 +24,7 @@ class FileIdentity:
     def __init__(self, path: Path, index: LogIndex | None = None) -> None:
         self._path = path
         self._log = str(wal_of(path))
+        self._log_size = size_of(wal_of(path))
         self._index = index
         files = [path, *filter(Path.exists, [wal_of(path)])]
         self._identities = {str(file): identity_of(os.stat(file)) for file in files}
@@ -42,17 +43,16 @@ class FileIdentity:
                 return StoreMoved(file)
             if file != self._log:
                 self.stamp = Stamp(found.st_size, found.st_mtime_ns)
-        if self._index and self._is_cut_off(self._index):
-            return StoreCorrupt(self._path, f"{Path(self._log).name} was cut off while it was open")
+            elif self._index and found.st_size < self._log_size and self._is_cut_off(self._index):
+                return StoreCorrupt(self._path, f"{Path(file).name} was cut off while it was open")
+            else:
+                self._log_size = found.st_size
         return None
 
     def _is_cut_off(self, index: LogIndex) -> bool:
         """Return whether the log is too short, looking twice: another program may restart the log in between."""
         least = index.least_size()
-        try:
-            return os.stat(self._log).st_size < least == index.least_size()
-        except OSError:
-            return False
+        return size_of(Path(self._log)) < least == index.least_size()
 
 
 def identity_of(found: os.stat_result) -> Identity:
