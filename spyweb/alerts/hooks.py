@@ -7,7 +7,6 @@ again.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from spyweb.clock import Clock
@@ -19,11 +18,9 @@ from spyweb.lua.session import Code
 from spyweb.model import JobId, Trigger, TriggerType
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.runner import Runner
-from spyweb.specs.linting.lua_text import LuaText
+from spyweb.specs.linting.lua_text import words_of
 from spyweb.store.incidents_protocol import Incident, Incidents, ScriptTold
 from spyweb.store.protocol import Change
-
-_MENTIONED = {name: re.compile(rb"\b%s\b" % name.encode()) for name in ALERT_HOOKS}
 
 Start = tuple[LiveJob, Trigger]  # a job and the trigger of its run
 
@@ -83,10 +80,9 @@ class IncidentHooks:
 
 def functions_in(code: Code) -> frozenset[str]:
     """Return those of the two functions that a job's own files mention, outside of comments and texts."""
-    sources = [source for _, source in code.files]
-    maybe = {name for name in _MENTIONED if any(name.encode() in source for source in sources)}
-    texts = [LuaText(source).code for source in sources] if maybe else []
-    return frozenset(name for name in maybe if any(_MENTIONED[name].search(text) for text in texts))
+    sources = [source for _, source in code.files if any(name.encode() in source for name in ALERT_HOOKS)]
+    mentioned = {word for source in sources for word, _ in words_of(source)}
+    return frozenset(name for name in ALERT_HOOKS if name.encode() in mentioned)
 
 
 def _missing(incident: Incident) -> tuple[str, ...]:

@@ -105,7 +105,7 @@ class UseFinder:
 
     def _read_source(self, source: bytes) -> Iterator[bytes]:
         """Look at one source; yield the names of the modules that it requires."""
-        words = [word for word, _ in words_of(source, texts=True)]
+        words = [word for word, _ in words_of(source)]
         for at, word in enumerate(words):
             before, after = words[max(0, at - 2) : at], words[at + 1 : at + 3]
             if word[:1] in (b'"', b"'"):
@@ -116,13 +116,12 @@ class UseFinder:
                     self._uses["exec"].functions.add(TASK)
                 self._note_text(text.decode("utf-8", "replace"), [each.decode("ascii", "replace") for each in before])
             elif word[:1].isalpha() or word[:1] == b"_":
-                self._note_name(word.decode("ascii"), after, is_member=_is_member(before))
+                self._note_name(word.decode("ascii"), after, is_member=before[-1:] in ([b":"], [b"."]))
 
     def _note_name(self, word: str, after: Sequence[bytes], *, is_member: bool) -> None:
         if is_member:
             return
-        is_family = after[:1] == [b"."] and len(after) > 1 and after[1] != b"."  # `..` joins texts
-        member = after[1].decode("ascii", "replace") if is_family else ""
+        member = after[1].decode("ascii", "replace") if after[:1] == [b"."] and len(after) > 1 else ""
         name = f"{word}.{member}" if member else word
         key = self._keys.get(name) or (FAMILIES.get(word) if member else None)
         if key is not None:
@@ -194,11 +193,6 @@ class UseFinder:
                     may=granted,
                     own=own[0] if own and own[0] not in (["*"], ["true"]) else None,
                 )
-
-
-def _is_member(before: Sequence[bytes]) -> bool:
-    """Return whether a name goes on from another: `..` joins texts."""
-    return before[-1:] == [b":"] or (before[-1:] == [b"."] and before[:1] != [b"."])
 
 
 def _is_command_of_task(before: Sequence[bytes]) -> bool:

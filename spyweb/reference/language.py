@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spyweb.reference.entries import Family, function
-from spyweb.specs.linting.checks import ABSENT_FAMILIES
+from spyweb.specs.linting.names import ABSENT_FAMILIES
 
 PLAIN = "Only a wrong type of argument raises."
 

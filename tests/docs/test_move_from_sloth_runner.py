@@ -8,9 +8,8 @@ from functools import cache
 
 from spyweb.lua.wire import Ended
 from spyweb.lua.worker.vm import VM, Bytecode, compile_lua_files, init_of
-from spyweb.specs.linting.checks import ABSENT_FAMILIES
 from spyweb.specs.linting.names import ABSENT as ABSENT_MODULES
-from spyweb.specs.linting.names import GLOBALS, MEMBERS
+from spyweb.specs.linting.names import ABSENT_FAMILIES, GLOBALS, MEMBERS
 from tests.fakes.repository import read
 from tests.fakes.vm import FakeCallbacks, run_to_end
 

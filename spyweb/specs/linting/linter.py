@@ -5,26 +5,22 @@ Guesses from the text: nothing is run, nothing is refused, and where one can't b
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 
 from spyweb.errors import OpError, Problem
 from spyweb.lua.hooks import ALERT_HOOKS, HOOK_NAMES
 from spyweb.ops.sources import Sources, candidates_of
 from spyweb.specs.block import OPENING, Block, find_misplaced_block, find_nearly_a_mark
-from spyweb.specs.linting.checks import CALLED, find_absent, find_idle, find_own_call, find_run_beside_tasks
-from spyweb.specs.linting.lua_text import LuaText, line_at
+from spyweb.specs.linting.checks import CALLED, find_idle, find_own_call, find_run_beside_tasks
+from spyweb.specs.linting.lua_file import LuaFile
 from spyweb.specs.linting.names import SERVER
 from spyweb.specs.linting.task_checks import find_task_faults
-from spyweb.specs.linting.undefined import CLOSE, ReadModule, find_absent_modules, find_undefined
+from spyweb.specs.linting.undefined import ReadModule, find_absent_modules, find_undefined, nearest
 
 File = tuple[str, bytes]  # path and source
 Doubts = Callable[[ReadModule], Iterable[Problem]]
 
-_DEFINED = re.compile(
-    rb"(?<!local )(?:\bfunction\s++([A-Za-z_]\w*+)\s*+\(|(?<![\w.:])([A-Za-z_]\w*+)\s*+=\s*+function\b)"
-)
+_MOST_FUNCTIONS = 1_000  # of a file that are looked at
 OF_MONITORS = (*HOOK_NAMES, *ALERT_HOOKS)
 _MISPLACED = "this settings block is not at the top of the file and has no effect"
 _NO_BLOCK = "a settings block has no effect here: a monitor's settings are in config.toml"
@@ -77,19 +73,18 @@ class Linter:
 
 def doubts_of_script(file: File, block: Block, read: ReadModule) -> Iterator[Problem]:
     path, source = file
-    text = LuaText(source)
+    lua = LuaFile(source)
     found = (
         (find_misplaced_block(source, block.end), _MISPLACED),
         (find_nearly_a_mark(source), f'this begins no block of settings; expected "{OPENING}"'),
-        (find_own_call(source), "the file defines run and calls it; spyweb calls it too"),
-        (find_run_beside_tasks(text), "the file declares tasks and defines run: spyweb calls run, and no task runs"),
+        (find_own_call(lua), "the file defines run and calls it; spyweb calls it too"),
+        (find_run_beside_tasks(lua), "the file declares tasks and defines run: spyweb calls run, and no task runs"),
+        *find_task_faults(lua),
+        find_idle(lua),
     )
     yield from (_warning(path, line, reason) for line, reason in found if line)
-    yield from (_warning(path, line, reason) for line, reason in find_task_faults(source))
-    if idle := find_idle(text):
-        yield _warning(path, idle.line, idle.reason)
-    yield from _doubts_of_names({path: text}, read)
-    for line, name in _unused_functions(text, [text], CALLED):
+    yield from _doubts_of_names({path: lua}, read)
+    for line, name in _unused_functions(lua, [lua], CALLED):
         if name in HOOK_NAMES:
             yield _warning(path, line, f"{name} is a hook of monitors: of a script spyweb calls {', '.join(CALLED)}")
         elif close := _nearly(name, CALLED):
@@ -98,19 +93,19 @@ def doubts_of_script(file: File, block: Block, read: ReadModule) -> Iterator[Pro
 
 def doubts_of_hooks(files: Sequence[File], read: ReadModule) -> Iterator[Problem]:
     """Yield what is doubtful about a monitor's Lua files, which share a VM."""
-    texts = {path: LuaText(source) for path, source in files}
-    for path, text in texts.items():
-        if line := find_misplaced_block(text.source):
+    together = {path: LuaFile(source) for path, source in files}
+    for path, source in files:
+        if line := find_misplaced_block(source):
             yield _warning(path, line, _NO_BLOCK)
-    yield from _doubts_of_names(texts, read)
-    for path, text in texts.items():
-        for line, name in _unused_functions(text, texts.values(), OF_MONITORS):
+    yield from _doubts_of_names(together, read)
+    for path, lua in together.items():
+        for line, name in _unused_functions(lua, together.values(), OF_MONITORS):
             if close := _nearly(name, OF_MONITORS):
                 yield _warning(path, line, f'no hook is called {name}; did you mean "{close}"?')
 
 
 def doubts_of_server(files: Sequence[File], read: ReadModule) -> Iterator[Problem]:
-    return _doubts_of_names({path: LuaText(source) for path, source in files}, read, known=SERVER)
+    return _doubts_of_names({path: LuaFile(source) for path, source in files}, read, known=SERVER)
 
 
 def read_module(modules: Sources, folder: str, name: bytes) -> bytes | None:
@@ -127,29 +122,25 @@ def _warning(path: str, line: int, reason: str) -> Problem:
 
 
 def _doubts_of_names(
-    texts: Mapping[str, LuaText], read: ReadModule, known: frozenset[bytes] = frozenset()
+    files: Mapping[str, LuaFile], read: ReadModule, known: frozenset[bytes] = frozenset()
 ) -> Iterator[Problem]:
-    for path, text in texts.items():
-        for line, name in find_absent(text.source):
-            yield _warning(path, line, f"{name} is not part of this version")
-        for use in find_absent_modules(text, read=read):
-            yield _warning(path, use.line, use.reason)
-        others = [other for other in texts.values() if other is not text]
-        for use in find_undefined(text, others, known=known, read=read):
-            yield _warning(path, use.line, use.reason)
+    for path, file in files.items():
+        others = [other for other in files.values() if other is not file]
+        for line, reason in (
+            *find_absent_modules(file, read=read),
+            *find_undefined(file, others, known=known, read=read),
+        ):
+            yield _warning(path, line, reason)
 
 
-def _unused_functions(text: LuaText, texts: Iterable[LuaText], called: Collection[str]) -> Iterator[tuple[int, str]]:
-    """Yield the global functions that spyweb does not call, and that none of these texts mentions elsewhere."""
-    for found in _DEFINED.finditer(text.code):
-        name = found[1] or found[2]
-        if name.decode() in called:
-            continue
-        if sum(each.code.count(name) for each in texts) == 1:
-            yield line_at(text.code, found.start()), name.decode()
+def _unused_functions(file: LuaFile, files: Collection[LuaFile], called: Collection[str]) -> Iterator[tuple[int, str]]:
+    """Yield the global functions that spyweb does not call, and that none of these files mentions elsewhere."""
+    for name, offset in file.functions[:_MOST_FUNCTIONS]:
+        if name.decode() not in called and sum(each.mentions[name] for each in files) == 1:
+            yield file.line(offset), name.decode()
 
 
-def _nearly(name: str, known: Collection[str]) -> str | None:
-    """Return the known name that a misspelt one is nearest to."""
-    close = get_close_matches(name[:80].lower(), known, n=1, cutoff=CLOSE)
-    return close[0] if close and close[0] != name else None
+def _nearly(name: str, known: Collection[str]) -> str:
+    """Return the known name that another one is nearest to, and not."""
+    close = nearest(name.lower(), known)
+    return "" if close == name else close

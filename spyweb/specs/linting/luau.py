@@ -15,18 +15,8 @@ from dataclasses import replace
 from msgspec import Struct
 
 from spyweb.errors import Problem
+from spyweb.specs.linting.lua_text import QUOTES, TEXT, is_name, words_of
 
-_TOKEN = re.compile(
-    r"(?P<space>\s+)"
-    r"|(?P<long>(?:--)?\[(?P<level>=*)\[)"
-    r"|(?P<comment>--[^\n]*)"
-    r"|(?P<text>\"(?:[^\"\\\n]|\\.)*+\"?|'(?:[^'\\\n]|\\.)*+'?)"
-    r"|(?P<backtick>`(?:[^`\\]|\\.)*+`?)"
-    r"|(?P<word>[^\W\d]\w*+)"
-    r"|(?P<number>\.?\d(?:[eEpP][+-]|[\w.])*+)"
-    r"|(?P<sign>//=|\.\.=|\.\.\.|\.\.|[-+*/%^~=<>]=|::|->|//|.)",
-    re.DOTALL,
-)
 _COMPOUND = {"+=", "-=", "*=", "/=", "//=", "%=", "^=", "..="}
 _CONTINUES_A_NAME = {"=", ".", "[", "(", ":", ",", "{"}
 _BEFORE_AN_EXPRESSION = {"=", "(", ",", "{", "[", "return", "and", "or", "not", "..", "<", ">", "<=", ">=", "==", "~="}
@@ -47,7 +37,7 @@ _END = _Token("sign", "", 0)
 _Sentence = list[_Token]
 
 
-def explain(source: str, line: int) -> str | None:
+def explain(source: bytes, line: int) -> str | None:
     """Name the Luau construct on that line, or just before it, of a script that does not compile."""
     tokens = _tokens_to(source, line)
     for at in _suspects(tokens, line):
@@ -59,11 +49,11 @@ def explain(source: str, line: int) -> str | None:
 
 def with_hint(problem: Problem, source: bytes) -> Problem:
     """Add a hint to a compile problem whose cause is a Luau construct."""
-    hint = explain(source.decode("utf-8", "replace"), problem.line or 1)
+    hint = explain(source, problem.line or 1)
     return replace(problem, reason=f"{problem.reason} ({hint})") if hint else problem
 
 
-def _tokens_to(source: str, line: int) -> _Sentence:
+def _tokens_to(source: bytes, line: int) -> _Sentence:
     """Return the last tokens before the line, those on it, and the first one after it."""
     before: deque[_Token] = deque(maxlen=_FAR)
     tokens: _Sentence = []
@@ -82,24 +72,20 @@ def _suspects(tokens: _Sentence, line: int) -> list[int]:
     return on_line[:_LONG_LINE] + [first - 1] * (first > 0)
 
 
-def _tokens(source: str) -> Iterator[_Token]:
+def _tokens(source: bytes) -> Iterator[_Token]:
     position, line = 0, 1
-    while match := _TOKEN.match(source, position):
-        start, position = position, _end_of(match, source)
-        kind = match.lastgroup or ""
-        if kind == "level":
-            kind = "comment" if match["long"].startswith("--") else "text"
-        if kind not in ("space", "comment"):
-            yield _Token(kind, source[start:position], line)
-        line += source.count("\n", start, position)
+    for word, offset in words_of(source):
+        line += source.count(b"\n", position, offset)
+        position = offset
+        yield _Token(_kind_of(word), word.decode("utf-8", "replace"), line)
 
 
-def _end_of(match: re.Match[str], source: str) -> int:
-    if match["long"] is None:
-        return match.end()
-    closing = f"]{match['level']}]"
-    found = source.find(closing, match.end())
-    return len(source) if found < 0 else found + len(closing)
+def _kind_of(word: bytes) -> str:
+    if is_name(word):
+        return "word"
+    if word[:1] in (*QUOTES, b"`") or word == TEXT:
+        return "backtick" if word[:1] == b"`" else "text"
+    return "number" if word[:2].strip(b".")[:1].isdigit() else "sign"
 
 
 def _brief(text: str) -> str:

@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spyweb.specs.linting.checks import ABSENT_FAMILIES, find_absent
+from spyweb.specs.linting.lua_file import LuaFile
+from spyweb.specs.linting.names import ABSENT_FAMILIES
+from spyweb.specs.linting.undefined import find_undefined
+
+
+def find_absent(source: bytes) -> list[tuple[int, str]]:
+    found = find_undefined(LuaFile(source), read=lambda _: None)
+    suffix = " is not part of this version"
+    return [(line, reason.removesuffix(suffix)) for line, reason in found if reason.endswith(suffix)]
 
 
 @pytest.mark.parametrize(

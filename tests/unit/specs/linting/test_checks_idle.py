@@ -5,15 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spyweb.specs.linting.checks import find_idle
-from spyweb.specs.linting.lua_text import LuaText
+from spyweb.specs.linting.lua_file import LuaFile
 from tests.fakes.growth import LINEAR, growth
 
 NOTHING = "a run of this file does nothing: it only defines"
 
 
 def told(source: str) -> str | None:
-    found = find_idle(LuaText(source.encode()))
-    return f"{found.line}: {found.reason}" if found else None
+    line, reason = find_idle(LuaFile(source.encode()))
+    return f"{line}: {reason}" if line else None
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,10 @@ def told(source: str) -> str | None:
         (
             "local M = {}\nreturn {\n  go = function() return { 1 } end,\n};\n",
             "2: a run of this file does nothing: it r",
+        ),
+        (
+            "local log = require('log')\nlocal M = {}\nfunction M.execute() log.info('x') end\nreturn M",
+            "4: a run of this",
         ),
         ("local function run() log('x') end", f"1: {NOTHING} run; spyweb calls the global function run, and this one"),
         ("local t = {} t.x = function() f() end", f"1: {NOTHING} t;"),
@@ -52,9 +56,10 @@ def test_a_file_that_only_defines_things_is_told(source: str, expected: str) -> 
         "function on_state() end",
         "function on_success() end x = {}",
         "local function f() end f()",
-        "local M = {} function M.f() end return M",
         "return {}",
         "return { at = os.time() }",
+        "function f() end\nreturn false",
+        "task('a'):command(print)\nreturn { f = function() end }",
         "function run() end\nreturn { f = function() end }",
         "if x then\nreturn { f = function() end }\nend\nlog('y')",
         "log'x' t = {}",

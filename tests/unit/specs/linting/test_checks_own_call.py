@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from spyweb.specs.linting.checks import find_own_call
+from spyweb.specs.linting.lua_file import LuaFile
 
 
 @pytest.mark.parametrize(
@@ -19,7 +20,7 @@ from spyweb.specs.linting.checks import find_own_call
     ],
 )
 def test_a_file_that_defines_and_calls_run_is_found_with_the_line(source: str, line: int) -> None:
-    assert find_own_call(source.encode()) == line
+    assert find_own_call(LuaFile(source.encode())) == line
 
 
 @pytest.mark.parametrize(
@@ -42,7 +43,7 @@ def test_a_file_that_defines_and_calls_run_is_found_with_the_line(source: str, l
     ],
 )
 def test_anything_else_gives_no_warning(source: str) -> None:
-    assert find_own_call(source.encode()) is None
+    assert find_own_call(LuaFile(source.encode())) is None
 
 
 @pytest.mark.parametrize(
@@ -50,4 +51,4 @@ def test_anything_else_gives_no_warning(source: str) -> None:
     [b"function run() end run(" * 3 + b"[[" * 50_000, b"run( run( '" * 20_000, b"run = [=[ run(", b"\xff run( run("],
 )
 def test_hostile_text_is_read_to_an_end(source: bytes) -> None:
-    find_own_call(source)
+    find_own_call(LuaFile(source))

@@ -14,7 +14,7 @@ def words(source: str) -> list[bytes]:
     ("source", "expected"),
     [
         ("a.b == 1", [b"a", b".", b"b", b"==", b"1"]),
-        ('f \'x y\' [[ long ]] "q\\""', [b"f", TEXT, TEXT, TEXT]),
+        ('f \'x y\' [[ long ]] "q\\""', [b"f", b"'x y'", TEXT, rb'"q\""']),
         ("a -- b\nc --[==[ d ]] ]==] e", [b"a", b"c", b"e"]),
         ("a [[ never closed", [b"a"]),
     ],
@@ -29,7 +29,7 @@ def test_each_word_comes_with_its_offset_and_so_with_its_line() -> None:
 
 
 def test_a_quote_that_nobody_closes_ends_with_its_line() -> None:
-    assert words("a 'b c\nd") == [b"a", TEXT, b"d"]
+    assert words("a 'b c\nd") == [b"a", b"'b c", b"d"]
 
 
 def test_quotes_that_nobody_closes_cost_no_more_than_their_length() -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spyweb.specs.linting.lua_file import LuaFile
 from spyweb.specs.linting.names import TASK_METHODS
 from spyweb.specs.linting.task_checks import find_task_faults
 from tests.fakes.growth import LINEAR, growth
@@ -15,7 +16,7 @@ from tests.fakes.repository import read
 
 
 def told(source: str) -> list[str]:
-    return [f"{line}: {reason}" for line, reason in find_task_faults(source.encode())]
+    return [f"{line}: {reason}" for line, reason in find_task_faults(LuaFile(source.encode()))]
 
 
 @pytest.mark.parametrize(
@@ -26,6 +27,17 @@ def told(source: str) -> list[str]:
         (
             'local a = task("a"):depends_on("b"):build()\ntask("b"):depends_on({ "c" })\ntask("c"):depends_on(a)',
             ["1: these tasks depend on each other: a -> b -> c -> a"],
+        ),
+        (
+            'ModernDSLs = { g = { tasks = {\n{ name = "a", depends_on = { "b" } }, b = { depends_on = "a" } } } }',
+            ["2: these tasks depend on each other: a -> b -> a"],
+        ),
+        (
+            'task{ name = "a", depends_on = "b" }\ntask "b" :depends_on "a" :timout("1s")',
+            [
+                '2: a task has no method timout; did you mean "timeout"?',
+                "1: these tasks depend on each other: a -> b -> a",
+            ],
         ),
         ('task("a"):depends_on("a")', ["1: these tasks depend on each other: a -> a"]),
     ],
@@ -41,6 +53,9 @@ def test_a_fault_is_told_with_its_line(source: str, expected: list[str]) -> None
         'local a = task("a"):build() task("b"):depends_on(a):build() task("c"):depends_on({ a, "b" })',
         'my.task("a"):comand()',
         'task("a"):notify()',
+        'local name, depends_on = "a", "a" name = "a" depends_on = "a"',
+        'for i = 1, 3 do task{ name = "a" .. i, depends_on = "a" .. i } end',
+        'task("a" .. i):depends_on("a" .. j) task("b"):depends_on({ "b" .. j })',
         'task("a"):depends_on("nobody")',
     ],
 )
@@ -54,12 +69,17 @@ def test_any_text_is_looked_at(source: str) -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("piece", ['task("a"(', 'task("a"):depends_on(', 'task("a"):comand()', "task:"])
-def test_looking_costs_no_more_than_the_length_of_the_text(piece: str) -> None:
-    assert growth(told, lambda n: piece * n, 2_000) < LINEAR
+@pytest.mark.parametrize(
+    "piece", ['task("a"(', 'task("a"):depends_on(', 'task("a"):comand()', "task:", "t{depends_on={"]
+)
+@pytest.mark.parametrize("closing", ["", ")"])
+def test_looking_costs_no_more_than_the_length_of_the_text(piece: str, closing: str) -> None:
+    assert growth(told, lambda n: piece * n + closing * n, 2_000) < LINEAR
 
 
 def test_the_methods_are_those_that_tasks_have() -> None:
     source = read("spyweb/lua/worker/library/tasks.lua")
     keys = source.partition("local task_keys = {")[2].partition("local task_methods")[0]
-    assert {*re.findall(r"(?:^|[,{])\s*([a-z_]+) = ", keys, re.MULTILINE), "build"} - {"definition"} == {*TASK_METHODS}
+    assert {*re.findall(r"(?:^|[,{])\s*([a-z_]+) = ", keys, re.MULTILINE), "build"} - {"definition"} == {
+        name.decode() for name in TASK_METHODS
+    }

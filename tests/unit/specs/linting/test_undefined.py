@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spyweb.specs.linting.lua_text import LuaText
+from spyweb.specs.linting.lua_file import LuaFile
 from spyweb.specs.linting.names import ABSENT, SERVER
 from spyweb.specs.linting.undefined import FEW, find_absent_modules, find_undefined
 from tests.fakes.growth import LINEAR, growth
@@ -18,8 +18,8 @@ def reason_of(name: str) -> str:
 
 
 def required(source: str, **modules: bytes) -> list[str]:
-    found = find_absent_modules(LuaText(source.encode()), read=lambda name: modules.get(name.decode()))
-    return [f"{use.line}: {use.reason}" for use in found]
+    found = find_absent_modules(LuaFile(source.encode()), read=lambda name: modules.get(name.decode()))
+    return [f"{line}: {reason}" for line, reason in found]
 
 
 @pytest.mark.parametrize(
@@ -44,12 +44,12 @@ def test_a_file_of_the_project_may_have_such_a_name() -> None:
 def told(source: str | bytes, *others: str, known: frozenset[bytes] = frozenset(), **modules: str) -> list[str]:
     text = source if isinstance(source, bytes) else source.encode()
     found = find_undefined(
-        LuaText(text),
-        [LuaText(other.encode()) for other in others],
+        LuaFile(text),
+        [LuaFile(other.encode()) for other in others],
         read=lambda name: modules[name.decode()].encode() if name.decode() in modules else None,
         known=known,
     )
-    return [f"{use.line}: {use.reason}" for use in found]
+    return [f"{line}: {reason}" for line, reason in found]
 
 
 @pytest.mark.parametrize(
@@ -69,6 +69,8 @@ def told(source: str | bytes, *others: str, known: frozenset[bytes] = frozenset(
             "for docker in pairs({}) do log(docker) end\ndocker.run('x')",
             [f"2: nobody defines docker; {reason_of('docker')}"],
         ),
+        ("local function on(event) log(event) end\nevent.on()", [f"2: nobody defines event; {reason_of('event')}"]),
+        ("t = { f = function(tme) return { tme } end } log(tme)", ["1: nobody defines tme"]),
         ("for secrets in secrets.all() do log(secrets) end", [f"1: nobody defines secrets; {reason_of('secrets')}"]),
         ("x = [[\n\n]] y()", ["3: nobody defines y"]),
         ("--[[ y() ]] z()\n", ["1: nobody defines z"]),
@@ -126,6 +128,8 @@ def test_a_name_that_nobody_defines_is_told_with_its_line(source: str, expected:
         "for _, name in ipairs(names or {}) do require(name) end plugin()",
         "pcall(require, 'plugin') plugin()",
         "function t:m() return self.x end local t = {}",
+        "local t = {} function t:m() return self end",
+        "while f(function() for i = 1, 2 do log(i) end end) do log('x') end f = 1",
         "x = 0x1F + 1e5 + 3.e2",
         "return _VERSION, _ENV.x",
         "if docker then docker.ps() end local who = user or 'anon' print(who, user)",
@@ -157,7 +161,7 @@ def test_modules_are_read_only_where_a_name_is_open() -> None:
     def refuse(name: bytes) -> bytes:
         raise AssertionError(name)
 
-    assert find_undefined(LuaText(b"require('lib') log('x')"), read=refuse) == []
+    assert find_undefined(LuaFile(b"require('lib') log('x')"), read=refuse) == []
 
 
 def test_a_server_has_its_tables_of_handlers() -> None:
