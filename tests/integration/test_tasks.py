@@ -184,6 +184,12 @@ GIVEN: list[tuple[str, str, str, object]] = [
     ("return nil, 'gone'", "failed", "gone", None),
     ("error('boom')", "failed", "jobs/a.lua:1: boom", None),
     ("error({message = 'told'})", "failed", "told", None),
+    (
+        "return true, 'x' .. template.render{text = '{{if}}'}",
+        "failed",
+        "jobs/a.lua:1: attempt to concatenate a nil value (template.render: template:1: a value expected)",
+        None,
+    ),
     ("error()", "failed", "(error object is a nil value)", None),
     ("return true, '', {f = print}", "failed", "its output holds a function", None),
     ("return true, '', {[print] = 1}", "failed", "its output holds a function", None),

@@ -332,14 +332,20 @@ local function run(text, vars)
   return concat(out)
 end
 
+-- Keeps the reason for an error about a nil value, which may come from here.
+local function refused(...)
+  runtime.internals.now.run.unrendered = format(...)
+  return nil, format(...)
+end
+
 -- Returns the text, or nil and what is wrong, with its line.
 local function render_text(text, vars, name)
-  if #text > LARGEST then return nil, format("%s: a template of %d bytes is over the limit of %d", name, #text, LARGEST) end
+  if #text > LARGEST then return refused("%s: a template of %d bytes is over the limit of %d", name, #text, LARGEST) end
   local ok, result = pcall(run, text, vars)
   if ok then return result end
   local reason = type(result) == "table" and rawget(result, PROBLEM)
   if not reason then error(result, 0) end
-  return nil, format("%s:%d: %s", name, rawget(result, "line"), reason)
+  return refused("%s:%d: %s", name, rawget(result, "line"), reason)
 end
 
 -- Reads the arguments that template.render and file.template share.  Returns the template, its name and the values; or nil
@@ -362,11 +368,8 @@ end
 
 local function render(given)
   local text, name, vars = source_of(given, "template.render")
-  local rendered, reason = nil, name
-  if text then rendered, reason = render_text(text, vars, name) end
-  runtime.internals.now.run.unrendered = reason  -- what an error about a nil value may come from
-  if rendered then return rendered end
-  return nil, reason
+  if text then return render_text(text, vars, name) end
+  return refused("%s", name)
 end
 
 return { render = render, render_text = render_text, source_of = source_of }

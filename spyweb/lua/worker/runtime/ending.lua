@@ -43,9 +43,17 @@ local function contents(value)
   return "{" .. concat(shown, ", ") .. more .. "}"
 end
 
+-- Adds to an error about nil what is known of it: the module that is not there, why a template gave no text.
+local function explained(text)
+  if find(text, NIL_GLOBAL, 1, true) then text = use("absent").told(text) end
+  local why = now.run.unrendered
+  if not why or find(text, why, 1, true) or not (find(text, "a nil value", 1, true) or find(text, "got n[io]")) then return text end
+  return format("%s (template.render: %s)", text, why)
+end
+
 function ending.text_of(value)
   local kind = type(value)
-  if kind == "string" then return find(value, NIL_GLOBAL, 1, true) and use("absent").told(value) or value end
+  if kind == "string" then return explained(value) end
   if kind == "number" then return tostring(value) end
   if kind == "table" then
     local meta = getmetatable(value)
@@ -113,7 +121,6 @@ end
 
 function ending.failed(run, value, frames)
   local text, known = located(run, value, frames)
-  if run.unrendered and find(text, "nil", 1, true) then text = format("%s (template.render: %s)", text, run.unrendered) end
   run.ended, run.value, run.reason, run.traceback = ERROR, value, text, use("trace").text(known)
 end
 

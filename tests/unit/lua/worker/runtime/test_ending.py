@@ -93,3 +93,16 @@ def test_an_error_about_nil_says_why_a_template_was_not_rendered(vm: VM) -> None
     assert reason.startswith(
         "x.lua:2: attempt to concatenate a nil value (local 'text') (template.render: template:1: "
     )
+
+
+@pytest.mark.parametrize(
+    ("use", "reason"),
+    [
+        ("require(text)", "bad argument #1 to 'require' (string expected, got nil) (template.render: {})"),
+        ("assert(text, why)", "{}"),
+        ("error('no')", "no"),
+    ],
+)
+def test_an_error_that_is_not_of_that_nil_is_as_it_is(vm: VM, use: str, reason: str) -> None:
+    told = run(vm, f"local text, why = template.render{{ text = '{{{{if}}}}' }} {use}")[1]
+    assert told.removeprefix("x.lua:1: ") == reason.format("template:1: a value expected")
