@@ -39,9 +39,8 @@ FROM_A_MAIL_PROGRAM = {"Host": "spyweb.example.org", "Origin": "null", "Accept":
 
 def ask(daemon: Daemon, method: str, link: str) -> tuple[int, str]:
     """Follow a link as a reverse proxy passes it on."""
-    started = [json.loads(line) for line in daemon.said().splitlines() if '"started"' in line]
     assert link.startswith(f"{SITE}/a/")
-    address = str(started[-1]["url"]).rstrip("/") + link.removeprefix(SITE)
+    address = daemon.url.rstrip("/") + link.removeprefix(SITE)
     data = b"" if method == "POST" else None
     request = urllib.request.Request(address, data, FROM_A_MAIL_PROGRAM, method=method)
     try:

@@ -44,13 +44,8 @@ class Api:
     project: Project
     daemon: Daemon
 
-    @property
-    def url(self) -> str:
-        (line,) = (json.loads(line) for line in self.daemon.said().splitlines() if '"started"' in line)
-        return str(line["url"])
-
     def ask(self, method: str, path: str, body: object = None, *, raw: bytes | None = None, key: str = KEY) -> Answered:
-        connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=30)
+        connection = http.client.HTTPConnection(urlsplit(self.daemon.url).netloc, timeout=30)
         content = raw if raw is not None else None if body is None else json.dumps(body).encode()
         try:
             connection.request(method, path, content, {"X-SpyWeb-Key": key})
@@ -221,7 +216,7 @@ def test_requests_made_of_the_document_are_answered_as_it_says(api: Api, tmp_pat
         "--config-file",
         str(config),
         "run",
-        f"{api.url}/api/openapi.json",
+        f"{api.daemon.url}/api/openapi.json",
     ]
     phases, examples = ("coverage,fuzzing", "20") if torture else ("fuzzing", "3")
     words += ["--checks", CHECKS, "--phases", phases, "--max-examples", examples, "--seed", "1"]

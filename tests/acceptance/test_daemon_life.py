@@ -11,6 +11,7 @@ import sys
 import time
 from contextlib import ExitStack, closing
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -40,9 +41,7 @@ def test_a_flood_of_idle_connections_takes_no_descriptor_from_jobs_and_commands(
     project.launcher = (sys.executable, "-c", allow_256 + "os.execv(sys.argv[1], sys.argv[1:])")
     project.job("hello", "store_set('k', 'v') print('hello')")
     with project.daemon() as daemon, ExitStack() as flood:
-        found = re.search(r'"url": "http://127.0.0.1:(\d+)"', daemon.said())
-        assert found
-        address = ("127.0.0.1", int(found[1]))
+        address = ("127.0.0.1", urlsplit(daemon.url).port or 0)
         for _ in range(400):
             flood.enter_context(closing(socket.create_connection(address)))
 

@@ -78,8 +78,7 @@ class Site:
 
     @property
     def where(self) -> str:
-        lines = [json.loads(line) for line in self.daemon.said().splitlines() if '"started"' in line]
-        return str(urlsplit(lines[0]["url"]).netloc)
+        return urlsplit(self.daemon.url).netloc
 
     def ask(self, path: str, method: str = "GET", body: bytes | None = None, **headers: str) -> Reply:
         connection = http.client.HTTPConnection(self.where, timeout=30)

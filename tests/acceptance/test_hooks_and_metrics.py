@@ -13,7 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from spyweb.service.signatures import sign
-from tests.fakes.project import Daemon, Project, eventually
+from tests.fakes.project import Project, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -34,11 +34,6 @@ function run(ctx)
 end
 """
 NOTHING: Mapping[str, str] = {}
-
-
-def url_of(daemon: Daemon) -> str:
-    lines = [json.loads(line) for line in daemon.said().splitlines() if '"started"' in line]
-    return str(lines[-1]["url"])
 
 
 def send(url: str, body: Mapping[str, object], headers: Mapping[str, str] = NOTHING) -> tuple[int, object]:
@@ -72,7 +67,7 @@ def project(tmp_path: Path) -> Project:
 
 def test_a_signed_request_starts_a_run_that_sees_it_and_all_of_it_is_counted(project: Project) -> None:
     with project.daemon() as daemon:
-        url = url_of(daemon)
+        url = daemon.url
         assert send(url, {"text": "x"}, {"X-Hub-Signature-256": "sha256=00"})[0] == 401
         assert send(url, {"text": "x" * 300_000, "none": None})[0] == 202
         (run,) = project.ended("deploy")
@@ -101,13 +96,13 @@ def test_a_request_that_is_repeated_after_the_daemon_was_killed_starts_no_second
     key = {"Idempotency-Key": "event-1"}
     project.save("config.toml", "[metrics]\nper_job = false\n")
     with project.daemon() as daemon:
-        first = send(url_of(daemon), {"text": "x"}, key)
+        first = send(daemon.url, {"text": "x"}, key)
         daemon.process.send_signal(signal.SIGKILL)
         daemon.process.wait()
     with project.daemon() as daemon:
-        assert send(url_of(daemon), {"text": "x"}, key) == first
-        assert send(url_of(daemon), {"text": "other"}, key)[0] == 422
+        assert send(daemon.url, {"text": "x"}, key) == first
+        assert send(daemon.url, {"text": "other"}, key)[0] == 422
         eventually(lambda: all(run.outcome for run in project.runs("deploy")), "the end of all runs")
-        assert {labels[1] for labels in metrics(url_of(daemon)) if "runs_ended" in labels[0]} == {"_other"}
+        assert {labels[1] for labels in metrics(daemon.url) if "runs_ended" in labels[0]} == {"_other"}
         begun_by_hook = [run for run in project.runs("deploy") if run.trigger.type == "webhook"]
     assert len(begun_by_hook) == 1

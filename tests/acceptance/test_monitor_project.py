@@ -220,8 +220,7 @@ def test_its_server_answers_from_what_the_jobs_found_beside_its_pages(project: P
 
 
 def get(daemon: Daemon, path: str) -> bytes:
-    started = next(line for line in daemon.said().splitlines() if '"started"' in line)
-    with urllib.request.urlopen(json.loads(started)["url"] + path, timeout=20) as answer:
+    with urllib.request.urlopen(daemon.url + path, timeout=20) as answer:
         return bytes(answer.read())
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from spyweb.model import Outcome
-from tests.acceptance.test_hooks_and_metrics import url_of
 from tests.fakes.project import Daemon, Project, eventually
 
 pytestmark = [
@@ -80,7 +79,7 @@ def project(tmp_path: Path, watcher: Watcher) -> Project:
 
 
 def curl(daemon: Daemon, *words: str, says: str = "") -> subprocess.CompletedProcess[str]:
-    url = f"{url_of(daemon)}/api/hooks/backup{says}"
+    url = f"{daemon.url}/api/hooks/backup{says}"
     return subprocess.run(["curl", "-fsS", *words, url], capture_output=True, text=True, timeout=20, check=False)
 
 

@@ -39,8 +39,9 @@ def test_everybody_is_shown_the_same_records(project: Project) -> None:
     offline = project.ask("records", "prices")
     with project.daemon() as daemon:
         assert project.ask("records", "prices") == offline
-        url = next(json.loads(line)["url"] for line in daemon.said().splitlines() if '"started"' in line)
-        request = urllib.request.Request(f"{url}/api/records?job_id=prices&limit=2", headers={"X-SpyWeb-Key": "secret"})
+        request = urllib.request.Request(
+            f"{daemon.url}/api/records?job_id=prices&limit=2", headers={"X-SpyWeb-Key": "secret"}
+        )
         with urllib.request.urlopen(request, timeout=10) as answer:
             page = json.load(answer)
 

@@ -65,9 +65,7 @@ def test_each_story_passes_through_the_functions_that_the_page_lists(tmp_path: P
         project.save("jobs/shop/config.toml", MONITOR.format(url=url))
         project.save("jobs/shop/hooks.lua", "function before_store(items) return items end\n")
         with project.daemon("--workers", "1") as daemon:
-            found = re.search(r'"url": ?"([^"]+)"', daemon.said())
-            assert found
-            address = f"{found[1]}/api/public/hello"
+            address = f"{daemon.url}/api/public/hello"
             urllib.request.urlopen(address, timeout=10).read()  # its VMs are ready from here on
             with recording.story("A due run"):
                 project.job("plain", "function run() return 1 end", settings=soon())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -63,10 +62,9 @@ def test_a_run_its_ops_and_stages_are_one_trace_with_the_request_before_and_thos
         monitor = f'name = "watch"\nevery = "never"\nurl = "{page}"\nselector = ".item"\nfields = ["title:h2"]\n'
         project.save("jobs/watch/config.toml", monitor)
         with project.daemon() as daemon:
-            lines = [json.loads(line) for line in daemon.said().splitlines() if '"started"' in line]
-            trigger(lines[0]["url"], "asks", PARENT)
-            trigger(lines[0]["url"], "watch", "nonsense")
-            trigger(lines[0]["url"], "fails", PARENT)
+            trigger(daemon.url, "asks", PARENT)
+            trigger(daemon.url, "watch", "nonsense")
+            trigger(daemon.url, "fails", PARENT)
             for job in ("asks", "watch", "fails"):
                 project.ended(job)
             eventually(lambda: len(collector.names()) >= 8, "spans")

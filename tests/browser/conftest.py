@@ -6,21 +6,15 @@ about, or asks for anything elsewhere.
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field
 
 import pytest
 import pytest_asyncio
-from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, async_playwright
+from playwright.async_api import Browser, async_playwright
 
+from tests.fakes.browser import KEY, PHONE, Tab, opened
 from tests.fakes.project import Project
-
-WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
-
-KEY = "a key that nobody guesses"
 
 JOBS = {
     "prices": ('every = "never"\ntags = ["home"]', 'log("3 prices")\nreturn "3 prices"'),
@@ -60,9 +54,7 @@ def origin(project: Project, chromium: Browser) -> Iterator[str]:
     with project.daemon() as daemon:
         for job in ("prices", "backup", "backup", "b_hostile__b"):
             project.result(job)
-        found = re.search(r'"url": "(http://[^"]+)"', daemon.said())
-        assert found
-        yield found[1]
+        yield daemon.url
 
 
 @pytest.fixture(scope="session")
@@ -72,78 +64,31 @@ def locked(tmp_path_factory: pytest.TempPathFactory, chromium: Browser) -> Itera
     project.environment["SPYWEB_API_KEY"] = KEY
     project.job("prices", 'return "3 prices"')
     with project.daemon() as daemon:
-        found = re.search(r'"url": "(http://[^"]+)"', daemon.said())
-        assert found
-        yield found[1]
-
-
-@dataclass  # without slots: playwright keeps its wrappers of bound methods in the object
-class Tab:
-    """A page of the dashboard, and what the browser has to say about it."""
-
-    page: Page
-    origin: str
-    complaints: list[str] = field(default_factory=list)
-    elsewhere: list[str] = field(default_factory=list)
-    expected: str = ""  # a complaint that a test causes on purpose
-
-    async def open(self, path: str = "/") -> Page:
-        await self.page.goto(self.origin + path)
-        return self.page
-
-    async def violations(self) -> list[str]:
-        found = await Axe().run(self.page)
-        return [f"{each['id']}: {each['nodes'][0]['html']}" for each in found.response["violations"]]
-
-    def listen(self) -> None:
-        self.page.on("console", self._complain)
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("request", lambda request: self._note(request.url))
-
-    def _complain(self, message: ConsoleMessage) -> None:
-        if not (self.expected and self.expected in message.text):
-            self.complaints.append(message.text)
-
-    def _note(self, url: str) -> None:
-        if not url.startswith(self.origin + "/"):
-            self.elsewhere.append(url)
-
-
-async def _tab(context: BrowserContext, origin: str) -> AsyncIterator[Tab]:
-    tab = Tab(await context.new_page(), origin)
-    tab.listen()
-    yield tab
-    await context.close()
-    assert tab.complaints == []
-    assert tab.elsewhere == []
+        yield daemon.url
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def tab(chromium: Browser, origin: str) -> AsyncIterator[Tab]:
-    context = await chromium.new_context(viewport=WIDE, timezone_id="Asia/Tokyo", reduced_motion="reduce")  # type: ignore[arg-type]
-    async for each in _tab(context, origin):
+    async with opened(chromium, origin, timezone_id="Asia/Tokyo", reduced_motion="reduce") as each:
         yield each
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def phone(chromium: Browser, origin: str) -> AsyncIterator[Tab]:
-    context = await chromium.new_context(viewport=PHONE, color_scheme="dark", has_touch=True)  # type: ignore[arg-type]
-    async for each in _tab(context, origin):
+    async with opened(chromium, origin, PHONE, color_scheme="dark", has_touch=True) as each:
         yield each
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def plain(chromium: Browser, origin: str) -> AsyncIterator[Tab]:
     """A browser without JavaScript."""
-    context = await chromium.new_context(viewport=WIDE, java_script_enabled=False)  # type: ignore[arg-type]
-    async for each in _tab(context, origin):
+    async with opened(chromium, origin, java_script_enabled=False) as each:
         yield each
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def stranger(chromium: Browser, locked: str) -> AsyncIterator[Tab]:
     """A browser that has not signed in; that it is told so is no complaint."""
-    context = await chromium.new_context(viewport=WIDE)  # type: ignore[arg-type]
-    async for each in _tab(context, locked):
+    async with opened(chromium, locked) as each:
         each.expected = "401"
         yield each

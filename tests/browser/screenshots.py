@@ -218,7 +218,7 @@ def main() -> None:
             time.sleep(2)  # until health has looked around
             found = re.search(r'"url": "(http://[^"]+)"', daemon.said())
             assert found
-            asyncio.run(take_all(found[1], project, path))
+            asyncio.run(take_all(daemon.url, project, path))
 
 
 if __name__ == "__main__":

@@ -9,8 +9,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
-from tests.browser.conftest import WIDE, Tab
-from tests.browser.conftest import _tab as opened
+from tests.fakes.browser import Tab, opened
 from tests.fakes.project import Project
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(120)]
@@ -25,16 +24,13 @@ def keyless(
     project.job("prices", 'store_set("seen", "1")')
     with project.daemon() as daemon:
         project.result("prices")
-        found = re.search(r'"url": "(http://[^"]+)"', daemon.said())
-        assert found
-        yield found[1], request.param == "script", project
+        yield daemon.url, request.param == "script", project
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def owner(chromium: Browser, keyless: tuple[str, bool, Project]) -> AsyncIterator[Tab]:
     origin, has_script, _ = keyless
-    context = await chromium.new_context(viewport=WIDE, java_script_enabled=has_script)  # type: ignore[arg-type]
-    async for tab in opened(context, origin):
+    async with opened(chromium, origin, java_script_enabled=has_script) as tab:
         tab.expected = "40"  # the browser tells of the status 401 or 403 of a page itself
         yield tab
 

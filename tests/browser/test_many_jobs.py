@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from playwright.async_api import Browser, expect
 
-from tests.browser.conftest import WIDE
-from tests.browser.conftest import _tab as opened
+from tests.fakes.browser import opened
 from tests.fakes.project import Project
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(120)]
@@ -32,10 +29,7 @@ async def test_a_thousand_jobs_are_filtered_as_one_types(
     for number in range(JOBS):
         project.job(f"job{number:03}", "return 1")
     with project.daemon() as daemon:
-        found = re.search(r'"url": "(http://[^"]+)"', daemon.said())
-        assert found
-        context = await chromium.new_context(viewport=WIDE)  # type: ignore[arg-type]
-        async for tab in opened(context, found[1]):
+        async with opened(chromium, daemon.url) as tab:
             page = await tab.open()
             await expect(page.locator("#jobs > li")).to_have_count(JOBS)
             took_ms = await page.evaluate(FILTER, "job77")

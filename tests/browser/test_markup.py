@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -10,8 +9,7 @@ import pytest_asyncio
 from playwright.async_api import Browser
 
 from spyweb.views.jobs import JobState
-from tests.browser.conftest import WIDE, Tab
-from tests.browser.conftest import _tab as opened
+from tests.fakes.browser import Tab, opened
 from tests.fakes.project import Project, eventually
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(120)]
@@ -101,15 +99,12 @@ def hostile(tmp_path_factory: pytest.TempPathFactory, chromium: Browser) -> Iter
         eventually(lambda: project.ask("outbox"), "a message")
         eventually(lambda: project.ask("alerts", "list"), "an incident")
         project.spyweb("alerts", "ack", "1", "--by", evil("acked-by"))
-        found = re.search(r'"url": "(http://[^"]+)"', daemon.said())
-        assert found
-        yield found[1], project
+        yield daemon.url, project
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def victim(chromium: Browser, hostile: tuple[str, Project]) -> AsyncIterator[Tab]:
-    context = await chromium.new_context(viewport=WIDE)  # type: ignore[arg-type]
-    async for tab in opened(context, hostile[0]):
+    async with opened(chromium, hostile[0]) as tab:
         yield tab
 
 

@@ -10,8 +10,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, expect
 
-from tests.browser.conftest import PHONE, WIDE, Tab
-from tests.browser.conftest import _tab as opened
+from tests.fakes.browser import PHONE, Tab, opened
 from tests.fakes.project import Project, eventually
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(120)]
@@ -92,30 +91,25 @@ def filled(tmp_path_factory: pytest.TempPathFactory, chromium: Browser) -> Itera
         project.result("shop__i")
         project.spyweb("trigger", "holder")
         eventually(lambda: project.ask("state", "locks"), "a lock")
-        found = re.search(r'"url": "(http://[^"]+)"', daemon.said())
-        assert found
-        yield Filled(found[1], project)
+        yield Filled(daemon.url, project)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def wide(chromium: Browser, filled: Filled) -> AsyncIterator[Tab]:
-    context = await chromium.new_context(viewport=WIDE, reduced_motion="reduce")  # type: ignore[arg-type]
-    async for tab in opened(context, filled.origin):
+    async with opened(chromium, filled.origin, reduced_motion="reduce") as tab:
         yield tab
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def small(chromium: Browser, filled: Filled) -> AsyncIterator[Tab]:
-    context = await chromium.new_context(viewport=PHONE, color_scheme="dark", has_touch=True)  # type: ignore[arg-type]
-    async for tab in opened(context, filled.origin):
+    async with opened(chromium, filled.origin, PHONE, color_scheme="dark", has_touch=True) as tab:
         yield tab
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def bare(chromium: Browser, filled: Filled) -> AsyncIterator[Tab]:
     """A browser without JavaScript."""
-    context = await chromium.new_context(viewport=WIDE, java_script_enabled=False)  # type: ignore[arg-type]
-    async for tab in opened(context, filled.origin):
+    async with opened(chromium, filled.origin, java_script_enabled=False) as tab:
         yield tab
 
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 
 import pytest
 
-from spyweb.lua import wire
-from spyweb.lua.worker.vm import VM, compile_lua_files, init_of
 from spyweb.ops import catalog
 from spyweb.reference.pages import parts_of
 from spyweb.reference.tables import ENGINE
+from tests.fakes.lua_library import globals_of_a_vm
 from tests.fakes.lua_text import compile_problem, names_of_plain_lua
 from tests.fakes.repository import ROOT, code_blocks, code_words, pages, read
-from tests.fakes.vm import FakeCallbacks
 
 PAGE = "docs/reference/lua.md"
 STANDARD = ("string", "table", "math", "utf8", "coroutine")  # "all of Lua 5.4"
@@ -22,35 +19,6 @@ NOT_ALL = {"string.dump"}
 CALLED_BY_US = {"run", "on_success", "on_error", "on_finally"}
 ONLY_IN_TESTS = {"spyweb.assert_eq", "spyweb.assert_ne"}
 _CALL = re.compile(r"^([a-z_0-9]+(?:\.[a-z_0-9]+)?)\(")
-
-LIST_GLOBALS = b"""
-local names = {}
-for name, value in pairs(_G) do
-  names[#names + 1] = name
-  if type(value) == "table" and value ~= _G then
-    for key in pairs(value) do
-      if type(key) == "string" then names[#names + 1] = name .. "." .. key end
-    end
-  end
-end
-for _, level in ipairs { "debug", "info", "warn", "error" } do
-  if log[level] then names[#names + 1] = "log." .. level end  -- of a function, which pairs does not show
-end
-log(table.concat(names, " "))
-"""
-
-
-@cache
-def globals_of_a_vm() -> frozenset[str]:
-    callbacks = FakeCallbacks()
-    engine = dict.fromkeys(("os", "arch", "headless", "version", "lua_version", "storage", "server_url"), "x")
-    init = {"ops": catalog.names(), "engine": engine, "env": {}}
-    vm = VM(compile_lua_files(), init_of(init), 64 << 20, callbacks, main_count=0)
-    assert vm.compile(b"@names.lua", LIST_GLOBALS) is None
-    vm.begin(1, "run", wire.pack([{}, True]))
-    vm.start(1)
-    ((_, names),) = callbacks.lines
-    return frozenset(names.decode().split())
 
 
 def plain_lua() -> frozenset[str]:

@@ -33,8 +33,8 @@ from spyweb.reference.pages import PAGES, parts_of, renewed
 from spyweb.runs.records import ctx_of
 from spyweb.settings import load_settings
 from spyweb.web.endpoints import describe_request
-from tests.docs.test_lua import globals_of_a_vm
 from tests.fakes.clock import FakeClock
+from tests.fakes.lua_library import globals_of_a_vm
 from tests.fakes.repository import ROOT, read
 
 NAMES_OF_A_TABLE = """

@@ -18,6 +18,7 @@ from spyweb.service.record_search import RecordSearch
 from spyweb.settings import Settings
 from spyweb.settings.load import load_settings
 from spyweb.specs.origins import OriginKind, ResolvedSetting
+from spyweb.store.keys_protocol import Scope
 from spyweb.store.past_runs_protocol import FailingSeries, RunFilter, RunPage, RunPoint, RunStrip
 from spyweb.views.calendar import DayAhead, GapPage, PlannedJob, day_ahead, view_gap
 from spyweb.views.job_detail import JobDetail, LastError, ProblemView, Tie
@@ -43,6 +44,7 @@ from tests.fakes.daemon_service import (
     three_jobs,
     with_key,
 )
+from tests.fakes.keys import COOKIE
 from tests.fakes.memory_store import MemoryStore
 
 HOUR_MS = 3_600_000
@@ -277,3 +279,13 @@ def asked_of(service: FakeDaemonService, principal: Principal = LOOPBACK, path: 
     request = make_mocked_request("GET", path)
     request[PRINCIPAL] = principal
     return Asked(request=request, base="/", principal=principal, service=service, renderer=renderer())
+
+
+POST = {"Accept": "text/html"}
+
+
+async def signed_in(service: FakeDaemonService, *scopes: Scope, jobs: tuple[str, ...] = ()) -> dict[str, str]:
+    made = await service.access.add("anna", scopes, jobs)
+    found = service.access.admit_token(made.token)
+    assert found
+    return {**POST, "Cookie": f"{COOKIE}={service.access.sign_in(found)}"}

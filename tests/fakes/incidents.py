@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from spyweb.incidents.policy import AlertPolicy
 from spyweb.incidents.truth import Event, Failed, Succeeded
-from spyweb.model import RunId
+from spyweb.model import JobId, RunId
+from spyweb.service.incidents import IncidentService
 from spyweb.store.incidents_protocol import Incidents, SubjectEvent
+from spyweb.views.incidents import IncidentView
+from tests.fakes.clock import FakeClock
 
 AT_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 AT_ONCE = AlertPolicy(after_failures=1)
@@ -22,3 +25,56 @@ async def succeed(incidents: Incidents, job: str = "prices") -> None:
 async def happen(incidents: Incidents, job: str, event: Event) -> None:
     happened = SubjectEvent(subject=f"job:{job}", event=event, policy=AT_ONCE, at_ms=AT_MS, run=RunId(7))
     await incidents.note([happened])
+
+
+class FakeIncidents(IncidentService):
+    """Knows one incident, and keeps a story."""
+
+    story: list[str]
+    known: IncidentView
+
+    def __init__(self, incidents: Incidents) -> None:
+        super().__init__(incidents, FakeClock())
+        self.story = []
+        self.known = KNOWN
+
+    async def list(
+        self, *, is_open: bool | None, job: JobId | None, before: int | None, limit: int, since_ms: int | None = None
+    ) -> list[IncidentView]:
+        self.story.append("all" if is_open is None else "open")
+        return [self.known]
+
+    async def get(self, incident: int) -> IncidentView:
+        return self.known
+
+    async def acknowledge(self, incident: int, by: str) -> None:
+        self.story.append(f"ack {incident} {by}")
+
+    async def silence(self, job: JobId, for_ms: int | None, by: str) -> None:
+        self.story.append(f"silence {job} {for_ms} {by}")
+
+
+KNOWN = IncidentView(
+    id=1,
+    subject="job:prices",
+    job_id=JobId("prices"),
+    level="warning",
+    state="open",
+    reason="failing",
+    text="asked the daemon",
+    run=None,
+    since_ms=0,
+    opened_ms=0,
+    closed_ms=None,
+    acked_ms=None,
+    acked_by="",
+    is_flapping=False,
+    signs={},
+    failures=1,
+    held="",
+    silent_until_ms=None,
+    silent_by="",
+    channels=[],
+    told={},
+    notes=[],
+)

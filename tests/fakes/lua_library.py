@@ -12,8 +12,10 @@ from spyweb.errors import OpError
 from spyweb.lua import wire
 from spyweb.lua.worker.crypto import compute
 from spyweb.lua.worker.values import Function
-from spyweb.lua.worker.vm import LuaError, init_of, new_runtime
+from spyweb.lua.worker.vm import VM, LuaError, compile_lua_files, init_of, new_runtime
+from spyweb.ops import catalog
 from tests.fakes.repository import ROOT
+from tests.fakes.vm import FakeCallbacks
 
 FOLDERS = [ROOT / "spyweb/lua/worker/runtime", ROOT / "spyweb/lua/worker/library"]
 
@@ -206,3 +208,33 @@ class LuaLibrary:
             return None, wire.pack(self._ops[name.decode()](*wire.unpack(packed)))
         except OpError as error:
             return str(error).encode(), b""
+
+
+LIST_GLOBALS = b"""
+local names = {}
+for name, value in pairs(_G) do
+  names[#names + 1] = name
+  if type(value) == "table" and value ~= _G then
+    for key in pairs(value) do
+      if type(key) == "string" then names[#names + 1] = name .. "." .. key end
+    end
+  end
+end
+for _, level in ipairs { "debug", "info", "warn", "error" } do
+  if log[level] then names[#names + 1] = "log." .. level end  -- of a function, which pairs does not show
+end
+log(table.concat(names, " "))
+"""
+
+
+@cache
+def globals_of_a_vm() -> frozenset[str]:
+    callbacks = FakeCallbacks()
+    engine = dict.fromkeys(("os", "arch", "headless", "version", "lua_version", "storage", "server_url"), "x")
+    init = {"ops": catalog.names(), "engine": engine, "env": {}}
+    vm = VM(compile_lua_files(), init_of(init), 64 << 20, callbacks, main_count=0)
+    assert vm.compile(b"@names.lua", LIST_GLOBALS) is None
+    vm.begin(1, "run", wire.pack([{}, True]))
+    vm.start(1)
+    ((_, names),) = callbacks.lines
+    return frozenset(names.decode().split())

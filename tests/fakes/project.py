@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from spyweb.cli import client
+from spyweb.cli.client import DaemonClient
 from spyweb.cli.start import daemon_command
+from spyweb.errors import Refused
 from spyweb.model import JobId, Outcome, Run
 from spyweb.views.jobs import JobView
 from tests.fakes.fork_server import ForkedProcess, can_fork, fork_server, run_command
@@ -153,6 +155,12 @@ class Daemon:
     def has_said(self, text: str) -> bool:
         return text in self.said()
 
+    @property
+    def url(self) -> str:
+        """The address of its server, as it said when it started."""
+        (line,) = (line for line in self.said().splitlines() if '"started"' in line)
+        return str(json.loads(line)["url"])
+
     def stop(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
         return self.process.wait(PATIENCE)
@@ -161,3 +169,23 @@ class Daemon:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait(PATIENCE)
+
+
+@contextmanager
+def daemon(root: Path) -> Iterator[tuple[DaemonProcess, DaemonClient]]:
+    """Killed if the test leaves it running."""
+    project = Project(root, is_quick=True)
+    with project.daemon() as started:
+        yield started.process, project.daemon_client()
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        try:
+            if is_so():
+                return
+        except (Refused, OSError):  # it has just begun
+            pass
+        time.sleep(0.02)
+    raise AssertionError("it never was")

@@ -24,9 +24,8 @@ from spyweb.model import RunId
 from spyweb.settings.alerts import AlertChannelSettings
 from spyweb.settings.load import examine_settings
 from tests.fakes.alert_services import Answer, MailBox, Services, open_mail_box, open_services
+from tests.fakes.alerts import QUEUED, PlainWriter
 from tests.fakes.repository import read
-from tests.unit.alerts.test_apprise_sender import PlainWriter
-from tests.unit.alerts.test_delivery import QUEUED
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 

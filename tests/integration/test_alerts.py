@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from spyweb.cli.client import DaemonClient
-from spyweb.errors import Refused
 from spyweb.views.channels import ChannelView
 from tests.fakes.alert_services import Answer, Arrived, Services, open_services
 from tests.fakes.hook import Hook, open_hook
-from tests.fakes.project import DaemonProcess, Project
+from tests.fakes.project import DaemonProcess, daemon, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -43,26 +39,6 @@ MENDED = """-- /// job
 -- ///
 log("fine")
 """
-
-
-@contextmanager
-def daemon(root: Path) -> Iterator[tuple[DaemonProcess, DaemonClient]]:
-    """Killed if the test leaves it running."""
-    project = Project(root, is_quick=True)
-    with project.daemon() as started:
-        yield started.process, project.daemon_client()
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        try:
-            if is_so():
-                return
-        except (Refused, OSError):  # it has just begun
-            pass
-        time.sleep(0.02)
-    raise AssertionError("it never was")
 
 
 @dataclass(frozen=True)

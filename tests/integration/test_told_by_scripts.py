@@ -11,7 +11,7 @@ from spyweb.cli.client import DaemonClient
 from spyweb.model import JobId, Outcome, Run
 from tests.fakes.command import spyweb
 from tests.fakes.hook import open_hook
-from tests.integration.test_alerts import daemon, until
+from tests.fakes.project import daemon, until
 
 pytestmark = pytest.mark.slow
 

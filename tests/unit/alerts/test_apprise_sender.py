@@ -11,36 +11,16 @@ import pytest
 
 from spyweb.alerts.apprise_sender import AppriseSender, failure_of
 from spyweb.alerts.channel_secrets import ChannelSecrets
-from spyweb.alerts.delivery import AlertFacts, Attempt, decode_facts
-from spyweb.alerts.sender.wire import HelperAnswer, HelperRequest, MessageTemplates, SendText
-from spyweb.alerts.texts import body_of, mood_of, title_of
-from spyweb.alerts.writing import AlertText, template_facts
+from spyweb.alerts.delivery import Attempt, decode_facts
+from spyweb.alerts.sender.wire import HelperAnswer, MessageTemplates, SendText
 from spyweb.outbox.send import DeliveryFailure
 from spyweb.settings.alerts import AlertChannelSettings, ChannelTemplates, TemplateFormat
+from tests.fakes.alerts import PAYLOAD, QUEUED, FakeHelper, PlainWriter
 from tests.fakes.clock import START_MS, FakeClock
-from tests.unit.alerts.test_delivery import PAYLOAD, QUEUED
 
 PHONE = AlertChannelSettings(
     name="phone", url="ntfy://topic", templates=ChannelTemplates(body="{{ kind }}", format=TemplateFormat.HTML)
 )
-
-
-class FakeHelper:
-    def __init__(self, answer: HelperAnswer) -> None:
-        self.answer = answer
-        self.asked: list[HelperRequest] = []
-
-    async def ask(self, request: HelperRequest) -> HelperAnswer:
-        self.asked.append(request)
-        return self.answer
-
-
-class PlainWriter:
-    """Writes what needs no store."""
-
-    async def compose(self, facts: AlertFacts) -> AlertText:
-        title, body = title_of(facts), body_of(facts, "UTC")
-        return AlertText(title, body, mood_of(facts), template_facts(facts, body, {"title": title, "log": ""}))
 
 
 async def sent(answer: HelperAnswer) -> tuple[Attempt, SendText]:

@@ -12,7 +12,7 @@ from spyweb.alerts.channel_secrets import ChannelSecrets
 from spyweb.alerts.sender.wire import CheckAddress, HelperAnswer, MessageTemplates
 from spyweb.alerts.writing import TEMPLATE_FACTS
 from spyweb.settings.alerts import AlertChannelSettings, ChannelTemplates
-from tests.unit.alerts.test_apprise_sender import FakeHelper
+from tests.fakes.alerts import FakeHelper
 
 PHONE = AlertChannelSettings(name="phone", url="ntfy://topic", templates=ChannelTemplates(body="{{ kind }}"))
 OPS = AlertChannelSettings(name="ops", webhook="https://example.org/")

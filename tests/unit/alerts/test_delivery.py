@@ -26,42 +26,17 @@ from spyweb.alerts.delivery import (
 )
 from spyweb.errors import FetchError, Refused
 from spyweb.logs.secrets import Secrets
-from spyweb.model import JobId
 from spyweb.outbox.send import DeliveryFailure
 from spyweb.outbox.sender import OutboxSender
 from spyweb.settings.alerts import AlertChannelSettings, AlertSettings
 from spyweb.settings.units import DAY_MS
 from spyweb.store.outbox_protocol import Channel, NewMessage, QueuedMessage, Target
+from tests.fakes.alerts import ITEM, PAYLOAD, QUEUED
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.findings import message
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.ops import FakeHttp, make_response
 
-ITEM = {
-    "incident": 42,
-    "kind": "opened",
-    "subject": "job:backup",
-    "level": "warning",
-    "reason": "failing",
-    "text": "no space",
-    "run": 7,
-    "since_ms": 1,
-    "opened_ms": 2,
-    "closed_ms": None,
-    "failures": 3,
-    "flapping": False,
-    "gone": False,
-}
-PAYLOAD = json.dumps({"channel": "ops", "at_ms": 3, "items": [ITEM], "count": 1}).encode()
-QUEUED = QueuedMessage(
-    job=JobId("backup"),
-    target=Target(Channel.ALERT, "ops"),
-    payload=PAYLOAD,
-    id=1,
-    delivery="d1",
-    created_ms=0,
-    next_ms=0,
-)
 SECRETS = Secrets(["hunter22"])
 OPS = AlertChannelSettings(name="ops", webhook="https://example.org/secret", headers=(("X-Team", "web"),))
 

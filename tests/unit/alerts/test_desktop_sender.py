@@ -10,8 +10,7 @@ from spyweb.alerts.desktop_sender import DesktopSender
 from spyweb.ops.notify_desktop import Desktop
 from spyweb.outbox.send import DeliveryFailure
 from spyweb.settings.alerts import AlertChannelSettings
-from tests.unit.alerts.test_apprise_sender import PlainWriter
-from tests.unit.alerts.test_delivery import PAYLOAD, QUEUED
+from tests.fakes.alerts import PAYLOAD, QUEUED, PlainWriter
 
 ME = AlertChannelSettings(name="me", desktop=True)
 

@@ -23,9 +23,9 @@ from spyweb.incidents.telling import MessageKind
 from spyweb.logs.job import stamped
 from spyweb.model import Outcome, RunId, RunState, Trigger
 from spyweb.store.protocol import Change, End, NewRun
+from tests.fakes.alerts import PAYLOAD
 from tests.fakes.clock import START_MS
 from tests.fakes.harness import Harness, harness, make_job
-from tests.unit.alerts.test_delivery import PAYLOAD
 
 FACTS = decode_facts(PAYLOAD)
 (ITEM,) = FACTS.items

@@ -19,8 +19,7 @@ from spyweb.views.incidents import IncidentView
 from tests.fakes.command import spyweb
 from tests.fakes.daemon_service import FakeDaemonService
 from tests.fakes.daemon_socket import serve_daemon_socket
-from tests.fakes.incidents import AT_ONCE
-from tests.unit.cli.test_alerts import KNOWN, FakeIncidents
+from tests.fakes.incidents import AT_ONCE, KNOWN, FakeIncidents
 
 HOUR_MS = 3_600_000
 WHOLE = HistorySpan(0, CELLS * 1_000)  # a second each

@@ -9,17 +9,14 @@ from typing import cast
 import pytest
 from msgspec.structs import replace
 
-from spyweb.model import JobId
-from spyweb.service.incidents import IncidentService
 from spyweb.settings.alerts import AlertSettings
-from spyweb.store.incidents_protocol import Incidents
 from spyweb.store.sqlite.store import open_store
-from spyweb.views.incidents import IncidentChannel, IncidentView, SignView
+from spyweb.views.incidents import IncidentChannel, SignView
 from tests.fakes.clock import FakeClock
 from tests.fakes.command import spyweb
 from tests.fakes.daemon_service import FakeDaemonService
 from tests.fakes.daemon_socket import serve_daemon_socket
-from tests.fakes.incidents import fail, succeed
+from tests.fakes.incidents import KNOWN, FakeIncidents, fail, succeed
 
 
 @pytest.fixture
@@ -28,59 +25,6 @@ def project(tmp_path: Path) -> Path:
     (tmp_path / "config.toml").write_text('[daemon]\ntimezone = "UTC"\n')
     (tmp_path / "data").mkdir(mode=0o700)
     return tmp_path
-
-
-class FakeIncidents(IncidentService):
-    """Knows one incident, and keeps a story."""
-
-    story: list[str]
-    known: IncidentView
-
-    def __init__(self, incidents: Incidents) -> None:
-        super().__init__(incidents, FakeClock())
-        self.story = []
-        self.known = KNOWN
-
-    async def list(
-        self, *, is_open: bool | None, job: JobId | None, before: int | None, limit: int, since_ms: int | None = None
-    ) -> list[IncidentView]:
-        self.story.append("all" if is_open is None else "open")
-        return [self.known]
-
-    async def get(self, incident: int) -> IncidentView:
-        return self.known
-
-    async def acknowledge(self, incident: int, by: str) -> None:
-        self.story.append(f"ack {incident} {by}")
-
-    async def silence(self, job: JobId, for_ms: int | None, by: str) -> None:
-        self.story.append(f"silence {job} {for_ms} {by}")
-
-
-KNOWN = IncidentView(
-    id=1,
-    subject="job:prices",
-    job_id=JobId("prices"),
-    level="warning",
-    state="open",
-    reason="failing",
-    text="asked the daemon",
-    run=None,
-    since_ms=0,
-    opened_ms=0,
-    closed_ms=None,
-    acked_ms=None,
-    acked_by="",
-    is_flapping=False,
-    signs={},
-    failures=1,
-    held="",
-    silent_until_ms=None,
-    silent_by="",
-    channels=[],
-    told={},
-    notes=[],
-)
 
 
 def leave(root: Path) -> None:

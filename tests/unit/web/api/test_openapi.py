@@ -8,11 +8,11 @@ from typing import Any
 from msgspec import Struct
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
+from spyweb.web.api.jobs import show_overview
 from spyweb.web.api.openapi import make_document
 from spyweb.web.api.query import JobQuery
 from spyweb.web.api.route import LINES, Right, Route
 from spyweb.web.api.routes import ROUTES
-from tests.unit.web.api.test_route import show_it
 
 
 class Answer(Struct):
@@ -46,7 +46,7 @@ def test_every_route_has_a_summary_an_answer_and_the_status_of_its_right() -> No
 
 def test_parameters_come_from_the_path_and_from_the_struct_of_the_query() -> None:
     route = Route(
-        method="GET", path="/api/jobs/{job}/it", handler=show_it, right=Right.READ, answer=Answer, query=JobQuery
+        method="GET", path="/api/jobs/{job}/it", handler=show_overview, right=Right.READ, answer=Answer, query=JobQuery
     )
     made = document(route)
     parameters = made["paths"]["/api/jobs/{job}/it"]["get"]["parameters"]
@@ -61,7 +61,7 @@ def test_a_stream_of_lines_says_what_a_line_is() -> None:
     route = Route(
         method="GET",
         path="/lines",
-        handler=show_it,
+        handler=show_overview,
         right=None,
         answer=(Answer, int),
         media=LINES,

@@ -17,9 +17,8 @@ from spyweb.web.access.principal import LOOPBACK
 from spyweb.web.pages.channels import channels_view
 from spyweb.web.pages.page import PageMissing
 from tests.fakes.daemon_service import NOW_MS, FakeDaemonService
-from tests.fakes.dashboard import MARKUP, asked_of, dashboard, get_page, make_dashboard_service
+from tests.fakes.dashboard import MARKUP, POST, asked_of, dashboard, get_page, make_dashboard_service, signed_in
 from tests.fakes.keys import with_token
-from tests.unit.web.pages.test_outbox import POST, signed_in
 
 
 async def down(service: FakeDaemonService) -> None:

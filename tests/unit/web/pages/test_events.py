@@ -9,8 +9,7 @@ from spyweb.store.keys_protocol import Scope
 from spyweb.views.events import AuditHappened, EventType, RunHappened, StateHappened
 from spyweb.web.pages.events import EVENTS, events_view
 from tests.fakes.daemon_service import BACKUP, NOW_MS, PRICES, FakeDaemonService
-from tests.fakes.dashboard import MARKUP, asked_of, dashboard, get_page, make_dashboard_service
-from tests.unit.web.pages.test_outbox import signed_in
+from tests.fakes.dashboard import MARKUP, asked_of, dashboard, get_page, make_dashboard_service, signed_in
 
 
 def run_ended(service: FakeDaemonService, number: int, job: JobId = PRICES, reason: str = "") -> None:

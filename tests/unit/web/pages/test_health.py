@@ -12,8 +12,7 @@ from spyweb.store.keys_protocol import Scope
 from spyweb.views.health import ChoreHealth
 from spyweb.web.pages.health import WORKERS, health_view
 from tests.fakes.daemon_service import NOW_MS, make_stats, make_vitals
-from tests.fakes.dashboard import MARKUP, asked_of, dashboard, get_page, make_dashboard_service
-from tests.unit.web.pages.test_outbox import signed_in
+from tests.fakes.dashboard import MARKUP, asked_of, dashboard, get_page, make_dashboard_service, signed_in
 
 
 def make_pool(count: int = 1) -> PoolStats:

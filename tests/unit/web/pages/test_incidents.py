@@ -21,10 +21,18 @@ from spyweb.web.pages.incidents import OPEN_SHOWN, PAST_SHOWN, incident_view, in
 from spyweb.web.pages.page import PageMissing
 from spyweb.web.pages.parts import EVERYWHERE
 from tests.fakes.daemon_service import BACKUP, NOW_MS, PRICES, FakeDaemonService
-from tests.fakes.dashboard import MARKUP, asked_of, dashboard, get_page, make_dashboard_service, three_rows
+from tests.fakes.dashboard import (
+    MARKUP,
+    POST,
+    asked_of,
+    dashboard,
+    get_page,
+    make_dashboard_service,
+    signed_in,
+    three_rows,
+)
 from tests.fakes.incidents import fail, succeed
 from tests.fakes.keys import with_token
-from tests.unit.web.pages.test_outbox import POST, signed_in
 
 WAITING = IncidentStanding(
     channels=[IncidentChannel(name="phone", told="", from_ms=0, held="waits for job prices")],

@@ -17,8 +17,7 @@ from spyweb.web.access.principal import LOOPBACK
 from spyweb.web.access.rights import Right, rights_of
 from spyweb.web.pages.job import PARTS, JobPageView
 from tests.fakes.daemon_service import BACKUP, NOW_MS, make_run
-from tests.fakes.dashboard import MARKUP, dashboard, get_page, make_dashboard_service
-from tests.unit.web.pages.test_outbox import signed_in
+from tests.fakes.dashboard import MARKUP, dashboard, get_page, make_dashboard_service, signed_in
 
 
 async def test_it_says_what_is_wrong_and_shows_the_line() -> None:

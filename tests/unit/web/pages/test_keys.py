@@ -9,9 +9,8 @@ from spyweb.store.audit_protocol import NewAuditLine
 from spyweb.store.keys_protocol import Scope
 from spyweb.web.pages.keys import KEYS, LINES, keys_view
 from tests.fakes.daemon_service import NOW_MS, FakeDaemonService
-from tests.fakes.dashboard import MARKUP, asked_of, dashboard, get_page, make_dashboard_service
+from tests.fakes.dashboard import MARKUP, POST, asked_of, dashboard, get_page, make_dashboard_service, signed_in
 from tests.fakes.keys import COOKIE, with_token
-from tests.unit.web.pages.test_outbox import POST, signed_in
 
 
 def note(service: FakeDaemonService, target: str = "", status: int = 200) -> None:

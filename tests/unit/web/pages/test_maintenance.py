@@ -9,8 +9,7 @@ from spyweb.store.keys_protocol import Scope
 from spyweb.views.maintenance import MaintenanceView, view_maintenance
 from spyweb.web.pages.maintenance import maintenance_view
 from tests.fakes.daemon_service import NOW_MS, FakeMaintenance
-from tests.fakes.dashboard import MARKUP, asked_of, dashboard, get_page, make_dashboard_service
-from tests.unit.web.pages.test_outbox import signed_in
+from tests.fakes.dashboard import MARKUP, asked_of, dashboard, get_page, make_dashboard_service, signed_in
 
 
 def maintenance_of(*rules: MaintenanceRule) -> FakeMaintenance:

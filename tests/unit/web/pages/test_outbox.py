@@ -9,10 +9,8 @@ from spyweb.store.keys_protocol import Scope
 from spyweb.views.outbox import MessageView
 from spyweb.web.pages.outbox import MESSAGES
 from tests.fakes.daemon_service import BACKUP, NOW_MS, PRICES, FakeDaemonService
-from tests.fakes.dashboard import MARKUP, dashboard, get_page, make_dashboard_service
-from tests.fakes.keys import COOKIE, with_token
-
-POST = {"Accept": "text/html"}
+from tests.fakes.dashboard import MARKUP, POST, dashboard, get_page, make_dashboard_service, signed_in
+from tests.fakes.keys import with_token
 
 
 def message(number: int, job: JobId = PRICES, state: str = "dead") -> MessageView:
@@ -33,13 +31,6 @@ def with_messages(*messages: MessageView) -> FakeDaemonService:
     service = make_dashboard_service()
     service.unsent = messages
     return service
-
-
-async def signed_in(service: FakeDaemonService, *scopes: Scope, jobs: tuple[str, ...] = ()) -> dict[str, str]:
-    made = await service.access.add("anna", scopes, jobs)
-    found = service.access.admit_token(made.token)
-    assert found
-    return {**POST, "Cookie": f"{COOKIE}={service.access.sign_in(found)}"}
 
 
 async def test_it_says_how_many_were_given_up_and_why() -> None:

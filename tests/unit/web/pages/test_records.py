@@ -11,8 +11,7 @@ from spyweb.store.keys_protocol import Scope
 from spyweb.store.records_protocol import NewRecord
 from spyweb.web.pages.records import RECORDS, is_web, records_view
 from tests.fakes.daemon_service import BACKUP, PRICES, FakeDaemonService
-from tests.fakes.dashboard import MARKUP, asked_of, dashboard, get_page, make_dashboard_service
-from tests.unit.web.pages.test_outbox import signed_in
+from tests.fakes.dashboard import MARKUP, asked_of, dashboard, get_page, make_dashboard_service, signed_in
 
 
 async def with_records(count: int = 3, job: JobId = PRICES, **fields: str) -> FakeDaemonService:

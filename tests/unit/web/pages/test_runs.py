@@ -9,8 +9,7 @@ from spyweb.model import JobId, Outcome, RunState
 from spyweb.store.keys_protocol import Scope
 from spyweb.web.pages.runs import RunPageView
 from tests.fakes.daemon_service import BACKUP, make_run
-from tests.fakes.dashboard import FakePast, dashboard, get_page, make_dashboard_service
-from tests.unit.web.pages.test_outbox import signed_in
+from tests.fakes.dashboard import FakePast, dashboard, get_page, make_dashboard_service, signed_in
 
 
 async def test_it_says_what_happened_and_why() -> None:

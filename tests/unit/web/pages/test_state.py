@@ -12,9 +12,8 @@ from spyweb.model import RunId
 from spyweb.store.keys_protocol import Scope
 from spyweb.web.pages.state import KEYS, address, read_field, read_ttl, state_view
 from tests.fakes.daemon_service import FakeDaemonService
-from tests.fakes.dashboard import MARKUP, asked_of, dashboard, get_page, make_dashboard_service
+from tests.fakes.dashboard import MARKUP, POST, asked_of, dashboard, get_page, make_dashboard_service, signed_in
 from tests.fakes.keys import with_token
-from tests.unit.web.pages.test_outbox import POST, signed_in
 
 BILLING = "scope:billing"
 SINCE = "/state?namespace=scope%3Abilling&key=since"

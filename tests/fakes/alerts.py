@@ -1,0 +1,60 @@
+"""A message of an alert, and what would send it."""
+
+from __future__ import annotations
+
+import json
+
+from spyweb.alerts.delivery import AlertFacts
+from spyweb.alerts.sender.wire import HelperAnswer, HelperRequest
+from spyweb.alerts.texts import body_of, mood_of, title_of
+from spyweb.alerts.writing import AlertText, template_facts
+from spyweb.model import JobId
+from spyweb.store.outbox_protocol import Channel, QueuedMessage, Target
+
+ITEM = {
+    "incident": 42,
+    "kind": "opened",
+    "subject": "job:backup",
+    "level": "warning",
+    "reason": "failing",
+    "text": "no space",
+    "run": 7,
+    "since_ms": 1,
+    "opened_ms": 2,
+    "closed_ms": None,
+    "failures": 3,
+    "flapping": False,
+    "gone": False,
+}
+
+
+PAYLOAD = json.dumps({"channel": "ops", "at_ms": 3, "items": [ITEM], "count": 1}).encode()
+
+
+QUEUED = QueuedMessage(
+    job=JobId("backup"),
+    target=Target(Channel.ALERT, "ops"),
+    payload=PAYLOAD,
+    id=1,
+    delivery="d1",
+    created_ms=0,
+    next_ms=0,
+)
+
+
+class FakeHelper:
+    def __init__(self, answer: HelperAnswer) -> None:
+        self.answer = answer
+        self.asked: list[HelperRequest] = []
+
+    async def ask(self, request: HelperRequest) -> HelperAnswer:
+        self.asked.append(request)
+        return self.answer
+
+
+class PlainWriter:
+    """Writes what needs no store."""
+
+    async def compose(self, facts: AlertFacts) -> AlertText:
+        title, body = title_of(facts), body_of(facts, "UTC")
+        return AlertText(title, body, mood_of(facts), template_facts(facts, body, {"title": title, "log": ""}))

@@ -1,0 +1,58 @@
+"""A page of the dashboard in a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Browser, ConsoleMessage, Page
+
+WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+KEY = "a key that nobody guesses"
+
+
+@dataclass  # without slots: playwright keeps its wrappers of bound methods in the object
+class Tab:
+    """A page of the dashboard, and what the browser has to say about it."""
+
+    page: Page
+    origin: str
+    complaints: list[str] = field(default_factory=list)
+    elsewhere: list[str] = field(default_factory=list)
+    expected: str = ""  # a complaint that a test causes on purpose
+
+    async def open(self, path: str = "/") -> Page:
+        await self.page.goto(self.origin + path)
+        return self.page
+
+    async def violations(self) -> list[str]:
+        found = await Axe().run(self.page)
+        return [f"{each['id']}: {each['nodes'][0]['html']}" for each in found.response["violations"]]
+
+    def listen(self) -> None:
+        self.page.on("console", self._complain)
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self._note(request.url))
+
+    def _complain(self, message: ConsoleMessage) -> None:
+        if not (self.expected and self.expected in message.text):
+            self.complaints.append(message.text)
+
+    def _note(self, url: str) -> None:
+        if not url.startswith(self.origin + "/"):
+            self.elsewhere.append(url)
+
+
+@asynccontextmanager
+async def opened(browser: Browser, origin: str, viewport: Any = WIDE, **settings: Any) -> AsyncIterator[Tab]:
+    """Open a tab of its own, in which the browser has nothing to complain about, nor asks for anything elsewhere."""
+    context = await browser.new_context(viewport=viewport, **settings)
+    tab = Tab(await context.new_page(), origin)
+    tab.listen()
+    yield tab
+    await context.close()
+    assert tab.complaints == []
+    assert tab.elsewhere == []
