@@ -41,7 +41,8 @@ class DatabaseReader:
             return [Row(*row) for row in found]
 
     def outcomes(self, job: str) -> Counter[str | None]:
-        return Counter(row.outcome for row in self.rows(job))
+        """Count how runs have ended, None for those under way; what waits in line goes on with the next daemon."""
+        return Counter(row.outcome for row in self.rows(job) if row.state != "waiting")
 
     def cursor_ms(self, job: str) -> int:
         with self._open() as connection:

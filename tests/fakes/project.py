@@ -25,7 +25,7 @@ from tests.fakes.fork_server import ForkedProcess, can_fork, fork_server, run_co
 T = TypeVar("T")
 DaemonProcess = subprocess.Popen[bytes] | ForkedProcess
 
-PATIENCE = 20.0  # seconds; a deadline for a hang, not a measure
+PATIENCE = 45.0  # seconds; a deadline for a hang, not a measure
 REALLY_RAN = (Outcome.SUCCESS, Outcome.FAILED, Outcome.LOST, Outcome.STOPPED)
 COMMAND = (sys.executable, "-m", "spyweb")
 
