@@ -84,10 +84,10 @@ def number_text(value: float) -> bytes:
 
 
 def read_kept_text(value: object) -> bytes:
-    """Read a text to keep: a fraction as the shortest text that reads back the same, where Lua's own has 14 digits."""
-    if isinstance(value, float) and not value.is_integer() and math.isfinite(value):
-        return repr(value).encode()
-    return read_text(value)
+    """Read a text to keep: a number as the shortest text that reads back the same, where Lua's own has 14 digits."""
+    text = read_text(value)
+    is_cut = isinstance(value, float) and math.isfinite(value) and float(text) != value
+    return repr(value).encode() if is_cut else text
 
 
 def read_whole(value: object) -> int:

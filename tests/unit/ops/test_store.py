@@ -122,6 +122,8 @@ async def test_a_fraction_is_kept_as_the_shortest_text_that_reads_back_the_same(
     assert await ask(call, f"{op}_get", b"k") == [b"0.3333333333333333"]
     await ask(call, f"{op}_set", b"k", 0.1)
     assert await ask(call, f"{op}_get", b"k") == [b"0.1"]
+    await ask(call, f"{op}_set", b"k", 2.0**66 / 3)  # an integer beyond 64 bits
+    assert await ask(call, f"{op}_get", b"k") == [b"2.4595658764946067e+19"]
 
 
 async def test_a_counter_that_overflows_gives_its_default_and_stays() -> None:
