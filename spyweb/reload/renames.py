@@ -32,6 +32,7 @@ class Renames:
             older = self._gone.pop(job.digest, only)
             if older and older != job.id and await self._keeps_values(older):
                 self._older[job.id] = older
+                job.warnings = (*job.warnings, *self.warnings(job))
                 log.warning("a job may have been renamed", job=job.id, problem=reason_of(older, job.id))
 
     async def forget_moved(self) -> None:
@@ -46,4 +47,6 @@ class Renames:
 
 
 def reason_of(older: JobId, job: JobId) -> str:
-    return f"it may be {older}, renamed, and has not its stored values: `spyweb state move {older} {job}`"
+    return (
+        f"if this is {older}, renamed, its stored values are still there: `spyweb state move {older} {job}` moves them"
+    )

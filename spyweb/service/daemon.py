@@ -236,8 +236,9 @@ class DaemonService:
         return sorted([*views, *self._broken_views()], key=lambda view: view.id)
 
     def warnings(self) -> list[Problem]:
-        """Return what is doubtful in the project's files."""
-        return list(self.reloader.warnings)
+        """Return what is doubtful in the project's files, and about live jobs."""
+        of_jobs = (warning for job in self.live for warning in job.warnings)
+        return sorted({*self.reloader.warnings, *of_jobs}, key=Problem.place)
 
     def _broken(self) -> Iterator[tuple[JobId, Sequence[Problem]]]:
         """Yield the jobs whose file does not load, and for which no earlier version runs, each with what is wrong."""

@@ -22,7 +22,8 @@ def a_job(name: str, digest: str) -> LiveJob:
 
 async def told(renames: Renames, *new: LiveJob, gone: tuple[JobId, ...] = ()) -> list[str]:
     await renames.look(new, gone)
-    return [job.id for job in new if renames.warnings(job)]
+    assert [job.warnings for job in new] == [renames.warnings(job) for job in new]
+    return [job.id for job in new if job.warnings]
 
 
 async def test_a_job_with_the_content_of_one_that_went_before_may_be_that_one() -> None:

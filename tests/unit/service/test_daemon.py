@@ -121,6 +121,14 @@ async def test_a_job_that_never_loaded_is_broken_and_one_whose_earlier_version_r
     assert (await served.service.health()).jobs[JobState.BROKEN] == 1
 
 
+async def test_what_is_doubtful_in_files_and_about_live_jobs_is_listed_once(served: Served) -> None:
+    of_file, of_job = (Problem(f"jobs/{name}.lua", 1, None, "odd", is_warning=True) for name in ("prices", "backup"))
+    served.reloader.warnings = (of_file,)
+    for job in served.harness.live:
+        job.warnings = (of_file if job.id == PRICES else of_job,)
+    assert served.service.warnings() == [of_job, of_file]
+
+
 async def test_due_times_of_all_jobs_come_earliest_first_and_those_of_one_alone(served: Served) -> None:
     both = await served.service.next_runs(None, 7)
     one = await served.service.next_runs(BACKUP, 2)
