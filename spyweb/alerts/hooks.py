@@ -17,12 +17,12 @@ from spyweb.lua.hooks import ALERT_HOOKS, ON_DOWN, ON_UP
 from spyweb.lua.session import Code
 from spyweb.model import JobId, Trigger, TriggerType
 from spyweb.runs.live import LiveJob, LiveJobs
-from spyweb.runs.runner import Runner
+from spyweb.runs.runner import Runner, RunRequest
 from spyweb.specs.linting.lua_text import words_of
 from spyweb.store.incidents_protocol import Incident, Incidents, ScriptTold
 from spyweb.store.protocol import Change
 
-Start = tuple[LiveJob, Trigger]  # a job and the trigger of its run
+Start = tuple[LiveJob, RunRequest]
 
 
 class IncidentHooks:
@@ -49,10 +49,14 @@ class IncidentHooks:
         starts, told = list[Start](), list[ScriptTold]()
         for incident in incidents:
             job = found[incident.subject]
-            starts += [(job, trigger_of(hook, incident)) for hook in _missing(incident) if hook in self._functions(job)]
+            starts += [
+                (job, RunRequest(trigger=trigger_of(hook, incident)))
+                for hook in _missing(incident)
+                if hook in self._functions(job)
+            ]
             told.append(ScriptTold(incident.id, Told.OPEN if incident.closed_ms is None else Told.CLOSED))
         if told:
-            await self._runner.start_for_incidents(starts, Change(told=told))
+            await self._runner.start_all(starts, Change(told=told))
         return bool(told)
 
     def _told_jobs(self, subjects: Sequence[str]) -> Steps[dict[str, LiveJob]]:

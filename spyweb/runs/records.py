@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from msgspec import to_builtins
 from msgspec.structs import asdict, replace
@@ -29,44 +30,22 @@ def shortfall_in(note: str) -> str:
 
 
 def run_of(run_id: RunId, new: NewRun) -> Run:
-    return Run(
-        id=run_id,
-        job=new.job,
-        state=new.state,
-        attempt=new.attempt,
-        due_ms=new.due_ms,
-        trigger=new.trigger,
-        start_after_ms=new.start_after_ms,
-        started_ms=new.started_ms,
-        generation=new.generation,
-    )
+    return Run(id=run_id, **_of_run(new))
 
 
 def end_of(run: Run, ending: Ending, now_ms: int) -> End:
-    return End(
-        run=run.id,
-        ended_ms=now_ms,
-        outcome=ending.outcome,
-        failure=ending.failure,
-        reason=ending.reason,
-        traceback=ending.traceback,
-        cpu_ms=ending.cpu_ms,
-        storage_errors=ending.storage_errors,
-        result=result_text(ending.result),
-        http_status=ending.http_status,
-        items_found=ending.items_found,
-        items_new=ending.items_new,
-        note=ending.note,
-        event=run.trigger.change_event,
-        of_payload=payload_of(run),
-    )
+    said = {**asdict(ending), "result": result_text(ending.result)}
+    return End(run=run.id, ended_ms=now_ms, event=run.trigger.change_event, of_payload=payload_of(run), **said)
 
 
 def ended_run(run: Run, end: End) -> Run:
     """Return the run as it is on record once its end is committed."""
-    values = asdict(end)
-    del values["run"], values["event"], values["alert"], values["ping"], values["of_payload"]
-    return replace(run, state=RunState.ENDED, **values)
+    return replace(run, state=RunState.ENDED, **_of_run(end))
+
+
+def _of_run(record: NewRun | End) -> dict[str, Any]:
+    """Return the fields of a run that its record has."""
+    return {name: value for name, value in asdict(record).items() if name in Run.__struct_fields__}
 
 
 def first_of(run: Run) -> RunId:

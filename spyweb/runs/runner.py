@@ -10,7 +10,7 @@ from asyncio import Event, Future, Task, TaskGroup, gather, get_running_loop, sh
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import structlog
 from msgspec import Struct
@@ -25,7 +25,6 @@ from spyweb.lua.session import Request
 from spyweb.lua.timeouts import settle, within
 from spyweb.lua.wire import Why
 from spyweb.model import (
-    Cursor,
     Ending,
     Failure,
     JobId,
@@ -143,24 +142,13 @@ def by_hand(
     return RunRequest(trigger=trigger, observer=observer)
 
 
-class DueRuns(Struct, frozen=True, kw_only=True, eq=False):
-    """The due times of one job, and how far they move its cursor."""
-
-    job: LiveJob
-    requests: Sequence[RunRequest]
-    before: Cursor
-    cursor: Cursor
-    skipped: Sequence[SkippedRange] = ()  # due times that do not run
-
-
-class ClaimedRun(Struct, frozen=True, kw_only=True, eq=False):
+class ClaimedRun(NamedTuple):
     """A request that was admitted, on its way to the store."""
 
     job: LiveJob
+    request: RunRequest
     new: NewRun
-    observer: Observer | None = None
-    replaces: bool = False  # once it is on record, what runs and what waits makes way
-    begun: Future[Run] | None = None
+    admission: Admission
 
 
 JudgeEnd = Callable[[LiveJob, Run, End], SubjectEvent | None]
@@ -218,21 +206,9 @@ class Runner:
         """Register what is called each time that a run which a change of state had started has ended."""
         self._served.append(listener)
 
-    def start_due(self, due: Sequence[DueRuns]) -> Claims:
-        """Claim what has come due of these jobs in one commit, which moves their cursors: all of it or none.
-
-        What will not run is recorded in it too.
-        """
-        change = Change(
-            expects={each.job.id: each.job.recorded for each in due},
-            cursors=[each.cursor for each in due],
-            skipped=[skipped for each in due for skipped in each.skipped],
-        )
-        return self._start([(each.job, request) for each in due for request in each.requests], change)
-
     def start(self, job: LiveJob, requests: Sequence[RunRequest]) -> Claims:
         """Claim runs that no schedule asks for."""
-        return self._start([(job, request) for request in requests], Change())
+        return self.start_all([(job, request) for request in requests], Change())
 
     def start_by_hand(self, job: LiveJob, request: RunRequest) -> Claims:
         """Claim a run for a person.  Raises Refused where a due time would be skipped, and at a stop."""
@@ -246,49 +222,33 @@ class Runner:
             raise Refused(f"{job.id}: {job.queue.busy_with(job.spec)}")
         return self.start(job, [request])
 
-    def start_for_events(self, starts: Sequence[tuple[LiveJob, Trigger]], change: Change) -> Claims:
-        """Claim a run for each of these jobs and triggers, in the commit of this change.
-
-        One that can't start at once waits for its turn, whatever `overlap` says.
-        """
+    def start_all(self, starts: Sequence[tuple[LiveJob, RunRequest]], change: Change) -> Claims:
+        """Claim runs in the commit of this change, which records as well what their jobs' queues skip."""
         claims: list[ClaimedRun] = []
-        for job, trigger in starts:
-            admission = Admission.WAIT if self._stopping else job.queue.claim_for_change(job.spec, trigger)
-            claims.append(ClaimedRun(job=job, new=self._new_run(job, RunRequest(trigger=trigger), admission)))
-        return self._claim(change, claims)
-
-    def start_for_incidents(self, starts: Sequence[tuple[LiveJob, Trigger]], change: Change) -> Claims:
-        """Claim a run for each of these jobs and triggers, in the commit of this change, also of a paused job.
-
-        Each waits for its turn, whatever `overlap` says; those of one job go in this order.
-        """
-        claims = []
-        for job, trigger in starts:
-            new = self._new_run(job, RunRequest(trigger=trigger), job.queue.claim_in_turn())
-            claims.append(ClaimedRun(job=job, new=new))
-        return self._claim(change, claims)
-
-    def _start(self, requests: Sequence[tuple[LiveJob, RunRequest]], change: Change) -> Claims:
-        """Have each job's queue decide, and record with the change what is claimed and what is skipped."""
-        claims: list[ClaimedRun] = []
-        skipped: list[SkippedRange] = []
-        for job, request in requests:
-            may_replace = not request.trigger.is_trial
-            admission = job.queue.claim(job.spec, made_up_for=request.made_up_for, may_replace=may_replace)
+        skipped = [*change.skipped]
+        for job, request in starts:
+            admission = self._admit(job, request)
             new = self._new_run(job, request, admission)
             if admission is Admission.SKIP:
                 skipped.append(skip_of(new, self.clock.now_ms(), job.queue.busy_with(job.spec)))
             else:
-                replaces = admission is Admission.REPLACE
-                claim = ClaimedRun(
-                    job=job,
-                    new=new,
-                    observer=request.observer,
-                    replaces=replaces,
-                    begun=request.begun,
-                )
-                claims.append(claim)
-        return self._claim(change, claims, skipped)
+                claims.append(ClaimedRun(job, request, new, admission))
+        self._ends.flush()  # they share the commit
+        future = self.store.runs.record(replace(change, new=[claim.new for claim in claims], skipped=skipped))
+        future.add_done_callback(partial(self._claimed, claims, skipped))
+        return future
+
+    def _admit(self, job: LiveJob, request: RunRequest) -> Admission:
+        """Have the job's queue decide; for an incident or a change a run waits for its turn, whatever `overlap` says.
+
+        Those for incidents go in their order, also of a paused job.
+        """
+        if request.trigger.incident:
+            return job.queue.claim_in_turn()
+        if request.trigger.change:
+            return Admission.WAIT if self._stopping else job.queue.claim_for_change(job.spec, request.trigger)
+        may_replace = not request.trigger.is_trial
+        return job.queue.claim(job.spec, made_up_for=request.made_up_for, may_replace=may_replace)
 
     def _new_run(self, job: LiveJob, request: RunRequest, admission: Admission) -> NewRun:
         is_starting = admission is Admission.START
@@ -304,14 +264,6 @@ class Runner:
             payload=request.payload,
             request=request.key,
         )
-
-    def _claim(self, change: Change, claims: Sequence[ClaimedRun], skipped: Sequence[SkippedRange] = ()) -> Claims:
-        self._ends.flush()  # they share the commit
-        new = [claim.new for claim in claims]
-        skipped = [*change.skipped, *skipped]
-        future = self.store.runs.record(replace(change, new=new, skipped=skipped))
-        future.add_done_callback(partial(self._claimed, claims, skipped))
-        return future
 
     def _claimed(self, claims: Sequence[ClaimedRun], skipped: Sequence[SkippedRange], answer: Claims) -> None:
         """Start or queue what is on record now; where the store refused, the caller gets the error."""
@@ -332,18 +284,19 @@ class Runner:
         """Start or queue one run that is on record now."""
         job = claim.job
         self.counters.claimed(claim.new)
-        if claim.observer:
-            self._observers[run.id] = claim.observer
-        if claim.begun is not None:
-            if not claim.begun.done():
-                claim.begun.set_result(run)
+        if claim.request.observer:
+            self._observers[run.id] = claim.request.observer
+        begun = claim.request.begun
+        if begun is not None:
+            if not begun.done():
+                begun.set_result(run)
             self._begun(job, run)
         elif run.state is RunState.RUNNING:
             self._spawn(self._live_through(job, run), run, job)
         elif job.gone:
             self._write_off([run], DELETED)
         else:
-            self._line_up(job, run, replaces=claim.replaces)
+            self._line_up(job, run, replaces=claim.admission is Admission.REPLACE)
 
     def _start_next(self, job: LiveJob) -> None:
         """Start every run that may start now of the job that has this id."""

@@ -17,9 +17,9 @@ from msgspec import Struct, field
 from spyweb.clock import Clock
 from spyweb.errors import STORE_REFUSED
 from spyweb.logs.refusals import tell_refusal
-from spyweb.model import JobId, Outcome, RunId, Trigger, TriggerType
+from spyweb.model import JobId, Outcome, RunId, TriggerType
 from spyweb.runs.live import LiveJob, LiveJobs
-from spyweb.runs.runner import Runner
+from spyweb.runs.runner import Runner, RunRequest
 from spyweb.runs.state_trigger import trigger_of
 from spyweb.specs.watches import concerns, scope_of, watches_of
 from spyweb.store.protocol import Change, SkippedRange, Store
@@ -38,7 +38,7 @@ class Handout(Struct):
     """The outcome of one page of changes, committed as a whole."""
 
     rooms: dict[JobId, int]  # runs of each job that may still be claimed
-    starts: list[tuple[LiveJob, Trigger]] = field(default_factory=list)
+    starts: list[tuple[LiveJob, RunRequest]] = field(default_factory=list)
     dropped: list[WantedChange] = field(default_factory=list)
     skipped: list[SkippedRange] = field(default_factory=list)
     too_deep: dict[int, list[WantedChange]] = field(default_factory=dict)  # by event
@@ -144,7 +144,7 @@ class Triggers:
             self._decide(change, handout)
         if handout.starts or handout.dropped:
             outcome = Change(dropped=handout.dropped, skipped=handout.skipped)
-            await self._runner.start_for_events(handout.starts, outcome)
+            await self._runner.start_all(handout.starts, outcome)
         for changes in handout.too_deep.values():
             await self._tell_of_chain(changes)
         return handout.left
@@ -163,7 +163,7 @@ class Triggers:
         elif job.cursor.paused:
             handout.skip(change, Outcome.PAUSED, "a change while the job was paused")
         elif handout.take_room(job):
-            handout.starts.append((job, trigger_of(change, matched)))
+            handout.starts.append((job, RunRequest(trigger=trigger_of(change, matched))))
         else:
             handout.left.add(job.id)
             self._full.add(job.id)

@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 import structlog
+from msgspec import Struct
 from msgspec.structs import replace
 
 from spyweb.clock import Clock
@@ -22,12 +23,12 @@ from spyweb.errors import CursorMoved, Refused
 from spyweb.logs.refusals import tell_refusal
 from spyweb.model import Cursor, JobId, Outcome, Trigger, TriggerType
 from spyweb.runs.live import JobChange, LiveJob, LiveJobs
-from spyweb.runs.runner import Claims, DueRuns, Runner, RunRequest
+from spyweb.runs.runner import Claims, Runner, RunRequest
 from spyweb.scheduler.timers import Timers
 from spyweb.schedules.cursor import Activation, activate, deactivated, skipped_of, waits_for_the_past
 from spyweb.schedules.due import SPREAD_MS, Settlement, jittered, next_due, schedule_text, settle
 from spyweb.store.cursors import found_by, write_cursors
-from spyweb.store.protocol import Change, Runs
+from spyweb.store.protocol import Change, Runs, SkippedRange
 
 log = structlog.get_logger()
 
@@ -40,6 +41,16 @@ CATCH_UP_MOST_MS = 10_000
 FEW = 10  # new jobs that need not wait for each other
 
 SCHEDULED = Trigger(type=TriggerType.SCHEDULE)
+
+
+class DueRuns(Struct, frozen=True, kw_only=True, eq=False):
+    """The due times of one job, and how far they move its cursor."""
+
+    job: LiveJob
+    requests: Sequence[RunRequest]
+    before: Cursor
+    cursor: Cursor
+    skipped: Sequence[SkippedRange] = ()  # due times that do not run
 
 
 class Scheduler:
@@ -124,7 +135,13 @@ class Scheduler:
         due, self._due = self._due, []
         for start in range(0, len(due), CLAIMED_TOGETHER):
             together = due[start : start + CLAIMED_TOGETHER]
-            claim = self._runner.start_due(together)
+            change = Change(
+                expects={each.job.id: each.job.recorded for each in together},
+                cursors=[each.cursor for each in together],
+                skipped=[skipped for each in together for skipped in each.skipped],
+            )
+            starts = [(each.job, request) for each in together for request in each.requests]
+            claim = self._runner.start_all(starts, change)
             self._claims.update((each.job.id, claim) for each in together)
             claim.add_done_callback(partial(self._answered, together))
 

@@ -17,7 +17,7 @@ from msgspec import Struct
 from spyweb.histogram import Histogram
 from spyweb.model import (
     Cursor,
-    Failure,
+    Ending,
     JobId,
     Outcome,
     Run,
@@ -84,22 +84,12 @@ class Begin(Struct, frozen=True, kw_only=True):
     generation: int = 0
 
 
-class End(Struct, frozen=True, kw_only=True):
-    """The end of a run."""
+class End(Ending, frozen=True, kw_only=True):
+    """The end of a run as it is recorded, and what is recorded with it."""
 
     run: RunId
     ended_ms: int
-    outcome: Outcome
-    failure: Failure | None = None
-    reason: str = ""
-    traceback: str = ""
-    cpu_ms: int = 0
-    storage_errors: int = 0
-    result: str = ""  # these five as in Run
-    http_status: int | None = None
-    items_found: int | None = None
-    items_new: int | None = None
-    note: str = ""
+    result: str = ""  # as text
     event: int | None = None  # the change event that had started it
     alert: SubjectEvent | None = None  # what it means for its job's incidents, where it may change them
     ping: NewMessage | None = None  # what a watcher elsewhere is told of it

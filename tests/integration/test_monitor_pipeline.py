@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from spyweb.model import Failure, JobId, Outcome, Run, Trigger
-from spyweb.store.protocol import Change
+from spyweb.runs.runner import RunRequest
 from tests.fakes.monitor_project import MonitorProject
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")  # one project for all of them
@@ -421,7 +421,7 @@ async def tell(project: MonitorProject, hook: str = "on_down") -> Run:
     """Tell the files of the monitor of an incident, as the planner does; return the run."""
     job = project.runtime.live.find(JobId(project.name)) or project.load()
     trigger = Trigger(type="alert", hook=hook, incident={"id": 7, "text": "no page"})
-    (run_id,) = await project.runtime.runner.start_for_incidents([(job, trigger)], Change())
+    (run_id,) = await project.runtime.runner.start(job, [RunRequest(trigger=trigger)])
     while True:
         (run,) = await project.runtime.store.runs.list(JobId(project.name), limit=1)
         if run.outcome is not None:
