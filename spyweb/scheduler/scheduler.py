@@ -62,7 +62,7 @@ class Scheduler:
         self._runner = runner
         self._runs = runs
         self._clock = clock
-        self._due: list[DueRuns] = []  # in this wake-up
+        self._due: dict[JobId, DueRuns] = {}  # in this wake-up
         self._claims: dict[JobId, Claims] = {}  # jobs whose cursor moves, until the store has answered
         self._put_off: set[JobId] = set()  # jobs that came due again before the store had answered
         self._refused: dict[JobId, int] = {}  # jobs whose due times the store will not claim, and since when
@@ -114,7 +114,7 @@ class Scheduler:
 
         One commit at a time: a second one, reckoned from a cursor that the store may yet refuse, would leave a gap.
         """
-        if job.id in self._claims:
+        if job.id in self._claims or job.id in self._due:
             self._put_off.add(job.id)  # watched again once the store has answered
             return
         now_ms = self._clock.now_ms()
@@ -127,12 +127,12 @@ class Scheduler:
         several = len(settlement.runs) > 1
         requests = [RunRequest(trigger=SCHEDULED, due_ms=due_ms, made_up_for=several) for due_ms in settlement.runs]
         missed = [skipped_of(job.id, Outcome.MISSED, each, now_ms, each.reason) for each in settlement.missed]
-        self._due.append(DueRuns(job=job, requests=requests, before=before, cursor=job.cursor, skipped=missed))
+        self._due[job.id] = DueRuns(job=job, requests=requests, before=before, cursor=job.cursor, skipped=missed)
 
     def _claim(self) -> None:
         """Claim in one commit what came due in one wake-up; in slices, since one for very many jobs would hold up
         the store."""
-        due, self._due = self._due, []
+        due, self._due = list(self._due.values()), {}
         for start in range(0, len(due), CLAIMED_TOGETHER):
             together = due[start : start + CLAIMED_TOGETHER]
             change = Change(

@@ -768,6 +768,19 @@ async def test_a_clock_that_jumps_back_is_noticed_within_five_seconds() -> None:
         assert len(await t.record()) > before
 
 
+async def test_a_job_that_comes_due_twice_in_one_wake_up_goes_on() -> None:
+    async with harness() as t:
+        await t.settle(job := make_job(schedule=Every(period_ms=1_000)))
+        await t.clock.turn(10)
+        for _ in range(2):  # the second one as where the loop is late
+            t.clock.jump(1)
+            t.scheduler._fire(job)
+        t.scheduler._claim()
+        await t.clock.turn(10)
+        assert job.id not in t.scheduler._claims
+        assert t.clock.now_ms() - job.cursor.due_ms < 1_000
+
+
 async def test_what_has_fired_is_claimed_before_a_stop_returns() -> None:
     async with harness() as t:
         await t.settle(job := make_job())
