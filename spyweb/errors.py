@@ -130,12 +130,15 @@ class StoreClosed(StoreError):
     """The store is closed."""
 
 
+MAYBE_UNREAD = ("disk I/O error", "unable to get the page", "malformed")  # SQLite's words; an EIO may be behind each
+
+
 class StoreCorrupt(StoreError):
     """The database is damaged."""
 
     def __init__(self, path: Path, reason: str) -> None:
         what, first = "the database is damaged", ""
-        if "disk I/O error" in reason or "unable to get the page" in reason:  # SQLite's words, the latter of a check
+        if any(words in reason for words in MAYBE_UNREAD):
             what, first = f"{what}, or the disk can't be read", "restart first; if that does not help, "
         super().__init__(f"{path}: {what} ({reason}); {first}`spyweb start --repair` moves it aside")
         self.path = path

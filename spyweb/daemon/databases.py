@@ -31,13 +31,16 @@ async def open_or_repair(settings: Settings, clock: Clock, marker: Marker, *, re
     if opened:
         why = "the machine was started anew" if marker.was_machine_down else "it was killed, or it crashed"
         log.warning("the last spyweb ended without closing the database", pid=opened.pid, since=opened.since, why=why)
+    before = ""
     while True:
         try:
             return await open_configured(settings, clock, marker)
         except (StoreCorrupt, StoreIncomplete) as error:
             if not repair:
                 raise
-            put_aside(error, marker)
+            if str(error) == before:  # twice: no passing error of the disk
+                put_aside(error, marker)
+            before = str(error)
 
 
 def put_aside(error: StoreCorrupt | StoreIncomplete, marker: Marker) -> None:
