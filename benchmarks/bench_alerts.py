@@ -19,7 +19,6 @@ from typing import Any
 import uvloop
 from msgspec.structs import replace
 
-from benchmarks.bench_metrics import worst_pause
 from benchmarks.command import Daemon, running
 from benchmarks.engine import Engine, make_job, open_engine, small_jobs, tuned
 from benchmarks.place import folder
@@ -46,6 +45,32 @@ POLICY = AlertPolicy(to=("ops",), after_failures=1)
 IDLE = '[channels.ops]\nurl = "ntfy://example.org/topic"\n[alerts]\nto = ["ops"]\n'
 HELPER = "spyweb.alerts.sender"
 PATIENCE = 90.0  # seconds; a deadline for a hang, not a measure
+BEAT_S = 0.0005
+
+
+@dataclass(slots=True)
+class Heartbeat:
+    """Beats on the loop, and knows the longest pause between two beats."""
+
+    worst_s: float = 0.0
+
+    async def beat(self) -> None:
+        while True:
+            began = time.perf_counter()
+            await asyncio.sleep(BEAT_S)
+            self.worst_s = max(self.worst_s, time.perf_counter() - began - BEAT_S)
+
+
+async def worst_pause(work: Callable[[], Awaitable[object]], times: int) -> tuple[float, float]:
+    """Return the longest time for which the loop stood still, and how long one piece of work took."""
+    heart = Heartbeat()
+    beating = asyncio.get_running_loop().create_task(heart.beat())
+    began = time.perf_counter()
+    for _ in range(times):
+        await work()
+    took = (time.perf_counter() - began) / times
+    beating.cancel()
+    return heart.worst_s, took
 
 
 class ShiftedClock(RealClock):

@@ -15,9 +15,9 @@ from pathlib import Path
 import uvloop
 from lupa import lua54
 
-from benchmarks.bench_store import GROWTH, plain_aiosqlite, plain_sqlite3
 from benchmarks.engine import make_job, open_engine
 from benchmarks.place import folder
+from benchmarks.plain_stores import GROWTH, plain_aiosqlite, plain_sqlite3
 from benchmarks.table import Effort, Row, median, read_effort, show
 from spyweb.clock import RealClock
 from spyweb.model import Durability

@@ -25,8 +25,8 @@ from typing import TypeVar
 
 import uvloop
 
-from benchmarks.bench_store import GROWTH
 from benchmarks.place import folder
+from benchmarks.plain_stores import GROWTH
 from benchmarks.table import Effort, Row, read_effort, show
 from spyweb.clock import RealClock
 from spyweb.model import Durability

@@ -30,9 +30,9 @@ from typing import Protocol, cast
 import uvloop
 
 from benchmarks.bench_state import FEW, MANY, QUICK_MANY, fill, plain_increments
-from benchmarks.bench_store import GROWTH
 from benchmarks.engine import Engine, make_job, open_engine
 from benchmarks.place import folder
+from benchmarks.plain_stores import GROWTH
 from benchmarks.table import Effort, Row, median, percentile, read_effort, show
 from spyweb.model import Durability
 from spyweb.runs.live import LiveJob
