@@ -217,6 +217,11 @@ class Trigger(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return (self.cause or self).event
 
     @property
+    def subject(self) -> tuple[str, str] | None:
+        """Return what changed: runs of one subject keep the order of its changes."""
+        return (self.change.scope, str(self.change.key)) if self.change else None
+
+    @property
     def is_trial(self) -> bool:
         """Return whether a run only shows what it finds or would do: it replaces no other, and nothing follows it."""
         return self.dry_run or self.debug

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import assert_never
 
+from msgspec import structs
+
 from spyweb.model import Backoff, Ending, Failure, JobSpec, Outcome, Retry, Run, RunId, RunState, Trigger, TriggerType
 from spyweb.runs.live import LiveJob
-from spyweb.runs.records import first_of, payload_of
+from spyweb.runs.records import first_of, payload_of, skip_of
 from spyweb.store.protocol import Change, NewRun, SkippedRange
 
 # In a trigger: what came with it, for all attempts.
@@ -133,19 +135,11 @@ def what_follows(run: Run, ending: Ending, jobs: Iterable[LiveJob], now_ms: int)
     for job in jobs:
         if not any(after.job == run.job and ending.outcome in after.outcomes for after in job.spec.after):
             continue
-        if not job.cursor.paused:
-            starts.append(NewRun(job=job.id, state=RunState.WAITING, trigger=trigger, follows=run.id))
-            continue
-        paused = SkippedRange(
-            job=job.id,
-            outcome=Outcome.PAUSED,
-            first_due_ms=now_ms,
-            last_due_ms=now_ms,
-            count=1,
-            reason=f"{run.job} ended while the job was paused",
-            at_ms=now_ms,
-            trigger=TriggerType.AFTER,
-            follows=run.id,
-        )
-        passed_over.append(paused)
+        told = structs.replace(trigger, resumable=job.spec.resume)
+        new = NewRun(job=job.id, state=RunState.WAITING, trigger=told, follows=run.id)
+        if job.cursor.paused:
+            reason = f"{run.job} ended while the job was paused"
+            passed_over.append(skip_of(new, now_ms, reason, Outcome.PAUSED))
+        else:
+            starts.append(new)
     return Change(new=starts, skipped=passed_over)

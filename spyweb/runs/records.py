@@ -69,17 +69,18 @@ def unbegun(reason: str) -> Ending:
     return Ending(outcome=Outcome.SKIPPED, reason=reason, declined=True)
 
 
-def skip_of(new: NewRun, now_ms: int, reason: str) -> SkippedRange:
+def skip_of(new: NewRun, now_ms: int, reason: str, outcome: Outcome = Outcome.SKIPPED) -> SkippedRange:
     due_ms = now_ms if new.due_ms is None else new.due_ms
     return SkippedRange(
         job=new.job,
-        outcome=Outcome.SKIPPED,
+        outcome=outcome,
         first_due_ms=due_ms,
         last_due_ms=due_ms,
         count=1,
         reason=reason,
         at_ms=now_ms,
         trigger=TriggerType(new.trigger.type),
+        follows=new.follows,
     )
 
 

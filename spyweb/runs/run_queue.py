@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from spyweb.clock import Handle
 from spyweb.model import JobSpec, Overlap, Run, RunId, RunState, Trigger
 from spyweb.runs.records import first_of
-from spyweb.runs.state_trigger import subject_of
 from spyweb.store.protocol import NewRun
 
 QUEUE_LIMIT = 100  # runs of one job that may wait
@@ -78,15 +77,19 @@ class RunQueue:
         """Count the runs on record that have not started."""
         return len(self.waiting) + len(self.delayed)
 
+    @property
+    def _delayed_runs(self) -> list[Run]:
+        return [delayed.run for delayed in self.delayed.values()]
+
     def open_runs(self) -> list[Run]:
         """Return the runs on record that have not ended."""
-        return [*self.in_flight.values(), *self.waiting, *(delayed.run for delayed in self.delayed.values())]
+        return [*self.in_flight.values(), *self.waiting, *self._delayed_runs]
 
     @property
     def room_for_caused(self) -> int:
         """Count the runs that may still be claimed for changes."""
-        waiting = [*self.waiting, *(delayed.run for delayed in self.delayed.values())]
-        return max(0, CAUSED_LIMIT - sum(run.trigger.change is not None for run in waiting))
+        caused = sum(run.trigger.change is not None for run in (*self.waiting, *self._delayed_runs))
+        return max(0, CAUSED_LIMIT - caused)
 
     def admission(self, spec: JobSpec, *, made_up_for: bool = False) -> Admission:
         """Return what would become of another run of the schedule or by hand."""
@@ -113,9 +116,8 @@ class RunQueue:
     def claim_for_change(self, spec: JobSpec, trigger: Trigger) -> Admission:
         """Admit a run for a change: at once where nothing is before it, else it waits for its turn."""
         is_free = not self.is_busy or spec.overlap is Overlap.ALLOW
-        candidate = Run(id=RunId(0), job=spec.id, state=RunState.WAITING, trigger=trigger)
         is_first = all(run.trigger.change is None for run in self.waiting)
-        if not is_free or not is_first or not self._may_follow(candidate):
+        if not is_free or not is_first or not self._may_follow(trigger):
             return Admission.WAIT
         self._claimed_to_start += 1
         self._serves_change = True
@@ -168,14 +170,12 @@ class RunQueue:
 
     def _has_its_turn(self, run: Run) -> bool:
         if run.trigger.incident:  # its end is not told before its beginning, which may be tried again
-            before = [*self.in_flight.values(), *(delayed.run for delayed in self.delayed.values())]
-            return not any(other.trigger.incident for other in before)
-        return run.trigger.change is None or self._may_follow(run)
+            return not any(other.trigger.incident for other in (*self.in_flight.values(), *self._delayed_runs))
+        return run.trigger.change is None or self._may_follow(run.trigger)
 
-    def _may_follow(self, run: Run) -> bool:
-        """Return whether no earlier change is at work that this run's change has to wait for."""
-        delayed = {subject_of(delayed.run) for delayed in self.delayed.values()}
-        return not self._serves_change and subject_of(run) not in delayed
+    def _may_follow(self, trigger: Trigger) -> bool:
+        """Return whether no earlier change is at work that this one has to wait for."""
+        return not self._serves_change and trigger.subject not in {run.trigger.subject for run in self._delayed_runs}
 
     def leave(self, run: Run) -> None:
         """Stop counting a run as in flight, if it is."""
@@ -208,9 +208,9 @@ class RunQueue:
 
     def clear(self) -> list[Run]:
         """Give up every run that has not started, and return them."""
+        dropped = [*self._delayed_runs, *self.waiting]
         for delayed in self.delayed.values():
             delayed.timer.cancel()
-        dropped = [*(delayed.run for delayed in self.delayed.values()), *self.waiting]
         self.delayed.clear()
         self.waiting.clear()
         return dropped

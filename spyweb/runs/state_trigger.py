@@ -11,13 +11,11 @@ from collections.abc import Sequence
 import msgspec
 
 from spyweb.lua import wire
-from spyweb.model import ChangeKind, On, Run, Trigger, TriggerType
+from spyweb.model import ChangeKind, On, Trigger, TriggerType
 from spyweb.ops.rules.values import result_of
 from spyweb.specs.watches import scope_of
 from spyweb.store.interchange.value_json import to_plain
 from spyweb.store.values_protocol import ChangeEvent, WantedChange
-
-Subject = tuple[str, str]
 
 
 def trigger_of(change: WantedChange, matched: Sequence[On]) -> Trigger:
@@ -55,9 +53,3 @@ def event_to_lua(event: ChangeEvent) -> msgspec.Raw:
 
 def _event_type(kind: ChangeKind) -> str:
     return f"{TriggerType.STATE.value}:{kind.value}"
-
-
-def subject_of(run: Run) -> Subject | None:
-    """Return what changed: runs of one subject keep the order of its changes."""
-    change = run.trigger.change
-    return (change.scope, str(change.key)) if change else None

@@ -61,6 +61,8 @@ def test_only_jobs_that_ask_for_this_outcome_follow() -> None:
     on_success = make_job("report", after=(After(job=JobId("prices")),))
     on_failure = make_job("alarm", after=(After(job=JobId("prices"), outcomes=frozenset({Outcome.FAILED})),))
     assert [new.job for new in what_follows(RUN, SUCCESS, [on_success, on_failure], 0).new] == ["report"]
+    resuming = make_job("report", after=on_success.spec.after, resume=True)
+    assert [what_follows(RUN, SUCCESS, [job], 0).new[0].trigger.resumable for job in (on_success, resuming)] == [0, 1]
     assert [new.job for new in what_follows(RUN, FAILED, [on_success, on_failure], 0).new] == ["alarm"]
 
 

@@ -5,15 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from spyweb.model import NULL, JobId, Run, RunId, RunState, Trigger, Value
-from spyweb.runs.state_trigger import event_to_lua, subject_of, trigger_of
+from spyweb.model import NULL, RunId, Trigger, Value
+from spyweb.runs.state_trigger import event_to_lua, trigger_of
 from spyweb.specs.watches import read_on
 from tests.fakes.triggered import make_event, make_wanted
-
-
-def make_run(trigger: Trigger) -> Run:
-    return Run(id=RunId(1), job=JobId("orders"), state=RunState.RUNNING, trigger=trigger)
-
 
 STATE = trigger_of(make_wanted(depth=2), read_on({"when": "f"}))
 RETRY = Trigger(type="retry", of=RunId(1), depth=3, cause=STATE)
@@ -24,14 +19,14 @@ def test_a_retry_has_the_cause_of_what_it_retries(trigger: Trigger) -> None:
     assert trigger.change is not None
     assert (trigger.change_event, trigger.depth, trigger.change.when, trigger.change.by) == (9, 3, ["f"], 7)
     assert trigger.is_owed
-    assert subject_of(make_run(trigger)) == ("orders", "42")
+    assert trigger.subject == ("orders", "42")
 
 
 @pytest.mark.parametrize("type_", ["retry", "schedule", "", "state"])
 def test_other_runs_have_none(type_: str) -> None:
     trigger = Trigger(type=type_)
     assert (trigger.change, trigger.change_event, trigger.is_owed) == (None, None, False)
-    assert subject_of(make_run(trigger)) is None
+    assert trigger.subject is None
 
 
 def test_the_record_is_plain_json_for_any_key() -> None:
