@@ -11,6 +11,7 @@ import fcntl
 import os
 import socket
 import struct
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -42,35 +43,31 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lock:
-    """A lock on a data directory, held from its creation until it is released or its process ends."""
+    """A lock, held from its creation until it is released or its process ends."""
 
-    def __init__(self, path: Path, holder: Holder) -> None:
+    def __init__(self, path: Path, holder: Holder, take: Callable[[Path], int], holder_file: Path) -> None:
         self._path = path
-        self._holder = holder
-        self._file: int | None = open_locked(path)
+        self._holder = msgspec.json.encode(holder) + b"\n"
+        self._holder_file = holder_file
+        self._file: int | None = take(path)
         try:
-            self._say_who()
+            write_private(holder_file, self._holder)
         except OSError:
             self.release()
             raise
 
     def restore(self) -> bool:
-        """Make the file again if somebody has removed it, and return whether that was so.
+        """Make the file of a data directory's lock again if it was removed, and return whether that was so.
 
         Raises LockHeld if another process has taken the lock by then.
         """
         if self._file is None or is_same_file(self._file, self._path):
             return False
-        file = open_locked(self._path)
+        file = lock_file(self._path)
         os.close(self._file)
         self._file = file
-        self._say_who()
+        write_private(self._holder_file, self._holder)
         return True
-
-    def _say_who(self) -> None:
-        assert self._file is not None  # it is held
-        os.ftruncate(self._file, 0)
-        os.pwrite(self._file, msgspec.json.encode(self._holder) + b"\n", 0)
 
     def release(self) -> None:
         """Release the lock; doing so twice is harmless."""
@@ -92,53 +89,43 @@ def hold_lock(data_dir: Path, *, root: Path | None = None, clock: Clock | None =
 
     Raises LockHeld with the holder, and NoAccess with the owner.
     """
+    path = data_dir / LOCK_NAME
     try:
         make_private(data_dir)
-        return Lock(data_dir / LOCK_NAME, this_process(root or data_dir.parent, clock or RealClock()))
+        return Lock(path, this_process(root or data_dir.parent, clock or RealClock()), lock_file, path)
     except OSError as error:
         raise explain(error, data_dir) from error
 
 
-class DatabaseLock:
-    """The right to write to a database, held until it is released or its process ends.
+def hold_database(path: Path, *, root: Path | None = None, clock: Clock | None = None) -> Lock:
+    """Lock a database for writing, after making its file if it is absent.
 
-    It is a lock of the open file (fcntl_locking(2), F_OFD_SETLK) on a byte that SQLite never locks.  SQLite's own locks
-    belong to the process and are lost when any descriptor of the file is closed: release this after its connections.
+    SQLite's own locks belong to the process, and are lost when any descriptor of the file is closed: release this after
+    its connections.  Raises LockHeld with the holder, NoAccess and StoreError.
     """
-
-    def __init__(self, path: Path, holder: Holder) -> None:
-        """Lock the file, after making it if it is absent.  Raises LockHeld and OSError."""
-        self._file: int | None = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        real = Path(os.path.realpath(path))
-        holder_file = real.with_name(f"{real.name}-lock")
-        try:
-            _lock_byte(self._file)
-            write_private(holder_file, msgspec.json.encode(holder) + b"\n")
-        except BlockingIOError as error:
-            self.close()
-            raise LockHeld(path, describe(_read_if_there(holder_file), with_project=True)) from error
-        except BaseException:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """Release the lock; doing so twice is harmless."""
-        file, self._file = self._file, None
-        if file is not None:
-            os.close(file)
-
-
-def hold_database(path: Path, *, root: Path | None = None, clock: Clock | None = None) -> DatabaseLock:
-    """Lock a database for writing.  Raises LockHeld with the holder, NoAccess and StoreError."""
     try:
-        return DatabaseLock(path, this_process(root or path.parent, clock or RealClock()))
+        return Lock(path, this_process(root or path.parent, clock or RealClock()), lock_byte, holder_file_of(path))
     except OSError as error:
         raise explain(error, path) from error
 
 
-def _lock_byte(file: int) -> None:
-    """Lock the byte.  Raises BlockingIOError when another descriptor, of any process, has locked it."""
-    fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, LOCKED_BYTE, 1, 0))
+def holder_file_of(database: Path) -> Path:
+    real = Path(os.path.realpath(database))
+    return real.with_name(f"{real.name}-lock")
+
+
+def lock_byte(path: Path) -> int:
+    """Open a database and lock a byte that SQLite never locks: a lock of the open file (fcntl_locking(2))."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, LOCKED_BYTE, 1, 0))
+    except BlockingIOError as error:
+        os.close(file)
+        raise LockHeld(path, describe(_read_if_there(holder_file_of(path)), with_project=True)) from error
+    except BaseException:
+        os.close(file)
+        raise
+    return file
 
 
 def write_private(path: Path, data: bytes) -> None:
@@ -185,7 +172,7 @@ def is_same_file(file: int, path: Path) -> bool:
     return (found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino)
 
 
-def open_locked(path: Path) -> int:
+def lock_file(path: Path) -> int:
     """Open the file and lock it, even if somebody removes it meanwhile.  Raises LockHeld and OSError."""
     file = try_to_lock(path)
     while not is_same_file(file, path):

@@ -16,9 +16,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+import structlog
+
 from spyweb.errors import StoreError
 from spyweb.store.sqlite.file_identity import FileIdentity
 from spyweb.store.sqlite.log_index import LogIndex
+
+log = structlog.get_logger()
 
 ROWS = 2000  # changed between two checkpoints; scattered ones each add a whole page to the log
 PAGES = 5000  # in the log that have not been copied: a few rows of large values are enough
@@ -106,9 +110,6 @@ class Checkpoints:
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             _sync(self._file)
         except (sqlite3.Error, OSError, StoreError) as error:
-            import structlog  # slow to import: a command that only reads the database does without
-
-            log = structlog.get_logger()
             log.debug("a checkpoint was left to the writer", path=str(self._path), error=str(error))
 
     def _connect_to_the_same(self) -> sqlite3.Connection:

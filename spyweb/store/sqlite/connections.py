@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar, TypeVarTuple
 
 from spyweb.errors import StoreError
-from spyweb.store.lock import DatabaseLock
+from spyweb.store.lock import Lock
 from spyweb.store.marker import Marker
 from spyweb.store.sqlite.batch import BatchQueue, OpKind
 from spyweb.store.sqlite.checkpoints import Checkpoints
@@ -26,7 +26,7 @@ class Connections:
     reader: BatchQueue
     questions: BatchQueue
     checkpoints: Checkpoints | None = None  # None: nothing is written
-    lock: DatabaseLock | None = None  # the same
+    lock: Lock | None = None  # the same
     marker: Marker | None = None
 
     def reading(self, namespace: str, key: bytes) -> BatchQueue:
@@ -56,7 +56,7 @@ class Connections:
         if self.marker:
             self.marker.note_closed()
         if self.lock:
-            self.lock.close()
+            self.lock.release()
 
 
 def do_nothing(connection: sqlite3.Connection) -> None:

@@ -27,7 +27,7 @@ def rotate_key(path: Path, *, old: bytes | None, new: bytes | None, marker: Mark
     refuse_missing(path, marker.folder if marker and marker.found else None)
     try:
         with ExitStack() as opened:
-            opened.enter_context(closing(hold_database(path)))
+            opened.enter_context(hold_database(path))
             refuse_unfit(path, before, Durability.FULL, marker)
             connection = opened.enter_context(closing(connect(path)))
             refuse_older(connection, path, load_migrations())

@@ -154,7 +154,7 @@ async def open_connections(
 ) -> Connections:
     async with AsyncExitStack() as opened:
         lock = hold_database(path, clock=clock)
-        opened.callback(lock.close)
+        opened.callback(lock.release)
         connect = partial(open_up_to_date, path, durability, clock.now_ms(), codec, marker)
         writer = await open_queue(path, clock, connect)
         opened.push_async_callback(writer.close)

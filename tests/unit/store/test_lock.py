@@ -165,9 +165,9 @@ def test_a_database_has_one_holder_whatever_path_leads_to_it(
 
     with pytest.raises(LockHeld, match=f"{other} is in use by"):
         hold_database(other)
-    lock.close()
-    lock.close()
-    hold_database(other).close()
+    lock.release()
+    lock.release()
+    hold_database(other).release()
 
 
 def test_who_holds_a_database_is_told_with_the_project(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_who_holds_a_database_is_told_with_the_project(tmp_path: Path) -> None:
     assert str(refused.value) == (
         f"{path} is in use by pid {os.getpid()} ({USER}) {since}, of the project {tmp_path}/first"
     )
-    lock.close()
+    lock.release()
 
 
 def test_a_database_stays_held_without_the_file_that_says_by_whom(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_a_database_stays_held_without_the_file_that_says_by_whom(tmp_path: Path
 
     with pytest.raises(LockHeld, match=r"spyweb.db is in use by another spyweb"):
         hold_database(path)
-    lock.close()
+    lock.release()
 
 
 def test_the_locks_of_sqlite_are_none_of_its_concern(tmp_path: Path) -> None:
@@ -203,4 +203,4 @@ def test_the_locks_of_sqlite_are_none_of_its_concern(tmp_path: Path) -> None:
         connection.execute("BEGIN EXCLUSIVE")
         connection.execute("CREATE TABLE t (x)")
         connection.execute("COMMIT")
-    lock.close()
+    lock.release()
