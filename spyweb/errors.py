@@ -130,7 +130,8 @@ class StoreClosed(StoreError):
     """The store is closed."""
 
 
-MAYBE_UNREAD = ("disk I/O error", "unable to get the page", "malformed")  # SQLite's words; an EIO may be behind each
+# SQLite's words, behind each of which may be an EIO.
+MAYBE_UNREAD = ("disk I/O error", "unable to get the page", "disk image is malformed")
 
 
 class StoreCorrupt(StoreError):
