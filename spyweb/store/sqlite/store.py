@@ -211,7 +211,7 @@ def open_up_to_date(
     if not is_new:
         loss = refuse_unfit(path, codec, durability, marker)
         if loss:
-            log.warning("the database does not hold all that was stored last", missing=loss)
+            log.error("the database does not hold all that was stored last", missing=loss)
     connection = connect(path)
     try:
         set_up_writing(connection, durability)

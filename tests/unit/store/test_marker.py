@@ -233,7 +233,7 @@ async def test_a_backup_that_was_put_in_its_place_is_opened_and_what_it_lacks_is
 
     with capture_logs() as logs:
         assert await value(killed) == b"older"
-    (line,) = (line for line in logs if line["log_level"] == "warning")
+    (line,) = (line for line in logs if line["log_level"] == "error")
     assert line["missing"] == (
         "2 commits after 2026-01-01T00:00:00Z, the last at 2026-01-01T00:00:00Z: an older database was put in its place"
     )
