@@ -272,7 +272,10 @@ class BatchQueue:
 
     async def count_commits(self, note: Callable[[LastCommit], None] | None) -> LastCommit:
         """Count commits from now on, each noted before it is acknowledged; return the one before."""
-        last = await self._connection.run(find_last_commit, self.files.stamp if self.files else None)
+        try:
+            last = await self._connection.run(find_last_commit, self.files.stamp if self.files else None)
+        except sqlite3.Error as error:
+            raise translate(error, self._path) from error
         self.committer = Committer(self._clock, last, note)
         return last
 
