@@ -31,12 +31,13 @@ class JobMeasures:
         self._live = live
         self._pause = pause
         self._start = start
-        self._pausing: dict[str, int] = {}  # subjects whose jobs are to be paused, each with its failures in a row
+        # Subjects whose jobs are to be paused: their failures in a row, and when the last was; None: before we began.
+        self._pausing: dict[str, tuple[int, int | None]] = {}
         self._opened: list[SubjectChange] = []  # whose jobs may depend on others, which are still to be run
 
     def load(self, pausing: Mapping[str, int]) -> None:
         """Take over what an earlier daemon knew, and had no time to do."""
-        self._pausing.update(pausing)
+        self._pausing.update({subject: (failures, None) for subject, failures in pausing.items()})
 
     def take(self, change: SubjectChange) -> bool:
         """Note what is committed; return whether something is to be done."""
@@ -46,29 +47,28 @@ class JobMeasures:
         if change.opened:
             self._opened.append(change)
         if change.pauses:
-            self._pausing[change.subject] = change.pauses
+            self._pausing[change.subject] = change.pauses, change.at_ms
         return change.opened or change.pauses > 0
 
     async def pause(self) -> list[tuple[str, Paused]]:
-        """Pause jobs that have failed too often, so many at a time; return what is then to be noted."""
-        found = {
-            job: f"{failures} failures in a row"
-            for subject, failures in self._pausing.items()
+        """Pause jobs that have failed too often, so many at a time; return what is then to be noted.
+
+        One that was resumed after its last failure goes on: whoever resumed it knew of that.
+        """
+        found = [
+            (job, f"{failures} failures in a row", failed_ms)
+            for subject, (failures, failed_ms) in self._pausing.items()
             if (job := self._live.find(JobId(subject.removeprefix(JOB)))) and not (job.gone or job.is_new)
-        }
-        some = list(found.items())[:PAUSED_TOGETHER]
-        before = {job.id: job.cursor for job, _ in some}
-        if running := [job for job, _ in some if not job.cursor.paused]:
+        ][:PAUSED_TOGETHER]
+        whys = {job.id: why for job, why, _ in found}
+        if running := [job for job, _, failed_ms in found if not (job.cursor.paused or _is_resumed(job, failed_ms))]:
             try:
-                await self._pause({job.id: why for job, why in some}, running)
+                await self._pause(whys, running)
             except Refused:  # one has gone meanwhile: what comes of that wakes us again
                 return []
             for job in running:
-                log.warning("job paused", job=job.id, why=found[job])
-        return [
-            (f"{JOB}{job.id}", Paused(why if not before[job.id].paused or before[job.id].paused_for == why else ""))
-            for job, why in some
-        ]
+                log.warning("job paused", job=job.id, why=whys[job.id])
+        return [(f"{JOB}{job.id}", Paused(why if job.cursor.paused_for == why else "")) for job, why, _ in found]
 
     def noted(self, subjects: Iterable[str]) -> None:
         """Note that it is on record of these that their jobs are paused."""
@@ -96,6 +96,10 @@ class JobMeasures:
             return
         except STORE_REFUSED as error:
             tell_refusal("a job that others depend on could not be run", error, job=parent.id)
+
+
+def _is_resumed(job: LiveJob, failed_ms: int | None) -> bool:
+    return failed_ms is not None and (job.cursor.active_since_ms or 0) > failed_ms
 
 
 def find_parents(live: LiveJobs, child: LiveJob) -> Iterator[LiveJob]:

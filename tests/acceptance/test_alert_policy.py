@@ -87,6 +87,7 @@ def test_a_job_that_fails_too_often_is_paused_also_where_the_daemon_died_before_
     with project.daemon():
         eventually(lambda: project.shown("tick").state == "paused", "another pause")
         eventually(lambda: kinds_of(hook) == ["opened"], "a message, before it is over")
+        eventually(lambda: project.shown("tick").in_flight == 0, "the end of a run that its pause let go on")
         ran = len(project.runs("tick"))
 
         project.job("tick", "return 1", 'every = "300ms"')

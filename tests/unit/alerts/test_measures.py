@@ -186,3 +186,17 @@ async def test_a_job_that_is_not_on_its_schedule_yet_is_paused_later() -> None:
         net.cursor = cursor
         assert len(await m.measures.pause()) == 1
         assert net.cursor.paused
+
+
+async def test_a_job_that_was_resumed_after_its_last_failure_is_not_paused_for_it() -> None:
+    async with measured() as m:
+        before_ms = m.harness.clock.now_ms()
+        await m.harness.scheduler.pause(m.job(WEB))
+        await m.harness.clock.turn(1)
+        await m.harness.scheduler.resume(m.job(WEB))
+        m.measures.take(SubjectChange(subject="job:web", is_known=True, pauses=3, at_ms=before_ms))
+        assert await m.measures.pause() == [("job:web", Paused(""))]
+        assert not m.job(WEB).cursor.paused
+        m.measures.take(SubjectChange(subject="job:web", is_known=True, pauses=4, at_ms=m.harness.clock.now_ms()))
+        assert await m.measures.pause() == [("job:web", Paused("4 failures in a row"))]
+        assert m.job(WEB).cursor.paused
