@@ -87,10 +87,10 @@ def test_a_job_that_fails_too_often_is_paused_also_where_the_daemon_died_before_
     with project.daemon():
         eventually(lambda: project.shown("tick").state == "paused", "another pause")
         eventually(lambda: kinds_of(hook) == ["opened"], "a message, before it is over")
-        eventually(lambda: project.shown("tick").in_flight == 0, "the end of a run that its pause let go on")
-        ran = len(project.runs("tick"))
+        ran, before = len(project.runs("tick")), project.shown("tick").generation
 
         project.job("tick", "return 1", 'every = "300ms"')
+        eventually(lambda: (now := project.shown("tick")).generation > before and not now.in_flight, "the new version")
         project.daemon_client().resume(TICK)
         project.ended("tick", ran + 1)
         eventually(lambda: incidents(project)[0].closed_ms is not None, "its end")
