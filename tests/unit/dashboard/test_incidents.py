@@ -21,30 +21,20 @@ from spyweb.dashboard.incidents import (
 from spyweb.incidents.policy import Level
 from spyweb.model import JobId
 from spyweb.store.incidents_protocol import OpenIncident
-from spyweb.views.incidents import IncidentChannel, IncidentNote, IncidentView, SignView
+from spyweb.views.incidents import IncidentChannel, IncidentNote, SignView
+from tests.fakes.incidents import KNOWN
 
-VIEW = IncidentView(
+VIEW = replace(
+    KNOWN,
     id=42,
     subject="job:backup",
     job_id=JobId("backup"),
     level="critical",
-    state="open",
-    reason="failing",
     text="no space",
-    run=None,
     since_ms=1_000,
     opened_ms=5_000,
-    closed_ms=None,
-    acked_ms=None,
-    acked_by="",
-    is_flapping=False,
     signs={"failing": SignView(since_ms=1_000, text="still no space")},
     failures=7,
-    held="",
-    silent_until_ms=None,
-    silent_by="",
-    channels=[],
-    told={},
     notes=[IncidentNote(at_ms=6_000, text="silenced by anna")],
 )
 OVER = replace(VIEW, closed_ms=61_000, signs={}, failures=0)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from spyweb.errors import Refused
 from spyweb.model import JobId
 from spyweb.service.incidents import IncidentService
 from spyweb.store.incidents_protocol import Incidents
-from spyweb.views.incidents import IncidentView, SignView
+from spyweb.views.incidents import SignView
 from tests.fakes.clock import START_MS, FakeClock
-from tests.fakes.incidents import AT_MS, fail, succeed
+from tests.fakes.incidents import AT_MS, KNOWN, fail, succeed
 from tests.fakes.memory_store import MemoryStore
 
 
@@ -38,29 +39,16 @@ async def test_they_are_listed_newest_first_of_all_of_a_job_or_of_a_state(incide
 
 
 async def test_one_is_shown_with_all_that_is_known(incidents: Incidents) -> None:
-    assert await IncidentService(incidents, FakeClock()).get(2) == IncidentView(
+    assert await IncidentService(incidents, FakeClock()).get(2) == replace(
+        KNOWN,
         id=2,
         subject="job:backup",
         job_id=JobId("backup"),
-        level="warning",
-        state="open",
-        reason="failing",
         text="no route",
         run=(await incidents.list())[0].run,
         since_ms=AT_MS,
         opened_ms=AT_MS,
-        closed_ms=None,
-        acked_ms=None,
-        acked_by="",
-        is_flapping=False,
         signs={"failing": SignView(since_ms=AT_MS, text="no route")},
-        failures=1,
-        held="",
-        silent_until_ms=None,
-        silent_by="",
-        channels=[],
-        told={},
-        notes=[],
     )
 
 
