@@ -21,7 +21,6 @@ BARS = 40  # of a strip
 STEP, BAR = 6, 4  # units from one bar to the next, and its width
 CHART_WIDTH, CHART_HEIGHT, LATE_HEIGHT = 1000, 100, 40
 KNOWN_STRIPS = 1_000  # that are not drawn anew: most jobs have had the same runs as many others
-SLOTS = 96  # of a heat map: a quarter of an hour each, for a day
 HEAT_GAP = 0.9  # of a slot that is filled
 SUM_HEIGHT = 64
 THINNEST = 0.005  # of a waterfall's width, or a short operation is not seen

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from msgspec import Struct
 
 from spyweb.cooperative import Steps
 from spyweb.model import At, Cron, Every, JobId, Never, Outcome, Pings, Run, RunId, Schedule
 from spyweb.schedules.cron import cron_after, cron_count
-from spyweb.settings.units import MINUTE_MS
+from spyweb.settings.units import DAY_MS, MINUTE_MS
 from spyweb.views.run_detail import RunBrief
 
 SLOT_MS = 15 * MINUTE_MS
-SLOTS = 96
-SPAN_MS = SLOTS * SLOT_MS
-MINUTES = SPAN_MS // MINUTE_MS
-ALL_MINUTES = (1 << MINUTES) - 1
+SPAN_MS = DAY_MS
+SLOTS = SPAN_MS // SLOT_MS + 1  # the first has begun, the last ends with the day
 
 
 class DayRow(Struct, frozen=True, kw_only=True):
@@ -142,11 +141,11 @@ def _day_of(job: PlannedJob, from_ms: int, now_ms: int, known: dict[Cron, Day]) 
             return (yield from _day_of_period(period_ms, job.cursor_ms, from_ms, now_ms))
         case Cron():
             if job.cursor_ms > now_ms:  # it was resumed or edited only just now
-                return (yield from _day_of_cron(job.schedule, from_ms, job.cursor_ms))
+                return (yield from _day_of_cron(job.schedule, from_ms, job.cursor_ms, now_ms))
             if job.schedule not in known:
-                known[job.schedule] = yield from _day_of_cron(job.schedule, from_ms, now_ms)
+                known[job.schedule] = yield from _day_of_cron(job.schedule, from_ms, now_ms, now_ms)
             return known[job.schedule]
-        case At(at_ms=at_ms) if now_ms < at_ms < from_ms + SPAN_MS and at_ms > job.cursor_ms:
+        case At(at_ms=at_ms) if now_ms < at_ms <= now_ms + SPAN_MS and at_ms > job.cursor_ms:
             counts = [0] * SLOTS
             counts[(at_ms - from_ms) // SLOT_MS] = 1
             return counts, 1 << (at_ms - from_ms) // MINUTE_MS
@@ -157,15 +156,15 @@ def _day_of(job: PlannedJob, from_ms: int, now_ms: int, known: dict[Cron, Day]) 
 def _day_of_period(period_ms: int, cursor_ms: int, from_ms: int, now_ms: int) -> Steps[Day]:
     # The first due time that is still to come: later than the cursor, and than now.
     first_ms = cursor_ms + period_ms * max(1, -(-(now_ms + 1 - cursor_ms) // period_ms))
-    counts = []
-    for slot in range(SLOTS):
-        begin_ms = from_ms + slot * SLOT_MS
-        counts.append(_due_before(begin_ms + SLOT_MS, first_ms, period_ms) - _due_before(begin_ms, first_ms, period_ms))
-    if period_ms <= MINUTE_MS:
-        first = max(0, (first_ms - from_ms) // MINUTE_MS)
-        return counts, ALL_MINUTES & ~((1 << first) - 1) if first < MINUTES else 0
+    end_ms = now_ms + SPAN_MS
+    passed = [_due_before(min(from_ms + slot * SLOT_MS, end_ms + 1), first_ms, period_ms) for slot in range(SLOTS + 1)]
+    counts = [after - before for before, after in pairwise(passed)]
+    if period_ms <= MINUTE_MS:  # each minute from the first due time to the last
+        last_ms = first_ms + (sum(counts) - 1) * period_ms
+        first, last = ((due_ms - from_ms) // MINUTE_MS for due_ms in (first_ms, last_ms))
+        return counts, (1 << last + 1) - (1 << first) if last_ms >= first_ms else 0
     bits, due_ms = 0, first_ms
-    while due_ms < from_ms + SPAN_MS:
+    while due_ms <= end_ms:
         bits |= 1 << (due_ms - from_ms) // MINUTE_MS
         due_ms += period_ms
     yield
@@ -176,17 +175,17 @@ def _due_before(moment_ms: int, first_ms: int, period_ms: int) -> int:
     return max(0, -(-(moment_ms - first_ms) // period_ms))
 
 
-def _day_of_cron(schedule: Cron, from_ms: int, after_ms: int) -> Steps[Day]:
-    expression, zone, end_ms = schedule.expression, schedule.timezone, from_ms + SPAN_MS
+def _day_of_cron(schedule: Cron, from_ms: int, after_ms: int, now_ms: int) -> Steps[Day]:
+    expression, zone, end_ms = schedule.expression, schedule.timezone, now_ms + SPAN_MS
     counts = []
     for slot in range(SLOTS):
         begin_ms = from_ms + slot * SLOT_MS
         since_ms = max(begin_ms - 1, after_ms)
-        until_ms = begin_ms + SLOT_MS - 1
+        until_ms = min(begin_ms + SLOT_MS - 1, end_ms)
         counts.append(cron_count(expression, zone, since_ms, until_ms) if since_ms < until_ms else 0)
         yield
     bits, due_ms = 0, cron_after(expression, zone, after_ms)
-    while due_ms is not None and due_ms < end_ms:
+    while due_ms is not None and due_ms <= end_ms:
         minute = (due_ms - from_ms) // MINUTE_MS
         bits |= 1 << minute
         due_ms = cron_after(expression, zone, from_ms + (minute + 1) * MINUTE_MS - 1)  # the next that is in another

@@ -39,7 +39,7 @@ def test_the_counts_of_a_day_are_those_of_its_due_times(jobs: Sequence[tuple[Sch
         job = JobId(f"job{number}")
         planned.append(PlannedJob(job=job, name=job, schedule=schedule, cursor_ms=now_ms + behind))
         times = upcoming(make_spec(job, schedule=schedule), cursor_of(schedule, now_ms + behind, now_ms))
-        coming = list(takewhile(lambda due_ms: due_ms < from_ms + SPAN_MS, times))
+        coming = list(takewhile(lambda due_ms: due_ms <= now_ms + SPAN_MS, times))
         due.update((due_ms - from_ms) // SLOT_MS for due_ms in coming)
         starts.update({(due_ms - from_ms) // MINUTE_MS for due_ms in coming})
 

@@ -39,7 +39,7 @@ def test_the_bar_of_the_minute_in_the_heading_is_marked() -> None:
     often = PlannedJob(job=JobId("often"), name="often", schedule=Every(period_ms=minute_ms), cursor_ms=0)
     day = run_at_once(day_ahead([*planned(3), often], 1))
     assert day.busiest is not None
-    for at_ms, slot in ((5 * day.slot_ms + 1, 5), (0, 0), (day.from_ms + 96 * day.slot_ms, 95)):
+    for at_ms, slot in ((5 * day.slot_ms + 1, 5), (0, 0), (day.from_ms + 97 * day.slot_ms, 96)):
         moved = replace(day, busiest=replace(day.busiest, at_ms=at_ms))
         assert draw_heat_map(moved, 1).herd.peak.startswith(f"M{slot}.5 ")
 

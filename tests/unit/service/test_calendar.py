@@ -42,7 +42,7 @@ def service(t: Harness) -> CalendarService:
 async def test_the_day_ahead_has_the_jobs_that_are_scheduled(known: Harness) -> None:
     await known.clock.turn(20)
     found = await service(known).day_ahead()
-    assert [(row.job, row.total) for row in found.rows] == [(PRICES, 95)]
+    assert [(row.job, row.total) for row in found.rows] == [(PRICES, 96)]
 
     prices = known.live.find(PRICES)
     assert prices is not None

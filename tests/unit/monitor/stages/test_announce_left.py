@@ -47,23 +47,15 @@ async def test_a_cycle_that_fails_between_store_and_outbox_leaves_its_items_to_t
         assert await told(s) == []
 
 
-async def test_what_is_left_goes_out_though_the_page_shows_nothing_new() -> None:
+@pytest.mark.parametrize("is_new", [False, True])
+async def test_what_is_left_goes_out_though_the_page_shows_nothing_new_also_by_a_new_daemon(is_new: bool) -> None:
     async with shop() as s:
         job = make_monitor(lua=True, webhook=HOOK, on_hook_error=OnHookError.FAIL)
         s.vms.hooks = {"before_notify": fails}
         await s.run(job)
         s.vms.hooks = {}
-        await s.run(job)
-        assert await told(s) == [["Lamp", "Desk"]]
-
-
-async def test_a_new_daemon_announces_what_the_dead_one_had_stored() -> None:
-    async with shop() as s:
-        job = make_monitor(lua=True, webhook=HOOK, on_hook_error=OnHookError.FAIL)
-        s.vms.hooks = {"before_notify": fails}
-        await s.run(job)
-        s.vms.hooks = {}
-        s.monitors = MonitorRunner(s.monitors._services, s.vms)
+        if is_new:
+            s.monitors = MonitorRunner(s.monitors._services, s.vms)
         await s.run(job)
         assert await told(s) == [["Lamp", "Desk"]]
 

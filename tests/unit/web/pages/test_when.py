@@ -15,7 +15,7 @@ async def test_it_says_when_most_jobs_start_and_draws_the_day() -> None:
         status, page = await get_page(client, "/when")
     assert status == 200
     assert re.search(r"Busiest at <time[^>]*>03:00</time>: 3 jobs start within a minute</h1>", page)
-    assert page.count('<svg viewBox="0 0 96 1"') == 3
+    assert page.count('<svg viewBox="0 0 97 1"') == 3
     assert "3\N{NO-BREAK SPACE}runs in the next 24 hours, of 3\N{NO-BREAK SPACE}jobs." in page
     assert '<a href="/when" aria-current="page">When' in page
 
@@ -43,7 +43,7 @@ async def test_a_thousand_jobs_are_shown_a_page_at_a_time() -> None:
     service.calendar = CrowdedCalendar(jobs=1_000)  # type: ignore[assignment]
     async with dashboard(service) as client:
         _, page = await get_page(client, "/when")
-        assert page.count('<svg viewBox="0 0 96 1"') == ROWS
+        assert page.count('<svg viewBox="0 0 97 1"') == ROWS
         assert '<a class="button" href="/when?page=2" rel="next">' in page
         _, page = await get_page(client, "/when?page=99")
         assert "page 17 of 17" in page
