@@ -9,7 +9,6 @@ import shutil
 import signal
 import tarfile
 import time
-from pathlib import Path
 
 import pytest
 
@@ -21,12 +20,6 @@ from tests.fakes.repository import read
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 PERMITTED = '[permissions]\nexec = ["*"]\n'
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    (tmp_path / "jobs").mkdir()
-    return Project(tmp_path)
 
 
 def test_nothing_of_a_command_is_left_a_second_after_kill_9(project: Project) -> None:

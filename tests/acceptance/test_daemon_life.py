@@ -30,12 +30,6 @@ return { n = n, visits = visits, version = "one" }
 """
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    (tmp_path / "jobs").mkdir()
-    return Project(tmp_path)
-
-
 def test_a_flood_of_idle_connections_takes_no_descriptor_from_jobs_and_commands(project: Project) -> None:
     allow_256 = "import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256)); "
     project.launcher = (sys.executable, "-c", allow_256 + "os.execv(sys.argv[1], sys.argv[1:])")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -18,12 +17,6 @@ from tests.fakes.project import Project, eventually
 from tests.fakes.web_server import unused_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    (tmp_path / "jobs").mkdir()
-    return Project(tmp_path)
 
 
 def leave(project: Project, url: str, *bodies: str) -> None:

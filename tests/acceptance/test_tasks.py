@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -31,12 +30,6 @@ workflow.define("release"):tasks{"build", "wait", "push"}:on_complete(function(o
   note(tostring(ok) .. results.build.status)
 end)
 """
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    (tmp_path / "jobs").mkdir()
-    return Project(tmp_path)
 
 
 def tree(project: Project, job: str) -> list[list[str]]:

@@ -11,10 +11,10 @@ from typing import NoReturn
 from msgspec.structs import replace
 
 from spyweb.lua.session import Code, Lineage
-from spyweb.model import Cursor, Every, JobId, JobSpec, Run
+from spyweb.model import Cursor, Every, JobId, JobSpec, Run, Trigger
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.runs.live import LiveJob, LiveJobs
-from spyweb.runs.runner import Observer, Runner
+from spyweb.runs.runner import Observer, Runner, RunRequest
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.stalls import StallRecorder
 from tests.fakes.clock import FakeClock
@@ -68,6 +68,9 @@ class SilentHost(OpDispatcher):
     def permit(self, function: str, check: str) -> None: ...
 
 
+BY_HAND = RunRequest(trigger=Trigger(type="manual"))
+
+
 def silent_host(_job: LiveJob, _run: Run, _observer: Observer | None) -> OpDispatcher:
     return SilentHost()
 
@@ -93,6 +96,11 @@ class Harness:
         await self.scheduler.activate(jobs, await self.store.runs.cursors())
         self.timers.start()
         await self.clock.turn()
+
+    async def start(self, job: LiveJob, seconds: float = 0) -> None:
+        """Start a run by hand, and let so much time pass."""
+        self.runner.start_by_hand(job, BY_HAND)
+        await self.clock.turn(seconds)
 
     async def record(self, job: str | None = None) -> list[str]:
         """Return the runs on record, oldest first, as short lines."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
+from tests.fakes.alert_services import MailBox, Services, open_mail_box, open_services
 from tests.fakes.monitor_project import MonitorProject, open_project
+from tests.fakes.scripts import Scripts, open_scripts
 from tests.fakes.web_server import WebServer, open_web_server
 from tests.fakes.worker_driver import WorkerDriver, ZygoteDriver, a_zygote
 
@@ -43,3 +46,21 @@ def project(shared_project: MonitorProject) -> MonitorProject:
 async def server() -> AsyncIterator[WebServer]:
     async with open_web_server() as server:
         yield server
+
+
+@pytest.fixture
+async def scripts(tmp_path: Path) -> AsyncIterator[Scripts]:
+    async with open_scripts(tmp_path) as scripts:
+        yield scripts
+
+
+@pytest.fixture
+def services(tmp_path: Path) -> Iterator[Services]:
+    with open_services(tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture
+def mail_box() -> Iterator[MailBox]:
+    with open_mail_box() as opened:
+        yield opened

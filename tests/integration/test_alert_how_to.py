@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import textwrap
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from spyweb.incidents.telling import MessageKind
 from spyweb.model import RunId
 from spyweb.settings.alerts import AlertChannelSettings
 from spyweb.settings.load import examine_settings
-from tests.fakes.alert_services import Answer, MailBox, Services, open_mail_box, open_services
+from tests.fakes.alert_services import Answer, MailBox, Services
 from tests.fakes.alerts import QUEUED, PlainWriter
 from tests.fakes.repository import read
 
@@ -56,18 +56,6 @@ BACKUP = AlertItem(
 
 _TOML = re.compile(r"^ *```toml\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 _SHOWN = re.compile(r"^```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
-
-
-@pytest.fixture
-def services(tmp_path: Path) -> Iterator[Services]:
-    with open_services(tmp_path) as opened:
-        yield opened
-
-
-@pytest.fixture
-def mail_box() -> Iterator[MailBox]:
-    with open_mail_box() as opened:
-        yield opened
 
 
 def channels_of(way: str, root: Path) -> Mapping[str, AlertChannelSettings]:

@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
@@ -19,7 +19,7 @@ from spyweb.alerts.sender import helper as helper_module
 from spyweb.alerts.sender.helper import AlertHelper, helper_environment
 from spyweb.alerts.sender.wire import CheckAddress, HelperAnswer, MessageTemplates, SendText
 from spyweb.clock import RealClock
-from tests.fakes.alert_services import Answer, MailBox, Services, open_mail_box, open_services, until
+from tests.fakes.alert_services import Answer, MailBox, Services, until
 
 pytestmark = pytest.mark.slow
 
@@ -46,18 +46,6 @@ asyncio.run(main())
 CHILD_ENVIRON = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 TITLE = "#42 backup is down: 3 failures"
 BODY = "failed: <b>no</b> route & *nothing* _else_\nsince 03:00"
-
-
-@pytest.fixture
-def services(tmp_path: Path) -> Iterator[Services]:
-    with open_services(tmp_path) as opened:
-        yield opened
-
-
-@pytest.fixture
-def mail_box() -> Iterator[MailBox]:
-    with open_mail_box() as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from spyweb.model import Failure, Outcome
-from tests.fakes.scripts import Scripts, open_scripts
-
-
-@pytest.fixture
-async def scripts(tmp_path: Path) -> AsyncIterator[Scripts]:
-    async with open_scripts(tmp_path) as scripts:
-        yield scripts
+from tests.fakes.scripts import Scripts
 
 
 async def test_a_script_keeps_files_of_its_own_and_shared_ones(scripts: Scripts, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import Task
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -45,12 +44,6 @@ local function raises(part, f, ...)
   if not string.find(text, part, 1, true) then error("raised " .. text .. "; expected " .. part, 0) end
 end
 """
-
-
-@pytest.fixture
-async def scripts(tmp_path: Path) -> AsyncIterator[Scripts]:
-    async with open_scripts(tmp_path) as scripts:
-        yield scripts
 
 
 async def check(scripts: Scripts, script: str, job: str = "a", *, agent: str = "local") -> None:

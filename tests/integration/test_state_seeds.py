@@ -6,13 +6,10 @@ functions are called one after another.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
-
 from spyweb.model import Outcome
-from tests.fakes.scripts import Scripts, open_scripts
+from tests.fakes.scripts import Scripts
 
 SAMPLES = Path(__file__).parents[1] / "samples" / "sloth"
 
@@ -25,12 +22,6 @@ local function same(a, b)
 end
 function is(a, b) if not same(a, b) then error(dump(a) .. " is not " .. dump(b), 2) end end
 """
-
-
-@pytest.fixture
-async def scripts(tmp_path: Path) -> AsyncIterator[Scripts]:
-    async with open_scripts(tmp_path) as scripts:
-        yield scripts
 
 
 async def test_a_lock_that_another_has_makes_the_sample_say_so(scripts: Scripts) -> None:

@@ -58,52 +58,54 @@ async def measured(**net: object) -> AsyncIterator[Measured]:
         yield Measured(h, JobMeasures(h.live, h.scheduler.pause_together, h.runner.start_by_hand))
 
 
-async def test_what_a_job_depends_on_is_run_once_as_its_incident_opens() -> None:
-    async with measured() as m:
-        await m.open()
-        assert await m.runs() == [{"type": "depends", "job": "web", "incident_id": 7}]
-        await m.measures.run_parents()
-        await m.harness.clock.turn(60)
-        assert len(await m.runs()) == 1
+@pytest.fixture
+async def m() -> AsyncIterator[Measured]:
+    async with measured() as opened:
+        yield opened
 
 
-async def test_of_many_that_depend_on_it_it_is_run_once() -> None:
-    async with measured() as m:
-        others = [make_job(f"web{number}", schedule=Never(), alerts=AT_ONCE) for number in range(5)]
-        await m.harness.settle(*others)
-        for job in others:
-            m.measures.take(
-                SubjectChange(subject=f"job:{job.id}", is_known=True, opened=True, signs={FAILING: Sign(0, "x")})
-            )
-        now_ms = m.harness.clock.now_ms()
-        for _ in others:
-            m.measures.take(
-                SubjectChange(subject="job:web", is_known=True, opened=True, signs={FAILING: Sign(now_ms, "x")})
-            )
-        await m.measures.run_parents()
-        await m.harness.clock.turn(1)
-        assert len(await m.runs()) == 1
+async def test_what_a_job_depends_on_is_run_once_as_its_incident_opens(m: Measured) -> None:
+    await m.open()
+    assert await m.runs() == [{"type": "depends", "job": "web", "incident_id": 7}]
+    await m.measures.run_parents()
+    await m.harness.clock.turn(60)
+    assert len(await m.runs()) == 1
 
 
-async def test_one_that_has_run_since_the_other_began_to_fail_is_not_run_again() -> None:
-    async with measured() as m:
-        m.harness.runner.start(m.job(NET), [by_hand()])
-        await m.harness.clock.turn(30)
-        await m.open(since_s=60)
-        assert len(await m.runs()) == 1
-        await m.open(since_s=10)
-        assert len(await m.runs()) == 2
+async def test_of_many_that_depend_on_it_it_is_run_once(m: Measured) -> None:
+    others = [make_job(f"web{number}", schedule=Never(), alerts=AT_ONCE) for number in range(5)]
+    await m.harness.settle(*others)
+    for job in others:
+        m.measures.take(
+            SubjectChange(subject=f"job:{job.id}", is_known=True, opened=True, signs={FAILING: Sign(0, "x")})
+        )
+    now_ms = m.harness.clock.now_ms()
+    for _ in others:
+        m.measures.take(
+            SubjectChange(subject="job:web", is_known=True, opened=True, signs={FAILING: Sign(now_ms, "x")})
+        )
+    await m.measures.run_parents()
+    await m.harness.clock.turn(1)
+    assert len(await m.runs()) == 1
 
 
-async def test_a_run_of_an_earlier_daemon_counts_too() -> None:
-    async with measured() as m:
-        m.harness.runner.start(m.job(NET), [by_hand()])
-        await m.harness.clock.turn(30)
-        net = m.job(NET)
-        net.started_ms = 0
-        (net.last,) = await m.harness.store.runs.list(NET, limit=1)
-        assert tells_nothing(net, m.harness.clock.now_ms() - 60_000)
-        assert not tells_nothing(net, m.harness.clock.now_ms())
+async def test_one_that_has_run_since_the_other_began_to_fail_is_not_run_again(m: Measured) -> None:
+    m.harness.runner.start(m.job(NET), [by_hand()])
+    await m.harness.clock.turn(30)
+    await m.open(since_s=60)
+    assert len(await m.runs()) == 1
+    await m.open(since_s=10)
+    assert len(await m.runs()) == 2
+
+
+async def test_a_run_of_an_earlier_daemon_counts_too(m: Measured) -> None:
+    m.harness.runner.start(m.job(NET), [by_hand()])
+    await m.harness.clock.turn(30)
+    net = m.job(NET)
+    net.started_ms = 0
+    (net.last,) = await m.harness.store.runs.list(NET, limit=1)
+    assert tells_nothing(net, m.harness.clock.now_ms() - 60_000)
+    assert not tells_nothing(net, m.harness.clock.now_ms())
 
 
 @pytest.mark.parametrize("why", ["paused", "disabled", "gone", "running", "elsewhere"])
@@ -122,12 +124,11 @@ async def test_one_that_may_not_run_or_runs_already_is_left_alone(why: str) -> N
         assert len(await m.runs()) == before
 
 
-async def test_one_that_comes_before_the_other_is_not_run_again_with_all_that_follows_it() -> None:
-    async with measured() as m:
-        web = m.job(WEB)
-        web.spec = replace(web.spec, after=(After(job=NET),))
-        await m.open()
-        assert await m.runs() == []
+async def test_one_that_comes_before_the_other_is_not_run_again_with_all_that_follows_it(m: Measured) -> None:
+    web = m.job(WEB)
+    web.spec = replace(web.spec, after=(After(job=NET),))
+    await m.open()
+    assert await m.runs() == []
 
 
 async def test_where_the_daemon_stops_or_the_store_refuses_nothing_is_run_and_nobody_is_held_up() -> None:
@@ -146,57 +147,52 @@ async def test_where_the_daemon_stops_or_the_store_refuses_nothing_is_run_and_no
             assert await m.runs() == []
 
 
-async def test_incidents_of_other_subjects_start_nothing() -> None:
-    async with measured() as m:
-        signs = {"down": Sign(0, "x")}
-        assert not m.measures.take(SubjectChange(subject="channel:web", is_known=True, opened=True, signs=signs))
-        await m.measures.run_parents()
-        assert await m.runs() == []
+async def test_incidents_of_other_subjects_start_nothing(m: Measured) -> None:
+    signs = {"down": Sign(0, "x")}
+    assert not m.measures.take(SubjectChange(subject="channel:web", is_known=True, opened=True, signs=signs))
+    await m.measures.run_parents()
+    assert await m.runs() == []
 
 
-async def test_a_job_that_was_paused_before_the_crash_is_noted_as_paused_after_it() -> None:
-    async with measured() as m:
-        await m.harness.scheduler.pause(m.job(NET), "3 failures in a row")
-        m.measures.load({"job:net": 3, "job:gone": 3})
-        assert await m.measures.pause() == [("job:net", Paused("3 failures in a row"))]
-        m.measures.load({"job:net": 4})
-        assert await m.measures.pause() == [("job:net", Paused())], "it failed by hand meanwhile"
+async def test_a_job_that_was_paused_before_the_crash_is_noted_as_paused_after_it(m: Measured) -> None:
+    await m.harness.scheduler.pause(m.job(NET), "3 failures in a row")
+    m.measures.load({"job:net": 3, "job:gone": 3})
+    assert await m.measures.pause() == [("job:net", Paused("3 failures in a row"))]
+    m.measures.load({"job:net": 4})
+    assert await m.measures.pause() == [("job:net", Paused())], "it failed by hand meanwhile"
 
 
-async def test_very_many_jobs_are_paused_in_few_commits() -> None:
-    async with measured() as m:
-        jobs = [make_job(f"job{number}", schedule=Never()) for number in range(2 * PAUSED_TOGETHER + 1)]
-        await m.harness.settle(*jobs)
-        m.measures.load({f"job:{job.id}": 5 for job in jobs})
-        counts = []
-        while noted := await m.measures.pause():
-            counts.append(len(noted))
-            m.measures.noted(subject for subject, _ in noted)
-        assert counts == [PAUSED_TOGETHER, PAUSED_TOGETHER, 1]
-        assert all(job.cursor.paused_for == "5 failures in a row" for job in jobs)
-        assert not m.job(NET).cursor.paused
+async def test_very_many_jobs_are_paused_in_few_commits(m: Measured) -> None:
+    jobs = [make_job(f"job{number}", schedule=Never()) for number in range(2 * PAUSED_TOGETHER + 1)]
+    await m.harness.settle(*jobs)
+    m.measures.load({f"job:{job.id}": 5 for job in jobs})
+    counts = []
+    while noted := await m.measures.pause():
+        counts.append(len(noted))
+        m.measures.noted(subject for subject, _ in noted)
+    assert counts == [PAUSED_TOGETHER, PAUSED_TOGETHER, 1]
+    assert all(job.cursor.paused_for == "5 failures in a row" for job in jobs)
+    assert not m.job(NET).cursor.paused
 
 
-async def test_a_job_that_is_not_on_its_schedule_yet_is_paused_later() -> None:
-    async with measured() as m:
-        net = m.job(NET)
-        cursor, net.cursor = net.cursor, structs.replace(net.cursor, schedule="")
-        m.measures.load({"job:net": 3})
-        assert await m.measures.pause() == []
-        net.cursor = cursor
-        assert len(await m.measures.pause()) == 1
-        assert net.cursor.paused
+async def test_a_job_that_is_not_on_its_schedule_yet_is_paused_later(m: Measured) -> None:
+    net = m.job(NET)
+    cursor, net.cursor = net.cursor, structs.replace(net.cursor, schedule="")
+    m.measures.load({"job:net": 3})
+    assert await m.measures.pause() == []
+    net.cursor = cursor
+    assert len(await m.measures.pause()) == 1
+    assert net.cursor.paused
 
 
-async def test_a_job_that_was_resumed_after_its_last_failure_is_not_paused_for_it() -> None:
-    async with measured() as m:
-        before_ms = m.harness.clock.now_ms()
-        await m.harness.scheduler.pause(m.job(WEB))
-        await m.harness.clock.turn(1)
-        await m.harness.scheduler.resume(m.job(WEB))
-        m.measures.take(SubjectChange(subject="job:web", is_known=True, pauses=3, at_ms=before_ms))
-        assert await m.measures.pause() == [("job:web", Paused(""))]
-        assert not m.job(WEB).cursor.paused
-        m.measures.take(SubjectChange(subject="job:web", is_known=True, pauses=4, at_ms=m.harness.clock.now_ms()))
-        assert await m.measures.pause() == [("job:web", Paused("4 failures in a row"))]
-        assert m.job(WEB).cursor.paused
+async def test_a_job_that_was_resumed_after_its_last_failure_is_not_paused_for_it(m: Measured) -> None:
+    before_ms = m.harness.clock.now_ms()
+    await m.harness.scheduler.pause(m.job(WEB))
+    await m.harness.clock.turn(1)
+    await m.harness.scheduler.resume(m.job(WEB))
+    m.measures.take(SubjectChange(subject="job:web", is_known=True, pauses=3, at_ms=before_ms))
+    assert await m.measures.pause() == [("job:web", Paused(""))]
+    assert not m.job(WEB).cursor.paused
+    m.measures.take(SubjectChange(subject="job:web", is_known=True, pauses=4, at_ms=m.harness.clock.now_ms()))
+    assert await m.measures.pause() == [("job:web", Paused("4 failures in a row"))]
+    assert m.job(WEB).cursor.paused

@@ -128,37 +128,39 @@ async def watched(
         planning.cancel()
 
 
-async def test_an_incident_opens_with_the_nth_failure_is_told_once_and_its_end_is_told() -> None:
-    async with watched() as w:
-        await w.run(failed("no space"))
-        assert (await w.open(), await w.told()) == (0, [])
-        await w.run(failed("no space"))
-        assert await w.open() == 1
-        await w.run(failed("no space"))
-        await w.harness.clock.turn(7)
-        assert await w.told() == [("ops", ["opened"])]
-        await w.run()
-        await w.harness.clock.turn(7)
-        assert (await w.open(), await w.told()) == (0, [("ops", ["opened"]), ("ops", ["closed"])])
+@pytest.fixture
+async def w() -> AsyncIterator[Watched]:
+    async with watched() as opened:
+        yield opened
 
 
-async def test_a_success_between_failures_begins_the_row_anew() -> None:
-    async with watched() as w:
-        for ending in (failed("x"), SUCCESS, failed("x"), SUCCESS):
-            await w.run(ending)
-        assert await w.open() == 0
-        assert await w.harness.store.incidents.known() == {}, "what is well has no row"
+async def test_an_incident_opens_with_the_nth_failure_is_told_once_and_its_end_is_told(w: Watched) -> None:
+    await w.run(failed("no space"))
+    assert (await w.open(), await w.told()) == (0, [])
+    await w.run(failed("no space"))
+    assert await w.open() == 1
+    await w.run(failed("no space"))
+    await w.harness.clock.turn(7)
+    assert await w.told() == [("ops", ["opened"])]
+    await w.run()
+    await w.harness.clock.turn(7)
+    assert (await w.open(), await w.told()) == (0, [("ops", ["opened"]), ("ops", ["closed"])])
 
 
-async def test_a_success_of_a_job_that_is_well_is_nothing_to_incidents() -> None:
-    async with watched() as w:
-        assert w.watcher.judge(w.job, run_of({"type": "manual"}), end_of()) is None
+async def test_a_success_between_failures_begins_the_row_anew(w: Watched) -> None:
+    for ending in (failed("x"), SUCCESS, failed("x"), SUCCESS):
+        await w.run(ending)
+    assert await w.open() == 0
+    assert await w.harness.store.incidents.known() == {}, "what is well has no row"
 
 
-async def test_the_success_after_a_failure_counts_also_where_that_is_not_committed_yet() -> None:
-    async with watched() as w:
-        assert w.watcher.judge(w.job, run_of({"type": "manual"}), end_of(Outcome.FAILED)) is not None
-        assert w.watcher.judge(w.job, run_of({"type": "manual"}), end_of()) is not None
+async def test_a_success_of_a_job_that_is_well_is_nothing_to_incidents(w: Watched) -> None:
+    assert w.watcher.judge(w.job, run_of({"type": "manual"}), end_of()) is None
+
+
+async def test_the_success_after_a_failure_counts_also_where_that_is_not_committed_yet(w: Watched) -> None:
+    assert w.watcher.judge(w.job, run_of({"type": "manual"}), end_of(Outcome.FAILED)) is not None
+    assert w.watcher.judge(w.job, run_of({"type": "manual"}), end_of()) is not None
 
 
 async def test_of_a_run_that_is_tried_again_the_last_attempt_counts() -> None:
@@ -178,41 +180,38 @@ async def test_a_run_that_succeeds_as_it_is_tried_again_begins_the_row_anew() ->
         assert await w.harness.store.incidents.known() == {}
 
 
-async def test_a_run_that_a_stop_cuts_short_neither_counts_nor_begins_the_row_anew() -> None:
-    async with watched() as w:
-        await w.run(failed("x"))
-        await w.run(Ending(outcome=Outcome.STOPPED, reason="stopped"))
-        assert await w.open() == 0
-        await w.run(failed("x"))
-        assert await w.open() == 1
+async def test_a_run_that_a_stop_cuts_short_neither_counts_nor_begins_the_row_anew(w: Watched) -> None:
+    await w.run(failed("x"))
+    await w.run(Ending(outcome=Outcome.STOPPED, reason="stopped"))
+    assert await w.open() == 0
+    await w.run(failed("x"))
+    assert await w.open() == 1
 
 
-async def test_a_start_that_is_skipped_neither_counts_nor_begins_the_row_anew() -> None:
-    async with watched() as w:
-        await w.run(failed("x"))
-        w.harness.pool.held.add(BACKUP)
-        await w.run()
-        await w.run()
-        assert await w.harness.record() == ["backup manual failed", "backup manual running", "backup manual skipped"]
-        assert await w.open() == 0
-        w.harness.pool.finish(2, failed("x"))
-        await w.harness.clock.turn(0.01)
-        assert await w.open() == 1
+async def test_a_start_that_is_skipped_neither_counts_nor_begins_the_row_anew(w: Watched) -> None:
+    await w.run(failed("x"))
+    w.harness.pool.held.add(BACKUP)
+    await w.run()
+    await w.run()
+    assert await w.harness.record() == ["backup manual failed", "backup manual running", "backup manual skipped"]
+    assert await w.open() == 0
+    w.harness.pool.finish(2, failed("x"))
+    await w.harness.clock.turn(0.01)
+    assert await w.open() == 1
 
 
-async def test_due_times_of_a_paused_job_neither_count_nor_begin_the_row_anew() -> None:
-    async with watched() as w:
-        job = make_job("prices", alerts=TELL_OPS)
-        w.harness.pool.endings[job.id] = [failed("x"), failed("x")]
-        await w.harness.settle(job)
-        await w.harness.clock.turn(60)
-        await w.harness.scheduler.pause(job)
-        await w.harness.clock.turn(180)
-        await w.harness.scheduler.resume(job)
-        assert await w.harness.record() == ["prices schedule failed", "prices schedule paused x3"]
-        assert await w.open() == 0
-        await w.harness.clock.turn(60)
-        assert await w.open() == 1
+async def test_due_times_of_a_paused_job_neither_count_nor_begin_the_row_anew(w: Watched) -> None:
+    job = make_job("prices", alerts=TELL_OPS)
+    w.harness.pool.endings[job.id] = [failed("x"), failed("x")]
+    await w.harness.settle(job)
+    await w.harness.clock.turn(60)
+    await w.harness.scheduler.pause(job)
+    await w.harness.clock.turn(180)
+    await w.harness.scheduler.resume(job)
+    assert await w.harness.record() == ["prices schedule failed", "prices schedule paused x3"]
+    assert await w.open() == 0
+    await w.harness.clock.turn(60)
+    assert await w.open() == 1
 
 
 async def test_due_times_that_a_daemon_missed_neither_count_nor_begin_the_row_anew() -> None:
@@ -229,18 +228,17 @@ async def test_due_times_that_a_daemon_missed_neither_count_nor_begin_the_row_an
         assert await later.open() == 1
 
 
-async def test_a_run_by_hand_counts_as_any_other() -> None:
-    async with watched() as w:
-        job = make_job("prices", alerts=TELL_OPS)
-        w.harness.pool.endings[job.id] = [failed("x"), failed("x")]
-        await w.harness.settle(job)
-        await w.harness.clock.turn(10)
-        w.harness.runner.start(job, [by_hand()])
-        await w.harness.clock.turn(1)
-        assert await w.open() == 1
-        w.harness.runner.start(job, [by_hand()])
-        await w.harness.clock.turn(1)
-        assert await w.open() == 0
+async def test_a_run_by_hand_counts_as_any_other(w: Watched) -> None:
+    job = make_job("prices", alerts=TELL_OPS)
+    w.harness.pool.endings[job.id] = [failed("x"), failed("x")]
+    await w.harness.settle(job)
+    await w.harness.clock.turn(10)
+    w.harness.runner.start(job, [by_hand()])
+    await w.harness.clock.turn(1)
+    assert await w.open() == 1
+    w.harness.runner.start(job, [by_hand()])
+    await w.harness.clock.turn(1)
+    assert await w.open() == 0
 
 
 async def test_a_dry_run_counts_for_nothing() -> None:
@@ -338,7 +336,7 @@ async def test_what_is_quiet_is_told_at_its_end_and_what_is_critical_at_once() -
 
 
 async def test_the_end_of_quiet_hours_is_looked_for_once_a_plan_however_many_incidents_there_are(
-    monkeypatch: pytest.MonkeyPatch,
+    w: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[int] = []
 
@@ -346,17 +344,16 @@ async def test_the_end_of_quiet_hours_is_looked_for_once_a_plan_however_many_inc
         looked.append(now_ms)
         return quiet_until(hours, now_ms)
 
-    async with watched() as w:
-        policy = replace(TELL_OPS, after_failures=1, quiet=quiet_for(w, 30))
-        monkeypatch.setattr(watcher, "quiet_until", counted)
-        for name in ("one", "two", "three"):
-            job = make_job(name, alerts=policy, schedule=Never())
-            await w.harness.settle(job)
-            w.harness.pool.endings[job.id] = [failed("x")]
-            w.harness.runner.start(job, [by_hand()])
-        await w.harness.clock.turn(7)
-        assert await w.open() == 3
-        assert len(looked) == len(set(looked)) > 0
+    policy = replace(TELL_OPS, after_failures=1, quiet=quiet_for(w, 30))
+    monkeypatch.setattr(watcher, "quiet_until", counted)
+    for name in ("one", "two", "three"):
+        job = make_job(name, alerts=policy, schedule=Never())
+        await w.harness.settle(job)
+        w.harness.pool.endings[job.id] = [failed("x")]
+        w.harness.runner.start(job, [by_hand()])
+    await w.harness.clock.turn(7)
+    assert await w.open() == 3
+    assert len(looked) == len(set(looked)) > 0
 
 
 async def test_the_quiet_hours_of_a_channel_take_the_place_of_those_of_a_job() -> None:
@@ -733,13 +730,12 @@ async def test_where_the_store_refuses_it_is_planned_later() -> None:
         assert await w.told() == [("ops", ["opened"])]
 
 
-async def test_nothing_wakes_where_nothing_is_wrong() -> None:
-    async with watched() as w:
-        await w.harness.clock.turn(5)
-        await w.run()
-        before = w.harness.clock.pending
-        await w.harness.clock.turn(100)
-        assert w.harness.clock.pending == before
+async def test_nothing_wakes_where_nothing_is_wrong(w: Watched) -> None:
+    await w.harness.clock.turn(5)
+    await w.run()
+    before = w.harness.clock.pending
+    await w.harness.clock.turn(100)
+    assert w.harness.clock.pending == before
 
 
 def test_ends_that_count() -> None:

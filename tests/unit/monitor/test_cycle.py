@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from spyweb.errors import ExtractionError, FetchError
 from spyweb.lua.hooks import HOOK_NAMES
 from spyweb.model import MIB, Ending, Failure, Notification, OnHookError, Outcome, Webhook
-from tests.fakes.monitor import BEGINS, URL, Hook, HookError, Shop, make_monitor, page, shop
+from tests.fakes.monitor import BEGINS, URL, Hook, HookError, Shop, make_monitor, page
 
 ALL = tuple(hook for hook in HOOK_NAMES if not hook.startswith("override_"))  # those that take turns in one cycle
 FETCH = f"fetch {URL}"
@@ -58,44 +58,41 @@ async def run_with(s: Shop, hooks: Mapping[str, Hook], **changes: Any) -> Ending
     return await s.run(make_monitor(lua=True, **changes))
 
 
-async def test_a_job_without_lua_fetches_extracts_and_stores_and_has_no_vm() -> None:
-    async with shop() as s:
-        ending = await s.run()
-        assert (ending.outcome, s.vms.requests) == (Outcome.SUCCESS, [])
-        assert s.story == [FETCH, "extract"]
-        assert await s.records() == [LAMP, DESK]
+async def test_a_job_without_lua_fetches_extracts_and_stores_and_has_no_vm(s: Shop) -> None:
+    ending = await s.run()
+    assert (ending.outcome, s.vms.requests) == (Outcome.SUCCESS, [])
+    assert s.story == [FETCH, "extract"]
+    assert await s.records() == [LAMP, DESK]
 
 
-async def test_the_stages_come_in_their_order() -> None:
-    async with shop() as s:
-        ending = await run_with(s, dict.fromkeys(ALL, same))
-        assert ending.outcome is Outcome.SUCCESS
-        assert s.story == [
-            "load",
-            "before_fetch",
-            FETCH,
-            "after_fetch",
-            "extract",
-            "after_extract",
-            "filter_item",
-            "before_store",
-            "before_notify",
-            "before_webhook",
-            "on_success",
-            "on_finally",
-            "on_finished",
-        ]
-        assert await s.records() == [LAMP, DESK]
+async def test_the_stages_come_in_their_order(s: Shop) -> None:
+    ending = await run_with(s, dict.fromkeys(ALL, same))
+    assert ending.outcome is Outcome.SUCCESS
+    assert s.story == [
+        "load",
+        "before_fetch",
+        FETCH,
+        "after_fetch",
+        "extract",
+        "after_extract",
+        "filter_item",
+        "before_store",
+        "before_notify",
+        "before_webhook",
+        "on_success",
+        "on_finally",
+        "on_finished",
+    ]
+    assert await s.records() == [LAMP, DESK]
 
 
-async def test_the_overrides_take_the_places_of_the_client_and_of_the_selectors() -> None:
-    async with shop() as s:
-        fetched = gives({"status": 200, "body": "{}", "url": URL})
-        extracted = gives([{"fields": {"title": "Own", "price": 3.0}}, {"title": "bare", "on": True}])
-        hooks = {"override_fetch": fetched, "after_fetch": same, "override_extract": extracted}
-        await run_with(s, hooks)
-        assert s.story == ["load", "override_fetch", "after_fetch", "override_extract"]
-        assert await s.records() == [{"title": "Own", "price": "3"}, {"title": "bare", "on": "true"}]
+async def test_the_overrides_take_the_places_of_the_client_and_of_the_selectors(s: Shop) -> None:
+    fetched = gives({"status": 200, "body": "{}", "url": URL})
+    extracted = gives([{"fields": {"title": "Own", "price": 3.0}}, {"title": "bare", "on": True}])
+    hooks = {"override_fetch": fetched, "after_fetch": same, "override_extract": extracted}
+    await run_with(s, hooks)
+    assert s.story == ["load", "override_fetch", "after_fetch", "override_extract"]
+    assert await s.records() == [{"title": "Own", "price": "3"}, {"title": "bare", "on": "true"}]
 
 
 SKIPS = {
@@ -107,116 +104,106 @@ SKIPS = {
 
 @pytest.mark.parametrize("nothing", [None, False])
 @pytest.mark.parametrize("name", SKIPS)
-async def test_nil_or_false_from_these_skips_the_rest_and_the_end_hooks_still_come(name: str, nothing: object) -> None:
-    async with shop() as s:
-        ending = await run_with(s, {name: gives(nothing), **dict.fromkeys(ALL[-4:], same)})
-        assert ending.outcome is Outcome.SUCCESS
-        assert s.story == ["load", *SKIPS[name], "on_success", "on_finally", "on_finished"]
-        assert await s.records() == []
+async def test_nil_or_false_from_these_skips_the_rest_and_the_end_hooks_still_come(
+    s: Shop, name: str, nothing: object
+) -> None:
+    ending = await run_with(s, {name: gives(nothing), **dict.fromkeys(ALL[-4:], same)})
+    assert ending.outcome is Outcome.SUCCESS
+    assert s.story == ["load", *SKIPS[name], "on_success", "on_finally", "on_finished"]
+    assert await s.records() == []
 
 
-async def test_after_extract_with_nothing_means_no_items_and_the_cycle_goes_on() -> None:
-    async with shop() as s:
-        await run_with(s, {"after_extract": gives(None), "on_success": same})
-        assert s.story == ["load", FETCH, "extract", "after_extract", "on_success"]
-        assert await s.records() == []
+async def test_after_extract_with_nothing_means_no_items_and_the_cycle_goes_on(s: Shop) -> None:
+    await run_with(s, {"after_extract": gives(None), "on_success": same})
+    assert s.story == ["load", FETCH, "extract", "after_extract", "on_success"]
+    assert await s.records() == []
 
 
-async def test_a_request_goes_out_as_before_fetch_left_it() -> None:
-    async with shop() as s:
+async def test_a_request_goes_out_as_before_fetch_left_it(s: Shop) -> None:
 
-        def rewrite(request: Table, _ctx: object) -> object:
-            headers = cast(Table, request[b"headers"])
-            headers[b"X-Page"] = 2
-            return {**request, b"url": b"http://shop.example/2", b"method": b"post", b"body": b"a=1", b"timeout": 3} | {
-                b"max_body_size": 2,
-                b"proxy": b"http://proxy.example:3128",
-            }
+    def rewrite(request: Table, _ctx: object) -> object:
+        headers = cast(Table, request[b"headers"])
+        headers[b"X-Page"] = 2
+        return {**request, b"url": b"http://shop.example/2", b"method": b"post", b"body": b"a=1", b"timeout": 3} | {
+            b"max_body_size": 2,
+            b"proxy": b"http://proxy.example:3128",
+        }
 
-        await run_with(s, {"before_fetch": rewrite}, headers=(("Accept", "text/html"),))
-        fetch = s.http.asked[0]
-        assert (str(fetch.url), fetch.method, fetch.body, fetch.timeout_s, fetch.largest) == (
-            "http://shop.example/2",
-            "POST",
-            b"a=1",
-            3,
-            2 * MIB,
-        )
-        assert (dict(fetch.headers), str(fetch.proxy)) == (
-            {"Accept": "text/html", "X-Page": "2"},
-            "http://proxy.example:3128",
-        )
-
-
-async def test_of_a_success_only_the_body_is_taken_back() -> None:
-    async with shop() as s:
-
-        def rewrite(result: Table, _ctx: object) -> object:
-            cast(Table, result[b"response"]).update(
-                {b"body": b"new", b"url": b"http://elsewhere.example/", b"status": 1}
-            )
-            return result
-
-        await run_with(s, {"after_fetch": rewrite})
-        assert [(each.body, each.url) for each in s.extractor.pages] == [(b"new", URL)]
+    await run_with(s, {"before_fetch": rewrite}, headers=(("Accept", "text/html"),))
+    fetch = s.http.asked[0]
+    assert (str(fetch.url), fetch.method, fetch.body, fetch.timeout_s, fetch.largest) == (
+        "http://shop.example/2",
+        "POST",
+        b"a=1",
+        3,
+        2 * MIB,
+    )
+    assert (dict(fetch.headers), str(fetch.proxy)) == (
+        {"Accept": "text/html", "X-Page": "2"},
+        "http://proxy.example:3128",
+    )
 
 
-async def test_for_a_failure_a_whole_response_may_be_supplied() -> None:
-    async with shop() as s:
-        s.http.answers[URL] = FetchError("dns", "no such host")
-        response = {"status": 200, "body": "cached", "url": "http://cache.example/", "headers": {"Content-Type": "a/b"}}
-        ending = await run_with(s, {"after_fetch": gives({"response": response})})
-        assert ending.outcome is Outcome.SUCCESS
-        assert [(each.body, each.url, each.content_type) for each in s.extractor.pages] == [
-            (b"cached", "http://cache.example/", "a/b")
-        ]
+async def test_of_a_success_only_the_body_is_taken_back(s: Shop) -> None:
+
+    def rewrite(result: Table, _ctx: object) -> object:
+        cast(Table, result[b"response"]).update({b"body": b"new", b"url": b"http://elsewhere.example/", b"status": 1})
+        return result
+
+    await run_with(s, {"after_fetch": rewrite})
+    assert [(each.body, each.url) for each in s.extractor.pages] == [(b"new", URL)]
+
+
+async def test_for_a_failure_a_whole_response_may_be_supplied(s: Shop) -> None:
+    s.http.answers[URL] = FetchError("dns", "no such host")
+    response = {"status": 200, "body": "cached", "url": "http://cache.example/", "headers": {"Content-Type": "a/b"}}
+    ending = await run_with(s, {"after_fetch": gives({"response": response})})
+    assert ending.outcome is Outcome.SUCCESS
+    assert [(each.body, each.url, each.content_type) for each in s.extractor.pages] == [
+        (b"cached", "http://cache.example/", "a/b")
+    ]
 
 
 @pytest.mark.parametrize("response", [{"status": 201, "body": "cached"}, {"body": "cached"}])
-async def test_for_a_failure_the_response_may_be_returned_itself(response: object) -> None:
-    async with shop() as s:
-        s.http.answers[URL] = FetchError("dns", "no such host")
-        ending = await run_with(s, {"after_fetch": gives(response)})
-        assert ending.outcome is Outcome.SUCCESS
-        assert [each.body for each in s.extractor.pages] == [b"cached"]
-        assert s.host.lines == []
+async def test_for_a_failure_the_response_may_be_returned_itself(s: Shop, response: object) -> None:
+    s.http.answers[URL] = FetchError("dns", "no such host")
+    ending = await run_with(s, {"after_fetch": gives(response)})
+    assert ending.outcome is Outcome.SUCCESS
+    assert [each.body for each in s.extractor.pages] == [b"cached"]
+    assert s.host.lines == []
 
 
-async def test_a_transport_failure_that_is_left_as_it_is_ends_in_on_error() -> None:
-    async with shop() as s:
-        told: list[object] = []
-        s.http.answers[URL] = FetchError("connect", "could not connect")
-        hooks = {"after_fetch": same, "on_success": same, "on_error": keeps(told)}
-        ending = await run_with(s, {**hooks, "on_finally": same})
-        assert (ending.outcome, ending.reason) == (Outcome.FAILED, "could not connect")
-        assert s.story == ["load", FETCH, "after_fetch", "on_error", "on_finally"]
-        assert told == [b"could not connect"]
+async def test_a_transport_failure_that_is_left_as_it_is_ends_in_on_error(s: Shop) -> None:
+    told: list[object] = []
+    s.http.answers[URL] = FetchError("connect", "could not connect")
+    hooks = {"after_fetch": same, "on_success": same, "on_error": keeps(told)}
+    ending = await run_with(s, {**hooks, "on_finally": same})
+    assert (ending.outcome, ending.reason) == (Outcome.FAILED, "could not connect")
+    assert s.story == ["load", FETCH, "after_fetch", "on_error", "on_finally"]
+    assert told == [b"could not connect"]
 
 
-async def test_a_transport_failure_that_after_fetch_takes_is_no_failure() -> None:
-    async with shop() as s:
-        s.http.answers[URL] = FetchError("connect", "could not connect")
-        ending = await run_with(s, {"after_fetch": gives(None), "on_success": same})
-        assert ending.outcome is Outcome.SUCCESS
-        assert s.story == ["load", FETCH, "after_fetch", "on_success"]
+async def test_a_transport_failure_that_after_fetch_takes_is_no_failure(s: Shop) -> None:
+    s.http.answers[URL] = FetchError("connect", "could not connect")
+    ending = await run_with(s, {"after_fetch": gives(None), "on_success": same})
+    assert ending.outcome is Outcome.SUCCESS
+    assert s.story == ["load", FETCH, "after_fetch", "on_success"]
 
 
-async def test_an_error_page_goes_on_to_extraction_and_is_told_as_not_ok() -> None:
-    async with shop() as s:
-        seen: list[Table] = []
-        s.http.answers[URL] = page(status=403, body=b"no")
-        ending = await run_with(s, {"after_fetch": keeps(seen)})
-        assert (ending.outcome, [each.body for each in s.extractor.pages]) == (Outcome.SUCCESS, [b"no"])
-        assert (seen[0][b"ok"], seen[0][b"error"]) == (False, {b"message": b"http status: 403", b"kind": b"http"})
-        assert cast(Table, seen[0][b"response"])[b"status"] == 403
+async def test_an_error_page_goes_on_to_extraction_and_is_told_as_not_ok(s: Shop) -> None:
+    seen: list[Table] = []
+    s.http.answers[URL] = page(status=403, body=b"no")
+    ending = await run_with(s, {"after_fetch": keeps(seen)})
+    assert (ending.outcome, [each.body for each in s.extractor.pages]) == (Outcome.SUCCESS, [b"no"])
+    assert (seen[0][b"ok"], seen[0][b"error"]) == (False, {b"message": b"http status: 403", b"kind": b"http"})
+    assert cast(Table, seen[0][b"response"])[b"status"] == 403
 
 
 @pytest.mark.parametrize("nothing", [None, False])
-async def test_override_fetch_must_return_a_table(nothing: object) -> None:
-    async with shop() as s:
-        ending = await run_with(s, {"override_fetch": gives(nothing), "after_fetch": same, "on_error": same})
-        assert ending.reason == "override_fetch must return a response table, or a table with an error in it"
-        assert s.story == ["load", "override_fetch", "on_error"]
+async def test_override_fetch_must_return_a_table(s: Shop, nothing: object) -> None:
+    ending = await run_with(s, {"override_fetch": gives(nothing), "after_fetch": same, "on_error": same})
+    assert ending.reason == "override_fetch must return a response table, or a table with an error in it"
+    assert s.story == ["load", "override_fetch", "on_error"]
 
 
 @pytest.mark.parametrize(
@@ -227,96 +214,86 @@ async def test_override_fetch_must_return_a_table(nothing: object) -> None:
         ({"error": "gone", "kind": "dns"}, ("gone", "dns")),
     ],
 )
-async def test_override_fetch_may_say_that_it_failed(error: object, told: tuple[str, str]) -> None:
-    async with shop() as s:
-        seen: list[Table] = []
-        hooks = {
-            "override_fetch": gives({"error": error}),
-            "after_fetch": keeps(seen),
-        }
-        ending = await run_with(s, hooks)
-        assert ending.reason == told[0]
-        assert seen[0][b"error"] == {b"message": told[0].encode(), b"kind": told[1].encode()}
+async def test_override_fetch_may_say_that_it_failed(s: Shop, error: object, told: tuple[str, str]) -> None:
+    seen: list[Table] = []
+    hooks = {
+        "override_fetch": gives({"error": error}),
+        "after_fetch": keeps(seen),
+    }
+    ending = await run_with(s, hooks)
+    assert ending.reason == told[0]
+    assert seen[0][b"error"] == {b"message": told[0].encode(), b"kind": told[1].encode()}
 
 
-async def test_an_error_in_override_fetch_is_a_failed_fetch() -> None:
-    async with shop() as s:
-        ending = await run_with(s, {"override_fetch": raises("hooks.lua:3: boom"), "after_fetch": same})
-        assert ending.reason == "override_fetch: hooks.lua:3: boom"
-        assert s.story == ["load", "override_fetch", "after_fetch"]
+async def test_an_error_in_override_fetch_is_a_failed_fetch(s: Shop) -> None:
+    ending = await run_with(s, {"override_fetch": raises("hooks.lua:3: boom"), "after_fetch": same})
+    assert ending.reason == "override_fetch: hooks.lua:3: boom"
+    assert s.story == ["load", "override_fetch", "after_fetch"]
 
 
-async def test_an_error_in_override_extract_is_no_items() -> None:
-    async with shop() as s:
-        ending = await run_with(s, {"override_extract": raises("boom")})
-        assert ending.outcome is Outcome.SUCCESS
-        assert s.story == ["load", FETCH, "override_extract"]
-        assert await s.records() == []
+async def test_an_error_in_override_extract_is_no_items(s: Shop) -> None:
+    ending = await run_with(s, {"override_extract": raises("boom")})
+    assert ending.outcome is Outcome.SUCCESS
+    assert s.story == ["load", FETCH, "override_extract"]
+    assert await s.records() == []
 
 
-async def test_without_items_there_is_nothing_to_store_and_before_store_is_not_asked() -> None:
-    async with shop() as s:
-        s.extractor.otherwise = []
-        await run_with(s, {"after_extract": same, "before_store": raises("items[1] is nil"), "on_success": same})
-        assert s.story == ["load", FETCH, "extract", "after_extract", "on_success"]
-        assert s.host.lines == []
+async def test_without_items_there_is_nothing_to_store_and_before_store_is_not_asked(s: Shop) -> None:
+    s.extractor.otherwise = []
+    await run_with(s, {"after_extract": same, "before_store": raises("items[1] is nil"), "on_success": same})
+    assert s.story == ["load", FETCH, "extract", "after_extract", "on_success"]
+    assert s.host.lines == []
 
 
 @pytest.mark.parametrize("broken", [raises("hooks.lua:7: boom"), gives("a string"), gives(True)])
 @pytest.mark.parametrize("name", [name for name in ALL[:6] if name != "filter_item"])
-async def test_an_error_in_another_hook_is_as_if_it_were_absent_and_is_logged(name: str, broken: Hook) -> None:
-    async with shop() as s:
-        ending = await run_with(s, {name: broken})
-        assert ending.outcome is Outcome.SUCCESS
-        assert await s.records() == [LAMP, DESK]
-        assert len(s.host.lines) == 1
-        assert s.host.lines[0].startswith(f"error {name}: ")
+async def test_an_error_in_another_hook_is_as_if_it_were_absent_and_is_logged(s: Shop, name: str, broken: Hook) -> None:
+    ending = await run_with(s, {name: broken})
+    assert ending.outcome is Outcome.SUCCESS
+    assert await s.records() == [LAMP, DESK]
+    assert len(s.host.lines) == 1
+    assert s.host.lines[0].startswith(f"error {name}: ")
 
 
 @pytest.mark.parametrize(
     "name", ["before_fetch", "override_fetch", "override_extract", "after_extract", "before_store"]
 )
-async def test_where_the_settings_say_so_an_error_in_a_hook_fails_the_cycle(name: str) -> None:
-    async with shop() as s:
-        hooks = {name: raises("hooks.lua:7: boom"), "on_error": same}
-        ending = await run_with(s, hooks, on_hook_error=OnHookError.FAIL)
-        assert (ending.outcome, ending.reason) == (Outcome.FAILED, f"{name}: hooks.lua:7: boom")
-        assert ending.traceback == "stack traceback:"
-        assert s.story[-1] == "on_error"
-        assert await s.records() == []
+async def test_where_the_settings_say_so_an_error_in_a_hook_fails_the_cycle(s: Shop, name: str) -> None:
+    hooks = {name: raises("hooks.lua:7: boom"), "on_error": same}
+    ending = await run_with(s, hooks, on_hook_error=OnHookError.FAIL)
+    assert (ending.outcome, ending.reason) == (Outcome.FAILED, f"{name}: hooks.lua:7: boom")
+    assert ending.traceback == "stack traceback:"
+    assert s.story[-1] == "on_error"
+    assert await s.records() == []
 
 
-async def test_keywords_are_looked_for_in_the_search_fields_and_case_does_not_count() -> None:
-    async with shop() as s:
-        await s.run(make_monitor(keywords=("LAMP", "desk"), search_fields=("title",)))
-        await s.run(make_monitor(keywords=("90",), search_fields=("title",)))
-        assert await s.records() == [LAMP, DESK]
-        assert [record.matches for record in await s.store.records.list()] == [("desk",), ("LAMP",)]
+async def test_keywords_are_looked_for_in_the_search_fields_and_case_does_not_count(s: Shop) -> None:
+    await s.run(make_monitor(keywords=("LAMP", "desk"), search_fields=("title",)))
+    await s.run(make_monitor(keywords=("90",), search_fields=("title",)))
+    assert await s.records() == [LAMP, DESK]
+    assert [record.matches for record in await s.store.records.list()] == [("desk",), ("LAMP",)]
 
 
-async def test_filter_item_takes_the_place_of_the_keywords() -> None:
-    async with shop() as s:
+async def test_filter_item_takes_the_place_of_the_keywords(s: Shop) -> None:
 
-        def cheap(item: Table, _ctx: object) -> object:
-            fields = cast(Table, item[b"fields"])
-            assert item[b"matches"] == ([b"desk"] if fields[b"title"] == b"Desk" else {})
-            return {**item, b"fields": {**fields, b"title": b"cheap"}} if fields[b"price"] == b"5" else None
+    def cheap(item: Table, _ctx: object) -> object:
+        fields = cast(Table, item[b"fields"])
+        assert item[b"matches"] == ([b"desk"] if fields[b"title"] == b"Desk" else {})
+        return {**item, b"fields": {**fields, b"title": b"cheap"}} if fields[b"price"] == b"5" else None
 
-        await run_with(s, {"filter_item": cheap}, keywords=("desk",))
-        assert await s.records() == [{"title": "cheap", "price": "5"}]
-
-
-async def test_an_item_for_which_filter_item_failed_is_judged_by_the_keywords() -> None:
-    async with shop() as s:
-        await run_with(s, {"filter_item": gives({"fields": {"title": {}}})}, keywords=("desk",))
-        assert await s.records() == [DESK]
-        assert s.host.lines[0] == f"error filter_item: string expected, got table ({BEGINS})"
+    await run_with(s, {"filter_item": cheap}, keywords=("desk",))
+    assert await s.records() == [{"title": "cheap", "price": "5"}]
 
 
-async def test_filter_item_keeps_an_item_by_true() -> None:
-    async with shop() as s:
-        await run_with(s, {"filter_item": lambda item, _: item[b"fields"][b"price"] == b"5"}, keywords=("desk",))
-        assert await s.records() == [LAMP]
+async def test_an_item_for_which_filter_item_failed_is_judged_by_the_keywords(s: Shop) -> None:
+    await run_with(s, {"filter_item": gives({"fields": {"title": {}}})}, keywords=("desk",))
+    assert await s.records() == [DESK]
+    assert s.host.lines[0] == f"error filter_item: string expected, got table ({BEGINS})"
+
+
+async def test_filter_item_keeps_an_item_by_true(s: Shop) -> None:
+    await run_with(s, {"filter_item": lambda item, _: item[b"fields"][b"price"] == b"5"}, keywords=("desk",))
+    assert await s.records() == [LAMP]
 
 
 UNUSABLE = "it returned a value that can't be used: "
@@ -339,14 +316,13 @@ NOT_UNDERSTOOD = [
 
 @pytest.mark.parametrize(("name", "value", "level", "told"), NOT_UNDERSTOOD)
 async def test_what_a_hook_returned_and_nobody_understood_is_logged_with_its_line(
-    name: str, value: object, level: str, told: str
+    s: Shop, name: str, value: object, level: str, told: str
 ) -> None:
-    async with shop() as s:
-        ending = await run_with(s, {name: gives(value)}, on_hook_error=OnHookError.SKIP)
-        assert ending.outcome is Outcome.SUCCESS
-        (line,) = s.host.lines
-        assert line.startswith(f"{level} {name}: {told}")
-        assert line.endswith(f" ({BEGINS})")
+    ending = await run_with(s, {name: gives(value)}, on_hook_error=OnHookError.SKIP)
+    assert ending.outcome is Outcome.SUCCESS
+    (line,) = s.host.lines
+    assert line.startswith(f"{level} {name}: {told}")
+    assert line.endswith(f" ({BEGINS})")
 
 
 @pytest.mark.parametrize(
@@ -358,34 +334,29 @@ async def test_what_a_hook_returned_and_nobody_understood_is_logged_with_its_lin
         ("override_fetch", {"error": "no", "kind": "dns"}),
     ],
 )
-async def test_what_a_script_keeps_for_itself_in_a_table_is_no_mistake(name: str, value: object) -> None:
-    async with shop() as s:
-        await run_with(s, {name: gives(value)})
-        assert s.host.lines == []
+async def test_what_a_script_keeps_for_itself_in_a_table_is_no_mistake(s: Shop, name: str, value: object) -> None:
+    await run_with(s, {name: gives(value)})
+    assert s.host.lines == []
 
 
-async def test_an_item_is_new_once_by_its_hash_fields() -> None:
-    async with shop() as s:
-        s.extractor.otherwise = [LAMP, {**LAMP, "price": "6"}, DESK, DESK]
-        await s.run(make_monitor(hash_fields=("title",)))
-        assert await s.records() == [LAMP, DESK]
-        await s.run(make_monitor(hash_fields=("title",)))
-        assert len(await s.records()) == 2
+async def test_an_item_is_new_once_by_its_hash_fields(s: Shop) -> None:
+    s.extractor.otherwise = [LAMP, {**LAMP, "price": "6"}, DESK, DESK]
+    await s.run(make_monitor(hash_fields=("title",)))
+    assert await s.records() == [LAMP, DESK]
+    await s.run(make_monitor(hash_fields=("title",)))
+    assert len(await s.records()) == 2
 
 
-async def test_only_new_items_are_announced_and_without_any_nobody_is_asked() -> None:
-    async with shop() as s:
-        seen: list[object] = []
-        hooks: dict[str, Hook] = {"before_notify": keeps(seen)}
-        s.extractor.otherwise = [LAMP]
-        await run_with(s, hooks)
-        s.extractor.otherwise = [LAMP, DESK]
-        await run_with(s, hooks)
-        await run_with(s, hooks)
-        told = [
-            [cast(Table, cast(Table, item)[b"fields"])[b"title"] for item in cast(list[object], each)] for each in seen
-        ]
-        assert told == [[b"Lamp"], [b"Desk"]]
+async def test_only_new_items_are_announced_and_without_any_nobody_is_asked(s: Shop) -> None:
+    seen: list[object] = []
+    hooks: dict[str, Hook] = {"before_notify": keeps(seen)}
+    s.extractor.otherwise = [LAMP]
+    await run_with(s, hooks)
+    s.extractor.otherwise = [LAMP, DESK]
+    await run_with(s, hooks)
+    await run_with(s, hooks)
+    told = [[cast(Table, cast(Table, item)[b"fields"])[b"title"] for item in cast(list[object], each)] for each in seen]
+    assert told == [[b"Lamp"], [b"Desk"]]
 
 
 async def sent(s: Shop) -> list[tuple[str, bytes]]:
@@ -403,67 +374,62 @@ BOTH: dict[str, Any] = {
 }
 
 
-async def test_what_is_new_is_put_in_the_outbox() -> None:
-    async with shop() as s:
-        await s.run(make_monitor(**BOTH, keywords=("lamp",)))
-        assert await sent(s) == [
-            ("desktop", b'{"title":"1","body":"Lamp","timeout_ms":null}'),
-            (
-                "webhook",
-                b'{"job_name":"Shop","item_count":1,"items":[{"title":"Lamp","price":"5","keywords":["lamp"]}]}',
-            ),
-        ]
+async def test_what_is_new_is_put_in_the_outbox(s: Shop) -> None:
+    await s.run(make_monitor(**BOTH, keywords=("lamp",)))
+    assert await sent(s) == [
+        ("desktop", b'{"title":"1","body":"Lamp","timeout_ms":null}'),
+        (
+            "webhook",
+            b'{"job_name":"Shop","item_count":1,"items":[{"title":"Lamp","price":"5","keywords":["lamp"]}]}',
+        ),
+    ]
 
 
 @pytest.mark.parametrize(("silent", "left"), [("before_notify", ["webhook"]), ("before_webhook", ["desktop"])])
-async def test_nil_or_false_silences_one_and_not_the_other(silent: str, left: list[str]) -> None:
-    async with shop() as s:
-        await run_with(s, {silent: gives(False)}, **BOTH)
-        assert [channel for channel, _ in await sent(s)] == left
-        assert len(await s.records()) == 2
+async def test_nil_or_false_silences_one_and_not_the_other(s: Shop, silent: str, left: list[str]) -> None:
+    await run_with(s, {silent: gives(False)}, **BOTH)
+    assert [channel for channel, _ in await sent(s)] == left
+    assert len(await s.records()) == 2
 
 
-async def test_what_before_webhook_returns_is_the_body() -> None:
-    async with shop() as s:
-        await run_with(
-            s, {"before_webhook": gives('{"content":"hi"}'), "before_notify": lambda items, _ctx: items[:1]}, **BOTH
-        )
-        assert await sent(s) == [
-            ("desktop", b'{"title":"1","body":"Lamp","timeout_ms":null}'),
-            ("webhook", b'{"content":"hi"}'),
-        ]
+async def test_what_before_webhook_returns_is_the_body(s: Shop) -> None:
+    await run_with(
+        s, {"before_webhook": gives('{"content":"hi"}'), "before_notify": lambda items, _ctx: items[:1]}, **BOTH
+    )
+    assert await sent(s) == [
+        ("desktop", b'{"title":"1","body":"Lamp","timeout_ms":null}'),
+        ("webhook", b'{"content":"hi"}'),
+    ]
 
 
-async def test_ctx_learns_what_happens() -> None:
-    async with shop() as s:
-        seen: list[dict[str, object]] = []
-        hooks: dict[str, Hook] = {"after_extract": keeps_ctx(seen)}
-        await run_with(s, {**hooks, "before_fetch": same})
-        ctx = seen[0]
-        assert (ctx["worker_id"], ctx["selector_matches"], ctx["shared"]) == (1, 2, {})
-        last = _plain(ctx["last_fetch"])
-        assert (last["ok"], cast("dict[str, object]", last["response"])["body"]) == (True, "<p>")
+async def test_ctx_learns_what_happens(s: Shop) -> None:
+    seen: list[dict[str, object]] = []
+    hooks: dict[str, Hook] = {"after_extract": keeps_ctx(seen)}
+    await run_with(s, {**hooks, "before_fetch": same})
+    ctx = seen[0]
+    assert (ctx["worker_id"], ctx["selector_matches"], ctx["shared"]) == (1, 2, {})
+    last = _plain(ctx["last_fetch"])
+    assert (last["ok"], cast("dict[str, object]", last["response"])["body"]) == (True, "<p>")
 
 
-async def test_the_telemetry_of_a_cycle_has_every_stage() -> None:
-    async with shop() as s:
-        seen: list[dict[str, object]] = []
-        hooks: dict[str, Hook] = {"on_finally": keeps_ctx(seen)}
-        s.http.answers[URL] = page(status=404)
-        await run_with(s, {**hooks, "before_fetch": same, "after_extract": raises("boom")})
-        told = cast("list[dict[object, object]]", cast("dict[str, object]", _plain(seen[0])["telemetry"])["stages"])
-        assert [(stage["name"], stage["status"]) for stage in told if stage["status"] != "inactive"] == [
-            ("before_fetch", "success"),
-            ("fetch", "error"),
-            ("extract", "success"),
-            ("after_extract", "error"),
-            ("filter", "success"),
-            ("store", "success"),
-        ]
-        assert len(told) == 15
-        assert {stage["error"] for stage in told if "error" in stage} == {"http status: 404", "boom"}
-        assert all(stage["browsers"] == 0 for stage in told)
-        assert told[0]["mem_delta_bytes"] == 10
+async def test_the_telemetry_of_a_cycle_has_every_stage(s: Shop) -> None:
+    seen: list[dict[str, object]] = []
+    hooks: dict[str, Hook] = {"on_finally": keeps_ctx(seen)}
+    s.http.answers[URL] = page(status=404)
+    await run_with(s, {**hooks, "before_fetch": same, "after_extract": raises("boom")})
+    told = cast("list[dict[object, object]]", cast("dict[str, object]", _plain(seen[0])["telemetry"])["stages"])
+    assert [(stage["name"], stage["status"]) for stage in told if stage["status"] != "inactive"] == [
+        ("before_fetch", "success"),
+        ("fetch", "error"),
+        ("extract", "success"),
+        ("after_extract", "error"),
+        ("filter", "success"),
+        ("store", "success"),
+    ]
+    assert len(told) == 15
+    assert {stage["error"] for stage in told if "error" in stage} == {"http status: 404", "boom"}
+    assert all(stage["browsers"] == 0 for stage in told)
+    assert told[0]["mem_delta_bytes"] == 10
 
 
 def _plain(value: object) -> dict[str, object]:
@@ -481,45 +447,41 @@ def _plain(value: object) -> dict[str, object]:
     return cast("dict[str, object]", of(value))
 
 
-async def test_a_preview_stops_before_the_store_and_tells_what_it_found() -> None:
-    async with shop() as s:
-        s.vms.hooks = dict.fromkeys(ALL, same)
-        ending = await s.run(make_monitor(lua=True, **BOTH), debug=True)
-        assert s.story == [
-            "load",
-            "before_fetch",
-            FETCH,
-            "after_fetch",
-            "extract",
-            "after_extract",
-            "filter_item",
-            "before_store",
-        ]
-        assert (await s.records(), await sent(s)) == ([], [])
-        result = cast("dict[str, object]", ending.preview)
-        assert result["items"] == [{"fields": LAMP, "matches": []}, {"fields": DESK, "matches": []}]
+async def test_a_preview_stops_before_the_store_and_tells_what_it_found(s: Shop) -> None:
+    s.vms.hooks = dict.fromkeys(ALL, same)
+    ending = await s.run(make_monitor(lua=True, **BOTH), debug=True)
+    assert s.story == [
+        "load",
+        "before_fetch",
+        FETCH,
+        "after_fetch",
+        "extract",
+        "after_extract",
+        "filter_item",
+        "before_store",
+    ]
+    assert (await s.records(), await sent(s)) == ([], [])
+    result = cast("dict[str, object]", ending.preview)
+    assert result["items"] == [{"fields": LAMP, "matches": []}, {"fields": DESK, "matches": []}]
 
 
-async def test_files_that_raise_fail_the_cycle_and_no_hook_is_called() -> None:
-    async with shop() as s:
-        s.vms.files = lambda _ctx: (_ for _ in ()).throw(HookError("hooks.lua:1: boom"))
-        ending = await run_with(s, {"before_fetch": same, "on_error": same})
-        assert (ending.outcome, ending.reason) == (Outcome.FAILED, "hooks.lua:1: boom")
-        assert s.story == ["load"]
+async def test_files_that_raise_fail_the_cycle_and_no_hook_is_called(s: Shop) -> None:
+    s.vms.files = lambda _ctx: (_ for _ in ()).throw(HookError("hooks.lua:1: boom"))
+    ending = await run_with(s, {"before_fetch": same, "on_error": same})
+    assert (ending.outcome, ending.reason) == (Outcome.FAILED, "hooks.lua:1: boom")
+    assert s.story == ["load"]
 
 
-async def test_a_selector_that_does_not_parse_fails_the_cycle() -> None:
-    async with shop() as s:
-        s.extractor.error = ExtractionError("'..x' is no selector")
-        ending = await s.run()
-        assert (ending.failure, ending.reason) == (Failure.ERROR, "'..x' is no selector")
+async def test_a_selector_that_does_not_parse_fails_the_cycle(s: Shop) -> None:
+    s.extractor.error = ExtractionError("'..x' is no selector")
+    ending = await s.run()
+    assert (ending.failure, ending.reason) == (Failure.ERROR, "'..x' is no selector")
 
 
-async def test_a_page_with_other_ways_of_spelling_is_told_to_the_extractor_as_it_came() -> None:
-    async with shop() as s:
-        s.http.answers[URL] = replace(page(kind=b"text/html; charset=\xe9"), url="http://shop.example/final")
-        await s.run()
-        assert (s.extractor.pages[0].content_type, s.extractor.pages[0].url) == (
-            "text/html; charset=é",
-            "http://shop.example/final",
-        )
+async def test_a_page_with_other_ways_of_spelling_is_told_to_the_extractor_as_it_came(s: Shop) -> None:
+    s.http.answers[URL] = replace(page(kind=b"text/html; charset=\xe9"), url="http://shop.example/final")
+    await s.run()
+    assert (s.extractor.pages[0].content_type, s.extractor.pages[0].url) == (
+        "text/html; charset=é",
+        "http://shop.example/final",
+    )

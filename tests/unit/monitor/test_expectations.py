@@ -109,23 +109,21 @@ async def test_a_page_without_items_is_told_only_where_it_once_had_some() -> Non
     assert notes[-1] == "not as expected: no items in 3 runs in a row"
 
 
-async def test_the_count_goes_on_over_a_restart_and_an_edit() -> None:
-    async with shop() as s:
-        job = make_monitor()
-        await watch_all(s, job, GOOD, BARE, BARE)
-        s.monitors.forget(job.id)
-        assert (await watch(s, job, *BARE)).note == "not as expected: no items in 3 runs in a row"
-        assert (await watch(s, make_monitor(), *BARE)).note == "not as expected: no items in 4 runs in a row"
+async def test_the_count_goes_on_over_a_restart_and_an_edit(s: Shop) -> None:
+    job = make_monitor()
+    await watch_all(s, job, GOOD, BARE, BARE)
+    s.monitors.forget(job.id)
+    assert (await watch(s, job, *BARE)).note == "not as expected: no items in 3 runs in a row"
+    assert (await watch(s, make_monitor(), *BARE)).note == "not as expected: no items in 4 runs in a row"
 
 
-async def test_a_run_that_took_no_page_apart_does_not_hide_what_was_before_a_restart() -> None:
-    async with shop() as s:
-        await watch_all(s, make_monitor(), MISSING, MISSING)
-        job = make_monitor(lua=True)
-        s.vms.hooks = {"after_fetch": lambda _result, _ctx: None}
-        await watch(s, job, *MISSING)
-        s.vms.hooks = {}
-        assert (await watch(s, job, *MISSING)).note == "not as expected: http status 404 in 3 runs in a row"
+async def test_a_run_that_took_no_page_apart_does_not_hide_what_was_before_a_restart(s: Shop) -> None:
+    await watch_all(s, make_monitor(), MISSING, MISSING)
+    job = make_monitor(lua=True)
+    s.vms.hooks = {"after_fetch": lambda _result, _ctx: None}
+    await watch(s, job, *MISSING)
+    s.vms.hooks = {}
+    assert (await watch(s, job, *MISSING)).note == "not as expected: http status 404 in 3 runs in a row"
 
 
 async def test_a_record_shows_that_there_were_items_where_the_runs_are_gone() -> None:
@@ -144,38 +142,35 @@ async def test_where_the_settings_say_so_the_run_fails() -> None:
     assert (runs[2].http_status, runs[2].items_found) == (404, 0)
 
 
-async def test_what_was_told_stays_told_where_a_person_looks_and_sees_the_same() -> None:
-    async with shop() as s:
-        job = make_monitor()
-        await watch_all(s, job, MISSING, MISSING, MISSING)
-        assert (await watch(s, job, *MISSING, debug=True)).note == "not as expected: http status 404 in 3 runs in a row"
-        assert (await watch(s, job, *GOOD, debug=True)).note == ""
-        assert (await watch(s, job, *MISSING)).note == "not as expected: http status 404 in 4 runs in a row"
+async def test_what_was_told_stays_told_where_a_person_looks_and_sees_the_same(s: Shop) -> None:
+    job = make_monitor()
+    await watch_all(s, job, MISSING, MISSING, MISSING)
+    assert (await watch(s, job, *MISSING, debug=True)).note == "not as expected: http status 404 in 3 runs in a row"
+    assert (await watch(s, job, *GOOD, debug=True)).note == ""
+    assert (await watch(s, job, *MISSING)).note == "not as expected: http status 404 in 4 runs in a row"
 
 
-async def test_nothing_is_read_for_a_run_that_is_as_expected(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with shop() as s:
-        asked: list[JobId | None] = []
-        list_runs = s.store.runs.list
+async def test_nothing_is_read_for_a_run_that_is_as_expected(s: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[JobId | None] = []
+    list_runs = s.store.runs.list
 
-        def note(job: JobId | None = None, *, limit: int = 30, before: RunId | None = None) -> Future[list[Run]]:
-            asked.append(job)
-            return list_runs(job, limit=limit, before=before)
+    def note(job: JobId | None = None, *, limit: int = 30, before: RunId | None = None) -> Future[list[Run]]:
+        asked.append(job)
+        return list_runs(job, limit=limit, before=before)
 
-        monkeypatch.setattr(s.store.runs, "list", note)
-        job = make_monitor()
-        await watch_all(s, job, GOOD, GOOD)
-        assert asked == []
-        await watch_all(s, make_monitor(), MISSING, MISSING)
-        assert len(asked) == 1
+    monkeypatch.setattr(s.store.runs, "list", note)
+    job = make_monitor()
+    await watch_all(s, job, GOOD, GOOD)
+    assert asked == []
+    await watch_all(s, make_monitor(), MISSING, MISSING)
+    assert len(asked) == 1
 
 
-async def test_a_person_who_looks_changes_no_count() -> None:
-    async with shop() as s:
-        job = make_monitor()
-        await watch_all(s, job, MISSING, MISSING)
-        assert (await watch(s, job, *GOOD, debug=True)).note == ""
-        assert (await watch(s, job, *MISSING)).note == "not as expected: http status 404 in 3 runs in a row"
+async def test_a_person_who_looks_changes_no_count(s: Shop) -> None:
+    job = make_monitor()
+    await watch_all(s, job, MISSING, MISSING)
+    assert (await watch(s, job, *GOOD, debug=True)).note == ""
+    assert (await watch(s, job, *MISSING)).note == "not as expected: http status 404 in 3 runs in a row"
 
 
 async def test_it_is_logged_once_and_again_when_it_is_over(capsys: pytest.CaptureFixture[str]) -> None:
@@ -195,18 +190,16 @@ def test_a_run_that_was_told_of_is_known_by_its_row() -> None:
     assert not is_short(make_run(*MISSING))
 
 
-async def test_several_cycles_add_up_and_the_worst_status_stands() -> None:
-    async with shop() as s:
-        urls = tuple(f"http://shop.example/{number}" for number in range(3))
-        for url, status in zip(urls, (200, 404, 204), strict=True):
-            s.http.answers[url] = page(url, status=status)
-        ending = await s.run(make_monitor(urls=urls, is_queue=True))
-        assert (ending.http_status, ending.items_found, ending.items_new) == (404, 6, 2)
+async def test_several_cycles_add_up_and_the_worst_status_stands(s: Shop) -> None:
+    urls = tuple(f"http://shop.example/{number}" for number in range(3))
+    for url, status in zip(urls, (200, 404, 204), strict=True):
+        s.http.answers[url] = page(url, status=status)
+    ending = await s.run(make_monitor(urls=urls, is_queue=True))
+    assert (ending.http_status, ending.items_found, ending.items_new) == (404, 6, 2)
 
 
-async def test_a_hook_that_skips_leaves_open_what_it_did_not_look_at() -> None:
-    async with shop() as s:
-        s.http.answers[URL] = page(status=304)
-        s.vms.hooks = {"after_fetch": lambda _result, _ctx: None}
-        ending = await s.run(make_monitor(lua=True))
-        assert ending == Ending(outcome=Outcome.SUCCESS, http_status=304)
+async def test_a_hook_that_skips_leaves_open_what_it_did_not_look_at(s: Shop) -> None:
+    s.http.answers[URL] = page(status=304)
+    s.vms.hooks = {"after_fetch": lambda _result, _ctx: None}
+    ending = await s.run(make_monitor(lua=True))
+    assert ending == Ending(outcome=Outcome.SUCCESS, http_status=304)

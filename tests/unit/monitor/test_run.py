@@ -12,7 +12,7 @@ from spyweb.lua.session import Host, Request
 from spyweb.lua.timeouts import settle
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, Failure, Outcome, RunId
-from tests.fakes.monitor import URL, Hook, HookError, Shop, make_monitor, shop
+from tests.fakes.monitor import URL, Hook, HookError, Shop, make_monitor
 
 
 def addresses(count: int) -> tuple[str, ...]:
@@ -29,248 +29,229 @@ def hold(s: Shop, *urls: str) -> dict[str, Future[None]]:
     return s.http.held
 
 
-async def test_workers_take_addresses_from_one_queue() -> None:
-    async with shop() as s:
-        held = hold(s, *addresses(4))
-        task = s.start(make_monitor(urls=addresses(4), is_queue=True, workers=2))
-        await s.clock.turn(1)
-        assert s.story == [f"fetch {url}" for url in addresses(2)]
-        held["http://shop.example/2"].set_result(None)
-        await s.clock.turn()
-        assert s.story[2:] == ["extract", "fetch http://shop.example/3"]
-        for answer in held.values():
-            settle(answer)
-        await s.clock.turn()
-        assert (await task).outcome is Outcome.SUCCESS
-        assert sorted(str(fetch.url) for fetch in s.http.asked) == list(addresses(4))
+async def test_workers_take_addresses_from_one_queue(s: Shop) -> None:
+    held = hold(s, *addresses(4))
+    task = s.start(make_monitor(urls=addresses(4), is_queue=True, workers=2))
+    await s.clock.turn(1)
+    assert s.story == [f"fetch {url}" for url in addresses(2)]
+    held["http://shop.example/2"].set_result(None)
+    await s.clock.turn()
+    assert s.story[2:] == ["extract", "fetch http://shop.example/3"]
+    for answer in held.values():
+        settle(answer)
+    await s.clock.turn()
+    assert (await task).outcome is Outcome.SUCCESS
+    assert sorted(str(fetch.url) for fetch in s.http.asked) == list(addresses(4))
 
 
-async def test_where_there_is_one_address_each_worker_fetches_it() -> None:
-    async with shop() as s:
-        task = s.start(make_monitor(True, workers=3))
-        await s.clock.turn(1)
-        assert (await task).outcome is Outcome.SUCCESS
-        assert [str(fetch.url) for fetch in s.http.asked] == [URL] * 3
-        assert [context["worker_id"] for context in s.vms.contexts] == [1, 2, 3]
+async def test_where_there_is_one_address_each_worker_fetches_it(s: Shop) -> None:
+    task = s.start(make_monitor(True, workers=3))
+    await s.clock.turn(1)
+    assert (await task).outcome is Outcome.SUCCESS
+    assert [str(fetch.url) for fetch in s.http.asked] == [URL] * 3
+    assert [context["worker_id"] for context in s.vms.contexts] == [1, 2, 3]
 
 
-async def test_workers_begin_200_ms_apart() -> None:
-    async with shop() as s:
-        hold(s, URL)
-        task = s.start(make_monitor(workers=3))
-        seen = []
-        for _ in range(5):
-            await s.clock.turn(0.1)
-            seen.append(len(s.http.asked))
-        s.http.held[URL].set_result(None)
-        assert seen == [1, 2, 2, 3, 3]
-        await task
+async def test_workers_begin_200_ms_apart(s: Shop) -> None:
+    hold(s, URL)
+    task = s.start(make_monitor(workers=3))
+    seen = []
+    for _ in range(5):
+        await s.clock.turn(0.1)
+        seen.append(len(s.http.asked))
+    s.http.held[URL].set_result(None)
+    assert seen == [1, 2, 2, 3, 3]
+    await task
 
 
-async def test_no_worker_begins_once_the_queue_is_empty() -> None:
-    async with shop() as s:
-        task = s.start(make_monitor(urls=addresses(2), is_queue=True, workers=50))
-        await s.clock.turn(0.2)
-        assert (await task).outcome is Outcome.SUCCESS
-        assert len(s.http.asked) == 2
+async def test_no_worker_begins_once_the_queue_is_empty(s: Shop) -> None:
+    task = s.start(make_monitor(urls=addresses(2), is_queue=True, workers=50))
+    await s.clock.turn(0.2)
+    assert (await task).outcome is Outcome.SUCCESS
+    assert len(s.http.asked) == 2
 
 
-async def test_a_worker_that_fails_leaves_the_others_and_its_own_next_address() -> None:
-    async with shop() as s:
-        s.http.answers[addresses(1)[0]] = FetchError("dns", "no such host")
-        ending = await s.run(make_monitor(urls=addresses(3), is_queue=True))
-        assert (ending.outcome, ending.failure) == (Outcome.FAILED, Failure.ERROR)
-        assert ending.reason == "http://shop.example/1: no such host (1 of 3 cycles)"
-        assert len(s.extractor.pages) == 2
+async def test_a_worker_that_fails_leaves_the_others_and_its_own_next_address(s: Shop) -> None:
+    s.http.answers[addresses(1)[0]] = FetchError("dns", "no such host")
+    ending = await s.run(make_monitor(urls=addresses(3), is_queue=True))
+    assert (ending.outcome, ending.failure) == (Outcome.FAILED, Failure.ERROR)
+    assert ending.reason == "http://shop.example/1: no such host (1 of 3 cycles)"
+    assert len(s.extractor.pages) == 2
 
 
-async def test_on_finished_comes_once_after_all_workers_and_has_no_ctx() -> None:
-    async with shop() as s:
-        s.vms.hooks = {"on_finally": same, "on_finished": same}
-        s.http.answers[addresses(2)[1]] = FetchError("dns", "no such host")
-        task = s.start(make_monitor(True, urls=addresses(2), is_queue=True))
-        await s.clock.turn(1)
-        assert (await task).outcome is Outcome.FAILED
-        assert s.story[-1] == "on_finished"
-        assert s.story.count("on_finished") == 1
-        assert s.story.count("on_finally") == 2
-        assert s.vms.requests[-1].arguments == ({},)
+async def test_on_finished_comes_once_after_all_workers_and_has_no_ctx(s: Shop) -> None:
+    s.vms.hooks = {"on_finally": same, "on_finished": same}
+    s.http.answers[addresses(2)[1]] = FetchError("dns", "no such host")
+    task = s.start(make_monitor(True, urls=addresses(2), is_queue=True))
+    await s.clock.turn(1)
+    assert (await task).outcome is Outcome.FAILED
+    assert s.story[-1] == "on_finished"
+    assert s.story.count("on_finished") == 1
+    assert s.story.count("on_finally") == 2
+    assert s.vms.requests[-1].arguments == ({},)
 
 
-async def test_hooks_of_one_job_take_turns_and_keep_theirs_across_what_they_wait_for() -> None:
-    async with shop() as s:
-        story: list[str] = []
+async def test_hooks_of_one_job_take_turns_and_keep_theirs_across_what_they_wait_for(s: Shop) -> None:
+    story: list[str] = []
 
-        async def slow(argument: object, ctx: dict[str, object]) -> object:
-            story.append(f"begin {ctx['worker_id']}")
-            await s.clock.sleep(1)
-            story.append(f"end {ctx['worker_id']}")
-            return argument
+    async def slow(argument: object, ctx: dict[str, object]) -> object:
+        story.append(f"begin {ctx['worker_id']}")
+        await s.clock.sleep(1)
+        story.append(f"end {ctx['worker_id']}")
+        return argument
 
-        s.vms.hooks = {"before_fetch": slow, "before_store": slow}
-        task = s.start(make_monitor(True, workers=2))
-        await s.clock.turn(10)
-        await task
-        assert story == [f"{what} {worker}" for worker in (1, 2, 1, 2) for what in ("begin", "end")]
-        fetched = [line for line in s.story if line.startswith("fetch")]
-        assert s.story.index("before_fetch of 2") < len(s.story) - s.story[::-1].index(fetched[-1])
+    s.vms.hooks = {"before_fetch": slow, "before_store": slow}
+    task = s.start(make_monitor(True, workers=2))
+    await s.clock.turn(10)
+    await task
+    assert story == [f"{what} {worker}" for worker in (1, 2, 1, 2) for what in ("begin", "end")]
+    fetched = [line for line in s.story if line.startswith("fetch")]
+    assert s.story.index("before_fetch of 2") < len(s.story) - s.story[::-1].index(fetched[-1])
 
 
-async def test_other_workers_go_on_between_hooks() -> None:
-    async with shop() as s:
-        held = hold(s, "http://shop.example/1")
-        s.vms.hooks = {"before_fetch": same}
-        task = s.start(make_monitor(True, urls=addresses(2), is_queue=True, workers=2))
-        await s.clock.turn(1)
-        assert s.story[-3:] == ["before_fetch of 2", "fetch http://shop.example/2", "extract"]
-        held["http://shop.example/1"].set_result(None)
-        await task
+async def test_other_workers_go_on_between_hooks(s: Shop) -> None:
+    held = hold(s, "http://shop.example/1")
+    s.vms.hooks = {"before_fetch": same}
+    task = s.start(make_monitor(True, urls=addresses(2), is_queue=True, workers=2))
+    await s.clock.turn(1)
+    assert s.story[-3:] == ["before_fetch of 2", "fetch http://shop.example/2", "extract"]
+    held["http://shop.example/1"].set_result(None)
+    await task
 
 
 @pytest.mark.parametrize(
     ("why", "outcome", "failure"),
     [(Why.CANCELLED, Outcome.FAILED, Failure.CANCELLED), (Why.STOPPED, Outcome.STOPPED, None)],
 )
-async def test_what_is_cancelled_ends_in_its_stage(why: Why, outcome: Outcome, failure: Failure | None) -> None:
-    async with shop() as s:
-        hold(s, URL)
-        task = s.start(make_monitor(urls=(URL, *addresses(2)), is_queue=True))
-        await s.clock.turn()
-        s.monitors.cancel(RunId(1), why)
-        ending = await task
-        assert (ending.outcome, ending.failure, len(s.http.asked)) == (outcome, failure, 1)
-        assert ending.reason.endswith("in fetch")
+async def test_what_is_cancelled_ends_in_its_stage(
+    s: Shop, why: Why, outcome: Outcome, failure: Failure | None
+) -> None:
+    hold(s, URL)
+    task = s.start(make_monitor(urls=(URL, *addresses(2)), is_queue=True))
+    await s.clock.turn()
+    s.monitors.cancel(RunId(1), why)
+    ending = await task
+    assert (ending.outcome, ending.failure, len(s.http.asked)) == (outcome, failure, 1)
+    assert ending.reason.endswith("in fetch")
 
 
-async def test_a_run_over_its_timeout_ends_with_all_its_cycles() -> None:
-    async with shop() as s:
-        hold(s, URL)
-        task = s.start(make_monitor(workers=2, spec={"timeout_ms": 3000}))
-        await s.clock.turn(2.9)
-        assert not task.done()
-        await s.clock.turn(0.1)
-        ending = await task
-        assert (ending.failure, ending.reason) == (Failure.TIMEOUT, "over its timeout in fetch")
+async def test_a_run_over_its_timeout_ends_with_all_its_cycles(s: Shop) -> None:
+    hold(s, URL)
+    task = s.start(make_monitor(workers=2, spec={"timeout_ms": 3000}))
+    await s.clock.turn(2.9)
+    assert not task.done()
+    await s.clock.turn(0.1)
+    ending = await task
+    assert (ending.failure, ending.reason) == (Failure.TIMEOUT, "over its timeout in fetch")
 
 
-async def test_a_cycle_with_a_vm_is_ended_by_its_vm_and_on_finished_still_comes() -> None:
-    async with shop() as s:
-        hold(s, URL)
-        s.vms.hooks = {"before_fetch": same, "on_error": same, "on_finished": same}
-        task = s.start(make_monitor(True, spec={"timeout_ms": 3000}))
-        await s.clock.turn(3)
-        ending = await task
-        assert (ending.failure, ending.reason) == (Failure.TIMEOUT, "killed: TIMEOUT")
-        assert s.story == ["load", "before_fetch", f"fetch {URL}", "kill timeout", "on_finished"]
+async def test_a_cycle_with_a_vm_is_ended_by_its_vm_and_on_finished_still_comes(s: Shop) -> None:
+    hold(s, URL)
+    s.vms.hooks = {"before_fetch": same, "on_error": same, "on_finished": same}
+    task = s.start(make_monitor(True, spec={"timeout_ms": 3000}))
+    await s.clock.turn(3)
+    ending = await task
+    assert (ending.failure, ending.reason) == (Failure.TIMEOUT, "killed: TIMEOUT")
+    assert s.story == ["load", "before_fetch", f"fetch {URL}", "kill timeout", "on_finished"]
 
 
-async def test_a_hook_that_hangs_is_killed_and_the_next_run_has_its_turn() -> None:
-    async with shop() as s:
+async def test_a_hook_that_hangs_is_killed_and_the_next_run_has_its_turn(s: Shop) -> None:
 
-        async def hang(_argument: object, _ctx: object) -> object:
-            await s.clock.sleep(1000)
-            return None
+    async def hang(_argument: object, _ctx: object) -> object:
+        await s.clock.sleep(1000)
+        return None
 
-        s.vms.hooks = {"before_fetch": hang}
-        job = make_monitor(True, spec={"timeout_ms": 3000})
-        task = s.start(job)
-        await s.clock.turn(3)
-        assert (await task).failure is Failure.TIMEOUT
-        s.vms.hooks = {"before_fetch": same}
-        assert (await s.run(job)).outcome is Outcome.SUCCESS
-
-
-async def test_one_worker_killed_in_its_hook_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with shop() as s:
-        run, lost = s.vms.run, Ending(outcome=Outcome.LOST, reason="its worker died", guilty=True)
-
-        async def run_or_die(request: Request, host: Host) -> Ending:
-            dies = request.arguments[0].get("worker_id") == 1  # type: ignore[attr-defined]
-            return lost if dies else await run(request, host)
-
-        monkeypatch.setattr(s.vms, "run", run_or_die)
-        task = s.start(make_monitor(True, workers=2))
-        await s.clock.turn(1)
-        ending = await task
-        assert (ending.outcome, ending.guilty, ending.reason) == (Outcome.LOST, True, "its worker died (1 of 2 cycles)")
-        assert len(s.http.asked) == 1
+    s.vms.hooks = {"before_fetch": hang}
+    job = make_monitor(True, spec={"timeout_ms": 3000})
+    task = s.start(job)
+    await s.clock.turn(3)
+    assert (await task).failure is Failure.TIMEOUT
+    s.vms.hooks = {"before_fetch": same}
+    assert (await s.run(job)).outcome is Outcome.SUCCESS
 
 
-async def test_without_a_worker_process_the_cycle_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with shop() as s:
+async def test_one_worker_killed_in_its_hook_leaves_the_others(s: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, lost = s.vms.run, Ending(outcome=Outcome.LOST, reason="its worker died", guilty=True)
 
-        async def refuse(_request: Request, _host: Host) -> Ending:
-            raise PoolError("no worker could be had")
+    async def run_or_die(request: Request, host: Host) -> Ending:
+        dies = request.arguments[0].get("worker_id") == 1  # type: ignore[attr-defined]
+        return lost if dies else await run(request, host)
 
-        monkeypatch.setattr(s.vms, "run", refuse)
-        ending = await s.run(make_monitor(True))
-        assert (ending.outcome, ending.reason) == (Outcome.FAILED, "no worker could be had")
-
-
-async def test_a_bug_in_one_cycle_is_contained() -> None:
-    async with shop() as s:
-        s.extractor.error = RuntimeError("oops")
-        ending = await s.run(make_monitor(urls=addresses(2), is_queue=True))
-        assert ending.reason == "http://shop.example/1: a bug in spyweb: see its log (2 of 2 cycles)"
+    monkeypatch.setattr(s.vms, "run", run_or_die)
+    task = s.start(make_monitor(True, workers=2))
+    await s.clock.turn(1)
+    ending = await task
+    assert (ending.outcome, ending.guilty, ending.reason) == (Outcome.LOST, True, "its worker died (1 of 2 cycles)")
+    assert len(s.http.asked) == 1
 
 
-async def test_a_bug_in_a_cycle_with_a_vm_lets_the_vm_go() -> None:
-    async with shop() as s:
-        s.extractor.error = RuntimeError("oops")
-        ending = await s.run(make_monitor(True))
-        assert ending.reason == "a bug in spyweb: see its log"
+async def test_without_a_worker_process_the_cycle_fails(s: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+
+    async def refuse(_request: Request, _host: Host) -> Ending:
+        raise PoolError("no worker could be had")
+
+    monkeypatch.setattr(s.vms, "run", refuse)
+    ending = await s.run(make_monitor(True))
+    assert (ending.outcome, ending.reason) == (Outcome.FAILED, "no worker could be had")
 
 
-async def test_files_are_executed_once_for_all_cycles_of_a_vm() -> None:
-    async with shop() as s:
-        s.vms.hooks = dict[str, Hook]({"before_fetch": same})
-        job = make_monitor(True, urls=addresses(3), is_queue=True)
-        await s.run(job)
-        await s.run(job)
-        assert s.story.count("load") == 1
+async def test_a_bug_in_one_cycle_is_contained(s: Shop) -> None:
+    s.extractor.error = RuntimeError("oops")
+    ending = await s.run(make_monitor(urls=addresses(2), is_queue=True))
+    assert ending.reason == "http://shop.example/1: a bug in spyweb: see its log (2 of 2 cycles)"
 
 
-async def test_an_error_in_on_finished_is_logged() -> None:
-    async with shop() as s:
-
-        def fail(_none: object, _ctx: object) -> object:
-            raise HookError("defer.lua:3: boom")
-
-        s.vms.hooks = {"on_finished": fail}
-        assert (await s.run(make_monitor(True))).outcome is Outcome.SUCCESS
-        assert s.host.lines == ["error on_finished: defer.lua:3: boom\nstack traceback:"]
+async def test_a_bug_in_a_cycle_with_a_vm_lets_the_vm_go(s: Shop) -> None:
+    s.extractor.error = RuntimeError("oops")
+    ending = await s.run(make_monitor(True))
+    assert ending.reason == "a bug in spyweb: see its log"
 
 
-async def test_the_cycles_of_a_run_share_its_cpu_limit() -> None:
-    async with shop() as s:
-        s.vms.hooks, s.vms.cpu_ms = {"on_finished": same}, 40
-        job = make_monitor(lua=True, urls=addresses(4), is_queue=True, spec={"cpu_limit_ms": 100})
-        ending = await s.run(job)
-
-        assert [request.cpu_limit_ms for request in s.vms.requests] == [100, 60, 20, 100]  # the last is on_finished's
-        assert (ending.outcome, ending.failure, ending.cpu_ms) == (Outcome.FAILED, Failure.CPU, 120)
-        assert ending.reason == "http://shop.example/4: over its CPU limit before it began (1 of 4 cycles)"
+async def test_files_are_executed_once_for_all_cycles_of_a_vm(s: Shop) -> None:
+    s.vms.hooks = dict[str, Hook]({"before_fetch": same})
+    job = make_monitor(True, urls=addresses(3), is_queue=True)
+    await s.run(job)
+    await s.run(job)
+    assert s.story.count("load") == 1
 
 
-async def test_cycles_at_once_share_the_cpu_limit_too() -> None:
-    async with shop() as s:
-        s.vms.hooks, s.vms.cpu_ms = {"before_fetch": same}, 60
-        held = hold(s, *addresses(3))
-        job = make_monitor(True, urls=addresses(3), is_queue=True, workers=3, spec={"cpu_limit_ms": 100})
-        task = s.start(job)
-        await s.clock.turn(1)
-        for url in addresses(2):
-            held[url].set_result(None)
-        await s.clock.turn()
-        ending = await task
-        assert (ending.outcome, ending.failure) == (Outcome.FAILED, Failure.CPU)
-        assert s.story[-1] == "kill cpu"  # the third, which would have used as much
+async def test_an_error_in_on_finished_is_logged(s: Shop) -> None:
+
+    def fail(_none: object, _ctx: object) -> object:
+        raise HookError("defer.lua:3: boom")
+
+    s.vms.hooks = {"on_finished": fail}
+    assert (await s.run(make_monitor(True))).outcome is Outcome.SUCCESS
+    assert s.host.lines == ["error on_finished: defer.lua:3: boom\nstack traceback:"]
 
 
-async def test_each_run_has_its_whole_cpu_limit() -> None:
-    async with shop() as s:
-        s.vms.hooks, s.vms.cpu_ms = {"before_fetch": same}, 40
-        job = make_monitor(lua=True, spec={"cpu_limit_ms": 100})
-        await s.run(job)
-        await s.run(job)
-        assert [request.cpu_limit_ms for request in s.vms.requests] == [100, 100]
+async def test_the_cycles_of_a_run_share_its_cpu_limit(s: Shop) -> None:
+    s.vms.hooks, s.vms.cpu_ms = {"on_finished": same}, 40
+    job = make_monitor(lua=True, urls=addresses(4), is_queue=True, spec={"cpu_limit_ms": 100})
+    ending = await s.run(job)
+
+    assert [request.cpu_limit_ms for request in s.vms.requests] == [100, 60, 20, 100]  # the last is on_finished's
+    assert (ending.outcome, ending.failure, ending.cpu_ms) == (Outcome.FAILED, Failure.CPU, 120)
+    assert ending.reason == "http://shop.example/4: over its CPU limit before it began (1 of 4 cycles)"
+
+
+async def test_cycles_at_once_share_the_cpu_limit_too(s: Shop) -> None:
+    s.vms.hooks, s.vms.cpu_ms = {"before_fetch": same}, 60
+    held = hold(s, *addresses(3))
+    job = make_monitor(True, urls=addresses(3), is_queue=True, workers=3, spec={"cpu_limit_ms": 100})
+    task = s.start(job)
+    await s.clock.turn(1)
+    for url in addresses(2):
+        held[url].set_result(None)
+    await s.clock.turn()
+    ending = await task
+    assert (ending.outcome, ending.failure) == (Outcome.FAILED, Failure.CPU)
+    assert s.story[-1] == "kill cpu"  # the third, which would have used as much
+
+
+async def test_each_run_has_its_whole_cpu_limit(s: Shop) -> None:
+    s.vms.hooks, s.vms.cpu_ms = {"before_fetch": same}, 40
+    job = make_monitor(lua=True, spec={"cpu_limit_ms": 100})
+    await s.run(job)
+    await s.run(job)
+    assert [request.cpu_limit_ms for request in s.vms.requests] == [100, 100]

@@ -6,13 +6,11 @@ from msgspec import convert
 
 from spyweb.model import JobId, Never, Outcome, Retry, Run, RunId, RunState, Trigger
 from spyweb.runs.counters import JobCounts, RunCounters
-from spyweb.runs.runner import RunRequest
 from tests.fakes.changes import make_skipped
-from tests.fakes.harness import harness, make_job
+from tests.fakes.harness import Harness, make_job
 from tests.fakes.pool import FAILED
 
 PRICES, NEWS, WEATHER = JobId("prices"), JobId("news"), JobId("weather")
-BY_HAND = RunRequest(trigger=Trigger(type="manual"))
 
 
 def everything(counters: RunCounters) -> JobCounts:
@@ -66,43 +64,37 @@ def test_what_a_deleted_job_has_left_is_counted_among_the_others() -> None:
     assert not counters.jobs
 
 
-async def test_a_due_run_is_counted_from_its_due_time_to_its_end() -> None:
-    async with harness() as t:
-        await t.settle(make_job())
-        await t.clock.turn(61)
-        counts = t.runner.counters.of(PRICES)
-        ended = sum(counts.ended.values())
-        assert ended >= 1
-        assert (counts.due, counts.started, counts.ended) == (ended, ended, {Outcome.SUCCESS: ended})
-        assert t.runner.counters.lateness.count == ended
-        assert t.runner.counters.duration.count == ended
+async def test_a_due_run_is_counted_from_its_due_time_to_its_end(t: Harness) -> None:
+    await t.settle(make_job())
+    await t.clock.turn(61)
+    counts = t.runner.counters.of(PRICES)
+    ended = sum(counts.ended.values())
+    assert ended >= 1
+    assert (counts.due, counts.started, counts.ended) == (ended, ended, {Outcome.SUCCESS: ended})
+    assert t.runner.counters.lateness.count == ended
+    assert t.runner.counters.duration.count == ended
 
 
-async def test_an_attempt_is_a_start_and_no_further_due_time() -> None:
-    async with harness() as t:
-        t.pool.endings[PRICES] = [FAILED]
-        job = make_job(schedule=Never(), retry=Retry(retries=1, delay_ms=1_000, jitter=False))
-        await t.settle(job)
-        t.runner.start_by_hand(job, BY_HAND)
-        await t.clock.turn(5)
-        counts = t.runner.counters.of(PRICES)
-        assert (counts.due, counts.started) == (0, 2)
-        assert counts.ended == {Outcome.FAILED: 1, Outcome.SUCCESS: 1}
-        assert t.runner.counters.lateness.count == 0
+async def test_an_attempt_is_a_start_and_no_further_due_time(t: Harness) -> None:
+    t.pool.endings[PRICES] = [FAILED]
+    await t.settle(job := make_job(schedule=Never(), retry=Retry(retries=1, delay_ms=1_000, jitter=False)))
+    await t.start(job, 5)
+    counts = t.runner.counters.of(PRICES)
+    assert (counts.due, counts.started) == (0, 2)
+    assert counts.ended == {Outcome.FAILED: 1, Outcome.SUCCESS: 1}
+    assert t.runner.counters.lateness.count == 0
 
 
-async def test_due_times_that_passed_while_a_job_was_paused_are_due_and_paused() -> None:
-    async with harness() as t:
-        job = make_job()
-        await t.settle(job)
-        await t.clock.turn(1)
-        before = t.runner.counters.of(PRICES).due
-        await t.scheduler.pause(job)
-        await t.clock.turn(180)
-        await t.scheduler.resume(job)
-        counts = t.runner.counters.of(PRICES)
-        assert counts.ended[Outcome.PAUSED] == 3
-        assert counts.due == before + 3
+async def test_due_times_that_passed_while_a_job_was_paused_are_due_and_paused(t: Harness) -> None:
+    await t.settle(job := make_job())
+    await t.clock.turn(1)
+    before = t.runner.counters.of(PRICES).due
+    await t.scheduler.pause(job)
+    await t.clock.turn(180)
+    await t.scheduler.resume(job)
+    counts = t.runner.counters.of(PRICES)
+    assert counts.ended[Outcome.PAUSED] == 3
+    assert counts.due == before + 3
 
 
 def test_where_no_job_is_counted_alone_all_are_counted_together() -> None:

@@ -74,13 +74,12 @@ def test_attempts_of_one_run_have_one_id_and_runs_have_their_own() -> None:
     assert start_ping(make_spec(ping=PINGED), again) is None
 
 
-async def test_the_last_attempt_decides() -> None:
-    async with harness() as t:
-        job = make_job(ping=PINGED, retry=Retry(retries=1, delay_ms=1_000, jitter=False))
-        t.pool.endings = {job.id: [failed("no space"), Ending(outcome=Outcome.SUCCESS)]}
-        await t.settle(job)
-        await t.clock.turn(5)
-        assert await told(t) == ["start", "success"]
+async def test_the_last_attempt_decides(t: Harness) -> None:
+    job = make_job(ping=PINGED, retry=Retry(retries=1, delay_ms=1_000, jitter=False))
+    t.pool.endings = {job.id: [failed("no space"), Ending(outcome=Outcome.SUCCESS)]}
+    await t.settle(job)
+    await t.clock.turn(5)
+    assert await told(t) == ["start", "success"]
 
 
 async def test_a_run_that_its_daemon_did_not_end_has_failed() -> None:
@@ -99,12 +98,10 @@ async def test_a_run_that_its_daemon_did_not_end_has_failed() -> None:
         assert await told(t) == ["fail the daemon died"]
 
 
-async def test_a_run_by_hand_is_told_too_and_of_each_kind_only_the_newest_waits() -> None:
-    async with harness() as t:
-        job = make_job(ping=PINGED)
-        await t.settle(job)
+async def test_a_run_by_hand_is_told_too_and_of_each_kind_only_the_newest_waits(t: Harness) -> None:
+    await t.settle(job := make_job(ping=PINGED))
+    await t.clock.turn()
+    for _ in range(3):
+        t.runner.start_by_hand(job, by_hand())
         await t.clock.turn()
-        for _ in range(3):
-            t.runner.start_by_hand(job, by_hand())
-            await t.clock.turn()
-        assert await told(t) == ["start", "success"]
+    assert await told(t) == ["start", "success"]

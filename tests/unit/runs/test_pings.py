@@ -49,12 +49,11 @@ async def runs(t: Harness) -> list[str]:
         ("3", "x" * 1000, f"1 failed exit code 3: {'x' * LONGEST_LINE}"),
     ],
 )
-async def test_a_ping_of_an_end_is_a_run_of_its_own(says: str, text: str, told: str) -> None:
-    async with harness() as t:
-        await t.settle(backup())
-        assert await heard(t, make_pings(t), says, text=text) == 1
-        assert await runs(t) == [told]
-        assert not t.live.running()
+async def test_a_ping_of_an_end_is_a_run_of_its_own(t: Harness, says: str, text: str, told: str) -> None:
+    await t.settle(backup())
+    assert await heard(t, make_pings(t), says, text=text) == 1
+    assert await runs(t) == [told]
+    assert not t.live.running()
 
 
 async def test_what_is_sent_along_is_the_log_of_the_run() -> None:
@@ -65,130 +64,119 @@ async def test_what_is_sent_along_is_the_log_of_the_run() -> None:
     assert lines == ["jobs/backup 1 info one", "jobs/backup 1 info two"]
 
 
-async def test_a_beginning_is_in_flight_until_its_end_is_told() -> None:
-    async with harness() as t:
-        await t.settle(backup())
-        pings = make_pings(t)
-        assert await heard(t, pings, "start") == 1
-        assert [run.state for run in t.live.running()] == [RunState.RUNNING]
-        await t.clock.turn(600)
-        assert await heard(t, pings, "success") == 1
-        (run,) = await t.store.runs.list(BACKUP)
-        assert (run.outcome, (run.ended_ms or 0) - (run.started_ms or 0)) == (Outcome.SUCCESS, 600_000)
+async def test_a_beginning_is_in_flight_until_its_end_is_told(t: Harness) -> None:
+    await t.settle(backup())
+    pings = make_pings(t)
+    assert await heard(t, pings, "start") == 1
+    assert [run.state for run in t.live.running()] == [RunState.RUNNING]
+    await t.clock.turn(600)
+    assert await heard(t, pings, "success") == 1
+    (run,) = await t.store.runs.list(BACKUP)
+    assert (run.outcome, (run.ended_ms or 0) - (run.started_ms or 0)) == (Outcome.SUCCESS, 600_000)
 
 
-async def test_ids_tell_which_end_belongs_to_which_beginning() -> None:
-    async with harness() as t:
-        await t.settle(backup())
-        pings = make_pings(t)
-        for rid in ("a", "b", ""):
-            await heard(t, pings, "start", rid)
-        await heard(t, pings, "start", "a")  # it was sent again
-        await heard(t, pings, "1", "b")
-        await heard(t, pings, "success", "c")
-        await heard(t, pings, "success", "a")
-        assert await runs(t) == ["1 success", "2 failed exit code 1", "3 running", "4 success"]
+async def test_ids_tell_which_end_belongs_to_which_beginning(t: Harness) -> None:
+    await t.settle(backup())
+    pings = make_pings(t)
+    for rid in ("a", "b", ""):
+        await heard(t, pings, "start", rid)
+    await heard(t, pings, "start", "a")  # it was sent again
+    await heard(t, pings, "1", "b")
+    await heard(t, pings, "success", "c")
+    await heard(t, pings, "success", "a")
+    assert await runs(t) == ["1 success", "2 failed exit code 1", "3 running", "4 success"]
 
 
-async def test_of_several_beginnings_without_ids_the_end_is_that_of_the_newest() -> None:
-    async with harness() as t:
-        await t.settle(backup())
-        pings = make_pings(t)
-        for _ in range(2):
-            await heard(t, pings, "start")
-        await heard(t, pings, "success")
-        assert await runs(t) == ["1 running", "2 success"]
-
-
-async def test_without_an_end_it_fails_at_the_timeout() -> None:
-    async with harness() as t:
-        await t.settle(backup())
-        pings = make_pings(t)
+async def test_of_several_beginnings_without_ids_the_end_is_that_of_the_newest(t: Harness) -> None:
+    await t.settle(backup())
+    pings = make_pings(t)
+    for _ in range(2):
         await heard(t, pings, "start")
-        await t.clock.turn(HOUR_S - 1)
-        assert await runs(t) == ["1 running"]
-        await t.clock.turn(1)
-        (run,) = await t.store.runs.list(BACKUP)
-        assert (run.outcome, run.failure) == (Outcome.FAILED, Failure.TIMEOUT)
-        assert run.reason == "it has begun, and no ping has told its end within 1h"
-        await heard(t, pings, "success")
-        assert len(await runs(t)) == 2, "a late end is a run of its own"
+    await heard(t, pings, "success")
+    assert await runs(t) == ["1 running", "2 success"]
 
 
-async def test_more_than_so_many_beginnings_are_refused() -> None:
-    async with harness() as t:
-        await t.settle(backup())
-        pings = make_pings(t)
-        for number in range(MOST_STARTED):
-            await heard(t, pings, "start", str(number))
-        with pytest.raises(Refused, match="100 runs are under way already"):
-            await pings.hear(cast("LiveJob", t.live.find(BACKUP)), Ping("start"))
+async def test_without_an_end_it_fails_at_the_timeout(t: Harness) -> None:
+    await t.settle(backup())
+    pings = make_pings(t)
+    await heard(t, pings, "start")
+    await t.clock.turn(HOUR_S - 1)
+    assert await runs(t) == ["1 running"]
+    await t.clock.turn(1)
+    (run,) = await t.store.runs.list(BACKUP)
+    assert (run.outcome, run.failure) == (Outcome.FAILED, Failure.TIMEOUT)
+    assert run.reason == "it has begun, and no ping has told its end within 1h"
+    await heard(t, pings, "success")
+    assert len(await runs(t)) == 2, "a late end is a run of its own"
 
 
-async def test_the_first_ping_arms_it_and_each_moves_when_the_next_is_expected() -> None:
-    async with harness() as t:
-        job = backup()
-        await t.settle(job)
-        pings = make_pings(t)
-        before = job.expected_ms
-        await t.clock.turn(60)
-        await heard(t, pings, "fail")
-        assert (before, job.expected_ms) == (None, START_MS + 60_000 + DAY_MS)
-        cursors = await t.store.runs.cursors()
-        assert cursors[BACKUP] == job.cursor == job.recorded
+async def test_more_than_so_many_beginnings_are_refused(t: Harness) -> None:
+    await t.settle(backup())
+    pings = make_pings(t)
+    for number in range(MOST_STARTED):
+        await heard(t, pings, "start", str(number))
+    with pytest.raises(Refused, match="100 runs are under way already"):
+        await pings.hear(cast("LiveJob", t.live.find(BACKUP)), Ping("start"))
 
 
-async def test_a_job_that_is_paused_expects_nothing_and_records_what_comes() -> None:
-    async with harness() as t:
-        job = backup()
-        await t.settle(job)
-        pings = make_pings(t)
-        await heard(t, pings, "success")
-        pausing = t.tasks.create_task(t.scheduler.pause(job))
-        await t.clock.turn()
-        await pausing
-        await heard(t, pings, "success")
-        assert (job.expected_ms, job.cursor.paused) == (None, True)
-        await t.clock.turn(5 * 86_400)
-        resuming = t.tasks.create_task(t.scheduler.resume(job))
-        await t.clock.turn()
-        await resuming
-        assert job.expected_ms == t.clock.now_ms() + DAY_MS, "what was not expected is not late"
-        assert await runs(t) == ["1 success", "2 success"], "no due time is recorded as paused"
+async def test_the_first_ping_arms_it_and_each_moves_when_the_next_is_expected(t: Harness) -> None:
+    job = backup()
+    await t.settle(job)
+    pings = make_pings(t)
+    before = job.expected_ms
+    await t.clock.turn(60)
+    await heard(t, pings, "fail")
+    assert (before, job.expected_ms) == (None, START_MS + 60_000 + DAY_MS)
+    cursors = await t.store.runs.cursors()
+    assert cursors[BACKUP] == job.cursor == job.recorded
 
 
-async def test_a_disabled_job_takes_no_pings() -> None:
-    async with harness() as t:
-        await t.settle(backup(enabled=False))
-        with pytest.raises(Refused, match="backup is disabled"):
-            await make_pings(t).hear(cast("LiveJob", t.live.find(BACKUP)), Ping("success"))
+async def test_a_job_that_is_paused_expects_nothing_and_records_what_comes(t: Harness) -> None:
+    job = backup()
+    await t.settle(job)
+    pings = make_pings(t)
+    await heard(t, pings, "success")
+    pausing = t.tasks.create_task(t.scheduler.pause(job))
+    await t.clock.turn()
+    await pausing
+    await heard(t, pings, "success")
+    assert (job.expected_ms, job.cursor.paused) == (None, True)
+    await t.clock.turn(5 * 86_400)
+    resuming = t.tasks.create_task(t.scheduler.resume(job))
+    await t.clock.turn()
+    await resuming
+    assert job.expected_ms == t.clock.now_ms() + DAY_MS, "what was not expected is not late"
+    assert await runs(t) == ["1 success", "2 success"], "no due time is recorded as paused"
 
 
-async def test_nothing_of_it_is_started_here() -> None:
-    async with harness() as t:
-        job = backup()
-        await t.settle(job)
-        await t.clock.turn(10 * 86_400)
-        with pytest.raises(Refused, match="backup runs elsewhere"):
-            t.runner.start_by_hand(job, by_hand())
-        assert await runs(t) == []
+async def test_a_disabled_job_takes_no_pings(t: Harness) -> None:
+    await t.settle(backup(enabled=False))
+    with pytest.raises(Refused, match="backup is disabled"):
+        await make_pings(t).hear(cast("LiveJob", t.live.find(BACKUP)), Ping("success"))
 
 
-async def test_jobs_that_follow_it_start_when_its_end_is_told() -> None:
-    async with harness() as t:
-        await t.settle(backup(), make_job("upload", schedule=Never(), after=(After(job=BACKUP),)))
-        await heard(t, make_pings(t), "success")
-        assert await t.record("upload") == ["upload after success"]
+async def test_nothing_of_it_is_started_here(t: Harness) -> None:
+    job = backup()
+    await t.settle(job)
+    await t.clock.turn(10 * 86_400)
+    with pytest.raises(Refused, match="backup runs elsewhere"):
+        t.runner.start_by_hand(job, by_hand())
+    assert await runs(t) == []
 
 
-async def test_a_run_can_be_cancelled() -> None:
-    async with harness() as t:
-        await t.settle(backup())
-        pings = make_pings(t)
-        run = await heard(t, pings, "start")
-        assert t.runner.cancel(run)
-        await t.clock.turn()
-        assert await runs(t) == ["1 failed cancelled by request"]
+async def test_jobs_that_follow_it_start_when_its_end_is_told(t: Harness) -> None:
+    await t.settle(backup(), make_job("upload", schedule=Never(), after=(After(job=BACKUP),)))
+    await heard(t, make_pings(t), "success")
+    assert await t.record("upload") == ["upload after success"]
+
+
+async def test_a_run_can_be_cancelled(t: Harness) -> None:
+    await t.settle(backup())
+    pings = make_pings(t)
+    run = await heard(t, pings, "start")
+    assert t.runner.cancel(run)
+    await t.clock.turn()
+    assert await runs(t) == ["1 failed cancelled by request"]
 
 
 async def test_what_a_daemon_has_heard_of_survives_it() -> None:
@@ -221,28 +209,26 @@ async def test_what_a_daemon_has_heard_of_survives_it() -> None:
         assert await runs(t) == ["1 failed it has begun, and no ping has told its end within 1h", "2 success"]
 
 
-async def test_the_run_of_a_job_that_expects_no_pings_any_more_is_lost() -> None:
-    async with harness() as t:
-        await t.settle(backup())
-        await heard(t, make_pings(t), "start")
-        left = await t.store.runs.open()
-        job = t.live.find(BACKUP)
-        assert job
-        job.queue.in_flight.clear()
-        job.spec = make_job("backup").spec
-        taking = t.tasks.create_task(make_pings(t).take_up(left))
-        await t.clock.turn()
-        await taking
-        assert await runs(t) == ["1 lost the daemon died"]
+async def test_the_run_of_a_job_that_expects_no_pings_any_more_is_lost(t: Harness) -> None:
+    await t.settle(backup())
+    await heard(t, make_pings(t), "start")
+    left = await t.store.runs.open()
+    job = t.live.find(BACKUP)
+    assert job
+    job.queue.in_flight.clear()
+    job.spec = make_job("backup").spec
+    taking = t.tasks.create_task(make_pings(t).take_up(left))
+    await t.clock.turn()
+    await taking
+    assert await runs(t) == ["1 lost the daemon died"]
 
 
-async def test_when_the_job_is_deleted_what_is_under_way_is_over() -> None:
-    async with harness() as t:
-        job = backup()
-        await t.settle(job)
-        pings = make_pings(t)
-        await heard(t, pings, "start")
-        t.live.remove(BACKUP)
-        t.runner.forget(job)
-        await t.clock.turn(2 * HOUR_S)
-        assert await runs(t) == ["1 skipped the job was deleted"]
+async def test_when_the_job_is_deleted_what_is_under_way_is_over(t: Harness) -> None:
+    job = backup()
+    await t.settle(job)
+    pings = make_pings(t)
+    await heard(t, pings, "start")
+    t.live.remove(BACKUP)
+    t.runner.forget(job)
+    await t.clock.turn(2 * HOUR_S)
+    assert await runs(t) == ["1 skipped the job was deleted"]

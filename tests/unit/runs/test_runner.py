@@ -24,12 +24,11 @@ from spyweb.store.protocol import Change
 from tests.fakes.changes import refuse
 from tests.fakes.clock import FakeClock, settle
 from tests.fakes.hanging import HangingRecord
-from tests.fakes.harness import Harness, SilentHost, harness, make_job, silent_host
+from tests.fakes.harness import BY_HAND, Harness, SilentHost, harness, make_job, silent_host
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.pool import FAILED, GUILTY, LOST, SUCCESS
 from tests.fakes.stalling import StallClocks
 
-BY_HAND = RunRequest(trigger=Trigger(type="manual"))
 PRICES = JobId("prices")
 
 
@@ -38,257 +37,223 @@ def delete(t: Harness, job: LiveJob) -> None:
     t.runner.forget(job)
 
 
-async def test_a_failed_run_is_retried_after_its_delay_until_its_attempts_are_used_up() -> None:
-    async with harness() as t:
-        t.pool.endings[PRICES] = [FAILED] * 3
-        job = make_job(schedule=Never(), retry=Retry(retries=2, delay_ms=10_000, jitter=False))
-        await t.settle(job)
+async def test_a_failed_run_is_retried_after_its_delay_until_its_attempts_are_used_up(t: Harness) -> None:
+    t.pool.endings[PRICES] = [FAILED] * 3
+    await t.settle(job := make_job(schedule=Never(), retry=Retry(retries=2, delay_ms=10_000, jitter=False)))
+    await t.start(job, 9)
+    assert await t.record() == ["prices manual failed", "prices retry waiting attempt 2"]
+    await t.clock.turn(1)
+    assert len(t.pool.story) == 2
+    await t.clock.turn(60)
+    assert await t.record() == [
+        "prices manual failed",
+        "prices retry failed attempt 2",
+        "prices retry failed attempt 3",
+    ]
+
+
+async def test_a_script_is_told_whether_its_failure_would_be_final(t: Harness) -> None:
+    t.pool.endings[PRICES] = [FAILED] * 2
+    await t.settle(job := make_job(schedule=Never(), retry=Retry(retries=1, jitter=False)))
+    await t.start(job, 60)
+    assert [request.arguments[1] for request in t.pool.requests] == [True, False]
+
+
+async def test_an_innocent_loss_starts_again_once_and_at_once(t: Harness) -> None:
+    t.pool.endings[PRICES] = [LOST, LOST]
+    await t.settle(job := make_job(schedule=Never()))
+    await t.start(job)
+    assert await t.record() == ["prices manual lost", "prices retry lost attempt 2"]
+
+
+async def test_a_guilty_loss_does_not_start_again_without_retries(t: Harness) -> None:
+    t.pool.endings[PRICES] = [GUILTY]
+    await t.settle(job := make_job(schedule=Never()))
+    await t.start(job, 60)
+    assert await t.record() == ["prices manual lost"]
+
+
+async def test_a_person_is_refused_while_the_job_is_busy(t: Harness) -> None:
+    t.pool.held.add(PRICES)
+    await t.settle(job := make_job(schedule=Never()))
+    t.runner.start_by_hand(job, BY_HAND)
+    with pytest.raises(Refused, match="busy"):
         t.runner.start_by_hand(job, BY_HAND)
-        await t.clock.turn(9)
-        assert await t.record() == ["prices manual failed", "prices retry waiting attempt 2"]
-        await t.clock.turn(1)
-        assert len(t.pool.story) == 2
-        await t.clock.turn(60)
-        assert await t.record() == [
-            "prices manual failed",
-            "prices retry failed attempt 2",
-            "prices retry failed attempt 3",
-        ]
-
-
-async def test_a_script_is_told_whether_its_failure_would_be_final() -> None:
-    async with harness() as t:
-        t.pool.endings[PRICES] = [FAILED] * 2
-        job = make_job(schedule=Never(), retry=Retry(retries=1, jitter=False))
-        await t.settle(job)
-        t.runner.start_by_hand(job, BY_HAND)
-        await t.clock.turn(60)
-        assert [request.arguments[1] for request in t.pool.requests] == [True, False]
-
-
-async def test_an_innocent_loss_starts_again_once_and_at_once() -> None:
-    async with harness() as t:
-        t.pool.endings[PRICES] = [LOST, LOST]
-        job = make_job(schedule=Never())
-        await t.settle(job)
-        t.runner.start_by_hand(job, BY_HAND)
-        await t.clock.turn()
-        assert await t.record() == ["prices manual lost", "prices retry lost attempt 2"]
-
-
-async def test_a_guilty_loss_does_not_start_again_without_retries() -> None:
-    async with harness() as t:
-        t.pool.endings[PRICES] = [GUILTY]
-        job = make_job(schedule=Never())
-        await t.settle(job)
-        t.runner.start_by_hand(job, BY_HAND)
-        await t.clock.turn(60)
-        assert await t.record() == ["prices manual lost"]
-
-
-async def test_a_person_is_refused_while_the_job_is_busy() -> None:
-    async with harness() as t:
-        t.pool.held.add(PRICES)
-        job = make_job(schedule=Never())
-        await t.settle(job)
-        t.runner.start_by_hand(job, BY_HAND)
-        with pytest.raises(Refused, match="busy"):
-            t.runner.start_by_hand(job, BY_HAND)
-        await t.clock.turn()
+    await t.clock.turn()
 
 
 @pytest.mark.parametrize("is_refused", [False, True])
 async def test_no_more_wait_than_a_queue_holds_however_many_claims_are_on_their_way(
-    is_refused: bool, monkeypatch: pytest.MonkeyPatch
+    t: Harness, is_refused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with harness() as t:
-        t.pool.held.add(PRICES)
-        await t.settle(job := make_job(schedule=Never(), overlap=Overlap.QUEUE))
-        if is_refused:
-            with monkeypatch.context() as patch:
-                patch.setattr(t.store.runs, "record", refuse)
-                for _ in range(3):
-                    refused = [t.runner.start_by_hand(job, BY_HAND) for _ in range(50)]
-                    await t.clock.turn()
-                    assert all(isinstance(claim.exception(), StoreError) for claim in refused)
-        for _ in range(1 + QUEUE_LIMIT):
-            t.runner.start_by_hand(job, BY_HAND)
-        with pytest.raises(Refused, match=f"{QUEUE_LIMIT} runs are waiting already"):
-            t.runner.start_by_hand(job, BY_HAND)
-        await t.clock.turn()
-        assert len(job.queue.waiting) == QUEUE_LIMIT
+    t.pool.held.add(PRICES)
+    await t.settle(job := make_job(schedule=Never(), overlap=Overlap.QUEUE))
+    if is_refused:
+        with monkeypatch.context() as patch:
+            patch.setattr(t.store.runs, "record", refuse)
+            for _ in range(3):
+                refused = [t.runner.start_by_hand(job, BY_HAND) for _ in range(50)]
+                await t.clock.turn()
+                assert all(isinstance(claim.exception(), StoreError) for claim in refused)
+    for _ in range(1 + QUEUE_LIMIT):
+        t.runner.start_by_hand(job, BY_HAND)
+    with pytest.raises(Refused, match=f"{QUEUE_LIMIT} runs are waiting already"):
+        t.runner.start_by_hand(job, BY_HAND)
+    await t.clock.turn()
+    assert len(job.queue.waiting) == QUEUE_LIMIT
 
 
-async def test_replace_cancels_what_runs_and_drops_what_waits() -> None:
-    async with harness() as t:
-        t.pool.held.add(PRICES)
-        job = make_job(schedule=Never(), overlap=Overlap.REPLACE)
-        await t.settle(job)
-        for _ in range(2):
-            t.runner.start_by_hand(job, BY_HAND)
-            await t.clock.turn()
-        assert t.pool.story == ["run prices", "cancel 1 cancelled", "run prices"]
-        assert await t.record() == ["prices manual failed", "prices manual running"]
-        replaced = await t.store.past_runs.find(RunId(1))
-        assert replaced is not None
-        assert replaced.reason == "cancelled: replaced by run 2"
+async def test_replace_cancels_what_runs_and_drops_what_waits(t: Harness) -> None:
+    t.pool.held.add(PRICES)
+    await t.settle(job := make_job(schedule=Never(), overlap=Overlap.REPLACE))
+    for _ in range(2):
+        await t.start(job)
+    assert t.pool.story == ["run prices", "cancel 1 cancelled", "run prices"]
+    assert await t.record() == ["prices manual failed", "prices manual running"]
+    replaced = await t.store.past_runs.find(RunId(1))
+    assert replaced is not None
+    assert replaced.reason == "cancelled: replaced by run 2"
 
 
-async def test_replace_cancels_one_whose_own_claim_is_still_on_its_way() -> None:
-    async with harness() as t:
-        t.pool.held.add(PRICES)
-        job = make_job(schedule=Never(), overlap=Overlap.REPLACE)
-        await t.settle(job)
-        for _ in range(3):
-            t.runner.start_by_hand(job, BY_HAND)
-        await t.clock.turn()
-        assert t.pool.story.count("run prices") == 1
-        assert await t.record() == ["prices manual failed", "prices manual skipped", "prices manual running"]
+async def test_replace_cancels_one_whose_own_claim_is_still_on_its_way(t: Harness) -> None:
+    t.pool.held.add(PRICES)
+    await t.settle(job := make_job(schedule=Never(), overlap=Overlap.REPLACE))
+    for _ in range(3):
+        t.runner.start_by_hand(job, BY_HAND)
+    await t.clock.turn()
+    assert t.pool.story.count("run prices") == 1
+    assert await t.record() == ["prices manual failed", "prices manual skipped", "prices manual running"]
 
 
-async def test_replace_cancels_one_that_has_waited_and_is_about_to_begin(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with harness() as t:
-        t.pool.held.add(PRICES)
-        job, record = make_job(schedule=Never(), overlap=Overlap.QUEUE), t.store.runs.record
-        await t.settle(job)
-        for _ in range(2):
-            t.runner.start_by_hand(job, BY_HAND)
-        await t.clock.turn()
-        job.spec = replace(job.spec, overlap=Overlap.REPLACE)
+async def test_replace_cancels_one_that_has_waited_and_is_about_to_begin(
+    t: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    t.pool.held.add(PRICES)
+    job, record = make_job(schedule=Never(), overlap=Overlap.QUEUE), t.store.runs.record
+    await t.settle(job)
+    for _ in range(2):
+        t.runner.start_by_hand(job, BY_HAND)
+    await t.clock.turn()
+    job.spec = replace(job.spec, overlap=Overlap.REPLACE)
 
-        async def begin_after_a_start(change: Change) -> list[RunId | None]:
-            monkeypatch.undo()
-            t.runner.start_by_hand(job, BY_HAND)
-            await sleep(0)
-            return await record(change)
+    async def begin_after_a_start(change: Change) -> list[RunId | None]:
+        monkeypatch.undo()
+        t.runner.start_by_hand(job, BY_HAND)
+        await sleep(0)
+        return await record(change)
 
-        def record_slowly(change: Change) -> Future[list[RunId | None]]:
-            return ensure_future(begin_after_a_start(change)) if change.begin else record(change)
+    def record_slowly(change: Change) -> Future[list[RunId | None]]:
+        return ensure_future(begin_after_a_start(change)) if change.begin else record(change)
 
-        monkeypatch.setattr(t.store.runs, "record", record_slowly)
-        t.pool.finish(1)
-        await t.clock.turn()
-        assert t.pool.story.count("run prices") == 2
-        assert await t.record() == ["prices manual success", "prices manual failed", "prices manual running"]
+    monkeypatch.setattr(t.store.runs, "record", record_slowly)
+    t.pool.finish(1)
+    await t.clock.turn()
+    assert t.pool.story.count("run prices") == 2
+    assert await t.record() == ["prices manual success", "prices manual failed", "prices manual running"]
 
 
 async def test_a_bug_while_a_start_is_recorded_leaves_the_job_free_for_the_next(
-    monkeypatch: pytest.MonkeyPatch,
+    t: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with harness() as t:
-        t.pool.held.add(PRICES)
-        job, record = make_job(schedule=Never(), overlap=Overlap.QUEUE), t.store.runs.record
-        await t.settle(job)
-        for _ in range(3):
-            t.runner.start_by_hand(job, BY_HAND)
-        await t.clock.turn()
-
-        def record_or_fail(change: Change) -> Future[list[RunId | None]]:
-            if not change.begin:
-                return record(change)
-            monkeypatch.undo()
-            raise RuntimeError("a bug")
-
-        monkeypatch.setattr(t.store.runs, "record", record_or_fail)
-        t.pool.finish(1)
-        await t.clock.turn()
-        assert list(job.queue.in_flight) == [3]
-        assert await t.record() == ["prices manual success", "prices manual failed", "prices manual running"]
-
-
-async def test_a_claim_that_is_refused_replaces_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with harness() as t:
-        t.pool.held.add(PRICES)
-        job = make_job(schedule=Never(), overlap=Overlap.QUEUE)
-        await t.settle(job)
-        for _ in range(2):
-            t.runner.start_by_hand(job, BY_HAND)
-        await t.clock.turn()
-        job.spec = replace(job.spec, overlap=Overlap.REPLACE)
-        with monkeypatch.context() as patch:
-            patch.setattr(t.store.runs, "record", refuse)
-            with pytest.raises(StoreError):
-                await t.runner.start_by_hand(job, BY_HAND)
-        assert await t.record() == ["prices manual running", "prices manual waiting"]
-        t.pool.held.clear()
-        t.pool.finish(1)
-        await t.clock.turn()
-        assert await t.record() == ["prices manual success"] * 2
-
-
-async def test_allow_runs_side_by_side() -> None:
-    async with harness() as t:
-        t.pool.held.add(PRICES)
-        job = make_job(schedule=Never(), overlap=Overlap.ALLOW)
-        await t.settle(job)
-        for _ in range(3):
-            t.runner.start_by_hand(job, BY_HAND)
-        await t.clock.turn()
-        assert await t.record() == ["prices manual running"] * 3
-
-
-async def test_a_job_starts_after_another_has_succeeded() -> None:
-    async with harness() as t:
-        t.pool.endings[PRICES] = [FAILED]
-        first = make_job(schedule=Never())
-        second = make_job("report", schedule=Never(), after=(After(job=PRICES),))
-        await t.settle(first, second)
-        for _ in range(2):
-            t.runner.start_by_hand(first, BY_HAND)
-            await t.clock.turn()
-        assert await t.record() == ["prices manual failed", "prices manual success", "report after success"]
-        trigger = t.pool.requests[-1].arguments[0]["trigger"]  # type: ignore[index]  # the ctx table
-        assert trigger == {"type": "after", "job": "prices", "run_id": 2, "outcome": "success"}
-
-
-async def test_a_skipped_run_starts_only_what_follows_any_outcome_and_hides_no_failure() -> None:
-    skipped = Ending(outcome=Outcome.SKIPPED, reason="open")
-    async with harness() as t:
-        t.pool.endings[PRICES] = [skipped, replace(skipped, reason="open still"), FAILED, skipped]
-        first = make_job(schedule=Never())
-        each = RUN_OUTCOMES.values()
-        others = [
-            make_job("sum", schedule=Never(), after=(After(job=PRICES, outcomes=frozenset(each)),)),
-            make_job("all", schedule=Never(), after=(After(job=PRICES, outcomes=frozenset({*each, Outcome.SKIPPED})),)),
-        ]
-        await t.settle(first, *others)
-        seen = []
-        for _ in range(4):
-            t.runner.start_by_hand(first, BY_HAND)
-            await t.clock.turn()
-            seen.append(first.last and first.last.reason)
-        assert seen == ["open", "open still", *[FAILED.reason] * 2], "where there is no other the latest is shown"
-        assert (await t.record("all"), await t.record("sum")) == (["all after success"] * 4, ["sum after success"])
-
-
-async def test_a_paused_job_that_would_have_followed_leaves_a_record() -> None:
-    async with harness() as t:
-        first = make_job(schedule=Never())
-        second = make_job("report", schedule=Never(), after=(After(job=PRICES),))
-        await t.settle(first, second)
-        await t.scheduler.pause(second)
-        for _ in range(3):
-            t.runner.start_by_hand(first, BY_HAND)
-            await t.clock.turn()
-        assert await t.record("report") == ["report after paused x3"]
-        (passed,) = await t.store.runs.list(JobId("report"))
-        assert passed.reason == "prices ended while the job was paused"
-        await t.scheduler.resume(second)
-        t.runner.start_by_hand(first, BY_HAND)
-        await t.clock.turn()
-        assert await t.record("report") == ["report after paused x3", "report after success"]
-
-
-async def test_a_run_that_had_begun_before_a_pause_is_retried_all_the_same() -> None:
-    async with harness() as t:
-        t.pool.endings[PRICES] = [FAILED]
-        job = make_job(schedule=Never(), retry=Retry(retries=1, delay_ms=10_000, jitter=False))
-        await t.settle(job)
+    t.pool.held.add(PRICES)
+    job, record = make_job(schedule=Never(), overlap=Overlap.QUEUE), t.store.runs.record
+    await t.settle(job)
+    for _ in range(3):
         t.runner.start_by_hand(job, BY_HAND)
-        await t.clock.turn(5)
-        await t.scheduler.pause(job)
-        await t.clock.turn(6)
-        assert await t.record() == ["prices manual failed", "prices retry success attempt 2"]
+    await t.clock.turn()
+
+    def record_or_fail(change: Change) -> Future[list[RunId | None]]:
+        if not change.begin:
+            return record(change)
+        monkeypatch.undo()
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(t.store.runs, "record", record_or_fail)
+    t.pool.finish(1)
+    await t.clock.turn()
+    assert list(job.queue.in_flight) == [3]
+    assert await t.record() == ["prices manual success", "prices manual failed", "prices manual running"]
+
+
+async def test_a_claim_that_is_refused_replaces_nothing(t: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    t.pool.held.add(PRICES)
+    await t.settle(job := make_job(schedule=Never(), overlap=Overlap.QUEUE))
+    for _ in range(2):
+        t.runner.start_by_hand(job, BY_HAND)
+    await t.clock.turn()
+    job.spec = replace(job.spec, overlap=Overlap.REPLACE)
+    with monkeypatch.context() as patch:
+        patch.setattr(t.store.runs, "record", refuse)
+        with pytest.raises(StoreError):
+            await t.runner.start_by_hand(job, BY_HAND)
+    assert await t.record() == ["prices manual running", "prices manual waiting"]
+    t.pool.held.clear()
+    t.pool.finish(1)
+    await t.clock.turn()
+    assert await t.record() == ["prices manual success"] * 2
+
+
+async def test_allow_runs_side_by_side(t: Harness) -> None:
+    t.pool.held.add(PRICES)
+    await t.settle(job := make_job(schedule=Never(), overlap=Overlap.ALLOW))
+    for _ in range(3):
+        t.runner.start_by_hand(job, BY_HAND)
+    await t.clock.turn()
+    assert await t.record() == ["prices manual running"] * 3
+
+
+async def test_a_job_starts_after_another_has_succeeded(t: Harness) -> None:
+    t.pool.endings[PRICES] = [FAILED]
+    first = make_job(schedule=Never())
+    second = make_job("report", schedule=Never(), after=(After(job=PRICES),))
+    await t.settle(first, second)
+    for _ in range(2):
+        await t.start(first)
+    assert await t.record() == ["prices manual failed", "prices manual success", "report after success"]
+    trigger = t.pool.requests[-1].arguments[0]["trigger"]  # type: ignore[index]  # the ctx table
+    assert trigger == {"type": "after", "job": "prices", "run_id": 2, "outcome": "success"}
+
+
+async def test_a_skipped_run_starts_only_what_follows_any_outcome_and_hides_no_failure(t: Harness) -> None:
+    skipped = Ending(outcome=Outcome.SKIPPED, reason="open")
+    t.pool.endings[PRICES] = [skipped, replace(skipped, reason="open still"), FAILED, skipped]
+    first = make_job(schedule=Never())
+    each = RUN_OUTCOMES.values()
+    others = [
+        make_job("sum", schedule=Never(), after=(After(job=PRICES, outcomes=frozenset(each)),)),
+        make_job("all", schedule=Never(), after=(After(job=PRICES, outcomes=frozenset({*each, Outcome.SKIPPED})),)),
+    ]
+    await t.settle(first, *others)
+    seen = []
+    for _ in range(4):
+        await t.start(first)
+        seen.append(first.last and first.last.reason)
+    assert seen == ["open", "open still", *[FAILED.reason] * 2], "where there is no other the latest is shown"
+    assert (await t.record("all"), await t.record("sum")) == (["all after success"] * 4, ["sum after success"])
+
+
+async def test_a_paused_job_that_would_have_followed_leaves_a_record(t: Harness) -> None:
+    first = make_job(schedule=Never())
+    second = make_job("report", schedule=Never(), after=(After(job=PRICES),))
+    await t.settle(first, second)
+    await t.scheduler.pause(second)
+    for _ in range(3):
+        await t.start(first)
+    assert await t.record("report") == ["report after paused x3"]
+    (passed,) = await t.store.runs.list(JobId("report"))
+    assert passed.reason == "prices ended while the job was paused"
+    await t.scheduler.resume(second)
+    await t.start(first)
+    assert await t.record("report") == ["report after paused x3", "report after success"]
+
+
+async def test_a_run_that_had_begun_before_a_pause_is_retried_all_the_same(t: Harness) -> None:
+    t.pool.endings[PRICES] = [FAILED]
+    await t.settle(job := make_job(schedule=Never(), retry=Retry(retries=1, delay_ms=10_000, jitter=False)))
+    await t.start(job, 5)
+    await t.scheduler.pause(job)
+    await t.clock.turn(6)
+    assert await t.record() == ["prices manual failed", "prices retry success attempt 2"]
 
 
 class Watcher:
@@ -307,27 +272,24 @@ class Watcher:
         self.seen.append(ending)
 
 
-async def test_a_watched_run_is_one_attempt_and_says_so_to_its_script() -> None:
-    async with harness() as t:
-        t.pool.endings[PRICES] = [FAILED]
-        job = make_job(schedule=Never(), retry=Retry(retries=2, jitter=False))
-        await t.settle(job)
-        t.runner.start_by_hand(job, by_hand(Watcher()))
-        await t.clock.turn(60)
-        assert await t.record() == ["prices manual failed"]
-        assert [request.arguments[1] for request in t.pool.requests] == [False]
+async def test_a_watched_run_is_one_attempt_and_says_so_to_its_script(t: Harness) -> None:
+    t.pool.endings[PRICES] = [FAILED]
+    await t.settle(job := make_job(schedule=Never(), retry=Retry(retries=2, jitter=False)))
+    t.runner.start_by_hand(job, by_hand(Watcher()))
+    await t.clock.turn(60)
+    assert await t.record() == ["prices manual failed"]
+    assert [request.arguments[1] for request in t.pool.requests] == [False]
 
 
-async def test_a_watched_run_starts_no_other_job_and_is_seen_to_its_end() -> None:
+async def test_a_watched_run_starts_no_other_job_and_is_seen_to_its_end(t: Harness) -> None:
     watcher = Watcher()
-    async with harness() as t:
-        first = make_job(schedule=Never())
-        second = make_job("report", schedule=Never(), after=(After(job=PRICES),))
-        await t.settle(first, second)
-        t.runner.start_by_hand(first, by_hand(watcher))
-        await t.clock.turn()
-        assert await t.record() == ["prices manual success"]
-        assert watcher.seen == [SUCCESS]
+    first = make_job(schedule=Never())
+    second = make_job("report", schedule=Never(), after=(After(job=PRICES),))
+    await t.settle(first, second)
+    t.runner.start_by_hand(first, by_hand(watcher))
+    await t.clock.turn()
+    assert await t.record() == ["prices manual success"]
+    assert watcher.seen == [SUCCESS]
 
 
 @pytest.mark.parametrize(
@@ -344,8 +306,7 @@ async def test_after_a_crash_running_runs_are_lost_and_repeat_only_under_retries
     retry = Retry(retries=retries, delay_ms=1_000, jitter=False)
     async with harness(store, clock) as t:
         t.pool.held.add(PRICES)
-        job = make_job(schedule=Never(), retry=retry)
-        await t.settle(job)
+        await t.settle(job := make_job(schedule=Never(), retry=retry))
         t.runner.start_by_hand(job, BY_HAND)
         await clock.turn()
         left = await store.runs.open()
@@ -394,34 +355,32 @@ async def test_after_a_crash_nothing_follows_a_run_that_somebody_watched() -> No
             assert await after.record() == ["prices manual lost"]
 
 
-async def test_a_job_knows_when_it_has_last_started_and_succeeded_but_not_by_what_only_shows_or_finds() -> None:
-    async with harness() as t:
-        t.pool.endings[PRICES] = [FAILED]
-        await t.settle(job := make_job(schedule=Never()))
-        t.runner.start_by_hand(job, BY_HAND)
+async def test_a_job_knows_when_it_has_last_started_and_succeeded_but_not_by_what_only_shows_or_finds(
+    t: Harness,
+) -> None:
+    t.pool.endings[PRICES] = [FAILED]
+    await t.settle(job := make_job(schedule=Never()))
+    await t.start(job, 1)
+    failed_ms = job.started_ms
+    assert (failed_ms > 0, job.succeeded_ms) == (True, 0)
+    for request in (by_hand(dry_run=True), RunRequest(trigger=Trigger(type="drift", finding=""))):
+        t.runner.start(job, [request])
         await t.clock.turn(1)
-        failed_ms = job.started_ms
-        assert (failed_ms > 0, job.succeeded_ms) == (True, 0)
-        for request in (by_hand(dry_run=True), RunRequest(trigger=Trigger(type="drift", finding=""))):
-            t.runner.start(job, [request])
-            await t.clock.turn(1)
-        assert (job.started_ms, job.succeeded_ms) == (failed_ms, 0)
-        t.runner.start_by_hand(job, BY_HAND)
-        await t.clock.turn(1)
-        assert failed_ms < job.started_ms <= job.succeeded_ms
+    assert (job.started_ms, job.succeeded_ms) == (failed_ms, 0)
+    await t.start(job, 1)
+    assert failed_ms < job.started_ms <= job.succeeded_ms
 
 
 @pytest.mark.parametrize("extra", [{"dry_run": True}, {"debug": True}])
-async def test_a_run_that_is_to_change_nothing_hides_no_failure(extra: dict[str, Any]) -> None:
-    async with harness() as t:
-        t.pool.endings[PRICES] = [FAILED]
-        await t.settle(job := make_job(schedule=Never()))
-        for request in (BY_HAND, by_hand(**extra)):
-            t.runner.start_by_hand(job, request)
-            await t.clock.turn()
-        assert await t.record() == ["prices manual failed", "prices manual success"]
-        assert job.last is not None
-        assert job.last.outcome is Outcome.FAILED
+async def test_a_run_that_is_to_change_nothing_hides_no_failure(t: Harness, extra: dict[str, Any]) -> None:
+    t.pool.endings[PRICES] = [FAILED]
+    await t.settle(job := make_job(schedule=Never()))
+    for request in (BY_HAND, by_hand(**extra)):
+        t.runner.start_by_hand(job, request)
+        await t.clock.turn()
+    assert await t.record() == ["prices manual failed", "prices manual success"]
+    assert job.last is not None
+    assert job.last.outcome is Outcome.FAILED
 
 
 async def test_nothing_follows_a_run_that_was_to_change_nothing_and_waited_over_a_restart() -> None:
@@ -443,27 +402,24 @@ async def test_nothing_follows_a_run_that_was_to_change_nothing_and_waited_over_
 
 
 @pytest.mark.parametrize("extra", [{"dry_run": True}, {"debug": True}])
-async def test_a_run_that_is_to_change_nothing_replaces_none(extra: dict[str, Any]) -> None:
-    async with harness() as t:
-        t.pool.held.add(PRICES)
-        await t.settle(job := make_job(schedule=Never(), overlap=Overlap.REPLACE))
-        t.runner.start_by_hand(job, BY_HAND)
-        await t.clock.turn()
-        t.runner.start_by_hand(job, by_hand(**extra))
-        await t.clock.turn()
-        assert await t.record() == ["prices manual running", "prices manual waiting"]
-        t.pool.held.clear()
-        t.pool.finish(1)
-        await t.clock.turn()
-        assert await t.record() == ["prices manual success", "prices manual success"]
+async def test_a_run_that_is_to_change_nothing_replaces_none(t: Harness, extra: dict[str, Any]) -> None:
+    t.pool.held.add(PRICES)
+    await t.settle(job := make_job(schedule=Never(), overlap=Overlap.REPLACE))
+    await t.start(job)
+    t.runner.start_by_hand(job, by_hand(**extra))
+    await t.clock.turn()
+    assert await t.record() == ["prices manual running", "prices manual waiting"]
+    t.pool.held.clear()
+    t.pool.finish(1)
+    await t.clock.turn()
+    assert await t.record() == ["prices manual success", "prices manual success"]
 
 
 async def test_after_a_crash_a_job_that_resumes_goes_on_at_once_and_without_retries() -> None:
     store = MemoryStore(clock := FakeClock())
     async with harness(store, clock) as t:
         t.pool.held.add(PRICES)
-        job = make_job(schedule=Never(), resume=True)
-        await t.settle(job)
+        await t.settle(job := make_job(schedule=Never(), resume=True))
         t.runner.start_by_hand(job, BY_HAND)
         await clock.turn()
         left = await store.runs.open()
@@ -478,8 +434,7 @@ async def test_a_run_is_resumed_once_its_job_that_is_broken_now_can_be_loaded() 
     store = MemoryStore(clock := FakeClock())
     async with harness(store, clock) as t:
         t.pool.held.add(PRICES)
-        job = make_job(schedule=Never(), resume=True)
-        await t.settle(job)
+        await t.settle(job := make_job(schedule=Never(), resume=True))
         t.runner.start_by_hand(job, BY_HAND)
         await clock.turn()
         left = await store.runs.open()
@@ -498,8 +453,7 @@ async def test_a_run_that_a_stop_cuts_short_leaves_the_one_that_resumes_it() -> 
     store = MemoryStore(clock := FakeClock())
     async with harness(store, clock) as t:
         t.pool.held.add(PRICES)
-        job = make_job(schedule=Never(), resume=True)
-        await t.settle(job)
+        await t.settle(job := make_job(schedule=Never(), resume=True))
         t.runner.start_by_hand(job, BY_HAND)
         await clock.turn()
         await t.runner.drain(0)
@@ -566,8 +520,7 @@ async def test_after_a_crash_a_waiting_retry_still_comes() -> None:
     retry = Retry(retries=1, delay_ms=60_000, jitter=False)
     async with harness(store, clock) as t:
         t.pool.endings[PRICES] = [FAILED]
-        job = make_job(schedule=Never(), retry=retry)
-        await t.settle(job)
+        await t.settle(job := make_job(schedule=Never(), retry=retry))
         t.runner.start_by_hand(job, BY_HAND)
         await clock.turn()
         await t.runner.drain(0)
@@ -598,97 +551,86 @@ async def test_a_clock_that_was_set_back_puts_a_retry_off_by_no_more_than_its_lo
 
 
 @pytest.mark.parametrize("is_deleted", [False, True])
-async def test_who_watches_a_run_that_is_given_up_sees_it_end(is_deleted: bool) -> None:
+async def test_who_watches_a_run_that_is_given_up_sees_it_end(t: Harness, is_deleted: bool) -> None:
     """Its job is deleted, or a newer start replaces it."""
     watcher = Watcher()
-    async with harness() as t:
-        t.pool.held.add(PRICES)
-        job = make_job(schedule=Never(), overlap=Overlap.QUEUE)
-        await t.settle(job)
-        t.runner.start_by_hand(job, BY_HAND)
-        t.runner.start_by_hand(job, by_hand(watcher))
-        await t.clock.turn()
-        if is_deleted:
-            t.live.remove(PRICES)
-            t.runner.forget(job)
-            t.pool.finish(1)
-        else:
-            job.spec = replace(job.spec, overlap=Overlap.REPLACE)
-            t.runner.start_by_hand(job, BY_HAND)
-        await t.clock.turn()
-        reason = "the job was deleted" if is_deleted else "replaced by run 3"
-        assert watcher.seen == [unbegun(reason)]
-        assert not t.runner._observers
-
-
-async def test_what_waits_for_a_deleted_job_is_recorded_and_does_not_run() -> None:
-    async with harness() as t:
-        t.pool.held.add(PRICES)
-        job = make_job(schedule=Never(), overlap=Overlap.QUEUE)
-        await t.settle(job)
-        for _ in range(2):
-            t.runner.start_by_hand(job, BY_HAND)
-        await t.clock.turn()
+    t.pool.held.add(PRICES)
+    await t.settle(job := make_job(schedule=Never(), overlap=Overlap.QUEUE))
+    t.runner.start_by_hand(job, BY_HAND)
+    t.runner.start_by_hand(job, by_hand(watcher))
+    await t.clock.turn()
+    if is_deleted:
         t.live.remove(PRICES)
         t.runner.forget(job)
         t.pool.finish(1)
-        await t.clock.turn(10)
-        assert await t.record() == ["prices manual success", "prices manual skipped"]
-        assert t.monitors.story == ["forget prices"]
+    else:
+        job.spec = replace(job.spec, overlap=Overlap.REPLACE)
+        t.runner.start_by_hand(job, BY_HAND)
+    await t.clock.turn()
+    reason = "the job was deleted" if is_deleted else "replaced by run 3"
+    assert watcher.seen == [unbegun(reason)]
+    assert not t.runner._observers
+
+
+async def test_what_waits_for_a_deleted_job_is_recorded_and_does_not_run(t: Harness) -> None:
+    t.pool.held.add(PRICES)
+    await t.settle(job := make_job(schedule=Never(), overlap=Overlap.QUEUE))
+    for _ in range(2):
+        t.runner.start_by_hand(job, BY_HAND)
+    await t.clock.turn()
+    t.live.remove(PRICES)
+    t.runner.forget(job)
+    t.pool.finish(1)
+    await t.clock.turn(10)
+    assert await t.record() == ["prices manual success", "prices manual skipped"]
+    assert t.monitors.story == ["forget prices"]
 
 
 async def test_what_was_on_its_way_to_the_store_when_its_job_was_deleted_does_not_run(
-    monkeypatch: pytest.MonkeyPatch,
+    t: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A start that waits its turn, and the retry of a run that has ended."""
-    async with harness() as t:
-        t.pool.held.add(PRICES)
-        await t.settle(job := make_job(schedule=Never(), overlap=Overlap.QUEUE, retry=Retry(retries=1)))
+    t.pool.held.add(PRICES)
+    await t.settle(job := make_job(schedule=Never(), overlap=Overlap.QUEUE, retry=Retry(retries=1)))
+    await t.start(job)
+    with monkeypatch.context() as patch:
+        patch.setattr(t.store.runs, "record", hanging := HangingRecord(t.store.runs.record))
         t.runner.start_by_hand(job, BY_HAND)
-        await t.clock.turn()
-        with monkeypatch.context() as patch:
-            patch.setattr(t.store.runs, "record", hanging := HangingRecord(t.store.runs.record))
-            t.runner.start_by_hand(job, BY_HAND)
-            t.pool.finish(1, FAILED)
-            await settle()
-            delete(t, job)
-            await hanging.grant()
-            await hanging.grant()
-        await t.clock.turn(60)
-        assert await t.record() == ["prices manual failed", "prices manual skipped", "prices retry skipped attempt 2"]
-        assert await t.store.runs.open() == []
-
-
-async def test_a_planned_stop_waits_for_the_run_of_a_deleted_job_too_and_then_stops_it() -> None:
-    async with harness() as t:
-        t.pool.held.add(PRICES)
-        await t.settle(job := make_job(schedule=Never()))
-        t.runner.start_by_hand(job, BY_HAND)
-        await t.clock.turn()
+        t.pool.finish(1, FAILED)
+        await settle()
         delete(t, job)
-        draining = t.tasks.create_task(t.runner.drain(10))
-        await t.clock.turn(9)
-        assert not draining.done()
-        await t.clock.turn(2)
-        await draining
-        assert await t.record() == ["prices manual stopped"]
+        await hanging.grant()
+        await hanging.grant()
+    await t.clock.turn(60)
+    assert await t.record() == ["prices manual failed", "prices manual skipped", "prices retry skipped attempt 2"]
+    assert await t.store.runs.open() == []
 
 
-async def test_a_job_that_is_deleted_and_comes_back_does_not_overlap_the_run_still_in_flight() -> None:
-    async with harness() as t:
-        t.pool.held.add(PRICES)
-        await t.settle(job := make_job(schedule=Never(), overlap=Overlap.QUEUE))
-        t.runner.start_by_hand(job, BY_HAND)
-        await t.clock.turn()
-        delete(t, job)
-        await t.settle(back := make_job(schedule=Never(), overlap=Overlap.QUEUE))
-        t.runner.start_by_hand(back, BY_HAND)
-        await t.clock.turn()
-        assert await t.record() == ["prices manual running", "prices manual waiting"]
-        t.pool.held.clear()
-        t.pool.finish(1)
-        await t.clock.turn()
-        assert await t.record() == ["prices manual success"] * 2
+async def test_a_planned_stop_waits_for_the_run_of_a_deleted_job_too_and_then_stops_it(t: Harness) -> None:
+    t.pool.held.add(PRICES)
+    await t.settle(job := make_job(schedule=Never()))
+    await t.start(job)
+    delete(t, job)
+    draining = t.tasks.create_task(t.runner.drain(10))
+    await t.clock.turn(9)
+    assert not draining.done()
+    await t.clock.turn(2)
+    await draining
+    assert await t.record() == ["prices manual stopped"]
+
+
+async def test_a_job_that_is_deleted_and_comes_back_does_not_overlap_the_run_still_in_flight(t: Harness) -> None:
+    t.pool.held.add(PRICES)
+    await t.settle(job := make_job(schedule=Never(), overlap=Overlap.QUEUE))
+    await t.start(job)
+    delete(t, job)
+    await t.settle(back := make_job(schedule=Never(), overlap=Overlap.QUEUE))
+    await t.start(back)
+    assert await t.record() == ["prices manual running", "prices manual waiting"]
+    t.pool.held.clear()
+    t.pool.finish(1)
+    await t.clock.turn()
+    assert await t.record() == ["prices manual success"] * 2
 
 
 async def stop_beside_two_runs(t: Harness) -> Task[None]:
@@ -702,76 +644,68 @@ async def stop_beside_two_runs(t: Harness) -> Task[None]:
     return t.tasks.create_task(t.runner.drain(10))
 
 
-async def test_a_planned_stop_waits_for_its_grace_and_then_stops_what_is_left() -> None:
-    async with harness() as t:
-        draining = await stop_beside_two_runs(t)
-        await t.clock.turn(5)
-        t.pool.finish(1)
-        await t.clock.turn(6)
-        await draining
-        assert await t.record() == ["prices manual success", "report manual stopped"]
+async def test_a_planned_stop_waits_for_its_grace_and_then_stops_what_is_left(t: Harness) -> None:
+    draining = await stop_beside_two_runs(t)
+    await t.clock.turn(5)
+    t.pool.finish(1)
+    await t.clock.turn(6)
+    await draining
+    assert await t.record() == ["prices manual success", "report manual stopped"]
 
 
-async def test_a_run_that_ends_while_the_daemon_stops_is_recorded_at_once() -> None:
-    async with harness() as t:
-        draining = await stop_beside_two_runs(t)
-        await t.clock.turn()
-        t.pool.finish(1)
-        await t.clock.turn()
-        assert await t.record() == ["prices manual success", "report manual running"]
-        t.pool.finish(2)
-        await draining
+async def test_a_run_that_ends_while_the_daemon_stops_is_recorded_at_once(t: Harness) -> None:
+    draining = await stop_beside_two_runs(t)
+    await t.clock.turn()
+    t.pool.finish(1)
+    await t.clock.turn()
+    assert await t.record() == ["prices manual success", "report manual running"]
+    t.pool.finish(2)
+    await draining
 
 
-async def test_stopping_starts_nothing_that_waits_but_keeps_it_on_record() -> None:
-    async with harness() as t:
-        t.pool.held.add(PRICES)
-        job = make_job(schedule=Every(period_ms=60_000), overlap=Overlap.QUEUE)
-        await t.settle(job)
-        await t.clock.turn(61)
-        draining = t.tasks.create_task(t.runner.drain(10))
-        await t.clock.turn(1)
-        t.pool.finish(1)
-        await t.clock.turn(12)
-        await draining
-        assert await t.record() == ["prices schedule success", "prices schedule waiting"]
+async def test_stopping_starts_nothing_that_waits_but_keeps_it_on_record(t: Harness) -> None:
+    t.pool.held.add(PRICES)
+    await t.settle(make_job(schedule=Every(period_ms=60_000), overlap=Overlap.QUEUE))
+    await t.clock.turn(61)
+    draining = t.tasks.create_task(t.runner.drain(10))
+    await t.clock.turn(1)
+    t.pool.finish(1)
+    await t.clock.turn(12)
+    await draining
+    assert await t.record() == ["prices schedule success", "prices schedule waiting"]
 
 
-async def test_nobody_starts_anything_while_the_daemon_stops() -> None:
-    async with harness() as t:
-        draining = await stop_beside_two_runs(t)
-        idle = make_job("idle", schedule=Never())
-        await t.settle(idle)
-        with pytest.raises(Refused, match="idle: the daemon is stopping"):
-            t.runner.start_by_hand(idle, BY_HAND)
-        t.pool.finish(1)
-        t.pool.finish(2)
-        await draining
+async def test_nobody_starts_anything_while_the_daemon_stops(t: Harness) -> None:
+    draining = await stop_beside_two_runs(t)
+    await t.settle(idle := make_job("idle", schedule=Never()))
+    with pytest.raises(Refused, match="idle: the daemon is stopping"):
+        t.runner.start_by_hand(idle, BY_HAND)
+    t.pool.finish(1)
+    t.pool.finish(2)
+    await draining
 
 
 @pytest.mark.parametrize("is_deleted", [False, True])
 async def test_a_stop_waits_in_vain_for_a_store_that_refuses_and_leaves_the_run_to_the_next_start(
-    is_deleted: bool, monkeypatch: pytest.MonkeyPatch
+    t: Harness, is_deleted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end of a run, or of a deleted job that one will not run."""
-    async with harness() as t:
-        t.pool.held.add(PRICES)
-        job = make_job(schedule=Never(), overlap=Overlap.QUEUE)
-        await t.settle(job)
-        for _ in range(2):
-            t.runner.start_by_hand(job, BY_HAND)
-        await t.clock.turn()
-        monkeypatch.setattr(t.store.runs, "record", refuse)
-        if is_deleted:
-            t.live.remove(PRICES)
-            t.runner.forget(job)
-        t.pool.finish(1)
-        draining = t.tasks.create_task(t.runner.drain(10))
-        await t.clock.turn(10 + STOP_PATIENCE + LAST_PATIENCE)
-        assert draining.done()
-        await t.clock.turn()
-        assert not t.runner._run_tasks
-        assert await t.record() == ["prices manual running", "prices manual waiting"]
+    t.pool.held.add(PRICES)
+    await t.settle(job := make_job(schedule=Never(), overlap=Overlap.QUEUE))
+    for _ in range(2):
+        t.runner.start_by_hand(job, BY_HAND)
+    await t.clock.turn()
+    monkeypatch.setattr(t.store.runs, "record", refuse)
+    if is_deleted:
+        t.live.remove(PRICES)
+        t.runner.forget(job)
+    t.pool.finish(1)
+    draining = t.tasks.create_task(t.runner.drain(10))
+    await t.clock.turn(10 + STOP_PATIENCE + LAST_PATIENCE)
+    assert draining.done()
+    await t.clock.turn()
+    assert not t.runner._run_tasks
+    assert await t.record() == ["prices manual running", "prices manual waiting"]
 
 
 MOVED, DAMAGED = StoreMoved(Path("spyweb.db")), StoreCorrupt(Path("spyweb.db"), "malformed")
@@ -780,112 +714,103 @@ MOVED, DAMAGED = StoreMoved(Path("spyweb.db")), StoreCorrupt(Path("spyweb.db"), 
 @pytest.mark.parametrize("error", [MOVED, DAMAGED])
 @pytest.mark.parametrize("has_ended", [True, False])
 async def test_a_stop_does_not_wait_for_a_store_that_takes_nothing_more(
-    has_ended: bool, error: StoreError, monkeypatch: pytest.MonkeyPatch
+    t: Harness, has_ended: bool, error: StoreError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither for a run that has ended before nor, once its grace is over, for one that is stopped."""
-    async with harness() as t:
-        t.pool.held.add(PRICES)
-        await t.settle(job := make_job(schedule=Never()))
-        t.runner.start_by_hand(job, BY_HAND)
-        await t.clock.turn()
-        monkeypatch.setattr(t.store.runs, "record", partial(refuse, error=error))
-        if has_ended:
-            t.pool.finish(1)
-            await t.clock.turn(1)
-        draining = t.tasks.create_task(t.runner.drain(10))
-        await t.clock.turn(0 if has_ended else 10)
-        assert draining.done()
-        assert await t.record() == ["prices manual running"], "the next start finds it so"
+    t.pool.held.add(PRICES)
+    await t.settle(job := make_job(schedule=Never()))
+    await t.start(job)
+    monkeypatch.setattr(t.store.runs, "record", partial(refuse, error=error))
+    if has_ended:
+        t.pool.finish(1)
+        await t.clock.turn(1)
+    draining = t.tasks.create_task(t.runner.drain(10))
+    await t.clock.turn(0 if has_ended else 10)
+    assert draining.done()
+    assert await t.record() == ["prices manual running"], "the next start finds it so"
 
 
 @pytest.mark.parametrize("error", [MOVED, DAMAGED])
 async def test_a_stop_leaves_a_run_waiting_whose_beginning_the_store_does_not_take(
-    error: StoreError, monkeypatch: pytest.MonkeyPatch
+    t: Harness, error: StoreError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with harness() as t:
-        t.pool.held.add(PRICES)
-        await t.settle(job := make_job(schedule=Never(), overlap=Overlap.QUEUE))
-        for _ in range(2):
-            t.runner.start_by_hand(job, BY_HAND)
-        await t.clock.turn()
-        record = t.store.runs.record
-        refuse_begins = partial(refuse, error=error)
-        monkeypatch.setattr(
-            t.store.runs, "record", lambda change: refuse_begins(change) if change.begin else record(change)
-        )
+    t.pool.held.add(PRICES)
+    await t.settle(job := make_job(schedule=Never(), overlap=Overlap.QUEUE))
+    for _ in range(2):
+        t.runner.start_by_hand(job, BY_HAND)
+    await t.clock.turn()
+    record = t.store.runs.record
+    refuse_begins = partial(refuse, error=error)
+    monkeypatch.setattr(
+        t.store.runs, "record", lambda change: refuse_begins(change) if change.begin else record(change)
+    )
+    t.pool.finish(1)
+    await t.clock.turn(1)
+    monkeypatch.setattr(t.store.runs, "record", refuse_begins)
+    draining = t.tasks.create_task(t.runner.drain(10))
+    await t.clock.turn()
+    assert draining.done()
+    assert t.pool.story == ["run prices"]
+    assert await t.record() == ["prices manual success", "prices manual waiting"]
+
+
+async def test_an_end_is_recorded_once_the_database_is_put_back(t: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    t.pool.held.add(PRICES)
+    await t.settle(job := make_job(schedule=Never()))
+    await t.start(job)
+    with monkeypatch.context() as patch:
+        patch.setattr(t.store.runs, "record", partial(refuse, error=MOVED))
         t.pool.finish(1)
-        await t.clock.turn(1)
-        monkeypatch.setattr(t.store.runs, "record", refuse_begins)
-        draining = t.tasks.create_task(t.runner.drain(10))
-        await t.clock.turn()
-        assert draining.done()
-        assert t.pool.story == ["run prices"]
-        assert await t.record() == ["prices manual success", "prices manual waiting"]
+        await t.clock.turn(STORE_PATIENCE - 1)
+    draining = t.tasks.create_task(t.runner.drain(10))
+    await t.clock.turn()
+    assert draining.done(), "a stop has the store asked at once"
+    assert await t.record() == ["prices manual success"]
 
 
-async def test_an_end_is_recorded_once_the_database_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with harness() as t:
-        t.pool.held.add(PRICES)
-        await t.settle(job := make_job(schedule=Never()))
-        t.runner.start_by_hand(job, BY_HAND)
-        await t.clock.turn()
-        with monkeypatch.context() as patch:
-            patch.setattr(t.store.runs, "record", partial(refuse, error=MOVED))
-            t.pool.finish(1)
-            await t.clock.turn(STORE_PATIENCE - 1)
-        draining = t.tasks.create_task(t.runner.drain(10))
-        await t.clock.turn()
-        assert draining.done(), "a stop has the store asked at once"
-        assert await t.record() == ["prices manual success"]
+async def test_a_bug_in_one_run_does_not_end_the_others(t: Harness) -> None:
+
+    async def broken(_request: Request, _host: Host) -> Ending:
+        raise RuntimeError("a bug")
+
+    t.pool.run = broken  # type: ignore[method-assign, assignment]
+    await t.settle(job := make_job(schedule=Never()))
+    await t.start(job)
+    assert not job.queue.is_busy
+    assert await t.record() == ["prices manual failed"]
 
 
-async def test_a_bug_in_one_run_does_not_end_the_others() -> None:
-    async with harness() as t:
-
-        async def broken(_request: Request, _host: Host) -> Ending:
-            raise RuntimeError("a bug")
-
-        t.pool.run = broken  # type: ignore[method-assign, assignment]
-        job = make_job(schedule=Never())
-        await t.settle(job)
-        t.runner.start_by_hand(job, BY_HAND)
-        await t.clock.turn()
-        assert not job.queue.is_busy
-        assert await t.record() == ["prices manual failed"]
-
-
-async def test_the_end_of_a_run_is_recorded_once_the_store_can_be_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with harness() as t:
-        t.pool.held.add(PRICES)
-        await t.settle(job := make_job(schedule=Never()))
-        t.runner.start_by_hand(job, BY_HAND)
-        await t.clock.turn()
-        with monkeypatch.context() as patch:
-            patch.setattr(t.store.runs, "record", partial(refuse, error=NoAccess("spyweb.db: no access as me")))
-            t.pool.finish(1)
-            await t.clock.turn(STORE_PATIENCE - 1)
-        await t.clock.turn(1)
-        assert await t.record() == ["prices manual success"]
+async def test_the_end_of_a_run_is_recorded_once_the_store_can_be_opened_again(
+    t: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    t.pool.held.add(PRICES)
+    await t.settle(job := make_job(schedule=Never()))
+    await t.start(job)
+    with monkeypatch.context() as patch:
+        patch.setattr(t.store.runs, "record", partial(refuse, error=NoAccess("spyweb.db: no access as me")))
+        t.pool.finish(1)
+        await t.clock.turn(STORE_PATIENCE - 1)
+    await t.clock.turn(1)
+    assert await t.record() == ["prices manual success"]
 
 
 async def test_whoever_watches_a_run_whose_end_a_damaged_store_does_not_take_hears_of_it(
-    monkeypatch: pytest.MonkeyPatch,
+    t: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watcher = Watcher()
-    async with harness() as t:
-        t.pool.held.add(PRICES)
-        await t.settle(job := make_job(schedule=Never()))
-        t.runner.start_by_hand(job, by_hand(watcher))
-        await t.clock.turn()
-        monkeypatch.setattr(t.store.runs, "record", partial(refuse, error=StoreCorrupt(Path("spyweb.db"), "malformed")))
-        t.pool.finish(1)
-        await t.clock.turn()
-        assert [ending.outcome for ending in watcher.seen] == [Outcome.SUCCESS]
-        assert not job.queue.is_busy
-        assert await t.record() == ["prices manual running"]
+    t.pool.held.add(PRICES)
+    await t.settle(job := make_job(schedule=Never()))
+    t.runner.start_by_hand(job, by_hand(watcher))
+    await t.clock.turn()
+    monkeypatch.setattr(t.store.runs, "record", partial(refuse, error=StoreCorrupt(Path("spyweb.db"), "malformed")))
+    t.pool.finish(1)
+    await t.clock.turn()
+    assert [ending.outcome for ending in watcher.seen] == [Outcome.SUCCESS]
+    assert not job.queue.is_busy
+    assert await t.record() == ["prices manual running"]
 
 
-async def test_a_run_whose_host_can_not_be_made_fails_and_leaves_its_job_free() -> None:
+async def test_a_run_whose_host_can_not_be_made_fails_and_leaves_its_job_free(t: Harness) -> None:
     hosts, watcher = [MemoryError()], Watcher()
 
     def host_for(job: LiveJob, run: Run, observer: Observer | None) -> OpDispatcher:
@@ -893,96 +818,83 @@ async def test_a_run_whose_host_can_not_be_made_fails_and_leaves_its_job_free() 
             raise hosts.pop()
         return silent_host(job, run, observer)
 
-    async with harness() as t:
-        t.runner.host_for = host_for
-        t.pool.held.add(PRICES)
-        job = make_job(schedule=Never(), overlap=Overlap.QUEUE)
-        await t.settle(job)
-        t.runner.start_by_hand(job, by_hand(watcher))
-        t.runner.start_by_hand(job, BY_HAND)
-        await t.clock.turn()
-        assert [ending.reason for ending in watcher.seen] == ["a bug in spyweb: see its log"]
-        assert job.last is not None
-        assert job.last.reason == watcher.seen[0].reason
-        t.pool.finish(2)
-        await t.clock.turn()
-        assert await t.record() == ["prices manual failed", "prices manual success"]
+    t.runner.host_for = host_for
+    t.pool.held.add(PRICES)
+    await t.settle(job := make_job(schedule=Never(), overlap=Overlap.QUEUE))
+    t.runner.start_by_hand(job, by_hand(watcher))
+    await t.start(job)
+    assert [ending.reason for ending in watcher.seen] == ["a bug in spyweb: see its log"]
+    assert job.last is not None
+    assert job.last.reason == watcher.seen[0].reason
+    t.pool.finish(2)
+    await t.clock.turn()
+    assert await t.record() == ["prices manual failed", "prices manual success"]
 
 
-async def test_a_runs_row_counts_what_its_sql_took_of_a_processor() -> None:
-    async with harness() as t:
-        t.runner.host_for = lambda *_: SilentHost(sql_cpu_ms=1500)
-        job = make_job(schedule=Never())
-        await t.settle(job)
-        t.runner.start_by_hand(job, BY_HAND)
-        await t.clock.turn()
-        (run,) = await t.store.runs.list()
-        assert run.cpu_ms == 1500
+async def test_a_runs_row_counts_what_its_sql_took_of_a_processor(t: Harness) -> None:
+    t.runner.host_for = lambda *_: SilentHost(sql_cpu_ms=1500)
+    await t.settle(job := make_job(schedule=Never()))
+    await t.start(job)
+    (run,) = await t.store.runs.list()
+    assert run.cpu_ms == 1500
 
 
 async def test_what_a_run_did_to_the_loop_stands_on_its_row_and_goes_with_a_deleted_job() -> None:
     clocks = StallClocks()
     recorder = clocks.recorder()
     async with harness(stalls=recorder) as t:
-        job = make_job(schedule=Never())
-        await t.settle(job)
+        await t.settle(job := make_job(schedule=Never()))
         for number in range(1, TOO_OFTEN + 1):
             started = clocks.wall
             clocks.compute(1.0)
             recorder.record(Work("op state.set", job.id, number, job.code.generation), started)
-            t.runner.start_by_hand(job, BY_HAND)
-            await t.clock.turn()
+            await t.start(job)
         assert [run.note for run in await t.store.runs.list()] == ["held the loop 1.0 s: op state.set"] * TOO_OFTEN
         assert await t.record() == ["prices manual success"] * (TOO_OFTEN - 1) + ["prices manual failed"]
         delete(t, job)
         assert recorder.refused() == {}
 
 
-async def test_what_follows_in_a_job_that_another_daemon_owns_is_left_on_record_for_that() -> None:
-    async with harness() as t:
-        first = make_job(schedule=Never())
-        second = make_job("report", schedule=Never(), after=(After(job=PRICES),))
-        second.mine = False
-        await t.settle(first, second)
-        t.runner.start_by_hand(first, BY_HAND)
-        await t.clock.turn()
-        assert await t.record() == ["prices manual success", "report after waiting"]
+async def test_what_follows_in_a_job_that_another_daemon_owns_is_left_on_record_for_that(t: Harness) -> None:
+    first = make_job(schedule=Never())
+    second = make_job("report", schedule=Never(), after=(After(job=PRICES),))
+    second.mine = False
+    await t.settle(first, second)
+    await t.start(first)
+    assert await t.record() == ["prices manual success", "report after waiting"]
 
 
 async def test_a_job_that_comes_back_while_its_claim_is_on_its_way_is_busy_with_that_run(
-    monkeypatch: pytest.MonkeyPatch,
+    t: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with harness() as t:
-        t.pool.held.add(PRICES)
-        await t.settle(job := make_job(schedule=Never()))
-        with monkeypatch.context() as patch:
-            patch.setattr(t.store.runs, "record", hanging := HangingRecord(t.store.runs.record))
-            t.runner.start_by_hand(job, BY_HAND)
-            delete(t, job)
-            t.live.add(back := make_job(schedule=Never()))
-            with pytest.raises(Refused, match="busy"):
-                t.runner.start_by_hand(back, BY_HAND)
-            await hanging.grant()
-        t.pool.finish(1)
-        await t.clock.turn()
-        assert not back.queue.is_busy
-        assert await t.record() == ["prices manual success"]
+    t.pool.held.add(PRICES)
+    await t.settle(job := make_job(schedule=Never()))
+    with monkeypatch.context() as patch:
+        patch.setattr(t.store.runs, "record", hanging := HangingRecord(t.store.runs.record))
+        t.runner.start_by_hand(job, BY_HAND)
+        delete(t, job)
+        t.live.add(back := make_job(schedule=Never()))
+        with pytest.raises(Refused, match="busy"):
+            t.runner.start_by_hand(back, BY_HAND)
+        await hanging.grant()
+    t.pool.finish(1)
+    await t.clock.turn()
+    assert not back.queue.is_busy
+    assert await t.record() == ["prices manual success"]
 
 
 async def test_a_run_of_a_deleted_job_replaces_none_even_if_the_job_has_come_back(
-    monkeypatch: pytest.MonkeyPatch,
+    t: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with harness() as t:
-        t.pool.held.add(PRICES)
-        await t.settle(job := make_job(schedule=Never(), overlap=Overlap.REPLACE))
+    t.pool.held.add(PRICES)
+    await t.settle(job := make_job(schedule=Never(), overlap=Overlap.REPLACE))
+    await t.start(job)
+    with monkeypatch.context() as patch:
+        patch.setattr(t.store.runs, "record", hanging := HangingRecord(t.store.runs.record))
         t.runner.start_by_hand(job, BY_HAND)
-        await t.clock.turn()
-        with monkeypatch.context() as patch:
-            patch.setattr(t.store.runs, "record", hanging := HangingRecord(t.store.runs.record))
-            t.runner.start_by_hand(job, BY_HAND)
-            delete(t, job)
-            t.live.add(make_job(schedule=Never(), overlap=Overlap.REPLACE))
-            await hanging.grant()
-        t.pool.finish(1)
-        await t.clock.turn()
-        assert await t.record() == ["prices manual success", "prices manual skipped"]
+        delete(t, job)
+        t.live.add(make_job(schedule=Never(), overlap=Overlap.REPLACE))
+        await hanging.grant()
+    t.pool.finish(1)
+    await t.clock.turn()
+    assert await t.record() == ["prices manual success", "prices manual skipped"]

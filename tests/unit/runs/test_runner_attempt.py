@@ -57,124 +57,118 @@ def answering(*answers: ChangeEvent | SpywebError | None) -> Callable[[int], Fut
     return find
 
 
-async def test_a_script_is_told_its_context_and_whether_another_attempt_may_follow() -> None:
-    async with harness() as t:
-        job = make_script()
-        t.pool.endings[job.id] = [FAILED]
-        await start(t, job, {"type": "manual"})
-        await t.clock.turn(60)
-        first, second = t.pool.requests
-        assert (first.procedure, len(first.arguments), first.arguments[1]) == ("run", 2, True)
-        assert second.arguments[1] is False
+async def test_a_script_is_told_its_context_and_whether_another_attempt_may_follow(t: Harness) -> None:
+    job = make_script()
+    t.pool.endings[job.id] = [FAILED]
+    await start(t, job, {"type": "manual"})
+    await t.clock.turn(60)
+    first, second = t.pool.requests
+    assert (first.procedure, len(first.arguments), first.arguments[1]) == ("run", 2, True)
+    assert second.arguments[1] is False
 
 
-async def test_for_a_change_it_is_told_the_event_and_the_conditions(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with harness() as t:
-        monkeypatch.setattr(t.store.events, "find", answering(make_event()))
-        await start(t, make_script(), CAUSED)
-        (request,) = t.pool.requests
-        assert (request.procedure, request.arguments[3]) == ("trigger", ["f"])
+async def test_for_a_change_it_is_told_the_event_and_the_conditions(
+    t: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(t.store.events, "find", answering(make_event()))
+    await start(t, make_script(), CAUSED)
+    (request,) = t.pool.requests
+    assert (request.procedure, request.arguments[3]) == ("trigger", ["f"])
 
 
 @pytest.mark.parametrize("error", [StoreError("busy"), NoAccess("spyweb.db: no access as me")])
 async def test_a_store_that_refuses_the_event_is_asked_again(
-    error: SpywebError, monkeypatch: pytest.MonkeyPatch
+    t: Harness, error: SpywebError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with harness() as t:
-        monkeypatch.setattr(t.store.events, "find", answering(error, make_event()))
-        await start(t, make_script(), CAUSED)
-        assert t.pool.requests == []
-        await t.clock.turn(STORE_PATIENCE)
-        assert await t.record() == ["prices state success"]
+    monkeypatch.setattr(t.store.events, "find", answering(error, make_event()))
+    await start(t, make_script(), CAUSED)
+    assert t.pool.requests == []
+    await t.clock.turn(STORE_PATIENCE)
+    assert await t.record() == ["prices state success"]
 
 
-async def test_a_run_that_is_to_end_while_its_change_is_read_does_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_run_that_is_to_end_while_its_change_is_read_does_not_begin(
+    t: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found: Future[ChangeEvent | None] = Future()
-    async with harness() as t:
-        monkeypatch.setattr(t.store.events, "find", lambda _event: found)
-        await start(t, make_script(), CAUSED)
-        draining = t.tasks.create_task(t.runner.drain(0))
-        await t.clock.turn()
-        found.set_result(make_event())
-        await t.clock.turn()
-        await draining
-        stopped = (await t.store.runs.list())[-1]
-        assert (stopped.outcome, stopped.reason) == ("stopped", "the daemon stopped before it began")
-        assert t.pool.requests == []
+    monkeypatch.setattr(t.store.events, "find", lambda _event: found)
+    await start(t, make_script(), CAUSED)
+    draining = t.tasks.create_task(t.runner.drain(0))
+    await t.clock.turn()
+    found.set_result(make_event())
+    await t.clock.turn()
+    await draining
+    stopped = (await t.store.runs.list())[-1]
+    assert (stopped.outcome, stopped.reason) == ("stopped", "the daemon stopped before it began")
+    assert t.pool.requests == []
 
 
 async def test_a_run_that_is_to_end_while_its_beginning_is_recorded_asks_for_no_change(
-    monkeypatch: pytest.MonkeyPatch,
+    t: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
-    async with harness() as t:
-        monkeypatch.setattr(t.store.events, "find", asked.append)
-        job = make_script(overlap=Overlap.QUEUE)
-        t.pool.held.add(job.id)
-        await start(t, job, {"type": "manual"})
-        await start(t, job, CAUSED)
-        with monkeypatch.context() as patch:
-            patch.setattr(t.store.runs, "record", hanging := HangingRecord(t.store.runs.record))
-            t.pool.finish(1)
-            await settle()
-            (end, answer) = hanging.asked.pop()
-            answer.set_result(await hanging.record(end))
-            await settle()
-            assert [len(change.begin) for change, _ in hanging.asked] == [1]
-            draining = t.tasks.create_task(t.runner.drain(0))
-            await t.clock.turn()
-            await hanging.grant()
+    monkeypatch.setattr(t.store.events, "find", asked.append)
+    job = make_script(overlap=Overlap.QUEUE)
+    t.pool.held.add(job.id)
+    await start(t, job, {"type": "manual"})
+    await start(t, job, CAUSED)
+    with monkeypatch.context() as patch:
+        patch.setattr(t.store.runs, "record", hanging := HangingRecord(t.store.runs.record))
+        t.pool.finish(1)
+        await settle()
+        (end, answer) = hanging.asked.pop()
+        answer.set_result(await hanging.record(end))
+        await settle()
+        assert [len(change.begin) for change, _ in hanging.asked] == [1]
+        draining = t.tasks.create_task(t.runner.drain(0))
         await t.clock.turn()
-        await draining
-        stopped = next(run for run in await t.store.runs.list() if run.id == 2)
-        assert (stopped.outcome, len(t.pool.requests), asked) == ("stopped", 1, [])
+        await hanging.grant()
+    await t.clock.turn()
+    await draining
+    stopped = next(run for run in await t.store.runs.list() if run.id == 2)
+    assert (stopped.outcome, len(t.pool.requests), asked) == ("stopped", 1, [])
 
 
-async def test_a_change_that_is_gone_fails_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with harness() as t:
-        monkeypatch.setattr(t.store.events, "find", answering(None))
-        await start(t, make_script(retry=Retry()), CAUSED)
-        run = await last(t)
-        assert (run.outcome, run.reason) == ("failed", "the change that started it is not stored any more")
-        assert t.pool.requests == []
+async def test_a_change_that_is_gone_fails_the_run(t: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(t.store.events, "find", answering(None))
+    await start(t, make_script(retry=Retry()), CAUSED)
+    run = await last(t)
+    assert (run.outcome, run.reason) == ("failed", "the change that started it is not stored any more")
+    assert t.pool.requests == []
 
 
-async def test_without_a_worker_the_run_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_a_worker_the_run_has_failed(t: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     async def refuse(_request: Request, _host: Host, **_how: bool) -> Ending:
         raise PoolError("no worker could be started")
 
-    async with harness() as t:
-        monkeypatch.setattr(t.pool, "run", refuse)
-        await start(t, make_script(retry=Retry()), {"type": "manual"})
-        assert (await last(t)).reason == "no worker could be started"
+    monkeypatch.setattr(t.pool, "run", refuse)
+    await start(t, make_script(retry=Retry()), {"type": "manual"})
+    assert (await last(t)).reason == "no worker could be started"
 
 
-async def test_a_monitor_job_is_left_to_the_monitors() -> None:
-    async with harness() as t:
-        await start(t, make_monitor(spec={"schedule": Never()}), {"type": "manual"})
-        assert (t.monitors.story, t.pool.story) == (["run shop"], [])
-        assert await t.record() == ["shop manual success"]
+async def test_a_monitor_job_is_left_to_the_monitors(t: Harness) -> None:
+    await start(t, make_monitor(spec={"schedule": Never()}), {"type": "manual"})
+    assert (t.monitors.story, t.pool.story) == (["run shop"], [])
+    assert await t.record() == ["shop manual success"]
 
 
-async def test_a_run_is_cancelled_wherever_it_is() -> None:
-    async with harness() as t:
-        job = make_script(overlap=Overlap.REPLACE)
-        t.pool.held.add(job.id)
-        await start(t, job, {"type": "manual"})
-        await start(t, job, {"type": "manual"})
-        assert t.monitors.story == ["cancel 1 cancelled"]
-        assert t.pool.story[1] == "cancel 1 cancelled"
+async def test_a_run_is_cancelled_wherever_it_is(t: Harness) -> None:
+    job = make_script(overlap=Overlap.REPLACE)
+    t.pool.held.add(job.id)
+    await start(t, job, {"type": "manual"})
+    await start(t, job, {"type": "manual"})
+    assert t.monitors.story == ["cancel 1 cancelled"]
+    assert t.pool.story[1] == "cancel 1 cancelled"
 
 
-async def test_a_monitor_job_is_told_the_change_that_started_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with harness() as t:
-        monkeypatch.setattr(t.store.events, "find", answering(make_event(), make_event()))
-        job = make_monitor(spec={"schedule": Never()})
-        await start(t, job, CAUSED)
-        await start(t, job, {"type": "retry", "of": 1, "cause": CAUSED})
-        first, second = (wire.unpack(wire.pack([ctx["trigger"]]))[0] for ctx in t.monitors.contexts)
-        assert first["type"] == "state"  # type: ignore[index]
-        assert second == {"type": "retry", "of": 1, "event": first}
+async def test_a_monitor_job_is_told_the_change_that_started_it(t: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(t.store.events, "find", answering(make_event(), make_event()))
+    job = make_monitor(spec={"schedule": Never()})
+    await start(t, job, CAUSED)
+    await start(t, job, {"type": "retry", "of": 1, "cause": CAUSED})
+    first, second = (wire.unpack(wire.pack([ctx["trigger"]]))[0] for ctx in t.monitors.contexts)
+    assert first["type"] == "state"  # type: ignore[index]
+    assert second == {"type": "retry", "of": 1, "event": first}
 
 
 async def test_a_job_that_held_up_the_daemon_too_often_is_not_begun() -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from spyweb.model import JobId, Never, Overlap, Retry, RunId, Trigger
+from spyweb.model import JobId, Never, Overlap, Retry, RunId
 from spyweb.runs.run_queue import CAUSED_LIMIT
-from spyweb.runs.runner import BY_REQUEST, RunRequest
-from tests.fakes.harness import Harness, harness, make_job
+from spyweb.runs.runner import BY_REQUEST
+from tests.fakes.harness import BY_HAND, Harness, make_job
 from tests.fakes.pool import FAILED
 from tests.fakes.triggered import make_listener, triggered_harness
 
-BY_HAND = RunRequest(trigger=Trigger(type="manual"))
 PRICES, ORDERS = JobId("prices"), JobId("orders")
 
 
@@ -23,57 +22,52 @@ async def hold(t: Harness, count: int = 2) -> None:
     await t.clock.turn()
 
 
-async def test_one_under_way_ends_and_is_not_tried_again() -> None:
-    async with harness() as t:
-        await hold(t, 1)
-        assert t.runner.cancel(RunId(1))
-        await t.clock.turn(60)
-        assert t.pool.story == ["run prices", "cancel 1 cancelled"]
-        assert await t.record() == ["prices manual failed"]
+async def test_one_under_way_ends_and_is_not_tried_again(t: Harness) -> None:
+    await hold(t, 1)
+    assert t.runner.cancel(RunId(1))
+    await t.clock.turn(60)
+    assert t.pool.story == ["run prices", "cancel 1 cancelled"]
+    assert await t.record() == ["prices manual failed"]
 
 
-async def test_one_that_waits_never_begins_and_the_next_takes_its_turn() -> None:
-    async with harness() as t:
-        await hold(t, 3)
-        assert t.runner.cancel(RunId(2))
-        await t.clock.turn()
-        t.pool.finish(1)
-        await t.clock.turn()
-        assert await t.record() == ["prices manual success", "prices manual skipped", "prices manual running"]
-        skipped = (await t.store.runs.list(PRICES, limit=9))[1]
-        assert skipped.reason == BY_REQUEST
+async def test_one_that_waits_never_begins_and_the_next_takes_its_turn(t: Harness) -> None:
+    await hold(t, 3)
+    assert t.runner.cancel(RunId(2))
+    await t.clock.turn()
+    t.pool.finish(1)
+    await t.clock.turn()
+    assert await t.record() == ["prices manual success", "prices manual skipped", "prices manual running"]
+    skipped = (await t.store.runs.list(PRICES, limit=9))[1]
+    assert skipped.reason == BY_REQUEST
 
 
-async def test_a_retry_that_waits_for_its_delay_does_not_come() -> None:
-    async with harness() as t:
-        await hold(t, 1)
-        t.pool.finish(1, FAILED)
-        await t.clock.turn()
-        assert await t.record() == ["prices manual failed", "prices retry waiting attempt 2"]
-        assert t.runner.cancel(RunId(2))
-        await t.clock.turn(60)
-        assert await t.record() == ["prices manual failed", "prices retry skipped attempt 2"]
+async def test_a_retry_that_waits_for_its_delay_does_not_come(t: Harness) -> None:
+    await hold(t, 1)
+    t.pool.finish(1, FAILED)
+    await t.clock.turn()
+    assert await t.record() == ["prices manual failed", "prices retry waiting attempt 2"]
+    assert t.runner.cancel(RunId(2))
+    await t.clock.turn(60)
+    assert await t.record() == ["prices manual failed", "prices retry skipped attempt 2"]
 
 
-async def test_one_of_a_deleted_job_can_be_cancelled_too() -> None:
-    async with harness() as t:
-        await hold(t, 1)
-        job = t.live.remove(PRICES)
-        assert job is not None
-        t.runner.forget(job)
-        assert t.runner.cancel(RunId(1))
-        await t.clock.turn()
-        assert await t.record() == ["prices manual failed"]
+async def test_one_of_a_deleted_job_can_be_cancelled_too(t: Harness) -> None:
+    await hold(t, 1)
+    job = t.live.remove(PRICES)
+    assert job is not None
+    t.runner.forget(job)
+    assert t.runner.cancel(RunId(1))
+    await t.clock.turn()
+    assert await t.record() == ["prices manual failed"]
 
 
-async def test_one_that_has_ended_or_never_was_is_not_cancelled() -> None:
-    async with harness() as t:
-        await hold(t, 1)
-        t.pool.finish(1)
-        await t.clock.turn()
-        assert not t.runner.cancel(RunId(1))
-        assert not t.runner.cancel(RunId(99))
-        assert t.pool.story == ["run prices"]
+async def test_one_that_has_ended_or_never_was_is_not_cancelled(t: Harness) -> None:
+    await hold(t, 1)
+    t.pool.finish(1)
+    await t.clock.turn()
+    assert not t.runner.cancel(RunId(1))
+    assert not t.runner.cancel(RunId(99))
+    assert t.pool.story == ["run prices"]
 
 
 async def test_of_changes_the_next_one_is_dealt_with_and_no_change_is_left() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from functools import partial
 
 import pytest
@@ -24,103 +25,101 @@ from spyweb.model import (
     Retry,
     RunId,
     RunState,
-    Trigger,
 )
 from spyweb.runs.run_queue import CAUSED_LIMIT
-from spyweb.runs.runner import RunRequest
 from spyweb.runs.triggers import MOST_DEPTH, PAGE
 from spyweb.store.protocol import GLOBAL
 from spyweb.store.values_protocol import BEFORE_ALL, ChangeEvent, Origin, Position, Put, WantedChange
 from tests.fakes.changes import refuse
 from tests.fakes.clock import FakeClock
-from tests.fakes.harness import make_job
+from tests.fakes.harness import BY_HAND, make_job
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.pool import FAILED, LOST, SUCCESS
-from tests.fakes.triggered import make_listener, on, triggered_harness
+from tests.fakes.triggered import TriggeredHarness, make_listener, on, triggered_harness
 
 ORDERS = JobId("orders")
-BY_HAND = RunRequest(trigger=Trigger(type="manual"))
 DECLINED = Ending(outcome=Outcome.SKIPPED, reason="is_big returned false")
 
 
 # What starts what
 
 
-async def test_a_change_starts_the_job_that_asks_for_it_with_the_values_before_and_after() -> None:
-    async with triggered_harness() as t:
-        await t.settle(make_listener())
-        await t.change("42", b"new")
-        await t.change("42", b"newer")
-        await t.delete("42")
-        await t.harness.clock.turn()
-
-        told = {"type": "state", "scope": "orders", "key": "42"}
-        assert t.events() == [
-            {**told, "event_type": "state:created", "new_value": "new"},
-            {**told, "event_type": "state:updated", "old_value": "new", "new_value": "newer"},
-            {**told, "event_type": "state:deleted", "old_value": "newer"},
-        ]
-        assert await t.harness.record() == ["orders state success"] * 3
-        assert await t.left() == []
+@pytest.fixture
+async def t() -> AsyncIterator[TriggeredHarness]:
+    async with triggered_harness() as opened:
+        yield opened
 
 
-async def test_values_cross_as_lua_has_them() -> None:
+async def test_a_change_starts_the_job_that_asks_for_it_with_the_values_before_and_after(t: TriggeredHarness) -> None:
+    await t.settle(make_listener())
+    await t.change("42", b"new")
+    await t.change("42", b"newer")
+    await t.delete("42")
+    await t.harness.clock.turn()
+
+    told = {"type": "state", "scope": "orders", "key": "42"}
+    assert t.events() == [
+        {**told, "event_type": "state:created", "new_value": "new"},
+        {**told, "event_type": "state:updated", "old_value": "new", "new_value": "newer"},
+        {**told, "event_type": "state:deleted", "old_value": "newer"},
+    ]
+    assert await t.harness.record() == ["orders state success"] * 3
+    assert await t.left() == []
+
+
+async def test_values_cross_as_lua_has_them(t: TriggeredHarness) -> None:
     value = {b"\xff\0": [1, 2.5, True, NULL], 7: {b"deep": []}, b"big": (1 << 63) - 1}
-    async with triggered_harness() as t:
-        await t.settle(make_listener())
-        await t.change("42", value)  # type: ignore[arg-type]  # a table of a script
+    await t.settle(make_listener())
+    await t.change("42", value)  # type: ignore[arg-type]  # a table of a script
 
-        (event,) = t.events()
-        new = event["new_value"]
-        assert isinstance(new, dict)
-        assert new[b"\xff\0"][:3] == [1, 2.5, True]
-        assert new[b"\xff\0"][3].code == 4  # wire.Ext.NULL
-        assert (new[7], new[b"big"]) == ({b"deep": []}, (1 << 63) - 1)
-
-
-async def test_the_record_says_what_changed_and_not_from_what_to_what() -> None:
-    async with triggered_harness() as t:
-        await t.settle(make_listener(on=on(scope="orders", when="is_big")))
-        await t.change("42", b"secret", origin=Origin(job=JobId("shop"), run=RunId(7), depth=2))
-
-        (run,) = await t.harness.store.runs.list()
-        assert to_builtins(run.trigger) == {
-            "type": "state",
-            "event_type": "state:created",
-            "scope": "orders",
-            "key": "42",
-            "event": 1,
-            "depth": 3,
-            "by": 7,
-            "when": ["is_big"],
-        }
-        assert t.harness.pool.requests[0].arguments[3] == ["is_big"]
+    (event,) = t.events()
+    new = event["new_value"]
+    assert isinstance(new, dict)
+    assert new[b"\xff\0"][:3] == [1, 2.5, True]
+    assert new[b"\xff\0"][3].code == 4  # wire.Ext.NULL
+    assert (new[7], new[b"big"]) == ({b"deep": []}, (1 << 63) - 1)
 
 
-async def test_a_job_hears_only_of_what_it_asks_for() -> None:
-    async with triggered_harness() as t:
-        users = make_listener("users", on=on(key="user:*", events=["created"]))
-        everything = make_listener("everything", on=on())
-        texts = make_listener("texts", on=on(scope="global"))
-        await t.settle(users, everything, texts)
-        for key in ("user:1", "order:1", "user:1"):
-            await t.change(key)
-        await t.harness.store.values.set(GLOBAL, b"greeting", b"hello")
-        await t.harness.clock.turn()
+async def test_the_record_says_what_changed_and_not_from_what_to_what(t: TriggeredHarness) -> None:
+    await t.settle(make_listener(on=on(scope="orders", when="is_big")))
+    await t.change("42", b"secret", origin=Origin(job=JobId("shop"), run=RunId(7), depth=2))
 
-        assert t.handled("users") == ["user:1"]
-        assert t.handled("everything") == ["user:1", "order:1", "user:1"]
-        assert [(event["scope"], event["new_value"]) for event in t.events("texts")] == [("global", "hello")]
+    (run,) = await t.harness.store.runs.list()
+    assert to_builtins(run.trigger) == {
+        "type": "state",
+        "event_type": "state:created",
+        "scope": "orders",
+        "key": "42",
+        "event": 1,
+        "depth": 3,
+        "by": 7,
+        "when": ["is_big"],
+    }
+    assert t.harness.pool.requests[0].arguments[3] == ["is_big"]
 
 
-async def test_a_job_starts_once_for_a_change_however_many_of_its_triggers_match() -> None:
-    async with triggered_harness() as t:
-        both = on(scope="orders", when="is_big") + on(scope="orders", when="is_late")
-        await t.settle(make_listener("both", on=both), make_listener("either", on=both + on(key="4*")))
-        await t.change("42")
+async def test_a_job_hears_only_of_what_it_asks_for(t: TriggeredHarness) -> None:
+    users = make_listener("users", on=on(key="user:*", events=["created"]))
+    everything = make_listener("everything", on=on())
+    texts = make_listener("texts", on=on(scope="global"))
+    await t.settle(users, everything, texts)
+    for key in ("user:1", "order:1", "user:1"):
+        await t.change(key)
+    await t.harness.store.values.set(GLOBAL, b"greeting", b"hello")
+    await t.harness.clock.turn()
 
-        conditions = {each.code.job: each.arguments[3] for each in t.harness.pool.requests}
-        assert conditions == {"both": ["is_big", "is_late"], "either": []}
+    assert t.handled("users") == ["user:1"]
+    assert t.handled("everything") == ["user:1", "order:1", "user:1"]
+    assert [(event["scope"], event["new_value"]) for event in t.events("texts")] == [("global", "hello")]
+
+
+async def test_a_job_starts_once_for_a_change_however_many_of_its_triggers_match(t: TriggeredHarness) -> None:
+    both = on(scope="orders", when="is_big") + on(scope="orders", when="is_late")
+    await t.settle(make_listener("both", on=both), make_listener("either", on=both + on(key="4*")))
+    await t.change("42")
+
+    conditions = {each.code.job: each.arguments[3] for each in t.harness.pool.requests}
+    assert conditions == {"both": ["is_big", "is_late"], "either": []}
 
 
 async def test_a_change_that_nobody_asks_for_any_more_is_dropped() -> None:
@@ -136,215 +135,207 @@ async def test_a_change_that_nobody_asks_for_any_more_is_dropped() -> None:
         assert t.events() == []
 
 
-async def test_a_disabled_job_does_not_listen_and_a_paused_one_is_told_so_in_its_record() -> None:
-    async with triggered_harness() as t:
-        paused = make_listener("paused")
-        await t.settle(make_listener("disabled", enabled=False), paused)
-        await t.harness.scheduler.pause(paused)
-        for _ in range(3):
-            await t.change("42")
+async def test_a_disabled_job_does_not_listen_and_a_paused_one_is_told_so_in_its_record(t: TriggeredHarness) -> None:
+    paused = make_listener("paused")
+    await t.settle(make_listener("disabled", enabled=False), paused)
+    await t.harness.scheduler.pause(paused)
+    for _ in range(3):
+        await t.change("42")
 
-        assert await t.harness.record() == ["paused state paused x3"]
-        assert await t.left() == []
+    assert await t.harness.record() == ["paused state paused x3"]
+    assert await t.left() == []
 
 
-async def test_an_expiry_starts_only_who_names_it() -> None:
-    async with triggered_harness() as t:
-        await t.settle(make_listener(), make_listener("late", on=on(scope="orders", events=["expired"])))
-        expires_ms = t.harness.clock.now_ms() + 1000
-        await t.harness.store.values.transform("scope:orders", b"a", lambda _: Put(b"v", expires_ms))
-        await t.harness.clock.turn(2)
-        await t.harness.store.values.sweep()
-        await t.harness.clock.turn()
+async def test_an_expiry_starts_only_who_names_it(t: TriggeredHarness) -> None:
+    await t.settle(make_listener(), make_listener("late", on=on(scope="orders", events=["expired"])))
+    expires_ms = t.harness.clock.now_ms() + 1000
+    await t.harness.store.values.transform("scope:orders", b"a", lambda _: Put(b"v", expires_ms))
+    await t.harness.clock.turn(2)
+    await t.harness.store.values.sweep()
+    await t.harness.clock.turn()
 
-        assert [event["event_type"] for event in t.events("orders")] == ["state:created"]
-        assert [(event["event_type"], event["old_value"]) for event in t.events("late")] == [("state:expired", "v")]
+    assert [event["event_type"] for event in t.events("orders")] == ["state:created"]
+    assert [(event["event_type"], event["old_value"]) for event in t.events("late")] == [("state:expired", "v")]
 
 
 # Order and room
 
 
 @pytest.mark.parametrize("overlap", list(Overlap))
-async def test_runs_come_one_at_a_time_in_the_order_of_the_changes_whatever_overlap_says(overlap: Overlap) -> None:
-    async with triggered_harness() as t:
-        t.harness.pool.held.add(ORDERS)
-        await t.settle(make_listener(overlap=overlap))
-        for key in ("a", "b", "a", "c"):
-            await t.change(key)
-        started = []
-        for run in (1, 2, 3, 4):
-            started.append(t.handled())
-            t.harness.pool.finish(run)
-            await t.harness.clock.turn()
-
-        assert started == [["a"], ["a", "b"], ["a", "b", "a"], ["a", "b", "a", "c"]]
-        assert await t.harness.record() == ["orders state success"] * 4
-
-
-async def test_a_newer_start_that_replaces_leaves_what_changes_have_started_alone() -> None:
-    async with triggered_harness() as t:
-        t.harness.pool.held.add(ORDERS)
-        job = make_listener(overlap=Overlap.REPLACE)
-        await t.settle(job)
-        await t.change("a")
-        await t.change("b")
-        t.harness.runner.start_by_hand(job, BY_HAND)
+async def test_runs_come_one_at_a_time_in_the_order_of_the_changes_whatever_overlap_says(
+    t: TriggeredHarness, overlap: Overlap
+) -> None:
+    t.harness.pool.held.add(ORDERS)
+    await t.settle(make_listener(overlap=overlap))
+    for key in ("a", "b", "a", "c"):
+        await t.change(key)
+    started = []
+    for run in (1, 2, 3, 4):
+        started.append(t.handled())
+        t.harness.pool.finish(run)
         await t.harness.clock.turn()
-        for run in (1, 2, 3):
-            t.harness.pool.finish(run)
-            await t.harness.clock.turn()
 
-        assert "cancel" not in " ".join(t.harness.pool.story)
-        assert await t.harness.record() == ["orders state success"] * 2 + ["orders manual success"]
+    assert started == [["a"], ["a", "b"], ["a", "b", "a"], ["a", "b", "a", "c"]]
+    assert await t.harness.record() == ["orders state success"] * 4
 
 
-async def test_later_changes_of_a_key_wait_for_the_retries_of_an_earlier_one_and_others_do_not() -> None:
-    async with triggered_harness() as t:
-        t.harness.pool.endings[ORDERS] = [FAILED]
-        await t.settle(make_listener(retry=Retry(retries=1, delay_ms=10_000, jitter=False)))
-        for key in ("a", "a", "b"):
-            await t.write(key)
-        await t.harness.clock.turn(9)
-        assert t.handled() == ["a", "b"]
-        await t.harness.clock.turn(1)
+async def test_a_newer_start_that_replaces_leaves_what_changes_have_started_alone(t: TriggeredHarness) -> None:
+    t.harness.pool.held.add(ORDERS)
+    job = make_listener(overlap=Overlap.REPLACE)
+    await t.settle(job)
+    await t.change("a")
+    await t.change("b")
+    t.harness.runner.start_by_hand(job, BY_HAND)
+    await t.harness.clock.turn()
+    for run in (1, 2, 3):
+        t.harness.pool.finish(run)
+        await t.harness.clock.turn()
 
-        assert t.handled() == ["a", "b", "a", "a"]
-        assert await t.harness.record() == [
-            "orders state failed",
-            "orders state success",
-            "orders state success",
-            "orders retry success attempt 2",
-        ]
+    assert "cancel" not in " ".join(t.harness.pool.story)
+    assert await t.harness.record() == ["orders state success"] * 2 + ["orders manual success"]
 
 
-async def test_a_retry_is_told_of_the_same_change() -> None:
-    async with triggered_harness() as t:
-        t.harness.pool.endings[ORDERS] = [FAILED]
-        await t.settle(make_listener(retry=Retry(retries=1, jitter=False), on=on(scope="orders", when="f")))
-        await t.change("a", b"1")
-        await t.change("a", b"2")
-        await t.harness.clock.turn(60)
+async def test_later_changes_of_a_key_wait_for_the_retries_of_an_earlier_one_and_others_do_not(
+    t: TriggeredHarness,
+) -> None:
+    t.harness.pool.endings[ORDERS] = [FAILED]
+    await t.settle(make_listener(retry=Retry(retries=1, delay_ms=10_000, jitter=False)))
+    for key in ("a", "a", "b"):
+        await t.write(key)
+    await t.harness.clock.turn(9)
+    assert t.handled() == ["a", "b"]
+    await t.harness.clock.turn(1)
 
-        first, again, second = t.events()
-        assert first == again
-        assert second["old_value"] == "1"
-        arguments = t.harness.pool.requests[1].arguments
-        assert arguments[0]["trigger"] == {"type": "retry", "of": 1}  # type: ignore[index]  # the ctx table
-        assert arguments[3] == ["f"]
+    assert t.handled() == ["a", "b", "a", "a"]
+    assert await t.harness.record() == [
+        "orders state failed",
+        "orders state success",
+        "orders state success",
+        "orders retry success attempt 2",
+    ]
 
 
-async def test_what_has_no_room_stays_in_the_store_and_comes_later() -> None:
+async def test_a_retry_is_told_of_the_same_change(t: TriggeredHarness) -> None:
+    t.harness.pool.endings[ORDERS] = [FAILED]
+    await t.settle(make_listener(retry=Retry(retries=1, jitter=False), on=on(scope="orders", when="f")))
+    await t.change("a", b"1")
+    await t.change("a", b"2")
+    await t.harness.clock.turn(60)
+
+    first, again, second = t.events()
+    assert first == again
+    assert second["old_value"] == "1"
+    arguments = t.harness.pool.requests[1].arguments
+    assert arguments[0]["trigger"] == {"type": "retry", "of": 1}  # type: ignore[index]  # the ctx table
+    assert arguments[3] == ["f"]
+
+
+async def test_what_has_no_room_stays_in_the_store_and_comes_later(t: TriggeredHarness) -> None:
     count = CAUSED_LIMIT + 2 * PAGE
-    async with triggered_harness() as t:
-        t.harness.pool.held.add(ORDERS)
-        await t.settle(make_listener())
-        for number in range(count):
-            await t.write(str(number))
-        await t.harness.clock.turn()
-        waiting = len(await t.harness.store.runs.open())
-        assert CAUSED_LIMIT <= waiting <= CAUSED_LIMIT + 1
-        assert len(await t.left()) == count - waiting
-        t.harness.pool.held.clear()
-        t.harness.pool.finish(1)
-        await t.harness.clock.turn()
+    t.harness.pool.held.add(ORDERS)
+    await t.settle(make_listener())
+    for number in range(count):
+        await t.write(str(number))
+    await t.harness.clock.turn()
+    waiting = len(await t.harness.store.runs.open())
+    assert CAUSED_LIMIT <= waiting <= CAUSED_LIMIT + 1
+    assert len(await t.left()) == count - waiting
+    t.harness.pool.held.clear()
+    t.harness.pool.finish(1)
+    await t.harness.clock.turn()
 
-        assert t.handled() == [str(number) for number in range(count)]
-        assert await t.left() == []
+    assert t.handled() == [str(number) for number in range(count)]
+    assert await t.left() == []
 
 
 async def test_a_job_whose_runs_have_all_ended_when_it_is_found_full_gets_the_rest(
-    monkeypatch: pytest.MonkeyPatch,
+    t: TriggeredHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with triggered_harness() as t:
-        await t.settle(make_listener())
-        wanted, read = t.harness.store.events.wanted, asyncio.Event()
+    await t.settle(make_listener())
+    wanted, read = t.harness.store.events.wanted, asyncio.Event()
 
-        async def wanted_slowly(limit: int, *, after: Position = BEFORE_ALL) -> list[WantedChange]:
-            page = await wanted(limit, after=after)
-            if after == (ORDERS, CAUSED_LIMIT):
-                await read.wait()
-            return page
+    async def wanted_slowly(limit: int, *, after: Position = BEFORE_ALL) -> list[WantedChange]:
+        page = await wanted(limit, after=after)
+        if after == (ORDERS, CAUSED_LIMIT):
+            await read.wait()
+        return page
 
-        monkeypatch.setattr(t.harness.store.events, "wanted", wanted_slowly)
-        for number in range(CAUSED_LIMIT + 10):
-            await t.write(str(number))
-        await t.harness.clock.turn()
-        assert len(t.handled()) == CAUSED_LIMIT
-        read.set()
-        await t.harness.clock.turn()
+    monkeypatch.setattr(t.harness.store.events, "wanted", wanted_slowly)
+    for number in range(CAUSED_LIMIT + 10):
+        await t.write(str(number))
+    await t.harness.clock.turn()
+    assert len(t.handled()) == CAUSED_LIMIT
+    read.set()
+    await t.harness.clock.turn()
 
-        assert len(t.handled()) == CAUSED_LIMIT + 10
+    assert len(t.handled()) == CAUSED_LIMIT + 10
 
 
-async def test_a_job_without_room_holds_up_no_other() -> None:
+async def test_a_job_without_room_holds_up_no_other(t: TriggeredHarness) -> None:
     count = CAUSED_LIMIT + 2 * PAGE
     slow, quick = JobId("slow"), JobId("quick")
-    async with triggered_harness() as t:
-        t.harness.pool.held.add(slow)
-        await t.settle(make_listener("slow"), make_listener("quick"))
-        for number in range(count):
-            await t.change(str(number))
-        assert t.handled("quick") == [str(number) for number in range(count)]
-        assert t.handled("slow") == ["0"]
-        t.harness.pool.held.clear()
-        t.harness.pool.finish(next(run.id for run in t.harness.live.running() if run.job == slow))
-        await t.harness.clock.turn()
+    t.harness.pool.held.add(slow)
+    await t.settle(make_listener("slow"), make_listener("quick"))
+    for number in range(count):
+        await t.change(str(number))
+    assert t.handled("quick") == [str(number) for number in range(count)]
+    assert t.handled("slow") == ["0"]
+    t.harness.pool.held.clear()
+    t.harness.pool.finish(next(run.id for run in t.harness.live.running() if run.job == slow))
+    await t.harness.clock.turn()
 
-        assert t.handled("slow") == t.handled("quick") == [str(number) for number in range(count)]
-        assert quick not in {run.job for run in await t.harness.store.runs.open()}
-        assert await t.left() == []
+    assert t.handled("slow") == t.handled("quick") == [str(number) for number in range(count)]
+    assert quick not in {run.job for run in await t.harness.store.runs.open()}
+    assert await t.left() == []
 
 
-async def test_changes_for_a_job_that_is_gone_leave_the_store() -> None:
-    async with triggered_harness() as t:
-        t.harness.pool.held.add(ORDERS)
-        job = make_listener()
-        await t.settle(job, make_listener("quick"))
-        for number in range(CAUSED_LIMIT + PAGE):
-            await t.write(str(number))
-        await t.harness.clock.turn()
-        t.harness.live.remove(ORDERS)
-        t.harness.live.link()
-        t.harness.runner.forget(job)
-        t.harness.pool.finish(next(iter(job.queue.in_flight)))
-        await t.harness.clock.turn()
+async def test_changes_for_a_job_that_is_gone_leave_the_store(t: TriggeredHarness) -> None:
+    t.harness.pool.held.add(ORDERS)
+    job = make_listener()
+    await t.settle(job, make_listener("quick"))
+    for number in range(CAUSED_LIMIT + PAGE):
+        await t.write(str(number))
+    await t.harness.clock.turn()
+    t.harness.live.remove(ORDERS)
+    t.harness.live.link()
+    t.harness.runner.forget(job)
+    t.harness.pool.finish(next(iter(job.queue.in_flight)))
+    await t.harness.clock.turn()
 
-        assert await t.left() == []
-        assert len(t.handled("quick")) == CAUSED_LIMIT + PAGE
+    assert await t.left() == []
+    assert len(t.handled("quick")) == CAUSED_LIMIT + PAGE
 
 
 # Chains
 
 
-async def test_a_job_that_starts_itself_is_stopped_at_depth_16() -> None:
-    async with triggered_harness() as t:
-        job = make_listener("loop")
-        await t.settle(make_listener("other", on=on(scope="elsewhere")), job)
-        with structlog.testing.capture_logs() as logged:
-            await t.change("k")
-            for depth in range(1, 2 * MOST_DEPTH):
-                runs = await t.harness.store.runs.list(job.id, limit=1)
-                if len(t.events("loop")) < depth:
-                    break
-                await t.change("k", depth, origin=Origin(job=job.id, run=runs[0].id, depth=depth))
+async def test_a_job_that_starts_itself_is_stopped_at_depth_16(t: TriggeredHarness) -> None:
+    job = make_listener("loop")
+    await t.settle(make_listener("other", on=on(scope="elsewhere")), job)
+    with structlog.testing.capture_logs() as logged:
+        await t.change("k")
+        for depth in range(1, 2 * MOST_DEPTH):
+            runs = await t.harness.store.runs.list(job.id, limit=1)
+            if len(t.events("loop")) < depth:
+                break
+            await t.change("k", depth, origin=Origin(job=job.id, run=runs[0].id, depth=depth))
 
-        assert len(t.events("loop")) == MOST_DEPTH
-        assert (await t.harness.record())[-1] == "loop state skipped"
-        (error,) = [line for line in logged if line["log_level"] == "error"]
-        assert error["chain"] == " → ".join(["loop"] * (MOST_DEPTH + 1))
-        assert (error["scope"], error["key"]) == ("orders", "k")
+    assert len(t.events("loop")) == MOST_DEPTH
+    assert (await t.harness.record())[-1] == "loop state skipped"
+    (error,) = [line for line in logged if line["log_level"] == "error"]
+    assert error["chain"] == " → ".join(["loop"] * (MOST_DEPTH + 1))
+    assert (error["scope"], error["key"]) == ("orders", "k")
 
 
-async def test_a_chain_goes_on_through_retries_and_the_jobs_that_follow() -> None:
-    async with triggered_harness() as t:
-        t.harness.pool.endings[ORDERS] = [FAILED]
-        follower = make_job("follower", schedule=Never(), after=(After(job=ORDERS),))
-        await t.settle(make_listener(retry=Retry(retries=1)), follower)
-        await t.change("k", origin=Origin(depth=4))
-        await t.harness.clock.turn(60)
+async def test_a_chain_goes_on_through_retries_and_the_jobs_that_follow(t: TriggeredHarness) -> None:
+    t.harness.pool.endings[ORDERS] = [FAILED]
+    follower = make_job("follower", schedule=Never(), after=(After(job=ORDERS),))
+    await t.settle(make_listener(retry=Retry(retries=1)), follower)
+    await t.change("k", origin=Origin(depth=4))
+    await t.harness.clock.turn(60)
 
-        depths = [(run.job, run.attempt, run.trigger.depth) for run in await t.harness.store.runs.list()]
-        assert depths == [("follower", 1, 5), ("orders", 2, 5), ("orders", 1, 5)]
+    depths = [(run.job, run.attempt, run.trigger.depth) for run in await t.harness.store.runs.list()]
+    assert depths == [("follower", 1, 5), ("orders", 2, 5), ("orders", 1, 5)]
 
 
 # Crashes, stops and refusals
@@ -424,83 +415,75 @@ async def test_a_run_that_a_planned_stop_cut_short_begins_again_after_it() -> No
     assert record == ["orders state stopped", "orders retry stopped attempt 2", "orders retry success attempt 3"]
 
 
-async def test_an_innocent_loss_begins_again_with_the_same_change() -> None:
-    async with triggered_harness() as t:
-        t.harness.pool.endings[ORDERS] = [LOST]
-        await t.settle(make_listener())
-        await t.change("a")
+async def test_an_innocent_loss_begins_again_with_the_same_change(t: TriggeredHarness) -> None:
+    t.harness.pool.endings[ORDERS] = [LOST]
+    await t.settle(make_listener())
+    await t.change("a")
 
-        assert t.handled() == ["a", "a"]
+    assert t.handled() == ["a", "a"]
 
 
-async def test_a_change_is_forgotten_once_the_runs_that_it_started_have_ended() -> None:
-    async with triggered_harness() as t:
-        t.harness.pool.held |= {ORDERS, JobId("other")}
-        await t.settle(make_listener(), make_listener("other"))
-        await t.change("a")
-        find = t.harness.store.events.find
-        assert await t.left() == []
-        t.harness.pool.finish(1)
-        await t.harness.clock.turn()
-        assert await find(1) is not None
-        t.harness.pool.finish(2)
-        await t.harness.clock.turn()
-        assert await find(1) is None
+async def test_a_change_is_forgotten_once_the_runs_that_it_started_have_ended(t: TriggeredHarness) -> None:
+    t.harness.pool.held |= {ORDERS, JobId("other")}
+    await t.settle(make_listener(), make_listener("other"))
+    await t.change("a")
+    find = t.harness.store.events.find
+    assert await t.left() == []
+    t.harness.pool.finish(1)
+    await t.harness.clock.turn()
+    assert await find(1) is not None
+    t.harness.pool.finish(2)
+    await t.harness.clock.turn()
+    assert await find(1) is None
 
 
 @pytest.mark.parametrize("error", [StoreError("the disk is full"), NoAccess("spyweb.db: no access as me")])
 async def test_a_store_that_refuses_is_asked_again_and_nothing_is_lost_or_doubled(
-    error: SpywebError,
-    monkeypatch: pytest.MonkeyPatch,
+    t: TriggeredHarness, error: SpywebError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with triggered_harness() as t:
-        await t.settle(make_listener())
-        runs = t.harness.store.runs
-        record = runs.record
+    await t.settle(make_listener())
+    runs = t.harness.store.runs
+    record = runs.record
 
-        monkeypatch.setattr(runs, "record", partial(refuse, error=error))
-        await t.change("a")
-        assert t.handled() == []
-        monkeypatch.setattr(runs, "record", record)
-        await t.harness.clock.turn(5)
+    monkeypatch.setattr(runs, "record", partial(refuse, error=error))
+    await t.change("a")
+    assert t.handled() == []
+    monkeypatch.setattr(runs, "record", record)
+    await t.harness.clock.turn(5)
 
-        assert t.handled() == ["a"]
-        assert await t.harness.record() == ["orders state success"]
-
-
-async def test_a_run_that_its_condition_declined_is_on_record_with_the_reason() -> None:
-    async with triggered_harness() as t:
-        t.harness.pool.endings[ORDERS] = [DECLINED, SUCCESS]
-        await t.settle(make_listener(retry=Retry(retries=3)))
-        await t.change("a")
-        await t.change("b")
-
-        (kept, declined) = await t.harness.store.runs.list()
-        assert (declined.outcome, declined.reason) == (Outcome.SKIPPED, "is_big returned false")
-        assert kept.outcome is Outcome.SUCCESS
+    assert t.handled() == ["a"]
+    assert await t.harness.record() == ["orders state success"]
 
 
-async def test_a_schedule_and_changes_share_the_job_one_run_at_a_time() -> None:
-    async with triggered_harness() as t:
-        t.harness.pool.held.add(ORDERS)
-        await t.settle(make_listener(schedule=Every(period_ms=60_000), overlap=Overlap.QUEUE))
-        await t.harness.clock.turn(1)
-        await t.change("a")
-        for run in (1, 2):
-            assert len(t.harness.pool.story) == run
-            t.harness.pool.finish(run)
-            await t.harness.clock.turn()
+async def test_a_run_that_its_condition_declined_is_on_record_with_the_reason(t: TriggeredHarness) -> None:
+    t.harness.pool.endings[ORDERS] = [DECLINED, SUCCESS]
+    await t.settle(make_listener(retry=Retry(retries=3)))
+    await t.change("a")
+    await t.change("b")
 
-        assert await t.harness.record() == ["orders schedule success", "orders state success"]
+    (kept, declined) = await t.harness.store.runs.list()
+    assert (declined.outcome, declined.reason) == (Outcome.SKIPPED, "is_big returned false")
+    assert kept.outcome is Outcome.SUCCESS
 
 
-async def test_a_writer_does_not_wait_for_what_its_change_starts() -> None:
-    async with triggered_harness() as t:
-        t.harness.pool.held.add(ORDERS)
-        await t.settle(make_listener())
-        written = t.harness.store.values.transform("scope:orders", b"a", lambda _: Put(1))
-        assert written.done()
-        assert t.harness.pool.story == []
+async def test_a_schedule_and_changes_share_the_job_one_run_at_a_time(t: TriggeredHarness) -> None:
+    t.harness.pool.held.add(ORDERS)
+    await t.settle(make_listener(schedule=Every(period_ms=60_000), overlap=Overlap.QUEUE))
+    await t.harness.clock.turn(1)
+    await t.change("a")
+    for run in (1, 2):
+        assert len(t.harness.pool.story) == run
+        t.harness.pool.finish(run)
+        await t.harness.clock.turn()
+
+    assert await t.harness.record() == ["orders schedule success", "orders state success"]
+
+
+async def test_a_writer_does_not_wait_for_what_its_change_starts(t: TriggeredHarness) -> None:
+    await t.settle(make_listener())
+    written = t.harness.store.values.transform("scope:orders", b"a", lambda _: Put(1))
+    assert written.done()
+    assert t.harness.pool.story == []
 
 
 # Jobs that can't be loaded yet
@@ -654,36 +637,36 @@ async def test_after_a_crash_a_run_of_a_job_that_can_not_be_loaded_begins_again_
             assert await after.harness.record() == ["orders state lost", "orders retry success attempt 2"]
 
 
-async def test_a_job_that_comes_back_under_its_name_waits_for_the_change_still_at_work() -> None:
-    async with triggered_harness() as t:
-        t.harness.pool.held.add(JobId("orders"))
-        await t.settle(job := make_listener(overlap=Overlap.ALLOW))
-        await t.change("1")
-        t.harness.live.remove(job.id)
-        t.harness.runner.forget(job)
-        await t.harness.settle(make_listener(overlap=Overlap.ALLOW))
-        await t.change("2")
-        assert t.handled() == ["1"]
-        t.harness.pool.finish(1)
-        await t.harness.clock.turn()
-        assert t.handled() == ["1", "2"]
+async def test_a_job_that_comes_back_under_its_name_waits_for_the_change_still_at_work(t: TriggeredHarness) -> None:
+    t.harness.pool.held.add(JobId("orders"))
+    await t.settle(job := make_listener(overlap=Overlap.ALLOW))
+    await t.change("1")
+    t.harness.live.remove(job.id)
+    t.harness.runner.forget(job)
+    await t.harness.settle(make_listener(overlap=Overlap.ALLOW))
+    await t.change("2")
+    assert t.handled() == ["1"]
+    t.harness.pool.finish(1)
+    await t.harness.clock.turn()
+    assert t.handled() == ["1", "2"]
 
 
-async def test_a_stop_that_comes_while_a_run_reads_its_change_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with triggered_harness() as t:
-        await t.settle(make_listener())
-        t.harness.pool.held.add(JobId("orders"))
-        find, asked = t.harness.store.events.find, asyncio.Event()
+async def test_a_stop_that_comes_while_a_run_reads_its_change_is_not_lost(
+    t: TriggeredHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await t.settle(make_listener())
+    t.harness.pool.held.add(JobId("orders"))
+    find, asked = t.harness.store.events.find, asyncio.Event()
 
-        async def find_slowly(event: int) -> ChangeEvent | None:
-            await asked.wait()
-            return await find(event)
+    async def find_slowly(event: int) -> ChangeEvent | None:
+        await asked.wait()
+        return await find(event)
 
-        monkeypatch.setattr(t.harness.store.events, "find", find_slowly)
-        await t.change("1")
-        draining = t.harness.tasks.create_task(t.harness.runner.drain(0))
-        await t.harness.clock.turn(1)
-        asked.set()
-        await t.harness.clock.turn(1)
-        assert draining.done()
-        assert await t.harness.record() == ["orders state stopped", "orders retry waiting attempt 2"]
+    monkeypatch.setattr(t.harness.store.events, "find", find_slowly)
+    await t.change("1")
+    draining = t.harness.tasks.create_task(t.harness.runner.drain(0))
+    await t.harness.clock.turn(1)
+    asked.set()
+    await t.harness.clock.turn(1)
+    assert draining.done()
+    assert await t.harness.record() == ["orders state stopped", "orders retry waiting attempt 2"]

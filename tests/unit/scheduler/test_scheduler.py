@@ -82,22 +82,20 @@ async def restart(first_store: MemoryStore, clock: FakeClock, down: float, job: 
         return await t.record()
 
 
-async def test_a_new_job_runs_at_once_and_then_keeps_its_cadence() -> None:
-    async with harness() as t:
-        await t.settle(make_job())
-        await t.clock.turn(1)
-        assert await t.record() == ["prices schedule success"]
-        await t.clock.turn(180)
-        assert len(await t.record()) == 4
+async def test_a_new_job_runs_at_once_and_then_keeps_its_cadence(t: Harness) -> None:
+    await t.settle(make_job())
+    await t.clock.turn(1)
+    assert await t.record() == ["prices schedule success"]
+    await t.clock.turn(180)
+    assert len(await t.record()) == 4
 
 
-async def test_start_interval_waits_one_period() -> None:
-    async with harness() as t:
-        await t.settle(make_job(start=Start.INTERVAL))
-        await t.clock.turn(59)
-        assert await t.record() == []
-        await t.clock.turn(2)
-        assert await t.record() == ["prices schedule success"]
+async def test_start_interval_waits_one_period(t: Harness) -> None:
+    await t.settle(make_job(start=Start.INTERVAL))
+    await t.clock.turn(59)
+    assert await t.record() == []
+    await t.clock.turn(2)
+    assert await t.record() == ["prices schedule success"]
 
 
 async def first_runs(*jobs: LiveJob) -> dict[str, int]:
@@ -125,13 +123,12 @@ async def test_the_first_run_of_one_among_many_comes_at_the_same_moment_whicheve
     assert one["job39"] == other["job39"]
 
 
-async def test_many_new_jobs_with_a_short_period_are_spread_over_that() -> None:
-    async with harness() as t:
-        await t.settle(*(make_job(f"job{number}", schedule=SECONDLY) for number in range(40)))
-        await t.clock.turn(0.9)
-        assert len(t.pool.story) > 0
-        await t.clock.turn(0.1)
-        assert len({line.split()[1] for line in t.pool.story if "job" in line}) == 40
+async def test_many_new_jobs_with_a_short_period_are_spread_over_that(t: Harness) -> None:
+    await t.settle(*(make_job(f"job{number}", schedule=SECONDLY) for number in range(40)))
+    await t.clock.turn(0.9)
+    assert len(t.pool.story) > 0
+    await t.clock.turn(0.1)
+    assert len({line.split()[1] for line in t.pool.story if "job" in line}) == 40
 
 
 async def test_a_few_new_jobs_need_not_wait() -> None:
@@ -187,16 +184,15 @@ async def test_misfire_skip_has_no_grace_of_its_own() -> None:
     ]
 
 
-async def test_misfire_skip_runs_on_while_the_daemon_does_also_over_a_clock_that_is_set_back() -> None:
-    async with harness() as t:
-        watching = t.tasks.create_task(t.scheduler.watch_the_clock())
-        await t.settle(make_job(misfire=Misfire(policy=MisfirePolicy.SKIP)))
-        await t.clock.turn(61)
-        assert await t.record() == ["prices schedule success"] * 2
-        t.clock.jump(-HOUR)
-        await t.clock.turn(70)
-        watching.cancel()
-        assert await t.record() == ["prices schedule success"] * 3
+async def test_misfire_skip_runs_on_while_the_daemon_does_also_over_a_clock_that_is_set_back(t: Harness) -> None:
+    watching = t.tasks.create_task(t.scheduler.watch_the_clock())
+    await t.settle(make_job(misfire=Misfire(policy=MisfirePolicy.SKIP)))
+    await t.clock.turn(61)
+    assert await t.record() == ["prices schedule success"] * 2
+    t.clock.jump(-HOUR)
+    await t.clock.turn(70)
+    watching.cancel()
+    assert await t.record() == ["prices schedule success"] * 3
 
 
 async def test_misfire_all_makes_up_for_each_one_after_the_other() -> None:
@@ -221,14 +217,13 @@ async def test_as_many_are_made_up_for_as_the_limit_says() -> None:
     assert await restart(store, clock, 250 * 60, make_job(misfire=misfire)) == ["prices schedule success"] * 251
 
 
-async def test_what_is_made_up_for_during_a_run_waits_for_it() -> None:
-    async with harness() as t:
-        t.pool.held.add(JobId("prices"))
-        await t.settle(make_job(misfire=Misfire(policy=MisfirePolicy.ALL)))
-        await t.clock.turn(1)
-        t.clock.jump(179)
-        await t.clock.turn(60)
-        assert await t.record() == ["prices schedule running", *["prices schedule waiting"] * 3]
+async def test_what_is_made_up_for_during_a_run_waits_for_it(t: Harness) -> None:
+    t.pool.held.add(JobId("prices"))
+    await t.settle(make_job(misfire=Misfire(policy=MisfirePolicy.ALL)))
+    await t.clock.turn(1)
+    t.clock.jump(179)
+    await t.clock.turn(60)
+    assert await t.record() == ["prices schedule running", *["prices schedule waiting"] * 3]
 
 
 async def test_what_is_made_up_for_still_waits_its_turn_after_a_restart() -> None:
@@ -257,406 +252,383 @@ async def test_what_is_made_up_for_still_waits_its_turn_after_a_restart() -> Non
         ]
 
 
-async def test_a_due_time_during_a_run_is_recorded_as_skipped_in_one_row() -> None:
-    async with harness() as t:
-        t.pool.held.add(JobId("prices"))
-        await t.settle(make_job())
-        await t.clock.turn(181)
-        assert await t.record() == ["prices schedule running", "prices schedule skipped x3"]
-        t.pool.finish(1)
-        await t.clock.turn(60)
-        assert (await t.record())[-1] == "prices schedule running"
+async def test_a_due_time_during_a_run_is_recorded_as_skipped_in_one_row(t: Harness) -> None:
+    t.pool.held.add(JobId("prices"))
+    await t.settle(make_job())
+    await t.clock.turn(181)
+    assert await t.record() == ["prices schedule running", "prices schedule skipped x3"]
+    t.pool.finish(1)
+    await t.clock.turn(60)
+    assert (await t.record())[-1] == "prices schedule running"
 
 
-async def test_a_paused_job_is_due_again_after_resume_and_the_time_between_is_one_record() -> None:
-    async with harness() as t:
-        job = make_job()
-        await t.settle(job)
-        await t.clock.turn(1)
-        await t.scheduler.pause(job)
-        await t.clock.turn(300)
-        assert await t.record() == ["prices schedule success"]
-        await t.scheduler.resume(job)
-        await t.clock.turn(60)
-        assert await t.record() == ["prices schedule success", "prices schedule paused x5", "prices schedule success"]
+async def test_a_paused_job_is_due_again_after_resume_and_the_time_between_is_one_record(t: Harness) -> None:
+    await t.settle(job := make_job())
+    await t.clock.turn(1)
+    await t.scheduler.pause(job)
+    await t.clock.turn(300)
+    assert await t.record() == ["prices schedule success"]
+    await t.scheduler.resume(job)
+    await t.clock.turn(60)
+    assert await t.record() == ["prices schedule success", "prices schedule paused x5", "prices schedule success"]
 
 
-async def test_a_job_is_paused_for_a_reason_that_stays_until_it_is_resumed() -> None:
-    async with harness() as t:
-        prices, news = make_job("prices"), make_job("news")
-        await t.settle(prices, news)
-        await t.scheduler.pause(news)
-        await t.scheduler.pause_together(
-            {prices.id: "3 failures in a row", news.id: "5 failures in a row"}, [prices, news]
-        )
-        await t.scheduler.pause(prices)
-        stored = await t.store.runs.cursors()
-        assert (stored[prices.id].paused_for, stored[news.id].paused_for) == ("3 failures in a row", "")
-        await t.scheduler.activate([prices], stored)  # it was edited
-        assert prices.cursor.paused_for == "3 failures in a row"
-        await t.scheduler.resume(prices)
-        assert (prices.cursor.paused, prices.cursor.paused_for) == (False, "")
+async def test_a_job_is_paused_for_a_reason_that_stays_until_it_is_resumed(t: Harness) -> None:
+    prices, news = make_job("prices"), make_job("news")
+    await t.settle(prices, news)
+    await t.scheduler.pause(news)
+    await t.scheduler.pause_together({prices.id: "3 failures in a row", news.id: "5 failures in a row"}, [prices, news])
+    await t.scheduler.pause(prices)
+    stored = await t.store.runs.cursors()
+    assert (stored[prices.id].paused_for, stored[news.id].paused_for) == ("3 failures in a row", "")
+    await t.scheduler.activate([prices], stored)  # it was edited
+    assert prices.cursor.paused_for == "3 failures in a row"
+    await t.scheduler.resume(prices)
+    assert (prices.cursor.paused, prices.cursor.paused_for) == (False, "")
 
 
-async def test_of_jobs_that_are_paused_together_one_that_is_gone_is_told_and_none_is_paused() -> None:
-    async with harness() as t:
-        prices, news = make_job("prices"), make_job("news")
-        await t.settle(prices, news)
-        news.gone = True
-        with pytest.raises(Refused, match="news is gone"):
-            await t.scheduler.pause_together({prices.id: "x", news.id: "x"}, [prices, news])
-        assert not prices.cursor.paused
+async def test_of_jobs_that_are_paused_together_one_that_is_gone_is_told_and_none_is_paused(t: Harness) -> None:
+    prices, news = make_job("prices"), make_job("news")
+    await t.settle(prices, news)
+    news.gone = True
+    with pytest.raises(Refused, match="news is gone"):
+        await t.scheduler.pause_together({prices.id: "x", news.id: "x"}, [prices, news])
+    assert not prices.cursor.paused
 
 
 async def test_a_pause_outlives_a_restart() -> None:
     store = MemoryStore(clock := FakeClock())
     async with harness(store, clock) as t:
-        job = make_job()
-        await t.settle(job)
+        await t.settle(job := make_job())
         await clock.turn(1)
         await t.scheduler.pause(job)
     assert await restart(store, clock, HOUR, make_job()) == ["prices schedule success"]
 
 
-async def test_an_at_that_is_past_when_first_seen_is_recorded_and_not_run() -> None:
-    async with harness() as t:
-        await t.settle(make_job(schedule=At(at_ms=t.clock.now_ms() - 1)))
-        await t.clock.turn(HOUR)
-        assert await t.record() == ["prices schedule missed"]
+async def test_an_at_that_is_past_when_first_seen_is_recorded_and_not_run(t: Harness) -> None:
+    await t.settle(make_job(schedule=At(at_ms=t.clock.now_ms() - 1)))
+    await t.clock.turn(HOUR)
+    assert await t.record() == ["prices schedule missed"]
 
 
-async def test_an_at_runs_once() -> None:
-    async with harness() as t:
-        await t.settle(make_job(schedule=At(at_ms=t.clock.now_ms() + 5_000)))
-        await t.clock.turn(HOUR)
-        assert await t.record() == ["prices schedule success"]
+async def test_an_at_runs_once(t: Harness) -> None:
+    await t.settle(make_job(schedule=At(at_ms=t.clock.now_ms() + 5_000)))
+    await t.clock.turn(HOUR)
+    assert await t.record() == ["prices schedule success"]
 
 
-async def test_a_cron_job_first_runs_at_its_next_minute() -> None:
-    async with harness() as t:
-        await t.clock.turn(30)
-        await t.settle(make_job(schedule=Cron(expression="* * * * *", timezone="UTC")))
-        await t.clock.turn(29)
-        assert await t.record() == []
-        await t.clock.turn(1)
-        assert await t.record() == ["prices schedule success"]
+async def test_a_cron_job_first_runs_at_its_next_minute(t: Harness) -> None:
+    await t.clock.turn(30)
+    await t.settle(make_job(schedule=Cron(expression="* * * * *", timezone="UTC")))
+    await t.clock.turn(29)
+    assert await t.record() == []
+    await t.clock.turn(1)
+    assert await t.record() == ["prices schedule success"]
 
 
-async def test_never_never_fires() -> None:
-    async with harness() as t:
-        await t.settle(make_job(schedule=Never()))
-        await t.clock.turn(HOUR)
-        assert await t.record() == []
+async def test_never_never_fires(t: Harness) -> None:
+    await t.settle(make_job(schedule=Never()))
+    await t.clock.turn(HOUR)
+    assert await t.record() == []
 
 
-async def test_an_edited_every_counts_from_the_cursor() -> None:
-    async with harness() as t:
-        job = make_job(schedule=Every(period_ms=3_600_000))
-        await t.settle(job)
-        await t.clock.turn(600)
-        job.spec = replace(job.spec, schedule=Every(period_ms=900_000))
-        await t.scheduler.activate([job], {job.id: job.cursor})
-        await t.clock.turn(299)
-        assert len(await t.record()) == 1
-        await t.clock.turn(2)
-        assert len(await t.record()) == 2
+async def test_an_edited_every_counts_from_the_cursor(t: Harness) -> None:
+    await t.settle(job := make_job(schedule=Every(period_ms=3_600_000)))
+    await t.clock.turn(600)
+    job.spec = replace(job.spec, schedule=Every(period_ms=900_000))
+    await t.scheduler.activate([job], {job.id: job.cursor})
+    await t.clock.turn(299)
+    assert len(await t.record()) == 1
+    await t.clock.turn(2)
+    assert len(await t.record()) == 2
 
 
-async def test_what_is_due_before_an_edit_is_dealt_with_ahead_of_the_timers() -> None:
-    async with harness() as t:
-        await t.settle(job := make_job(), off := make_job("off", enabled=False), held := make_job("held"))
-        await t.clock.turn(1)
-        t.timers.stop_jobs()
-        t.clock.advance(60)
-        held.not_before_ms = t.clock.now_ms() + 1
-        await t.scheduler.catch_up([job, off, held])
-        await t.clock.turn()
-        assert await t.record("prices") == ["prices schedule success"] * 2
-        assert (await t.record("off"), len(await t.record("held"))) == ([], 1)
+async def test_what_is_due_before_an_edit_is_dealt_with_ahead_of_the_timers(t: Harness) -> None:
+    await t.settle(job := make_job(), off := make_job("off", enabled=False), held := make_job("held"))
+    await t.clock.turn(1)
+    t.timers.stop_jobs()
+    t.clock.advance(60)
+    held.not_before_ms = t.clock.now_ms() + 1
+    await t.scheduler.catch_up([job, off, held])
+    await t.clock.turn()
+    assert await t.record("prices") == ["prices schedule success"] * 2
+    assert (await t.record("off"), len(await t.record("held"))) == ([], 1)
 
 
-async def test_a_timer_can_not_come_between_an_edit_and_its_record(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_timer_can_not_come_between_an_edit_and_its_record(t: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it claimed would be forgotten by the cursor that the edit was reckoned from."""
-    async with harness() as t:
-        await t.settle(job := make_job())
-        await t.clock.turn(1)
-        record = t.store.runs.record
+    await t.settle(job := make_job())
+    await t.clock.turn(1)
+    record = t.store.runs.record
 
-        def slow(change: Change) -> asyncio.Future[list[RunId | None]]:
-            t.clock.advance(61)
-            return record(change)
+    def slow(change: Change) -> asyncio.Future[list[RunId | None]]:
+        t.clock.advance(61)
+        return record(change)
 
-        before = job.cursor
-        monkeypatch.setattr(t.store.runs, "record", slow)
-        await t.scheduler.activate([job], {job.id: before})
-        monkeypatch.setattr(t.store.runs, "record", record)
-        assert (job.cursor, len(await t.record())) == (before, 1)
-        await t.clock.turn(1)
-        assert await t.record() == ["prices schedule success"] * 2
+    before = job.cursor
+    monkeypatch.setattr(t.store.runs, "record", slow)
+    await t.scheduler.activate([job], {job.id: before})
+    monkeypatch.setattr(t.store.runs, "record", record)
+    assert (job.cursor, len(await t.record())) == (before, 1)
+    await t.clock.turn(1)
+    assert await t.record() == ["prices schedule success"] * 2
 
 
 async def test_a_claim_that_the_store_refuses_is_made_later_and_told_until_then(
-    monkeypatch: pytest.MonkeyPatch,
+    t: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with harness() as t:
-        await t.settle(job := make_job())
-        await t.clock.turn(1)
-        record = t.store.runs.record
-        monkeypatch.setattr(t.store.runs, "record", refuse)
-        cursor = job.cursor
-        assert t.scheduler.refused_ms == 0
-        await t.clock.turn(80)
-        assert job.cursor.due_ms == cursor.due_ms
-        assert t.scheduler.refused_ms >= 10_000, "since the first refusal, though it was asked again meanwhile"
-        monkeypatch.setattr(t.store.runs, "record", record)
-        await t.clock.turn(10)
-        assert t.scheduler.refused_ms == 0
-        assert await t.record() == ["prices schedule success"] * 2
+    await t.settle(job := make_job())
+    await t.clock.turn(1)
+    record = t.store.runs.record
+    monkeypatch.setattr(t.store.runs, "record", refuse)
+    cursor = job.cursor
+    assert t.scheduler.refused_ms == 0
+    await t.clock.turn(80)
+    assert job.cursor.due_ms == cursor.due_ms
+    assert t.scheduler.refused_ms >= 10_000, "since the first refusal, though it was asked again meanwhile"
+    monkeypatch.setattr(t.store.runs, "record", record)
+    await t.clock.turn(10)
+    assert t.scheduler.refused_ms == 0
+    assert await t.record() == ["prices schedule success"] * 2
 
 
-async def test_a_due_time_that_somebody_else_has_claimed_is_not_run_again_and_holds_up_no_other_job() -> None:
-    async with harness() as t:
-        await t.settle(job := make_job(), make_job("news"))
-        await t.clock.turn(1)
-        due_ms = job.cursor.due_ms + MINUTE_MS
-        ahead = structs.replace(job.cursor, due_ms=due_ms)
-        theirs = NewRun(job=job.id, state=RunState.WAITING, trigger=Trigger(type="schedule"), due_ms=due_ms)
-        (claimed,) = await t.store.runs.record(Change(cursors=[ahead], new=[theirs]))
-        await t.clock.turn(61)
+async def test_a_due_time_that_somebody_else_has_claimed_is_not_run_again_and_holds_up_no_other_job(t: Harness) -> None:
+    await t.settle(job := make_job(), make_job("news"))
+    await t.clock.turn(1)
+    due_ms = job.cursor.due_ms + MINUTE_MS
+    ahead = structs.replace(job.cursor, due_ms=due_ms)
+    theirs = NewRun(job=job.id, state=RunState.WAITING, trigger=Trigger(type="schedule"), due_ms=due_ms)
+    (claimed,) = await t.store.runs.record(Change(cursors=[ahead], new=[theirs]))
+    await t.clock.turn(61)
 
-        assert job.cursor == job.recorded == ahead
-        assert (await t.store.runs.list(job.id))[0].id == claimed
-        ended = [told for told in await t.record() if told.endswith("success")]
-        assert ended == ["prices schedule success", "news schedule success", "news schedule success"]
-        assert t.scheduler.refused_ms == 0
-        await t.clock.turn(60)
-        assert (await t.record()).count("prices schedule success") == 2
+    assert job.cursor == job.recorded == ahead
+    assert (await t.store.runs.list(job.id))[0].id == claimed
+    ended = [told for told in await t.record() if told.endswith("success")]
+    assert ended == ["prices schedule success", "news schedule success", "news schedule success"]
+    assert t.scheduler.refused_ms == 0
+    await t.clock.turn(60)
+    assert (await t.record()).count("prices schedule success") == 2
 
 
 async def test_a_job_that_somebody_else_has_taken_up_meanwhile_keeps_the_cursor_that_they_gave_it(
-    monkeypatch: pytest.MonkeyPatch,
+    t: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with harness() as t:
-        job, other = make_job(), make_job("news")
-        theirs = Cursor(
-            job=job.id,
-            due_ms=t.clock.now_ms(),
-            schedule="every 60000",
-            paused=True,
-            idle_since_ms=7,
-            active_since_ms=5,
-        )
-        with monkeypatch.context() as patch:
-            overtake(t, patch, theirs)
-            await t.settle(job, other)
-        await t.clock.turn(61)
+    job, other = make_job(), make_job("news")
+    theirs = Cursor(
+        job=job.id,
+        due_ms=t.clock.now_ms(),
+        schedule="every 60000",
+        paused=True,
+        idle_since_ms=7,
+        active_since_ms=5,
+    )
+    with monkeypatch.context() as patch:
+        overtake(t, patch, theirs)
+        await t.settle(job, other)
+    await t.clock.turn(61)
 
-        assert await t.record() == ["news schedule success"] * 2
-        assert job.cursor == job.recorded == theirs == (await t.store.runs.cursors())[job.id]
+    assert await t.record() == ["news schedule success"] * 2
+    assert job.cursor == job.recorded == theirs == (await t.store.runs.cursors())[job.id]
 
 
 async def test_an_edit_goes_on_from_where_somebody_else_has_taken_the_schedule_meanwhile(
-    monkeypatch: pytest.MonkeyPatch,
+    t: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with harness() as t:
-        await t.settle(job := make_job())
-        await t.clock.turn(30)
-        ahead = structs.replace(job.cursor, due_ms=job.cursor.due_ms + 25_000)
-        job.spec = replace(job.spec, schedule=Every(period_ms=2 * MINUTE_MS))
-        with monkeypatch.context() as patch:
-            overtake(t, patch, ahead)
-            await t.scheduler.activate([job], {})
-        await t.clock.turn(114)
+    await t.settle(job := make_job())
+    await t.clock.turn(30)
+    ahead = structs.replace(job.cursor, due_ms=job.cursor.due_ms + 25_000)
+    job.spec = replace(job.spec, schedule=Every(period_ms=2 * MINUTE_MS))
+    with monkeypatch.context() as patch:
+        overtake(t, patch, ahead)
+        await t.scheduler.activate([job], {})
+    await t.clock.turn(114)
 
-        assert await t.record() == ["prices schedule success"], "what they have dealt with is not due here"
-        await t.clock.turn(2)
-        assert await t.record() == ["prices schedule success"] * 2
-        assert (await t.store.runs.cursors())[job.id] == job.cursor == job.recorded
+    assert await t.record() == ["prices schedule success"], "what they have dealt with is not due here"
+    await t.clock.turn(2)
+    assert await t.record() == ["prices schedule success"] * 2
+    assert (await t.store.runs.cursors())[job.id] == job.cursor == job.recorded
 
 
 async def test_a_pause_undoes_nothing_that_somebody_else_has_dealt_with_meanwhile(
-    monkeypatch: pytest.MonkeyPatch,
+    t: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with harness() as t:
-        await t.settle(job := make_job())
-        await t.clock.turn(1)
-        ahead = structs.replace(job.cursor, due_ms=job.cursor.due_ms + MINUTE_MS)
-        with monkeypatch.context() as patch:
-            overtake(t, patch, ahead)
-            await t.scheduler.pause(job)
+    await t.settle(job := make_job())
+    await t.clock.turn(1)
+    ahead = structs.replace(job.cursor, due_ms=job.cursor.due_ms + MINUTE_MS)
+    with monkeypatch.context() as patch:
+        overtake(t, patch, ahead)
+        await t.scheduler.pause(job)
 
-        paused = structs.replace(ahead, paused=True, idle_since_ms=t.clock.now_ms())
-        assert job.cursor == job.recorded == paused == (await t.store.runs.cursors())[job.id]
+    paused = structs.replace(ahead, paused=True, idle_since_ms=t.clock.now_ms())
+    assert job.cursor == job.recorded == paused == (await t.store.runs.cursors())[job.id]
 
 
 async def test_a_resume_that_somebody_else_has_forestalled_records_no_time_twice(
-    monkeypatch: pytest.MonkeyPatch,
+    t: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with harness() as t:
-        await t.settle(job := make_job())
-        await t.clock.turn(1)
-        resumed = structs.replace(job.cursor, due_ms=job.cursor.due_ms + 5 * MINUTE_MS)
-        await t.scheduler.pause(job)
-        await t.clock.turn(330)
-        with monkeypatch.context() as patch:
-            overtake(t, patch, resumed)
-            await t.scheduler.resume(job)
-        await t.clock.turn(60)
+    await t.settle(job := make_job())
+    await t.clock.turn(1)
+    resumed = structs.replace(job.cursor, due_ms=job.cursor.due_ms + 5 * MINUTE_MS)
+    await t.scheduler.pause(job)
+    await t.clock.turn(330)
+    with monkeypatch.context() as patch:
+        overtake(t, patch, resumed)
+        await t.scheduler.resume(job)
+    await t.clock.turn(60)
 
-        assert await t.record() == ["prices schedule success"] * 2, "they have recorded the pause"
-        assert job.cursor.due_ms == resumed.due_ms + MINUTE_MS
-        assert (await t.store.runs.cursors())[job.id] == job.cursor == job.recorded
+    assert await t.record() == ["prices schedule success"] * 2, "they have recorded the pause"
+    assert job.cursor.due_ms == resumed.due_ms + MINUTE_MS
+    assert (await t.store.runs.cursors())[job.id] == job.cursor == job.recorded
 
 
 async def test_a_job_that_goes_keeps_the_pause_that_somebody_else_has_recorded_meanwhile(
-    monkeypatch: pytest.MonkeyPatch,
+    t: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with harness() as t:
-        await t.settle(job := make_job(), other := make_job("news"))
-        await t.clock.turn(1)
-        with monkeypatch.context() as patch:
-            overtake(t, patch, structs.replace(job.cursor, paused=True))
-            await t.scheduler.deactivate([job, other])
+    await t.settle(job := make_job(), other := make_job("news"))
+    await t.clock.turn(1)
+    with monkeypatch.context() as patch:
+        overtake(t, patch, structs.replace(job.cursor, paused=True))
+        await t.scheduler.deactivate([job, other])
 
-        stored = await t.store.runs.cursors()
-        assert (job.cursor.paused, job.cursor.idle_since_ms) == (True, t.clock.now_ms())
-        assert (other.cursor.paused, other.cursor.idle_since_ms) == (False, t.clock.now_ms())
-        assert [stored[each.id] for each in (job, other)] == [job.cursor, other.cursor]
+    stored = await t.store.runs.cursors()
+    assert (job.cursor.paused, job.cursor.idle_since_ms) == (True, t.clock.now_ms())
+    assert (other.cursor.paused, other.cursor.idle_since_ms) == (False, t.clock.now_ms())
+    assert [stored[each.id] for each in (job, other)] == [job.cursor, other.cursor]
 
 
 async def test_the_absence_of_a_job_is_noted_beside_what_somebody_else_has_recorded_meanwhile(
-    monkeypatch: pytest.MonkeyPatch,
+    t: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with harness() as t:
-        known = [Cursor(job=JobId(name), due_ms=1, schedule="every 60000") for name in ("gone", "lost")]
-        await t.store.runs.record(Change(cursors=known))
-        with monkeypatch.context() as patch:
-            overtake(t, patch, structs.replace(known[0], due_ms=2, paused=True))
-            idle = await t.scheduler.note_absent(known)
+    known = [Cursor(job=JobId(name), due_ms=1, schedule="every 60000") for name in ("gone", "lost")]
+    await t.store.runs.record(Change(cursors=known))
+    with monkeypatch.context() as patch:
+        overtake(t, patch, structs.replace(known[0], due_ms=2, paused=True))
+        idle = await t.scheduler.note_absent(known)
 
-        assert [(each.due_ms, each.paused, each.idle_since_ms) for each in idle] == [
-            (2, True, t.clock.now_ms()),
-            (1, False, t.clock.now_ms()),
-        ]
-        assert list((await t.store.runs.cursors()).values()) == idle
+    assert [(each.due_ms, each.paused, each.idle_since_ms) for each in idle] == [
+        (2, True, t.clock.now_ms()),
+        (1, False, t.clock.now_ms()),
+    ]
+    assert list((await t.store.runs.cursors()).values()) == idle
 
 
 async def test_what_comes_due_while_a_refused_claim_was_on_its_way_is_dealt_with_once(
-    monkeypatch: pytest.MonkeyPatch,
+    t: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with harness() as t:
-        await t.settle(make_job(schedule=SECONDLY))
-        await t.clock.turn(2.5)
-        with monkeypatch.context() as patch:
-            hanging = hang(t, patch)
-            await t.clock.turn(4)
-            assert len(hanging.asked) == 1, "one claim of a job at a time"
-            await hanging.refuse()
-        await t.clock.turn(10)
-        assert await dealt_with(t.store, 1000) == list(range(17))
+    await t.settle(make_job(schedule=SECONDLY))
+    await t.clock.turn(2.5)
+    with monkeypatch.context() as patch:
+        hanging = hang(t, patch)
+        await t.clock.turn(4)
+        assert len(hanging.asked) == 1, "one claim of a job at a time"
+        await hanging.refuse()
+    await t.clock.turn(10)
+    assert await dealt_with(t.store, 1000) == list(range(17))
 
 
 async def test_what_comes_due_while_a_claim_is_on_its_way_is_dealt_with_as_soon_as_that_is_granted(
-    monkeypatch: pytest.MonkeyPatch,
+    t: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with harness() as t:
-        await t.settle(make_job(schedule=SECONDLY))
-        await t.clock.turn(2.5)
-        with monkeypatch.context() as patch:
-            hanging = hang(t, patch)
-            await t.clock.turn(4)
-            await hanging.grant()
-        await t.clock.turn(0.1)
-        assert await dealt_with(t.store, 1000) == list(range(7))
+    await t.settle(make_job(schedule=SECONDLY))
+    await t.clock.turn(2.5)
+    with monkeypatch.context() as patch:
+        hanging = hang(t, patch)
+        await t.clock.turn(4)
+        await hanging.grant()
+    await t.clock.turn(0.1)
+    assert await dealt_with(t.store, 1000) == list(range(7))
+    await t.clock.turn(2)
+    assert await dealt_with(t.store, 1000) == list(range(9))
+
+
+async def test_a_due_time_can_not_come_between_a_pause_and_its_record(
+    t: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await t.settle(job := make_job(schedule=SECONDLY))
+    await t.clock.turn(2.5)
+    with monkeypatch.context() as patch:
+        hanging = hang(t, patch)
+        pausing = t.tasks.create_task(t.scheduler.pause(job))
         await t.clock.turn(2)
-        assert await dealt_with(t.store, 1000) == list(range(9))
-
-
-async def test_a_due_time_can_not_come_between_a_pause_and_its_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with harness() as t:
-        await t.settle(job := make_job(schedule=SECONDLY))
-        await t.clock.turn(2.5)
-        with monkeypatch.context() as patch:
-            hanging = hang(t, patch)
-            pausing = t.tasks.create_task(t.scheduler.pause(job))
-            await t.clock.turn(2)
-            await hanging.grant()
-            await pausing
-        await t.clock.turn(5)
-        assert (job.cursor.paused, len(await t.record())) == (True, 3)
-        assert (await t.store.runs.cursors())[job.id] == job.cursor
+        await hanging.grant()
+        await pausing
+    await t.clock.turn(5)
+    assert (job.cursor.paused, len(await t.record())) == (True, 3)
+    assert (await t.store.runs.cursors())[job.id] == job.cursor
 
 
 @pytest.mark.parametrize("is_granted", [True, False])
-async def test_a_pause_waits_for_the_claim_on_its_way(is_granted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with harness() as t:
-        await t.settle(job := make_job(schedule=SECONDLY))
-        await t.clock.turn(2.5)
-        with monkeypatch.context() as patch:
-            hanging = hang(t, patch)
-            await t.clock.turn(1)
-            pausing = t.tasks.create_task(t.scheduler.pause(job))
-            await settle()
-            assert len(hanging.asked) == 1, "the claim alone"
-            await (hanging.grant() if is_granted else hanging.refuse())
-            await t.clock.turn(10)
-            await hanging.grant()
-        await pausing
+async def test_a_pause_waits_for_the_claim_on_its_way(
+    t: Harness, is_granted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await t.settle(job := make_job(schedule=SECONDLY))
+    await t.clock.turn(2.5)
+    with monkeypatch.context() as patch:
+        hanging = hang(t, patch)
         await t.clock.turn(1)
-        assert (await t.store.runs.cursors())[job.id] == job.cursor
-        assert job.cursor.paused
-        await t.scheduler.resume(job)
-        await t.clock.turn(1)
-        assert sorted(set(await dealt_with(t.store, 1000))) == list(range(16))
+        pausing = t.tasks.create_task(t.scheduler.pause(job))
+        await settle()
+        assert len(hanging.asked) == 1, "the claim alone"
+        await (hanging.grant() if is_granted else hanging.refuse())
+        await t.clock.turn(10)
+        await hanging.grant()
+    await pausing
+    await t.clock.turn(1)
+    assert (await t.store.runs.cursors())[job.id] == job.cursor
+    assert job.cursor.paused
+    await t.scheduler.resume(job)
+    await t.clock.turn(1)
+    assert sorted(set(await dealt_with(t.store, 1000))) == list(range(16))
 
 
-async def test_a_pause_that_the_store_refuses_leaves_the_job_on_its_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with harness() as t:
-        await t.settle(job := make_job())
-        await t.clock.turn(1)
-        with monkeypatch.context() as patch:
-            patch.setattr(t.store.runs, "record", refuse)
-            with pytest.raises(StoreError):
-                await t.scheduler.pause(job)
-        await t.clock.turn(60)
-        assert await t.record() == ["prices schedule success"] * 2
+async def test_a_pause_that_the_store_refuses_leaves_the_job_on_its_schedule(
+    t: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await t.settle(job := make_job())
+    await t.clock.turn(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(t.store.runs, "record", refuse)
+        with pytest.raises(StoreError):
+            await t.scheduler.pause(job)
+    await t.clock.turn(60)
+    assert await t.record() == ["prices schedule success"] * 2
 
 
-async def test_a_pause_outlasts_an_edit_that_came_while_it_was_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with harness() as t:
-        await t.settle(job := make_job())
-        await t.clock.turn(1)
-        with monkeypatch.context() as patch:
-            hanging = hang(t, patch)
-            pausing = t.tasks.create_task(t.scheduler.pause(job))
-            await settle()
-            t.clock.advance(61)
-            catching_up = t.tasks.create_task(t.scheduler.catch_up([job]))
-            activating = t.tasks.create_task(t.scheduler.activate([job], {job.id: job.cursor}))
-            await settle()
-            await hanging.grant()
-            await asyncio.gather(pausing, catching_up, activating)
-        await t.clock.turn(HOUR)
-        assert (job.cursor.paused, len(await t.record())) == (True, 1)
-        assert (await t.store.runs.cursors())[job.id] == job.cursor
+async def test_a_pause_outlasts_an_edit_that_came_while_it_was_on_its_way(
+    t: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await t.settle(job := make_job())
+    await t.clock.turn(1)
+    with monkeypatch.context() as patch:
+        hanging = hang(t, patch)
+        pausing = t.tasks.create_task(t.scheduler.pause(job))
+        await settle()
+        t.clock.advance(61)
+        catching_up = t.tasks.create_task(t.scheduler.catch_up([job]))
+        activating = t.tasks.create_task(t.scheduler.activate([job], {job.id: job.cursor}))
+        await settle()
+        await hanging.grant()
+        await asyncio.gather(pausing, catching_up, activating)
+    await t.clock.turn(HOUR)
+    assert (job.cursor.paused, len(await t.record())) == (True, 1)
+    assert (await t.store.runs.cursors())[job.id] == job.cursor
 
 
 async def test_a_job_that_is_deleted_while_a_pause_waits_for_the_store_is_not_paused(
-    monkeypatch: pytest.MonkeyPatch,
+    t: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would be told that it is, and it would not be once the file comes back."""
-    async with harness() as t:
-        await t.settle(job := make_job())
-        with monkeypatch.context() as patch:
-            hanging = hang(t, patch)
-            t.tasks.create_task(delete(t, job))
-            await settle()
-            pausing = t.tasks.create_task(refused(t.scheduler.pause(job)))
-            await settle()
-            await hanging.grant()
-            await hanging.grant()
-            assert await pausing == "prices is gone"
-        assert not (await t.store.runs.cursors())[job.id].paused
+    await t.settle(job := make_job())
+    with monkeypatch.context() as patch:
+        hanging = hang(t, patch)
+        t.tasks.create_task(delete(t, job))
+        await settle()
+        pausing = t.tasks.create_task(refused(t.scheduler.pause(job)))
+        await settle()
+        await hanging.grant()
+        await hanging.grant()
+        assert await pausing == "prices is gone"
+    assert not (await t.store.runs.cursors())[job.id].paused
 
 
 async def delete(t: Harness, job: LiveJob) -> None:
@@ -671,155 +643,148 @@ async def refused(asked: Awaitable[None]) -> str:
     return str(error.value)
 
 
-async def test_a_job_that_has_no_cursor_yet_can_not_be_paused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_job_that_has_no_cursor_yet_can_not_be_paused(t: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its record would say that it had been due since 1970."""
-    async with harness() as t:
-        monkeypatch.setattr(t.store.runs, "record", refuse)
-        with pytest.raises(StoreError):
-            await t.settle(job := make_job())
-        with pytest.raises(Refused, match="not on its schedule yet"):
-            await t.scheduler.pause(job)
-        with pytest.raises(Refused, match="not on its schedule yet"):
-            await t.scheduler.resume(job)
-
-
-async def test_an_edit_goes_by_what_the_store_made_of_the_claim_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with harness() as t:
+    monkeypatch.setattr(t.store.runs, "record", refuse)
+    with pytest.raises(StoreError):
         await t.settle(job := make_job())
-        await t.clock.turn(1)
-        with monkeypatch.context() as patch:
-            hanging = hang(t, patch)
-            await t.clock.turn(60)
-            activating = t.tasks.create_task(t.scheduler.activate([job], {job.id: job.cursor}))
-            await settle()
-            await hanging.refuse()
-            await hanging.grant()
-            await activating
-        await t.clock.turn(180)
-        assert await dealt_with(t.store, MINUTE_MS) == list(range(5))
+    with pytest.raises(Refused, match="not on its schedule yet"):
+        await t.scheduler.pause(job)
+    with pytest.raises(Refused, match="not on its schedule yet"):
+        await t.scheduler.resume(job)
+
+
+async def test_an_edit_goes_by_what_the_store_made_of_the_claim_on_its_way(
+    t: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await t.settle(job := make_job())
+    await t.clock.turn(1)
+    with monkeypatch.context() as patch:
+        hanging = hang(t, patch)
+        await t.clock.turn(60)
+        activating = t.tasks.create_task(t.scheduler.activate([job], {job.id: job.cursor}))
+        await settle()
+        await hanging.refuse()
+        await hanging.grant()
+        await activating
+    await t.clock.turn(180)
+    assert await dealt_with(t.store, MINUTE_MS) == list(range(5))
 
 
 async def test_a_deactivation_that_the_store_refuses_leaves_the_job_on_its_schedule(
-    monkeypatch: pytest.MonkeyPatch,
+    t: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with harness() as t:
-        await t.settle(job := make_job())
-        await t.clock.turn(1)
-        cursor = job.cursor
-        with monkeypatch.context() as patch:
-            patch.setattr(t.store.runs, "record", refuse)
-            with pytest.raises(StoreError):
-                await t.scheduler.deactivate([job])
-        assert job.cursor == cursor
+    await t.settle(job := make_job())
+    await t.clock.turn(1)
+    cursor = job.cursor
+    with monkeypatch.context() as patch:
+        patch.setattr(t.store.runs, "record", refuse)
+        with pytest.raises(StoreError):
+            await t.scheduler.deactivate([job])
+    assert job.cursor == cursor
+    await t.clock.turn(60)
+    assert await t.record() == ["prices schedule success"] * 2
+
+
+async def test_a_deactivation_waits_for_the_claim_on_its_way(t: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    await t.settle(job := make_job())
+    await t.clock.turn(1)
+    with monkeypatch.context() as patch:
+        hanging = hang(t, patch)
         await t.clock.turn(60)
-        assert await t.record() == ["prices schedule success"] * 2
+        deactivating = t.tasks.create_task(t.scheduler.deactivate([job]))
+        await settle()
+        await hanging.refuse()
+        await hanging.grant()
+        await deactivating
+    await t.clock.turn(HOUR)
+    assert (await t.store.runs.cursors())[job.id] == job.cursor
+    assert job.cursor.idle_since_ms is not None
+    assert await dealt_with(t.store, MINUTE_MS) == [0], "what is due is settled when the job comes back"
 
 
-async def test_a_deactivation_waits_for_the_claim_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with harness() as t:
-        await t.settle(job := make_job())
-        await t.clock.turn(1)
-        with monkeypatch.context() as patch:
-            hanging = hang(t, patch)
-            await t.clock.turn(60)
-            deactivating = t.tasks.create_task(t.scheduler.deactivate([job]))
-            await settle()
-            await hanging.refuse()
-            await hanging.grant()
-            await deactivating
-        await t.clock.turn(HOUR)
-        assert (await t.store.runs.cursors())[job.id] == job.cursor
-        assert job.cursor.idle_since_ms is not None
-        assert await dealt_with(t.store, MINUTE_MS) == [0], "what is due is settled when the job comes back"
+async def test_what_is_due_of_no_job_any_more_is_not_told_as_refused(
+    t: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await t.settle(first := make_job(), last := make_job("news"))
+    await t.clock.turn(1)
+    monkeypatch.setattr(t.store.runs, "record", refuse)
+    await t.clock.turn(80)
+    t.scheduler.drop(first)
+    assert t.scheduler.refused_ms >= 10_000
+    t.scheduler.drop(last)
+    assert t.scheduler.refused_ms == 0
 
 
-async def test_what_is_due_of_no_job_any_more_is_not_told_as_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with harness() as t:
-        await t.settle(first := make_job(), last := make_job("news"))
-        await t.clock.turn(1)
-        monkeypatch.setattr(t.store.runs, "record", refuse)
-        await t.clock.turn(80)
-        t.scheduler.drop(first)
-        assert t.scheduler.refused_ms >= 10_000
-        t.scheduler.drop(last)
-        assert t.scheduler.refused_ms == 0
+async def test_a_clock_that_jumps_back_does_not_silence_an_every(t: Harness) -> None:
+    watching = t.tasks.create_task(t.scheduler.watch_the_clock())
+    await t.settle(make_job())
+    await t.clock.turn(1)
+    t.clock.jump(-HOUR)
+    await t.clock.turn(180)
+    watching.cancel()
+    assert len(await t.record()) >= 3
 
 
-async def test_a_clock_that_jumps_back_does_not_silence_an_every() -> None:
-    async with harness() as t:
-        watching = t.tasks.create_task(t.scheduler.watch_the_clock())
-        await t.settle(make_job())
-        await t.clock.turn(1)
-        t.clock.jump(-HOUR)
-        await t.clock.turn(180)
-        watching.cancel()
-        assert len(await t.record()) >= 3
+async def test_a_clock_that_jumps_back_is_noticed_within_five_seconds(t: Harness) -> None:
+    watching = t.tasks.create_task(t.scheduler.watch_the_clock())
+    await t.settle(make_job(schedule=SECONDLY))
+    await t.clock.turn(2)
+    t.clock.jump(-HOUR)
+    before = len(await t.record())
+    await t.clock.turn(5)
+    watching.cancel()
+    assert len(await t.record()) > before
 
 
-async def test_a_clock_that_jumps_back_is_noticed_within_five_seconds() -> None:
-    async with harness() as t:
-        watching = t.tasks.create_task(t.scheduler.watch_the_clock())
-        await t.settle(make_job(schedule=SECONDLY))
-        await t.clock.turn(2)
-        t.clock.jump(-HOUR)
-        before = len(await t.record())
-        await t.clock.turn(5)
-        watching.cancel()
-        assert len(await t.record()) > before
-
-
-async def test_a_job_that_comes_due_twice_in_one_wake_up_goes_on() -> None:
-    async with harness() as t:
-        await t.settle(job := make_job(schedule=Every(period_ms=1_000)))
-        await t.clock.turn(10)
-        for _ in range(2):  # the second one as where the loop is late
-            t.clock.jump(1)
-            t.scheduler._fire(job)
-        t.scheduler._claim()
-        await t.clock.turn(10)
-        assert job.id not in t.scheduler._claims
-        assert t.clock.now_ms() - job.cursor.due_ms < 1_000
-
-
-async def test_what_has_fired_is_claimed_before_a_stop_returns() -> None:
-    async with harness() as t:
-        await t.settle(job := make_job())
-        await t.clock.turn(1)
-        t.clock.advance(60)  # its timer has come, and the loop has not gone on since
+async def test_a_job_that_comes_due_twice_in_one_wake_up_goes_on(t: Harness) -> None:
+    await t.settle(job := make_job(schedule=Every(period_ms=1_000)))
+    await t.clock.turn(10)
+    for _ in range(2):  # the second one as where the loop is late
+        t.clock.jump(1)
         t.scheduler._fire(job)
-        t.scheduler.stop()
-        assert job.id in t.scheduler._claims
-        await t.clock.turn(120)
-        assert await t.record("prices") == ["prices schedule success"] * 2
+    t.scheduler._claim()
+    await t.clock.turn(10)
+    assert job.id not in t.scheduler._claims
+    assert t.clock.now_ms() - job.cursor.due_ms < 1_000
 
 
-async def test_each_job_with_a_schedule_is_a_job_of_apscheduler() -> None:
-    async with harness() as t:
-        by_hand = make_job("by hand", schedule=Never())
-        await t.settle(make_job("prices"), make_job("news", schedule=Every(period_ms=3_600_000)), by_hand)
-        await t.clock.turn(1)
-        shown = {job.name: int(job.next_run_time.timestamp() * 1000) for job in t.timers._scheduler.get_jobs()}
-        due = {job.id: t.scheduler._next_ms(job, t.clock.now_ms()) for job in t.live if job is not by_hand}
-        assert shown == due
+async def test_what_has_fired_is_claimed_before_a_stop_returns(t: Harness) -> None:
+    await t.settle(job := make_job())
+    await t.clock.turn(1)
+    t.clock.advance(60)  # its timer has come, and the loop has not gone on since
+    t.scheduler._fire(job)
+    t.scheduler.stop()
+    assert job.id in t.scheduler._claims
+    await t.clock.turn(120)
+    assert await t.record("prices") == ["prices schedule success"] * 2
 
 
-async def test_a_clock_that_jumps_back_does_not_silence_what_the_daemon_does_every_so_often() -> None:
-    async with harness() as t:
-        fed: list[int] = []
+async def test_each_job_with_a_schedule_is_a_job_of_apscheduler(t: Harness) -> None:
+    by_hand = make_job("by hand", schedule=Never())
+    await t.settle(make_job("prices"), make_job("news", schedule=Every(period_ms=3_600_000)), by_hand)
+    await t.clock.turn(1)
+    shown = {job.name: int(job.next_run_time.timestamp() * 1000) for job in t.timers._scheduler.get_jobs()}
+    due = {job.id: t.scheduler._next_ms(job, t.clock.now_ms()) for job in t.live if job is not by_hand}
+    assert shown == due
 
-        async def feed_the_watchdog() -> None:
-            fed.append(t.clock.now_ms())
 
-        watching = t.tasks.create_task(t.scheduler.watch_the_clock())
-        t.timers.start()
-        t.timers.call_every("watchdog", 10, feed_the_watchdog)
-        await t.clock.turn(12)
-        t.clock.jump(-HOUR)
-        await t.clock.turn(LOOK_AT_CLOCK_EVERY)
-        assert len(fed) == 2, "at once, as soon as it is noticed"
-        await t.clock.turn(20)
-        watching.cancel()
-        assert len(fed) == 4
+async def test_a_clock_that_jumps_back_does_not_silence_what_the_daemon_does_every_so_often(t: Harness) -> None:
+    fed: list[int] = []
+
+    async def feed_the_watchdog() -> None:
+        fed.append(t.clock.now_ms())
+
+    watching = t.tasks.create_task(t.scheduler.watch_the_clock())
+    t.timers.start()
+    t.timers.call_every("watchdog", 10, feed_the_watchdog)
+    await t.clock.turn(12)
+    t.clock.jump(-HOUR)
+    await t.clock.turn(LOOK_AT_CLOCK_EVERY)
+    assert len(fed) == 2, "at once, as soon as it is noticed"
+    await t.clock.turn(20)
+    watching.cancel()
+    assert len(fed) == 4
 
 
 @pytest.mark.parametrize("schedule", [Every(period_ms=MINUTE_MS), FIVE_MINUTELY])
@@ -865,32 +830,30 @@ async def test_a_clock_that_was_wrong_for_a_moment_makes_nothing_due_twice(
             assert before < len(await t.record()) <= before + 4
 
 
-async def test_a_clock_that_jumps_back_does_not_silence_a_cron() -> None:
-    async with harness() as t:
-        watching = t.tasks.create_task(t.scheduler.watch_the_clock())
-        await t.settle(make_job(schedule=FIVE_MINUTELY))
-        await t.clock.turn(301)
-        t.clock.jump(-24 * HOUR)
-        await t.clock.turn(HOUR)
-        watching.cancel()
-        assert len(await t.record()) == 2 + 12
+async def test_a_clock_that_jumps_back_does_not_silence_a_cron(t: Harness) -> None:
+    watching = t.tasks.create_task(t.scheduler.watch_the_clock())
+    await t.settle(make_job(schedule=FIVE_MINUTELY))
+    await t.clock.turn(301)
+    t.clock.jump(-24 * HOUR)
+    await t.clock.turn(HOUR)
+    watching.cancel()
+    assert len(await t.record()) == 2 + 12
 
 
-async def test_a_time_of_a_cron_that_a_small_step_back_shows_again_is_dealt_with_already() -> None:
-    async with harness() as t:
-        watching = t.tasks.create_task(t.scheduler.watch_the_clock())
-        await t.settle(make_job(schedule=FIVE_MINUTELY, overlap=Overlap.REPLACE))
-        await t.clock.turn(1)
-        t.pool.held.add(JobId("prices"))
-        await t.clock.turn(300)
-        t.clock.jump(-60)
-        await t.clock.turn(120)
-        assert await t.record() == ["prices schedule success", "prices schedule running"]
-        t.pool.held.clear()
-        t.pool.finish(2)
-        await t.clock.turn(240)
-        watching.cancel()
-        assert await dealt_with(t.store, 5 * MINUTE_MS) == [0, 1, 2]
+async def test_a_time_of_a_cron_that_a_small_step_back_shows_again_is_dealt_with_already(t: Harness) -> None:
+    watching = t.tasks.create_task(t.scheduler.watch_the_clock())
+    await t.settle(make_job(schedule=FIVE_MINUTELY, overlap=Overlap.REPLACE))
+    await t.clock.turn(1)
+    t.pool.held.add(JobId("prices"))
+    await t.clock.turn(300)
+    t.clock.jump(-60)
+    await t.clock.turn(120)
+    assert await t.record() == ["prices schedule success", "prices schedule running"]
+    t.pool.held.clear()
+    t.pool.finish(2)
+    await t.clock.turn(240)
+    watching.cancel()
+    assert await dealt_with(t.store, 5 * MINUTE_MS) == [0, 1, 2]
 
 
 async def test_a_job_that_had_something_to_catch_up_on_is_not_put_off_by_a_clock_that_jumps_back() -> None:
@@ -926,75 +889,70 @@ async def test_what_catching_up_was_put_off_until_is_forgotten_once_it_has_passe
 
 @pytest.mark.parametrize("schedule", [SECONDLY, Cron(expression="* * * * * *", timezone="UTC")])
 async def test_a_claim_that_is_refused_after_the_clock_has_jumped_back_takes_no_job_to_where_the_clock_was(
-    schedule: Every | Cron, monkeypatch: pytest.MonkeyPatch
+    t: Harness, schedule: Every | Cron, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with harness() as t:
-        watching = t.tasks.create_task(t.scheduler.watch_the_clock())
-        await t.settle(make_job(schedule=schedule))
-        await t.clock.turn(2.5)
-        before = len(await t.record())
-        with monkeypatch.context() as patch:
-            hanging = hang(t, patch)
-            await t.clock.turn(1)
-            t.clock.jump(-24 * HOUR)
-            await t.clock.turn(30)
-            await hanging.refuse()
+    watching = t.tasks.create_task(t.scheduler.watch_the_clock())
+    await t.settle(make_job(schedule=schedule))
+    await t.clock.turn(2.5)
+    before = len(await t.record())
+    with monkeypatch.context() as patch:
+        hanging = hang(t, patch)
+        await t.clock.turn(1)
+        t.clock.jump(-24 * HOUR)
         await t.clock.turn(30)
-        watching.cancel()
-        assert len(await t.record()) > before + 20
+        await hanging.refuse()
+    await t.clock.turn(30)
+    watching.cancel()
+    assert len(await t.record()) > before + 20
 
 
 async def test_a_clock_that_is_set_forward_does_not_look_as_if_the_scheduler_stood_still(
-    monkeypatch: pytest.MonkeyPatch,
+    t: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The watchdog would have the daemon ended, though all is dealt with as soon as the jump is noticed."""
-    async with harness() as t:
-        watching = t.tasks.create_task(t.scheduler.watch_the_clock())
-        await t.clock.turn()
-        due_ms = t.clock.now_ms() + 1_000
-        monkeypatch.setattr(FakeTimers, "next_wake_ms", due_ms)  # of timers that have not noticed
-        t.clock.jump(HOUR)
-        await t.clock.turn(2)
-        assert t.scheduler.lag_ms == 1_000, "time that has really gone by"
-        await t.clock.turn(30)
-        watching.cancel()
-        assert t.scheduler.lag_ms == t.clock.now_ms() - due_ms
+    watching = t.tasks.create_task(t.scheduler.watch_the_clock())
+    await t.clock.turn()
+    due_ms = t.clock.now_ms() + 1_000
+    monkeypatch.setattr(FakeTimers, "next_wake_ms", due_ms)  # of timers that have not noticed
+    t.clock.jump(HOUR)
+    await t.clock.turn(2)
+    assert t.scheduler.lag_ms == 1_000, "time that has really gone by"
+    await t.clock.turn(30)
+    watching.cancel()
+    assert t.scheduler.lag_ms == t.clock.now_ms() - due_ms
 
 
-async def test_overlap_queue_runs_every_due_time_in_its_turn() -> None:
-    async with harness() as t:
-        t.pool.held.add(JobId("prices"))
-        await t.settle(make_job(overlap=Overlap.QUEUE))
-        await t.clock.turn(121)
-        assert await t.record() == ["prices schedule running", *["prices schedule waiting"] * 2]
-        t.pool.held.clear()
-        t.pool.finish(1)
-        await t.clock.turn(1)
-        assert await t.record() == ["prices schedule success"] * 3
+async def test_overlap_queue_runs_every_due_time_in_its_turn(t: Harness) -> None:
+    t.pool.held.add(JobId("prices"))
+    await t.settle(make_job(overlap=Overlap.QUEUE))
+    await t.clock.turn(121)
+    assert await t.record() == ["prices schedule running", *["prices schedule waiting"] * 2]
+    t.pool.held.clear()
+    t.pool.finish(1)
+    await t.clock.turn(1)
+    assert await t.record() == ["prices schedule success"] * 3
 
 
 def test_a_run_is_told_in_one_line() -> None:
     assert tell(Run(id=RunId(1), job=JobId("a"), state=RunState.WAITING, attempt=2)) == "a - waiting attempt 2"
 
 
-async def test_a_job_that_another_daemon_owns_is_not_woken_for() -> None:
-    async with harness() as t:
-        job = make_job()
-        job.mine = False
-        await t.settle(job)
-        await t.clock.turn(120)
-        assert await t.record() == []
-        job.mine = True
-        t.scheduler.watch(job)
-        await t.clock.turn(60)
-        assert t.pool.story == ["run prices"] * 2, "what has passed, and what is due now"
+async def test_a_job_that_another_daemon_owns_is_not_woken_for(t: Harness) -> None:
+    job = make_job()
+    job.mine = False
+    await t.settle(job)
+    await t.clock.turn(120)
+    assert await t.record() == []
+    job.mine = True
+    t.scheduler.watch(job)
+    await t.clock.turn(60)
+    assert t.pool.story == ["run prices"] * 2, "what has passed, and what is due now"
 
 
-async def test_a_pause_and_what_was_due_meanwhile_are_told() -> None:
-    async with harness() as t:
-        await t.settle(job := make_job())
-        t.live.listener = listener = StoryListener()
-        await t.scheduler.pause(job)
-        await t.clock.turn(121)
-        await t.scheduler.resume(job)
-        assert listener.story == ["prices paused", "prices paused x3: paused, disabled or absent", "prices resumed"]
+async def test_a_pause_and_what_was_due_meanwhile_are_told(t: Harness) -> None:
+    await t.settle(job := make_job())
+    t.live.listener = listener = StoryListener()
+    await t.scheduler.pause(job)
+    await t.clock.turn(121)
+    await t.scheduler.resume(job)
+    assert listener.story == ["prices paused", "prices paused x3: paused, disabled or absent", "prices resumed"]

@@ -12,10 +12,9 @@ from spyweb.errors import Problem
 from spyweb.incidents.policy import AlertPolicy
 from spyweb.incidents.truth import SignSeen
 from spyweb.logs.job import JobLogs
-from spyweb.model import JobId, Never, Trigger
+from spyweb.model import JobId, Never
 from spyweb.outbox.sender import OutboxSender
 from spyweb.runs.live import JobChange
-from spyweb.runs.runner import RunRequest
 from spyweb.service.audit import AuditService
 from spyweb.service.event_sources import LOOK_S, EventSources, what_stays
 from spyweb.service.events import LINGER_S, EventHub, Follower, Wish
@@ -28,7 +27,6 @@ from tests.fakes.incidents import fail, succeed
 from tests.fakes.stores import put
 
 PRICES = JobId("prices")
-BY_HAND = RunRequest(trigger=Trigger(type="manual"))
 
 
 async def never_sent(_message: object) -> None: ...
@@ -82,8 +80,7 @@ async def test_runs_and_jobs_are_told_of_as_long_as_somebody_listens(told: Told)
     t = told.harness
     await t.settle(job := make_job(schedule=Never()))
     runs, jobs = told.follow(EventType.RUN), told.follow(EventType.JOB)
-    t.runner.start_by_hand(job, BY_HAND)
-    await t.clock.turn()
+    await t.start(job)
     assert ['"what":"began"' in line for line in lines_of(runs)] == [True, False]
     assert t.live.listener is not None
     t.live.listener.changed(job, JobChange.PAUSED)

@@ -41,8 +41,7 @@ class Asked:
 @pytest.fixture
 async def asked() -> AsyncIterator[Asked]:
     async with harness() as t:
-        job = make_job(schedule=Never(), overlap=Overlap.ALLOW)
-        await t.settle(job)
+        await t.settle(job := make_job(schedule=Never(), overlap=Overlap.ALLOW))
         yield Asked(t, job, OnceService(t.store.requests, t.clock))
         await t.clock.turn()
 

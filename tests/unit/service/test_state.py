@@ -26,11 +26,6 @@ from tests.fakes.stores import KINDS, opened
 RULES = {"state": HistoryRule(versions=3)}
 
 
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
 @pytest.fixture(params=KINDS)
 async def service(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncIterator[StateService]:
     async with opened(request.param, tmp_path / "spyweb.db", clock, RULES) as store:

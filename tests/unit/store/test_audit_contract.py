@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
 from spyweb.store.audit_protocol import LINES_KEPT, NewAuditLine
 from spyweb.store.protocol import Store
-from tests.fakes.clock import FakeClock
-from tests.fakes.stores import KINDS, opened
-
-
-@pytest.fixture(params=KINDS)
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    async with opened(request.param, tmp_path / "spyweb.db", FakeClock()) as store:
-        yield store
 
 
 def line(at_ms: int) -> NewAuditLine:

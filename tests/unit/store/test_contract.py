@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from msgspec import structs
@@ -15,20 +13,8 @@ from spyweb.model import Cursor, Failure, JobId, Outcome, Run, RunId, RunState, 
 from spyweb.store.protocol import GLOBAL, Begin, Change, End, NewRun, Store, job_namespace
 from tests.fakes.changes import NEWS, PRICES, make_cursor, make_end, make_run, make_skipped, run_once, start_run, tell
 from tests.fakes.clock import FakeClock
-from tests.fakes.stores import KINDS, opened
 
 LARGEST = (1 << 63) - 1
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture(params=KINDS)
-async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Store]:
-    async with opened(request.param, tmp_path / "spyweb.db", clock) as store:
-        yield store
 
 
 # Entries

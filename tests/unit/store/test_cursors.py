@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 from msgspec import structs
 
@@ -13,14 +10,6 @@ from spyweb.model import Cursor, JobId
 from spyweb.store.cursors import write_cursors
 from spyweb.store.protocol import Change, Store
 from tests.fakes.changes import NEWS, PRICES, make_cursor, refuse
-from tests.fakes.clock import FakeClock
-from tests.fakes.stores import KINDS, opened
-
-
-@pytest.fixture(params=KINDS)
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    async with opened(request.param, tmp_path / "spyweb.db", FakeClock()) as store:
-        yield store
 
 
 async def test_what_is_written_is_decided_by_what_is_on_record(store: Store) -> None:

@@ -20,11 +20,6 @@ ORDERS = scope_namespace("orders")
 EXPIRY = WRITTEN | {ChangeKind.EXPIRED}
 
 
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
 @pytest.fixture(params=KINDS)
 async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Store]:
     async with opened(request.param, tmp_path / "spyweb.db", clock, RULES) as store:

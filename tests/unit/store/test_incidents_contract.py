@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import pytest
@@ -18,23 +17,12 @@ from spyweb.store.outbox_protocol import Channel, Target
 from spyweb.store.protocol import Change, Store
 from tests.fakes.changes import make_end, start_run
 from tests.fakes.clock import FakeClock
-from tests.fakes.stores import KINDS, opened, until_told
+from tests.fakes.stores import until_told
 
 JOB = "job:backup"
 PHONE = AlertChannelNow(name="phone")
 POLICY = AlertPolicy(to=("phone",), after_failures=1, remind_ms=None)
 SUBJECTS: Mapping[str, SubjectNow] = {JOB: SubjectNow(policy=POLICY)}
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture(params=KINDS)
-async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Store]:
-    async with opened(request.param, tmp_path / "spyweb.db", clock) as store:
-        yield store
 
 
 def happened(event: Event, subject: str = JOB, at_ms: int = 1_000, policy: AlertPolicy = POLICY) -> SubjectEvent:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 from msgspec.structs import replace
 
 from spyweb.store.keys_protocol import AccessKey, BrowserSession, KeyId, NewKey, Scope
 from spyweb.store.protocol import Store
-from tests.fakes.clock import FakeClock
-from tests.fakes.stores import KINDS, opened
 
 PHONE = NewKey(name="phone", handle="aaaa", hash=b"\x01" * 32, scopes=(Scope.READ,), created_ms=1_000)
 DEPLOY = NewKey(
@@ -22,12 +17,6 @@ DEPLOY = NewKey(
     jobs=("deploy-*",),
     created_ms=2_000,
 )
-
-
-@pytest.fixture(params=KINDS)
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    async with opened(request.param, tmp_path / "spyweb.db", FakeClock()) as store:
-        yield store
 
 
 async def add(store: Store, new: NewKey) -> AccessKey:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,20 +13,9 @@ from spyweb.store.protocol import Change, Store
 from spyweb.store.values_protocol import Held
 from tests.fakes.changes import NEWS, PRICES, make_end, start_run
 from tests.fakes.clock import FakeClock
-from tests.fakes.stores import KINDS, opened, until_told
+from tests.fakes.stores import opened, until_told
 
 NAME, ME, YOU = b"deploy", b"me", b"you\xff\0"
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture(params=KINDS)
-async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Store]:
-    async with opened(request.param, tmp_path / "spyweb.db", clock) as store:
-        yield store
 
 
 @pytest.fixture

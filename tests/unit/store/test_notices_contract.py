@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 from msgspec.structs import replace
 
 from spyweb.incidents.policy import Level
@@ -16,22 +13,10 @@ from spyweb.store.notices_protocol import Notice, NoticeFate
 from spyweb.store.outbox_protocol import Channel, QueuedMessage, Target
 from spyweb.store.protocol import Store
 from tests.fakes.clock import FakeClock
-from tests.fakes.stores import KINDS, opened
 
 PHONE = Target(Channel.ALERT, "phone")
 QUEUED, HELD, GATHERED, REPEATED = NoticeFate.QUEUED, NoticeFate.HELD, NoticeFate.GATHERED, NoticeFate.REPEATED
 NOTICE = Notice(job=JobId("backup"), run=RunId(7), channel="phone", level=Level.INFO, title="done", text="12 GB")
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture(params=KINDS)
-async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Store]:
-    async with opened(request.param, tmp_path / "spyweb.db", clock) as store:
-        yield store
 
 
 async def waiting(store: Store) -> list[QueuedMessage]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
-import pytest
 from msgspec import structs
 
 from spyweb.model import JobId
@@ -14,18 +12,7 @@ from spyweb.store.protocol import Change, Store
 from tests.fakes.changes import NEWS, PRICES, make_end, start_run
 from tests.fakes.clock import FakeClock
 from tests.fakes.findings import DESKTOP, HOOK, OTHER_HOOK, message, next_payload
-from tests.fakes.stores import KINDS, opened, until_told
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture(params=KINDS)
-async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Store]:
-    async with opened(request.param, tmp_path / "spyweb.db", clock) as store:
-        yield store
+from tests.fakes.stores import until_told
 
 
 async def test_a_message_is_told_back_whole(store: Store, clock: FakeClock) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 from msgspec.structs import replace
 
@@ -13,16 +10,9 @@ from spyweb.model import Failure, JobId, Outcome, RunId, RunMark, RunState, Trig
 from spyweb.store.past_runs_protocol import NO_TIME, RunFilter, StripWish
 from spyweb.store.protocol import Change, End, NewRun, SkippedRange, Store
 from tests.fakes.changes import NEWS, PRICES, make_skipped
-from tests.fakes.clock import FakeClock
-from tests.fakes.stores import KINDS, opened, until_told
+from tests.fakes.stores import until_told
 
 LATE = 1_000
-
-
-@pytest.fixture(params=KINDS)
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    async with opened(request.param, tmp_path / "spyweb.db", FakeClock()) as store:
-        yield store
 
 
 async def begin(store: Store, job: JobId = PRICES, **changes: object) -> RunId:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -15,21 +13,9 @@ from spyweb.store.records_protocol import NewRecord, Record, RecordFilter
 from tests.fakes.changes import NEWS, PRICES
 from tests.fakes.clock import FakeClock
 from tests.fakes.findings import item, listed, message, titles
-from tests.fakes.stores import KINDS, opened
 
 DAY_S = 86_400.0
 DAY_MS = 86_400_000
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture(params=KINDS)
-async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Store]:
-    async with opened(request.param, tmp_path / "spyweb.db", clock) as store:
-        yield store
 
 
 async def test_an_item_is_told_back_whole_with_its_fields_in_their_order(store: Store, clock: FakeClock) -> None:

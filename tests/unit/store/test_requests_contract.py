@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -15,15 +14,9 @@ from spyweb.store.protocol import Change, End, NewRun, RequestKey, Store
 from spyweb.store.sqlite import requests
 from tests.fakes.changes import PRICES, make_cursor, make_end
 from tests.fakes.clock import FakeClock
-from tests.fakes.stores import KINDS, opened
+from tests.fakes.stores import opened
 
 KEY = RequestKey(scope="prices", key=b"k1", fingerprint=b"f", at_ms=1_000)
-
-
-@pytest.fixture(params=KINDS)
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    async with opened(request.param, tmp_path / "spyweb.db", FakeClock()) as store:
-        yield store
 
 
 def asked(

@@ -22,11 +22,6 @@ STATE = "state"
 LARGEST = (1 << 63) - 1
 
 
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
 @pytest.fixture(params=KINDS)
 async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Store]:
     async with opened(request.param, tmp_path / "spyweb.db", clock, RULES) as store:

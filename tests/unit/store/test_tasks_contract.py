@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
-import pytest
-
 from spyweb.limits import SHOWN_OUTPUTS
 from spyweb.model import RunId
 from spyweb.store.protocol import Store
-from tests.fakes.clock import FakeClock
-from tests.fakes.stores import KINDS, opened
 from tests.fakes.task_rows import FAILED, SKIPPED, begin_run, row, story, told
-
-
-@pytest.fixture(params=KINDS)
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    async with opened(request.param, tmp_path / "spyweb.db", FakeClock()) as store:
-        yield store
 
 
 async def test_a_row_is_told_back_whole(store: Store) -> None:

@@ -32,11 +32,6 @@ class Failing(dict[str, bytes]):
 
 
 @pytest.fixture
-def callbacks() -> FakeCallbacks:
-    return FakeCallbacks()
-
-
-@pytest.fixture
 def vm(bytecode: Bytecode, callbacks: FakeCallbacks) -> Iterator[VM]:
     vm = VM(bytecode, INIT, LIMIT, callbacks, main_count=1000)
     yield vm

@@ -13,7 +13,7 @@ from spyweb.monitor.run import MonitorRunner
 from spyweb.monitor.stages.announce import UnannouncedRecords
 from spyweb.store.outbox_protocol import Channel, QueuedMessage, Target
 from spyweb.store.records_protocol import NewRecord
-from tests.fakes.monitor import SHOP, URL, HookError, Shop, make_monitor, shop
+from tests.fakes.monitor import SHOP, URL, HookError, Shop, make_monitor
 
 HOOK = Webhook(url="http://hooks.example/")
 OTHER = "http://other.example/"
@@ -32,116 +32,110 @@ def fails(_argument: object, _ctx: object) -> object:
     raise HookError("not now")
 
 
-async def test_a_cycle_that_fails_between_store_and_outbox_leaves_its_items_to_the_next() -> None:
-    async with shop() as s:
-        job = make_monitor(lua=True, webhook=HOOK, on_hook_error=OnHookError.FAIL)
-        s.vms.hooks = {"before_notify": fails}
-        assert (await s.run(job)).outcome is Outcome.FAILED
-        assert await told(s) == []
+async def test_a_cycle_that_fails_between_store_and_outbox_leaves_its_items_to_the_next(s: Shop) -> None:
+    job = make_monitor(lua=True, webhook=HOOK, on_hook_error=OnHookError.FAIL)
+    s.vms.hooks = {"before_notify": fails}
+    assert (await s.run(job)).outcome is Outcome.FAILED
+    assert await told(s) == []
 
-        s.vms.hooks = {}
-        s.extractor.otherwise = [{"title": "Chair", "price": "7"}]
-        assert (await s.run(job)).outcome is Outcome.SUCCESS
-        assert await told(s) == [["Lamp", "Desk", "Chair"]]
-        await s.run(job)
-        assert await told(s) == []
+    s.vms.hooks = {}
+    s.extractor.otherwise = [{"title": "Chair", "price": "7"}]
+    assert (await s.run(job)).outcome is Outcome.SUCCESS
+    assert await told(s) == [["Lamp", "Desk", "Chair"]]
+    await s.run(job)
+    assert await told(s) == []
 
 
 @pytest.mark.parametrize("is_new", [False, True])
-async def test_what_is_left_goes_out_though_the_page_shows_nothing_new_also_by_a_new_daemon(is_new: bool) -> None:
-    async with shop() as s:
-        job = make_monitor(lua=True, webhook=HOOK, on_hook_error=OnHookError.FAIL)
-        s.vms.hooks = {"before_notify": fails}
-        await s.run(job)
-        s.vms.hooks = {}
-        if is_new:
-            s.monitors = MonitorRunner(s.monitors._services, s.vms)
-        await s.run(job)
-        assert await told(s) == [["Lamp", "Desk"]]
+async def test_what_is_left_goes_out_though_the_page_shows_nothing_new_also_by_a_new_daemon(
+    s: Shop, is_new: bool
+) -> None:
+    job = make_monitor(lua=True, webhook=HOOK, on_hook_error=OnHookError.FAIL)
+    s.vms.hooks = {"before_notify": fails}
+    await s.run(job)
+    s.vms.hooks = {}
+    if is_new:
+        s.monitors = MonitorRunner(s.monitors._services, s.vms)
+    await s.run(job)
+    assert await told(s) == [["Lamp", "Desk"]]
 
 
-async def test_what_another_cycle_of_the_job_is_about_to_announce_is_not_left() -> None:
-    async with shop() as s:
-        s.extractor.items = {OTHER: [{"title": "Chair", "price": "7"}]}
-        job = make_monitor(lua=True, urls=(URL, OTHER), is_queue=True, workers=2, webhook=HOOK)
+async def test_what_another_cycle_of_the_job_is_about_to_announce_is_not_left(s: Shop) -> None:
+    s.extractor.items = {OTHER: [{"title": "Chair", "price": "7"}]}
+    job = make_monitor(lua=True, urls=(URL, OTHER), is_queue=True, workers=2, webhook=HOOK)
 
-        async def slow(argument: object, _ctx: object) -> object:
-            await s.clock.sleep(5)
-            return argument
+    async def slow(argument: object, _ctx: object) -> object:
+        await s.clock.sleep(5)
+        return argument
 
-        s.vms.hooks = {"before_notify": slow}
-        running = s.start(job)
-        for _ in range(4):
-            await s.clock.turn()
-            s.clock.advance(5)
+    s.vms.hooks = {"before_notify": slow}
+    running = s.start(job)
+    for _ in range(4):
         await s.clock.turn()
-        assert (await running).outcome is Outcome.SUCCESS
-        assert sorted(await told(s)) == [["Chair"], ["Lamp", "Desk"]]
+        s.clock.advance(5)
+    await s.clock.turn()
+    assert (await running).outcome is Outcome.SUCCESS
+    assert sorted(await told(s)) == [["Chair"], ["Lamp", "Desk"]]
 
 
-async def test_both_messages_of_a_cycle_are_kept_or_neither() -> None:
-    async with shop() as s:
-        added: list[tuple[int, int]] = []
-        add = s.store.outbox.add
+async def test_both_messages_of_a_cycle_are_kept_or_neither(s: Shop) -> None:
+    added: list[tuple[int, int]] = []
+    add = s.store.outbox.add
 
-        def once(messages: Any, *, settles: Any = ()) -> Any:
-            added.append((len(messages), len(settles)))
-            if len(added) == 1:
-                raise StoreError("disk full")
-            return add(messages, settles=settles)
+    def once(messages: Any, *, settles: Any = ()) -> Any:
+        added.append((len(messages), len(settles)))
+        if len(added) == 1:
+            raise StoreError("disk full")
+        return add(messages, settles=settles)
 
-        s.store.outbox.add = once  # type: ignore[method-assign]
-        job = make_monitor(webhook=HOOK, notification=Notification())
-        ending = await s.run(job)
-        assert (ending.outcome, ending.reason) == (
-            Outcome.FAILED,
-            "notify and webhook: not put in the outbox: disk full",
-        )
-        await s.run(job)
-        assert added == [(2, 2), (2, 2)]
-        assert await told(s) == [["Lamp", "Desk"]]
-
-
-async def test_where_nothing_is_announced_nothing_is_owed() -> None:
-    async with shop() as s:
-        job = make_monitor()
-        await s.run(job)
-        assert await s.store.records.owed(job.id, 10) == []
-        await s.run(make_monitor(webhook=HOOK))
-        assert await told(s) == []
+    s.store.outbox.add = once  # type: ignore[method-assign]
+    job = make_monitor(webhook=HOOK, notification=Notification())
+    ending = await s.run(job)
+    assert (ending.outcome, ending.reason) == (
+        Outcome.FAILED,
+        "notify and webhook: not put in the outbox: disk full",
+    )
+    await s.run(job)
+    assert added == [(2, 2), (2, 2)]
+    assert await told(s) == [["Lamp", "Desk"]]
 
 
-async def test_what_hooks_silence_is_settled() -> None:
-    async with shop() as s:
-        s.vms.hooks = {"before_webhook": lambda _argument, _ctx: None}
-        job = make_monitor(lua=True, webhook=HOOK)
-        await s.run(job)
-        assert await s.store.records.owed(job.id, 10) == []
-        assert await told(s) == []
+async def test_where_nothing_is_announced_nothing_is_owed(s: Shop) -> None:
+    job = make_monitor()
+    await s.run(job)
+    assert await s.store.records.owed(job.id, 10) == []
+    await s.run(make_monitor(webhook=HOOK))
+    assert await told(s) == []
 
 
-async def test_a_store_that_can_not_be_read_holds_nothing_up() -> None:
-    async with shop() as s:
-
-        def refuse(_job: object, _limit: int) -> Any:
-            raise StoreError("no disk")
-
-        s.store.records.owed = refuse  # type: ignore[method-assign, assignment]
-        assert (await s.run(make_monitor(webhook=HOOK))).outcome is Outcome.SUCCESS
-        assert await told(s) == [["Lamp", "Desk"]]
+async def test_what_hooks_silence_is_settled(s: Shop) -> None:
+    s.vms.hooks = {"before_webhook": lambda _argument, _ctx: None}
+    job = make_monitor(lua=True, webhook=HOOK)
+    await s.run(job)
+    assert await s.store.records.owed(job.id, 10) == []
+    assert await told(s) == []
 
 
-async def test_while_a_cycle_has_new_items_in_hand_nobody_takes_them_for_left() -> None:
-    async with shop() as s:
-        owed = UnannouncedRecords(SHOP, s.store.records)
-        async with owed.at_risk():
-            await s.store.records.add(SHOP, [NewRecord(hash=b"1", fields={"title": "Lamp"})], owed=True)
-            with pytest.raises(HookError):
-                async with owed.at_risk():
-                    raise HookError
-            async with owed.at_risk() as left:
-                assert not left
-        async with owed.at_risk() as left:
-            assert [record.fields["title"] for record in left] == ["Lamp"]
+async def test_a_store_that_can_not_be_read_holds_nothing_up(s: Shop) -> None:
+
+    def refuse(_job: object, _limit: int) -> Any:
+        raise StoreError("no disk")
+
+    s.store.records.owed = refuse  # type: ignore[method-assign, assignment]
+    assert (await s.run(make_monitor(webhook=HOOK))).outcome is Outcome.SUCCESS
+    assert await told(s) == [["Lamp", "Desk"]]
+
+
+async def test_while_a_cycle_has_new_items_in_hand_nobody_takes_them_for_left(s: Shop) -> None:
+    owed = UnannouncedRecords(SHOP, s.store.records)
+    async with owed.at_risk():
+        await s.store.records.add(SHOP, [NewRecord(hash=b"1", fields={"title": "Lamp"})], owed=True)
+        with pytest.raises(HookError):
+            async with owed.at_risk():
+                raise HookError
         async with owed.at_risk() as left:
             assert not left
+    async with owed.at_risk() as left:
+        assert [record.fields["title"] for record in left] == ["Lamp"]
+    async with owed.at_risk() as left:
+        assert not left

@@ -13,7 +13,7 @@ from spyweb.errors import StoreError
 from spyweb.model import JobId, Outcome, Webhook
 from spyweb.monitor.stages.keep import AT_ONCE, hash_of
 from spyweb.store.records_protocol import NewRecord
-from tests.fakes.monitor import SHOP, Shop, make_monitor, shop
+from tests.fakes.monitor import SHOP, Shop, make_monitor
 
 LAMP = {"title": "Lamp", "price": "5"}
 
@@ -43,12 +43,11 @@ def test_two_items_are_the_same_when_their_fields_are(one: dict[str, str], other
     assert (hash_of(one, ()) == hash_of(other, ())) is (one == other)
 
 
-async def test_a_store_that_refuses_fails_the_cycle() -> None:
-    async with shop() as s:
-        await s.store.close()
-        ending = await s.run(make_monitor())
-        assert ending.outcome is Outcome.FAILED
-        assert ending.reason.startswith("not stored: ")
+async def test_a_store_that_refuses_fails_the_cycle(s: Shop) -> None:
+    await s.store.close()
+    ending = await s.run(make_monitor())
+    assert ending.outcome is Outcome.FAILED
+    assert ending.reason.startswith("not stored: ")
 
 
 def sees_the_records(s: Shop, monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
@@ -67,28 +66,26 @@ def sees_the_records(s: Shop, monkeypatch: pytest.MonkeyPatch, most: int) -> lis
 
 
 async def test_a_large_page_is_stored_in_parts_so_that_others_may_write_in_between(
-    monkeypatch: pytest.MonkeyPatch,
+    s: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with shop() as s:
-        s.extractor.otherwise = [{"title": str(number)} for number in range(2 * AT_ONCE + 1)]
-        given = sees_the_records(s, monkeypatch, most=3)
-        assert (await s.run(make_monitor())).outcome is Outcome.SUCCESS
-        assert given == [AT_ONCE, AT_ONCE, 1]
-        assert [fields["title"] for fields in await s.records()] == [str(number) for number in range(2 * AT_ONCE + 1)]
+    s.extractor.otherwise = [{"title": str(number)} for number in range(2 * AT_ONCE + 1)]
+    given = sees_the_records(s, monkeypatch, most=3)
+    assert (await s.run(make_monitor())).outcome is Outcome.SUCCESS
+    assert given == [AT_ONCE, AT_ONCE, 1]
+    assert [fields["title"] for fields in await s.records()] == [str(number) for number in range(2 * AT_ONCE + 1)]
 
 
 async def test_what_was_stored_of_a_page_before_the_store_refused_is_still_announced(
-    monkeypatch: pytest.MonkeyPatch,
+    s: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with shop() as s:
-        job = make_monitor(webhook=Webhook(url="http://hooks.example/"))
-        s.extractor.otherwise = [{"title": str(number)} for number in range(AT_ONCE + 1)]
-        with monkeypatch.context() as refusing:
-            sees_the_records(s, refusing, most=1)
-            assert (await s.run(job)).reason == "not stored: database or disk is full"
-        assert len(await s.store.records.owed(SHOP, 1000)) == AT_ONCE
+    job = make_monitor(webhook=Webhook(url="http://hooks.example/"))
+    s.extractor.otherwise = [{"title": str(number)} for number in range(AT_ONCE + 1)]
+    with monkeypatch.context() as refusing:
+        sees_the_records(s, refusing, most=1)
+        assert (await s.run(job)).reason == "not stored: database or disk is full"
+    assert len(await s.store.records.owed(SHOP, 1000)) == AT_ONCE
 
-        await s.run(job)
-        assert await s.store.records.owed(SHOP, 1000) == []
-        (message,) = await s.store.outbox.unsent(SHOP, 10)
-        assert message.payload.count(b'"title"') == AT_ONCE + 1
+    await s.run(job)
+    assert await s.store.records.owed(SHOP, 1000) == []
+    (message,) = await s.store.outbox.unsent(SHOP, 10)
+    assert message.payload.count(b'"title"') == AT_ONCE + 1

@@ -45,11 +45,6 @@ def table(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
 async def queue(path: Path, clock: FakeClock) -> AsyncIterator[BatchQueue]:
     queue = BatchQueue(await Connection.open(partial(make_table, path)), path, clock, limit=10)
     yield queue

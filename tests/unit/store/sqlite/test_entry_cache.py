@@ -21,11 +21,6 @@ KEY = b"k" * 32
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
 async def store(tmp_path: Path, clock: FakeClock) -> AsyncIterator[SqliteStore]:
     store = await open_store(tmp_path / "spyweb.db", clock=clock)
     yield store

@@ -592,11 +592,6 @@ AT_ONCE = AlertPolicy(after_failures=1, to=("phone",))
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
 async def store(tmp_path: Path, clock: FakeClock) -> AsyncIterator[SqliteStore]:
     store = await open_store(tmp_path / "spyweb.db", clock=clock, durability=Durability.NORMAL)
     try:

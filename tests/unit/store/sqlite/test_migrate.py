@@ -27,11 +27,6 @@ BROKEN = Migration(number=2, name="0002_broken", sql="CREATE TABLE c (x);\nINSER
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "spyweb.db"
-
-
-@pytest.fixture
 def database(path: Path) -> Iterator[sqlite3.Connection]:
     connection = sqlite3.connect(path, isolation_level=None)
     yield connection

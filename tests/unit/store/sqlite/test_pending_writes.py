@@ -18,11 +18,6 @@ from tests.fakes.tables import Gate
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
 async def store(tmp_path: Path, clock: FakeClock) -> AsyncIterator[SqliteStore]:
     store = await open_store(tmp_path / "spyweb.db", clock=clock)
     yield store

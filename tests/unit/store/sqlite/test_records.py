@@ -23,11 +23,6 @@ from tests.fakes.findings import item, listed
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "spyweb.db"
-
-
-@pytest.fixture
 async def store(path: Path) -> AsyncIterator[Store]:
     store = await open_store(path, clock=FakeClock())
     yield store

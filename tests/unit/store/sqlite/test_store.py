@@ -25,11 +25,6 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.tables import Gate
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "spyweb.db"
-
-
 def pragma(connection: sqlite3.Connection, name: str) -> object:
     row: tuple[object, ...] = connection.execute(f"PRAGMA {name}").fetchone()
     return row[0]

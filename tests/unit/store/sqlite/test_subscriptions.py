@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -16,20 +14,9 @@ from spyweb.store.sqlite.subscriptions import Notices, Subscriptions
 from spyweb.store.values_protocol import ChangeEvent, Origin, Watch
 from tests.fakes.changes import PRICES, kept
 from tests.fakes.clock import FakeClock
-from tests.fakes.stores import KINDS, adding, dropping, opened, put, putting, until_told
+from tests.fakes.stores import adding, dropping, put, putting, until_told
 
 ALL = frozenset(ChangeKind)
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture(params=KINDS)
-async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Store]:
-    async with opened(request.param, tmp_path / "spyweb.db", clock) as store:
-        yield store
 
 
 def told(heard: list[ChangeEvent]) -> list[str]:

@@ -21,11 +21,6 @@ from tests.fakes.stores import LOGGED, RULES, adding, all_items, counting, look,
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
 async def store(tmp_path: Path, clock: FakeClock) -> AsyncIterator[SqliteStore]:
     store = await open_store(tmp_path / "spyweb.db", clock=clock, history=RULES)
     yield store

@@ -26,11 +26,6 @@ SECRET = b"a very secret value"
 VALUES: list[Value] = [SECRET, [SECRET], {1: SECRET}, 12345678901234567, 1.5, True]
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "spyweb.db"
-
-
 async def open_with(path: Path, key: bytes | None, *, read_only: bool = False) -> Store:
     return await open_store(path, clock=FakeClock(), key=key, history=RULES, read_only=read_only)
 

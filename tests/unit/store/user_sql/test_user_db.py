@@ -37,11 +37,6 @@ PATIENCE_S = 0.3
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
 async def database(tmp_path: Path, clock: FakeClock) -> AsyncIterator[UserDatabase]:
     async with make_sql(tmp_path, clock, patience_s=PATIENCE_S) as database:
         await Asker(database, "setup").changed("CREATE TABLE t (a)")

@@ -47,15 +47,14 @@ def is_right(status: int, wanted: set[int] | None) -> bool:
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=name_of)
-async def test_a_key_may_what_its_scope_permits_and_nothing_else(route: Route) -> None:
-    async with open_doors() as doors:
-        for scope in SCOPES:
-            status, text = await doors.ask(route.method, path_of(route), scope)
-            wanted = expected(route, scope)
-            assert is_right(status, wanted), (scope, status, text)
-            if wanted == {403}:
-                assert f"{scope} lacks the right {route.right}" in text
-        assert is_right(await doors.status(route.method, path_of(route), "owner"), None)
+async def test_a_key_may_what_its_scope_permits_and_nothing_else(doors: Doors, route: Route) -> None:
+    for scope in SCOPES:
+        status, text = await doors.ask(route.method, path_of(route), scope)
+        wanted = expected(route, scope)
+        assert is_right(status, wanted), (scope, status, text)
+        if wanted == {403}:
+            assert f"{scope} lacks the right {route.right}" in text
+    assert is_right(await doors.status(route.method, path_of(route), "owner"), None)
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=name_of)
@@ -110,26 +109,25 @@ async def ask_json(doors: Doors, path: str, who: str) -> object:
         return await answer.json()
 
 
-async def test_lists_show_a_key_its_own_jobs_alone() -> None:
-    async with open_doors() as doors:
-        doors.service.unsent = [unsent_message(2, BACKUP), unsent_message(1, PRICES)]
-        for who, job in (("limited", "prices"), ("other", "backup")):
-            jobs = await ask_json(doors, "/api/jobs", who)
-            assert isinstance(jobs, list)
-            assert [each["id"] for each in jobs] == [job]
-            runs = await ask_json(doors, "/api/runs", who)
-            assert isinstance(runs, list)
-            assert {each["job"] for each in runs} == {job}
-            due = await ask_json(doors, "/api/next", who)
-            assert isinstance(due, list)
-            assert {each["job"] for each in due} <= {job}
-            assert await ask_json(doors, "/api/records", who) == {}
-            assert await ask_json(doors, "/api/next/day", who)
-            gaps, messages = await ask_json(doors, "/api/gaps", who), await ask_json(doors, "/api/outbox", who)
-            assert isinstance(gaps, dict)
-            assert isinstance(messages, list)
-            assert {each["job"] for each in gaps["gaps"]} <= {job}
-            assert [each["job_id"] for each in messages] == [job]
+async def test_lists_show_a_key_its_own_jobs_alone(doors: Doors) -> None:
+    doors.service.unsent = [unsent_message(2, BACKUP), unsent_message(1, PRICES)]
+    for who, job in (("limited", "prices"), ("other", "backup")):
+        jobs = await ask_json(doors, "/api/jobs", who)
+        assert isinstance(jobs, list)
+        assert [each["id"] for each in jobs] == [job]
+        runs = await ask_json(doors, "/api/runs", who)
+        assert isinstance(runs, list)
+        assert {each["job"] for each in runs} == {job}
+        due = await ask_json(doors, "/api/next", who)
+        assert isinstance(due, list)
+        assert {each["job"] for each in due} <= {job}
+        assert await ask_json(doors, "/api/records", who) == {}
+        assert await ask_json(doors, "/api/next/day", who)
+        gaps, messages = await ask_json(doors, "/api/gaps", who), await ask_json(doors, "/api/outbox", who)
+        assert isinstance(gaps, dict)
+        assert isinstance(messages, list)
+        assert {each["job"] for each in gaps["gaps"]} <= {job}
+        assert [each["job_id"] for each in messages] == [job]
 
 
 @pytest.mark.parametrize(
@@ -142,9 +140,8 @@ async def test_lists_show_a_key_its_own_jobs_alone() -> None:
         "/api/runs/1/tasks",
     ],
 )
-async def test_what_a_job_keeps_is_its_own(path: str) -> None:
-    async with open_doors() as doors:
-        assert await doors.status("GET", path, "limited") == 200
-        assert await doors.status("GET", path, "other") == 403
-        of_none = path.replace("job:prices", "state").replace("/1/", "/99/")
-        assert await doors.status("GET", of_none, "limited") == 403
+async def test_what_a_job_keeps_is_its_own(doors: Doors, path: str) -> None:
+    assert await doors.status("GET", path, "limited") == 200
+    assert await doors.status("GET", path, "other") == 403
+    of_none = path.replace("job:prices", "state").replace("/1/", "/99/")
+    assert await doors.status("GET", of_none, "limited") == 403

@@ -29,20 +29,18 @@ async def trail(doors: Doors) -> list[str]:
 
 
 @pytest.mark.parametrize("form", ["Bearer {}", "bearer {}", "Bearer   {} "])
-async def test_a_token_may_come_as_a_bearer(form: str) -> None:
-    async with open_doors() as doors:
-        for who in ("read", "owner"):
-            header = form.format(doors.tokens[who])
-            assert await doors.status("GET", "/api/jobs", Authorization=header) == 200
-        assert await doors.status("GET", "/api/jobs", Authorization="Bearer guess") == 401
-        assert await doors.status("GET", "/api/jobs", Authorization=f"Basic {doors.tokens['read']}") == 401
+async def test_a_token_may_come_as_a_bearer(doors: Doors, form: str) -> None:
+    for who in ("read", "owner"):
+        header = form.format(doors.tokens[who])
+        assert await doors.status("GET", "/api/jobs", Authorization=header) == 200
+    assert await doors.status("GET", "/api/jobs", Authorization="Bearer guess") == 401
+    assert await doors.status("GET", "/api/jobs", Authorization=f"Basic {doors.tokens['read']}") == 401
 
 
-async def test_the_header_of_spyweb_counts_before_the_other() -> None:
-    async with open_doors() as doors:
-        authorization = f"Bearer {doors.tokens['read']}"
-        assert await doors.status("GET", "/api/jobs", "guess", Authorization=authorization) == 401
-        assert await doors.status("GET", "/api/jobs", "read", Authorization="Bearer of the project") == 200
+async def test_the_header_of_spyweb_counts_before_the_other(doors: Doors) -> None:
+    authorization = f"Bearer {doors.tokens['read']}"
+    assert await doors.status("GET", "/api/jobs", "guess", Authorization=authorization) == 401
+    assert await doors.status("GET", "/api/jobs", "read", Authorization="Bearer of the project") == 200
 
 
 async def test_a_key_may_use_any_name_and_a_browser_one_that_is_known() -> None:
@@ -116,49 +114,44 @@ async def test_what_a_page_of_another_site_has_sent_changes_nothing(headers: dic
         f"{COOKIE}x=1; __Host-{COOKIE}=2",
     ],
 )
-async def test_a_cookie_that_is_none_is_passed_over(cookie: str) -> None:
-    async with open_doors() as doors:
-        assert await doors.status("GET", "/api/jobs", Cookie=cookie) == 401
-        assert await doors.status("GET", "/api/jobs", "read", Cookie=cookie) == 200
+async def test_a_cookie_that_is_none_is_passed_over(doors: Doors, cookie: str) -> None:
+    assert await doors.status("GET", "/api/jobs", Cookie=cookie) == 401
+    assert await doors.status("GET", "/api/jobs", "read", Cookie=cookie) == 200
 
 
-async def test_the_cookie_is_found_among_others() -> None:
-    async with open_doors() as doors:
-        cookie = doors.signed_in("read")["Cookie"]
-        for others in (f"a=b; {cookie}", f"{cookie};c=d", f"a=b;{cookie};e", f'x="; y"; {cookie}'):
-            assert await doors.status("GET", "/api/jobs", Cookie=others) == 200
+async def test_the_cookie_is_found_among_others(doors: Doors) -> None:
+    cookie = doors.signed_in("read")["Cookie"]
+    for others in (f"a=b; {cookie}", f"{cookie};c=d", f"a=b;{cookie};e", f'x="; y"; {cookie}'):
+        assert await doors.status("GET", "/api/jobs", Cookie=others) == 200
 
 
-async def test_a_form_sends_its_token_as_a_field() -> None:
-    async with open_doors() as doors:
-        browser = doors.signed_in("run")
-        token = csrf_token(browser["Cookie"].partition("=")[2])
-        for fields, status in (({"csrf": token}, 200), ({"csrf": "x"}, 403), ({}, 403), ({"csrf": token[:-1]}, 403)):
-            async with doors.client.post(TRIGGER, data=fields, headers=browser) as answer:
-                assert answer.status in (status, 400 if status == 200 else status)
-        assert doors.service.story in ([], ["trigger prices"])
+async def test_a_form_sends_its_token_as_a_field(doors: Doors) -> None:
+    browser = doors.signed_in("run")
+    token = csrf_token(browser["Cookie"].partition("=")[2])
+    for fields, status in (({"csrf": token}, 200), ({"csrf": "x"}, 403), ({}, 403), ({"csrf": token[:-1]}, 403)):
+        async with doors.client.post(TRIGGER, data=fields, headers=browser) as answer:
+            assert answer.status in (status, 400 if status == 200 else status)
+    assert doors.service.story in ([], ["trigger prices"])
 
 
-async def test_wrong_keys_are_slowed_down_and_right_tokens_are_not() -> None:
-    async with open_doors() as doors:
-        statuses = [await doors.status("GET", "/api/jobs", f"guess {number}") for number in range(FREE + 3)]
-        assert statuses == [401] * (FREE + 1) + [429] * 2
-        assert await doors.status("GET", "/api/jobs", "owner") == 429
-        async with doors.client.get("/api/jobs", headers={"X-SpyWeb-Key": "guess"}) as answer:
-            assert answer.headers["Retry-After"] == "1"
-        for who in ("read", "admin"):
-            assert await doors.status("GET", "/api/jobs", who) == 200
-        assert await doors.status("GET", "/api/jobs", **doors.signed_in("read")) == 200
-        assert await doors.status("GET", "/api/jobs") == 401
-        assert await doors.status("GET", "/healthz", "guess") == 200
+async def test_wrong_keys_are_slowed_down_and_right_tokens_are_not(doors: Doors) -> None:
+    statuses = [await doors.status("GET", "/api/jobs", f"guess {number}") for number in range(FREE + 3)]
+    assert statuses == [401] * (FREE + 1) + [429] * 2
+    assert await doors.status("GET", "/api/jobs", "owner") == 429
+    async with doors.client.get("/api/jobs", headers={"X-SpyWeb-Key": "guess"}) as answer:
+        assert answer.headers["Retry-After"] == "1"
+    for who in ("read", "admin"):
+        assert await doors.status("GET", "/api/jobs", who) == 200
+    assert await doors.status("GET", "/api/jobs", **doors.signed_in("read")) == 200
+    assert await doors.status("GET", "/api/jobs") == 401
+    assert await doors.status("GET", "/healthz", "guess") == 200
 
-        doors.service.clock.advance(1)  # type: ignore[attr-defined]  # a fake one
-        assert await doors.status("GET", "/api/jobs", "owner") == 200
+    doors.service.clock.advance(1)  # type: ignore[attr-defined]  # a fake one
+    assert await doors.status("GET", "/api/jobs", "owner") == 200
 
 
-async def test_a_key_of_any_length_is_answered() -> None:
-    async with open_doors() as doors:
-        assert await doors.status("GET", "/api/jobs", "x" * 7_000) == 401
+async def test_a_key_of_any_length_is_answered(doors: Doors) -> None:
+    assert await doors.status("GET", "/api/jobs", "x" * 7_000) == 401
 
 
 async def test_what_is_done_is_on_record_and_what_is_looked_at_is_not() -> None:
@@ -203,11 +196,10 @@ async def test_the_local_user_is_on_record() -> None:
     ]
 
 
-async def test_many_failures_leave_few_lines() -> None:
-    async with open_doors() as doors:
-        for number in range(60):
-            await doors.status("GET", "/api/jobs", f"guess {number}")
-        assert len(await trail(doors)) <= FREE + 1
+async def test_many_failures_leave_few_lines(doors: Doors) -> None:
+    for number in range(60):
+        await doors.status("GET", "/api/jobs", f"guess {number}")
+    assert len(await trail(doors)) <= FREE + 1
 
 
 async def test_revoking_the_last_key_leaves_this_machine_alone() -> None:
@@ -246,15 +238,13 @@ def test_without_a_key_the_connection_itself_must_come_from_here(remote: str, is
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("who", [None, "guess", "read"])
-async def test_no_way_of_writing_an_address_leads_past_the_guard(path: str, who: str | None) -> None:
-    async with open_doors() as doors:
-        headers = {"X-SpyWeb-Key": doors.tokens.get(who, who)} if who else {}
-        async with doors.client.get(URL(path, encoded=True), headers=headers, allow_redirects=False) as answer:
-            assert answer.status in (400, 401, 403, 404)
-            assert "begins" not in await answer.text()
+async def test_no_way_of_writing_an_address_leads_past_the_guard(doors: Doors, path: str, who: str | None) -> None:
+    headers = {"X-SpyWeb-Key": doors.tokens.get(who, who)} if who else {}
+    async with doors.client.get(URL(path, encoded=True), headers=headers, allow_redirects=False) as answer:
+        assert answer.status in (400, 401, 403, 404)
+        assert "begins" not in await answer.text()
 
 
-async def test_a_hook_that_is_not_signed_is_on_record() -> None:
-    async with open_doors() as doors:
-        assert await doors.status("POST", "/api/hooks/prices") == 401
-        assert await trail(doors) == ["nobody nobody: POST /api/hooks/{job} 401"]
+async def test_a_hook_that_is_not_signed_is_on_record(doors: Doors) -> None:
+    assert await doors.status("POST", "/api/hooks/prices") == 401
+    assert await trail(doors) == ["nobody nobody: POST /api/hooks/{job} 401"]

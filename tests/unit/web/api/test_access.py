@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.keys import Doors, open_doors
+from tests.fakes.keys import Doors
 
 
 async def send(doors: Doors, method: str, path: str, body: object = None, who: str = "admin") -> tuple[int, Any]:
@@ -15,21 +15,20 @@ async def send(doors: Doors, method: str, path: str, body: object = None, who: s
         return answer.status, await answer.json()
 
 
-async def test_a_key_is_made_used_and_revoked() -> None:
-    async with open_doors() as doors:
-        status, made = await send(doors, "POST", "/api/keys", {"name": "ci", "scopes": ["run"], "jobs": ["prices"]})
-        assert status == 200
-        assert made["key"]["scopes"] == ["run"]
-        assert (await send(doors, "GET", "/api/me", who=made["token"]))[1] == {
-            "name": "ci", "source": "key", "rights": ["read", "run"], "jobs": ["prices"],
-        }  # fmt: skip
-        _, keys = await send(doors, "GET", "/api/keys")
-        assert "ci" in [key["name"] for key in keys]
-        assert made["token"][15:] not in f"{keys}"
+async def test_a_key_is_made_used_and_revoked(doors: Doors) -> None:
+    status, made = await send(doors, "POST", "/api/keys", {"name": "ci", "scopes": ["run"], "jobs": ["prices"]})
+    assert status == 200
+    assert made["key"]["scopes"] == ["run"]
+    assert (await send(doors, "GET", "/api/me", who=made["token"]))[1] == {
+        "name": "ci", "source": "key", "rights": ["read", "run"], "jobs": ["prices"],
+    }  # fmt: skip
+    _, keys = await send(doors, "GET", "/api/keys")
+    assert "ci" in [key["name"] for key in keys]
+    assert made["token"][15:] not in f"{keys}"
 
-        assert await send(doors, "DELETE", "/api/keys/ci") == (200, {"name": "ci", "revoked": True})
-        assert (await send(doors, "DELETE", "/api/keys/ci"))[0] == 404
-        assert (await send(doors, "GET", "/api/me", who=made["token"]))[0] == 401
+    assert await send(doors, "DELETE", "/api/keys/ci") == (200, {"name": "ci", "revoked": True})
+    assert (await send(doors, "DELETE", "/api/keys/ci"))[0] == 404
+    assert (await send(doors, "GET", "/api/me", who=made["token"]))[0] == 401
 
 
 @pytest.mark.parametrize(
@@ -44,29 +43,26 @@ async def test_a_key_is_made_used_and_revoked() -> None:
         ([], 422, None),
     ],
 )
-async def test_what_makes_no_key_is_told(body: object, status: int, field: str | None) -> None:
-    async with open_doors() as doors:
-        found, answer = await send(doors, "POST", "/api/keys", body)
-        assert (found, answer["field"]) == (status, field)
+async def test_what_makes_no_key_is_told(doors: Doors, body: object, status: int, field: str | None) -> None:
+    found, answer = await send(doors, "POST", "/api/keys", body)
+    assert (found, answer["field"]) == (status, field)
 
 
-async def test_the_trail_is_listed_page_by_page() -> None:
-    async with open_doors() as doors:
-        for name in "abc":
-            await send(doors, "POST", "/api/keys", {"name": name, "scopes": ["read"]})
-        _, lines = await send(doors, "GET", "/api/audit?limit=2")
-        assert [(line["action"], line["target"]) for line in lines] == [
-            ("POST /api/keys", "c"),
-            ("POST /api/keys", "b"),
-        ]
-        _, rest = await send(doors, "GET", f"/api/audit?before={lines[-1]['id']}")
-        assert len(rest) == 1
-        assert (await send(doors, "GET", "/api/audit?limit=0"))[0] == 400
+async def test_the_trail_is_listed_page_by_page(doors: Doors) -> None:
+    for name in "abc":
+        await send(doors, "POST", "/api/keys", {"name": name, "scopes": ["read"]})
+    _, lines = await send(doors, "GET", "/api/audit?limit=2")
+    assert [(line["action"], line["target"]) for line in lines] == [
+        ("POST /api/keys", "c"),
+        ("POST /api/keys", "b"),
+    ]
+    _, rest = await send(doors, "GET", f"/api/audit?before={lines[-1]['id']}")
+    assert len(rest) == 1
+    assert (await send(doors, "GET", "/api/audit?limit=0"))[0] == 400
 
 
-async def test_whoever_asks_is_told_who_he_is() -> None:
-    async with open_doors() as doors:
-        status, found = await send(doors, "GET", "/api/me", who="owner")
-        assert (status, found["name"], found["rights"]) == (200, "SPYWEB_API_KEY", ["read", "run", "state", "admin"])
-        async with doors.client.get("/api/me", headers=doors.signed_in("limited")) as answer:
-            assert (await answer.json())["source"] == "session"
+async def test_whoever_asks_is_told_who_he_is(doors: Doors) -> None:
+    status, found = await send(doors, "GET", "/api/me", who="owner")
+    assert (status, found["name"], found["rights"]) == (200, "SPYWEB_API_KEY", ["read", "run", "state", "admin"])
+    async with doors.client.get("/api/me", headers=doors.signed_in("limited")) as answer:
+        assert (await answer.json())["source"] == "session"

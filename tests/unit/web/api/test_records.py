@@ -11,7 +11,7 @@ from spyweb.views.records import RecordView, view_record
 from spyweb.web.app import socket_app, tcp_app
 from tests.fakes.client import Client, client_of, failure, get_json
 from tests.fakes.daemon_service import BACKUP, NOW_MS, PRICES, FakeDaemonService
-from tests.fakes.keys import open_doors
+from tests.fakes.keys import Doors
 
 
 def found(count: int = 5) -> list[RecordView]:
@@ -125,7 +125,6 @@ async def test_the_socket_serves_records_too() -> None:
         assert titles((await ask(client, "?job_id=backup"))["records"]) == ["3", "0"]
 
 
-async def test_a_key_of_some_jobs_may_search_and_export_these_alone() -> None:
-    async with open_doors() as doors:
-        for path in ("/api/records?q=x", "/api/records?q=x&job_id=backup", "/api/records.csv"):
-            assert await doors.status("GET", path, "limited") == 403
+async def test_a_key_of_some_jobs_may_search_and_export_these_alone(doors: Doors) -> None:
+    for path in ("/api/records?q=x", "/api/records?q=x&job_id=backup", "/api/records.csv"):
+        assert await doors.status("GET", path, "limited") == 403

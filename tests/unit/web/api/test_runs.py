@@ -12,7 +12,7 @@ from spyweb.views.runs import TaskView, event_from_json
 from spyweb.web.app import socket_app
 from tests.fakes.client import client_of, failure, get_json, post_json
 from tests.fakes.daemon_service import FakeDaemonService, a_watched_run, make_run, refused, three_runs
-from tests.fakes.keys import open_doors
+from tests.fakes.keys import Doors
 
 
 async def test_runs_are_paged_and_chosen_by_job() -> None:
@@ -109,14 +109,13 @@ async def test_a_run_is_shown_with_everything_about_it() -> None:
         assert (await get_json(client, "/api/runs/99"))[0] == 404
 
 
-async def test_a_key_of_some_jobs_sees_no_runs_of_others_beside_its_own() -> None:
-    async with open_doors() as doors:
-        async with doors.client.get("/api/runs/1", headers={"X-SpyWeb-Key": doors.tokens["limited"]}) as answer:
-            detail = await answer.json()
-        assert {each["job"] for each in detail["followers"]} == {"prices"}
-        assert [each["words"] for each in detail["causes"] if each["run"] is None] == ["a run of another job"]
-        assert {each["run"]["job"] for each in detail["causes"] if each["run"]} <= {"prices"}
-        assert await doors.status("GET", "/api/runs/2", "limited") == 403
+async def test_a_key_of_some_jobs_sees_no_runs_of_others_beside_its_own(doors: Doors) -> None:
+    async with doors.client.get("/api/runs/1", headers={"X-SpyWeb-Key": doors.tokens["limited"]}) as answer:
+        detail = await answer.json()
+    assert {each["job"] for each in detail["followers"]} == {"prices"}
+    assert [each["words"] for each in detail["causes"] if each["run"] is None] == ["a run of another job"]
+    assert {each["run"]["job"] for each in detail["causes"] if each["run"]} <= {"prices"}
+    assert await doors.status("GET", "/api/runs/2", "limited") == 403
 
 
 async def test_gaps_come_a_page_at_a_time() -> None:

@@ -17,11 +17,6 @@ SPAWN = "sloth-runner's goroutine is not part of this version: use parallel(f, g
 
 
 @pytest.fixture
-def callbacks() -> FakeCallbacks:
-    return FakeCallbacks()
-
-
-@pytest.fixture
 def vm(bytecode: Bytecode, callbacks: FakeCallbacks) -> Iterator[VM]:
     vm = VM(bytecode, INIT, 8 << 20, callbacks, main_count=1000)
     yield vm

@@ -7,11 +7,6 @@ import pytest
 from tests.fakes.lua_library import LuaLibrary
 
 
-@pytest.fixture(scope="module")
-def vm() -> LuaLibrary:
-    return LuaLibrary()
-
-
 @pytest.mark.parametrize(
     ("expression", "value"),
     [

@@ -14,11 +14,6 @@ INIT = init_of({"ops": ["echo"], "engine": {}})
 
 
 @pytest.fixture
-def callbacks() -> FakeCallbacks:
-    return FakeCallbacks()
-
-
-@pytest.fixture
 def vm(bytecode: Bytecode, callbacks: FakeCallbacks) -> Iterator[VM]:
     vm = VM(bytecode, INIT, 8 << 20, callbacks, main_count=1000)
     yield vm

@@ -15,11 +15,6 @@ LIMIT = 8 << 20
 
 
 @pytest.fixture
-def callbacks() -> FakeCallbacks:
-    return FakeCallbacks()
-
-
-@pytest.fixture
 def vm(bytecode: Bytecode, callbacks: FakeCallbacks) -> Iterator[VM]:
     vm = VM(bytecode, INIT, LIMIT, callbacks, main_count=1000)
     yield vm

@@ -10,11 +10,6 @@ from hypothesis import strategies as st
 from tests.fakes.lua_library import LuaLibrary
 
 
-@pytest.fixture(scope="module")
-def vm() -> LuaLibrary:
-    return LuaLibrary()
-
-
 @pytest.mark.parametrize(
     ("expression", "value"),
     [

@@ -7,11 +7,6 @@ from tests.fakes.lua_library import LuaLibrary
 READONLY = "script.lua:1: attempt to modify a readonly table"
 
 
-@pytest.fixture(scope="module")
-def vm() -> LuaLibrary:
-    return LuaLibrary()
-
-
 @pytest.mark.parametrize(
     "write",
     [

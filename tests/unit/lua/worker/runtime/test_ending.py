@@ -16,11 +16,6 @@ INDIRECT = "function run() return f() end\nfunction f() return require(5) end"
 
 
 @pytest.fixture
-def callbacks() -> FakeCallbacks:
-    return FakeCallbacks()
-
-
-@pytest.fixture
 def vm(bytecode: Bytecode, callbacks: FakeCallbacks) -> Iterator[VM]:
     vm = VM(bytecode, INIT, 8 << 20, callbacks, main_count=1000)
     yield vm
