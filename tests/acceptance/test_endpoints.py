@@ -284,7 +284,7 @@ def test_content_that_comes_later_is_served_at_once_and_the_dashboard_gets_a_por
         site = Site(project, daemon)
         assert site.ask("/api/overview").status == 200
         project.save("server/init.lua", 'function public.get:hello() return "hello" end')
-        eventually(lambda: site.ask("/api/public/hello").body == b"hello")
+        eventually(lambda: body_of(site, "/api/public/hello") == b"hello")
         assert site.ask("/api/overview").status == 403
         found = json.loads(project.spyweb("health", "-o", "json").stdout)
         assert urlsplit(found["server_url"]).netloc == site.where
@@ -295,6 +295,14 @@ def test_content_that_comes_later_is_served_at_once_and_the_dashboard_gets_a_por
         assert dashboard.ask(pause, "POST", Origin=f"http://{site.where}").status == 403
         assert dashboard.ask(pause, "POST", Sec_Fetch_Site="same-site").status == 403
         assert dashboard.ask("/api/public/hello").status == 404
+
+
+def body_of(site: Site, path: str) -> bytes | None:
+    """Ask a server that hangs up on those connected before the dashboard got a port to itself."""
+    try:
+        return site.ask(path).body
+    except ConnectionError:
+        return None
 
 
 def health(site: Site) -> list[dict[str, object]]:
