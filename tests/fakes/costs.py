@@ -219,6 +219,18 @@ NESTED: Mapping[str, Text] = {
 }
 
 
+# What begins something in Lua, and never ends it.
+PIECES = (
+    b"a,", b"function ", b"function a(", b"local a,", b"local run ", b"'", b'"\\', b"--[", b"a.b ", b"a=", b"a = {} ",
+    b"require ", b"for a,", b"<const", b"::", b"{ ", b"end ", b'task("a"(', b'task("a"):depends_on(',
+    b'task("a"):comand()', b"t{depends_on={",
+)  # fmt: skip
+
+
+def repeated(piece: bytes, n: int) -> bytes:
+    return piece * (n // len(piece))
+
+
 # Beside the texts above, what stands in files.
 LINES: Mapping[str, Text] = {
     "mark": lambda n: b"-- ///" + b" " * n + b"\r" + b"x",
@@ -235,6 +247,14 @@ LINES: Mapping[str, Text] = {
     "tables": lambda n: b"\n".join(b"[a%d]\nb = 1" % i for i in range(n // 12)),
     "arrays of tables": lambda n: b"[[jobs]]\n" * (n // 9),
     "names": lambda n: b"\n".join(b"foo%d()" % i for i in range(n // 8)),
+    "long name": lambda n: b"ab" * (n // 2) + b" = 1",
+    "quotes before a dotted key": lambda n: b'"\\"' * (n // 5) + b"a." * (n // 5) + b"a=1",
+    "dots in a string": lambda n: b'x = [\n"""\n' + b"a." * (n // 2) + b'a = 1\n"""]',
+    "fields": lambda n: b"fields = [%s]" % b",".join(b'"f%d:a"' % i for i in range(n // 10)),
+    "conditions": lambda n: b"".join(b'[[on]]\nwhen = "w%d"\n' % i for i in range(n // 20)),
+    "types": lambda n: b"function " + b"a." * (n // 2) + b"b(" + b"x: y, " * 40,
+    "marks": lambda n: b"-- /// a\r" * (n // 9),
+    **{f"many of {piece.decode()}": partial(repeated, piece) for piece in PIECES},
 }
 
 FILES: Mapping[str, Callable[[bytes], bytes]] = {

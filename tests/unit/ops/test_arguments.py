@@ -1,15 +1,12 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import Annotated
 
 import pytest
 
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.ops.arguments import (
-    DECIMAL,
-    HEX,
     Int,
     Mismatch,
     Text,
@@ -22,7 +19,6 @@ from spyweb.ops.arguments import (
     texts_in,
     type_name,
 )
-from tests.fakes.growth import LINEAR, growth
 
 FUNCTION = Foreign(Ext.FOREIGN, "function")
 LARGEST = 2**63 - 1
@@ -137,13 +133,6 @@ def test_a_text_of_more_than_200_bytes_is_no_number_and_says_why(digits: bytes) 
     with pytest.raises(Mismatch, match=r"^the text of a number has 201 bytes, at most 200 are allowed$"):
         read_number(digits * 200 + b"1")
     assert parse_number(digits * 200 + b"1") is None
-
-
-@pytest.mark.parametrize(("expression", "beginning"), [(DECIMAL, b""), (HEX, b"0x")])
-def test_a_text_that_is_no_number_is_found_out_in_a_time_linear_in_its_length(
-    expression: re.Pattern[bytes], beginning: bytes
-) -> None:
-    assert growth(expression.fullmatch, lambda size: beginning + b"1" * size + b"x", 2_000) < LINEAR
 
 
 def test_a_number_keeps_its_fraction() -> None:

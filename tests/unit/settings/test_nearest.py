@@ -8,7 +8,6 @@ import pytest
 
 from spyweb.settings import nearest
 from spyweb.settings.nearest import NEIGHBOURS, Names, nearest_name
-from tests.fakes.growth import LINEAR, growth
 
 MANY = [f"{kind}-{number:04}" for kind in ("prices", "shop", "weather") for number in range(1_000)]
 
@@ -47,10 +46,6 @@ def test_only_a_few_of_very_many_are_compared() -> None:
 
     (_, compared), _ = compare.call_args
     assert len(compared) <= 4 * NEIGHBOURS
-
-
-def test_long_names_cost_no_more_than_short_ones() -> None:
-    assert growth(lambda text: nearest_name(text, [text + "x"] * 100), lambda size: "ab" * size, 1_000) < LINEAR
 
 
 def test_several_names_are_sought_in_one_index() -> None:

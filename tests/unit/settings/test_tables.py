@@ -2,13 +2,11 @@ from __future__ import annotations
 
 import tomllib
 import weakref
-from collections.abc import Callable
 
 import pytest
 
 from spyweb.errors import Problem
 from spyweb.settings.tables import TomlTable, _loads, parse_table
-from tests.fakes.growth import LINEAR, growth
 
 TEXT = '''\
 # a comment
@@ -176,28 +174,6 @@ def test_a_key_of_very_many_parts_is_refused_before_it_is_read(text: str) -> Non
 def test_dots_that_are_in_no_key_are_none_of_its_parts(text: str) -> None:
     assert dict(table(text).values) == tomllib.loads(text)
     table(text).line_of("x")
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize(
-    "text_of",
-    [
-        lambda n: ".".join("a" * n) + "=1",
-        lambda n: "[" + ".".join("a" * n) + "]",
-        lambda n: 'x = [\n"""\n' + ".".join("a" * n) + ' = 1\n"""]',
-        lambda n: '"' * n + ".".join("a" * n),
-        lambda n: '"\\"' * n + ".".join("a" * n),
-        lambda n: "a" + " " * n + ".".join("a" * 40) + "'" * n,
-        lambda n: "\n".join(f"k{number} = 1.5" for number in range(n)),
-    ],
-)
-def test_reading_costs_no_more_than_the_length_of_the_text(text_of: Callable[[int], str]) -> None:
-    def read(text: str) -> None:
-        parsed = parse_table(text, "config.toml")
-        if isinstance(parsed, TomlTable):
-            parsed.line_of("x")
-
-    assert growth(read, text_of, 1_000) < LINEAR
 
 
 def test_the_lines_of_a_text_are_found_once_and_go_with_its_tables() -> None:

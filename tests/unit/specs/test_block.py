@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from spyweb.errors import Problem
 from spyweb.specs.block import Block, code_of_file, find_misplaced_block, read_block
-from tests.fakes.growth import LINEAR, growth
 
 
 def block(source: str | bytes) -> Block:
@@ -125,13 +122,6 @@ def test_a_line_more_in_the_settings_is_another_code_for_the_lines_below_have_mo
     assert code("-- /// job\n-- every = 1\n-- ///\nlog(1)") != code(
         "-- /// job\n-- every = 1\n-- tags = []\n-- ///\nlog(1)"
     )
-
-
-@pytest.mark.parametrize(
-    "text_of", [lambda n: f"-- ///{' ' * n}\rx", lambda n: f"--{' ' * n}///{' ' * n}\rx", lambda n: "-- /// a\r" * n]
-)
-def test_a_comment_that_is_nearly_a_mark_costs_no_more_than_its_length(text_of: Callable[[int], str]) -> None:
-    assert growth(lambda text: read_block(text.encode(), "jobs/a.lua"), text_of, 200) < LINEAR
 
 
 def test_a_block_whose_first_mark_is_nearly_right_is_told_at_that_mark() -> None:

@@ -8,7 +8,6 @@ import pytest
 from spyweb.model import Cron, Every, JobId, Overlap, Pings
 from spyweb.settings import load_settings
 from spyweb.specs.discover import Scan, scan
-from tests.fakes.growth import LINEAR, growth
 
 LUA = "print(1)"
 MONITOR = 'name = "Watch"\nurl = "https://example.com"\nselector = "li"\nfields = ["t"]\n'
@@ -484,20 +483,6 @@ def test_a_thousand_problems_in_one_file_are_told_quickly(tmp_path: Path) -> Non
     found = scanned(tmp_path, {"jobs.toml": listed})
     assert [warning.line for warning in found.warnings[:2]] == [6, 12]
     assert (len(found.jobs), len(found.warnings)) == (2_000, 2_000)
-
-
-def test_conditions_are_looked_for_at_the_cost_of_the_file_s_length(tmp_path: Path) -> None:
-    root, settings = project(tmp_path, {}), load_settings(tmp_path, environ={}, flags={})
-
-    def text(count: int) -> str:
-        conditions = "".join(f'-- [[on]]\n-- when = "w{n}"\n' for n in range(count))
-        return f"-- /// job\n{conditions}-- ///\n{'x = 1;' * 50 * count}"
-
-    def read(text: str) -> None:
-        (root / "jobs/a.lua").write_text(text)
-        scan(root, settings)
-
-    assert growth(read, text, 50) < LINEAR
 
 
 def test_what_is_doubtful_is_told_of_its_job_of_the_server_and_of_the_project(tmp_path: Path) -> None:

@@ -26,7 +26,6 @@ from spyweb.settings import DaemonSettings
 from spyweb.settings.tables import TomlTable, parse_table
 from spyweb.specs.monitor_file import absolute_url, read_field, selector_problem
 from spyweb.specs.parse import JobDraft, JobPlace, parse_job
-from tests.fakes.growth import LINEAR, growth
 
 PLACE = JobPlace(file="jobs/w/config.toml", folder="jobs/w", name="w", is_monitor=True)
 DAEMON = DaemonSettings(data_dir=Path("/data"), default_interval_ms=77_000)
@@ -395,15 +394,3 @@ def test_a_condition_of_a_change_is_refused_since_no_hook_would_be_asked(more: s
 
 def test_a_change_without_a_condition_starts_a_monitor() -> None:
     assert not draft('on = [{ scope = "orders" }]\n').problems
-
-
-def test_names_of_fields_are_compared_at_the_cost_of_their_number() -> None:
-    def text(count: int) -> str:
-        fields = str([f"f{n}:a" for n in range(count)]).replace("'", '"')
-        names = str([f"f{n}" for n in range(count)]).replace("'", '"')
-        return text_of(fields=fields, search_fields=names)
-
-    def read(text: str) -> None:
-        parse_job(table(text), PLACE, override=NOTHING, defaults=NOTHING, daemon=DAEMON)
-
-    assert growth(read, text, 500) < LINEAR

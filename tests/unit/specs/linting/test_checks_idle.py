@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from spyweb.specs.linting.checks import find_idle
 from spyweb.specs.linting.lua_file import LuaFile
-from tests.fakes.growth import LINEAR, growth
 
 NOTHING = "a run of this file does nothing: it only defines"
 
@@ -82,9 +81,3 @@ def test_a_file_that_does_something_is_not(source: str) -> None:
 @given(st.text(alphabet="function end{}()='\"do if a.:[]\n-"))
 def test_any_text_is_looked_at(source: str) -> None:
     told(source)
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("piece", ["a = {} ", "function ", "{ ", "end ", "local run ", "a."])
-def test_looking_costs_no_more_than_the_length_of_the_text(piece: str) -> None:
-    assert growth(told, lambda n: piece * n, 2_000) < LINEAR

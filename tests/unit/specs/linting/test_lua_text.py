@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 
 from spyweb.specs.linting.lua_text import TEXT, line_at, words_of
-from tests.fakes.growth import LINEAR, growth
 
 
 def words(source: str) -> list[bytes]:
@@ -30,7 +29,3 @@ def test_each_word_comes_with_its_offset_and_so_with_its_line() -> None:
 
 def test_a_quote_that_nobody_closes_ends_with_its_line() -> None:
     assert words("a 'b c\nd") == [b"a", b"'b c", b"d"]
-
-
-def test_quotes_that_nobody_closes_cost_no_more_than_their_length() -> None:
-    assert growth(lambda text: list(words_of(text.encode())), lambda n: r"\"" * n, 2_000) < LINEAR

@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spyweb.errors import Problem
 from spyweb.specs.linting.luau import explain, with_hint
-from tests.fakes.growth import LINEAR, growth
 
 NOT_LUA = "is Luau, not Lua 5.4"
 
@@ -116,18 +113,6 @@ def test_a_problem_says_so_itself() -> None:
     problem = Problem("jobs/a.lua", 1, None, "syntax error near '+'")
     assert with_hint(problem, b"count += 1").reason.startswith("syntax error near '+' (`+=` is Luau")
     assert with_hint(problem, b"count + 1") == problem
-
-
-@pytest.mark.parametrize(
-    "text_of",
-    [
-        lambda n: f"x = 1{'_' * n}y",
-        lambda n: f"function {'a.' * n}b({'x: y, ' * 40}",
-        lambda n: f"local {'a, ' * n}b: c",
-    ],
-)
-def test_a_hint_costs_no_more_than_the_length_of_the_text(text_of: Callable[[int], str]) -> None:
-    assert growth(lambda text: explain(text.encode(), 1), text_of, 2_000) < LINEAR
 
 
 @pytest.mark.parametrize("source", ["x = 1" + "_0" * 9_000, f"{'a' * 9_000} += 1", f"type {'a' * 9_000} = b"])

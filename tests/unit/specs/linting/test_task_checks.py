@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from spyweb.specs.linting.lua_file import LuaFile
 from spyweb.specs.linting.names import TASK_METHODS
 from spyweb.specs.linting.task_checks import find_task_faults
-from tests.fakes.growth import LINEAR, growth
 from tests.fakes.repository import read
 
 
@@ -66,15 +65,6 @@ def test_what_may_be_meant_so_is_not(source: str) -> None:
 @given(st.text(alphabet="task(\"'a):depends_on{}= \n"))
 def test_any_text_is_looked_at(source: str) -> None:
     told(source)
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize(
-    "piece", ['task("a"(', 'task("a"):depends_on(', 'task("a"):comand()', "task:", "t{depends_on={"]
-)
-@pytest.mark.parametrize("closing", ["", ")"])
-def test_looking_costs_no_more_than_the_length_of_the_text(piece: str, closing: str) -> None:
-    assert growth(told, lambda n: piece * n + closing * n, 2_000) < LINEAR
 
 
 def test_the_methods_are_those_that_tasks_have() -> None:

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from spyweb.specs.linting.lua_file import LuaFile
 from spyweb.specs.linting.names import ABSENT, SERVER
 from spyweb.specs.linting.undefined import FEW, find_absent_modules, find_undefined
-from tests.fakes.growth import LINEAR, growth
 from tests.fakes.repository import ROOT
 
 
@@ -188,28 +187,3 @@ def test_the_samples_use_no_name_that_nobody_defines(path: str) -> None:
 @given(st.binary() | st.text(alphabet="af=.:,()[]{}\"'\\-\n <>~").map(str.encode))
 def test_any_text_is_looked_at(source: bytes) -> None:
     told(source)
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize(
-    "piece",
-    [
-        "a,",
-        "a ",
-        "function ",
-        "local a,",
-        "'",
-        "[=",
-        "--[",
-        "a.b ",
-        "require ",
-        "for a,",
-        "<const",
-        "::",
-        '"\\',
-        "a=",
-        "function a(",
-    ],
-)
-def test_looking_costs_no_more_than_the_length_of_the_text(piece: str) -> None:
-    assert growth(lambda text: told(f"zz() {text}"), lambda n: piece * n, 1_500) < LINEAR

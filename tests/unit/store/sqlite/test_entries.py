@@ -10,9 +10,8 @@ import pytest
 from spyweb.model import Value
 from spyweb.store.crypto.sealing import PLAIN
 from spyweb.store.sqlite.changes import EntryContext
-from spyweb.store.sqlite.entries import NO_EFFECTS, WHOLE_NUMBER, parse_number, put_sum, set_expiry, write
+from spyweb.store.sqlite.entries import NO_EFFECTS, parse_number, put_sum, set_expiry, write
 from spyweb.store.values_protocol import KEEP, Addition, Drop, Entry, Leave, Put, Replacement, Transform
-from tests.fakes.growth import LINEAR, growth
 
 
 def read(database: sqlite3.Connection) -> tuple[object, ...]:
@@ -115,7 +114,3 @@ def add_up(entry: Entry | None) -> Put | Leave:
 )
 def test_a_text_that_is_a_whole_number_counts_as_it_whatever_zeros_it_begins_with(text: bytes, number: int) -> None:
     assert parse_number(text, 5) == number
-
-
-def test_a_text_that_is_no_whole_number_is_found_out_in_a_time_linear_in_its_length() -> None:
-    assert growth(WHOLE_NUMBER.fullmatch, lambda size: b"0" * size + b"x", 5_000) < LINEAR
