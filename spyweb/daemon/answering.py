@@ -22,11 +22,9 @@ from spyweb.service.drift import DriftService
 from spyweb.service.event_sources import EventSources, FindTroubles
 from spyweb.service.events import EventHub
 from spyweb.service.hooks import HookService
-from spyweb.service.incident_standing import StandingService
-from spyweb.service.incidents import IncidentService
+from spyweb.service.incidents import IncidentService, StandingService
 from spyweb.service.metrics import MetricsService
 from spyweb.service.once import OnceService
-from spyweb.service.open_incidents import OpenIncidents
 from spyweb.service.page_hub import PageHub
 from spyweb.service.readiness import ReadinessService
 from spyweb.service.state import StateService
@@ -53,8 +51,7 @@ def build_service(parts: ServedParts) -> DaemonService:
     runtime, vitals = parts.runtime, parts.vitals
     store, live, clock, settings = runtime.store, runtime.live, runtime.clock, runtime.settings
     trail = AuditService(store.audit, clock)
-    open_incidents = OpenIncidents(store.incidents)
-    incidents = build_incidents(parts, open_incidents)
+    incidents = build_incidents(parts)
     events, pages = build_hubs(runtime, trail, incidents, partial(find_troubles, vitals, live))
     once = OnceService(store.requests, clock)
     return DaemonService(
@@ -74,14 +71,13 @@ def build_service(parts: ServedParts) -> DaemonService:
         drift=build_drift(parts),
         trail=trail,
         state=StateService(store=store, clock=clock, limits=settings.state),
-        metrics=build_metrics(parts, open_incidents),
+        metrics=build_metrics(parts),
         readiness=ReadinessService(store=store, clock=clock, vitals=vitals),
         hooks=HookService(
             live=live, runner=runtime.runner, pings=parts.pings, once=once, clock=clock, environ=os.environ
         ),
         once=once,
         incidents=incidents,
-        open_incidents=open_incidents,
         ack_links=runtime.sending.ack_links,
         channels=build_channels(parts),
         clock=clock,
@@ -94,16 +90,11 @@ def build_service(parts: ServedParts) -> DaemonService:
     )
 
 
-def build_incidents(parts: ServedParts, open_incidents: OpenIncidents) -> IncidentService:
+def build_incidents(parts: ServedParts) -> IncidentService:
     runtime, watcher = parts.runtime, parts.watcher
     incidents, clock = runtime.store.incidents, runtime.clock
-
-    def acknowledged() -> None:
-        open_incidents.forget()
-        watcher.wake()
-
     standing = StandingService(incidents, watcher, clock, runtime.settings.daemon.timezone)
-    return IncidentService(incidents, clock, acknowledged, standing)
+    return IncidentService(incidents, clock, watcher.wake, standing)
 
 
 def build_drift(parts: ServedParts) -> DriftService:
@@ -118,7 +109,7 @@ def build_drift(parts: ServedParts) -> DriftService:
     )
 
 
-def build_metrics(parts: ServedParts, open_incidents: OpenIncidents) -> MetricsService:
+def build_metrics(parts: ServedParts) -> MetricsService:
     runtime, reloader = parts.runtime, parts.reloader
     return MetricsService(
         live=runtime.live,
@@ -128,7 +119,6 @@ def build_metrics(parts: ServedParts, open_incidents: OpenIncidents) -> MetricsS
         store=runtime.store,
         clock=runtime.clock,
         vitals=parts.vitals,
-        open_incidents=open_incidents,
         tallies=lambda: runtime.sending.tallies.among(reloader.settings.alerts.channels),
     )
 

@@ -40,7 +40,6 @@ from spyweb.service.job_detail import JobDetails
 from spyweb.service.maintenance import MaintenanceService
 from spyweb.service.metrics import MetricsService
 from spyweb.service.once import OnceService, StartedRun, request_key
-from spyweb.service.open_incidents import OpenIncidents
 from spyweb.service.overview import OverviewService
 from spyweb.service.page_hub import PageHub
 from spyweb.service.past_runs import PastRunsService
@@ -149,7 +148,6 @@ class DaemonService:
     hooks: HookService
     once: OnceService
     incidents: IncidentService
-    open_incidents: OpenIncidents
     channels: ChannelService
     ack_links: AckLinks
     clock: Clock

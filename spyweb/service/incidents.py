@@ -1,17 +1,131 @@
-"""Incidents as clients ask for them: what is wrong, since when, who was told, and who takes care."""
+"""Incidents as clients ask for them: what is wrong, since when, who is notified, and what holds messages back.
+
+Who is notified is asked of the same rule as the planner asks (incidents/telling.py), so what is shown is what will be.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Protocol
+from zoneinfo import ZoneInfo
 
 from spyweb.clock import Clock
+from spyweb.cooperative import Steps, run_in_slices
 from spyweb.errors import Refused
+from spyweb.incidents.telling import ChannelState, Hold, HoldReason, KnownIncident, hold_of
 from spyweb.incidents.truth import JOB
 from spyweb.model import JobId
-from spyweb.service.incident_standing import StandingService
-from spyweb.store.incidents_protocol import Incident, Incidents, Silence, SubjectChange
+from spyweb.store.incidents_protocol import (
+    AlertChannelNow,
+    Incident,
+    Incidents,
+    OpenIncident,
+    Silence,
+    SubjectChange,
+    SubjectNow,
+)
 from spyweb.views.events import IncidentHappened, incident_acked, incident_changed
-from spyweb.views.incidents import NOBODY, IncidentView, view_incident
+from spyweb.views.incidents import (
+    NOBODY,
+    WAITS_FOR,
+    IncidentChannel,
+    IncidentStanding,
+    IncidentView,
+    view_incident,
+)
+
+MOST_OPEN = 10_000  # the newest; there is no more than one for each job
+
+
+class AlertsNow(Protocol):
+    """Knows the facts that hold at this moment and are not stored."""
+
+    def subjects_now(self, names: Iterable[str]) -> Steps[dict[str, SubjectNow]]: ...
+
+    def channels_now(self) -> list[AlertChannelNow]: ...
+
+
+class StandingService:
+    """Says how incidents stand with the channels of the settings."""
+
+    def __init__(self, incidents: Incidents, now: AlertsNow, clock: Clock, timezone: str) -> None:
+        self._incidents = incidents
+        self._now = now
+        self._clock = clock
+        self._zone = ZoneInfo(timezone)
+
+    async def of(self, incidents: Sequence[Incident]) -> list[IncidentStanding]:
+        """Return how each of these stands."""
+        subjects = await run_in_slices(self._clock, self._now.subjects_now({each.subject for each in incidents}))
+        parents = {parent for subject in subjects.values() for parent in subject.policy.depends_on}
+        failing = await self._incidents.open_among(parents) if parents else {}
+        return await run_in_slices(self._clock, self._all(incidents, subjects, failing))
+
+    def _all(
+        self, incidents: Iterable[Incident], subjects: Mapping[str, SubjectNow], failing: Iterable[str]
+    ) -> Steps[list[IncidentStanding]]:
+        channels, found = self._now.channels_now(), []
+        for each in incidents:
+            found.append(self._one(each, subjects[each.subject], channels, failing))
+            yield
+        return found
+
+    def _one(
+        self, incident: Incident, subject: SubjectNow, channels: Iterable[AlertChannelNow], failing: Iterable[str]
+    ) -> IncidentStanding:
+        failing = [parent for parent in subject.policy.depends_on if parent in failing]
+        found, now_ms = list[IncidentChannel](), self._clock.now_ms()
+        for channel in channels:
+            wait_ms = subject.policy.tells(channel.name)
+            if wait_ms is None or incident.level.rank < channel.level.rank:
+                continue
+            hold = self._hold(incident, subject, channel, failing)
+            found.append(
+                IncidentChannel(
+                    name=channel.name,
+                    told=incident.told.get(channel.name, ""),
+                    from_ms=incident.opened_ms + wait_ms,
+                    held=in_words(hold, failing, self._zone, now_ms) if hold else "",
+                    held_until_ms=hold.until_ms if hold else None,
+                )
+            )
+        due = [each for each in found if each.from_ms <= now_ms] or found  # others are only told later
+        if not due or not all(each.held for each in due):
+            return IncidentStanding(channels=found, held="")
+        return IncidentStanding(channels=found, held=due[0].held, held_until_ms=due[0].held_until_ms)
+
+    def _hold(
+        self, incident: Incident, subject: SubjectNow, channel: AlertChannelNow, failing: Sequence[str]
+    ) -> Hold | None:
+        if incident.closed_ms is not None:
+            return None
+        now_ms, silence = self._clock.now_ms(), incident.silence
+        known = KnownIncident(
+            id=incident.id,
+            opened_ms=incident.opened_ms,
+            policy=subject.policy,
+            level=incident.level,
+            maintenance_until_ms=subject.maintenance_until_ms,
+            silent_until_ms=silence.until_ms if silence and silence.holds(now_ms) else None,
+            quiet_until_ms=None if channel.has_own_quiet else subject.quiet_until_ms,
+            is_under_another=bool(failing),
+        )
+        return hold_of(ChannelState(name=channel.name, quiet_until_ms=channel.quiet_until_ms), known)
+
+
+def in_words(hold: Hold, failing: Sequence[str], zone: ZoneInfo, now_ms: int) -> str:
+    """Say what keeps messages back, and until when."""
+    if hold.reason is HoldReason.ANOTHER:
+        return f"{WAITS_FOR} {' and '.join(each.replace(JOB, 'job ', 1) for each in failing)}"
+    word = "silenced" if hold.reason is HoldReason.SILENCE else hold.reason.value
+    return word if hold.until_ms is None else f"{word} until {moment(hold.until_ms, zone, now_ms)}"
+
+
+def moment(moment_ms: int, zone: ZoneInfo, now_ms: int) -> str:
+    """Return a moment to come as a clock shows it, with its day unless it is within the next 24 hours."""
+    at, now = (datetime.fromtimestamp(each / 1000, zone) for each in (moment_ms, now_ms))
+    return at.strftime("%H:%M" if at - now < timedelta(days=1) else "%Y-%m-%d %H:%M")
 
 
 class IncidentService:
@@ -43,6 +157,10 @@ class IncidentService:
             is_open=is_open, subject=subject, since_ms=since_ms, before=before, limit=limit
         )
         return [*await self._view(found)]
+
+    async def all_open(self) -> Sequence[OpenIncident]:
+        """Return the open incidents, newest first, in a line each."""
+        return await self._incidents.all_open(MOST_OPEN)
 
     async def get(self, incident: int) -> IncidentView:
         """Return one incident.  Raises Refused."""

@@ -17,7 +17,7 @@ from spyweb.model import JobId
 from spyweb.ops.world import Metrics
 from spyweb.runs.counters import RunCounters
 from spyweb.runs.live import LiveJob, LiveJobs
-from spyweb.service.open_incidents import OpenIncidents
+from spyweb.service.incidents import MOST_OPEN
 from spyweb.store.outbox_protocol import Backlog
 from spyweb.store.protocol import Store
 from spyweb.views.health import Health, Vitals
@@ -35,7 +35,6 @@ class MetricsService:
     store: Store
     clock: Clock
     vitals: Callable[[], Vitals]
-    open_incidents: OpenIncidents
     tallies: Callable[[], Mapping[str, ChannelTally]]  # of the alert channels of the settings
     one_at_a_time: Lock = field(default_factory=Lock, init=False)  # a scrape's text may have some megabytes
     _succeeded: dict[JobId, int] | None = field(default=None, init=False)  # as the store had it at the first scrape
@@ -66,7 +65,7 @@ class MetricsService:
 
     async def _count_incidents(self) -> Mapping[Level, int] | None:
         try:
-            found = Counter(each.level for each in await self.open_incidents.look())
+            found = Counter(each.level for each in await self.store.incidents.all_open(MOST_OPEN))
         except STORE_REFUSED:
             return None
         return {level: found[level] for level in Level}

@@ -54,7 +54,6 @@ from spyweb.service.job_detail import JobDetails
 from spyweb.service.maintenance import USUAL_DAYS, MaintenanceService
 from spyweb.service.metrics import MetricsService
 from spyweb.service.once import StartedRun
-from spyweb.service.open_incidents import OpenIncidents
 from spyweb.service.overview import OverviewService
 from spyweb.service.page_hub import PageHub
 from spyweb.service.past_runs import PastRunsService
@@ -204,7 +203,6 @@ def make_metrics(live: LiveJobs | None = None, vitals: Vitals | None = None, **p
         store=MemoryStore(clock),
         clock=clock,
         vitals=lambda: vitals or make_vitals(),
-        open_incidents=OpenIncidents(MemoryStore(clock).incidents),
         tallies=dict,
     )
     for name, part in parts.items():
@@ -432,8 +430,7 @@ class FakeDaemonService(DaemonService):
         self.trail = AuditService(store.audit, clock)
         self.stored = store
         self.stored_incidents = store.incidents
-        self.open_incidents = OpenIncidents(store.incidents)
-        self.incidents = IncidentService(store.incidents, clock, self.open_incidents.forget)
+        self.incidents = IncidentService(store.incidents, clock)
         self.alert_settings = two_channels()
         self.tallies = AttemptTallies(clock)
         self.ack_links = AckLinks("https://spyweb.example.org", lambda: self.alert_settings)

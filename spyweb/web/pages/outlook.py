@@ -25,7 +25,7 @@ async def look(service: DaemonService, principal: Principal) -> Outlook:
     rows = await service.overview.all_rows()
     standings = [row.standing for row in rows if principal.may_see(row.job.id)]
     problems, warnings = service.troubles() if len(standings) == len(rows) else ((), ())
-    found = await service.open_incidents.look()
+    found = await service.incidents.all_open()
     incidents = [each for each in found if principal.may_see(job_of(each.subject) or "")] if principal.jobs else found
     state = state_of(standings, problems, warnings)
     counts = {

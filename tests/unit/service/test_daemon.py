@@ -22,7 +22,6 @@ from spyweb.service.daemon import DaemonService
 from spyweb.service.events import EventHub
 from spyweb.service.incidents import IncidentService
 from spyweb.service.once import OnceService
-from spyweb.service.open_incidents import OpenIncidents
 from spyweb.service.page_hub import PageHub
 from spyweb.service.workflows import WorkflowService
 from spyweb.settings.alerts import AlertSettings
@@ -89,7 +88,6 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
             hooks=make_hooks(t, once),
             once=once,
             incidents=IncidentService(t.store.incidents, t.clock),
-            open_incidents=OpenIncidents(t.store.incidents),
             ack_links=AckLinks("", AlertSettings),
             channels=make_channels(t.store, t.clock),
             drift=make_drift(t.store, t.clock, {}),

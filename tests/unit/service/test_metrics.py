@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from asyncio import Future
+from typing import NoReturn
 
 from spyweb.alerts.tally import AttemptTallies
 from spyweb.clock import RealClock
@@ -14,8 +15,6 @@ from spyweb.ops.world import Metrics
 from spyweb.runs.counters import RunCounters
 from spyweb.runs.live import LiveJobs
 from spyweb.service.metrics import MetricsService
-from spyweb.service.open_incidents import OpenIncidents
-from spyweb.store.incidents_protocol import OpenIncident
 from spyweb.store.outbox_protocol import Backlog
 from spyweb.views.health import Health, view_health
 from spyweb.views.metrics import OTHERS
@@ -116,19 +115,16 @@ async def test_open_incidents_are_counted_by_level_and_channels_are_those_of_the
     await succeed(store.incidents, "backup")
     tallies.attempted("ops", "answered 500")
     tallies.attempted("gone", None)
-    service = make_metrics(
-        store=store, open_incidents=OpenIncidents(store.incidents), tallies=lambda: tallies.among(["ops", "new"])
-    )
+    service = make_metrics(store=store, tallies=lambda: tallies.among(["ops", "new"]))
     meters = await service.measure(health())
     assert meters.incidents == {Level.INFO: 0, Level.WARNING: 2, Level.CRITICAL: 0}
     assert [(each.channel, each.sent, each.failed) for each in meters.channels] == [("ops", 0, 1), ("new", 0, 0)]
 
 
 async def test_where_the_store_refuses_incidents_are_left_out() -> None:
-    class Refusing(OpenIncidents):
-        async def look(self) -> list[OpenIncident]:
-            raise StoreError("closed")
+    def refuse(_limit: int) -> NoReturn:
+        raise StoreError("closed")
 
     store = MemoryStore(FakeClock())
-    meters = await make_metrics(open_incidents=Refusing(store.incidents)).measure(health())
-    assert meters.incidents is None
+    store.incidents.all_open = refuse  # type: ignore[assignment]
+    assert (await make_metrics(store=store).measure(health())).incidents is None
