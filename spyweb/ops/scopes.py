@@ -24,8 +24,6 @@ from spyweb.store.values_protocol import KEEP, SCOPES, Drop, Entry, Order, Put, 
 
 T = TypeVar("T")
 
-MOST_AT_ONCE = 500  # ops of an update; more take long
-
 
 class ScopedCall(Struct, frozen=True):
     """One call of a table-first function."""
@@ -104,9 +102,7 @@ def update(state_call: PositionalCall, fields: Fields) -> StoreAnswer[object]:
     def change(entry: Entry | None) -> Put:
         return _apply(call.payload, entry, ops)
 
-    values = state_call.call.values
-    write = values.transform_long if len(ops) > MOST_AT_ONCE else values.transform
-    return call.ask(write(call.namespace, call.payload.key(), change, origin=state_call.call.origin), as_one)
+    return call.change(change)
 
 
 def _apply(payload: Payload, entry: Entry | None, ops: Sequence[Update]) -> Put:

@@ -174,7 +174,7 @@ def list_groups(state_call: PositionalCall) -> StoreAnswer[list[str]]:
 def update(state_call: PositionalCall, options: Table) -> StoreAnswer[object]:
     """Apply `ops` to the value of `key` in `scope`, all in one step; gives `{old_value, new_value, errors?}`.
 
-    At most 10,000 ops.
+    At most 1,000 ops.
     """
     return scopes.update(state_call, options)
 

@@ -67,7 +67,6 @@ from spyweb.views.state import (
 )
 from spyweb.views.value_diff import VersionView, view_versions
 
-MOST_AT_ONCE = 500  # ops of an update; more take long
 REACH_DEEPER = frozenset({UpdateKind.MERGE, UpdateKind.APPEND})  # their path may be a list of names
 IN_MEMORY = ":memory:"  # what such a store calls its path
 JOB = job_namespace(JobId(""))
@@ -174,9 +173,8 @@ class StateService:
                 raise Refused(f"{shown(key)}: only a scope can keep JSON's null, by itself or in a table")
             return Put(updated.value, KEEP, (old, updated))
 
-        values = self.store.values
-        write = values.transform_long if len(steps) > MOST_AT_ONCE else values.transform
-        old, updated = cast("tuple[Value | None, Updated]", await write(namespace, key, change))
+        written = await self.store.values.transform(namespace, key, change)
+        old, updated = cast("tuple[Value | None, Updated]", written)
         return await asyncio.to_thread(view_update, old, updated)
 
     async def namespaces(self) -> list[NamespaceView]:

@@ -29,8 +29,6 @@ class DryValues:
     def transform(self, namespace: str, key: bytes, change: Transform, **_: object) -> Future[Any]:
         return get_running_loop().create_task(self._decide((namespace, key), change))
 
-    transform_long = transform
-
     def read(self, namespace: str, key: bytes) -> Future[Any]:
         return self.transform(namespace, key, Leave)
 

@@ -195,14 +195,6 @@ class Values(Protocol):
         One that nobody awaits may wait a moment for others; it is done before what is asked for after it.
         """
 
-    def transform_long(
-        self, namespace: str, key: bytes, change: Transform, *, origin: Origin = NOBODY
-    ) -> Future[object]:
-        """Do the same for a change that takes long to decide, without holding up other writes.
-
-        It is one step as well.  What is asked for before it is done may come before it.
-        """
-
     def keys(self, namespace: str, pattern: bytes = b"*", *, largest: int | None = None) -> Future[list[bytes]]:
         """Return the live entries' keys, sorted bytewise.
 

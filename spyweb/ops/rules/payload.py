@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 MALFORMED = "deserialization_error"
 TOO_LARGE = "VALUE_TOO_LARGE"
-MOST_OPS = 10_000  # of one update: they are read on the loop
+MOST_OPS = 1_000  # of one update: they are read on the loop, and applied while all other writes wait
 
 _VALUES = frozenset({b"value", b"data"})
 _REACH_DEEPER = frozenset({UpdateKind.MERGE, UpdateKind.APPEND})  # their path may be an array of segments
@@ -143,7 +143,7 @@ def _array(given: object) -> Sequence[object]:
 
 def _few(ops: Sequence[object]) -> Sequence[object]:
     if len(ops) > MOST_OPS:
-        raise Malformed(f"field 'ops': {len(ops)} ops; at most {MOST_OPS}")
+        raise Malformed(f"field 'ops': {len(ops)} ops; at most {MOST_OPS} in one update")
     return ops
 
 

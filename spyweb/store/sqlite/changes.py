@@ -46,17 +46,6 @@ class Effect(Struct, frozen=True):
     notes: Sequence[ChangeNote] = ()
 
 
-class Decided(NamedTuple):
-    """A decision made beforehand, which holds as long as the entry is the one that it was made on."""
-
-    row: Row | None
-    last_version: int
-    effect: Effect
-
-
-REFUSED = Effect(object())  # the effect of one that holds no more
-
-
 def is_live(row: Row, now_ms: int) -> bool:
     return row.expires_ms is None or row.expires_ms > now_ms
 
@@ -80,10 +69,8 @@ class EntryContext(NamedTuple):
     now_ms: int
 
 
-def decide(context: EntryContext, row: Row | None, change: Transform | Decided, last_version: int = 0) -> Effect:
+def decide(context: EntryContext, row: Row | None, change: Transform, last_version: int = 0) -> Effect:
     """Decide on a change; `last_version` is that of an entry that is gone but has a history."""
-    if isinstance(change, Decided):
-        return change.effect if (row, last_version) == (change.row, change.last_version) else REFUSED
     live = row if row and is_live(row, context.now_ms) else None
     expired = (ChangeNote(ChangeKind.EXPIRED, row, None),) if row and not live else ()
     decision = decide_on(context, live, change)

@@ -15,7 +15,7 @@ from spyweb.errors import StoreError
 from spyweb.model import HistoryRule, Value
 from spyweb.store.encoding import LARGEST, SMALLEST, Type, as_text, encode
 from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.changes import Decided, Effect, EntryContext, Row, decide, entry_of, is_live, renewed
+from spyweb.store.sqlite.changes import Effect, EntryContext, Row, decide, entry_of, is_live, renewed
 from spyweb.store.sqlite.entry_cache import CachedValue
 from spyweb.store.sqlite.events import keep_event
 from spyweb.store.sqlite.subscriptions import JobsByKind, Notices
@@ -86,12 +86,6 @@ def find_row_but_value(connection: sqlite3.Connection, namespace: str, key: byte
     return Row(*found) if found else None
 
 
-def find_basis(connection: sqlite3.Connection, context: EntryContext, has_history: bool) -> tuple[Row | None, int]:
-    """Return what a decision depends on: the row, or without one the last version in its history."""
-    row = find_row(connection, context.namespace, context.key)
-    return row, find_last_version(connection, context) if row is None and has_history else 0
-
-
 def find_entry(connection: sqlite3.Connection, context: EntryContext) -> Entry | None:
     codec, namespace, key, now_ms = context
     row = find_row(connection, namespace, key)
@@ -104,9 +98,7 @@ def find_value(connection: sqlite3.Connection, context: EntryContext, cached: Ca
     return entry.value if entry else None
 
 
-def write(
-    connection: sqlite3.Connection, context: EntryContext, change: Transform | Decided, effects: WriteEffects
-) -> object:
+def write(connection: sqlite3.Connection, context: EntryContext, change: Transform, effects: WriteEffects) -> object:
     """Read, decide, write, and record the effects of the write; return the decision's result."""
     if effects is NO_EFFECTS and context.codec.is_plain:
         if type(change) is Addition:
@@ -117,7 +109,7 @@ def write(
 
 
 def read_and_write(
-    connection: sqlite3.Connection, context: EntryContext, change: Transform | Decided, effects: WriteEffects
+    connection: sqlite3.Connection, context: EntryContext, change: Transform, effects: WriteEffects
 ) -> object:
     _, namespace, key, _ = context
     if effects.notices:

@@ -15,19 +15,17 @@ from functools import partial
 from typing import TypeVar, cast
 
 from spyweb.clock import Clock
-from spyweb.errors import StoreError
 from spyweb.model import Value
 from spyweb.store.crypto.sealing import Codec
 from spyweb.store.patterns import Pattern, compile_pattern
 from spyweb.store.sqlite import clearing, entries, scanning, transfer
 from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.changes import REFUSED, Decided, EntryContext, decide
+from spyweb.store.sqlite.changes import EntryContext
 from spyweb.store.sqlite.clearing import Cleared, Clearing
 from spyweb.store.sqlite.connections import Connections
 from spyweb.store.sqlite.entries import NO_EFFECTS, WriteEffects
 from spyweb.store.sqlite.entry_cache import CachedValue
 from spyweb.store.sqlite.events import SqliteEvents
-from spyweb.store.sqlite.failures import OUT_OF_MEMORY
 from spyweb.store.sqlite.locks import SqliteLocks
 from spyweb.store.sqlite.pending_writes import EVERYTHING
 from spyweb.store.values_protocol import (
@@ -47,8 +45,6 @@ from spyweb.store.values_protocol import (
 
 T = TypeVar("T")
 
-TRIES = 2  # of a long change, before it holds up all others rather than fail for ever
-
 
 class SqliteValues:
     def __init__(
@@ -67,8 +63,6 @@ class SqliteValues:
         self._locks = locks
         self._history = history
         self._caches = codec.is_plain and connections.lock is not None  # values in the clear, and no other writer
-        # One after another: each would take its turn at the interpreter before the loop, and refuse another of its key.
-        self._deciding = asyncio.Lock()
         self._sweeper = clearing.Sweeper(connections.writer, codec, clock, events, locks, history)
 
     def get(self, namespace: str, key: bytes) -> Future[Value]:
@@ -107,7 +101,7 @@ class SqliteValues:
         self,
         namespace: str,
         key: bytes,
-        change: Transform | Decided,
+        change: Transform,
         *,
         origin: Origin = NOBODY,
         is_awaited: bool = True,
@@ -123,33 +117,6 @@ class SqliteValues:
             after=self._events.after(is_kept=bool(effects.wanted), notices=effects.notices),
             is_awaited=is_awaited,
         )
-
-    def transform_long(
-        self, namespace: str, key: bytes, change: Transform, *, origin: Origin = NOBODY
-    ) -> Future[object]:
-        return self._connections.writer.loop.create_task(self._transform_long(namespace, key, change, origin))
-
-    async def _transform_long(self, namespace: str, key: bytes, change: Transform, origin: Origin) -> object:
-        """Decide beforehand, so that the writer only compares and writes; where that is in vain, in one step."""
-        for _ in range(TRIES):
-            async with self._deciding:
-                decided = await self._decide(namespace, key, change)
-                written = self.transform(namespace, key, decided, origin=origin)
-            result = await written
-            if result is not REFUSED.result:
-                return result
-        return await self.transform(namespace, key, change, origin=origin)
-
-    async def _decide(self, namespace: str, key: bytes, change: Transform) -> Decided:
-        queue, has_history = self._connections.reading(namespace, key), namespace in self._history
-        context = self._context(namespace, key)
-        row, last_version = await queue.submit(OpKind.READ, entries.find_basis, context, has_history)
-        context = self._context(namespace, key)  # again: it must not be older than what was read
-        try:
-            effect = await asyncio.to_thread(decide, context, row, change, last_version)
-        except MemoryError:
-            raise StoreError(OUT_OF_MEMORY) from None
-        return Decided(row, last_version, effect)
 
     def keys(self, namespace: str, pattern: bytes = b"*", *, largest: int | None = None) -> Future[list[bytes]]:
         compiled, now_ms = compile_pattern(pattern), self._clock.now_ms()

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from spyweb.errors import OpError
@@ -11,7 +9,6 @@ from spyweb.model import ChangeKind, RunId
 from spyweb.ops import catalog
 from spyweb.ops.world import Call
 from spyweb.settings import StateSettings
-from spyweb.store.sqlite.values import SqliteValues
 from spyweb.store.values_protocol import SCOPES, Watch
 from tests.fakes.changes import kept
 from tests.fakes.clock import FakeClock
@@ -111,32 +108,6 @@ async def test_an_update_applies_its_ops_and_reports_what_it_skipped() -> None:
     skipped = {"op_index": 1, "code": "increment.not_number", "message": "'s' holds a string, not a number"}
     assert result == {"old_value": {b"n": 1, b"s": b"x"}, "new_value": new, "errors": [skipped]}
     assert await ask(call, "state.get", at()) == [new]
-
-
-@pytest.mark.parametrize(("count", "writes"), [(500, ["transform"]), (501, ["transform_long"])])
-async def test_an_update_of_many_ops_holds_up_no_other_write(
-    count: int, writes: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    call = make_call()
-    asked: list[str] = []
-
-    def listening(name: str) -> Callable[..., object]:
-        write = getattr(SqliteValues, name)
-
-        def listen(values: SqliteValues, *arguments: object, **named: object) -> object:
-            asked.append(name)
-            return write(values, *arguments, **named)
-
-        return listen
-
-    monkeypatch.setattr(SqliteValues, "transform_long", SqliteValues.transform)
-    for name in ("transform", "transform_long"):
-        monkeypatch.setattr(SqliteValues, name, listening(name))
-
-    (result,) = await ask(call, "state.update", at(ops=[step("increment", path=b"n", by=1)] * count))
-
-    assert result == {"old_value": None, "new_value": {b"n": count}}
-    assert asked == writes
 
 
 async def test_an_update_that_makes_number_keys_collide_says_so_and_changes_nothing() -> None:

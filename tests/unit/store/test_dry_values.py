@@ -35,7 +35,7 @@ async def go_through(values: Any, clock: FakeClock) -> list[object]:
     seen: list[Any] = [await values.increment(SPACE, b"n", 5, 40), await values.increment(SPACE, b"new", 5, 1)]
     seen += [await values.set(SPACE, b"a", b"x"), await values.get(SPACE, b"a"), await values.delete(SPACE, b"b")]
     seen += [await values.get(SPACE, b"b"), await values.get(SPACE, b"none"), await values.keys(SPACE, b"*")]
-    seen += [await values.transform(SPACE, b"list", appended), await values.transform_long(SPACE, b"list", appended)]
+    seen += [await values.transform(SPACE, b"list", appended), await values.transform(SPACE, b"list", appended)]
     seen += [await values.read(SPACE, b"list"), await items(Order.KEY)]
     seen += [await values.expire(SPACE, b"a", clock.now_ms() + 5_000), await values.expire(SPACE, b"none", None)]
     clock.advance(20)

@@ -7,7 +7,6 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import cast
 
 import pytest
 
@@ -193,29 +192,6 @@ async def test_concurrent_transforms_all_count(store: Store) -> None:
     sums = [store.values.transform(STATE, b"k", adding(1)) for _ in range(200)]
 
     assert [await each for each in sums] == list(range(1, 201))
-
-
-async def test_long_and_other_transforms_of_one_entry_all_count(store: Store) -> None:
-    transform, transform_long = store.values.transform, store.values.transform_long
-    sums = [write(STATE, b"k", adding(1)) for write in [transform, transform_long, transform] * 10]
-
-    assert sorted([cast(int, await each) for each in sums]) == list(range(1, 31))
-
-
-async def test_a_long_transform_may_raise_leave_or_delete(store: Store) -> None:
-    def refuse(entry: Entry | None) -> Put:
-        raise LookupError("no such thing")
-
-    await put(store, b"k", 1)
-    with pytest.raises(LookupError, match="no such thing"):
-        await store.values.transform_long(STATE, b"k", refuse)
-    assert await store.values.transform_long(STATE, b"k", lambda entry: Leave(entry and entry.value)) == 1
-    entry = await store.values.read(STATE, b"k")
-    assert entry is not None
-    assert (entry.value, entry.version) == (1, 1)
-
-    assert await store.values.transform_long(STATE, b"k", lambda entry: Drop(entry and entry.value)) == 1
-    assert await store.values.read(STATE, b"k") is None
 
 
 async def test_a_read_sees_the_writes_asked_for_before_it_without_waiting_for_them(store: Store) -> None:

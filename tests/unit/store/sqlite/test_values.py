@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -177,99 +175,3 @@ async def test_a_change_of_a_damaged_value_is_told_without_it_and_holds_up_no_ot
     changes = [(b"a", None, [1]), (b"a", None, 2), (b"b", None, 3)]
     assert [(event.key, event.old, event.new) for event in heard] == changes
     assert [(event.key, event.old, event.new) for event in await kept(store)] == changes
-
-
-PATIENCE = 5  # seconds, which pass only where a test fails
-
-
-class Interrupted:
-    """A transform that adds 1, and before its decisions lets these things happen, one before each."""
-
-    def __init__(self, *events: Callable[[], Coroutine[None, None, object]]) -> None:
-        self._events = list(events)
-        self._loop = asyncio.get_running_loop()
-        self.seen: list[Value] = []
-        self.threads: list[int] = []
-
-    def __call__(self, entry: Entry | None) -> Put:
-        self.seen.append(entry.value if entry else None)
-        self.threads.append(threading.get_ident())
-        if self._events:
-            asyncio.run_coroutine_threadsafe(self._events.pop(0)(), self._loop).result(PATIENCE)
-        return adding(1)(entry)  # type: ignore[return-value]
-
-
-async def test_others_write_while_a_long_change_is_decided(store: SqliteStore) -> None:
-    await put(store, b"k", 1)
-    change = Interrupted(lambda: put(store, b"other", 2))
-
-    assert await store.values.transform_long("state", b"k", change) == 2
-
-    assert (await look(store, b"k"), await look(store, b"other")) == (2, 2)
-    assert change.seen == [1]
-
-
-async def test_a_write_between_a_long_changes_read_and_its_write_is_not_lost(store: SqliteStore) -> None:
-    await put(store, b"k", 1)
-    change = Interrupted(lambda: put(store, b"k", 10))
-
-    assert await store.values.transform_long("state", b"k", change) == 11
-
-    assert change.seen == [1, 10]
-    entry = await store.values.read("state", b"k")
-    assert entry is not None
-    assert (entry.value, entry.version) == (11, 3)
-
-
-async def test_an_entry_made_anew_meanwhile_is_another_though_its_version_and_times_are_the_same(
-    store: SqliteStore,
-) -> None:
-    await put(store, b"k", 1)
-
-    async def make_anew() -> None:
-        await store.values.delete("state", b"k")
-        await put(store, b"k", 10)
-
-    assert await store.values.transform_long("state", b"k", Interrupted(make_anew)) == 11
-
-
-async def test_a_long_change_that_was_refused_twice_is_made_in_one_step(store: SqliteStore) -> None:
-    change = Interrupted(*(lambda: put(store, b"k", 10) for _ in range(2)))
-
-    assert await store.values.transform_long("state", b"k", change) == 11
-
-    assert change.seen == [None, 10, 10]
-    writer = await store._connections.writer.submit(OpKind.READ, lambda _: threading.get_ident())
-    assert [thread == writer for thread in change.threads] == [False, False, True]
-
-
-async def test_long_changes_of_one_key_do_not_refuse_each_other(store: SqliteStore) -> None:
-    changes = [Interrupted() for _ in range(5)]
-    sums = await asyncio.gather(*(store.values.transform_long("state", b"k", change) for change in changes))
-
-    assert sums == [1, 2, 3, 4, 5]
-    assert [len(change.seen) for change in changes] == [1] * 5
-
-
-async def test_a_long_change_that_finds_no_memory_fails_alone(store: SqliteStore) -> None:
-    def take_all(entry: Entry | None) -> Leave:
-        raise MemoryError
-
-    with pytest.raises(StoreError, match="out of memory"):
-        await store.values.transform_long("state", b"k", take_all)
-    assert await store.values.transform_long("state", b"k", adding(1)) == 1
-
-
-async def test_watchers_that_come_while_a_long_change_is_decided_hear_of_it(store: SqliteStore) -> None:
-    heard: list[ChangeEvent] = []
-
-    async def follow() -> None:
-        store.events.follow(Watch(namespace=LOGGED), heard.append)
-        store.events.watch([Watch(job=PRICES, namespace=LOGGED)])
-
-    await put(store, b"k", 1, namespace=LOGGED)
-    assert await store.values.transform_long(LOGGED, b"k", Interrupted(follow)) == 2
-    await until_told()
-
-    assert [(event.old, event.new) for event in heard] == [(1, 2)]
-    assert [(event.old, event.new) for event in await kept(store)] == [(1, 2)]
