@@ -8,11 +8,10 @@ from typing import Annotated, NamedTuple
 import typer
 
 from spyweb.cli import output
-from spyweb.cli.alerts_source import IncidentSource, find_incidents
 from spyweb.cli.jobs import rounded
 from spyweb.cli.options import Output, project_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import find_in
+from spyweb.cli.project import Backend, find_in
 from spyweb.errors import Refused
 from spyweb.model import JobId
 from spyweb.settings.units import DAY_MS, MINUTE_MS, format_duration
@@ -56,7 +55,7 @@ def history(
     project = project_of(context)
     now_ms, timezone = project.clock.now_ms(), project.settings.daemon.timezone
     span = HistorySpan(now_ms - span_ms, now_ms)
-    found = _find(find_incidents(project), job, span, count)
+    found = _find(project.stored(), job, span, count)
     if form is Format.JSON:
         output.show_json(found)
         return
@@ -79,7 +78,7 @@ def history(
         output.note(f"the newest {count}: -n shows more")
 
 
-def _find(source: IncidentSource, job: str | None, span: HistorySpan, count: int) -> list[IncidentView]:
+def _find(source: Backend, job: str | None, span: HistorySpan, count: int) -> list[IncidentView]:
     """Return what was open within the span; also of a job that is gone, whose incidents are kept."""
     if job is None:
         return source.incidents(is_open=None, limit=count, since_ms=span.start_ms)

@@ -9,12 +9,10 @@ from typing import Annotated
 import typer
 
 from spyweb.cli import output
-from spyweb.cli.alerts_source import find_incidents
-from spyweb.cli.client import DaemonClient
 from spyweb.cli.jobs import rounded
 from spyweb.cli.options import JobName, Output, project_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import Project, find_in
+from spyweb.cli.project import find_in
 from spyweb.errors import ExitCode, Refused
 from spyweb.settings.units import DAY_MS, MINUTE_MS, format_duration
 from spyweb.settings.values import duration
@@ -23,6 +21,7 @@ from spyweb.views.incidents import IncidentChannel, IncidentView
 
 SILENCE = duration(MINUTE_MS, 365 * DAY_MS)
 HEADER = ("id", "subject", "level", "since", "lasts", "reason", "taken care by", "told", "text")
+ONLY_IT = ", and only it has the addresses: `spyweb start`"
 CHANNELS = ("channel", "kind", "host", "level", "quiet", "waiting", "state", "last error")
 
 ByName = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who does it; else you.")]
@@ -37,7 +36,7 @@ def list_incidents(
 ) -> None:
     """List what is wrong, newest first."""
     project = project_of(context)
-    found = find_incidents(project).incidents(is_open=None if every else True, limit=count)
+    found = project.stored().incidents(is_open=None if every else True, limit=count)
     if form is Format.JSON:
         output.show_json(found)
         return
@@ -49,7 +48,7 @@ def list_incidents(
 def show(context: typer.Context, number: Number, form: Output = Format.TABLE) -> None:
     """Show one incident with its history, and who was told."""
     project = project_of(context)
-    found = find_incidents(project).incident(number)
+    found = project.stored().incident(number)
     if form is Format.JSON:
         output.show_json(found)
         return
@@ -64,7 +63,7 @@ def ack(
     form: Output = Format.TABLE,
 ) -> None:
     """Take care of an incident: nobody is reminded any more."""
-    name = find_incidents(project_of(context)).ack_incident(number, by or _user())
+    name = project_of(context).stored().ack_incident(number, by or _user())
     output.tell(form, f"incident {number} is taken care of by {name}", {"acked": number})
 
 
@@ -80,7 +79,7 @@ def silence(
         for_ms = SILENCE(how_long)
     except ValueError as error:
         raise Refused(f"{how_long[:80]!r}: {error}") from error
-    source = find_incidents(project_of(context))
+    source = project_of(context).stored()
     chosen = find_in(source.jobs(), job)
     source.silence(chosen, for_ms, by or _user())
     output.tell(form, f"nobody is told of {chosen} for {format_duration(for_ms)}", {"job": chosen, "for_ms": for_ms})
@@ -88,7 +87,7 @@ def silence(
 
 def unsilence(context: typer.Context, job: JobName, by: ByName = None, form: Output = Format.TABLE) -> None:
     """Have a job told of again that was silent."""
-    source = find_incidents(project_of(context))
+    source = project_of(context).stored()
     chosen = find_in(source.jobs(), job)
     source.silence(chosen, None, by or _user())
     output.tell(form, f"{chosen} is told of again", {"job": chosen, "for_ms": 0})
@@ -100,7 +99,7 @@ def try_channel(
     form: Output = Format.TABLE,
 ) -> ExitCode:
     """Send a message to a channel, and say how that went."""
-    tried = _daemon_of(project_of(context)).try_channel(channel)
+    tried = project_of(context).need_daemon(ONLY_IT).try_channel(channel)
     output.tell(form, _tried(tried), tried)
     return ExitCode.OK if tried.is_sent else ExitCode.FAILED
 
@@ -114,7 +113,7 @@ def _tried(tried: ChannelTried) -> str:
 def list_channels(context: typer.Context, form: Output = Format.TABLE) -> None:
     """List the alert channels, and what waits for each."""
     project = project_of(context)
-    found = _daemon_of(project).channels()
+    found = project.need_daemon(ONLY_IT).channels()
     if form is Format.JSON:
         output.show_json(found)
         return
@@ -122,13 +121,6 @@ def list_channels(context: typer.Context, form: Output = Format.TABLE) -> None:
     rows = [_channel_row(each, timezone, now_ms) for each in found]
     empty = "config.toml has no channels: [channels.NAME]"
     output.show_table(CHANNELS, rows, empty=empty, cut=("last error",), spare=("quiet", "level"))
-
-
-def _daemon_of(project: Project) -> DaemonClient:
-    daemon = project.find_daemon()
-    if daemon is None:
-        raise Refused(f"no daemon runs in {project.root}, and only it has the addresses: `spyweb start`")
-    return daemon
 
 
 def _user() -> str:

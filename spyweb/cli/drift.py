@@ -28,7 +28,7 @@ def drift(context: typer.Context, job: MaybeJob = None, form: Output = Format.TA
 
 def find_drift(project: Project, name: str | None) -> DriftReport:
     """Compare.  Raises Refused for a job that there never was."""
-    source = project.source()
+    source = project.backend()
     if name is None:
         return source.drift(None)
     known = source.jobs()

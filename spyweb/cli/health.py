@@ -8,7 +8,7 @@ from spyweb.cli import output
 from spyweb.cli.options import Output, project_of
 from spyweb.cli.output import Format
 from spyweb.clock import RealClock
-from spyweb.errors import ExitCode, Refused
+from spyweb.errors import ExitCode
 from spyweb.settings.units import format_duration
 from spyweb.views.health import ChoreHealth, Health, HeartbeatHealth
 
@@ -19,10 +19,7 @@ def health(context: typer.Context, form: Output = Format.TABLE) -> ExitCode:
     And what it measures of itself.  Exit code 1 when the scheduler or the store stands still.
     """
     project = project_of(context)
-    daemon = project.find_daemon()
-    if daemon is None:
-        raise Refused(f"no daemon runs in {project.root}: `spyweb start` starts one")
-    found = daemon.health()
+    found = project.need_daemon().health()
     if form is Format.JSON:
         output.show_json(found)
     else:

@@ -25,7 +25,7 @@ def jobs(context: typer.Context, form: Output = Format.TABLE) -> None:
     project's files follows.
     """
     project = project_of(context)
-    source = project.source()
+    source = project.backend()
     found = source.jobs()
     if form is Format.JSON:
         output.show_json(found)
@@ -54,7 +54,7 @@ def next_runs(
     form: Output = Format.TABLE,
 ) -> None:
     """List the next due times, with their time zone."""
-    source = project_of(context).source()
+    source = project_of(context).backend()
     found = source.next_runs(find_in(source.jobs(), job) if job else None, count)
     if form is Format.JSON:
         output.show_json(found)

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from spyweb.cli import output
-from spyweb.cli.keys_source import find_keys
 from spyweb.cli.options import Output, project_of
 from spyweb.cli.output import Format
 from spyweb.errors import Refused
@@ -36,7 +35,7 @@ def add(
 
     Others send it to the daemon's HTTP server, or sign in with it in a browser.
     """
-    made = find_keys(project_of(context)).add_key(name, scopes, jobs or [])
+    made = project_of(context).stored().add_key(name, scopes, jobs or [])
     output.tell(form, made.token, made)
     if form is Format.TABLE:
         output.note(f"this is the token of {made.key.name}: keep it, nobody is shown it again")
@@ -45,7 +44,7 @@ def add(
 def list_keys(context: typer.Context, form: Output = Format.TABLE) -> None:
     """List the keys; never their tokens."""
     project = project_of(context)
-    found = find_keys(project).keys()
+    found = project.stored().keys()
     if form is Format.JSON:
         output.show_json(found)
         return
@@ -56,7 +55,7 @@ def list_keys(context: typer.Context, form: Output = Format.TABLE) -> None:
 
 def revoke(context: typer.Context, name: KeyName, form: Output = Format.TABLE) -> None:
     """Revoke a key; whoever is signed in with it is signed out."""
-    if not find_keys(project_of(context)).revoke_key(name):
+    if not project_of(context).stored().revoke_key(name):
         raise Refused(f"there is no key {name[:80]!r}: `spyweb keys list` shows them")
     output.tell(form, f"{name} is revoked", {"name": name, "revoked": True})
 
@@ -68,7 +67,7 @@ def audit(
 ) -> None:
     """List what was done by whom, newest first."""
     project = project_of(context)
-    found = find_keys(project).audit_lines(limit=count)
+    found = project.stored().audit_lines(limit=count)
     if form is Format.JSON:
         output.show_json(found)
         return

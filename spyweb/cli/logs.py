@@ -43,7 +43,7 @@ def logs(
 ) -> None:
     """Show what a job's script logged."""
     project = project_of(context)
-    views = project.source().jobs()
+    views = project.backend().jobs()
     chosen = find_in(views, job)
     view = next(view for view in views if view.id == chosen)
     if following and project.is_elsewhere:
@@ -90,8 +90,7 @@ def _show_line(line: str, form: Format) -> None:
 
 def _follow_elsewhere(project: Project, view: JobView, count: int, form: Format) -> None:
     """Show the last lines, and go on with the events of a daemon on another machine."""
-    daemon = project.find_daemon()
-    assert daemon
+    daemon = project.need_daemon()
     shown: Counter[str] = Counter()
     for name, data in daemon.events(types="log,run", job=view.id):
         if not name:  # from here on nothing is missed: what came before is in the file, and some of it may come twice
@@ -127,10 +126,7 @@ async def _follow(path: Path, form: Format, look_elsewhere: Callable[[], Sequenc
 
 def _latest_runs(project: Project, job: JobId) -> Sequence[Run]:
     """Return the latest runs, newest first.  Raises Refused where no daemon runs: then no job does either."""
-    daemon = project.find_daemon()
-    if daemon is None:
-        raise Refused("no daemon runs")
-    return daemon.runs(job, limit=LATEST, before=None)
+    return project.need_daemon().runs(job, limit=LATEST, before=None)
 
 
 class Failures:

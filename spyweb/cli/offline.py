@@ -6,9 +6,8 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from spyweb.cli import output
@@ -36,18 +35,23 @@ from spyweb.views.records import RecordView, view_record
 from spyweb.views.runs import TaskView, view_task
 from spyweb.views.workflows import WorkflowDetail, WorkflowView
 
+if TYPE_CHECKING:
+    from spyweb.service.access import AccessService
+    from spyweb.service.incidents import IncidentService
+    from spyweb.store.keys_protocol import Scope
+    from spyweb.views.incidents import IncidentView
+    from spyweb.views.keys import AuditView, KeyView, MadeKey
+
 T = TypeVar("T")
 
-
-class RecordedJobs(Struct, frozen=True, kw_only=True):
-    """Holds what the database knows of the jobs."""
-
-    cursors: dict[JobId, Cursor]
-    latest: dict[JobId, Run]
+LOCAL, OFFLINE = "local", "no daemon"  # who it was, and how they came in, in the audit trail
 
 
 class OfflineProject:
-    """Reads the files and the database of a project; reading never takes the lock, changing something does."""
+    """Reads the files and the database of a project; reading never takes the lock, changing something does.
+
+    It asks the services that a daemon asks; each is imported where it is needed, since that takes time.
+    """
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._settings = settings
@@ -58,21 +62,23 @@ class OfflineProject:
         return _views(self._scanned, {})
 
     def jobs(self) -> list[JobView]:
-        known, scanned = self._known(), self._scanned
-        return _views(scanned, {spec.id: self._facts(spec, known) for spec in _specs(scanned)})
+        nothing: tuple[dict[JobId, Cursor], dict[JobId, Run]] = ({}, {})
+        cursors, latest = self.read(_cursors_and_latest, nothing)
+        return _views(self._scanned, {spec.id: self._facts(spec, cursors, latest) for spec in self.specs})
 
     def warnings(self) -> list[Problem]:
         return sorted(self._scanned.warnings, key=Problem.place)
 
-    def hash_fields(self) -> dict[JobId, tuple[str, ...]]:
-        """Return the fields by which each monitor job tells whether an item is new; none stands for all."""
-        return {spec.id: spec.monitor.hash_fields for spec in _specs(self._scanned) if spec.monitor}
+    @property
+    def specs(self) -> list[JobSpec]:
+        return [file.spec for file in self._scanned.jobs.values()]
 
     def next_runs(self, job: JobId | None, count: int) -> list[NextRun]:
-        known = self._known()
-        chosen = [spec for spec in _specs(self._scanned) if job in (None, spec.id)]
+        cursors: dict[JobId, Cursor] = self.read(lambda store: store.runs.cursors(), {})
+        chosen = [spec for spec in self.specs if job in (None, spec.id)]
         zones = {spec.id: zone_of(spec.schedule, self._settings.daemon.timezone) for spec in chosen}
-        found = run_at_once(earliest(((spec.id, self._upcoming(spec, known)) for spec in chosen), count))
+        due = ((spec.id, self._upcoming(spec, cursors.get(spec.id))) for spec in chosen)
+        found = run_at_once(earliest(due, count))
         return [next_run(due_job, due_ms, zones[due_job]) for due_ms, due_job in found]
 
     def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:
@@ -99,7 +105,7 @@ class OfflineProject:
         from spyweb.ops.managed import ManagedFiles  # no other command needs the ops
         from spyweb.service.drift import DriftService
 
-        specs = {spec.id: spec for spec in _specs(self._scanned)}
+        specs = {spec.id: spec for spec in self.specs}
 
         def check(store: Store) -> Awaitable[DriftReport]:
             service = DriftService(
@@ -126,6 +132,46 @@ class OfflineProject:
         """Mark this message, or all, for the next daemon, which sends them as it starts; return their ids."""
         return self.write(lambda store: store.outbox.retry(message))
 
+    def incidents(
+        self, *, is_open: bool | None, limit: int, job: JobId | None = None, since_ms: int | None = None
+    ) -> list[IncidentView]:
+        return self.read(
+            lambda store: self._incidents(store).list(
+                is_open=is_open, job=job, before=None, limit=limit, since_ms=since_ms
+            ),
+            [],
+        )
+
+    def incident(self, number: int) -> IncidentView:
+        found = self.read(lambda store: self._incidents(store).get(number), None)
+        if found is None:
+            raise Refused(f"there is no incident {number}")
+        return found
+
+    def ack_incident(self, number: int, by: str) -> str:
+        self.write(lambda store: self._incidents(store).acknowledge(number, by))
+        return by
+
+    def silence(self, job: JobId, for_ms: int | None, by: str) -> None:
+        self.write(lambda store: self._incidents(store).silence(job, for_ms, by))
+
+    def keys(self) -> list[KeyView]:
+        async def ask(store: Store) -> list[KeyView]:
+            return (await self._access(store)).keys()
+
+        return self.read(ask, [])
+
+    def add_key(self, name: str, scopes: Sequence[Scope], jobs: Sequence[str]) -> MadeKey:
+        return self._change_keys("POST /api/keys", name, lambda access: access.add(name, scopes, jobs))
+
+    def revoke_key(self, name: str) -> bool:
+        return self._change_keys("DELETE /api/keys/{name}", name, lambda access: access.revoke(name))
+
+    def audit_lines(self, *, limit: int) -> list[AuditView]:
+        from spyweb.service.audit import AuditService
+
+        return self.read(lambda store: AuditService(store.audit, self._clock).lines(limit=limit), [])
+
     def pause(self, job: JobId) -> None:
         self._change(job, paused=True)
 
@@ -136,20 +182,17 @@ class OfflineProject:
     def _scanned(self) -> Scan:
         return scan(self._settings.root, self._settings)
 
-    def _known(self) -> RecordedJobs:
-        return self.read(_known, RecordedJobs(cursors={}, latest={}))
-
-    def _facts(self, spec: JobSpec, known: RecordedJobs) -> JobFacts:
+    def _facts(self, spec: JobSpec, cursors: Mapping[JobId, Cursor], latest: Mapping[JobId, Run]) -> JobFacts:
+        cursor = cursors.get(spec.id)
         return JobFacts(
             warnings=self._scanned.jobs[spec.id].warnings,
-            cursor=known.cursors.get(spec.id),
-            next_due_ms=next(self._upcoming(spec, known), None),
-            last=known.latest.get(spec.id),
+            cursor=cursor,
+            next_due_ms=next(self._upcoming(spec, cursor), None),
+            last=latest.get(spec.id),
         )
 
-    def _upcoming(self, spec: JobSpec, known: RecordedJobs) -> Iterator[int]:
+    def _upcoming(self, spec: JobSpec, cursor: Cursor | None) -> Iterator[int]:
         """Yield the due times from now on, as if a daemon started now."""
-        cursor = known.cursors.get(spec.id)
         if not spec.enabled or (cursor and cursor.paused):
             return iter(())
         if isinstance(spec.schedule, Pings):
@@ -194,11 +237,10 @@ class OfflineProject:
         """Change stored values as `write` does, with the jobs' rules on history and on changes that start a job once a
         daemon runs.
         """
-        specs = _specs(self._scanned)
 
         def change(store: Store) -> Awaitable[T]:
-            store.events.watch(watches_of(specs))
-            store.values.keep_history(history_rules(self._settings.state.history, specs))
+            store.events.watch(watches_of(self.specs))
+            store.values.keep_history(history_rules(self._settings.state.history, self.specs))
             return ask(store)
 
         return self.write(change)
@@ -220,6 +262,31 @@ class OfflineProject:
             return await ask(store)
         finally:
             await store.close()
+
+    def _incidents(self, store: Store) -> IncidentService:
+        from spyweb.service.incidents import IncidentService
+
+        return IncidentService(store.incidents, self._clock)
+
+    async def _access(self, store: Store) -> AccessService:
+        from spyweb.service.access import AccessService
+
+        access = AccessService(store.keys, self._clock)
+        await access.load()
+        return access
+
+    def _change_keys(self, action: str, name: str, ask: Callable[[AccessService], Awaitable[T]]) -> T:
+        """Change a key, and put it on record as a daemon does."""
+        from spyweb.store.audit_protocol import NewAuditLine
+
+        async def change(store: Store) -> T:
+            changed = await ask(await self._access(store))
+            at_ms = self._clock.now_ms()
+            line = NewAuditLine(at_ms=at_ms, who=LOCAL, source=OFFLINE, action=action, target=name, status=200)
+            await store.audit.add(line)
+            return changed
+
+        return self.write(change)
 
     def _change(self, job: JobId, *, paused: bool) -> None:
         file = self._scanned.jobs.get(job)
@@ -247,15 +314,11 @@ def _paused(spec: JobSpec, cursor: Cursor | None, now_ms: int, *, paused: bool) 
     return Change(expects={spec.id: cursor}, cursors=[changed], skipped=seen.skipped)
 
 
-async def _known(store: Store) -> RecordedJobs:
-    return RecordedJobs(cursors=await store.runs.cursors(), latest=await store.runs.latest())
-
-
-def _specs(scanned: Scan) -> list[JobSpec]:
-    return [file.spec for file in scanned.jobs.values()]
+async def _cursors_and_latest(store: Store) -> tuple[dict[JobId, Cursor], dict[JobId, Run]]:
+    return await store.runs.cursors(), await store.runs.latest()
 
 
 def _views(scanned: Scan, facts: Mapping[JobId, JobFacts]) -> list[JobView]:
-    whole = [view_job(spec, facts.get(spec.id, JobFacts())) for spec in _specs(scanned)]
+    whole = [view_job(file.spec, facts.get(job, JobFacts())) for job, file in scanned.jobs.items()]
     broken = [broken_job(job, problems) for job, problems in scanned.broken.items()]
     return sorted([*whole, *broken], key=lambda view: view.id)

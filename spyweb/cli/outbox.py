@@ -11,7 +11,7 @@ from spyweb.cli import output
 from spyweb.cli.jobs import rounded, until
 from spyweb.cli.options import MaybeJob, Output, project_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import ProjectSource
+from spyweb.cli.project import Backend
 from spyweb.errors import Refused
 from spyweb.model import JobId
 from spyweb.views.jobs import find_job
@@ -34,7 +34,7 @@ def outbox(
     Those that wait for their next attempt, and those that were given up.
     """
     project = project_of(context)
-    source = project.source()
+    source = project.backend()
     if retry is None:
         found = source.messages(_chosen(source, job), limit=count)
         _show(found, form, project.clock.now_ms())
@@ -42,12 +42,12 @@ def outbox(
         _retry(source, retry, form)
 
 
-def _chosen(source: ProjectSource, name: str | None) -> JobId | None:
+def _chosen(source: Backend, name: str | None) -> JobId | None:
     """Return the id of the job whose messages are asked for, also of a deleted job: it may still have some."""
     return (find_job(source.jobs(), name) or JobId(name)) if name else None
 
 
-def _retry(source: ProjectSource, which: str, form: Format) -> None:
+def _retry(source: Backend, which: str, form: Format) -> None:
     if which != ALL and not (which.isascii() and which.isdigit() and 0 < int(which) < 1 << 63):
         raise Refused(f"--retry {which[:80]!r}: expected a message's id, or {ALL}")
     retried = source.retry_messages(None if which == ALL else int(which))

@@ -8,22 +8,17 @@ from __future__ import annotations
 import os
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from spyweb.cli.client import DaemonClient, find_daemon
 from spyweb.cli.transport import UrlTransport
 from spyweb.clock import RealClock
-from spyweb.errors import Problem, Refused
-from spyweb.model import JobId, Run, RunId
+from spyweb.errors import Refused
+from spyweb.model import JobId
 from spyweb.settings import Settings, load_settings
 from spyweb.settings.load import examine_settings
 from spyweb.store.access import no_access, refusal, user_name
-from spyweb.views.drift import DriftReport
-from spyweb.views.jobs import JobView, NextRun, find_job, log_file, no_such_job
-from spyweb.views.outbox import MessageView
-from spyweb.views.records import RecordView
-from spyweb.views.runs import TaskView
-from spyweb.views.workflows import WorkflowDetail, WorkflowView
+from spyweb.views.jobs import JobView, find_job, log_file, no_such_job
 
 if TYPE_CHECKING:
     from spyweb.cli.offline import OfflineProject
@@ -34,33 +29,7 @@ MOST_REMOTE_LINES = 10_000
 NO_FILES = Path(os.devnull)  # in place of a project's folder
 
 
-class ProjectSource(Protocol):
-    """The questions that a daemon and an offline project both answer."""
-
-    def jobs(self) -> list[JobView]: ...
-
-    def warnings(self) -> list[Problem]:
-        """Return what is doubtful in the project's files."""
-
-    def next_runs(self, job: JobId | None, count: int) -> list[NextRun]: ...
-
-    def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]: ...
-
-    def tasks(self, run: RunId) -> list[TaskView]: ...
-
-    def workflows(self, limit: int) -> list[WorkflowView]: ...
-
-    def workflow(self, which: str) -> WorkflowDetail:
-        """Return a run with tasks, by its id or the name of its workflow or job.  Raises Refused."""
-
-    def drift(self, job: JobId | None) -> DriftReport:
-        """Compare what is there with what was recorded, of one job or of all."""
-
-    def records(self, job: JobId, *, limit: int, before_ns: int | None) -> list[RecordView]: ...
-
-    def messages(self, job: JobId | None, *, limit: int) -> list[MessageView]: ...
-
-    def retry_messages(self, message: int | None) -> list[int]: ...
+Backend: TypeAlias = "DaemonClient | OfflineProject"
 
 
 class Project:
@@ -91,10 +60,6 @@ class Project:
     def need_files(self, what: str) -> None:
         """Raise Refused where the project is on another machine, and this command works on its files."""
 
-    def known_jobs(self) -> list[JobView]:
-        """Return the jobs, with what their files alone say."""
-        return self.offline.views()
-
     def log_lines(self, job: JobView, count: int) -> list[str]:
         """Return the last lines that a job's script has logged."""
         from spyweb.logs.tail import last_lines  # of one command
@@ -104,8 +69,21 @@ class Project:
     def find_daemon(self) -> DaemonClient | None:
         return find_daemon(self.settings.daemon.data_dir)
 
-    def source(self) -> ProjectSource:
+    def need_daemon(self, hint: str = ": `spyweb start` starts one") -> DaemonClient:
+        """Return the daemon.  Raises Refused where none runs."""
+        daemon = self.find_daemon()
+        if daemon is None:
+            raise Refused(f"no daemon runs in {self.root}{hint}")
+        return daemon
+
+    def backend(self) -> Backend:
         return self.find_daemon() or self.offline
+
+    def stored(self) -> Backend:
+        """Return who answers for what the database alone has.  Raises Refused where it was in memory, and is gone."""
+        if self.settings.store.is_memory:
+            return self.need_daemon(", and what it kept in memory went with it")
+        return self.backend()
 
 
 class RemoteProject(Project):
@@ -125,9 +103,6 @@ class RemoteProject(Project):
     @cached_property
     def offline(self) -> OfflineProject:
         raise Refused(f"{self._url}: this needs the files of the project: leave out --url and {URL}")
-
-    def known_jobs(self) -> list[JobView]:
-        return self._daemon.jobs()
 
     def log_lines(self, job: JobView, count: int) -> list[str]:
         return self._daemon.log_lines(job.id, min(count, MOST_REMOTE_LINES))

@@ -15,7 +15,7 @@ import typer
 
 from spyweb.cli import output
 from spyweb.cli.options import MOST_ROWS, JobName, project_of
-from spyweb.cli.project import ProjectSource
+from spyweb.cli.project import Backend
 from spyweb.errors import Refused
 from spyweb.model import JobId
 from spyweb.settings.units import parse_duration
@@ -48,7 +48,7 @@ def records(
     project = project_of(context)
     timezone = project.settings.daemon.timezone
     since_ms = 0 if since is None else moment_of(since, project.clock.now_ms(), timezone)
-    recent = takewhile(lambda view: view.timestamp >= since_ms * NS_IN_MS, _pages(project.source(), job))
+    recent = takewhile(lambda view: view.timestamp >= since_ms * NS_IN_MS, _pages(project.backend(), job))
     found = list(islice(recent, count))
     match form:
         case RecordFormat.JSON:
@@ -59,7 +59,7 @@ def records(
             show_records(found, timezone, project.clock.now_ms())
 
 
-def _pages(source: ProjectSource, name: str) -> Iterator[RecordView]:
+def _pages(source: Backend, name: str) -> Iterator[RecordView]:
     """Yield records page by page as they are asked for; a job that is gone still has its records."""
     jobs = source.jobs()
     job = find_job(jobs, name)

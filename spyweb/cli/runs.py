@@ -11,7 +11,7 @@ import typer
 from spyweb.cli import output
 from spyweb.cli.options import MOST_ROWS, MaybeJob, Output, project_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import Project, ProjectSource
+from spyweb.cli.project import Backend, Project
 from spyweb.cli.task_tree import show_tree
 from spyweb.errors import Refused
 from spyweb.model import JobId, Outcome, Run, TriggerType
@@ -37,7 +37,7 @@ def runs(  # noqa: PLR0913 - each is an option
     Due times that did not run are among them, each stretch in one line with the reason.
     """
     project = project_of(context)
-    source = project.source()
+    source = project.backend()
     every = _pages(source, job, PAGE if outcome or trigger else min(count, PAGE))
     wanted = (run for run in every if outcome in (None, run.outcome) and trigger in (None, run.trigger.type))
     found = list(islice(wanted, count))
@@ -49,7 +49,7 @@ def runs(  # noqa: PLR0913 - each is an option
         show_runs(found, project.settings.daemon.timezone, project.clock.now_ms())
 
 
-def _show_with_tasks(source: ProjectSource, project: Project, found: list[Run], form: Format) -> None:
+def _show_with_tasks(source: Backend, project: Project, found: list[Run], form: Format) -> None:
     if form is Format.JSON:
         output.show_json([run_with_tasks(run, source.tasks(run.id)) for run in found])
         return
@@ -61,7 +61,7 @@ def _show_with_tasks(source: ProjectSource, project: Project, found: list[Run], 
         output.note(NO_RUNS)
 
 
-def _pages(source: ProjectSource, name: str | None, limit: int) -> Iterator[Run]:
+def _pages(source: Backend, name: str | None, limit: int) -> Iterator[Run]:
     """Yield runs page by page as they are asked for; a job that is gone still has its history."""
     jobs = source.jobs() if name else []
     job = find_job(jobs, name) if name else None

@@ -12,7 +12,6 @@ import socket
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -27,33 +26,7 @@ API_KEY = "SPYWEB_API_KEY"
 JSON_MEDIA = ("application/json", "application/x-ndjson", "text/event-stream")
 MOVED = range(300, 400)
 LONGEST = 200  # characters of what a server said
-
-
-class Transport(Protocol):
-    """Opens connections to one daemon."""
-
-    @property
-    def headers(self) -> Mapping[str, str]: ...
-
-    @property
-    def prefix(self) -> str:
-        """Return what stands before the path of each address."""
-
-    def connection(self) -> http.client.HTTPConnection: ...
-
-    def is_from_a_daemon(self, answer: http.client.HTTPResponse) -> bool: ...
-
-    def refusal(self, error: OSError | http.client.HTTPException) -> Refused:
-        """Say why a request could not be sent, or was not answered."""
-
-    def refusal_of(self, status: int, headers: Mapping[str, str], body: bytes) -> Refused:
-        """Say why an answer is not the one that was asked for."""
-
-    def misread(self, error: Exception) -> Refused:
-        """Say that an answer is not understood."""
-
-    def cut_off(self, before: str) -> str:
-        """Say why an answer broke off: without that, a truncated answer looks like a complete one."""
+NO_SPYWEB = "what answers there is no spyweb"
 
 
 class UnixConnection(http.client.HTTPConnection):
@@ -70,7 +43,10 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 class SocketTransport:
-    """The socket in the data directory of this machine's project."""
+    """The socket in the data directory of this machine's project.
+
+    `headers` go with each request, `prefix` stands before the path of each address.
+    """
 
     headers: Mapping[str, str] = {}
     prefix = ""
@@ -85,6 +61,7 @@ class SocketTransport:
         return True
 
     def refusal(self, error: OSError | http.client.HTTPException) -> Refused:
+        """Say why a request could not be sent, or was not answered."""
         match error:
             case TimeoutError():
                 return Refused(f"the daemon has not answered for {PATIENCE:.0f} s")
@@ -96,12 +73,14 @@ class SocketTransport:
                 raise error
 
     def refusal_of(self, status: int, headers: Mapping[str, str], body: bytes) -> Refused:
+        """Say why an answer is not the one that was asked for."""
         return Refused(error_in(body) or f"the daemon refuses the connection ({status}): too many are open")
 
     def misread(self, error: Exception) -> Refused:
         return Refused(f"the daemon speaks another version of spyweb ({error}): restart it")
 
     def cut_off(self, before: str) -> str:
+        """Say why an answer broke off: without that, a truncated answer looks like a complete one."""
         try:
             with contextlib.closing(self.connection()) as connection:
                 connection.connect()
@@ -181,7 +160,7 @@ class UrlTransport:
         return f"{self._url}: the connection was closed before {before}"
 
 
-NO_SPYWEB = "what answers there is no spyweb"
+Transport = SocketTransport | UrlTransport
 
 
 def error_in(body: bytes) -> str:

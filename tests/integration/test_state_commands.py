@@ -28,7 +28,7 @@ max_value_bytes = 1000
 max_key_bytes = 20
 history = { state = 5 }
 """
-JOB = '-- /// job\n-- name = "Prices"\n-- every = "never"\n-- ///\n'
+JOB = '-- /// job\n-- name = "Backup"\n-- every = "never"\n-- ///\n'
 
 State = Callable[..., Answer]
 
@@ -37,7 +37,7 @@ State = Callable[..., Answer]
 def root(tmp_path: Path) -> Path:
     (tmp_path / "config.toml").write_text(CONFIG)
     (tmp_path / "jobs").mkdir()
-    (tmp_path / "jobs" / "prices.lua").write_text(JOB)
+    (tmp_path / "jobs" / "backup.lua").write_text(JOB)
     (tmp_path / "data").mkdir(mode=0o700)
     return tmp_path
 
@@ -175,8 +175,8 @@ def test_stats_count_everything_or_one_namespace(state: State) -> None:
         (["--agent", "local"], "state"),
         (["--agent", "prod"], "state@prod"),
         (["--scope", "orders"], "scope:orders"),
-        (["--job", "prices"], "job:prices"),
-        (["--job", "Prices"], "job:prices"),
+        (["--job", "backup"], "job:backup"),
+        (["--job", "Backup"], "job:backup"),
         (["--job", "long-gone"], "job:long-gone"),
         (["--global"], "global"),
     ],

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from spyweb.cli import output
 from spyweb.cli.project import Project
-from spyweb.cli.state.source import StateSource
+from spyweb.cli.state.remote import State
 from spyweb.monitor.stages.keep import hash_of
 from spyweb.settings.sections import USER_DB
 from spyweb.store.interchange.foreign_spyweb import OldProject, OldRecord, copy_tables
@@ -25,7 +25,7 @@ class SpyWebImport(Struct, frozen=True):
     """Imports the records and tables of an old project."""
 
     project: Project
-    state: StateSource
+    state: State
     old: OldProject
 
     def plan(self) -> dict[str, object]:
@@ -62,11 +62,12 @@ class SpyWebImport(Struct, frozen=True):
 
     def _add_records(self) -> int:
         """Add the old records, and return how many were new here."""
-        hash_fields = self.project.offline.hash_fields()
+        monitors = {spec.id: spec.monitor for spec in self.project.offline.specs}
         added = 0
         with output.progress("records", self._count()) as advance:
             for job, found in self.old.records.items():
-                names = hash_fields.get(job, ())
+                monitor = monitors.get(job)
+                names = monitor.hash_fields if monitor else ()  # none stands for all
                 for part in (found[start : start + AT_ONCE] for start in range(0, len(found), AT_ONCE)):
                     added += self.state.add_records(job, [as_new(record, names) for record in part])
                     advance(len(part))

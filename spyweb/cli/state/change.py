@@ -10,7 +10,7 @@ from spyweb.cli import output
 from spyweb.cli.options import project_of
 from spyweb.cli.output import Format
 from spyweb.cli.state.options import Key, StateOutput, StatePlace, Yes, agree, as_bytes, placed, spelt
-from spyweb.cli.state.source import find_state
+from spyweb.cli.state.remote import find_state
 from spyweb.errors import ExitCode, Refused
 from spyweb.model import NULL, JobId, Value
 from spyweb.settings.units import parse_duration
@@ -40,7 +40,7 @@ def set_entry(  # noqa: PLR0913 - each parameter is an option
     parsed = as_bytes(value) if string or place.keeps_text else parse_value(value)
     if parsed is NULL and not place.namespace.startswith(SCOPES):
         raise Refused(f"{spelt(key)}: JSON's null can only be kept inside a table; --string keeps it as text")
-    created = place.state().put(place.namespace, as_bytes(key), parsed, parse_ttl(ttl))
+    created = place.state().put(place.namespace, as_bytes(key), parsed, parse_ttl(ttl)).created
     tell_of(key, form, f"is {'new' if created else 'replaced'}", created=created)
 
 
@@ -51,7 +51,7 @@ def delete(
     """Delete an entry."""
     if not agree(f"Delete {spelt(key)} of {place.namespace}?", yes=yes):
         return ExitCode.FAILED
-    deleted = place.state().delete(place.namespace, as_bytes(key))
+    deleted = place.state().delete(place.namespace, as_bytes(key)).deleted
     tell_of(key, form, "is deleted" if deleted else "was not there", deleted=deleted)
     return ExitCode.OK
 

@@ -13,7 +13,7 @@ from spyweb.cli.output import Format
 from spyweb.cli.project import Project
 from spyweb.cli.state import render
 from spyweb.cli.state.options import StateOutput, Yes, agree, as_bytes, spelt
-from spyweb.cli.state.source import find_state
+from spyweb.cli.state.remote import find_state
 from spyweb.errors import ExitCode, Refused
 from spyweb.store.interchange.value_json import to_plain
 

@@ -15,8 +15,8 @@ from spyweb.cli import output
 from spyweb.cli.options import complete_job, project_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Project
+from spyweb.cli.state.remote import State, find_state
 from spyweb.cli.state.render import one_line
-from spyweb.cli.state.source import StateSource, find_state
 from spyweb.errors import Refused
 from spyweb.model import JobId
 from spyweb.store.protocol import GLOBAL, job_namespace
@@ -46,7 +46,7 @@ class StatePlace(Struct, frozen=True, kw_only=True):
         """Return whether the namespace is one of store_* or global_store_*, which keep text alone."""
         return self.namespace == GLOBAL or self.namespace.startswith(job_namespace(JobId("")))
 
-    def state(self) -> StateSource:
+    def state(self) -> State:
         return find_state(self.project)
 
 
@@ -116,9 +116,8 @@ def _namespace(project: Project, choice: str, name: str) -> str:
         raise Refused(f"--{choice}: can't be blank")
     match choice:
         case "job":
-            return job_namespace(
-                find_job(project.known_jobs(), name) or JobId(name)
-            )  # a job that is gone has its keys still
+            # A job that is gone has its keys still.
+            return job_namespace(find_job(project.backend().jobs(), name) or JobId(name))
         case "scope":
             return scope_namespace(name)
         case "agent":

@@ -1,14 +1,15 @@
-"""Stored values as a running daemon gives them."""
+"""Stored values as a running daemon gives them; without one, state/local.py answers alike."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
 
 from spyweb.cli.client import DaemonClient
+from spyweb.cli.project import Project
 from spyweb.errors import Refused
 from spyweb.model import JobId, Value
 from spyweb.store.interchange.lines import END, entry_line, parse_line
@@ -17,7 +18,21 @@ from spyweb.store.records_protocol import NewRecord
 from spyweb.store.values_protocol import PortableEntry
 from spyweb.views.state import ChangeView, EntryDeleted, EntryView, EntryWritten, Imported, LockView, Moved, StateStats
 
+if TYPE_CHECKING:
+    from spyweb.cli.state.local import LocalState
+
 T = TypeVar("T")
+State: TypeAlias = "RemoteState | LocalState"
+
+
+def find_state(project: Project) -> State:
+    """Return who answers for stored values: the daemon that has the project, or without one its database."""
+    backend = project.stored()
+    if isinstance(backend, DaemonClient):
+        return RemoteState(backend)
+    from spyweb.cli.state.local import LocalState  # where a daemon runs, it is the one that needs the service
+
+    return LocalState(project)
 
 
 class RemoteState:
@@ -35,13 +50,13 @@ class RemoteState:
     def count(self, namespace: str, pattern: bytes) -> int:
         return self._ask("GET", _target("count", namespace=namespace, pattern=pattern), "count", int)
 
-    def put(self, namespace: str, key: bytes, value: Value, ttl_ms: int | None) -> bool:
+    def put(self, namespace: str, key: bytes, value: Value, ttl_ms: int | None) -> EntryWritten:
         target = _target("entry", namespace=namespace, key=key, ttl_ms=ttl_ms)
-        return self._daemon.ask("PUT", target, EntryWritten, body=encode_value(value)).created
+        return self._daemon.ask("PUT", target, EntryWritten, body=encode_value(value))
 
-    def delete(self, namespace: str, key: bytes) -> bool:
+    def delete(self, namespace: str, key: bytes) -> EntryDeleted:
         target = _target("entry", namespace=namespace, key=key)
-        return self._daemon.ask("DELETE", target, EntryDeleted, timeout=None).deleted
+        return self._daemon.ask("DELETE", target, EntryDeleted, timeout=None)
 
     def clear(self, namespace: str, pattern: bytes) -> int:
         return self._ask("DELETE", _target("entries", namespace=namespace, pattern=pattern), "deleted", int)
@@ -53,9 +68,9 @@ class RemoteState:
         target = _target("history", namespace=namespace, key=key, limit=limit)
         return self._daemon.ask("GET", target, list[EntryView])
 
-    def rollback(self, namespace: str, key: bytes, version: int) -> bool:
+    def rollback(self, namespace: str, key: bytes, version: int) -> EntryWritten:
         target = _target("rollback", namespace=namespace, key=key, version=version)
-        return self._daemon.ask("POST", target, EntryWritten, timeout=None).created
+        return self._daemon.ask("POST", target, EntryWritten, timeout=None)
 
     def locks(self) -> list[LockView]:
         return self._daemon.ask("GET", _target("locks"), list[LockView])

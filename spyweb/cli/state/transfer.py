@@ -20,7 +20,7 @@ from spyweb.cli.project import Project
 from spyweb.cli.state.bring_spyweb import SpyWebImport
 from spyweb.cli.state.change import entries
 from spyweb.cli.state.options import Agent, StateOutput, StatePlace, Yes, agree, placed
-from spyweb.cli.state.source import StateSource, find_state
+from spyweb.cli.state.remote import State, find_state
 from spyweb.errors import ExitCode, Refused
 from spyweb.store.interchange.foreign import read_sloth
 from spyweb.store.interchange.foreign_spyweb import read_spyweb
@@ -135,7 +135,7 @@ def read_lines(file: str) -> list[PortableEntry]:
         raise Refused(f"{name}: {error.strerror}") from error
 
 
-def load(state: StateSource, given: list[PortableEntry], *, dry_run: bool, yes: bool) -> Imported | None:
+def load(state: State, given: list[PortableEntry], *, dry_run: bool, yes: bool) -> Imported | None:
     """Load entries; return None when the person who was asked said no."""
     if dry_run or not yes:
         planned = _load(state, given, dry_run=True)
@@ -146,7 +146,7 @@ def load(state: StateSource, given: list[PortableEntry], *, dry_run: bool, yes: 
     return _load(state, given, dry_run=False)
 
 
-def _load(state: StateSource, given: list[PortableEntry], *, dry_run: bool) -> Imported:
+def _load(state: State, given: list[PortableEntry], *, dry_run: bool) -> Imported:
     with output.progress("check" if dry_run else "import", len(given)) as advance:
         return state.load(given, dry_run=dry_run, each=lambda _: advance(1))
 

@@ -13,7 +13,6 @@ from spyweb.cli.state import render
 from spyweb.cli.state.change import Pattern
 from spyweb.cli.state.options import StateOutput, StatePlace, as_bytes, placed
 from spyweb.cli.state.remote import RemoteState
-from spyweb.errors import Refused
 from spyweb.views.jobs import to_json
 from spyweb.views.state import ChangeView
 
@@ -24,9 +23,7 @@ def watch(context: typer.Context, place: StatePlace, pattern: Pattern = "*", for
 
     Of all namespaces, unless one is chosen.  Needs a daemon.
     """
-    daemon = place.project.find_daemon()
-    if daemon is None:
-        raise Refused(f"no daemon runs in {place.project.root}, so nothing changes: `spyweb start` starts one")
+    daemon = place.project.need_daemon(", so nothing changes: `spyweb start` starts one")
     timezone = ZoneInfo(place.timezone)
 
     def begin() -> None:

@@ -48,7 +48,7 @@ def workflow(
         return ExitCode.OK
     if not which:
         raise Refused(f"`spyweb state workflow {what}` needs the ID of a run, or the name of a workflow")
-    detail = project.source().workflow(which)
+    detail = project.backend().workflow(which)
     if what is WorkflowAction.SHOW:
         _show(project, detail, form)
         return ExitCode.OK
@@ -56,7 +56,7 @@ def workflow(
 
 
 def _list(project: Project, count: int, form: Format) -> None:
-    found = project.source().workflows(count)
+    found = project.backend().workflows(count)
     if form is Format.JSON:
         output.show_json(found)
         return
@@ -97,7 +97,7 @@ def _resource_row(each: ResourceView) -> tuple[str, ...]:
 
 
 def _show_drift(project: Project, detail: WorkflowDetail, form: Format) -> ExitCode:
-    report: DriftReport = project.source().drift(detail.workflow.job)
+    report: DriftReport = project.backend().drift(detail.workflow.job)
     now_ms = project.clock.now_ms()
     if form is Format.JSON:
         output.show_json(report.differences)
