@@ -17,12 +17,11 @@ import uvloop
 from benchmarks.engine import Engine, make_job, open_engine, overheard, small_jobs
 from benchmarks.place import folder
 from benchmarks.table import Effort, Row, median, percentile, read_effort, show
-from spyweb.model import Trigger, TriggerType
+from spyweb.model import On, Trigger, TriggerType
 from spyweb.ops.world import Call
 from spyweb.runs.live import LiveJob
 from spyweb.runs.runner import RunRequest
-from spyweb.specs.watches import read_on
-from spyweb.store.values_protocol import Put
+from spyweb.store.values_protocol import Put, scope_namespace
 
 SIGN = "store_get"  # the handler's first op
 HANDLER = b"function on_state(event) store_get('id:' .. event.new_value) end function run() store_get('id:-1') end"
@@ -93,7 +92,7 @@ class Bench:
 async def open_bench(listeners: int) -> AsyncIterator[Bench]:
     with folder() as root:
         async with open_engine(root) as engine:
-            jobs = [make_job(f"on{n}", HANDLER, on=read_on({"scope": f"s{n}"})) for n in range(listeners)]
+            jobs = [make_job(f"on{n}", HANDLER, on=(On(namespace=scope_namespace(f"s{n}")),)) for n in range(listeners)]
             engine.add(jobs)
             engine.runtime.live.link()
             handing_out = engine.runtime.tasks.create_task(engine.daemon.triggers.deliver())
@@ -149,7 +148,7 @@ async def write_cost(effort: Effort, *, watched: bool) -> list[float]:
     figures = []
     with folder() as root:
         async with open_engine(root) as engine:
-            engine.add([make_job("on", HANDLER, on=read_on({"scope": "watched"}))])
+            engine.add([make_job("on", HANDLER, on=(On(namespace=scope_namespace("watched")),))])
             engine.runtime.live.link()
             values = engine.runtime.store.values
 

@@ -15,12 +15,12 @@ from spyweb.incidents.policy import NOBODY, AlertPolicy, Escalation, Flapping, L
 from spyweb.incidents.telling import SCRIPTS
 from spyweb.incidents.truth import JOB
 from spyweb.settings.addresses import address_template
-from spyweb.settings.reading import PartError, Reading, SettingsSource, nearest
+from spyweb.settings.reading import Reading, SettingsSource, Tables, nearest
 from spyweb.settings.secret_places import secret_place
-from spyweb.settings.shapes import NOT_BLANK, Schema, Shape, list_of, shaped, table_of
+from spyweb.settings.shapes import NOT_BLANK, Schema, Shape, list_of, shaped, wrong
 from spyweb.settings.tables import TomlTable
 from spyweb.settings.units import MINUTE_MS, format_duration
-from spyweb.settings.values import boolean, duration, headers, one_line, one_of, text, texts, whole, wrong
+from spyweb.settings.values import boolean, duration, headers, one_line, one_of, or_word, text, texts, whole
 
 NAME = "^[a-z0-9_-]{1,40}$"
 ADDRESSES = ("url", "url_file", "webhook", "desktop")  # a channel has one of them
@@ -34,11 +34,12 @@ SHORTEST_REMINDER_MS = 5 * MINUTE_MS
 
 _NAME = re.compile(NAME)
 _SERVICE = re.compile(r"[A-Za-z0-9]{2,20}://\S")
-_REMINDER = duration(SHORTEST_REMINDER_MS)
 _COUNT = whole(1, MOST_IN_A_ROW)
 _LEVEL = one_of(Level)
 _WAIT = duration(MINUTE_MS)
-_WINDOW = duration(MINUTE_MS)
+_REMIND_EVERY = or_word(NEVER, duration(SHORTEST_REMINDER_MS))
+_PATIENCE = or_word(NEVER, _WAIT)
+_PAUSE_AFTER = or_word(NEVER, _COUNT)
 
 
 class TemplateFormat(StrEnum):
@@ -99,14 +100,14 @@ def take_policy(read: Reading, usual: AlertPolicy, channels: Collection[str], zo
         after_failures=read.take("after_failures", _COUNT, usual.after_failures),
         after_successes=read.take("after_successes", _COUNT, usual.after_successes),
         recovered=read.take("recovered", boolean, usual.recovered),
-        remind_ms=read.take("remind_every", _remind_every, usual.remind_ms),
+        remind_ms=read.take("remind_every", _REMIND_EVERY, usual.remind_ms),
         quiet=read.take("quiet", _quiet_in(zone), usual.quiet),
-        escalations=read.take("escalate", _escalate, usual.escalations),
+        escalations=read.tables("escalate", _ESCALATIONS, usual.escalations),
         flapping=read.take("flapping", _flapping, usual.flapping),
-        pause_after=read.take("pause_after", _pause_after, usual.pause_after),
+        pause_after=read.take("pause_after", _PAUSE_AFTER, usual.pause_after),
         depends_on=read.take("depends_on", _depends_on, usual.depends_on),
-        late_after_ms=read.take("late_after", _patience, usual.late_after_ms),
-        no_success_ms=read.take("no_success_for", _patience, usual.no_success_ms),
+        late_after_ms=read.take("late_after", _PATIENCE, usual.late_after_ms),
+        no_success_ms=read.take("no_success_for", _PATIENCE, usual.no_success_ms),
     )
     _check_channels(read, policy, channels)
     said = next(filter(read.has, ("pause_after", "after_failures")), None)  # inherited ones are a problem of [alerts]
@@ -128,9 +129,9 @@ def _check_channels(read: Reading, policy: AlertPolicy, channels: Collection[str
     for number, each in enumerate(policy.escalations, 1):
         for name in each.to:
             if name not in channels:
-                read.refuse_part(f'no channel "{name}"{nearest(name, channels)}', "escalate", number, "to")
+                read.refuse(f'no channel "{name}"{nearest(name, channels)}', f"escalate[{number}]", "to")
             elif name in policy.to:
-                read.refuse_part(f'"{name}" is in `to`, and is told at once', "escalate", number, "to")
+                read.refuse(f'"{name}" is in `to`, and is told at once', f"escalate[{number}]", "to")
 
 
 def take_channels(
@@ -229,25 +230,6 @@ def _to(value: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(texts(value)))
 
 
-def _show_or_never(duration_ms: int | None) -> str:
-    return NEVER if duration_ms is None else format_duration(duration_ms)
-
-
-@shaped({"anyOf": [{"const": NEVER}, _WAIT.schema]}, _show_or_never, none=NEVER)
-def _patience(value: object) -> int | None:
-    return None if value == NEVER else _WAIT(value)
-
-
-@shaped({"anyOf": [{"const": NEVER}, _COUNT.schema]}, none=NEVER)
-def _pause_after(value: object) -> int | None:
-    return None if value == NEVER else _COUNT(value)
-
-
-@shaped({"anyOf": [{"const": NEVER}, _REMINDER.schema]}, _show_or_never, none=NEVER)
-def _remind_every(value: object) -> int | None:
-    return None if value == NEVER else _REMINDER(value)
-
-
 def _quiet_in(zone: str) -> Shape[QuietHours | None]:
     """Return what reads "22:00-07:00", as the clock on the wall of a time zone shows it; "" is never quiet."""
 
@@ -272,41 +254,24 @@ def show_quiet(quiet: QuietHours | None) -> str:
     return f"{quiet.start:%H:%M}-{quiet.end:%H:%M}" if quiet else ""
 
 
-def _show_escalations(escalations: tuple[Escalation, ...]) -> list[dict[str, object]]:
-    return [{"after": format_duration(each.after_ms), "to": list(each.to)} for each in escalations]
+def _take_escalation(read: Reading) -> Escalation:
+    read.require("after", "to")
+    return Escalation(read.take("after", _WAIT, 0), read.take("to", _somebody, ()))
 
 
-@shaped(
-    list_of(
-        table_of(
-            {"after": _WAIT.schema, "to": list_of({"type": "string", "pattern": NAME}, minItems=1)}, "after", "to"
-        ),
-        maxItems=MOST_ESCALATIONS,
-    ),
-    _show_escalations,
+@shaped(list_of({"type": "string", "pattern": NAME}, minItems=1))
+def _somebody(value: object) -> tuple[str, ...]:
+    names = _to(value)
+    if not names:
+        raise ValueError("an escalation needs somebody")
+    return names
+
+
+_ESCALATIONS = Tables(
+    take=_take_escalation,
+    expected='a list of tables such as { after = "30m", to = ["boss"] }',
+    most=MOST_ESCALATIONS,
 )
-def _escalate(value: object) -> tuple[Escalation, ...]:
-    if not isinstance(value, list):
-        raise wrong("tables, each headed [[alerts.escalate]]", value)
-    if len(value) > MOST_ESCALATIONS:
-        raise PartError(f"there are at most {MOST_ESCALATIONS} of them", MOST_ESCALATIONS + 1)
-    return tuple(_escalation(each, number) for number, each in enumerate(value, 1))
-
-
-def _escalation(value: object, number: int) -> Escalation:
-    if not isinstance(value, Mapping) or set(value) != {"after", "to"}:
-        raise PartError(str(wrong('a table such as { after = "30m", to = ["boss"] }', value)), number)
-    try:
-        after_ms = _WAIT(value["after"])
-    except ValueError as error:
-        raise PartError(str(error), number, "after") from error
-    try:
-        to = _to(value["to"])
-    except ValueError as error:
-        raise PartError(str(error), number, "to") from error
-    if not to:
-        raise PartError("an escalation needs somebody", number, "to")
-    return Escalation(after_ms, to)
 
 
 def _show_flapping(flapping: Flapping | None) -> str:
@@ -321,7 +286,7 @@ def _flapping(value: object) -> Flapping | None:
     count, _, within = given.partition(" in ")
     if not (count.isascii() and count.isdigit() and len(count) < 4 and within):
         raise wrong('"5 in 30m", or "never"', given)
-    return Flapping(whole(2, MOST_OPENINGS)(int(count)), _WINDOW(within.strip()))
+    return Flapping(whole(2, MOST_OPENINGS)(int(count)), _WAIT(within.strip()))
 
 
 def _show_jobs(subjects: tuple[str, ...]) -> list[str]:

@@ -7,9 +7,8 @@ kept as they stand, for specs/parse.py and specs/maintenance.py.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeVar
 
 from spyweb import __version__
 from spyweb.errors import ConfigError, Problem
@@ -47,7 +46,7 @@ from spyweb.settings.sections import (
     StoreSettings,
     TelemetrySettings,
 )
-from spyweb.settings.shapes import TEXT, Schema, Shape, shaped
+from spyweb.settings.shapes import TEXT, Schema, shaped
 from spyweb.settings.tables import TomlTable, parse_table
 from spyweb.settings.units import DAY_MS, MINUTE_MS, SECOND_MS, format_size
 from spyweb.settings.values import (
@@ -59,6 +58,7 @@ from spyweb.settings.values import (
     is_timezone,
     one_line,
     one_of,
+    or_word,
     public_url,
     size,
     text,
@@ -74,13 +74,13 @@ SECTIONS = (
 
 LISTS = ("maintenance",)  # sections that there may be several of, [[…]]
 
-T = TypeVar("T")
-
 GIB = 1 << 30
 MOST_COMMANDS = 100  # at once: each has five descriptors, and the kernel keeps no more in one socket for certain
-LEAST_MEMORY = 64 * MIB  # of a command
+LEAST_MEMORY = 64 * MIB  # of a command; less would keep its nanny from starting it
 
-_AGE = duration(SECOND_MS)
+_AGE = or_word("none", duration(SECOND_MS))
+_MEMORY = or_word("none", size(LEAST_MEMORY, 1 << 50))
+_PROCESSES = or_word("none", whole(1, 1_000_000))
 
 _FLAGS = {
     "host": ("server", "host"),
@@ -349,7 +349,7 @@ def _runs(read: Reading) -> RunsSettings:
 def _records(read: Reading) -> RecordsSettings:
     return RecordsSettings(
         keep=read.take("keep", whole(1, 1_000_000_000), 100_000),
-        keep_for_ms=read.take("keep_for", _keep_for, None),
+        keep_for_ms=read.take("keep_for", _AGE, None),
         seen_for_ms=read.take("seen_for", duration(7 * DAY_MS), 365 * DAY_MS),
     )
 
@@ -373,9 +373,9 @@ def _http(read: Reading) -> HttpSettings:
 def _exec(read: Reading) -> ExecSettings:
     return ExecSettings(
         at_once=read.take("at_once", whole(1, MOST_COMMANDS), 16),
-        memory=read.take("memory", _memory, None),
-        cpu_ms=read.take("cpu", _cpu, None),
-        processes=read.take("processes", _processes, None),
+        memory=read.take("memory", _MEMORY, None),
+        cpu_ms=read.take("cpu", _AGE, None),
+        processes=read.take("processes", _PROCESSES, None),
     )
 
 
@@ -388,14 +388,6 @@ def _alerts(sections: _Sections, zone: str) -> AlertSettings:
 
 def _security(read: Reading) -> SecuritySettings:
     return SecuritySettings(env_deny=read.take("env_deny", texts, SECRETS))
-
-
-def _or_none(shape: Shape[T]) -> Callable[[object], T | None]:
-    @shaped({"anyOf": [{"const": "none"}, shape.schema]})
-    def read(value: object) -> T | None:
-        return None if value == "none" else shape(value)
-
-    return read
 
 
 @shaped({"type": "string", "pattern": "^(https?://.+)?$"})
@@ -411,12 +403,6 @@ def _sample(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise ValueError("expected a share from 0 to 1")
     return float(value)
-
-
-_keep_for = _or_none(_AGE)
-_memory = _or_none(size(LEAST_MEMORY, 1 << 50))  # a smaller one would keep a nanny from starting the command
-_cpu = _or_none(_AGE)
-_processes = _or_none(whole(1, 1_000_000))
 
 
 @shaped({"enum": [*(level.value for level in LogLevel), "warn"]}, str)

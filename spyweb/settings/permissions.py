@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from spyweb.permissions.hosts import NetRule, read_net
@@ -15,32 +14,27 @@ from spyweb.permissions.policy import (
     FilesRule,
     Grants,
     Policy,
-    StateRule,
     read_state,
 )
-from spyweb.settings.reading import Reading, unknown
-from spyweb.settings.shapes import NOT_BLANK, TEXT, list_of, shaped, table_of
-from spyweb.settings.values import boolean, one_line, text, texts, wrong
+from spyweb.settings.reading import Reading, Tables
+from spyweb.settings.shapes import NOT_BLANK, TEXT, list_of, shaped, wrong
+from spyweb.settings.values import boolean, one_line, text, texts
 
 PREFIX = "SPYWEB_"
-_WORDS = {"anyOf": [NOT_BLANK, list_of(TEXT, minItems=1)]}
-_COMMAND = {"anyOf": [*_WORDS["anyOf"], table_of({"command": _WORDS, "env": list_of(NOT_BLANK)}, "command")]}
-_COMMAND_KEYS = ("command", "env")
-_STATE_ITEM = {"anyOf": [NOT_BLANK, table_of({"scope": NOT_BLANK, "read_only": {"type": "boolean"}}, "scope")]}
-_STATE_KEYS = ("scope", "read_only")
 
 
 def take_grants(read: Reading, usual: Grants) -> Grants:
     """Take what a table of permissions says; a key that it has not is as usual."""
+    commands, scopes = read.tables("exec", _COMMANDS, usual.exec), read.tables("state", _SCOPES, None)
     return Grants(
         net=read.take("net", _net, usual.net),
-        exec=read.take("exec", _exec, usual.exec),
+        exec=None if commands and any(rule.words == (EVERYTHING,) for rule in commands) else commands,
         files=read.take("files", _files, usual.files),
         env=read.take("env", _env, usual.env),
         db=read.take("db", boolean, usual.db),
         global_store=read.take("global_store", boolean, usual.global_store),
         notify=read.take("notify", _notify, usual.notify),
-        state=read.take("state", _state, usual.state),
+        state=usual.state if scopes is None else read_state(scopes),
     )
 
 
@@ -63,31 +57,20 @@ def _net(value: object) -> NetRule | None:
     return read_net(texts(value))
 
 
-@shaped(list_of(_COMMAND), list)
-def _exec(value: object) -> tuple[ExecRule, ...] | None:
-    if not isinstance(value, list):
-        raise wrong("a list of programs by absolute path, or of arrays", value)
-    rules = tuple(_exec_rule(item) for item in value)
-    return None if any(rule.words == (EVERYTHING,) for rule in rules) else rules
+def _take_command(read: Reading) -> ExecRule:
+    read.require("command")
+    words: tuple[str, ...] = read.take("command", _words, ())
+    return ExecRule(words, read.take("env", _variables, frozenset()))
 
 
-def _exec_rule(item: object) -> ExecRule:
-    if not isinstance(item, Mapping):
-        return ExecRule(_words(item))
-    _refuse_unknown(item, _COMMAND_KEYS)
-    if "command" not in item:
-        raise ValueError("a command is missing")
-    return ExecRule(_words(item["command"]), frozenset(map(one_line, texts(item.get("env", [])))))
+@shaped(list_of(NOT_BLANK), list)
+def _variables(value: object) -> frozenset[str]:
+    return frozenset(map(one_line, texts(value)))
 
 
-def _refuse_unknown(item: Mapping[str, object], keys: tuple[str, ...]) -> None:
-    for key in item:
-        if key not in keys:
-            raise ValueError(f"{unknown('key', key, keys)} ({key!r})")
-
-
-def _words(item: object) -> tuple[str, ...]:
-    words = tuple(texts(item)) if isinstance(item, list) else (one_line(item),)
+@shaped({"anyOf": [NOT_BLANK, list_of(TEXT, minItems=1)]})
+def _words(value: object) -> tuple[str, ...]:
+    words = texts(value) if isinstance(value, list) else (one_line(value),)
     if words == (EVERYTHING,):
         return words
     if not words or not words[0].startswith("/"):
@@ -95,6 +78,13 @@ def _words(item: object) -> tuple[str, ...]:
     if os.path.normpath(words[0]) != words[0]:
         raise ValueError(f"{words[0][:80]!r}: a path without '..' and '//' expected")
     return words
+
+
+_COMMANDS = Tables(
+    take=_take_command,
+    expected="a list of programs by absolute path, or of arrays",
+    instead=shaped(_words.schema)(lambda value: ExecRule(_words(value))),
+)
 
 
 @shaped(list_of(NOT_BLANK), lambda _: [JOB, SHARED])
@@ -137,26 +127,22 @@ def _notify(value: object) -> bool | frozenset[str]:
     return EVERYTHING in names or frozenset(names)
 
 
-@shaped(list_of(_STATE_ITEM), none=[EVERYTHING])
-def _state(value: object) -> StateRule | None:
-    if not isinstance(value, list):
-        raise wrong('a list of scopes: "orders", "agent:NAME" or { scope = "orders", read_only = true }', value)
-    return read_state(_state_items(value))
+def _take_scope(read: Reading) -> tuple[str, bool]:
+    read.require("scope")
+    return read.take("scope", _scope, ""), read.take("read_only", boolean, False)
 
 
-def _state_items(items: list[object]) -> Iterator[tuple[str, bool]]:
-    for item in items:
-        if isinstance(item, Mapping):
-            _refuse_unknown(item, _STATE_KEYS)
-            if "scope" not in item:
-                raise ValueError("a scope is missing")
-            yield _scope(item["scope"]), boolean(item.get("read_only", False))
-        else:
-            yield _scope(item), False
-
-
+@shaped(NOT_BLANK)
 def _scope(value: object) -> str:
     scope = text(value)
     if scope in ("", "agent:", "job:") or (scope != EVERYTHING and EVERYTHING in scope):
         raise ValueError(f'{scope[:80]!r}: the name of a scope, "agent:NAME", or "{EVERYTHING}" alone expected')
     return scope
+
+
+_SCOPES = Tables(
+    take=_take_scope,
+    expected='a list of scopes: "orders", "agent:NAME" or { scope = "orders", read_only = true }',
+    instead=shaped(NOT_BLANK)(lambda value: (_scope(value), False)),
+    none=[EVERYTHING],
+)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from spyweb.errors import Problem
 from spyweb.settings.nearest import LONGEST, Names
-from spyweb.settings.shapes import Schema
+from spyweb.settings.shapes import Schema, Shape, list_of, table_of, wrong
 from spyweb.settings.tables import TomlTable
 
 T = TypeVar("T")
+D = TypeVar("D")
 
 # Names that people know from other programs, too different from the right name for a spelling guess.
 _OTHER_NAMES = {
@@ -55,16 +56,7 @@ def _tell_below(source: SettingsSource, key: str, reason: str, *keys: str) -> Pr
     return source.problem(reason, key, *keys)
 
 
-Asked = tuple[Callable[[object], object], object]  # how a key was read, and what it is when no source has it
-
-
-class PartError(ValueError):
-    """One of several tables under a key is wrong: the first has the number 1."""
-
-    def __init__(self, reason: str, number: int, *keys: str) -> None:
-        super().__init__(reason)
-        self.number = number
-        self.keys = keys
+Asked = tuple[object, object]  # how a key was read, and what it is when no source has it
 
 
 class Reading:
@@ -82,6 +74,7 @@ class Reading:
         self._given = {key for source in sources for key in source.values}
         self._below: list[Reading] = []
         self.asked: dict[str, Asked | Reading] = {}  # in their order; a table's keys have a reading of their own
+        self.required: list[str] = []
 
     def take(self, key: str, read: Callable[[object], T], default: T) -> T:
         """Return the strongest source's value, or the default."""
@@ -103,10 +96,20 @@ class Reading:
     def _try(self, source: SettingsSource, key: str, read: Callable[[object], T], found: list[T]) -> None:
         try:
             found.append(read(source.values[key]))
-        except PartError as error:
-            self._problems.append(source.problem(str(error), f"{key}[{error.number}]", *error.keys))
         except ValueError as error:
             self._problems.append(source.problem(str(error), key))
+
+    def tables(self, key: str, how: Tables[T], default: D) -> tuple[T, ...] | D:
+        """Return what each table under a key says; they count as a whole, in the strongest source that is right."""
+        self.asked[key] = (how, default)
+        found = [how.read(source, key, self._problems) for source in self._sources if key in source.values]
+        return next((each for each in found if each is not None), default)
+
+    def require(self, *keys: str) -> None:
+        self.required += keys
+        for key in keys:
+            if not self.has(key):
+                self.refuse("is required", key)
 
     def has(self, key: str) -> bool:
         """Return whether any source has the key, with a valid value or not."""
@@ -142,17 +145,13 @@ class Reading:
         """Return the unparsed value of the strongest source; None when no source has the key."""
         return next((source.values[key] for source in self._sources if key in source.values), None)
 
-    def refuse(self, reason: str, key: str) -> None:
-        """Report a problem with a key that depends on the values of others."""
-        self._problems.append(self.problem(reason, key))
+    def refuse(self, reason: str, key: str, *inner: str) -> None:
+        """Report a problem with a key, or one inside it, that depends on the values of others."""
+        self._problems.append(self._teller(key).problem(reason, key, *inner))
 
     def problem(self, reason: str, key: str) -> Problem:
         """Return a problem with the key in the strongest source that has it."""
         return self._teller(key).problem(reason, key)
-
-    def refuse_part(self, reason: str, key: str, number: int, *keys: str) -> None:
-        """Report a problem with one of the tables under a key, or with a key of that one."""
-        self._problems.append(self._teller(key).problem(reason, f"{key}[{number}]", *keys))
 
     def doubt(self, reason: str, key: str) -> None:
         """Report a warning if the source forgives unknown keys, otherwise a problem."""
@@ -161,7 +160,7 @@ class Reading:
 
     def _teller(self, key: str) -> SettingsSource:
         """Return the source to name in a problem with the key: the one that has it, otherwise the job's own file."""
-        having = (source for source in self._sources if key in source.values)
+        having = (source for source in self._sources if key.partition("[")[0] in source.values)
         own = (source for source in self._sources if source.forgiving)
         return next(having, None) or next(own, None) or self._sources[0]
 
@@ -178,25 +177,74 @@ class Reading:
 
     def schema(self) -> Mapping[str, Schema]:
         """Return the JSON schema of every key that was read."""
-        return {key: _schema_of(asked) for key, asked in self.asked.items()}
+        return {key: _schema_of(asked, key in self.required) for key, asked in self.asked.items()}
 
 
-def _schema_of(asked: Asked | Reading) -> Schema:
+class Tables(Struct, Generic[T], frozen=True, kw_only=True):
+    """How the tables under a key are read, each key by key, so that all that is wrong with them is told at once."""
+
+    take: Callable[[Reading], T]
+    expected: str
+    instead: Shape[T] | None = None  # reads what is given in place of a table
+    alone: bool = False  # one may stand without a list
+    most: int = 0  # 1: it is never a list
+    none: object = None  # how a file writes None, if it can
+
+    def read(self, source: SettingsSource, key: str, problems: list[Problem]) -> tuple[T, ...] | None:
+        """Return what they say; None, with problems noted, where something is wrong."""
+        before, value = len(problems), source.values[key]
+        is_list = isinstance(value, list) and self.most != 1
+        if not is_list and not self.alone:
+            problems.append(source.problem(str(wrong(self.expected, value)), key))
+            return None
+        items = value if is_list and isinstance(value, list) else [value]
+        paths = [f"{key}[{number}]" for number in range(1, len(items) + 1)] if is_list else [key]
+        if self.most and len(items) > self.most:
+            problems.append(source.problem(f"there are at most {self.most} of them", paths[self.most]))
+        found = tuple(self._read_each(source, items[: self.most or None], paths, problems))
+        return found if len(problems) == before else None
+
+    def _read_each(
+        self, source: SettingsSource, items: Sequence[object], paths: Sequence[str], problems: list[Problem]
+    ) -> Iterator[T]:
+        for item, path in zip(items, paths, strict=False):
+            if isinstance(item, Mapping):
+                inner = Reading([SettingsSource(item, partial(_tell_below, source, path))], problems)
+                yield self.take(inner)
+                inner.finish()
+                continue
+            try:
+                if self.instead is None:
+                    raise wrong(self.expected, item)
+                yield self.instead(item)
+            except ValueError as error:
+                problems.append(source.problem(str(error), path))
+
+    @property
+    def schema(self) -> Schema:
+        reading = Reading([SettingsSource.of(TomlTable())], [])
+        self.take(reading)
+        one = table_of(reading.schema(), *reading.required)
+        kinds = [self.instead.schema, one] if self.instead else [one]
+        if self.most == 1:
+            return {"anyOf": kinds} if self.instead else one
+        several = list_of({"anyOf": kinds} if self.instead else one, **({"maxItems": self.most} if self.most else {}))
+        return {"anyOf": [*kinds, several]} if self.alone else several
+
+
+def _schema_of(asked: Asked | Reading, is_required: bool) -> Schema:
     if isinstance(asked, Reading):
-        return {"type": "object", "properties": asked.schema(), "additionalProperties": False}
+        return table_of(asked.schema())
     read, default = asked
     schema: Schema = getattr(read, "schema", {})
-    shown = _shown_default(schema, getattr(read, "show", None), default)
-    if default is None and shown is None:
-        shown = getattr(read, "none", None)
-    return schema if shown is None or not schema else {**schema, "default": shown}
+    shown = _shown_default(schema, getattr(read, "show", None), getattr(read, "none", None), default)
+    return schema if shown is None or not schema or is_required else {**schema, "default": shown}
 
 
-def _shown_default(schema: Schema, show: Callable[[object], object] | None, default: object) -> object:
+def _shown_default(schema: Schema, show: Callable[[object], object] | None, none: object, default: object) -> object:
     """Return a default as a file would write it; None if there is none, or it can't be written."""
     if default is None:
-        accepted = schema.get("anyOf", ())
-        return "none" if isinstance(accepted, Sequence) and {"const": "none"} in accepted else None
+        return none
     if default == ():
         return {} if schema.get("type") == "object" else []
     return show(default) if show else default

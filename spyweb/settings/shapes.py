@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import time
 from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
@@ -17,6 +18,8 @@ Read = Callable[[object], T]
 
 TEXT: Schema = {"type": "string"}
 NOT_BLANK: Schema = {"type": "string", "pattern": r"\S"}
+
+_TOML_NAMES = {list: "a list", dict: "a table", time: "a time"}
 
 
 class Shape(Struct, Generic[T], frozen=True):
@@ -57,3 +60,14 @@ def table_of(properties: Mapping[str, Schema], *required: str) -> Schema:
     """Return the schema of a table that has no other keys."""
     shape: dict[str, object] = {"type": "object", "properties": dict(properties), "additionalProperties": False}
     return shape | {"required": list(required)} if required else shape
+
+
+def wrong(expected: str, value: object) -> ValueError:
+    shown = _shown(value)
+    return ValueError(f"expected {expected}, not {shown if len(shown) <= 80 else shown[:77] + '...'}")
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return repr(value) if isinstance(value, int | float | str) else _TOML_NAMES.get(type(value), "a date")

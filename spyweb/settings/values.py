@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from datetime import time
 from enum import StrEnum
 from functools import lru_cache
 from typing import TypeVar
@@ -16,7 +15,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from spyweb.model import HistoryRule
 from spyweb.settings.reading import nearest
-from spyweb.settings.shapes import NOT_BLANK, TEXT, Schema, Shape, list_of, shaped
+from spyweb.settings.shapes import NOT_BLANK, TEXT, Schema, Shape, list_of, one_or_many, shaped, wrong
 from spyweb.settings.units import (
     DURATION_EXPECTED,
     LONGEST_MS,
@@ -29,6 +28,7 @@ from spyweb.settings.units import (
 )
 
 E = TypeVar("E", bound=StrEnum)
+T = TypeVar("T")
 
 _DURATION_TEXT: Schema = {"type": "string", "pattern": r"^\s*[0-9.]+\s*([A-Za-z]+\s*([0-9.]+\s*[A-Za-z]+\s*)*)?$"}
 _HISTORY: Schema = {"anyOf": [{"type": "integer", "minimum": 1}, _DURATION_TEXT]}
@@ -40,19 +40,6 @@ _HOST_NAME = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$")
 _HEADERS: Schema = {"type": "object", "additionalProperties": TEXT}
 
 LONGEST_ZONE = 100  # characters of a name; real ones are shorter
-
-_TOML_NAMES = {list: "a list", dict: "a table", time: "a time"}
-
-
-def wrong(expected: str, value: object) -> ValueError:
-    shown = _shown(value)
-    return ValueError(f"expected {expected}, not {shown if len(shown) <= 80 else shown[:77] + '...'}")
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return repr(value) if isinstance(value, int | float | str) else _TOML_NAMES.get(type(value), "a date")
 
 
 @shaped({"type": "boolean"})
@@ -173,6 +160,37 @@ def one_of(kind: type[E]) -> Shape[E]:
         if not isinstance(value, str) or value not in names:
             raise ValueError(f"{wrong(choice(names), value)}{nearest(value, names)}")
         return kind(value)
+
+    return read
+
+
+def or_word(word: str, shape: Shape[T]) -> Shape[T | None]:
+    """Return what reads this word as None, and anything else as the shape does."""
+
+    @shaped({"anyOf": [{"const": word}, shape.schema]}, shape.show, none=word)
+    def read(value: object) -> T | None:
+        return None if value == word else shape(value)
+
+    return read
+
+
+def some_of(what: str, kinds: Mapping[str, frozenset[T]]) -> Shape[frozenset[T]]:
+    """Return what reads one of these names, or a list of them, as all that they stand for."""
+
+    def show(chosen: frozenset[T]) -> list[str]:
+        return [name for name, kind in kinds.items() if kind <= chosen]
+
+    @shaped(one_or_many({"enum": [*kinds]}), show)
+    def read(value: object) -> frozenset[T]:
+        names = value if isinstance(value, list) else [value]
+        if not names:
+            raise ValueError("can't be an empty list")
+        return frozenset().union(*map(each, names))
+
+    def each(name: object) -> frozenset[T]:
+        if not isinstance(name, str) or name not in kinds:
+            raise ValueError(f"{wrong(f'{what}: {choice([*kinds])}, or a list of them', name)}{nearest(name, kinds)}")
+        return kinds[name]
 
     return read
 

@@ -59,6 +59,8 @@ JOB: Mapping[str, str] = {
     "retry_max_delay": "The longest delay.",
     "retry_jitter": "Wait a random part of the delay.",
     "after": 'Start when another job has succeeded: its name, a list, or { job = "name", outcome = "failed" }.',
+    "after.job": "The job, by its name.",
+    "after.outcome": "How its run has to end; a list of several.",
     "on": "Start when a stored value changes.",
     "on.scope": "Of the changes in this scope; without one of those in every scope.",
     "on.key": "A key, or a pattern of keys: * is any text.",

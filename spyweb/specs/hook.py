@@ -1,64 +1,80 @@
-"""Read the `hook` of a job: how a request to /api/hooks/JOB shows that it may start the job.  Pure."""
+"""Read how requests lead to a job and away from it: its `hook`, by which others start it, and its `ping_url`.  Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
-from spyweb.model import HookSigning, JobHook
-from spyweb.settings.reading import unknown
-from spyweb.settings.secret_places import SECRET_PLACE, secret_place
-from spyweb.settings.shapes import TEXT, Schema, list_of, shaped, table_of
-from spyweb.settings.values import choice, text, texts, wrong
+from spyweb.model import HookSigning, JobHook, PingAddresses
+from spyweb.settings.addresses import address_template
+from spyweb.settings.reading import Reading, Tables, nearest
+from spyweb.settings.secret_places import secret_place
+from spyweb.settings.shapes import NOT_BLANK, TEXT, list_of, shaped, wrong
+from spyweb.settings.values import choice, texts
 
-KEYS = ("secret", "hmac", "headers")
 SIGNINGS = {signing.value: signing for signing in HookSigning if signing is not HookSigning.PLAIN}
 MOST_HEADERS = 32
+OF_JOB = "{job}"  # in an address of `ping_url`: the id of the job
 
-_EXPECTED = '{ secret = "env:NAME", hmac = "github" }'
 _HEADER = re.compile(r"[a-z0-9-]+")
-_SCHEMA: dict[str, Schema] = {
-    "secret": SECRET_PLACE,
-    "hmac": {"enum": [*SIGNINGS]},
-    "headers": list_of(TEXT),
-}
 
 
-@shaped(table_of(_SCHEMA))
-def read_hook(value: object) -> JobHook:
-    """Read a `hook`.  Raises ValueError with what was expected."""
-    if not isinstance(value, Mapping):
-        raise wrong(_EXPECTED, value)
-    for key in value:
-        if key not in KEYS:
-            raise ValueError(f"{unknown('key', key, KEYS)} ({key!r})")
-    if "hmac" in value and "secret" not in value:
-        raise ValueError("hmac signs with a secret: expected secret as well")
+def take_hook(read: Reading) -> JobHook:
+    if read.has("hmac") and not read.has("secret"):
+        read.refuse("signs with a secret: expected secret as well", "hmac")
     return JobHook(
-        secret=_secret(value["secret"]) if "secret" in value else "",
-        signing=_signing(value["hmac"]) if "hmac" in value else HookSigning.PLAIN,
-        headers=_headers(value.get("headers", ())),
+        secret=read.take("secret", secret_place, ""),
+        signing=read.take("hmac", _signing, None) or HookSigning.PLAIN,
+        headers=read.take("headers", _headers, ()),
     )
 
 
-def _secret(value: object) -> str:
-    try:
-        return secret_place(value)
-    except ValueError as error:
-        raise ValueError(f"secret: {error}") from None
-
-
+@shaped({"enum": [*SIGNINGS]}, str)
 def _signing(value: object) -> HookSigning:
-    if value not in SIGNINGS:
-        raise wrong(f"{choice([*SIGNINGS])} for hmac", value)
-    return SIGNINGS[text(value)]
+    if not isinstance(value, str) or value not in SIGNINGS:
+        raise ValueError(f"{wrong(choice([*SIGNINGS]), value)}{nearest(value, SIGNINGS)}")
+    return SIGNINGS[value]
 
 
+@shaped(list_of(TEXT))
 def _headers(value: object) -> tuple[str, ...]:
-    names = tuple(name.lower() for name in texts(value)) if value else ()
+    names = tuple(name.lower() for name in texts(value))
     if len(names) > MOST_HEADERS:
-        raise ValueError(f"headers: expected at most {MOST_HEADERS}")
+        raise ValueError(f"expected at most {MOST_HEADERS}")
     for name in names:
         if not _HEADER.fullmatch(name):
-            raise ValueError(f"headers: {name[:80]!r} is no name of a header")
+            raise ValueError(f"{name[:80]!r} is no name of a header")
     return names
+
+
+def take_ping(read: Reading) -> PingAddresses:
+    return PingAddresses(
+        start=read.take("start", _address, None) or "",
+        success=read.take("success", _address, None) or "",
+        fail=read.take("fail", _address, None) or "",
+    )
+
+
+@shaped(NOT_BLANK)
+def _address(value: object) -> str:
+    """Read an address.  Raises ValueError, which tells nothing of it."""
+    if not isinstance(value, str):
+        raise wrong(PING.expected, value)
+    if not value.strip():
+        raise ValueError("can't be blank")
+    address_template(value.replace(OF_JOB, "job"))
+    return value.strip()
+
+
+@shaped(NOT_BLANK)
+def _all_addresses(value: object) -> PingAddresses:
+    return PingAddresses(base=_address(value))
+
+
+HOOK = Tables(take=take_hook, expected='{ secret = "env:NAME", hmac = "github" }', alone=True, most=1)
+PING = Tables(
+    take=take_ping,
+    expected="an address, or { start = …, success = …, fail = … }",
+    instead=_all_addresses,
+    alone=True,
+    most=1,
+)

@@ -15,9 +15,9 @@ from spyweb.model import Field, JobSpec, Monitor, Notification, OnEmpty, OnHookE
 from spyweb.ops.network.request import check_authority
 from spyweb.settings.reading import Reading, nearest, unknown
 from spyweb.settings.secret_places import secret_place
-from spyweb.settings.shapes import NOT_BLANK, TEXT, Schema, list_of, one_or_many, shaped, table_of
+from spyweb.settings.shapes import NOT_BLANK, TEXT, Schema, list_of, one_or_many, shaped, table_of, wrong
 from spyweb.settings.units import DAY_MS
-from spyweb.settings.values import boolean, choice, headers, one_line, one_of, text, texts, whole, wrong
+from spyweb.settings.values import boolean, choice, headers, one_line, one_of, text, texts, whole
 
 REQUIRED = ("name", "selector", "fields")
 ADDRESSES = ("url", "urls")  # one of them
@@ -59,7 +59,7 @@ def take_monitor(read: Reading, on_hook_error: OnHookError) -> Monitor | None:
     urls, is_queue = _take_urls(read)
     selector = read.take("selector", _selector, None)
     fields = read.take("fields", _fields, None)
-    _require(read, "selector", "fields")
+    read.require("selector", "fields")
     _doubt_field_keys(read)
     names = [field.name for field in fields or ()]
     _doubt_taken_names(read, names)
@@ -93,12 +93,6 @@ def selector_problem(spec: JobSpec, key: str, reason: str) -> Problem:
     return replace(place or Problem(spec.path, None, key, ""), reason=reason)
 
 
-def _require(read: Reading, *keys: str) -> None:
-    for key in keys:
-        if not read.has(key):
-            read.refuse("is required", key)
-
-
 def _doubt_field_keys(read: Reading) -> None:
     fields = read.raw("fields")
     tables = [field for field in fields if isinstance(field, Mapping)] if isinstance(fields, list) else []
@@ -119,7 +113,7 @@ def _take_urls(read: Reading) -> tuple[tuple[str, ...], bool]:
     urls = read.take("urls", _urls, None)
     if read.has("urls"):
         return urls or (), True
-    _require(read, "url")
+    read.require("url")
     return ((url,) if url else ()), False
 
 
@@ -143,7 +137,7 @@ def _take_proxies(read: Reading, *, is_given: bool) -> Proxies | None:
     urls: tuple[str, ...] = read.take("urls", _proxy_urls, ())
     if not is_given or not enabled:
         return None
-    _require(read, "urls")
+    read.require("urls")
     return Proxies(urls=urls, rotation=rotation)
 
 
@@ -154,7 +148,7 @@ def _take_webhook(read: Reading, *, is_given: bool) -> Webhook | None:
     secret = read.take("secret", secret_place, "")
     if not is_given or not enabled:
         return None
-    _require(read, "url")
+    read.require("url")
     return Webhook(url=url, headers=sent, secret=secret)
 
 

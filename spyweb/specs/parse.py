@@ -50,30 +50,29 @@ from spyweb.schedules.cron import cron_after, parse_cron
 from spyweb.settings import Settings
 from spyweb.settings.alerts import AlertSettings, take_policy
 from spyweb.settings.permissions import take_grants
-from spyweb.settings.reading import Reading, SettingsSource, unknown
+from spyweb.settings.reading import Reading, SettingsSource, Tables
 from spyweb.settings.script_values import NO_VALUES, merge, to_text, values_table
 from spyweb.settings.sections import SHORTEST_PERIOD_MS, DaemonSettings
-from spyweb.settings.shapes import NOT_BLANK, Schema, one_or_many, shaped, table_of
+from spyweb.settings.shapes import NOT_BLANK, Schema, shaped, wrong
 from spyweb.settings.tables import TomlTable
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from spyweb.settings.values import (
     boolean,
-    choice,
     duration,
     history_rule,
     one_line,
     one_of,
+    or_word,
     size,
+    some_of,
     text,
     texts,
     timezone,
     whole,
-    wrong,
 )
-from spyweb.specs.hook import read_hook
+from spyweb.specs.hook import HOOK, OF_JOB, PING
 from spyweb.specs.monitor_file import ADDRESSES, take_monitor
-from spyweb.specs.ping_url import OF_JOB, read_ping_url
-from spyweb.specs.watches import read_on
+from spyweb.specs.watches import ON
 from spyweb.store.protocol import GLOBAL, job_namespace
 
 SCHEDULES = ("every", "interval", "cron", "at")  # `interval` is `every` in a monitor's words
@@ -97,7 +96,11 @@ LONGEST_NAME = 200  # characters: it becomes an id, and a part of file names
 
 RUN_OUTCOMES = {outcome.value: outcome for outcome in (Outcome.SUCCESS, Outcome.FAILED, Outcome.LOST, Outcome.STOPPED)}
 ANY = "any"
-_OUTCOMES = one_or_many({"enum": [*RUN_OUTCOMES, ANY]})
+_OUTCOMES = some_of(
+    "an outcome",
+    {name: frozenset({outcome}) for name, outcome in RUN_OUTCOMES.items()}
+    | {ANY: frozenset({*RUN_OUTCOMES.values(), Outcome.SKIPPED})},
+)
 _NO_TABLE: Mapping[str, object] = {}
 SUCCEEDED = frozenset({Outcome.SUCCESS})
 NO_JOBS: tuple[After, ...] = ()
@@ -122,6 +125,7 @@ COMMON = Common()
 
 # Made once: many jobs are read in one go.
 _ANY_DURATION = duration()
+_MISFIRE_GRACE = or_word("none", _ANY_DURATION)
 _LIMIT = duration(1)
 _PERIOD = duration(SHORTEST_PERIOD_MS)
 _DRIFT = duration(SHORTEST_DRIFT_MS)
@@ -288,7 +292,7 @@ def _source(table: TomlTable, hidden: set[str], *, forgiving: bool) -> SettingsS
 
 def _spec(read: Reading, place: JobPlace, daemon: DaemonSettings, common: Common) -> JobSpec:
     name = _take_name(read, place)
-    after = read.take("after", _after, NO_JOBS)
+    after = read.tables("after", _AFTER, NO_JOBS)
     on = _take_on(read, place)
     on_hook_error = read.take("on_hook_error", _ON_HOOK_ERROR, OnHookError.SKIP)  # a script has no hooks
     job = job_id(name)
@@ -324,8 +328,8 @@ def _spec(read: Reading, place: JobPlace, daemon: DaemonSettings, common: Common
         drift_repair=read.take("drift_repair", boolean, False),
         resume=read.take("resume", boolean, False),
         policy=policy,
-        ping=read.take(PING_URL, read_ping_url, None),
-        hook=_shared(read.take("hook", read_hook, None) or NO_HOOK),
+        ping=(read.tables(PING_URL, PING, None) or (None,))[0],
+        hook=_shared((read.tables("hook", HOOK, None) or (NO_HOOK,))[0]),
         alerts=_shared(_alerts(read, job, after, daemon, common.alerts)),
         monitor=take_monitor(read, on_hook_error) if place.is_monitor else None,
     )
@@ -390,7 +394,7 @@ def _refused_changes(spec: JobSpec, read: Reading) -> Iterator[Problem]:
 
 def _take_on(read: Reading, place: JobPlace) -> tuple[On, ...]:
     """Take `on`; a monitor may have no condition: its before_fetch sees the change in ctx.trigger, and can say no."""
-    on: tuple[On, ...] = read.take("on", read_on, NO_CHANGES)
+    on: tuple[On, ...] = read.tables("on", ON, NO_CHANGES)
     if place.is_monitor and any(each.when for each in on):
         read.refuse("'when' is for script jobs: let before_fetch look at ctx.trigger, and return nil", "on")
     return on
@@ -442,7 +446,7 @@ def _pings(read: Reading, expected: Every | Cron | Never | None, grace_ms: int |
 def _misfire(read: Reading) -> Misfire:
     return Misfire(
         policy=read.take("misfire", _MISFIRE, MisfirePolicy.ONCE),
-        grace_ms=read.take("misfire_grace", _grace, None),
+        grace_ms=read.take("misfire_grace", _MISFIRE_GRACE, None),
         limit=read.take("misfire_limit", _MISFIRE_LIMIT, 100),
     )
 
@@ -516,44 +520,24 @@ def epoch_ms(moment: datetime, zone: str) -> int:
     return (aware - _EPOCH) // timedelta(milliseconds=1)
 
 
-@shaped({"anyOf": [{"const": "none"}, _ANY_DURATION.schema]})
-def _grace(value: object) -> int | None:
-    return None if value == "none" else _ANY_DURATION(value)
+def _take_after(read: Reading) -> After:
+    read.require("job")
+    return After(job=read.take("job", _job_named, JobId("")), outcomes=read.take("outcome", _OUTCOMES, SUCCEEDED))
 
 
-@shaped(one_or_many({"anyOf": [NOT_BLANK, table_of({"job": NOT_BLANK, "outcome": _OUTCOMES}, "job")]}))
-def _after(value: object) -> tuple[After, ...]:
-    return tuple(_one_after(item) for item in (value if isinstance(value, list) else [value]))
-
-
-def _one_after(value: object) -> After:
-    if isinstance(value, str):
-        return After(job=_job_named(value))
-    if not isinstance(value, Mapping) or "job" not in value:
-        raise wrong('a job\'s name, a list of names, or { job = "name", outcome = "success" }', value)
-    for key in value:
-        if key not in ("job", "outcome"):
-            raise ValueError(f"{unknown('key', key, ('job', 'outcome'))} ({key!r})")
-    return After(job=_job_named(text(value["job"])), outcomes=_outcomes(value.get("outcome", "success")))
-
-
-def _job_named(name: str) -> JobId:
-    job = job_id(name)
+@shaped(NOT_BLANK)
+def _job_named(value: object) -> JobId:
+    if not isinstance(value, str):
+        raise wrong(_AFTER.expected, value)
+    job = job_id(value)
     if not job:
-        raise ValueError(f"{name[:80]!r} is no job's name")
+        raise ValueError(f"{value[:80]!r} is no job's name")
     return job
 
 
-def _outcomes(value: object) -> frozenset[Outcome]:
-    if value == ANY:
-        return frozenset({*RUN_OUTCOMES.values(), Outcome.SKIPPED})
-    names = value if isinstance(value, list) else [value]
-    if not names:
-        raise ValueError("outcome can't be an empty list")
-    return frozenset(_outcome(name) for name in names)
-
-
-def _outcome(name: object) -> Outcome:
-    if not isinstance(name, str) or name not in RUN_OUTCOMES:
-        raise wrong(f"an outcome: {choice([*RUN_OUTCOMES, ANY])}, or a list of them", name)
-    return RUN_OUTCOMES[name]
+_AFTER = Tables(
+    take=_take_after,
+    expected='a job\'s name, a list of names, or { job = "name", outcome = "success" }',
+    instead=shaped(NOT_BLANK)(lambda value: After(job=_job_named(value))),
+    alone=True,
+)

@@ -6,12 +6,12 @@ What jobs want the store to keep for them is gathered here: the changes that the
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from spyweb.model import WRITTEN, ChangeKind, JobId, JobSpec, On
-from spyweb.settings.reading import nearest, unknown
-from spyweb.settings.shapes import TEXT, one_or_many, shaped, table_of
-from spyweb.settings.values import choice, text, wrong
+from spyweb.settings.reading import Reading, Tables
+from spyweb.settings.shapes import TEXT, shaped, wrong
+from spyweb.settings.values import some_of, text
 from spyweb.store.patterns import compile_pattern, excess
 from spyweb.store.protocol import GLOBAL, job_namespace
 from spyweb.store.values_protocol import (
@@ -24,12 +24,9 @@ from spyweb.store.values_protocol import (
     scope_namespace,
 )
 
-KEYS = ("scope", "key", "events", "when")
-KINDS = {kind.value: kind for kind in ChangeKind}
-_EVENTS = one_or_many({"enum": [*KINDS]})
 AGENT, JOB = f"{STATE}@", job_namespace(JobId(""))
 
-_EXPECTED = '{ scope = "name", key = "*", events = ["created"], when = "function" }, or a list of such'
+_EVENTS = some_of("an event", {kind.value: frozenset({kind}) for kind in ChangeKind})
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RESERVED = frozenset(
     [
@@ -39,32 +36,12 @@ _RESERVED = frozenset(
 )
 
 
-@shaped(one_or_many(table_of({"scope": TEXT, "key": TEXT, "events": _EVENTS, "when": TEXT})))
-def read_on(value: object) -> tuple[On, ...]:
-    """Read the `on` of a job.  Raises ValueError with what was expected."""
-    return tuple(_read_one(item) for item in (value if isinstance(value, list) else [value]))
-
-
-def _read_one(value: object) -> On:
-    if not isinstance(value, Mapping):
-        raise wrong(_EXPECTED, value)
-    for key in value:
-        if key not in KEYS:
-            raise ValueError(f"{unknown('key', key, KEYS)} ({key!r})")
-    namespace = _namespace(text(value["scope"])) if "scope" in value else SCOPES
-    return On(
-        namespace=namespace,
-        is_prefix="scope" not in value,
-        key=_pattern(text(value.get("key", "*")).encode()),
-        kinds=_kinds(value["events"]) if "events" in value else WRITTEN,
-        when=_function(value["when"]) if "when" in value else None,
-    )
-
-
-def _namespace(scope: str) -> str:
+@shaped(TEXT)
+def _namespace(value: object) -> str:
     """Return the namespace: another family's name stands for that family, unless `scope:` stands before it."""
+    scope = text(value)
     if scope in (AGENT, JOB):
-        raise ValueError(f"scope {scope!r} must go on with a name")
+        raise ValueError(f"{scope!r} must go on with a name")
     if scope.startswith(AGENT):
         return agent_namespace(scope.removeprefix(AGENT))
     if scope in (STATE, GLOBAL) or scope.startswith((SCOPES, JOB)):
@@ -72,30 +49,37 @@ def _namespace(scope: str) -> str:
     return scope_namespace(scope)
 
 
-def _pattern(key: bytes) -> bytes:
+@shaped(TEXT, bytes.decode)
+def _pattern(value: object) -> bytes:
+    key = text(value).encode()
     if (reason := excess(key)) is not None:
-        raise ValueError(f"key: {reason}")
+        raise ValueError(reason)
     return key
 
 
-def _kinds(value: object) -> frozenset[ChangeKind]:
-    names = value if isinstance(value, list) else [value]
-    if not names:
-        raise ValueError("events can't be an empty list")
-    return frozenset(_kind(name) for name in names)
-
-
-def _kind(name: object) -> ChangeKind:
-    if not isinstance(name, str) or name not in KINDS:
-        raise ValueError(f"{wrong(f'an event: {choice([*KINDS])}, or a list of them', name)}{nearest(name, KINDS)}")
-    return KINDS[name]
-
-
+@shaped(TEXT)
 def _function(value: object) -> str:
     name = text(value)
     if not _NAME.fullmatch(name) or name in _RESERVED:
         raise wrong("the name of a global Lua function", name)
     return name
+
+
+def take_on(read: Reading) -> On:
+    return On(
+        namespace=read.take("scope", _namespace, SCOPES),
+        is_prefix=not read.has("scope"),
+        key=read.take("key", _pattern, b"*"),
+        kinds=read.take("events", _EVENTS, WRITTEN),
+        when=read.take("when", _function, None),
+    )
+
+
+ON = Tables(
+    take=take_on,
+    expected='{ scope = "name", key = "*", events = ["created"], when = "function" }, or a list of such',
+    alone=True,
+)
 
 
 def watches_of(specs: Iterable[JobSpec]) -> list[Watch]:

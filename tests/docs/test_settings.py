@@ -4,54 +4,25 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeVar
-
-import pytest
 
 from spyweb.incidents.policy import NOBODY
 from spyweb.ops.network.request import clean_headers
-from spyweb.permissions.policy import KEYS as PERMISSIONS
 from spyweb.schedules.cron import ALIASES, parse_cron
 from spyweb.settings import load_settings
 from spyweb.settings.alerts import channel_keys
 from spyweb.settings.load import section_keys
-from spyweb.settings.reading import Reading
-from spyweb.settings.tables import TomlTable
 from spyweb.settings.units import parse_duration
 from spyweb.specs.discover import scan
 from spyweb.specs.maintenance import maintenance_keys
-from spyweb.specs.parse import ANY, RUN_OUTCOMES, JobPlace, job_keys, parse_job
+from spyweb.specs.parse import ANY, RUN_OUTCOMES, job_keys
 from tests.fakes.repository import code_words, read
 
-T = TypeVar("T")
 PAGE = "docs/reference/settings.md"
 NOT_IN_DEFAULTS = {"name", "permissions", "alerts", "expect", "grace"}
-IN_TABLES = {*PERMISSIONS, *section_keys()["alerts"]}
-IN_TEMPLATES = {"title", "body", "format"}  # of a channel
 _ROW = re.compile(r"^\| `(\w+)` \| (.*?) \|", re.MULTILINE)
 _VARIABLE = re.compile(r"SPYWEB_[A-Z_]+")
-
-take, take_all = Reading.take, Reading.take_all
-
-
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """The keys that the code asks for."""
-    keys: set[str] = set()
-
-    def record(reading: Reading, key: str, read: Callable[[object], T], default: T) -> T:
-        keys.add(key)
-        return take(reading, key, read, default)
-
-    def record_all(reading: Reading, key: str, read: Callable[[object], T], default: T) -> list[T]:
-        keys.add(key)
-        return take_all(reading, key, read, default)
-
-    monkeypatch.setattr(Reading, "take", record)
-    monkeypatch.setattr(Reading, "take_all", record_all)
-    return keys
 
 
 def documented(heading: str) -> dict[str, str]:
@@ -69,20 +40,12 @@ def example() -> dict[str, dict[str, object]]:
     return tomllib.loads("\n".join(lines))
 
 
-def test_every_setting_of_the_daemon_is_documented(asked: set[str], tmp_path: Path) -> None:
-    load_settings(tmp_path, environ={}, flags={})
-    channels = channel_keys().keys()
-    assert asked - IN_TEMPLATES | channels | maintenance_keys().keys() == documented("config.toml").keys()
-
-
-def test_every_setting_of_a_job_is_documented(asked: set[str], tmp_path: Path) -> None:
-    daemon = load_settings(tmp_path, environ={}, flags={}).daemon
-    asked.clear()
-    nothing = TomlTable(file="jobs/a.lua")
-    place = JobPlace(file="jobs/a.lua", folder="jobs/a", name="a")
-    parse_job(nothing, place, override=nothing, defaults=nothing, daemon=daemon)
-    assert asked >= IN_TABLES
-    assert asked - IN_TABLES | {"permissions", "alerts"} == documented("Job settings").keys()
+def test_every_setting_is_documented() -> None:
+    of_sections = {key for section, keys in section_keys().items() for key in keys if section != "server"}
+    of_server = section_keys()["server"].keys() - {"permissions"}
+    of_daemon = of_sections | of_server | channel_keys().keys() | maintenance_keys().keys()
+    assert of_daemon == documented("config.toml").keys()
+    assert job_keys(is_monitor=False).keys() == documented("Job settings").keys()
 
 
 def test_every_setting_of_a_monitor_is_documented() -> None:

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 
 import msgspec
 
+from spyweb.errors import Problem
 from spyweb.model import ChangeKind, JobId, Never, On, RunId, Value
 from spyweb.runs.live import LiveJob
 from spyweb.runs.triggers import Triggers
-from spyweb.specs.watches import read_on
+from spyweb.settings.reading import Reading, SettingsSource
+from spyweb.specs.watches import ON
 from spyweb.store.values_protocol import NOBODY, ChangeEvent, Drop, Origin, Put, WantedChange, scope_namespace
 from tests.fakes.changes import waiting
 from tests.fakes.clock import FakeClock
@@ -22,6 +24,14 @@ from tests.fakes.memory_store import MemoryStore
 
 def on(**settings: object) -> tuple[On, ...]:
     return read_on(settings)
+
+
+def read_on(value: object) -> tuple[On, ...]:
+    problems: list[Problem] = []
+    source = SettingsSource({"on": value}, lambda reason, *keys: Problem("", None, ".".join(keys), reason))
+    found: tuple[On, ...] = Reading([source], problems).tables("on", ON, ())
+    assert not problems, problems
+    return found
 
 
 def make_listener(name: str = "orders", **settings: object) -> LiveJob:

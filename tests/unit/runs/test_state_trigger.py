@@ -7,8 +7,7 @@ import pytest
 
 from spyweb.model import NULL, RunId, Trigger, Value
 from spyweb.runs.state_trigger import event_to_lua, trigger_of
-from spyweb.specs.watches import read_on
-from tests.fakes.triggered import make_event, make_wanted
+from tests.fakes.triggered import make_event, make_wanted, read_on
 
 STATE = trigger_of(make_wanted(depth=2), read_on({"when": "f"}))
 RETRY = Trigger(type="retry", of=RunId(1), depth=3, cause=STATE)

@@ -132,7 +132,7 @@ desktop = true
         ('[alerts]\nflapping = "1 in 30m"\n', "config.toml:2: alerts.flapping: must be at least 2, not 1"),
         (
             '[alerts]\nescalate = [{ after = "30m" }]\n',
-            'config.toml:2: alerts.escalate[1]: expected a table such as { after = "30m", to = ["boss"] }',
+            "config.toml:2: alerts.escalate[1].to: is required",
         ),
         (
             f'{CHANNELS}[[alerts.escalate]]\nafter = "1h"\nto = ["opps"]\n',
@@ -161,7 +161,7 @@ desktop = true
         ),
         (
             "[alerts]\nescalate = 5\n",
-            "config.toml:2: alerts.escalate: expected tables, each headed [[alerts.escalate]]",
+            "config.toml:2: alerts.escalate: expected a list of tables such as { after",
         ),
         ('[alerts]\nlevel = "urgent"\n', 'expected "info", "warning" or "critical"'),
         ("[alerts]\nafter_failures = 0\n", "config.toml:2: alerts.after_failures: must be at least 1, not 0"),

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from spyweb.errors import Problem
-from spyweb.settings.reading import PartError, Reading, SettingsSource, nearest
+from spyweb.settings.reading import Reading, SettingsSource, Tables, nearest
+from spyweb.settings.shapes import TEXT, list_of, shaped, table_of
 from spyweb.settings.values import duration, text, whole
 
 
@@ -27,18 +30,52 @@ def test_a_wrong_value_is_a_problem_even_where_a_stronger_one_wins() -> None:
     assert [problem.file for problem in problems] == ["weak"]
 
 
-def test_one_of_several_tables_is_named_by_its_number() -> None:
-    def second(_value: object) -> int:
-        raise PartError("is wrong", 2, "after")
+def take_step(read: Reading) -> tuple[int, str]:
+    read.require("to")
+    return read.take("after", whole(0, 9), 0), read.take("to", text, "")
 
+
+@shaped(TEXT)
+def by_name(value: object) -> tuple[int, str]:
+    return 0, text(value)
+
+
+STEPS = Tables(take=take_step, expected='a list of tables such as { to = "x" }', instead=by_name, most=3)
+
+
+def test_all_that_is_wrong_with_tables_is_told_each_by_its_number() -> None:
     problems: list[Problem] = []
-    reading = Reading([source("strong", steps=[1, 2]), source("weak", other=1)], problems)
-    assert reading.take("steps", second, 7) == 7
-    reading.refuse_part("is wrong too", "steps", 1, "to")
-    assert [str(problem) for problem in problems] == [
-        "strong: steps[2].after: is wrong",
-        "strong: steps[1].to: is wrong too",
+    given = [{"after": "x", "too": 1}, {"to": 5}, 7, {}]
+    reading = Reading([source("strong", steps=given), source("weak", steps=["b", {"to": "a"}])], problems)
+    assert reading.tables("steps", STEPS, ()) == ((0, "b"), (0, "a"))
+    reading.refuse("is odd", "steps[2]", "to")
+    assert [str(problem).removeprefix("strong: ") for problem in problems] == [
+        "steps[4]: there are at most 3 of them",
+        "steps[1].to: is required",
+        "steps[1].after: expected a whole number, not 'x'",
+        'steps[1].too: unknown key; did you mean "to"?',
+        "steps[2].to: expected text, not 5",
+        "steps[3]: expected text, not 7",
+        "steps[2].to: is odd",
     ]
+
+
+def test_one_table_stands_without_a_list_only_where_it_may() -> None:
+    problems: list[Problem] = []
+    reading = Reading([source("file", steps={"to": "a"})], problems)
+    assert reading.tables("steps", STEPS, None) is None
+    assert [str(each) for each in problems] == [
+        """file: steps: expected a list of tables such as { to = "x" }, not a table"""
+    ]
+    assert reading.tables("steps", replace(STEPS, alone=True), None) == ((0, "a"),)
+
+
+def test_tables_say_what_they_take() -> None:
+    one = table_of({"after": {**whole(0, 9).schema, "default": 0}, "to": TEXT}, "to")
+    each = {"anyOf": [TEXT, one]}
+    assert STEPS.schema == list_of(each, maxItems=3)
+    assert replace(STEPS, alone=True).schema == {"anyOf": [TEXT, one, list_of(each, maxItems=3)]}
+    assert replace(STEPS, most=1).schema == each
 
 
 def test_keys_that_nobody_took_are_unknown_and_get_the_nearest_right_name() -> None:

@@ -62,7 +62,7 @@ def test_whose_word_it_is_decides_who_must_permit_it(
         (
             '[jobs.backup]\nping_url = { begin = "https://x/" }',
             "",
-            "config.toml:2: jobs.backup.ping_url: unknown key ('begin')",
+            "config.toml:2: jobs.backup.ping_url.begin: unknown key",
         ),
         (
             '[defaults]\nping_url = "https://hc/x"',
