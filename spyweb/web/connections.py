@@ -11,7 +11,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from ipaddress import IPv6Address, ip_address
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import structlog
 from aiohttp import web
@@ -55,24 +55,15 @@ class ConnectionLimits(Struct, frozen=True):
     unread_s: float = UNREAD_S
 
 
-class OpenConnection(Protocol):
-    """Somebody who has connected."""
-
-    def find_delay(self) -> str:
-        """Return why the connection is to be closed, or an empty text; asked every LOOK_S."""
-
-    def abort(self) -> None: ...
-
-
 class ConnectionLimiter:
     """Counts the connections of one listener, refuses those that are too many, and closes those that take too long."""
 
     def __init__(self, limits: ConnectionLimits, clock: Clock) -> None:
         self.limits = limits
         self._clock = clock
-        self._addresses: dict[OpenConnection, str] = {}
+        self._addresses: dict[LimitedHandler, str] = {}
         self._counts: Counter[str] = Counter()
-        self._unsent: dict[OpenConnection, int] = {}  # bytes that each had to send when its client fell behind
+        self._unsent: dict[LimitedHandler, int] = {}  # bytes that each had to send when its client fell behind
         self._logged: dict[str, tuple[float, int]] = {}  # what was logged, when, and how often it happened since
         self._refused_at: float | None = None
         self._is_looking = False
@@ -101,12 +92,13 @@ class ConnectionLimiter:
     def retire_all(self) -> None:
         """Have every connection closed once its request under way is answered: the next ones are for another app."""
         for handler in list(self._addresses):
-            if isinstance(handler, LimitedHandler):
-                handler.retire()
+            handler.retire()
 
-    def admit(self, handler: OpenConnection, address: str) -> bool:
+    def admit(self, handler: LimitedHandler, address: str) -> bool:
         if self._is_closed:
             return False
+        if handler in self._addresses:  # since it was accepted: it has shaken hands
+            return True
         if self.open >= self.limits.total or self._counts[address] >= self.limits.of_one_address:
             self._refused_at = self._clock.monotonic()
             self._tell("connections are refused: too many are open", address=address, open=self.open)
@@ -125,10 +117,10 @@ class ConnectionLimiter:
         else:
             self._unsent[handler] = unsent
 
-    def go_on(self, handler: OpenConnection) -> None:
+    def go_on(self, handler: LimitedHandler) -> None:
         self._unsent.pop(handler, None)
 
-    def release(self, handler: OpenConnection) -> None:
+    def release(self, handler: LimitedHandler) -> None:
         self.go_on(handler)
         address = self._addresses.pop(handler, None)
         if address is not None:
@@ -176,13 +168,11 @@ class LimitedHandler(RequestHandler):
         "_sent",
         "_surplus",
         "_unsent",
-        "follows",
     )
 
     def __init__(self, manager: web.Server, limiter: ConnectionLimiter, **options: Any) -> None:
         super().__init__(manager, keepalive_timeout=IDLE_S, lingering_time=LINGER_S, read_bufsize=BUFFER, **options)
         self._limiter = limiter
-        self.follows: OpenConnection | None = None  # the same one, as it was counted before
         self._longest_head = HEADER_BLOCK + self.max_line_size
         self._head = 0  # bytes of a request whose headers have not all come
         self._content: StreamReader = EMPTY_PAYLOAD  # of the latest request
@@ -196,8 +186,6 @@ class LimitedHandler(RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         real = cast(asyncio.Transport, transport)
-        if self.follows:
-            self._limiter.release(self.follows)
         if self._limiter.admit(self, address_of(real.get_extra_info("peername"))):
             super().connection_made(transport)
         else:

@@ -7,8 +7,9 @@ import errno
 import logging
 import socket
 import ssl
+from asyncio import TaskGroup
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, cast
@@ -29,7 +30,7 @@ from spyweb.web.answer import CODES, error_of, json_answer
 from spyweb.web.app import socket_app
 from spyweb.web.connections import ConnectionLimiter, LimitedHandler
 from spyweb.web.descriptors import private_limits, tcp_limits
-from spyweb.web.tls import TlsListener, accepting, listen_also
+from spyweb.web.tls import serve_tls
 
 PATIENCE = 1.0  # seconds for answers under way when the server closes
 BACKLOG = 128
@@ -83,9 +84,14 @@ async def listen(
             if tls is None:
                 yield listening
                 return
-            with _clear_words(host, port):
-                listeners = [listen_also(each, BACKLOG) for each in server.sockets]
-            async with accepting(TlsListener(tls, make_handler, limiter), listeners):
+            async with AsyncExitStack() as stack:
+                for each in server.sockets:
+                    listener = stack.enter_context(each.dup())
+                    with _clear_words(host, port):
+                        listener.listen(BACKLOG)
+                    listener.setblocking(False)
+                    tasks = await stack.enter_async_context(TaskGroup())
+                    stack.callback(tasks.create_task(serve_tls(tls, make_handler, limiter, listener)).cancel)
                 yield listening
     finally:
         server.close()

@@ -7,13 +7,10 @@ descriptor that no limit knows of.
 from __future__ import annotations
 
 import asyncio
-import asyncio.trsock
-import os
 import socket
 import ssl
 from asyncio import TaskGroup
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -117,96 +114,41 @@ def _state_of(path: Path) -> tuple[int, int, int]:
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 
-class Handshake:
-    """A connection whose client has not shaken hands yet."""
-
-    def __init__(self, accepted: socket.socket) -> None:
-        self._accepted = accepted
-        self._task: asyncio.Task[None] | None = None
-
-    def begin(self, task: asyncio.Task[None]) -> None:
-        self._task = task
-
-    def find_delay(self) -> str:
-        return ""  # the handshake has a time limit of its own
-
-    def abort(self) -> None:
-        if self._task:
-            self._task.cancel()
-        self._accepted.close()
-
-
-class TlsListener:
-    """Accepts connections, shakes hands with as many as the limiter admits, and hands them on."""
-
-    def __init__(
-        self, context: ssl.SSLContext, make_handler: Callable[[], LimitedHandler], limiter: ConnectionLimiter
-    ) -> None:
-        self._context = context
-        self._make_handler = make_handler
-        self._limiter = limiter
-        self._shaking: set[Handshake] = set()
-
-    async def accept(self, listener: socket.socket, tasks: TaskGroup) -> None:
-        """Accept connections without end."""
-        loop = asyncio.get_running_loop()
+async def serve_tls(
+    context: ssl.SSLContext,
+    make_handler: Callable[[], LimitedHandler],
+    limiter: ConnectionLimiter,
+    listener: socket.socket,
+) -> None:
+    """Accept connections until cancelled, and shake hands with as many as the limiter admits."""
+    async with TaskGroup() as handshakes:
         while True:
             try:
-                accepted, peer = await loop.sock_accept(listener)
+                accepted, peer = await asyncio.get_running_loop().sock_accept(listener)
             except ConnectionError:  # it hung up before it was accepted
                 continue
             except OSError:
                 await CLOCK.sleep(SCARCE_S)
                 continue
-            shaking = Handshake(accepted)
-            if self._limiter.admit(shaking, address_of(peer)):
-                shaking.begin(tasks.create_task(self._shake(shaking, accepted), name="TLS handshake"))
+            handler = make_handler()
+            if limiter.admit(handler, address_of(peer)):
+                handshakes.create_task(_shake(context, handler, accepted, limiter), name="TLS handshake")
             else:
                 accepted.close()
 
-    def close(self) -> None:
-        for shaking in list(self._shaking):
-            shaking.abort()
 
-    async def _shake(self, shaking: Handshake, accepted: socket.socket) -> None:
-        def make_handler() -> LimitedHandler:
-            handler = self._make_handler()
-            handler.follows = shaking
-            return handler
-
-        self._shaking.add(shaking)
-        try:
-            await asyncio.get_running_loop().connect_accepted_socket(
-                make_handler, accepted, ssl=self._context, ssl_handshake_timeout=HANDSHAKE_S
-            )
-        except OSError:  # whatever a client may do, ssl.SSLError and TimeoutError among it
+async def _shake(
+    context: ssl.SSLContext, handler: LimitedHandler, accepted: socket.socket, limiter: ConnectionLimiter
+) -> None:
+    try:
+        await asyncio.get_running_loop().connect_accepted_socket(
+            lambda: handler, accepted, ssl=context, ssl_handshake_timeout=HANDSHAKE_S
+        )
+    except OSError:  # whatever a client may do, ssl.SSLError and TimeoutError among it
+        pass
+    except Exception:  # the boundary of one handshake: no other connection ends with it
+        log.exception("a TLS handshake met a bug")
+    finally:
+        if handler.transport is None:
             accepted.close()
-        except Exception:  # the boundary of one handshake: no other connection ends with it
-            accepted.close()
-            log.exception("a TLS handshake met a bug")
-        finally:
-            self._shaking.discard(shaking)
-            self._limiter.release(shaking)
-
-
-@asynccontextmanager
-async def accepting(tls: TlsListener, listeners: Sequence[socket.socket]) -> AsyncIterator[None]:
-    """Accept connections until the block is left."""
-    async with TaskGroup() as tasks:
-        loops = [tasks.create_task(tls.accept(each, tasks), name="accept TLS") for each in listeners]
-        try:
-            yield
-        finally:
-            for each in loops:
-                each.cancel()
-            tls.close()
-            for listener in listeners:
-                listener.close()
-
-
-def listen_also(bound: socket.socket | asyncio.trsock.TransportSocket, backlog: int) -> socket.socket:
-    """Return a socket of our own for what a server has bound, but does not accept from."""
-    listener = socket.socket(fileno=os.dup(bound.fileno()))
-    listener.listen(backlog)
-    listener.setblocking(False)
-    return listener
+            limiter.release(handler)
