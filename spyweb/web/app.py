@@ -23,8 +23,7 @@ from spyweb.web.access.throttle import Throttle
 from spyweb.web.answer import answer_errors
 from spyweb.web.api.document import DOCUMENTED, MADE
 from spyweb.web.api.events import EVENT_STREAMS
-from spyweb.web.api.keys import CATALOGUE, LARGEST_BODY, SERVICE, Catalogue
-from spyweb.web.api.route import Route
+from spyweb.web.api.route import CATALOGUE, LARGEST_BODY, SERVICE, Catalogue, Route
 from spyweb.web.api.routes import ROUTES
 from spyweb.web.api.streams import OPEN_STREAMS, OpenStreams
 from spyweb.web.body import BODY_MEMORY, LARGEST, BodyMemory

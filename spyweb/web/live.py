@@ -12,7 +12,7 @@ from aiohttp import HttpVersion11, web
 
 from spyweb.service.events import RETRY_MS
 from spyweb.service.page_hub import RESET, PageView
-from spyweb.web.api.keys import SERVICE
+from spyweb.web.api.route import SERVICE
 from spyweb.web.event_streams import EventStreams, hold_little
 
 HIGH = 1 << 20  # bytes; below, a write returns at once: the hub leaves out who has not taken its last event

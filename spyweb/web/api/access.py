@@ -13,9 +13,8 @@ from spyweb.views.keys import AuditView, KeyRevoked, KeyView, MadeKey, Myself
 from spyweb.web.access.guard import ABOUT
 from spyweb.web.access.principal import check_may_make_keys, principal_of
 from spyweb.web.answer import BadBody, json_answer
-from spyweb.web.api.keys import SERVICE
 from spyweb.web.api.query import Natural, body_of, query_of
-from spyweb.web.api.route import Right, route
+from spyweb.web.api.route import SERVICE, Right, Route
 
 MAX_LIMIT = 1_000
 
@@ -35,7 +34,7 @@ class AuditQuery(Struct, frozen=True):
     before: Natural = 0  # the id of a line: only older ones
 
 
-@route("GET", "/api/me", right=Right.READ, answer=Myself, of_job=True)
+@Route("GET", "/api/me", right=Right.READ, answer=Myself, of_job=True)
 async def show_myself(request: web.Request) -> web.Response:
     """Show who is asking, and what that may do."""
     principal = principal_of(request)
@@ -43,13 +42,13 @@ async def show_myself(request: web.Request) -> web.Response:
     return json_answer(Myself(name=principal.name, source=principal.source, rights=rights, jobs=principal.jobs))
 
 
-@route("GET", "/api/keys", right=Right.ADMIN, answer=list[KeyView])
+@Route("GET", "/api/keys", right=Right.ADMIN, answer=list[KeyView])
 async def list_keys(request: web.Request) -> web.Response:
     """List the keys, by name; never their tokens."""
     return json_answer(request.app[SERVICE].access.keys())
 
 
-@route("POST", "/api/keys", right=Right.ADMIN, answer=MadeKey, body=KeyBody)
+@Route("POST", "/api/keys", right=Right.ADMIN, answer=MadeKey, body=KeyBody)
 async def add_key(request: web.Request) -> web.Response:
     """Make a key, and show its token: nobody is ever shown that again."""
     principal = principal_of(request)
@@ -66,7 +65,7 @@ async def add_key(request: web.Request) -> web.Response:
     return answer
 
 
-@route("DELETE", "/api/keys/{name}", right=Right.ADMIN, answer=KeyRevoked)
+@Route("DELETE", "/api/keys/{name}", right=Right.ADMIN, answer=KeyRevoked)
 async def revoke_key(request: web.Request) -> web.Response:
     """Revoke a key, with the sessions and the streams that began with it."""
     name = request.match_info["name"]
@@ -75,7 +74,7 @@ async def revoke_key(request: web.Request) -> web.Response:
     return json_answer(KeyRevoked(name=name))
 
 
-@route("GET", "/api/audit", right=Right.ADMIN, answer=list[AuditView], query=AuditQuery)
+@Route("GET", "/api/audit", right=Right.ADMIN, answer=list[AuditView], query=AuditQuery)
 async def list_audit(request: web.Request) -> web.Response:
     """List what was done by whom, newest first."""
     query = query_of(request, AuditQuery)

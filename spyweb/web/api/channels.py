@@ -7,17 +7,16 @@ from aiohttp import web
 from spyweb.errors import Refused
 from spyweb.views.channels import ChannelTried, ChannelView
 from spyweb.web.answer import json_answer
-from spyweb.web.api.keys import SERVICE
-from spyweb.web.api.route import Right, route
+from spyweb.web.api.route import SERVICE, Right, Route
 
 
-@route("GET", "/api/channels", right=Right.READ, answer=list[ChannelView])
+@Route("GET", "/api/channels", right=Right.READ, answer=list[ChannelView])
 async def list_channels(request: web.Request) -> web.Response:
     """List the alert channels: what each is told, what waits for it, and why it took nothing lately."""
     return json_answer(await request.app[SERVICE].channels.list())
 
 
-@route("POST", "/api/channels/{channel}/test", right=Right.RUN, answer=ChannelTried)
+@Route("POST", "/api/channels/{channel}/test", right=Right.RUN, answer=ChannelTried)
 async def try_channel(request: web.Request) -> web.Response:
     """Send a message to an alert channel, at once and past the outbox, and say how that went."""
     try:

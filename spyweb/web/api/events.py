@@ -16,9 +16,8 @@ from spyweb.service.events import Follower, Wish
 from spyweb.views.events import KINDS, EventType
 from spyweb.web.access.principal import Principal, principal_of
 from spyweb.web.answer import BadParameter
-from spyweb.web.api.keys import SERVICE
 from spyweb.web.api.query import find_job, query_of
-from spyweb.web.api.route import EVENTS, Right, route
+from spyweb.web.api.route import EVENTS, SERVICE, Right, Route
 from spyweb.web.event_streams import EventStreams, hold_little
 
 QUIET_S = 15.0  # after which a client gets a sign of life
@@ -46,7 +45,7 @@ class EventsQuery(Struct, frozen=True):
     ] = None
 
 
-@route(
+@Route(
     "GET",
     "/api/events",
     right=Right.READ,

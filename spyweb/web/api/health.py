@@ -7,27 +7,26 @@ from aiohttp import web
 from spyweb.views.health import Health, summarize
 from spyweb.views.readiness import Readiness
 from spyweb.web.answer import json_answer
-from spyweb.web.api.keys import SERVICE
-from spyweb.web.api.route import PUBLIC, Right, route
+from spyweb.web.api.route import PUBLIC, SERVICE, Right, Route
 
 Summary = dict[str, object]
 
 
-@route("GET", "/healthz", right=PUBLIC, answer=Summary, others={503: Summary})
+@Route("GET", "/healthz", right=PUBLIC, answer=Summary, others={503: Summary})
 async def probe(request: web.Request) -> web.Response:
     """Tell whether the daemon makes progress: 503 where it does not.  No names, no paths."""
     health = await request.app[SERVICE].health()
     return json_answer(summarize(health), 503 if health.problems else 200)
 
 
-@route("GET", "/readyz", right=PUBLIC, answer=Readiness, others={503: Readiness})
+@Route("GET", "/readyz", right=PUBLIC, answer=Readiness, others={503: Readiness})
 async def look(request: web.Request) -> web.Response:
     """Tell whether the daemon is ready for work: 503, with the reasons, while it starts, stops or stands still."""
     readiness = await request.app[SERVICE].readiness.look()
     return json_answer(readiness, 200 if readiness.ready else 503)
 
 
-@route("GET", "/api/health", right=Right.READ, answer=Health)
+@Route("GET", "/api/health", right=Right.READ, answer=Health)
 async def examine(request: web.Request) -> web.Response:
     """Show what the daemon measures of itself."""
     return json_answer(await request.app[SERVICE].health())

@@ -24,11 +24,10 @@ from spyweb.web.access.cookies import HOSTS
 from spyweb.web.access.hosts import comes_from_elsewhere
 from spyweb.web.access.principal import PRINCIPAL, Principal, principal_of
 from spyweb.web.answer import BadBody, json_answer
-from spyweb.web.api.keys import SERVICE
 from spyweb.web.api.once import HEADERS, REUSED, key_of, parent_of, started_answer
 from spyweb.web.api.payload import read_payload
 from spyweb.web.api.query import check_loaded, check_may_see, query_of
-from spyweb.web.api.route import Right, route
+from spyweb.web.api.route import SERVICE, Right, Route
 from spyweb.web.body import BODY_MEMORY, Body, media_type_of
 
 ACCEPTED = 202
@@ -47,7 +46,7 @@ class PingQuery(Struct, frozen=True):
     ] = ""
 
 
-@route(
+@Route(
     "POST",
     "/api/hooks/{job}",
     right=Right.RUN,
@@ -82,7 +81,7 @@ async def receive_hook(request: web.Request) -> web.Response:
     return started_answer(await service.hooks.receive(job, delivery), ACCEPTED)
 
 
-@route(
+@Route(
     "GET",
     "/api/hooks/{job}",
     right=Right.RUN,
@@ -97,7 +96,7 @@ async def receive_ping(request: web.Request) -> web.Response:
     return await _receive_ping(request, SUCCESS)
 
 
-@route(
+@Route(
     "GET",
     "/api/hooks/{job}/{says}",
     right=Right.RUN,
@@ -114,7 +113,7 @@ async def receive_signal(request: web.Request) -> web.Response:
     return await _receive_ping(request, request.match_info["says"])
 
 
-@route(
+@Route(
     "POST",
     "/api/hooks/{job}/{says}",
     right=Right.RUN,

@@ -14,9 +14,8 @@ from spyweb.settings.values import duration
 from spyweb.views.incidents import IncidentAcked, IncidentView, JobSilenced, without_others
 from spyweb.web.access.principal import LONGEST_NAME, principal_of, typed_name
 from spyweb.web.answer import BadBody, json_answer, page_answer
-from spyweb.web.api.keys import SERVICE
 from spyweb.web.api.query import LONGEST_NUMBER, MOST, body_of, check_may_see, job_in_path, query_of, visible
-from spyweb.web.api.route import Right, route
+from spyweb.web.api.route import SERVICE, Right, Route
 
 MAX_LIMIT = 1_000
 SILENCE = duration(MINUTE_MS, 365 * DAY_MS)
@@ -52,7 +51,7 @@ class SilenceBody(Struct, frozen=True):
     for_: str = field(name="for")
 
 
-@route(
+@Route(
     "GET",
     "/api/incidents",
     right=Right.READ,
@@ -81,13 +80,13 @@ async def list_incidents(request: web.Request) -> web.Response:
     return page_answer(request, shown, before=found[-1].id if len(found) == query.limit else None)
 
 
-@route("GET", "/api/incidents/{incident}", right=Right.READ, answer=IncidentView, of_job=True)
+@Route("GET", "/api/incidents/{incident}", right=Right.READ, answer=IncidentView, of_job=True)
 async def show_incident(request: web.Request) -> web.Response:
     """Show one incident with its history, and what each channel was told."""
     return json_answer(await _find(request))
 
 
-@route("POST", "/api/incidents/{incident}/ack", right=Right.RUN, answer=IncidentAcked, query=AckQuery, of_job=True)
+@Route("POST", "/api/incidents/{incident}/ack", right=Right.RUN, answer=IncidentAcked, query=AckQuery, of_job=True)
 async def acknowledge_incident(request: web.Request) -> web.Response:
     """Take care of an open incident: no reminders and no escalation any more; its end is still told."""
     incident = await _find(request)
@@ -96,7 +95,7 @@ async def acknowledge_incident(request: web.Request) -> web.Response:
     return json_answer(IncidentAcked(acked=incident.id, by=by))
 
 
-@route("POST", "/api/jobs/{job}/silence", right=Right.RUN, answer=JobSilenced, query=SilenceQuery, body=SilenceBody)
+@Route("POST", "/api/jobs/{job}/silence", right=Right.RUN, answer=JobSilenced, query=SilenceQuery, body=SilenceBody)
 async def silence_job(request: web.Request) -> web.Response:
     """Tell nothing of a job for a while: what is over by then is not told at all."""
     job, by = job_in_path(request), _named(request, query_of(request, SilenceQuery).by)
@@ -109,7 +108,7 @@ async def silence_job(request: web.Request) -> web.Response:
     return json_answer(JobSilenced(job=job, for_ms=for_ms))
 
 
-@route("DELETE", "/api/jobs/{job}/silence", right=Right.RUN, answer=JobSilenced, query=SilenceQuery)
+@Route("DELETE", "/api/jobs/{job}/silence", right=Right.RUN, answer=JobSilenced, query=SilenceQuery)
 async def unsilence_job(request: web.Request) -> web.Response:
     """Tell of a job again that was silent."""
     job, by = job_in_path(request), _named(request, query_of(request, SilenceQuery).by)

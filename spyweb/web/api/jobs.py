@@ -22,11 +22,10 @@ from spyweb.views.source import SourceView
 from spyweb.views.statistics import JobStatistics, TimeSpan
 from spyweb.web.access.principal import principal_of
 from spyweb.web.answer import json_answer, page_answer
-from spyweb.web.api.keys import CATALOGUE, SERVICE
 from spyweb.web.api.once import HEADERS, REUSED, key_of, parent_of, started_answer
 from spyweb.web.api.payload import payload_of
 from spyweb.web.api.query import MOST, any_job_in_path, find_job, job_in_path, query_of
-from spyweb.web.api.route import Right, route
+from spyweb.web.api.route import CATALOGUE, SERVICE, Right, Route
 
 MAX_JOBS = 10_000
 USUAL_NEXT, MAX_NEXT = 5, 10_000
@@ -86,7 +85,7 @@ class FileQuery(Struct, frozen=True):
     file: Annotated[str | None, Meta(description="one of `files`; without it, the job's own")] = None
 
 
-@route("GET", "/api/jobs", right=Right.READ, answer=list[JobView], query=JobsQuery, of_job=True, is_paged=True)
+@Route("GET", "/api/jobs", right=Right.READ, answer=list[JobView], query=JobsQuery, of_job=True, is_paged=True)
 async def list_jobs(request: web.Request) -> web.Response:
     """List jobs, by id unless another order is asked for."""
     query, principal = query_of(request, JobsQuery), principal_of(request)
@@ -98,7 +97,7 @@ async def list_jobs(request: web.Request) -> web.Response:
     return page_answer(request, page.jobs, after=page.next_after)
 
 
-@route("GET", "/api/overview", right=Right.READ, answer=Overview, of_job=True)
+@Route("GET", "/api/overview", right=Right.READ, answer=Overview, of_job=True)
 async def show_overview(request: web.Request) -> web.Response:
     """Show how all jobs stand: in one line, and each with its newest runs."""
     service, principal = request.app[SERVICE], principal_of(request)
@@ -110,7 +109,7 @@ async def show_overview(request: web.Request) -> web.Response:
     return json_answer(overview)
 
 
-@route("GET", "/api/jobs/{job}", right=Right.READ, answer=JobDetail)
+@Route("GET", "/api/jobs/{job}", right=Right.READ, answer=JobDetail)
 async def show_job(request: web.Request) -> web.Response:
     """Show everything about one job: its schedule in words, settings with their origin, problems, its last error."""
     detail = await request.app[SERVICE].details.detail(any_job_in_path(request))
@@ -120,7 +119,7 @@ async def show_job(request: web.Request) -> web.Response:
     return json_answer(detail)
 
 
-@route("GET", "/api/jobs/{job}/source", right=Right.READ, answer=SourceView, query=FileQuery)
+@Route("GET", "/api/jobs/{job}/source", right=Right.READ, answer=SourceView, query=FileQuery)
 async def show_source(request: web.Request) -> web.Response:
     """Show a Lua file of the version of a job that runs."""
     job, query = any_job_in_path(request), query_of(request, FileQuery)
@@ -130,13 +129,13 @@ async def show_source(request: web.Request) -> web.Response:
         raise web.HTTPNotFound(text=str(refused)) from refused
 
 
-@route("GET", "/api/warnings", right=Right.READ, answer=list[Problem])
+@Route("GET", "/api/warnings", right=Right.READ, answer=list[Problem])
 async def list_warnings(request: web.Request) -> web.Response:
     """List what is doubtful in the project's files."""
     return json_answer(request.app[SERVICE].warnings())
 
 
-@route("GET", "/api/next", right=Right.READ, answer=list[NextRun], query=NextQuery, of_job=True)
+@Route("GET", "/api/next", right=Right.READ, answer=list[NextRun], query=NextQuery, of_job=True)
 async def list_next(request: web.Request) -> web.Response:
     """List the next due times, of one job or of all together, earliest first."""
     query = query_of(request, NextQuery)
@@ -146,27 +145,27 @@ async def list_next(request: web.Request) -> web.Response:
     return json_answer(await request.app[SERVICE].next_runs(job, count, until_ms=query.until, may_see=may_see))
 
 
-@route("GET", "/api/next/day", right=Right.READ, answer=DayAhead, of_job=True)
+@Route("GET", "/api/next/day", right=Right.READ, answer=DayAhead, of_job=True)
 async def show_day(request: web.Request) -> web.Response:
     """Count the due times of the next 24 hours, of each job by quarters of an hour, and find the busiest minute."""
     return json_answer(await request.app[SERVICE].calendar.day_ahead(principal_of(request).may_see))
 
 
-@route("GET", "/api/jobs/{job}/chart", right=Right.READ, answer=JobStatistics, query=ChartQuery)
+@Route("GET", "/api/jobs/{job}/chart", right=Right.READ, answer=JobStatistics, query=ChartQuery)
 async def show_chart(request: web.Request) -> web.Response:
     """Show how long the runs of a job took and how late they began, with their rates, over a span of time."""
     job, query = job_in_path(request), query_of(request, ChartQuery)
     return json_answer(await request.app[SERVICE].statistics.of(job, query.span))
 
 
-@route("GET", "/api/drift", right=Right.READ, answer=DriftReport, query=DriftQuery)
+@Route("GET", "/api/drift", right=Right.READ, answer=DriftReport, query=DriftQuery)
 async def check_drift(request: web.Request) -> web.Response:
     """Compare what is there with what `file.*` and commands have recorded, of one job or of all."""
     name, service = query_of(request, DriftQuery).job, request.app[SERVICE]
     return json_answer(await service.check_drift(None if name is None else service.find(name) or JobId(name)))
 
 
-@route(
+@Route(
     "POST",
     "/api/jobs/{job}/trigger",
     right=Right.RUN,
@@ -186,7 +185,7 @@ async def trigger(request: web.Request) -> web.Response:
     return started_answer(await request.app[SERVICE].start(job, payload, key, parent), 200)
 
 
-@route("POST", "/api/jobs/{job}/pause", right=Right.RUN, answer=JobPaused)
+@Route("POST", "/api/jobs/{job}/pause", right=Right.RUN, answer=JobPaused)
 async def pause(request: web.Request) -> web.Response:
     """Have the schedule of a job start no more runs."""
     job = job_in_path(request)
@@ -194,7 +193,7 @@ async def pause(request: web.Request) -> web.Response:
     return json_answer(JobPaused(job=job, paused=True))
 
 
-@route("POST", "/api/jobs/{job}/resume", right=Right.RUN, answer=JobPaused)
+@Route("POST", "/api/jobs/{job}/resume", right=Right.RUN, answer=JobPaused)
 async def resume(request: web.Request) -> web.Response:
     """Have the schedule of a paused job start runs again."""
     job = job_in_path(request)
@@ -202,7 +201,7 @@ async def resume(request: web.Request) -> web.Response:
     return json_answer(JobPaused(job=job, paused=False))
 
 
-@route("GET", "/api/jobs/{job}/logs", right=Right.READ, answer=list[str], query=LogQuery)
+@Route("GET", "/api/jobs/{job}/logs", right=Right.READ, answer=list[str], query=LogQuery)
 async def read_log(request: web.Request) -> web.Response:
     """Show the last lines that a job has logged."""
     lines = query_of(request, LogQuery).lines

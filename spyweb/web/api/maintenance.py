@@ -11,9 +11,8 @@ from spyweb.service.maintenance import MOST_DAYS, USUAL_DAYS
 from spyweb.views.maintenance import MaintenanceView
 from spyweb.web.access.principal import principal_of
 from spyweb.web.answer import json_answer
-from spyweb.web.api.keys import SERVICE
 from spyweb.web.api.query import query_of
-from spyweb.web.api.route import Right, route
+from spyweb.web.api.route import SERVICE, Right, Route
 
 
 class MaintenanceQuery(Struct, frozen=True):
@@ -22,7 +21,7 @@ class MaintenanceQuery(Struct, frozen=True):
     days: Annotated[int, Meta(ge=1, le=MOST_DAYS)] = USUAL_DAYS
 
 
-@route("GET", "/api/maintenance", right=Right.READ, answer=MaintenanceView, query=MaintenanceQuery, of_job=True)
+@Route("GET", "/api/maintenance", right=Right.READ, answer=MaintenanceView, query=MaintenanceQuery, of_job=True)
 async def show_maintenance(request: web.Request) -> web.Response:
     """Show the windows of `[[maintenance]]` that have begun, and those of the next days."""
     days, may_see = query_of(request, MaintenanceQuery).days, principal_of(request).may_see

@@ -8,13 +8,12 @@ from aiohttp import web
 
 from spyweb.views.metrics import Meters
 from spyweb.web.answer import WholeAnswer
-from spyweb.web.api.keys import SERVICE
-from spyweb.web.api.route import Right, route
+from spyweb.web.api.route import SERVICE, Right, Route
 
 TEXT = "text/plain"
 
 
-@route("GET", "/metrics", right=Right.READ, answer=str, media=TEXT)
+@Route("GET", "/metrics", right=Right.READ, answer=str, media=TEXT)
 async def scrape(request: web.Request) -> web.Response:
     """Tell all metrics, as Prometheus' text or, where it is preferred, as OpenMetrics."""
     service = request.app[SERVICE]

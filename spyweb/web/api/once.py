@@ -9,7 +9,7 @@ from spyweb.service.once import StartedRun
 from spyweb.tracing.span import TRACEPARENT, read_traceparent
 from spyweb.views.jobs import Triggered
 from spyweb.web.answer import BadParameter, json_answer
-from spyweb.web.api.keys import SERVICE
+from spyweb.web.api.route import SERVICE
 
 HEADER = "Idempotency-Key"
 REPEATED = "Idempotent-Replayed"

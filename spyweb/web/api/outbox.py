@@ -10,9 +10,8 @@ from msgspec import Meta, Struct
 from spyweb.model import JobId
 from spyweb.views.outbox import MessagesRetried, MessageView
 from spyweb.web.answer import json_answer, page_answer
-from spyweb.web.api.keys import SERVICE
 from spyweb.web.api.query import Natural, check_may_see, query_of, visible
-from spyweb.web.api.route import Right, route
+from spyweb.web.api.route import SERVICE, Right, Route
 
 MAX_LIMIT = 1_000
 
@@ -31,7 +30,7 @@ class RetryQuery(Struct, frozen=True):
     id: Natural = 0
 
 
-@route(
+@Route(
     "GET", "/api/outbox", right=Right.READ, answer=list[MessageView], query=MessagesQuery, of_job=True, is_paged=True
 )
 async def list_messages(request: web.Request) -> web.Response:
@@ -50,7 +49,7 @@ async def list_messages(request: web.Request) -> web.Response:
     return page_answer(request, found, before=found[-1].id if len(found) == query.limit else None)
 
 
-@route("POST", "/api/outbox/retry", right=Right.RUN, answer=MessagesRetried, query=RetryQuery)
+@Route("POST", "/api/outbox/retry", right=Right.RUN, answer=MessagesRetried, query=RetryQuery)
 async def retry_messages(request: web.Request) -> web.Response:
     """Send one message again, by its id; without one, all."""
     message = query_of(request, RetryQuery).id or None

@@ -22,7 +22,7 @@ from spyweb.service.daemon import DaemonService
 from spyweb.service.readiness import STARTING
 from spyweb.web.access.principal import principal_of
 from spyweb.web.answer import BadBody, BadParameter
-from spyweb.web.api.keys import SERVICE
+from spyweb.web.api.route import SERVICE
 from spyweb.web.body import BODY_MEMORY, LARGEST, Body
 
 MOST = (1 << 63) - 1  # the largest number that the store takes

@@ -13,9 +13,8 @@ from spyweb.model import JobId
 from spyweb.store.records_protocol import RecordFilter
 from spyweb.views.records import RecordsPage, RecordView, by_job, flatten
 from spyweb.web.answer import json_answer
-from spyweb.web.api.keys import CATALOGUE, SERVICE
 from spyweb.web.api.query import MOST, Natural, Positive, check_may_see, check_may_see_all, query_of, visible
-from spyweb.web.api.route import CSV, Right, route
+from spyweb.web.api.route import CATALOGUE, CSV, SERVICE, Right, Route
 from spyweb.web.api.streams import OPEN_STREAMS
 
 log = structlog.get_logger()
@@ -53,7 +52,7 @@ class TableQuery(Struct, frozen=True):
     spreadsheet: Annotated[bool, Meta(description="what a spreadsheet would take for a formula is made text")] = True
 
 
-@route(
+@Route(
     "GET",
     "/api/records",
     right=Right.READ,
@@ -84,7 +83,7 @@ async def list_records(request: web.Request) -> web.Response:
     return await _page(request, query.job_id, limit, after)
 
 
-@route(
+@Route(
     "GET",
     "/api/records.csv",
     right=Right.READ,

@@ -1,15 +1,17 @@
 """Generate the parts of docs/reference/api.md: the table of routes and the types of their answers.
 
-Both are made of the OpenAPI document, so that the page says what the document says.
+`python -m spyweb.web.api.reference`, in the repository, writes them anew.  Both are made of the OpenAPI document, so
+that the page says what the document says.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
-from spyweb.web.api.openapi import make_document
+from spyweb.web.api.document import make_document
 from spyweb.web.api.route import LINES, Route
 from spyweb.web.api.routes import ROUTES
 
@@ -30,11 +32,10 @@ def renewed(page: str) -> str:
 
 
 def _subjects(routes: Sequence[Route], document: Schema) -> Iterator[str]:
-    documented = [each for each in routes if each.in_document]
-    for subject in dict.fromkeys(each.subject for each in documented):
+    for subject in dict.fromkeys(each.subject for each in routes):
         yield f"### {subject.replace('_', ' ').capitalize()}\n"
         yield "| | right | gives | |\n|---|---|---|---|"
-        for each in documented:
+        for each in routes:
             if each.subject == subject:
                 operation = document["paths"][each.path][each.method.lower()]
                 gives = _gives(operation, each.status)
@@ -98,3 +99,8 @@ def _kind(schema: Schema) -> str:
             return "any JSON"
         case kind:
             return str(kind)
+
+
+if __name__ == "__main__":
+    page = Path(PAGE)
+    page.write_text(renewed(page.read_text(encoding="utf-8")), encoding="utf-8")

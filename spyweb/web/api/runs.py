@@ -19,10 +19,9 @@ from spyweb.views.runs import LogLine, RunCancelled, RunEnded, RunEvent, TaskVie
 from spyweb.views.workflows import WorkflowDetail, WorkflowView
 from spyweb.web.access.principal import principal_of
 from spyweb.web.answer import BadBody, BadParameter, json_answer, page_answer
-from spyweb.web.api.keys import SERVICE
 from spyweb.web.api.payload import payload_of
 from spyweb.web.api.query import MOST, check_may_see, job_in_path, permitted_run, query_of, visible
-from spyweb.web.api.route import LINES, Right, route
+from spyweb.web.api.route import LINES, SERVICE, Right, Route
 from spyweb.web.api.streams import UNREAD_S, stream
 
 MAX_LIMIT = 1_000
@@ -72,7 +71,7 @@ class WatchedRunQuery(Struct, frozen=True):
     dry_run: bool = False  # nothing is changed, and what would be is said
 
 
-@route("GET", "/api/runs", right=Right.READ, answer=list[Run], query=RunsQuery, of_job=True, is_paged=True)
+@Route("GET", "/api/runs", right=Right.READ, answer=list[Run], query=RunsQuery, of_job=True, is_paged=True)
 async def list_runs(request: web.Request) -> web.Response:
     """List runs, newest first, of one job or of all, also those of a deleted job.
 
@@ -126,7 +125,7 @@ def _named(kind: type[E], parameter: str, text: str) -> list[E]:
         raise BadParameter(parameter, f"expected some of {', '.join(each.value for each in kind)}") from error
 
 
-@route("GET", "/api/runs/{run}", right=Right.READ, answer=RunDetail, of_job=True)
+@Route("GET", "/api/runs/{run}", right=Right.READ, answer=RunDetail, of_job=True)
 async def show_run(request: web.Request) -> web.Response:
     """Show everything about one run: how it came about, its log lines, tasks, traceback, limits, and what followed."""
     run, may_see = await permitted_run(request), principal_of(request).may_see
@@ -137,7 +136,7 @@ async def show_run(request: web.Request) -> web.Response:
     return json_answer(run_seen_by(detail, may_see))
 
 
-@route("GET", "/api/gaps", right=Right.READ, answer=GapPage, query=GapsQuery, of_job=True, is_paged=True)
+@Route("GET", "/api/gaps", right=Right.READ, answer=GapPage, query=GapsQuery, of_job=True, is_paged=True)
 async def list_gaps(request: web.Request) -> web.Response:
     """List due times that did not run, and runs that were lost, newest first, each with the reason and what followed.
 
@@ -152,13 +151,13 @@ async def list_gaps(request: web.Request) -> web.Response:
     return page_answer(request, page, before=page.before)
 
 
-@route("GET", "/api/runs/{run}/tasks", right=Right.READ, answer=list[TaskView], of_job=True)
+@Route("GET", "/api/runs/{run}/tasks", right=Right.READ, answer=list[TaskView], of_job=True)
 async def list_tasks(request: web.Request) -> web.Response:
     """List how the tasks of a run ended, in the order of their definition."""
     return json_answer(await request.app[SERVICE].tasks(await permitted_run(request)))
 
 
-@route("POST", "/api/runs/{run}/cancel", right=Right.RUN, answer=RunCancelled, of_job=True)
+@Route("POST", "/api/runs/{run}/cancel", right=Right.RUN, answer=RunCancelled, of_job=True)
 async def cancel(request: web.Request) -> web.Response:
     """Have a run end that is under way, or give up one that waits.  It is not tried again."""
     run = await permitted_run(request)
@@ -168,13 +167,13 @@ async def cancel(request: web.Request) -> web.Response:
     return json_answer(RunCancelled(run=run, job=found.job))
 
 
-@route("GET", "/api/workflows", right=Right.READ, answer=list[WorkflowView], query=WorkflowsQuery)
+@Route("GET", "/api/workflows", right=Right.READ, answer=list[WorkflowView], query=WorkflowsQuery)
 async def list_workflows(request: web.Request) -> web.Response:
     """List the newest runs of jobs with tasks."""
     return json_answer(await request.app[SERVICE].workflows(query_of(request, WorkflowsQuery).limit))
 
 
-@route("GET", "/api/workflow", right=Right.READ, answer=WorkflowDetail, query=WorkflowQuery)
+@Route("GET", "/api/workflow", right=Right.READ, answer=WorkflowDetail, query=WorkflowQuery)
 async def show_workflow(request: web.Request) -> web.Response:
     """Show one of them with its tasks and with what it keeps."""
     query = query_of(request, WorkflowQuery)
@@ -184,7 +183,7 @@ async def show_workflow(request: web.Request) -> web.Response:
         raise web.HTTPNotFound(text=str(refused)) from refused
 
 
-@route(
+@Route(
     "POST",
     "/api/jobs/{job}/run",
     right=Right.RUN,
@@ -206,7 +205,7 @@ async def run_once(request: web.Request) -> web.StreamResponse:
     )
 
 
-@route("POST", "/api/jobs/{job}/debug", right=Right.RUN, answer=(LogLine, TaskView, RunEnded), media=LINES)
+@Route("POST", "/api/jobs/{job}/debug", right=Right.RUN, answer=(LogLine, TaskView, RunEnded), media=LINES)
 async def debug(request: web.Request) -> web.StreamResponse:
     """Run a job as `spyweb debug` does, and send what it logs and its end.
 

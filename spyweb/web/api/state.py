@@ -45,9 +45,8 @@ from spyweb.views.state import (
     StreamEnded,
 )
 from spyweb.web.answer import BadParameter, json_answer
-from spyweb.web.api.keys import LARGEST_BODY, SERVICE
 from spyweb.web.api.query import Natural, Positive, body_of, check_may_see, check_may_see_all, query_of, read_body
-from spyweb.web.api.route import LINES, Right, route
+from spyweb.web.api.route import LARGEST_BODY, LINES, SERVICE, Right, Route
 from spyweb.web.api.streams import UNREAD_S, counted, stream
 from spyweb.web.body import BODY_MEMORY, Body, pieces
 
@@ -148,7 +147,7 @@ def state_of(request: web.Request) -> StateService:
     return request.app[SERVICE].state
 
 
-@route(
+@Route(
     "GET",
     "/api/state/entries",
     right=Right.READ,
@@ -164,14 +163,14 @@ async def list_entries(request: web.Request) -> web.StreamResponse:
     return await stream(request, counted(to_json(entry) + b"\n" async for entry in entries))
 
 
-@route("GET", "/api/state/entry", right=Right.READ, answer=EntryFound, query=EntryQuery, of_job=True)
+@Route("GET", "/api/state/entry", right=Right.READ, answer=EntryFound, query=EntryQuery, of_job=True)
 async def read_entry(request: web.Request) -> web.Response:
     """Show one entry."""
     query = query_of(request, EntryQuery)
     return json_answer(EntryFound(entry=await state_of(request).entry(_permitted(request, query.namespace), query.key)))
 
 
-@route("PUT", "/api/state/entry", right=Right.STATE, answer=EntryWritten, query=PutQuery, body=ANY_VALUE, of_job=True)
+@Route("PUT", "/api/state/entry", right=Right.STATE, answer=EntryWritten, query=PutQuery, body=ANY_VALUE, of_job=True)
 async def put_entry(request: web.Request) -> web.Response:
     """Write one entry, its expiry included."""
     query = query_of(request, PutQuery)
@@ -181,7 +180,7 @@ async def put_entry(request: web.Request) -> web.Response:
     return json_answer(await state_of(request).put(namespace, query.key, value, query.ttl_ms or None))
 
 
-@route(
+@Route(
     "PATCH", "/api/state/entry", right=Right.STATE, answer=EntryUpdated, query=EntryQuery, body=EntryUpdate, of_job=True
 )
 async def update_entry(request: web.Request) -> web.Response:
@@ -196,40 +195,40 @@ async def update_entry(request: web.Request) -> web.Response:
     return json_answer(await state_of(request).update(namespace, query.key, update.ops))
 
 
-@route("GET", "/api/state/namespaces", right=Right.READ, answer=list[NamespaceView])
+@Route("GET", "/api/state/namespaces", right=Right.READ, answer=list[NamespaceView])
 async def list_namespaces(request: web.Request) -> web.Response:
     """List the namespaces that hold something."""
     return json_answer(await state_of(request).namespaces())
 
 
-@route("DELETE", "/api/state/entry", right=Right.STATE, answer=EntryDeleted, query=EntryQuery, of_job=True)
+@Route("DELETE", "/api/state/entry", right=Right.STATE, answer=EntryDeleted, query=EntryQuery, of_job=True)
 async def delete_entry(request: web.Request) -> web.Response:
     """Delete one entry."""
     query = query_of(request, EntryQuery)
     return json_answer(await state_of(request).delete(_permitted(request, query.namespace), query.key))
 
 
-@route("GET", "/api/state/count", right=Right.READ, answer=EntriesCounted, query=PatternQuery, of_job=True)
+@Route("GET", "/api/state/count", right=Right.READ, answer=EntriesCounted, query=PatternQuery, of_job=True)
 async def count_entries(request: web.Request) -> web.Response:
     """Count the entries whose keys match a pattern."""
     namespace, pattern = _matching(request, query_of(request, PatternQuery))
     return json_answer(EntriesCounted(count=await state_of(request).count(namespace, pattern)))
 
 
-@route("DELETE", "/api/state/entries", right=Right.STATE, answer=EntriesCleared, query=PatternQuery, of_job=True)
+@Route("DELETE", "/api/state/entries", right=Right.STATE, answer=EntriesCleared, query=PatternQuery, of_job=True)
 async def clear_entries(request: web.Request) -> web.Response:
     """Delete the entries whose keys match a pattern."""
     namespace, pattern = _matching(request, query_of(request, PatternQuery))
     return json_answer(EntriesCleared(deleted=await state_of(request).clear(namespace, pattern)))
 
 
-@route("GET", "/api/state/stats", right=Right.READ, answer=StateStats, query=NamespaceQuery, of_job=True)
+@Route("GET", "/api/state/stats", right=Right.READ, answer=StateStats, query=NamespaceQuery, of_job=True)
 async def show_stats(request: web.Request) -> web.Response:
     """Show how much a namespace holds, or all of them together."""
     return json_answer(await state_of(request).stats(_one_or_all(request, query_of(request, NamespaceQuery).namespace)))
 
 
-@route("GET", "/api/state/history", right=Right.READ, answer=list[EntryView], query=HistoryQuery, of_job=True)
+@Route("GET", "/api/state/history", right=Right.READ, answer=list[EntryView], query=HistoryQuery, of_job=True)
 async def list_history(request: web.Request) -> web.Response:
     """List the versions of an entry that are kept, newest first; the first of a live one is what it is now."""
     query = query_of(request, HistoryQuery)
@@ -238,26 +237,26 @@ async def list_history(request: web.Request) -> web.Response:
     )
 
 
-@route("POST", "/api/state/rollback", right=Right.STATE, answer=EntryWritten, query=RollbackQuery, of_job=True)
+@Route("POST", "/api/state/rollback", right=Right.STATE, answer=EntryWritten, query=RollbackQuery, of_job=True)
 async def roll_back(request: web.Request) -> web.Response:
     """Write the value of an earlier version as a new one without expiry."""
     query = query_of(request, RollbackQuery)
     return json_answer(await state_of(request).rollback(_permitted(request, query.namespace), query.key, query.version))
 
 
-@route("GET", "/api/state/locks", right=Right.READ, answer=list[LockView])
+@Route("GET", "/api/state/locks", right=Right.READ, answer=list[LockView])
 async def list_locks(request: web.Request) -> web.Response:
     """List the locks that are held."""
     return json_answer(await state_of(request).locks())
 
 
-@route("DELETE", "/api/state/locks", right=Right.STATE, answer=LockBroken, query=LockQuery)
+@Route("DELETE", "/api/state/locks", right=Right.STATE, answer=LockBroken, query=LockQuery)
 async def break_lock(request: web.Request) -> web.Response:
     """Release a lock, whoever holds it: that run is not told."""
     return json_answer(LockBroken(broken=await state_of(request).break_lock(query_of(request, LockQuery).name)))
 
 
-@route(
+@Route(
     "GET", "/api/state/export", right=Right.READ, answer=(ANY_VALUE,), query=NamespaceQuery, media=LINES, of_job=True
 )
 async def export_entries(request: web.Request) -> web.StreamResponse:
@@ -266,7 +265,7 @@ async def export_entries(request: web.Request) -> web.StreamResponse:
     return await stream(request, counted(entry_line(portable) async for portable in entries))
 
 
-@route(
+@Route(
     "POST",
     "/api/state/import",
     right=Right.STATE,
@@ -282,7 +281,7 @@ async def import_entries(request: web.Request) -> web.Response:
     return json_answer(await state_of(request).load(entries, dry_run=query.dry_run))
 
 
-@route(
+@Route(
     "POST",
     "/api/state/records",
     right=Right.STATE,
@@ -300,7 +299,7 @@ async def add_records(request: web.Request) -> web.Response:
     return json_answer(RecordsAdded(added=await state_of(request).add_records(job, records)))
 
 
-@route("POST", "/api/state/move", right=Right.STATE, answer=Moved, query=MoveQuery, of_job=True)
+@Route("POST", "/api/state/move", right=Right.STATE, answer=Moved, query=MoveQuery, of_job=True)
 async def move_entries(request: web.Request) -> web.Response:
     """Give one namespace's entries to another, a job's records with them; `force`: the other's own keys give way."""
     query = query_of(request, MoveQuery)
@@ -308,7 +307,7 @@ async def move_entries(request: web.Request) -> web.Response:
     return json_answer(await state_of(request).move(old, new, force=query.force))
 
 
-@route("GET", "/api/state/watch", right=Right.READ, answer=ChangeView, query=WatchQuery, media=LINES, of_job=True)
+@Route("GET", "/api/state/watch", right=Right.READ, answer=ChangeView, query=WatchQuery, media=LINES, of_job=True)
 async def watch_changes(request: web.Request) -> web.StreamResponse:
     """Send each change as it comes, without end.  The first line is blank: from then on nothing is missed.
 

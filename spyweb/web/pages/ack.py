@@ -17,7 +17,7 @@ from spyweb.views.incidents import IncidentView
 from spyweb.web.access.guard import TRAIL
 from spyweb.web.access.recognise import AccessRule
 from spyweb.web.access.rights import PUBLIC
-from spyweb.web.api.keys import SERVICE
+from spyweb.web.api.route import SERVICE
 from spyweb.web.pages.page import PageMissing, Shown
 from spyweb.web.pages.site import PageRoute, answer_with, ask
 

@@ -22,7 +22,7 @@ from spyweb.web.access.principal import NOBODY, PRINCIPAL
 from spyweb.web.access.recognise import FORM_TOKEN, AccessRule, check_page
 from spyweb.web.access.rights import PUBLIC, Right
 from spyweb.web.answer import status_of, wants_page
-from spyweb.web.api.keys import SERVICE
+from spyweb.web.api.route import SERVICE
 from spyweb.web.body import LARGEST_FORM, LARGEST_PUBLIC_FORM, read_form
 from spyweb.web.live import follow_page
 from spyweb.web.pages.outlook import look

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pkgutil
 
+from aiohttp import web
+
 import spyweb.web.api
 from spyweb.web.api import routes
-from spyweb.web.api.route import PUBLIC, TABLE, Right
+from spyweb.web.api.route import PUBLIC, TABLE, Right, Route
 from spyweb.web.api.routes import ROUTES
 
 
@@ -30,3 +32,17 @@ def test_what_changes_something_needs_more_than_the_right_to_read() -> None:
 
 def test_only_the_probes_are_for_everybody() -> None:
     assert {each.path for each in ROUTES if each.right is PUBLIC} == {"/healthz", "/readyz"}
+
+
+def test_a_decorated_handler_is_put_into_the_table_as_it_is() -> None:
+    async def show_it(request: web.Request) -> web.Response:
+        """Show it."""
+        return web.Response()
+
+    before = list(TABLE)
+    try:
+        assert Route("GET", "/api/jobs/{job}/it", right=Right.READ)(show_it) is show_it
+        (added,) = (each for each in TABLE if each not in before)
+    finally:
+        TABLE[:] = before
+    assert (added.name, added.subject, added.doc, added.of_job) == ("show_it", "test_routes", "Show it.", True)

@@ -9,7 +9,7 @@ from io import BytesIO
 import pytest
 
 from spyweb.model import HistoryRule
-from spyweb.web.api.keys import LARGEST_BODY
+from spyweb.web.api.route import LARGEST_BODY
 from spyweb.web.app import socket_app
 from tests.fakes.client import Client, client_of, failure, get_json, post_json
 from tests.fakes.daemon_service import NOW_MS, FakeDaemonService, make_state
