@@ -114,7 +114,7 @@ def json_answer(value: object, status: int = 200) -> web.Response:
     return WholeAnswer(body=to_json(value), status=status, content_type="application/json")
 
 
-def page_answer(request: web.Request, value: object, **following: str | int | None) -> web.Response:
+def page_answer(request: web.Request, value: object, **following: object) -> web.Response:
     """Answer with a page; the header `Link` leads to the next one, by these parameters, unless they are None."""
     answer = json_answer(value)
     if None not in following.values():

@@ -24,10 +24,9 @@ from spyweb.web.access.cookies import HOSTS
 from spyweb.web.access.hosts import comes_from_elsewhere
 from spyweb.web.access.principal import PRINCIPAL, Principal, principal_of
 from spyweb.web.answer import BadBody, json_answer
-from spyweb.web.api.once import HEADERS, REUSED, key_of, parent_of, started_answer
-from spyweb.web.api.payload import read_payload
 from spyweb.web.api.query import check_loaded, check_may_see, query_of
 from spyweb.web.api.route import SERVICE, Right, Route
+from spyweb.web.api.starting import HEADERS, REUSED, key_of, parent_of, read_payload, started_answer
 from spyweb.web.body import BODY_MEMORY, Body, media_type_of
 
 ACCEPTED = 202

@@ -22,10 +22,9 @@ from spyweb.views.source import SourceView
 from spyweb.views.statistics import JobStatistics, TimeSpan
 from spyweb.web.access.principal import principal_of
 from spyweb.web.answer import json_answer, page_answer
-from spyweb.web.api.once import HEADERS, REUSED, key_of, parent_of, started_answer
-from spyweb.web.api.payload import payload_of
 from spyweb.web.api.query import MOST, any_job_in_path, find_job, job_in_path, query_of
 from spyweb.web.api.route import CATALOGUE, SERVICE, Right, Route
+from spyweb.web.api.starting import HEADERS, REUSED, key_of, parent_of, payload_of, started_answer
 
 MAX_JOBS = 10_000
 USUAL_NEXT, MAX_NEXT = 5, 10_000

@@ -10,7 +10,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import closing
 from functools import cache
-from typing import Annotated, TypeVar
+from typing import Annotated, TypeVar, cast
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -21,11 +21,12 @@ from spyweb.model import JobId, RunId
 from spyweb.service.daemon import DaemonService
 from spyweb.service.readiness import STARTING
 from spyweb.web.access.principal import principal_of
-from spyweb.web.answer import BadBody, BadParameter
+from spyweb.web.answer import BadBody, BadParameter, page_answer
 from spyweb.web.api.route import SERVICE
 from spyweb.web.body import BODY_MEMORY, LARGEST, Body
 
 MOST = (1 << 63) - 1  # the largest number that the store takes
+MAX_LIMIT = 1_000
 ROUNDS, LOOKED_AT = 20, 1_000  # of a search for what may be seen: how often, and how much each time
 AGAIN_S = 1  # when a client that came during the start should ask again
 LONGEST_NUMBER = 20  # digits; more are not turned into a number
@@ -42,10 +43,12 @@ V = TypeVar("V")
 M = TypeVar("M")
 
 
-class JobQuery(msgspec.Struct, frozen=True):
-    """A job by its id or name."""
+class PageQuery(msgspec.Struct, frozen=True):
+    """Which page of a list, of which job."""
 
     job: str | None = None
+    limit: Annotated[int, Meta(ge=1, le=MAX_LIMIT)] = 30
+    before: Annotated[Natural, Meta(description="the number of the last one of the page before: only older ones")] = 0
 
 
 def query_of(request: web.Request, kind: type[Q]) -> Q:
@@ -57,9 +60,8 @@ def query_of(request: web.Request, kind: type[Q]) -> Q:
     given: dict[str, object] = {}
     raw = request.rel_url.raw_query_string
     for name, text in parse_qsl(raw, keep_blank_values=True, encoding="utf-8", errors="surrogateescape"):
-        read = fields.get(name)
-        if read is not None:
-            given[name] = read(name, text)
+        if name in fields:
+            given[name] = _read(fields[name], name, text)
     present = {name: value for name, value in given.items() if value is not None}
     try:
         return msgspec.convert(present, kind, builtin_types=(bytes,))
@@ -77,8 +79,8 @@ def _bad_parameter(error: msgspec.ValidationError, kind: type[msgspec.Struct]) -
 
 
 @cache
-def _fields(kind: type[msgspec.Struct]) -> Mapping[str, Callable[[str, str], object]]:
-    return {each.encode_name: _reader_of(each.type) for each in _struct(kind).fields}
+def _fields(kind: type[msgspec.Struct]) -> Mapping[str, inspect.Type]:
+    return {each.encode_name: _without_none(each.type) for each in _struct(kind).fields}
 
 
 def _struct(kind: type[msgspec.Struct]) -> inspect.StructType:
@@ -88,10 +90,7 @@ def _struct(kind: type[msgspec.Struct]) -> inspect.StructType:
 
 
 def _expected(kind: type[msgspec.Struct], name: str) -> str:
-    field = next((each for each in _struct(kind).fields if each.encode_name == name), None)
-    if field is None:
-        return ""
-    match _without_none(field.type):
+    match _fields(kind).get(name):
         case inspect.IntType(ge=least, le=most):
             return f"expected a whole number from {least}" + ("" if most in (None, MOST) else f" to {most}")
         case inspect.LiteralType(values=values) | inspect.EnumType(cls=values):
@@ -109,40 +108,28 @@ def _without_none(kind: inspect.Type) -> inspect.Type:
     return kind
 
 
-def _reader_of(kind: inspect.Type) -> Callable[[str, str], object]:
-    match _without_none(kind):
-        case inspect.IntType():
-            return _read_number
-        case inspect.BoolType():
-            return _read_flag
+def _read(kind: inspect.Type, name: str, text: str) -> object:
+    """Return a parameter as its type wants it, or the text; None for no number at all.  `?debug` alone sets a flag."""
+    match kind:
         case inspect.BytesType():
-            return lambda _, text: text.encode("utf-8", "surrogateescape")
-        case _:
-            return _read_text
-
-
-def _read_number(name: str, text: str) -> object:
-    """Return a number; none where nothing is given, and the text where it is no number."""
-    if text.isascii() and text.isdigit() and len(text) < LONGEST_NUMBER:
-        return int(text)
-    return _read_text(name, text) or None
-
-
-def _read_flag(name: str, text: str) -> object:
-    """Return whether it is set: `?debug` alone does."""
-    if text.lower() in TRUE:
-        return True
-    if text.lower() in FALSE:
-        return False
-    raise BadParameter(name, "expected true or false")
-
-
-def _read_text(name: str, text: str) -> object:
+            return text.encode("utf-8", "surrogateescape")
+        case inspect.IntType() if whole_number(text) is not None or not text:
+            return whole_number(text)
+        case inspect.BoolType() if text.lower() not in TRUE | FALSE:
+            raise BadParameter(name, "expected true or false")
+        case inspect.BoolType():
+            return text.lower() in TRUE
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise BadParameter(name, "expected UTF-8") from error
     return text
+
+
+def whole_number(text: str) -> int | None:
+    """Return a whole number that the store could take; None where a text is no such."""
+    is_number = text.isascii() and text.isdigit() and len(text) < LONGEST_NUMBER
+    return int(text) if is_number and int(text) <= MOST else None
 
 
 async def body_of(request: web.Request, kind: type[T], largest: int = LARGEST) -> T:
@@ -189,10 +176,14 @@ def any_job_in_path(request: web.Request) -> JobId:
 
 
 def run_in_path(request: web.Request) -> RunId:
-    text = request.match_info["run"]
-    if not (text.isascii() and text.isdigit() and len(text) < LONGEST_NUMBER and int(text) <= MOST):
-        raise web.HTTPBadRequest(text="expected the number of a run")
-    return RunId(int(text))
+    return RunId(number_in_path(request, "run"))
+
+
+def number_in_path(request: web.Request, name: str) -> int:
+    number = whole_number(request.match_info[name])
+    if number is None:
+        raise web.HTTPBadRequest(text=f"expected the number of {'an' if name == 'incident' else 'a'} {name}")
+    return number
 
 
 async def permitted_run(request: web.Request) -> RunId:
@@ -255,6 +246,29 @@ async def visible(
             break
         before = describe(page[-1])[1]
     return found[:limit]
+
+
+async def list_answer(
+    request: web.Request,
+    query: PageQuery,
+    ask: Callable[[int, M | None], Awaitable[list[V]]],
+    describe: Callable[[V], tuple[str, M]],
+    show: Callable[[V], object] = lambda each: each,
+) -> web.Response:
+    """Answer with a page of a list, as `visible` finds it, and lead to the next one."""
+    before = cast(M, query.before) if query.before else None
+    found = await visible(request, ask, describe, limit=query.limit, before=before)
+    following = describe(found[-1])[1] if len(found) == query.limit else None
+    return page_answer(request, [show(each) for each in found], before=following)
+
+
+def job_of(request: web.Request, query: PageQuery) -> JobId | None:
+    """Return the job whose list is asked for, also one that is gone: it may have left some.  Raises HTTPForbidden."""
+    if not query.job:
+        return None
+    job = request.app[SERVICE].find(query.job) or JobId(query.job)
+    check_may_see(request, job)
+    return job
 
 
 def check_may_see(request: web.Request, job: str) -> None:

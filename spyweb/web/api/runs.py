@@ -19,23 +19,19 @@ from spyweb.views.runs import LogLine, RunCancelled, RunEnded, RunEvent, TaskVie
 from spyweb.views.workflows import WorkflowDetail, WorkflowView
 from spyweb.web.access.principal import principal_of
 from spyweb.web.answer import BadBody, BadParameter, json_answer, page_answer
-from spyweb.web.api.payload import payload_of
-from spyweb.web.api.query import MOST, check_may_see, job_in_path, permitted_run, query_of, visible
+from spyweb.web.api.query import MAX_LIMIT, MOST, PageQuery, job_in_path, job_of, list_answer, permitted_run, query_of
 from spyweb.web.api.route import LINES, SERVICE, Right, Route
+from spyweb.web.api.starting import payload_of
 from spyweb.web.api.streams import UNREAD_S, stream
 
-MAX_LIMIT = 1_000
 MAX_GAPS = 200  # each is looked up with what followed
 
 E = TypeVar("E", bound=StrEnum)
 
 
-class RunsQuery(Struct, frozen=True):
+class RunsQuery(PageQuery, frozen=True):
     """Which runs, of which job."""
 
-    job: str | None = None
-    limit: Annotated[int, Meta(ge=1, le=MAX_LIMIT)] = 30
-    before: Annotated[int, Meta(ge=0, le=MOST, description="the id of a run: only older ones")] = 0
     outcome: Annotated[str, Meta(description="outcomes, separated by commas")] = ""
     trigger: Annotated[str, Meta(description="types of triggers, separated by commas")] = ""
     since: Annotated[int, Meta(ge=0, le=MOST, description="epoch milliseconds")] | None = None
@@ -54,13 +50,11 @@ class WorkflowQuery(Struct, frozen=True):
     id: str
 
 
-class GapsQuery(Struct, frozen=True):
+class GapsQuery(PageQuery, frozen=True):
     """Whose due times, and since when."""
 
-    job: str | None = None
     since: Annotated[int, Meta(ge=0, le=MOST, description="epoch milliseconds")] | None = None
     limit: Annotated[int, Meta(ge=1, le=MAX_GAPS)] = 50
-    before: Annotated[int, Meta(ge=0, le=MOST, description="`before` of the page before")] = 0
 
 
 class WatchedRunQuery(Struct, frozen=True):
@@ -78,35 +72,20 @@ async def list_runs(request: web.Request) -> web.Response:
     With a filter, a page may hold fewer than there are, even none: the header `Link` leads on.
     """
     service, query = request.app[SERVICE], query_of(request, RunsQuery)
-    before = RunId(query.before) or None
+    job = job_of(request, query)
     if query.outcome or query.trigger or query.since is not None or query.until is not None:
-        return await _search_runs(request, query, before)
-    if query.job is None:
-        found = await visible(
-            request,
-            lambda most, older: service.runs(None, limit=most, before=older),
-            lambda run: (run.job, run.id),
-            limit=query.limit,
-            before=before,
-        )
-        return _runs(request, found, query.limit)
-    job = service.find(query.job)
-    check_may_see(request, job or query.job)
-    found = await service.runs(job or JobId(query.job), limit=query.limit, before=before)
-    if not (job or found or before):
-        raise web.HTTPNotFound(text=service.no_such_job(query.job))
-    return _runs(request, found, query.limit)
+        return await _search_runs(request, query, job)
+    if job and not (query.before or service.find(job) or await service.runs(job, limit=1, before=None)):
+        raise web.HTTPNotFound(text=service.no_such_job(job))
+    return await list_answer(
+        request,
+        query,
+        lambda most, older: service.runs(job, limit=most, before=older),
+        lambda run: (run.job, run.id),
+    )
 
 
-def _runs(request: web.Request, found: list[Run], limit: int) -> web.Response:
-    return page_answer(request, found, before=found[-1].id if len(found) == limit else None)
-
-
-async def _search_runs(request: web.Request, query: RunsQuery, before: RunId | None) -> web.Response:
-    service = request.app[SERVICE]
-    job = None if query.job is None else service.find(query.job) or JobId(query.job)
-    if job is not None:
-        check_may_see(request, job)
+async def _search_runs(request: web.Request, query: RunsQuery, job: JobId | None) -> web.Response:
     wanted = RunFilter(
         job=job,
         outcomes=_named(Outcome, "outcome", query.outcome),
@@ -114,7 +93,8 @@ async def _search_runs(request: web.Request, query: RunsQuery, before: RunId | N
         since_ms=query.since,
         until_ms=query.until,
     )
-    page, may_see = await service.past.search(wanted, limit=query.limit, before=before), principal_of(request).may_see
+    before, may_see = RunId(query.before) or None, principal_of(request).may_see
+    page = await request.app[SERVICE].past.search(wanted, limit=query.limit, before=before)
     return page_answer(request, [run for run in page.runs if may_see(run.job)], before=page.before)
 
 
@@ -143,9 +123,7 @@ async def list_gaps(request: web.Request) -> web.Response:
     A page may hold fewer than there are, even none: the header `Link`, and `before`, lead on.
     """
     service, query = request.app[SERVICE], query_of(request, GapsQuery)
-    job = None if query.job is None else service.find(query.job) or JobId(query.job)
-    if job is not None:
-        check_may_see(request, job)
+    job = job_of(request, query)
     before, may_see = RunId(query.before) or None, principal_of(request).may_see
     page = await service.calendar.gaps(job, since_ms=query.since, limit=query.limit, before=before, may_see=may_see)
     return page_answer(request, page, before=page.before)

@@ -12,7 +12,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from spyweb.web.api import document as module
 from spyweb.web.api.document import make_document
 from spyweb.web.api.jobs import show_overview
-from spyweb.web.api.query import JobQuery
+from spyweb.web.api.outbox import RetryQuery
 from spyweb.web.api.route import LINES, Right, Route
 from spyweb.web.api.routes import ROUTES
 from spyweb.web.app import tcp_app
@@ -51,13 +51,18 @@ def test_every_route_has_a_summary_an_answer_and_the_status_of_its_right() -> No
 
 def test_parameters_come_from_the_path_and_from_the_struct_of_the_query() -> None:
     route = Route(
-        method="GET", path="/api/jobs/{job}/it", handler=show_overview, right=Right.READ, answer=Answer, query=JobQuery
+        method="GET",
+        path="/api/jobs/{job}/it",
+        handler=show_overview,
+        right=Right.READ,
+        answer=Answer,
+        query=RetryQuery,
     )
     made = document(route)
     parameters = made["paths"]["/api/jobs/{job}/it"]["get"]["parameters"]
     assert [(each["name"], each["in"], each["required"], each["schema"]["type"]) for each in parameters] == [
         ("job", "path", True, "string"),
-        ("job", "query", False, "string"),
+        ("id", "query", False, "integer"),
     ]
     assert set(made["components"]["schemas"]) == {"Answer", "ErrorAnswer"}
 

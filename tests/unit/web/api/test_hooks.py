@@ -16,8 +16,8 @@ from spyweb.service.readiness import STARTING
 from spyweb.web.access.principal import Principal
 from spyweb.web.access.rights import Right, rights_of
 from spyweb.web.api.hooks import REFUSED
-from spyweb.web.api.once import REPEATED
 from spyweb.web.api.route import SERVICE
+from spyweb.web.api.starting import REPEATED
 from spyweb.web.app import socket_app, tcp_app
 from tests.fakes.client import Client, client_of
 from tests.fakes.daemon_service import FakeDaemonService

@@ -1,15 +1,41 @@
-"""JSON that is sent along with a run."""
+"""What comes with a request that starts a run."""
 
 from __future__ import annotations
 
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 
-from spyweb.limits import SCRIPT_VALUES
-from spyweb.web.api.payload import DEEPEST, read_payload
+from spyweb.limits import IDEMPOTENCY_KEY, SCRIPT_VALUES
+from spyweb.model import RunId
+from spyweb.service.once import StartedRun
+from spyweb.web.answer import BadParameter
+from spyweb.web.api.starting import DEEPEST, REPEATED, key_of, read_payload, started_answer
 from spyweb.web.app import socket_app
 from tests.fakes.client import client_of, failure
 from tests.fakes.daemon_service import FakeDaemonService
+
+
+def asked(key: str | None) -> str | None:
+    headers = {} if key is None else {"idempotency-key": key}
+    return key_of(make_mocked_request("POST", "/", headers=headers))
+
+
+def test_a_key_is_any_printable_text() -> None:
+    assert asked(None) is None
+    assert asked("8d3f-…") == "8d3f-…"
+    assert asked("k" * IDEMPOTENCY_KEY) is not None
+
+
+@pytest.mark.parametrize("key", ["", " ", "a\x01b", "k" * (IDEMPOTENCY_KEY + 1)])
+def test_a_key_that_can_not_be_is_refused(key: str) -> None:
+    with pytest.raises(BadParameter):
+        asked(key)
+
+
+def test_an_answer_says_when_it_is_a_repetition() -> None:
+    assert REPEATED not in started_answer(StartedRun(run=RunId(1)), 202).headers
+    assert started_answer(StartedRun(run=RunId(1), is_repeated=True), 202).headers[REPEATED] == "true"
 
 
 @pytest.mark.parametrize(
