@@ -358,7 +358,8 @@ class BatchQueue:
         self.commit_sizes.observe(writes)
         self.last_commit_ms = self._clock.now_ms()
         changed = self._connection.total_changes
-        self.tell_of_rows(changed - self._changed)
+        if changed != self._changed:
+            self.tell_of_rows(changed - self._changed - 1)  # one is the row that counts commits: always the same page
         self._changed = changed
 
     def _forget(self, op: Op) -> None:
