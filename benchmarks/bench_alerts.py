@@ -31,10 +31,10 @@ from spyweb.incidents.policy import AlertPolicy
 from spyweb.incidents.truth import Event, Failed, Succeeded
 from spyweb.model import Durability, Outcome, Run, RunId, RunState, Trigger
 from spyweb.runs.live import LiveJob
-from spyweb.store.incidents_protocol import AlertChannelNow, SubjectEvent, SubjectNow
-from spyweb.store.protocol import Change, End, NewRun, Store
-from spyweb.store.sqlite.store import open_store
-from spyweb.store.values_protocol import Put
+from spyweb.store.model.entries import Put
+from spyweb.store.model.incidents import AlertChannelNow, SubjectEvent, SubjectNow
+from spyweb.store.model.runs import Change, End, NewRun
+from spyweb.store.sqlite.store import Store, open_store
 
 MB = 1 << 20
 JOBS, RATE = 100, 1000  # healthy ones, and their runs a second

@@ -21,7 +21,7 @@ from benchmarks.plain_stores import GROWTH, plain_aiosqlite, plain_sqlite3
 from benchmarks.table import Effort, Row, median, read_effort, show
 from spyweb.clock import RealClock
 from spyweb.model import Durability
-from spyweb.store.sqlite.store import SqliteStore, open_store
+from spyweb.store.sqlite.store import Store, open_store
 
 CROWDS = {1: 300, 8: 100, 64: 60, 512: 15}  # jobs → pairs of ops of each
 QUICK = {1: 5, 8: 3, 64: 2}
@@ -66,7 +66,7 @@ async def on_the_loop(root: Path, durability: Durability, crowds: dict[int, int]
     return figures
 
 
-async def step_naively(store: SqliteStore, namespace: str, pairs: int) -> None:
+async def step_naively(store: Store, namespace: str, pairs: int) -> None:
     runtime = lua54.LuaRuntime(encoding=None)  # type: ignore[call-arg]  # its types are published for older versions
     script = runtime.execute(NAIVE).coroutine(pairs)  # type: ignore[attr-defined]
     answer: object = None

@@ -30,9 +30,8 @@ from benchmarks.plain_stores import GROWTH
 from benchmarks.table import Effort, Row, read_effort, show
 from spyweb.clock import RealClock
 from spyweb.model import Durability
-from spyweb.store.protocol import Store
-from spyweb.store.sqlite.store import SqliteStore, open_store
-from spyweb.store.values_protocol import KEEP, Entry, PortableEntry, Put
+from spyweb.store.model.entries import KEEP, Entry, PortableEntry, Put
+from spyweb.store.sqlite.store import Store, open_store
 
 CALLERS = 64
 COUNT = 20_000
@@ -84,7 +83,7 @@ async def spyweb_increments(path: Path, key_of: Callable[[int], bytes], count: i
     return taken
 
 
-async def opened(path: Path, durability: Durability = Durability.FULL) -> SqliteStore:
+async def opened(path: Path, durability: Durability = Durability.FULL) -> Store:
     return await open_store(path, clock=RealClock(), durability=durability)
 
 
@@ -135,7 +134,7 @@ def key_name(number: int) -> bytes:
     return b"user:%08d:visits" % number
 
 
-ASKS: dict[str, Callable[[SqliteStore, bytes], Awaitable[object]]] = {
+ASKS: dict[str, Callable[[Store, bytes], Awaitable[object]]] = {
     "increment": lambda store, key: store.values.transform(NAMESPACE, key, increment),
     "set": lambda store, key: store.values.transform(NAMESPACE, key, lambda entry: Put(random.getrandbits(40))),
     "get": lambda store, key: store.values.read(NAMESPACE, key),
@@ -153,7 +152,7 @@ async def by_size(directory: Path, effort: Effort) -> list[Row]:
     return rows
 
 
-async def of_sizes(stores: dict[int, SqliteStore], name: str, used: int | None, effort: Effort) -> Row:
+async def of_sizes(stores: dict[int, Store], name: str, used: int | None, effort: Effort) -> Row:
     found: dict[int, list[Seconds]] = {count: [] for count in stores}
     for number in range(effort.rounds):
         for count, store in stores.items():
@@ -170,9 +169,7 @@ def pick(count: int, used: int | None, seed: int, asked: int) -> list[bytes]:
     return [key_name(dice.choice(among)) for _ in range(asked)]
 
 
-async def measure(
-    ask: Callable[[SqliteStore, bytes], Awaitable[object]], store: SqliteStore, keys: list[bytes]
-) -> Seconds:
+async def measure(ask: Callable[[Store, bytes], Awaitable[object]], store: Store, keys: list[bytes]) -> Seconds:
     return await drive(lambda number: ask(store, keys[number]), len(keys))
 
 
@@ -212,7 +209,7 @@ async def sweep(path: Path, durability: Durability, effort: Effort) -> tuple[lis
     return during, without
 
 
-async def increments_during(store: SqliteStore, under_way: asyncio.Future[T]) -> list[Seconds]:
+async def increments_during(store: Store, under_way: asyncio.Future[T]) -> list[Seconds]:
     times: list[Seconds] = []
     while not under_way.done() or not times:
         asked = time.perf_counter()

@@ -21,7 +21,7 @@ from spyweb.model import On, Trigger, TriggerType
 from spyweb.ops.world import Call
 from spyweb.runs.live import LiveJob
 from spyweb.runs.runner import RunRequest
-from spyweb.store.values_protocol import Put, scope_namespace
+from spyweb.store.model.entries import Put, scope_namespace
 
 SIGN = "store_get"  # the handler's first op
 HANDLER = b"function on_state(event) store_get('id:' .. event.new_value) end function run() store_get('id:-1') end"

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 from spyweb.settings.alerts import AlertSettings
 from spyweb.settings.units import DAY_MS, SECOND_MS
-from spyweb.store.keys_protocol import AccessKeys
+from spyweb.store.sqlite.keys import AccessKeys
 
 LIFE_MS = 7 * DAY_MS
 SIGNED_BYTES = 16  # of the signature: nobody guesses 128 bits

@@ -13,7 +13,7 @@ from spyweb.alerts.writing import WritesAlerts
 from spyweb.clock import Clock
 from spyweb.outbox.send import DeliveryFailure, is_final, retry_after_ms
 from spyweb.settings.alerts import AlertChannelSettings, ChannelTemplates
-from spyweb.store.outbox_protocol import QueuedMessage
+from spyweb.store.model.messages import QueuedMessage
 
 
 class AlertAsk(Protocol):

@@ -27,7 +27,7 @@ from spyweb.ops.network.request import Http
 from spyweb.outbox.send import DeliveryFailure, post
 from spyweb.settings.alerts import AlertChannelSettings, AlertSettings
 from spyweb.settings.reading import nearest
-from spyweb.store.outbox_protocol import Channel, QueuedMessage, Target
+from spyweb.store.model.messages import Channel, QueuedMessage, Target
 
 
 class AlertItem(Struct, frozen=True, kw_only=True):

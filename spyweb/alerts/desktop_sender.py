@@ -7,7 +7,7 @@ from spyweb.alerts.writing import WritesAlerts
 from spyweb.ops.notify_desktop import Desktop
 from spyweb.outbox.send import DeliveryFailure
 from spyweb.settings.alerts import AlertChannelSettings
-from spyweb.store.outbox_protocol import QueuedMessage
+from spyweb.store.model.messages import QueuedMessage
 
 UNTIL_CLOSED = 0  # as the time for which a notification is shown
 

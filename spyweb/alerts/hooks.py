@@ -19,8 +19,9 @@ from spyweb.model import JobId, Trigger, TriggerType
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.runner import Runner, RunRequest
 from spyweb.specs.linting.lua_text import words_of
-from spyweb.store.incidents_protocol import Incident, Incidents, ScriptTold
-from spyweb.store.protocol import Change
+from spyweb.store.model.incidents import Incident, ScriptTold
+from spyweb.store.model.runs import Change
+from spyweb.store.sqlite.incidents import Incidents
 
 Start = tuple[LiveJob, RunRequest]
 

@@ -12,7 +12,7 @@ from spyweb.logs.refusals import tell_refusal
 from spyweb.model import JobId, Trigger, TriggerType
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.runner import RunRequest
-from spyweb.store.incidents_protocol import SubjectChange
+from spyweb.store.model.incidents import SubjectChange
 
 PAUSED_TOGETHER = 200  # jobs: more in one commit would hold up the store
 

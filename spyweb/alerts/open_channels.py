@@ -10,7 +10,7 @@ from spyweb.alerts.quiet import quiet_until
 from spyweb.model import JobId
 from spyweb.runs.live import LiveJobs
 from spyweb.settings.alerts import AlertSettings
-from spyweb.store.incidents_protocol import AlertChannelNow
+from spyweb.store.model.incidents import AlertChannelNow
 
 
 class OpenChannels:

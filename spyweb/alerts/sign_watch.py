@@ -24,8 +24,9 @@ from spyweb.incidents.truth import DAEMON, JOB, LATE, SILENT, Sign, SignGone, Si
 from spyweb.logs.refusals import tell_refusal
 from spyweb.model import JobId, Pings
 from spyweb.runs.live import LiveJobs
-from spyweb.store.incidents_protocol import Incidents, SubjectChange
-from spyweb.store.protocol import Runs
+from spyweb.store.model.incidents import SubjectChange
+from spyweb.store.sqlite.incidents import Incidents
+from spyweb.store.sqlite.runs import Runs
 
 log = structlog.get_logger()
 

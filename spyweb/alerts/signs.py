@@ -19,7 +19,7 @@ from spyweb.runs.live import LiveJob
 from spyweb.runs.records import shortfall_in
 from spyweb.schedules.due import first_due_after, jittered
 from spyweb.settings.units import format_duration
-from spyweb.store.protocol import End
+from spyweb.store.model.runs import End
 
 BROKEN, QUARANTINED, HELD_BACK = "broken", "quarantined", "held_back"
 OF_A_JOB: Final = frozenset({LATE, SILENT, BROKEN, QUARANTINED, HELD_BACK})

@@ -46,8 +46,9 @@ from spyweb.runs.followups import tries
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.schedules.maintenance import MaintenanceCalendar
 from spyweb.settings.alerts import AlertSettings
-from spyweb.store.incidents_protocol import AlertChannelNow, Incidents, SubjectChange, SubjectEvent, SubjectNow
-from spyweb.store.protocol import End
+from spyweb.store.model.incidents import AlertChannelNow, SubjectChange, SubjectEvent, SubjectNow
+from spyweb.store.model.runs import End
+from spyweb.store.sqlite.incidents import Incidents
 
 log = structlog.get_logger()
 

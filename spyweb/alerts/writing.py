@@ -19,7 +19,7 @@ from spyweb.logs.range import lines_between
 from spyweb.logs.secrets import secrets_in
 from spyweb.model import RunId
 from spyweb.runs.live import LiveJobs
-from spyweb.store.past_runs_protocol import PastRuns
+from spyweb.store.sqlite.past_runs import PastRuns
 
 # The names that a template may use.
 TEMPLATE_FACTS = (*AlertFacts.__struct_fields__, *AlertItem.__struct_fields__, "log", "page_url")

@@ -15,7 +15,7 @@ from spyweb.cli.transport import BUSY, NOBODY, PATIENCE, SocketTransport, Transp
 from spyweb.errors import NoAccess, Problem, Refused
 from spyweb.model import JobId, Run, RunId
 from spyweb.store.access import no_access
-from spyweb.store.keys_protocol import Scope
+from spyweb.store.model.access import Scope
 from spyweb.views.channels import ChannelTried, ChannelView
 from spyweb.views.drift import DriftReport
 from spyweb.views.incidents import IncidentAcked, IncidentView, JobSilenced

@@ -10,7 +10,7 @@ from spyweb.cli import output
 from spyweb.cli.options import Output, project_of
 from spyweb.cli.output import Format
 from spyweb.errors import Refused
-from spyweb.store.keys_protocol import Scope
+from spyweb.store.model.access import Scope
 from spyweb.views.keys import AuditView, KeyView
 
 KEYS_HEADER = ("name", "token", "scopes", "jobs", "made", "last used")

@@ -24,9 +24,9 @@ from spyweb.store.access import no_access
 from spyweb.store.crypto.keys import find_key
 from spyweb.store.lock import hold_lock
 from spyweb.store.marker import Marker
-from spyweb.store.outbox_protocol import QueuedMessage
-from spyweb.store.protocol import Change, Store
-from spyweb.store.records_protocol import Record
+from spyweb.store.model.messages import QueuedMessage
+from spyweb.store.model.records import Record
+from spyweb.store.model.runs import Change
 from spyweb.store.sqlite.damage import refuse_missing, size_of
 from spyweb.views.drift import DriftReport
 from spyweb.views.jobs import JobFacts, JobView, NextRun, broken_job, next_run, view_job, zone_of
@@ -38,7 +38,8 @@ from spyweb.views.workflows import WorkflowDetail, WorkflowView
 if TYPE_CHECKING:
     from spyweb.service.access import AccessService
     from spyweb.service.incidents import IncidentService
-    from spyweb.store.keys_protocol import Scope
+    from spyweb.store.model.access import Scope
+    from spyweb.store.sqlite.store import Store
     from spyweb.views.incidents import IncidentView
     from spyweb.views.keys import AuditView, KeyView, MadeKey
 
@@ -277,7 +278,7 @@ class OfflineProject:
 
     def _change_keys(self, action: str, name: str, ask: Callable[[AccessService], Awaitable[T]]) -> T:
         """Change a key, and put it on record as a daemon does."""
-        from spyweb.store.audit_protocol import NewAuditLine
+        from spyweb.store.model.access import NewAuditLine
 
         async def change(store: Store) -> T:
             changed = await ask(await self._access(store))

@@ -22,7 +22,7 @@ from spyweb.ops.world import World
 from spyweb.runs.live import LiveJobs
 from spyweb.settings import Settings
 from spyweb.settings.alerts import AlertSettings
-from spyweb.store.protocol import Store
+from spyweb.store.sqlite.store import Store
 from spyweb.web.pages.site import ROOT
 
 

@@ -41,8 +41,8 @@ from spyweb.service.daemon import DaemonService
 from spyweb.settings import Settings
 from spyweb.settings.alerts import AlertSettings
 from spyweb.specs.parse import alerts_without_file
-from spyweb.store.protocol import job_namespace
-from spyweb.store.values_protocol import Values
+from spyweb.store.model.entries import job_namespace
+from spyweb.store.sqlite.values import Values
 from spyweb.views.health import Vitals, find_parts
 from spyweb.views.jobs import join_problems
 

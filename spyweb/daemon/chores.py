@@ -21,7 +21,7 @@ from spyweb.scheduler.scheduler import Scheduler
 from spyweb.settings import Settings
 from spyweb.settings.units import DAY_MS, HOUR_MS
 from spyweb.store.lock import Lock
-from spyweb.store.protocol import Store
+from spyweb.store.sqlite.store import Store
 from spyweb.views.health import SCARCE_DESCRIPTORS, find_problems
 from spyweb.web.serve import PrivateSocket
 from spyweb.web.tls import ServerCertificate

@@ -22,8 +22,8 @@ from spyweb.outbox.messages import hide_address
 from spyweb.settings.addresses import expand
 from spyweb.settings.heartbeat import HeartbeatSettings
 from spyweb.settings.units import MINUTE_MS, SECOND_MS, format_duration
-from spyweb.store.outbox_protocol import Channel
-from spyweb.store.protocol import Store
+from spyweb.store.model.messages import Channel
+from spyweb.store.sqlite.store import Store
 from spyweb.views.health import SCHEDULER_STALLED_MS, HeartbeatHealth
 
 log = structlog.get_logger()

@@ -47,7 +47,7 @@ from spyweb.runs.runner import HostFor, Observer, Runner
 from spyweb.settings import Settings
 from spyweb.specs.watches import history_rules
 from spyweb.store.marker import Marker
-from spyweb.store.protocol import Store
+from spyweb.store.sqlite.store import Store
 from spyweb.store.user_sql.user_db import UserDatabase
 from spyweb.tracing.span import Tracer, TraceSpan
 

@@ -24,7 +24,7 @@ from spyweb.permissions.policy import Policy
 from spyweb.settings import Settings
 from spyweb.specs.discover import scan
 from spyweb.specs.server_file import FOLDER, SERVER, code_of_server
-from spyweb.store.records_protocol import Records
+from spyweb.store.sqlite.records import Records
 from spyweb.testing.run import SuiteEnvironment
 from spyweb.testing.suites import Suite
 from spyweb.views.jobs import JobFacts, JobView, find_job, unknown_job, view_job

@@ -23,8 +23,7 @@ from spyweb.specs.discover import scan
 from spyweb.specs.linting.linter import read_module
 from spyweb.specs.linting.lua_text import words_of
 from spyweb.specs.server_file import FOLDER, find_server
-from spyweb.store.protocol import GLOBAL
-from spyweb.store.values_protocol import scope_namespace
+from spyweb.store.model.entries import GLOBAL, scope_namespace
 
 NOT_OPS = {"env_get": "env", "exec.run": "exec", "cmd": "exec"}  # functions that are no ops of their name
 FAMILIES = {"file": "files", "state": "state"}  # whose members are all about one key

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from spyweb.dashboard.words import counted
 from spyweb.settings.units import DAY_MS, HOUR_MS
-from spyweb.store.incidents_protocol import OpenIncident
+from spyweb.store.model.incidents import OpenIncident
 from spyweb.views.incidents import IncidentChannel, IncidentNote, IncidentView
 from spyweb.views.overview import first_line
 

@@ -24,9 +24,9 @@ from spyweb.ops.arguments import Mismatch
 from spyweb.ops.disk import Files
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.network.request import Http
-from spyweb.store.outbox_protocol import Outbox
-from spyweb.store.protocol import Runs
-from spyweb.store.records_protocol import Records
+from spyweb.store.sqlite.outbox import Outbox
+from spyweb.store.sqlite.records import Records
+from spyweb.store.sqlite.runs import Runs
 
 T = TypeVar("T")
 

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from spyweb.errors import STORE_REFUSED
 from spyweb.model import Ending, Failure, Monitor, OnEmpty, Outcome, Run
 from spyweb.runs.records import NOT_AS_EXPECTED, shortfall_in
-from spyweb.store.protocol import Runs
-from spyweb.store.records_protocol import Records
+from spyweb.store.sqlite.records import Records
+from spyweb.store.sqlite.runs import Runs
 
 log = structlog.get_logger()
 

@@ -18,7 +18,8 @@ from spyweb.clock import Clock, Handle
 from spyweb.logs.refusals import tell_refusal
 from spyweb.lua.session import Lineage
 from spyweb.model import BranchId, RunId
-from spyweb.store.values_protocol import Held, Locks
+from spyweb.store.model.entries import Held
+from spyweb.store.sqlite.locks import Locks
 
 LONGEST_RECHECK = 10.0  # seconds: leases end by the wall clock, which may jump
 SHORTEST_RECHECK = 0.01

@@ -17,7 +17,7 @@ from spyweb.errors import OpError
 from spyweb.ops.arguments import Mismatch, text_in
 from spyweb.ops.notices import channel_of
 from spyweb.ops.world import Call
-from spyweb.store.values_protocol import scope_namespace
+from spyweb.store.model.entries import scope_namespace
 
 Check = Callable[[Call, str, Sequence[object]], None]  # a call, its op, and the arguments.  Raises OpError
 

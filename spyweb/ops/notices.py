@@ -15,7 +15,7 @@ from spyweb.ops.arguments import Mismatch, text_in, type_name
 from spyweb.ops.notify_desktop import LONGEST_BODY, LONGEST_TITLE, plain
 from spyweb.ops.world import Call
 from spyweb.settings.reading import nearest
-from spyweb.store.notices_protocol import Notice, NoticeFate
+from spyweb.store.model.messages import Notice, NoticeFate
 
 NOTIFY = "notify"
 FIELDS = ("channel", "level", "title", "body", "key")

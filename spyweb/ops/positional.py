@@ -26,8 +26,8 @@ from spyweb.ops.rules.sloth import Subject
 from spyweb.ops.rules.values import Unstorable, expiry_of, prepared, value_from_lua
 from spyweb.ops.store import count_failure, raise_if_wanted
 from spyweb.ops.world import Call
+from spyweb.store.model.entries import Entry, Transform
 from spyweb.store.patterns import excess
-from spyweb.store.values_protocol import Entry, Transform
 
 P = ParamSpec("P")
 T = TypeVar("T")

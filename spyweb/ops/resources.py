@@ -19,7 +19,7 @@ from spyweb.model import JobId, RunId, Value
 from spyweb.ops.store import count_failure, raise_if_wanted
 from spyweb.ops.world import Call
 from spyweb.settings.units import DAY_MS
-from spyweb.store.values_protocol import Drop, Put, Replacement, scope_namespace
+from spyweb.store.model.entries import Drop, Put, Replacement, scope_namespace
 
 SCOPE = "resources"
 NAMESPACE = scope_namespace(SCOPE)

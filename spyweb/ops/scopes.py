@@ -20,7 +20,7 @@ from spyweb.ops.rules import updates
 from spyweb.ops.rules.payload import Payload
 from spyweb.ops.rules.updates import Update, UpdateError
 from spyweb.ops.rules.values import Unstorable, result_of, shown
-from spyweb.store.values_protocol import KEEP, SCOPES, Drop, Entry, Order, Put, Transform, scope_namespace
+from spyweb.store.model.entries import KEEP, SCOPES, Drop, Entry, Order, Put, Transform, scope_namespace
 
 T = TypeVar("T")
 

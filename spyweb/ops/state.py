@@ -19,7 +19,7 @@ from spyweb.ops.positional import CallFailed, KeyOrTable, PositionalCall, as_one
 from spyweb.ops.rules import sloth
 from spyweb.ops.rules.values import remaining
 from spyweb.ops.world import Call
-from spyweb.store.values_protocol import Entry, ValueStats
+from spyweb.store.model.entries import Entry, ValueStats
 
 FAMILY = OpFamily(
     name="state",

@@ -20,7 +20,7 @@ from spyweb.ops.op import OpFamily, op
 from spyweb.ops.positional import CallFailed, PositionalCall
 from spyweb.ops.rules.values import shown
 from spyweb.ops.world import Call
-from spyweb.store.values_protocol import Held
+from spyweb.store.model.entries import Held
 
 FAMILY = OpFamily(name="locks", errors="A lock that is not to be had gives false and a text that names its holder.")
 

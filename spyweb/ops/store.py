@@ -24,8 +24,8 @@ from spyweb.ops.needs import GLOBAL_STORE, OpEffect
 from spyweb.ops.op import OpFamily, op
 from spyweb.ops.world import Call
 from spyweb.store.encoding import as_text
-from spyweb.store.protocol import GLOBAL
-from spyweb.store.values_protocol import Values
+from spyweb.store.model.entries import GLOBAL
+from spyweb.store.sqlite.values import Values
 
 FAMILY = OpFamily(
     name="stored values",

@@ -22,7 +22,7 @@ from spyweb.ops.op import CATALOGUE, op
 from spyweb.ops.store import count_failure
 from spyweb.ops.world import Call
 from spyweb.permissions.policy import JOB
-from spyweb.store.tasks_protocol import PlannedTask
+from spyweb.store.model.runs import PlannedTask
 
 MOST_TASKS = 10_000  # in one run
 LONGEST_NAME = 200  # bytes

@@ -32,11 +32,12 @@ from spyweb.permissions.policy import ANYTHING, Policy, Refusal
 from spyweb.settings import StateSettings
 from spyweb.stalls import StallRecorder
 from spyweb.store.dry_values import DryValues
-from spyweb.store.incidents_protocol import AlertChannelNow
-from spyweb.store.protocol import Store, job_namespace
-from spyweb.store.tasks_protocol import PlannedTask
+from spyweb.store.model.entries import NOBODY, Origin, agent_namespace, job_namespace
+from spyweb.store.model.incidents import AlertChannelNow
+from spyweb.store.model.runs import PlannedTask
+from spyweb.store.sqlite.store import Store
+from spyweb.store.sqlite.values import Values
 from spyweb.store.user_sql.user_db import UserDatabase
-from spyweb.store.values_protocol import NOBODY, Origin, Values, agent_namespace
 from spyweb.tracing.span import Tracer, TraceSpan
 
 JobLog = Callable[[str, bytes], None]  # level, text

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from spyweb.model import JobId, Webhook
-from spyweb.store.outbox_protocol import Channel, NewMessage, Target
+from spyweb.store.model.messages import Channel, NewMessage, Target
 
 HIDDEN = "***"
 SHORTEST_SECRET = 5  # characters: a shorter part is found in ordinary words

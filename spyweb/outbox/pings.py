@@ -23,7 +23,7 @@ from spyweb.outbox.send import DeliveryFailure, post
 from spyweb.runs.ping_messages import START, SUCCESS, PingFacts, decode_ping
 from spyweb.settings.addresses import expand
 from spyweb.specs.hook import OF_JOB
-from spyweb.store.outbox_protocol import Channel, QueuedMessage, Target
+from spyweb.store.model.messages import Channel, QueuedMessage, Target
 
 LONGEST_LOG = 10_000  # bytes: its end
 TEXT = (("content-type", "text/plain; charset=utf-8"),)

@@ -21,7 +21,7 @@ from spyweb.ops.notify_desktop import Desktop
 from spyweb.outbox.messages import DesktopText
 from spyweb.permissions.policy import ANYTHING, Policy
 from spyweb.settings.secret_places import read_secret
-from spyweb.store.outbox_protocol import Channel, QueuedMessage
+from spyweb.store.model.messages import Channel, QueuedMessage
 
 DELIVERY_HEADER = "X-SpyWeb-Delivery"
 SIGNATURE_HEADER = "X-SpyWeb-Signature"

@@ -25,7 +25,8 @@ from spyweb.outbox.messages import place_of
 from spyweb.outbox.send import DeliveryFailure, Send
 from spyweb.runs.followups import retry_delay_ms
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, format_duration
-from spyweb.store.outbox_protocol import Backlog, Channel, Outbox, QueuedMessage, Target
+from spyweb.store.model.messages import Backlog, Channel, QueuedMessage, Target
+from spyweb.store.sqlite.outbox import Outbox
 
 log = structlog.get_logger()
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from spyweb.histogram import SECONDS, Histogram
 from spyweb.model import JobId, Outcome, Run, TriggerType
-from spyweb.store.protocol import NewRun, SkippedRange
+from spyweb.store.model.runs import NewRun, SkippedRange
 
 MOST_JOBS = 1_000  # counted one by one
 

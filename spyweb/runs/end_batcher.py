@@ -14,7 +14,8 @@ from functools import partial
 
 from spyweb.clock import Clock, Handle
 from spyweb.model import RunId
-from spyweb.store.protocol import Change, End, Runs
+from spyweb.store.model.runs import Change, End
+from spyweb.store.sqlite.runs import Runs
 
 PATIENCE = 0.005  # seconds; the job is busy so much longer, and a crash then leaves the run as lost
 

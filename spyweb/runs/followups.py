@@ -10,7 +10,7 @@ from msgspec import structs
 from spyweb.model import Backoff, Ending, Failure, JobSpec, Outcome, Retry, Run, RunId, RunState, Trigger, TriggerType
 from spyweb.runs.live import LiveJob
 from spyweb.runs.records import first_of, payload_of, skip_of
-from spyweb.store.protocol import Change, NewRun, SkippedRange
+from spyweb.store.model.runs import Change, NewRun, SkippedRange
 
 # In a trigger: what came with it, for all attempts.
 SENT = ("hook", "incident", "payload", "payload_stored", "headers", "query", "traceparent", "depth", "resumable")

@@ -19,7 +19,7 @@ from spyweb.model import Cursor, JobId, JobSpec, Never, Pings, Run
 from spyweb.runs.run_queue import RunQueue
 from spyweb.schedules.due import expected_ping
 from spyweb.specs.discover import JobFile
-from spyweb.store.protocol import SkippedRange
+from spyweb.store.model.runs import SkippedRange
 
 
 class LiveJob(Struct, eq=False):

@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from spyweb.model import JobSpec, Outcome, Run, RunId
 from spyweb.runs.records import first_of
-from spyweb.store.outbox_protocol import Channel, NewMessage, Target
-from spyweb.store.protocol import End
+from spyweb.store.model.messages import Channel, NewMessage, Target
+from spyweb.store.model.runs import End
 
 START, SUCCESS, FAIL = "start", "success", "fail"
 SAID = {Outcome.SUCCESS: SUCCESS, Outcome.FAILED: FAIL, Outcome.LOST: FAIL}  # of others nothing

@@ -12,8 +12,8 @@ from spyweb.lua.endings import result_text
 from spyweb.model import NULL, Ending, JobSpec, Outcome, Run, RunId, RunState, Trigger, TriggerType
 from spyweb.runs.state_trigger import event_to_lua
 from spyweb.settings.script_values import from_text, merge
-from spyweb.store.protocol import End, NewRun, SkippedRange
-from spyweb.store.values_protocol import ChangeEvent
+from spyweb.store.model.entries import ChangeEvent
+from spyweb.store.model.runs import End, NewRun, SkippedRange
 
 DRY_RUN_NOTE = "dry run: nothing was changed"
 NOT_AS_EXPECTED = "not as expected: "  # how the note of a monitor's run begins that found too little

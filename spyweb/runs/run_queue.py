@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from spyweb.clock import Handle
 from spyweb.model import JobSpec, Overlap, Run, RunId, RunState, Trigger
 from spyweb.runs.records import first_of
-from spyweb.store.protocol import NewRun
+from spyweb.store.model.runs import NewRun
 
 QUEUE_LIMIT = 100  # runs of one job that may wait
 CAUSED_LIMIT = 200  # runs of one job that wait because of changes; further changes wait in the store

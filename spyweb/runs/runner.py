@@ -69,10 +69,11 @@ from spyweb.runs.run_queue import Admission, DelayedRun
 from spyweb.runs.state_trigger import event_to_lua
 from spyweb.schedules.due import jittered
 from spyweb.stalls import StallRecorder, Work, work_for
-from spyweb.store.incidents_protocol import SubjectEvent
 from spyweb.store.interchange.value_json import decode_json
-from spyweb.store.protocol import Begin, Change, End, NewRun, RequestKey, SkippedRange, Store
-from spyweb.store.values_protocol import ChangeEvent
+from spyweb.store.model.entries import ChangeEvent
+from spyweb.store.model.incidents import SubjectEvent
+from spyweb.store.model.runs import Begin, Change, End, NewRun, RequestKey, SkippedRange
+from spyweb.store.sqlite.store import Store
 
 log = structlog.get_logger()
 
@@ -185,9 +186,7 @@ class Runner:
 
     _run_tasks: set[Task[None]] = field(init=False, default_factory=set)  # of the runs under way, each to its record
     _observers: dict[RunId, Observer] = field(init=False, default_factory=dict)
-    _cancelled: dict[RunId, Why] = field(
-        init=False, default_factory=dict
-    )  # runs that are to end, also before they begin
+    _cancelled: dict[RunId, Why] = field(init=False, default_factory=dict)  # are to end, also before they begin
     _replaced_by: dict[RunId, RunId] = field(init=False, default_factory=dict)
     _served: list[Callable[[LiveJob], None]] = field(init=False, default_factory=list)
     _orphaned: list[Run] = field(init=False, default_factory=list)  # of an earlier daemon; their jobs can't be loaded

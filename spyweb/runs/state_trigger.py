@@ -15,7 +15,7 @@ from spyweb.model import ChangeKind, On, Trigger, TriggerType
 from spyweb.ops.rules.values import result_of
 from spyweb.specs.watches import scope_of
 from spyweb.store.interchange.value_json import to_plain
-from spyweb.store.values_protocol import ChangeEvent, WantedChange
+from spyweb.store.model.entries import ChangeEvent, WantedChange
 
 
 def trigger_of(change: WantedChange, matched: Sequence[On]) -> Trigger:

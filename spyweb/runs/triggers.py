@@ -22,8 +22,9 @@ from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.runner import Runner, RunRequest
 from spyweb.runs.state_trigger import trigger_of
 from spyweb.specs.watches import concerns, scope_of, watches_of
-from spyweb.store.protocol import Change, SkippedRange, Store
-from spyweb.store.values_protocol import BEFORE_ALL, Position, WantedChange
+from spyweb.store.model.entries import BEFORE_ALL, Position, WantedChange
+from spyweb.store.model.runs import Change, SkippedRange
+from spyweb.store.sqlite.store import Store
 
 log = structlog.get_logger()
 

@@ -28,7 +28,8 @@ from spyweb.scheduler.timers import Timers
 from spyweb.schedules.cursor import Activation, activate, deactivated, skipped_of, waits_for_the_past
 from spyweb.schedules.due import SPREAD_MS, Settlement, jittered, next_due, schedule_text, settle
 from spyweb.store.cursors import found_by, write_cursors
-from spyweb.store.protocol import Change, Runs, SkippedRange
+from spyweb.store.model.runs import Change, SkippedRange
+from spyweb.store.sqlite.runs import Runs
 
 log = structlog.get_logger()
 

@@ -17,7 +17,7 @@ from spyweb.schedules.due import (
     parse_schedule_text,
     schedule_text,
 )
-from spyweb.store.protocol import SkippedRange
+from spyweb.store.model.runs import SkippedRange
 
 AWAY, EDITED = "paused, disabled or absent", "due under the schedule before the edit"
 REPEATED_MS = 600_000  # a clock set back by no more than this is a correction: a cron's times are not due again

@@ -22,8 +22,9 @@ from spyweb.limits import ACCESS_KEYS, KEY_JOBS, PATTERN, SESSIONS, SESSIONS_OF_
 from spyweb.logs.refusals import tell_refusal
 from spyweb.service.tokens import PREFIX, find_handle, hash_secret, is_same, make_cookie, make_token
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS
-from spyweb.store.keys_protocol import AccessKey, AccessKeys, BrowserSession, KeyId, NewKey, Scope
+from spyweb.store.model.access import AccessKey, BrowserSession, KeyId, NewKey, Scope
 from spyweb.store.patterns import compile_pattern
+from spyweb.store.sqlite.keys import AccessKeys
 from spyweb.views.keys import KeyView, MadeKey, view_key
 
 IDLE_MS = 12 * HOUR_MS  # a session ends when its browser has asked for nothing for so long

@@ -15,7 +15,8 @@ from msgspec.structs import asdict, replace
 from spyweb.clock import Clock
 from spyweb.limits import AUDIT_PENDING
 from spyweb.logs.refusals import tell_refusal
-from spyweb.store.audit_protocol import AuditTrail, NewAuditLine
+from spyweb.store.model.access import NewAuditLine
+from spyweb.store.sqlite.audit import AuditTrail
 from spyweb.views.keys import AuditView
 
 log = structlog.get_logger()

@@ -11,7 +11,7 @@ from spyweb.cooperative import run_in_slices
 from spyweb.model import JobId, Outcome, Run, RunId
 from spyweb.runs.live import LiveJobs
 from spyweb.service.past_runs import PastRunsService
-from spyweb.store.past_runs_protocol import RunFilter
+from spyweb.store.model.runs import RunFilter
 from spyweb.views.calendar import DayAhead, Gap, GapPage, PlannedJob, day_ahead, view_gap
 from spyweb.views.run_detail import brief
 

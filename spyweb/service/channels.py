@@ -12,8 +12,8 @@ from spyweb.alerts.tally import ChannelTally
 from spyweb.clock import Clock
 from spyweb.incidents.truth import CHANNEL
 from spyweb.settings.alerts import AlertChannelSettings, AlertSettings, show_quiet
-from spyweb.store.outbox_protocol import Channel, TargetBacklog
-from spyweb.store.protocol import Store
+from spyweb.store.model.messages import Channel, TargetBacklog
+from spyweb.store.sqlite.store import Store
 from spyweb.views.channels import ChannelTried, ChannelView
 
 TryOut = Callable[[str, int], Awaitable[Attempt]]

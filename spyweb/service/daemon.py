@@ -48,10 +48,11 @@ from spyweb.service.record_search import RecordSearch
 from spyweb.service.state import StateService
 from spyweb.service.statistics import StatisticsService
 from spyweb.service.workflows import WorkflowService
-from spyweb.store.past_runs_protocol import PastRuns
-from spyweb.store.protocol import RequestKey, Runs
-from spyweb.store.records_protocol import Records
-from spyweb.store.tasks_protocol import Tasks
+from spyweb.store.model.runs import RequestKey
+from spyweb.store.sqlite.past_runs import PastRuns
+from spyweb.store.sqlite.records import Records
+from spyweb.store.sqlite.runs import Runs
+from spyweb.store.sqlite.tasks import Tasks
 from spyweb.views.advice import HealthAdvice, advise
 from spyweb.views.drift import DriftReport
 from spyweb.views.health import Health, Vitals, view_health

@@ -21,8 +21,8 @@ from spyweb.ops.drift import describe_expected, find_difference, path_in
 from spyweb.ops.managed import ManagedFiles
 from spyweb.ops.resources import NAMESPACE, SCOPE, BadResource, Expected, Resource, job_of, prefix_of, read_resource
 from spyweb.service.state import PAGE, take_page
-from spyweb.store.protocol import Store
-from spyweb.store.values_protocol import Entry
+from spyweb.store.model.entries import Entry
+from spyweb.store.sqlite.store import Store
 from spyweb.views.drift import DriftReport, DriftView
 
 SLICE_S = 0.1  # of comparing, in a thread; then others may have it

@@ -19,9 +19,10 @@ from spyweb.runs.live import JobChange, LiveJob, LiveJobs
 from spyweb.service.audit import AuditService
 from spyweb.service.events import EventHub, Topic
 from spyweb.service.incidents import IncidentService
-from spyweb.store.audit_protocol import NewAuditLine
-from spyweb.store.protocol import SkippedRange, job_namespace
-from spyweb.store.values_protocol import ChangeEvent, Events, Watch
+from spyweb.store.model.access import NewAuditLine
+from spyweb.store.model.entries import ChangeEvent, Watch, job_namespace
+from spyweb.store.model.runs import SkippedRange
+from spyweb.store.sqlite.events import Events
 from spyweb.views.events import (
     EventType,
     HealthHappened,

@@ -16,15 +16,8 @@ from spyweb.errors import Refused
 from spyweb.incidents.telling import ChannelState, Hold, HoldReason, KnownIncident, hold_of
 from spyweb.incidents.truth import JOB
 from spyweb.model import JobId
-from spyweb.store.incidents_protocol import (
-    AlertChannelNow,
-    Incident,
-    Incidents,
-    OpenIncident,
-    Silence,
-    SubjectChange,
-    SubjectNow,
-)
+from spyweb.store.model.incidents import AlertChannelNow, Incident, OpenIncident, Silence, SubjectChange, SubjectNow
+from spyweb.store.sqlite.incidents import Incidents
 from spyweb.views.events import IncidentHappened, incident_acked, incident_changed
 from spyweb.views.incidents import (
     NOBODY,

@@ -14,8 +14,9 @@ from spyweb.service.overview import OverviewService
 from spyweb.settings import Settings
 from spyweb.specs.origins import ResolvedSetting, resolve_settings
 from spyweb.specs.tree import SUFFIXES, read_source
-from spyweb.store.past_runs_protocol import PastRuns, RunFilter
-from spyweb.store.protocol import job_namespace
+from spyweb.store.model.entries import job_namespace
+from spyweb.store.model.runs import RunFilter
+from spyweb.store.sqlite.past_runs import PastRuns
 from spyweb.views.job_detail import (
     NEXT_SHOWN,
     JobDetail,

@@ -18,8 +18,8 @@ from spyweb.ops.world import Metrics
 from spyweb.runs.counters import RunCounters
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.service.incidents import MOST_OPEN
-from spyweb.store.outbox_protocol import Backlog
-from spyweb.store.protocol import Store
+from spyweb.store.model.messages import Backlog
+from spyweb.store.sqlite.store import Store
 from spyweb.views.health import Health, Vitals
 from spyweb.views.metrics import OTHERS, ChannelMeters, JobMeters, Meters, OpMeters, is_failing
 

@@ -17,7 +17,8 @@ from spyweb.errors import KeyReused, Refused
 from spyweb.model import RunId
 from spyweb.runs.runner import Claims
 from spyweb.settings.units import DAY_MS
-from spyweb.store.protocol import RequestKey, Requests
+from spyweb.store.model.runs import RequestKey
+from spyweb.store.sqlite.requests import Requests
 
 KEPT_MS = DAY_MS
 

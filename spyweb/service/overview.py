@@ -18,8 +18,9 @@ from spyweb.logs.refusals import tell_refusal
 from spyweb.model import JobId, Outcome
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.service.strips import SHOWN_RUNS, JobStrip, Strips, late_after
-from spyweb.store.past_runs_protocol import PastRuns, StripWish
-from spyweb.store.protocol import Runs
+from spyweb.store.model.runs import StripWish
+from spyweb.store.sqlite.past_runs import PastRuns
+from spyweb.store.sqlite.runs import Runs
 from spyweb.views.health import Health
 from spyweb.views.jobs import JobView
 from spyweb.views.overview import Overview, OverviewRow, make_overview, view_row

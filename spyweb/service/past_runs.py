@@ -13,8 +13,9 @@ from spyweb.logs.range import lines_between
 from spyweb.model import Run, RunId
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.service.job_detail import located
-from spyweb.store.past_runs_protocol import PastRuns, RunFilter, RunPage
-from spyweb.store.records_protocol import Records
+from spyweb.store.model.runs import RunFilter, RunPage
+from spyweb.store.sqlite.past_runs import PastRuns
+from spyweb.store.sqlite.records import Records
 from spyweb.views.jobs import log_file
 from spyweb.views.records import RecordView, view_record
 from spyweb.views.run_detail import (

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from spyweb.clock import Clock
 from spyweb.lua.timeouts import within
-from spyweb.store.protocol import Store
+from spyweb.store.sqlite.store import Store
 from spyweb.views.health import Vitals
 from spyweb.views.readiness import Readiness, view_readiness
 

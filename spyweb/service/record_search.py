@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from spyweb.clock import Clock
 from spyweb.model import JobId
 from spyweb.runs.live import LiveJobs
-from spyweb.store.records_protocol import RecordFilter, Records
+from spyweb.store.model.records import RecordFilter
+from spyweb.store.sqlite.records import Records
 from spyweb.views.record_table import column_names, csv_header, csv_row
 from spyweb.views.records import RecordView, view_record
 

@@ -31,9 +31,8 @@ from spyweb.ops.rules.values import Unstorable, fits, shown, size_of
 from spyweb.settings import StateSettings
 from spyweb.store.interchange.lines import UNKNOWN_MS
 from spyweb.store.interchange.value_json import Plain, from_plain, to_plain
-from spyweb.store.protocol import GLOBAL, Store, job_namespace
-from spyweb.store.records_protocol import NewRecord
-from spyweb.store.values_protocol import (
+from spyweb.store.model.entries import (
+    GLOBAL,
     KEEP,
     SCOPES,
     Blind,
@@ -46,7 +45,10 @@ from spyweb.store.values_protocol import (
     Replacement,
     Transform,
     Watch,
+    job_namespace,
 )
+from spyweb.store.model.records import NewRecord
+from spyweb.store.sqlite.store import Store
 from spyweb.views.state import (
     ChangeView,
     EntryDeleted,

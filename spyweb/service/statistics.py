@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from spyweb.clock import Clock
 from spyweb.model import JobId, RunId
-from spyweb.store.past_runs_protocol import PastRuns, RunPoint
+from spyweb.store.model.runs import RunPoint
+from spyweb.store.sqlite.past_runs import PastRuns
 from spyweb.views.statistics import JobStatistics, TimeSpan, make_statistics
 
 PAGE = 5_000  # runs that are read at a time

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from spyweb.model import JobId, Outcome, Run, RunId, RunMark, RunState, TriggerType
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.records import ended_run, run_of
-from spyweb.store.past_runs_protocol import NO_TIME, FailingSeries, RunStrip
-from spyweb.store.protocol import Begin, Change, End, SkippedRange
+from spyweb.store.model.runs import NO_TIME, Begin, Change, End, FailingSeries, RunStrip, SkippedRange
 from spyweb.views.strips import DECISIVE, FAILING, LATE_MS, SUCCEEDED, mark_of, moment_of, took_of
 
 SHOWN_RUNS = 40  # of each job

@@ -11,7 +11,7 @@ from spyweb.errors import Refused
 from spyweb.model import JobId, RunId
 from spyweb.ops.resources import NAMESPACE, BadResource, Expected, Resource, prefix_of, read_resource
 from spyweb.service.state import PAGE, take_page
-from spyweb.store.protocol import Store
+from spyweb.store.sqlite.store import Store
 from spyweb.views.runs import view_task
 from spyweb.views.workflows import ResourceView, WorkflowDetail, WorkflowView, view_workflow
 

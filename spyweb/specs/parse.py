@@ -73,7 +73,7 @@ from spyweb.settings.values import (
 from spyweb.specs.hook import HOOK, OF_JOB, PING
 from spyweb.specs.monitor_file import ADDRESSES, take_monitor
 from spyweb.specs.watches import ON
-from spyweb.store.protocol import GLOBAL, job_namespace
+from spyweb.store.model.entries import GLOBAL, job_namespace
 
 SCHEDULES = ("every", "interval", "cron", "at")  # `interval` is `every` in a monitor's words
 FOLDER = "jobs"

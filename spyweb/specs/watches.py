@@ -12,17 +12,18 @@ from spyweb.model import WRITTEN, ChangeKind, JobId, JobSpec, On
 from spyweb.settings.reading import Reading, Tables
 from spyweb.settings.shapes import TEXT, shaped, wrong
 from spyweb.settings.values import some_of, text
-from spyweb.store.patterns import compile_pattern, excess
-from spyweb.store.protocol import GLOBAL, job_namespace
-from spyweb.store.values_protocol import (
+from spyweb.store.model.entries import (
+    GLOBAL,
     SCOPES,
     STATE,
     HistoryRules,
     WantedChange,
     Watch,
     agent_namespace,
+    job_namespace,
     scope_namespace,
 )
+from spyweb.store.patterns import compile_pattern, excess
 
 AGENT, JOB = f"{STATE}@", job_namespace(JobId(""))
 

@@ -12,7 +12,8 @@ import structlog
 
 from spyweb.errors import CursorMoved
 from spyweb.model import Cursor, JobId
-from spyweb.store.protocol import Change, Runs
+from spyweb.store.model.runs import Change
+from spyweb.store.sqlite.runs import Runs
 
 log = structlog.get_logger()
 

@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 
 from spyweb.clock import Clock
 from spyweb.store.encoding import decode, encode
+from spyweb.store.model.entries import Drop, Entry, Keep, Leave, Order, Put, Transform
 from spyweb.store.patterns import compile_pattern
 from spyweb.store.sqlite.entries import put_sum
-from spyweb.store.values_protocol import Drop, Entry, Keep, Leave, Order, Put, Transform, Values
+from spyweb.store.sqlite.values import Values
 
 T = TypeVar("T")
 

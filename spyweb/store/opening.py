@@ -1,4 +1,4 @@
-"""Open the store that `[store] url` names.  A third kind needs a module with a Store, and one line here."""
+"""Open the store that `[store] url` names."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from spyweb.clock import Clock
 from spyweb.errors import StoreError
 from spyweb.model import Durability
 from spyweb.store.marker import Marker
-from spyweb.store.protocol import Store
-from spyweb.store.sqlite.store import open_in_memory, open_store
-from spyweb.store.values_protocol import NO_HISTORY, HistoryRules
+from spyweb.store.model.entries import NO_HISTORY, HistoryRules
+from spyweb.store.sqlite.store import Store, open_in_memory, open_store
 
 SQLITE = "sqlite:///"
 MEMORY = "memory:"

@@ -16,11 +16,11 @@ from msgspec import Struct, structs
 
 from spyweb.model import ChangeKind, Failure, JobId, Outcome, Run, RunId
 from spyweb.runs.live import JobChange
-from spyweb.store.audit_protocol import NewAuditLine
-from spyweb.store.incidents_protocol import Incident, SubjectChange
 from spyweb.store.interchange.value_json import to_plain
-from spyweb.store.protocol import SkippedRange
-from spyweb.store.values_protocol import ChangeEvent
+from spyweb.store.model.access import NewAuditLine
+from spyweb.store.model.entries import ChangeEvent
+from spyweb.store.model.incidents import Incident, SubjectChange
+from spyweb.store.model.runs import SkippedRange
 from spyweb.views.incidents import job_of
 from spyweb.views.runs import duration_ms
 

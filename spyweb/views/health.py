@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from spyweb.lua.session import PoolStats, WorkerInfo
 from spyweb.settings.units import MINUTE_MS, format_duration
 from spyweb.stalls import LoopStats
-from spyweb.store.protocol import StoreStats
+from spyweb.store.model.entries import StoreStats
 from spyweb.views.jobs import JobState
 
 SCHEDULER_STALLED_MS = 5_000  # far beyond what the loop promises, so no passing delay

@@ -12,7 +12,7 @@ from spyweb.incidents.truth import JOB
 from spyweb.model import JobId, RunId
 
 if TYPE_CHECKING:
-    from spyweb.store.incidents_protocol import Incident
+    from spyweb.store.model.incidents import Incident
 
 WAITS_FOR = "waits for"  # begins the words about an incident that another one holds up
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from spyweb.store.keys_protocol import AccessKey
+    from spyweb.store.model.access import AccessKey
 
 
 class KeyView(Struct, frozen=True, kw_only=True):

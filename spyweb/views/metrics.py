@@ -9,7 +9,7 @@ from msgspec import Struct
 from spyweb.histogram import Histogram
 from spyweb.incidents.policy import Level
 from spyweb.model import Outcome, Run
-from spyweb.store.outbox_protocol import Backlog
+from spyweb.store.model.messages import Backlog
 from spyweb.views.health import Health, Vitals
 
 OTHERS = "_other"  # stands for the jobs that have no series of their own; no job has such an id

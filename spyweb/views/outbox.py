@@ -9,7 +9,7 @@ from msgspec import Struct
 from spyweb.model import JobId
 
 if TYPE_CHECKING:
-    from spyweb.store.outbox_protocol import QueuedMessage
+    from spyweb.store.model.messages import QueuedMessage
 
 
 class MessageView(Struct, frozen=True, kw_only=True):

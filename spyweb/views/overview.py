@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 from spyweb.cooperative import Steps
 from spyweb.model import Outcome, RunId
 from spyweb.runs.records import NOT_AS_EXPECTED
-from spyweb.store.past_runs_protocol import FailingSeries, RunStrip
+from spyweb.store.model.runs import FailingSeries, RunStrip
 from spyweb.views.jobs import JobState, JobView
 from spyweb.views.runs import LastRun, describe_details, describe_storage_errors
 from spyweb.views.strips import median_ms, success_rate

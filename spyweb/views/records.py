@@ -16,7 +16,7 @@ from msgspec import Struct
 from spyweb.model import JobId
 
 if TYPE_CHECKING:
-    from spyweb.store.records_protocol import Record
+    from spyweb.store.model.records import Record
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

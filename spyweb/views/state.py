@@ -16,7 +16,7 @@ from spyweb.model import ChangeKind, JobId, RunId
 from spyweb.ops.rules.payload import MOST_OPS
 from spyweb.ops.rules.updates import UpdateKind
 from spyweb.store.interchange.value_json import TypeName, from_plain, to_plain, type_of
-from spyweb.store.values_protocol import SCOPES, ChangeEvent, Entry, Held
+from spyweb.store.model.entries import SCOPES, ChangeEvent, Entry, Held
 
 Plain = object
 JOBS = "job:"

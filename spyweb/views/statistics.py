@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from spyweb.model import JobId
 from spyweb.settings.units import DAY_MS
-from spyweb.store.past_runs_protocol import RunPoint
+from spyweb.store.model.runs import RunPoint
 from spyweb.views.strips import FAILING, SUCCEEDED
 
 MOST_POINTS = 500  # of a chart

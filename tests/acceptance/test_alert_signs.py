@@ -13,7 +13,7 @@ from spyweb.clock import RealClock
 from spyweb.model import Cron, Cursor, JobId, Never, Schedule
 from spyweb.schedules.due import schedule_text
 from spyweb.settings.units import DAY_MS
-from spyweb.store.protocol import Change
+from spyweb.store.model.runs import Change
 from spyweb.store.sqlite.store import open_store
 from tests.fakes.hook import Hook, open_hook
 from tests.fakes.project import Project, eventually

@@ -21,9 +21,9 @@ from spyweb.clock import RealClock
 from spyweb.incidents.policy import AlertPolicy
 from spyweb.incidents.truth import Failed
 from spyweb.model import Durability, JobId, Outcome, RunId, RunState, Trigger
-from spyweb.store.incidents_protocol import SubjectEvent
-from spyweb.store.protocol import Change, End, NewRun
-from spyweb.store.sqlite.store import SqliteStore, open_store
+from spyweb.store.model.incidents import SubjectEvent
+from spyweb.store.model.runs import Change, End, NewRun
+from spyweb.store.sqlite.store import Store, open_store
 from tests.fakes.project import Project, eventually
 
 IMAGES = Path(__file__).parents[2] / "docs/images"
@@ -117,7 +117,7 @@ async def record_past(root: Path) -> None:
     await store.close()
 
 
-async def record_job(store: SqliteStore, job: JobId, every_ms: int, took_ms: int, says: str, failures: int) -> None:
+async def record_job(store: Store, job: JobId, every_ms: int, took_ms: int, says: str, failures: int) -> None:
     chance = random.Random(job)
     now_ms = RealClock().now_ms()
     count = max(12, 24 * HOUR_MS // every_ms)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from spyweb.model import RunMark
-from spyweb.store.past_runs_protocol import RunPoint
+from spyweb.store.model.runs import RunPoint
 from spyweb.views.job_list import JobSort
 from spyweb.web.answer import CODES, STATUS
 from spyweb.web.api.reference import PAGE, renewed

@@ -9,7 +9,7 @@ from spyweb.alerts.sender.wire import HelperAnswer, HelperRequest
 from spyweb.alerts.texts import body_of, mood_of, title_of
 from spyweb.alerts.writing import AlertText, template_facts
 from spyweb.model import JobId
-from spyweb.store.outbox_protocol import Channel, QueuedMessage, Target
+from spyweb.store.model.messages import Channel, QueuedMessage, Target
 
 ITEM = {
     "incident": 42,

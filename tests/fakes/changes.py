@@ -6,8 +6,9 @@ from asyncio import Future
 
 from spyweb.errors import SpywebError, StoreError
 from spyweb.model import Cursor, JobId, Outcome, Run, RunId, RunState, Trigger
-from spyweb.store.protocol import Change, End, NewRun, SkippedRange, Store
-from spyweb.store.values_protocol import ChangeEvent, WantedChange
+from spyweb.store.model.entries import ChangeEvent, WantedChange
+from spyweb.store.model.runs import Change, End, NewRun, SkippedRange
+from spyweb.store.sqlite.store import Store
 
 PRICES = JobId("prices")
 NEWS = JobId("news")

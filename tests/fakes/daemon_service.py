@@ -63,10 +63,10 @@ from spyweb.service.statistics import StatisticsService
 from spyweb.settings import StateSettings
 from spyweb.settings.alerts import AlertChannelSettings, AlertSettings
 from spyweb.settings.units import DAY_MS
-from spyweb.store.audit_protocol import NewAuditLine
-from spyweb.store.past_runs_protocol import RunFilter, RunPage
-from spyweb.store.protocol import Store, StoreStats
-from spyweb.store.values_protocol import NO_HISTORY, HistoryRules
+from spyweb.store.model.access import NewAuditLine
+from spyweb.store.model.entries import NO_HISTORY, HistoryRules, StoreStats
+from spyweb.store.model.runs import RunFilter, RunPage
+from spyweb.store.sqlite.store import Store
 from spyweb.views.advice import HealthAdvice, advise
 from spyweb.views.calendar import DayAhead, GapPage, view_gap
 from spyweb.views.drift import DriftReport, DriftView

@@ -18,8 +18,8 @@ from spyweb.service.record_search import RecordSearch
 from spyweb.settings import Settings
 from spyweb.settings.load import load_settings
 from spyweb.specs.origins import OriginKind, ResolvedSetting
-from spyweb.store.keys_protocol import Scope
-from spyweb.store.past_runs_protocol import FailingSeries, RunFilter, RunPage, RunPoint, RunStrip
+from spyweb.store.model.access import Scope
+from spyweb.store.model.runs import FailingSeries, RunFilter, RunPage, RunPoint, RunStrip
 from spyweb.views.calendar import DayAhead, GapPage, PlannedJob, day_ahead, view_gap
 from spyweb.views.job_detail import JobDetail, LastError, ProblemView, Tie
 from spyweb.views.jobs import next_run

@@ -11,7 +11,7 @@ from spyweb.ops import catalog
 from spyweb.ops.managed import ManagedFiles
 from spyweb.permissions.policy import FilesRule, Grants, Policy
 from spyweb.service.drift import DriftService
-from spyweb.store.protocol import Store
+from spyweb.store.sqlite.store import Store
 
 NOWHERE = Path("/nonexistent")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from spyweb.model import JobId
-from spyweb.store.outbox_protocol import Channel, NewMessage, Target
-from spyweb.store.protocol import Store
-from spyweb.store.records_protocol import NewRecord, Record
+from spyweb.store.model.messages import Channel, NewMessage, Target
+from spyweb.store.model.records import NewRecord, Record
+from spyweb.store.sqlite.store import Store
 from tests.fakes.changes import PRICES
 
 HOOK = Target(Channel.WEBHOOK, "http://hooks.example/a")

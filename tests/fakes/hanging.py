@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from spyweb.errors import StoreError
 from spyweb.model import RunId
-from spyweb.store.protocol import Change
+from spyweb.store.model.runs import Change
 from tests.fakes.clock import settle
 
 Answer = Future[list[RunId | None]]

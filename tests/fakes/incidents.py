@@ -6,7 +6,8 @@ from spyweb.incidents.policy import AlertPolicy
 from spyweb.incidents.truth import Event, Failed, Succeeded
 from spyweb.model import JobId, RunId
 from spyweb.service.incidents import IncidentService
-from spyweb.store.incidents_protocol import Incidents, SubjectEvent
+from spyweb.store.model.incidents import SubjectEvent
+from spyweb.store.sqlite.incidents import Incidents
 from spyweb.views.incidents import IncidentView
 from tests.fakes.clock import FakeClock
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from spyweb.errors import Problem
 from spyweb.model import JobId, Run
 from spyweb.runs.live import JobChange, LiveJob
-from spyweb.store.protocol import SkippedRange
+from spyweb.store.model.runs import SkippedRange
 from tests.fakes.harness import tell
 
 

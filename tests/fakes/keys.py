@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from aiohttp import ClientResponse
 
 from spyweb.service.tokens import csrf_token
-from spyweb.store.keys_protocol import Scope
+from spyweb.store.model.access import Scope
 from spyweb.web.app import Site, tcp_app
 from tests.fakes.client import Client, client_of
 from tests.fakes.daemon_service import BACKUP, PRICES, FakeDaemonService

@@ -15,12 +15,12 @@ from typing import TypeVar, TypeVarTuple, cast
 
 from spyweb.clock import Clock
 from spyweb.store.crypto.sealing import PLAIN
+from spyweb.store.model.entries import NO_HISTORY, HistoryRules
 from spyweb.store.sqlite.batch import BatchQueue, Op, OpKind, commit
 from spyweb.store.sqlite.connection import Connection
 from spyweb.store.sqlite.connections import Connections
 from spyweb.store.sqlite.migrate import create
-from spyweb.store.sqlite.store import IN_MEMORY, SqliteStore
-from spyweb.store.values_protocol import NO_HISTORY, HistoryRules
+from spyweb.store.sqlite.store import IN_MEMORY, Store
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -79,7 +79,7 @@ def connect_in_any_thread() -> sqlite3.Connection:
     return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
 
 
-class MemoryStore(SqliteStore):
+class MemoryStore(Store):
     def __init__(self, clock: Clock, *, history: HistoryRules = NO_HISTORY) -> None:
         self._sqlite = connect_in_any_thread()
         template().backup(self._sqlite)

@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from spyweb.histogram import SHORT_SECONDS, Histogram
 from spyweb.incidents.policy import Level
 from spyweb.model import Outcome
-from spyweb.store.outbox_protocol import Backlog
+from spyweb.store.model.messages import Backlog
 from spyweb.views.health import ChoreHealth, view_health
 from spyweb.views.metrics import ChannelMeters, JobMeters, Meters, OpMeters
 from spyweb.web.exposition import write

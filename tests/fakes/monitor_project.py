@@ -23,7 +23,7 @@ from spyweb.runs.live import LiveJob
 from spyweb.runs.runner import by_hand
 from spyweb.settings import load_settings
 from spyweb.specs.discover import scan
-from spyweb.store.outbox_protocol import QueuedMessage
+from spyweb.store.model.messages import QueuedMessage
 
 ITEMS = """
 <div class="item"><h2><a href="/lamp">Lamp</a></h2><span class="price">5</span></div>

@@ -23,7 +23,7 @@ from spyweb.ops.network.request import Fetch, Http, Response
 from spyweb.ops.sources import Sources
 from spyweb.ops.world import Call, World
 from spyweb.settings import HttpSettings, StateSettings
-from spyweb.store.protocol import Store
+from spyweb.store.sqlite.store import Store
 from spyweb.store.user_sql.connection import Opening
 from spyweb.store.user_sql.spawner import SqlSpawner
 from spyweb.store.user_sql.user_db import UserDatabase

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from spyweb.outbox.send import DeliveryFailure
-from spyweb.store.outbox_protocol import QueuedMessage, Target
+from spyweb.store.model.messages import QueuedMessage, Target
 
 Answer = DeliveryFailure | Exception | None
 DOWN = DeliveryFailure(reason="connect: refused")

@@ -24,8 +24,8 @@ from spyweb.ops.sources import Sources
 from spyweb.ops.world import Call, World
 from spyweb.permissions.policy import ANYTHING, Policy
 from spyweb.settings import StateSettings
-from spyweb.store.protocol import Change, End, NewRun
-from spyweb.store.sqlite.store import SqliteStore, open_store
+from spyweb.store.model.runs import Change, End, NewRun
+from spyweb.store.sqlite.store import Store, open_store
 from spyweb.store.user_sql.views import Engine
 from tests.fakes.ops import FakeHttp, make_sql
 
@@ -34,7 +34,7 @@ Line = tuple[str, str]  # level, text
 
 @dataclass(kw_only=True)
 class Scripts:
-    store: SqliteStore
+    store: Store
     world: World
     pool: Pool
     clock: Clock

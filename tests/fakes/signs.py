@@ -15,7 +15,7 @@ from spyweb.model import Ending, JobId, Never, Outcome
 from spyweb.runs.live import LiveJob
 from spyweb.runs.runner import by_hand
 from spyweb.settings.alerts import AlertSettings
-from spyweb.store.incidents_protocol import Incident
+from spyweb.store.model.incidents import Incident
 from tests.fakes.harness import Harness, harness, make_job
 
 BACKUP = JobId("backup")

@@ -18,9 +18,8 @@ from spyweb.clock import RealClock
 from spyweb.model import JobId
 from spyweb.store.lock import hold_lock
 from spyweb.store.marker import Marker
-from spyweb.store.protocol import GLOBAL, Store
-from spyweb.store.sqlite.store import open_store
-from spyweb.store.values_protocol import SCOPES, Put, Watch
+from spyweb.store.model.entries import GLOBAL, SCOPES, Put, Watch
+from spyweb.store.sqlite.store import Store, open_store
 
 WRITERS = 8
 COUNTER = b"counter"

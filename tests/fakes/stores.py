@@ -9,10 +9,7 @@ from pathlib import Path
 
 from spyweb.clock import Clock
 from spyweb.model import Durability, HistoryRule, Value
-from spyweb.store.opening import open_any
-from spyweb.store.protocol import Store
-from spyweb.store.sqlite.store import open_store
-from spyweb.store.values_protocol import (
+from spyweb.store.model.entries import (
     KEEP,
     NO_HISTORY,
     Addition,
@@ -25,6 +22,8 @@ from spyweb.store.values_protocol import (
     Replacement,
     Transform,
 )
+from spyweb.store.opening import open_any
+from spyweb.store.sqlite.store import Store, open_store
 
 KINDS = ["sqlite", "sealed", "memory"]  # a file, an encrypted one, `url = "memory:"`
 KEY = bytes(range(32))

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from spyweb.model import RunId, TaskRow, TaskStatus, Trigger
-from spyweb.store.protocol import Change, NewRun, Store
+from spyweb.store.model.runs import Change, NewRun
+from spyweb.store.sqlite.store import Store
 from tests.fakes.changes import PRICES, make_run
 
 SUCCESS, FAILED, SKIPPED = TaskStatus.SUCCESS, TaskStatus.FAILED, TaskStatus.SKIPPED

@@ -15,7 +15,7 @@ from spyweb.runs.live import LiveJob
 from spyweb.runs.triggers import Triggers
 from spyweb.settings.reading import Reading, SettingsSource
 from spyweb.specs.watches import ON
-from spyweb.store.values_protocol import NOBODY, ChangeEvent, Drop, Origin, Put, WantedChange, scope_namespace
+from spyweb.store.model.entries import NOBODY, ChangeEvent, Drop, Origin, Put, WantedChange, scope_namespace
 from tests.fakes.changes import waiting
 from tests.fakes.clock import FakeClock
 from tests.fakes.harness import Harness, harness, make_job

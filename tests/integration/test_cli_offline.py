@@ -20,9 +20,9 @@ from spyweb.commands.cgroup import find_delegated
 from spyweb.daemon.commands import NO_GROUP
 from spyweb.model import Cursor, JobId, Outcome, RunId, RunState, Trigger
 from spyweb.store.lock import hold_lock
-from spyweb.store.protocol import Change, End, NewRun
+from spyweb.store.model.runs import Change, End, NewRun
 from spyweb.store.sqlite.migrate import load_migrations, migrate
-from spyweb.store.sqlite.runs import SqliteRuns
+from spyweb.store.sqlite.runs import Runs
 from spyweb.store.sqlite.store import open_store
 from tests.fakes.command import Answer, spyweb
 
@@ -242,14 +242,14 @@ def test_a_pause_undoes_nothing_that_somebody_else_has_written_meanwhile(
     if is_seen:
         asyncio.run(record_a_failure(project))
     theirs = [Cursor(job=TICK, due_ms=1_000_000, schedule="every 7000")]
-    record = SqliteRuns.record
+    record = Runs.record
 
-    def record_after_them(runs: SqliteRuns, change: Change) -> Future[list[RunId | None]]:
+    def record_after_them(runs: Runs, change: Change) -> Future[list[RunId | None]]:
         if theirs:
             record(runs, Change(cursors=[theirs.pop()]))
         return record(runs, change)
 
-    monkeypatch.setattr(SqliteRuns, "record", record_after_them)
+    monkeypatch.setattr(Runs, "record", record_after_them)
     assert spyweb("pause", "tick", root=project).code == 0
 
     cursor = asyncio.run(cursors_of(project))[TICK]

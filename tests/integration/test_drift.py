@@ -11,8 +11,8 @@ import pytest
 
 from spyweb.clock import RealClock
 from spyweb.model import Outcome
+from spyweb.store.model.entries import Put
 from spyweb.store.sqlite.store import open_store
-from spyweb.store.values_protocol import Put
 from tests.fakes.command import spyweb
 from tests.fakes.project import Project, eventually
 

@@ -11,7 +11,7 @@ import pytest
 from spyweb.clock import RealClock
 from spyweb.model import JobId, RunId
 from spyweb.service.events import EventHub
-from spyweb.store.keys_protocol import Scope
+from spyweb.store.model.access import Scope
 from spyweb.views.events import EventType, IncidentHappened, LogHappened
 from spyweb.web.api import events as module
 from spyweb.web.app import socket_app, tcp_app

@@ -17,7 +17,7 @@ from spyweb.cli.plan import show_plan
 from spyweb.daemon.check import check_project
 from spyweb.lua.endings import show_value
 from spyweb.model import Failure, JobId, Outcome, Run
-from spyweb.store.protocol import job_namespace
+from spyweb.store.model.entries import job_namespace
 from spyweb.views.runs import describe_details
 from tests.fakes.certificates import self_signed
 from tests.fakes.monitor_project import MonitorProject

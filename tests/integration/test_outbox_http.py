@@ -16,7 +16,7 @@ from spyweb.outbox import send as outbox_send
 from spyweb.outbox.messages import webhook_message
 from spyweb.outbox.send import MessageTransport
 from spyweb.settings import HttpSettings
-from spyweb.store.outbox_protocol import QueuedMessage
+from spyweb.store.model.messages import QueuedMessage
 from tests.fakes.hook import open_hook
 from tests.fakes.web_server import WebServer, open_raw_server
 

@@ -15,7 +15,7 @@ from spyweb.model import ChangeKind, Ending, Outcome
 from spyweb.settings import StateSettings
 from spyweb.specs.parse import job_id
 from spyweb.specs.watches import watches_of
-from spyweb.store.values_protocol import ChangeEvent
+from spyweb.store.model.entries import ChangeEvent
 from tests.fakes.changes import kept
 from tests.fakes.harness import make_spec
 from tests.fakes.scripts import Scripts, open_scripts

@@ -13,9 +13,10 @@ from msgspec.structs import replace
 from spyweb.clock import RealClock
 from spyweb.errors import StoreError
 from spyweb.model import OnStoreError, Outcome
-from spyweb.store.protocol import GLOBAL, Change
+from spyweb.store.model.entries import GLOBAL
+from spyweb.store.model.runs import Change
 from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.store import SqliteStore, open_store
+from spyweb.store.sqlite.store import Store, open_store
 from tests.fakes.changes import make_cursor, make_run
 from tests.fakes.full_disk import file_size_limit
 from tests.fakes.scripts import open_scripts
@@ -24,7 +25,7 @@ SMALL, LARGE = b"v" * 10, b"v" * 1_000_000
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
     store = await open_store(tmp_path / "spyweb.db", clock=RealClock())
     yield store
     await store.close()
@@ -35,7 +36,7 @@ def limit_pages(connection: sqlite3.Connection, more: int) -> None:
     connection.execute(f"PRAGMA max_page_count = {pages + more}")
 
 
-async def write_beside_one_that_does_not_fit(store: SqliteStore) -> list[object]:
+async def write_beside_one_that_does_not_fit(store: Store) -> list[object]:
     results = await asyncio.gather(
         store.values.set(GLOBAL, b"before", SMALL),
         store.runs.record(Change(new=[make_run()], cursors=[make_cursor()])),
@@ -47,7 +48,7 @@ async def write_beside_one_that_does_not_fit(store: SqliteStore) -> list[object]
     return list(results)
 
 
-async def assert_only_the_large_one_is_missing(store: SqliteStore, results: list[object]) -> None:
+async def assert_only_the_large_one_is_missing(store: Store, results: list[object]) -> None:
     assert isinstance(results.pop(2), StoreError)
     assert results == [None, [1], 1, None]
     assert await store.values.get(GLOBAL, b"before") == SMALL
@@ -57,7 +58,7 @@ async def assert_only_the_large_one_is_missing(store: SqliteStore, results: list
     assert [run.id for run in await store.runs.open()] == [1]
 
 
-async def test_a_database_at_its_limit_refuses_only_what_does_not_fit(store: SqliteStore) -> None:
+async def test_a_database_at_its_limit_refuses_only_what_does_not_fit(store: Store) -> None:
     await store._connections.writer.submit(OpKind.READ, limit_pages, 20)
 
     results = await write_beside_one_that_does_not_fit(store)
@@ -67,7 +68,7 @@ async def test_a_database_at_its_limit_refuses_only_what_does_not_fit(store: Sql
     await assert_only_the_large_one_is_missing(store, results)
 
 
-async def test_a_disk_that_takes_no_more_refuses_only_what_does_not_fit(store: SqliteStore, tmp_path: Path) -> None:
+async def test_a_disk_that_takes_no_more_refuses_only_what_does_not_fit(store: Store, tmp_path: Path) -> None:
     await store.values.set(GLOBAL, b"first", SMALL)
     log_size = (tmp_path / "spyweb.db-wal").stat().st_size
 
@@ -99,7 +100,7 @@ async def test_a_script_whose_write_does_not_fit_is_marked_and_fails_where_the_s
         assert ending.result == b"went on"
 
 
-async def test_when_there_is_room_again_writing_goes_on(store: SqliteStore) -> None:
+async def test_when_there_is_room_again_writing_goes_on(store: Store) -> None:
     await store._connections.writer.submit(OpKind.READ, limit_pages, 20)
     with pytest.raises(StoreError, match="no room left"):
         await store.values.set(GLOBAL, b"large", LARGE)

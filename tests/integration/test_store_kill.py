@@ -11,8 +11,8 @@ import pytest
 
 from spyweb.clock import RealClock
 from spyweb.store.marker import Marker
-from spyweb.store.protocol import GLOBAL, Store
-from spyweb.store.sqlite.store import open_store
+from spyweb.store.model.entries import GLOBAL
+from spyweb.store.sqlite.store import Store, open_store
 from tests.fakes.store_child import COUNTER, WRITERS
 
 KILLS = 8

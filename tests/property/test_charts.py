@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spyweb.model import RunMark
-from spyweb.store.past_runs_protocol import RunPoint
+from spyweb.store.model.runs import RunPoint
 from spyweb.views.statistics import OF_SLOT, percentiles, thin, uptime_of
 
 SPAN_MS = 10_000

@@ -20,7 +20,7 @@ from spyweb.model import JobId, Never, Overlap, Trigger
 from spyweb.runs.live import LiveJob
 from spyweb.runs.runner import by_hand
 from spyweb.settings.alerts import AlertSettings
-from spyweb.store.incidents_protocol import ScriptTold
+from spyweb.store.model.incidents import ScriptTold
 from tests.fakes.harness import Harness, harness, make_job
 from tests.fakes.pool import FAILED, SUCCESS
 

@@ -20,8 +20,8 @@ from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import HistoryRule, JobId, Outcome, RunId, RunState, Trigger
 from spyweb.ops import catalog
 from spyweb.ops.world import Call, World
-from spyweb.store.protocol import Change, End, NewRun
-from spyweb.store.values_protocol import Held
+from spyweb.store.model.entries import Held
+from spyweb.store.model.runs import Change, End, NewRun
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.ops import ask, make_call, make_world

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from spyweb.errors import StoreError
 from spyweb.model import Durability
-from spyweb.store.protocol import Store
-from spyweb.store.sqlite.store import open_store
-from spyweb.store.values_protocol import Values
+from spyweb.store.sqlite.store import Store, open_store
+from spyweb.store.sqlite.values import Values
 from tests.fakes.clock import FakeClock
 
 # Entries

@@ -13,8 +13,7 @@ from spyweb.model import Failure, JobId, Outcome, RunId, RunState
 from spyweb.runs.live import LiveJobs
 from spyweb.service.overview import may_be_failing
 from spyweb.service.strips import SHOWN_RUNS, JobStrip, Strips
-from spyweb.store.past_runs_protocol import StripWish
-from spyweb.store.protocol import Begin, Change
+from spyweb.store.model.runs import Begin, Change, StripWish
 from tests.fakes.changes import NEWS, PRICES, make_end, make_run, make_skipped
 from tests.fakes.clock import FakeClock
 from tests.fakes.harness import make_job

@@ -24,7 +24,7 @@ from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.world import Call
 from spyweb.runs.followups import resume
 from spyweb.runs.records import run_of
-from spyweb.store.protocol import Change, End, NewRun
+from spyweb.store.model.runs import Change, End, NewRun
 from tests.fakes.scripts import Scripts, open_scripts
 
 JOB = JobId("a")

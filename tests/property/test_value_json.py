@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from spyweb.model import NULL, Value, ValueKey
 from spyweb.store.interchange.lines import entry_line, parse_line
 from spyweb.store.interchange.value_json import BASE64, NUMBER, TABLE, decode_value, encode_value, number_of
-from spyweb.store.values_protocol import Entry, PortableEntry
+from spyweb.store.model.entries import Entry, PortableEntry
 
 WHOLE = st.integers(-(1 << 63), (1 << 63) - 1)
 FLOATS = st.floats(allow_nan=False).filter(lambda number: isinstance(number_of(number), float))

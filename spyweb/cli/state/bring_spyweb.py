@@ -16,7 +16,7 @@ from spyweb.cli.state.remote import State
 from spyweb.monitor.stages.keep import hash_of
 from spyweb.settings.sections import USER_DB
 from spyweb.store.interchange.foreign_spyweb import OldProject, OldRecord, copy_tables
-from spyweb.store.records_protocol import NewRecord
+from spyweb.store.model.records import NewRecord
 
 AT_ONCE = 500  # records in one transaction
 

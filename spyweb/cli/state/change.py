@@ -16,8 +16,7 @@ from spyweb.model import NULL, JobId, Value
 from spyweb.settings.units import parse_duration
 from spyweb.specs.parse import job_id
 from spyweb.store.interchange.value_json import LARGEST, decode_value, to_plain
-from spyweb.store.protocol import job_namespace
-from spyweb.store.values_protocol import SCOPES
+from spyweb.store.model.entries import SCOPES, job_namespace
 
 TAKES_ANYTHING = {"ignore_unknown_options": True}  # `state set n -5`: a negative number is no option
 

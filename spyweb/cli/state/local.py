@@ -13,9 +13,8 @@ from msgspec.structs import replace
 
 from spyweb.cli.project import Project
 from spyweb.service.state import StateService
-from spyweb.store.protocol import Store
-from spyweb.store.sqlite.store import open_in_memory
-from spyweb.store.values_protocol import PortableEntry
+from spyweb.store.model.entries import PortableEntry
+from spyweb.store.sqlite.store import Store, open_in_memory
 from spyweb.views.state import EntryView, Imported, StateStats
 
 P = ParamSpec("P")

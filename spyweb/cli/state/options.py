@@ -19,8 +19,7 @@ from spyweb.cli.state.remote import State, find_state
 from spyweb.cli.state.render import one_line
 from spyweb.errors import Refused
 from spyweb.model import JobId
-from spyweb.store.protocol import GLOBAL, job_namespace
-from spyweb.store.values_protocol import STATE, agent_namespace, scope_namespace
+from spyweb.store.model.entries import GLOBAL, STATE, agent_namespace, job_namespace, scope_namespace
 from spyweb.views.jobs import find_job
 
 P = ParamSpec("P")

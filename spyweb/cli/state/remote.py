@@ -14,8 +14,8 @@ from spyweb.errors import Refused
 from spyweb.model import JobId, Value
 from spyweb.store.interchange.lines import END, entry_line, parse_line
 from spyweb.store.interchange.value_json import encode_value
-from spyweb.store.records_protocol import NewRecord
-from spyweb.store.values_protocol import PortableEntry
+from spyweb.store.model.entries import PortableEntry
+from spyweb.store.model.records import NewRecord
 from spyweb.views.state import ChangeView, EntryDeleted, EntryView, EntryWritten, Imported, LockView, Moved, StateStats
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from spyweb.errors import ExitCode, Refused
 from spyweb.store.interchange.foreign import read_sloth
 from spyweb.store.interchange.foreign_spyweb import read_spyweb
 from spyweb.store.interchange.lines import BadLine, LineReader, entry_line
-from spyweb.store.values_protocol import PortableEntry, agent_namespace
+from spyweb.store.model.entries import PortableEntry, agent_namespace
 from spyweb.views.state import Imported
 
 PIPE = "-"

@@ -27,8 +27,9 @@ from spyweb.monitor.stages.keep import StoredItem
 from spyweb.ops.arguments import read_text
 from spyweb.ops.network.request import parse_url
 from spyweb.outbox.messages import desktop_message, webhook_message
-from spyweb.store.outbox_protocol import NewMessage
-from spyweb.store.records_protocol import Record, Records
+from spyweb.store.model.messages import NewMessage
+from spyweb.store.model.records import Record
+from spyweb.store.sqlite.records import Records
 
 log = structlog.get_logger()
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from spyweb.errors import StoreError
 from spyweb.monitor.context import CycleContext, CycleFailed
 from spyweb.monitor.items import Item
-from spyweb.store.records_protocol import NewRecord
+from spyweb.store.model.records import NewRecord
 
 log = structlog.get_logger()
 

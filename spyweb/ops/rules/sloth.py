@@ -12,7 +12,7 @@ from typing import NamedTuple
 from spyweb.model import Value
 from spyweb.ops.arguments import parse_number
 from spyweb.ops.rules.values import SCALAR_BYTES, are_equal, fits, integral, kind_of, shown, size_of
-from spyweb.store.values_protocol import KEEP, Addition, Drop, Entry, Leave, Put, Replacement, Transform
+from spyweb.store.model.entries import KEEP, Addition, Drop, Entry, Leave, Put, Replacement, Transform
 
 Results = tuple[object, ...]
 

@@ -13,7 +13,7 @@ from spyweb.lua import wire
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import NULL, Null, Value, ValueKey
 from spyweb.ops.arguments import INTEGER_LIMIT
-from spyweb.store.values_protocol import Entry
+from spyweb.store.model.entries import Entry
 
 SHOWN = 80  # characters of a key in an error
 _AS_THEY_ARE = frozenset({bytes, bool, int})  # in Lua and in the store

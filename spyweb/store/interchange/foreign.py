@@ -18,7 +18,7 @@ from msgspec import Struct
 from spyweb.errors import Refused
 from spyweb.model import Value
 from spyweb.store.interchange.value_json import decode_json, number_of
-from spyweb.store.values_protocol import Entry, PortableEntry
+from spyweb.store.model.entries import Entry, PortableEntry
 
 SLOTH_TABLES = ("state_data", "state")  # of the documented module and of the later one; of both, the later wins
 MOMENTS = ("expires_at", "created_at", "updated_at")

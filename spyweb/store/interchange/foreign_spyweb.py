@@ -20,9 +20,8 @@ from spyweb.files import open_regular
 from spyweb.model import JobId
 from spyweb.store.access import make_private
 from spyweb.store.interchange.foreign import columns_of, live_of, opened, rows_of
-from spyweb.store.protocol import GLOBAL, job_namespace
+from spyweb.store.model.entries import GLOBAL, Entry, PortableEntry, job_namespace
 from spyweb.store.sqlite.records import LATEST_NS
-from spyweb.store.values_protocol import Entry, PortableEntry
 
 DATA_FILE = "data"  # its name in a project, unless SpyWeb was told another
 KEYS, RECORDS, SEEN = "lua_user", "records", "seen"

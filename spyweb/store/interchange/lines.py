@@ -14,7 +14,7 @@ import msgspec
 from spyweb.model import NULL, Value
 from spyweb.settings.values import NAMESPACE
 from spyweb.store.interchange.value_json import decode_json, from_plain, to_plain
-from spyweb.store.values_protocol import SCOPES, STATE, Entry, PortableEntry
+from spyweb.store.model.entries import SCOPES, STATE, Entry, PortableEntry
 
 MOMENTS = ("expires_ms", "created_ms", "updated_ms")
 FIELDS = frozenset({"namespace", "key", "value", *MOMENTS})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from asyncio import Future
 
-from spyweb.store.audit_protocol import AuditLine, NewAuditLine
+from spyweb.store.model.access import AuditLine, NewAuditLine
 from spyweb.store.sqlite.batch import BatchQueue, OpKind
 
 COLUMNS = ("at_ms", "who", "source", "action", "job", "target", "status", "address", "times")
@@ -13,7 +13,7 @@ ADD = f"INSERT INTO audit ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(CO
 LIST = f"SELECT id, {', '.join(COLUMNS)} FROM audit WHERE ?1 IS NULL OR id < ?1 ORDER BY id DESC LIMIT ?2"
 
 
-class SqliteAudit:
+class AuditTrail:
     """Lists on the writer's connection, so that a line is there as soon as it was added."""
 
     def __init__(self, writer: BatchQueue) -> None:
@@ -23,6 +23,7 @@ class SqliteAudit:
         return self._writer.submit(OpKind.WRITE, add, line)
 
     def list(self, *, limit: int, before: int | None = None) -> Future[list[AuditLine]]:
+        """Return lines, newest first, older than the one with this id."""
         return self._writer.submit(OpKind.READ, find, limit, before)
 
 

@@ -359,7 +359,8 @@ class BatchQueue:
         self.last_commit_ms = self._clock.now_ms()
         changed = self._connection.total_changes
         if changed != self._changed:
-            self.tell_of_rows(changed - self._changed - 1)  # one is the row that counts commits: always the same page
+            # Without the row that counts commits: its page is one, however often it is written.
+            self.tell_of_rows(changed - self._changed - (self.committer is not None))
         self._changed = changed
 
     def _forget(self, op: Op) -> None:

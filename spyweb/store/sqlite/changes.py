@@ -13,7 +13,7 @@ from msgspec import Struct
 from spyweb.model import ChangeKind
 from spyweb.store.crypto.sealing import Codec, Place
 from spyweb.store.encoding import Cell, Column
-from spyweb.store.values_protocol import Blind, Drop, Entry, Keep, Leave, Put, Replacement, Transform
+from spyweb.store.model.entries import Blind, Drop, Entry, Keep, Leave, Put, Replacement, Transform
 
 
 class Row(NamedTuple):

@@ -14,15 +14,15 @@ from typing import NamedTuple, TypeVar
 from spyweb.clock import Clock
 from spyweb.model import ChangeKind, HistoryRule
 from spyweb.store.crypto.sealing import Codec
+from spyweb.store.model.entries import HistoryRules, Origin
 from spyweb.store.patterns import Pattern
 from spyweb.store.sqlite.batch import BatchQueue, OpKind
 from spyweb.store.sqlite.changes import ChangeNote, Effect, EntryContext
 from spyweb.store.sqlite.entries import WriteEffects, find_row, record_effects
-from spyweb.store.sqlite.events import SqliteEvents
-from spyweb.store.sqlite.locks import SqliteLocks, sweep_locks
+from spyweb.store.sqlite.events import Events
+from spyweb.store.sqlite.locks import Locks, sweep_locks
 from spyweb.store.sqlite.scanning import KeyRange, select
 from spyweb.store.sqlite.subscriptions import Notices, Subscription, Subscriptions, jobs_by_kind
-from spyweb.store.values_protocol import HistoryRules, Origin
 
 SLICE = 200  # rows looked at, or deleted, in one op
 SLICE_S = 0.01  # seconds; the row that reaches it is the last of its slice
@@ -120,8 +120,8 @@ class Sweeper:
         writer: BatchQueue,
         codec: Codec,
         clock: Clock,
-        events: SqliteEvents,
-        locks: SqliteLocks,
+        events: Events,
+        locks: Locks,
         rules: HistoryRules,
     ) -> None:
         self._writer = writer

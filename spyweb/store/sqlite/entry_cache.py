@@ -11,7 +11,7 @@ from collections.abc import Hashable
 from itertools import islice
 
 from spyweb.model import Value
-from spyweb.store.values_protocol import Entry
+from spyweb.store.model.entries import Entry
 
 LONGEST_KEY = 1024  # bytes: a longer one is costly to look up
 LONGEST_VALUE = 1024  # bytes: a longer one is read each time

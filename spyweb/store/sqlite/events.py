@@ -15,11 +15,11 @@ from spyweb.errors import StoreError
 from spyweb.model import ChangeKind, JobId, RunId, Value
 from spyweb.store.crypto.sealing import Codec, Place
 from spyweb.store.encoding import Cell, Column
-from spyweb.store.protocol import End
+from spyweb.store.model.entries import BEFORE_ALL, ChangeEvent, Origin, Position, WantedChange, Watch
+from spyweb.store.model.runs import End
 from spyweb.store.sqlite.batch import BatchQueue, OpKind
 from spyweb.store.sqlite.changes import ChangeNote, EntryContext, Row
 from spyweb.store.sqlite.subscriptions import Notices, Subscribers, Subscriptions
-from spyweb.store.values_protocol import BEFORE_ALL, ChangeEvent, Origin, Position, WantedChange, Watch
 
 NO_RUN = RunId(0)  # stands for the run that a change might have started; no run has this id
 
@@ -66,8 +66,13 @@ EventRow = tuple[
 ]  # fmt: skip
 
 
-class SqliteEvents:
-    """Reads on the writer's own connection: its queries are short, and must see every event that was announced."""
+class Events:
+    """The outbox of changes that jobs watch, written in the transaction of the change, once for each of these jobs.
+
+    A job needs a change until the run that is claimed for it (`NewRun.event`) has ended, or `Change.dropped` says that
+    there will be none; the event stays until no job needs it.  Reads on the writer's own connection: its queries are
+    short, and must see every event that was announced.
+    """
 
     def __init__(self, writer: BatchQueue, codec: Codec) -> None:
         self._writer = writer
@@ -79,6 +84,10 @@ class SqliteEvents:
         self.subscribers = Subscribers()
 
     def watch(self, watches: Sequence[Watch], *, all_known: bool = True) -> None:
+        """Keep these changes for their jobs and no others, from the writes that are requested after this on.
+
+        `all_known`: there is no job whose watches are missing because its file can't be loaded.
+        """
         self.subscriptions = Subscriptions(watches)
         self._all_known = all_known
 
@@ -88,6 +97,7 @@ class SqliteEvents:
         return self.subscriptions.is_empty and self.subscribers.is_empty
 
     def wanted(self, limit: int, *, after: Position = BEFORE_ALL) -> Future[list[WantedChange]]:
+        """Return changes that no run has been claimed for, sorted by job, those of each job oldest first."""
         if self._has_unaddressed:
             return self._writer.submit(OpKind.SEVERAL, self._address_and_find, limit, after)
         return self._writer.submit(OpKind.READ, find_wanted, limit, after)
@@ -97,12 +107,18 @@ class SqliteEvents:
         return find_wanted(connection, limit, after)
 
     def find(self, event: int) -> Future[ChangeEvent | None]:
+        """Return an event that a job still needs."""
         return self._writer.submit(OpKind.READ, find_event, self._codec, event)
 
     def on_committed(self, callback: Callable[[], None]) -> None:
+        """Have this called on the loop, after the commit, each time that there may be new events."""
         self._callbacks.append(callback)
 
     def follow(self, watch: Watch, listen: Callable[[ChangeEvent], None]) -> Callable[[], None]:
+        """Have this called on the loop with each such change after its commit; return the function that ends it.
+
+        Nothing is stored for it: these events have no id, and begin with the writes that are requested after this.
+        """
         return self.subscribers.add(watch, listen)
 
     def after(self, *, is_kept: bool, notices: Notices | None) -> Callable[[], None] | None:

@@ -25,7 +25,7 @@ from spyweb.incidents.telling import (
 )
 from spyweb.incidents.truth import JOB, Decision, Sign, SubjectState, advance, first_sign
 from spyweb.model import RunId
-from spyweb.store.incidents_protocol import (
+from spyweb.store.model.incidents import (
     AlertChannelNow,
     Incident,
     Note,
@@ -37,7 +37,7 @@ from spyweb.store.incidents_protocol import (
     SubjectEvent,
     SubjectNow,
 )
-from spyweb.store.outbox_protocol import Channel, Target
+from spyweb.store.model.messages import Channel, Target
 from spyweb.store.sqlite.batch import BatchQueue, OpKind
 from spyweb.store.sqlite.pruning import SLICE, delete
 
@@ -147,7 +147,7 @@ decode_moments = msgspec.json.Decoder(tuple[int, ...]).decode
 decode_notes = msgspec.json.Decoder(tuple[Note, ...]).decode
 
 
-class SqliteIncidents:
+class Incidents:
     def __init__(
         self,
         writer: BatchQueue,
@@ -162,10 +162,15 @@ class SqliteIncidents:
         self._callbacks: list[Callable[[Sequence[SubjectChange]], None]] = []
 
     def note(self, events: Sequence[SubjectEvent]) -> Future[list[SubjectChange]]:
+        """Lead subjects from one state to the next, in one transaction.
+
+        The events of runs are not noted here, but with their ends (`End.alert`).
+        """
         changes: list[SubjectChange] = []  # filled on the writer's thread, read after the commit
         return self._writer.submit(OpKind.SEVERAL, note, events, changes, after=lambda: self.tell(changes))
 
     def on_changed(self, callback: Callable[[Sequence[SubjectChange]], None]) -> None:
+        """Have this called on the loop after each commit that led a subject to another state, also by a run's end."""
         self._callbacks.append(callback)
 
     def tell(self, changes: Sequence[SubjectChange]) -> None:
@@ -174,23 +179,27 @@ class SqliteIncidents:
             callback(changes)
 
     def known(self) -> Future[dict[str, int | None]]:
+        """Return the subjects that have a row, each with the moment at which to look at it again."""
         return self._writer.submit(OpKind.READ, find_known)
 
     def signs(self) -> Future[dict[str, Mapping[str, Sign]]]:
+        """Return what is wrong with each subject that is not well."""
         return self._writer.submit(OpKind.READ, find_signs)
 
     def pausing(self) -> Future[dict[str, int]]:
+        """Return the subjects whose jobs are still to be paused, each with its failures in a row."""
         return self._writer.submit(OpKind.READ, find_pausing)
 
     def unsettled(self) -> Future[list[str]]:
+        """Return the subjects of incidents of which somebody may still have to be told."""
         return self._reader.submit(OpKind.READ, find_unsettled)
 
     async def plan(self, channels: Sequence[AlertChannelNow], subjects: Mapping[str, SubjectNow]) -> Planned:
-        """Write the messages that are missing.
+        """Write the messages that are missing, those of a channel in one transaction with the note of what it knows.
 
-        They are decided beside the writer, for which thousands of incidents would take too long, and from what may be
-        outdated by the time it writes.  That does no harm: nothing else writes what a channel knows, and whatever has
-        happened meanwhile has it planned again.
+        One plan at a time: none may begin before the one before has ended.  They are decided beside the writer, for
+        which thousands of incidents would take too long, and from what may be outdated by the time it writes.  That
+        does no harm: nothing else writes what a channel knows, and what has happened meanwhile has it planned again.
         """
         now_ms = self._clock.now_ms()
         wakes, messages = list[int](), 0
@@ -211,18 +220,26 @@ class SqliteIncidents:
         return Planned(messages=messages, wake_ms=min(wakes, default=None), unknown=unknown)
 
     def for_scripts(self, subjects: Sequence[str]) -> Future[list[Incident]]:
+        """Return incidents of these subjects of which their files do not know yet what is so, the oldest first.
+
+        Not all at once where there are very many: `Change.told` notes what they know.
+        """
         return self._writer.submit(OpKind.READ, find_for_scripts, subjects)
 
     def acknowledge(self, incident: int, by: str) -> Future[bool]:
+        """Note that somebody takes care; gives False where there is no such open incident."""
         return self._writer.submit(OpKind.SEVERAL, acknowledge, incident, by, self._clock.now_ms())
 
     def silence(self, subject: str, for_ms: int | None, by: str) -> Future[None]:
+        """Tell nothing of a subject for so long; None ends that."""
         return self._writer.submit(OpKind.SEVERAL, silence, subject, for_ms, by, self._clock.now_ms())
 
     def silence_of(self, subject: str) -> Future[Silence | None]:
+        """Return the silence of a subject, also one that has passed."""
         return self._reader.submit(OpKind.READ, find_silence, subject)
 
     def all_open(self, limit: int) -> Future[list[OpenIncident]]:
+        """Return the newest incidents that are open."""
         return self._reader.submit(OpKind.READ, find_all_open, limit)
 
     def list(
@@ -234,6 +251,7 @@ class SqliteIncidents:
         before: int | None = None,
         limit: int = 30,
     ) -> Future[list[Incident]]:
+        """Return incidents, newest first; those that were open at `since_ms` or later."""
         return self._reader.submit(
             OpKind.READ, find_incidents, is_open, subject, since_ms or 0, before or BEYOND_ALL, limit
         )
@@ -242,9 +260,11 @@ class SqliteIncidents:
         return self._reader.submit(OpKind.READ, find_incident, incident)
 
     def open_among(self, subjects: Collection[str]) -> Future[dict[str, int]]:
+        """Return those of the subjects that have an open incident, with its id."""
         return self._reader.submit(OpKind.READ, find_open_among, tuple(subjects))
 
     async def prune(self, *, older_than_ms: int) -> int:
+        """Delete settled incidents that ended before this moment; return how many."""
         deleted = 0
         while outdated := await self._reader.submit(OpKind.READ, find_outdated, older_than_ms):
             await self._writer.submit(OpKind.SEVERAL, delete, DELETE, outdated)

@@ -8,7 +8,7 @@ from asyncio import Future
 
 import msgspec
 
-from spyweb.store.keys_protocol import AccessKey, BrowserSession, KeyId, NewKey, Scope
+from spyweb.store.model.access import AccessKey, BrowserSession, KeyId, NewKey, Scope
 from spyweb.store.sqlite.batch import BatchQueue, OpKind
 
 COLUMNS = "id, name, handle, hash, scopes, jobs, created_ms, used_ms"
@@ -33,28 +33,34 @@ LINK_KEY_BYTES = 32
 KeyRow = tuple[int, str, str, bytes, str, str, int, int | None]
 
 
-class SqliteKeys:
+class AccessKeys:
     """Reads on the writer's connection: there are few keys, and they are read once."""
 
     def __init__(self, writer: BatchQueue) -> None:
         self._writer = writer
 
     def all(self) -> Future[list[AccessKey]]:
+        """Return the keys, by name."""
         return self._writer.submit(OpKind.READ, find_all)
 
     def add(self, key: NewKey) -> Future[AccessKey | None]:
+        """Add a key; give None where one has this name or handle."""
         return self._writer.submit(OpKind.WRITE, add, key)
 
     def remove(self, name: str) -> Future[bool]:
+        """Remove a key, and the sessions that began with it; give False where there is none."""
         return self._writer.submit(OpKind.WRITE, remove, name)
 
     def used(self, key: KeyId, at_ms: int) -> Future[None]:
+        """Note that a key was used."""
         return self._writer.submit(OpKind.WRITE, change, USED, key, at_ms)
 
     def sessions(self) -> Future[list[BrowserSession]]:
+        """Return the sessions, the one seen last at the end."""
         return self._writer.submit(OpKind.READ, find_sessions)
 
     def put_session(self, session: BrowserSession) -> Future[None]:
+        """Add a session, or replace it; nothing where its key is gone."""
         values = (session.hash, session.key, session.created_ms, session.seen_ms)
         return self._writer.submit(OpKind.WRITE, change, PUT_SESSION, *values)
 
@@ -62,6 +68,7 @@ class SqliteKeys:
         return self._writer.submit(OpKind.SEVERAL, end_sessions, hashes)
 
     def link_key(self) -> Future[bytes]:
+        """Return the secret that signs links in messages, the same for ever; it is made at the first call."""
         return self._writer.submit(OpKind.SEVERAL, link_key, secrets.token_bytes(LINK_KEY_BYTES))
 
 

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from spyweb.clock import Clock
 from spyweb.model import RunId
+from spyweb.store.model.entries import Alive, Held
 from spyweb.store.sqlite.batch import BatchQueue, OpKind
-from spyweb.store.values_protocol import Alive, Held
 
 COLUMNS = "name, holder, run, acquired_ms, expires_ms, lease_ms"
 FIND = f"SELECT {COLUMNS} FROM lock WHERE name = ?"
@@ -57,7 +57,14 @@ class Holdings:
                 callback(names)
 
 
-class SqliteLocks:
+class Locks:
+    """Locks by name, each with a lease.
+
+    A lock whose lease has expired is free, unless its run is alive.  All locks that a run has acquired since the store
+    was opened are released in the transaction that ends it (`Change.end`); those of an earlier daemon's runs last
+    until their leases expire.
+    """
+
     def __init__(self, writer: BatchQueue, clock: Clock) -> None:
         self._writer = writer
         self._clock = clock
@@ -65,12 +72,18 @@ class SqliteLocks:
         self.alive: Alive = nobody_lives
 
     def believe(self, alive: Alive) -> None:
+        """Use this to ask whether a run lives; without it none does.
+
+        It is called on the store's thread and must be quick.
+        """
         self.alive = alive
 
     def on_released(self, callback: Callable[[Sequence[bytes]], None]) -> None:
+        """Have this called on the loop, after the commit, with the names of locks that may have become free."""
         self.holdings.on_released(callback)
 
     def acquire(self, name: bytes, holder: bytes, run: RunId | None, lease_ms: int) -> Future[Held | None]:
+        """Acquire a lock and return None; otherwise return who holds it, even if that is this holder."""
         self.holdings.add(run, name)
         now_ms = self._clock.now_ms()
         wanted = Held(
@@ -79,21 +92,27 @@ class SqliteLocks:
         return self._writer.submit(OpKind.WRITE, acquire, wanted, self.alive)
 
     def release(self, name: bytes, holder: bytes) -> Future[Held | None]:
+        """Release the lock if this holder has it; return who had it (None: nobody)."""
         return self._free(name, holder)
 
     def release_run(self, run: RunId) -> Future[list[bytes]]:
+        """Release all locks of a run; return their names."""
         return self._writer.submit(OpKind.WRITE, release_run, run, after=lambda: self.holdings.ended([run]))
 
     def renew(self, runs: Sequence[RunId]) -> Future[int]:
+        """Restart the leases of all locks of these runs; return how many locks."""
         return self._writer.submit(OpKind.SEVERAL, renew, tuple(runs), self._clock.now_ms())
 
     def holder(self, name: bytes) -> Future[Held | None]:
+        """Return who holds a lock; None when it is free."""
         return self._writer.submit(OpKind.READ, find_held, name, self._clock.now_ms(), self.alive)
 
     def list(self) -> Future[list[Held]]:
+        """Return all held locks, sorted by name."""
         return self._writer.submit(OpKind.READ, find_all, self._clock.now_ms(), self.alive)
 
     def break_(self, name: bytes) -> Future[Held | None]:
+        """Release a lock, whoever holds it; return who held it."""
         return self._free(name, None)
 
     def _free(self, name: bytes, holder: bytes | None) -> Future[Held | None]:

@@ -13,8 +13,7 @@ import msgspec
 from spyweb.clock import Clock
 from spyweb.incidents.telling import MessageKind
 from spyweb.incidents.truth import JOB
-from spyweb.store.notices_protocol import Notice, NoticeFate
-from spyweb.store.outbox_protocol import Channel, Target
+from spyweb.store.model.messages import Channel, Notice, NoticeFate, Target
 from spyweb.store.sqlite.batch import BatchQueue, OpKind
 
 MOST_A_MINUTE = 10  # messages of one job
@@ -55,17 +54,23 @@ decode = msgspec.json.decode
 decode_moments = msgspec.json.Decoder(tuple[int, ...]).decode
 
 
-class SqliteNotices:
+class ScriptNotices:
     def __init__(self, writer: BatchQueue, clock: Clock, tell_of_messages: Callable[[Sequence[Target]], None]) -> None:
         self._writer = writer
         self._clock = clock
         self._tell_of_messages = tell_of_messages
 
     def add(self, notice: Notice) -> Future[NoticeFate]:
+        """Put a notice into the outbox, unless its key was told today; in one transaction with the note of that.
+
+        A job has ten messages a minute.  What is more, and what quiet hours hold, is gathered: one message tells of all
+        of it, at the end of the minute or of the quiet hours.
+        """
         tell = partial(self._tell_of_messages, [Target(Channel.ALERT, notice.channel)])
         return self._writer.submit(OpKind.SEVERAL, add, notice, self._clock.now_ms(), after=tell)
 
     async def prune(self, *, older_than_ms: int) -> None:
+        """Forget keys that were last told before this moment."""
         await self._writer.submit(OpKind.SEVERAL, prune, older_than_ms)
 
 

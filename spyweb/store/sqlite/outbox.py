@@ -12,7 +12,7 @@ import msgspec
 
 from spyweb.clock import Clock
 from spyweb.model import JobId
-from spyweb.store.outbox_protocol import Backlog, Channel, NewMessage, QueuedMessage, Target, TargetBacklog
+from spyweb.store.model.messages import Backlog, Channel, NewMessage, QueuedMessage, Target, TargetBacklog
 from spyweb.store.sqlite import records
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.connections import Connections
@@ -64,8 +64,11 @@ Headers = tuple[tuple[str, str], ...]
 MessageRow = tuple[int, str, str, str, str, str, bytes, int, int, int, str, int | None]
 
 
-class SqliteOutbox:
-    """Reads on the writer's connection: its queries are short, and must see every message that was announced."""
+class Outbox:
+    """Waiting messages, each kept until it arrives or is given up.  A dead one is kept for a while, but not sent.
+
+    Reads on the writer's connection: its queries are short, and must see every message that was announced.
+    """
 
     def __init__(self, connections: Connections, clock: Clock) -> None:
         self._writer = connections.writer
@@ -74,12 +77,18 @@ class SqliteOutbox:
         self._callbacks: list[Callable[[Sequence[Target]], None]] = []
 
     def add(self, messages: Sequence[NewMessage], *, settles: Sequence[int] = ()) -> Future[list[int]]:
+        """Add messages in one transaction, and return their ids.
+
+        In the same transaction the records with these timestamps stop being owed: these messages announce them, or
+        they need no message.
+        """
         now_ms = self._clock.now_ms()
         rows = [full_row_of(message, now_ms) for message in messages]
         tell = partial(self.tell, tuple(message.target for message in messages))
         return self._writer.submit(OpKind.SEVERAL, add, rows, settles, after=tell)
 
     def on_added(self, callback: Callable[[Sequence[Target]], None]) -> None:
+        """Have this called on the loop, with their targets, each time that messages were added and committed."""
         self._callbacks.append(callback)
 
     def tell(self, targets: Sequence[Target]) -> None:
@@ -88,24 +97,34 @@ class SqliteOutbox:
             callback(targets)
 
     def targets(self) -> Future[list[Target]]:
+        """Return the targets of waiting messages."""
         return self._writer.submit(OpKind.READ, find_targets)
 
     def next(self, target: Target, now_ms: int) -> Future[QueuedMessage | None]:
+        """Return the message to send next, due or not; None when none waits.
+
+        Messages go in the order in which they were added.  One that was put off holds up those behind it, unless
+        `put_off` said not to.
+        """
         return self._writer.submit(OpKind.READ, find_next, target, now_ms)
 
     def done(self, message: int) -> Future[None]:
+        """Delete a message that has arrived."""
         return self._writer.submit(OpKind.WRITE, change, DONE, message)
 
     def put_off(self, message: int, *, next_ms: int, error: str, holds: bool) -> Future[None]:
+        """Note a failed attempt; with `holds` the messages behind this one wait for the next attempt."""
         return self._writer.submit(OpKind.WRITE, change, PUT_OFF, next_ms, error, holds, message)
 
     def give_up(self, message: int, *, error: str) -> Future[None]:
         return self._writer.submit(OpKind.WRITE, change, GIVE_UP, self._clock.now_ms(), error, message)
 
     def unsent(self, job: JobId | None, limit: int, *, before: int | None = None) -> Future[list[QueuedMessage]]:
+        """Return the waiting and the dead messages, newest first; of ids below `before`."""
         return self._writer.submit(OpKind.READ, find, job, limit, LAST if before is None else before)
 
     def retry(self, message: int | None) -> Future[list[int]]:
+        """Make this message, or all, due now, a dead one as if it were new; return their ids."""
         targets: list[Target] = []
         tell = partial(self.tell, targets)  # filled on the writer's thread, read after the commit
         return self._writer.submit(OpKind.SEVERAL, retry, message, self._clock.now_ms(), targets, after=tell)
@@ -114,12 +133,15 @@ class SqliteOutbox:
         return self._writer.submit(OpKind.READ, count_dead)
 
     def backlog(self) -> Future[Backlog]:
+        """Return how many messages wait, and how old the oldest of them is."""
         return self._reader.submit(OpKind.READ, find_backlog)
 
     def backlogs(self, channel: Channel) -> Future[dict[str, TargetBacklog]]:
+        """Return what waits for each address of a kind of channel for which something does."""
         return self._reader.submit(OpKind.READ, find_backlogs, channel)
 
     async def prune(self, *, older_than_ms: int) -> int:
+        """Delete messages given up before this moment; return how many."""
         deleted = 0
         while outdated := await self._writer.submit(OpKind.READ, find_outdated, older_than_ms):
             await self._writer.submit(OpKind.SEVERAL, delete, DONE, outdated)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from spyweb.model import JobId, Outcome, Run, RunId, RunMark
-from spyweb.store.past_runs_protocol import FailingSeries, RunFilter, RunPage, RunPoint, RunStrip, StripWish
+from spyweb.store.model.runs import FailingSeries, RunFilter, RunPage, RunPoint, RunStrip, StripWish
 from spyweb.store.sqlite.batch import BatchQueue, OpKind
 from spyweb.store.sqlite.runs import BEYOND_ALL, RUN_COLUMNS, read_run
 
@@ -68,7 +68,7 @@ FOLLOWERS = f"""
 """
 
 
-class SqlitePastRuns:
+class PastRuns:
     def __init__(self, reader: BatchQueue) -> None:
         self._reader = reader
 
@@ -76,21 +76,37 @@ class SqlitePastRuns:
         return self._reader.submit(OpKind.READ, find_run, run)
 
     def strips(self, jobs: Sequence[StripWish], count: int) -> Future[Mapping[JobId, RunStrip]]:
+        """Return the newest `count` runs of each of these jobs; a range of due times that did not run counts as one."""
         return self._reader.submit(OpKind.READ, find_strips, jobs, count)
 
     def failing(self, jobs: Sequence[JobId]) -> Future[Mapping[JobId, FailingSeries]]:
+        """Return the series of failures of those of these jobs whose latest run did not succeed.
+
+        A run that was cancelled, stopped or skipped neither belongs to a series nor ends it.  Of a very long series
+        the latest part is returned.
+        """
         return self._reader.submit(OpKind.READ, find_failing, jobs)
 
     def search(self, wanted: RunFilter, *, limit: int, before: RunId | None = None) -> Future[RunPage]:
+        """Return runs that match, newest first.
+
+        A page may hold fewer than there are, even none: then a part of the record was searched, and `before` leads on.
+        """
         return self._reader.submit(OpKind.READ, search_runs, wanted, limit, before)
 
     def neighbours(self, job: JobId, run: RunId) -> Future[tuple[RunId | None, RunId | None]]:
+        """Return the runs of a job before and after this one."""
         return self._reader.submit(OpKind.READ, find_neighbours, job, run)
 
     def points(self, job: JobId, *, since_ms: int, limit: int, before: RunId | None = None) -> Future[list[RunPoint]]:
+        """Return the runs of a job that began since this moment and have ended, newest first."""
         return self._reader.submit(OpKind.READ, find_points, job, since_ms, limit, before)
 
     def followers(self, run: RunId, *, limit: int) -> Future[list[Run]]:
+        """Return the runs that came of this one, oldest first: its retries, and what its end or a change of it started.
+
+        They are looked for among those that came soon after it.
+        """
         return self._reader.submit(OpKind.READ, find_followers, run, limit)
 
 

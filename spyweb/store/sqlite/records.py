@@ -13,7 +13,7 @@ import msgspec
 from spyweb.clock import Clock
 from spyweb.errors import StoreError
 from spyweb.model import JobId
-from spyweb.store.records_protocol import NewRecord, Record, RecordFilter, RecordPage
+from spyweb.store.model.records import NewRecord, Record, RecordFilter, RecordPage
 from spyweb.store.sqlite import pruning
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.connections import Connections
@@ -63,30 +63,52 @@ MOVE = "UPDATE record SET job = :new WHERE job = :old"
 encode = msgspec.json.encode
 
 
-class SqliteRecords:
+class Records:
+    """The records of every job, and the hashes of all items that it has seen, even if their records are pruned."""
+
     def __init__(self, connections: Connections, clock: Clock) -> None:
         self._connections = connections
         self._clock = clock
 
     def add(self, job: JobId, items: Sequence[NewRecord], *, owed: bool = False) -> Future[list[int | None]]:
+        """Record those items that are new, in one transaction and in this order.
+
+        Return for each item the `timestamp_ns` of its record, or None if its hash was seen before, in the store or
+        among the items before it.  With `owed` the new ones are to be announced: they stay owed, even over a crash,
+        until Outbox.add settles them.  Raises StoreError, and records nothing, for text that is not valid Unicode.
+        """
         return self._connections.writer.submit(OpKind.SEVERAL, add, job, items, self._clock.now_ms(), owed)
 
     def owed(self, job: JobId, limit: int) -> Future[list[Record]]:
+        """Return the records that have not been announced yet, oldest first."""
         return self._connections.ask(find_owed, job, limit)
 
     def move(self, old: JobId, new: JobId) -> Future[int]:
+        """Give a renamed job its records and seen hashes; return how many records.  Doing so twice is harmless."""
         return self._connections.writer.submit(OpKind.SEVERAL, move, old, new)
 
     def list(self, job: JobId | None = None, *, limit: int = 30, before_ns: int | None = None) -> Future[list[Record]]:
+        """Return records of one job, or of all, newest first."""
         return self._connections.ask(find, job, limit, before_ns)
 
     def search(self, wanted: RecordFilter, *, limit: int, before_ns: int | None = None) -> Future[RecordPage]:
+        """Return records that match, newest first.
+
+        A page may hold fewer than there are, even none: then a part of the records was searched, and `before_ns`
+        leads on.
+        """
         return self._connections.ask(search, wanted, limit, before_ns)
 
     def counts(self) -> Future[Mapping[JobId, int]]:
+        """Return how many records each job has that has any."""
         return self._connections.ask(count)
 
     async def prune(self, *, keep: int, older_than_ms: int | None, unseen_since_ms: int) -> int:
+        """Delete records from before this moment, and those beyond `keep` per job that are not owed; return how many.
+
+        Hashes stay known unless no item has had them since `unseen_since_ms`.  Works in slices, so that no write waits
+        for long.
+        """
         writer, questions = self._connections.writer, self._connections.questions
         outdated = Prunable(NEXT_JOB, partial(outdated_of_job, keep, older_than_ms), DELETE)
         deleted = await pruning.prune(writer, questions, outdated)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from spyweb.limits import IDEMPOTENCY_KEYS
 from spyweb.model import RunId
 from spyweb.settings.units import DAY_MS
-from spyweb.store.protocol import End, KnownRequest, NewRun, RequestKey
+from spyweb.store.model.runs import End, KnownRequest, NewRun, RequestKey
 from spyweb.store.sqlite.batch import BatchQueue, OpKind
 
 KEPT_MS = DAY_MS  # a key that is older may be anybody's again
@@ -26,7 +26,9 @@ CLEAR = """
 """
 
 
-class SqliteRequests:
+class Requests:
+    """The requests that have started runs: their keys, and what they sent along."""
+
     def __init__(self, reader: BatchQueue) -> None:
         self._reader = reader
 
@@ -34,6 +36,7 @@ class SqliteRequests:
         return self._reader.submit(OpKind.READ, find_request, scope, key)
 
     def payload(self, run: RunId) -> Future[bytes | None]:
+        """Return what was kept with this run; None once it is gone."""
         return self._reader.submit(OpKind.READ, find_payload, run)
 
 

@@ -12,9 +12,9 @@ import msgspec
 
 from spyweb.errors import CursorMoved
 from spyweb.model import Cursor, Failure, JobId, Outcome, Run, RunId, RunState, Trigger
-from spyweb.store.incidents_protocol import SubjectChange
-from spyweb.store.outbox_protocol import Target
-from spyweb.store.protocol import Change, End, NewRun, Recorded, SkippedRange
+from spyweb.store.model.incidents import SubjectChange
+from spyweb.store.model.messages import Target
+from spyweb.store.model.runs import Change, End, NewRun, Recorded, SkippedRange
 from spyweb.store.sqlite.batch import BatchQueue, OpKind
 from spyweb.store.sqlite.events import claim_event, clear_after_run, drop_event
 from spyweb.store.sqlite.incidents import apply, tell_scripts
@@ -143,8 +143,11 @@ encode_trigger = msgspec.json.Encoder().encode
 decode_trigger = msgspec.json.Decoder(Trigger).decode
 
 
-class SqliteRuns:
-    """Sends changes to the writer; queries, which may scan many rows, have a connection of their own."""
+class Runs:
+    """The record of every due time: which runs there were, which were skipped, and why.
+
+    Changes go to the writer; queries, which may scan many rows, have a connection of their own.
+    """
 
     def __init__(
         self,
@@ -162,6 +165,14 @@ class SqliteRuns:
         self._listeners: list[Recorded] = []
 
     def record(self, change: Change) -> Future[list[RunId | None]]:
+        """Commit a change; return the id of each of `change.new`, None if (job, due_ms, attempt) is on record already.
+
+        Refused with CursorMoved when a cursor is not as `expects` says: the caller decides again, from the one that is
+        on record (store/cursors.py).  Applied in this order: end, begin, skipped, new, cursors, dropped.  A run ends
+        once: a later end is ignored, and a run that follows it (`follows`) is not recorded, its id being None.  The
+        locks of a run that ends are released.  A change event is deleted once each job that wanted it has dropped it,
+        or has no open run for it.
+        """
         holders = self._holdings.any_of(end.run for end in change.end)
         if not holders and not any(end.alert or end.ping for end in change.end):
             recorded = self._writer.submit(kind_of(change), record, change)
@@ -183,6 +194,7 @@ class SqliteRuns:
         return self._writer.submit(OpKind.SEVERAL, record, change, holders, subjects, after=committed)
 
     def on_recorded(self, listen: Recorded) -> Callable[[], None]:
+        """Have this called on the loop with each change after its commit; return the function that ends it."""
         self._listeners = [*self._listeners, listen]
 
         def leave() -> None:
@@ -194,22 +206,32 @@ class SqliteRuns:
         return self._reader.submit(OpKind.READ, find_cursors)
 
     def open(self) -> Future[list[Run]]:
+        """Return the runs that have not ended, waiting or running, oldest first."""
         return self._reader.submit(OpKind.READ, find_open)
 
     def latest(self) -> Future[dict[JobId, Run]]:
+        """Return the newest ended run of each job, skipped ranges left out; a skipped run where there is no other."""
         return self._reader.submit(OpKind.READ, find_latest)
 
     def succeeded(self) -> Future[dict[JobId, int]]:
+        """Return when a run of each job last ended as a success, of those on record."""
         return self._reader.submit(OpKind.READ, find_moments, SUCCEEDED)
 
     def started(self) -> Future[dict[JobId, int]]:
+        """Return when the newest run of each job has started, of those on record; retries count."""
         return self._reader.submit(OpKind.READ, find_moments, STARTED)
 
     async def prune(self, *, keep: int, older_than_ms: int) -> int:
+        """Delete ended rows beyond `keep` per job, or ended before this moment; return how many.
+
+        Works in slices, so that no write waits for long.  The newest row of all stays, so that ids never repeat, and
+        the last success of each job.
+        """
         runs = Prunable(NEXT_JOB, partial(outdated_of_job, keep, older_than_ms), DELETE)
         return await prune(self._writer, self._reader, runs)
 
     def list(self, job: JobId | None = None, *, limit: int = 30, before: RunId | None = None) -> Future[list[Run]]:
+        """Return runs of one job, or of all, newest first."""
         return self._reader.submit(OpKind.READ, find_runs, job, limit, before)
 
 

@@ -18,11 +18,11 @@ import msgspec
 from spyweb.errors import TooLarge
 from spyweb.model import MIB
 from spyweb.store.crypto.sealing import Codec
+from spyweb.store.model.entries import Alive, Entry, Order, PortableEntry, ValueStats
 from spyweb.store.patterns import Pattern, next_prefix
 from spyweb.store.sqlite.changes import EntryContext, Row, entry_of, is_live
 from spyweb.store.sqlite.entries import COLUMNS, find_entry, find_row
 from spyweb.store.sqlite.locks import find_all
-from spyweb.store.values_protocol import Alive, Entry, Order, PortableEntry, ValueStats
 
 LIVE = "(expires_ms IS NULL OR expires_ms > :now_ms)"
 FROM_LEAST = f"FROM entry WHERE namespace = :namespace AND key >= :least AND {LIVE}"

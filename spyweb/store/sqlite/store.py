@@ -24,31 +24,30 @@ from spyweb.store.access import explain
 from spyweb.store.crypto.sealing import PLAIN, Codec, codec_for
 from spyweb.store.lock import hold_database
 from spyweb.store.marker import Marker
-from spyweb.store.protocol import StoreStats
-from spyweb.store.sqlite.audit import SqliteAudit
+from spyweb.store.model.entries import NO_HISTORY, HistoryRules, StoreStats
+from spyweb.store.sqlite.audit import AuditTrail
 from spyweb.store.sqlite.batch import BATCH_LIMIT, BatchQueue, OpKind
 from spyweb.store.sqlite.checkpoints import Checkpoints
 from spyweb.store.sqlite.connection import Connection
 from spyweb.store.sqlite.connections import Connections, do_nothing, write_and_undo
 from spyweb.store.sqlite.damage import check, check_schema, files_of, find_loss, refuse_missing, size_of, was_killed
-from spyweb.store.sqlite.events import SqliteEvents
+from spyweb.store.sqlite.events import Events
 from spyweb.store.sqlite.failures import BUSY_TIMEOUT_MS, translate_opening
 from spyweb.store.sqlite.file_identity import FileIdentity
-from spyweb.store.sqlite.incidents import SqliteIncidents
-from spyweb.store.sqlite.keys import SqliteKeys
-from spyweb.store.sqlite.locks import SqliteLocks
+from spyweb.store.sqlite.incidents import Incidents
+from spyweb.store.sqlite.keys import AccessKeys
+from spyweb.store.sqlite.locks import Locks
 from spyweb.store.sqlite.log_index import LogIndex
 from spyweb.store.sqlite.migrate import create, load_migrations, migrate, refuse_newer, refuse_older
-from spyweb.store.sqlite.notices import SqliteNotices
-from spyweb.store.sqlite.outbox import SqliteOutbox
-from spyweb.store.sqlite.past_runs import SqlitePastRuns
-from spyweb.store.sqlite.records import SqliteRecords
-from spyweb.store.sqlite.requests import SqliteRequests
-from spyweb.store.sqlite.runs import SqliteRuns
-from spyweb.store.sqlite.tasks import SqliteTasks
-from spyweb.store.sqlite.values import SqliteValues
+from spyweb.store.sqlite.notices import ScriptNotices
+from spyweb.store.sqlite.outbox import Outbox
+from spyweb.store.sqlite.past_runs import PastRuns
+from spyweb.store.sqlite.records import Records
+from spyweb.store.sqlite.requests import Requests
+from spyweb.store.sqlite.runs import Runs
+from spyweb.store.sqlite.tasks import Tasks
+from spyweb.store.sqlite.values import Values
 from spyweb.store.sqlite.vault import check_key, codec_of, encrypt_first, purge
-from spyweb.store.values_protocol import NO_HISTORY, HistoryRules
 
 log = structlog.get_logger()
 
@@ -58,26 +57,34 @@ WAL_KEPT_BYTES = 64 << 20
 PAGES_BETWEEN_CHECKPOINTS = 8000  # of the log, before a commit copies it
 
 
-class SqliteStore:
+class Store:
+    """The store as the rest of spyweb sees it.  A write is acknowledged only once it is committed.
+
+    Calls return futures and are not coroutines: an op passes the future directly to the run that waits for it, which
+    saves a task for each.  If a future is cancelled before its write has begun, the write is dropped; after that it is
+    completed.  A read of a key sees every write of it that was requested before; a query about many keys sees every
+    write requested before it; one about runs what was acknowledged before it.
+    """
+
     def __init__(self, path: Path, connections: Connections, clock: Clock, codec: Codec, history: HistoryRules) -> None:
         self._path = path
         self._connections = connections
         self._closing = asyncio.Lock()
-        self.outbox = SqliteOutbox(connections, clock)
-        self.incidents = SqliteIncidents(connections.writer, connections.questions, clock, self.outbox.tell)
-        self.notices = SqliteNotices(connections.writer, clock, self.outbox.tell)
-        self.locks = SqliteLocks(connections.writer, clock)
-        self.events = SqliteEvents(connections.writer, codec)
-        self.values = SqliteValues(connections, clock, codec, self.events, self.locks, history)
-        self.runs = SqliteRuns(
+        self.outbox = Outbox(connections, clock)
+        self.incidents = Incidents(connections.writer, connections.questions, clock, self.outbox.tell)
+        self.notices = ScriptNotices(connections.writer, clock, self.outbox.tell)
+        self.locks = Locks(connections.writer, clock)
+        self.events = Events(connections.writer, codec)
+        self.values = Values(connections, clock, codec, self.events, self.locks, history)
+        self.runs = Runs(
             connections.writer, connections.questions, self.locks.holdings, self.incidents.tell, self.outbox.tell
         )
-        self.past_runs = SqlitePastRuns(connections.questions)
-        self.tasks = SqliteTasks(connections.writer, connections.questions)
-        self.records = SqliteRecords(connections, clock)
-        self.requests = SqliteRequests(connections.reader)
-        self.keys = SqliteKeys(connections.writer)
-        self.audit = SqliteAudit(connections.writer)
+        self.past_runs = PastRuns(connections.questions)
+        self.tasks = Tasks(connections.writer, connections.questions)
+        self.records = Records(connections, clock)
+        self.requests = Requests(connections.reader)
+        self.keys = AccessKeys(connections.writer)
+        self.audit = AuditTrail(connections.writer)
 
     def stats(self) -> StoreStats:
         writer = self._connections.writer
@@ -96,15 +103,22 @@ class SqliteStore:
         )
 
     def commit_sizes(self) -> Histogram:
+        """Return how many writes the commits have had since the store was opened."""
         return self._connections.writer.commit_sizes
 
     def probe(self) -> Future[None]:
+        """Commit nothing, behind whatever waits: whether the writer makes progress."""
         return self._connections.writer.submit(OpKind.WRITE, do_nothing)
 
     def try_write(self) -> Future[None]:
+        """Commit a write that leaves nothing behind: whether the disk takes any."""
         return self._connections.writer.submit(OpKind.SEVERAL, write_and_undo)
 
     async def close(self) -> None:
+        """Commit the queued writes, then close.
+
+        Closing twice is harmless; a call after closing fails with StoreClosed.
+        """
         async with self._closing:
             await self._connections.close()
 
@@ -118,7 +132,7 @@ async def open_store(  # noqa: PLR0913 - each but the first is an option
     key: bytes | None = None,
     history: HistoryRules = NO_HISTORY,
     marker: Marker | None = None,
-) -> SqliteStore:
+) -> Store:
     """Open the database, made if it is absent and migrated; with `read_only`, as it is or not at all.
 
     With a key, values are encrypted, including those that are not yet.  The marker tells what an earlier process has
@@ -128,23 +142,23 @@ async def open_store(  # noqa: PLR0913 - each but the first is an option
     refuse_missing(path, marker.folder if marker and marker.found else None)
     if read_only:
         return await open_to_look(path, clock, partial(open_as_it_is, path, codec, durability, marker), codec, history)
-    return SqliteStore(path, await open_connections(path, clock, durability, codec, marker), clock, codec, history)
+    return Store(path, await open_connections(path, clock, durability, codec, marker), clock, codec, history)
 
 
-async def open_in_memory(*, clock: Clock, history: HistoryRules = NO_HISTORY) -> SqliteStore:
+async def open_in_memory(*, clock: Clock, history: HistoryRules = NO_HISTORY) -> Store:
     """Open a database in memory.  It has one connection, since another would not see what the first writes."""
     queue = await open_queue(IN_MEMORY, clock, partial(connect_to_memory, clock.now_ms()))
-    return SqliteStore(IN_MEMORY, Connections(writer=queue, reader=queue, questions=queue), clock, PLAIN, history)
+    return Store(IN_MEMORY, Connections(writer=queue, reader=queue, questions=queue), clock, PLAIN, history)
 
 
 async def open_to_look(
     path: Path, clock: Clock, connect: Callable[[], sqlite3.Connection], codec: Codec, history: HistoryRules
-) -> SqliteStore:
+) -> Store:
     async with AsyncExitStack() as opened:
         queue = await open_queue(path, clock, connect)
         opened.push_async_callback(queue.close)
         connections = Connections(writer=queue, reader=queue, questions=queue)
-        store = SqliteStore(path, connections, clock, await connections.ask(codec_of, codec), history)
+        store = Store(path, connections, clock, await connections.ask(codec_of, codec), history)
         opened.pop_all()
     return store
 

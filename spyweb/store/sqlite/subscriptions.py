@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from spyweb.errors import StoreError
 from spyweb.model import ChangeKind, JobId, Value
+from spyweb.store.model.entries import ChangeEvent, Origin, Watch
 from spyweb.store.patterns import Pattern, compile_pattern
 from spyweb.store.sqlite.changes import ChangeNote, EntryContext, Row, entry_of
-from spyweb.store.values_protocol import ChangeEvent, Origin, Watch
 
 JobsByKind = Mapping[ChangeKind, Set[JobId]]  # a kind that is not in it is watched by nobody
 

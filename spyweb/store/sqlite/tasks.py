@@ -12,10 +12,10 @@ import msgspec
 
 from spyweb.limits import SHOWN_OUTPUTS
 from spyweb.model import RunId, TaskRow, TaskStatus
+from spyweb.store.model.runs import PlannedTask
 from spyweb.store.sqlite.batch import BatchQueue, OpKind
 from spyweb.store.sqlite.pruning import Prunable, prune
 from spyweb.store.sqlite.runs import read_trigger
-from spyweb.store.tasks_protocol import PlannedTask
 
 COLUMNS = "ordinal, workflow, name, status, attempts, started_ms, ended_ms, message, output"
 ADD = f"INSERT OR REPLACE INTO task (run, {COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -38,28 +38,42 @@ MOST_ROWS = 20_000  # deleted in one op: what is left of a job goes the next tim
 TaskColumns = tuple[int, str, str, str, int, int | None, int, str, bytes | None]
 
 
-class SqliteTasks:
+class Tasks:
     def __init__(self, writer: BatchQueue, reader: BatchQueue) -> None:
         self._writer = writer
         self._reader = reader
 
     def add(self, run: RunId, rows: Sequence[TaskRow]) -> Future[None]:
+        """Record the ends of tasks of a run, together; one that was recorded before is replaced."""
         kind = OpKind.WRITE if len(rows) == 1 else OpKind.SEVERAL
         return self._writer.submit(kind, add, run, rows)
 
     def of_runs(self, runs: Sequence[RunId]) -> Future[Mapping[RunId, Sequence[TaskRow]]]:
+        """Return the tasks of each run that has any, by ordinal: of their outputs the first, as far as people are
+        shown them.
+        """
         return self._reader.submit(OpKind.READ, find_of_runs, runs)
 
     def newest(self, limit: int) -> Future[Sequence[RunId]]:
+        """Return the newest runs that have tasks, newest first."""
         return self._reader.submit(OpKind.READ, find_newest, limit)
 
     def take_over(self, run: RunId, plan: Sequence[PlannedTask]) -> Future[Sequence[TaskRow]]:
+        """Record anew, for a run that resumes others, what those have done of its plan; gives these rows.
+
+        All of them or none.  A task is known by its workflow and name, or by a name that only one task has.
+        """
         return self._writer.submit(OpKind.SEVERAL, take_over, run, plan)
 
     def chain(self, run: RunId) -> Future[Sequence[RunId]]:
+        """Return the runs that this one goes on with, oldest first; none where it begins anew."""
         return self._reader.submit(OpKind.READ, chain_of, run)
 
     async def prune(self, *, keep: int) -> int:
+        """Delete the tasks of all but the `keep` newest runs of each job that have some; gives of how many runs.
+
+        Never holds up a write for long.
+        """
         return await prune(self._writer, self._reader, Prunable(NEXT_JOB, partial(runs_beyond, keep), DELETE))
 
 

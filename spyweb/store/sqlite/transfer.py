@@ -11,9 +11,9 @@ from typing import NamedTuple
 from spyweb.errors import StoreError
 from spyweb.store.crypto.sealing import Codec, Place
 from spyweb.store.encoding import Cell
+from spyweb.store.model.entries import HistoryRules, Loaded, PortableEntry
 from spyweb.store.sqlite.changes import EntryContext, Row, is_live
 from spyweb.store.sqlite.entries import archive, find_last_version, find_row, find_row_but_value, put_row
-from spyweb.store.values_protocol import HistoryRules, Loaded, PortableEntry
 
 IN_BOTH = """
     SELECT old.key FROM entry AS old JOIN entry AS new ON new.namespace = :new AND new.key = old.key

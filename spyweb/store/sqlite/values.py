@@ -17,18 +17,7 @@ from typing import TypeVar, cast
 from spyweb.clock import Clock
 from spyweb.model import Value
 from spyweb.store.crypto.sealing import Codec
-from spyweb.store.patterns import Pattern, compile_pattern
-from spyweb.store.sqlite import clearing, entries, scanning, transfer
-from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.changes import EntryContext
-from spyweb.store.sqlite.clearing import Cleared, Clearing
-from spyweb.store.sqlite.connections import Connections
-from spyweb.store.sqlite.entries import NO_EFFECTS, WriteEffects
-from spyweb.store.sqlite.entry_cache import CachedValue
-from spyweb.store.sqlite.events import SqliteEvents
-from spyweb.store.sqlite.locks import SqliteLocks
-from spyweb.store.sqlite.pending_writes import EVERYTHING
-from spyweb.store.values_protocol import (
+from spyweb.store.model.entries import (
     NOBODY,
     Drop,
     Entry,
@@ -42,18 +31,36 @@ from spyweb.store.values_protocol import (
     Transform,
     ValueStats,
 )
+from spyweb.store.patterns import Pattern, compile_pattern
+from spyweb.store.sqlite import clearing, entries, scanning, transfer
+from spyweb.store.sqlite.batch import OpKind
+from spyweb.store.sqlite.changes import EntryContext
+from spyweb.store.sqlite.clearing import Cleared, Clearing
+from spyweb.store.sqlite.connections import Connections
+from spyweb.store.sqlite.entries import NO_EFFECTS, WriteEffects
+from spyweb.store.sqlite.entry_cache import CachedValue
+from spyweb.store.sqlite.events import Events
+from spyweb.store.sqlite.locks import Locks
+from spyweb.store.sqlite.pending_writes import EVERYTHING
 
 T = TypeVar("T")
 
 
-class SqliteValues:
+class Values:
+    """Entries with typed values.
+
+    An expired entry is absent to every call, and a write over it makes a new entry.  Raises StoreError for anything
+    that is not a Value, and for None at the top: an absent value is deleted, not stored.  Raises TooLarge if the
+    answer would take more than `largest` bytes: its keys and values as stored, and scanning.ITEM_COST for each.
+    """
+
     def __init__(
         self,
         connections: Connections,
         clock: Clock,
         codec: Codec,
-        events: SqliteEvents,
-        locks: SqliteLocks,
+        events: Events,
+        locks: Locks,
         history: HistoryRules,
     ) -> None:
         self._connections = connections
@@ -75,6 +82,7 @@ class SqliteValues:
         return queue.submit(OpKind.READ, entries.find_value, self._context(namespace, key), cached)
 
     def set(self, namespace: str, key: bytes, value: bytes, *, origin: Origin = NOBODY) -> Future[None]:
+        """Write the value and clear any expiry."""
         future = self.transform(namespace, key, Replacement(lambda: Put(value)), origin=origin)
         if self._caches and not future.done():
             self._connections.writer.pending_writes.cache.put((namespace, key), value)
@@ -86,10 +94,17 @@ class SqliteValues:
     def increment(
         self, namespace: str, key: bytes, default: int, delta: int, *, origin: Origin = NOBODY
     ) -> Future[int]:
+        """Add atomically and return the sum.
+
+        A missing entry, or a text that is not a whole 64-bit integer (an optional sign, then digits only),
+        counts as `default`.  Raises StoreError when the sum leaves 64 bits; the entry is then untouched.
+        An expiry stays.
+        """
         summed = self.transform(namespace, key, partial(entries.put_sum, default, delta), origin=origin)
         return cast("Future[int]", summed)
 
     def expire(self, namespace: str, key: bytes, at_ms: int | None) -> Future[bool]:
+        """Set the entry's expiry (None: never); return False when there is no entry."""
         context, writer = self._context(namespace, key), self._connections.writer
         return writer.submit(OpKind.WRITE, entries.set_expiry, context, at_ms, subject=(namespace, key))
 
@@ -106,6 +121,10 @@ class SqliteValues:
         origin: Origin = NOBODY,
         is_awaited: bool = True,
     ) -> Future[object]:
+        """Read, decide and write as one step; return the decision's `result`.
+
+        One that nobody awaits may wait a moment for others; it is done before what is asked for after it.
+        """
         effects = self._effects(namespace, key, origin)
         return self._connections.writer.submit(
             effects.kind,
@@ -119,6 +138,10 @@ class SqliteValues:
         )
 
     def keys(self, namespace: str, pattern: bytes = b"*", *, largest: int | None = None) -> Future[list[bytes]]:
+        """Return the live entries' keys, sorted bytewise.
+
+        `*` is any run of characters, `?` one; all others are themselves.
+        """
         compiled, now_ms = compile_pattern(pattern), self._clock.now_ms()
         return self._connections.ask(scanning.find_keys, namespace, compiled, now_ms, largest)
 
@@ -132,10 +155,20 @@ class SqliteValues:
         order: Order = Order.KEY,
         largest: int | None = None,
     ) -> Future[T]:
+        """Return what `into` makes of the live entries whose keys have this prefix, from the key `least` on.
+
+        `into`, for instance list, takes as many as it wants.  It is called on the store's own thread: very many entries
+        do not hold up the loop.
+        """
         key_range = scanning.KeyRange(namespace, prefix, self._clock.now_ms(), least)
         return self._connections.ask(scanning.gather, self._codec, key_range, into, order, largest)
 
     def clear(self, namespace: str, pattern: bytes = b"*", *, origin: Origin = NOBODY) -> Future[int]:
+        """Delete all live entries whose keys match; return how many.
+
+        Very many are deleted in slices, in the order of their keys, so that no write waits for long; entries written
+        meanwhile may be deleted too.  If a slice fails, the entries of those before it are gone.
+        """
         compiled = compile_pattern(pattern)
         clear_from = partial(self._clear_from, namespace, compiled, origin)
         first = clear_from(compiled.prefix)  # now: it comes before what is asked for next
@@ -150,20 +183,28 @@ class SqliteValues:
         return self._connections.writer.submit(OpKind.SEVERAL, clearing.clear, wanted, subject=namespace, after=after)
 
     def namespaces(self, prefix: str = "", *, largest: int | None = None) -> Future[list[str]]:
+        """Return the namespaces that have a live entry, sorted."""
         return self._connections.ask(scanning.find_namespaces, prefix, self._clock.now_ms(), largest)
 
     def counts(self) -> Future[Mapping[str, int]]:
+        """Return how many live entries each namespace has that has any."""
         return self._connections.ask(scanning.count_entries, self._clock.now_ms())
 
     async def sweep(self, limit: int | None = None) -> int:
+        """Delete expired entries (at most `limit`) and locks, and history beyond its rule.
+
+        Return how many entries.  Works in slices, so that no write waits for long.
+        """
         return await self._sweeper.sweep(limit)
 
     def keep_history(self, rules: HistoryRules) -> None:
+        """Keep past versions by these rules from now on; versions already kept stay until they outlive their own."""
         self._history = self._sweeper.rules = rules
 
     def history(
         self, namespace: str, key: bytes, limit: int | None = None, *, largest: int | None = None
     ) -> Future[list[Entry]]:
+        """Return the known versions, newest first: the live one, then those that it replaced."""
         queue = self._connections.reading(namespace, key)
         return queue.submit(OpKind.READ, scanning.find_history, self._context(namespace, key), limit, largest)
 
@@ -172,6 +213,10 @@ class SqliteValues:
         return queue.submit(OpKind.READ, scanning.find_version, self._context(namespace, key), version)
 
     async def export(self, namespaces: Sequence[str] | None = None) -> AsyncIterator[PortableEntry]:
+        """Yield the live entries of these namespaces (None: of all) in the order of their creation.
+
+        Each is as it is when it is reached.  No key comes twice, even if it is deleted and written again meanwhile.
+        """
         now_ms = self._clock.now_ms()
         exported = scanning.ExportedKeys(await self._connections.ask(scanning.find_newest), now_ms)
         after, more = 0, True
@@ -183,10 +228,19 @@ class SqliteValues:
             after, more = page.after, page.after > 0
 
     def load(self, items: Sequence[PortableEntry], *, replace: bool) -> Future[Loaded]:
+        """Write all entries with their times and expiries, or none.
+
+        Existing live entries are replaced, or with `replace=False` kept.  Watchers are not told.
+        """
         loading = transfer.Loading(self._codec, tuple(items), replace, self._clock.now_ms(), self._history)
         return self._connections.writer.submit(OpKind.SEVERAL, transfer.load, loading, subject=EVERYTHING)
 
     def move(self, old: str, new: str, *, force: bool = False) -> Future[int]:
+        """Move all entries of a namespace to another, with their history; return how many.
+
+        Where a key is in both, that of the other one is deleted with `force`; else it raises StoreError, and moves
+        nothing.  Watchers are not told.
+        """
         arguments = (self._codec, old, new, force, self._clock.now_ms())
         return self._connections.writer.submit(OpKind.SEVERAL, transfer.move, *arguments, subject=EVERYTHING)
 

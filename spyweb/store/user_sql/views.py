@@ -14,7 +14,7 @@ from msgspec import Struct
 from spyweb.model import JobId
 from spyweb.store.crypto.sealing import Place, codec_for
 from spyweb.store.encoding import Cell, Column, Type, encode
-from spyweb.store.protocol import GLOBAL, job_namespace
+from spyweb.store.model.entries import GLOBAL, job_namespace
 from spyweb.store.user_sql.guard import ENGINE, Guard
 
 NOW, OPENED = "spyweb_now_ms", "spyweb_opened"  # functions of ours, for these views alone

@@ -15,7 +15,7 @@ from aiohttp.typedefs import Handler, Middleware
 from spyweb.clock import Clock
 from spyweb.errors import SpywebError
 from spyweb.service.audit import AuditService
-from spyweb.store.audit_protocol import NewAuditLine
+from spyweb.store.model.access import NewAuditLine
 from spyweb.web.access.open_requests import OpenRequests
 from spyweb.web.access.principal import NOBODY, PRINCIPAL, Principal, legible
 from spyweb.web.access.recognise import FORM_TOKEN, HARMLESS, AccessRule, Recognise, WrongKey, address_in

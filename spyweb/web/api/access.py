@@ -8,7 +8,7 @@ from aiohttp import web
 from msgspec import Meta, Struct
 
 from spyweb.service.access import find_problem
-from spyweb.store.keys_protocol import Scope
+from spyweb.store.model.access import Scope
 from spyweb.views.keys import AuditView, KeyRevoked, KeyView, MadeKey, Myself
 from spyweb.web.access.guard import ABOUT
 from spyweb.web.access.principal import check_may_make_keys, principal_of

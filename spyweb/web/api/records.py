@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 
 from spyweb.errors import SpywebError
 from spyweb.model import JobId
-from spyweb.store.records_protocol import RecordFilter
+from spyweb.store.model.records import RecordFilter
 from spyweb.views.records import RecordsPage, RecordView, by_job, flatten
 from spyweb.web.answer import json_answer
 from spyweb.web.api.query import MOST, Natural, Positive, check_may_see, check_may_see_all, query_of, visible

@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 
 from spyweb.errors import Refused
 from spyweb.model import JobId, Outcome, Run, RunId, TriggerType
-from spyweb.store.past_runs_protocol import RunFilter
+from spyweb.store.model.runs import RunFilter
 from spyweb.views.calendar import GapPage
 from spyweb.views.run_detail import RunDetail, run_seen_by
 from spyweb.views.runs import LogLine, RunCancelled, RunEnded, RunEvent, TaskView, event_to_json

@@ -20,10 +20,9 @@ from spyweb.service.state import StateService
 from spyweb.settings.units import LONGEST_MS
 from spyweb.store.interchange.lines import BadLine, LineReader, entry_line, find_namespace
 from spyweb.store.interchange.value_json import decode_value
+from spyweb.store.model.entries import STATE, PortableEntry, job_namespace
+from spyweb.store.model.records import NewRecord
 from spyweb.store.patterns import excess
-from spyweb.store.protocol import job_namespace
-from spyweb.store.records_protocol import NewRecord
-from spyweb.store.values_protocol import STATE, PortableEntry
 from spyweb.views.jobs import to_json
 from spyweb.views.state import (
     ChangeView,

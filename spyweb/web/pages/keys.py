@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from spyweb.errors import Refused
 from spyweb.service.access import find_problem
-from spyweb.store.keys_protocol import Scope
+from spyweb.store.model.access import Scope
 from spyweb.views.events import EventType
 from spyweb.views.keys import KeyView, MadeKey
 from spyweb.web.access.guard import ABOUT, TRAIL

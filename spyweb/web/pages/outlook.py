@@ -8,7 +8,7 @@ from typing import NamedTuple
 from spyweb.dashboard.incidents import OpenLine, open_line
 from spyweb.dashboard.overview import state_of
 from spyweb.service.daemon import DaemonService
-from spyweb.store.incidents_protocol import OpenIncident
+from spyweb.store.model.incidents import OpenIncident
 from spyweb.views.incidents import job_of
 from spyweb.views.overview import ATTENTION
 from spyweb.web.access.principal import Principal

@@ -26,7 +26,7 @@ from spyweb.dashboard.overview import (
 )
 from spyweb.model import JobId
 from spyweb.service.daemon import DaemonService
-from spyweb.store.incidents_protocol import OpenIncident
+from spyweb.store.model.incidents import OpenIncident
 from spyweb.views.events import EventType
 from spyweb.views.job_detail import schedule_words
 from spyweb.views.overview import Overview, OverviewRow, Standing

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from spyweb.dashboard.frame import Chip
 from spyweb.model import JobId
-from spyweb.store.records_protocol import RecordFilter
+from spyweb.store.model.records import RecordFilter
 from spyweb.views.records import RecordView
 from spyweb.web.api.query import Natural
 from spyweb.web.pages.page import Asked, PageMissing, Shown, live_view, page

@@ -24,7 +24,7 @@ from spyweb.dashboard.run import (
 )
 from spyweb.model import JobId, Outcome, Run, RunId
 from spyweb.service.strips import late_after
-from spyweb.store.past_runs_protocol import RunFilter
+from spyweb.store.model.runs import RunFilter
 from spyweb.views.events import EventType, lines_in_file
 from spyweb.views.run_detail import run_seen_by
 from spyweb.web.access.rights import Right

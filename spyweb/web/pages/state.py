@@ -27,7 +27,7 @@ from spyweb.model import JobId, RunId, Value
 from spyweb.settings.units import parse_duration
 from spyweb.store.interchange.lines import find_namespace
 from spyweb.store.interchange.value_json import TypeName, decode_value, type_of
-from spyweb.store.protocol import GLOBAL, job_namespace
+from spyweb.store.model.entries import GLOBAL, job_namespace
 from spyweb.views.events import EventType
 from spyweb.views.state import LockView, NamespaceView, bytes_of
 from spyweb.web.access.rights import Right

@@ -30,7 +30,7 @@ from spyweb.outbox.send import DeliveryFailure
 from spyweb.outbox.sender import OutboxSender
 from spyweb.settings.alerts import AlertChannelSettings, AlertSettings
 from spyweb.settings.units import DAY_MS
-from spyweb.store.outbox_protocol import Channel, NewMessage, QueuedMessage, Target
+from spyweb.store.model.messages import Channel, NewMessage, QueuedMessage, Target
 from tests.fakes.alerts import ITEM, PAYLOAD, QUEUED
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.findings import message

@@ -22,7 +22,7 @@ from spyweb.model import After, Ending, JobId, Monitor, Never, Outcome, Overlap,
 from spyweb.runs.live import LiveJob
 from spyweb.runs.runner import by_hand
 from spyweb.settings.alerts import AlertSettings
-from spyweb.store.incidents_protocol import SubjectEvent
+from spyweb.store.model.incidents import SubjectEvent
 from tests.fakes.harness import Harness, harness, make_job
 from tests.fakes.pool import FAILED, SUCCESS
 

@@ -17,7 +17,7 @@ from spyweb.incidents.truth import FAILING, Paused, Sign
 from spyweb.model import After, JobId, Never
 from spyweb.runs.live import LiveJob
 from spyweb.runs.runner import RunRequest, by_hand
-from spyweb.store.incidents_protocol import SubjectChange
+from spyweb.store.model.incidents import SubjectChange
 from tests.fakes.harness import Harness, harness, make_job
 
 NET, WEB = JobId("net"), JobId("web")

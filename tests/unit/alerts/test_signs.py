@@ -11,7 +11,7 @@ from spyweb.incidents.truth import Sign, SignGone, SignSeen
 from spyweb.model import At, Cron, Every, JobId, Never, Outcome, Pings, Run, RunId, RunState, Schedule
 from spyweb.runs.live import LiveJob
 from spyweb.schedules.due import UNARMED
-from spyweb.store.protocol import End
+from spyweb.store.model.runs import End
 from tests.fakes.harness import make_job
 
 NOW = 1_767_225_600_000  # 2026-01-01T00:00:00Z

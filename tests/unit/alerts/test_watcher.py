@@ -45,8 +45,8 @@ from spyweb.runs.live import LiveJob
 from spyweb.runs.runner import RunRequest, by_hand
 from spyweb.schedules.maintenance import MaintenanceCalendar, MaintenanceRule, Once
 from spyweb.settings.alerts import AlertChannelSettings, AlertSettings
-from spyweb.store.incidents_protocol import SubjectChange, SubjectEvent
-from spyweb.store.protocol import End
+from spyweb.store.model.incidents import SubjectChange, SubjectEvent
+from spyweb.store.model.runs import End
 from tests.fakes.harness import Harness, harness, make_job
 
 DIFFERS = Trigger(type="drift", finding="motd differs")

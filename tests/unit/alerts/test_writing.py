@@ -22,7 +22,7 @@ from spyweb.errors import StoreError
 from spyweb.incidents.telling import MessageKind
 from spyweb.logs.job import stamped
 from spyweb.model import Outcome, RunId, RunState, Trigger
-from spyweb.store.protocol import Change, End, NewRun
+from spyweb.store.model.runs import Change, End, NewRun
 from tests.fakes.alerts import PAYLOAD
 from tests.fakes.clock import START_MS
 from tests.fakes.harness import Harness, harness, make_job

@@ -13,7 +13,7 @@ from spyweb.cli.alert_history import CELLS, PARTLY, WELL, WRONG, HistorySpan, Su
 from spyweb.clock import RealClock
 from spyweb.incidents.truth import Event, Failed, Succeeded
 from spyweb.model import JobId
-from spyweb.store.incidents_protocol import SubjectEvent
+from spyweb.store.model.incidents import SubjectEvent
 from spyweb.store.sqlite.store import open_store
 from spyweb.views.incidents import IncidentView
 from tests.fakes.command import spyweb

@@ -206,7 +206,7 @@ def test_without_a_daemon_a_list_is_made_without_what_runs_jobs(words: list[str]
 def test_what_asks_a_daemon_needs_neither_the_store_nor_the_files_of_jobs(tmp_path: Path) -> None:
     found = imported_by("import spyweb.cli.jobs, spyweb.cli.runs, spyweb.cli.steer, spyweb.cli.outbox", root=tmp_path)
     assert "spyweb.cli.client" in found
-    assert not found & {*PARTS, "asyncio", "sqlite3", "cronsim", "spyweb.store.protocol", "spyweb.specs.discover"}
+    assert not found & {*PARTS, "asyncio", "sqlite3", "cronsim", "spyweb.store.sqlite.store", "spyweb.specs.discover"}
 
 
 def test_every_command_that_is_shown_can_be_imported_alone() -> None:

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from spyweb.store.outbox_protocol import NewMessage, QueuedMessage
+from spyweb.store.model.messages import NewMessage, QueuedMessage
 from spyweb.store.sqlite.store import open_store
 from spyweb.views.outbox import view_message
 from tests.fakes.changes import NEWS, PRICES

@@ -15,7 +15,7 @@ import pytest
 from spyweb.cli.records import PAGE, moment_of, to_csv
 from spyweb.errors import Refused
 from spyweb.model import JobId
-from spyweb.store.records_protocol import NewRecord, Record
+from spyweb.store.model.records import NewRecord, Record
 from spyweb.store.sqlite.store import open_store
 from spyweb.views.records import RecordView, view_record
 from tests.fakes.clock import START_MS, FakeClock

@@ -14,8 +14,8 @@ from spyweb.ops.artifacts import Artifacts
 from spyweb.outbox.sender import OutboxSender
 from spyweb.settings import load_settings
 from spyweb.settings.units import DAY_MS
-from spyweb.store.incidents_protocol import SubjectNow
-from spyweb.store.protocol import Change, End, NewRun
+from spyweb.store.model.incidents import SubjectNow
+from spyweb.store.model.runs import Change, End, NewRun
 from tests.fakes.changes import PRICES
 from tests.fakes.clock import FakeClock
 from tests.fakes.incidents import AT_MS, AT_ONCE, fail, succeed

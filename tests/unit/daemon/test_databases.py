@@ -13,7 +13,8 @@ from spyweb.daemon.databases import open_or_repair
 from spyweb.errors import StoreCorrupt, StoreIncomplete
 from spyweb.settings import Settings, load_settings
 from spyweb.store.marker import Marker
-from spyweb.store.protocol import GLOBAL, Store
+from spyweb.store.model.entries import GLOBAL
+from spyweb.store.sqlite.store import Store
 from tests.fakes.clock import FakeClock
 
 

@@ -13,7 +13,7 @@ from spyweb.daemon.heartbeat import Heartbeat, Pulse
 from spyweb.errors import FetchError, StoreError
 from spyweb.model import JobId
 from spyweb.settings.heartbeat import HeartbeatSettings
-from spyweb.store.outbox_protocol import Channel, NewMessage, Target
+from spyweb.store.model.messages import Channel, NewMessage, Target
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.ops import FakeHttp, make_response

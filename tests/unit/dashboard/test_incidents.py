@@ -20,7 +20,7 @@ from spyweb.dashboard.incidents import (
 )
 from spyweb.incidents.policy import Level
 from spyweb.model import JobId
-from spyweb.store.incidents_protocol import OpenIncident
+from spyweb.store.model.incidents import OpenIncident
 from spyweb.views.incidents import IncidentChannel, IncidentNote, SignView
 from tests.fakes.incidents import KNOWN
 

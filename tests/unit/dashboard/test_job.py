@@ -15,7 +15,7 @@ from spyweb.dashboard.job import (
     ticks,
 )
 from spyweb.model import JobId, Outcome, RunMark
-from spyweb.store.past_runs_protocol import RunPoint
+from spyweb.store.model.runs import RunPoint
 from spyweb.views.job_detail import Tie
 from spyweb.views.overview import Standing
 from spyweb.views.statistics import TimeSpan, make_statistics

@@ -15,7 +15,7 @@ from spyweb.dashboard.state import (
     show_versions,
 )
 from spyweb.model import NULL, Value
-from spyweb.store.values_protocol import Entry
+from spyweb.store.model.entries import Entry
 from spyweb.views.state import EntryView, view_entry
 from spyweb.views.value_diff import view_versions
 

@@ -13,7 +13,7 @@ from spyweb.model import Ending, Failure, JobId, Monitor, OnEmpty, Outcome, Run,
 from spyweb.monitor.expectations import count_streak, is_short, shortfall
 from spyweb.runs.live import LiveJob
 from spyweb.runs.records import end_of
-from spyweb.store.protocol import Change, NewRun
+from spyweb.store.model.runs import Change, NewRun
 from tests.fakes.monitor import SHOP, URL, Shop, make_monitor, page, shop
 
 LAMP = {"title": "Lamp"}

@@ -11,8 +11,8 @@ from spyweb.clock import Handle
 from spyweb.errors import StoreClosed, StoreError
 from spyweb.model import JobId, Outcome, RunId, RunState, Trigger
 from spyweb.ops.locks import LONGEST_RECHECK, LockKeeper, LockQueue, LockRequest
-from spyweb.store.protocol import Change, End, NewRun
-from spyweb.store.values_protocol import Held
+from spyweb.store.model.entries import Held
+from spyweb.store.model.runs import Change, End, NewRun
 from tests.fakes.clock import FakeClock, settle
 from tests.fakes.memory_store import MemoryStore
 

@@ -15,7 +15,7 @@ from spyweb.errors import OpError, StoreError
 from spyweb.incidents.policy import Level
 from spyweb.model import JobId
 from spyweb.ops.world import Call
-from spyweb.store.incidents_protocol import AlertChannelNow
+from spyweb.store.model.incidents import AlertChannelNow
 from tests.fakes.clock import FakeClock
 from tests.fakes.ops import ask, make_call, make_world, table
 

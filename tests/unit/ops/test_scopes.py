@@ -9,7 +9,7 @@ from spyweb.model import ChangeKind, RunId
 from spyweb.ops import catalog
 from spyweb.ops.world import Call
 from spyweb.settings import StateSettings
-from spyweb.store.values_protocol import SCOPES, Watch
+from spyweb.store.model.entries import SCOPES, Watch
 from tests.fakes.changes import kept
 from tests.fakes.clock import FakeClock
 from tests.fakes.collisions import colliding_numbers

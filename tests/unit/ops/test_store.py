@@ -15,8 +15,7 @@ from spyweb.ops.op import CATALOGUE
 from spyweb.ops.state import put as _state_is_there  # noqa: F401 - registers the op
 from spyweb.ops.store import LOGGED_PER_RUN, global_store_incr
 from spyweb.ops.world import Call
-from spyweb.store.protocol import GLOBAL
-from spyweb.store.values_protocol import Put, Watch
+from spyweb.store.model.entries import GLOBAL, Put, Watch
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.ops import BACKUP, PRICES, make_call, make_world

@@ -8,7 +8,7 @@ import pytest
 
 from spyweb.model import Webhook
 from spyweb.outbox.messages import desktop_message, place_of, webhook_message
-from spyweb.store.outbox_protocol import Channel, Target
+from spyweb.store.model.messages import Channel, Target
 from tests.fakes.changes import PRICES
 
 

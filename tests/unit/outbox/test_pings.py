@@ -15,7 +15,7 @@ from spyweb.outbox.pings import LONGEST_LOG, PingSender
 from spyweb.permissions.hosts import read_net
 from spyweb.permissions.policy import Grants, policy_of
 from spyweb.runs.ping_messages import PingFacts
-from spyweb.store.outbox_protocol import Channel, QueuedMessage, Target
+from spyweb.store.model.messages import Channel, QueuedMessage, Target
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.harness import make_spec
 from tests.fakes.ops import FakeHttp, make_response

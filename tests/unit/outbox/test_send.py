@@ -15,7 +15,7 @@ from spyweb.outbox.messages import desktop_message
 from spyweb.outbox.send import DeliveryFailure, MessageTransport, judge, retry_after_ms
 from spyweb.permissions.hosts import read_net
 from spyweb.permissions.policy import Grants, policy_of
-from spyweb.store.outbox_protocol import NewMessage, QueuedMessage
+from spyweb.store.model.messages import NewMessage, QueuedMessage
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.findings import HOOK, message
 from tests.fakes.ops import PRICES, FakeHttp, make_response

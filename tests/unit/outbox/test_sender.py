@@ -15,7 +15,7 @@ from spyweb.model import JobId
 from spyweb.outbox.send import DeliveryFailure
 from spyweb.outbox.sender import PATIENCE, OutboxSender
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
-from spyweb.store.outbox_protocol import Backlog, Channel, NewMessage, QueuedMessage, Target
+from spyweb.store.model.messages import Backlog, Channel, NewMessage, QueuedMessage, Target
 from tests.fakes.changes import PRICES
 from tests.fakes.clock import FakeClock
 from tests.fakes.findings import DESKTOP, HOOK, OTHER_HOOK, message

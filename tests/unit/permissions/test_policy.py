@@ -22,8 +22,7 @@ from spyweb.permissions.policy import (
     quoted,
     read_state,
 )
-from spyweb.store.protocol import GLOBAL, job_namespace
-from spyweb.store.values_protocol import agent_namespace, scope_namespace
+from spyweb.store.model.entries import GLOBAL, agent_namespace, job_namespace, scope_namespace
 from tests.fakes.ops import PRICES
 
 

@@ -8,7 +8,7 @@ from msgspec import structs
 from spyweb.model import After, JobId, Never, Outcome, Retry, RunState, Trigger
 from spyweb.runs.drift import is_drifting, is_finding
 from spyweb.runs.runner import RunRequest
-from spyweb.store.protocol import Change, NewRun
+from spyweb.store.model.runs import Change, NewRun
 from tests.fakes.daemon_service import make_run
 from tests.fakes.harness import Harness, make_job
 

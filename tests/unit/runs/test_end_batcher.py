@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from spyweb.model import JobId, Outcome, RunId, RunState, Trigger
 from spyweb.runs.end_batcher import PATIENCE, EndBatcher
-from spyweb.store.protocol import Change, End, NewRun, Runs
+from spyweb.store.model.runs import Change, End, NewRun
+from spyweb.store.sqlite.runs import Runs
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory_store import MemoryStore
 

@@ -9,8 +9,8 @@ from spyweb.lua.endings import failed
 from spyweb.model import Ending, Outcome, PingAddresses, Retry, Run, RunId, RunState, Trigger
 from spyweb.runs.ping_messages import PingFacts, decode_ping, end_ping, rid_of, start_ping
 from spyweb.runs.runner import by_hand
-from spyweb.store.outbox_protocol import Channel, Target
-from spyweb.store.protocol import Change, End, NewRun
+from spyweb.store.model.messages import Channel, Target
+from spyweb.store.model.runs import Change, End, NewRun
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.harness import Harness, harness, make_job, make_spec
 from tests.fakes.memory_store import MemoryStore

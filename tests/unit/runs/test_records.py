@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from spyweb.model import JobId, Outcome, RunId, RunState, Trigger
 from spyweb.runs.records import ctx_of, end_of, ended_run, run_of, skip_of, unbegun
-from spyweb.store.protocol import NewRun
+from spyweb.store.model.runs import NewRun
 from tests.fakes.pool import FAILED
 
 NEW = NewRun(

@@ -9,7 +9,7 @@ from spyweb.model import JobId, Overlap, Run, RunId, RunState, Trigger
 from spyweb.runs.live import LiveJob
 from spyweb.runs.records import run_of
 from spyweb.runs.run_queue import CAUSED_LIMIT, QUEUE_LIMIT, Admission, DelayedRun, admit
-from spyweb.store.protocol import NewRun
+from spyweb.store.model.runs import NewRun
 from tests.fakes.clock import FakeClock
 from tests.fakes.harness import make_job
 

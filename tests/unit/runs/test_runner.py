@@ -20,7 +20,7 @@ from spyweb.runs.run_queue import QUEUE_LIMIT
 from spyweb.runs.runner import LAST_PATIENCE, STOP_PATIENCE, STORE_PATIENCE, Observer, RunRequest, by_hand
 from spyweb.specs.parse import RUN_OUTCOMES
 from spyweb.stalls import TOO_OFTEN, Work
-from spyweb.store.protocol import Change
+from spyweb.store.model.runs import Change
 from tests.fakes.changes import refuse
 from tests.fakes.clock import FakeClock, settle
 from tests.fakes.hanging import HangingRecord

@@ -15,7 +15,7 @@ from spyweb.model import Ending, Never, Overlap, Retry, Run, Trigger
 from spyweb.runs.live import LiveJob
 from spyweb.runs.runner import STORE_PATIENCE, RunRequest
 from spyweb.stalls import TOO_OFTEN, Work
-from spyweb.store.values_protocol import ChangeEvent
+from spyweb.store.model.entries import ChangeEvent
 from tests.fakes.clock import settle
 from tests.fakes.hanging import HangingRecord
 from tests.fakes.harness import Harness, harness, make_job

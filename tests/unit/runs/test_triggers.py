@@ -28,8 +28,7 @@ from spyweb.model import (
 )
 from spyweb.runs.run_queue import CAUSED_LIMIT
 from spyweb.runs.triggers import MOST_DEPTH, PAGE
-from spyweb.store.protocol import GLOBAL
-from spyweb.store.values_protocol import BEFORE_ALL, ChangeEvent, Origin, Position, Put, WantedChange
+from spyweb.store.model.entries import BEFORE_ALL, GLOBAL, ChangeEvent, Origin, Position, Put, WantedChange
 from tests.fakes.changes import refuse
 from tests.fakes.clock import FakeClock
 from tests.fakes.harness import BY_HAND, make_job

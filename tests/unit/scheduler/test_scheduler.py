@@ -30,7 +30,7 @@ from spyweb.model import (
 )
 from spyweb.runs.live import LiveJob
 from spyweb.scheduler.scheduler import LOOK_AT_CLOCK_EVERY
-from spyweb.store.protocol import Change, NewRun
+from spyweb.store.model.runs import Change, NewRun
 from tests.fakes.changes import refuse
 from tests.fakes.clock import FakeClock, settle
 from tests.fakes.hanging import HangingRecord

@@ -10,7 +10,7 @@ import pytest
 from spyweb.errors import Refused, StoreError
 from spyweb.limits import ACCESS_KEYS, SESSIONS, SESSIONS_OF_KEY
 from spyweb.service.access import OWNER, OWNER_PASS, AccessService, Pass, is_within
-from spyweb.store.keys_protocol import Scope
+from spyweb.store.model.access import Scope
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory_store import MemoryStore
 

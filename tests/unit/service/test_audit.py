@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from spyweb.limits import AUDIT_PENDING
 from spyweb.service.audit import FAILURES_AT_ONCE, AuditService
-from spyweb.store.audit_protocol import NewAuditLine
+from spyweb.store.model.access import NewAuditLine
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory_store import MemoryStore
 

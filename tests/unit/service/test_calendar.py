@@ -11,7 +11,7 @@ from spyweb.model import Every, JobId, Never, Outcome
 from spyweb.runs.runner import by_hand
 from spyweb.service.calendar import CalendarService
 from spyweb.service.past_runs import PastRunsService
-from spyweb.store.protocol import Change
+from spyweb.store.model.runs import Change
 from spyweb.views.runs import TaskView
 from tests.fakes.changes import make_skipped
 from tests.fakes.harness import Harness, harness, make_job

@@ -12,8 +12,8 @@ from spyweb.incidents.policy import AlertPolicy, QuietHours
 from spyweb.incidents.truth import SignSeen
 from spyweb.model import JobId
 from spyweb.settings.alerts import AlertSettings
-from spyweb.store.incidents_protocol import SubjectEvent
-from spyweb.store.outbox_protocol import Channel, NewMessage, Target
+from spyweb.store.model.incidents import SubjectEvent
+from spyweb.store.model.messages import Channel, NewMessage, Target
 from spyweb.views.channels import ChannelTried, ChannelView
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.daemon_service import FakeDaemonService

@@ -16,7 +16,7 @@ from spyweb.ops.resources import NAMESPACE
 from spyweb.ops.world import Call
 from spyweb.permissions.policy import FilesRule, Grants, Policy
 from spyweb.service.drift import DriftService
-from spyweb.store.values_protocol import Put
+from spyweb.store.model.entries import Put
 from spyweb.views.drift import DriftView, describe_drift
 from tests.fakes.commands import FakeCommands
 from tests.fakes.daemon_service import make_spec

@@ -19,8 +19,8 @@ from spyweb.service.audit import AuditService
 from spyweb.service.event_sources import LOOK_S, EventSources, what_stays
 from spyweb.service.events import LINGER_S, EventHub, Follower, Wish
 from spyweb.service.incidents import IncidentService
-from spyweb.store.audit_protocol import NewAuditLine
-from spyweb.store.incidents_protocol import SubjectEvent
+from spyweb.store.model.access import NewAuditLine
+from spyweb.store.model.incidents import SubjectEvent
 from spyweb.views.events import EventType
 from tests.fakes.harness import Harness, harness, make_job
 from tests.fakes.incidents import fail, succeed

@@ -15,7 +15,8 @@ from spyweb.incidents.policy import AlertPolicy, Escalation, Level, QuietHours
 from spyweb.incidents.telling import Hold, HoldReason
 from spyweb.model import JobId
 from spyweb.service.incidents import IncidentService, StandingService, in_words
-from spyweb.store.incidents_protocol import AlertChannelNow, Incidents, SubjectNow
+from spyweb.store.model.incidents import AlertChannelNow, SubjectNow
+from spyweb.store.sqlite.incidents import Incidents
 from spyweb.views.incidents import IncidentChannel, IncidentStanding, SignView
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.incidents import AT_MS, KNOWN, fail, succeed

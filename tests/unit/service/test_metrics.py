@@ -15,7 +15,7 @@ from spyweb.ops.world import Metrics
 from spyweb.runs.counters import RunCounters
 from spyweb.runs.live import LiveJobs
 from spyweb.service.metrics import MetricsService
-from spyweb.store.outbox_protocol import Backlog
+from spyweb.store.model.messages import Backlog
 from spyweb.views.health import Health, view_health
 from spyweb.views.metrics import OTHERS
 from tests.fakes.changes import run_once

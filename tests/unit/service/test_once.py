@@ -13,7 +13,7 @@ from spyweb.model import JobId, Never, Overlap, Trigger
 from spyweb.runs.live import LiveJob
 from spyweb.runs.runner import Claims, RunRequest
 from spyweb.service.once import KEPT_MS, OnceService, StartedRun, request_key
-from spyweb.store.protocol import RequestKey
+from spyweb.store.model.runs import RequestKey
 from tests.fakes.clock import settle
 from tests.fakes.hanging import HangingRecord
 from tests.fakes.harness import Harness, harness, make_job

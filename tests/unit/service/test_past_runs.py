@@ -16,8 +16,8 @@ from spyweb.model import After, Ending, JobId, Never, Outcome, Overlap, Retry, R
 from spyweb.runs.live import LiveJob
 from spyweb.runs.runner import by_hand
 from spyweb.service.past_runs import NS_IN_MS, PastRunsService
-from spyweb.store.past_runs_protocol import RunFilter, RunPage
-from spyweb.store.records_protocol import NewRecord
+from spyweb.store.model.records import NewRecord
+from spyweb.store.model.runs import RunFilter, RunPage
 from spyweb.views.runs import TaskView
 from tests.fakes.harness import Harness, harness, make_job
 from tests.fakes.pool import FAILED, SUCCESS

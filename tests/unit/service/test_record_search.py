@@ -8,7 +8,7 @@ from spyweb.model import Field, Monitor
 from spyweb.runs.live import LiveJobs
 from spyweb.service import record_search
 from spyweb.service.record_search import RecordSearch
-from spyweb.store.records_protocol import NewRecord, RecordFilter, RecordPage
+from spyweb.store.model.records import NewRecord, RecordFilter, RecordPage
 from tests.fakes.changes import PRICES
 from tests.fakes.clock import FakeClock
 from tests.fakes.harness import make_job

@@ -8,7 +8,7 @@ from multidict import CIMultiDict
 from spyweb.model import HookSigning, JobId
 from spyweb.outbox.send import headers_of, signature_of
 from spyweb.service.signatures import TOLERANCE_S, is_signed, stamped
-from spyweb.store.outbox_protocol import Channel, QueuedMessage, Target
+from spyweb.store.model.messages import Channel, QueuedMessage, Target
 from tests.fakes.hooks import SECRET, signed
 
 NOW_S = 1_767_225_600

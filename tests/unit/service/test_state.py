@@ -17,7 +17,8 @@ from spyweb.ops.resources import NAMESPACE, Expected, Kept, key_of, read_resourc
 from spyweb.service.state import PAGE, PAGE_BYTES, StateService, take_page
 from spyweb.settings import StateSettings
 from spyweb.store.interchange.lines import UNKNOWN_MS
-from spyweb.store.values_protocol import Blind, Entry, PortableEntry, Put, Replacement, Transform, Values
+from spyweb.store.model.entries import Blind, Entry, PortableEntry, Put, Replacement, Transform
+from spyweb.store.sqlite.values import Values
 from spyweb.views.state import EntryDeleted, EntryWritten, Moved, UpdateOp
 from tests.fakes import findings
 from tests.fakes.clock import START_MS, FakeClock

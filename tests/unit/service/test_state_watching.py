@@ -12,7 +12,7 @@ from spyweb.errors import Refused
 from spyweb.model import ChangeKind
 from spyweb.service.state import HEARTBEAT, MOST_WAITING, MOST_WAITING_BYTES, ChangeQueue, StateService
 from spyweb.settings import StateSettings
-from spyweb.store.values_protocol import Watch
+from spyweb.store.model.entries import Watch
 from spyweb.views.state import ChangeView
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory_store import MemoryStore

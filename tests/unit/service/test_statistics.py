@@ -7,7 +7,7 @@ import pytest
 from spyweb.model import Outcome, RunState, Trigger
 from spyweb.service import statistics
 from spyweb.service.statistics import StatisticsService
-from spyweb.store.protocol import Change, End, NewRun
+from spyweb.store.model.runs import Change, End, NewRun
 from spyweb.views.statistics import TimeSpan
 from tests.fakes.changes import PRICES
 from tests.fakes.clock import FakeClock

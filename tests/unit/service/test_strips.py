@@ -5,8 +5,7 @@ from __future__ import annotations
 from spyweb.model import JobId, RunId
 from spyweb.runs.live import LiveJobs
 from spyweb.service.strips import SHOWN_RUNS, JobStrip, Strips, late_after
-from spyweb.store.past_runs_protocol import RunStrip
-from spyweb.store.protocol import Change
+from spyweb.store.model.runs import Change, RunStrip
 from spyweb.views.strips import LATE_MS
 from tests.fakes.changes import PRICES, make_end, make_run, make_skipped
 from tests.fakes.harness import make_job

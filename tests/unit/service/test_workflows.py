@@ -8,7 +8,7 @@ from spyweb.errors import Refused
 from spyweb.model import RunId
 from spyweb.ops.resources import NAMESPACE, Expected, Kept, to_value
 from spyweb.service.workflows import WorkflowService
-from spyweb.store.values_protocol import Put
+from spyweb.store.model.entries import Put
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.task_rows import begin_run, row

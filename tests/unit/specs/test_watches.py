@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from spyweb.model import WRITTEN, ChangeKind, JobId, On
 from spyweb.specs.watches import concerns, scope_of, watches_of
-from spyweb.store.values_protocol import WantedChange, Watch
+from spyweb.store.model.entries import WantedChange, Watch
 from tests.fakes.harness import make_spec
 from tests.fakes.triggered import make_wanted, read_on
 

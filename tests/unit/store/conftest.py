@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.store.protocol import Store
+from spyweb.store.sqlite.store import Store
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import KINDS, opened
 

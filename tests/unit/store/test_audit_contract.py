@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from spyweb.store.audit_protocol import LINES_KEPT, NewAuditLine
-from spyweb.store.protocol import Store
+from spyweb.store.model.access import LINES_KEPT, NewAuditLine
+from spyweb.store.sqlite.store import Store
 
 
 def line(at_ms: int) -> NewAuditLine:

@@ -10,7 +10,9 @@ from msgspec.structs import replace
 
 from spyweb.errors import CursorMoved, StoreClosed, StoreError
 from spyweb.model import Cursor, Failure, JobId, Outcome, Run, RunId, RunState, Trigger, TriggerType
-from spyweb.store.protocol import GLOBAL, Begin, Change, End, NewRun, Store, job_namespace
+from spyweb.store.model.entries import GLOBAL, job_namespace
+from spyweb.store.model.runs import Begin, Change, End, NewRun
+from spyweb.store.sqlite.store import Store
 from tests.fakes.changes import NEWS, PRICES, make_cursor, make_end, make_run, make_skipped, run_once, start_run, tell
 from tests.fakes.clock import FakeClock
 

@@ -8,7 +8,8 @@ from msgspec import structs
 from spyweb.errors import StoreError
 from spyweb.model import Cursor, JobId
 from spyweb.store.cursors import write_cursors
-from spyweb.store.protocol import Change, Store
+from spyweb.store.model.runs import Change
+from spyweb.store.sqlite.store import Store
 from tests.fakes.changes import NEWS, PRICES, make_cursor, refuse
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from spyweb.model import Value
 from spyweb.store.dry_values import DryValues
-from spyweb.store.values_protocol import KEEP, Drop, Entry, Order, Put
+from spyweb.store.model.entries import KEEP, Drop, Entry, Order, Put
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.memory_store import MemoryStore
 

@@ -10,8 +10,19 @@ import pytest
 from msgspec.structs import replace
 
 from spyweb.model import NULL, WRITTEN, ChangeKind, JobId, RunId, Value
-from spyweb.store.protocol import GLOBAL, Change, Store, job_namespace
-from spyweb.store.values_protocol import SCOPES, ChangeEvent, Drop, Leave, Origin, Watch, scope_namespace
+from spyweb.store.model.entries import (
+    GLOBAL,
+    SCOPES,
+    ChangeEvent,
+    Drop,
+    Leave,
+    Origin,
+    Watch,
+    job_namespace,
+    scope_namespace,
+)
+from spyweb.store.model.runs import Change
+from spyweb.store.sqlite.store import Store
 from tests.fakes.changes import NEWS, PRICES, kept, make_run, waiting
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import KINDS, LOGGED, RULES, adding, dropping, opened, put, putting, until_told

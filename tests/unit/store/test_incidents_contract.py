@@ -12,9 +12,10 @@ from spyweb.incidents.policy import AlertPolicy, Level
 from spyweb.incidents.telling import Told
 from spyweb.incidents.truth import Event, Failed, Removed, SignSeen, Succeeded
 from spyweb.model import Outcome, RunId
-from spyweb.store.incidents_protocol import AlertChannelNow, ScriptTold, SubjectChange, SubjectEvent, SubjectNow
-from spyweb.store.outbox_protocol import Channel, Target
-from spyweb.store.protocol import Change, Store
+from spyweb.store.model.incidents import AlertChannelNow, ScriptTold, SubjectChange, SubjectEvent, SubjectNow
+from spyweb.store.model.messages import Channel, Target
+from spyweb.store.model.runs import Change
+from spyweb.store.sqlite.store import Store
 from tests.fakes.changes import make_end, start_run
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import until_told

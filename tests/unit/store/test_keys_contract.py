@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from spyweb.store.keys_protocol import AccessKey, BrowserSession, KeyId, NewKey, Scope
-from spyweb.store.protocol import Store
+from spyweb.store.model.access import AccessKey, BrowserSession, KeyId, NewKey, Scope
+from spyweb.store.sqlite.store import Store
 
 PHONE = NewKey(name="phone", handle="aaaa", hash=b"\x01" * 32, scopes=(Scope.READ,), created_ms=1_000)
 DEPLOY = NewKey(

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from spyweb.model import Outcome, RunId
-from spyweb.store.protocol import Change, Store
-from spyweb.store.values_protocol import Held
+from spyweb.store.model.entries import Held
+from spyweb.store.model.runs import Change
+from spyweb.store.sqlite.store import Store
 from tests.fakes.changes import NEWS, PRICES, make_end, start_run
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import opened, until_told

@@ -18,8 +18,8 @@ from spyweb.model import Durability, Value
 from spyweb.settings.sections import MARKER
 from spyweb.store import marker as marker_module
 from spyweb.store.marker import LastCommit, Marker
-from spyweb.store.protocol import GLOBAL, Store
-from spyweb.store.sqlite.store import open_store
+from spyweb.store.model.entries import GLOBAL
+from spyweb.store.sqlite.store import Store, open_store
 from tests.fakes.clock import FakeClock
 
 

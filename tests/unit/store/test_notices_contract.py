@@ -9,9 +9,8 @@ from msgspec.structs import replace
 
 from spyweb.incidents.policy import Level
 from spyweb.model import JobId, RunId
-from spyweb.store.notices_protocol import Notice, NoticeFate
-from spyweb.store.outbox_protocol import Channel, QueuedMessage, Target
-from spyweb.store.protocol import Store
+from spyweb.store.model.messages import Channel, Notice, NoticeFate, QueuedMessage, Target
+from spyweb.store.sqlite.store import Store
 from tests.fakes.clock import FakeClock
 
 PHONE = Target(Channel.ALERT, "phone")

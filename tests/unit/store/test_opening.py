@@ -8,7 +8,7 @@ import pytest
 
 from spyweb.errors import StoreError
 from spyweb.store.opening import open_any
-from spyweb.store.sqlite.store import SqliteStore
+from spyweb.store.sqlite.store import Store
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import KEY, LOGGED, RULES, put
 
@@ -17,7 +17,7 @@ async def test_a_path_is_a_database(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     store = await open_any(f"sqlite:///{path}", clock=FakeClock(), key=KEY)
 
-    assert isinstance(store, SqliteStore)
+    assert isinstance(store, Store)
     assert path.exists()
     await store.close()
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from spyweb.model import JobId
-from spyweb.store.outbox_protocol import Channel, NewMessage, Target
-from spyweb.store.protocol import Change, Store
+from spyweb.store.model.messages import Channel, NewMessage, Target
+from spyweb.store.model.runs import Change
+from spyweb.store.sqlite.store import Store
 from tests.fakes.changes import NEWS, PRICES, make_end, start_run
 from tests.fakes.clock import FakeClock
 from tests.fakes.findings import DESKTOP, HOOK, OTHER_HOOK, message, next_payload

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from spyweb.errors import StoreClosed
 from spyweb.model import Failure, JobId, Outcome, RunId, RunMark, RunState, Trigger, TriggerType
-from spyweb.store.past_runs_protocol import NO_TIME, RunFilter, StripWish
-from spyweb.store.protocol import Change, End, NewRun, SkippedRange, Store
+from spyweb.store.model.runs import NO_TIME, Change, End, NewRun, RunFilter, SkippedRange, StripWish
+from spyweb.store.sqlite.store import Store
 from tests.fakes.changes import NEWS, PRICES, make_skipped
 from tests.fakes.stores import until_told
 

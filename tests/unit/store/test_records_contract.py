@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from spyweb.errors import StoreClosed, StoreError
-from spyweb.store.protocol import Store
-from spyweb.store.records_protocol import NewRecord, Record, RecordFilter
+from spyweb.store.model.records import NewRecord, Record, RecordFilter
+from spyweb.store.sqlite.store import Store
 from tests.fakes.changes import NEWS, PRICES
 from tests.fakes.clock import FakeClock
 from tests.fakes.findings import item, listed, message, titles

@@ -10,8 +10,9 @@ from spyweb.errors import CursorMoved
 from spyweb.limits import IDEMPOTENCY_KEYS
 from spyweb.model import JobId, Outcome, RunId, RunState, Trigger
 from spyweb.settings.units import DAY_MS, HOUR_MS
-from spyweb.store.protocol import Change, End, NewRun, RequestKey, Store
+from spyweb.store.model.runs import Change, End, NewRun, RequestKey
 from spyweb.store.sqlite import requests
+from spyweb.store.sqlite.store import Store
 from tests.fakes.changes import PRICES, make_cursor, make_end
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import opened

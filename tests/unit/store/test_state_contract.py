@@ -12,8 +12,8 @@ import pytest
 
 from spyweb.errors import StoreClosed, StoreError, TooLarge
 from spyweb.model import MIB, NULL, HistoryRule, Value
-from spyweb.store.protocol import GLOBAL, Store
-from spyweb.store.values_protocol import KEEP, Drop, Entry, Leave, Order, PortableEntry, Put
+from spyweb.store.model.entries import GLOBAL, KEEP, Drop, Entry, Leave, Order, PortableEntry, Put
+from spyweb.store.sqlite.store import Store
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import AGED, KINDS, LOGGED, RULES, adding, all_items, dropping, look, opened, put, putting
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spyweb.limits import SHOWN_OUTPUTS
 from spyweb.model import RunId
-from spyweb.store.protocol import Store
+from spyweb.store.sqlite.store import Store
 from tests.fakes.task_rows import FAILED, SKIPPED, begin_run, row, story, told
 
 

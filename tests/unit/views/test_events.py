@@ -7,8 +7,8 @@ import json
 import pytest
 
 from spyweb.model import ChangeKind, JobId, Outcome, RunId, TriggerType
-from spyweb.store.protocol import SkippedRange
-from spyweb.store.values_protocol import ChangeEvent, Origin
+from spyweb.store.model.entries import ChangeEvent, Origin
+from spyweb.store.model.runs import SkippedRange
 from spyweb.views.events import (
     KINDS,
     LONGEST_LINE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from spyweb.model import JobId
-from spyweb.store.outbox_protocol import Channel, QueuedMessage, Target
+from spyweb.store.model.messages import Channel, QueuedMessage, Target
 from spyweb.views.outbox import view_message
 
 ADDRESS = "https://user:password@hooks.example.org/services/secret?token=secret"

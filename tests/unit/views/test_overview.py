@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from spyweb.cooperative import run_at_once
 from spyweb.model import Failure, JobId, Outcome, RunId
-from spyweb.store.past_runs_protocol import FailingSeries, RunStrip
+from spyweb.store.model.runs import FailingSeries, RunStrip
 from spyweb.views.jobs import JobFacts, JobState, JobView, view_job
 from spyweb.views.overview import (
     LONGEST_LINE,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from spyweb.store.records_protocol import Record
+from spyweb.store.model.records import Record
 from spyweb.store.sqlite.store import open_store
 from spyweb.store.user_sql.views import RECORDS_VIEW
 from spyweb.views.jobs import to_json

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spyweb.model import RunMark
-from spyweb.store.past_runs_protocol import RunPoint
+from spyweb.store.model.runs import RunPoint
 from spyweb.views.statistics import MOST_POINTS, TimeSpan, make_statistics, percentiles, uptime_of
 from tests.fakes.daemon_service import NOW_MS, PRICES
 

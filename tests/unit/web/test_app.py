@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from spyweb.store.keys_protocol import Scope
+from spyweb.store.model.access import Scope
 from spyweb.web.api.routes import ROUTES
 from spyweb.web.app import Site, project_app, socket_app, tcp_app
 from spyweb.web.pages.ack import ack_routes

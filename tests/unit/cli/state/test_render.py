@@ -7,7 +7,7 @@ import pytest
 from spyweb.cli.state import render
 from spyweb.model import ChangeKind, JobId, RunId
 from spyweb.store.interchange.value_json import TypeName
-from spyweb.store.values_protocol import Entry
+from spyweb.store.model.entries import Entry
 from spyweb.views.state import ChangeView, LockView, StateStats, view_entry
 
 NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z

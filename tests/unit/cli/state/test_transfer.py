@@ -22,7 +22,7 @@ from spyweb.cli.state.remote import State
 from spyweb.cli.state.transfer import PIPE, export, load, read, read_lines, report
 from spyweb.errors import Refused
 from spyweb.store.interchange.lines import entry_line
-from spyweb.store.values_protocol import Entry, PortableEntry
+from spyweb.store.model.entries import Entry, PortableEntry
 from spyweb.views.state import Imported
 
 EARLIER = b"what was there before"

@@ -11,8 +11,8 @@ from spyweb.errors import StoreError
 from spyweb.model import Notification, OnHookError, Outcome, Webhook
 from spyweb.monitor.run import MonitorRunner
 from spyweb.monitor.stages.announce import UnannouncedRecords
-from spyweb.store.outbox_protocol import Channel, QueuedMessage, Target
-from spyweb.store.records_protocol import NewRecord
+from spyweb.store.model.messages import Channel, QueuedMessage, Target
+from spyweb.store.model.records import NewRecord
 from tests.fakes.monitor import SHOP, URL, HookError, Shop, make_monitor
 
 HOOK = Webhook(url="http://hooks.example/")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from spyweb.errors import StoreError
 from spyweb.model import JobId, Outcome, Webhook
 from spyweb.monitor.stages.keep import AT_ONCE, hash_of
-from spyweb.store.records_protocol import NewRecord
+from spyweb.store.model.records import NewRecord
 from tests.fakes.monitor import SHOP, Shop, make_monitor
 
 LAMP = {"title": "Lamp", "price": "5"}

@@ -5,7 +5,7 @@ import pytest
 from spyweb.model import NULL, Value
 from spyweb.ops.rules import sloth
 from spyweb.ops.rules.sloth import Subject, added
-from spyweb.store.values_protocol import KEEP, Drop, Entry, Leave, Put
+from spyweb.store.model.entries import KEEP, Drop, Entry, Leave, Put
 
 HERE = Subject("state.f", b"k", None, 100)
 LARGEST = 2**63 - 1

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from spyweb.ops.rules.values import Unstorable, expiry_of, remaining
-from spyweb.store.values_protocol import Entry
+from spyweb.store.model.entries import Entry
 
 NOW = 1_000_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spyweb.store.interchange.lines import UNKNOWN_MS, BadLine, LineReader, entry_line, find_namespace, parse_line
-from spyweb.store.values_protocol import Entry, PortableEntry
+from spyweb.store.model.entries import Entry, PortableEntry
 
 LINE = b'{"namespace":"state","key":"a","value":[1],"expires_ms":9,"created_ms":5,"updated_ms":6}\n'
 ITEM = PortableEntry(

@@ -7,8 +7,8 @@ import pytest
 from spyweb.errors import StoreError
 from spyweb.model import ChangeKind, Value
 from spyweb.store.crypto.sealing import PLAIN
+from spyweb.store.model.entries import KEEP, Blind, Drop, Entry, Leave, Put, Replacement, Transform
 from spyweb.store.sqlite.changes import Effect, EntryContext, Row, decide, entry_of, is_live, renewed
-from spyweb.store.values_protocol import KEEP, Blind, Drop, Entry, Leave, Put, Replacement, Transform
 
 NOW = 5_000
 HERE = EntryContext(PLAIN, "state", b"k", NOW)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.store.protocol import GLOBAL
+from spyweb.store.model.entries import GLOBAL
 from spyweb.store.sqlite.checkpoints import BATCHES, PAGES, ROWS, Checkpoints
 from spyweb.store.sqlite.file_identity import FileIdentity
 from spyweb.store.sqlite.store import connect_to, open_store

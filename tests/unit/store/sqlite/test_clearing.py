@@ -6,9 +6,9 @@ import asyncio
 from pathlib import Path
 
 from spyweb.model import HistoryRule
+from spyweb.store.model.entries import Leave
 from spyweb.store.sqlite.clearing import SLICE, SLICE_S, in_time
 from spyweb.store.sqlite.store import open_store
-from spyweb.store.values_protocol import Leave
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import opened, put, putting
 

@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 
 from spyweb.store.marker import LastCommit
-from spyweb.store.protocol import GLOBAL
+from spyweb.store.model.entries import GLOBAL
 from spyweb.store.sqlite.committer import RECENT, Committer, find_last_commit
 from spyweb.store.sqlite.store import open_store
 from tests.fakes.clock import START_MS, FakeClock

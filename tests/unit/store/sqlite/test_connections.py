@@ -12,20 +12,20 @@ import pytest
 from spyweb.errors import StoreError
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.connections import chain
-from spyweb.store.sqlite.store import SqliteStore, open_store
+from spyweb.store.sqlite.store import Store, open_store
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import put, putting
 from tests.fakes.tables import Gate
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
     store = await open_store(tmp_path / "spyweb.db", clock=FakeClock())
     yield store
     await store.close()
 
 
-async def test_a_read_waits_only_for_writes_of_its_key(store: SqliteStore) -> None:
+async def test_a_read_waits_only_for_writes_of_its_key(store: Store) -> None:
     await put(store, b"k", 1)
     gate = Gate()
     held = store._connections.writer.submit(OpKind.WRITE, gate.hold)
@@ -44,7 +44,7 @@ async def test_a_read_waits_only_for_writes_of_its_key(store: SqliteStore) -> No
     assert await waiting
 
 
-async def test_a_question_waits_for_all_writes_before_it_and_not_for_later_ones(store: SqliteStore) -> None:
+async def test_a_question_waits_for_all_writes_before_it_and_not_for_later_ones(store: Store) -> None:
     gate = Gate()
     held = store._connections.writer.submit(OpKind.WRITE, gate.hold)
     await asyncio.to_thread(gate.wait_until_entered)

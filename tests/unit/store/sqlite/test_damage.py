@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.errors import StoreCorrupt, StoreIncomplete
-from spyweb.store.protocol import GLOBAL
+from spyweb.store.model.entries import GLOBAL
 from spyweb.store.sqlite import damage
 from spyweb.store.sqlite.damage import move_aside, was_killed
 from spyweb.store.sqlite.store import open_store

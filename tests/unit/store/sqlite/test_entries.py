@@ -9,9 +9,9 @@ import pytest
 
 from spyweb.model import Value
 from spyweb.store.crypto.sealing import PLAIN
+from spyweb.store.model.entries import KEEP, Addition, Drop, Entry, Leave, Put, Replacement, Transform
 from spyweb.store.sqlite.changes import EntryContext
 from spyweb.store.sqlite.entries import NO_EFFECTS, parse_number, put_sum, set_expiry, write
-from spyweb.store.values_protocol import KEEP, Addition, Drop, Entry, Leave, Put, Replacement, Transform
 
 
 def read(database: sqlite3.Connection) -> tuple[object, ...]:

@@ -12,7 +12,7 @@ import pytest
 from spyweb.model import Value
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.entry_cache import LONGEST_KEY, LONGEST_VALUE, MOST_ENTRIES, EntryCache
-from spyweb.store.sqlite.store import SqliteStore, open_store
+from spyweb.store.sqlite.store import Store, open_store
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import put, putting
 from tests.fakes.tables import Gate
@@ -21,13 +21,13 @@ KEY = b"k" * 32
 
 
 @pytest.fixture
-async def store(tmp_path: Path, clock: FakeClock) -> AsyncIterator[SqliteStore]:
+async def store(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Store]:
     store = await open_store(tmp_path / "spyweb.db", clock=clock)
     yield store
     await store.close()
 
 
-async def is_cached(store: SqliteStore, key: bytes = b"k") -> bool:
+async def is_cached(store: Store, key: bytes = b"k") -> bool:
     """Whether a read is answered at once; one that is not is awaited."""
     reading = store.values.get("a", key)
     was_done = reading.done()
@@ -35,20 +35,20 @@ async def is_cached(store: SqliteStore, key: bytes = b"k") -> bool:
     return was_done
 
 
-async def test_a_value_is_read_from_the_database_once(store: SqliteStore) -> None:
+async def test_a_value_is_read_from_the_database_once(store: Store) -> None:
     await put(store, b"k", 7, namespace="a")
     assert not await is_cached(store)
     assert await is_cached(store)
     assert await store.values.get("a", b"k") == 7
 
 
-async def test_that_there_is_nothing_is_known_too(store: SqliteStore) -> None:
+async def test_that_there_is_nothing_is_known_too(store: Store) -> None:
     assert not await is_cached(store)
     assert await is_cached(store)
     assert await store.values.get("a", b"k") is None
 
 
-async def test_a_text_that_was_set_is_known_once_it_is_committed(store: SqliteStore) -> None:
+async def test_a_text_that_was_set_is_known_once_it_is_committed(store: Store) -> None:
     setting = store.values.set("a", b"k", b"v")
     assert not await is_cached(store)
     await setting
@@ -56,7 +56,7 @@ async def test_a_text_that_was_set_is_known_once_it_is_committed(store: SqliteSt
     assert await store.values.get("a", b"k") == b"v"
 
 
-WRITES: dict[str, Callable[[SqliteStore], Awaitable[object]]] = {
+WRITES: dict[str, Callable[[Store], Awaitable[object]]] = {
     "set": lambda store: store.values.set("a", b"k", b"2"),
     "transform": lambda store: store.values.transform("a", b"k", putting(b"2")),
     "delete": lambda store: store.values.delete("a", b"k"),
@@ -68,7 +68,7 @@ WRITES: dict[str, Callable[[SqliteStore], Awaitable[object]]] = {
 
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
-async def test_each_write_is_seen(store: SqliteStore, write: Callable[[SqliteStore], Awaitable[object]]) -> None:
+async def test_each_write_is_seen(store: Store, write: Callable[[Store], Awaitable[object]]) -> None:
     await store.values.set("a", b"k", b"1")
     assert await store.values.get("a", b"k") == b"1"
     await write(store)
@@ -76,7 +76,7 @@ async def test_each_write_is_seen(store: SqliteStore, write: Callable[[SqliteSto
     assert await store.values.get("a", b"k") == (entry.value if entry else None) != b"1"
 
 
-async def test_a_load_is_seen(store: SqliteStore) -> None:
+async def test_a_load_is_seen(store: Store) -> None:
     await store.values.set("a", b"k", b"1")
     exported = [entry async for entry in store.values.export()]
     await store.values.set("a", b"k", b"2")
@@ -84,14 +84,14 @@ async def test_a_load_is_seen(store: SqliteStore) -> None:
     assert await store.values.get("a", b"k") == b"1"
 
 
-async def test_a_write_that_is_cancelled_before_its_batch_is_not_known(store: SqliteStore) -> None:
+async def test_a_write_that_is_cancelled_before_its_batch_is_not_known(store: Store) -> None:
     await store.values.set("a", b"k", b"1")
     store.values.set("a", b"k", b"never").cancel()
     await store.values.set("a", b"other", b"")
     assert await store.values.get("a", b"k") == b"1"
 
 
-async def test_a_read_that_a_write_overtakes_is_not_kept(store: SqliteStore) -> None:
+async def test_a_read_that_a_write_overtakes_is_not_kept(store: Store) -> None:
     gate = Gate()
     held = store._connections.reader.submit(OpKind.READ, gate.hold)
     await asyncio.to_thread(gate.wait_until_entered)
@@ -104,20 +104,20 @@ async def test_a_read_that_a_write_overtakes_is_not_kept(store: SqliteStore) -> 
 
 
 @pytest.mark.parametrize("value", [[1], {b"a": 1}, b"v" * (LONGEST_VALUE + 1)], ids=["list", "table", "long"])
-async def test_tables_and_long_texts_are_read_each_time(store: SqliteStore, value: Value) -> None:
+async def test_tables_and_long_texts_are_read_each_time(store: Store, value: Value) -> None:
     await put(store, b"k", value, namespace="a")
     for _ in range(2):
         assert not await is_cached(store)
 
 
-async def test_a_long_key_is_read_each_time(store: SqliteStore) -> None:
+async def test_a_long_key_is_read_each_time(store: Store) -> None:
     key = b"k" * (LONGEST_KEY + 1)
     await store.values.set("a", key, b"v")
     for _ in range(2):
         assert not await is_cached(store, key)
 
 
-async def test_what_expires_is_read_each_time(store: SqliteStore, clock: FakeClock) -> None:
+async def test_what_expires_is_read_each_time(store: Store, clock: FakeClock) -> None:
     await store.values.set("a", b"k", b"v")
     await store.values.expire("a", b"k", clock.now_ms() + 1000)
     for _ in range(2):
@@ -133,7 +133,7 @@ async def test_an_encrypted_store_keeps_nothing_in_the_clear(tmp_path: Path, clo
 
 
 async def test_a_store_that_only_looks_keeps_nothing_since_another_process_writes(
-    tmp_path: Path, store: SqliteStore, clock: FakeClock
+    tmp_path: Path, store: Store, clock: FakeClock
 ) -> None:
     looking = await open_store(tmp_path / "spyweb.db", clock=clock, read_only=True)
     assert await looking.values.get("a", b"k") is None
@@ -142,7 +142,7 @@ async def test_a_store_that_only_looks_keeps_nothing_since_another_process_write
     await looking.close()
 
 
-async def test_a_write_that_is_refused_is_not_known(store: SqliteStore) -> None:
+async def test_a_write_that_is_refused_is_not_known(store: Store) -> None:
     await store.values.set("a", b"k", b"1")
     await store._connections.writer.submit(
         OpKind.READ, lambda connection: connection.execute("PRAGMA query_only = ON").close()

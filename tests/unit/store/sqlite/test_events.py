@@ -11,9 +11,10 @@ import pytest
 from msgspec import structs
 
 from spyweb.model import JobId, RunId, RunState
-from spyweb.store.protocol import Change, Store
+from spyweb.store.model.entries import SCOPES, Watch
+from spyweb.store.model.runs import Change
 from spyweb.store.sqlite.migrate import load_migrations, migrate
-from spyweb.store.values_protocol import SCOPES, Watch
+from spyweb.store.sqlite.store import Store
 from tests.fakes.changes import NEWS, PRICES, make_end, make_run, waiting
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import KINDS, opened, put

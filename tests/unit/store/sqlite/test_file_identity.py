@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from spyweb.errors import StoreCorrupt, StoreError, StoreMoved
-from spyweb.store.protocol import GLOBAL
+from spyweb.store.model.entries import GLOBAL
 from spyweb.store.sqlite.damage import wal_of
 from spyweb.store.sqlite.file_identity import FileIdentity
-from spyweb.store.sqlite.store import SqliteStore, open_store
+from spyweb.store.sqlite.store import Store, open_store
 from tests.fakes.clock import FakeClock
 
 
@@ -25,7 +25,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def store(path: Path) -> AsyncIterator[SqliteStore]:
+async def store(path: Path) -> AsyncIterator[Store]:
     path.parent.mkdir()
     store = await open_store(path, clock=FakeClock())
     await store.values.set(GLOBAL, b"k", b"before")
@@ -54,7 +54,7 @@ def put_another_in_its_place(path: Path) -> None:
 
 @pytest.mark.parametrize("take_away", [remove, remove_the_log, remove_the_folder, put_another_in_its_place])
 async def test_what_would_be_lost_is_refused_and_the_trouble_told(
-    store: SqliteStore, path: Path, take_away: Callable[[Path], None]
+    store: Store, path: Path, take_away: Callable[[Path], None]
 ) -> None:
     assert store.stats().failed == ""
     take_away(path)
@@ -64,9 +64,7 @@ async def test_what_would_be_lost_is_refused_and_the_trouble_told(
 
 
 @pytest.mark.parametrize("left", [0, 0.5])
-async def test_a_log_that_was_cut_off_is_not_written_on_behind_the_gap(
-    store: SqliteStore, path: Path, left: float
-) -> None:
+async def test_a_log_that_was_cut_off_is_not_written_on_behind_the_gap(store: Store, path: Path, left: float) -> None:
     size = wal_of(path).stat().st_size
     os.truncate(wal_of(path), int(left * size))
     with pytest.raises(StoreCorrupt, match="db-wal was cut off while it was open"):
@@ -75,7 +73,7 @@ async def test_a_log_that_was_cut_off_is_not_written_on_behind_the_gap(
     assert "damaged" in store.stats().failed
 
 
-async def test_a_log_that_another_program_begins_anew_is_not_cut_off(store: SqliteStore, path: Path) -> None:
+async def test_a_log_that_another_program_begins_anew_is_not_cut_off(store: Store, path: Path) -> None:
     with closing(sqlite3.connect(path)) as other:
         assert other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
     assert wal_of(path).stat().st_size == 0
@@ -83,7 +81,7 @@ async def test_a_log_that_another_program_begins_anew_is_not_cut_off(store: Sqli
     assert await store.values.get(GLOBAL, b"k") == b"after"
 
 
-async def test_a_folder_that_is_put_back_is_written_to_again(store: SqliteStore, path: Path, tmp_path: Path) -> None:
+async def test_a_folder_that_is_put_back_is_written_to_again(store: Store, path: Path, tmp_path: Path) -> None:
     path.parent.rename(tmp_path / "elsewhere")
     with pytest.raises(StoreError, match="removed or replaced"):
         await store.values.set(GLOBAL, b"k", b"meanwhile")
@@ -94,7 +92,7 @@ async def test_a_folder_that_is_put_back_is_written_to_again(store: SqliteStore,
 
 
 async def test_a_folder_that_cannot_be_looked_into_says_nothing(
-    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = FileIdentity(path)
 

@@ -28,11 +28,11 @@ from spyweb.incidents import telling, truth
 from spyweb.incidents.policy import AlertPolicy, Escalation, Flapping, Level
 from spyweb.incidents.truth import Event, Failed, Looked, SignGone, SignSeen, Succeeded
 from spyweb.model import Durability
-from spyweb.store.incidents_protocol import AlertChannelNow, SubjectEvent, SubjectNow
+from spyweb.store.model.entries import Put
+from spyweb.store.model.incidents import AlertChannelNow, SubjectEvent, SubjectNow
 from spyweb.store.sqlite import incidents
 from spyweb.store.sqlite.migrate import load_migrations, migrate
-from spyweb.store.sqlite.store import SqliteStore, open_store
-from spyweb.store.values_protocol import Put
+from spyweb.store.sqlite.store import Store, open_store
 from tests.fakes.clock import FakeClock
 
 MIN, HOUR_MS = 60_000, 3_600_000
@@ -592,7 +592,7 @@ AT_ONCE = AlertPolicy(after_failures=1, to=("phone",))
 
 
 @pytest.fixture
-async def store(tmp_path: Path, clock: FakeClock) -> AsyncIterator[SqliteStore]:
+async def store(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Store]:
     store = await open_store(tmp_path / "spyweb.db", clock=clock, durability=Durability.NORMAL)
     try:
         yield store
@@ -600,7 +600,7 @@ async def store(tmp_path: Path, clock: FakeClock) -> AsyncIterator[SqliteStore]:
         await store.close()
 
 
-async def note(store: SqliteStore, clock: FakeClock, event: Event, jobs: int = 1) -> dict[str, SubjectNow]:
+async def note(store: Store, clock: FakeClock, event: Event, jobs: int = 1) -> dict[str, SubjectNow]:
     """Have it happen to so many jobs; return what is known of them ten seconds later."""
     subjects = [f"job:{number}" for number in range(jobs)]
     await store.incidents.note(
@@ -611,7 +611,7 @@ async def note(store: SqliteStore, clock: FakeClock, event: Event, jobs: int = 1
 
 
 async def test_a_write_does_not_wait_while_it_is_decided_who_is_told(
-    store: SqliteStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_written = threading.Event()
 
@@ -628,7 +628,7 @@ async def test_a_write_does_not_wait_while_it_is_decided_who_is_told(
 
 
 async def test_more_incidents_that_are_over_than_one_write_takes_are_settled(
-    store: SqliteStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(incidents, "SLICE", 2)
     written: list[int] = []

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from spyweb.incidents.policy import Level
 from spyweb.model import JobId, RunId
-from spyweb.store.notices_protocol import Notice, NoticeFate
+from spyweb.store.model.messages import Notice, NoticeFate
 from spyweb.store.sqlite import notices
 from spyweb.store.sqlite.migrate import load_migrations, migrate
 

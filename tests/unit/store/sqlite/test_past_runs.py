@@ -7,7 +7,7 @@ import sqlite3
 import pytest
 
 from spyweb.model import JobId, Outcome, RunId, TriggerType
-from spyweb.store.past_runs_protocol import RunFilter
+from spyweb.store.model.runs import RunFilter
 from spyweb.store.sqlite import past_runs
 from spyweb.store.sqlite.past_runs import find_followers, search_runs
 from spyweb.store.sqlite.store import connect_to_memory

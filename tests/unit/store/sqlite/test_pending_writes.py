@@ -11,14 +11,14 @@ import pytest
 from spyweb.errors import StoreClosed, StoreError
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.pending_writes import EVERYTHING, PendingWrites
-from spyweb.store.sqlite.store import SqliteStore, open_store
+from spyweb.store.sqlite.store import Store, open_store
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import putting
 from tests.fakes.tables import Gate
 
 
 @pytest.fixture
-async def store(tmp_path: Path, clock: FakeClock) -> AsyncIterator[SqliteStore]:
+async def store(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Store]:
     store = await open_store(tmp_path / "spyweb.db", clock=clock)
     yield store
     await store.close()
@@ -41,7 +41,7 @@ def test_an_entry_is_written_with_its_namespace_and_with_all(subject: object) ->
     assert pending.is_written("a", b"k")
 
 
-async def test_a_read_waits_for_the_commit_of_what_was_put_before(store: SqliteStore) -> None:
+async def test_a_read_waits_for_the_commit_of_what_was_put_before(store: Store) -> None:
     gate = Gate()
     held = store._connections.writer.submit(OpKind.WRITE, gate.hold)
     await asyncio.to_thread(gate.wait_until_entered)
@@ -54,7 +54,7 @@ async def test_a_read_waits_for_the_commit_of_what_was_put_before(store: SqliteS
     assert await reading == b"v"
 
 
-async def test_all_writes_of_an_entry_are_seen(store: SqliteStore, clock: FakeClock) -> None:
+async def test_all_writes_of_an_entry_are_seen(store: Store, clock: FakeClock) -> None:
     await store.values.set("a", b"k", b"1")
     await store.values.transform("a", b"k", putting(2))
     assert await store.values.get("a", b"k") == 2
@@ -67,7 +67,7 @@ async def test_all_writes_of_an_entry_are_seen(store: SqliteStore, clock: FakeCl
     assert await store.values.get("b", b"k") is None
 
 
-async def test_an_entry_that_expires_is_read_no_more(store: SqliteStore, clock: FakeClock) -> None:
+async def test_an_entry_that_expires_is_read_no_more(store: Store, clock: FakeClock) -> None:
     await store.values.set("a", b"k", b"v")
     await store.values.expire("a", b"k", clock.now_ms() + 1000)
     assert await store.values.get("a", b"k") == b"v"
@@ -75,7 +75,7 @@ async def test_an_entry_that_expires_is_read_no_more(store: SqliteStore, clock: 
     assert await store.values.get("a", b"k") is None
 
 
-async def test_a_write_that_fails_is_not_read(store: SqliteStore) -> None:
+async def test_a_write_that_fails_is_not_read(store: Store) -> None:
     await store.values.set("a", b"k", b"v")
     await store._connections.writer.submit(
         OpKind.READ, lambda connection: connection.execute("PRAGMA query_only = ON").close()
@@ -85,7 +85,7 @@ async def test_a_write_that_fails_is_not_read(store: SqliteStore) -> None:
     assert await store.values.get("a", b"k") == b"v"
 
 
-async def test_a_closed_store_answers_nothing(store: SqliteStore) -> None:
+async def test_a_closed_store_answers_nothing(store: Store) -> None:
     await store.values.set("a", b"k", b"v")
     await store.close()
     with pytest.raises(StoreClosed):

@@ -6,7 +6,8 @@ import asyncio
 from pathlib import Path
 
 from spyweb.model import JobId
-from spyweb.store.protocol import GLOBAL, Change
+from spyweb.store.model.entries import GLOBAL
+from spyweb.store.model.runs import Change
 from spyweb.store.sqlite.pruning import SLICE
 from spyweb.store.sqlite.store import open_store
 from tests.fakes.changes import make_end, make_run

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.store.protocol import GLOBAL, Store
-from spyweb.store.records_protocol import RecordFilter
+from spyweb.store.model.entries import GLOBAL
+from spyweb.store.model.records import RecordFilter
 from spyweb.store.sqlite import records
 from spyweb.store.sqlite.pruning import SLICE
-from spyweb.store.sqlite.store import open_store
+from spyweb.store.sqlite.store import Store, open_store
 from spyweb.store.user_sql.views import RECORDS_VIEW
 from tests.fakes.changes import NEWS, PRICES
 from tests.fakes.clock import FakeClock

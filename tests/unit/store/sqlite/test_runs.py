@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spyweb.model import RunId, Trigger
-from spyweb.store.protocol import Begin, Change
+from spyweb.store.model.runs import Begin, Change
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.runs import kind_of, read_trigger, storable
 from tests.fakes.changes import make_cursor, make_end, make_run, make_skipped

@@ -11,6 +11,7 @@ import pytest
 from spyweb.errors import TooLarge
 from spyweb.model import HistoryRule
 from spyweb.store.crypto.sealing import PLAIN
+from spyweb.store.model.entries import Entry, Order, PortableEntry, Put, Replacement
 from spyweb.store.patterns import compile_pattern
 from spyweb.store.sqlite import scanning
 from spyweb.store.sqlite.changes import EntryContext
@@ -24,7 +25,6 @@ from spyweb.store.sqlite.scanning import (
     find_page,
     gather,
 )
-from spyweb.store.values_protocol import Entry, Order, PortableEntry, Put, Replacement
 
 NOW = 5_000
 SMALL = 10  # bytes that no answer here fits into

@@ -15,10 +15,11 @@ from structlog.testing import capture_logs
 
 from spyweb.errors import NoAccess, StoreCorrupt, StoreError, StoreNewer
 from spyweb.model import Durability
-from spyweb.store.protocol import GLOBAL, Change
+from spyweb.store.model.entries import GLOBAL
+from spyweb.store.model.runs import Change
 from spyweb.store.sqlite import store as sqlite
 from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.store import SqliteStore, open_store, open_up_to_date
+from spyweb.store.sqlite.store import Store, open_store, open_up_to_date
 from spyweb.views.health import find_problems
 from tests.fakes.changes import make_cursor, make_run, start_run
 from tests.fakes.clock import FakeClock
@@ -214,11 +215,11 @@ async def test_when_the_second_connection_fails_the_first_is_closed(
     assert threading.active_count() == threads
 
 
-async def truncate_the_log(store: SqliteStore, path: Path) -> None:
+async def truncate_the_log(store: Store, path: Path) -> None:
     os.truncate(f"{path}-wal", 0)
 
 
-async def overwrite_pages(store: SqliteStore, path: Path) -> None:
+async def overwrite_pages(store: Store, path: Path) -> None:
     await store._connections.writer.submit(OpKind.READ, lambda connection: connection.execute("PRAGMA wal_checkpoint"))
     with path.open("r+b") as file:
         file.seek(2 * 4096)
@@ -227,7 +228,7 @@ async def overwrite_pages(store: SqliteStore, path: Path) -> None:
 
 @pytest.mark.parametrize("harm", [truncate_the_log, overwrite_pages])
 async def test_damage_met_while_running_stops_writing_and_is_told_once_with_the_way_out(
-    path: Path, harm: Callable[[SqliteStore, Path], Awaitable[None]]
+    path: Path, harm: Callable[[Store, Path], Awaitable[None]]
 ) -> None:
     store = await open_store(path, clock=FakeClock())
     for number in range(50):

@@ -8,10 +8,10 @@ import pytest
 
 from spyweb.model import ChangeKind, JobId, RunId
 from spyweb.store.crypto.sealing import PLAIN
-from spyweb.store.protocol import Store
+from spyweb.store.model.entries import ChangeEvent, Origin, Watch
 from spyweb.store.sqlite.changes import ChangeNote, EntryContext, Row
+from spyweb.store.sqlite.store import Store
 from spyweb.store.sqlite.subscriptions import Notices, Subscriptions
-from spyweb.store.values_protocol import ChangeEvent, Origin, Watch
 from tests.fakes.changes import PRICES, kept
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import adding, dropping, put, putting, until_told

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from spyweb.model import RunId
-from spyweb.store.protocol import Change
-from spyweb.store.sqlite.store import SqliteStore, open_store
+from spyweb.store.model.runs import Change
+from spyweb.store.sqlite.store import Store, open_store
 from spyweb.store.sqlite.tasks import MOST_ROWS, match_plan
 from tests.fakes.changes import make_end
 from tests.fakes.clock import FakeClock
@@ -17,31 +17,31 @@ from tests.fakes.task_rows import begin_run, row
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
     store = await open_store(tmp_path / "spyweb.db", clock=FakeClock())
     yield store
     await store.close()
 
 
-async def ended_run(store: SqliteStore, tasks: int = 1) -> RunId:
+async def ended_run(store: Store, tasks: int = 1) -> RunId:
     run = await begin_run(store)
     await store.tasks.add(run, [row(f"t{ordinal}", ordinal) for ordinal in range(tasks)])
     await store.runs.record(Change(end=[make_end(run)]))
     return run
 
 
-async def kept(store: SqliteStore, runs: list[RunId]) -> list[RunId]:
+async def kept(store: Store, runs: list[RunId]) -> list[RunId]:
     return list(await store.tasks.of_runs(runs))
 
 
-async def test_the_tasks_go_with_their_run(store: SqliteStore) -> None:
+async def test_the_tasks_go_with_their_run(store: Store) -> None:
     runs = [await ended_run(store) for _ in range(3)]
     await store.runs.prune(keep=1, older_than_ms=0)
 
     assert await kept(store, runs) == runs[-1:]
 
 
-async def test_the_tasks_of_the_newest_runs_stay(store: SqliteStore) -> None:
+async def test_the_tasks_of_the_newest_runs_stay(store: Store) -> None:
     runs = [await ended_run(store) for _ in range(2)]
     bare = await begin_run(store)  # without tasks, so it does not count
     runs.append(await ended_run(store))
@@ -52,7 +52,7 @@ async def test_the_tasks_of_the_newest_runs_stay(store: SqliteStore) -> None:
     assert await store.tasks.prune(keep=2) == 0
 
 
-async def test_very_many_rows_do_not_go_at_once(store: SqliteStore) -> None:
+async def test_very_many_rows_do_not_go_at_once(store: Store) -> None:
     runs = [await ended_run(store, MOST_ROWS // 2) for _ in range(4)]
 
     assert await store.tasks.prune(keep=1) == 2

@@ -9,11 +9,11 @@ import pytest
 from spyweb.errors import StoreError
 from spyweb.model import HistoryRule
 from spyweb.store.crypto.sealing import PLAIN, Codec, codec_for
+from spyweb.store.model.entries import NO_HISTORY, Entry, HistoryRules, Loaded, PortableEntry, Put, Replacement
 from spyweb.store.sqlite.changes import EntryContext
 from spyweb.store.sqlite.entries import WriteEffects, find_entry, write
 from spyweb.store.sqlite.scanning import find_history, find_version
 from spyweb.store.sqlite.transfer import Loading, load, move
-from spyweb.store.values_protocol import NO_HISTORY, Entry, HistoryRules, Loaded, PortableEntry, Put, Replacement
 
 NOW = 5_000
 OLD, NEW = "job:old", "job:new"

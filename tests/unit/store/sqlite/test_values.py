@@ -9,23 +9,23 @@ import pytest
 
 from spyweb.errors import StoreError
 from spyweb.model import Value
-from spyweb.store.protocol import Change
+from spyweb.store.model.entries import Addition, Blind, ChangeEvent, Drop, Entry, Leave, Put, Watch
+from spyweb.store.model.runs import Change
 from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.store import SqliteStore, open_store
-from spyweb.store.values_protocol import Addition, Blind, ChangeEvent, Drop, Entry, Leave, Put, Watch
+from spyweb.store.sqlite.store import Store, open_store
 from tests.fakes.changes import PRICES, kept, make_end, start_run
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import LOGGED, RULES, adding, all_items, counting, look, put, until_told
 
 
 @pytest.fixture
-async def store(tmp_path: Path, clock: FakeClock) -> AsyncIterator[SqliteStore]:
+async def store(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Store]:
     store = await open_store(tmp_path / "spyweb.db", clock=clock, history=RULES)
     yield store
     await store.close()
 
 
-async def trace(store: SqliteStore) -> list[str]:
+async def trace(store: Store) -> list[str]:
     """The statements that the writer runs from now on, by their first two words."""
     seen: list[str] = []
 
@@ -41,7 +41,7 @@ def words(seen: list[str]) -> list[str]:
     return [statement for statement in seen if not statement.startswith(("BEGIN", "COMMIT"))]
 
 
-async def test_a_plain_transform_reads_and_writes_once(store: SqliteStore) -> None:
+async def test_a_plain_transform_reads_and_writes_once(store: Store) -> None:
     await put(store, b"k", 1)
     seen = await trace(store)
 
@@ -52,7 +52,7 @@ async def test_a_plain_transform_reads_and_writes_once(store: SqliteStore) -> No
     assert words(seen) == ["SELECT type,", "UPDATE entry"] * 2
 
 
-async def test_counting_is_two_statements_and_no_rule(store: SqliteStore) -> None:
+async def test_counting_is_two_statements_and_no_rule(store: Store) -> None:
     await put(store, b"k", 1)
     seen = await trace(store)
 
@@ -69,7 +69,7 @@ LARGEST = 2**63 - 1
 
 
 @pytest.mark.parametrize("before", [None, b"1", 1.5, True, [], LARGEST])
-async def test_what_is_no_integer_or_would_leave_64_bits_is_the_rules_affair(store: SqliteStore, before: Value) -> None:
+async def test_what_is_no_integer_or_would_leave_64_bits_is_the_rules_affair(store: Store, before: Value) -> None:
     if before is not None:
         await put(store, b"k", before)
 
@@ -77,7 +77,7 @@ async def test_what_is_no_integer_or_would_leave_64_bits_is_the_rules_affair(sto
     assert await look(store, b"k") == before
 
 
-async def test_counting_keeps_expiry_and_creation_and_raises_the_version(store: SqliteStore, clock: FakeClock) -> None:
+async def test_counting_keeps_expiry_and_creation_and_raises_the_version(store: Store, clock: FakeClock) -> None:
     until_ms = clock.now_ms() + 2000
     await put(store, b"k", 1, expires_ms=until_ms)
     created_ms = clock.now_ms()
@@ -91,14 +91,14 @@ async def test_counting_keeps_expiry_and_creation_and_raises_the_version(store: 
     assert await store.values.transform("state", b"k", counting(1)) == 1
 
 
-async def test_counting_leaves_a_trail_where_one_is_wanted(store: SqliteStore) -> None:
+async def test_counting_leaves_a_trail_where_one_is_wanted(store: Store) -> None:
     await put(store, b"k", 1, namespace=LOGGED)
     await store.values.transform(LOGGED, b"k", counting(1))
 
     assert [entry.value for entry in await store.values.history(LOGGED, b"k")] == [2, 1]
 
 
-async def test_a_transform_that_leaves_a_trail_has_a_savepoint(store: SqliteStore) -> None:
+async def test_a_transform_that_leaves_a_trail_has_a_savepoint(store: Store) -> None:
     store.events.watch([Watch(job=PRICES, namespace=LOGGED)])
     await put(store, b"k", 1, namespace=LOGGED)
     seen = await trace(store)
@@ -119,7 +119,7 @@ async def test_a_transform_that_leaves_a_trail_has_a_savepoint(store: SqliteStor
     ]
 
 
-async def test_only_the_end_of_a_run_that_took_a_lock_looks_for_locks(store: SqliteStore) -> None:
+async def test_only_the_end_of_a_run_that_took_a_lock_looks_for_locks(store: Store) -> None:
     plain, holding = await start_run(store, due_ms=1), await start_run(store, due_ms=2)
     await store.locks.acquire(b"l", b"me", holding, 1000)
     seen = await trace(store)
@@ -137,7 +137,7 @@ async def test_only_the_end_of_a_run_that_took_a_lock_looks_for_locks(store: Sql
     assert words(seen) == ["UPDATE run"]
 
 
-async def damage(store: SqliteStore, namespace: str, key: bytes) -> None:
+async def damage(store: Store, namespace: str, key: bytes) -> None:
     """As a disk may."""
     statement = "UPDATE entry SET type = 'j', value = '{' WHERE namespace = ? AND key = ?"
     await store._connections.writer.submit(
@@ -145,7 +145,7 @@ async def damage(store: SqliteStore, namespace: str, key: bytes) -> None:
     )
 
 
-async def test_a_damaged_value_is_told_with_its_key_and_can_be_written_over_and_deleted(store: SqliteStore) -> None:
+async def test_a_damaged_value_is_told_with_its_key_and_can_be_written_over_and_deleted(store: Store) -> None:
     for key in (b"a", b"b", b"c", b"d"):
         await put(store, key, {b"x": 1})
         await damage(store, "state", key)
@@ -162,7 +162,7 @@ async def test_a_damaged_value_is_told_with_its_key_and_can_be_written_over_and_
     assert [(key, entry.value) for key, entry in await all_items(store, "state")] == [(b"a", 1), (b"c", 2)]
 
 
-async def test_a_change_of_a_damaged_value_is_told_without_it_and_holds_up_no_other(store: SqliteStore) -> None:
+async def test_a_change_of_a_damaged_value_is_told_without_it_and_holds_up_no_other(store: Store) -> None:
     heard: list[ChangeEvent] = []
     store.events.watch([Watch(job=PRICES, namespace=LOGGED)])
     store.events.follow(Watch(namespace=LOGGED), heard.append)

@@ -10,13 +10,12 @@ import pytest
 
 from spyweb.errors import StoreError
 from spyweb.model import Value
-from spyweb.store.protocol import Store
+from spyweb.store.model.entries import Watch
 from spyweb.store.sqlite import rotation
 from spyweb.store.sqlite import store as sqlite
 from spyweb.store.sqlite.damage import files_of
 from spyweb.store.sqlite.rotation import rotate_key
-from spyweb.store.sqlite.store import open_store
-from spyweb.store.values_protocol import Watch
+from spyweb.store.sqlite.store import Store, open_store
 from tests.fakes.changes import PRICES, kept
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import KEY, LOGGED, RULES, all_items, look, put

@@ -21,7 +21,7 @@ import pytest
 from spyweb.clock import RealClock
 from spyweb.errors import StoreError
 from spyweb.model import MIB, JobId
-from spyweb.store.protocol import GLOBAL
+from spyweb.store.model.entries import GLOBAL
 from spyweb.store.sqlite.store import open_store
 from spyweb.store.user_sql import process as user_process
 from spyweb.store.user_sql.process import BEHIND, ENDED_FIRST, HEAP_LIMIT, LOWEST, RunningStatement

@@ -10,9 +10,9 @@ import pytest
 from spyweb.clock import RealClock
 from spyweb.errors import StoreError
 from spyweb.model import JobId
-from spyweb.store.protocol import job_namespace
-from spyweb.store.records_protocol import NewRecord
-from spyweb.store.sqlite.store import SqliteStore, open_store
+from spyweb.store.model.entries import job_namespace
+from spyweb.store.model.records import NewRecord
+from spyweb.store.sqlite.store import Store, open_store
 from spyweb.store.user_sql.views import RECORDS_VIEW, Engine, of_the_engine
 from tests.fakes.ops import make_sql
 from tests.fakes.sql import Asker
@@ -22,7 +22,7 @@ KEYS = pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
 
 
 @asynccontextmanager
-async def opened(folder: Path, key: bytes | None = None) -> AsyncIterator[tuple[SqliteStore, Asker]]:
+async def opened(folder: Path, key: bytes | None = None) -> AsyncIterator[tuple[Store, Asker]]:
     clock = RealClock()
     store = await open_store(folder / "spyweb.db", clock=clock, key=key)
     try:

@@ -12,7 +12,7 @@ from aiohttp.typedefs import Handler
 
 from spyweb.ops.network.own_sockets import OwnSockets
 from spyweb.service.access import Pass
-from spyweb.store.keys_protocol import Scope
+from spyweb.store.model.access import Scope
 from spyweb.web.access.cookies import HOSTS, PORT
 from spyweb.web.access.guard import guarded_by
 from spyweb.web.access.open_requests import OpenRequests

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from spyweb.store.keys_protocol import Scope
+from spyweb.store.model.access import Scope
 from spyweb.web.app import socket_app, tcp_app
 from tests.fakes.client import client_of, post_json
 from tests.fakes.daemon_service import FakeDaemonService

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from spyweb.store.keys_protocol import Scope
+from spyweb.store.model.access import Scope
 from spyweb.web.app import socket_app, tcp_app
 from tests.fakes.client import Client, client_of, get_json, post_json
 from tests.fakes.daemon_service import FakeDaemonService

@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from spyweb.store.records_protocol import Record
+from spyweb.store.model.records import Record
 from spyweb.views.records import RecordView, view_record
 from spyweb.web.app import socket_app, tcp_app
 from tests.fakes.client import Client, client_of, failure, get_json

@@ -14,7 +14,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from spyweb.alerts.ack_links import LIFE_MS
 from spyweb.incidents.truth import Removed
 from spyweb.settings.alerts import AlertSettings
-from spyweb.store.keys_protocol import Scope
+from spyweb.store.model.access import Scope
 from spyweb.web.app import Site, tcp_app
 from tests.fakes.client import Client
 from tests.fakes.clock import FakeClock

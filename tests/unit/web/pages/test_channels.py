@@ -11,8 +11,8 @@ from yarl import URL
 from spyweb.incidents.policy import AlertPolicy
 from spyweb.incidents.truth import SignSeen
 from spyweb.settings.alerts import AlertSettings
-from spyweb.store.incidents_protocol import SubjectEvent
-from spyweb.store.keys_protocol import Scope
+from spyweb.store.model.access import Scope
+from spyweb.store.model.incidents import SubjectEvent
 from spyweb.web.access.principal import LOOPBACK
 from spyweb.web.pages.channels import channels_view
 from spyweb.web.pages.page import PageMissing

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from spyweb.model import ChangeKind, JobId, Outcome, RunId
-from spyweb.store.keys_protocol import Scope
+from spyweb.store.model.access import Scope
 from spyweb.views.events import AuditHappened, EventType, RunHappened, StateHappened
 from spyweb.web.pages.events import EVENTS, events_view
 from tests.fakes.daemon_service import BACKUP, NOW_MS, PRICES, FakeDaemonService

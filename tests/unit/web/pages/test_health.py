@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from spyweb.lua.session import PoolStats, WorkerInfo
 from spyweb.model import JobId
 from spyweb.stalls import LoopStats
-from spyweb.store.keys_protocol import Scope
+from spyweb.store.model.access import Scope
 from spyweb.views.health import ChoreHealth
 from spyweb.web.pages.health import WORKERS, health_view
 from tests.fakes.daemon_service import NOW_MS, make_stats, make_vitals

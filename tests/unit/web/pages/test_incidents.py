@@ -13,8 +13,8 @@ from spyweb.incidents.truth import Failed, SignSeen
 from spyweb.model import JobId
 from spyweb.service.incidents import IncidentService
 from spyweb.settings.alerts import AlertSettings
-from spyweb.store.incidents_protocol import AlertChannelNow, SubjectEvent, SubjectNow
-from spyweb.store.keys_protocol import Scope
+from spyweb.store.model.access import Scope
+from spyweb.store.model.incidents import AlertChannelNow, SubjectEvent, SubjectNow
 from spyweb.views.incidents import IncidentChannel, IncidentStanding
 from spyweb.web.access.principal import LOOPBACK
 from spyweb.web.pages.incidents import OPEN_SHOWN, PAST_SHOWN, incident_view, incidents_view

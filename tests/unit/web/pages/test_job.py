@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from spyweb.dashboard.render import renderer
 from spyweb.errors import Refused
 from spyweb.model import JobId, Outcome
-from spyweb.store.keys_protocol import Scope
+from spyweb.store.model.access import Scope
 from spyweb.views.records import RecordView
 from spyweb.web.access import recognise
 from spyweb.web.access.principal import LOOPBACK

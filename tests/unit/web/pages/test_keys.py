@@ -5,8 +5,7 @@ from __future__ import annotations
 import html
 import re
 
-from spyweb.store.audit_protocol import NewAuditLine
-from spyweb.store.keys_protocol import Scope
+from spyweb.store.model.access import NewAuditLine, Scope
 from spyweb.web.pages.keys import KEYS, LINES, keys_view
 from tests.fakes.daemon_service import NOW_MS, FakeDaemonService
 from tests.fakes.dashboard import MARKUP, POST, asked_of, dashboard, get_page, make_dashboard_service, signed_in

@@ -5,7 +5,7 @@ from __future__ import annotations
 from spyweb.cooperative import run_at_once
 from spyweb.schedules.maintenance import MaintenanceRule, Once
 from spyweb.service.calendar import MaySee, anything
-from spyweb.store.keys_protocol import Scope
+from spyweb.store.model.access import Scope
 from spyweb.views.maintenance import MaintenanceView, view_maintenance
 from spyweb.web.pages.maintenance import maintenance_view
 from tests.fakes.daemon_service import NOW_MS, FakeMaintenance

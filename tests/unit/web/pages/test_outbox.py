@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from spyweb.model import JobId
-from spyweb.store.keys_protocol import Scope
+from spyweb.store.model.access import Scope
 from spyweb.views.outbox import MessageView
 from spyweb.web.pages.outbox import MESSAGES
 from tests.fakes.daemon_service import BACKUP, NOW_MS, PRICES, FakeDaemonService

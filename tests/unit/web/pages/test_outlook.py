@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from spyweb.incidents.policy import AlertPolicy
 from spyweb.incidents.truth import SignSeen
-from spyweb.store.incidents_protocol import SubjectEvent
+from spyweb.store.model.incidents import SubjectEvent
 from spyweb.web.access.principal import LOOPBACK
 from spyweb.web.pages.outlook import line_of, look, name_of
 from tests.fakes.clock import settle

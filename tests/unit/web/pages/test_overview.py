@@ -10,7 +10,7 @@ from aiohttp import ClientSession
 from msgspec import structs
 
 from spyweb.model import JobId
-from spyweb.store.past_runs_protocol import RunStrip
+from spyweb.store.model.runs import RunStrip
 from spyweb.views.jobs import JobFacts, view_job
 from spyweb.views.overview import view_row
 from spyweb.web.pages.overview import SUMMARY, OverviewView

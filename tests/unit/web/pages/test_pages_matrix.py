@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from spyweb.store.keys_protocol import Scope
+from spyweb.store.model.access import Scope
 from spyweb.web.access.rights import Right, rights_of
 from spyweb.web.app import tcp_app
 from spyweb.web.pages.page import Action, DashboardPage

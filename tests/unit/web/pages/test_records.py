@@ -7,8 +7,8 @@ import re
 import pytest
 
 from spyweb.model import JobId
-from spyweb.store.keys_protocol import Scope
-from spyweb.store.records_protocol import NewRecord
+from spyweb.store.model.access import Scope
+from spyweb.store.model.records import NewRecord
 from spyweb.web.pages.records import RECORDS, is_web, records_view
 from tests.fakes.daemon_service import BACKUP, PRICES, FakeDaemonService
 from tests.fakes.dashboard import MARKUP, asked_of, dashboard, get_page, make_dashboard_service, signed_in

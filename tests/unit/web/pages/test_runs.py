@@ -6,7 +6,7 @@ import re
 from typing import cast
 
 from spyweb.model import JobId, Outcome, RunState
-from spyweb.store.keys_protocol import Scope
+from spyweb.store.model.access import Scope
 from spyweb.web.pages.runs import RunPageView
 from tests.fakes.daemon_service import BACKUP, make_run
 from tests.fakes.dashboard import FakePast, dashboard, get_page, make_dashboard_service, signed_in

@@ -12,7 +12,7 @@ from aiohttp import DummyCookieJar
 from aiohttp.test_utils import TestClient, TestServer
 from structlog.testing import capture_logs
 
-from spyweb.store.keys_protocol import Scope
+from spyweb.store.model.access import Scope
 from spyweb.web.access.throttle import FREE
 from spyweb.web.app import tcp_app
 from tests.fakes.client import Client, client_of

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from spyweb.model import RunId
-from spyweb.store.keys_protocol import Scope
+from spyweb.store.model.access import Scope
 from spyweb.web.pages.state import KEYS, address, read_field, read_ttl, state_view
 from tests.fakes.daemon_service import FakeDaemonService
 from tests.fakes.dashboard import MARKUP, POST, asked_of, dashboard, get_page, make_dashboard_service, signed_in

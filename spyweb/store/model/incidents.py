@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from asyncio import Future
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -125,69 +124,3 @@ class Planned(Struct, frozen=True, kw_only=True):
     messages: int
     wake_ms: int | None  # when to plan again, if nothing happens before
     unknown: tuple[str, ...] = ()  # subjects of unsettled incidents of which nothing was given
-
-
-class Incidents(Protocol):
-    def note(self, events: Sequence[SubjectEvent]) -> Future[list[SubjectChange]]:
-        """Lead subjects from one state to the next, in one transaction.
-
-        The events of runs are not noted here, but with their ends (`End.alert`).
-        """
-
-    def on_changed(self, callback: Callable[[Sequence[SubjectChange]], None]) -> None:
-        """Have this called on the loop after each commit that led a subject to another state, also by a run's end."""
-
-    def known(self) -> Future[dict[str, int | None]]:
-        """Return the subjects that have a row, each with the moment at which to look at it again."""
-
-    def signs(self) -> Future[dict[str, Mapping[str, Sign]]]:
-        """Return what is wrong with each subject that is not well."""
-
-    def pausing(self) -> Future[dict[str, int]]:
-        """Return the subjects whose jobs are still to be paused, each with its failures in a row."""
-
-    def unsettled(self) -> Future[list[str]]:
-        """Return the subjects of incidents of which somebody may still have to be told."""
-
-    async def plan(self, channels: Sequence[AlertChannelNow], subjects: Mapping[str, SubjectNow]) -> Planned:
-        """Write the messages that are missing, those of a channel in one transaction with the note of what it knows.
-
-        One plan at a time: none may begin before the one before has ended.
-        """
-
-    def for_scripts(self, subjects: Sequence[str]) -> Future[list[Incident]]:
-        """Return incidents of these subjects of which their files do not know yet what is so, the oldest first.
-
-        Not all at once where there are very many: `Change.told` notes what they know.
-        """
-
-    def acknowledge(self, incident: int, by: str) -> Future[bool]:
-        """Note that somebody takes care; gives False where there is no such open incident."""
-
-    def silence(self, subject: str, for_ms: int | None, by: str) -> Future[None]:
-        """Tell nothing of a subject for so long; None ends that."""
-
-    def silence_of(self, subject: str) -> Future[Silence | None]:
-        """Return the silence of a subject, also one that has passed."""
-
-    def all_open(self, limit: int) -> Future[list[OpenIncident]]:
-        """Return the newest incidents that are open."""
-
-    def list(
-        self,
-        *,
-        is_open: bool | None = None,
-        subject: str | None = None,
-        since_ms: int | None = None,
-        before: int | None = None,
-        limit: int = 30,
-    ) -> Future[list[Incident]]:
-        """Return incidents, newest first; those that were open at `since_ms` or later."""
-
-    def get(self, incident: int) -> Future[Incident | None]: ...
-
-    def open_among(self, subjects: Collection[str]) -> Future[dict[str, int]]:
-        """Return those of the subjects that have an open incident, with its id."""
-
-    async def prune(self, *, older_than_ms: int) -> int:
-        """Delete settled incidents that ended before this moment; return how many."""

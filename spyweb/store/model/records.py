@@ -1,0 +1,56 @@
+"""The records of a store: the items that monitor jobs have found, and the hashes that they have seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct, field
+
+from spyweb.model import JobId
+
+
+class NewRecord(Struct, frozen=True, kw_only=True):
+    """An item to be recorded unless it was seen before."""
+
+    hash: bytes  # two items of a job are the same when theirs are
+    fields: Mapping[str, str]  # in their order
+    matches: Sequence[str] = ()  # keywords
+    url: str = ""  # of the page
+    found_ns: int | None = None  # when it was found by the program that spyweb replaces; None: now
+
+
+class Record(Struct, frozen=True, kw_only=True):
+    """An item as it was when it was new."""
+
+    timestamp_ns: int  # also its id: no other record has it, and a later record has a greater one
+    job: JobId
+    hash: bytes
+    fields: Mapping[str, str] = field(default_factory=dict)
+    matches: tuple[str, ...] = ()
+    url: str = ""
+
+    @property
+    def created_ms(self) -> int:
+        return self.timestamp_ns // 1_000_000
+
+
+class RecordFilter(Struct, frozen=True, kw_only=True):
+    """The records that somebody looks for."""
+
+    job: JobId | None = None
+    text: str = ""  # in a field, a keyword or the address, whatever its case
+    since_ns: int | None = None
+
+    def matches(self, record: Record) -> bool:
+        """Tell whether a record holds the text."""
+        wanted = self.text.casefold()
+        return not wanted or any(
+            wanted in each.casefold() for each in (*record.fields.values(), *record.matches, record.url)
+        )
+
+
+class RecordPage(Struct, frozen=True, kw_only=True):
+    """The records that were found, newest first, and where to go on."""
+
+    records: Sequence[Record]
+    before_ns: int | None  # None: there are no more

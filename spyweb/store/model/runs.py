@@ -1,0 +1,160 @@
+"""The runs of a store: what is recorded of them together, and what people ask about many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from spyweb.model import Cursor, Ending, JobId, Outcome, Run, RunId, RunMark, RunState, Trigger, TriggerType
+from spyweb.store.model.entries import WantedChange
+from spyweb.store.model.incidents import ScriptTold, SubjectEvent
+from spyweb.store.model.messages import NewMessage
+
+
+class RequestKey(Struct, frozen=True, kw_only=True):
+    """The key that a client has given a request, so that repeating the request starts no second run."""
+
+    scope: str  # whose keys they are: those of one job
+    key: bytes  # a hash
+    fingerprint: bytes  # of what was asked: another request by the same key is an error
+    at_ms: int
+
+
+class NewRun(Struct, frozen=True, kw_only=True):
+    """A run to be recorded.  (job, due_ms, attempt) is unique where due_ms is given; `trigger` is kept as JSON."""
+
+    job: JobId
+    state: RunState  # RUNNING, or WAITING for its turn
+    trigger: Trigger
+    attempt: int = 1
+    due_ms: int | None = None
+    start_after_ms: int | None = None
+    started_ms: int | None = None
+    generation: int = 0
+    event: int | None = None  # the change event that starts it, which its job wanted
+    follows: RunId | None = None  # a run that ends in the same change: recorded only if that end applies
+    payload: bytes | None = None  # kept apart, since it is large, until no run has to do with it
+    of_payload: RunId | None = None  # the run with which the payload was kept that this one needs
+    request: RequestKey | None = None  # recorded with it
+
+
+class Begin(Struct, frozen=True, kw_only=True):
+    """The start of a waiting run."""
+
+    run: RunId
+    started_ms: int
+    generation: int = 0
+
+
+class End(Ending, frozen=True, kw_only=True):
+    """The end of a run as it is recorded, and what is recorded with it."""
+
+    run: RunId
+    ended_ms: int
+    result: str = ""  # as text
+    event: int | None = None  # the change event that had started it
+    alert: SubjectEvent | None = None  # what it means for its job's incidents, where it may change them
+    ping: NewMessage | None = None  # what a watcher elsewhere is told of it
+    of_payload: RunId | None = None  # its payload is dropped, unless a run that follows it needs it
+
+
+class SkippedRange(Struct, frozen=True, kw_only=True):
+    """Due times, or changes of state, that start no run, and the reason.
+
+    They share one row: the newest row of their job is extended when it has the same outcome and reason.
+    """
+
+    job: JobId
+    outcome: Outcome  # SKIPPED, MISSED or PAUSED
+    first_due_ms: int
+    last_due_ms: int
+    count: int
+    reason: str
+    at_ms: int  # when it was dealt with
+    trigger: TriggerType = TriggerType.SCHEDULE
+    follows: RunId | None = None  # as of a NewRun
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """Changes of jobs and runs that are committed together, or not at all."""
+
+    expects: Mapping[JobId, Cursor | None] = {}  # as they must be on record (None: absent), or the change is refused
+    cursors: Sequence[Cursor] = ()
+    new: Sequence[NewRun] = ()
+    begin: Sequence[Begin] = ()
+    end: Sequence[End] = ()
+    skipped: Sequence[SkippedRange] = ()
+    heard: Mapping[JobId, int] = {}  # jobs that run elsewhere, and when a ping came: their cursors
+    dropped: Sequence[WantedChange] = ()  # changes that start no run of the job that wanted them
+    told: Sequence[ScriptTold] = ()  # what jobs' files are told of incidents by the new runs
+
+
+# A change that is committed, and the ids of its new runs; without ids where its caller no longer waited for them.
+Recorded = Callable[[Change, "Sequence[RunId | None] | None"], None]
+
+
+class KnownRequest(Struct, frozen=True, kw_only=True):
+    """A request that was answered."""
+
+    fingerprint: bytes
+    run: RunId
+    at_ms: int
+
+
+NO_TIME = -1  # in a strip: the run took no time that is known
+
+
+class StripWish(NamedTuple):
+    """A job whose newest runs are asked for."""
+
+    job: JobId
+    late_ms: int  # a success that began later than this is a late one
+
+
+class RunStrip(Struct, frozen=True, kw_only=True):
+    """The newest runs of a job, oldest first."""
+
+    ids: Sequence[int] = ()
+    marks: str = ""  # a RunMark each
+    took_ms: Sequence[int] = ()  # NO_TIME where it took none, or is not over
+
+
+class FailingSeries(Struct, frozen=True, kw_only=True):
+    """The unbroken series of failures with which the runs of a job end so far."""
+
+    since_ms: int
+    count: int  # retries of a run that failed are not counted
+    first: RunId
+
+
+class RunFilter(Struct, frozen=True, kw_only=True):
+    """The runs that somebody looks for; an empty sequence stands for all."""
+
+    job: JobId | None = None
+    outcomes: Sequence[Outcome] = ()
+    triggers: Sequence[TriggerType] = ()
+    began_skipped: bool = True  # also those that began, and were then skipped by their script or a condition
+    since_ms: int | None = None
+    until_ms: int | None = None  # not included
+
+
+class RunPage(Struct, frozen=True, kw_only=True):
+    """The runs that were found, newest first, and where to go on."""
+
+    runs: Sequence[Run]
+    before: RunId | None  # None: there are no more
+
+
+class RunPoint(NamedTuple):
+    """A run as a chart shows it, in JSON `[run, at_ms, took_ms, late_ms, mark]`."""
+
+    run: int
+    at_ms: int  # when it began
+    took_ms: int
+    late_ms: int  # after its due time; 0 where it had none, or is a retry
+    mark: RunMark
+
+
+PlannedTask = tuple[str, str]  # workflow and name; its ordinal is its place among them
