@@ -107,7 +107,7 @@ class SignWatch:
         self._conditions, now_ms = self._read(), self._clock.now_ms()
         self._now = Now(now_ms, now_ms if now_ms < self._now.ms else self._now.floor_ms)
         for part in OF_A_PART:
-            self._settle(f"{DAEMON}{part}", self._conditions.of_part(part, now_ms))
+            self._note(f"{DAEMON}{part}", self._conditions.of_part(part, now_ms))
         await run_in_slices(self._clock, self._look_at(self._jobs_to_look_at()))
 
     def _find_timed(self) -> Steps[list[JobId]]:
@@ -159,13 +159,13 @@ class SignWatch:
         noted = self._noted.get(subject, {})
         if job is None:  # its file does not load: whether it is late by now, nobody can tell; or it is gone
             stays = {sign: noted[sign] for sign in (LATE, SILENT) if sign in noted}
-            self._settle(subject, {**stays, **self._conditions.of_job(job_id, self._now.ms)})
+            self._note(subject, {**stays, **self._conditions.of_job(job_id, self._now.ms)})
         elif job.spec.enabled:
-            self._settle(subject, signs_of(job, self._conditions, noted, self._now))
+            self._note(subject, signs_of(job, self._conditions, noted, self._now))
         else:
             self._doubtful.pop(subject, None)
 
-    def _settle(self, subject: str, found: Signs) -> None:
+    def _note(self, subject: str, found: Signs) -> None:
         """Have noted what has lasted, and what is over."""
         noted = self._noted.get(subject)
         if not noted and not found:

@@ -16,7 +16,7 @@ from spyweb.cooperative import run_at_once
 from spyweb.errors import Problem, Refused
 from spyweb.model import Cursor, JobId, JobSpec, Pings, Run, RunId, TaskRow
 from spyweb.schedules.cursor import Activation, activate, deactivated
-from spyweb.schedules.due import SPREAD_MS, earliest, expected_ping, settle, upcoming
+from spyweb.schedules.due import SPREAD_MS, decide_due, earliest, expected_ping, upcoming
 from spyweb.settings import Settings
 from spyweb.specs.discover import Scan, scan
 from spyweb.specs.watches import history_rules, watches_of
@@ -201,7 +201,7 @@ class OfflineProject:
             return iter(() if expected_ms is None else (expected_ms,))
         now_ms = self._clock.now_ms()
         due_ms = activate(spec, cursor, now_ms, SPREAD_MS).cursor.due_ms
-        return upcoming(spec, settle(spec, due_ms, now_ms, kept_since_ms=now_ms).cursor_ms)
+        return upcoming(spec, decide_due(spec, due_ms, now_ms, kept_since_ms=now_ms).cursor_ms)
 
     def read(self, ask: Callable[[Store], Awaitable[T]], otherwise: T) -> T:
         """Ask the database; return `otherwise` before the first start, when there is none."""

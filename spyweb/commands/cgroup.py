@@ -40,7 +40,7 @@ def _is_delegated(group: Path) -> bool:
     return False
 
 
-def settle(group: Path) -> Path:
+def make_groups(group: Path) -> Path:
     """Move all of the group's processes to `main`; return the folder for the groups of commands.
 
     What an earlier daemon has left there is ended.  Raises OSError.

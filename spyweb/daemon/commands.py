@@ -13,7 +13,7 @@ from pathlib import Path
 import structlog
 
 from spyweb.clock import Clock
-from spyweb.commands.cgroup import find_delegated, settle
+from spyweb.commands.cgroup import find_delegated, make_groups
 from spyweb.commands.runner import CommandLimits, CommandRunner
 from spyweb.commands.scratch import remove_left
 from spyweb.confined.parent import close_to_others
@@ -72,7 +72,7 @@ def find_groups(settings: ExecSettings) -> Path | None:
             raise ConfigError([WITHOUT_GROUP])
         return None
     try:
-        return settle(group)
+        return make_groups(group)
     except OSError as error:
         if settings.processes is not None:
             raise ConfigError([Problem(FILE, None, "exec.processes", f"{NO_GROUP} ({error.strerror})")]) from error

@@ -20,7 +20,7 @@ from spyweb.errors import PoolError, Problem
 from spyweb.lua.pool import Pool
 from spyweb.lua.procedures import Procedure
 from spyweb.lua.session import Code, Host, Lineage, Request, Unstarted
-from spyweb.lua.timeouts import settle, within
+from spyweb.lua.timeouts import set_done, within
 from spyweb.lua.wire import Why
 from spyweb.model import Failure, JobId, Outcome, RunId
 
@@ -167,7 +167,7 @@ class Endpoints:
             if host.has_asked:
                 self._run_ended(run)
             if self._is_closing and not self._running:
-                settle(self._idle)
+                set_done(self._idle)
 
 
 class EndpointHost:

@@ -58,7 +58,7 @@ class ExtractionRequest(Struct, kw_only=True, eq=False):
     def result(self) -> ExtractionAnswer:
         return bytes(self.packed) if self.names is None else self.items
 
-    def settle(self, answer: ExtractionAnswer) -> None:
+    def take(self, answer: ExtractionAnswer) -> None:
         if not self.answer.done():
             self.answer.set_result(answer)
 
@@ -278,7 +278,7 @@ class ExtractorProcess(asyncio.Protocol):
                 self._request_in_hand().packed += data
             case Done(problem, is_spent):
                 request, self.request = self._request_in_hand(), None
-                request.settle(request.result if problem is None else problem)
+                request.take(request.result if problem is None else problem)
                 if is_spent:
                     self.stop()
                     self._on_missing()

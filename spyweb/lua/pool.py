@@ -28,7 +28,7 @@ from spyweb.lua.connection import FlushQueue
 from spyweb.lua.session import Code, EngineInfo, Host, PendingRun, PoolStats, Request
 from spyweb.lua.spawner import Spawner
 from spyweb.lua.supervisor import Supervisor
-from spyweb.lua.timeouts import settle, within
+from spyweb.lua.timeouts import set_done, within
 from spyweb.lua.wire import Ended, RunEnd, RunStuck, Why
 from spyweb.lua.worker_process import Death, Vm, WorkerDependencies, WorkerProcess
 from spyweb.model import MIB, Ending, Isolation, JobId, Outcome, RunId
@@ -168,7 +168,7 @@ class Pool:
     def _forget(self, run: RunId) -> None:
         self._pending_runs.pop(run).stop_waiting()
         if self._is_stopping and not self._pending_runs:
-            settle(self._idle)
+            set_done(self._idle)
 
     def keep_spares(self, code: Code, count: int) -> None:
         """Keep that many VMs of this code ready for fresh runs; drop those of older code of its job."""

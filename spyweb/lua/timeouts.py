@@ -16,7 +16,7 @@ async def within(clock: Clock, seconds: float, future: Future[T]) -> bool:
     over: Future[None] = asyncio.get_running_loop().create_future()
 
     def wake(_future: Future[T] | None = None) -> None:
-        settle(over)
+        set_done(over)
 
     timer = clock.call_later(seconds, wake)
     future.add_done_callback(wake)
@@ -28,6 +28,6 @@ async def within(clock: Clock, seconds: float, future: Future[T]) -> bool:
     return future.done()
 
 
-def settle(future: Future[None]) -> None:
+def set_done(future: Future[None]) -> None:
     if not future.done():
         future.set_result(None)

@@ -27,7 +27,7 @@ from spyweb.lua.op_slot import OpSlot
 from spyweb.lua.session import Code, EngineInfo, PendingRun, WorkerInfo
 from spyweb.lua.slots import Slots
 from spyweb.lua.spawner import Child, Exit, Spawner
-from spyweb.lua.timeouts import settle, within
+from spyweb.lua.timeouts import set_done, within
 from spyweb.lua.wire import (
     BranchBegan,
     BranchEnded,
@@ -431,13 +431,13 @@ class WorkerProcess:
         vm.running -= 1
         self._drop_if_over(vm)
         if self.is_retiring and not self._channels:
-            settle(self._idle)
+            set_done(self._idle)
 
     def retire(self) -> Future[None]:
         """Give the worker no more work; the future is done when its last run has ended."""
         self.is_retiring = True
         if not self._channels:
-            settle(self._idle)
+            set_done(self._idle)
         return self._idle
 
     def ping(self) -> None:
@@ -633,7 +633,7 @@ class WorkerProcess:
         )
         if self._slots:
             self._slots.close()
-        settle(self._idle)
+        set_done(self._idle)
         for compiled in self._checks.values():
             if not compiled.done():
                 compiled.set_exception(PoolError(f"a worker died: {death.reason}"))

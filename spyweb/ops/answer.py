@@ -15,16 +15,16 @@ NOTHING: Results = ()
 
 
 class StoreAnswer(Pending, Generic[T_co]):
-    """The results of an op, which `settle` makes from a future of the store once that is done.
+    """The results of an op, which `results_of` makes from a future of the store once that is done.
 
     Waiting and cancelling apply to that future, `source`.
     """
 
-    __slots__ = ("_settle",)
+    __slots__ = ("_results_of",)
 
-    def __init__(self, source: Future[T_co], settle: Callable[[Future[T_co]], Results]) -> None:
+    def __init__(self, source: Future[T_co], results_of: Callable[[Future[T_co]], Results]) -> None:
         self.source = source
-        self._settle = settle
+        self._results_of = results_of
 
     def result(self) -> Results:
-        return self._settle(self.source)
+        return self._results_of(self.source)

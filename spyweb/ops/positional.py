@@ -156,7 +156,7 @@ class PositionalCall:
         `refusal` makes those of a failure; None: the function's failure value, and the text.
         """
 
-        def settle(source: Future[T]) -> Results:
+        def results_of(source: Future[T]) -> Results:
             world = self.call.world
             world.metrics.state.times.observe(world.clock.monotonic() - self._began)
             try:
@@ -169,7 +169,7 @@ class PositionalCall:
                     raise_if_wanted(self.call, self.function, error)
                 return trouble
 
-        return StoreAnswer(source, settle)
+        return StoreAnswer(source, results_of)
 
 
 def as_one(found: object) -> Results:

@@ -123,7 +123,7 @@ def _ask(
 ) -> StoreAnswer[T]:
     """Ask the store; `otherwise` is the result of a failure, NOTHING if the op returns nothing anyway."""
 
-    def settle(source: Future[T]) -> Results:
+    def results_of(source: Future[T]) -> Results:
         try:
             value = source.result()
         except StoreError as error:
@@ -133,10 +133,10 @@ def _ask(
         return NOTHING if otherwise is NOTHING else (convert(value),)
 
     if len(key) <= KEY:
-        return StoreAnswer(ask(call.values), settle)
+        return StoreAnswer(ask(call.values), results_of)
     refused: Future[T] = asyncio.get_running_loop().create_future()
     refused.set_exception(StoreError(too_large("the key", len(key), KEY)))
-    return StoreAnswer(refused, settle)
+    return StoreAnswer(refused, results_of)
 
 
 def count_failure(call: Call, name: str, error: StoreError) -> None:

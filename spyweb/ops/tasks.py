@@ -158,7 +158,7 @@ def _row(call: Call, ordinal: int, status: bytes, message: bytes, ended_ms: int)
 
 
 def _record(call: Call, rows: Sequence[TaskRow]) -> StoreAnswer[None]:
-    def settle(source: Future[None]) -> Results:
+    def results_of(source: Future[None]) -> Results:
         try:
             source.result()
         except StoreError as error:
@@ -168,4 +168,4 @@ def _record(call: Call, rows: Sequence[TaskRow]) -> StoreAnswer[None]:
             call.tell_task(row)
         return NOTHING
 
-    return StoreAnswer(call.world.store.tasks.add(call.run, rows), settle)
+    return StoreAnswer(call.world.store.tasks.add(call.run, rows), results_of)

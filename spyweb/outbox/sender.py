@@ -183,7 +183,7 @@ class OutboxSender:
     async def _step(self, queue: TargetQueue) -> None:
         """Make the next attempt or wait until it is due; drop the queue once nothing waits."""
         if queue.attempted:  # the store has refused to write it down
-            await self._settle(queue, queue.attempted)
+            await self._note_attempt(queue, queue.attempted)
             return
         queue.woken.clear()
         now_ms = self._clock.now_ms()
@@ -207,7 +207,7 @@ class OutboxSender:
             failure = await self._send_safely(message)
             self._count(queue, message, failure)
             queue.attempted = AttemptResult(message, failure)
-            await self._settle(queue, queue.attempted)
+            await self._note_attempt(queue, queue.attempted)
         finally:
             queue.is_sending = False
             self._attempted.set()
@@ -228,7 +228,7 @@ class OutboxSender:
             log.error("a bug in sending", job=message.job, to=place_of(message.target), exc_info=error)
             return DeliveryFailure(reason="sending failed inside spyweb; its log has the details", holds=False)
 
-    async def _settle(self, queue: TargetQueue, attempted: AttemptResult) -> None:
+    async def _note_attempt(self, queue: TargetQueue, attempted: AttemptResult) -> None:
         """Record the result of an attempt: the message is done, given up, or put off."""
         message, failure = attempted
         ends_ms = message.created_ms + LIFE_MS[message.target.channel]

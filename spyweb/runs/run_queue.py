@@ -103,7 +103,7 @@ class RunQueue:
         return admit(spec.overlap, busy=self.is_busy, waiting=waiting, made_up_for=limit)
 
     def claim(self, spec: JobSpec, *, made_up_for: bool = False, may_replace: bool = True) -> Admission:
-        """Admit a run of the schedule or by hand; unless it is skipped, it counts until `settle`."""
+        """Admit a run of the schedule or by hand; unless it is skipped, it counts until `end_claim`."""
         admission = self.admission(spec, made_up_for=made_up_for)
         if admission is Admission.REPLACE and not may_replace:
             admission = Admission.WAIT if self.waiting_count < QUEUE_LIMIT else Admission.SKIP
@@ -124,11 +124,11 @@ class RunQueue:
         return Admission.START
 
     def claim_in_turn(self) -> Admission:
-        """Admit a run that waits for its turn, whatever `overlap` says; it counts until `settle`."""
+        """Admit a run that waits for its turn, whatever `overlap` says; it counts until `end_claim`."""
         self._claimed_to_wait += 1
         return Admission.WAIT
 
-    def settle(self, new: NewRun, run: Run | None) -> None:
+    def end_claim(self, new: NewRun, run: Run | None) -> None:
         """Stop counting a claim: the store has answered.
 
         `run` is what is on record, None where the store refused it or had recorded it before.

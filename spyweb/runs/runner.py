@@ -22,7 +22,7 @@ from spyweb.logs.refusals import tell_refusal
 from spyweb.lua.endings import failed, never_begun
 from spyweb.lua.pool import Pool
 from spyweb.lua.session import Request
-from spyweb.lua.timeouts import settle, within
+from spyweb.lua.timeouts import set_done, within
 from spyweb.lua.wire import Why
 from spyweb.model import (
     Ending,
@@ -271,7 +271,7 @@ class Runner:
         for claim, run_id in zip(claims, ids, strict=True):
             job = claim.job
             run = None if run_id is None else run_of(run_id, claim.new)
-            job.queue.settle(claim.new, run)
+            job.queue.end_claim(claim.new, run)
             if run is not None:
                 self._take(claim, run)
         if not is_refused:
@@ -684,7 +684,7 @@ class Runner:
 
         What the store refuses to record even then is left open: the next start takes it for lost.
         """
-        settle(self._stop)
+        set_done(self._stop)
         for job in self.live.with_runs():
             job.queue.leave_elsewhere()  # they go on, and are taken up at the next start
         await self._idle_within(grace)

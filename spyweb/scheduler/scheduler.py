@@ -26,7 +26,7 @@ from spyweb.runs.live import JobChange, LiveJob, LiveJobs
 from spyweb.runs.runner import Claims, Runner, RunRequest
 from spyweb.scheduler.timers import Timers
 from spyweb.schedules.cursor import Activation, activate, deactivated, skipped_of, waits_for_the_past
-from spyweb.schedules.due import SPREAD_MS, Settlement, jittered, next_due, schedule_text, settle
+from spyweb.schedules.due import SPREAD_MS, DueDecision, decide_due, jittered, next_due, schedule_text
 from spyweb.store.cursors import found_by, write_cursors
 from spyweb.store.model.runs import Change, SkippedRange
 from spyweb.store.sqlite.runs import Runs
@@ -119,15 +119,15 @@ class Scheduler:
             self._put_off.add(job.id)  # watched again once the store has answered
             return
         now_ms = self._clock.now_ms()
-        settlement = _settle(job, now_ms)
-        if settlement.cursor_ms == job.cursor.due_ms:
+        decision = _decide(job, now_ms)
+        if decision.cursor_ms == job.cursor.due_ms:
             return
         job.not_before_ms = 0  # passed: a clock that is set back must not bring it up again
         before = job.cursor
-        job.cursor = replace(before, due_ms=settlement.cursor_ms)
-        several = len(settlement.runs) > 1
-        requests = [RunRequest(trigger=SCHEDULED, due_ms=due_ms, made_up_for=several) for due_ms in settlement.runs]
-        missed = [skipped_of(job.id, Outcome.MISSED, each, now_ms, each.reason) for each in settlement.missed]
+        job.cursor = replace(before, due_ms=decision.cursor_ms)
+        several = len(decision.runs) > 1
+        requests = [RunRequest(trigger=SCHEDULED, due_ms=due_ms, made_up_for=several) for due_ms in decision.runs]
+        missed = [skipped_of(job.id, Outcome.MISSED, each, now_ms, each.reason) for each in decision.missed]
         self._due[job.id] = DueRuns(job=job, requests=requests, before=before, cursor=job.cursor, skipped=missed)
 
     def _claim(self) -> None:
@@ -390,15 +390,15 @@ def _reached_ms(job: LiveJob, before: Cursor, after: Cursor) -> int:
     return max(job.reached_ms, before.due_ms) if before.due_ms > after.due_ms else job.reached_ms
 
 
-def _settle(job: LiveJob, now_ms: int) -> Settlement:
+def _decide(job: LiveJob, now_ms: int) -> DueDecision:
     """Decide about everything that is due of a job.
 
     Several due times at once, once the clock shows what it showed before it was set back: it was set right again, and
     what was dealt with then is not due a second time.
     """
     cursor_ms = job.cursor.due_ms
-    settlement = settle(job.spec, cursor_ms, now_ms, kept_since_ms=job.kept_since_ms)
-    if not cursor_ms < job.reached_ms <= now_ms or not (settlement.missed or len(settlement.runs) > 1):
-        return settlement
+    decision = decide_due(job.spec, cursor_ms, now_ms, kept_since_ms=job.kept_since_ms)
+    if not cursor_ms < job.reached_ms <= now_ms or not (decision.missed or len(decision.runs) > 1):
+        return decision
     reached_ms, job.reached_ms = job.reached_ms, 0
-    return settle(job.spec, reached_ms, now_ms, kept_since_ms=job.kept_since_ms)
+    return decide_due(job.spec, reached_ms, now_ms, kept_since_ms=job.kept_since_ms)

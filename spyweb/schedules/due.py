@@ -34,7 +34,7 @@ class Missed(Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class Settlement(Struct, frozen=True, kw_only=True):
+class DueDecision(Struct, frozen=True, kw_only=True):
     """The decision about everything that is due: what runs, what is recorded as missed, and the new cursor."""
 
     cursor_ms: int
@@ -190,7 +190,7 @@ def jittered(spec: JobSpec, due_ms: int) -> int:
     return due_ms + _share(f"{spec.id} {due_ms}", room_ms + 1)
 
 
-def settle(spec: JobSpec, cursor_ms: int, now_ms: int, *, kept_since_ms: int = 0) -> Settlement:
+def decide_due(spec: JobSpec, cursor_ms: int, now_ms: int, *, kept_since_ms: int = 0) -> DueDecision:
     """Decide which due times that have come run now, and which are recorded as missed.
 
     A due time is missed when a later one has come too, or when it is later than its grace.  The newest ones run, so
@@ -203,7 +203,7 @@ def settle(spec: JobSpec, cursor_ms: int, now_ms: int, *, kept_since_ms: int = 0
         last_ms = last_due(schedule, cursor_ms, passed.last_ms - 1)
         passed = replace(passed, last_ms=last_ms, count=passed.count - 1) if last_ms is not None else None
     if passed is None:
-        return Settlement(cursor_ms=cursor_ms)
+        return DueDecision(cursor_ms=cursor_ms)
 
     runs = newest_until(
         schedule, cursor_ms, passed.last_ms, misfire.limit if misfire.policy is MisfirePolicy.ALL else 1
@@ -212,7 +212,7 @@ def settle(spec: JobSpec, cursor_ms: int, now_ms: int, *, kept_since_ms: int = 0
     if earliest_ms is not None:
         runs = [due_ms for due_ms in runs if jittered(spec, due_ms) >= earliest_ms]
     missed = _before(spec, cursor_ms, passed, runs)
-    return Settlement(cursor_ms=passed.last_ms, runs=runs, missed=[missed] if missed else [])
+    return DueDecision(cursor_ms=passed.last_ms, runs=runs, missed=[missed] if missed else [])
 
 
 def _earliest_start(spec: JobSpec, now_ms: int, kept_since_ms: int) -> int | None:

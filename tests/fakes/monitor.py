@@ -21,7 +21,7 @@ from spyweb.extraction.extractor import Extractor, Page
 from spyweb.lua import wire
 from spyweb.lua.hooks import HOOK_NAMES, LOAD, UNLOADED, bit_of
 from spyweb.lua.session import Code, Host, Request
-from spyweb.lua.timeouts import settle
+from spyweb.lua.timeouts import set_done
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, Failure, Field, JobId, Monitor, Outcome, Run, RunId, RunState, Trigger
 from spyweb.monitor.context import CycleServices
@@ -184,7 +184,7 @@ async def _maybe(value: object) -> object:
 
 async def _done(task: Task[Ending]) -> None:
     ended: Future[None] = get_running_loop().create_future()
-    task.add_done_callback(lambda _: settle(ended))
+    task.add_done_callback(lambda _: set_done(ended))
     await ended
 
 

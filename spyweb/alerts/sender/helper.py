@@ -94,7 +94,7 @@ class HelperProcess(asyncio.SubprocessProtocol):
     def _give_up(self, number: int) -> None:
         """Take no more requests once one hangs: its thread can't be ended but with the process."""
         self.takes = False
-        self._settle(HelperAnswer(id=number, ok=False, reason="timeout: the service has not answered in time"))
+        self._take_answer(HelperAnswer(id=number, ok=False, reason="timeout: the service has not answered in time"))
 
     def _rest(self) -> None:
         """End the process when nothing has been asked of it for a while; at once when it takes nothing any more."""
@@ -105,7 +105,7 @@ class HelperProcess(asyncio.SubprocessProtocol):
         else:
             self._idle = self._clock.call_later(IDLE_S, self.stop)
 
-    def _settle(self, answer: HelperAnswer) -> None:
+    def _take_answer(self, answer: HelperAnswer) -> None:
         future = self._pending.get(answer.id)
         if future and not future.done():
             future.set_result(answer)
@@ -117,7 +117,7 @@ class HelperProcess(asyncio.SubprocessProtocol):
         *lines, self._heard[:] = bytes(self._heard).split(b"\n")
         try:
             for line in lines:
-                self._settle(decode_answer(line))
+                self._take_answer(decode_answer(line))
         except DecodeError:
             log.error("the process that sends to alert channels said what was not understood")
             self.stop()
@@ -132,7 +132,7 @@ class HelperProcess(asyncio.SubprocessProtocol):
         if self._pending:
             reason = f"the process that sends has ended: {describe_exit(code or 0)}"
             for number in tuple(self._pending):
-                self._settle(HelperAnswer(id=number, ok=False, reason=reason))
+                self._take_answer(HelperAnswer(id=number, ok=False, reason=reason))
         if not self.over.done():
             self.over.set_result(None)
         if self._transport:

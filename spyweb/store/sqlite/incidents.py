@@ -91,7 +91,7 @@ CLOSED_UNSETTLED = """
     SELECT id, subject, level FROM incident INDEXED BY incident_unsettled WHERE is_settled = 0 AND closed_ms IS NOT NULL
 """
 KNOWS = "SELECT channel, state FROM told WHERE incident = ?"
-SETTLE = "UPDATE incident SET is_settled = 1 WHERE id = ?"
+NOTE_TOLD_TO_ALL = "UPDATE incident SET is_settled = 1 WHERE id = ?"
 ACKNOWLEDGE = """
     UPDATE incident SET acked_ms = coalesce(acked_ms, ?), acked_by = CASE WHEN acked_ms IS NULL THEN ? ELSE acked_by END
     WHERE id = ? AND closed_ms IS NULL
@@ -214,7 +214,7 @@ class Incidents:
             wakes += [] if planned.wake_ms is None else [planned.wake_ms]
         told_to_all = await self._reader.submit(OpKind.READ, find_told_to_all, channels, subjects)
         for at in range(0, len(told_to_all), SLICE):
-            await self._writer.submit(OpKind.SEVERAL, settle, told_to_all[at : at + SLICE])
+            await self._writer.submit(OpKind.SEVERAL, note_told_to_all, told_to_all[at : at + SLICE])
         unsettled = await self.unsettled()
         unknown = tuple(name for name in unsettled if name not in subjects)
         return Planned(messages=messages, wake_ms=min(wakes, default=None), unknown=unknown)
@@ -534,8 +534,8 @@ def find_told_to_all(
     return found
 
 
-def settle(connection: sqlite3.Connection, incidents: Sequence[int]) -> None:
-    connection.executemany(SETTLE, [(number,) for number in incidents])
+def note_told_to_all(connection: sqlite3.Connection, incidents: Sequence[int]) -> None:
+    connection.executemany(NOTE_TOLD_TO_ALL, [(number,) for number in incidents])
 
 
 # On the thread of a connection: reading

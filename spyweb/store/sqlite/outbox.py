@@ -159,7 +159,7 @@ def row_of(message: NewMessage) -> tuple[object, ...]:
 
 
 def add(connection: sqlite3.Connection, rows: Sequence[tuple[object, ...]], settles: Sequence[int]) -> list[int]:
-    records.settle(connection, settles)
+    records.note_announced(connection, settles)
     return [add_one(connection, row) for row in rows]
 
 

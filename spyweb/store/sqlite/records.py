@@ -41,7 +41,7 @@ OWED = f"""
 NEWEST = "SELECT min(rev_ts) FROM record"
 TAKEN = "SELECT 1 FROM record WHERE rev_ts = ?"
 ADD = f"INSERT INTO record ({COLUMNS}, is_owed) VALUES (?, ?, ?, ?, ?, ?, ?)"
-SETTLE = "UPDATE record SET is_owed = 0 WHERE rev_ts = ?"
+NOTE_ANNOUNCED = "UPDATE record SET is_owed = 0 WHERE rev_ts = ?"
 SEEN = f"SELECT hash, last_ms FROM seen WHERE job = ? AND hash IN ({', '.join('?' * ASKED_AT_ONCE)})"
 SEE = "INSERT INTO seen (job, hash, first_ms, last_ms) VALUES (?, ?, ?, ?)"
 SEE_AGAIN = "UPDATE seen SET last_ms = ? WHERE job = ? AND hash = ?"
@@ -174,8 +174,8 @@ def insert(connection: sqlite3.Connection, job: JobId, item: NewRecord, timestam
     return timestamp_ns
 
 
-def settle(connection: sqlite3.Connection, timestamps: Sequence[int]) -> None:
-    connection.executemany(SETTLE, [(LATEST_NS - timestamp_ns,) for timestamp_ns in timestamps])
+def note_announced(connection: sqlite3.Connection, timestamps: Sequence[int]) -> None:
+    connection.executemany(NOTE_ANNOUNCED, [(LATEST_NS - timestamp_ns,) for timestamp_ns in timestamps])
 
 
 def move(connection: sqlite3.Connection, old: JobId, new: JobId) -> int:

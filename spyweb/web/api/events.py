@@ -11,7 +11,7 @@ from aiohttp_sse import EventSourceResponse
 from msgspec import Meta, Struct
 
 from spyweb.clock import Clock
-from spyweb.lua.timeouts import settle, within
+from spyweb.lua.timeouts import set_done, within
 from spyweb.service.events import Follower, Wish
 from spyweb.views.events import KINDS, EventType
 from spyweb.web.access.principal import Principal, principal_of
@@ -91,11 +91,11 @@ class OpenEvents:
         self._sent_at = clock.monotonic()
 
     def wake(self) -> None:
-        settle(self._woken)
+        set_done(self._woken)
 
     def end(self) -> None:
-        settle(self._over)
-        settle(self._woken)
+        set_done(self._over)
+        set_done(self._woken)
 
     async def send_all(self, response: EventSourceResponse, follower: Follower) -> None:
         while not self._over.done() and response.is_connected():

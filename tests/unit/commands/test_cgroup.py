@@ -76,7 +76,7 @@ def test_what_an_earlier_daemon_has_left_goes(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "cgroup.procs").touch()
     (tmp_path / "exec/3/inner").mkdir(parents=True)
     monkeypatch.setattr(CommandGroup, "kill", lambda _: None)  # on plain files it would leave one
-    assert cgroup.settle(tmp_path) == tmp_path / "exec"
+    assert cgroup.make_groups(tmp_path) == tmp_path / "exec"
     assert (tmp_path / "main").is_dir()
     assert not (tmp_path / "exec/3").exists()
     assert (tmp_path / "cgroup.subtree_control").read_text() == "+pids"

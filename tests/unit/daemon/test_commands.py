@@ -43,13 +43,13 @@ def test_a_number_of_processes_needs_a_group(monkeypatch: pytest.MonkeyPatch, tm
     assert len(caught.value.problems) == 1
 
     monkeypatch.setattr(commands, "find_delegated", lambda: tmp_path)
-    monkeypatch.setattr(commands, "settle", lambda group: group / "exec")
+    monkeypatch.setattr(commands, "make_groups", lambda group: group / "exec")
     assert find_groups(ExecSettings(processes=9)) == tmp_path / "exec"
 
     def refuse(_group: Path) -> Path:
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
-    monkeypatch.setattr(commands, "settle", refuse)
+    monkeypatch.setattr(commands, "make_groups", refuse)
     assert find_groups(ExecSettings()) is None
     with pytest.raises(ConfigError, match="Operation not permitted"):
         find_groups(ExecSettings(processes=9))

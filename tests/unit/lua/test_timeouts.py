@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 from asyncio import Future
 
-from spyweb.lua.timeouts import settle, within
+from spyweb.lua.timeouts import set_done, within
 from tests.fakes.clock import FakeClock
 
 
@@ -16,7 +16,7 @@ async def test_what_is_done_in_time_is_done() -> None:
     waiting = asyncio.create_task(within(clock, 5, future))
     await clock.turn(4)
 
-    settle(future)
+    set_done(future)
     await clock.turn()
 
     assert waiting.result()
@@ -35,12 +35,12 @@ async def test_what_takes_longer_is_left_as_it_is() -> None:
 
 async def test_what_was_done_before_is_done_at_once() -> None:
     clock, future = FakeClock(), pending()
-    settle(future)
+    set_done(future)
 
     assert await within(clock, 5, future)
 
 
 async def test_settling_twice_is_harmless() -> None:
     future = pending()
-    settle(future)
-    settle(future)
+    set_done(future)
+    set_done(future)

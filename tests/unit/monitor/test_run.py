@@ -9,7 +9,7 @@ import pytest
 
 from spyweb.errors import FetchError, PoolError
 from spyweb.lua.session import Host, Request
-from spyweb.lua.timeouts import settle
+from spyweb.lua.timeouts import set_done
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, Failure, Outcome, RunId
 from tests.fakes.monitor import URL, Hook, HookError, Shop, make_monitor
@@ -38,7 +38,7 @@ async def test_workers_take_addresses_from_one_queue(s: Shop) -> None:
     await s.clock.turn()
     assert s.story[2:] == ["extract", "fetch http://shop.example/3"]
     for answer in held.values():
-        settle(answer)
+        set_done(answer)
     await s.clock.turn()
     assert (await task).outcome is Outcome.SUCCESS
     assert sorted(str(fetch.url) for fetch in s.http.asked) == list(addresses(4))

@@ -9,7 +9,7 @@ from spyweb.errors import StoreError
 from spyweb.ops.answer import Results, StoreAnswer
 
 
-def settle(source: Future[bytes]) -> Results:
+def results_of(source: Future[bytes]) -> Results:
     try:
         return (source.result(),)
     except StoreError:
@@ -20,9 +20,9 @@ def make_source() -> Future[bytes]:
     return asyncio.get_running_loop().create_future()
 
 
-async def test_an_answer_is_its_source_seen_through_settle() -> None:
+async def test_an_answer_is_its_source_seen_through_what_makes_its_results() -> None:
     source = make_source()
-    answer = StoreAnswer(source, settle)
+    answer = StoreAnswer(source, results_of)
     source.set_result(b"v")
     assert answer.source is source
     assert answer.result() == (b"v",)
@@ -31,21 +31,21 @@ async def test_an_answer_is_its_source_seen_through_settle() -> None:
 
 async def test_an_answer_can_be_awaited_before_it_is_there() -> None:
     source = make_source()
-    answer = StoreAnswer(source, settle)
+    answer = StoreAnswer(source, results_of)
     asyncio.get_running_loop().call_soon(source.set_result, b"v")
     assert await asyncio.wait_for(answer, 1) == (b"v",)
 
 
 async def test_a_failure_that_settle_makes_good_is_none() -> None:
     source = make_source()
-    answer = StoreAnswer(source, settle)
+    answer = StoreAnswer(source, results_of)
     asyncio.get_running_loop().call_soon(source.set_exception, StoreError("full"))
     assert await answer == (b"otherwise",)
 
 
 async def test_a_failure_that_settle_leaves_is_the_answers() -> None:
     source = make_source()
-    answer = StoreAnswer(source, settle)
+    answer = StoreAnswer(source, results_of)
     asyncio.get_running_loop().call_soon(source.set_exception, LookupError("bug"))
     with pytest.raises(LookupError):
         await answer
@@ -53,7 +53,7 @@ async def test_a_failure_that_settle_leaves_is_the_answers() -> None:
 
 async def test_giving_an_answer_up_cancels_what_was_asked_of_the_store() -> None:
     source = make_source()
-    waiting = asyncio.ensure_future(StoreAnswer(source, settle))
+    waiting = asyncio.ensure_future(StoreAnswer(source, results_of))
     await asyncio.sleep(0)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):

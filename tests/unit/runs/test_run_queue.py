@@ -114,7 +114,7 @@ def test_a_claim_of_a_change_that_did_not_become_a_run_holds_up_no_later_one(is_
     change = by_change(1)
     claim_of_change(job, change)
     new = NewRun(job=job.id, state=RunState.RUNNING, trigger=change.trigger, event=1)
-    job.queue.settle(new, run_of(RunId(1), new) if is_recorded else None)
+    job.queue.end_claim(new, run_of(RunId(1), new) if is_recorded else None)
 
     assert job.queue.is_busy is is_recorded
     assert claim_of_change(job, by_change(2)) is (Admission.WAIT if is_recorded else Admission.START)
@@ -230,7 +230,7 @@ def test_a_claim_in_turn_counts_until_it_is_settled() -> None:
     assert job.queue.claim_in_turn() is Admission.WAIT
     run = of_incident(7)
     new = NewRun(job=job.id, state=RunState.WAITING, trigger=run.trigger)
-    job.queue.settle(new, run)
+    job.queue.end_claim(new, run)
     job.queue.line_up(run)
     assert all_taken(job) == [7]
     assert job.queue.claim(job.spec) is Admission.START

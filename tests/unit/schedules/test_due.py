@@ -10,10 +10,11 @@ from spyweb.cooperative import run_at_once
 from spyweb.model import At, Cron, Every, JobId, JobSpec, Misfire, MisfirePolicy, Never, Pings, Schedule, Start
 from spyweb.schedules.due import (
     UNARMED,
+    DueDecision,
     Missed,
-    Settlement,
     after_edit,
     already_past,
+    decide_due,
     earliest,
     expected_ping,
     first_cursor,
@@ -25,7 +26,6 @@ from spyweb.schedules.due import (
     next_due,
     parse_schedule_text,
     schedule_text,
-    settle,
     upcoming,
 )
 from spyweb.settings.units import LONGEST_MS
@@ -249,12 +249,12 @@ def test_what_is_no_schedule_is_refused(text: str) -> None:
         parse_schedule_text(text)
 
 
-# settle
+# decide_due
 
 
-def settled(misfire: Misfire, *, periods: int, late_ms: int = 0) -> Settlement:
+def decided(misfire: Misfire, *, periods: int, late_ms: int = 0) -> DueDecision:
     """The job was due `periods` times, the last of them `late_ms` ago."""
-    return settle(job(misfire=misfire), NOW - late_ms - periods * MINUTE, NOW)
+    return decide_due(job(misfire=misfire), NOW - late_ms - periods * MINUTE, NOW)
 
 
 ONCE = Misfire()
@@ -263,85 +263,85 @@ ALL = Misfire(policy=MisfirePolicy.ALL)
 
 
 def test_nothing_due_leaves_the_cursor() -> None:
-    assert settle(job(), NOW - 5, NOW) == Settlement(cursor_ms=NOW - 5)
+    assert decide_due(job(), NOW - 5, NOW) == DueDecision(cursor_ms=NOW - 5)
 
 
 @pytest.mark.parametrize("misfire", [ONCE, SKIP, ALL])
 def test_one_due_time_on_time_runs_under_every_policy(misfire: Misfire) -> None:
-    assert settled(misfire, periods=1, late_ms=20) == Settlement(cursor_ms=NOW - 20, runs=[NOW - 20], missed=[])
+    assert decided(misfire, periods=1, late_ms=20) == DueDecision(cursor_ms=NOW - 20, runs=[NOW - 20], missed=[])
 
 
 def test_once_runs_the_newest_and_records_the_rest_as_one_stretch() -> None:
-    settlement = settled(ONCE, periods=10)
+    decision = decided(ONCE, periods=10)
 
-    assert settlement.runs == [NOW]
-    assert settlement.cursor_ms == NOW
-    (missed,) = settlement.missed
+    assert decision.runs == [NOW]
+    assert decision.cursor_ms == NOW
+    (missed,) = decision.missed
     assert (missed.first_ms, missed.last_ms, missed.count) == (NOW - 9 * MINUTE, NOW - MINUTE, 9)
     assert missed.reason == "a later due time ran in its place"
 
 
 def test_once_runs_however_late_unless_there_is_a_grace() -> None:
-    assert settled(ONCE, periods=1, late_ms=59_000).runs == [NOW - 59_000]
+    assert decided(ONCE, periods=1, late_ms=59_000).runs == [NOW - 59_000]
 
-    settlement = settled(Misfire(grace_ms=5_000), periods=3, late_ms=5_001)
-    assert settlement.runs == []
-    (missed,) = settlement.missed
+    decision = decided(Misfire(grace_ms=5_000), periods=3, late_ms=5_001)
+    assert decision.runs == []
+    (missed,) = decision.missed
     assert (missed.count, missed.last_ms) == (3, NOW - 5_001)
     assert missed.reason == "later than its misfire_grace"
 
 
 @pytest.mark.parametrize("late_ms", [1, 20_000])
 def test_skip_runs_nothing_that_was_due_while_no_daemon_kept_the_schedule(late_ms: int) -> None:
-    settlement = settle(job(misfire=SKIP), NOW - late_ms - 3 * MINUTE, NOW, kept_since_ms=NOW)
+    decision = decide_due(job(misfire=SKIP), NOW - late_ms - 3 * MINUTE, NOW, kept_since_ms=NOW)
 
-    assert settlement.runs == []
-    (missed,) = settlement.missed
+    assert decision.runs == []
+    (missed,) = decision.missed
     assert (missed.count, missed.last_ms, missed.reason) == (3, NOW - late_ms, "passed while nothing could run")
 
 
 def test_skip_runs_what_a_daemon_is_only_a_little_late_for() -> None:
     daily = job(Every(period_ms=86_400_000), misfire=SKIP)
 
-    assert settle(daily, NOW - 86_400_000 - 5_000, NOW, kept_since_ms=NOW - 5_000).runs == [NOW - 5_000]
-    assert settle(daily, NOW - 86_400_000 - 5_001, NOW, kept_since_ms=NOW - 9_000).runs == []
+    assert decide_due(daily, NOW - 86_400_000 - 5_000, NOW, kept_since_ms=NOW - 5_000).runs == [NOW - 5_000]
+    assert decide_due(daily, NOW - 86_400_000 - 5_001, NOW, kept_since_ms=NOW - 9_000).runs == []
 
 
 def test_skip_runs_what_jitter_held_back_until_the_daemon_was_there() -> None:
     spec = job(jitter_ms=50_000, misfire=SKIP)
     start = jittered(spec, NOW)
 
-    assert settle(spec, NOW - MINUTE, start, kept_since_ms=start).runs == [NOW]
-    assert settle(spec, NOW - MINUTE, start + 1, kept_since_ms=start + 1).runs == []
+    assert decide_due(spec, NOW - MINUTE, start, kept_since_ms=start).runs == [NOW]
+    assert decide_due(spec, NOW - MINUTE, start + 1, kept_since_ms=start + 1).runs == []
 
 
 def test_skip_with_a_grace_runs_what_is_no_later_than_that() -> None:
     spec = job(misfire=Misfire(policy=MisfirePolicy.SKIP, grace_ms=20_000))
 
-    assert settle(spec, NOW - MINUTE - 20_000, NOW, kept_since_ms=NOW).runs == [NOW - 20_000]
-    assert settle(spec, NOW - MINUTE - 20_001, NOW, kept_since_ms=NOW).runs == []
+    assert decide_due(spec, NOW - MINUTE - 20_000, NOW, kept_since_ms=NOW).runs == [NOW - 20_000]
+    assert decide_due(spec, NOW - MINUTE - 20_001, NOW, kept_since_ms=NOW).runs == []
 
 
 def test_all_runs_every_due_time_in_order() -> None:
-    settlement = settled(ALL, periods=4)
+    decision = decided(ALL, periods=4)
 
-    assert settlement.runs == [NOW - 3 * MINUTE, NOW - 2 * MINUTE, NOW - MINUTE, NOW]
-    assert settlement.missed == []
+    assert decision.runs == [NOW - 3 * MINUTE, NOW - 2 * MINUTE, NOW - MINUTE, NOW]
+    assert decision.missed == []
 
 
 def test_all_beyond_its_limit_runs_the_newest_and_records_the_oldest() -> None:
-    settlement = settled(Misfire(policy=MisfirePolicy.ALL, limit=3), periods=10)
+    decision = decided(Misfire(policy=MisfirePolicy.ALL, limit=3), periods=10)
 
-    assert settlement.runs == [NOW - 2 * MINUTE, NOW - MINUTE, NOW]
-    (missed,) = settlement.missed
+    assert decision.runs == [NOW - 2 * MINUTE, NOW - MINUTE, NOW]
+    (missed,) = decision.missed
     assert (missed.first_ms, missed.last_ms, missed.count) == (NOW - 9 * MINUTE, NOW - 3 * MINUTE, 7)
 
 
 def test_all_with_a_grace_leaves_out_what_is_too_late() -> None:
-    settlement = settled(Misfire(policy=MisfirePolicy.ALL, grace_ms=2 * MINUTE), periods=10)
+    decision = decided(Misfire(policy=MisfirePolicy.ALL, grace_ms=2 * MINUTE), periods=10)
 
-    assert settlement.runs == [NOW - 2 * MINUTE, NOW - MINUTE, NOW]
-    assert settlement.missed[0].count == 7
+    assert decision.runs == [NOW - 2 * MINUTE, NOW - MINUTE, NOW]
+    assert decision.missed[0].count == 7
 
 
 def test_a_due_time_that_jitter_holds_back_is_left_for_later() -> None:
@@ -350,31 +350,31 @@ def test_a_due_time_that_jitter_holds_back_is_left_for_later() -> None:
     start = jittered(spec, due)
     assert start > due
 
-    early = settle(spec, due - 2 * MINUTE, start - 1)
+    early = decide_due(spec, due - 2 * MINUTE, start - 1)
     assert early.cursor_ms == due - MINUTE
     assert early.runs == [due - MINUTE]
 
-    assert settle(spec, early.cursor_ms, start) == Settlement(cursor_ms=due, runs=[due], missed=[])
+    assert decide_due(spec, early.cursor_ms, start) == DueDecision(cursor_ms=due, runs=[due], missed=[])
 
 
 def test_a_job_alone_in_its_jitter_is_not_due_yet() -> None:
     spec = job(jitter_ms=50_000)
 
-    assert settle(spec, NOW - MINUTE, jittered(spec, NOW) - 1) == Settlement(cursor_ms=NOW - MINUTE)
+    assert decide_due(spec, NOW - MINUTE, jittered(spec, NOW) - 1) == DueDecision(cursor_ms=NOW - MINUTE)
 
 
 def test_jitter_does_not_use_up_the_grace() -> None:
     spec = job(jitter_ms=50_000, misfire=Misfire(grace_ms=10))
 
-    assert settle(spec, NOW - MINUTE, jittered(spec, NOW)).runs == [NOW]
+    assert decide_due(spec, NOW - MINUTE, jittered(spec, NOW)).runs == [NOW]
 
 
 def test_an_at_that_passed_while_nothing_ran_runs_late() -> None:
-    assert settle(job(At(at_ms=NOW - 3_600_000)), NOW - 7_200_000, NOW).runs == [NOW - 3_600_000]
+    assert decide_due(job(At(at_ms=NOW - 3_600_000)), NOW - 7_200_000, NOW).runs == [NOW - 3_600_000]
 
 
 def test_a_cursor_ahead_of_the_clock_waits() -> None:
-    assert settle(job(), NOW + 3_600_000, NOW) == Settlement(cursor_ms=NOW + 3_600_000)
+    assert decide_due(job(), NOW + 3_600_000, NOW) == DueDecision(cursor_ms=NOW + 3_600_000)
 
 
 def test_a_ping_is_expected_from_the_last_one_on() -> None:

@@ -184,7 +184,9 @@ class World:
                 meanwhile()
             self._commit(lambda: incidents.tell(self.db, channel.name, planned, self.now))  # noqa: B023 - called at once
             wakes.append(planned.wake_ms)
-        self._commit(lambda: incidents.settle(self.db, incidents.find_told_to_all(self.db, channels, subjects)))
+        self._commit(
+            lambda: incidents.note_told_to_all(self.db, incidents.find_told_to_all(self.db, channels, subjects))
+        )
         moments = [*wakes, *incidents.find_known(self.db).values()]
         self.wake = min((moment for moment in moments if moment is not None and moment > self.now), default=None)
 
@@ -632,13 +634,13 @@ async def test_more_incidents_that_are_over_than_one_write_takes_are_settled(
 ) -> None:
     monkeypatch.setattr(incidents, "SLICE", 2)
     written: list[int] = []
-    settle = incidents.settle
+    really_note = incidents.note_told_to_all
 
-    def settled(connection: sqlite3.Connection, numbers: Sequence[int]) -> None:
+    def noted(connection: sqlite3.Connection, numbers: Sequence[int]) -> None:
         written.append(len(numbers))
-        settle(connection, numbers)
+        really_note(connection, numbers)
 
-    monkeypatch.setattr(incidents, "settle", settled)
+    monkeypatch.setattr(incidents, "note_told_to_all", noted)
     await note(store, clock, FAIL, jobs=5)
     subjects = await note(store, clock, Succeeded(), jobs=5)
     await store.incidents.plan([AlertChannelNow(name="phone")], subjects)
