@@ -13,7 +13,7 @@ from spyweb.cli.output import Format
 from spyweb.cli.project import Project, open_project
 from spyweb.errors import Refused
 from spyweb.model import JobId
-from spyweb.ops.artifacts import FOLDER, list_files
+from spyweb.ops.files.artifacts import FOLDER, list_files
 from spyweb.settings.units import format_size
 from spyweb.views.jobs import find_job, no_such_job
 

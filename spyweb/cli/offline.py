@@ -103,7 +103,7 @@ class OfflineProject:
         return found
 
     def drift(self, job: JobId | None) -> DriftReport:
-        from spyweb.ops.managed import ManagedFiles  # no other command needs the ops
+        from spyweb.ops.files.files import Files  # no other command needs the ops
         from spyweb.service.drift import DriftService
 
         specs = {spec.id: spec for spec in self.specs}
@@ -111,8 +111,7 @@ class OfflineProject:
         def check(store: Store) -> Awaitable[DriftReport]:
             service = DriftService(
                 store=store,
-                files=ManagedFiles(),
-                top=os.path.realpath(self._settings.root),
+                files=Files(self._settings.root, self._clock),
                 clock=self._clock,
                 specs=lambda: specs,
                 broken=lambda: self._scanned.broken,

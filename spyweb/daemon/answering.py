@@ -101,8 +101,7 @@ def build_drift(parts: ServedParts) -> DriftService:
     runtime, reloader = parts.runtime, parts.reloader
     return DriftService(
         store=runtime.store,
-        files=runtime.world.managed,
-        top=runtime.world.files.top,
+        files=runtime.world.files,
         clock=runtime.clock,
         specs=lambda: {job.id: job.spec for job in runtime.live},
         broken=lambda: reloader.broken,

@@ -14,7 +14,7 @@ from spyweb.daemon.chore_runner import Chore
 from spyweb.daemon.drift_checks import DriftChecks
 from spyweb.errors import LockHeld, NoAccess
 from spyweb.notify import Notifier
-from spyweb.ops.artifacts import Artifacts
+from spyweb.ops.files.artifacts import Artifacts
 from spyweb.outbox.sender import OutboxSender
 from spyweb.runs.live import LiveJobs
 from spyweb.scheduler.scheduler import Scheduler

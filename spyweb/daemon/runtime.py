@@ -27,11 +27,10 @@ from spyweb.lua.pool import Pool, open_pool
 from spyweb.model import JobId, JobSpec, Run, RunId, TaskBegun, TaskRow
 from spyweb.monitor.context import CycleServices
 from spyweb.monitor.run import MonitorRunner
-from spyweb.ops.artifacts import FOLDER, Artifacts
-from spyweb.ops.disk import Files
 from spyweb.ops.dispatcher import OpDispatcher
+from spyweb.ops.files.artifacts import FOLDER, Artifacts
+from spyweb.ops.files.files import Files
 from spyweb.ops.locks import LockKeeper
-from spyweb.ops.managed import ManagedFiles
 from spyweb.ops.network.client import open_client
 from spyweb.ops.network.own_sockets import OwnSockets
 from spyweb.ops.notify_desktop import Desktop
@@ -176,7 +175,7 @@ async def open_world(  # noqa: PLR0913 - all that a world is made of
     locks = LockKeeper(store.locks, clock)
     stack.callback(locks.close)
     sources = Sources(settings.root)
-    files = Files(settings.root, clock)
+    files = Files(settings.root, clock, kept_out=settings.daemon.data_dir)
     return World(
         store=store,
         clock=clock,
@@ -184,7 +183,6 @@ async def open_world(  # noqa: PLR0913 - all that a world is made of
         sources=sources,
         files=files,
         artifacts=Artifacts(settings.root, settings.daemon.data_dir / FOLDER),
-        managed=ManagedFiles(kept_out=settings.daemon.data_dir),
         locks=locks,
         extractor=extractor,
         sql=await stack.enter_async_context(UserDatabase(user_db_opening(stack, settings), clock, note_begun=note_sql)),

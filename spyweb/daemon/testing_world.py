@@ -20,7 +20,7 @@ from spyweb.extraction.extractor import Extractor, open_extractor
 from spyweb.lua.session import Host, Lineage, Unstarted
 from spyweb.model import Durability
 from spyweb.ops.answer import Results
-from spyweb.ops.disk import Files
+from spyweb.ops.files.files import Files
 from spyweb.ops.locks import LockKeeper
 from spyweb.ops.network.gate import NetGate
 from spyweb.ops.network.request import Fetch, Http, Response

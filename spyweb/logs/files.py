@@ -1,27 +1,25 @@
-"""Append to a log file inside the project, with rotation.
-
-The path can't lead out of the project: symbolic links are resolved first and must stay below the root, then every step
-is opened without following links, so that a link put there in between is an error.
-"""
+"""Append to a log file inside the project, with rotation."""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
+
+from spyweb.files import APPEND, MODE, open_folder, resolve, write_whole
 
 MAX_BYTES = 10 * (1 << 20)  # of one file
 KEPT = 5  # older files: NAME.1 is the newest of them
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-
 
 def append(root: Path, folder: str, name: str, data: bytes) -> None:
-    """Append the data to root/folder/name, making a missing folder; raise OSError and add nothing otherwise."""
-    with _open_folder(root, _steps(root, folder)) as place:
+    """Append the data to root/folder/name, making a missing folder.
+
+    Raises Forbidden for a folder that leads out of the root, and OSError, and then adds nothing.
+    """
+    place = open_folder(resolve(root, folder), make=0o777)
+    try:
         file = _open_file(place, name)
         try:
             if _is_full(file, len(data)):
@@ -33,33 +31,12 @@ def append(root: Path, folder: str, name: str, data: bytes) -> None:
         finally:
             if file >= 0:
                 os.close(file)
-
-
-def _steps(root: Path, folder: str) -> Sequence[str]:
-    top = Path(os.path.realpath(root))
-    place = Path(os.path.realpath(top / folder))
-    if not place.is_relative_to(top):
-        raise PermissionError(f"{folder} leads out of the project")
-    return place.relative_to(top).parts
-
-
-@contextmanager
-def _open_folder(root: Path, steps: Sequence[str]) -> Iterator[int]:
-    descriptor = os.open(os.path.realpath(root), _FOLDER)
-    try:
-        for step in steps:
-            with suppress(FileExistsError):
-                os.mkdir(step, dir_fd=descriptor)
-            below = os.open(step, _FOLDER, dir_fd=descriptor)
-            os.close(descriptor)
-            descriptor = below
-        yield descriptor
     finally:
-        os.close(descriptor)
+        os.close(place)
 
 
 def _open_file(folder: int, name: str) -> int:
-    descriptor = os.open(name, _APPEND, 0o640, dir_fd=folder)
+    descriptor = os.open(name, APPEND, MODE, dir_fd=folder)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise PermissionError(f"{name} is not a file")
@@ -80,16 +57,3 @@ def _rotate(folder: int, name: str) -> None:
 def _rename(folder: int, old: str, new: str) -> None:
     with suppress(FileNotFoundError):
         os.rename(old, new, src_dir_fd=folder, dst_dir_fd=folder)
-
-
-def write_whole(file: int, data: bytes) -> None:
-    """Write all of the data at the end of the file, or raise OSError and write none."""
-    before = os.fstat(file).st_size
-    rest = memoryview(data)
-    try:
-        while rest:
-            rest = rest[os.write(file, rest) :]
-    except OSError:
-        with suppress(OSError):
-            os.ftruncate(file, before)  # removes the half line
-        raise

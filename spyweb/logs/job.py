@@ -25,6 +25,7 @@ from msgspec import Struct, field
 
 from spyweb.clock import Clock, Handle
 from spyweb.errors import NoAccess
+from spyweb.files import Forbidden
 from spyweb.logs.files import append
 from spyweb.logs.render import stamp
 from spyweb.logs.tail import last_lines
@@ -193,17 +194,17 @@ class JobLogs:
             pending.lines.append(self._stamped("warn", gap))
         return b"".join(pending.lines)
 
-    def _append_all(self, batches: dict[str, bytes]) -> dict[str, OSError]:
+    def _append_all(self, batches: dict[str, bytes]) -> dict[str, Exception]:
         """Write batches, in a thread; return the errors by folder."""
-        failures: dict[str, OSError] = {}
+        failures: dict[str, Exception] = {}
         for folder, data in batches.items():
             try:
                 append(self._root, folder, self._name, data)
-            except OSError as error:
+            except (Forbidden, OSError) as error:
                 failures[folder] = error
         return failures
 
-    def _warn(self, failures: dict[str, OSError], written: set[str]) -> None:
+    def _warn(self, failures: dict[str, Exception], written: set[str]) -> None:
         for folder, error in failures.items():
             if folder not in self._failing:
                 log.warning("job log can't be written", file=f"{folder}/{self._name}", reason=str(error))

@@ -21,8 +21,8 @@ from spyweb.monitor.hooks import HookChannel, HookResult, SharedVm
 from spyweb.monitor.items import Item, ItemReader, items_to_lua, prepare_for_lua
 from spyweb.monitor.telemetry import Stage, Telemetry
 from spyweb.ops.arguments import Mismatch
-from spyweb.ops.disk import Files
 from spyweb.ops.dispatcher import OpDispatcher
+from spyweb.ops.files.files import Files
 from spyweb.ops.network.request import Http
 from spyweb.store.sqlite.outbox import Outbox
 from spyweb.store.sqlite.records import Records

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import msgspec
 import structlog
 
+from spyweb.files import Forbidden
 from spyweb.monitor.context import CycleContext, CycleFailed, Skipped
 from spyweb.monitor.expectations import expects
 from spyweb.monitor.items import Item
@@ -18,7 +19,7 @@ from spyweb.monitor.stages.announce import UnannouncedRecords, announce
 from spyweb.monitor.stages.extract import choose, extract, rework, sift
 from spyweb.monitor.stages.fetch import fetch, inspect, prepare
 from spyweb.monitor.stages.keep import keep
-from spyweb.ops.jail import FilePlace, Forbidden, reason_of
+from spyweb.ops.files.names import FilePlace, reason_of
 from spyweb.tracing.span import part
 
 log = structlog.get_logger()
@@ -91,7 +92,8 @@ async def save_files(context: CycleContext) -> list[str]:
     }
     try:
         for name, data in contents.items():
-            await asyncio.to_thread(context.services.files.overwrite, FilePlace(folder, (name,)), data)
+            place = FilePlace(context.services.files.top, folder, (name,))
+            await asyncio.to_thread(context.services.files.overwrite, place, data)
     except (Forbidden, OSError) as error:
         log.warning("debug files not written", job=job, reason=reason_of(error))
         return []

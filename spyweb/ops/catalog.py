@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from spyweb.ops import commands, crypto, data, file, files, http, sql, state, state_locks, store, system, tasks, tls
+from spyweb.ops import commands, crypto, data, file, fs, http, sql, state, state_locks, store, system, tasks, tls
 from spyweb.ops.op import CATALOGUE, Operation, OpFamily
 
 MODULES = (
@@ -13,7 +13,7 @@ MODULES = (
     state_locks,
     http,
     tls,
-    files,
+    fs,
     file,
     data,
     sql,

@@ -12,18 +12,19 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
+from spyweb.files import Forbidden
 from spyweb.model import JobSpec
-from spyweb.ops.jail import SHARED, Forbidden, reason_of
-from spyweb.ops.managed import LARGEST_TEXT, ManagedFiles, ManagedPlace, find_place
+from spyweb.ops.files.files import LARGEST_TEXT, Files
+from spyweb.ops.files.names import FilePlace, find_place, reason_of
 from spyweb.ops.resources import Expected, Kept
 from spyweb.ops.rules.values import shown
-from spyweb.permissions.policy import Refusal
+from spyweb.permissions.policy import SHARED, Refusal
 
 SHOWN = 12  # characters of a checksum
 NOT_THERE = "not there"
 
 
-def place_in(spec: JobSpec, top: str, target: str) -> ManagedPlace:
+def place_in(spec: JobSpec, top: str, target: str) -> FilePlace:
     """Return the place that a job's target names.  Raises Forbidden for one that it may not use any more."""
 
     def root_of(path: str) -> str:
@@ -67,14 +68,14 @@ def describe_expected(kept: Kept) -> str:
             return ""
 
 
-def find_difference(files: ManagedFiles, spec: JobSpec, top: str, kept: Kept) -> str | None:
+def find_difference(files: Files, spec: JobSpec, kept: Kept) -> str | None:
     """Return what is there instead of what was recorded; None where that is as it was."""
     if kept.expected is Expected.COMMAND:
         return None
     try:
         if kept.expected is Expected.MADE:
-            return _difference_of_made(spec, top, kept)
-        place = place_in(spec, top, kept.target)
+            return _difference_of_made(spec, files.top, kept)
+        place = place_in(spec, files.top, kept.target)
         return _DIFFERENCES[kept.expected](files, place, kept)
     except Forbidden as error:
         return str(error)
@@ -88,7 +89,7 @@ def _difference_of_made(spec: JobSpec, top: str, kept: Kept) -> str | None:
     return None if os.path.lexists(path_in(spec, top, kept.target)) else NOT_THERE
 
 
-def _difference_of_file(files: ManagedFiles, place: ManagedPlace, kept: Kept) -> str | None:
+def _difference_of_file(files: Files, place: FilePlace, kept: Kept) -> str | None:
     found = files.stat(place)
     mode = _octal(kept.mode)
     if found.get("checksum") == kept.checksum and found.get("mode") == (mode or found.get("mode")):
@@ -96,18 +97,18 @@ def _difference_of_file(files: ManagedFiles, place: ManagedPlace, kept: Kept) ->
     return _described(found)
 
 
-def _difference_of_folder(files: ManagedFiles, place: ManagedPlace, kept: Kept) -> str | None:
+def _difference_of_folder(files: Files, place: FilePlace, kept: Kept) -> str | None:
     with suppress(NotADirectoryError):
         if not files.mkdir(place, kept.mode, check=True).changed:
             return None
     return _described(files.stat(place, hashed=False))
 
 
-def _difference_of_absence(files: ManagedFiles, place: ManagedPlace, _: Kept) -> str | None:
+def _difference_of_absence(files: Files, place: FilePlace, _: Kept) -> str | None:
     return _described(files.stat(place, hashed=False)) if files.remove(place, check=True).changed else None
 
 
-def _difference_of_line(files: ManagedFiles, place: ManagedPlace, kept: Kept) -> str | None:
+def _difference_of_line(files: Files, place: FilePlace, kept: Kept) -> str | None:
     """Look for the line; for the whole content where an expression alone says what must not be there."""
     wanted = kept.expected is Expected.LINE
     try:
@@ -124,7 +125,7 @@ def _difference_of_line(files: ManagedFiles, place: ManagedPlace, kept: Kept) ->
     return None if has_line is wanted else f"{'no line' if wanted else 'line'} '{shown(kept.line)}'"
 
 
-_DIFFERENCES: Mapping[Expected, Callable[[ManagedFiles, ManagedPlace, Kept], str | None]] = {
+_DIFFERENCES: Mapping[Expected, Callable[[Files, FilePlace, Kept], str | None]] = {
     Expected.FILE: _difference_of_file,
     Expected.FOLDER: _difference_of_folder,
     Expected.ABSENT: _difference_of_absence,

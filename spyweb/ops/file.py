@@ -1,7 +1,7 @@
 """The ops of `file`: files and folders are brought into a state, and left alone where they are in it already.
 
-ops/managed.py does the work, in threads.  A name is below the job's folder, below `shared/`, or absolute and below a
-root that the job's permissions list.  What a script must not reach raises; what the disk says is nil and a message.
+ops/files/files.py does the work, in threads.  A name is below the job's folder, below `shared/`, or absolute and below
+a root that the job's permissions list.  What a script must not reach raises; what the disk says is nil and a message.
 file.template is Lua (lua/worker/library/file.lua).
 """
 
@@ -16,14 +16,16 @@ from typing import TypeVar
 from msgspec import Struct, structs
 
 from spyweb.errors import ExtractionError, OpError
+from spyweb.files import Forbidden
 from spyweb.ops.arguments import Mismatch, Table, Text, read_text, text_in, type_name, value_in
-from spyweb.ops.jail import SHARED, Forbidden, check_names, complaint
-from spyweb.ops.managed import LARGEST_TEXT, WOULD_WRITE, ManagedOutcome, ManagedPlace, find_place
+from spyweb.ops.files.files import LARGEST_TEXT, WOULD_WRITE, FileOutcome
+from spyweb.ops.files.names import FilePlace, check_names, complaint, find_place
 from spyweb.ops.needs import FILES, OpEffect
 from spyweb.ops.op import OpFamily, op
 from spyweb.ops.resources import LONGEST_LINE, Expected, Kept, record
 from spyweb.ops.rules.values import shown
 from spyweb.ops.world import Call
+from spyweb.permissions.policy import SHARED
 
 FAMILY = OpFamily(
     name="kept files",
@@ -93,7 +95,7 @@ class Arguments(Struct, frozen=True):
             raise self.bad(f"field 'mode': octal digits up to 777 expected, got {shown(text)}")
         return mode
 
-    def place(self, name: str, *, write: bool) -> ManagedPlace:
+    def place(self, name: str, *, write: bool) -> FilePlace:
         """Return the place that a path names.  Raises OpError for one that the job must not reach."""
         path, call = self.text(name), self.call
         try:
@@ -121,7 +123,7 @@ async def copy(call: Call, given: Table) -> Answer:
     if call.is_dry and place_name(call, source) in call.tally.imagined:
         return _imagined(call, "file.copy", place)
     kept = Kept(module="file.copy", target=place_name(call, place), expected=Expected.FILE, mode=mode)
-    return await _outcome(arguments, place, kept, lambda: call.world.managed.copy(source, place, mode, check=check))
+    return await _outcome(arguments, place, kept, lambda: call.world.files.copy(source, place, mode, check=check))
 
 
 @op(name="file.line", needs=FILES, effect=OpEffect.LOOKS, types="(given: table): FileOutcome? outcome, string? message")
@@ -150,9 +152,9 @@ async def line(call: Call, given: Table) -> Answer:
                 _without(old, found) if state == b"absent" else _with(old, wanted, found, has_regexp=regexp is not None)
             )
             if new == old:
-                unchanged = ManagedOutcome(False, "unchanged", checksum)
+                unchanged = FileOutcome(False, "unchanged", checksum)
                 return await _kept(call, place, kept, unchanged, check=check), None
-            outcome = await asyncio.to_thread(call.world.managed.put, place, new, None, check=check, expected=old)
+            outcome = await asyncio.to_thread(call.world.files.put, place, new, None, check=check, expected=old)
             if outcome is not None:
                 return await _kept(call, place, kept, outcome, check=check), None
         return None, f"file.line: '{shown(arguments.text('path'))}': it is written by others all the time"
@@ -162,10 +164,10 @@ async def line(call: Call, given: Table) -> Answer:
         return None, complaint("file.line", arguments.text("path"), error)
 
 
-def _read_if_there(call: Call, place: ManagedPlace) -> tuple[bytes, str]:
+def _read_if_there(call: Call, place: FilePlace) -> tuple[bytes, str]:
     """Return the content of a file, and its checksum."""
     try:
-        content = call.world.managed.read(place, LARGEST_TEXT)
+        content = call.world.files.read(place, LARGEST_TEXT)
     except FileNotFoundError:
         content = b""
     return content, hashlib.sha256(content).hexdigest()
@@ -206,7 +208,7 @@ async def mkdir(call: Call, given: Table) -> Answer:
     arguments.check_names({"path", "mode", "check"})
     place, mode, check = arguments.place("path", write=True), arguments.mode(), arguments.check()
     kept = Kept(module="file.mkdir", target=place_name(call, place), expected=Expected.FOLDER, mode=mode)
-    return await _outcome(arguments, place, kept, lambda: call.world.managed.mkdir(place, mode, check=check))
+    return await _outcome(arguments, place, kept, lambda: call.world.files.mkdir(place, mode, check=check))
 
 
 @op(
@@ -221,7 +223,7 @@ async def remove(call: Call, given: Table) -> Answer:
     arguments.check_names({"path", "check"})
     place, check = arguments.place("path", write=True), arguments.check()
     kept = Kept(module="file.remove", target=place_name(call, place), expected=Expected.ABSENT)
-    return await _outcome(arguments, place, kept, lambda: call.world.managed.remove(place, check=check))
+    return await _outcome(arguments, place, kept, lambda: call.world.files.remove(place, check=check))
 
 
 @op(name="file.stat", needs=FILES, effect=OpEffect.NONE, types="(given: table): FileStatus? status, string? message")
@@ -230,7 +232,7 @@ async def stat(call: Call, given: Table) -> Answer:
     arguments = Arguments(call, "file.stat", given)
     arguments.check_names({"path"})
     place = arguments.place("path", write=False)
-    return await _in_thread(call, "file.stat", arguments.text("path"), lambda: call.world.managed.stat(place))
+    return await _in_thread(call, "file.stat", arguments.text("path"), lambda: call.world.files.stat(place))
 
 
 @op(name="_template", needs=FILES, effect=OpEffect.NONE)
@@ -238,9 +240,7 @@ async def read_template(call: Call, function: Text, src: Text) -> tuple[bytes | 
     """Read a template; nil and a message where that can't be done."""
     name = "file.template" if function == b"file.template" else "template.render"
     place = Arguments(call, name, {b"src": src}).place("src", write=False)
-    return await _in_thread(
-        call, name, src, lambda: call.world.managed.read(place, min(LARGEST_TEXT, call.memory_limit))
-    )
+    return await _in_thread(call, name, src, lambda: call.world.files.read(place, min(LARGEST_TEXT, call.memory_limit)))
 
 
 @op(name="_template_file", needs=FILES, effect=OpEffect.LOOKS)
@@ -250,8 +250,8 @@ async def put_template(call: Call, given: Table, content: Text) -> Answer:
     arguments.check_names({"src", "text", "dest", "vars", "mode", "check"})
     place, mode, check = arguments.place("dest", write=True), arguments.mode(), arguments.check()
 
-    def put() -> ManagedOutcome:
-        outcome = call.world.managed.put(place, content, mode, check=check)
+    def put() -> FileOutcome:
+        outcome = call.world.files.put(place, content, mode, check=check)
         assert outcome is not None  # nothing was expected of what is there
         return outcome
 
@@ -259,11 +259,11 @@ async def put_template(call: Call, given: Table, content: Text) -> Answer:
     return await _outcome(arguments, place, kept, put)
 
 
-async def _outcome(arguments: Arguments, place: ManagedPlace, kept: Kept, work: Callable[[], ManagedOutcome]) -> Answer:
+async def _outcome(arguments: Arguments, place: FilePlace, kept: Kept, work: Callable[[], FileOutcome]) -> Answer:
     """Do the work in a thread, and then record what is kept so."""
     call, name = arguments.call, "path" if b"path" in arguments.fields else "dest"
     try:
-        async with call.world.managed.turns:
+        async with call.world.files.turns:
             outcome = await asyncio.to_thread(work)
     except (Forbidden, OSError) as error:
         if call.is_dry and isinstance(error, FileNotFoundError) and _is_imagined(call, place):
@@ -272,9 +272,7 @@ async def _outcome(arguments: Arguments, place: ManagedPlace, kept: Kept, work: 
     return await _kept(call, place, kept, outcome, check=arguments.check()), None
 
 
-async def _kept(
-    call: Call, place: ManagedPlace, kept: Kept, outcome: ManagedOutcome, *, check: bool
-) -> dict[str, object]:
+async def _kept(call: Call, place: FilePlace, kept: Kept, outcome: FileOutcome, *, check: bool) -> dict[str, object]:
     """Record what is kept in a state now; in a dry run tell what would be."""
     if call.is_dry and outcome.changed:
         _tell(call, kept.module, place, outcome.message)
@@ -285,39 +283,39 @@ async def _kept(
     return _shown(outcome)
 
 
-def _is_imagined(call: Call, place: ManagedPlace) -> bool:
+def _is_imagined(call: Call, place: FilePlace) -> bool:
     """Return whether a folder above is one that this dry run would have made."""
     name = place_name(call, place)
     return any(name.startswith(f"{folder}/") for folder in call.tally.imagined)
 
 
-def _imagined(call: Call, function: str, place: ManagedPlace) -> Answer:
+def _imagined(call: Call, function: str, place: FilePlace) -> Answer:
     """Answer for what would lie in a folder, or be made of a file, that this dry run would have made."""
     _tell(call, function, place, WOULD_WRITE)
     call.tally.imagined.add(place_name(call, place))
     return {"changed": True, "message": WOULD_WRITE}, None
 
 
-def _tell(call: Call, function: str, place: ManagedPlace, message: str) -> None:
+def _tell(call: Call, function: str, place: FilePlace, message: str) -> None:
     call.log("info", f"dry run: {function}: '{place_name(call, place)}': {message}".encode())
 
 
-def place_name(call: Call, place: ManagedPlace) -> str:
+def place_name(call: Call, place: FilePlace) -> str:
     """Return a place as a script names it, and in one way only."""
     below = "/".join(place.steps)
-    if place.base == (SHARED,) and place.top == call.world.files.top:
+    if place.base == SHARED and place.top == call.world.files.top:
         return f"{SHARED}/{below}"
     return below if place.base else f"{place.top.rstrip('/')}/{below}"
 
 
-def _shown(outcome: ManagedOutcome) -> dict[str, object]:
+def _shown(outcome: FileOutcome) -> dict[str, object]:
     made: dict[str, object] = {"changed": outcome.changed, "message": outcome.message}
     return made | {"checksum": outcome.checksum} if outcome.checksum else made
 
 
 async def _in_thread(call: Call, function: str, name: bytes, work: Callable[[], T]) -> tuple[T | None, str | None]:
     try:
-        async with call.world.managed.turns:
+        async with call.world.files.turns:
             return await asyncio.to_thread(work), None
     except (Forbidden, OSError) as error:
         return None, complaint(function, name, error)

@@ -16,12 +16,14 @@ import re
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path, PurePosixPath
 from weakref import WeakValueDictionary
 
 from msgspec import Struct
 
 from spyweb.errors import OpError
+from spyweb.files import READ, Forbidden, open_file, resolve
 from spyweb.model import MIB, JobId
 
 LARGEST = 4 * MIB  # bytes of one module
@@ -146,16 +148,20 @@ class Sources:
     def read(self, path: str) -> bytes | None:
         """Return the content of a file, or None when there is none.  Raises OpError when it is refused."""
         try:
-            inside = (self._root / path).resolve(strict=True)
-            if not inside.is_relative_to(self._root):
-                raise OpError(f"{path} leads out of the project")
-            source = _read_plain_file(inside)
+            with FileIO(open_file(resolve(self._root, "", path), READ)) as file:
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    raise OpError(f"{path} is not a plain file")
+                source = file.read(LARGEST + 1)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except (OSError, RuntimeError) as error:  # RuntimeError: a loop of symlinks
-            if getattr(error, "errno", None) == errno.ENAMETOOLONG:  # such a file can't exist
+        except Forbidden:
+            raise OpError(f"{path} leads out of the project") from None
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:  # such a file can't exist
                 return None
-            raise OpError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+            raise OpError(f"{path}: {error.strerror or error}") from error
+        if len(source) > LARGEST:
+            raise OpError(f"{path} is larger than {LARGEST // MIB} MB")
         if source.startswith(BYTECODE):
             raise OpError(f"{path} is Lua bytecode; only text is loaded")
         return source
@@ -183,18 +189,3 @@ def _parts_of(name: bytes) -> list[str]:
 
 def _is_plain(part: str) -> bool:
     return part.isprintable() and part != "" and not {"/", "\\", ":"} & set(part)
-
-
-def _read_plain_file(path: Path) -> bytes:
-    """Read a file; O_NONBLOCK because opening a FIFO would wait, O_NOFOLLOW because the path has been resolved."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OpError(f"{path.name} is not a plain file")
-        with open(descriptor, "rb", closefd=False) as file:
-            source = file.read(LARGEST + 1)
-    finally:
-        os.close(descriptor)
-    if len(source) > LARGEST:
-        raise OpError(f"{path.name} is larger than {LARGEST // MIB} MB")
-    return source

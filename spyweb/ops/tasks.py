@@ -13,10 +13,11 @@ from msgspec.structs import replace
 
 from spyweb import limits
 from spyweb.errors import OpError, StoreError
+from spyweb.files import Forbidden
 from spyweb.model import JobId, RunId, TaskBegun, TaskRow, TaskStatus
 from spyweb.ops.answer import NOTHING, Results, StoreAnswer
 from spyweb.ops.arguments import Int, Table, Text, Value
-from spyweb.ops.jail import Forbidden, reason_of
+from spyweb.ops.files.names import reason_of
 from spyweb.ops.needs import FILES, OpEffect
 from spyweb.ops.op import CATALOGUE, op
 from spyweb.ops.store import count_failure

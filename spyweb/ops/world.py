@@ -19,10 +19,9 @@ from spyweb.extraction.extractor import Extractor
 from spyweb.histogram import FINE_SECONDS, Histogram
 from spyweb.lua.session import Lineage
 from spyweb.model import MIB, BranchId, JobId, OnStoreError, Owner, RunId, TaskBegun, TaskRow
-from spyweb.ops.artifacts import FOLDER, Artifacts
-from spyweb.ops.disk import Files
+from spyweb.ops.files.artifacts import FOLDER, Artifacts
+from spyweb.ops.files.files import Files
 from spyweb.ops.locks import LockKeeper
-from spyweb.ops.managed import ManagedFiles
 from spyweb.ops.network.gate import NetGate
 from spyweb.ops.network.request import Http
 from spyweb.ops.notify_desktop import Desktop
@@ -110,7 +109,6 @@ class World(Struct, frozen=True, kw_only=True):
     commands: CommandRunner
     extractor: Extractor
     artifacts: Artifacts = field(default_factory=partial(Artifacts, Path(), Path(FOLDER)))
-    managed: ManagedFiles = field(default_factory=ManagedFiles)
     desktop: Desktop = field(default_factory=partial(Desktop, {}))  # none
     channels: AlertChannels = field(default_factory=NoChannels)
     state: StateSettings = field(default_factory=StateSettings)

@@ -18,7 +18,7 @@ from msgspec import Struct
 from spyweb.clock import Clock
 from spyweb.model import JobId, JobSpec
 from spyweb.ops.drift import describe_expected, find_difference, path_in
-from spyweb.ops.managed import ManagedFiles
+from spyweb.ops.files.files import Files
 from spyweb.ops.resources import NAMESPACE, SCOPE, BadResource, Expected, Resource, job_of, prefix_of, read_resource
 from spyweb.service.state import PAGE, take_page
 from spyweb.store.model.entries import Entry
@@ -48,8 +48,7 @@ class DriftService:
     """Compares resources; `specs` gives the jobs that are there, `broken` those whose files do not load."""
 
     store: Store
-    files: ManagedFiles
-    top: str  # the project's folder, without links on the way
+    files: Files
     clock: Clock
     specs: Callable[[], Specs]
     broken: Callable[[], Collection[JobId]] = frozenset
@@ -129,7 +128,7 @@ class DriftService:
         found: list[Difference] = []
         until = self.clock.monotonic() + SLICE_S
         for each in left:
-            actual = find_difference(self.files, specs[each.job], self.top, each.kept)
+            actual = find_difference(self.files, specs[each.job], each.kept)
             if actual is not None:
                 found.append((each, actual))
             if self.clock.monotonic() > until:
@@ -143,9 +142,9 @@ class DriftService:
         jobs_at: dict[str, set[JobId]] = {}
         for each in every:
             if each.kept.expected is not Expected.COMMAND:
-                jobs_at.setdefault(path_in(specs[each.job], self.top, each.kept.target), set()).add(each.job)
+                jobs_at.setdefault(path_in(specs[each.job], self.files.top, each.kept.target), set()).add(each.job)
         return {
-            each.key: jobs_at.get(path_in(specs[each.job], self.top, each.kept.target), set()) - {each.job}
+            each.key: jobs_at.get(path_in(specs[each.job], self.files.top, each.kept.target), set()) - {each.job}
             for each, _ in differing
         }
 

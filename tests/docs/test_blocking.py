@@ -56,13 +56,11 @@ HARMLESS = {
 
 # Functions that run in a thread, or before there is a loop: module, function, why
 IN_THREADS = {
-    ("spyweb/logs/files.py", "write_whole"): "JobLogs and the ops on files call it in threads",
+    ("spyweb/files.py", "open_folder"): "JobLogs, the ops on files and the report of a cycle call it in threads",
+    ("spyweb/files.py", "replace"): "the same",
+    ("spyweb/files.py", "write_whole"): "the same",
     ("spyweb/logs/queued.py", "_write_whole"): "in the thread of the queue",
-    ("spyweb/ops/disk.py", "overwrite"): "the ops on files, and the report of a cycle, call it in threads",
-    ("spyweb/ops/disk.py", "write_durably"): "the same",
-    ("spyweb/ops/managed.py", "_made"): "the ops of `file` call it in threads",
-    ("spyweb/ops/managed.py", "_replace"): "the same",
-    ("spyweb/ops/managed.py", "remove"): "the same",
+    ("spyweb/ops/files/files.py", "remove"): "the ops of `file` call it in threads",
     ("spyweb/lua/spawner.py", "_read"): "a socket that does not block",
     ("spyweb/daemon/promises.py", "_has_no_new_privileges"): "`spyweb check`, a command of its own",
     ("spyweb/commands/running.py", "_hear"): "a socket that does not block",

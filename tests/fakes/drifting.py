@@ -8,7 +8,7 @@ from pathlib import Path
 from spyweb.clock import Clock
 from spyweb.model import JobId, JobSpec
 from spyweb.ops import catalog
-from spyweb.ops.managed import ManagedFiles
+from spyweb.ops.files.files import Files
 from spyweb.permissions.policy import FilesRule, Grants, Policy
 from spyweb.service.drift import DriftService
 from spyweb.store.sqlite.store import Store
@@ -16,11 +16,9 @@ from spyweb.store.sqlite.store import Store
 NOWHERE = Path("/nonexistent")
 
 
-def make_drift(
-    store: Store, clock: Clock, specs: Mapping[JobId, JobSpec], root: Path = NOWHERE, files: ManagedFiles | None = None
-) -> DriftService:
+def make_drift(store: Store, clock: Clock, specs: Mapping[JobId, JobSpec], files: Files | None = None) -> DriftService:
     assert "file.copy" in catalog.names(), "the ops that leave rows are there"
-    return DriftService(store=store, files=files or ManagedFiles(), top=str(root), clock=clock, specs=lambda: specs)
+    return DriftService(store=store, files=files or Files(NOWHERE, clock), clock=clock, specs=lambda: specs)
 
 
 def permitting(*roots: Path) -> Policy:

@@ -26,7 +26,7 @@ from spyweb.lua.wire import Why
 from spyweb.model import Ending, Failure, Field, JobId, Monitor, Outcome, Run, RunId, RunState, Trigger
 from spyweb.monitor.context import CycleServices
 from spyweb.monitor.run import MonitorRunner
-from spyweb.ops.disk import Files
+from spyweb.ops.files.files import Files
 from spyweb.ops.network.gate import NetGate
 from spyweb.ops.network.request import Fetch, Response
 from spyweb.runs.live import LiveJob

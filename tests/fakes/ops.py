@@ -15,8 +15,8 @@ from spyweb.commands.runner import CommandRunner
 from spyweb.errors import FetchError
 from spyweb.extraction.extractor import Extractor
 from spyweb.model import Durability, JobId, RunId
-from spyweb.ops.disk import Files
 from spyweb.ops.dispatcher import OpDispatcher
+from spyweb.ops.files.files import Files
 from spyweb.ops.locks import LockKeeper
 from spyweb.ops.network.gate import NetGate
 from spyweb.ops.network.request import Fetch, Http, Response

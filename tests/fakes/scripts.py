@@ -16,9 +16,9 @@ from spyweb.lua.session import Code, EngineInfo, Request
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, JobId, Outcome, RunId, RunState, Trigger
 from spyweb.ops import catalog
-from spyweb.ops.artifacts import FOLDER, Artifacts
-from spyweb.ops.disk import Files
 from spyweb.ops.dispatcher import OpDispatcher
+from spyweb.ops.files.artifacts import FOLDER, Artifacts
+from spyweb.ops.files.files import Files
 from spyweb.ops.locks import LockKeeper
 from spyweb.ops.sources import Sources
 from spyweb.ops.world import Call, World

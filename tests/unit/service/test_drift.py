@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from spyweb.model import JobId, JobSpec, RunId, Value
-from spyweb.ops import managed
+from spyweb.ops.files import files
 from spyweb.ops.resources import NAMESPACE
 from spyweb.ops.world import Call
 from spyweb.permissions.policy import FilesRule, Grants, Policy
@@ -62,7 +62,7 @@ def place(tmp_path: Path) -> Place:
     world = make_world(root=root, commands=FakeCommands())
     call = make_call(world, policy=permitting(root / "etc"))
     specs = {job: make_spec(job, policy=call.policy) for job in (PRICES, OTHER)}
-    return Place(call, root, specs, make_drift(world.store, world.clock, specs, root, world.managed))
+    return Place(call, root, specs, make_drift(world.store, world.clock, specs, world.files))
 
 
 async def test_what_is_as_it_was_left_does_not_differ(place: Place) -> None:
@@ -200,7 +200,7 @@ async def test_a_failure_of_the_disk_is_told(place: Place, monkeypatch: pytest.M
 async def test_a_huge_file_is_told_by_its_size(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     await place.keep("file.copy", src=b"a", dest=b"b")
     await place.keep("file.line", path=b"c", line=b"x")
-    monkeypatch.setattr(managed, "LARGEST", 2)
+    monkeypatch.setattr(files, "LARGEST", 2)
     monkeypatch.setattr("spyweb.ops.drift.LARGEST_TEXT", 1)
     (place.folder / "b").write_bytes(b"huge")
     (place.folder / "c").write_bytes(b"huge")

@@ -71,7 +71,7 @@ async def test_what_leads_out_raises_in_every_function(call: Call, name: str) ->
 async def test_a_file_that_the_vm_could_not_hold_raises(call: Call, tmp_path: Path) -> None:
     put(tmp_path, "jobs/prices/a.txt", bytes((1 << 20) + 1))
     assert await refused(call, "fs_read", b"a.txt") == (
-        "fs_read: 'a.txt': it is larger than the memory limit of its VM (1 MB)"
+        "fs_read: 'a.txt': it has 1048577 bytes, at most 1048576 are allowed"
     )
 
 

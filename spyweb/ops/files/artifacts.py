@@ -12,17 +12,17 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
+from functools import partial
+from io import FileIO
 from pathlib import Path
 
+from spyweb.files import READ, Forbidden, RealPath, open_folder, replace, resolve
 from spyweb.limits import ARTIFACTS_BYTES, ARTIFACTS_FILES
 from spyweb.logs.job import NAME as LOG_NAME
 from spyweb.model import MIB, JobId, RunId
-from spyweb.ops.jail import FilePlace, Forbidden, entered, steps_of
 
 FOLDER = "artifacts"  # in the data directory
-READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
 OF_SPYWEB = (".lua", ".sloth", ".toml")  # files that spyweb loads: giving one back would undo an edit
-ANY = "x"  # a name, where only its folder is of interest
 
 
 class Artifacts:
@@ -35,22 +35,18 @@ class Artifacts:
 
         Each appears whole or not at all, and replaces one of its name.
         """
-        target, names, size = self._of(job, run), [], 0
-        for name, opened in _files_below(self._root, folder):
-            with open(opened, "rb") as file:
+        target, names, size = f"{job}/{run}", [], 0
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for name, file in _files_below(self._root, folder):
+            with file:
                 if not any(fnmatchcase(name, pattern) for pattern in patterns):
                     continue
                 names.append(name)
-                size += os.fstat(opened).st_size
+                size += os.fstat(file.fileno()).st_size
                 if len(names) > ARTIFACTS_FILES or size > ARTIFACTS_BYTES:
                     most = f"{ARTIFACTS_FILES} files and {ARTIFACTS_BYTES // MIB} MB"
                     raise Forbidden(f"more than {most} match {', '.join(patterns)}")
-                place = target / name
-                place.parent.mkdir(parents=True, exist_ok=True)
-                beside = place.with_name(f".{place.name[:200]}.tmp")
-                with beside.open("wb") as copy:
-                    shutil.copyfileobj(file, copy, MIB)
-                beside.rename(place)
+                _put(resolve(self._folder, target, name), file)
         for pattern in patterns:
             if not any(fnmatchcase(name, pattern) for name in names):
                 raise Forbidden(f"no file in {folder} matches '{pattern}'")
@@ -65,13 +61,8 @@ class Artifacts:
                 raise Forbidden(f"no artifact of this run matches '{pattern}'")
         names = [name for name in kept if any(fnmatchcase(name, pattern) for pattern in patterns)]
         for name in names:
-            place = FilePlace(folder, steps_of(name.encode()))
-            with (source / name).open("rb") as file, entered(self._root, place, make=True) as spot:
-                beside = f".{spot.name[:200]}.tmp"
-                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-                with open(os.open(beside, flags, 0o640, dir_fd=spot.folder), "wb") as copy:
-                    shutil.copyfileobj(file, copy, MIB)
-                os.rename(beside, spot.name, src_dir_fd=spot.folder, dst_dir_fd=spot.folder)
+            with FileIO(source / name) as file:
+                _put(resolve(self._root, folder, name), file)
         return names
 
     def carry_over(self, job: JobId, earlier: Sequence[RunId], run: RunId) -> None:
@@ -109,36 +100,48 @@ def list_files(folder: Path) -> list[str]:
     return sorted(found)
 
 
+def _put(path: RealPath, file: FileIO) -> None:
+    """Copy a file to a place, whose folder is made if it is missing."""
+    folder = open_folder(RealPath(path.top, path.steps[:-1]), make=0o777)
+    try:
+        replace(folder, path.steps[-1], iter(partial(file.read, MIB), b""), is_durable=False)
+    finally:
+        os.close(folder)
+
+
 def _folders(folder: Path) -> list[Path]:
     with suppress(FileNotFoundError):
         return [Path(entry.path) for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
     return []
 
 
-def _files_below(root: Path, folder: str) -> Iterator[tuple[str, int]]:
+def _files_below(root: Path, folder: str) -> Iterator[tuple[str, FileIO]]:
     """Yield the plain files of a job's folder, open; whoever takes one closes it.  No link is followed."""
     try:
-        with entered(root, FilePlace(folder, (ANY,))) as spot:
-            for place, folders, names, descriptor in os.fwalk(".", dir_fd=spot.folder, follow_symlinks=False):
-                folders[:] = sorted(name for name in folders if not name.startswith("."))
-                for name in sorted(names):
-                    path = os.path.normpath(os.path.join(place, name))
-                    if name.startswith(".") or path.startswith(LOG_NAME) or name.endswith(OF_SPYWEB):
-                        continue
-                    opened = _open_plain(name, descriptor)
-                    if opened is not None:
-                        yield path, opened
+        opened = open_folder(resolve(root, folder))
     except (FileNotFoundError, NotADirectoryError):
         return
-
-
-def _open_plain(name: str, folder: int) -> int | None:
     try:
-        opened = os.open(name, READ, dir_fd=folder)
+        for place, folders, names, descriptor in os.fwalk(".", dir_fd=opened, follow_symlinks=False):
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            for name in sorted(names):
+                path = os.path.normpath(os.path.join(place, name))
+                if name.startswith(".") or path.startswith(LOG_NAME) or name.endswith(OF_SPYWEB):
+                    continue
+                file = _open_plain(name, descriptor)
+                if file is not None:
+                    yield path, file
+    finally:
+        os.close(opened)
+
+
+def _open_plain(name: str, folder: int) -> FileIO | None:
+    try:
+        file = FileIO(os.open(name, READ, dir_fd=folder))
     except OSError:
         return None  # a link, or it has just gone
-    status = os.fstat(opened)
+    status = os.fstat(file.fileno())
     if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
-        return opened
-    os.close(opened)
+        return file
+    file.close()
     return None

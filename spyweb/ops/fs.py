@@ -1,22 +1,24 @@
 """The ops fs_read, fs_read_binary, fs_append and fs_overwrite: a job's own files, and those that all jobs share.
 
-The work is done in threads.  ops/jail.py decides which names are allowed; every refusal and every error raises in the
-script; only a missing file is nil.
+The work is done in threads.  ops/files/names.py decides which names are allowed; every refusal and every error raises
+in the script; only a missing file is nil.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 from spyweb.errors import OpError
+from spyweb.files import Forbidden
 from spyweb.ops.arguments import Text
-from spyweb.ops.jail import BINARY_KINDS, SHARED, TEXT_KINDS, FilePlace, Forbidden, check_names, complaint, places_of
+from spyweb.ops.files.names import BINARY_KINDS, TEXT_KINDS, FilePlace, check_names, complaint, places_of
 from spyweb.ops.needs import FILES, OpEffect
 from spyweb.ops.op import OpFamily, op
 from spyweb.ops.world import Call
-from spyweb.permissions.policy import JOB
+from spyweb.permissions.policy import JOB, SHARED
 
 FAMILY = OpFamily(
     name="files",
@@ -53,12 +55,12 @@ async def fs_overwrite(call: Call, filename: Text, content: Text) -> None:
 
 async def _read(call: Call, function: str, name: bytes, kinds: frozenset[str]) -> bytes | None:
     def read() -> bytes | None:
-        own, shared = places_of(call.folder, name, kinds)
+        own, shared = places_of(call.world.files.top, call.folder, name, kinds)
         _permit(call, function, own)
-        found = call.world.files.read(own, call.memory_limit)
+        found = _read_if_there(call, own)
         if found is not None or call.policy.folder(SHARED) is not None:
             return found
-        found = call.world.files.read(shared, call.memory_limit)
+        found = _read_if_there(call, shared)
         if found is not None:
             _permit(call, function, shared)
         return found
@@ -66,15 +68,21 @@ async def _read(call: Call, function: str, name: bytes, kinds: frozenset[str]) -
     return await _in_thread(function, name, read)
 
 
+def _read_if_there(call: Call, place: FilePlace) -> bytes | None:
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return call.world.files.read(place, call.memory_limit, by_only_name=True)
+    return None
+
+
 def _append(call: Call, name: bytes, content: bytes) -> None:
-    place, _ = places_of(call.folder, name, TEXT_KINDS)
+    place, _ = places_of(call.world.files.top, call.folder, name, TEXT_KINDS)
     check_names(place.steps[:-1])
     _permit(call, "fs_append", place)
     call.world.files.append(place, content)
 
 
 def _overwrite(call: Call, name: bytes, content: bytes) -> None:
-    place, _ = places_of(call.folder, name, TEXT_KINDS)
+    place, _ = places_of(call.world.files.top, call.folder, name, TEXT_KINDS)
     check_names(place.steps[:-1])
     _permit(call, "fs_overwrite", place)
     call.world.files.overwrite(place, content)
@@ -82,7 +90,7 @@ def _overwrite(call: Call, name: bytes, content: bytes) -> None:
 
 def _permit(call: Call, function: str, place: FilePlace) -> None:
     """Ask for the folder that a name leads to.  Raises OpError."""
-    call.permit(function, "folder", SHARED if place.folder == SHARED else JOB)
+    call.permit(function, "folder", SHARED if place.base == SHARED else JOB)
 
 
 async def _in_thread(function: str, name: bytes, work: Callable[[], T]) -> T:

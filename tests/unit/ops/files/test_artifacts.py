@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from spyweb.files import Forbidden
 from spyweb.model import JobId, RunId
-from spyweb.ops import artifacts
-from spyweb.ops.artifacts import Artifacts, list_files
-from spyweb.ops.jail import Forbidden
+from spyweb.ops.files import artifacts
+from spyweb.ops.files.artifacts import Artifacts, list_files
 
 JOB, FOLDER = JobId("build"), "jobs/build"
 FIRST, SECOND, THIRD = RunId(1), RunId(2), RunId(3)
