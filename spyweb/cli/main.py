@@ -86,7 +86,7 @@ ALERTS = {
     "channels": "spyweb.cli.alerts:list_channels",
     "test": "spyweb.cli.alerts:try_channel",
 }
-SYSTEMD = {"install": "spyweb.cli.service:install", "uninstall": "spyweb.cli.service:uninstall"}
+SYSTEMD = {"install": "spyweb.cli.systemd:install", "uninstall": "spyweb.cli.systemd:uninstall"}
 GROUPS = {
     "alerts": (ALERTS, "See what is wrong, and take care of it."),
     "state": (STATE, "Look at and change what scripts keep."),

@@ -1,7 +1,7 @@
-"""`spyweb systemd`: write a unit for the user, the interpreter and the project that asks for it, and remove it.
+"""`spyweb systemd install` and `uninstall`: make the project a service of the machine, or of the user.
 
-`render` is the one description of how systemd should hold spyweb; deploy/spyweb.service is what it gives for the usual
-places, kept the same by a test.  The functions here give lines to show and raise Refused or NoAccess with one line.
+template/spyweb.service is how systemd should hold spyweb, for the usual places: it is filled in for the user, the
+interpreter and the project that asks for it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,22 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from importlib.resources import files
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from msgspec import Struct
 
+from spyweb.cli import output
+from spyweb.cli.options import Output, root_of
+from spyweb.cli.output import Format
 from spyweb.errors import ConfigError, NoAccess, Refused
 from spyweb.settings import Settings, load_settings
 
 MARK = "# Made by `spyweb systemd install`; `spyweb systemd uninstall` removes it."
+UNIT, FOR_COMMANDS = "spyweb.service", "exec.conf"  # in template/; the second is added where jobs may run commands
+FILE_SYSTEM = "# The file system"  # begins a part that needs root's rights
 SYSTEM_UNITS = Path("/etc/systemd/system")
 BOOTED = Path("/run/systemd/system")  # there when systemd runs the machine: sd_booted(3)
 SHARED_TEMPORARY = (Path("/tmp"), Path("/var/tmp"))
@@ -31,6 +39,30 @@ STOP_MARGIN_S = 20  # beyond shutdown_grace: time to record what was cut short, 
 Systemctl = Callable[[Sequence[str]], int]
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,200}")
+
+
+UserUnit = Annotated[bool, typer.Option("--user", help="A service of this user's own systemd.")]
+Name = Annotated[str, typer.Option(metavar="NAME", help="The unit's name.")]
+
+
+def install(
+    context: typer.Context,
+    write: Annotated[bool, typer.Option("--write", help="Write the unit instead of printing it.")] = False,
+    user_unit: UserUnit = False,
+    name: Name = "spyweb",
+    form: Output = Format.TABLE,
+) -> None:
+    """Print a unit for this project, or write it."""
+    lines = install_unit(root_of(context), write=write, user_unit=user_unit, name=name)
+    output.tell(form, "\n".join(lines), lines)
+
+
+def uninstall(
+    context: typer.Context, user_unit: UserUnit = False, name: Name = "spyweb", form: Output = Format.TABLE
+) -> None:
+    """Stop the service and remove its unit.  The data stays."""
+    lines = uninstall_unit(root_of(context), user_unit=user_unit, name=name)
+    output.tell(form, "\n".join(lines), lines)
 
 
 class Unit(Struct, frozen=True, kw_only=True):
@@ -46,116 +78,38 @@ class Unit(Struct, frozen=True, kw_only=True):
     runs_commands: bool = False  # some job may
 
 
-def render(unit: Unit) -> str:
-    sections = [_head(unit), _service(unit), _confinement(unit)]
-    if unit.user is not None:
-        sections.append(_file_system(unit))
-    sections.append(["[Install]", f"WantedBy={'default.target' if unit.user is None else 'multi-user.target'}"])
-    return "\n\n".join("\n".join(section) for section in sections) + "\n"
+def render(unit: Unit, template: str = UNIT) -> str:
+    """Fill in the file for the usual places; of a user's own unit without what needs root's rights."""
+    text = (files("spyweb.cli") / "template" / template).read_text(encoding="utf-8")
+    if unit.user is None:
+        text = "\n\n".join(part for part in text.split("\n\n") if not part.startswith(FILE_SYSTEM))
+    values = _values(unit)
+    lines = (_filled_in(line, values) for line in text.splitlines())
+    return "".join(f"{line}\n" for line in lines if line is not None)
 
 
-def _head(unit: Unit) -> list[str]:
-    return [
-        MARK,
-        "[Unit]",
-        f"Description=spyweb: Lua jobs in {_plain(unit.root)}",
-        "# A scheduler that gave up at three in the morning is worse than one that keeps trying.",
-        "StartLimitIntervalSec=0",
-    ]
+def _values(unit: Unit) -> Mapping[str, str | None]:
+    """Return what differs from one unit to the next; None: it is not there."""
+    environment = "%h/.config" if unit.user is None else "/etc"
+    return {
+        "Description": f"spyweb: Lua jobs in {_plain(unit.root)}",
+        "User": unit.user,
+        "WorkingDirectory": _plain(unit.root),
+        "ExecStart": " ".join(map(_argument, (*unit.program, "-C", str(unit.root), "start"))),
+        "EnvironmentFile": f"-{environment}/spyweb/{unit.name}.env",
+        "TimeoutStopSec": str(unit.grace_s + STOP_MARGIN_S),
+        "ReadWritePaths": " ".join(_quoted(str(path)) for path in unit.writable),
+        "ProtectHome": "read-only" if _any_below(unit.runs_from, HOMES) else "yes",
+        "PrivateTmp": "no" if _any_below(unit.runs_from, SHARED_TEMPORARY) else "yes",
+        "WantedBy": "default.target" if unit.user is None else "multi-user.target",
+    }
 
 
-def _service(unit: Unit) -> list[str]:
-    environment = f"/etc/spyweb/{unit.name}.env" if unit.user is not None else f"%h/.config/spyweb/{unit.name}.env"
-    return [
-        "[Service]",
-        "Type=notify",
-        "NotifyAccess=main",
-        *([f"User={unit.user}"] if unit.user is not None else []),
-        f"WorkingDirectory={_plain(unit.root)}",
-        f"ExecStart={' '.join(map(_argument, (*unit.program, '-C', str(unit.root), 'start')))}",
-        "ExecReload=kill -HUP $MAINPID",
-        "# SPYWEB_API_KEY and whatever env_get may show; the file may be missing.",
-        f"EnvironmentFile=-{environment}",
-        "# Fed only while the scheduler and the writer make progress.",
-        "WatchdogSec=30",
-        "Restart=on-failure",
-        "RestartSec=5",
-        "# The daemon ends its workers itself; what is left after it is killed.",
-        "KillMode=mixed",
-        f"TimeoutStopSec={unit.grace_s + STOP_MARGIN_S}",
-        "# A worker that the kernel kills for memory is replaced: that is no reason to stop the daemon.",
-        "OOMPolicy=continue",
-        "LimitNOFILE=16384",
-    ]
-
-
-def _confinement(unit: Unit) -> list[str]:
-    """Return the directives that confine the service and work for a user's own systemd too."""
-    return [
-        "# Rights.  Workers give up nearly all of theirs by themselves; this bounds the daemon.",
-        "NoNewPrivileges=yes",
-        "UMask=0077",
-        "LockPersonality=yes",
-        "MemoryDenyWriteExecute=yes",
-        "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6",
-        "RestrictNamespaces=yes",
-        "RestrictRealtime=yes",
-        "RestrictSUIDSGID=yes",
-        "SystemCallArchitectures=native",
-        "SystemCallErrorNumber=EPERM",
-        "SystemCallFilter=@system-service",
-        "SystemCallFilter=~@privileged @resources",
-        "# What workers need in order to give way to the daemon, and to lock themselves in.",
-        "SystemCallFilter=setpriority seccomp landlock_create_ruleset landlock_add_rule landlock_restrict_self",
-    ]
-
-
-def _file_system(unit: Unit) -> list[str]:
-    return [
-        "# The file system is read-only but for the project.",
-        "ProtectSystem=strict",
-        f"ReadWritePaths={' '.join(_quoted(str(path)) for path in unit.writable)}",
-        f"ProtectHome={'read-only' if _any_below(unit.runs_from, HOMES) else 'yes'}",
-        f"PrivateTmp={'no' if _any_below(unit.runs_from, SHARED_TEMPORARY) else 'yes'}",
-        "PrivateDevices=yes",
-        "ProtectClock=yes",
-        "ProtectControlGroups=yes",
-        "ProtectHostname=yes",
-        "ProtectKernelLogs=yes",
-        "ProtectKernelModules=yes",
-        "ProtectKernelTunables=yes",
-        "ProtectProc=invisible",
-        "ProcSubset=pid",
-        "RemoveIPC=yes",
-        "KeyringMode=private",
-        "CapabilityBoundingSet=",
-        "AmbientCapabilities=",
-    ]
-
-
-def render_exec(unit: Unit) -> str:
-    """Return what is added to the unit where jobs may run commands, which inherit all that confines the daemon."""
-    lines = [
-        MARK,
-        "# Commands of jobs inherit all that confines the daemon: this takes back what common ones can't do without.",
-        "[Service]",
-        "# A control group for each command: limits on all its processes together, and an end that none escapes.",
-        "Delegate=cpu memory pids",
-        *(["ProtectControlGroups=no"] if unit.user is not None else []),
-        "# node, Java and whatever else compiles while it runs.",
-        "MemoryDenyWriteExecute=no",
-        "# chown: rsync -a, tar, install.  resources: ionice, and limits that programs set for themselves.",
-        "SystemCallFilter=@chown @resources",
-    ]
-    if unit.user is not None:
-        lines += [
-            "# free, df and whatever else reads /proc.",
-            "ProcSubset=all",
-            "# Where commands may write, and whether they see homes:",
-            "#ReadWritePaths=/backup",
-            "#ProtectHome=read-only",
-        ]
-    return "\n".join(lines) + "\n"
+def _filled_in(line: str, values: Mapping[str, str | None]) -> str | None:
+    key, is_setting, _ = line.partition("=")
+    if not is_setting or key not in values:
+        return line
+    return None if values[key] is None else f"{key}={values[key]}"
 
 
 def permits_commands(settings: Settings) -> bool:
@@ -192,7 +146,7 @@ def _one_line(text: str) -> str:
     return text
 
 
-def install(
+def install_unit(
     root: Path,
     *,
     write: bool = False,
@@ -206,12 +160,12 @@ def install(
     path = unit_path(name, user_unit=user_unit, environment=os.environ)
     addition = exec_path(path)
     if not write:
-        added = ["", f"# {addition}", *render_exec(unit).splitlines()] if unit.runs_commands else []
+        added = ["", f"# {addition}", *render(unit, FOR_COMMANDS).splitlines()] if unit.runs_commands else []
         return [*render(unit).splitlines(), *added]
     run = systemctl or find_systemctl(user_unit=user_unit)
     _put(path, render(unit))
     if unit.runs_commands:
-        _put(addition, render_exec(unit))
+        _put(addition, render(unit, FOR_COMMANDS))
     else:
         _remove_addition(addition)
     run(["daemon-reload"])
@@ -223,7 +177,7 @@ def install(
     ]
 
 
-def uninstall(
+def uninstall_unit(
     root: Path, *, user_unit: bool = False, name: str = "spyweb", systemctl: Systemctl | None = None
 ) -> list[str]:
     """Stop the service and remove its unit; return what was done and what stays."""

@@ -10,7 +10,17 @@ import pytest
 from msgspec.structs import replace
 
 from spyweb.cli import systemd
-from spyweb.cli.systemd import MARK, Unit, describe, install, render, render_exec, uninstall, unit_path, whose
+from spyweb.cli.systemd import (
+    FOR_COMMANDS,
+    MARK,
+    Unit,
+    describe,
+    install_unit,
+    render,
+    uninstall_unit,
+    unit_path,
+    whose,
+)
 from spyweb.errors import NoAccess, Refused
 from spyweb.settings import load_settings
 
@@ -106,22 +116,22 @@ def test_the_addition_for_commands_is_there_where_they_are_permitted(
     project: Path, units: Path, text: str, expected: bool
 ) -> None:
     permit(project, text)
-    assert ("Delegate=cpu memory pids" in install(project)) == expected
+    assert ("Delegate=cpu memory pids" in install_unit(project)) == expected
 
 
 def test_writing_puts_the_addition_beside_the_unit_and_takes_it_away_again(project: Path, units: Path) -> None:
     permit(project, "[permissions]\nexec = ['*']\n")
-    lines = install(project, write=True, systemctl=Systemctl())
+    lines = install_unit(project, write=True, systemctl=Systemctl())
     addition = units / "spyweb.service.d/exec.conf"
     assert addition.read_text().startswith(MARK)
     assert lines[0] == f"{addition} is written: jobs may run commands"
     permit(project, "")
-    install(project, write=True, systemctl=Systemctl())
+    install_unit(project, write=True, systemctl=Systemctl())
     assert not addition.parent.exists()
 
     permit(project, "[permissions]\nexec = ['*']\n")
-    install(project, write=True, systemctl=Systemctl())
-    uninstall(project, systemctl=Systemctl())
+    install_unit(project, write=True, systemctl=Systemctl())
+    uninstall_unit(project, systemctl=Systemctl())
     assert not addition.parent.exists()
 
 
@@ -129,15 +139,15 @@ def test_somebody_elses_addition_is_left_alone(project: Path, units: Path) -> No
     addition = units / "spyweb.service.d/exec.conf"
     addition.parent.mkdir(parents=True)
     addition.write_text("[Service]\n")
-    install(project, write=True, systemctl=Systemctl())
+    install_unit(project, write=True, systemctl=Systemctl())
     assert addition.exists()
     permit(project, "[permissions]\nexec = ['*']\n")
     with pytest.raises(Refused, match="was not made by"):
-        install(project, write=True, systemctl=Systemctl())
+        install_unit(project, write=True, systemctl=Systemctl())
 
 
 def test_the_addition_of_a_users_own_unit_asks_for_nothing_that_takes_root() -> None:
-    everything, own = render_exec(UNIT), render_exec(replace(UNIT, user=None))
+    everything, own = (render(each, FOR_COMMANDS) for each in (UNIT, replace(UNIT, user=None)))
     assert {"Delegate", "ProtectControlGroups", "MemoryDenyWriteExecute", "SystemCallFilter", "ProcSubset"} == set(
         settings_of(everything)
     )
@@ -159,7 +169,7 @@ def test_a_path_with_a_line_break_is_refused() -> None:
 
 
 def test_printing_touches_nothing(project: Path, units: Path) -> None:
-    lines = install(project)
+    lines = install_unit(project)
     assert lines[0] == MARK
     assert f"WorkingDirectory={project}" in lines
     assert not units.exists()
@@ -167,7 +177,7 @@ def test_printing_touches_nothing(project: Path, units: Path) -> None:
 
 def test_writing_puts_the_unit_and_says_what_to_type_next(project: Path, units: Path) -> None:
     systemctl = Systemctl()
-    said = install(project, write=True, name="prices", systemctl=systemctl)
+    said = install_unit(project, write=True, name="prices", systemctl=systemctl)
     path = units / "prices.service"
     assert path.read_text().startswith(MARK)
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
@@ -178,7 +188,7 @@ def test_writing_puts_the_unit_and_says_what_to_type_next(project: Path, units: 
 
 def test_writing_again_replaces_our_own_unit(project: Path, units: Path) -> None:
     for _ in range(2):
-        install(project, write=True, systemctl=Systemctl())
+        install_unit(project, write=True, systemctl=Systemctl())
     assert (units / "spyweb.service").read_text().startswith(MARK)
 
 
@@ -187,31 +197,31 @@ def test_somebody_elses_unit_is_neither_replaced_nor_removed(project: Path, unit
     theirs = units / "spyweb.service"
     theirs.write_text("[Unit]\n")
     with pytest.raises(Refused, match="left alone"):
-        install(project, write=True, systemctl=Systemctl())
+        install_unit(project, write=True, systemctl=Systemctl())
     with pytest.raises(Refused, match="left alone"):
-        uninstall(project, systemctl=Systemctl())
+        uninstall_unit(project, systemctl=Systemctl())
     assert theirs.read_text() == "[Unit]\n"
 
 
 def test_uninstall_stops_the_service_removes_the_unit_and_names_what_stays(project: Path, units: Path) -> None:
-    install(project, write=True, systemctl=Systemctl())
+    install_unit(project, write=True, systemctl=Systemctl())
     systemctl = Systemctl()
-    said = uninstall(project, systemctl=systemctl)
+    said = uninstall_unit(project, systemctl=systemctl)
     assert systemctl.story == ["disable --now spyweb", "daemon-reload"]
     assert not list(units.iterdir())
     assert said[-1] == f"left as they are: {project} and the data in {project / 'data'}"
 
 
 def test_a_broken_config_keeps_nobody_from_uninstalling(project: Path, units: Path) -> None:
-    install(project, write=True, systemctl=Systemctl())
+    install_unit(project, write=True, systemctl=Systemctl())
     (project / "config.toml").write_text("[daemon\n")
-    uninstall(project, systemctl=Systemctl())
+    uninstall_unit(project, systemctl=Systemctl())
     assert not list(units.iterdir())
 
 
 def test_uninstall_without_a_unit_says_so(project: Path, units: Path) -> None:
     with pytest.raises(Refused, match=f"there is no {units}"):
-        uninstall(project, systemctl=Systemctl())
+        uninstall_unit(project, systemctl=Systemctl())
 
 
 def test_without_systemd_writing_says_so_in_one_line(
@@ -219,7 +229,7 @@ def test_without_systemd_writing_says_so_in_one_line(
 ) -> None:
     monkeypatch.setattr(systemd, "BOOTED", tmp_path / "not booted")
     with pytest.raises(Refused, match="systemd does not run this machine"):
-        install(project, write=True)
+        install_unit(project, write=True)
     assert not units.exists()
 
 
@@ -231,13 +241,13 @@ def test_without_rights_writing_says_which_it_takes(
 
     monkeypatch.setattr(Path, "write_text", refuse)
     with pytest.raises(NoAccess, match="use sudo, or --user"):
-        install(project, write=True, systemctl=Systemctl())
+        install_unit(project, write=True, systemctl=Systemctl())
 
 
 @pytest.mark.parametrize("name", ["", "../evil", "a b", "x.service", "-x"])
 def test_a_name_that_is_none_is_refused(project: Path, name: str) -> None:
     with pytest.raises(Refused, match="can't be a unit's name"):
-        install(project, name=name)
+        install_unit(project, name=name)
 
 
 def test_data_outside_the_project_is_writable_too(project: Path, tmp_path: Path) -> None:
