@@ -12,11 +12,10 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -25,6 +24,7 @@ from spyweb.errors import ConfigError, ExitCode, Refused, SpywebError
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
     from rich.progress import Progress, TaskID
+    from rich.text import Text
 
 Rows = Sequence[Sequence[str]]
 Advance = Callable[[int], None]  # called with how much more is done
@@ -40,8 +40,7 @@ COLOURS = {
 NAMES = {GOOD: "green", BAD: "red", CARE: "yellow", BUSY: "cyan", FAINT: "dim"}  # as rich calls them
 GAP = 2  # spaces between the columns of a table
 SHORTEST = 12  # characters that are left of a cell that is cut
-AHEAD = 8  # characters that each further column which may be cut keeps more than the one before it
-ENOUGH = 40  # of such a cell, before a spare column gets room
+ENOUGH = 40  # that a column which may be cut has before a spare column gets room
 _STATE = re.compile(r"[a-z]+(?=$|[:,] )")  # a state at the beginning of a cell, of which more may be said
 _VISIBLE = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
@@ -255,8 +254,8 @@ def show_table(
 ) -> None:
     """Print a table; where it has no rows, one line on stderr says what is not there.
 
-    On a terminal that is too narrow the cells of the columns `cut` are cut, of the first most; those of others
-    take several lines.  A column of `spare` is there only where all others have room; the first of them goes first.
+    On a terminal that is too narrow the cells of the columns `cut` are cut; those of others take several lines.
+    A column of `spare` is there only where all others have room; the first of them goes first.
     """
     if not rows:
         note(empty)
@@ -309,58 +308,37 @@ def paint(text: str, colour: str | None, stream: TextIO) -> str:
 
 
 def _draw(header: Sequence[str], rows: Rows, cut: Sequence[str], spare: Sequence[str]) -> None:
-    from rich.console import Console  # slow to import: only tables on a terminal pay for it
+    from rich.cells import cell_len  # slow to import: only tables on a terminal pay for it
+    from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
     console = Console(highlight=False)
-    columns = {at: [name, *(clean(row[at]) for row in rows)] for at, name in enumerate(header)}
-    _fit(columns, list(map(header.index, cut)), list(map(header.index, spare)), console.width)
+    least = {**dict.fromkeys(cut, ENOUGH), **dict.fromkeys(spare, SHORTEST)}  # of the columns that may be cut
+    widths = [max(map(cell_len, column)) for column in zip(header, *rows, strict=True)]
+    rooms = {at: min(width, least.get(header[at], width)) + GAP for at, width in enumerate(widths)}
+    for name in spare:
+        if sum(rooms.values()) - GAP <= console.width:
+            break
+        del rooms[header.index(name)]
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for name, *_ in columns.values():
-        table.add_column(name, overflow="fold")
-    for cells in islice(zip(*columns.values(), strict=True), 1, None):
-        shown = [Text(cell) for cell in cells]
-        for text in shown:
-            word = _STATE.match(text.plain)
-            text.stylize(NAMES.get(COLOURS.get(word[0], ""), "") if word else "", 0, word.end() if word else 0)
-        table.add_row(*shown)
+    for at in rooms:
+        is_cut = header[at] in least
+        shortest = min(widths[at], SHORTEST) if is_cut else None
+        table.add_column(header[at], no_wrap=bool(cut) and not is_cut, min_width=shortest)
+    for row in rows:
+        table.add_row(*(_cell(row[at], is_cut=header[at] in least) for at in rooms))
     console.print(table)
 
 
-def _fit(columns: dict[int, list[str]], cut: Sequence[int], spare: Sequence[int], width: int) -> None:
-    """Drop spare columns that have no room, and cut the cells of those that may be cut."""
-    from rich.cells import cell_len
+def _cell(text: str, *, is_cut: bool) -> Text:
+    from rich.text import Text
 
-    def excess(widths: Mapping[int, int]) -> int:
-        return sum(widths.values()) + GAP * (len(widths) - 1) - width
-
-    for at in (*cut, *spare):
-        columns[at] = [" ".join(cell.split()) for cell in columns[at]]
-    widths = {at: min(max(map(cell_len, cells)), width) for at, cells in columns.items()}
-    enough = {at: min(wide, ENOUGH) if at in cut else wide for at, wide in widths.items()}
-    for at in spare:
-        wanted = widths[at]
-        room = wanted - excess(enough)
-        if room >= min(wanted, SHORTEST):
-            widths[at] = min(wanted, room)
-            break
-        del columns[at], widths[at], enough[at]
-    shrinking = [at for at in (*cut, *spare) if at in columns]
-    while shrinking and excess(widths) > 0:
-        can_shrink = {at: widths[at] - AHEAD * place for place, at in enumerate(shrinking) if widths[at] > SHORTEST}
-        if not can_shrink:
-            break
-        widths[max(can_shrink, key=can_shrink.__getitem__)] -= 1
-    for at in shrinking:
-        columns[at] = [_cut(cell, widths[at]) for cell in columns[at]]
-
-
-def _cut(text: str, columns: int) -> str:
-    """Shorten a text as `shortened` does, on a terminal, where a letter may take two columns."""
-    from rich.cells import cell_len, set_cell_size
-
-    return text if cell_len(text) <= columns else set_cell_size(text, columns - 3).rstrip() + "..."
+    line = clean(" ".join(text.split()) if is_cut else text)
+    cell = Text(line, no_wrap=is_cut, overflow="ellipsis" if is_cut else "fold")
+    word = _STATE.match(line)
+    if word:
+        cell.stylize(NAMES.get(COLOURS.get(word[0], ""), ""), 0, word.end())
+    return cell
 
 
 def shortened(text: str, room: int) -> str:

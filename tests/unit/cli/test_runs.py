@@ -70,7 +70,7 @@ def test_runs_fit_80_columns_one_line_each(monkeypatch: pytest.MonkeyPatch) -> N
     show_runs([failed, make_run(), DOWN], "Europe/Berlin", NOW_MS)
     lines = shown_lines(terminal)
     assert max(map(len, lines)) <= 80
-    assert lines[1].startswith("123456  the_prices...  00:59:00  1.234s  schedule  failed: jobs/prices.lua:3:...")
+    assert lines[1].startswith("123456  the_prices_of_all_la…  00:59:00  1.234s  schedule  failed: jobs/prices.…")
     assert lines[2].split() == ["1", "prices", "00:59:00", "1.234s", "schedule", "success"]
     assert lines[3].split("  ")[-1].startswith("missed: the daemon")
     assert len(lines) == 4
