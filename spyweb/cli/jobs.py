@@ -1,4 +1,4 @@
-"""`spyweb jobs` and `spyweb next`: list the jobs, and when each is due."""
+"""`spyweb jobs` and `next`: list the jobs, and when each is due; `trigger`, `pause` and `resume`: start or stop one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 from msgspec.structs import replace
 
 from spyweb.cli import output
-from spyweb.cli.options import MaybeJob, Output, project_of
+from spyweb.cli.options import JobName, MaybeJob, Output, project_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import find_in
 from spyweb.clock import RealClock
@@ -110,3 +110,36 @@ def rounded(ms: int) -> str:
 
 _MINUTE, _HOUR, _DAY = 60_000, 3_600_000, 86_400_000
 _GRAINS = ((10_000, 100), (10 * _MINUTE, 1_000), (2 * _DAY, _MINUTE), (1 << 63, _HOUR))
+
+
+def trigger(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> None:
+    """Have the daemon start a job now.
+
+    Does not wait for it: `spyweb run` does.
+    """
+    project = project_of(context)
+    daemon = project.need_daemon(f": `spyweb run {job}` runs the job here, `spyweb start` starts one")
+    run = daemon.trigger(find_in(daemon.jobs(), job))
+    output.tell(form, "it did not start: see `spyweb runs`" if run is None else f"run {run} starts", {"run": run})
+
+
+def pause(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> None:
+    """Stop a job's schedule until it is resumed.
+
+    A run under way goes on.  The pause outlives restarts.
+    """
+    backend = project_of(context).backend()
+    chosen = find_in(backend.jobs(), job)
+    backend.pause(chosen)
+    output.tell(form, f"{chosen} is paused", {"job": chosen, "paused": True})
+
+
+def resume(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> None:
+    """Let a paused job's schedule go on.
+
+    What was due meanwhile does not run: it is recorded as paused.
+    """
+    backend = project_of(context).backend()
+    chosen = find_in(backend.jobs(), job)
+    backend.resume(chosen)
+    output.tell(form, f"{chosen} is no longer paused", {"job": chosen, "paused": False})

@@ -38,9 +38,9 @@ COMMANDS = {
     "next": "spyweb.cli.jobs:next_runs",
     "drift": "spyweb.cli.drift:drift",
     "logs": "spyweb.cli.logs:logs",
-    "trigger": "spyweb.cli.steer:trigger",
-    "pause": "spyweb.cli.steer:pause",
-    "resume": "spyweb.cli.steer:resume",
+    "trigger": "spyweb.cli.jobs:trigger",
+    "pause": "spyweb.cli.jobs:pause",
+    "resume": "spyweb.cli.jobs:resume",
     "health": "spyweb.cli.health:health",
     "init": "spyweb.cli.init:init",
     "schema": "spyweb.cli.schema:schema",
@@ -66,8 +66,8 @@ STATE = {
     "export": "spyweb.cli.state.transfer:export",
     "import": "spyweb.cli.state.transfer:import_file",
     "move": "spyweb.cli.state.change:move",
-    "watch": "spyweb.cli.state.watch:watch",
-    "rekey": "spyweb.cli.state.rekey:rekey",
+    "watch": "spyweb.cli.state.look:watch",
+    "rekey": "spyweb.cli.state.change:rekey",
     "workflow": "spyweb.cli.state.workflow:workflow",
 }
 KEYS = {

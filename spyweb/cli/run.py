@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,9 +18,10 @@ from spyweb.cli.options import JobName, Output, project_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Project, find_in
 from spyweb.cli.task_tree import TaskTree
-from spyweb.cli.values import given_values
-from spyweb.errors import ExitCode, LockHeld, Refused
+from spyweb.errors import ConfigError, ExitCode, LockHeld, Problem, Refused
 from spyweb.model import Outcome
+from spyweb.settings.script_values import merge, parse_variable, to_text, values_table
+from spyweb.settings.tables import parse_table
 from spyweb.settings.units import format_duration
 from spyweb.views.jobs import to_json
 from spyweb.views.runs import (
@@ -161,3 +162,26 @@ class RunScreen:
 
 def _shown(result: object) -> str:
     return result if isinstance(result, str) else to_json(result).decode()
+
+
+def given_values(file: Path | None, variables: Sequence[str]) -> Mapping[str, object]:
+    """Return the values, the last variable the strongest.  Raises Refused, or ConfigError where the file is wrong."""
+    try:
+        values = merge([*map(parse_variable, reversed(variables)), read_values(file) if file else {}])
+        to_text(values)
+    except ValueError as error:
+        raise Refused(str(error)) from error
+    return values
+
+
+def read_values(path: Path) -> Mapping[str, object]:
+    """Return the values of a TOML file.  Raises ConfigError for one that can't be read."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
+        raise ConfigError([Problem(str(path), None, None, f"can't be read: {reason}")]) from error
+    table = parse_table(text, str(path))
+    if isinstance(table, Problem):
+        raise ConfigError([table])
+    return values_table(table.values)

@@ -13,7 +13,7 @@ from typing import cast
 import pytest
 from aiohttp import web
 
-from spyweb.cli.plan import show_plan
+from spyweb.cli.debug import show_plan
 from spyweb.daemon.check import check_project
 from spyweb.lua.endings import show_value
 from spyweb.model import Failure, JobId, Outcome, Run

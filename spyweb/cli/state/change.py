@@ -1,7 +1,8 @@
-"""`spyweb state set`, `delete`, `clear`, `rollback` and `move`: change stored entries."""
+"""`spyweb state set`, `delete`, `clear`, `rollback`, `move` and `rekey`: change what is stored."""
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
@@ -9,7 +10,7 @@ import typer
 from spyweb.cli import output
 from spyweb.cli.options import project_of
 from spyweb.cli.output import Format
-from spyweb.cli.state.options import Key, StateOutput, StatePlace, Yes, agree, as_bytes, placed, spelt
+from spyweb.cli.state.options import Key, Pattern, StateOutput, StatePlace, Yes, agree, as_bytes, placed, spelt
 from spyweb.cli.state.remote import find_state
 from spyweb.errors import ExitCode, Refused
 from spyweb.model import NULL, JobId, Value
@@ -19,8 +20,6 @@ from spyweb.store.interchange.value_json import LARGEST, decode_value, to_plain
 from spyweb.store.model.entries import SCOPES, job_namespace
 
 TAKES_ANYTHING = {"ignore_unknown_options": True}  # `state set n -5`: a negative number is no option
-
-Pattern = Annotated[str, typer.Argument(metavar="PATTERN", help="Which keys: * is any run, ? one character.")]
 
 
 @placed
@@ -150,3 +149,37 @@ def tell_of(key: str, form: Format, what: str, **fields: object) -> None:
 
 
 set_entry.context_settings = TAKES_ANYTHING  # type: ignore[attr-defined]
+
+
+NONE = "none"
+
+
+def rekey(
+    context: typer.Context,
+    key_file: Annotated[str, typer.Argument(metavar="KEY_FILE", help="The new key; `none` decrypts everything.")],
+    yes: Yes = False,
+    form: StateOutput = Format.TABLE,
+) -> ExitCode:
+    """Encrypt what is kept with another key.
+
+    Values, past versions and events: all of them, or none.  Only while no daemon runs.
+    """
+    from spyweb.store.crypto.keys import find_key  # where a daemon runs, no command needs the store
+    from spyweb.store.lock import hold_lock
+    from spyweb.store.sqlite.rotation import rotate_key
+
+    project = project_of(context)
+    project.need_files("`spyweb state rekey`")
+    if project.settings.store.is_memory or not project.settings.store.path.exists():
+        raise Refused(f"{project.root}: there is no database, so nothing is encrypted")
+    new = None if key_file == NONE else find_key(key_file, project.root, os.environ)
+    if not agree(f"Write everything anew in {project.settings.store.path}?", yes=yes):
+        return ExitCode.FAILED
+    with hold_lock(project.settings.daemon.data_dir, root=project.root, clock=project.clock):
+        marker = project.offline.marker()
+        is_purged = rotate_key(project.settings.store.path, old=project.offline.key(), new=new, marker=marker)
+    setting = "" if new is None else key_file
+    if not is_purged:
+        output.note("parts of the older values are left in its file: the next start writes it anew, which needs room")
+    output.tell(form, f'now set key_file = "{setting}" in [store] of config.toml', {"key_file": setting})
+    return ExitCode.OK

@@ -1,8 +1,10 @@
-"""`spyweb state list`, `show`, `get`, `stats` and `history`: look at stored entries."""
+"""`spyweb state list`, `show`, `get`, `stats`, `history` and `watch`: look at stored entries."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated
+from zoneinfo import ZoneInfo
 
 import typer
 
@@ -10,11 +12,12 @@ from spyweb.cli import output
 from spyweb.cli.options import MOST_ROWS
 from spyweb.cli.output import Format
 from spyweb.cli.state import render
-from spyweb.cli.state.options import Compat, Key, StateOutput, StatePlace, as_bytes, placed, spelt
+from spyweb.cli.state.options import Compat, Key, Pattern, StateOutput, StatePlace, as_bytes, placed, spelt
+from spyweb.cli.state.remote import RemoteState
 from spyweb.errors import ExitCode
 from spyweb.store.interchange.value_json import TypeName
 from spyweb.views.jobs import to_json
-from spyweb.views.state import bytes_of
+from spyweb.views.state import ChangeView, bytes_of
 
 Prefix = Annotated[str, typer.Argument(metavar="PREFIX", help="Only keys that begin so.", show_default=False)]
 
@@ -118,3 +121,25 @@ def history(
 def missing(place: StatePlace, key: str) -> ExitCode:
     output.complain(f"there is no key {spelt(key)} in {place.namespace}")
     return ExitCode.FAILED
+
+
+@placed
+def watch(context: typer.Context, place: StatePlace, pattern: Pattern = "*", form: StateOutput = Format.TABLE) -> None:
+    """Show changes as they happen, until Ctrl-C.
+
+    Of all namespaces, unless one is chosen.  Needs a daemon.
+    """
+    daemon = place.project.need_daemon(", so nothing changes: `spyweb start` starts one")
+    timezone = ZoneInfo(place.timezone)
+
+    def begin() -> None:
+        output.note(f"watching {place.chosen or 'all namespaces'}: Ctrl-C ends it")
+
+    def show(change: ChangeView) -> None:
+        if form is Format.JSON:
+            output.show_json_line(to_json(change))
+            return
+        at = datetime.fromtimestamp(change.at_ms // 1000, tz=UTC).astimezone(timezone)
+        output.say(f"{at:%H:%M:%S}.{change.at_ms % 1000:03d} {render.change_line(change)}")
+
+    RemoteState(daemon).watch(place.chosen, as_bytes(pattern), show, begin)

@@ -60,6 +60,7 @@ StateOutput = Annotated[
 ]
 Compat = Annotated[bool, typer.Option("--compat", help="JSON in sloth-runner's shape.")]
 Key = Annotated[str, typer.Argument(metavar="KEY", help="The entry's key.")]
+Pattern = Annotated[str, typer.Argument(metavar="PATTERN", help="Which keys: * is any run, ? one character.")]
 Yes = Annotated[bool, typer.Option("-y", "--yes", help="Don't ask.")]
 
 Job = Annotated[

@@ -1,31 +1,34 @@
-"""`spyweb state export` and `import`: write all entries to a file of JSON Lines, and read them back, all or none."""
+"""`spyweb state export` and `import`: write entries to a file of JSON Lines, and read them back, all or none."""
 
 from __future__ import annotations
 
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
 import typer
+from msgspec import Struct
 
 from spyweb.cli import output
 from spyweb.cli.options import project_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Project
-from spyweb.cli.state.bring_spyweb import SpyWebImport
 from spyweb.cli.state.change import entries
 from spyweb.cli.state.options import Agent, StateOutput, StatePlace, Yes, agree, placed
 from spyweb.cli.state.remote import State, find_state
 from spyweb.errors import ExitCode, Refused
+from spyweb.monitor.stages.keep import hash_of
+from spyweb.settings.sections import USER_DB
 from spyweb.store.interchange.foreign import read_sloth
-from spyweb.store.interchange.foreign_spyweb import read_spyweb
+from spyweb.store.interchange.foreign_spyweb import OldProject, OldRecord, copy_tables, read_spyweb
 from spyweb.store.interchange.lines import BadLine, LineReader, entry_line
 from spyweb.store.model.entries import PortableEntry, agent_namespace
+from spyweb.store.model.records import NewRecord
 from spyweb.views.state import Imported
 
 PIPE = "-"
@@ -211,3 +214,69 @@ def _counted(lines: Iterable[bytes], advance: output.Advance) -> Iterator[bytes]
     for line in lines:
         advance(len(line))
         yield line
+
+
+AT_ONCE = 500  # records in one transaction
+
+
+class SpyWebImport(Struct, frozen=True):
+    """Imports the records and tables of an old project."""
+
+    project: Project
+    state: State
+    old: OldProject
+
+    def plan(self) -> dict[str, object]:
+        """Return what `carry_out` would import."""
+        return self._fields(self._count(), list(self.old.tables), [])
+
+    def carry_out(self, file: Path) -> dict[str, object]:
+        """Bring the records, then the tables.  Raises Refused where one of these can't be brought."""
+        records = self._add_records()
+        copied, kept = copy_tables(file, self.project.settings.daemon.data_dir / USER_DB)
+        return self._fields(records, copied, kept)
+
+    def describe(self, fields: Mapping[str, object]) -> Iterator[str]:
+        """Yield the result in words, one part each."""
+        if count := self._count():
+            yield f"records: {fields['records']} of {count}, none of them announced"
+        if self.old.unreadable:
+            yield f"records that can't be read: {self.old.unreadable}"
+        for name, what in (("tables", "tables"), ("kept_tables", "tables that are here already, and stay as they are")):
+            names = fields[name]
+            if isinstance(names, list) and names:
+                yield f"{what}: {', '.join(names)}"
+
+    def _fields(self, records: int, tables: Sequence[str], kept: Sequence[str]) -> dict[str, object]:
+        return {
+            "records": records,
+            "unreadable_records": self.old.unreadable,
+            "tables": tables,
+            "kept_tables": kept,
+        }
+
+    def _count(self) -> int:
+        return sum(map(len, self.old.records.values()))
+
+    def _add_records(self) -> int:
+        """Add the old records, and return how many were new here."""
+        monitors = {spec.id: spec.monitor for spec in self.project.offline.specs}
+        added = 0
+        with output.progress("records", self._count()) as advance:
+            for job, found in self.old.records.items():
+                monitor = monitors.get(job)
+                names = monitor.hash_fields if monitor else ()  # none stands for all
+                for part in (found[start : start + AT_ONCE] for start in range(0, len(found), AT_ONCE)):
+                    added += self.state.add_records(job, [as_new(record, names) for record in part])
+                    advance(len(part))
+        return added
+
+
+def as_new(record: OldRecord, hash_fields: Sequence[str]) -> NewRecord:
+    return NewRecord(
+        hash=hash_of(record.fields, hash_fields),
+        fields=record.fields,
+        matches=record.matches,
+        url=record.url,
+        found_ns=record.found_ns,
+    )

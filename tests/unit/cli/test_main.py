@@ -11,10 +11,13 @@ import pytest
 from spyweb import __version__
 from spyweb.cli import health
 from spyweb.cli import main as command_line
+from spyweb.cli.main import exit_code_of
 from spyweb.errors import (
     ConfigError,
+    ExitCode,
     LockHeld,
     NoAccess,
+    OpError,
     PoolError,
     Problem,
     Refused,
@@ -204,7 +207,7 @@ def test_without_a_daemon_a_list_is_made_without_what_runs_jobs(words: list[str]
 
 
 def test_what_asks_a_daemon_needs_neither_the_store_nor_the_files_of_jobs(tmp_path: Path) -> None:
-    found = imported_by("import spyweb.cli.jobs, spyweb.cli.runs, spyweb.cli.steer, spyweb.cli.outbox", root=tmp_path)
+    found = imported_by("import spyweb.cli.jobs, spyweb.cli.runs, spyweb.cli.outbox", root=tmp_path)
     assert "spyweb.cli.client" in found
     assert not found & {*PARTS, "asyncio", "sqlite3", "cronsim", "spyweb.store.sqlite.store", "spyweb.specs.discover"}
 
@@ -237,3 +240,18 @@ def test_what_is_converted_here_is_refused_in_typer_s_words(words: list[str], sa
     answer = spyweb(*(word.format(root=tmp_path) for word in words))
     assert answer.code == 2
     assert said.format(root=tmp_path) in answer.err
+
+
+def test_the_codes_are_those_of_the_manual() -> None:
+    assert {code.name: int(code) for code in ExitCode} == {
+        "OK": 0,
+        "FAILED": 1,
+        "USAGE": 2,
+        "INTERRUPTED": 130,
+        "UNREAD": 141,
+    }
+
+
+def test_what_went_wrong_in_a_job_is_told_from_what_was_asked_wrongly() -> None:
+    assert exit_code_of(OpError()) is ExitCode.FAILED
+    assert exit_code_of(Refused()) is ExitCode.USAGE
