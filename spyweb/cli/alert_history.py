@@ -11,7 +11,7 @@ from spyweb.cli import output
 from spyweb.cli.jobs import rounded
 from spyweb.cli.options import Output, project_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import Backend, find_in
+from spyweb.cli.project import Backend, Project, find_in
 from spyweb.errors import Refused
 from spyweb.model import JobId
 from spyweb.settings.units import DAY_MS, MINUTE_MS, format_duration
@@ -53,7 +53,7 @@ def history(
     except ValueError as error:
         raise Refused(f"{since[:80]!r}: {error}") from error
     project = project_of(context)
-    now_ms, timezone = project.clock.now_ms(), project.settings.daemon.timezone
+    now_ms = project.clock.now_ms()
     span = HistorySpan(now_ms - span_ms, now_ms)
     found = _find(project.stored(), job, span, count)
     if form is Format.JSON:
@@ -70,7 +70,7 @@ def history(
     header = (BARS[0], f"{format_duration(span_ms)} up to now", *BARS[2:])
     output.show_table(header, rows, empty="", cut=("subject",), spare=("share", "incidents"))
     output.say("")
-    table = [_row(each, timezone, now_ms) for each in found]
+    table = [_row(project, each) for each in found]
     output.show_table(HEADER, table, empty="", cut=("text", "subject"), spare=("level",))
     if len(bars) > DRAWN:
         output.note(f"{len(bars) - DRAWN} more subjects have no bar: --job shows one")
@@ -126,13 +126,13 @@ def _cell(moment_ms: int, start_ms: int, width_ms: float) -> int:
     return min(CELLS - 1, max(0, int((moment_ms - start_ms) / width_ms)))
 
 
-def _row(incident: IncidentView, timezone: str, now_ms: int) -> tuple[str, ...]:
-    lasted = rounded((now_ms if incident.closed_ms is None else incident.closed_ms) - incident.since_ms)
+def _row(project: Project, incident: IncidentView) -> tuple[str, ...]:
+    lasted = rounded((project.clock.now_ms() if incident.closed_ms is None else incident.closed_ms) - incident.since_ms)
     return (
         str(incident.id),
         incident.job_id or incident.subject,
         incident.level,
-        output.row_moment(incident.since_ms, timezone, now_ms),
+        project.moment(incident.since_ms),
         f"{lasted}, open" if incident.closed_ms is None else lasted,
         incident.reason,
         incident.acked_by,

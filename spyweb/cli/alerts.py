@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -12,7 +13,7 @@ from spyweb.cli import output
 from spyweb.cli.jobs import rounded
 from spyweb.cli.options import JobName, Output, project_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import find_in
+from spyweb.cli.project import Project, find_in
 from spyweb.errors import ExitCode, Refused
 from spyweb.settings.units import DAY_MS, MINUTE_MS, format_duration
 from spyweb.settings.values import duration
@@ -37,12 +38,8 @@ def list_incidents(
     """List what is wrong, newest first."""
     project = project_of(context)
     found = project.stored().incidents(is_open=None if every else True, limit=count)
-    if form is Format.JSON:
-        output.show_json(found)
-        return
-    now_ms, timezone = project.clock.now_ms(), project.settings.daemon.timezone
-    rows = [_row(each, timezone, now_ms) for each in found]
-    output.show_table(HEADER, rows, empty="nothing is wrong", cut=("text", "subject"), spare=("level", "told"))
+    cut, spare, row = ("text", "subject"), ("level", "told"), partial(_row, project)
+    output.show_list(form, found, HEADER, row, empty="nothing is wrong", cut=cut, spare=spare)
 
 
 def show(context: typer.Context, number: Number, form: Output = Format.TABLE) -> None:
@@ -52,8 +49,7 @@ def show(context: typer.Context, number: Number, form: Output = Format.TABLE) ->
     if form is Format.JSON:
         output.show_json(found)
         return
-    now_ms, timezone = project.clock.now_ms(), project.settings.daemon.timezone
-    output.show_table(("fact", "value"), _facts(found, timezone, now_ms), empty="")
+    output.show_table(("fact", "value"), _facts(project, found), empty="")
 
 
 def ack(
@@ -114,13 +110,8 @@ def list_channels(context: typer.Context, form: Output = Format.TABLE) -> None:
     """List the alert channels, and what waits for each."""
     project = project_of(context)
     found = project.need_daemon(ONLY_IT).channels()
-    if form is Format.JSON:
-        output.show_json(found)
-        return
-    now_ms, timezone = project.clock.now_ms(), project.settings.daemon.timezone
-    rows = [_channel_row(each, timezone, now_ms) for each in found]
-    empty = "config.toml has no channels: [channels.NAME]"
-    output.show_table(CHANNELS, rows, empty=empty, cut=("last error",), spare=("quiet", "level"))
+    empty, cut, spare = "config.toml has no channels: [channels.NAME]", ("last error",), ("quiet", "level")
+    output.show_list(form, found, CHANNELS, partial(_channel_row, project), empty=empty, cut=cut, spare=spare)
 
 
 def _user() -> str:
@@ -130,13 +121,13 @@ def _user() -> str:
         return "local"
 
 
-def _row(incident: IncidentView, timezone: str, now_ms: int) -> tuple[str, ...]:
+def _row(project: Project, incident: IncidentView) -> tuple[str, ...]:
     return (
         str(incident.id),
         incident.job_id or incident.subject,
         incident.level,
-        output.row_moment(incident.since_ms, timezone, now_ms),
-        rounded((incident.closed_ms or now_ms) - incident.since_ms),
+        project.moment(incident.since_ms),
+        rounded((incident.closed_ms or project.clock.now_ms()) - incident.since_ms),
         incident.reason,
         incident.acked_by,
         _told(incident),
@@ -150,10 +141,8 @@ def _told(incident: IncidentView) -> str:
     return ", ".join(told) or incident.held
 
 
-def _channel_row(channel: ChannelView, timezone: str, now_ms: int) -> tuple[str, ...]:
-    def moment(at_ms: int) -> str:
-        return output.row_moment(at_ms, timezone, now_ms)
-
+def _channel_row(project: Project, channel: ChannelView) -> tuple[str, ...]:
+    moment = project.moment
     if channel.down_since_ms is not None:
         state = f"down since {moment(channel.down_since_ms)}"
     elif channel.unusable:
@@ -177,10 +166,8 @@ def _channel_row(channel: ChannelView, timezone: str, now_ms: int) -> tuple[str,
     )
 
 
-def _facts(incident: IncidentView, timezone: str, now_ms: int) -> Sequence[tuple[str, str]]:
-    def moment(at_ms: int) -> str:
-        return output.row_moment(at_ms, timezone, now_ms)
-
+def _facts(project: Project, incident: IncidentView) -> Sequence[tuple[str, str]]:
+    moment = project.moment
     facts = [
         ("incident", str(incident.id)),
         ("subject", incident.job_id or incident.subject),
@@ -201,7 +188,7 @@ def _facts(incident: IncidentView, timezone: str, now_ms: int) -> Sequence[tuple
     if incident.held:
         facts.append(("held", incident.held))
     facts += [(f"told {channel}", state) for channel, state in incident.told.items()]
-    facts += [(f"tells {each.name}", _later(each, moment, now_ms)) for each in _untold(incident)]
+    facts += [(f"tells {each.name}", _later(project, each)) for each in _untold(incident)]
     return [*facts, *((moment(note.at_ms), note.text) for note in incident.notes)]
 
 
@@ -212,7 +199,7 @@ def _untold(incident: IncidentView) -> Sequence[IncidentChannel]:
     return [each for each in incident.channels if not each.told]
 
 
-def _later(channel: IncidentChannel, moment: Callable[[int], str], now_ms: int) -> str:
-    if channel.from_ms > now_ms:
-        return f"at {moment(channel.from_ms)}, if nobody takes care"
+def _later(project: Project, channel: IncidentChannel) -> str:
+    if channel.from_ms > project.clock.now_ms():
+        return f"at {project.moment(channel.from_ms)}, if nobody takes care"
     return channel.held or "now"

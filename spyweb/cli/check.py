@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,9 @@ from spyweb.cli import output
 from spyweb.cli.options import Output, root_of
 from spyweb.cli.output import Format
 from spyweb.errors import ExitCode, Problem
+
+if TYPE_CHECKING:
+    from spyweb.daemon.uses import UseView
 
 
 class CheckScope(StrEnum):
@@ -50,34 +53,26 @@ def show_permissions(root: Path, form: Format) -> ExitCode:
     from spyweb.daemon.uses import view_uses  # every other command does without the ops
 
     views = view_uses(root)
-    if form is Format.JSON:
-        output.show_json(views)
-    else:
-        rows = [
-            (
-                view.job,
-                view.key,
-                ", ".join(view.functions),
-                ", ".join(f"{item} (refused)" if item in view.refused else item for item in view.literals),
-                ", ".join(view.may) or "nothing",
-                "" if view.own is None else ", ".join(view.own) or "nothing",
-            )
-            for view in views
-        ]
-        output.show_table(("job", "key", "functions", "literals", "may", "own settings"), rows, empty="nothing is used")
+    header = ("job", "key", "functions", "literals", "may", "own settings")
+    output.show_list(form, views, header, _use_row, empty="nothing is used")
     return ExitCode.FAILED if any(view.refused for view in views) else ExitCode.OK
 
 
+def _use_row(view: UseView) -> tuple[str, ...]:
+    return (
+        view.job,
+        view.key,
+        ", ".join(view.functions),
+        ", ".join(f"{item} (refused)" if item in view.refused else item for item in view.literals),
+        ", ".join(view.may) or "nothing",
+        "" if view.own is None else ", ".join(view.own) or "nothing",
+    )
+
+
 def show_problems(problems: list[Problem], form: Format) -> None:
-    if form is Format.JSON:
-        output.show_json(problems)
-    else:
-        rows = [
-            (problem.file, "" if problem.line is None else str(problem.line), problem.key or "", shown_reason(problem))
-            for problem in problems
-        ]
-        output.show_table(("file", "line", "key", "reason"), rows, empty="no problems found")
+    output.show_list(form, problems, ("file", "line", "key", "reason"), _problem_row, empty="no problems found")
 
 
-def shown_reason(problem: Problem) -> str:
-    return f"warning: {problem.reason}" if problem.is_warning else problem.reason
+def _problem_row(problem: Problem) -> tuple[str, ...]:
+    reason = f"warning: {problem.reason}" if problem.is_warning else problem.reason
+    return (problem.file, "" if problem.line is None else str(problem.line), problem.key or "", reason)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import typer
 
 from spyweb.cli import output
@@ -43,28 +41,20 @@ def show_drift(project: Project, report: DriftReport, form: Format) -> ExitCode:
     if form is Format.JSON:
         output.show_json(report.differences)
     else:
-        show_differences(report, project.settings.daemon.timezone, project.clock.now_ms())
+        show_differences(project, report)
     for remark in report.remarks:
         output.note(remark)
     return ExitCode.FAILED if report.differences else ExitCode.OK
 
 
-def show_differences(report: DriftReport, timezone: str, now_ms: int) -> None:
+def show_differences(project: Project, report: DriftReport) -> None:
     header = ("resource", "expected", "actual", "since", "run")
     count = "1 resource" if report.checked == 1 else f"{report.checked} resources"
     empty = f"{count} compared, nothing differs" if report.checked else "nothing is recorded"
-    rows = _rows(report.differences, timezone, now_ms)
+    rows = [_row(project, each) for each in report.differences]
     output.show_table(header, rows, empty=empty, cut=("actual", "expected"))
 
 
-def _rows(differences: Sequence[DriftView], timezone: str, now_ms: int) -> list[tuple[str, ...]]:
-    return [
-        (
-            each.resource,
-            each.expected,
-            each.actual,
-            "" if each.since_ms is None else output.row_moment(each.since_ms, timezone, now_ms),
-            "" if each.run is None else str(each.run),
-        )
-        for each in differences
-    ]
+def _row(project: Project, each: DriftView) -> tuple[str, ...]:
+    since = "" if each.since_ms is None else project.moment(each.since_ms)
+    return (each.resource, each.expected, each.actual, since, "" if each.run is None else str(each.run))

@@ -12,9 +12,8 @@ from spyweb.cli import output
 from spyweb.cli.options import JobName, MaybeJob, Output, project_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import find_in
-from spyweb.clock import RealClock
 from spyweb.settings.units import format_duration
-from spyweb.views.jobs import JobView
+from spyweb.views.jobs import JobView, NextRun
 from spyweb.views.runs import LastRun, describe_details, describe_storage_errors
 
 
@@ -54,14 +53,14 @@ def next_runs(
     form: Output = Format.TABLE,
 ) -> None:
     """List the next due times, with their time zone."""
-    source = project_of(context).backend()
-    found = source.next_runs(find_in(source.jobs(), job) if job else None, count)
-    if form is Format.JSON:
-        output.show_json(found)
-        return
-    now_ms = RealClock().now_ms()
-    rows = [(run.local, until(run.due_ms - now_ms), run.job) for run in found]
-    output.show_table(("due", "in", "job"), rows, empty="nothing is due")
+    project = project_of(context)
+    backend, now_ms = project.backend(), project.clock.now_ms()
+    found = backend.next_runs(find_in(backend.jobs(), job) if job else None, count)
+
+    def row(run: NextRun) -> tuple[str, ...]:
+        return (run.local, until(run.due_ms - now_ms), run.job)
+
+    output.show_list(form, found, ("due", "in", "job"), row, empty="nothing is due")
 
 
 def _job_row(job: JobView, timezone: str, now_ms: int) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from spyweb.cli import output
 from spyweb.cli.options import Output, project_of
 from spyweb.cli.output import Format
+from spyweb.cli.project import Project
 from spyweb.errors import Refused
 from spyweb.store.model.access import Scope
 from spyweb.views.keys import AuditView, KeyView
@@ -45,12 +47,8 @@ def list_keys(context: typer.Context, form: Output = Format.TABLE) -> None:
     """List the keys; never their tokens."""
     project = project_of(context)
     found = project.stored().keys()
-    if form is Format.JSON:
-        output.show_json(found)
-        return
-    now_ms, timezone = project.clock.now_ms(), project.settings.daemon.timezone
-    rows = [_key_row(key, timezone, now_ms) for key in found]
-    output.show_table(KEYS_HEADER, rows, empty="there is no key", cut=("jobs", "name"))
+    row = partial(_key_row, project)
+    output.show_list(form, found, KEYS_HEADER, row, empty="there is no key", cut=("jobs", "name"))
 
 
 def revoke(context: typer.Context, name: KeyName, form: Output = Format.TABLE) -> None:
@@ -68,28 +66,24 @@ def audit(
     """List what was done by whom, newest first."""
     project = project_of(context)
     found = project.stored().audit_lines(limit=count)
-    if form is Format.JSON:
-        output.show_json(found)
-        return
-    now_ms, timezone = project.clock.now_ms(), project.settings.daemon.timezone
-    rows = [_audit_row(line, timezone, now_ms) for line in found]
-    output.show_table(AUDIT_HEADER, rows, empty="nobody has done anything yet", cut=("target", "what", "job", "who"))
+    empty, cut = "nobody has done anything yet", ("target", "what", "job", "who")
+    output.show_list(form, found, AUDIT_HEADER, partial(_audit_row, project), empty=empty, cut=cut)
 
 
-def _key_row(key: KeyView, timezone: str, now_ms: int) -> tuple[str, ...]:
+def _key_row(project: Project, key: KeyView) -> tuple[str, ...]:
     return (
         key.name,
         f"{key.begins}...",
         " ".join(key.scopes),
         " ".join(key.jobs),
-        output.row_moment(key.created_ms, timezone, now_ms),
-        "never" if key.used_ms is None else output.row_moment(key.used_ms, timezone, now_ms),
+        project.moment(key.created_ms),
+        "never" if key.used_ms is None else project.moment(key.used_ms),
     )
 
 
-def _audit_row(line: AuditView, timezone: str, now_ms: int) -> tuple[str, ...]:
+def _audit_row(project: Project, line: AuditView) -> tuple[str, ...]:
     return (
-        output.row_moment(line.at_ms, timezone, now_ms),
+        project.moment(line.at_ms),
         line.who,
         line.action,
         line.job,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -18,6 +18,7 @@ from spyweb.views.jobs import find_job
 from spyweb.views.outbox import MessageView
 
 ALL = "all"
+HEADER = ("id", "job", "since", "by", "to", "state", "attempts", "next", "error")
 
 
 def outbox(
@@ -36,8 +37,8 @@ def outbox(
     project = project_of(context)
     source = project.backend()
     if retry is None:
-        found = source.messages(_chosen(source, job), limit=count)
-        _show(found, form, project.clock.now_ms())
+        found, row = source.messages(_chosen(source, job), limit=count), partial(_row, project.clock.now_ms())
+        output.show_list(form, found, HEADER, row, empty="everything has arrived", cut=("error", "to", "job"))
     else:
         _retry(source, retry, form)
 
@@ -57,16 +58,7 @@ def _retry(source: Backend, which: str, form: Format) -> None:
     output.tell(form, line, {"retried": retried})
 
 
-def _show(found: Sequence[MessageView], form: Format, now_ms: int) -> None:
-    if form is Format.JSON:
-        output.show_json(found)
-        return
-    header = ("id", "job", "since", "by", "to", "state", "attempts", "next", "error")
-    rows = [_row(each, now_ms) for each in found]
-    output.show_table(header, rows, empty="everything has arrived", cut=("error", "to", "job"))
-
-
-def _row(message: MessageView, now_ms: int) -> tuple[str, ...]:
+def _row(now_ms: int, message: MessageView) -> tuple[str, ...]:
     return (
         str(message.id),
         message.job_id,

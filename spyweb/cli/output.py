@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, TextIO, TypeVar
 
 from spyweb.errors import ConfigError, ExitCode, Refused, SpywebError
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
     from rich.text import Text
 
+T = TypeVar("T")
 Rows = Sequence[Sequence[str]]
 Advance = Callable[[int], None]  # called with how much more is done
 
@@ -263,6 +264,23 @@ def show_table(
         _draw(header, rows, cut, spare)
     else:
         _align(header, rows)
+
+
+def show_list(  # noqa: PLR0913 - what `show_table` takes, and how a row is made
+    form: Format,
+    found: Sequence[T],
+    header: Sequence[str],
+    row: Callable[[T], Sequence[str]],
+    *,
+    empty: str,
+    cut: Sequence[str] = (),
+    spare: Sequence[str] = (),
+) -> None:
+    """Print what was found: as JSON, or each in a row of a table as `show_table` does."""
+    if form is Format.JSON:
+        show_json(found)
+    else:
+        show_table(header, [row(each) for each in found], empty=empty, cut=cut, spare=spare)
 
 
 def show_fields(fields: Sequence[tuple[str, str]]) -> None:

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from spyweb.cli import output
 from spyweb.cli.client import DaemonClient, find_daemon
 from spyweb.cli.transport import UrlTransport
 from spyweb.clock import RealClock
@@ -49,6 +50,10 @@ class Project:
         from spyweb.cli.offline import OfflineProject
 
         return OfflineProject(self.settings, self.clock)
+
+    def moment(self, ms: int) -> str:
+        """Return a moment for a row of a table."""
+        return output.row_moment(ms, self.settings.daemon.timezone, self.clock.now_ms())
 
     def refuse_strangers(self) -> None:
         """Raise NoAccess, naming the owner, when the data directory is another user's."""

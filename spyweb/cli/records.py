@@ -15,7 +15,7 @@ import typer
 
 from spyweb.cli import output
 from spyweb.cli.options import MOST_ROWS, JobName, project_of
-from spyweb.cli.project import Backend
+from spyweb.cli.project import Backend, Project
 from spyweb.errors import Refused
 from spyweb.model import JobId
 from spyweb.settings.units import parse_duration
@@ -56,7 +56,7 @@ def records(
         case RecordFormat.CSV:
             output.show_bytes(to_csv(found).removesuffix("\n").encode())
         case RecordFormat.TABLE:
-            show_records(found, timezone, project.clock.now_ms())
+            show_records(project, found)
 
 
 def _pages(source: Backend, name: str) -> Iterator[RecordView]:
@@ -85,14 +85,14 @@ def moment_of(text: str, now_ms: int, timezone: str) -> int:
         raise Refused(f"--since {text[:80]!r}: {SINCE_EXPECTED}") from error
 
 
-def show_records(found: Sequence[RecordView], timezone: str, now_ms: int) -> None:
+def show_records(project: Project, found: Sequence[RecordView]) -> None:
     names = field_names(found)
-    rows = [_row(view, names, timezone, now_ms) for view in found]
+    rows = [_row(project, view, names) for view in found]
     output.show_table(("found", *names, "keywords"), rows, empty="no records")
 
 
-def _row(view: RecordView, names: Sequence[str], timezone: str, now_ms: int) -> tuple[str, ...]:
-    found = output.row_moment(view.timestamp // NS_IN_MS, timezone, now_ms)
+def _row(project: Project, view: RecordView, names: Sequence[str]) -> tuple[str, ...]:
+    found = project.moment(view.timestamp // NS_IN_MS)
     return (found, *(view.fields.get(name, "") for name in names), ", ".join(view.match_key))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -43,12 +44,8 @@ def locks(
 
 def _list(project: Project, form: Format) -> ExitCode:
     found = find_state(project).locks()
-    if form is Format.JSON:
-        output.show_json(found)
-        return ExitCode.OK
-    now_ms, timezone = project.clock.now_ms(), project.settings.daemon.timezone
-    rows = [render.lock_row(lock, now_ms, timezone) for lock in found]
-    output.show_table(render.LOCKS_HEADER, rows, empty="no lock is held", cut=("name", "holder"))
+    row = partial(render.lock_row, project)
+    output.show_list(form, found, render.LOCKS_HEADER, row, empty="no lock is held", cut=("name", "holder"))
     return ExitCode.OK
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated
 from zoneinfo import ZoneInfo
 
@@ -36,14 +37,10 @@ def list_entries(
     if compat:
         output.show_json(render.compat_entries(found))
         return
-    if form is Format.JSON:
-        output.show_json(found)
-        return
-    now_ms, timezone = place.project.clock.now_ms(), place.timezone
-    rows = [render.entry_row(entry, now_ms, timezone) for entry in found]
-    output.show_table(render.HEADER, rows, empty=f"nothing is kept in {place.namespace}", cut=("value", "key"))
-    if rows:
-        output.say(render.total(len(rows)))
+    empty, row = f"nothing is kept in {place.namespace}", partial(render.entry_row, place.project)
+    output.show_list(form, found, render.HEADER, row, empty=empty, cut=("value", "key"))
+    if found and form is not Format.JSON:
+        output.say(render.total(len(found)))
 
 
 @placed
@@ -109,13 +106,8 @@ def history(
     Newest first.
     """
     found = place.state().history(place.namespace, as_bytes(key), count)
-    if form is Format.JSON:
-        output.show_json(found)
-        return
-    now_ms = place.project.clock.now_ms()
-    rows = [render.history_row(entry, now_ms, place.timezone) for entry in found]
-    empty = f"no version of {spelt(key)} is kept in {place.namespace}"
-    output.show_table(render.HISTORY_HEADER, rows, empty=empty, cut=("value",))
+    empty, row = f"no version of {spelt(key)} is kept in {place.namespace}", partial(render.history_row, place.project)
+    output.show_list(form, found, render.HISTORY_HEADER, row, empty=empty, cut=("value",))
 
 
 def missing(place: StatePlace, key: str) -> ExitCode:

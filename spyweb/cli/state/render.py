@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from spyweb.cli.jobs import rounded
-from spyweb.cli.output import moment, row_moment, shortened
+from spyweb.cli.output import moment, shortened
+from spyweb.cli.project import Project
 from spyweb.settings.units import HOUR_MS, MINUTE_MS, SECOND_MS, format_duration
 from spyweb.store.interchange.value_json import TypeName
 from spyweb.views.jobs import to_json
@@ -54,13 +55,13 @@ def ttl(expires_ms: int | None, now_ms: int) -> str:
     return format_duration(-(-left_ms // grain_ms) * grain_ms)
 
 
-def entry_row(entry: EntryView, now_ms: int, timezone: str) -> Row:
+def entry_row(project: Project, entry: EntryView) -> Row:
     return (
         shown_key(entry.key),
         cut(shown_value(entry.value, entry.type)),
         entry.type,
-        ttl(entry.expires_ms, now_ms),
-        row_moment(entry.updated_ms, timezone, now_ms),
+        ttl(entry.expires_ms, project.clock.now_ms()),
+        project.moment(entry.updated_ms),
     )
 
 
@@ -76,18 +77,18 @@ def entry_fields(entry: EntryView, now_ms: int, timezone: str) -> Fields:
     ]
 
 
-def history_row(entry: EntryView, now_ms: int, timezone: str) -> Row:
+def history_row(project: Project, entry: EntryView) -> Row:
     value = cut(shown_value(entry.value, entry.type))
-    return (str(entry.version), value, entry.type, row_moment(entry.updated_ms, timezone, now_ms))
+    return (str(entry.version), value, entry.type, project.moment(entry.updated_ms))
 
 
-def lock_row(lock: LockView, now_ms: int, timezone: str) -> Row:
+def lock_row(project: Project, lock: LockView) -> Row:
     return (
         shown_key(lock.name),
         shown_key(lock.holder),
         NONE if lock.run is None else str(lock.run),
-        row_moment(lock.acquired_ms, timezone, now_ms),
-        rounded(lock.expires_ms - now_ms),
+        project.moment(lock.acquired_ms),
+        rounded(lock.expires_ms - project.clock.now_ms()),
     )
 
 

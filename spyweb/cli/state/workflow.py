@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -57,19 +58,20 @@ def workflow(
 
 def _list(project: Project, count: int, form: Format) -> None:
     found = project.backend().workflows(count)
-    if form is Format.JSON:
-        output.show_json(found)
-        return
     header = ("ID", "NAME", "VERSION", "STATUS", "STARTED", "DURATION", "RESOURCES")
-    rows = [(str(each.id), each.name, *_cells(project, each)) for each in found]
-    output.show_table(header, rows, empty="no run with tasks is on record", cut=("NAME",))
+    empty = "no run with tasks is on record"
+    output.show_list(form, found, header, partial(_row, project), empty=empty, cut=("NAME",))
+
+
+def _row(project: Project, each: WorkflowView) -> tuple[str, ...]:
+    return (str(each.id), each.name, *_cells(project, each))
 
 
 def _cells(project: Project, each: WorkflowView) -> tuple[str, ...]:
     return (
         str(each.version),
         each.status,
-        NONE if each.started_ms is None else _moment(project, each.started_ms),
+        NONE if each.started_ms is None else project.moment(each.started_ms),
         NONE if each.duration_ms is None else format_duration(each.duration_ms),
         str(each.resources),
     )
@@ -98,16 +100,11 @@ def _resource_row(each: ResourceView) -> tuple[str, ...]:
 
 def _show_drift(project: Project, detail: WorkflowDetail, form: Format) -> ExitCode:
     report: DriftReport = project.backend().drift(detail.workflow.job)
-    now_ms = project.clock.now_ms()
     if form is Format.JSON:
         output.show_json(report.differences)
     else:
         header = ("RESOURCE TYPE", "RESOURCE ID", "DRIFTED", "DETECTED AT", "EXPECTED", "ACTUAL")
-        at = _moment(project, now_ms)
+        at = project.moment(project.clock.now_ms())
         rows = [(each.module, each.target, "yes", at, each.expected, each.actual) for each in report.differences]
         output.show_table(header, rows, empty="nothing has drifted", cut=("ACTUAL", "RESOURCE ID"))
     return ExitCode.FAILED if report.differences else ExitCode.OK
-
-
-def _moment(project: Project, ms: int) -> str:
-    return output.row_moment(ms, project.settings.daemon.timezone, project.clock.now_ms())

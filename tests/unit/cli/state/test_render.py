@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
+from spyweb.cli.project import Project
 from spyweb.cli.state import render
 from spyweb.model import ChangeKind, JobId, RunId
 from spyweb.store.interchange.value_json import TypeName
 from spyweb.store.model.entries import Entry
+from spyweb.views.jobs import describe_moment
 from spyweb.views.state import ChangeView, LockView, StateStats, view_entry
+from tests.fakes.clock import FakeClock
 
 NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
+PROJECT = cast(
+    Project,
+    SimpleNamespace(clock=FakeClock(), moment=lambda ms: describe_moment(ms, "Europe/Berlin")),
+)
 
 
 def change(kind: ChangeKind, old: object, new: object, job: str | None = None) -> ChangeView:
@@ -73,7 +83,7 @@ def test_an_entry_is_shown_with_labels_and_its_whole_value() -> None:
 
 def test_an_entry_in_a_list_has_the_columns_of_the_header() -> None:
     entry = Entry(value={b"a": [1]}, version=1, created_ms=0, updated_ms=NOW_MS, expires_ms=NOW_MS + 60_000)
-    row = render.entry_row(view_entry("state", b"k", entry), NOW_MS, "Europe/Berlin")
+    row = render.entry_row(PROJECT, view_entry("state", b"k", entry))
     assert dict(zip(render.HEADER, row, strict=True)) == {
         "key": "k",
         "value": '{"a":[1]}',
@@ -86,7 +96,7 @@ def test_an_entry_in_a_list_has_the_columns_of_the_header() -> None:
 def test_a_key_of_several_lines_is_shown_in_one() -> None:
     entry = Entry(value=b"v", version=1, created_ms=0, updated_ms=0, expires_ms=None)
     view = view_entry("state", b"a\nb\t\xff", entry)
-    assert render.entry_row(view, 0, "UTC")[0] == "a\\nb\\t\\xff"
+    assert render.entry_row(PROJECT, view)[0] == "a\\nb\\t\\xff"
     assert render.entry_fields(view, 0, "UTC")[0] == ("Key:", "a\\nb\\t\\xff")
 
 
@@ -127,7 +137,7 @@ def test_a_lock_is_shown_with_its_holder_and_how_long_it_outlasts_a_crash() -> N
         expires_ms=NOW_MS + 30_000,
         lease_ms=30_000,
     )
-    assert render.lock_row(lock, NOW_MS, "UTC") == ("deploy", "tick#3", "3", "Thu 2026-01-01 00:00:00 UTC", "30s")
+    assert render.lock_row(PROJECT, lock) == ("deploy", "tick#3", "3", "Thu 2026-01-01 01:00:00 CET", "30s")
 
 
 def test_stats_have_labels() -> None:
