@@ -24,6 +24,7 @@ IDEMPOTENCY_KEYS: Final = 100_000  # kept at once
 SCRIPT_VALUES: Final = 65_536  # bytes of what a script sees in `values`, as JSON
 OP_ELEMENTS: Final = 200_000  # values inside the arguments of one op
 HOOK_ELEMENTS: Final = 2_000_000  # values inside what a hook returns: items are read one by one
+NUMBER_KEYS: Final = 5_000  # keys that are numbers in all tables of one value, but for arrays: such can collide
 PARTS: Final = 1_000  # parts of a multipart body
 SQL_KEPT: Final = 4_096  # bytes of a statement that is kept prepared
 

@@ -6,15 +6,19 @@ A table goes as msgpack when it holds a string that is not UTF-8, a key that is 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Collection
 from enum import StrEnum
+from itertools import count
 from typing import NamedTuple, cast
 
 import msgspec
 
 from spyweb.errors import StoreError
+from spyweb.limits import NUMBER_KEYS
 from spyweb.model import NULL, Null, Value, ValueKey
 
 MAX_DEPTH = 200  # of tables in tables
+OVER_NUMBER_KEYS = f"a table over the limit of {NUMBER_KEYS} number keys in all"
 SMALLEST, LARGEST = -(1 << 63), (1 << 63) - 1
 
 Column = bytes | str | int | float | None
@@ -52,7 +56,7 @@ class NotJson(Exception):
 def encode(value: Value) -> Cell:
     if isinstance(value, list | dict):
         return encode_table(value)
-    check_scalar(value)
+    scalar(value)
     match value:
         case bytes():
             return Cell(Type.STRING.value, value)
@@ -77,9 +81,9 @@ def decode(kind: str, column: Column) -> Value:
             case Type.NULL:
                 return NULL
             case Type.JSON if isinstance(column, str):
-                return from_json(msgspec.json.decode(column))
+                return from_plain(msgspec.json.decode(column))
             case Type.MSGPACK if isinstance(column, bytes):
-                return from_msgpack(msgspec.msgpack.decode(column, strict=False))
+                return from_plain(msgspec.msgpack.decode(column, strict=False))
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise StoreError(f"an entry of the type {kind!r} is damaged: {error}") from error
     raise StoreError(f"an entry of the type {kind!r} can't be read")
@@ -87,25 +91,35 @@ def decode(kind: str, column: Column) -> Value:
 
 def encode_table(value: Value) -> Cell:
     try:
-        return Cell(Type.JSON.value, msgspec.json.encode(to_json(value, MAX_DEPTH)).decode())
+        return Cell(Type.JSON.value, msgspec.json.encode(to_plain(value, json_scalar, text_of, MAX_DEPTH)).decode())
     except NotJson:
-        return Cell(Type.MSGPACK.value, msgspec.msgpack.encode(to_msgpack(value, MAX_DEPTH)))
+        pass
+    numbers = count(1)
+
+    def key_of(key: ValueKey) -> Plain:
+        if not isinstance(key, bytes) and next(numbers) > NUMBER_KEYS:
+            raise StoreError(f"{OVER_NUMBER_KEYS} can't be stored")
+        return scalar(key)
+
+    return Cell(Type.MSGPACK.value, msgspec.msgpack.encode(to_plain(value, scalar, key_of, MAX_DEPTH)))
 
 
-def to_json(value: Value, depth: int) -> Plain:
-    match value:
-        case bytes():
-            return text_of(value)
-        case dict():
-            inside = less(depth)
-            return {text_of(key): to_json(item, inside) for key, item in value.items()}
-        case list():
-            inside = less(depth)
-            return value if are_numbers(value) else [to_json(item, inside) for item in value]
-    check_scalar(value)
-    if isinstance(value, float) and not math.isfinite(value):
+def to_plain(value: Value, item_of: Callable[[Value], Plain], key_of: Callable[[ValueKey], Plain], depth: int) -> Plain:
+    if isinstance(value, dict):
+        inside = less(depth)
+        return {key_of(key): to_plain(item, item_of, key_of, inside) for key, item in value.items()}
+    if isinstance(value, list):
+        inside = less(depth)
+        return value if are_numbers(value) else [to_plain(item, item_of, key_of, inside) for item in value]
+    return item_of(value)
+
+
+def json_scalar(value: Value) -> Plain:
+    if isinstance(value, bytes):
+        return text_of(value)
+    if isinstance(value, float) and math.isinf(value):
         raise NotJson
-    return None if value is NULL else value
+    return scalar(value)
 
 
 def are_numbers(values: list[Value]) -> bool:
@@ -125,40 +139,22 @@ def text_of(value: ValueKey) -> str:
     raise NotJson
 
 
-def from_json(plain: Plain) -> Value:
+def from_plain(plain: Plain) -> Value:
     match plain:
         case str():
             return plain.encode()
         case dict():
-            return {key.encode(): from_json(item) for key, item in plain.items()}
+            return {key.encode() if isinstance(key, str) else key: from_plain(item) for key, item in plain.items()}
         case list():
-            return plain if NUMBERS.issuperset(map(type, plain)) else [from_json(item) for item in plain]
-        case bool() | int() | float():
-            return plain
-    return NULL
-
-
-def to_msgpack(value: Value, depth: int) -> Plain:
-    match value:
-        case dict():
-            inside = less(depth)
-            return {checked_key(key): to_msgpack(item, inside) for key, item in value.items()}
-        case list():
-            inside = less(depth)
-            return value if are_numbers(value) else [to_msgpack(item, inside) for item in value]
-    check_scalar(value)
-    return None if value is NULL else value
-
-
-def from_msgpack(plain: Plain) -> Value:
-    match plain:
-        case dict():
-            return {key: from_msgpack(item) for key, item in plain.items()}
-        case list():
-            return plain if SCALARS.issuperset(map(type, plain)) else [from_msgpack(item) for item in plain]
+            return plain if SCALARS.issuperset(map(type, plain)) else [from_plain(item) for item in plain]
         case bytes() | bool() | int() | float():
             return plain
     return NULL
+
+
+def number_keys(keys: Collection[ValueKey]) -> int:
+    """Count the keys that are no texts.  Their hash is known, so a script can choose such that collide in a dict."""
+    return len(keys) - list(map(type, keys)).count(bytes)
 
 
 def less(depth: int) -> int:
@@ -167,23 +163,21 @@ def less(depth: int) -> int:
     return depth - 1
 
 
-def checked_key(key: ValueKey) -> ValueKey:
-    check_scalar(key)
-    return key
-
-
-def check_scalar(value: Value) -> None:
+def scalar(value: Value) -> Plain:
+    """Return what stands for a value that is no table.  Raises StoreError for what can't be stored."""
     match value:
-        case bool() | bytes() | Null():
-            return
-        case int() if SMALLEST <= value <= LARGEST:
-            return
-        case float() if not math.isnan(value):
-            return
+        case bytes() | bool():
+            return value
         case int():
+            if SMALLEST <= value <= LARGEST:
+                return value
             raise StoreError(f"the number {value} does not fit into 64 bits")
         case float():
+            if not math.isnan(value):
+                return value
             raise StoreError("NaN can't be stored")
+        case Null():
+            return None
     raise StoreError(f"{'nil' if value is None else f'a value of the type {type(value).__name__}'} can't be stored")
 
 

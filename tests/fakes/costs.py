@@ -47,7 +47,6 @@ from spyweb.web.pages.pages import ACTIONS
 from spyweb.web.serve import serve_app
 from tests.fakes.client import content_of
 from tests.fakes.clock import FakeClock
-from tests.fakes.collisions import colliding_numbers
 from tests.fakes.daemon_socket import serve_tcp
 from tests.fakes.dashboard import make_dashboard_service
 from tests.fakes.endpoints import serve as serve_endpoints
@@ -212,9 +211,6 @@ NESTED: Mapping[str, Text] = {
     "objects in JSON": lambda n: b'{"a":' * (n // 5),
     "numbers in JSON": lambda n: b"[" + b"1," * (n // 2) + b"1]",
     "empty arrays in JSON": lambda n: b"[" + b"[]," * (n // 3) + b"1]",
-    "colliding numbers in JSON": lambda n: (
-        b'{"$table":[[%s,1]]}' % b",1],[".join(map(b"%d".__mod__, colliding_numbers(n)))
-    ),
     "digits in JSON": lambda n: b'{"value": ' + b"1" * n + b"}",
 }
 

@@ -1,22 +1,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spyweb.limits import NUMBER_KEYS
 from spyweb.lua import wire
 from spyweb.lua.wire import Ext, Foreign
-from spyweb.store.collisions import COLLIDE, FREE
-from tests.fakes.collisions import colliding_floats, colliding_numbers
+from spyweb.store.encoding import OVER_NUMBER_KEYS
 from tests.fakes.lua_library import LuaLibrary, ScriptFailed
 
 NULL, EMPTY_ARRAY = Foreign(Ext.NULL, "table"), Foreign(Ext.EMPTY_ARRAY, "table")
 
 integers = st.integers(-(2**63), 2**63 - 1)
-floats = st.floats(allow_nan=False).filter(lambda number: not number.is_integer() or abs(number) >= 2**63)
+floats = st.floats(allow_nan=False).map(  # none that is an integer of Lua's
+    lambda number: number if not number.is_integer() or abs(number) >= 2**63 else number * 2.0**63 or 0.5
+)
 scalars = st.one_of(st.booleans(), integers, floats, st.binary(max_size=300))
 keys = st.one_of(st.binary(max_size=40), integers.filter(lambda key: key not in (0, 1)), floats)
 values = st.recursive(
@@ -168,50 +169,22 @@ def test_a_boolean_key_beside_the_number_that_python_takes_it_for_is_not_lost(vm
     assert vm.run("return {[true] = 'a', [false] = 'b', [2] = 'c'}") == [{True: b"a", False: b"b", 2: b"c"}]
 
 
-MAKE_TABLE = "local t = {} for _, key in ipairs((...)) do t[key] = 1 end "
+def test_tables_of_more_number_keys_than_a_value_may_have_are_as_foreign_as_a_function(vm: LuaLibrary) -> None:
+    over = Foreign(Ext.FOREIGN, OVER_NUMBER_KEYS.removeprefix("a "))
+    make = "local function t(n) local t = {} for i = 1, n do t[i / 2] = 1 end return t end "
+    numbers = [number / 2 for number in range(1, NUMBER_KEYS + 1)]
 
-
-@pytest.mark.parametrize(
-    ("make", "count"), [(colliding_numbers, 4_915), (colliding_floats, 4_915), (colliding_numbers, 2_700)]
-)
-def test_a_table_whose_number_keys_collide_in_python_is_as_foreign_as_a_function(
-    vm: LuaLibrary, make: Callable[[int], list[object]], count: int
-) -> None:
-    numbers = make(count)
-    collides = Foreign(Ext.FOREIGN, COLLIDE.removeprefix("a "))
-
-    assert vm.run(MAKE_TABLE + "return {1, t, 'x'}, {a = t}, t, 5", numbers) == [
-        [1, collides, b"x"],
-        {b"a": collides},
-        collides,
+    assert vm.run(make + f"return t({NUMBER_KEYS})") == [dict.fromkeys(numbers, 1)]
+    assert vm.run(make + f"return {{1, t({NUMBER_KEYS + 1}), 'x'}}, {{a = t(2)}}, 5") == [
+        [1, over, b"x"],
+        {b"a": {0.5: 1, 1: 1}},
         5,
     ]
-    assert vm.run(MAKE_TABLE + "for i = 1, 600 do t['k' .. i] = 1 end return t", numbers) == [collides]
-
-
-@pytest.mark.parametrize(
-    "numbers",
-    [
-        range(-2_500, 2_500),
-        *([number << shift for number in range(5_000)] for shift in range(4, 49, 4)),
-        [across << 32 | down for across in range(70) for down in range(70)],
-        [number / 10 for number in range(5_000)],
-        [1 / (number + 1) for number in range(5_000)],
-        [-number * 2.0**61 for number in range(5, 5_000)],
-    ],
-)
-def test_regular_number_keys_cross(vm: LuaLibrary, numbers: list[object]) -> None:
-    assert_they_cross(vm, numbers)
-
-
-def test_a_few_numbers_that_collide_cross(vm: LuaLibrary) -> None:
-    assert_they_cross(vm, [*colliding_numbers(4_915)[:FREE]])
-
-
-def assert_they_cross(vm: LuaLibrary, numbers: list[object]) -> None:
-    numbers = [number for number in numbers if number != 1]  # else they might be a list
-
-    assert vm.run(MAKE_TABLE + "return t", numbers) == [dict.fromkeys(numbers, 1)]
+    assert vm.run(make + f"return t({NUMBER_KEYS}), {{t(2), k = 1}}, {{t(2)}}") == [
+        dict.fromkeys(numbers, 1),
+        over,
+        [over],
+    ]
 
 
 def test_a_cycle_ends_where_it_closes_and_a_shared_table_is_no_cycle(vm: LuaLibrary) -> None:

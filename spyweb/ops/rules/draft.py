@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import TypeVar, cast
 
-from spyweb.model import Value, ValueKey
+from spyweb.limits import NUMBER_KEYS
+from spyweb.model import Value
 from spyweb.ops.rules.paths import Object
 from spyweb.ops.rules.values import Unstorable
-from spyweb.store.collisions import COLLIDE, FREE, Places, have_colliding_numbers
+from spyweb.store.encoding import OVER_NUMBER_KEYS, number_keys
 
 Holder = TypeVar("Holder", Object, list[Value])
 
@@ -18,8 +19,7 @@ Holder = TypeVar("Holder", Object, list[Value])
 class EditedValue:
     def __init__(self) -> None:
         self._own: dict[int, Object | list[Value]] = {}  # copies made here, by id(), which is unique as they are kept
-        self._places: dict[int, Places] = {}  # of large tables that are merged into, by id()
-        self._fewer: set[int] = set()  # the id() of those that keys were removed from
+        self._numbers = 0  # keys that were merged in
         self._has_texts = False
 
     def own(self, holder: Holder) -> Holder:
@@ -32,20 +32,9 @@ class EditedValue:
 
     def merge(self, table: Object, more: Object) -> None:
         """Merge these into an own table.  Raises Unstorable before that would take long."""
-        if len(table) + len(more) > FREE and not more.keys() <= table.keys():
-            places = self._places.get(id(table))
-            keys = list(more)
-            if places is None:
-                places = self._places[id(table)] = Places()
-                keys = [*table, *more]
-            if places.collide(keys):
-                raise Unstorable(f"{COLLIDE} can't be stored")
+        self._numbers += number_keys(more)
+        check_count(self._numbers)
         table.update(more)
-
-    def remove(self, table: Object, key: ValueKey) -> None:
-        """Remove a key from an own table."""
-        del table[key]
-        self._fewer.add(id(table))
 
     def extended(self, text: bytes | bytearray, more: bytes) -> bytes:
         """Return a text with more at its end; until `finished` a bytearray, which is not copied each time."""
@@ -56,9 +45,8 @@ class EditedValue:
 
     def finished(self, root: Value) -> Value:
         """Return the edited value.  Raises Unstorable."""
-        for number in self._fewer:
-            if have_colliding_numbers(cast(Object, self._own[number])):
-                raise Unstorable(f"{COLLIDE} can't be stored")
+        if self._numbers:
+            check_count(sum(number_keys(holder) for holder in self._own.values() if isinstance(holder, dict)))
         if not self._has_texts:
             return root
         for holder in self._own.values():
@@ -73,3 +61,8 @@ def is_growing(value: object) -> bool:
 
 def settled(value: Value) -> Value:
     return bytes(cast(bytearray, value)) if is_growing(value) else value
+
+
+def check_count(numbers: int) -> None:
+    if numbers > NUMBER_KEYS:
+        raise Unstorable(f"{OVER_NUMBER_KEYS} can't be stored")

@@ -196,7 +196,7 @@ def _remove(draft: EditedValue, root: Value, update: Update) -> Value:
     if gone not in target:
         return root
     target = draft.own(target)
-    draft.remove(target, gone)
+    del target[gone]
     return target
 
 

@@ -21,8 +21,9 @@ from typing import Final
 
 import msgspec
 
+from spyweb.limits import NUMBER_KEYS
 from spyweb.model import NULL, Null, Value, ValueKey
-from spyweb.store.collisions import COLLIDE, have_colliding_numbers
+from spyweb.store.encoding import OVER_NUMBER_KEYS, number_keys
 
 BASE64, TABLE, NUMBER = "$base64", "$table", "$number"
 FORMS: Final = frozenset({BASE64, TABLE, NUMBER})
@@ -211,8 +212,8 @@ def _from_pairs(pairs: list[list[Plain]], depth: int) -> Value:
     if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
         raise ValueError(f"has a {TABLE} that is not a list of pairs")
     keys = [_key(key) for key, _ in pairs]
-    if have_colliding_numbers(keys):
-        raise ValueError(f"has {COLLIDE}")
+    if number_keys(keys) > NUMBER_KEYS:
+        raise ValueError(f"has {OVER_NUMBER_KEYS}")
     table: dict[ValueKey, Value] = {}
     for key, (plain, item) in zip(keys, pairs, strict=True):
         if key in table:

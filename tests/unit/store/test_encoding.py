@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 
 from spyweb.errors import StoreError
+from spyweb.limits import NUMBER_KEYS
 from spyweb.model import NULL, Value
 from spyweb.store.encoding import Cell, Column, decode, encode
 from tests.fakes.values import values
@@ -66,6 +67,14 @@ def test_a_table_inside_itself_is_refused() -> None:
 def test_what_can_be_no_key_is_refused(key: object) -> None:
     with pytest.raises(StoreError):
         encode({key: 1})  # type: ignore[dict-item]
+
+
+def test_a_table_of_too_many_number_keys_is_refused_wherever_they_are() -> None:
+    halves: list[Value] = [dict.fromkeys(range(first, first + NUMBER_KEYS // 2), 1) for first in (0, 9)]
+    assert encode(halves).type == "m"
+
+    with pytest.raises(StoreError, match="a table over the limit of 5000 number keys in all can't be stored"):
+        encode([*halves, {b"a": {1.5: 1}}])
 
 
 @pytest.mark.parametrize(("kind", "column"), [("i", b"7"), ("i", 7.0), ("f", 7), ("f", None), ("s", 7), ("s", "text")])

@@ -5,15 +5,16 @@
 
 local runtime = ...
 local raw, frozen, null, empty_array = runtime.raw, runtime.frozen, runtime.null, runtime.empty_array
-local char, format, pack, unpack = raw.string.char, raw.string.format, raw.string.pack, raw.string.unpack
-local concat, number_type, tointeger = raw.table.concat, raw.math.type, raw.math.tointeger
+local char, format, pack = raw.string.char, raw.string.format, raw.string.pack
+local concat, tointeger = raw.table.concat, raw.math.tointeger
 local next, rawget, rawlen, select, setmetatable, type = raw.next, raw.rawget, raw.rawlen, raw.select, raw.setmetatable, raw.type
 
 local MAX_DEPTH = 64  -- of tables; wire.Ext.DEEP says where it was cut
 local FOREIGN, CYCLE, DEEP, NULL, EMPTY_ARRAY = 1, 2, 3, 4, 5  -- wire.Ext
--- As in store/collisions.py.
-local FREE, FIRST_SIZE, MOST_PROBES, COLLIDE = 512, 1024, 64, "table whose number keys collide"
-local MODULUS = (1 << 61) - 1  -- of Python's hash of a number
+-- limits.py: NUMBER_KEYS. Python's hash of a number is known to all, that of a text is not: the daemon would be slow to read a
+-- table of very many keys that were chosen to collide.
+local MOST_NUMBERS = 5000
+local OVER_NUMBERS = format("table over the limit of %d number keys in all", MOST_NUMBERS)
 
 -- One-byte strings, made when first needed: a lookup is cheaper than string.char.
 local BYTE = setmetatable({}, { __index = function(cache, code)
@@ -58,7 +59,7 @@ local put
 -- The tables around the one being written and the sentinels, each with its extension type.  New for each encode, so that
 -- a killed one leaves nothing behind.
 local inside
-local elements
+local elements, numbers  -- in all tables: values, and keys of maps that are no strings
 
 local function put_array(out, n, contents, length, depth)
   if length < 16 then out[n] = BYTE[0x90 + length] else out[n] = pack(">BI4", 0xdd, length) end
@@ -84,52 +85,8 @@ local function put_key(out, n, key, contents)
   return put(out, n, key, 0)
 end
 
--- Computes Python's hash of a number: its remainder; a float is a whole number that has been shifted around in 61 bits.
-local function hash_of(number)
-  if number_type(number) == "integer" then
-    return number < 0 and -(-number % MODULUS) or number % MODULUS
-  end
-  local bits = unpack(">i8", (pack(">d", number)))
-  local exponent, whole = bits >> 52 & 0x7ff, bits & 0xfffffffffffff
-  if exponent == 0 then exponent = 1 else whole = whole | 1 << 52 end
-  local shift = (exponent - 1075) % 61
-  local hash = (whole << shift | whole >> (61 - shift)) & MODULUS
-  return bits < 0 and -hash or hash
-end
-
--- Looks for a place for each as CPython's dict does, which grows once two thirds of its places are used.
-local function collide(contents, size)
-  local taken, mask, used = {}, size - 1, size * 2 // 3
-  local count, probes = 0, 0
-  for key in next, contents do
-    if type(key) == "number" then
-      local rest = hash_of(key)
-      local place = rest & mask
-      while taken[place] do
-        rest = rest >> 5
-        place = (place * 5 + rest + 1) & mask
-        probes = probes + 1
-      end
-      taken[place] = true
-    end
-    count = count + 1
-    if count == used or probes > MOST_PROBES * used then break end
-  end
-  return probes > MOST_PROBES * used
-end
-
--- Finds tables that the daemon would be slow to read: Python's hash of a number is known to all, that of a text is not.
-local function have_colliding_numbers(contents, count)
-  local size = FIRST_SIZE
-  while not collide(contents, size) do
-    if size * 2 // 3 >= count then return false end
-    size = size * 2
-  end
-  return true
-end
-
 local function put_map(out, n, contents, depth)
-  local header, count, numbers = n, 0, 0
+  local header, count, before = n, 0, numbers
   n = n + 1
   for key, value in next, contents do
     count = count + 1
@@ -142,9 +99,10 @@ local function put_map(out, n, contents, depth)
     n = put(out, n, value, depth)
   end
   elements = elements + count
-  if numbers > FREE and have_colliding_numbers(contents, count) then
+  if numbers > MOST_NUMBERS and numbers > before then
+    numbers = before
     for i = header, n - 1 do out[i] = nil end
-    return put_extension(out, header, FOREIGN, COLLIDE)
+    return put_extension(out, header, FOREIGN, OVER_NUMBERS)
   end
   if count < 16 then out[header] = BYTE[0x80 + count] else out[header] = pack(">BI4", 0xdf, count) end
   return n
@@ -175,7 +133,7 @@ end
 
 local function encode(...)
   local count, values, out, n = select("#", ...), { ... }, {}, 2
-  elements = count
+  elements, numbers = count, 0
   inside = { [null] = NULL, [empty_array] = EMPTY_ARRAY }
   out[1] = count < 16 and BYTE[0x90 + count] or pack(">BI4", 0xdd, count)
   for i = 1, count do n = put(out, n, values[i], 0) end

@@ -1,15 +1,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import cast
 
 import pytest
 
 from spyweb.lua import wire
-from spyweb.lua.wire import Ended, Ext, Foreign, Form, Why
+from spyweb.lua.wire import Ended, Form, Why
 from spyweb.lua.worker.values import StepKind
 from spyweb.lua.worker.vm import LAST_WORDS, VM, Bytecode, init_of
-from tests.fakes.collisions import colliding_floats, colliding_numbers
 from tests.fakes.vm import FakeCallbacks, run_to_end
 
 INIT = init_of({"ops": ["echo", "state.lock"], "engine": {}})
@@ -353,16 +351,6 @@ def test_what_is_passed_packed_is_counted(vm: VM, arguments: bytes, elements: in
 
     told, name, form, _, counted = start(vm, source)
     assert (told, name, form, counted) == (StepKind.OP, b"echo", Form.PACKED, elements)
-
-
-@pytest.mark.parametrize("make", [colliding_numbers, colliding_floats])
-def test_a_table_whose_number_keys_collide_is_not_passed(vm: VM, make: Callable[[int], list[float]]) -> None:
-    numbers = make(2_700)
-    keys = ",".join(f"[{number!r}] = 1" for number in numbers)
-
-    told, _, form, packed, counted = start(vm, b"echo({%s})" % keys.encode())
-    assert (told, form, counted) == (StepKind.OP, Form.PACKED, 1 + len(numbers))
-    assert wire.unpack(cast(bytes, packed)) == [Foreign(Ext.FOREIGN, "table whose number keys collide")]
 
 
 def test_a_few_scalars_cross_one_by_one(vm: VM) -> None:

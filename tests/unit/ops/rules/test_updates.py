@@ -6,11 +6,10 @@ import copy
 
 import pytest
 
+from spyweb.limits import NUMBER_KEYS
 from spyweb.model import NULL, Value, ValueKey
 from spyweb.ops.rules.updates import DEEPEST_MERGE, MOST_MERGED_KEYS, Update, UpdateKind, apply
 from spyweb.ops.rules.values import Unstorable
-from spyweb.store.collisions import have_colliding_numbers
-from tests.fakes.collisions import colliding_numbers
 from tests.fakes.growth import LINEAR, growth
 
 LARGEST = 2**63 - 1
@@ -280,27 +279,15 @@ def test_ops_on_the_key_1_take_no_longer_in_a_large_table_than_their_number_says
     assert growth(lambda given: apply(*given), table_and_ops, 1_000) < LINEAR
 
 
-def test_merges_of_colliding_numbers_are_refused_before_they_cost_their_square() -> None:
-    def merges(count: int) -> list[Update]:
-        numbers = colliding_numbers(count)
-        return [op("merge", value=dict.fromkeys(numbers[at : at + 100], 1)) for at in range(0, count, 100)]
+def test_more_number_keys_than_a_value_may_have_are_refused_at_the_merge_that_brings_them() -> None:
+    half: dict[ValueKey, Value] = dict.fromkeys(range(-1, -NUMBER_KEYS // 2 - 1, -1), 1)
+    merges = [op("merge", value=dict.fromkeys(range(at, at + 500), 1)) for at in range(0, NUMBER_KEYS, 500)]
 
-    def merge(ops: list[Update]) -> None:
-        with pytest.raises(Unstorable, match="a table whose number keys collide can't be stored"):
-            apply({b"a": 1}, ops)
-
-    merge(merges(2_700))
-    assert growth(merge, merges, 2_457) < LINEAR
-
-
-def test_what_collides_once_others_are_removed_is_refused() -> None:
-    numbers = colliding_numbers(2_400)  # in a dict of 4,096 places
-    filler = range(10_000_000, 10_009_000)
-    held: dict[ValueKey, Value] = dict.fromkeys([*filler, *numbers], 1)
-    assert not have_colliding_numbers(held)
-
-    with pytest.raises(Unstorable, match="number keys collide"):
-        apply(held, [op("remove", b"%d" % number) for number in filler])
+    assert outcome({}, *merges)[0] == dict.fromkeys(range(NUMBER_KEYS), 1)
+    with pytest.raises(Unstorable, match="a table over the limit of 5000 number keys in all can't be stored"):
+        apply(half, merges[:6])
+    with pytest.raises(Unstorable, match="number keys"):
+        apply({b"a": 1}, [*merges, op("merge", b"b", value={1.5: 1}), op("remove", b"b")])
 
 
 def test_a_table_of_many_numbers_is_merged_and_counted_in() -> None:
