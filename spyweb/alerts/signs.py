@@ -20,6 +20,7 @@ from spyweb.runs.records import shortfall_in
 from spyweb.schedules.due import first_due_after, jittered
 from spyweb.settings.units import format_duration
 from spyweb.store.model.runs import End
+from spyweb.words import counted
 
 BROKEN, QUARANTINED, HELD_BACK = "broken", "quarantined", "held_back"
 OF_A_JOB: Final = frozenset({LATE, SILENT, BROKEN, QUARANTINED, HELD_BACK})
@@ -62,7 +63,7 @@ def shown_by(end: End) -> Mapping[str, str]:
     if short := shortfall_in(end.note):
         signs[EMPTY] = short[:LONGEST_TEXT]
     if end.storage_errors:
-        signs[STORAGE] = f"{end.storage_errors} storage {'error' if end.storage_errors == 1 else 'errors'}"
+        signs[STORAGE] = counted(end.storage_errors, "storage error")
     return signs
 
 

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from spyweb.alerts.delivery import AlertFacts, AlertItem
 from spyweb.incidents.policy import Level
 from spyweb.incidents.telling import MessageKind
-from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from spyweb.words import round_duration
 
 FAILURE: Final = "failure"
 SUCCESS: Final = "success"
@@ -39,7 +39,6 @@ PARTS = {
     "disk": "spyweb's disk",
     "workers": "spyweb's worker pool",
 }
-UNITS = ((DAY_MS, "d"), (HOUR_MS, "h"), (MINUTE_MS, "min"), (SECOND_MS, "s"))
 
 
 def title_of(facts: AlertFacts) -> str:
@@ -93,18 +92,6 @@ def name_of(subject: str) -> str:
             return PARTS.get(name, f"spyweb ({name})")
 
 
-def in_words(duration_ms: int) -> str:
-    """Return a duration with its two largest units, such as `3 h 5 min`."""
-    parts, rest = list[str](), max(duration_ms, 0)
-    for unit_ms, name in UNITS:
-        count, rest = divmod(rest, unit_ms)
-        if count:
-            parts.append(f"{count} {name}")
-        elif parts:
-            break
-    return " ".join(parts[:2]) or "0 s"
-
-
 def _named(item: AlertItem, at_ms: int) -> str:
     if item.incident is None:
         return item.title
@@ -113,7 +100,7 @@ def _named(item: AlertItem, at_ms: int) -> str:
 
 def _happened(item: AlertItem, at_ms: int) -> str:
     name, wrong = name_of(item.subject), _wrong(item)
-    lasted = in_words((item.closed_ms or at_ms) - item.since_ms)
+    lasted = round_duration((item.closed_ms or at_ms) - item.since_ms)
     match item.kind:
         case MessageKind.OPENED:
             return f"{name} {wrong}"

@@ -20,6 +20,7 @@ from spyweb.settings import Settings
 from spyweb.settings.units import format_duration
 from spyweb.views.jobs import JobState, JobView, zone_of
 from spyweb.web.listeners import TcpListeners
+from spyweb.words import counted
 
 JOBS_SHOWN = 20
 LIMITS_SHOWN = 3
@@ -111,7 +112,7 @@ def describe_start(report: StartReport, *, colour: bool = False) -> list[str]:
     lines += [f"  {_painted(f'{name:<10}', DIM, colour)} {printable(text)}" for name, text in _facts(report)]
     lines += ["", *_jobs(report.jobs, colour)]
     if report.problems:
-        lines += ["", _painted(f"{_counted(len(report.problems), 'problem')}:", RED, colour)]
+        lines += ["", _painted(f"{counted(len(report.problems), 'problem')}:", RED, colour)]
         lines += [f"  {_painted(printable(problem), RED, colour)}" for problem in report.problems]
     return lines
 
@@ -135,7 +136,7 @@ def _jobs(jobs: Sequence[JobLine], colour: bool) -> list[str]:
     soonest_first = sorted(jobs, key=lambda job: (job.next_ms is None, job.next_ms or 0, job.id))
     shown = soonest_first[:JOBS_SHOWN]
     widths = (max(len(printable(job.id)) for job in shown), max(len(printable(job.schedule)) for job in shown))
-    lines = [f"{_counted(len(jobs), 'job')}:", *(_job(job, widths, colour) for job in shown)]
+    lines = [f"{counted(len(jobs), 'job')}:", *(_job(job, widths, colour) for job in shown)]
     if len(jobs) > len(shown):
         lines.append(f"  … and {len(jobs) - len(shown)} more: spyweb jobs")
     return lines
@@ -152,10 +153,6 @@ def _next(job: JobLine) -> str:
         return "nothing due"
     moment = datetime.fromtimestamp(job.next_ms / 1000, ZoneInfo(job.timezone))
     return f"next {moment:%Y-%m-%d %H:%M:%S} {job.timezone}"
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _painted(text: str, code: str, colour: bool) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from spyweb.dashboard.words import counted, show_count, show_duration
+from spyweb.dashboard.words import show_count, show_counted, show_duration
 from spyweb.model import ChangeKind, Outcome
 from spyweb.runs.live import JobChange
 from spyweb.views.events import (
@@ -122,7 +122,7 @@ def _run(run: RunHappened) -> EventLine:
         case "skipped":
             word = run.outcome.value if run.outcome else "skipped"
             mark = OUTCOME_MARKS.get(run.outcome, "none") if run.outcome else "none"
-            return EventLine(mark=mark, words=f"{counted(run.count, 'due time')} {word}", more=run.reason)
+            return EventLine(mark=mark, words=f"{show_counted(run.count, 'due time')} {word}", more=run.reason)
         case _:
             took = f" after {show_duration(run.took_ms)}" if run.took_ms is not None else ""
             found = f", {run.items_new:,} new" if run.items_new else ""

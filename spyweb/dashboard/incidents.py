@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from spyweb.dashboard.words import counted
+from spyweb.dashboard.words import show_counted
 from spyweb.settings.units import DAY_MS, HOUR_MS
 from spyweb.store.model.incidents import OpenIncident
 from spyweb.views.incidents import IncidentChannel, IncidentNote, IncidentView
-from spyweb.views.overview import first_line
+from spyweb.words import first_line
 
 NAMED = 3  # jobs that the one line of all pages names
 
@@ -105,7 +105,7 @@ def show_incident(view: IncidentView, name: str) -> ShownIncident:
     signs = list(view.signs) or [view.reason]
     wrong = ", ".join(map(sign_words, signs))
     if "failing" in signs and view.failures > 1:
-        wrong = f"{wrong}, {counted(view.failures, 'run')} in a row"
+        wrong = f"{wrong}, {show_counted(view.failures, 'run')} in a row"
     return ShownIncident(
         view=view,
         name=subject_name(view.subject, name),

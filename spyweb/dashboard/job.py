@@ -11,10 +11,11 @@ from spyweb.dashboard.overview import MARKS
 from spyweb.model import Outcome, Run, RunMark
 from spyweb.specs.origins import OriginKind, ResolvedSetting
 from spyweb.views.job_detail import JobDetail, Tie
-from spyweb.views.overview import OverviewRow, Standing, first_line
+from spyweb.views.overview import OverviewRow, Standing
 from spyweb.views.runs import describe_details
 from spyweb.views.statistics import JobStatistics, TimeSpan
 from spyweb.views.strips import lateness_of, mark_of, moment_of, took_of
+from spyweb.words import first_line
 
 # What stands behind the name of a job in the heading of its page; of a failing one also since when.
 HEADINGS: Mapping[Standing, str] = {

@@ -122,7 +122,7 @@ FILTERS = {
     "age": time_filter("since", Moments.since),
     "duration": words.show_duration,
     "count": words.show_count,
-    "counted": words.counted,
+    "counted": words.show_counted,
     "size": words.show_size,
     "share": words.show_share,
 }

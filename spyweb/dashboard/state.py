@@ -14,6 +14,7 @@ from msgspec import Struct
 from spyweb.store.interchange.value_json import TypeName
 from spyweb.views.state import EntryView, Plain, bytes_of
 from spyweb.views.value_diff import DiffKind, VersionView
+from spyweb.words import cut
 
 LONGEST_PREVIEW = 80  # characters
 LONGEST_CHANGE = 300
@@ -89,15 +90,11 @@ def as_text(plain: Plain) -> str:
     return plain if isinstance(plain, str) else msgspec.json.encode(plain).decode()
 
 
-def shorten(text: str, most: int = LONGEST_PREVIEW) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
-
-
 def show_entry(entry: EntryView) -> ShownEntry:
     return ShownEntry(
         key=as_text(entry.key),
         key_bytes=bytes_of(entry.key),
-        preview=shorten(as_text(entry.value)),
+        preview=cut(as_text(entry.value), LONGEST_PREVIEW),
         type=TYPE_WORDS[entry.type],
         version=entry.version,
         updated_ms=entry.updated_ms,
@@ -135,8 +132,8 @@ def _show_version(version: VersionView) -> ShownVersion:
     shown = [
         ShownChange(
             path=".".join(str(each) for each in change.path),
-            old=None if change.kind is DiffKind.ADDED else shorten(as_text(change.old), LONGEST_CHANGE),
-            new=None if change.kind is DiffKind.REMOVED else shorten(as_text(change.new), LONGEST_CHANGE),
+            old=None if change.kind is DiffKind.ADDED else cut(as_text(change.old), LONGEST_CHANGE),
+            new=None if change.kind is DiffKind.REMOVED else cut(as_text(change.new), LONGEST_CHANGE),
         )
         for change in changes[:CHANGES_SHOWN]
     ]
@@ -146,5 +143,5 @@ def _show_version(version: VersionView) -> ShownVersion:
         changes=shown,
         is_first=version.changes is None,
         left_out=version.is_cut or len(changes) > CHANGES_SHOWN,
-        preview=shorten(as_text(version.entry.value), LONGEST_CHANGE),
+        preview=cut(as_text(version.entry.value), LONGEST_CHANGE),
     )

@@ -11,49 +11,27 @@ from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 
-from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from spyweb.settings.units import SECOND_MS
+from spyweb.words import counted, round_duration
 
 NBSP = "\N{NO-BREAK SPACE}"
 ABSENT = "\N{EN DASH}"
 
-_UNITS = (("d", DAY_MS), ("h", HOUR_MS), ("m", MINUTE_MS), ("s", SECOND_MS))
 _SIZES = ("B", "KB", "MB", "GB", "TB", "PB")
 
 
 def show_duration(ms: float | None) -> str:
     """Return a duration in at most two units: `340 ms`, `1.2 s`, `1 m 53 s`, `6 d 14 h`."""
-    if ms is None:
-        return ABSENT
-    if ms < 0:
-        return f"\N{MINUS SIGN}{show_duration(-ms)}"
-    if ms < SECOND_MS:
-        return f"{round(ms)}{NBSP}ms" if round(ms) < SECOND_MS else f"1{NBSP}s"
-    if ms < MINUTE_MS - 50:
-        return f"{ms / SECOND_MS:.1f}".removesuffix(".0") + f"{NBSP}s"
-    return _two_units(ms)
-
-
-def _two_units(ms: float) -> str:
-    """Return the largest unit and the one below it; what is less is rounded off."""
-    position = next(i for i, (_, size) in enumerate(_UNITS) if ms >= size - 50)
-    unit, size = _UNITS[position]
-    smaller, smaller_size = _UNITS[position + 1]
-    whole, rest = divmod(round(ms / smaller_size), size // smaller_size)
-    if position and whole * size >= _UNITS[position - 1][1]:  # rounded up to the unit above
-        return _two_units(whole * size)
-    return f"{whole:,}{NBSP}{unit}" + (f" {rest}{NBSP}{smaller}" if rest else "")
+    return ABSENT if ms is None else round_duration(ms, NBSP)
 
 
 def show_count(number: int | None) -> str:
     return ABSENT if number is None else f"{number:,}"
 
 
-def counted(number: int, noun: str, plural: str = "") -> str:
+def show_counted(number: int, noun: str, plural: str = "") -> str:
     """Return a number with its noun: `1 job`, `1,000 jobs`, `no jobs`."""
-    many = plural or f"{noun}s"
-    if number == 0:
-        return f"no {many}"
-    return f"{number:,}{NBSP}{noun if number == 1 else many}"
+    return counted(number, noun, plural).replace(" ", NBSP, 1) if number else f"no {plural or f'{noun}s'}"
 
 
 def show_size(size: int | None) -> str:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from spyweb.lua import wire
 from spyweb.lua.wire import Ended, Ext, Foreign, RunEnd, Why
 from spyweb.model import Ending, Failure, Outcome
+from spyweb.words import cut
 
 MAX_DEPTH = 32  # of a result that is shown
 RESULT_KEPT = 200  # characters of a result that stay on record
@@ -139,4 +140,4 @@ def result_text(value: object) -> str:
         return ""
     shown = show_value(value)
     text = shown if isinstance(shown, str) else msgspec.json.encode(shown).decode()
-    return text if len(text) <= RESULT_KEPT else text[: RESULT_KEPT - 1] + "…"
+    return cut(text, RESULT_KEPT)

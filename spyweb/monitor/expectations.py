@@ -17,6 +17,7 @@ from spyweb.model import Ending, Failure, Monitor, OnEmpty, Outcome, Run
 from spyweb.runs.records import NOT_AS_EXPECTED, shortfall_in
 from spyweb.store.sqlite.records import Records
 from spyweb.store.sqlite.runs import Runs
+from spyweb.words import counted
 
 log = structlog.get_logger()
 
@@ -44,7 +45,7 @@ def shortfall(monitor: Monitor, run: Run | Ending, *, has_found: bool) -> str:
     least = int(has_found) if monitor.min_items is None else monitor.min_items
     if found >= least:
         return ""
-    return "no items" if found == 0 else f"{found} {'item' if found == 1 else 'items'}, {least} are expected"
+    return "no items" if found == 0 else f"{counted(found, 'item')}, {least} are expected"
 
 
 def count_streak(monitor: Monitor, newest_first: Sequence[Run], *, has_found: bool) -> Streak:

@@ -15,6 +15,8 @@ from html import escape
 
 import structlog
 
+from spyweb.words import cut
+
 log = structlog.get_logger()
 
 DEFAULT_TIMEOUT_MS = 5_000
@@ -89,7 +91,7 @@ def mac_arguments(title: str, body: str, timeout_ms: int) -> Sequence[str]:
 def plain(text: str, longest: int) -> str:
     """Return the text in a form that a process accepts: no NUL, no half of a surrogate pair, not too long."""
     whole = text.replace("\0", "").encode("utf-8", "replace").decode()
-    return whole if len(whole) <= longest else whole[: longest - 1] + "…"
+    return cut(whole, longest)
 
 
 async def run_command(command: Sequence[str]) -> str | None:

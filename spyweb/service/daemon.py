@@ -53,7 +53,6 @@ from spyweb.store.sqlite.past_runs import PastRuns
 from spyweb.store.sqlite.records import Records
 from spyweb.store.sqlite.runs import Runs
 from spyweb.store.sqlite.tasks import Tasks
-from spyweb.views.advice import HealthAdvice, advise
 from spyweb.views.drift import DriftReport
 from spyweb.views.health import Health, Vitals, view_health
 from spyweb.views.jobs import (
@@ -174,7 +173,7 @@ class DaemonService:
             clock=self.clock,
             view=self._view,
             broken=self._broken_views,
-            health=self._health,
+            health=self.health,
         )
         self.details = JobDetails(
             root=self.root,
@@ -289,14 +288,7 @@ class DaemonService:
         """Return where the job's script logs; the file need not exist."""
         return log_file(self.root, self._live(job).spec.folder)
 
-    async def health(self) -> Health:
-        return self._health()
-
-    async def advice(self) -> HealthAdvice:
-        """Return the daemon's health with what to do about each thing that is wrong."""
-        return advise(self._health())
-
-    def _health(self) -> Health:
+    def health(self) -> Health:
         return view_health(self.vitals(), self._states(), *_count_short_and_drifting(self.live))
 
     def _states(self) -> Iterator[JobState]:

@@ -24,6 +24,7 @@ from spyweb.service.state import PAGE, take_page
 from spyweb.store.model.entries import Entry
 from spyweb.store.sqlite.store import Store
 from spyweb.views.drift import DriftReport, DriftView
+from spyweb.words import counted
 
 SLICE_S = 0.1  # of comparing, in a thread; then others may have it
 MOST = 200_000  # rows of one comparison, which are in memory
@@ -152,7 +153,7 @@ class DriftService:
         if recorded.is_cut:
             yield f"only the first {len(recorded.versions)} resources were looked at: there are more"
         for job, count in sorted(recorded.gone.items()):
-            left = "1 resource" if count == 1 else f"{count} resources"
+            left = counted(count, "resource")
             if job in self.broken():
                 yield f"{left} of {job} not looked at: its file does not load"
             else:

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from spyweb.clock import Clock
 from spyweb.lua.timeouts import within
 from spyweb.store.sqlite.store import Store
-from spyweb.views.health import Vitals
-from spyweb.views.readiness import Readiness, view_readiness
+from spyweb.views.health import Readiness, Vitals, view_readiness
 
 KEPT_S = 1.0  # how long an answer holds
 PATIENCE_S = 2.0  # for the writer: less than any prober waits

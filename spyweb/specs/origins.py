@@ -37,6 +37,7 @@ from spyweb.specs.parse import (
     usable_defaults,
 )
 from spyweb.specs.tree import LIST, MONITOR, read_list, read_source, read_toml
+from spyweb.words import cut
 
 LONGEST_VALUE = 500  # characters that are shown of one
 MERGED = "values"  # what every source has is laid over each other
@@ -156,7 +157,7 @@ def write(key: str, value: object) -> str:
         value = {name: _host_of(str(inner)) for name, inner in value.items()} if isinstance(value, Mapping) else value
         value = _host_of(value) if isinstance(value, str) else value
     text = _write(_without_secrets(key, value))
-    return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
+    return cut(text, LONGEST_VALUE)
 
 
 def _without_secrets(key: str, value: object) -> object:

@@ -12,6 +12,7 @@ from spyweb.model import At, Cron, Every, JobId, Never, Outcome, Pings, Run, Run
 from spyweb.schedules.cron import cron_after, cron_count
 from spyweb.settings.units import DAY_MS, MINUTE_MS
 from spyweb.views.run_detail import RunBrief
+from spyweb.words import counted
 
 SLOT_MS = 15 * MINUTE_MS
 SPAN_MS = DAY_MS
@@ -123,8 +124,8 @@ def day_ahead(jobs: Iterable[PlannedJob], now_ms: int) -> Steps[DayAhead]:
         yield
     rows.sort(key=lambda row: (row.total, row.name.casefold(), row.job))
     most, minute = minutes.highest()
-    words = "1 job starts" if most == 1 else f"{most:,} jobs start"
-    busiest = BusiestMinute(at_ms=from_ms + minute * MINUTE_MS, jobs=most, words=f"{words} within a minute")
+    words = f"{counted(most, 'job starts', 'jobs start')} within a minute"
+    busiest = BusiestMinute(at_ms=from_ms + minute * MINUTE_MS, jobs=most, words=words)
     return DayAhead(
         from_ms=from_ms,
         slot_ms=SLOT_MS,

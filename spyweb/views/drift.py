@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from spyweb.model import JobId, RunId
+from spyweb.words import counted
 
 MOST_NAMED = 3  # resources in the reason of a run
 
@@ -36,5 +37,5 @@ def describe_drift(differences: Sequence[DriftView]) -> str:
     """Return one line that names the first of them: `2 resources differ: web/a.conf: not there; …`."""
     named = [f"{each.module} {each.target}: {each.actual}" for each in differences[:MOST_NAMED]]
     more = len(differences) - len(named)
-    count = "1 resource differs" if len(differences) == 1 else f"{len(differences)} resources differ"
+    count = counted(len(differences), "resource differs", "resources differ")
     return f"{count}: {'; '.join(named)}" + (f"; and {more} more" if more else "")

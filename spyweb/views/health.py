@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from msgspec import Struct, field
 
@@ -17,6 +16,7 @@ from spyweb.settings.units import MINUTE_MS, format_duration
 from spyweb.stalls import LoopStats
 from spyweb.store.model.entries import StoreStats
 from spyweb.views.jobs import JobState
+from spyweb.words import counted
 
 SCHEDULER_STALLED_MS = 5_000  # far beyond what the loop promises, so no passing delay
 STALLS_SHOWN_MS = 10 * MINUTE_MS
@@ -25,7 +25,8 @@ WRITER_STALLED_S = 10.0  # even a slow disk syncs much sooner
 SLOW_COMMIT_S = 0.1  # a disk syncs in a few ms
 SCARCE_DESCRIPTORS = 64
 SCHEDULER, STORE, DISK, WORKERS = "scheduler", "store", "disk", "workers"  # parts of the daemon
-NO_WORKER = "no worker is up, so no script runs: the log says why"
+LOOP = "loop"
+OTHERWISE = "The log says more."
 
 
 class ChoreHealth(Struct, frozen=True, kw_only=True):
@@ -74,6 +75,17 @@ class Vitals(Struct, frozen=True, kw_only=True):
     now_ms: int = 0
 
 
+class HealthProblem(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something that is wrong with the daemon, and what to do about it."""
+
+    code: str
+    text: str
+    remedy: str
+    page: str = "health"  # "jobs", "runs", "outbox" or "drift": the page that shows more
+    lasting_ms: int = 0  # so far, where that is known
+    timeless: str = ""  # the text without how long it has lasted
+
+
 class Health(Struct, frozen=True, kw_only=True):
     status: str  # "ok", or "failing"
     problems: Sequence[str]  # why it is not ok
@@ -95,59 +107,73 @@ class Health(Struct, frozen=True, kw_only=True):
     server_url: str = ""  # where the HTTP server listens; empty: it is switched off
     dashboard_url: str = ""  # the same, or another while the project serves content
     warnings: Sequence[str] = ()  # what somebody should look at, though the daemon makes progress
+    advice: Sequence[HealthProblem] = ()  # the problems, then the warnings, each with what to do about it
 
 
-class Trouble(NamedTuple):
-    """Something that is wrong with a part of the daemon."""
-
-    part: str
-    text: str
-    lasting_ms: int = 0  # so far, where that is known
-    text_now: str = ""  # the text with how long it has lasted, which is true for a moment only
-
-    @property
-    def words(self) -> str:
-        return self.text_now or self.text
+class Readiness(Struct, frozen=True, kw_only=True):
+    ready: bool
+    reasons: list[str]  # why it is not
 
 
 def find_problems(scheduler_lag_ms: int, store: StoreStats) -> list[str]:
     """Return why the daemon makes no progress; an empty list where it does."""
-    return [trouble.words for trouble in _problems(scheduler_lag_ms, store)]
+    return [problem.text for problem in _problems(scheduler_lag_ms, store)]
 
 
-def find_all_problems(vitals: Vitals) -> list[str]:
+def find_all_problems(vitals: Vitals) -> list[HealthProblem]:
     """Return why the daemon makes no progress, that which a restart would not cure too."""
-    return [trouble.words for trouble in _all_problems(vitals)]
+    return [*_problems(vitals.scheduler_lag_ms, vitals.store), *_refused_claims(vitals)]
 
 
-def find_parts(vitals: Vitals) -> dict[str, Trouble]:
+def find_parts(vitals: Vitals) -> dict[str, HealthProblem]:
     """Return the parts of the daemon with which something is wrong that keeps jobs from running, each with what."""
-    found = list(_all_problems(vitals))
-    if _lacks_workers(vitals):
-        found.append(Trouble(WORKERS, NO_WORKER))
-    return {trouble.part: trouble for trouble in reversed(found)}  # of several the first
+    found = [*find_all_problems(vitals), *_lack_of_workers(vitals)]
+    return {problem.code: problem for problem in reversed(found)}  # of several the first
 
 
-def _problems(scheduler_lag_ms: int, store: StoreStats) -> Iterator[Trouble]:
+def _problems(scheduler_lag_ms: int, store: StoreStats) -> Iterator[HealthProblem]:
     if scheduler_lag_ms > SCHEDULER_STALLED_MS:
-        now = f"the scheduler is {format_duration(scheduler_lag_ms)} behind"
-        yield Trouble(SCHEDULER, "the scheduler is behind", scheduler_lag_ms, now)
+        yield HealthProblem(
+            code=SCHEDULER,
+            text=f"the scheduler is {format_duration(scheduler_lag_ms)} behind",
+            remedy="See what holds it up: a slow disk, too few cores, or a stall in the log.",
+            timeless="the scheduler is behind",
+            lasting_ms=scheduler_lag_ms,
+        )
     if store.failed:
-        yield Trouble(STORE, f"nothing is stored: {store.failed.replace(_folder_of(store.path), '')}")
+        yield HealthProblem(
+            code=STORE,
+            text=f"nothing is stored: {store.failed.replace(_folder_of(store.path), '')}",
+            remedy="Free the disk or repair the database; until then no run begins. Then restart.",
+        )
     if store.stalled_s > WRITER_STALLED_S:
-        now = f"a write has waited {store.stalled_s:.0f}s for the disk"
-        yield Trouble(DISK, "a write waits for the disk", round(store.stalled_s * 1000), now)
+        yield HealthProblem(
+            code=DISK,
+            text=f"a write has waited {store.stalled_s:.0f}s for the disk",
+            remedy="Look at the disk: it answers too slowly, or not at all.",
+            timeless="a write waits for the disk",
+            lasting_ms=round(store.stalled_s * 1000),
+        )
 
 
-def _all_problems(vitals: Vitals) -> Iterator[Trouble]:
-    yield from _problems(vitals.scheduler_lag_ms, vitals.store)
+def _refused_claims(vitals: Vitals) -> Iterator[HealthProblem]:
     if vitals.refused_ms > SCHEDULER_STALLED_MS:
-        now = f"no due run could be claimed for {format_duration(vitals.refused_ms)}: the log says why"
-        yield Trouble(STORE, "no due run could be claimed: the log says why", vitals.refused_ms, now)
+        yield HealthProblem(
+            code=STORE,
+            text=f"no due run could be claimed for {format_duration(vitals.refused_ms)}: the log says why",
+            remedy="The store refuses: the log says why, and it is tried again.",
+            timeless="no due run could be claimed: the log says why",
+            lasting_ms=vitals.refused_ms,
+        )
 
 
-def _lacks_workers(vitals: Vitals) -> bool:
-    return not any(worker.pid for worker in vitals.pool.workers)
+def _lack_of_workers(vitals: Vitals) -> Iterator[HealthProblem]:
+    if not any(worker.pid for worker in vitals.pool.workers):
+        yield HealthProblem(
+            code=WORKERS,
+            text="no worker is up, so no script runs: the log says why",
+            remedy="Workers can't be started: look for a lack of memory or processes in the log.",
+        )
 
 
 def _folder_of(path: str) -> str:
@@ -155,67 +181,141 @@ def _folder_of(path: str) -> str:
     return path.removesuffix(os.path.basename(path))
 
 
-def find_warnings(vitals: Vitals, short_monitors: int = 0, drifting: int = 0) -> list[str]:
-    warnings = [*_of_jobs(short_monitors, drifting), *_of_messages(vitals)]
-    if vitals.server_is_broken:
-        warnings.append("the server's file does not load: `spyweb check` says why")
-    if _lacks_workers(vitals):
-        warnings.append(NO_WORKER)
-    warnings += [*_scarce(vitals), *_waiting(vitals.pool)]
-    if vitals.store.commit_s > SLOW_COMMIT_S:
-        took = format_duration(round(1000 * vitals.store.commit_s))
-        warnings.append(f"the disk is slow: each commit takes {took} or longer, and whatever is stored waits for it")
-    if vitals.heartbeat and vitals.heartbeat.error:
-        warnings.append("the heartbeat does not arrive: `spyweb health` says why")
-    loop = vitals.loop
-    if loop.last_at_ms is not None and vitals.now_ms - loop.last_at_ms < STALLS_SHOWN_MS:
-        warnings.append("the event loop was held up: `spyweb health` and the log say by what")
-    failed_at_ms = vitals.storage_error_at_ms
-    if failed_at_ms is not None and vitals.now_ms - failed_at_ms < STORAGE_ERRORS_SHOWN_MS:
-        warnings.append("what scripts store is refused: `spyweb runs` shows of which runs, the log says why")
-    if vitals.held_back:
-        were = "jobs have" if len(vitals.held_back) > 1 else "job has"
-        warnings.append(f"{len(vitals.held_back)} {were} held up the daemon too often: `spyweb health` says which")
-    return warnings
+def find_warnings(vitals: Vitals, short_monitors: int = 0, drifting: int = 0) -> list[HealthProblem]:
+    return [
+        *_of_jobs(vitals, short_monitors, drifting),
+        *_of_messages(vitals),
+        *_lack_of_workers(vitals),
+        *_scarce(vitals),
+        *_of_the_store(vitals),
+        *_of_the_loop(vitals),
+    ]
 
 
-def _of_jobs(short_monitors: int, drifting: int) -> Iterator[str]:
+def _of_jobs(vitals: Vitals, short_monitors: int, drifting: int) -> Iterator[HealthProblem]:
     if short_monitors:
-        do = "monitors do" if short_monitors > 1 else "monitor does"
-        yield f"{short_monitors} {do} not find what is expected: `spyweb jobs` says which"
+        yield HealthProblem(
+            code="monitors",
+            text=f"{counted(short_monitors, 'monitor does', 'monitors do')} not find what is expected: "
+            "`spyweb jobs` says which",
+            remedy="Look at these pages: they may have changed, or ask who visits.",
+            page="jobs",
+        )
     if drifting:
-        jobs = "jobs have" if drifting > 1 else "job has"
-        yield f"{drifting} {jobs} files that are not as their runs left them: `spyweb drift` lists them"
+        yield HealthProblem(
+            code="drift",
+            text=f"{counted(drifting, 'job has', 'jobs have')} files that are not as their runs left them: "
+            "`spyweb drift` lists them",
+            remedy="Compare them with what the jobs keep; run the jobs to put them right.",
+            page="drift",
+        )
+    if vitals.server_is_broken:
+        yield HealthProblem(
+            code="server",
+            text="the server's file does not load: `spyweb check` says why",
+            remedy="Correct server/init.lua; the version before goes on.",
+        )
 
 
-def _of_messages(vitals: Vitals) -> Iterator[str]:
+def _of_messages(vitals: Vitals) -> Iterator[HealthProblem]:
     if count := vitals.dead_messages:
-        plural, were = ("s", "were") if count > 1 else ("", "was")
-        yield f"{count} message{plural} never arrived and {were} given up: `spyweb outbox` lists them"
+        given_up = "messages never arrived and were" if count > 1 else "message never arrived and was"
+        yield HealthProblem(
+            code="outbox",
+            text=f"{count} {given_up} given up: `spyweb outbox` lists them",
+            remedy="Send them again once the receiver is well, or leave them to be removed.",
+            page="outbox",
+        )
     if vitals.troubled_channels:
         names = ", ".join(vitals.troubled_channels)
-        yield f"something is wrong with how people are told ({names}): `spyweb alerts list` says what"
+        yield HealthProblem(
+            code="channels",
+            text=f"something is wrong with how people are told ({names}): `spyweb alerts list` says what",
+            remedy=OTHERWISE,
+        )
+    if vitals.heartbeat and vitals.heartbeat.error:
+        yield HealthProblem(
+            code="heartbeat", text="the heartbeat does not arrive: `spyweb health` says why", remedy=OTHERWISE
+        )
 
 
-def _scarce(vitals: Vitals) -> Iterator[str]:
+def _scarce(vitals: Vitals) -> Iterator[HealthProblem]:
     if vitals.refused_connections:
-        yield vitals.refused_connections
+        yield HealthProblem(
+            code="connections",
+            text=vitals.refused_connections,
+            remedy="Clients open more connections than the server takes: close some, or raise the limit.",
+        )
     if vitals.descriptors_left < SCARCE_DESCRIPTORS:
-        yield f"only {vitals.descriptors_left} file descriptors are left: raise LimitNOFILE, or `ulimit -n`"
+        yield HealthProblem(
+            code="descriptors",
+            text=f"only {vitals.descriptors_left} file descriptors are left: raise LimitNOFILE, or `ulimit -n`",
+            remedy="Raise LimitNOFILE of the service, or `ulimit -n`, and restart.",
+        )
+    if waiting := vitals.pool.waiting:
+        most = f"at most {vitals.pool.most_own} jobs with `exec` or `isolation` have one at a time"
+        yield HealthProblem(
+            code="processes",
+            text=f"{counted(waiting, 'run waits', 'runs wait')} for a process: {most}, a third of the file descriptors",
+            remedy="Raise LimitNOFILE of the service, or `ulimit -n`, and restart; or wait.",
+        )
 
 
-def _waiting(pool: PoolStats) -> Iterator[str]:
-    if pool.waiting:
-        runs = "runs wait" if pool.waiting > 1 else "run waits"
-        most = f"at most {pool.most_own} jobs with `exec` or `isolation` have one at a time"
-        yield f"{pool.waiting} {runs} for a process: {most}, a third of the file descriptors"
+def _of_the_store(vitals: Vitals) -> Iterator[HealthProblem]:
+    if vitals.store.commit_s > SLOW_COMMIT_S:
+        took = format_duration(round(1000 * vitals.store.commit_s))
+        yield HealthProblem(
+            code="slow disk",
+            text=f"the disk is slow: each commit takes {took} or longer, and whatever is stored waits for it",
+            remedy="See what else uses it, or move data/ to a faster one. The scripts wait for it.",
+        )
+    if _was_lately(vitals.storage_error_at_ms, vitals, STORAGE_ERRORS_SHOWN_MS):
+        yield HealthProblem(
+            code="storage errors",
+            text="what scripts store is refused: `spyweb runs` shows of which runs, the log says why",
+            remedy="Look at the runs with storage errors; the log has the reason.",
+            page="runs",
+        )
+
+
+def _of_the_loop(vitals: Vitals) -> Iterator[HealthProblem]:
+    if _was_lately(vitals.loop.last_at_ms, vitals, STALLS_SHOWN_MS):
+        yield HealthProblem(
+            code=LOOP,
+            text="the event loop was held up: `spyweb health` and the log say by what",
+            remedy="The log names the job or the part that did it.",
+        )
+    if count := len(vitals.held_back):
+        yield HealthProblem(
+            code="held back",
+            text=f"{counted(count, 'job has', 'jobs have')} held up the daemon too often: `spyweb health` says which",
+            remedy="Change the script: it begins again once its file is saved.",
+            page="jobs",
+        )
+
+
+def _was_lately(at_ms: int | None, vitals: Vitals, shown_ms: int) -> bool:
+    return at_ms is not None and vitals.now_ms - at_ms < shown_ms
+
+
+def health_words(health: Health) -> str:
+    """Say in one line whether jobs run on time, and what else there is."""
+    if health.problems:
+        more = len(health.problems) + len(health.warnings) - 1
+        first = health.problems[0][:1].upper() + health.problems[0][1:]
+        return f"{first}, and {more} more" if more else first
+    if not health.warnings:
+        return "Jobs run on time; all is well"
+    if len(health.warnings) == 1:
+        return f"Jobs run on time; {health.warnings[0].partition(':')[0]}"
+    return f"Jobs run on time; {len(health.warnings)} things to look at"
 
 
 def view_health(vitals: Vitals, states: Iterable[JobState], short_monitors: int = 0, drifting: int = 0) -> Health:
-    problems = find_all_problems(vitals)
+    problems, warnings = find_all_problems(vitals), find_warnings(vitals, short_monitors, drifting)
     return Health(
         status="failing" if problems else "ok",
-        problems=problems,
+        problems=[each.text for each in problems],
         version=vitals.version,
         pid=vitals.pid,
         uptime_s=round(vitals.uptime_s, 3),
@@ -233,7 +333,8 @@ def view_health(vitals: Vitals, states: Iterable[JobState], short_monitors: int 
         heartbeat=vitals.heartbeat,
         server_url=vitals.server_url,
         dashboard_url=vitals.dashboard_url,
-        warnings=find_warnings(vitals, short_monitors, drifting),
+        warnings=[each.text for each in warnings],
+        advice=[*problems, *warnings],
     )
 
 
@@ -264,3 +365,17 @@ def summarize(health: Health) -> dict[str, object]:
             "oldest_pending_s": round(store.oldest_pending_s, 3),
         },
     }
+
+
+def view_readiness(vitals: Vitals, *, stage: str, probe: str) -> Readiness:
+    """Decide whether a daemon is ready: its parts make progress, and it is neither starting nor stopping.
+
+    `stage` says what the daemon is still, or already, doing; `probe` what was wrong with a write that was tried.
+    """
+    reasons = [stage] if stage else []
+    reasons += [problem.text for problem in find_all_problems(vitals)]
+    if probe and not vitals.store.failed:
+        reasons.append(probe)
+    if not vitals.pool.answering:
+        reasons.append("no worker answers")
+    return Readiness(ready=not reasons, reasons=reasons)

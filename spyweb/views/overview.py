@@ -17,8 +17,7 @@ from spyweb.store.model.runs import FailingSeries, RunStrip
 from spyweb.views.jobs import JobState, JobView
 from spyweb.views.runs import LastRun, describe_details, describe_storage_errors
 from spyweb.views.strips import median_ms, success_rate
-
-LONGEST_LINE = 200  # characters of an error or a result in a row
+from spyweb.words import counted, first_line
 
 
 class Standing(StrEnum):
@@ -119,7 +118,7 @@ def row_seen_by(row: OverviewRow, may_see: Callable[[str], bool]) -> OverviewRow
 
 
 def view_series(series: FailingSeries) -> Failing:
-    words = f"{count_of(series.count, 'run')} in a row" if series.count > 1 else "1 run"
+    words = f"{counted(series.count, 'run')} in a row" if series.count > 1 else "1 run"
     return Failing(since_ms=series.since_ms, count=series.count, first=series.first, words=words)
 
 
@@ -155,11 +154,6 @@ def result_of(job: JobView, standing: Standing) -> str:
     return first_line("; ".join(filter(None, (details or plain, describe_storage_errors(job.last.storage_errors)))))
 
 
-def first_line(text: str) -> str:
-    line = text.strip().partition("\n")[0].rstrip()
-    return line if len(line) <= LONGEST_LINE else line[: LONGEST_LINE - 1] + "…"
-
-
 def make_verdict(
     rows: Sequence[OverviewRow], *, problems: Sequence[str] = (), warnings: Sequence[str] = ()
 ) -> OverviewVerdict:
@@ -187,12 +181,12 @@ def words_of(rows: Sequence[OverviewRow], problems: Sequence[str]) -> str:
     if problems:
         parts.append(problems[0] if len(problems) == 1 else f"{problems[0]}, and {len(problems) - 1} more")
     if counts.get(Standing.FAILING):
-        parts.append(f"{counts[Standing.FAILING]:,} of {count_of(total, 'job')} failing")
+        parts.append(f"{counts[Standing.FAILING]:,} of {counted(total, 'job')} failing")
     unloaded = counts.get(Standing.BROKEN, 0) + counts.get(Standing.OUTDATED, 0)
     if unloaded:
-        parts.append(f"{count_of(unloaded, 'file')} {'does' if unloaded == 1 else 'do'} not load")
+        parts.append(f"{counted(unloaded, 'file does', 'files do')} not load")
     if counts.get(Standing.DOUBTFUL) and not parts:
-        parts.append(f"{counts[Standing.DOUBTFUL]:,} of {count_of(total, 'job')} to look at")
+        parts.append(f"{counts[Standing.DOUBTFUL]:,} of {counted(total, 'job')} to look at")
     if parts:
         return "; ".join(parts)
     if not total:
@@ -236,7 +230,3 @@ def make_overview(
         tags=sorted({tag for row in rows for tag in row.job.tags}),
         at_ms=now_ms,
     )
-
-
-def count_of(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -12,6 +12,7 @@ from spyweb.views.records import RecordView
 from spyweb.views.runs import TaskView
 from spyweb.views.source import SourceView, TraceFrame
 from spyweb.views.strips import mark_of, moment_of, took_of
+from spyweb.words import first_line
 
 
 class RunBrief(Struct, frozen=True, kw_only=True):
@@ -126,7 +127,7 @@ def brief(run: Run) -> RunBrief:
         took_ms=took_of(run),
         attempt=run.attempt,
         words=run_words(run),
-        reason=run.reason.partition("\n")[0][:200],
+        reason=first_line(run.reason),
     )
 
 

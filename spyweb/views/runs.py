@@ -11,6 +11,7 @@ from spyweb.lua import wire
 from spyweb.lua.endings import show_value
 from spyweb.model import Ending, Failure, JobId, Outcome, Run, RunId, TaskBegun, TaskRow
 from spyweb.permissions.audit import Audit
+from spyweb.words import counted
 
 
 class LastRun(Struct, frozen=True, kw_only=True, gc=False):  # as JobView
@@ -178,7 +179,7 @@ def describe_page(run: Run | LastRun | RunEnded) -> str:
     status, found, new = run.http_status, run.items_found, run.items_new
     shown = [] if status is None or 200 <= status < 300 else [str(status)]
     if found is not None:
-        shown += [f"{found} {'item' if found == 1 else 'items'}"] + ([f"{new} new"] if new else [])
+        shown += [counted(found, "item")] + ([f"{new} new"] if new else [])
     return ", ".join(shown)
 
 
@@ -188,7 +189,7 @@ def describe_outcome(run: Run | LastRun, state: str = "") -> str:
 
 
 def describe_storage_errors(count: int) -> str:
-    return f"{count} storage {'error' if count == 1 else 'errors'}" if count else ""
+    return counted(count, "storage error") if count else ""
 
 
 def describe_failure(reason: str, traceback: str) -> str:

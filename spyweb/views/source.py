@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
+from spyweb.words import cut
+
 AROUND = 4  # lines before and after the one that is shown
 MOST_LINES = 20_000  # of a whole file
 LONGEST_LINE = 500  # characters that are shown of one
@@ -44,14 +46,16 @@ def excerpt(file: str, source: bytes, line: int | None) -> SourceView:
     meant = line if line is not None and 1 <= line <= len(lines) else None
     middle = meant or 1 + AROUND
     first = max(1, middle - AROUND)
-    shown = lines[first - 1 : middle + AROUND]
-    return SourceView(file=file, first=first, lines=list(map(_short, shown)), line=meant, total=len(lines))
+    shown = [cut(each, LONGEST_LINE) for each in lines[first - 1 : middle + AROUND]]
+    return SourceView(file=file, first=first, lines=shown, line=meant, total=len(lines))
 
 
 def whole(file: str, source: bytes, line: int | None = None) -> SourceView:
     """Return all lines of a file, of a very long one the first."""
     lines = lines_of(source)
-    return SourceView(file=file, first=1, lines=list(map(_short, lines[:MOST_LINES])), line=line, total=len(lines))
+    return SourceView(
+        file=file, first=1, lines=[cut(each, LONGEST_LINE) for each in lines[:MOST_LINES]], line=line, total=len(lines)
+    )
 
 
 def unreadable_source(file: str, problem: str) -> SourceView:
@@ -61,10 +65,6 @@ def unreadable_source(file: str, problem: str) -> SourceView:
 def lines_of(source: bytes) -> list[str]:
     lines = source.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")
     return lines[:-1] if lines and not lines[-1] else lines
-
-
-def _short(line: str) -> str:
-    return line if len(line) <= LONGEST_LINE else line[: LONGEST_LINE - 1] + "…"
 
 
 def frames_of(traceback: str, file_of: Callable[[str], str] = str) -> list[TraceFrame]:

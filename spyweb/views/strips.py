@@ -8,6 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from spyweb.model import Failure, Outcome, Run, RunId, RunMark, RunState
+from spyweb.words import first_line
 
 LATE_MS = 1_000  # after the due time, and what jitter may add: from there on a start is late
 SUCCEEDED: Final = frozenset({RunMark.SUCCESS, RunMark.LATE})
@@ -86,7 +87,6 @@ LONGEST_REASON = 120  # characters
 
 
 def view_bar(run: Run, late_ms: int = LATE_MS) -> Bar:
-    reason = (run.reason or run.result or run.note).strip().partition("\n")[0]
     return Bar(
         run=run.id,
         mark=mark_of(run, late_ms),
@@ -95,5 +95,5 @@ def view_bar(run: Run, late_ms: int = LATE_MS) -> Bar:
         late_ms=lateness_of(run),
         took_ms=took_of(run),
         count=run.count,
-        reason=reason if len(reason) <= LONGEST_REASON else reason[: LONGEST_REASON - 1] + "…",
+        reason=first_line(run.reason or run.result or run.note, LONGEST_REASON),
     )

@@ -67,7 +67,6 @@ from spyweb.store.model.access import NewAuditLine
 from spyweb.store.model.entries import NO_HISTORY, HistoryRules, StoreStats
 from spyweb.store.model.runs import RunFilter, RunPage
 from spyweb.store.sqlite.store import Store
-from spyweb.views.advice import HealthAdvice, advise
 from spyweb.views.calendar import DayAhead, GapPage, view_gap
 from spyweb.views.drift import DriftReport, DriftView
 from spyweb.views.health import Health, Vitals, view_health
@@ -496,11 +495,8 @@ class FakeDaemonService(DaemonService):
     def log_file(self, job: JobId) -> Path:
         return log_file(self.root, f"jobs/{job}")
 
-    async def health(self) -> Health:
+    def health(self) -> Health:
         return view_health(self.measured, three_states())
-
-    async def advice(self) -> HealthAdvice:
-        return advise(await self.health())
 
     async def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:
         chosen = [run for run in self.known_runs if job in (None, run.job) and (before is None or run.id < before)]

@@ -78,7 +78,7 @@ class BreakerPool(FakePool):
         ("", []),
         (
             'remind_every = "20m"\n',
-            ["8 failures, for 21 min 10 s now", "12 failures, for 41 min 15 s now", "16 failures, for 1 h 1 min now"],
+            ["8 failures, for 21 m 10 s now", "12 failures, for 41 m 15 s now", "16 failures, for 1 h 1 m now"],
         ),
     ],
 )
@@ -108,7 +108,7 @@ async def test_it_is_told_once_as_down_and_as_well_again_only_once_it_is_up(
     assert [title_of(facts) for facts in told] == [
         "#1 check_api is down: 3 failures",
         *(f"#1 check_api is down: {words}" for words in reminders),
-        "#1 check_api is well again after 1 h 2 min",
+        "#1 check_api is well again after 1 h 2 m",
     ]
     down_ms, up_ms = (told[place].at_ms - START_MS for place in (0, -1))
     assert DOWN_FROM_MS < down_ms < DOWN_FROM_MS + 120_000

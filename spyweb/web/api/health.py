@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from spyweb.views.health import Health, summarize
-from spyweb.views.readiness import Readiness
+from spyweb.views.health import Health, Readiness, summarize
 from spyweb.web.answer import json_answer
 from spyweb.web.api.route import PUBLIC, SERVICE, Right, Route
 
@@ -15,7 +14,7 @@ Summary = dict[str, object]
 @Route("GET", "/healthz", right=PUBLIC, answer=Summary, others={503: Summary})
 async def probe(request: web.Request) -> web.Response:
     """Tell whether the daemon makes progress: 503 where it does not.  No names, no paths."""
-    health = await request.app[SERVICE].health()
+    health = request.app[SERVICE].health()
     return json_answer(summarize(health), 503 if health.problems else 200)
 
 
@@ -29,4 +28,4 @@ async def look(request: web.Request) -> web.Response:
 @Route("GET", "/api/health", right=Right.READ, answer=Health)
 async def examine(request: web.Request) -> web.Response:
     """Show what the daemon measures of itself."""
-    return json_answer(await request.app[SERVICE].health())
+    return json_answer(request.app[SERVICE].health())

@@ -18,7 +18,7 @@ async def scrape(request: web.Request) -> web.Response:
     """Tell all metrics, as Prometheus' text or, where it is preferred, as OpenMetrics."""
     service = request.app[SERVICE]
     async with service.metrics.one_at_a_time:
-        meters = await service.metrics.measure(await service.health())
+        meters = await service.metrics.measure(service.health())
         compressed = "gzip" in request.headers.get("Accept-Encoding", "")
         body, content_type = await asyncio.to_thread(_write, meters, request.headers.get("Accept", ""), compressed)
     headers = {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding"}

@@ -10,6 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from spyweb.dashboard.health import Disk, gauge_words, limits_of, pieces_of, protections_of, tiles_of, uptime_words
+from spyweb.views.health import health_words
 from spyweb.web.api.query import Natural
 from spyweb.web.pages.page import Asked, PageMissing, Shown, live_view, page
 from spyweb.web.pages.parts import PagePart, PartsView
@@ -27,13 +28,12 @@ class HealthQuery(Struct, frozen=True):
 
 async def values_of(asked: Asked) -> Mapping[str, object]:
     """Gather what changes."""
-    advised = await asked.service.advice()
-    health = advised.health
+    health = asked.service.health()
     disk = await asyncio.to_thread(_disk_of, health.store.path)
     return {
-        "advised": advised,
+        "words": health_words(health),
         "health": health,
-        "mark": "well" if advised.is_well else "bad" if health.problems else "warn",
+        "mark": "bad" if health.problems else "warn" if health.warnings else "well",
         "tiles": list(tiles_of(health, disk)),
         "uptime": uptime_words(health.uptime_s),
         "pages": PAGES,
@@ -57,17 +57,17 @@ async def show_health(asked: Asked) -> Shown:
     """Show what is wrong, what to do about it, and what is in force."""
     live = health_view(asked, "").live
     values = await values_of(asked)
-    advised = await asked.service.advice()
-    workers = advised.health.workers
+    health = asked.service.health()
+    workers = health.workers
     number = min(max(asked.query(HealthQuery).page, 1), max(1, -(-len(workers) // WORKERS)))
     more = {
         "workers": workers[(number - 1) * WORKERS : number * WORKERS],
         "first_worker": (number - 1) * WORKERS + 1,
         "next_workers": number + 1 if number * WORKERS < len(workers) else 0,
-        "protections": list(protections_of(advised.health)),
+        "protections": list(protections_of(health)),
         "limits": list(limits_of(asked.service.reloader.settings)),
     }
-    count = len(advised.advice)
+    count = len(health.advice)
     title = "Health" if not count else "1 problem" if count == 1 else f"{count} problems"
     return Shown(title=title, values={**values, **more}, live=live)
 

@@ -40,6 +40,7 @@ from spyweb.web.access.rights import Right
 from spyweb.web.pages.outlook import look
 from spyweb.web.pages.page import Asked, Shown, action, lead_to, live_view, moments_of, page
 from spyweb.web.pages.source import coloured
+from spyweb.words import cut
 
 if TYPE_CHECKING:
     from spyweb.dashboard.render import Renderer
@@ -160,7 +161,7 @@ async def stored_values(service: DaemonService, namespace: str) -> list[tuple[st
 
 def _as_json(value: object) -> str:
     text = value if isinstance(value, str) else to_json(value).decode()
-    return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
+    return cut(text, LONGEST_VALUE)
 
 
 async def values_of(service: DaemonService, job: JobId, may_see: Callable[[str], bool]) -> dict[str, object]:

@@ -13,12 +13,12 @@ from msgspec import Struct, structs
 from spyweb.dashboard.frame import Chip
 from spyweb.dashboard.state import (
     FIELD_WORDS,
+    LONGEST_PREVIEW,
     TYPE_WORDS,
     FieldType,
     FieldValue,
     as_text,
     edit_value,
-    shorten,
     show_entries,
     show_versions,
 )
@@ -36,6 +36,7 @@ from spyweb.web.api.query import LONGEST_NUMBER, Natural
 from spyweb.web.pages.page import Asked, PageMissing, Question, Shown, action, lead_to, live_view, page
 from spyweb.web.pages.parts import ALWAYS, PagePart, PartsView
 from spyweb.web.pages.site import answer_with
+from spyweb.words import cut
 
 TEMPLATE, PLACE = "state.html", "state"
 KEYS = 50
@@ -416,7 +417,7 @@ async def break_lock(asked: Asked) -> web.Response:
 
 async def _who_is_hit(asked: Asked, lock: LockView) -> str:
     """Say who loses a lock that is broken."""
-    holder = shorten(as_text(lock.holder))
+    holder = cut(as_text(lock.holder), LONGEST_PREVIEW)
     run = await asked.service.past_runs.find(RunId(lock.run)) if lock.run is not None else None
     if run is None:
         return f"{holder} holds it and is not told: whoever waits for it gets it, and both go on."
@@ -427,4 +428,4 @@ async def _who_is_hit(asked: Asked, lock: LockView) -> str:
 
 
 def _shown_key(key: bytes) -> str:
-    return shorten(key.decode("utf-8", "replace"))
+    return cut(key.decode("utf-8", "replace"), LONGEST_PREVIEW)

@@ -48,7 +48,7 @@ async def ask(service: FakeDaemonService, data_dir: Path, question: Callable[[Da
 async def test_every_answer_comes_back_as_it_was_given(tmp_path: Path) -> None:
     service = FakeDaemonService()
     assert await ask(service, tmp_path, DaemonClient.jobs) == three_jobs()
-    assert await ask(service, tmp_path, DaemonClient.health) == await service.health()
+    assert await ask(service, tmp_path, DaemonClient.health) == service.health()
     assert await ask(service, tmp_path, lambda daemon: daemon.runs(None, limit=9, before=None)) == three_runs()
     assert await ask(service, tmp_path, lambda daemon: daemon.runs(BACKUP, limit=9, before=RunId(2))) == []
     due = await ask(service, tmp_path, lambda daemon: daemon.next_runs(PRICES, 3))

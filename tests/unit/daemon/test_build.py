@@ -49,7 +49,7 @@ async def test_its_parts_share_what_they_work_on(tmp_path: Path) -> None:
         await daemon.reloader.load({})
         (job,) = daemon.runtime.live
         assert [view.id for view in daemon.service.jobs()] == [job.id]
-        assert (await daemon.service.health()).jobs["idle"] == 1
+        assert daemon.service.health().jobs["idle"] == 1
 
 
 async def test_all_of_it_is_taken_down_with_the_stack(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from spyweb.dashboard.state import (
     FieldType,
     as_text,
     edit_value,
-    shorten,
     show_entries,
     show_versions,
 )
@@ -47,7 +46,6 @@ def test_what_is_very_long_is_cut_and_says_so() -> None:
     for value in values:
         edited = edit_value(entry(value))
         assert (len(edited.text), edited.is_too_long) == (LONGEST_EDITED, True)
-    assert shorten("x" * 100) == "x" * 79 + "…"
 
 
 def test_a_line_has_the_beginning_of_a_value() -> None:

@@ -9,9 +9,9 @@ import pytest
 from spyweb.dashboard.words import (
     ABSENT,
     Moments,
-    counted,
     iso_moment,
     show_count,
+    show_counted,
     show_duration,
     show_share,
     show_size,
@@ -54,7 +54,7 @@ def test_a_duration_has_at_most_two_units(ms: float | None, shown: str) -> None:
 def test_a_number_stays_with_its_unit() -> None:
     assert show_duration(113_000) == "1\N{NO-BREAK SPACE}m 53\N{NO-BREAK SPACE}s"
     assert show_size(3 << 20) == "3\N{NO-BREAK SPACE}MB"
-    assert counted(2, "job") == "2\N{NO-BREAK SPACE}jobs"
+    assert show_counted(2, "job") == "2\N{NO-BREAK SPACE}jobs"
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,11 @@ def test_a_share_is_whole_only_when_nothing_is_missing(share: float | None, show
 
 def test_counts_have_separators_and_nothing_is_a_word() -> None:
     assert (show_count(1_284), show_count(None)) == ("1,284", ABSENT)
-    assert [plain(counted(n, "entry", "entries")) for n in (0, 1, 1_000)] == ["no entries", "1 entry", "1,000 entries"]
+    assert [plain(show_counted(n, "entry", "entries")) for n in (0, 1, 1_000)] == [
+        "no entries",
+        "1 entry",
+        "1,000 entries",
+    ]
 
 
 @pytest.mark.parametrize(

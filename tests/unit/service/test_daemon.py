@@ -116,7 +116,7 @@ async def test_a_job_that_never_loaded_is_broken_and_one_whose_earlier_version_r
     states = {view.id: view.state for view in served.service.jobs()}
 
     assert states == {BACKUP: JobState.IDLE, PRICES: JobState.IDLE, TYPO: JobState.BROKEN}
-    assert (await served.service.health()).jobs[JobState.BROKEN] == 1
+    assert served.service.health().jobs[JobState.BROKEN] == 1
 
 
 async def test_what_is_doubtful_in_files_and_about_live_jobs_is_listed_once(served: Served) -> None:

@@ -6,19 +6,22 @@ import pytest
 from msgspec.structs import replace
 
 from spyweb.stalls import LoopStats
-from spyweb.views.advice import advise
 from spyweb.views.health import (
+    OTHERWISE,
     SCHEDULER_STALLED_MS,
     STALLS_SHOWN_MS,
     STORAGE_ERRORS_SHOWN_MS,
     WRITER_STALLED_S,
+    Vitals,
     count_states,
     find_parts,
     find_problems,
+    health_words,
     summarize,
     view_health,
+    view_readiness,
 )
-from tests.fakes.daemon_service import make_stats, make_vitals, three_states
+from tests.fakes.daemon_service import NOW_MS, make_stats, make_vitals, three_states
 
 
 @pytest.mark.parametrize(
@@ -98,7 +101,7 @@ def test_a_disk_that_takes_long_for_each_commit_is_a_warning() -> None:
     health = view_health(make_vitals(store=make_stats(commit_s=0.21)), [])
     slow = "the disk is slow: each commit takes 210ms or longer, and whatever is stored waits for it"
     assert (health.status, health.warnings) == ("ok", [slow])
-    (advice,) = advise(health).advice
+    (advice,) = health.advice
     assert "faster" in advice.remedy
 
 
@@ -113,7 +116,7 @@ def test_runs_that_wait_for_a_process_are_a_warning() -> None:
     health = view_health(replace(vitals, pool=replace(vitals.pool, waiting=9, most_own=21)), [])
     most = "at most 21 jobs with `exec` or `isolation` have one at a time, a third of the file descriptors"
     assert health.warnings == [f"9 runs wait for a process: {most}"]
-    (advice,) = advise(health).advice
+    (advice,) = health.advice
     assert "LimitNOFILE" in advice.remedy
 
 
@@ -184,7 +187,7 @@ def test_what_keeps_jobs_from_running_is_known_by_the_part_of_the_daemon() -> No
         store=make_stats(failed="the disk is full", stalled_s=11.0),
         pool=replace(vitals.pool, workers=none),
     )
-    assert {part: (each.text, each.lasting_ms) for part, each in find_parts(vitals).items()} == {
+    assert {part: (each.timeless or each.text, each.lasting_ms) for part, each in find_parts(vitals).items()} == {
         "scheduler": ("the scheduler is behind", 6_500),
         "store": ("nothing is stored: the disk is full", 0),
         "disk": ("a write waits for the disk", 11_000),
@@ -192,3 +195,64 @@ def test_what_keeps_jobs_from_running_is_known_by_the_part_of_the_daemon() -> No
     }
     assert find_problems(6_500, make_stats()) == ["the scheduler is 6.5s behind"], "as it is at this moment"
     assert find_parts(make_vitals(refused_ms=12_000)).keys() == {"store"}
+
+
+WRONG: dict[str, object] = {
+    "scheduler_lag_ms": 60_000,
+    "store": make_stats(failed="disk full", stalled_s=60.0),
+    "refused_ms": 60_000,
+    "dead_messages": 2,
+    "server_is_broken": True,
+    "descriptors_left": 3,
+    "refused_connections": "200 connections were refused: 1,000 are open",
+    "loop": LoopStats(stalls=1, worst_ms=900, last_at_ms=NOW_MS),
+    "storage_error_at_ms": NOW_MS,
+    "held_back": {"prices": "it held up the loop"},
+    "now_ms": NOW_MS,
+}
+
+
+def test_there_is_something_to_do_about_each_thing_that_is_wrong() -> None:
+    health = view_health(make_vitals(**WRONG), [], short_monitors=1)
+
+    assert len(health.advice) >= 11
+    assert [each.text for each in health.advice] == [*health.problems, *health.warnings]
+    assert [each.code for each in health.advice if each.remedy == OTHERWISE] == []
+
+
+@pytest.mark.parametrize(
+    ("vitals", "words"),
+    [
+        ({}, "Jobs run on time; all is well"),
+        ({"dead_messages": 1}, "Jobs run on time; 1 message never arrived and was given up"),
+        ({"dead_messages": 1, "server_is_broken": True}, "Jobs run on time; 2 things to look at"),
+        ({"scheduler_lag_ms": 60_000}, "The scheduler is 1m behind"),
+        ({"scheduler_lag_ms": 60_000, "dead_messages": 1}, "The scheduler is 1m behind, and 1 more"),
+    ],
+)
+def test_one_line_says_whether_jobs_run_on_time(vitals: dict[str, object], words: str) -> None:
+    assert health_words(view_health(make_vitals(**vitals), [])) == words
+
+
+NOBODY = replace(make_vitals().pool, answering=0)
+
+
+def test_a_daemon_whose_parts_make_progress_is_ready() -> None:
+    readiness = view_readiness(make_vitals(), stage="", probe="")
+    assert (readiness.ready, readiness.reasons) == (True, [])
+
+
+@pytest.mark.parametrize(
+    ("vitals", "stage", "probe", "reason"),
+    [
+        (make_vitals(), "the daemon is stopping", "", "the daemon is stopping"),
+        (make_vitals(), "", "the writer has not answered within 2 s", "the writer has not answered within 2 s"),
+        (make_vitals(scheduler_lag_ms=61_000), "", "", "the scheduler is 1m1s behind"),
+        (make_vitals(refused_ms=9_000), "", "", "no due run could be claimed for 9s: the log says why"),
+        (make_vitals(pool=NOBODY), "", "", "no worker answers"),
+        (make_vitals(store=make_stats(failed="data/spyweb.db: full")), "", "x", "nothing is stored: spyweb.db: full"),
+    ],
+)
+def test_each_part_that_makes_no_progress_is_a_reason(vitals: Vitals, stage: str, probe: str, reason: str) -> None:
+    readiness = view_readiness(vitals, stage=stage, probe=probe)
+    assert (readiness.ready, readiness.reasons) == (False, [reason])

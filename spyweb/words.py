@@ -1,0 +1,42 @@
+"""Counts, cut texts and durations in words, the same in messages, on pages and on the command line.  Pure."""
+
+from __future__ import annotations
+
+SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS = 1_000, 60_000, 3_600_000, 86_400_000
+_UNITS = (("d", DAY_MS), ("h", HOUR_MS), ("m", MINUTE_MS), ("s", SECOND_MS))
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun: `1 job`, `1,000 jobs`, `2 entries`."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def cut(text: str, most: int) -> str:
+    """Return a text of at most so many characters; where something is missing, it ends with an ellipsis."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def first_line(text: str, most: int = 200) -> str:
+    return cut(text.strip().partition("\n")[0].rstrip(), most)
+
+
+def round_duration(ms: float, space: str = " ") -> str:
+    """Return a duration in at most two units: `340 ms`, `1.2 s`, `1 m 53 s`, `6 d 14 h`."""
+    if ms < 0:
+        return f"\N{MINUS SIGN}{round_duration(-ms, space)}"
+    if ms < SECOND_MS:
+        return f"{round(ms)}{space}ms" if round(ms) < SECOND_MS else f"1{space}s"
+    if ms < MINUTE_MS - 50:
+        return f"{ms / SECOND_MS:.1f}".removesuffix(".0") + f"{space}s"
+    return _two_units(ms, space)
+
+
+def _two_units(ms: float, space: str) -> str:
+    """Return the largest unit and the one below it; what is less is rounded off."""
+    position = next(i for i, (_, size) in enumerate(_UNITS) if ms >= size - 50)
+    unit, size = _UNITS[position]
+    smaller, smaller_size = _UNITS[position + 1]
+    whole, rest = divmod(round(ms / smaller_size), size // smaller_size)
+    if position and whole * size >= _UNITS[position - 1][1]:  # rounded up to the unit above
+        return _two_units(whole * size, space)
+    return f"{whole:,}{space}{unit}" + (f" {rest}{space}{smaller}" if rest else "")
