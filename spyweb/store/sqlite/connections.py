@@ -7,8 +7,10 @@ import sqlite3
 from asyncio import Future
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar, TypeVarTuple
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar, TypeVarTuple
 
+from spyweb.clock import Clock
 from spyweb.errors import StoreError
 from spyweb.store.lock import Lock
 from spyweb.store.marker import Marker
@@ -18,6 +20,8 @@ from spyweb.store.sqlite.failures import OUT_OF_MEMORY
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+P = ParamSpec("P")
+S = TypeVar("S", bound="StorePart")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +61,54 @@ class Connections:
             self.marker.note_closed()
         if self.lock:
             self.lock.release()
+
+
+class StorePart:
+    """A part of the store; those of its methods that take a connection run on the connection's thread."""
+
+    def __init__(self, connections: Connections, clock: Clock) -> None:
+        self._connections = connections
+        self._writer = connections.writer
+        self._questions = connections.questions
+        self._clock = clock
+
+
+Work = Callable[Concatenate[S, sqlite3.Connection, P], T]  # a method as it is written
+Call = Callable[Concatenate[S, P], Future[T]]  # the same as it is called
+
+
+def queued(
+    ask: Callable[[Connections, Callable[[sqlite3.Connection], T]], Future[T]], work: Work[S, P, T]
+) -> Call[S, P, T]:
+    @wraps(work)
+    def call(part: S, /, *arguments: P.args, **named: P.kwargs) -> Future[T]:
+        return ask(part._connections, lambda connection: work(part, connection, *arguments, **named))
+
+    return call
+
+
+def on_writer(kind: OpKind) -> Callable[[Work[S, P, T]], Call[S, P, T]]:
+    """Make a method an op of the writer."""
+
+    def decorate(work: Work[S, P, T]) -> Call[S, P, T]:
+        return queued(lambda connections, work: connections.writer.submit(kind, work), work)
+
+    return decorate
+
+
+def on_reader(work: Work[S, P, T]) -> Call[S, P, T]:
+    """Make a method a short question."""
+    return queued(lambda connections, work: connections.reader.submit(OpKind.READ, work), work)
+
+
+def on_questions(work: Work[S, P, T]) -> Call[S, P, T]:
+    """Make a method a question that may look at many rows."""
+    return queued(lambda connections, work: connections.questions.submit(OpKind.READ, work), work)
+
+
+def on_questions_after_writes(work: Work[S, P, T]) -> Call[S, P, T]:
+    """Make a method a question that sees every write requested before it."""
+    return queued(Connections.ask, work)
 
 
 def do_nothing(connection: sqlite3.Connection) -> None:

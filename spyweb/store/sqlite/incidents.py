@@ -38,8 +38,10 @@ from spyweb.store.model.incidents import (
     SubjectNow,
 )
 from spyweb.store.model.messages import Channel, Target
-from spyweb.store.sqlite.batch import BatchQueue, OpKind
-from spyweb.store.sqlite.pruning import SLICE, delete
+from spyweb.store.sqlite.batch import OpKind
+from spyweb.store.sqlite.connections import Connections, StorePart, on_questions, on_writer
+from spyweb.store.sqlite.outbox import Outbox
+from spyweb.store.sqlite.pruning import SLICE, prune_older
 
 MOST_NOTES = 50  # of an incident's history, the newest
 MOST_FOR_SCRIPTS = 100  # incidents looked at in one query, so that other queries get their turn
@@ -147,18 +149,10 @@ decode_moments = msgspec.json.Decoder(tuple[int, ...]).decode
 decode_notes = msgspec.json.Decoder(tuple[Note, ...]).decode
 
 
-class Incidents:
-    def __init__(
-        self,
-        writer: BatchQueue,
-        reader: BatchQueue,
-        clock: Clock,
-        tell_of_messages: Callable[[Sequence[Target]], None],
-    ) -> None:
-        self._writer = writer
-        self._reader = reader
-        self._clock = clock
-        self._tell_of_messages = tell_of_messages
+class Incidents(StorePart):
+    def __init__(self, connections: Connections, clock: Clock, outbox: Outbox) -> None:
+        super().__init__(connections, clock)
+        self._outbox = outbox
         self._callbacks: list[Callable[[Sequence[SubjectChange]], None]] = []
 
     def note(self, events: Sequence[SubjectEvent]) -> Future[list[SubjectChange]]:
@@ -178,21 +172,25 @@ class Incidents:
         for callback in self._callbacks if changes else ():
             callback(changes)
 
-    def known(self) -> Future[dict[str, int | None]]:
+    @on_writer(OpKind.READ)
+    def known(self, connection: sqlite3.Connection) -> dict[str, int | None]:
         """Return the subjects that have a row, each with the moment at which to look at it again."""
-        return self._writer.submit(OpKind.READ, find_known)
+        return dict(connection.execute(KNOWN).fetchall())
 
-    def signs(self) -> Future[dict[str, Mapping[str, Sign]]]:
+    @on_writer(OpKind.READ)
+    def signs(self, connection: sqlite3.Connection) -> dict[str, Mapping[str, Sign]]:
         """Return what is wrong with each subject that is not well."""
-        return self._writer.submit(OpKind.READ, find_signs)
+        return {name: decode_signs(signs) for name, signs in connection.execute(SIGNS)}
 
-    def pausing(self) -> Future[dict[str, int]]:
+    @on_writer(OpKind.READ)
+    def pausing(self, connection: sqlite3.Connection) -> dict[str, int]:
         """Return the subjects whose jobs are still to be paused, each with its failures in a row."""
-        return self._writer.submit(OpKind.READ, find_pausing)
+        return dict(connection.execute(PAUSING).fetchall())
 
-    def unsettled(self) -> Future[list[str]]:
+    @on_questions
+    def unsettled(self, connection: sqlite3.Connection) -> list[str]:
         """Return the subjects of incidents of which somebody may still have to be told."""
-        return self._reader.submit(OpKind.READ, find_unsettled)
+        return [subject for (subject,) in connection.execute(UNSETTLED)]
 
     async def plan(self, channels: Sequence[AlertChannelNow], subjects: Mapping[str, SubjectNow]) -> Planned:
         """Write the messages that are missing, those of a channel in one transaction with the note of what it knows.
@@ -204,27 +202,29 @@ class Incidents:
         now_ms = self._clock.now_ms()
         wakes, messages = list[int](), 0
         for channel in channels:
-            planned = await self._reader.submit(OpKind.READ, decide, channel, subjects, now_ms)
+            planned = await self._questions.submit(OpKind.READ, decide, channel, subjects, now_ms)
             if planned.told:
-                after = partial(self._tell_of_messages, [Target(Channel.ALERT, channel.name)])
+                after = partial(self._outbox.tell, [Target(Channel.ALERT, channel.name)])
                 await self._writer.submit(
                     OpKind.SEVERAL, tell, channel.name, planned, now_ms, after=after if planned.messages else None
                 )
             messages += len(planned.messages)
             wakes += [] if planned.wake_ms is None else [planned.wake_ms]
-        told_to_all = await self._reader.submit(OpKind.READ, find_told_to_all, channels, subjects)
+        told_to_all = await self._questions.submit(OpKind.READ, find_told_to_all, channels, subjects)
         for at in range(0, len(told_to_all), SLICE):
             await self._writer.submit(OpKind.SEVERAL, note_told_to_all, told_to_all[at : at + SLICE])
         unsettled = await self.unsettled()
         unknown = tuple(name for name in unsettled if name not in subjects)
         return Planned(messages=messages, wake_ms=min(wakes, default=None), unknown=unknown)
 
-    def for_scripts(self, subjects: Sequence[str]) -> Future[list[Incident]]:
+    @on_writer(OpKind.READ)
+    def for_scripts(self, connection: sqlite3.Connection, subjects: Sequence[str]) -> list[Incident]:
         """Return incidents of these subjects of which their files do not know yet what is so, the oldest first.
 
         Not all at once where there are very many: `Change.told` notes what they know.
         """
-        return self._writer.submit(OpKind.READ, find_for_scripts, subjects)
+        rows = connection.execute(FOR_SCRIPTS, (SCRIPTS, encode(subjects).decode(), MOST_FOR_SCRIPTS)).fetchall()
+        return [whole(connection, read(row)) for row in rows]
 
     def acknowledge(self, incident: int, by: str) -> Future[bool]:
         """Note that somebody takes care; gives False where there is no such open incident."""
@@ -234,42 +234,60 @@ class Incidents:
         """Tell nothing of a subject for so long; None ends that."""
         return self._writer.submit(OpKind.SEVERAL, silence, subject, for_ms, by, self._clock.now_ms())
 
-    def silence_of(self, subject: str) -> Future[Silence | None]:
+    @on_questions
+    def silence_of(self, connection: sqlite3.Connection, subject: str) -> Silence | None:
         """Return the silence of a subject, also one that has passed."""
-        return self._reader.submit(OpKind.READ, find_silence, subject)
+        row = connection.execute(STANDING, (subject,)).fetchone()
+        return None if row is None or row[2] is None else Silence(*row[2:])
 
-    def all_open(self, limit: int) -> Future[list[OpenIncident]]:
+    @on_questions
+    def all_open(self, connection: sqlite3.Connection, limit: int) -> list[OpenIncident]:
         """Return the newest incidents that are open."""
-        return self._reader.submit(OpKind.READ, find_all_open, limit)
+        return [
+            OpenIncident(
+                id=number,
+                subject=subject,
+                level=Level(level),
+                reason=reason,
+                since_ms=since_ms,
+                acked_ms=acked_ms,
+                acked_by=acked_by,
+            )
+            for number, subject, level, reason, since_ms, acked_ms, acked_by in connection.execute(ALL_OPEN, (limit,))
+        ]
 
+    @on_questions
+    def get(self, connection: sqlite3.Connection, incident: int) -> Incident | None:
+        row = connection.execute(GET, (incident,)).fetchone()
+        return whole(connection, read(row)) if row else None
+
+    @on_questions
+    def open_among(self, connection: sqlite3.Connection, subjects: Collection[str]) -> dict[str, int]:
+        """Return those of the subjects that have an open incident, with its id."""
+        return dict(connection.execute(OPEN_AMONG, (encode(tuple(subjects)).decode(),)).fetchall())
+
+    async def prune(self, *, older_than_ms: int) -> int:
+        """Delete settled incidents that ended before this moment; return how many."""
+        return await prune_older(self._writer, self._questions, OUTDATED, DELETE, older_than_ms)
+
+    @on_questions
     def list(
         self,
+        connection: sqlite3.Connection,
         *,
         is_open: bool | None = None,
         subject: str | None = None,
         since_ms: int | None = None,
         before: int | None = None,
         limit: int = 30,
-    ) -> Future[list[Incident]]:
+    ) -> list[Incident]:
         """Return incidents, newest first; those that were open at `since_ms` or later."""
-        return self._reader.submit(
-            OpKind.READ, find_incidents, is_open, subject, since_ms or 0, before or BEYOND_ALL, limit
-        )
-
-    def get(self, incident: int) -> Future[Incident | None]:
-        return self._reader.submit(OpKind.READ, find_incident, incident)
-
-    def open_among(self, subjects: Collection[str]) -> Future[dict[str, int]]:
-        """Return those of the subjects that have an open incident, with its id."""
-        return self._reader.submit(OpKind.READ, find_open_among, tuple(subjects))
-
-    async def prune(self, *, older_than_ms: int) -> int:
-        """Delete settled incidents that ended before this moment; return how many."""
-        deleted = 0
-        while outdated := await self._reader.submit(OpKind.READ, find_outdated, older_than_ms):
-            await self._writer.submit(OpKind.SEVERAL, delete, DELETE, outdated)
-            deleted += len(outdated)
-        return deleted
+        below = before or BEYOND_ALL
+        if is_open:  # few, among very many
+            rows = connection.execute(LIST_OPEN, (subject, below, limit)).fetchall()
+        else:
+            rows = connection.execute(LIST, (is_open, subject, below, limit, since_ms or 0)).fetchall()
+        return [whole(connection, read(row)) for row in rows]
 
 
 # On the thread of a connection: what is true
@@ -401,22 +419,6 @@ def silence(connection: sqlite3.Connection, subject: str, for_ms: int | None, by
         connection.execute(FORGET_SUBJECT, (subject,))
 
 
-def find_known(connection: sqlite3.Connection) -> dict[str, int | None]:
-    return dict(connection.execute(KNOWN).fetchall())
-
-
-def find_signs(connection: sqlite3.Connection) -> dict[str, Mapping[str, Sign]]:
-    return {name: decode_signs(signs) for name, signs in connection.execute(SIGNS)}
-
-
-def find_pausing(connection: sqlite3.Connection) -> dict[str, int]:
-    return dict(connection.execute(PAUSING).fetchall())
-
-
-def find_unsettled(connection: sqlite3.Connection) -> list[str]:
-    return [subject for (subject,) in connection.execute(UNSETTLED)]
-
-
 # On the thread of a connection: who is told
 
 
@@ -541,50 +543,6 @@ def note_told_to_all(connection: sqlite3.Connection, incidents: Sequence[int]) -
 # On the thread of a connection: reading
 
 
-def find_incidents(
-    connection: sqlite3.Connection, is_open: bool | None, subject: str | None, since_ms: int, before: int, limit: int
-) -> list[Incident]:
-    if is_open:  # few, among very many
-        rows = connection.execute(LIST_OPEN, (subject, before, limit)).fetchall()
-    else:
-        rows = connection.execute(LIST, (is_open, subject, before, limit, since_ms)).fetchall()
-    return [whole(connection, read(row)) for row in rows]
-
-
-def find_silence(connection: sqlite3.Connection, subject: str) -> Silence | None:
-    row = connection.execute(STANDING, (subject,)).fetchone()
-    return None if row is None or row[2] is None else Silence(*row[2:])
-
-
-def find_all_open(connection: sqlite3.Connection, limit: int) -> list[OpenIncident]:
-    return [
-        OpenIncident(
-            id=number,
-            subject=subject,
-            level=Level(level),
-            reason=reason,
-            since_ms=since_ms,
-            acked_ms=acked_ms,
-            acked_by=acked_by,
-        )
-        for number, subject, level, reason, since_ms, acked_ms, acked_by in connection.execute(ALL_OPEN, (limit,))
-    ]
-
-
-def find_for_scripts(connection: sqlite3.Connection, subjects: Sequence[str]) -> list[Incident]:
-    rows = connection.execute(FOR_SCRIPTS, (SCRIPTS, encode(subjects).decode(), MOST_FOR_SCRIPTS)).fetchall()
-    return [whole(connection, read(row)) for row in rows]
-
-
-def find_incident(connection: sqlite3.Connection, number: int) -> Incident | None:
-    row = connection.execute(GET, (number,)).fetchone()
-    return whole(connection, read(row)) if row else None
-
-
-def find_open_among(connection: sqlite3.Connection, subjects: Sequence[str]) -> dict[str, int]:
-    return dict(connection.execute(OPEN_AMONG, (encode(subjects).decode(),)).fetchall())
-
-
 def whole(connection: sqlite3.Connection, incident: Incident) -> Incident:
     """Return an incident with who was told, and as long as it is open with how its subject stands."""
     told = dict(connection.execute(KNOWS, (incident.id,)).fetchall())
@@ -617,7 +575,3 @@ def read(
         notes=decode_notes(str(notes)),
         is_settled=bool(is_settled),
     )
-
-
-def find_outdated(connection: sqlite3.Connection, older_than_ms: int) -> list[int]:
-    return [number for (number,) in connection.execute(OUTDATED, (older_than_ms, SLICE))]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
-from asyncio import Future
 
 import msgspec
 
 from spyweb.store.model.access import AccessKey, BrowserSession, KeyId, NewKey, Scope
-from spyweb.store.sqlite.batch import BatchQueue, OpKind
+from spyweb.store.sqlite.batch import OpKind
+from spyweb.store.sqlite.connections import StorePart, on_writer
 
 COLUMNS = "id, name, handle, hash, scopes, jobs, created_ms, used_ms"
 ALL = f"SELECT {COLUMNS} FROM access_key ORDER BY name"
@@ -33,76 +33,55 @@ LINK_KEY_BYTES = 32
 KeyRow = tuple[int, str, str, bytes, str, str, int, int | None]
 
 
-class AccessKeys:
+class AccessKeys(StorePart):
     """Reads on the writer's connection: there are few keys, and they are read once."""
 
-    def __init__(self, writer: BatchQueue) -> None:
-        self._writer = writer
-
-    def all(self) -> Future[list[AccessKey]]:
+    @on_writer(OpKind.READ)
+    def all(self, connection: sqlite3.Connection) -> list[AccessKey]:
         """Return the keys, by name."""
-        return self._writer.submit(OpKind.READ, find_all)
+        return [read_key(row) for row in connection.execute(ALL)]
 
-    def add(self, key: NewKey) -> Future[AccessKey | None]:
+    @on_writer(OpKind.WRITE)
+    def add(self, connection: sqlite3.Connection, key: NewKey) -> AccessKey | None:
         """Add a key; give None where one has this name or handle."""
-        return self._writer.submit(OpKind.WRITE, add, key)
+        scopes, jobs = (msgspec.json.encode(texts).decode() for texts in (key.scopes, key.jobs))
+        values = (key.name, key.handle, key.hash, scopes, jobs, key.created_ms)
+        (row,) = connection.execute(ADD, values).fetchall() or (None,)
+        return read_key(row) if row else None
 
-    def remove(self, name: str) -> Future[bool]:
+    @on_writer(OpKind.WRITE)
+    def remove(self, connection: sqlite3.Connection, name: str) -> bool:
         """Remove a key, and the sessions that began with it; give False where there is none."""
-        return self._writer.submit(OpKind.WRITE, remove, name)
+        return connection.execute(REMOVE, (name,)).rowcount > 0
 
-    def used(self, key: KeyId, at_ms: int) -> Future[None]:
+    @on_writer(OpKind.WRITE)
+    def used(self, connection: sqlite3.Connection, key: KeyId, at_ms: int) -> None:
         """Note that a key was used."""
-        return self._writer.submit(OpKind.WRITE, change, USED, key, at_ms)
+        connection.execute(USED, (key, at_ms))
 
-    def sessions(self) -> Future[list[BrowserSession]]:
+    @on_writer(OpKind.READ)
+    def sessions(self, connection: sqlite3.Connection) -> list[BrowserSession]:
         """Return the sessions, the one seen last at the end."""
-        return self._writer.submit(OpKind.READ, find_sessions)
+        return [
+            BrowserSession(hash=hash_, key=None if key is None else KeyId(key), created_ms=created_ms, seen_ms=seen_ms)
+            for hash_, key, created_ms, seen_ms in connection.execute(SESSIONS)
+        ]
 
-    def put_session(self, session: BrowserSession) -> Future[None]:
+    @on_writer(OpKind.WRITE)
+    def put_session(self, connection: sqlite3.Connection, session: BrowserSession) -> None:
         """Add a session, or replace it; nothing where its key is gone."""
-        values = (session.hash, session.key, session.created_ms, session.seen_ms)
-        return self._writer.submit(OpKind.WRITE, change, PUT_SESSION, *values)
+        connection.execute(PUT_SESSION, (session.hash, session.key, session.created_ms, session.seen_ms))
 
-    def end_sessions(self, hashes: list[bytes]) -> Future[None]:
-        return self._writer.submit(OpKind.SEVERAL, end_sessions, hashes)
+    @on_writer(OpKind.SEVERAL)
+    def end_sessions(self, connection: sqlite3.Connection, hashes: list[bytes]) -> None:
+        connection.executemany(END_SESSION, [(each,) for each in hashes])
 
-    def link_key(self) -> Future[bytes]:
+    @on_writer(OpKind.SEVERAL)
+    def link_key(self, connection: sqlite3.Connection) -> bytes:
         """Return the secret that signs links in messages, the same for ever; it is made at the first call."""
-        return self._writer.submit(OpKind.SEVERAL, link_key, secrets.token_bytes(LINK_KEY_BYTES))
-
-
-# On the thread of a connection
-
-
-def find_all(connection: sqlite3.Connection) -> list[AccessKey]:
-    return [read_key(row) for row in connection.execute(ALL)]
-
-
-def add(connection: sqlite3.Connection, key: NewKey) -> AccessKey | None:
-    scopes, jobs = (msgspec.json.encode(texts).decode() for texts in (key.scopes, key.jobs))
-    values = (key.name, key.handle, key.hash, scopes, jobs, key.created_ms)
-    (row,) = connection.execute(ADD, values).fetchall() or (None,)
-    return read_key(row) if row else None
-
-
-def remove(connection: sqlite3.Connection, name: str) -> bool:
-    return connection.execute(REMOVE, (name,)).rowcount > 0
-
-
-def change(connection: sqlite3.Connection, statement: str, *values: object) -> None:
-    connection.execute(statement, values)
-
-
-def find_sessions(connection: sqlite3.Connection) -> list[BrowserSession]:
-    return [
-        BrowserSession(hash=hash_, key=None if key is None else KeyId(key), created_ms=created_ms, seen_ms=seen_ms)
-        for hash_, key, created_ms, seen_ms in connection.execute(SESSIONS)
-    ]
-
-
-def end_sessions(connection: sqlite3.Connection, hashes: list[bytes]) -> None:
-    connection.executemany(END_SESSION, [(each,) for each in hashes])
+        connection.execute(MAKE_LINK_KEY, (secrets.token_bytes(LINK_KEY_BYTES),))
+        key: bytes = connection.execute(LINK_KEY).fetchone()[0]
+        return key
 
 
 def read_key(row: KeyRow) -> AccessKey:
@@ -117,10 +96,3 @@ def read_key(row: KeyRow) -> AccessKey:
         created_ms=created_ms,
         used_ms=used_ms,
     )
-
-
-def link_key(connection: sqlite3.Connection, made: bytes) -> bytes:
-    """Return the secret that is kept: `made` where there was none."""
-    connection.execute(MAKE_LINK_KEY, (made,))
-    key: bytes = connection.execute(LINK_KEY).fetchone()[0]
-    return key

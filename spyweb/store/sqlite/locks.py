@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from spyweb.clock import Clock
 from spyweb.model import RunId
 from spyweb.store.model.entries import Alive, Held
-from spyweb.store.sqlite.batch import BatchQueue, OpKind
+from spyweb.store.sqlite.batch import OpKind
+from spyweb.store.sqlite.connections import Connections, StorePart
 
 COLUMNS = "name, holder, run, acquired_ms, expires_ms, lease_ms"
 FIND = f"SELECT {COLUMNS} FROM lock WHERE name = ?"
@@ -57,7 +58,7 @@ class Holdings:
                 callback(names)
 
 
-class Locks:
+class Locks(StorePart):
     """Locks by name, each with a lease.
 
     A lock whose lease has expired is free, unless its run is alive.  All locks that a run has acquired since the store
@@ -65,9 +66,8 @@ class Locks:
     until their leases expire.
     """
 
-    def __init__(self, writer: BatchQueue, clock: Clock) -> None:
-        self._writer = writer
-        self._clock = clock
+    def __init__(self, connections: Connections, clock: Clock) -> None:
+        super().__init__(connections, clock)
         self.holdings = Holdings()
         self.alive: Alive = nobody_lives
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import sqlite3
 from asyncio import Future
-from collections.abc import Callable, Sequence
 from functools import partial
 
 import msgspec
@@ -14,7 +13,9 @@ from spyweb.clock import Clock
 from spyweb.incidents.telling import MessageKind
 from spyweb.incidents.truth import JOB
 from spyweb.store.model.messages import Channel, Notice, NoticeFate, Target
-from spyweb.store.sqlite.batch import BatchQueue, OpKind
+from spyweb.store.sqlite.batch import OpKind
+from spyweb.store.sqlite.connections import Connections, StorePart
+from spyweb.store.sqlite.outbox import Outbox
 
 MOST_A_MINUTE = 10  # messages of one job
 MINUTE_MS = 60_000
@@ -54,11 +55,10 @@ decode = msgspec.json.decode
 decode_moments = msgspec.json.Decoder(tuple[int, ...]).decode
 
 
-class ScriptNotices:
-    def __init__(self, writer: BatchQueue, clock: Clock, tell_of_messages: Callable[[Sequence[Target]], None]) -> None:
-        self._writer = writer
-        self._clock = clock
-        self._tell_of_messages = tell_of_messages
+class ScriptNotices(StorePart):
+    def __init__(self, connections: Connections, clock: Clock, outbox: Outbox) -> None:
+        super().__init__(connections, clock)
+        self._outbox = outbox
 
     def add(self, notice: Notice) -> Future[NoticeFate]:
         """Put a notice into the outbox, unless its key was told today; in one transaction with the note of that.
@@ -66,7 +66,7 @@ class ScriptNotices:
         A job has ten messages a minute.  What is more, and what quiet hours hold, is gathered: one message tells of all
         of it, at the end of the minute or of the quiet hours.
         """
-        tell = partial(self._tell_of_messages, [Target(Channel.ALERT, notice.channel)])
+        tell = partial(self._outbox.tell, [Target(Channel.ALERT, notice.channel)])
         return self._writer.submit(OpKind.SEVERAL, add, notice, self._clock.now_ms(), after=tell)
 
     async def prune(self, *, older_than_ms: int) -> None:

@@ -15,8 +15,8 @@ from spyweb.model import JobId
 from spyweb.store.model.messages import Backlog, Channel, NewMessage, QueuedMessage, Target, TargetBacklog
 from spyweb.store.sqlite import records
 from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.connections import Connections
-from spyweb.store.sqlite.pruning import SLICE, delete
+from spyweb.store.sqlite.connections import Connections, StorePart, on_reader, on_writer
+from spyweb.store.sqlite.pruning import prune_older
 
 COLUMNS = "id, delivery, job, channel, address, headers, payload, created_ms, next_ms, attempts, error, dead_ms"
 ADD = """
@@ -64,16 +64,14 @@ Headers = tuple[tuple[str, str], ...]
 MessageRow = tuple[int, str, str, str, str, str, bytes, int, int, int, str, int | None]
 
 
-class Outbox:
+class Outbox(StorePart):
     """Waiting messages, each kept until it arrives or is given up.  A dead one is kept for a while, but not sent.
 
     Reads on the writer's connection: its queries are short, and must see every message that was announced.
     """
 
     def __init__(self, connections: Connections, clock: Clock) -> None:
-        self._writer = connections.writer
-        self._reader = connections.reader  # for what may look at every message
-        self._clock = clock
+        super().__init__(connections, clock)
         self._callbacks: list[Callable[[Sequence[Target]], None]] = []
 
     def add(self, messages: Sequence[NewMessage], *, settles: Sequence[int] = ()) -> Future[list[int]]:
@@ -96,32 +94,51 @@ class Outbox:
         for callback in self._callbacks:
             callback(targets)
 
-    def targets(self) -> Future[list[Target]]:
+    @on_writer(OpKind.READ)
+    def targets(self, connection: sqlite3.Connection) -> list[Target]:
         """Return the targets of waiting messages."""
-        return self._writer.submit(OpKind.READ, find_targets)
+        found: list[Target] = []
+        last: tuple[str, str] = ("", "")
+        while row := connection.execute(NEXT_TARGET, last).fetchone():
+            last = row
+            found.append(Target(Channel(row[0]), row[1]))
+        return found
 
-    def next(self, target: Target, now_ms: int) -> Future[QueuedMessage | None]:
+    @on_writer(OpKind.READ)
+    def next(self, connection: sqlite3.Connection, target: Target, now_ms: int) -> QueuedMessage | None:
         """Return the message to send next, due or not; None when none waits.
 
         Messages go in the order in which they were added.  One that was put off holds up those behind it, unless
         `put_off` said not to.
         """
-        return self._writer.submit(OpKind.READ, find_next, target, now_ms)
+        of_target = (target.channel.value, target.address)
+        row = (
+            connection.execute(IN_TURN, (*of_target, now_ms)).fetchone()
+            or connection.execute(EARLIEST, of_target).fetchone()
+        )
+        return read(row) if row else None
 
-    def done(self, message: int) -> Future[None]:
+    @on_writer(OpKind.WRITE)
+    def done(self, connection: sqlite3.Connection, message: int) -> None:
         """Delete a message that has arrived."""
-        return self._writer.submit(OpKind.WRITE, change, DONE, message)
+        connection.execute(DONE, (message,))
 
-    def put_off(self, message: int, *, next_ms: int, error: str, holds: bool) -> Future[None]:
+    @on_writer(OpKind.WRITE)
+    def put_off(self, connection: sqlite3.Connection, message: int, *, next_ms: int, error: str, holds: bool) -> None:
         """Note a failed attempt; with `holds` the messages behind this one wait for the next attempt."""
-        return self._writer.submit(OpKind.WRITE, change, PUT_OFF, next_ms, error, holds, message)
+        connection.execute(PUT_OFF, (next_ms, error, holds, message))
 
-    def give_up(self, message: int, *, error: str) -> Future[None]:
-        return self._writer.submit(OpKind.WRITE, change, GIVE_UP, self._clock.now_ms(), error, message)
+    @on_writer(OpKind.WRITE)
+    def give_up(self, connection: sqlite3.Connection, message: int, *, error: str) -> None:
+        connection.execute(GIVE_UP, (self._clock.now_ms(), error, message))
 
-    def unsent(self, job: JobId | None, limit: int, *, before: int | None = None) -> Future[list[QueuedMessage]]:
+    @on_writer(OpKind.READ)
+    def unsent(
+        self, connection: sqlite3.Connection, job: JobId | None, limit: int, *, before: int | None = None
+    ) -> list[QueuedMessage]:
         """Return the waiting and the dead messages, newest first; of ids below `before`."""
-        return self._writer.submit(OpKind.READ, find, job, limit, LAST if before is None else before)
+        rows = connection.execute(LIST, (job, limit, LAST if before is None else before))
+        return [read(row) for row in rows]
 
     def retry(self, message: int | None) -> Future[list[int]]:
         """Make this message, or all, due now, a dead one as if it were new; return their ids."""
@@ -129,24 +146,30 @@ class Outbox:
         tell = partial(self.tell, targets)  # filled on the writer's thread, read after the commit
         return self._writer.submit(OpKind.SEVERAL, retry, message, self._clock.now_ms(), targets, after=tell)
 
-    def count_dead(self) -> Future[int]:
-        return self._writer.submit(OpKind.READ, count_dead)
+    @on_writer(OpKind.READ)
+    def count_dead(self, connection: sqlite3.Connection) -> int:
+        number: int = connection.execute(COUNT_DEAD).fetchone()[0]
+        return number
 
-    def backlog(self) -> Future[Backlog]:
+    @on_reader
+    def backlog(self, connection: sqlite3.Connection) -> Backlog:
         """Return how many messages wait, and how old the oldest of them is."""
-        return self._reader.submit(OpKind.READ, find_backlog)
+        waiting, oldest = connection.execute(BACKLOG).fetchone()
+        row = connection.execute(ADDED_AT, (oldest,)).fetchone()
+        return Backlog(waiting, row and row[0])
 
-    def backlogs(self, channel: Channel) -> Future[dict[str, TargetBacklog]]:
+    @on_reader
+    def backlogs(self, connection: sqlite3.Connection, channel: Channel) -> dict[str, TargetBacklog]:
         """Return what waits for each address of a kind of channel for which something does."""
-        return self._reader.submit(OpKind.READ, find_backlogs, channel)
+        found = {}
+        for address, waiting, oldest in connection.execute(BACKLOGS, (channel.value,)).fetchall():
+            created_ms, error = connection.execute(OLDEST, (oldest,)).fetchone()
+            found[address] = TargetBacklog(waiting, created_ms, error)
+        return found
 
     async def prune(self, *, older_than_ms: int) -> int:
         """Delete messages given up before this moment; return how many."""
-        deleted = 0
-        while outdated := await self._writer.submit(OpKind.READ, find_outdated, older_than_ms):
-            await self._writer.submit(OpKind.SEVERAL, delete, DONE, outdated)
-            deleted += len(outdated)
-        return deleted
+        return await prune_older(self._writer, self._writer, OUTDATED, DONE, older_than_ms)
 
 
 def full_row_of(message: NewMessage, now_ms: int) -> tuple[object, ...]:
@@ -167,28 +190,6 @@ def add_one(connection: sqlite3.Connection, row: tuple[object, ...]) -> int:
     if row[2] == Channel.PING:
         connection.execute(REPLACE_PING, row[2:5])  # its channel, address and kind
     return connection.execute(ADD, row).lastrowid or 0
-
-
-def find_targets(connection: sqlite3.Connection) -> list[Target]:
-    found: list[Target] = []
-    last: tuple[str, str] = ("", "")
-    while row := connection.execute(NEXT_TARGET, last).fetchone():
-        last = row
-        found.append(Target(Channel(row[0]), row[1]))
-    return found
-
-
-def find_next(connection: sqlite3.Connection, target: Target, now_ms: int) -> QueuedMessage | None:
-    of_target = (target.channel.value, target.address)
-    row = (
-        connection.execute(IN_TURN, (*of_target, now_ms)).fetchone()
-        or connection.execute(EARLIEST, of_target).fetchone()
-    )
-    return read(row) if row else None
-
-
-def find(connection: sqlite3.Connection, job: JobId | None, limit: int, before: int) -> list[QueuedMessage]:
-    return [read(row) for row in connection.execute(LIST, (job, limit, before))]
 
 
 def retry(connection: sqlite3.Connection, message: int | None, now_ms: int, targets: list[Target]) -> list[int]:
@@ -212,30 +213,3 @@ def read(row: MessageRow) -> QueuedMessage:
         error=error,
         dead_ms=dead_ms,
     )
-
-
-def change(connection: sqlite3.Connection, statement: str, *values: object) -> None:
-    connection.execute(statement, values)
-
-
-def count_dead(connection: sqlite3.Connection) -> int:
-    number: int = connection.execute(COUNT_DEAD).fetchone()[0]
-    return number
-
-
-def find_backlog(connection: sqlite3.Connection) -> Backlog:
-    waiting, oldest = connection.execute(BACKLOG).fetchone()
-    row = connection.execute(ADDED_AT, (oldest,)).fetchone()
-    return Backlog(waiting, row and row[0])
-
-
-def find_backlogs(connection: sqlite3.Connection, channel: Channel) -> dict[str, TargetBacklog]:
-    found = {}
-    for address, waiting, oldest in connection.execute(BACKLOGS, (channel.value,)).fetchall():
-        created_ms, error = connection.execute(OLDEST, (oldest,)).fetchone()
-        found[address] = TargetBacklog(waiting, created_ms, error)
-    return found
-
-
-def find_outdated(connection: sqlite3.Connection, older_than_ms: int) -> list[int]:
-    return [number for (number,) in connection.execute(OUTDATED, (older_than_ms, SLICE))]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-from asyncio import Future
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from spyweb.model import JobId, Outcome, Run, RunId, RunMark
 from spyweb.store.model.runs import FailingSeries, RunFilter, RunPage, RunPoint, RunStrip, StripWish
-from spyweb.store.sqlite.batch import BatchQueue, OpKind
+from spyweb.store.sqlite.connections import StorePart, on_questions
 from spyweb.store.sqlite.runs import BEYOND_ALL, RUN_COLUMNS, read_run
 
 SEARCHED = 20_000  # rows that one page of a search looks at, so that other questions get their turn
@@ -68,58 +67,80 @@ FOLLOWERS = f"""
 """
 
 
-class PastRuns:
-    def __init__(self, reader: BatchQueue) -> None:
-        self._reader = reader
+class PastRuns(StorePart):
+    @on_questions
+    def find(self, connection: sqlite3.Connection, run: RunId) -> Run | None:
+        row = connection.execute(FIND, (run,)).fetchone()
+        return read_run(row) if row else None
 
-    def find(self, run: RunId) -> Future[Run | None]:
-        return self._reader.submit(OpKind.READ, find_run, run)
-
-    def strips(self, jobs: Sequence[StripWish], count: int) -> Future[Mapping[JobId, RunStrip]]:
+    @on_questions
+    def strips(self, connection: sqlite3.Connection, jobs: Sequence[StripWish], count: int) -> Mapping[JobId, RunStrip]:
         """Return the newest `count` runs of each of these jobs; a range of due times that did not run counts as one."""
-        return self._reader.submit(OpKind.READ, find_strips, jobs, count)
+        return {job: find_strip(connection, job, late_ms, count) for job, late_ms in jobs}
 
-    def failing(self, jobs: Sequence[JobId]) -> Future[Mapping[JobId, FailingSeries]]:
+    @on_questions
+    def failing(self, connection: sqlite3.Connection, jobs: Sequence[JobId]) -> Mapping[JobId, FailingSeries]:
         """Return the series of failures of those of these jobs whose latest run did not succeed.
 
         A run that was cancelled, stopped or skipped neither belongs to a series nor ends it.  Of a very long series
         the latest part is returned.
         """
-        return self._reader.submit(OpKind.READ, find_failing, jobs)
+        found = {}
+        for job in jobs:
+            first, count, at_ms = connection.execute(SERIES_OF_JOB, (job,)).fetchone()
+            if first is not None:
+                found[job] = FailingSeries(since_ms=at_ms, count=count, first=RunId(first))
+        return found
 
-    def search(self, wanted: RunFilter, *, limit: int, before: RunId | None = None) -> Future[RunPage]:
+    @on_questions
+    def search(
+        self, connection: sqlite3.Connection, wanted: RunFilter, *, limit: int, before: RunId | None = None
+    ) -> RunPage:
         """Return runs that match, newest first.
 
         A page may hold fewer than there are, even none: then a part of the record was searched, and `before` leads on.
         """
-        return self._reader.submit(OpKind.READ, search_runs, wanted, limit, before)
+        below = BEYOND_ALL if before is None else before
+        table, values = source_of(wanted)
+        conditions, more = conditions_of(wanted)
+        statement = f"""
+            SELECT {RUN_COLUMNS} FROM (SELECT * FROM {table} id < ? ORDER BY id DESC LIMIT {SEARCHED})
+            WHERE {conditions} ORDER BY id DESC LIMIT ?
+        """
+        rows = connection.execute(statement, (*values, below, *more, max(limit, 0))).fetchall()
+        runs = [read_run(row) for row in rows]
+        if runs and len(runs) == limit:
+            return RunPage(runs=runs, before=runs[-1].id)
+        last = connection.execute(
+            f"SELECT id FROM {table} id < ? ORDER BY id DESC LIMIT 1 OFFSET {SEARCHED - 1}", (*values, below)
+        ).fetchone()
+        return RunPage(runs=runs, before=RunId(last[0]) if last else None)
 
-    def neighbours(self, job: JobId, run: RunId) -> Future[tuple[RunId | None, RunId | None]]:
+    @on_questions
+    def neighbours(self, connection: sqlite3.Connection, job: JobId, run: RunId) -> tuple[RunId | None, RunId | None]:
         """Return the runs of a job before and after this one."""
-        return self._reader.submit(OpKind.READ, find_neighbours, job, run)
+        before, after = (connection.execute(statement, (job, run)).fetchone()[0] for statement in (BEFORE, AFTER))
+        return before, after
 
-    def points(self, job: JobId, *, since_ms: int, limit: int, before: RunId | None = None) -> Future[list[RunPoint]]:
+    @on_questions
+    def points(
+        self, connection: sqlite3.Connection, job: JobId, *, since_ms: int, limit: int, before: RunId | None = None
+    ) -> list[RunPoint]:
         """Return the runs of a job that began since this moment and have ended, newest first."""
-        return self._reader.submit(OpKind.READ, find_points, job, since_ms, limit, before)
+        below = BEYOND_ALL if before is None else before
+        rows = connection.execute(POINTS, (job, BEYOND_ALL, below, since_ms, max(limit, 0)))
+        return [RunPoint(run, at_ms, took, late or 0, RunMark(mark)) for run, at_ms, took, late, mark in rows]
 
-    def followers(self, run: RunId, *, limit: int) -> Future[list[Run]]:
+    @on_questions
+    def followers(self, connection: sqlite3.Connection, run: RunId, *, limit: int) -> list[Run]:
         """Return the runs that came of this one, oldest first: its retries, and what its end or a change of it started.
 
         They are looked for among those that came soon after it.
         """
-        return self._reader.submit(OpKind.READ, find_followers, run, limit)
+        return [read_run(row) for row in connection.execute(FOLLOWERS, (run, limit))]
 
 
 # On the thread of a connection
-
-
-def find_run(connection: sqlite3.Connection, run: RunId) -> Run | None:
-    row = connection.execute(FIND, (run,)).fetchone()
-    return read_run(row) if row else None
-
-
-def find_strips(connection: sqlite3.Connection, jobs: Sequence[StripWish], count: int) -> Mapping[JobId, RunStrip]:
-    return {job: find_strip(connection, job, late_ms, count) for job, late_ms in jobs}
 
 
 def find_strip(connection: sqlite3.Connection, job: JobId, late_ms: int, count: int) -> RunStrip:
@@ -133,33 +154,6 @@ def find_strip(connection: sqlite3.Connection, job: JobId, late_ms: int, count: 
         numbers, times = [numbers[at] for at in order], [times[at] for at in order]
         marks = "".join(marks[at] for at in order)
     return RunStrip(ids=numbers, marks=marks, took_ms=times)
-
-
-def find_failing(connection: sqlite3.Connection, jobs: Sequence[JobId]) -> Mapping[JobId, FailingSeries]:
-    found = {}
-    for job in jobs:
-        first, count, at_ms = connection.execute(SERIES_OF_JOB, (job,)).fetchone()
-        if first is not None:
-            found[job] = FailingSeries(since_ms=at_ms, count=count, first=RunId(first))
-    return found
-
-
-def search_runs(connection: sqlite3.Connection, wanted: RunFilter, limit: int, before: RunId | None) -> RunPage:
-    below = BEYOND_ALL if before is None else before
-    table, values = source_of(wanted)
-    conditions, more = conditions_of(wanted)
-    statement = f"""
-        SELECT {RUN_COLUMNS} FROM (SELECT * FROM {table} id < ? ORDER BY id DESC LIMIT {SEARCHED})
-        WHERE {conditions} ORDER BY id DESC LIMIT ?
-    """
-    rows = connection.execute(statement, (*values, below, *more, max(limit, 0))).fetchall()
-    runs = [read_run(row) for row in rows]
-    if runs and len(runs) == limit:
-        return RunPage(runs=runs, before=runs[-1].id)
-    last = connection.execute(
-        f"SELECT id FROM {table} id < ? ORDER BY id DESC LIMIT 1 OFFSET {SEARCHED - 1}", (*values, below)
-    ).fetchone()
-    return RunPage(runs=runs, before=RunId(last[0]) if last else None)
 
 
 def source_of(wanted: RunFilter) -> tuple[str, list[str | int]]:
@@ -189,20 +183,3 @@ def conditions_of(wanted: RunFilter) -> tuple[str, list[str | int]]:
         conditions.append(f"{AT} < ?")
         values.append(wanted.until_ms)
     return " AND ".join(conditions), values
-
-
-def find_neighbours(connection: sqlite3.Connection, job: JobId, run: RunId) -> tuple[RunId | None, RunId | None]:
-    before, after = (connection.execute(statement, (job, run)).fetchone()[0] for statement in (BEFORE, AFTER))
-    return before, after
-
-
-def find_points(
-    connection: sqlite3.Connection, job: JobId, since_ms: int, limit: int, before: RunId | None
-) -> list[RunPoint]:
-    below = BEYOND_ALL if before is None else before
-    rows = connection.execute(POINTS, (job, BEYOND_ALL, below, since_ms, max(limit, 0)))
-    return [RunPoint(run, at_ms, took, late or 0, RunMark(mark)) for run, at_ms, took, late, mark in rows]
-
-
-def find_followers(connection: sqlite3.Connection, run: RunId, limit: int) -> list[Run]:
-    return [read_run(row) for row in connection.execute(FOLLOWERS, (run, limit))]

@@ -35,6 +35,21 @@ async def prune(writer: BatchQueue, reader: BatchQueue, table: Prunable) -> int:
         job = found.searched_up_to
 
 
+async def prune_older(
+    writer: BatchQueue, reader: BatchQueue, outdated: str, delete_row: str, older_than_ms: int
+) -> int:
+    """Delete the rows that `outdated` finds, given the moment and a limit; return how many."""
+    deleted = 0
+    while found := await reader.submit(OpKind.READ, find_older, outdated, older_than_ms):
+        await writer.submit(OpKind.SEVERAL, delete, delete_row, found)
+        deleted += len(found)
+    return deleted
+
+
+def find_older(connection: sqlite3.Connection, outdated: str, older_than_ms: int) -> list[int]:
+    return [number for (number,) in connection.execute(outdated, (older_than_ms, SLICE))]
+
+
 class OutdatedRows(NamedTuple):
     outdated: Sequence[int]  # ids, at most SLICE
     searched_up_to: str | None  # the last job that was searched to its end; None when all were

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import sqlite3
-from asyncio import Future
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 
 import msgspec
 
-from spyweb.clock import Clock
 from spyweb.errors import StoreError
 from spyweb.model import JobId
 from spyweb.store.model.records import NewRecord, Record, RecordFilter, RecordPage
 from spyweb.store.sqlite import pruning
 from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.connections import Connections
+from spyweb.store.sqlite.connections import StorePart, on_questions_after_writes, on_writer
 from spyweb.store.sqlite.pruning import SLICE, Prunable
 
 LATEST_NS = (1 << 63) - 1  # rev_ts counts down from here
@@ -63,45 +61,96 @@ MOVE = "UPDATE record SET job = :new WHERE job = :old"
 encode = msgspec.json.encode
 
 
-class Records:
+class Records(StorePart):
     """The records of every job, and the hashes of all items that it has seen, even if their records are pruned."""
 
-    def __init__(self, connections: Connections, clock: Clock) -> None:
-        self._connections = connections
-        self._clock = clock
-
-    def add(self, job: JobId, items: Sequence[NewRecord], *, owed: bool = False) -> Future[list[int | None]]:
+    @on_writer(OpKind.SEVERAL)
+    def add(
+        self, connection: sqlite3.Connection, job: JobId, items: Sequence[NewRecord], *, owed: bool = False
+    ) -> list[int | None]:
         """Record those items that are new, in one transaction and in this order.
 
         Return for each item the `timestamp_ns` of its record, or None if its hash was seen before, in the store or
         among the items before it.  With `owed` the new ones are to be announced: they stay owed, even over a crash,
         until Outbox.add settles them.  Raises StoreError, and records nothing, for text that is not valid Unicode.
         """
-        return self._connections.writer.submit(OpKind.SEVERAL, add, job, items, self._clock.now_ms(), owed)
+        now_ms = self._clock.now_ms()
+        known = find_seen(connection, job, [item.hash for item in items])
+        stale = [(now_ms, job, item_hash) for item_hash, last_ms in known.items() if last_ms <= now_ms - TOUCH_MS]
+        connection.executemany(SEE_AGAIN, stale)
+        moments: Iterator[int] | None = None
+        added: list[int | None] = []
+        for item in items:
+            if item.hash in known:
+                added.append(None)
+                continue
+            known[item.hash] = now_ms
+            if item.found_ns is None:
+                moments = moments or free_moments(connection, now_ms)
+                moment = next(moments)
+            else:
+                moment, moments = free_moment_from(connection, item.found_ns), None
+            connection.execute(SEE, (job, item.hash, min(now_ms, moment // NS_IN_MS), now_ms))
+            added.append(insert(connection, job, item, moment, owed))
+        return added
 
-    def owed(self, job: JobId, limit: int) -> Future[list[Record]]:
+    @on_questions_after_writes
+    def owed(self, connection: sqlite3.Connection, job: JobId, limit: int) -> list[Record]:
         """Return the records that have not been announced yet, oldest first."""
-        return self._connections.ask(find_owed, job, limit)
+        return [read(*row) for row in connection.execute(OWED, (job, limit))]
 
-    def move(self, old: JobId, new: JobId) -> Future[int]:
+    @on_writer(OpKind.SEVERAL)
+    def move(self, connection: sqlite3.Connection, old: JobId, new: JobId) -> int:
         """Give a renamed job its records and seen hashes; return how many records.  Doing so twice is harmless."""
-        return self._connections.writer.submit(OpKind.SEVERAL, move, old, new)
+        if old == new:
+            return 0
+        names = {"old": old, "new": new}
+        for statement in MOVE_SEEN:
+            connection.execute(statement, names)
+        return connection.execute(MOVE, names).rowcount
 
-    def list(self, job: JobId | None = None, *, limit: int = 30, before_ns: int | None = None) -> Future[list[Record]]:
+    @on_questions_after_writes
+    def list(
+        self, connection: sqlite3.Connection, job: JobId | None = None, *, limit: int = 30, before_ns: int | None = None
+    ) -> list[Record]:
         """Return records of one job, or of all, newest first."""
-        return self._connections.ask(find, job, limit, before_ns)
+        after = -1 if before_ns is None else LATEST_NS - before_ns
+        if job is None:
+            rows = connection.execute(ALL, (after, max(limit, 0)))
+        else:
+            rows = connection.execute(OF_JOB, (job, after, max(limit, 0)))
+        return [read(*row) for row in rows]
 
-    def search(self, wanted: RecordFilter, *, limit: int, before_ns: int | None = None) -> Future[RecordPage]:
+    @on_questions_after_writes
+    def search(
+        self, connection: sqlite3.Connection, wanted: RecordFilter, *, limit: int, before_ns: int | None = None
+    ) -> RecordPage:
         """Return records that match, newest first.
 
         A page may hold fewer than there are, even none: then a part of the records was searched, and `before_ns`
         leads on.
         """
-        return self._connections.ask(search, wanted, limit, before_ns)
+        after = -1 if before_ns is None else LATEST_NS - before_ns
+        until = LATEST_NS if wanted.since_ns is None else LATEST_NS - wanted.since_ns
+        if wanted.job is None:
+            rows = connection.execute(ALL_UNTIL, (after, until, SEARCHED))
+        else:
+            rows = connection.execute(OF_JOB_UNTIL, (wanted.job, after, until, SEARCHED))
+        found: list[Record] = []
+        looked_at, last = 0, None
+        for row in rows:
+            looked_at, last = looked_at + 1, row[0]
+            record = read(*row)
+            if wanted.matches(record):
+                found.append(record)
+                if len(found) >= limit:
+                    return RecordPage(records=found, before_ns=record.timestamp_ns)
+        return RecordPage(records=found, before_ns=LATEST_NS - last if last and looked_at == SEARCHED else None)
 
-    def counts(self) -> Future[Mapping[JobId, int]]:
+    @on_questions_after_writes
+    def counts(self, connection: sqlite3.Connection) -> Mapping[JobId, int]:
         """Return how many records each job has that has any."""
-        return self._connections.ask(count)
+        return {JobId(job): number for job, number in connection.execute(COUNTS)}
 
     async def prune(self, *, keep: int, older_than_ms: int | None, unseen_since_ms: int) -> int:
         """Delete records from before this moment, and those beyond `keep` per job that are not owed; return how many.
@@ -109,35 +158,11 @@ class Records:
         Hashes stay known unless no item has had them since `unseen_since_ms`.  Works in slices, so that no write waits
         for long.
         """
-        writer, questions = self._connections.writer, self._connections.questions
         outdated = Prunable(NEXT_JOB, partial(outdated_of_job, keep, older_than_ms), DELETE)
-        deleted = await pruning.prune(writer, questions, outdated)
-        while unseen := await questions.submit(OpKind.READ, find_unseen, unseen_since_ms):
-            await writer.submit(OpKind.SEVERAL, forget, unseen, unseen_since_ms)
+        deleted = await pruning.prune(self._writer, self._questions, outdated)
+        while unseen := await self._questions.submit(OpKind.READ, find_unseen, unseen_since_ms):
+            await self._writer.submit(OpKind.SEVERAL, forget, unseen, unseen_since_ms)
         return deleted
-
-
-def add(
-    connection: sqlite3.Connection, job: JobId, items: Sequence[NewRecord], now_ms: int, owed: bool
-) -> list[int | None]:
-    known = find_seen(connection, job, [item.hash for item in items])
-    stale = [(now_ms, job, item_hash) for item_hash, last_ms in known.items() if last_ms <= now_ms - TOUCH_MS]
-    connection.executemany(SEE_AGAIN, stale)
-    moments: Iterator[int] | None = None
-    added: list[int | None] = []
-    for item in items:
-        if item.hash in known:
-            added.append(None)
-            continue
-        known[item.hash] = now_ms
-        if item.found_ns is None:
-            moments = moments or free_moments(connection, now_ms)
-            moment = next(moments)
-        else:
-            moment, moments = free_moment_from(connection, item.found_ns), None
-        connection.execute(SEE, (job, item.hash, min(now_ms, moment // NS_IN_MS), now_ms))
-        added.append(insert(connection, job, item, moment, owed))
-    return added
 
 
 def find_seen(connection: sqlite3.Connection, job: JobId, hashes: Iterable[bytes]) -> dict[bytes, int]:
@@ -178,57 +203,11 @@ def note_announced(connection: sqlite3.Connection, timestamps: Sequence[int]) ->
     connection.executemany(NOTE_ANNOUNCED, [(LATEST_NS - timestamp_ns,) for timestamp_ns in timestamps])
 
 
-def move(connection: sqlite3.Connection, old: JobId, new: JobId) -> int:
-    if old == new:
-        return 0
-    names = {"old": old, "new": new}
-    for statement in MOVE_SEEN:
-        connection.execute(statement, names)
-    return connection.execute(MOVE, names).rowcount
-
-
 def to_text(value: Mapping[str, str] | Sequence[str]) -> str:
     try:
         return encode(value).decode()
     except UnicodeEncodeError as error:
         raise StoreError("a record holds text that is no Unicode") from error
-
-
-def find(connection: sqlite3.Connection, job: JobId | None, limit: int, before_ns: int | None) -> list[Record]:
-    after = -1 if before_ns is None else LATEST_NS - before_ns
-    if job is None:
-        rows = connection.execute(ALL, (after, max(limit, 0)))
-    else:
-        rows = connection.execute(OF_JOB, (job, after, max(limit, 0)))
-    return [read(*row) for row in rows]
-
-
-def search(connection: sqlite3.Connection, wanted: RecordFilter, limit: int, before_ns: int | None) -> RecordPage:
-    """Look at a bounded number of records, newest first, for those that match."""
-    after = -1 if before_ns is None else LATEST_NS - before_ns
-    until = LATEST_NS if wanted.since_ns is None else LATEST_NS - wanted.since_ns
-    if wanted.job is None:
-        rows = connection.execute(ALL_UNTIL, (after, until, SEARCHED))
-    else:
-        rows = connection.execute(OF_JOB_UNTIL, (wanted.job, after, until, SEARCHED))
-    found: list[Record] = []
-    looked_at, last = 0, None
-    for row in rows:
-        looked_at, last = looked_at + 1, row[0]
-        record = read(*row)
-        if wanted.matches(record):
-            found.append(record)
-            if len(found) >= limit:
-                return RecordPage(records=found, before_ns=record.timestamp_ns)
-    return RecordPage(records=found, before_ns=LATEST_NS - last if last and looked_at == SEARCHED else None)
-
-
-def count(connection: sqlite3.Connection) -> Mapping[JobId, int]:
-    return {JobId(job): number for job, number in connection.execute(COUNTS)}
-
-
-def find_owed(connection: sqlite3.Connection, job: JobId, limit: int) -> list[Record]:
-    return [read(*row) for row in connection.execute(OWED, (job, limit))]
 
 
 def read(rev_ts: int, job: str, item_hash: bytes, url: str, fields: str, matches: str) -> Record:

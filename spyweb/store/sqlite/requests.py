@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from asyncio import Future
 from collections.abc import Collection, Sequence
 
 from spyweb.limits import IDEMPOTENCY_KEYS
 from spyweb.model import RunId
 from spyweb.settings.units import DAY_MS
 from spyweb.store.model.runs import End, KnownRequest, NewRun, RequestKey
-from spyweb.store.sqlite.batch import BatchQueue, OpKind
+from spyweb.store.sqlite.connections import StorePart, on_reader
 
 KEPT_MS = DAY_MS  # a key that is older may be anybody's again
 
@@ -26,18 +25,19 @@ CLEAR = """
 """
 
 
-class Requests:
+class Requests(StorePart):
     """The requests that have started runs: their keys, and what they sent along."""
 
-    def __init__(self, reader: BatchQueue) -> None:
-        self._reader = reader
+    @on_reader
+    def find(self, connection: sqlite3.Connection, scope: str, key: bytes) -> KnownRequest | None:
+        row = connection.execute(FIND_REQUEST, (scope, key)).fetchone()
+        return KnownRequest(fingerprint=row[0], run=RunId(row[1]), at_ms=row[2]) if row else None
 
-    def find(self, scope: str, key: bytes) -> Future[KnownRequest | None]:
-        return self._reader.submit(OpKind.READ, find_request, scope, key)
-
-    def payload(self, run: RunId) -> Future[bytes | None]:
+    @on_reader
+    def payload(self, connection: sqlite3.Connection, run: RunId) -> bytes | None:
         """Return what was kept with this run; None once it is gone."""
-        return self._reader.submit(OpKind.READ, find_payload, run)
+        row = connection.execute(FIND_PAYLOAD, (run,)).fetchone()
+        return row[0] if row else None
 
 
 # On the thread of a connection
@@ -62,13 +62,3 @@ def drop_payloads(connection: sqlite3.Connection, ends: Sequence[End], new: Coll
     for end in ends:
         if end.of_payload is not None and not any(run.of_payload == end.of_payload for run in new):
             connection.execute(DROP_PAYLOAD, (end.of_payload,))
-
-
-def find_request(connection: sqlite3.Connection, scope: str, key: bytes) -> KnownRequest | None:
-    row = connection.execute(FIND_REQUEST, (scope, key)).fetchone()
-    return KnownRequest(fingerprint=row[0], run=RunId(row[1]), at_ms=row[2]) if row else None
-
-
-def find_payload(connection: sqlite3.Connection, run: RunId) -> bytes | None:
-    row = connection.execute(FIND_PAYLOAD, (run,)).fetchone()
-    return row[0] if row else None

@@ -10,16 +10,17 @@ from sys import intern
 
 import msgspec
 
+from spyweb.clock import Clock
 from spyweb.errors import CursorMoved
 from spyweb.model import Cursor, Failure, JobId, Outcome, Run, RunId, RunState, Trigger
 from spyweb.store.model.incidents import SubjectChange
-from spyweb.store.model.messages import Target
 from spyweb.store.model.runs import Change, End, NewRun, Recorded, SkippedRange
-from spyweb.store.sqlite.batch import BatchQueue, OpKind
+from spyweb.store.sqlite.batch import OpKind
+from spyweb.store.sqlite.connections import Connections, StorePart, on_questions
 from spyweb.store.sqlite.events import claim_event, clear_after_run, drop_event
-from spyweb.store.sqlite.incidents import apply, tell_scripts
+from spyweb.store.sqlite.incidents import Incidents, apply, tell_scripts
 from spyweb.store.sqlite.locks import Holdings, release_run
-from spyweb.store.sqlite.outbox import add_one, full_row_of
+from spyweb.store.sqlite.outbox import Outbox, add_one, full_row_of
 from spyweb.store.sqlite.pruning import Prunable, prune
 from spyweb.store.sqlite.requests import drop_payloads, keep
 
@@ -143,25 +144,19 @@ encode_trigger = msgspec.json.Encoder().encode
 decode_trigger = msgspec.json.Decoder(Trigger).decode
 
 
-class Runs:
+class Runs(StorePart):
     """The record of every due time: which runs there were, which were skipped, and why.
 
     Changes go to the writer; queries, which may scan many rows, have a connection of their own.
     """
 
     def __init__(
-        self,
-        writer: BatchQueue,
-        reader: BatchQueue,
-        holdings: Holdings,
-        tell_of_subjects: Callable[[Sequence[SubjectChange]], None],
-        tell_of_messages: Callable[[Sequence[Target]], None],
+        self, connections: Connections, clock: Clock, holdings: Holdings, incidents: Incidents, outbox: Outbox
     ) -> None:
-        self._writer = writer
-        self._reader = reader
+        super().__init__(connections, clock)
         self._holdings = holdings
-        self._tell_of_subjects = tell_of_subjects
-        self._tell_of_messages = tell_of_messages
+        self._incidents = incidents
+        self._outbox = outbox
         self._listeners: list[Recorded] = []
 
     def record(self, change: Change) -> Future[list[RunId | None]]:
@@ -187,9 +182,9 @@ class Runs:
 
         def committed() -> None:
             self._holdings.ended(holders)
-            self._tell_of_subjects(subjects)
+            self._incidents.tell(subjects)
             if targets := [end.ping.target for end in change.end if end.ping]:
-                self._tell_of_messages(targets)
+                self._outbox.tell(targets)
 
         return self._writer.submit(OpKind.SEVERAL, record, change, holders, subjects, after=committed)
 
@@ -202,24 +197,29 @@ class Runs:
 
         return leave
 
-    def cursors(self) -> Future[dict[JobId, Cursor]]:
-        return self._reader.submit(OpKind.READ, find_cursors)
+    @on_questions
+    def cursors(self, connection: sqlite3.Connection) -> dict[JobId, Cursor]:
+        return {cursor.job: cursor for cursor in map(read_cursor, connection.execute(CURSORS))}
 
-    def open(self) -> Future[list[Run]]:
+    @on_questions
+    def open(self, connection: sqlite3.Connection) -> list[Run]:
         """Return the runs that have not ended, waiting or running, oldest first."""
-        return self._reader.submit(OpKind.READ, find_open)
+        return [read_run(row) for row in connection.execute(OPEN_RUNS)]
 
-    def latest(self) -> Future[dict[JobId, Run]]:
+    @on_questions
+    def latest(self, connection: sqlite3.Connection) -> dict[JobId, Run]:
         """Return the newest ended run of each job, skipped ranges left out; a skipped run where there is no other."""
-        return self._reader.submit(OpKind.READ, find_latest)
+        return {run.job: run for run in map(read_run, connection.execute(LATEST_RUNS))}
 
-    def succeeded(self) -> Future[dict[JobId, int]]:
+    @on_questions
+    def succeeded(self, connection: sqlite3.Connection) -> dict[JobId, int]:
         """Return when a run of each job last ended as a success, of those on record."""
-        return self._reader.submit(OpKind.READ, find_moments, SUCCEEDED)
+        return dict(connection.execute(SUCCEEDED).fetchall())
 
-    def started(self) -> Future[dict[JobId, int]]:
+    @on_questions
+    def started(self, connection: sqlite3.Connection) -> dict[JobId, int]:
         """Return when the newest run of each job has started, of those on record; retries count."""
-        return self._reader.submit(OpKind.READ, find_moments, STARTED)
+        return dict(connection.execute(STARTED).fetchall())
 
     async def prune(self, *, keep: int, older_than_ms: int) -> int:
         """Delete ended rows beyond `keep` per job, or ended before this moment; return how many.
@@ -228,11 +228,19 @@ class Runs:
         the last success of each job.
         """
         runs = Prunable(NEXT_JOB, partial(outdated_of_job, keep, older_than_ms), DELETE)
-        return await prune(self._writer, self._reader, runs)
+        return await prune(self._writer, self._questions, runs)
 
-    def list(self, job: JobId | None = None, *, limit: int = 30, before: RunId | None = None) -> Future[list[Run]]:
+    @on_questions
+    def list(
+        self, connection: sqlite3.Connection, job: JobId | None = None, *, limit: int = 30, before: RunId | None = None
+    ) -> list[Run]:
         """Return runs of one job, or of all, newest first."""
-        return self._reader.submit(OpKind.READ, find_runs, job, limit, before)
+        below = BEYOND_ALL if before is None else before
+        if job is None:
+            rows = connection.execute(ALL_RUNS, (below, max(limit, 0)))
+        else:
+            rows = connection.execute(RUNS_OF_JOB, (job, below, max(limit, 0)))
+        return [read_run(row) for row in rows]
 
 
 def tell(listeners: Sequence[Recorded], change: Change, answer: Future[list[RunId | None]]) -> None:
@@ -374,31 +382,6 @@ def storable(text: str) -> str:
 
 
 # On the thread of a connection: reading
-
-
-def find_cursors(connection: sqlite3.Connection) -> dict[JobId, Cursor]:
-    return {cursor.job: cursor for cursor in map(read_cursor, connection.execute(CURSORS))}
-
-
-def find_open(connection: sqlite3.Connection) -> list[Run]:
-    return [read_run(row) for row in connection.execute(OPEN_RUNS)]
-
-
-def find_latest(connection: sqlite3.Connection) -> dict[JobId, Run]:
-    return {run.job: run for run in map(read_run, connection.execute(LATEST_RUNS))}
-
-
-def find_moments(connection: sqlite3.Connection, statement: str) -> dict[JobId, int]:
-    return {JobId(job): at_ms for job, at_ms in connection.execute(statement)}
-
-
-def find_runs(connection: sqlite3.Connection, job: JobId | None, limit: int, before: RunId | None) -> list[Run]:
-    below = BEYOND_ALL if before is None else before
-    if job is None:
-        rows = connection.execute(ALL_RUNS, (below, max(limit, 0)))
-    else:
-        rows = connection.execute(RUNS_OF_JOB, (job, below, max(limit, 0)))
-    return [read_run(row) for row in rows]
 
 
 def outdated_of_job(keep: int, older_than_ms: int, connection: sqlite3.Connection, job: str, limit: int) -> list[int]:

@@ -71,20 +71,18 @@ class Store:
         self._connections = connections
         self._closing = asyncio.Lock()
         self.outbox = Outbox(connections, clock)
-        self.incidents = Incidents(connections.writer, connections.questions, clock, self.outbox.tell)
-        self.notices = ScriptNotices(connections.writer, clock, self.outbox.tell)
-        self.locks = Locks(connections.writer, clock)
+        self.incidents = Incidents(connections, clock, self.outbox)
+        self.notices = ScriptNotices(connections, clock, self.outbox)
+        self.locks = Locks(connections, clock)
         self.events = Events(connections.writer, codec)
         self.values = Values(connections, clock, codec, self.events, self.locks, history)
-        self.runs = Runs(
-            connections.writer, connections.questions, self.locks.holdings, self.incidents.tell, self.outbox.tell
-        )
-        self.past_runs = PastRuns(connections.questions)
-        self.tasks = Tasks(connections.writer, connections.questions)
+        self.runs = Runs(connections, clock, self.locks.holdings, self.incidents, self.outbox)
+        self.past_runs = PastRuns(connections, clock)
+        self.tasks = Tasks(connections, clock)
         self.records = Records(connections, clock)
-        self.requests = Requests(connections.reader)
-        self.keys = AccessKeys(connections.writer)
-        self.audit = AuditTrail(connections.writer)
+        self.requests = Requests(connections, clock)
+        self.keys = AccessKeys(connections, clock)
+        self.audit = AuditTrail(connections, clock)
 
     def stats(self) -> StoreStats:
         writer = self._connections.writer

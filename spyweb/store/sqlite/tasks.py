@@ -13,7 +13,8 @@ import msgspec
 from spyweb.limits import SHOWN_OUTPUTS
 from spyweb.model import RunId, TaskRow, TaskStatus
 from spyweb.store.model.runs import PlannedTask
-from spyweb.store.sqlite.batch import BatchQueue, OpKind
+from spyweb.store.sqlite.batch import OpKind
+from spyweb.store.sqlite.connections import StorePart, on_questions, on_writer
 from spyweb.store.sqlite.pruning import Prunable, prune
 from spyweb.store.sqlite.runs import read_trigger
 
@@ -38,43 +39,47 @@ MOST_ROWS = 20_000  # deleted in one op: what is left of a job goes the next tim
 TaskColumns = tuple[int, str, str, str, int, int | None, int, str, bytes | None]
 
 
-class Tasks:
-    def __init__(self, writer: BatchQueue, reader: BatchQueue) -> None:
-        self._writer = writer
-        self._reader = reader
-
+class Tasks(StorePart):
     def add(self, run: RunId, rows: Sequence[TaskRow]) -> Future[None]:
         """Record the ends of tasks of a run, together; one that was recorded before is replaced."""
         kind = OpKind.WRITE if len(rows) == 1 else OpKind.SEVERAL
         return self._writer.submit(kind, add, run, rows)
 
-    def of_runs(self, runs: Sequence[RunId]) -> Future[Mapping[RunId, Sequence[TaskRow]]]:
+    @on_questions
+    def of_runs(self, connection: sqlite3.Connection, runs: Sequence[RunId]) -> Mapping[RunId, Sequence[TaskRow]]:
         """Return the tasks of each run that has any, by ordinal: of their outputs the first, as far as people are
         shown them.
         """
-        return self._reader.submit(OpKind.READ, find_of_runs, runs)
+        found = {run: [read_row(row) for row in connection.execute(OF_RUN, (run,))] for run in runs}
+        return {run: rows for run, rows in found.items() if rows}
 
-    def newest(self, limit: int) -> Future[Sequence[RunId]]:
+    @on_questions
+    def newest(self, connection: sqlite3.Connection, limit: int) -> Sequence[RunId]:
         """Return the newest runs that have tasks, newest first."""
-        return self._reader.submit(OpKind.READ, find_newest, limit)
+        return [RunId(run) for (run,) in connection.execute(NEWEST, (limit,))]
 
-    def take_over(self, run: RunId, plan: Sequence[PlannedTask]) -> Future[Sequence[TaskRow]]:
+    @on_writer(OpKind.SEVERAL)
+    def take_over(self, connection: sqlite3.Connection, run: RunId, plan: Sequence[PlannedTask]) -> Sequence[TaskRow]:
         """Record anew, for a run that resumes others, what those have done of its plan; gives these rows.
 
         All of them or none.  A task is known by its workflow and name, or by a name that only one task has.
         """
-        return self._writer.submit(OpKind.SEVERAL, take_over, run, plan)
+        done = [read_row(row) for earlier in chain_of(connection, run) for row in connection.execute(DONE, (earlier,))]
+        taken = match_plan(done, plan)
+        add(connection, run, taken)
+        return taken
 
-    def chain(self, run: RunId) -> Future[Sequence[RunId]]:
+    @on_questions
+    def chain(self, connection: sqlite3.Connection, run: RunId) -> Sequence[RunId]:
         """Return the runs that this one goes on with, oldest first; none where it begins anew."""
-        return self._reader.submit(OpKind.READ, chain_of, run)
+        return chain_of(connection, run)
 
     async def prune(self, *, keep: int) -> int:
         """Delete the tasks of all but the `keep` newest runs of each job that have some; gives of how many runs.
 
         Never holds up a write for long.
         """
-        return await prune(self._writer, self._reader, Prunable(NEXT_JOB, partial(runs_beyond, keep), DELETE))
+        return await prune(self._writer, self._questions, Prunable(NEXT_JOB, partial(runs_beyond, keep), DELETE))
 
 
 # On the thread of a connection
@@ -106,24 +111,7 @@ def read_row(columns: TaskColumns) -> TaskRow:
     )
 
 
-def find_of_runs(connection: sqlite3.Connection, runs: Sequence[RunId]) -> Mapping[RunId, Sequence[TaskRow]]:
-    found = {run: [read_row(row) for row in connection.execute(OF_RUN, (run,))] for run in runs}
-    return {run: rows for run, rows in found.items() if rows}
-
-
-def find_newest(connection: sqlite3.Connection, limit: int) -> Sequence[RunId]:
-    return [RunId(run) for (run,) in connection.execute(NEWEST, (limit,))]
-
-
-def take_over(connection: sqlite3.Connection, run: RunId, plan: Sequence[PlannedTask]) -> Sequence[TaskRow]:
-    done = [read_row(row) for earlier in chain_of(connection, run) for row in connection.execute(DONE, (earlier,))]
-    taken = match_plan(done, plan)
-    add(connection, run, taken)
-    return taken
-
-
 def chain_of(connection: sqlite3.Connection, run: RunId) -> Sequence[RunId]:
-    """Return the runs that this one goes on with, oldest first; none where it begins anew."""
     row = connection.execute(JOB_AND_TRIGGER, (run,)).fetchone()
     first = read_trigger(row[1]).resumes if row else None
     if first is None:

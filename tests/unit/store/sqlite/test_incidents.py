@@ -167,7 +167,7 @@ class World:
                 return
 
     def _look(self, meanwhile: Callable[[], None] | None) -> None:
-        for name, moment in incidents.find_known(self.db).items():
+        for name, moment in self.db.execute(incidents.KNOWN).fetchall():
             if moment is not None and moment <= self.now:
                 self._commit(lambda name=name: self._happen(name, Looked()))  # type: ignore[misc]
         channels = [
@@ -187,7 +187,7 @@ class World:
         self._commit(
             lambda: incidents.note_told_to_all(self.db, incidents.find_told_to_all(self.db, channels, subjects))
         )
-        moments = [*wakes, *incidents.find_known(self.db).values()]
+        moments = [*wakes, *dict(self.db.execute(incidents.KNOWN)).values()]
         self.wake = min((moment for moment in moments if moment is not None and moment > self.now), default=None)
 
     def go_to(self, moment: int) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
-
 import pytest
 
 from spyweb.model import JobId, Outcome, RunId, TriggerType
 from spyweb.store.model.runs import RunFilter
 from spyweb.store.sqlite import past_runs
-from spyweb.store.sqlite.past_runs import find_followers, search_runs
-from spyweb.store.sqlite.store import connect_to_memory
+from tests.fakes.clock import FakeClock
+from tests.fakes.memory_store import MemoryStore
 
 ADD = """
     INSERT INTO run (job, state, attempt, "trigger", started_ms, ended_ms, outcome)
@@ -19,46 +17,47 @@ ADD = """
 
 
 @pytest.fixture
-def connection() -> sqlite3.Connection:
-    return connect_to_memory(0)
+def store(clock: FakeClock) -> MemoryStore:
+    return MemoryStore(clock)
 
 
-def add(connection: sqlite3.Connection, outcome: str, trigger: str = "{}") -> None:
-    connection.execute(ADD, (trigger, 1, 2, outcome))
+def add(store: MemoryStore, outcome: str, trigger: str = "{}") -> None:
+    store.execute(ADD, trigger, 1, 2, outcome)
 
 
-def test_a_search_that_finds_little_says_how_far_it_looked(
-    connection: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+async def test_a_search_that_finds_little_says_how_far_it_looked(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(past_runs, "SEARCHED", 10)
-    add(connection, "lost")
+    add(store, "lost")
     for _ in range(25):
-        add(connection, "success")
+        add(store, "success")
 
     wanted = RunFilter(triggers=[TriggerType.MANUAL])
-    first = search_runs(connection, wanted, 5, None)
-    second = search_runs(connection, wanted, 5, first.before)
-    third = search_runs(connection, wanted, 5, second.before)
+    first = await store.past_runs.search(wanted, limit=5)
+    second = await store.past_runs.search(wanted, limit=5, before=first.before)
+    third = await store.past_runs.search(wanted, limit=5, before=second.before)
 
     assert [page.before for page in (first, second, third)] == [17, 7, None]
     assert first.runs == second.runs == third.runs == []
 
 
-def test_what_failed_is_found_without_a_walk_over_what_succeeded(
-    connection: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+async def test_what_failed_is_found_without_a_walk_over_what_succeeded(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(past_runs, "SEARCHED", 10)
-    add(connection, "lost")
+    add(store, "lost")
     for _ in range(25):
-        add(connection, "success")
+        add(store, "success")
 
-    page = search_runs(connection, RunFilter(outcomes=[Outcome.LOST]), 5, None)
+    page = await store.past_runs.search(RunFilter(outcomes=[Outcome.LOST]), limit=5)
     assert ([run.id for run in page.runs], page.before) == ([1], None)
 
 
-def test_a_damaged_trigger_is_no_error(connection: sqlite3.Connection) -> None:
-    add(connection, "success", "no JSON")
-    add(connection, "success", "no JSON")
+async def test_a_damaged_trigger_is_no_error(store: MemoryStore) -> None:
+    add(store, "success", "no JSON")
+    add(store, "success", "no JSON")
 
-    assert search_runs(connection, RunFilter(job=JobId("prices"), triggers=[TriggerType.RETRY]), 5, None).runs == []
-    assert find_followers(connection, RunId(1), 5) == []
+    wanted = RunFilter(job=JobId("prices"), triggers=[TriggerType.RETRY])
+    assert (await store.past_runs.search(wanted, limit=5)).runs == []
+    assert await store.past_runs.followers(RunId(1), limit=5) == []
