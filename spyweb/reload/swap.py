@@ -237,14 +237,19 @@ class Reloader:
         for ignored in found.ignored:
             log.debug("ignored", problem=str(ignored))
         for job in self.live:
-            job.problems = self.broken.get(job.id, ())
-            file = found.jobs.get(job.id)
-            found_here = (*file.warnings, *doubts.get(job.spec.path, ())) if file else ()
-            doubtful_here = [each for each in found_here if each.file not in look.uncompiled]
-            job.warnings = (*doubtful_here, *self.renames.warnings(job))
+            self._show_on(job, look, doubts.get(job.spec.path, ()))
         self.live.set_unloadable(not_loaded(self.live, self.broken, found.unsure))
         if self.live.listener:
             _tell_broken(self.live, self.live.listener, broken_before, self.broken)
+
+    def _show_on(self, job: LiveJob, look: Look, doubts: Sequence[Problem]) -> None:
+        job.problems = self.broken.get(job.id, ())
+        file = look.found.jobs.get(job.id)
+        if file and job.id not in look.failed:
+            job.sources = file.sources  # also where nothing but their lines has changed
+        found_here = (*file.warnings, *doubts) if file else ()
+        doubtful_here = [each for each in found_here if each.file not in look.uncompiled]
+        job.warnings = (*doubtful_here, *self.renames.warnings(job))
 
     def wake(self) -> None:
         """Have the files read again soon: something changed, or may have (SIGHUP)."""

@@ -12,7 +12,7 @@ from spyweb.model import JobId, Outcome, Pings, Run
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.service.overview import OverviewService
 from spyweb.settings import Settings
-from spyweb.specs.origins import ResolvedSetting, resolve_settings
+from spyweb.specs.origins import resolve_settings
 from spyweb.specs.tree import SUFFIXES, read_source
 from spyweb.store.model.entries import job_namespace
 from spyweb.store.model.runs import RunFilter
@@ -71,18 +71,13 @@ class JobDetails:
             follows=list(self._follows(live)),
             followed_by=list(self._followed_by(live)),
             listens=list(map(listen_words, live.spec.on)),
-            settings=await self.settings_of(job),
+            settings=resolve_settings(job, monitor is not None, live.sources, self.settings().permissions),
             files=[chunk for chunk, source in live.code.files if source],
             pages=monitor.urls if monitor else (),
             is_elsewhere=isinstance(live.spec.schedule, Pings),
             generation=live.code.generation,
             namespace=job_namespace(job),
         )
-
-    async def settings_of(self, job: JobId) -> list[ResolvedSetting]:
-        """Return each setting of a job with where it comes from.  Raises Refused where there is no such job."""
-        live = self._live(job)
-        return await asyncio.to_thread(resolve_settings, self.root, self.settings(), live.spec)
 
     async def source(self, job: JobId, file: str | None = None) -> SourceView:
         """Return a file of the version that runs, else of a broken job as it is on disk.

@@ -23,7 +23,7 @@ from spyweb.settings import DaemonSettings, Settings
 from spyweb.settings.alerts import AlertSettings
 from spyweb.settings.nearest import Names
 from spyweb.settings.permissions import find_writable_program
-from spyweb.settings.reading import nearest, unknown
+from spyweb.settings.reading import SettingsSource, nearest, unknown
 from spyweb.settings.script_values import merge
 from spyweb.settings.sections import FILE
 from spyweb.settings.tables import TomlTable
@@ -72,6 +72,7 @@ class JobFile:
     chunk: str = ""  # the path that `source` was read from, where that is not the spec's: a monitor's
     more: tuple[tuple[str, bytes], ...] = ()  # path and source of its further Lua files, in the order they are executed
     warnings: tuple[Problem, ...] = field(default=(), compare=False)
+    sources: tuple[SettingsSource, ...] = field(default=(), compare=False, repr=False)  # of its settings
 
     @property
     def has_hooks(self) -> bool:
@@ -403,7 +404,7 @@ def _result(candidates: Sequence[_Candidate], groups: Mapping[JobId, Sequence[_C
     warnings = [*notes.warnings, *(warning for each in candidates for warning in each.warnings)]
     return Scan(
         jobs={
-            job: _job_file(group[0].draft.spec, group[0])
+            job: _job_file(group[0].draft, group[0])
             for job, group in groups.items()
             if group[0].draft and not problems[job]
         },
@@ -429,15 +430,16 @@ def _unsure(candidates: Iterable[_Candidate], refused: Iterable[Problem]) -> dic
     return unsure
 
 
-def _job_file(spec: JobSpec, found: _Candidate) -> JobFile:
+def _job_file(draft: JobDraft, found: _Candidate) -> JobFile:
     (path, source), *more = found.sources or [("", b"")]
     return JobFile(
-        spec=spec,
+        spec=draft.spec,
         source=source,
         digest=found.digest,
-        chunk="" if path == spec.path else path,
+        chunk="" if path == draft.spec.path else path,
         more=tuple(more),
         warnings=found.warnings,
+        sources=draft.sources,
     )
 
 

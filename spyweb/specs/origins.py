@@ -1,7 +1,4 @@
-"""Say of each setting of a job what it is and where it comes from.
-
-Reads the job's file again: where each came from is not kept with every job.  Reads files, so call it in a thread.
-"""
+"""Say of each setting of a job what it is and where it comes from.  Pure."""
 
 from __future__ import annotations
 
@@ -9,34 +6,18 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
 
-from spyweb.errors import Problem
 from spyweb.logs.secrets import HIDDEN, Secrets, is_secret
-from spyweb.model import JobSpec, Pings
-from spyweb.permissions.policy import USUAL
-from spyweb.settings import Settings
+from spyweb.model import JobId
+from spyweb.permissions.policy import USUAL, Grants
 from spyweb.settings.reading import SettingsSource
 from spyweb.settings.sections import FILE
 from spyweb.settings.shapes import Schema
-from spyweb.settings.tables import TomlTable
-from spyweb.specs.block import read_block
-from spyweb.specs.parse import (
-    PERMISSIONS,
-    PING_URL,
-    SCHEDULES,
-    Common,
-    JobPlace,
-    job_id,
-    job_keys,
-    parse_job,
-    usable_defaults,
-)
-from spyweb.specs.tree import LIST, MONITOR, read_list, read_source, read_toml
+from spyweb.specs.parse import PERMISSIONS, PING_URL, SCHEDULES, job_keys
 from spyweb.words import cut
 
 LONGEST_VALUE = 500  # characters that are shown of one
@@ -63,48 +44,13 @@ class ResolvedSetting(Struct, frozen=True, kw_only=True):
     words: str  # "config.toml:12, [defaults]"
 
 
-def resolve_settings(root: Path, settings: Settings, spec: JobSpec) -> list[ResolvedSetting]:
-    """Return every setting of the job, in the order of the reference.  Files that changed meanwhile count as they are.
-
-    Of a file that can't be read any more only what config.toml says is known.
-    """
-    place, own = _own_table(root, spec)
-    override = next((table for name, table in settings.jobs.items() if job_id(name) == spec.id), TomlTable(file=FILE))
-    defaults, _ = usable_defaults(settings.defaults, settings.daemon)
-    draft = parse_job(
-        own,
-        place,
-        override=override,
-        defaults=defaults,
-        daemon=settings.daemon,
-        common=Common(settings.permissions, settings.alerts),
-    )
+def resolve_settings(
+    job: JobId, is_monitor: bool, sources: Sequence[SettingsSource], granted: Grants
+) -> list[ResolvedSetting]:
+    """Return every setting of a job in the order of the reference; `sources` are what its spec was parsed from."""
     kinds = (OriginKind.OVERRIDE, OriginKind.FILE, OriginKind.DEFAULTS)
-    sources = tuple(zip(kinds, draft.sources, strict=True))
-    return list(_resolved(_keys(is_monitor=place.is_monitor), sources, settings, spec.id))
-
-
-def _own_table(root: Path, spec: JobSpec) -> tuple[JobPlace, TomlTable]:
-    is_list, nothing = spec.path == LIST, TomlTable(file=spec.path)
-    if spec.path == FILE:
-        return JobPlace(file=FILE, folder=spec.folder, name=spec.id), nothing
-    is_monitor = is_list or spec.path.endswith(f"/{MONITOR}")
-    place = JobPlace(
-        file=spec.path,
-        folder=spec.folder,
-        name="" if is_list else spec.name,
-        is_monitor=is_monitor and not isinstance(spec.schedule, Pings),
-    )
-    if is_list:
-        table = read_list(root)
-        found = () if isinstance(table, Problem) else table.tables("jobs")
-        return place, next((each for each in found if job_id(str(each.values.get("name", ""))) == spec.id), nothing)
-    if is_monitor:
-        table = read_toml(root, spec.path)
-        return place, nothing if isinstance(table, Problem) else table
-    source = read_source(root, spec.path)
-    block = source if isinstance(source, Problem) else read_block(source, spec.path)
-    return place, nothing if isinstance(block, Problem) else block.table
+    having = tuple(zip(kinds, sources, strict=False))
+    return list(_resolved(_keys(is_monitor=is_monitor), having, granted, job))
 
 
 @lru_cache(maxsize=2)
@@ -113,7 +59,7 @@ def _keys(*, is_monitor: bool) -> Mapping[str, Schema]:
 
 
 def _resolved(
-    keys: Mapping[str, Schema], sources: Sequence[tuple[OriginKind, SettingsSource]], settings: Settings, job: str
+    keys: Mapping[str, Schema], sources: Sequence[tuple[OriginKind, SettingsSource]], granted: Grants, job: str
 ) -> Iterator[ResolvedSetting]:
     has_schedule = any(key in source.values for _, source in sources for key in SCHEDULES)
     for key, schema in keys.items():
@@ -121,7 +67,7 @@ def _resolved(
         if having:
             yield _given(key, having, job)
         elif key == PERMISSIONS:
-            yield _granted(settings)
+            yield _granted(granted)
         elif "default" in schema and not (has_schedule and key in SCHEDULES):
             value = write(key, schema["default"])
             yield ResolvedSetting(key=key, value=value, origin=OriginKind.BUILT_IN, words="built in")
@@ -134,7 +80,8 @@ def _given(key: str, having: Sequence[tuple[OriginKind, SettingsSource]], job: s
         tables = [each.values[key] for _, each in reversed(having)]
         value = {name: inner for table in tables if isinstance(table, Mapping) for name, inner in table.items()}
     place = source.problem("", key)
-    section = {OriginKind.OVERRIDE: f", [jobs.{job}]", OriginKind.DEFAULTS: ", [defaults]"}.get(kind, "")
+    of_all = ", [defaults] and [values]" if key == MERGED else ", [defaults]"
+    section = {OriginKind.OVERRIDE: f", [jobs.{job}]", OriginKind.DEFAULTS: of_all}.get(kind, "")
     where = place.file if place.line is None else f"{place.file}:{place.line}"
     words = f"{where}{section}"
     if key == MERGED and len(having) > 1:
@@ -142,8 +89,8 @@ def _given(key: str, having: Sequence[tuple[OriginKind, SettingsSource]], job: s
     return ResolvedSetting(key=key, value=write(key, value), origin=kind, file=place.file, line=place.line, words=words)
 
 
-def _granted(settings: Settings) -> ResolvedSetting:
-    if settings.permissions == USUAL:
+def _granted(granted: Grants) -> ResolvedSetting:
+    if granted == USUAL:
         return ResolvedSetting(key=PERMISSIONS, value="{}", origin=OriginKind.BUILT_IN, words="built in")
     words = f"{FILE}, [{PERMISSIONS}]"
     return ResolvedSetting(key=PERMISSIONS, value="", origin=OriginKind.PERMISSIONS, file=FILE, words=words)

@@ -20,6 +20,7 @@ from spyweb.errors import PoolError, ScriptError, StoreError
 from spyweb.lua.session import Code
 from spyweb.model import JobId, JobSpec
 from spyweb.ops.sources import Sources
+from spyweb.permissions.policy import USUAL
 from spyweb.reload import proof
 from spyweb.reload.proof import Prover
 from spyweb.reload.renames import Renames
@@ -28,6 +29,7 @@ from spyweb.reload.settings_file import SettingsFile
 from spyweb.reload.swap import RETRY_S, Reloader
 from spyweb.runs.live import LiveJob
 from spyweb.settings import Settings, load_settings
+from spyweb.specs.origins import resolve_settings
 from tests.fakes.changes import refuse
 from tests.fakes.endpoints import make_served, say_hello
 from tests.fakes.harness import Harness, harness
@@ -214,6 +216,21 @@ async def test_a_change_of_settings_alone_keeps_the_vm(tmp_path: Path) -> None:
         assert len(await h.harness.record()) == 1
         await h.harness.clock.turn(60)
         assert len(await h.harness.record()) == 2
+
+
+async def test_where_the_settings_of_a_job_come_from_is_that_of_the_version_that_lives(tmp_path: Path) -> None:
+    def place_of_every() -> str:
+        found = resolve_settings(JobId("hello"), False, h.job("hello").sources, USUAL)
+        return {setting.key: setting.words for setting in found}["every"]
+
+    async with reload_harness(tmp_path, {"hello": HELLO}) as h:
+        assert place_of_every() == "jobs/hello.lua:2"
+        h.save("jobs/hello.lua", HELLO.replace("-- every", "-- # a line more\n-- every"))
+        await h.look()
+        assert place_of_every() == "jobs/hello.lua:3"
+        h.save("jobs/hello.lua", HELLO.replace("every", "evry"))
+        await h.look()
+        assert place_of_every() == "jobs/hello.lua:3"
 
 
 async def test_a_new_job_that_does_not_compile_does_not_live_until_it_does(tmp_path: Path) -> None:

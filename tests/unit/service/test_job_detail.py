@@ -90,13 +90,12 @@ async def asked(tmp_path: Path) -> AsyncIterator[Asked]:
         yield Asked(harness=t, root=tmp_path, details=details, broken=broken)
 
 
-async def test_a_job_says_when_it_runs_what_it_follows_and_where_its_settings_are(asked: Asked) -> None:
+async def test_a_job_says_when_it_runs_and_what_it_follows(asked: Asked) -> None:
     prices, news = await asked.details.detail(PRICES), await asked.details.detail(NEWS)
 
     assert (prices.schedule, news.schedule) == ("only by hand", "after prices, typo")
     assert [(tie.job, tie.outcomes) for tie in prices.followed_by] == [(NEWS, [Outcome.SUCCESS])]
     assert [(tie.job, tie.is_there) for tie in news.follows] == [(PRICES, True), (TYPO, False)]
-    assert {setting.key: setting.words for setting in prices.settings}["every"] == "jobs/prices.lua:2"
     assert len(prices.next_due) == 5
     assert (prices.files, prices.namespace, prices.error) == (["jobs/prices.lua"], "job:prices", None)
 
@@ -160,7 +159,7 @@ async def test_no_other_file_is_shown_as_source(asked: Asked, file: str) -> None
 
 
 async def test_a_job_that_is_gone_is_refused(asked: Asked) -> None:
-    for ask in (asked.details.detail(TYPO), asked.details.settings_of(TYPO), asked.details.source(TYPO)):
+    for ask in (asked.details.detail(TYPO), asked.details.source(TYPO)):
         with pytest.raises(Refused, match="typo is gone"):
             await ask
 

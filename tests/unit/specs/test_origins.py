@@ -41,8 +41,9 @@ webhook = { url = "https://hooks.example/hunter2", headers = { X-Sign = "hunter2
 
 def resolved(root: Path, job: str) -> dict[str, ResolvedSetting]:
     settings = load_settings(root, environ={}, flags={})
-    spec = scan(root, settings).jobs[JobId(job)].spec
-    return {setting.key: setting for setting in resolve_settings(root, settings, spec)}
+    file = scan(root, settings).jobs[JobId(job)]
+    found = resolve_settings(file.spec.id, file.spec.monitor is not None, file.sources, settings.permissions)
+    return {setting.key: setting for setting in found}
 
 
 @pytest.fixture
@@ -113,14 +114,10 @@ def test_a_job_of_the_list_names_the_list_and_its_line(root: Path) -> None:
     assert resolved(root, "a")["selector"].words == "jobs.toml:4"
 
 
-def test_a_file_that_is_gone_leaves_what_config_toml_says(root: Path) -> None:
-    settings = load_settings(root, environ={}, flags={})
-    spec = scan(root, settings).jobs[JobId("prices")].spec
-    (root / "jobs/prices.lua").unlink()
-
-    found = {setting.key: setting for setting in resolve_settings(root, settings, spec)}
-    assert found["timeout"].origin is OriginKind.OVERRIDE
-    assert found["retries"].origin is OriginKind.DEFAULTS
+def test_values_of_all_jobs_are_named(root: Path) -> None:
+    (root / "config.toml").write_text('[values]\nhost = "web1"\n')
+    (root / "jobs/prices.lua").write_text("return 1")
+    assert resolved(root, "prices")["values"].words == "config.toml, [defaults] and [values]"
 
 
 def test_a_very_long_value_is_cut(root: Path) -> None:

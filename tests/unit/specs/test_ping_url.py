@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.model import JobId, PingAddresses
+from spyweb.permissions.policy import USUAL
 from spyweb.settings.load import load_settings
 from spyweb.specs.discover import Scan, scan
 from spyweb.specs.origins import resolve_settings
@@ -85,8 +86,8 @@ def test_what_is_wrong_is_said_once_and_without_the_address(tmp_path: Path, conf
 
 def test_of_the_address_only_the_host_is_shown(tmp_path: Path) -> None:
     config = '[jobs.backup]\nping_url = { fail = "https://hc.example/sekrit" }\n'
-    spec = scanned(tmp_path, config).jobs[BACKUP].spec
-    settings = load_settings(tmp_path, environ={}, flags={})
-    (shown,) = (each for each in resolve_settings(tmp_path, settings, spec) if each.key == "ping_url")
+    file = scanned(tmp_path, config).jobs[BACKUP]
+    found = resolve_settings(BACKUP, False, file.sources, USUAL)
+    (shown,) = (each for each in found if each.key == "ping_url")
     assert shown.value == '{ fail = "https://hc.example/[hidden]" }'
-    assert "sekrit" not in repr(spec)
+    assert "sekrit" not in repr(file)
