@@ -13,7 +13,7 @@ import structlog
 
 from spyweb import __version__, descriptors
 from spyweb.clock import RealClock
-from spyweb.daemon.banner import report_start, show_banner
+from spyweb.daemon.banner import show_banner
 from spyweb.daemon.build import Daemon, build_daemon
 from spyweb.daemon.chores import Listeners, list_chores, status_line
 from spyweb.daemon.options import Options, read_settings
@@ -154,7 +154,7 @@ def announce(daemon: Daemon) -> None:
     if not sys.stdout.isatty():
         log.info("started", version=__version__, jobs=len(live), url=url, dashboard=dashboard, rights=list(rights))
     elif settings.daemon.log_level in (LogLevel.DEBUG, LogLevel.INFO):
-        show_banner(report_start(daemon.service, settings, listeners, rights))
+        show_banner(daemon.service, settings, listeners, rights)
 
 
 async def wind_down(daemon: Daemon) -> None:
