@@ -1,17 +1,14 @@
 """Run the project's tests for `spyweb test`, in this process's own workers, on data that leaves nothing behind.
 
-This works beside a running daemon: nothing here takes the lock or opens the project's database.  A test has a world
-only once it asks for something; what that world needs (aiohttp takes long to import) is imported then.
+This works beside a running daemon: nothing here takes the lock or opens the project's database.
 """
 
 from __future__ import annotations
 
 import os
-from asyncio import TaskGroup
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
@@ -19,13 +16,13 @@ from msgspec.structs import replace
 
 from spyweb.clock import Clock, RealClock
 from spyweb.daemon.engine_info import engine_info
-from spyweb.daemon.testing_world import LazyHost, WorldFactory, open_world_factory
+from spyweb.daemon.testing_world import WorldFactory, open_world_factory
 from spyweb.errors import Refused
 from spyweb.lua.pool import Pool, open_pool
 from spyweb.lua.session import Host
 from spyweb.model import RunId
 from spyweb.ops.dispatcher import OpDispatcher
-from spyweb.ops.world import Call, JobLog, World
+from spyweb.ops.world import Call, JobLog
 from spyweb.settings import Settings, load_settings
 from spyweb.specs.discover import scan
 from spyweb.testing.clock import VirtualClock
@@ -96,8 +93,7 @@ class Environments:
     @asynccontextmanager
     async def open(self, suite: Suite) -> AsyncIterator[SuiteEnvironment]:
         if not suite.server:
-            async with TaskGroup() as tasks:
-                yield JobEnvironment(self, suite, tasks)
+            yield JobEnvironment(self, suite)
             return
         from spyweb.daemon.testing_server import open_server_environment  # few projects have one, and it imports much
 
@@ -113,10 +109,9 @@ class Environments:
 class JobEnvironment:
     """Gives every test of a job a database of its own."""
 
-    def __init__(self, environments: Environments, suite: Suite, tasks: TaskGroup) -> None:
+    def __init__(self, environments: Environments, suite: Suite) -> None:
         self._environments = environments
         self._suite = suite
-        self._tasks = tasks
 
     @property
     def options(self) -> Mapping[str, object]:
@@ -124,24 +119,17 @@ class JobEnvironment:
 
     @asynccontextmanager
     async def host(self, run: RunId, log: JobLog) -> AsyncIterator[Host]:
-        opening = self._environments.worlds.open(self._environments.test_clock())
-        host = LazyHost(opening, partial(host_in, suite=self._suite, run=run, log=log), log, self._tasks)
-        try:
-            yield host
-        finally:
-            await host.close()
-
-
-def host_in(world: World, *, suite: Suite, run: RunId, log: JobLog) -> Host:
-    call = Call(
-        world=world,
-        job=suite.job,
-        run=run,
-        generation=suite.code.generation,
-        folder=suite.folder,
-        memory_limit=suite.code.memory_limit,
-        agent=suite.agent,
-        log=log,
-        policy=suite.policy,
-    )
-    return OpDispatcher(call)
+        suite = self._suite
+        async with self._environments.worlds.open(self._environments.test_clock()) as world:
+            call = Call(
+                world=world,
+                job=suite.job,
+                run=run,
+                generation=suite.code.generation,
+                folder=suite.folder,
+                memory_limit=suite.code.memory_limit,
+                agent=suite.agent,
+                log=log,
+                policy=suite.policy,
+            )
+            yield OpDispatcher(call)

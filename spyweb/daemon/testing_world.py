@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from asyncio import Future, Lock, Task, TaskGroup
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from functools import partial
+from asyncio import Lock
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,17 +14,15 @@ from tempfile import TemporaryDirectory
 from spyweb.alerts.open_channels import OpenChannels
 from spyweb.clock import Clock
 from spyweb.daemon.commands import open_commands
-from spyweb.errors import OpError, SpywebError
+from spyweb.errors import Refused
 from spyweb.extraction.extractor import Extractor, open_extractor
-from spyweb.lua.session import Host, Lineage, Unstarted
 from spyweb.model import Durability
-from spyweb.ops.answer import Results
 from spyweb.ops.files.files import Files
 from spyweb.ops.locks import LockKeeper
 from spyweb.ops.network.gate import NetGate
 from spyweb.ops.network.request import Fetch, Http, Response
 from spyweb.ops.sources import Sources
-from spyweb.ops.world import JobLog, World
+from spyweb.ops.world import World
 from spyweb.runs.live import LiveJobs
 from spyweb.settings import HttpSettings, Settings
 from spyweb.settings.sections import DATABASE, USER_DB
@@ -104,7 +101,7 @@ class WorldFactory:
 
     @asynccontextmanager
     async def open(self, clock: Clock) -> AsyncIterator[World]:
-        """Open a world.  Raises StoreError, OSError."""
+        """Open a world.  Raises StoreError, Refused where there is no room for its databases."""
         async with self._databases(clock) as folder, AsyncExitStack() as stack:
             path, state = folder / DATABASE, self.settings.state
             store = await open_store(path, clock=clock, durability=DURABILITY, history=state.history)
@@ -132,9 +129,12 @@ class WorldFactory:
     async def _databases(self, clock: Clock) -> AsyncIterator[Path]:
         """Make a folder with a copy of the template, which is much quicker than a new database."""
         folder = self._folder / str(next(self._numbers))
-        async with self._turn:
-            template = await self._template(clock)
-        await asyncio.to_thread(_copy, template, folder)
+        try:
+            async with self._turn:
+                template = await self._template(clock)
+            await asyncio.to_thread(_copy, template, folder)
+        except OSError as error:
+            raise Refused(f"there is no temporary database: {error}") from error
         try:
             yield folder
         finally:
@@ -152,71 +152,3 @@ class WorldFactory:
 def _copy(template: Path, folder: Path) -> None:
     folder.mkdir()
     shutil.copyfile(template, folder / DATABASE)
-
-
-class LazyHost:
-    """Answers the ops of one test, in a world that is opened for the first op.
-
-    `opening` gives the world, `host_in` a Host in it.
-    """
-
-    def __init__(
-        self,
-        opening: AbstractAsyncContextManager[World],
-        host_in: Callable[[World], Host],
-        log: JobLog,
-        tasks: TaskGroup,
-    ) -> None:
-        self._opening = opening
-        self._host_in = host_in
-        self._log = log
-        self._tasks = tasks
-        self._host: Host | None = None
-        self._made: Future[Host] = asyncio.get_running_loop().create_future()
-        self._is_over = asyncio.Event()
-        self._keeper: Task[None] | None = None
-
-    def log(self, level: str, text: bytes) -> None:
-        if level not in ("task", "env"):  # nobody watches its tasks, or notes what it uses
-            self._log(level, text)
-
-    def op(self, name: str, arguments: Sequence[object], lineage: Lineage = ()) -> Awaitable[Results]:
-        if self._host:
-            return self._host.op(name, arguments, lineage)
-        return Unstarted(partial(self._first, name, arguments, lineage))
-
-    def end_branch(self, lineage: Lineage) -> None:
-        if self._host:
-            self._host.end_branch(lineage)
-
-    async def close(self) -> None:
-        """Close the world, if there is one: the test has ended."""
-        self._is_over.set()
-        if self._keeper:
-            await self._keeper
-
-    async def _first(self, name: str, arguments: Sequence[object], lineage: Lineage) -> Results:
-        if self._keeper is None:
-            self._keeper = self._tasks.create_task(self._keep(), name="the world of a test")
-        try:
-            host = await asyncio.shield(self._made)
-        except (SpywebError, OSError) as error:
-            raise OpError(f"{name}: there is no temporary database: {error}") from error
-        return await host.op(name, arguments, lineage)
-
-    async def _keep(self) -> None:
-        """Open the world and close it, in a task of its own, since it must be left where it was entered."""
-        try:
-            async with self._opening as world:
-                self._host = self._host_in(world)
-                self._made.set_result(self._host)
-                await self._is_over.wait()
-        except (SpywebError, OSError) as error:
-            self._fail(error)
-
-    def _fail(self, error: Exception) -> None:
-        if self._made.done():
-            self._log("error", f"the temporary database was not closed: {error}".encode("utf-8", "replace"))
-            return
-        self._made.set_exception(error)
-        self._made.exception()  # seen, even where the test has ended meanwhile

@@ -99,7 +99,7 @@ def test_ctrl_c_ends_it_cleanly(project: Project, tmp_path_factory: pytest.TempP
         stderr=subprocess.PIPE,
         text=True,
     )
-    eventually(lambda: list(scratch.glob("*/*/spyweb.db")), "a test that has begun to wait")
+    eventually(lambda: list(scratch.glob("*/3/spyweb.db")), "the database of the second test")
     process.send_signal(number)
     out, err = process.communicate(timeout=30)
 
