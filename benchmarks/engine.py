@@ -23,9 +23,8 @@ from msgspec.structs import replace
 from benchmarks.processes import cpu_seconds, family
 from spyweb.clock import RealClock
 from spyweb.daemon.build import Daemon, assemble
-from spyweb.daemon.options import Options, read_settings
 from spyweb.daemon.runtime import JobRuntime, hosts, open_runtime
-from spyweb.daemon.serve import tune_interpreter
+from spyweb.daemon.serve import Options, read_settings, tune_interpreter
 from spyweb.daemon.server import open_server
 from spyweb.lua.session import Request
 from spyweb.model import Durability, Ending, Every, JobId, JobSpec, Never, Outcome, Run, RunId, RunState, Schedule
@@ -172,15 +171,15 @@ async def open_engine(
     be_quiet()
     options = Options(root=root, flags={"port": 0, "workers": workers})
     (root / "config.toml").write_text(f'[store]\ndurability = "{durability.value}"\n{config}')
-    settings = read_settings(options)
-    settings.daemon.data_dir.mkdir(mode=0o700, exist_ok=True)
+    file = read_settings(options)
+    file.current.daemon.data_dir.mkdir(mode=0o700, exist_ok=True)
     async with AsyncExitStack() as stack:
-        runtime = await open_runtime(stack, settings, RealClock(), echo=False)
+        runtime = await open_runtime(stack, file.current, RealClock())
         lateness, plain = Lateness(), hosts(runtime.world, runtime.job_logs, echo=False)
         if is_timed:
             stack.enter_context(timed(runtime.live, lateness))
         stack.enter_context(tuned())
-        daemon = assemble(runtime, options, await open_server(stack, runtime))
+        daemon = assemble(runtime, file, await open_server(stack, runtime))
         try:
             yield Engine(runtime=runtime, daemon=daemon, lateness=lateness, host_for=plain)
         finally:

@@ -6,8 +6,6 @@ import os
 import secrets
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import NamedTuple
 
 from spyweb.alerts.watcher import AlertWatcher
 from spyweb.daemon.runtime import JobRuntime
@@ -34,33 +32,28 @@ from spyweb.views.health import Vitals
 BOOT_BYTES = 4  # of the name of this start: numbers of an earlier one must not be believed
 
 
-class ServedParts(NamedTuple):
-    """The parts of a daemon that clients ask about."""
-
-    root: Path
-    runtime: JobRuntime
-    scheduler: Scheduler
-    reloader: Reloader
-    watcher: AlertWatcher
-    pings: PingRuns
-    vitals: Callable[[], Vitals]
-
-
-def build_service(parts: ServedParts) -> DaemonService:
+def build_service(
+    runtime: JobRuntime,
+    scheduler: Scheduler,
+    reloader: Reloader,
+    watcher: AlertWatcher,
+    pings: PingRuns,
+    vitals: Callable[[], Vitals],
+) -> DaemonService:
     """Build the service; it answers from the parts as they are at each question."""
-    runtime, vitals = parts.runtime, parts.vitals
     store, live, clock, settings = runtime.store, runtime.live, runtime.clock, runtime.settings
     trail = AuditService(store.audit, clock)
-    incidents = build_incidents(parts)
+    standing = StandingService(store.incidents, watcher, clock, settings.daemon.timezone)
+    incidents = IncidentService(store.incidents, clock, watcher.wake, standing)
     events, pages = build_hubs(runtime, trail, incidents, partial(find_troubles, vitals, live))
     once = OnceService(store.requests, clock)
     return DaemonService(
-        root=parts.root,
+        root=settings.root,
         timezone=settings.daemon.timezone,
         live=live,
         runner=runtime.runner,
-        scheduler=parts.scheduler,
-        reloader=parts.reloader,
+        scheduler=scheduler,
+        reloader=reloader,
         stored_runs=store.runs,
         stored_tasks=store.tasks,
         stored_records=store.records,
@@ -68,18 +61,37 @@ def build_service(parts: ServedParts) -> DaemonService:
         own_sockets=runtime.own_sockets,
         access=AccessService(store.keys, clock, settings.server.api_key),
         workflow_runs=WorkflowService(store),
-        drift=build_drift(parts),
+        drift=DriftService(
+            store=store,
+            files=runtime.world.files,
+            clock=clock,
+            specs=lambda: {job.id: job.spec for job in live},
+            broken=lambda: reloader.broken,
+        ),
         trail=trail,
         state=StateService(store=store, clock=clock, limits=settings.state),
-        metrics=build_metrics(parts),
-        readiness=ReadinessService(store=store, clock=clock, vitals=vitals),
-        hooks=HookService(
-            live=live, runner=runtime.runner, pings=parts.pings, once=once, clock=clock, environ=os.environ
+        metrics=MetricsService(
+            live=live,
+            counters=runtime.runner.counters,
+            op_times=runtime.pool.op_times,
+            op_counts=runtime.world.metrics,
+            store=store,
+            clock=clock,
+            vitals=vitals,
+            tallies=lambda: runtime.sending.tallies.among(reloader.settings.alerts.channels),
         ),
+        readiness=ReadinessService(store=store, clock=clock, vitals=vitals),
+        hooks=HookService(live=live, runner=runtime.runner, pings=pings, once=once, clock=clock, environ=os.environ),
         once=once,
         incidents=incidents,
         ack_links=runtime.sending.ack_links,
-        channels=build_channels(parts),
+        channels=ChannelService(
+            try_out=runtime.sending.delivery.try_out,
+            store=store,
+            settings=lambda: reloader.settings.alerts,
+            tallies=runtime.sending.tallies.of,
+            clock=clock,
+        ),
         clock=clock,
         events=events,
         pages=pages,
@@ -87,49 +99,6 @@ def build_service(parts: ServedParts) -> DaemonService:
         vms_of=runtime.pool.loads_of,
         is_traced=runtime.world.tracer is not None,
         past_runs=store.past_runs,
-    )
-
-
-def build_incidents(parts: ServedParts) -> IncidentService:
-    runtime, watcher = parts.runtime, parts.watcher
-    incidents, clock = runtime.store.incidents, runtime.clock
-    standing = StandingService(incidents, watcher, clock, runtime.settings.daemon.timezone)
-    return IncidentService(incidents, clock, watcher.wake, standing)
-
-
-def build_drift(parts: ServedParts) -> DriftService:
-    runtime, reloader = parts.runtime, parts.reloader
-    return DriftService(
-        store=runtime.store,
-        files=runtime.world.files,
-        clock=runtime.clock,
-        specs=lambda: {job.id: job.spec for job in runtime.live},
-        broken=lambda: reloader.broken,
-    )
-
-
-def build_metrics(parts: ServedParts) -> MetricsService:
-    runtime, reloader = parts.runtime, parts.reloader
-    return MetricsService(
-        live=runtime.live,
-        counters=runtime.runner.counters,
-        op_times=runtime.pool.op_times,
-        op_counts=runtime.world.metrics,
-        store=runtime.store,
-        clock=runtime.clock,
-        vitals=parts.vitals,
-        tallies=lambda: runtime.sending.tallies.among(reloader.settings.alerts.channels),
-    )
-
-
-def build_channels(parts: ServedParts) -> ChannelService:
-    runtime, reloader = parts.runtime, parts.reloader
-    return ChannelService(
-        try_out=runtime.sending.delivery.try_out,
-        store=runtime.store,
-        settings=lambda: reloader.settings.alerts,
-        tallies=runtime.sending.tallies.of,
-        clock=runtime.clock,
     )
 
 

@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -21,11 +20,10 @@ from spyweb.alerts.sign_watch import SignWatch
 from spyweb.alerts.signs import Conditions
 from spyweb.alerts.watcher import AlertWatcher
 from spyweb.clock import Clock
-from spyweb.daemon.answering import ServedParts, build_service
+from spyweb.daemon.answering import build_service
 from spyweb.daemon.chore_runner import ChoreRunner
 from spyweb.daemon.heartbeat import Heartbeat, Pulse
 from spyweb.daemon.loop_watch import watch_loop
-from spyweb.daemon.options import Options, read_settings, server_url
 from spyweb.daemon.runtime import JobRuntime, keep_history, open_runtime
 from spyweb.daemon.server import Server, open_server
 from spyweb.errors import Problem
@@ -38,7 +36,6 @@ from spyweb.runs.triggers import Triggers
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.scheduler.timers import Timers
 from spyweb.service.daemon import DaemonService
-from spyweb.settings import Settings
 from spyweb.settings.alerts import AlertSettings
 from spyweb.specs.parse import alerts_without_file
 from spyweb.store.model.entries import job_namespace
@@ -67,34 +64,24 @@ class Daemon(Struct, frozen=True, kw_only=True):
     stop: asyncio.Event  # set when the daemon is to end
 
 
-class MeasuredParts(NamedTuple):
-    """The parts of a daemon, beside its runtime, that say how it is."""
-
-    scheduler: Scheduler
-    server: Server
-    chores: ChoreRunner
-    heartbeat: Heartbeat
-    alerts: AlertWatcher
-
-
-async def build_daemon(stack: AsyncExitStack, options: Options, settings: Settings, clock: Clock) -> Daemon:
+async def build_daemon(stack: AsyncExitStack, file: SettingsFile, clock: Clock, *, repair: bool = False) -> Daemon:
     """Build every part once what it needs exists; none of it runs yet.  The stack takes it down in reverse."""
-    runtime = await open_runtime(stack, settings, clock, server_url=server_url(settings), repair=options.repair)
+    runtime = await open_runtime(stack, file.current, clock, file=file, repair=repair)
     runtime.world.stalls.install(asyncio.get_running_loop())
     stack.enter_context(watch_loop(runtime.world.stalls, clock))
-    daemon = assemble(runtime, options, await open_server(stack, runtime))
+    daemon = assemble(runtime, file, await open_server(stack, runtime))
     await daemon.service.access.load()
     await runtime.sending.ack_links.load(runtime.store.keys)
     return daemon
 
 
-def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
+def assemble(runtime: JobRuntime, file: SettingsFile, server: Server) -> Daemon:
     store, live, runner, clock = runtime.store, runtime.live, runtime.runner, runtime.clock
     timers = Timers(clock)
     scheduler = Scheduler(timers=timers, live=live, runner=runner, runs=store.runs, clock=clock)
     reloader = Reloader(
-        root=options.root,
-        settings_file=SettingsFile(options.root, partial(read_settings, options, runtime.settings), runtime.settings),
+        root=runtime.settings.root,
+        settings_file=file,
         live=live,
         scheduler=scheduler,
         runner=runner,
@@ -103,26 +90,29 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
         renames=Renames(partial(keeps_values, store.values)),
         clock=clock,
     )
-    live.on_linked(lambda: keep_history(live, store, reloader.settings))
-    watcher = watch_incidents(runtime, scheduler, reloader)
+    live.on_linked(lambda: keep_history(live, store, file.current))
+    watcher = build_alerts(runtime, scheduler, reloader)
     chores = ChoreRunner(timers, clock)
     heartbeat = Heartbeat(
-        settings=lambda: reloader.settings.heartbeat,
+        settings=lambda: file.current.heartbeat,
         http=runtime.world.http,
         store=store,
         pulse=lambda: Pulse(max(scheduler.lag_ms, scheduler.refused_ms), runtime.pool.stats().answering),
         environ=os.environ,
         clock=clock,
     )
-    measured = MeasuredParts(scheduler, server, chores, heartbeat, watcher)
-    vitals = partial(take_vitals, runtime, measured, clock.monotonic())
+    started = clock.monotonic()
+
+    def vitals() -> Vitals:
+        return take_vitals(daemon, started)
+
     pings = PingRuns(runner=runner, live=live, write_line=runtime.job_logs.write, clock=clock)
-    return Daemon(
+    daemon = Daemon(
         runtime=runtime,
         timers=timers,
         scheduler=scheduler,
         alerts=watcher,
-        channel_checker=check_alert_channels(runtime, lambda: reloader.settings.alerts, watcher),
+        channel_checker=check_alert_channels(runtime, lambda: file.current.alerts, watcher),
         signs=SignWatch(
             watcher=watcher,
             live=live,
@@ -137,23 +127,19 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
         chores=chores,
         heartbeat=heartbeat,
         pings=pings,
-        service=build_service(ServedParts(options.root, runtime, scheduler, reloader, watcher, pings, vitals)),
+        service=build_service(runtime, scheduler, reloader, watcher, pings, vitals),
         notifier=notify.from_environment(os.environ),
         stop=asyncio.Event(),
     )
+    return daemon
 
 
-def watch_incidents(runtime: JobRuntime, scheduler: Scheduler, reloader: Reloader) -> AlertWatcher:
+def build_alerts(runtime: JobRuntime, scheduler: Scheduler, reloader: Reloader) -> AlertWatcher:
     """Build what judges the ends of runs; messages go to the channels as config.toml says now."""
-
-    def settings() -> AlertSettings:
-        return reloader.settings.alerts
-
-    runtime.sending.follow(settings)
     watcher = AlertWatcher(
         incidents=runtime.store.incidents,
         live=runtime.live,
-        settings=settings,
+        settings=lambda: reloader.settings.alerts,
         maintenance=lambda: reloader.maintenance,
         measures=JobMeasures(runtime.live, scheduler.pause_together, runtime.runner.start_by_hand),
         clock=runtime.clock,
@@ -203,10 +189,10 @@ async def keeps_values(values: Values, job: JobId) -> bool:
     return namespace in await values.namespaces(namespace)
 
 
-def take_vitals(runtime: JobRuntime, measured: MeasuredParts, started: float) -> Vitals:
+def take_vitals(daemon: Daemon, started: float) -> Vitals:
     """Measure what `spyweb health` shows."""
+    runtime, scheduler, server = daemon.runtime, daemon.scheduler, daemon.server
     world, live, clock = runtime.world, runtime.live, runtime.clock
-    scheduler, server, chores, heartbeat, alerts = measured
     return Vitals(
         version=__version__,
         pid=os.getpid(),
@@ -218,7 +204,7 @@ def take_vitals(runtime: JobRuntime, measured: MeasuredParts, started: float) ->
         storage_error_at_ms=world.metrics.storage_error_at_ms,
         refused_ms=scheduler.refused_ms,
         dead_messages=runtime.outbox_sender.dead,
-        troubled_channels=alerts.troubled_channels,
+        troubled_channels=daemon.alerts.troubled_channels,
         server_is_broken=server.problem is not None,
         refused_connections=server.listeners.connections.warning,
         descriptors_left=descriptors.left(),
@@ -226,7 +212,7 @@ def take_vitals(runtime: JobRuntime, measured: MeasuredParts, started: float) ->
         dashboard_url=server.listeners.dashboard.url if server.listeners.dashboard else "",
         loop=world.stalls.stats,
         held_back={job: why for job, why in world.stalls.refused().items() if live.find(JobId(job))},
-        chores=chores.health(),
-        heartbeat=heartbeat.health,
+        chores=daemon.chores.health(),
+        heartbeat=daemon.heartbeat.health,
         now_ms=clock.now_ms(),
     )

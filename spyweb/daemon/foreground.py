@@ -109,7 +109,7 @@ async def foreground(settings: Settings) -> AsyncIterator[JobRuntime]:
     async with AsyncExitStack() as stack:
         stack.enter_context(hold_lock(settings.daemon.data_dir, root=settings.root, clock=clock))
         settings = replace(settings, daemon=replace(settings.daemon, workers=1))
-        runtime = await open_runtime(stack, settings, clock, echo=False)
+        runtime = await open_runtime(stack, settings, clock)
         runtime.live.on_linked(lambda: keep_history(runtime.live, runtime.store, settings))
         try:
             yield runtime

@@ -14,8 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Barrier
 
-from spyweb.daemon.options import Options
-from spyweb.daemon.serve import serve
+from spyweb.daemon.serve import Options, serve
 from spyweb.errors import ConfigError, ExitCode, Refused, SpywebError, legible
 from spyweb.logs.output import is_journal, with_priority
 from spyweb.logs.queued import queued_standard_streams

@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 from asyncio import TaskGroup
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from threading import Thread
 
 import structlog
 from msgspec import Struct
 
+from spyweb import __version__
+from spyweb.alerts.ack_links import AckLinks
+from spyweb.alerts.apprise_sender import AppriseSender
+from spyweb.alerts.channel_secrets import ChannelSecrets
+from spyweb.alerts.delivery import AlertDelivery, AlertSenders, WebhookSender
+from spyweb.alerts.desktop_sender import DesktopSender
 from spyweb.alerts.open_channels import OpenChannels
+from spyweb.alerts.sender.helper import AlertHelper
+from spyweb.alerts.tally import AttemptTallies
+from spyweb.alerts.writing import AlertWriter
 from spyweb.clock import Clock
-from spyweb.daemon.alert_sending import AlertSending, open_sending
 from spyweb.daemon.commands import open_commands
 from spyweb.daemon.databases import note_user_db, open_or_repair, user_db_opening
 from spyweb.daemon.engine_info import engine_info
-from spyweb.daemon.tracing import open_tracer
 from spyweb.extraction.extractor import Extractor, open_extractor
 from spyweb.limits import LOG_COPY
 from spyweb.logs.job import JobLogs
 from spyweb.logs.render import shorten
+from spyweb.logs.secrets import secrets_in
 from spyweb.lua.pool import Pool, open_pool
 from spyweb.model import JobId, JobSpec, Run, RunId, TaskBegun, TaskRow
 from spyweb.monitor.context import CycleServices
@@ -40,17 +50,32 @@ from spyweb.outbox.pings import PingSender
 from spyweb.outbox.send import MessageTransport
 from spyweb.outbox.sender import OutboxSender
 from spyweb.permissions.policy import Policy, policy_of
+from spyweb.reload.settings_file import SettingsFile
 from spyweb.runs.counters import MOST_JOBS, RunCounters
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.runner import HostFor, Observer, Runner
-from spyweb.settings import Settings
+from spyweb.settings import Settings, TelemetrySettings
+from spyweb.settings.alerts import AlertSettings
 from spyweb.specs.watches import history_rules
 from spyweb.store.marker import Marker
 from spyweb.store.sqlite.store import Store
 from spyweb.store.user_sql.user_db import UserDatabase
 from spyweb.tracing.span import Tracer, TraceSpan
+from spyweb.web.pages.site import ROOT
+from spyweb.web.serve import url_of
 
 log = structlog.get_logger()
+
+LAST_TRACES_S = 2.0  # for spans that wait at a stop
+
+
+class AlertSending(Struct, frozen=True, kw_only=True):
+    """Holds what sends messages to alert channels."""
+
+    delivery: AlertDelivery
+    ack_links: AckLinks
+    tallies: AttemptTallies
+    helper: AlertHelper
 
 
 class JobRuntime(Struct, frozen=True, kw_only=True):
@@ -195,6 +220,27 @@ async def open_world(  # noqa: PLR0913 - all that a world is made of
     )
 
 
+async def open_tracer(stack: AsyncExitStack, settings: TelemetrySettings) -> Tracer | None:
+    if not settings.otlp_endpoint:
+        return None
+    try:
+        from spyweb.tracing.otel import OtelTracer  # here: it is an extra, and takes memory
+    except ImportError:
+        log.warning("[telemetry] otlp_endpoint needs an extra: pip install 'spyweb[otel]'; nothing is traced")
+        return None
+    tracer = OtelTracer(settings.otlp_endpoint, sample=settings.sample, version=__version__)
+    stack.push_async_callback(asyncio.to_thread, end_within, tracer.close, LAST_TRACES_S)
+    return tracer
+
+
+def end_within(close: object, seconds: float) -> None:
+    """Let what blocks go on for so long, and leave it behind then: a collector may be anywhere."""
+    assert callable(close)
+    thread = Thread(target=close, name="the last traces", daemon=True)
+    thread.start()
+    thread.join(seconds)
+
+
 def cycle_services(world: World, extractor: Extractor, settings: Settings) -> CycleServices:
     """Gather the parts that the cycles of monitor jobs use."""
     return CycleServices(
@@ -210,20 +256,47 @@ def cycle_services(world: World, extractor: Extractor, settings: Settings) -> Cy
     )
 
 
+def open_sending(
+    stack: AsyncExitStack, settings: Settings, alerts: Callable[[], AlertSettings], world: World, live: LiveJobs
+) -> AlertSending:
+    clock = world.clock
+    helper = AlertHelper(clock, os.environ)
+    stack.push_async_callback(helper.close)
+    channel_secrets = ChannelSecrets(settings.root, os.environ)
+    writer = AlertWriter(
+        timezone=settings.daemon.timezone,
+        pages=settings.server.public_url and f"{settings.server.public_url}{ROOT}",
+        root=settings.root,
+        live=live,
+        past_runs=world.store.past_runs,
+        environ=os.environ,
+    )
+    senders = AlertSenders(
+        webhooks=WebhookSender(world.http, clock, channel_secrets),
+        services=AppriseSender(helper, channel_secrets, clock, writer),
+        desktop=DesktopSender(world.desktop, writer),
+    )
+    ack_links = AckLinks(settings.server.public_url, alerts)
+    return AlertSending(
+        delivery=AlertDelivery(senders, alerts, ack_links, secrets_in(os.environ)),
+        ack_links=ack_links,
+        tallies=AttemptTallies(clock),
+        helper=helper,
+    )
+
+
 async def open_runtime(
-    stack: AsyncExitStack,
-    settings: Settings,
-    clock: Clock,
-    *,
-    server_url: str | None = None,
-    repair: bool = False,
-    echo: bool = True,
+    stack: AsyncExitStack, settings: Settings, clock: Clock, *, file: SettingsFile | None = None, repair: bool = False
 ) -> JobRuntime:
     """Open everything below the scheduler; the stack takes it down again in reverse.
 
-    `server_url` is where scripts reach the daemon's own server.  With `repair` a damaged database is moved aside, with
-    `echo` a script's lines go to the daemon's log too.
+    `file` has the settings of a daemon, which are read again: its scripts are told where its server is, and their lines
+    go to its log too.  With `repair` a damaged database is moved aside.
     """
+
+    def alerts() -> AlertSettings:
+        return file.current.alerts if file else settings.alerts
+
     marker = Marker(settings.daemon.data_dir, settings.store.path, clock)
     store = await open_or_repair(settings, clock, marker, repair=repair)
     stack.push_async_callback(store.close)
@@ -231,12 +304,12 @@ async def open_runtime(
     stack.callback(note_user_db, settings, marker)
     extractor = await stack.enter_async_context(open_extractor(clock))
     live = LiveJobs()
-    channels = OpenChannels(lambda: settings.alerts, settings.daemon.timezone, live)
+    channels = OpenChannels(alerts, settings.daemon.timezone, live)
     note_sql = partial(note_user_db, settings, marker)
     own_sockets = OwnSockets()
     world = await open_world(stack, settings, store, extractor, note_sql, channels, own_sockets, clock)
     job_logs = await stack.enter_async_context(JobLogs(settings.root, clock))
-    init = engine_info(settings, server_url)
+    init = engine_info(settings, server_url(settings) if file else None)
     pool = await stack.enter_async_context(open_pool(clock=clock, workers=settings.daemon.workers, init=init))
     tasks = await stack.enter_async_context(owned_tasks())
     monitors = MonitorRunner(cycle_services(world, extractor, settings), pool)
@@ -246,14 +319,14 @@ async def open_runtime(
         pool=pool,
         monitors=monitors,
         clock=clock,
-        host_for=hosts(world, job_logs, echo=echo),
+        host_for=hosts(world, job_logs, echo=file is not None),
         run_ended=world.run_ended,
         random=random.random,
         stalls=world.stalls,
         tasks=tasks,
         counters=RunCounters(MOST_JOBS if settings.metrics.per_job else 0),
     )
-    sending = open_sending(stack, settings, store, live, world, channels)
+    sending = open_sending(stack, settings, alerts, world, live)
     transport = MessageTransport(
         http=world.http,
         desktop=world.desktop,
@@ -286,6 +359,12 @@ async def open_runtime(
         job_logs=job_logs,
         tasks=tasks,
     )
+
+
+def server_url(settings: Settings) -> str | None:
+    """Return where the server will listen; None where it is switched off."""
+    server = settings.server
+    return url_of(server.host, server.port, is_tls=bool(server.tls_cert)) if server.enabled else None
 
 
 def keep_history(live: LiveJobs, store: Store, settings: Settings) -> None:

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import socket
 import sys
 from asyncio import Task, TaskGroup
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
 
 import structlog
+from msgspec import Struct
 
 from spyweb import __version__, descriptors
 from spyweb.clock import RealClock
 from spyweb.daemon.banner import show_banner
 from spyweb.daemon.build import Daemon, build_daemon
 from spyweb.daemon.chores import Listeners, list_chores, status_line
-from spyweb.daemon.options import Options, read_settings
 from spyweb.daemon.runtime import owned_tasks
 from spyweb.daemon.signals import catch_signals
+from spyweb.errors import Refused
 from spyweb.logs.output import set_up
+from spyweb.reload.settings_file import SettingsFile
 from spyweb.reload.watch import Watcher
 from spyweb.service.readiness import STOPPING
-from spyweb.settings import LogLevel, Settings
+from spyweb.settings import LogLevel, Settings, load_settings
 from spyweb.store.interchange.foreign_spyweb import DATA_FILE, describe_data_file
 from spyweb.store.lock import hold_lock
 from spyweb.web.serve import serve_socket
@@ -36,10 +42,19 @@ SWITCH_S = 0.0005  # how long a thread waits for another to let go of the interp
 GARBAGE = 20_000  # objects between two looks for cycles, of which a run leaves none
 
 
+class Options(Struct, frozen=True, kw_only=True):
+    """Holds what `spyweb start` was given."""
+
+    root: Path
+    flags: Mapping[str, object] = {}  # settings given on the command line
+    repair: bool = False  # move a damaged database aside
+
+
 async def serve(options: Options) -> None:
     """Run until told to stop.  Raises a SpywebError with one clear line when it can't start."""
     descriptors.raise_limit()
-    settings, clock = read_settings(options), RealClock()
+    file, clock = read_settings(options), RealClock()
+    settings = file.current
     set_up(
         level=settings.daemon.log_level,
         form=settings.daemon.log_format,
@@ -48,7 +63,7 @@ async def serve(options: Options) -> None:
     )
     async with AsyncExitStack() as stack:
         lock = stack.enter_context(hold_lock(settings.daemon.data_dir, root=options.root, clock=clock))
-        daemon = await build_daemon(stack, options, settings, clock)
+        daemon = await build_daemon(stack, file, clock, repair=options.repair)
         catch_signals(daemon.stop.set, daemon.reloader.wake)
         listeners = await open_listeners(stack, daemon)
         background: list[Task[None]] = []
@@ -63,6 +78,33 @@ async def serve(options: Options) -> None:
         await wind_down(daemon)
         for task in background:
             task.cancel()
+
+
+def read_settings(options: Options) -> SettingsFile:
+    """Read the settings, with a free port in place of port 0 as long as the daemon runs."""
+    port = 0
+
+    def read() -> Settings:
+        nonlocal port
+        settings = load_settings(options.root, environ=os.environ, flags=options.flags)
+        server = settings.server
+        if not server.enabled or server.port:
+            return settings
+        port = port or free_port(server.host)
+        return replace(settings, server=replace(server, port=port))
+
+    return SettingsFile(options.root, read, read())
+
+
+def free_port(host: str) -> int:
+    """Find a free port before the server listens on it: scripts are told the URL when the workers start."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind((host, 0))
+        except OSError as error:
+            raise Refused(f"can't listen on {host}: {error.strerror}") from error
+        return int(probe.getsockname()[1])
 
 
 async def open_listeners(stack: AsyncExitStack, daemon: Daemon) -> Listeners:

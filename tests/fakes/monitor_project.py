@@ -158,6 +158,6 @@ async def open_project(root: Path) -> AsyncIterator[MonitorProject]:
     settings = load_settings(root, environ={}, flags={"workers": 1})
     async with AsyncExitStack() as stack:
         site = await stack.enter_async_context(open_site())
-        runtime = await open_runtime(stack, settings, RealClock(), echo=False)
+        runtime = await open_runtime(stack, settings, RealClock())
         yield MonitorProject(root, runtime, site)
         await runtime.runner.drain(0)

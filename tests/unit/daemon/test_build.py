@@ -10,11 +10,12 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from msgspec.structs import replace
 
 from spyweb import __version__
 from spyweb.daemon import build
-from spyweb.daemon.build import Daemon, MeasuredParts, build_daemon, take_vitals
-from spyweb.daemon.options import Options, read_settings
+from spyweb.daemon.build import Daemon, build_daemon, take_vitals
+from spyweb.daemon.serve import Options, read_settings
 from spyweb.errors import Problem, StoreClosed, StoreCorrupt
 from spyweb.settings.sections import DATABASE
 from tests.fakes.clock import FakeClock
@@ -26,9 +27,8 @@ SCRIPT = '-- /// job\n-- every = "1s"\n-- ///\nlog.info("ran")\n'
 async def built(root: Path, config: str = "") -> AsyncIterator[Daemon]:
     (root / "config.toml").write_text(f"[daemon]\nworkers = 1\n{config}")
     (root / "data").mkdir(exist_ok=True)  # which the lock makes, that `serve` holds
-    options = Options(root=root)
     async with AsyncExitStack() as stack:
-        yield await build_daemon(stack, options, read_settings(options), FakeClock())
+        yield await build_daemon(stack, read_settings(Options(root=root)), FakeClock())
 
 
 async def test_nothing_moves_before_it_is_started(tmp_path: Path) -> None:
@@ -129,8 +129,8 @@ async def test_vitals_are_of_the_daemon_and_of_this_moment(tmp_path: Path) -> No
         scheduler = SimpleNamespace(lag_ms=7, refused_ms=3)
         listeners = SimpleNamespace(connections=SimpleNamespace(warning="too many"), content=None, dashboard=None)
         server = SimpleNamespace(problem=Problem("server/init.lua", 1, None, "broken"), listeners=listeners)
-        measured = MeasuredParts(scheduler, server, daemon.chores, daemon.heartbeat, daemon.alerts)  # type: ignore[arg-type]
-        vitals = take_vitals(here, measured, started=30.0)  # type: ignore[arg-type]
+        measured = replace(daemon, runtime=here, scheduler=scheduler, server=server)
+        vitals = take_vitals(measured, started=30.0)
     assert (vitals.version, vitals.uptime_s, vitals.now_ms) == (__version__, 60.0, clock.now_ms())
     assert (vitals.scheduler_lag_ms, vitals.refused_ms, vitals.dead_messages) == (7, 3, 2)
     assert (vitals.server_is_broken, vitals.refused_connections) == (True, "too many")

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from spyweb.daemon import process
-from spyweb.daemon.options import Options
 from spyweb.daemon.process import THREADS, start_threads
+from spyweb.daemon.serve import Options
 from spyweb.errors import Refused
 
 

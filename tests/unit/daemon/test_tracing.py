@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 import pytest
 from structlog.testing import capture_logs
 
-from spyweb.daemon.tracing import end_within, open_tracer
+from spyweb.daemon.runtime import end_within, open_tracer
 from spyweb.settings import TelemetrySettings
 
 ASKED = TelemetrySettings(otlp_endpoint="http://127.0.0.1:9/v1/traces")
