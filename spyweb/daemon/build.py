@@ -10,7 +10,7 @@ from functools import partial
 
 from msgspec import Struct
 
-from spyweb import __version__, descriptors, notify
+from spyweb import __version__, descriptors
 from spyweb.alerts.channel_checker import ChannelChecker
 from spyweb.alerts.channel_secrets import ChannelSecrets
 from spyweb.alerts.delivery import Attempt
@@ -26,6 +26,7 @@ from spyweb.daemon.heartbeat import Heartbeat, Pulse
 from spyweb.daemon.loop_watch import watch_loop
 from spyweb.daemon.runtime import JobRuntime, keep_history, open_runtime
 from spyweb.daemon.server import Server, open_server
+from spyweb.daemon.systemd import Notifier, from_environment
 from spyweb.errors import Problem
 from spyweb.model import JobId
 from spyweb.reload.renames import Renames
@@ -60,7 +61,7 @@ class Daemon(Struct, frozen=True, kw_only=True):
     heartbeat: Heartbeat
     pings: PingRuns
     service: DaemonService
-    notifier: notify.Notifier
+    notifier: Notifier
     stop: asyncio.Event  # set when the daemon is to end
 
 
@@ -128,7 +129,7 @@ def assemble(runtime: JobRuntime, file: SettingsFile, server: Server) -> Daemon:
         heartbeat=heartbeat,
         pings=pings,
         service=build_service(runtime, scheduler, reloader, watcher, pings, vitals),
-        notifier=notify.from_environment(os.environ),
+        notifier=from_environment(os.environ),
         stop=asyncio.Event(),
     )
     return daemon

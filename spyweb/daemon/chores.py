@@ -12,8 +12,8 @@ from spyweb.clock import Clock
 from spyweb.daemon.build import Daemon
 from spyweb.daemon.chore_runner import Chore
 from spyweb.daemon.drift_checks import DriftChecks
+from spyweb.daemon.systemd import Notifier
 from spyweb.errors import LockHeld, NoAccess
-from spyweb.notify import Notifier
 from spyweb.ops.files.artifacts import Artifacts
 from spyweb.outbox.sender import OutboxSender
 from spyweb.runs.live import LiveJobs

@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 
 from spyweb.daemon.build import Daemon
 from spyweb.daemon.chores import STATUS_S, DescriptorWatch, Listeners, ProgressReport, list_chores, restore_files
+from spyweb.daemon.systemd import Notifier
 from spyweb.errors import LockHeld
-from spyweb.notify import Notifier
 from spyweb.runs.live import LiveJobs
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.settings import load_settings

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.notify import Notifier, from_environment
+from spyweb.daemon.systemd import Notifier, from_environment
 
 Listen = Callable[[str], socket.socket]
 
