@@ -1,34 +1,78 @@
 """The overview of all jobs, each with a strip of its newest runs.
 
-The strips are read at the first look, in slices, and from then on kept up to date by each change that is committed.
+The strips are read at the first look, in slices; that of a job is read again after a change of its runs was committed.
 When nobody has looked for a while they are dropped: a daemon that nobody looks at keeps none and is told of nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from array import array
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import is_
+from typing import NamedTuple
 
 from spyweb.clock import Clock
 from spyweb.cooperative import Steps, run_in_slices
 from spyweb.errors import STORE_REFUSED
 from spyweb.logs.refusals import tell_refusal
-from spyweb.model import JobId, Outcome
+from spyweb.model import JobId, Outcome, RunId
 from spyweb.runs.live import LiveJob, LiveJobs
-from spyweb.service.strips import SHOWN_RUNS, JobStrip, Strips, late_after
-from spyweb.store.model.runs import StripWish
+from spyweb.store.model.runs import Change, FailingSeries, RunStrip, StripWish
 from spyweb.store.sqlite.past_runs import PastRuns
 from spyweb.store.sqlite.runs import Runs
 from spyweb.views.health import Health
 from spyweb.views.jobs import JobView
 from spyweb.views.overview import Overview, OverviewRow, make_overview, view_row
-from spyweb.views.strips import DECISIVE, FAILING, Bar, view_bar
+from spyweb.views.strips import DECISIVE, FAILING, Bar, late_after, view_bar
 
+SHOWN_RUNS = 40  # of each job
 KEPT_S = 60.0  # after the latest look
 READ_AT_ONCE = 25  # jobs in one question to the store, so that others get their turn
 MOST_ROUNDS = 5  # in which jobs that changed while they were read are read again
+
+
+class JobStrip(NamedTuple):
+    """The newest runs of one job."""
+
+    strip: RunStrip
+    series: FailingSeries | None
+
+
+class Strips:
+    """The strips that are kept, by job; those of jobs whose runs have changed are dropped, to be read again."""
+
+    def __init__(self, live: LiveJobs) -> None:
+        self.live = live
+        self.of_job: dict[JobId, JobStrip] = {}
+        self._changed: set[JobId] = set()  # while strips were read
+        self._open: dict[RunId, JobId] = {run.id: run.job for job in live for run in job.queue.open_runs()}
+
+    def missing(self) -> list[JobId]:
+        """Return the live jobs whose strips are to be read; let go of those of jobs that are gone."""
+        live = {job.id for job in self.live}
+        for job in self.of_job.keys() - live:
+            del self.of_job[job]
+        self._changed.clear()
+        return sorted(live - self.of_job.keys())
+
+    def keep(self, job: JobId, strip: JobStrip) -> None:
+        """Keep what was read, unless the job has changed meanwhile: then it is to be read once more."""
+        if job not in self._changed:
+            self.of_job[job] = strip
+
+    def hear(self, change: Change, ids: Sequence[RunId | None] | None) -> None:
+        """Drop the strips of the jobs whose runs a change is about."""
+        for new, run in zip(change.new, ids or (), strict=False):
+            if run is not None:
+                self._open[run] = new.job
+        jobs = {new.job for new in change.new} | {skipped.job for skipped in change.skipped}
+        jobs.update(self._open[begin.run] for begin in change.begin if begin.run in self._open)
+        jobs.update(self._open.pop(end.run) for end in change.end if end.run in self._open)
+        self._changed |= jobs
+        for job in jobs:
+            self.of_job.pop(job, None)
 
 
 Facts = tuple[object, ...]  # all that a row is made of: while each is the same object, the row is as it was
@@ -108,7 +152,7 @@ class OverviewService:
         began = [run.started_ms for run in job.queue.in_flight.values() if run.started_ms is not None]
         return view_row(
             self.view(job),
-            strip=kept.show() if kept else None,
+            strip=kept.strip if kept else None,
             series=kept.series if kept else None,
             running_since_ms=min(began, default=None),
             held_up=self._held_up(job.id) if kept and kept.series else (),
@@ -149,12 +193,14 @@ class OverviewService:
         return strips
 
     async def _read(self, strips: Strips, jobs: list[JobId]) -> None:
-        strips.begin_reading(jobs)
-        found = await self.past_runs.strips([StripWish(job, strips.late_ms(job)) for job in jobs], SHOWN_RUNS)
+        found = await self.past_runs.strips(
+            [StripWish(job, late_after(self.live.find(job))) for job in jobs], SHOWN_RUNS
+        )
         failing = [job for job, strip in found.items() if may_be_failing(strip.marks)]
         series = await self.past_runs.failing(failing) if failing else {}
         for job, strip in found.items():
-            strips.keep(job, JobStrip(strip, series.get(job)))
+            packed = RunStrip(ids=array("q", strip.ids), marks=strip.marks, took_ms=array("q", strip.took_ms))
+            strips.keep(job, JobStrip(packed, series.get(job)))
 
     def _drop_unless_looked_at(self) -> None:
         left = self._looked_at + KEPT_S - self.clock.monotonic()
@@ -170,8 +216,7 @@ def facts_of(job: LiveJob, strip: JobStrip | None) -> Facts:
     """Return what the row of a job is made of, the objects themselves."""
     queue = job.queue
     runs = (*queue.in_flight.values(), queue.waiting_count)
-    seen = (strip, strip.changes) if strip else (None, None)
-    return (job.spec, job.code, job.cursor, job.last, job.problems, job.warnings, *seen, *runs)
+    return (job.spec, job.code, job.cursor, job.last, job.problems, job.warnings, strip, *runs)
 
 
 def may_be_failing(marks: str) -> bool:

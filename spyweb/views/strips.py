@@ -8,6 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from spyweb.model import Failure, Outcome, Run, RunId, RunMark, RunState
+from spyweb.runs.live import LiveJob
 from spyweb.words import first_line
 
 LATE_MS = 1_000  # after the due time, and what jitter may add: from there on a start is late
@@ -34,6 +35,11 @@ def mark_of(run: Run, late_ms: int = LATE_MS) -> RunMark:
     if run.failure is Failure.CANCELLED:
         return RunMark.CANCELLED
     return _OF_OUTCOME[run.outcome]
+
+
+def late_after(job: LiveJob | None) -> int:
+    """Return from when on after its due time a start of this job is late: jitter makes it later by intent."""
+    return LATE_MS + (job.spec.jitter_ms if job else 0)
 
 
 def lateness_of(run: Run) -> int:

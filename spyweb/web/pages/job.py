@@ -29,12 +29,12 @@ from spyweb.logs.tail import last_lines
 from spyweb.model import JobId
 from spyweb.service.daemon import DaemonService
 from spyweb.service.page_hub import LOG_LINES
-from spyweb.service.strips import late_after
 from spyweb.views.events import EventType, LogHappened, lines_in_file
 from spyweb.views.incidents import without_others
 from spyweb.views.job_detail import detail_seen_by
 from spyweb.views.jobs import to_json
 from spyweb.views.statistics import TimeSpan
+from spyweb.views.strips import late_after
 from spyweb.web.access.principal import Principal
 from spyweb.web.access.rights import Right
 from spyweb.web.pages.outlook import look

@@ -23,10 +23,10 @@ from spyweb.dashboard.run import (
     whole_of,
 )
 from spyweb.model import JobId, Outcome, Run, RunId
-from spyweb.service.strips import late_after
 from spyweb.store.model.runs import RunFilter
 from spyweb.views.events import EventType, lines_in_file
 from spyweb.views.run_detail import run_seen_by
+from spyweb.views.strips import late_after
 from spyweb.web.access.rights import Right
 from spyweb.web.api.query import Natural, run_in_path
 from spyweb.web.pages.page import Asked, PageMissing, Question, Shown, action, lead_to, live_view, page
