@@ -14,7 +14,7 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from spyweb.commands.cgroup import CommandGroup
@@ -25,14 +25,12 @@ from spyweb.commands.wire import (
     HEADER,
     LARGEST,
     STOP,
-    STREAMS,
     CommandEnded,
     CommandRefused,
     CommandTaken,
     Outcome,
     StartCommand,
     decode_start,
-    encode,
     frame,
     shown,
     version_of,
@@ -42,7 +40,6 @@ from spyweb.confined.parent import adopt_orphans, die_with_parent
 AGAIN_S = 0.02  # from one sweep to the next, if the first has left something
 UMASK = 0o022
 FILES = 1024  # descriptors: programs that use select() can't have more
-NO_PROGRAM = os.devnull.encode()
 BEHIND, LOWEST = 5, 19  # levels of niceness: behind the daemon, and the lowest there is
 
 _PARENT_DIED = signal.SIGUSR1
@@ -65,13 +62,9 @@ class CannotStart(Exception):
 class Nanny:
     """One command on its leash."""
 
-    def __init__(self, temporary: bytes) -> None:
-        self._folder = b""
-        self._problem = ""  # why it has no folder
-        try:
-            self._folder = make_folder(temporary)
-        except OSError as error:
-            self._problem = f"its folder for temporary files, {shown(error.filename)}: {error.strerror}"
+    def __init__(self, leash: socket.socket) -> None:
+        self._leash = leash
+        self._folder = b""  # for temporary files
         self._wakeup, self._waker = os.pipe()
         self._pid = 0
         self._status: int | None = None  # once the command has ended
@@ -85,35 +78,24 @@ class Nanny:
         adopt_orphans()
         die_with_parent(_PARENT_DIED)
 
-    def wait_for(self, control: socket.socket) -> bool:
-        """Wait until there is something on the socket; return False if the parent has died."""
-        while True:
-            ready = _ready([control.fileno(), self._wakeup])
-            if self._wakeup in ready and _PARENT_DIED in os.read(self._wakeup, 4096):
-                return False
-            if control.fileno() in ready:
-                return True
+    def serve(self, streams: Sequence[int], temporary: bytes) -> None:
+        """Start the command, and report how it ended when nothing of it is left.
 
-    def remove_folder(self) -> None:
-        if self._folder:
-            remove_folder(self._folder)
-
-    def serve(self, leash: socket.socket, streams: Sequence[int]) -> None:
-        """Start the command, wait until nothing of it is left, and report how it ended."""
-        self._leash = leash
+        Raises ConnectionError where the daemon is gone, or has given it up: then nothing is started.
+        """
+        outcome: Outcome
         try:
-            leash.sendall(frame(CommandTaken(nanny=os.getpid(), folder=self._folder)))  # fails where it is given up
+            self._folder = _folder_in(temporary)
+            self._leash.sendall(frame(CommandTaken(nanny=os.getpid(), folder=self._folder)))
             outcome = self._look_after(self._receive(), streams)
         except CannotStart as error:
             outcome = CommandRefused(reason=str(error))
         finally:
-            self.remove_folder()
-        with suppress(OSError):  # the daemon is gone
-            self._leash.sendall(frame(outcome))
+            if self._folder:
+                remove_folder(self._folder)
+        self._leash.sendall(frame(outcome))
 
-    def _look_after(self, start: StartCommand, streams: Sequence[int]) -> Outcome:
-        if self._problem:
-            raise CannotStart(self._problem)
+    def _look_after(self, start: StartCommand, streams: Sequence[int]) -> CommandEnded:
         group = _make_group(start)
         try:
             self._pid = _start(start, streams, self._folder, group)
@@ -194,6 +176,14 @@ class Nanny:
         return children_of(os.getpid())
 
 
+def _folder_in(temporary: bytes) -> bytes:
+    try:
+        return make_folder(temporary)
+    except OSError as error:
+        reason = f"its folder for temporary files, {shown(error.filename)}: {error.strerror}"
+        raise CannotStart(reason) from error
+
+
 def _start(start: StartCommand, streams: Sequence[int], folder: bytes, group: CommandGroup) -> int:
     """Start the command, and return its pid.  Raises CannotStart.
 
@@ -257,46 +247,3 @@ def _make_group(start: StartCommand) -> CommandGroup:
         return CommandGroup.make(start.cgroup, memory=start.memory, processes=start.processes)
     except OSError as error:
         raise CannotStart(f"its control group {start.cgroup}: {error.strerror}") from error
-
-
-def _rehearse() -> None:
-    """Try a command that can't be executed, so that the pages that a start writes to are this process's own by then.
-
-    They are copied from the process that forked this one when they are first written to, and a command would wait.
-    """
-    start = StartCommand(
-        program=NO_PROGRAM,
-        version=version_of(os.stat(NO_PROGRAM)),
-        arguments=[b"-"],
-        environment={},
-        workdir=b"/",
-        memory=0,
-        cpu_s=0,
-        processes=0,
-        cgroup="",
-    )
-    with suppress(CannotStart):
-        _start(decode_start(encode(start)), (0, 1, 2), b"", _make_group(start))
-
-
-def wait_for_command(control: socket.socket, parent: int, temporary: bytes, taken: Callable[[], None]) -> None:
-    """Wait for the leash and the streams of a command, be its nanny, and return when nothing of it is left.
-
-    `taken` is called when there is one.  All that can be done before is done before: the command waits for the rest.
-    """
-    nanny = Nanny(temporary)
-    _rehearse()
-    if os.getppid() != parent or not nanny.wait_for(control):
-        nanny.remove_folder()
-        return
-    data, descriptors, _, _ = socket.recv_fds(control, 1, 1 + STREAMS)
-    if not data:
-        nanny.remove_folder()
-        return
-    taken()
-    control.close()
-    for descriptor in descriptors:
-        os.set_inheritable(descriptor, False)
-    leash, *streams = descriptors
-    with suppress(ConnectionError):
-        nanny.serve(socket.socket(fileno=leash), streams)

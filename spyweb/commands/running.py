@@ -45,7 +45,7 @@ class RunningCommand:
     """A command that has been handed over; `gone` is done when nothing of it is left, with how it ended.
 
     Its outcome is None where that can't be told: its nanny has died, or does not answer.  `taken` is done when a
-    nanny has it; False: none ever will.
+    nanny has it, or has refused it; False: none ever will.
     """
 
     def __init__(self, command: Command, start: bytes, clock: Clock, credit: LineCredit) -> None:
@@ -222,7 +222,7 @@ class RunningCommand:
         self.stderr.close()
         self.gone.set_result(outcome)
         if not self.taken.done():
-            self.taken.set_result(False)
+            self.taken.set_result(outcome is not None)
 
 
 def _said(body: bytes) -> FromNanny | None:

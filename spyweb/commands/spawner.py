@@ -42,7 +42,7 @@ class CommandSpawner:
     def hand_over(self, descriptors: Sequence[int]) -> None:
         """Have a nanny forked for the command with this leash and these streams.  Raises CommandError."""
         try:
-            if self._control is not None and self._is_alive():
+            if self._control is not None:
                 with suppress(OSError):  # it has died since
                     socket.send_fds(self._control, [b"+"], descriptors)
                     return
@@ -52,19 +52,15 @@ class CommandSpawner:
             raise CommandError(f"the process that starts commands can't be started: {error.strerror}") from error
 
     def kill_if_stopped(self, busy: Collection[int]) -> None:
-        """Kill the process with all nannies if it was stopped, or the nanny that waits for a command.
+        """Kill the process with all nannies if it was stopped, or a nanny that has not taken its command.
 
-        `busy` are the nannies that have one.
+        `busy` are the nannies that have theirs.
         """
         process = self._process
         if process and any(map(is_stopped, {process.pid, *children_of(process.pid)}.difference(busy))):
             log.warning("the process that starts commands was stopped: another one is started", pid=process.pid)
             os.killpg(process.pid, signal.SIGKILL)
             self.close()
-
-    def _is_alive(self) -> bool:
-        """Return whether the process lives: what it has forked may have its end of the socket open for longer."""
-        return self._process is not None and self._process.poll() is None
 
     def _start(self) -> socket.socket:
         ours, theirs = socket.socketpair()

@@ -21,7 +21,6 @@ from spyweb.commands.runner import CommandLimits, CommandResult, CommandRunner
 from spyweb.commands.sweep import children_of, descendants_of
 from spyweb.errors import CommandError
 from tests.fakes.commands import Stubborn, command, shell
-from tests.fakes.project import eventually
 from tests.fakes.repository import ROOT
 
 AT_ONCE_S = 1.0  # in which everything is gone after a kill
@@ -88,23 +87,6 @@ async def test_where_there_is_no_place_for_temporary_files_it_is_told(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "no such"))
     with pytest.raises(CommandError, match=r"^its folder for temporary files, .*: No such file or directory$"):
         await runner.run(shell("true"))
-
-
-async def test_no_folder_is_left_of_a_nanny_that_had_no_command(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    for how in ("closed", "killed"):
-        runner = CommandRunner(RealClock(), CommandLimits())
-        await output(runner, "true")
-        spawner = runner.spawner_pid
-        assert spawner is not None
-        if how == "killed":
-            os.kill(spawner, signal.SIGKILL)
-        await runner.close()
-        async with asyncio.timeout(AT_ONCE_S):
-            while list(tmp_path.iterdir()):  # noqa: ASYNC110 - nor does a nanny of somebody else
-                await asyncio.sleep(0.01)
 
 
 async def test_stdin_is_written_as_it_is_read_and_nobody_need_read_it(runner: CommandRunner) -> None:
@@ -286,17 +268,13 @@ async def test_after_the_death_of_what_forks_nannies_it_is_started_again(runner:
 
 
 async def test_what_starts_commands_is_replaced_where_it_was_stopped(runner: CommandRunner) -> None:
-    pid = (await output(runner, "echo $PPID")).strip()
+    await output(runner, "true")
     stopped = runner.spawner_pid
     assert stopped is not None
-    assert pid
-    spare = eventually(lambda: children_of(stopped))
-    for each in (stopped, *spare):
-        os.kill(each, signal.SIGSTOP)
+    os.kill(stopped, signal.SIGSTOP)
     assert await asyncio.wait_for(output(runner, "echo again"), 10) == b"again\n"
     assert runner.spawner_pid != stopped
-    for each in (stopped, *spare):
-        await _wait_until_gone(each)
+    await _wait_until_gone(stopped)
 
 
 async def test_a_command_whose_nanny_was_stopped_ends_with_its_time(
@@ -323,22 +301,6 @@ async def test_the_time_of_a_command_counts_while_others_are_before_it() -> None
     await asyncio.wait([sleeper])
     assert await output(runner, "echo free") == b"free\n"
     await runner.close()
-
-
-async def test_no_command_goes_to_what_a_dead_process_has_left(runner: CommandRunner) -> None:
-    assert await output(runner, "echo first") == b"first\n"
-    dead = runner.spawner_pid
-    assert dead is not None
-    left = eventually(lambda: children_of(dead))
-    for pid in left:
-        os.kill(pid, signal.SIGSTOP)  # so it can't notice
-    try:
-        os.kill(dead, signal.SIGKILL)
-        await asyncio.to_thread(os.waitid, os.P_PID, dead, os.WEXITED | os.WNOWAIT)
-        assert await asyncio.wait_for(output(runner, "echo again"), 5) == b"again\n"
-    finally:
-        for pid in left:
-            os.kill(pid, signal.SIGKILL)
 
 
 async def test_the_end_of_the_daemon_ends_commands_in_order(tmp_path: Path) -> None:
