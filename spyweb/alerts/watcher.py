@@ -41,9 +41,9 @@ from spyweb.incidents.truth import (
 )
 from spyweb.logs.refusals import tell_refusal
 from spyweb.model import Failure, JobId, Outcome, Run, RunId
-from spyweb.runs.drift import is_finding
 from spyweb.runs.followups import tries
 from spyweb.runs.live import LiveJob, LiveJobs
+from spyweb.runs.records import is_finding
 from spyweb.schedules.maintenance import MaintenanceCalendar
 from spyweb.settings.alerts import AlertSettings
 from spyweb.store.model.incidents import AlertChannelNow, SubjectChange, SubjectEvent, SubjectNow

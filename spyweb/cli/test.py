@@ -131,7 +131,7 @@ def show_failure(result: CaseResult) -> None:
 
 
 def write_junit(path: Path, report: Report) -> None:
-    from spyweb.testing.junit import to_junit  # only where somebody wants it
+    from spyweb.testing.results import to_junit  # only where somebody wants it
 
     try:
         path.write_bytes(to_junit(report))

@@ -29,9 +29,8 @@ from spyweb.daemon.server import Server, open_server
 from spyweb.daemon.systemd import Notifier, from_environment
 from spyweb.errors import Problem
 from spyweb.model import JobId
-from spyweb.reload.renames import Renames
 from spyweb.reload.settings_file import SettingsFile
-from spyweb.reload.swap import Reloader
+from spyweb.reload.swap import Reloader, Renames
 from spyweb.runs.pings import PingRuns
 from spyweb.runs.triggers import Triggers
 from spyweb.scheduler.scheduler import Scheduler

@@ -17,8 +17,8 @@ from spyweb.clock import Clock
 from spyweb.errors import STORE_REFUSED
 from spyweb.logs.refusals import tell_refusal
 from spyweb.model import JobId, Outcome, Trigger, TriggerType
-from spyweb.runs.drift import is_drifting
 from spyweb.runs.live import LiveJob, LiveJobs
+from spyweb.runs.records import is_drifting
 from spyweb.runs.runner import Runner, RunRequest
 from spyweb.service.drift import DriftService
 from spyweb.views.drift import DriftView, describe_drift

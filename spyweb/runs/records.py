@@ -2,18 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import to_builtins
 from msgspec.structs import asdict, replace
 
-from spyweb.lua.endings import result_text
-from spyweb.model import NULL, Ending, JobSpec, Outcome, Run, RunId, RunState, Trigger, TriggerType
-from spyweb.runs.state_trigger import event_to_lua
+from spyweb.lua import wire
+from spyweb.lua.endings import failed, result_text
+from spyweb.model import NULL, ChangeKind, Ending, JobSpec, On, Outcome, Run, RunId, RunState, Trigger, TriggerType
+from spyweb.ops.rules.values import result_of
 from spyweb.settings.script_values import from_text, merge
-from spyweb.store.model.entries import ChangeEvent
+from spyweb.specs.watches import scope_of
+from spyweb.store.interchange.value_json import to_plain
+from spyweb.store.model.entries import ChangeEvent, WantedChange
 from spyweb.store.model.runs import End, NewRun, SkippedRange
+
+
+def trigger_of(change: WantedChange, matched: Sequence[On]) -> Trigger:
+    """Return what is recorded of a run that this change starts."""
+    return Trigger(
+        type=TriggerType.STATE,
+        event_type=_event_type(change.kind),
+        scope=scope_of(change.namespace),
+        key=to_plain(change.key),
+        event=change.event,
+        by=change.origin.run,
+        when=_conditions(matched),
+        depth=change.origin.depth + 1,
+    )
+
+
+def _conditions(matched: Sequence[On]) -> list[str]:
+    """Return the condition functions of which one must allow the run; none where it starts without one as well."""
+    names = [on.when for on in matched if on.when is not None]
+    return list(dict.fromkeys(names)) if len(names) == len(matched) else []
+
+
+def event_to_lua(event: ChangeEvent) -> msgspec.Raw:
+    """Pack a change event as the script sees it."""
+    fields = {
+        "type": TriggerType.STATE.value,
+        "event_type": _event_type(event.kind),
+        "scope": scope_of(event.namespace),
+        "key": event.key,
+        "old_value": result_of(event.old),
+        "new_value": result_of(event.new),
+    }
+    return msgspec.Raw(wire.pack({name: value for name, value in fields.items() if value is not None}))
+
+
+def _event_type(kind: ChangeKind) -> str:
+    return f"{TriggerType.STATE.value}:{kind.value}"
+
 
 DRY_RUN_NOTE = "dry run: nothing was changed"
 NOT_AS_EXPECTED = "not as expected: "  # how the note of a monitor's run begins that found too little
@@ -122,3 +164,21 @@ def with_nulls(value: object) -> object:
             return {name: with_nulls(each) for name, each in value.items()}
         case _:
             return value
+
+
+NO_MORE = "nothing differs any more"
+
+
+def is_finding(run: Run) -> bool:
+    """Return whether a run only tells what differs."""
+    return run.trigger.finding is not None
+
+
+def is_drifting(run: Run | None) -> bool:
+    """Return whether a job's latest run has told that something differs."""
+    return run is not None and is_finding(run) and run.outcome is Outcome.FAILED
+
+
+def ending_of(run: Run) -> Ending:
+    """Return how a finding ends: as its trigger says, also when a daemon died before it was recorded."""
+    return failed(run.trigger.finding) if run.trigger.finding else Ending(outcome=Outcome.SUCCESS, note=NO_MORE)

@@ -41,7 +41,6 @@ from spyweb.model import (
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.permissions.audit import Audit
 from spyweb.runs.counters import RunCounters
-from spyweb.runs.drift import ending_of, is_finding
 from spyweb.runs.end_batcher import EndBatcher
 from spyweb.runs.followups import (
     begin_again,
@@ -59,6 +58,9 @@ from spyweb.runs.records import (
     ctx_of,
     end_of,
     ended_run,
+    ending_of,
+    event_to_lua,
+    is_finding,
     payload_of,
     run_of,
     skip_of,
@@ -66,7 +68,6 @@ from spyweb.runs.records import (
     values_of,
 )
 from spyweb.runs.run_queue import Admission, DelayedRun
-from spyweb.runs.state_trigger import event_to_lua
 from spyweb.schedules.due import jittered
 from spyweb.stalls import StallRecorder, Work, work_for
 from spyweb.store.interchange.value_json import decode_json

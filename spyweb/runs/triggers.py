@@ -19,8 +19,8 @@ from spyweb.errors import STORE_REFUSED
 from spyweb.logs.refusals import tell_refusal
 from spyweb.model import JobId, Outcome, RunId, TriggerType
 from spyweb.runs.live import LiveJob, LiveJobs
+from spyweb.runs.records import trigger_of
 from spyweb.runs.runner import Runner, RunRequest
-from spyweb.runs.state_trigger import trigger_of
 from spyweb.specs.watches import concerns, scope_of, watches_of
 from spyweb.store.model.entries import BEFORE_ALL, Position, WantedChange
 from spyweb.store.model.runs import Change, SkippedRange

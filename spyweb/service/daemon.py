@@ -23,8 +23,8 @@ from spyweb.ops.network.own_sockets import OwnSockets
 from spyweb.outbox.sender import OutboxSender
 from spyweb.permissions.audit import Audit
 from spyweb.reload.swap import Reloader
-from spyweb.runs.drift import is_drifting
 from spyweb.runs.live import LiveJob, LiveJobs
+from spyweb.runs.records import is_drifting
 from spyweb.runs.runner import Claims, Runner, by_hand
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.schedules.due import earliest, upcoming

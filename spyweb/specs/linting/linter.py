@@ -11,11 +11,19 @@ from spyweb.errors import OpError, Problem
 from spyweb.lua.hooks import ALERT_HOOKS, HOOK_NAMES
 from spyweb.ops.sources import Sources, candidates_of
 from spyweb.specs.block import OPENING, Block, find_misplaced_block, find_nearly_a_mark
-from spyweb.specs.linting.checks import CALLED, find_idle, find_own_call, find_run_beside_tasks
+from spyweb.specs.linting.checks import (
+    CALLED,
+    ReadModule,
+    find_absent_modules,
+    find_idle,
+    find_own_call,
+    find_run_beside_tasks,
+    find_task_faults,
+    find_undefined,
+    nearest,
+)
 from spyweb.specs.linting.lua_file import LuaFile
 from spyweb.specs.linting.names import SERVER
-from spyweb.specs.linting.task_checks import find_task_faults
-from spyweb.specs.linting.undefined import ReadModule, find_absent_modules, find_undefined, nearest
 
 File = tuple[str, bytes]  # path and source
 Doubts = Callable[[ReadModule], Iterable[Problem]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from spyweb.model import JobId
-from spyweb.reload.renames import Renames
+from spyweb.reload.swap import Renames
 from spyweb.runs.live import LiveJob
 from tests.fakes.harness import make_job
 

@@ -23,10 +23,9 @@ from spyweb.ops.sources import Sources
 from spyweb.permissions.policy import USUAL
 from spyweb.reload import proof
 from spyweb.reload.proof import Prover
-from spyweb.reload.renames import Renames
 from spyweb.reload.server import ServerReloader
 from spyweb.reload.settings_file import SettingsFile
-from spyweb.reload.swap import RETRY_S, Reloader
+from spyweb.reload.swap import RETRY_S, Reloader, Renames
 from spyweb.runs.live import LiveJob
 from spyweb.settings import Settings, load_settings
 from spyweb.specs.origins import resolve_settings

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import random
+
 import pytest
 from msgspec import structs, to_builtins
 
-from spyweb.model import After, Ending, Failure, JobId, Outcome, Retry, Run, RunId, RunState, Trigger
-from spyweb.runs.followups import begin_again, follow_up, may_retry, next_attempt, resume, what_follows
+from spyweb.model import After, Backoff, Ending, Failure, JobId, Outcome, Retry, Run, RunId, RunState, Trigger
+from spyweb.runs.followups import begin_again, follow_up, may_retry, next_attempt, resume, retry_delay_ms, what_follows
 from tests.fakes.harness import make_job, make_spec
 from tests.fakes.pool import FAILED, GUILTY, LOST, SUCCESS
 
@@ -143,3 +145,37 @@ def test_after_a_run_that_its_script_skipped_only_jobs_for_any_outcome_start_and
     assert [new.job for new in what_follows(RUN, skipped, jobs, NOW).new] == ["each"]
     assert not what_follows(RUN, structs.replace(skipped, declined=True), jobs, NOW).new, "as if it had not begun"
     assert follow(RUN, skipped) is None
+
+
+@pytest.mark.parametrize(
+    ("backoff", "delays"),
+    [
+        (Backoff.CONSTANT, [100, 100, 100, 100]),
+        (Backoff.LINEAR, [100, 200, 300, 400]),
+        (Backoff.EXPONENTIAL, [100, 200, 400, 800]),
+    ],
+)
+def test_each_backoff_grows_in_its_own_way(backoff: Backoff, delays: list[int]) -> None:
+    retry = Retry(delay_ms=100, backoff=backoff, jitter=False)
+
+    assert [retry_delay_ms(retry, attempt, random.random) for attempt in (1, 2, 3, 4)] == delays
+
+
+def test_no_delay_is_longer_than_the_maximum() -> None:
+    retry = Retry(delay_ms=100, max_delay_ms=250, jitter=False)
+
+    assert [retry_delay_ms(retry, attempt, random.random) for attempt in (1, 2, 3, 1_000_000)] == [100, 200, 250, 250]
+
+
+def test_full_jitter_draws_evenly_from_nothing_to_the_whole_delay() -> None:
+    retry = Retry(delay_ms=1_000)
+
+    assert retry_delay_ms(retry, 1, lambda: 0.0) == 0
+    assert retry_delay_ms(retry, 1, lambda: 0.5) == 500
+    assert retry_delay_ms(retry, 1, lambda: 0.9999999) == 1_000
+
+
+def test_the_same_chance_gives_the_same_delay() -> None:
+    retry = Retry(delay_ms=1_000)
+
+    assert retry_delay_ms(retry, 3, random.Random(7).random) == retry_delay_ms(retry, 3, random.Random(7).random)

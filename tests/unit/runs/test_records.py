@@ -1,11 +1,29 @@
 from __future__ import annotations
 
+import msgspec
+import pytest
+from msgspec import structs
 from msgspec.structs import replace
 
-from spyweb.model import JobId, Outcome, RunId, RunState, Trigger
-from spyweb.runs.records import ctx_of, end_of, ended_run, run_of, skip_of, unbegun
-from spyweb.store.model.runs import NewRun
+from spyweb.model import NULL, After, JobId, Never, Outcome, Retry, RunId, RunState, Trigger, Value
+from spyweb.runs.records import (
+    ctx_of,
+    end_of,
+    ended_run,
+    event_to_lua,
+    is_drifting,
+    is_finding,
+    run_of,
+    skip_of,
+    trigger_of,
+    unbegun,
+)
+from spyweb.runs.runner import RunRequest
+from spyweb.store.model.runs import Change, NewRun
+from tests.fakes.daemon_service import make_run
+from tests.fakes.harness import Harness, make_job
 from tests.fakes.pool import FAILED
+from tests.fakes.triggered import make_event, make_wanted, read_on
 
 NEW = NewRun(
     job=JobId("prices"), state=RunState.RUNNING, trigger=Trigger(type="schedule"), due_ms=61_500, started_ms=61_520
@@ -57,3 +75,105 @@ def test_what_is_skipped_names_its_due_time_or_the_moment() -> None:
     assert skip_of(by_hand, 99, "busy").last_due_ms == 99
     assert (skip_of(NEW, 99, "busy").trigger, skip_of(by_hand, 99, "busy").trigger) == ("schedule", "after")
     assert unbegun("gone").outcome is Outcome.SKIPPED
+
+
+PRICES = JobId("prices")
+FOUND = RunRequest(trigger=Trigger(type="drift", finding="1 resource differs"))
+OVER = RunRequest(trigger=Trigger(type="drift", finding=""))
+REPAIR = RunRequest(trigger=Trigger(type="drift", repairs="1 resource differs"))
+
+
+async def start(t: Harness, request: RunRequest, **settings: object) -> None:
+    job = make_job("prices", **{"schedule": Never(), **settings})
+    after = make_job("alarm", schedule=Never(), after=(After(job=PRICES, outcomes=frozenset(Outcome)),))
+    await t.settle(job, after)
+    t.runner.start(job, [request])
+    await t.clock.turn(60)
+
+
+async def test_a_finding_fails_without_running_the_script_and_is_not_retried(t: Harness) -> None:
+    await start(t, FOUND, retry=Retry(retries=3, jitter=False))
+    assert await t.record() == ["prices drift failed", "alarm after success"]
+    assert t.pool.story == ["run alarm"]
+    found = (await t.store.runs.list(PRICES))[0]
+    assert found.reason == "1 resource differs"
+    live = t.live.find(PRICES)
+    assert live is not None
+    assert is_drifting(live.last)
+
+
+async def test_that_nothing_differs_any_more_is_a_success_that_nothing_follows(t: Harness) -> None:
+    await start(t, OVER)
+    assert await t.record() == ["prices drift success"]
+    assert t.pool.story == []
+    assert (await t.store.runs.list(PRICES))[0].note == "nothing differs any more"
+
+
+async def test_a_repair_is_a_run_like_any_other_and_is_told_what_differs(t: Harness) -> None:
+    await start(t, REPAIR)
+    assert t.pool.story == ["run prices", "run alarm"]
+    ctx = t.pool.requests[0].arguments[0]
+    assert isinstance(ctx, dict)
+    assert ctx["trigger"] == {"type": "drift", "repairs": "1 resource differs"}
+
+
+@pytest.mark.parametrize("is_live", [True, False])
+async def test_a_finding_that_a_crash_cut_off_is_what_it_was_at_the_next_start(t: Harness, is_live: bool) -> None:
+    new = NewRun(job=PRICES, state=RunState.RUNNING, trigger=FOUND.trigger, started_ms=1)
+    await t.store.runs.record(Change(new=[new]))
+    if is_live:
+        await t.settle(make_job(schedule=Never(), retry=Retry(retries=3), resume=True))
+    await t.runner.take_up(await t.store.runs.open())
+    await t.clock.turn(60)
+    assert await t.record() == ["prices drift failed"]
+    assert t.pool.story == []
+
+
+def test_which_run_is_which() -> None:
+    found, repair = (make_run(trigger=request.trigger) for request in (FOUND, REPAIR))
+    assert (is_finding(found), is_finding(repair), is_finding(make_run())) == (True, False, False)
+    assert not is_drifting(None)
+    assert not is_drifting(found), "it succeeded"
+    assert is_drifting(structs.replace(found, outcome=Outcome.FAILED))
+
+
+STATE = trigger_of(make_wanted(depth=2), read_on({"when": "f"}))
+RETRY = Trigger(type="retry", of=RunId(1), depth=3, cause=STATE)
+
+
+@pytest.mark.parametrize("trigger", [STATE, RETRY])
+def test_a_retry_has_the_cause_of_what_it_retries(trigger: Trigger) -> None:
+    assert trigger.change is not None
+    assert (trigger.change_event, trigger.depth, trigger.change.when, trigger.change.by) == (9, 3, ["f"], 7)
+    assert trigger.is_owed
+    assert trigger.subject == ("orders", "42")
+
+
+@pytest.mark.parametrize("type_", ["retry", "schedule", "", "state"])
+def test_other_runs_have_none(type_: str) -> None:
+    trigger = Trigger(type=type_)
+    assert (trigger.change, trigger.change_event, trigger.is_owed) == (None, None, False)
+    assert trigger.subject is None
+
+
+def test_the_record_is_plain_json_for_any_key() -> None:
+    trigger = trigger_of(make_wanted(b"\xff\0"), read_on({}))
+
+    assert trigger.key == {"$base64": "/wA="}
+    assert msgspec.json.decode(msgspec.json.encode(trigger), type=Trigger) == trigger
+    assert b"when" not in msgspec.json.encode(trigger)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (None, b"v", {"new_value": b"v"}),
+        (False, NULL, {"old_value": False}),
+        ([], {1: True}, {"old_value": [], "new_value": {1: True}}),
+    ],
+)
+def test_what_is_not_there_is_nil_to_the_script_and_so_is_null(old: Value, new: Value, told: dict[str, object]) -> None:
+    event = msgspec.msgpack.decode(event_to_lua(make_event(b"\xff", old=old, new=new)), strict=False)
+
+    what = {"type": "state", "event_type": "state:created", "scope": "orders", "key": b"\xff"}
+    assert event == {**what, **told}

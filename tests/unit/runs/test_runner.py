@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 from asyncio import Future, Task, ensure_future, sleep
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import convert
 from msgspec.structs import replace
 
-from spyweb.errors import NoAccess, Refused, StoreCorrupt, StoreError, StoreMoved
+from spyweb.errors import NoAccess, PoolError, Refused, SpywebError, StoreCorrupt, StoreError, StoreMoved
+from spyweb.lua import wire
 from spyweb.lua.session import Host, Request
 from spyweb.model import After, Ending, Every, JobId, Never, Outcome, Overlap, Retry, Run, RunId, RunState, Trigger
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.runs.live import LiveJob
 from spyweb.runs.records import unbegun
-from spyweb.runs.run_queue import QUEUE_LIMIT
-from spyweb.runs.runner import LAST_PATIENCE, STOP_PATIENCE, STORE_PATIENCE, Observer, RunRequest, by_hand
+from spyweb.runs.run_queue import CAUSED_LIMIT, QUEUE_LIMIT
+from spyweb.runs.runner import BY_REQUEST, LAST_PATIENCE, STOP_PATIENCE, STORE_PATIENCE, Observer, RunRequest, by_hand
 from spyweb.specs.parse import RUN_OUTCOMES
 from spyweb.stalls import TOO_OFTEN, Work
+from spyweb.store.model.entries import ChangeEvent
 from spyweb.store.model.runs import Change
 from tests.fakes.changes import refuse
 from tests.fakes.clock import FakeClock, settle
 from tests.fakes.hanging import HangingRecord
 from tests.fakes.harness import BY_HAND, Harness, SilentHost, harness, make_job, silent_host
+from tests.fakes.job_listener import StoryListener
 from tests.fakes.memory_store import MemoryStore
+from tests.fakes.monitor import make_monitor
 from tests.fakes.pool import FAILED, GUILTY, LOST, SUCCESS
 from tests.fakes.stalling import StallClocks
+from tests.fakes.triggered import make_event, make_listener, triggered_harness
 
 PRICES = JobId("prices")
 
@@ -898,3 +905,303 @@ async def test_a_run_of_a_deleted_job_replaces_none_even_if_the_job_has_come_bac
     t.pool.finish(1)
     await t.clock.turn()
     assert await t.record() == ["prices manual success", "prices manual skipped"]
+
+
+PRICES, ORDERS = JobId("prices"), JobId("orders")
+
+
+async def hold(t: Harness, count: int = 2) -> None:
+    """Have one run of prices under way, and the others wait for it."""
+    t.pool.held.add(PRICES)
+    job = make_job(schedule=Never(), overlap=Overlap.QUEUE, retry=Retry(retries=1, delay_ms=10_000, jitter=False))
+    await t.settle(job)
+    for _ in range(count):
+        t.runner.start_by_hand(job, BY_HAND)
+    await t.clock.turn()
+
+
+async def test_one_under_way_ends_and_is_not_tried_again(t: Harness) -> None:
+    await hold(t, 1)
+    assert t.runner.cancel(RunId(1))
+    await t.clock.turn(60)
+    assert t.pool.story == ["run prices", "cancel 1 cancelled"]
+    assert await t.record() == ["prices manual failed"]
+
+
+async def test_one_that_waits_never_begins_and_the_next_takes_its_turn(t: Harness) -> None:
+    await hold(t, 3)
+    assert t.runner.cancel(RunId(2))
+    await t.clock.turn()
+    t.pool.finish(1)
+    await t.clock.turn()
+    assert await t.record() == ["prices manual success", "prices manual skipped", "prices manual running"]
+    skipped = (await t.store.runs.list(PRICES, limit=9))[1]
+    assert skipped.reason == BY_REQUEST
+
+
+async def test_a_retry_that_waits_for_its_delay_does_not_come(t: Harness) -> None:
+    await hold(t, 1)
+    t.pool.finish(1, FAILED)
+    await t.clock.turn()
+    assert await t.record() == ["prices manual failed", "prices retry waiting attempt 2"]
+    assert t.runner.cancel(RunId(2))
+    await t.clock.turn(60)
+    assert await t.record() == ["prices manual failed", "prices retry skipped attempt 2"]
+
+
+async def test_one_of_a_deleted_job_can_be_cancelled_too(t: Harness) -> None:
+    await hold(t, 1)
+    job = t.live.remove(PRICES)
+    assert job is not None
+    t.runner.forget(job)
+    assert t.runner.cancel(RunId(1))
+    await t.clock.turn()
+    assert await t.record() == ["prices manual failed"]
+
+
+async def test_one_that_has_ended_or_never_was_is_not_cancelled(t: Harness) -> None:
+    await hold(t, 1)
+    t.pool.finish(1)
+    await t.clock.turn()
+    assert not t.runner.cancel(RunId(1))
+    assert not t.runner.cancel(RunId(99))
+    assert t.pool.story == ["run prices"]
+
+
+async def test_of_changes_the_next_one_is_dealt_with_and_no_change_is_left() -> None:
+    async with triggered_harness() as t:
+        t.harness.pool.held.add(ORDERS)
+        await t.settle(make_listener())
+        for key in ("a", "b", "c"):
+            await t.write(key)
+        await t.harness.clock.turn()
+        assert t.harness.runner.cancel(RunId(2))
+        t.harness.pool.finish(1)
+        await t.harness.clock.turn()
+        t.harness.pool.finish(3)
+        await t.harness.clock.turn()
+
+        assert t.handled() == ["a", "c"]
+        assert await t.left() == []
+        assert await t.harness.record() == ["orders state success", "orders state skipped", "orders state success"]
+
+
+async def test_where_so_many_wait_that_others_are_left_in_the_store_one_that_is_given_up_makes_room() -> None:
+    async with triggered_harness() as t:
+        t.harness.pool.held.add(ORDERS)
+        await t.settle(make_listener())
+        for number in range(CAUSED_LIMIT + 10):
+            await t.write(str(number))
+        await t.harness.clock.turn()
+        left = len(await t.left())
+        assert left
+        for run in await t.harness.store.runs.open():
+            assert run.id == 1 or t.harness.runner.cancel(run.id)
+        await t.harness.clock.turn()
+        assert len(await t.left()) == 0
+
+
+CAUSED: dict[str, object] = {"type": "state", "scope": "orders", "key": "42", "event": 9, "when": ["f"]}
+
+
+def make_script(**settings: object) -> LiveJob:
+    return make_job("prices", **{"schedule": Never(), "retry": Retry(retries=1, jitter=False), **settings})
+
+
+async def start(t: Harness, job: LiveJob, trigger: dict[str, object]) -> None:
+    if t.live.find(job.id) is None:
+        await t.settle(job)
+    t.runner.start(job, [RunRequest(trigger=convert(trigger, Trigger))])
+    await t.clock.turn()
+
+
+async def last(t: Harness) -> Run:
+    return (await t.store.runs.list(limit=1))[0]
+
+
+def answering(*answers: ChangeEvent | SpywebError | None) -> Callable[[int], Future[ChangeEvent | None]]:
+    left = list(answers)
+
+    def find(_event: int) -> Future[ChangeEvent | None]:
+        future: Future[ChangeEvent | None] = Future()
+        answer = left.pop(0)
+        if isinstance(answer, SpywebError):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
+        return future
+
+    return find
+
+
+async def test_a_script_is_told_its_context_and_whether_another_attempt_may_follow(t: Harness) -> None:
+    job = make_script()
+    t.pool.endings[job.id] = [FAILED]
+    await start(t, job, {"type": "manual"})
+    await t.clock.turn(60)
+    first, second = t.pool.requests
+    assert (first.procedure, len(first.arguments), first.arguments[1]) == ("run", 2, True)
+    assert second.arguments[1] is False
+
+
+async def test_for_a_change_it_is_told_the_event_and_the_conditions(
+    t: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(t.store.events, "find", answering(make_event()))
+    await start(t, make_script(), CAUSED)
+    (request,) = t.pool.requests
+    assert (request.procedure, request.arguments[3]) == ("trigger", ["f"])
+
+
+@pytest.mark.parametrize("error", [StoreError("busy"), NoAccess("spyweb.db: no access as me")])
+async def test_a_store_that_refuses_the_event_is_asked_again(
+    t: Harness, error: SpywebError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(t.store.events, "find", answering(error, make_event()))
+    await start(t, make_script(), CAUSED)
+    assert t.pool.requests == []
+    await t.clock.turn(STORE_PATIENCE)
+    assert await t.record() == ["prices state success"]
+
+
+async def test_a_run_that_is_to_end_while_its_change_is_read_does_not_begin(
+    t: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: Future[ChangeEvent | None] = Future()
+    monkeypatch.setattr(t.store.events, "find", lambda _event: found)
+    await start(t, make_script(), CAUSED)
+    draining = t.tasks.create_task(t.runner.drain(0))
+    await t.clock.turn()
+    found.set_result(make_event())
+    await t.clock.turn()
+    await draining
+    stopped = (await t.store.runs.list())[-1]
+    assert (stopped.outcome, stopped.reason) == ("stopped", "the daemon stopped before it began")
+    assert t.pool.requests == []
+
+
+async def test_a_run_that_is_to_end_while_its_beginning_is_recorded_asks_for_no_change(
+    t: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(t.store.events, "find", asked.append)
+    job = make_script(overlap=Overlap.QUEUE)
+    t.pool.held.add(job.id)
+    await start(t, job, {"type": "manual"})
+    await start(t, job, CAUSED)
+    with monkeypatch.context() as patch:
+        patch.setattr(t.store.runs, "record", hanging := HangingRecord(t.store.runs.record))
+        t.pool.finish(1)
+        await settle()
+        (end, answer) = hanging.asked.pop()
+        answer.set_result(await hanging.record(end))
+        await settle()
+        assert [len(change.begin) for change, _ in hanging.asked] == [1]
+        draining = t.tasks.create_task(t.runner.drain(0))
+        await t.clock.turn()
+        await hanging.grant()
+    await t.clock.turn()
+    await draining
+    stopped = next(run for run in await t.store.runs.list() if run.id == 2)
+    assert (stopped.outcome, len(t.pool.requests), asked) == ("stopped", 1, [])
+
+
+async def test_a_change_that_is_gone_fails_the_run(t: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(t.store.events, "find", answering(None))
+    await start(t, make_script(retry=Retry()), CAUSED)
+    run = await last(t)
+    assert (run.outcome, run.reason) == ("failed", "the change that started it is not stored any more")
+    assert t.pool.requests == []
+
+
+async def test_without_a_worker_the_run_has_failed(t: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(_request: Request, _host: Host, **_how: bool) -> Ending:
+        raise PoolError("no worker could be started")
+
+    monkeypatch.setattr(t.pool, "run", refuse)
+    await start(t, make_script(retry=Retry()), {"type": "manual"})
+    assert (await last(t)).reason == "no worker could be started"
+
+
+async def test_a_monitor_job_is_left_to_the_monitors(t: Harness) -> None:
+    await start(t, make_monitor(spec={"schedule": Never()}), {"type": "manual"})
+    assert (t.monitors.story, t.pool.story) == (["run shop"], [])
+    assert await t.record() == ["shop manual success"]
+
+
+async def test_a_run_is_cancelled_wherever_it_is(t: Harness) -> None:
+    job = make_script(overlap=Overlap.REPLACE)
+    t.pool.held.add(job.id)
+    await start(t, job, {"type": "manual"})
+    await start(t, job, {"type": "manual"})
+    assert t.monitors.story == ["cancel 1 cancelled"]
+    assert t.pool.story[1] == "cancel 1 cancelled"
+
+
+async def test_a_monitor_job_is_told_the_change_that_started_it(t: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(t.store.events, "find", answering(make_event(), make_event()))
+    job = make_monitor(spec={"schedule": Never()})
+    await start(t, job, CAUSED)
+    await start(t, job, {"type": "retry", "of": 1, "cause": CAUSED})
+    first, second = (wire.unpack(wire.pack([ctx["trigger"]]))[0] for ctx in t.monitors.contexts)
+    assert first["type"] == "state"  # type: ignore[index]
+    assert second == {"type": "retry", "of": 1, "event": first}
+
+
+async def test_a_job_that_held_up_the_daemon_too_often_is_not_begun() -> None:
+    clocks = StallClocks()
+    recorder = clocks.recorder()
+    for _ in range(TOO_OFTEN):
+        started = clocks.wall
+        clocks.compute(1.0)
+        recorder.record(Work("op state.set", "prices", 1, 1), started)
+    async with harness(stalls=recorder) as t:
+        await start(t, make_script(retry=Retry()), {"type": "manual"})
+        run = await last(t)
+        assert (run.outcome, t.pool.story) == ("failed", [])
+        assert run.reason == recorder.refusal_of("prices", 1)
+
+
+async def test_a_run_begins_and_ends(t: Harness) -> None:
+    t.live.listener = listener = StoryListener()
+    await t.settle(job := make_job(schedule=Never()))
+    await t.start(job)
+    assert listener.story == ["1 began", "1 ended: prices manual success"]
+
+
+async def test_a_retry_waits_before_it_begins(t: Harness) -> None:
+    t.live.listener = listener = StoryListener()
+    t.pool.endings[PRICES] = [FAILED]
+    await t.settle(job := make_job(schedule=Never(), retry=Retry(retries=1, delay_ms=10_000, jitter=False)))
+    await t.start(job, 5)
+    assert listener.story == ["1 began", "1 ended: prices manual failed", "2 waits"]
+    await t.clock.turn(60)
+    assert listener.story[3:] == ["2 waits", "2 began", "2 ended: prices retry success attempt 2"]
+
+
+async def test_a_due_time_that_is_skipped_and_a_run_that_makes_way(t: Harness) -> None:
+    t.pool.held |= {PRICES, JobId("other")}
+    t.live.listener = listener = StoryListener()
+    skips, replaces = make_job(), make_job("other", overlap=Overlap.REPLACE)
+    await t.settle(skips, replaces)
+    await t.clock.turn(121)
+    assert listener.story[:6] == [
+        "1 began",
+        "2 began",
+        "3 waits",
+        "1 ended: other schedule failed",
+        "3 began",
+        "prices skipped x1: overlap: the job is busy (run 2)",
+    ]
+
+
+async def test_a_run_that_will_never_begin_has_ended(t: Harness) -> None:
+    t.pool.held.add(PRICES)
+    await t.settle(job := make_job(schedule=Never(), overlap=Overlap.QUEUE))
+    t.runner.start_by_hand(job, BY_HAND)
+    await t.start(job)
+    t.live.listener = listener = StoryListener()
+    t.live.remove(job.id)
+    t.runner.forget(job)
+    await t.clock.turn()
+    assert listener.story == ["2 ended: prices manual skipped"]

@@ -13,6 +13,7 @@ from spyweb.limits import PROJECT_FILE
 from spyweb.model import Durability
 from spyweb.settings import LogLevel, Settings, examine_settings, load_settings
 from spyweb.settings.load import machine_timezone, read_file
+from spyweb.settings.sections import ServerSettings, StoreSettings
 
 EXAMPLE = Path(__file__).parents[3] / "config.example.toml"
 
@@ -276,3 +277,11 @@ def test_a_file_over_the_limit_is_refused_and_not_read_to_its_end(tmp_path: Path
     text = "[server]\nport = 1\n" + "#" * PROJECT_FILE
     assert problems(tmp_path, text) == ["config.toml: is larger than 1MB"]
     assert len(read_file(tmp_path)) == PROJECT_FILE + 1
+
+
+def test_the_store_s_path_is_what_its_url_names() -> None:
+    assert StoreSettings(url="sqlite:////var/lib/spyweb.db").path == Path("/var/lib/spyweb.db")
+
+
+def test_an_api_key_is_not_shown() -> None:
+    assert "secret" not in repr(ServerSettings(api_key="secret"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from spyweb.model import WRITTEN, ChangeKind, JobId, On
-from spyweb.specs.watches import concerns, scope_of, watches_of
+from spyweb.model import WRITTEN, ChangeKind, HistoryRule, JobId, On
+from spyweb.specs.watches import concerns, history_rules, scope_of, watches_of
 from spyweb.store.model.entries import WantedChange, Watch
 from tests.fakes.harness import make_spec
 from tests.fakes.triggered import make_wanted, read_on
@@ -99,3 +99,15 @@ def test_a_pattern_that_is_too_long_is_refused() -> None:
         AssertionError, match=r"key='on.key', reason='a pattern has 2000 bytes, at most 1024 are allowed'"
     ):
         on(key="*a" * 1000)
+
+
+MANY, WEEK = HistoryRule(versions=20), HistoryRule(age_ms=604_800_000)
+
+
+def test_a_job_decides_for_its_own_values_and_config_toml_for_the_others() -> None:
+    silent, keeper = make_spec(JobId("silent")), replace(make_spec(JobId("keeper")), history=WEEK)
+    configured = {"state": MANY, "job:silent": MANY, "job:keeper": MANY}
+
+    rules = history_rules(configured, [silent, keeper])
+
+    assert rules == {"state": MANY, "job:silent": MANY, "job:keeper": WEEK}
