@@ -10,6 +10,7 @@ import asyncio
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial, wraps
+from inspect import iscoroutinefunction
 from typing import Annotated, Concatenate, ParamSpec, TypeVar
 
 from spyweb.errors import OpError, StoreError, TooLarge
@@ -19,9 +20,8 @@ from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import NULL, Value
 from spyweb.ops.answer import Results, StoreAnswer
 from spyweb.ops.arguments import ArgumentReader, read_text
-from spyweb.ops.needs import READ_STATE, WRITE_STATE, Need
+from spyweb.ops.needs import READ_STATE, WRITE_STATE, Need, OpEffect
 from spyweb.ops.op import op
-from spyweb.ops.rules.payload import prepare_fields
 from spyweb.ops.rules.sloth import Subject
 from spyweb.ops.rules.values import Unstorable, expiry_of, prepared, value_from_lua
 from spyweb.ops.store import count_failure, raise_if_wanted
@@ -34,6 +34,7 @@ T = TypeVar("T")
 
 CONVERTED_AT_ONCE = 65_536  # bytes of packed arguments; larger ones are converted in a thread
 _TABLES = frozenset({list, dict})
+_VALUES = frozenset({b"value", b"data"})  # fields
 
 Fields = Mapping[object, object]  # the one table of a table-first call
 
@@ -136,6 +137,15 @@ class PositionalCall:
     def reason(self, error: StoreError) -> str:
         return f"{error}, which is this job's memory limit" if isinstance(error, TooLarge) else str(error)
 
+    async def caught(self, handler: Callable[..., Awaitable[Results]], arguments: Sequence[object]) -> Results:
+        """Return the results of a function that may raise CallFailed or StoreError."""
+        try:
+            return await handler(self, *arguments)
+        except CallFailed as failed:
+            return failed.results
+        except StoreError as error:
+            return self.trouble(error)
+
     def change(self, key: bytes, transform: Transform) -> StoreAnswer[object]:
         """Apply a transform, whose result is what the script gets."""
         call = self.call
@@ -186,26 +196,30 @@ def positional(
     name: str,
     *,
     failure: object,
-    writes: bool = False,
-    needs: Need | None = None,
+    needs: Need = READ_STATE,
+    effect: OpEffect | None = None,
     types: str,
     overloads: tuple[str, ...] = (),
 ) -> Callable[
-    [Callable[Concatenate[PositionalCall, P], StoreAnswer[T]]], Callable[Concatenate[Call, P], Awaitable[Results]]
+    [Callable[Concatenate[PositionalCall, P], Awaitable[Results]]], Callable[Concatenate[Call, P], Awaitable[Results]]
 ]:
-    """Make an op of a function that asks the store; `needs`, `types` and `overloads` are those of `op`."""
+    """Make an op of a function; `needs`, `effect`, `types` and `overloads` are those of `op`.
+
+    One that is no `async def` makes a single request to the store: only such are timed and counted.
+    """
 
     def decorate(
-        handler: Callable[Concatenate[PositionalCall, P], StoreAnswer[T]],
+        handler: Callable[Concatenate[PositionalCall, P], Awaitable[Results]],
     ) -> Callable[Concatenate[Call, P], Awaitable[Results]]:
-        @op(name=name, needs=needs or (WRITE_STATE if writes else READ_STATE), types=types, overloads=overloads)
+        @op(name=name, needs=needs, effect=effect, types=types, overloads=overloads)
         @wraps(handler)
         def begin(call: Call, /, *arguments: P.args, **named: P.kwargs) -> Awaitable[Results]:
             state_call = PositionalCall(call, name, failure)
-            if writes:
-                call.world.metrics.state.writes += 1
-            else:
-                call.world.metrics.state.reads += 1
+            if iscoroutinefunction(handler):
+                return Unstarted(partial(state_call.caught, handler, arguments))
+            metrics = call.world.metrics.state
+            metrics.writes += needs is WRITE_STATE
+            metrics.reads += needs is not WRITE_STATE
             if _are_large(arguments):
                 return Unstarted(partial(begin_with_large, state_call, arguments))
             try:
@@ -214,12 +228,7 @@ def positional(
                 return _done(failed.results)
 
         async def begin_with_large(state_call: PositionalCall, arguments: Sequence[object]) -> Results:
-            prepared = await asyncio.to_thread(_prepare, arguments)
-            try:
-                answer = handler(state_call, *prepared)  # type: ignore[arg-type, call-arg]
-            except CallFailed as failed:
-                return failed.results
-            return await answer
+            return await state_call.caught(handler, await asyncio.to_thread(_prepare, arguments))
 
         return begin
 
@@ -232,9 +241,19 @@ def _are_large(arguments: Sequence[object]) -> bool:
 
 
 def _prepare(arguments: Sequence[object]) -> list[object]:
-    """Convert the values to store: those of a positional call, or those in the table of a table-first call."""
+    """Convert the values to store: those of a positional call, or those in the table of a table-first call.
+
+    Never raises: errors show when they are read.
+    """
     first, *others = arguments
-    return [prepare_fields(first) if isinstance(first, dict) else first, *map(prepared, others)]
+    return [_prepare_fields(first) if isinstance(first, dict) else first, *map(prepared, others)]
+
+
+def _prepare_fields(fields: Mapping[object, object]) -> dict[object, object]:
+    made = {name: prepared(given) if name in _VALUES else given for name, given in fields.items()}
+    if isinstance(ops := made.get(b"ops"), list):
+        made[b"ops"] = [_prepare_fields(each) if type(each) is dict else each for each in ops]
+    return made
 
 
 def _done(results: Results) -> Future[Results]:

@@ -12,69 +12,135 @@ from typing import TypeVar
 from msgspec import Struct
 
 from spyweb.errors import OpError, StoreError
+from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import Value
 from spyweb.ops.answer import Results, StoreAnswer
+from spyweb.ops.arguments import Mismatch, read_number, read_text, type_name, value_in
 from spyweb.ops.positional import Fields, PositionalCall, as_one
 from spyweb.ops.resources import NAMESPACE, SCOPE
 from spyweb.ops.rules import updates
-from spyweb.ops.rules.payload import Payload
-from spyweb.ops.rules.updates import Update, UpdateError
-from spyweb.ops.rules.values import Unstorable, result_of, shown
+from spyweb.ops.rules.paths import Path
+from spyweb.ops.rules.updates import MOST_OPS, Update, UpdateError, UpdateKind
+from spyweb.ops.rules.values import Unstorable, fits, integral, result_of, shown, size_of, value_from_lua
 from spyweb.store.model.entries import KEEP, SCOPES, Drop, Entry, Order, Put, Transform, scope_namespace
+from spyweb.store.patterns import excess
 
 T = TypeVar("T")
 
+MALFORMED = "deserialization_error"
+TOO_LARGE = "VALUE_TOO_LARGE"
+
+_REACH_DEEPER = frozenset({UpdateKind.MERGE, UpdateKind.APPEND})  # their path may be an array of segments
+_NEED_A_VALUE = frozenset({UpdateKind.MERGE, UpdateKind.APPEND})
+_COUNT = frozenset({UpdateKind.INCREMENT, UpdateKind.DECREMENT})
+_KINDS = {kind.value.encode(): kind for kind in UpdateKind}
+
+
+class Malformed(Exception):
+    """The table does not have the shape that the function expects."""
+
 
 class ScopedCall(Struct, frozen=True):
-    """One call of a table-first function."""
+    """One call of a table-first function.  Reading a field raises an OpError whose value is iii's {code, message}."""
 
     state_call: PositionalCall
-    payload: Payload
+    code: str  # iii's for a failure of this function
+    fields: Fields
+
+    def refusal(self, reason: str, code: str = "") -> OpError:
+        message = f"{self.state_call.function}: {reason}"
+        return OpError(message, value={"code": code or self.code, "message": message})
+
+    def malformed(self, reason: str) -> OpError:
+        return self.refusal(reason, MALFORMED)
 
     @property
     def namespace(self) -> str:
-        return scope_namespace(self.payload.scope())
+        scope = self._short("scope")
+        try:
+            return scope_namespace(scope.decode())
+        except UnicodeDecodeError:
+            raise self.malformed("field 'scope': it is not UTF-8") from None
 
-    def ask(self, source: Future[T], results: Callable[[T], Results]) -> StoreAnswer[T]:
-        return self.state_call.answer(source, results, self.refuse)
+    def key(self) -> bytes:
+        return self._short("key")
 
-    def refuse(self, error: StoreError) -> Results:
-        raise self.payload.refusal(self.payload.code, self.state_call.reason(error))
+    def _short(self, name: str) -> bytes:
+        """Read a required text that is short."""
+        text, limit = self._optional(name, read_text), self.state_call.call.world.state.max_key_bytes
+        if text is None:
+            raise self.malformed(f"missing field '{name}'")
+        if len(text) > limit:
+            raise self.refusal(f"{name} '{shown(text)}': {len(text)} bytes are over the limit of {limit}")
+        return text
 
-    def change(self, transform: Transform) -> StoreAnswer[object]:
-        call, key = self.state_call.call, self.payload.key()
-        source = call.values.transform(self.namespace, key, transform, origin=call.origin)
-        return self.ask(source, lambda result: (result,))
+    def pattern(self) -> bytes:
+        pattern = self._optional("pattern", read_text)
+        if pattern is None:
+            return b"*"
+        if (reason := excess(pattern)) is not None:
+            raise self.refusal(reason)
+        return pattern
+
+    def _optional(self, name: str, read: Callable[[object], T]) -> T | None:
+        try:
+            return value_in(self.fields, name, read)
+        except Mismatch as mismatch:
+            raise self.malformed(str(mismatch)) from None
+
+    def value(self) -> Value:
+        given = self.fields.get(b"value")
+        if given is None:
+            given = self.fields.get(b"data")
+        if given is None:
+            raise self.malformed("missing field 'value'; JSON's null is state.null")
+        try:
+            value = value_from_lua(given)
+        except Unstorable as problem:
+            raise self.malformed(f"key '{shown(self.key())}': {problem}") from None
+        self.check_size(value)
+        return value
+
+    def check_size(self, value: Value) -> None:
+        size, limit = size_of(value), self.state_call.call.world.state.max_value_bytes
+        if size > limit:
+            reason = f"key '{shown(self.key())}': the value of {size} bytes is over the limit of {limit}"
+            raise self.refusal(reason, TOO_LARGE)
 
     def expiry(self) -> int | None:
         try:
-            return self.state_call.expires_at(self.payload.number("ttl"))
+            return self.state_call.expires_at(self._optional("ttl", read_number))
         except Unstorable as problem:
-            raise self.payload.malformed(str(problem)) from None
+            raise self.malformed(str(problem)) from None
+
+    def updates(self) -> list[Update]:
+        try:
+            return [_update(number, fields) for number, fields in enumerate(_ops(self.fields.get(b"ops")))]
+        except Malformed as problem:
+            raise self.malformed(str(problem)) from None
+
+    def ask(self, source: Future[T], results: Callable[[T], Results]) -> StoreAnswer[T]:
+        return self.state_call.answer(source, results, self._refuse)
+
+    def _refuse(self, error: StoreError) -> Results:
+        raise self.refusal(self.state_call.reason(error))
+
+    def change(self, transform: Transform) -> StoreAnswer[object]:
+        call = self.state_call.call
+        return self.ask(call.values.transform(self.namespace, self.key(), transform, origin=call.origin), as_one)
 
 
-def scoped_call(state_call: PositionalCall, code: str, fields: Fields, *, writes: bool = False) -> ScopedCall:
-    """Begin a table-first call; `code` is iii's for a failure of this function.
-
-    Raises OpError for a write to a scope that spyweb alone writes.
-    """
-    limits = state_call.call.world.state
-    payload = Payload(
-        function=state_call.function,
-        code=code,
-        fields=fields,
-        longest=limits.max_key_bytes,
-        largest=limits.max_value_bytes,
-    )
-    call = ScopedCall(state_call, payload)
-    if writes and call.namespace == NAMESPACE:
+def _writing(state_call: PositionalCall, code: str, fields: Fields) -> ScopedCall:
+    """Begin a call that writes.  Raises OpError for a scope that spyweb alone writes."""
+    call = ScopedCall(state_call, code, fields)
+    if call.namespace == NAMESPACE:
         raise OpError(f"{state_call.function}: the scope {SCOPE} is written by spyweb alone")
     return call
 
 
 def put(state_call: PositionalCall, fields: Fields) -> StoreAnswer[object]:
-    call = scoped_call(state_call, "SET_ERROR", fields, writes=True)
-    value, expires_ms = call.payload.value(), call.expiry()
+    call = _writing(state_call, "SET_ERROR", fields)
+    value, expires_ms = call.value(), call.expiry()
     return call.change(lambda entry: Put(value, expires_ms, change_of(entry, value)))
 
 
@@ -84,34 +150,29 @@ def change_of(entry: Entry | None, value: Value) -> dict[str, object]:
 
 
 def get(state_call: PositionalCall, fields: Fields) -> StoreAnswer[object]:
-    call = scoped_call(state_call, "GET_ERROR", fields)
-    source = state_call.call.values.get(call.namespace, call.payload.key())
-    return call.ask(source, lambda value: (result_of(value),))
+    call = ScopedCall(state_call, "GET_ERROR", fields)
+    return call.ask(state_call.call.values.get(call.namespace, call.key()), lambda value: (result_of(value),))
 
 
 def delete(state_call: PositionalCall, fields: Fields) -> StoreAnswer[object]:
     """Delete a key; watchers hear of it even if there was none."""
-    call = scoped_call(state_call, "DELETE_ERROR", fields, writes=True)
+    call = _writing(state_call, "DELETE_ERROR", fields)
     return call.change(lambda entry: Drop(result_of(entry.value if entry else None), always_tell=True))
 
 
 def update(state_call: PositionalCall, fields: Fields) -> StoreAnswer[object]:
-    call = scoped_call(state_call, "UPDATE_ERROR", fields, writes=True)
-    ops = call.payload.updates()
-
-    def change(entry: Entry | None) -> Put:
-        return _apply(call.payload, entry, ops)
-
-    return call.change(change)
+    call = _writing(state_call, "UPDATE_ERROR", fields)
+    ops = call.updates()
+    return call.change(lambda entry: _apply(call, entry, ops))
 
 
-def _apply(payload: Payload, entry: Entry | None, ops: Sequence[Update]) -> Put:
+def _apply(call: ScopedCall, entry: Entry | None, ops: Sequence[Update]) -> Put:
     """Apply the updates; the result is written even if nothing changed, as in iii: watchers hear of every update."""
     try:
         updated = updates.apply(entry.value if entry else None, ops)
     except Unstorable as problem:
-        raise payload.refusal(payload.code, f"key '{shown(payload.key())}': {problem}") from None
-    payload.check_size(updated.value)
+        raise call.refusal(f"key '{shown(call.key())}': {problem}") from None
+    call.check_size(updated.value)
     result = change_of(entry, updated.value)
     if updated.problems:
         result["errors"] = [_error_of(problem) for problem in updated.problems]
@@ -124,7 +185,7 @@ def _error_of(problem: UpdateError) -> dict[str, object]:
 
 def list_values(state_call: PositionalCall, fields: Fields) -> StoreAnswer[object]:
     """List the values of a scope in the order of their creation."""
-    call, values = scoped_call(state_call, "LIST_ERROR", fields), state_call.call.values
+    call, values = ScopedCall(state_call, "LIST_ERROR", fields), state_call.call.values
     source: Future[object] = values.gather(
         call.namespace, b"", _array_of, order=Order.CREATED, largest=state_call.largest
     )
@@ -136,13 +197,77 @@ def _array_of(items: Iterator[tuple[bytes, Entry]]) -> list[object]:
 
 
 def keys(state_call: PositionalCall, fields: Fields) -> StoreAnswer[list[bytes]]:
-    call = scoped_call(state_call, "LIST_ERROR", fields)
-    values = state_call.call.values
-    source = values.keys(call.namespace, call.payload.pattern(), largest=state_call.largest)
-    return call.ask(source, as_one)
+    call, values = ScopedCall(state_call, "LIST_ERROR", fields), state_call.call.values
+    return call.ask(values.keys(call.namespace, call.pattern(), largest=state_call.largest), as_one)
 
 
 def list_groups(state_call: PositionalCall) -> StoreAnswer[list[str]]:
-    call = scoped_call(state_call, "LIST_GROUPS_ERROR", {})
     source = state_call.call.values.namespaces(SCOPES, largest=state_call.largest)
-    return call.ask(source, lambda names: ({"groups": [name.removeprefix(SCOPES) for name in names]},))
+    return ScopedCall(state_call, "LIST_GROUPS_ERROR", {}).ask(
+        source, lambda names: ({"groups": [name.removeprefix(SCOPES) for name in names]},)
+    )
+
+
+# The ops of an update
+
+
+def _ops(given: object) -> Sequence[object]:
+    if given == {} or (isinstance(given, Foreign) and given.kind is Ext.EMPTY_ARRAY):
+        return []
+    if not isinstance(given, list):
+        raise Malformed(f"field 'ops': array expected, got {type_name(given)}")
+    if len(given) > MOST_OPS:
+        raise Malformed(f"field 'ops': {len(given)} ops; at most {MOST_OPS} in one update")
+    return given
+
+
+def _update(number: int, fields: object) -> Update:
+    try:
+        return _read_update(fields)
+    except (Malformed, Mismatch, Unstorable) as problem:
+        raise Malformed(f"ops[{number}]: {problem}") from None
+
+
+def _read_update(fields: object) -> Update:
+    if not isinstance(fields, dict):
+        raise Malformed(f"object expected, got {type_name(fields)}")
+    kind = _kind(fields.get(b"type"))
+    path = _path(kind, fields.get(b"path"))
+    given = fields.get(b"value")
+    if kind in _COUNT:
+        return Update(kind=kind, path=path, by=_by(fields.get(b"by")))
+    if given is None and kind in _NEED_A_VALUE:
+        raise Malformed("missing field 'value'")
+    return Update(kind=kind, path=path) if given is None else Update(kind=kind, path=path, value=value_from_lua(given))
+
+
+def _kind(given: object) -> UpdateKind:
+    kind = _KINDS.get(given) if isinstance(given, bytes) else None
+    if kind is None:
+        name = shown(given) if isinstance(given, bytes) else type_name(given)
+        raise Malformed(f"field 'type': one of {', '.join(UpdateKind)} expected, got {name}")
+    return kind
+
+
+def _path(kind: UpdateKind, given: object) -> Path:
+    """Read a path; one that is left out, null, "" or empty is the root, without segments."""
+    if type(given) is bytes and given:
+        return (given,)
+    is_sentinel = isinstance(given, Foreign) and given.kind in (Ext.NULL, Ext.EMPTY_ARRAY)
+    if is_sentinel or given is None or given in (b"", {}):
+        return ()
+    if isinstance(given, list) and kind in _REACH_DEEPER:
+        return tuple(read_text(segment) for segment in given)
+    try:
+        return (read_text(given),)
+    except Mismatch as mismatch:
+        raise Malformed(f"field 'path': {mismatch}") from None
+
+
+def _by(given: object) -> int:
+    if type(given) is int and fits(given):
+        return given
+    number = integral(given) if isinstance(given, int | float) and not isinstance(given, bool) else None
+    if not isinstance(number, int) or not fits(number):
+        raise Malformed(f"field 'by': integer expected, got {given if number is not None else type_name(given)}")
+    return number

@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from spyweb.errors import StoreError
 from spyweb.ops import scopes
 from spyweb.ops.answer import Results, StoreAnswer
 from spyweb.ops.arguments import Int, Number, Table, Text, Value
 from spyweb.ops.needs import ALL_SCOPES, WRITE_STATE
-from spyweb.ops.op import OpFamily, op
-from spyweb.ops.positional import CallFailed, KeyOrTable, PositionalCall, as_one, as_they_are, positional
+from spyweb.ops.op import OpFamily
+from spyweb.ops.positional import KeyOrTable, PositionalCall, as_one, positional
 from spyweb.ops.rules import sloth
 from spyweb.ops.rules.values import remaining
-from spyweb.ops.world import Call
 from spyweb.store.model.entries import Entry, ValueStats
 
 FAMILY = OpFamily(
@@ -33,7 +31,7 @@ IN_MEMORY = ":memory:"  # the path of a store without a file
 @positional(
     "state.set",
     failure=False,
-    writes=True,
+    needs=WRITE_STATE,
     types="(key: string, value: any, ttl?: number): boolean ok, string? message",
     overloads=("fun(options: {scope: string, key: string, value: any, ttl?: number}): StateChange",),
 )
@@ -50,7 +48,7 @@ def put(state_call: PositionalCall, key: KeyOrTable, value: Value, ttl: Number |
 @positional(
     "state.set_with_ttl",
     failure=False,
-    writes=True,
+    needs=WRITE_STATE,
     types="(key: string, value: any, ttl: number): boolean ok, string? message",
 )
 def put_with_ttl(state_call: PositionalCall, key: Text, value: Value, ttl: Number) -> StoreAnswer[object]:
@@ -92,7 +90,7 @@ def exists(state_call: PositionalCall, key: Text) -> StoreAnswer[Entry | None]:
 @positional(
     "state.delete",
     failure=False,
-    writes=True,
+    needs=WRITE_STATE,
     types="(key: string): boolean ok, string? message",
     overloads=("fun(options: {scope: string, key: string}): any",),
 )
@@ -107,7 +105,7 @@ def delete(state_call: PositionalCall, key: KeyOrTable) -> StoreAnswer[object]:
     return state_call.change(key, sloth.delete())
 
 
-@positional("state.clear", failure=False, writes=True, types="(pattern?: string): boolean ok, string? message")
+@positional("state.clear", failure=False, needs=WRITE_STATE, types="(pattern?: string): boolean ok, string? message")
 def clear(state_call: PositionalCall, pattern: Text = b"*") -> StoreAnswer[int]:
     """Forget every key that matches, or all of them; never locks, and nothing of store_* or of scopes.
 
@@ -170,7 +168,7 @@ def list_groups(state_call: PositionalCall) -> StoreAnswer[list[str]]:
     return scopes.list_groups(state_call)
 
 
-@positional("state.update", failure=None, writes=True, types="(options: StateUpdate): StateChange change")
+@positional("state.update", failure=None, needs=WRITE_STATE, types="(options: StateUpdate): StateChange change")
 def update(state_call: PositionalCall, options: Table) -> StoreAnswer[object]:
     """Apply `ops` to the value of `key` in `scope`, all in one step; gives `{old_value, new_value, errors?}`.
 
@@ -180,7 +178,10 @@ def update(state_call: PositionalCall, options: Table) -> StoreAnswer[object]:
 
 
 @positional(
-    "state.set_ttl", failure=False, writes=True, types="(key: string, seconds: number): boolean ok, string? message"
+    "state.set_ttl",
+    failure=False,
+    needs=WRITE_STATE,
+    types="(key: string, seconds: number): boolean ok, string? message",
 )
 def set_ttl(state_call: PositionalCall, key: Text, seconds: Number) -> StoreAnswer[bool]:
     """Let a key end in so many seconds; never, for zero and less."""
@@ -198,7 +199,10 @@ def get_ttl(state_call: PositionalCall, key: Text) -> StoreAnswer[Entry | None]:
 
 
 @positional(
-    "state.increment", failure=None, writes=True, types="(key: string, delta?: number): number? sum, string? message"
+    "state.increment",
+    failure=None,
+    needs=WRITE_STATE,
+    types="(key: string, delta?: number): number? sum, string? message",
 )
 def increment(state_call: PositionalCall, key: Text, delta: Number = 1) -> StoreAnswer[object]:
     """Add to a number, atomically, and give the sum; a missing key counts as 0."""
@@ -209,7 +213,7 @@ def increment(state_call: PositionalCall, key: Text, delta: Number = 1) -> Store
 @positional(
     "state.decrement",
     failure=None,
-    writes=True,
+    needs=WRITE_STATE,
     types="(key: string, delta?: number): number? difference, string? message",
 )
 def decrement(state_call: PositionalCall, key: Text, delta: Number = 1) -> StoreAnswer[object]:
@@ -221,7 +225,7 @@ def decrement(state_call: PositionalCall, key: Text, delta: Number = 1) -> Store
 @positional(
     "state.append",
     failure=-1,
-    writes=True,
+    needs=WRITE_STATE,
     types="(key: string, value: string|number): integer? length, string? message",
 )
 def append(state_call: PositionalCall, key: Text, value: Text) -> StoreAnswer[object]:
@@ -232,7 +236,7 @@ def append(state_call: PositionalCall, key: Text, value: Text) -> StoreAnswer[ob
 @positional(
     "state.compare_swap",
     failure=False,
-    writes=True,
+    needs=WRITE_STATE,
     types="(key: string, old: any, new: any): boolean swapped, string? message",
 )
 def compare_swap(state_call: PositionalCall, key: Text, old: Value, new: Value) -> StoreAnswer[object]:
@@ -247,7 +251,7 @@ def compare_swap(state_call: PositionalCall, key: Text, old: Value, new: Value) 
 
 
 @positional(
-    "state.list_push", failure=-1, writes=True, types="(key: string, item: any): integer? length, string? message"
+    "state.list_push", failure=-1, needs=WRITE_STATE, types="(key: string, item: any): integer? length, string? message"
 )
 def list_push(state_call: PositionalCall, key: Text, item: Value) -> StoreAnswer[object]:
     """Add to the end of a list, and give its length; a missing key is an empty list."""
@@ -255,7 +259,7 @@ def list_push(state_call: PositionalCall, key: Text, item: Value) -> StoreAnswer
     return state_call.change(key, sloth.list_push(subject, state_call.item(subject, item, 2)))
 
 
-@positional("state.list_pop", failure=None, writes=True, types="(key: string): any item, string? message")
+@positional("state.list_pop", failure=None, needs=WRITE_STATE, types="(key: string): any item, string? message")
 def list_pop(state_call: PositionalCall, key: Text) -> StoreAnswer[object]:
     """Take the last item of a list away and give it; nil when there is none."""
     return state_call.change(key, sloth.list_pop(state_call.subject(key)))
@@ -294,21 +298,19 @@ def get_version(state_call: PositionalCall, key: Text, version: Int) -> StoreAns
     return state_call.answer(source, lambda entry: (entry.value if entry else None,))
 
 
-@op(name="state.rollback", needs=WRITE_STATE, types="(key: string, version: integer): boolean ok, string? message")
-async def rollback(call: Call, key: Text, version: Int) -> Results:
+@positional(
+    "state.rollback",
+    failure=False,
+    needs=WRITE_STATE,
+    types="(key: string, version: integer): boolean ok, string? message",
+)
+async def rollback(state_call: PositionalCall, key: Text, version: Int) -> Results:
     """Put the value back that a key had in that version, as a newer version and without an expiry."""
-    state_call = PositionalCall(call, "state.rollback", False)
-    try:
-        subject = state_call.subject(key)
-        past = await call.values.version(state_call.namespace, key, version)
-        if past is None:
-            return subject.refusal(f"version {version} is not kept")
-        write = sloth.put(subject, past.value, None)
-        return as_they_are(await call.values.transform(state_call.namespace, key, write, origin=call.origin))
-    except CallFailed as failed:
-        return failed.results
-    except StoreError as error:
-        return state_call.trouble(error)
+    subject = state_call.subject(key)
+    past = await state_call.call.values.version(state_call.namespace, key, version)
+    if past is None:
+        return subject.refusal(f"version {version} is not kept")
+    return await state_call.change(key, sloth.put(subject, past.value, None))
 
 
 @positional("state.stats", failure=None, types="(): StateStats? stats, string? message")

@@ -11,13 +11,13 @@ import math
 
 from msgspec import Struct
 
-from spyweb.errors import OpError, StoreError
+from spyweb.errors import OpError
 from spyweb.ops.answer import Results
 from spyweb.ops.arguments import Mismatch, Text, Value, parse_number, read_number
 from spyweb.ops.locks import LockRequest
-from spyweb.ops.needs import READ_STATE, WRITE_STATE, OpEffect
-from spyweb.ops.op import OpFamily, op
-from spyweb.ops.positional import CallFailed, PositionalCall
+from spyweb.ops.needs import WRITE_STATE, OpEffect
+from spyweb.ops.op import OpFamily
+from spyweb.ops.positional import CallFailed, PositionalCall, positional
 from spyweb.ops.rules.values import shown
 from spyweb.ops.world import Call
 from spyweb.store.model.entries import Held
@@ -35,70 +35,52 @@ class LockTerms(Struct, frozen=True):
     timeout: float  # seconds; `_request`, which knows the lock, refuses NaN
 
 
-@op(
-    name="state.try_lock",
+@positional(
+    "state.try_lock",
+    failure=False,
     needs=WRITE_STATE,
     effect=OpEffect.WRITES,
     types="(name: string, holder?: string, ttl?: number): boolean ok, string? message",
     overloads=("fun(name: string, ttl?: number): boolean, string?",),
 )
-async def try_lock(call: Call, name: Text, holder: Value = None, ttl: Value = None) -> Results:
+async def try_lock(state_call: PositionalCall, name: Text, holder: Value = None, ttl: Value = None) -> Results:
     """Take a lock if it is free: true, or false and who has it.  `ttl` seconds are how long it outlasts a crash."""
-    state_call = PositionalCall(call, "state.try_lock", False)
-    try:
-        request = _request(state_call, name, terms_of(state_call.function, holder, ttl))
-        held = await call.world.locks.take(request)
-    except CallFailed as failed:
-        return failed.results
-    except StoreError as error:
-        return state_call.trouble(error)
+    request = _request(state_call, name, terms_of(state_call.function, holder, ttl))
+    held = await state_call.call.world.locks.take(request)
     return (True,) if held is None else (False, _refusal(state_call, held))
 
 
-@op(
-    name="state.lock",
+@positional(
+    "state.lock",
+    failure=False,
     needs=WRITE_STATE,
     effect=OpEffect.WRITES,
     types="(name: string, holder?: string, timeout?: number): boolean ok, string? message",
     overloads=("fun(name: string, timeout?: number): boolean, string?",),
 )
-async def lock(call: Call, name: Text, holder: Value = None, timeout: Value = None) -> Results:
+async def lock(state_call: PositionalCall, name: Text, holder: Value = None, timeout: Value = None) -> Results:
     """Take a lock: true, or false and who has it.
 
     Without a holder it waits for the lock, up to `timeout` seconds.  With one it doesn't wait, and a lock that is not
     to be had is logged as well.
     """
-    state_call = PositionalCall(call, "state.lock", False)
-    try:
-        terms = terms_of(state_call.function, holder, timeout)
-        held = await _lock(call, _request(state_call, name, terms), terms)
-    except CallFailed as failed:
-        return failed.results
-    except StoreError as error:
-        return state_call.trouble(error)
+    terms, locks = terms_of(state_call.function, holder, timeout), state_call.call.world.locks
+    request = _request(state_call, name, terms)
+    held = await (locks.wait(request, terms.timeout) if terms.holder is None else locks.take(request))
     return (True,) if held is None else (False, _complain(state_call, terms, held))
 
 
-async def _lock(call: Call, request: LockRequest, terms: LockTerms) -> Held | None:
-    if terms.holder is None:
-        return await call.world.locks.wait(request, terms.timeout)
-    return await call.world.locks.take(request)
-
-
-@op(
-    name="state.unlock",
+@positional(
+    "state.unlock",
+    failure=False,
     needs=WRITE_STATE,
     effect=OpEffect.WRITES,
     types="(name: string, holder?: string): boolean ok, string? message",
 )
-async def unlock(call: Call, name: Text, holder: Text | None = None) -> Results:
+async def unlock(state_call: PositionalCall, name: Text, holder: Text | None = None) -> Results:
     """Give a lock back: true, or false and a text when somebody else has it, or nobody."""
-    state_call = PositionalCall(call, "state.unlock", False)
-    own = _own_name(call) if holder is None else holder
-    try:
-        held = await call.world.store.locks.release(name, own)
-    except StoreError as error:
-        return state_call.trouble(error)
+    own = _own_name(state_call.call) if holder is None else holder
+    held = await state_call.call.world.store.locks.release(name, own)
     if held is None:
         return False, f"{state_call.function}: lock '{shown(name)}' is not held"
     if held.holder != own:
@@ -106,14 +88,10 @@ async def unlock(call: Call, name: Text, holder: Text | None = None) -> Results:
     return (True,)
 
 
-@op(name="state.is_locked", needs=READ_STATE, types="(name: string): boolean is_locked, string? holder")
-async def is_locked(call: Call, name: Text) -> Results:
+@positional("state.is_locked", failure=False, types="(name: string): boolean is_locked, string? holder")
+async def is_locked(state_call: PositionalCall, name: Text) -> Results:
     """Whether somebody has a lock, and who."""
-    state_call = PositionalCall(call, "state.is_locked", False)
-    try:
-        held = await call.world.store.locks.holder(name)
-    except StoreError as error:
-        return state_call.trouble(error)
+    held = await state_call.call.world.store.locks.holder(name)
     return (False, None) if held is None else (True, held.holder)
 
 

@@ -13,8 +13,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from spyweb.model import ChangeKind, JobId, RunId
-from spyweb.ops.rules.payload import MOST_OPS
-from spyweb.ops.rules.updates import UpdateKind
+from spyweb.ops.rules.updates import MOST_OPS, UpdateKind
 from spyweb.store.interchange.value_json import TypeName, from_plain, to_plain, type_of
 from spyweb.store.model.entries import SCOPES, ChangeEvent, Entry, Held
 

@@ -29,6 +29,7 @@ from spyweb.ops.rules.paths import (
 from spyweb.ops.rules.sloth import added
 from spyweb.ops.rules.values import ALIKE, has_key, kind_of, shown
 
+MOST_OPS = 1_000  # of one update: they are read on the loop, and applied while all other writes wait
 MOST_MERGED_KEYS = 1024
 DEEPEST_MERGE = 16
 

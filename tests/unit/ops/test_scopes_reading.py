@@ -8,17 +8,20 @@ import pytest
 from spyweb.errors import OpError
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import NULL
-from spyweb.ops.rules.payload import Payload
+from spyweb.ops.positional import PositionalCall
 from spyweb.ops.rules.updates import Update, UpdateKind
+from spyweb.ops.scopes import ScopedCall
+from spyweb.settings import StateSettings
+from tests.fakes.ops import make_call, make_world, table
 
 NULL_OF_LUA = Foreign(Ext.NULL, "table")
 EMPTY_ARRAY = Foreign(Ext.EMPTY_ARRAY, "table")
 A_FUNCTION = Foreign(Ext.FOREIGN, "function")
 
 
-def make_payload(**fields: object) -> Payload:
-    given: dict[object, object] = {name.encode(): value for name, value in fields.items()}
-    return Payload(function="state.f", code="F_ERROR", fields=given, longest=10, largest=100)
+def make_payload(**fields: object) -> ScopedCall:
+    call = make_call(make_world(state=StateSettings(max_key_bytes=10, max_value_bytes=100)))
+    return ScopedCall(PositionalCall(call, "state.f", None), "F_ERROR", table(**fields))
 
 
 def refused(read: Callable[[], object]) -> tuple[str, str]:
@@ -32,11 +35,12 @@ def refused(read: Callable[[], object]) -> tuple[str, str]:
 
 
 def test_fields_are_read_as_lua_would() -> None:
-    payload = make_payload(scope="é".encode(), key=12, ttl=b"1.5", pattern=b"*")
-    assert (payload.scope(), payload.key(), payload.number("ttl")) == ("é", b"12", 1.5)
-    assert payload.optional_text("pattern") == b"*"
-    assert make_payload().optional_text("pattern") is None
-    assert make_payload().number("ttl") is None
+    payload = make_payload(scope="é".encode(), key=12, ttl=b"1.5", pattern=b"a*")
+    expires_ms = payload.state_call.now_ms + 1_500
+    assert (payload.namespace, payload.key(), payload.expiry()) == ("scope:é", b"12", expires_ms)
+    assert payload.pattern() == b"a*"
+    assert make_payload().pattern() == b"*"
+    assert make_payload().expiry() is None
 
 
 @pytest.mark.parametrize(
@@ -61,7 +65,7 @@ def test_a_key_is_a_short_text(fields: dict[str, object], code: str, message: st
     ],
 )
 def test_a_scope_is_a_short_readable_text(fields: dict[str, object], code: str, message: str) -> None:
-    assert refused(make_payload(**fields).scope) == (code, message)
+    assert refused(lambda: make_payload(**fields).namespace) == (code, message)
 
 
 def test_a_value_may_be_called_data() -> None:
@@ -85,7 +89,7 @@ def test_a_value_that_can_not_be_kept_is_refused(value: object, code: str, messa
 
 
 def test_a_number_must_be_one() -> None:
-    assert refused(lambda: make_payload(ttl=True).number("ttl"))[1] == "field 'ttl': number expected, got boolean"
+    assert refused(make_payload(ttl=True).expiry)[1] == "field 'ttl': number expected, got boolean"
 
 
 @pytest.mark.parametrize(
