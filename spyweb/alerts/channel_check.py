@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, TypeAlias
 
-from spyweb.alerts.apprise_sender import AlertAsk, templates_of
-from spyweb.alerts.channel_secrets import ChannelSecrets
+import structlog
+
+from spyweb.alerts.channels import ADDRESS, TEMPLATE, ChannelSecrets
+from spyweb.alerts.sender.helper import AlertHelper
 from spyweb.alerts.sender.wire import CheckAddress, HelperAnswer
+from spyweb.alerts.senders import templates_of
 from spyweb.alerts.writing import TEMPLATE_FACTS
-from spyweb.settings.alerts import AlertChannelSettings
+from spyweb.clock import Clock
+from spyweb.settings.alerts import NO_TEMPLATES, AlertChannelSettings, AlertSettings
+
+log = structlog.get_logger()
+
+AGAIN_S = 60.0  # while an address can't be used
+
+# Is called with a channel, a sign, and what is wrong: empty where nothing is.
+ChannelListener: TypeAlias = Callable[[str, str, str], None]
 
 
 class ChannelProblem(NamedTuple):
@@ -28,7 +39,7 @@ class ChannelProblem(NamedTuple):
 
 
 async def check_channels(
-    channels: Iterable[AlertChannelSettings], secrets: ChannelSecrets, helper: AlertAsk
+    channels: Iterable[AlertChannelSettings], secrets: ChannelSecrets, helper: AlertHelper
 ) -> list[ChannelProblem]:
     """Return what is wrong with channels.  The process is asked about those alone that have an address of a service."""
     found = await asyncio.gather(*(check_channel(channel, secrets, helper) for channel in channels))
@@ -36,7 +47,7 @@ async def check_channels(
 
 
 async def check_channel(
-    channel: AlertChannelSettings, secrets: ChannelSecrets, helper: AlertAsk
+    channel: AlertChannelSettings, secrets: ChannelSecrets, helper: AlertHelper
 ) -> list[ChannelProblem]:
     if missing := secrets.missing(channel):
         key, name = missing
@@ -69,3 +80,87 @@ def problems_in(answer: HelperAnswer, channel: str, key: str) -> list[ChannelPro
         return [ChannelProblem(channel, keys, answer.template_problem, is_lasting=True)]
     is_lasting = key == "url" and answer.is_address_wrong
     return [] if answer.ok else [ChannelProblem(channel, (key,), answer.reason, is_lasting=is_lasting)]
+
+
+class ChannelChecker:
+    """Checks the channels of a running daemon, so that a wrong one is told of before it would have to tell something.
+
+    A channel is checked at the start, and once a reload or its own file has changed it.  The process that sends is
+    asked, so it is started then: that takes half a second of one processor, and it is gone soon after.  While an
+    address can't be used it is read again every so often, since nothing tells of a file that was put right.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: Callable[[], AlertSettings],
+        secrets: ChannelSecrets,
+        helper: AlertHelper,
+        clock: Clock,
+        find_missing_desktop: Callable[[], str],
+        tell: ChannelListener,
+    ) -> None:
+        self._settings = settings
+        self._secrets = secrets
+        self._helper = helper
+        self._clock = clock
+        self._find_missing_desktop = find_missing_desktop
+        self._tell = tell
+        self._checked: dict[str, AlertChannelSettings] = {}
+        self._unusable: dict[str, ChannelProblem] = {}
+        self._changed = asyncio.Event()
+
+    def wake(self) -> None:
+        """Have the channels looked at, which may have changed."""
+        self._changed.set()
+
+    async def keep_up(self) -> None:
+        """Check whatever has changed, until cancelled."""
+        while True:
+            self._changed.clear()
+            try:
+                await self._look()
+            except Exception:  # a bug in checking must not end the daemon
+                log.exception("checking alert channels met a bug in spyweb")
+            alarm = self._clock.call_later(AGAIN_S, self._changed.set) if any(self._to_look_at_again()) else None
+            await self._changed.wait()
+            if alarm:
+                alarm.cancel()
+
+    async def _look(self) -> None:
+        channels = self._settings().channels
+        for gone in self._checked.keys() - channels.keys():
+            del self._checked[gone]
+            self._unusable.pop(gone, None)
+        again = set(self._to_look_at_again())
+        due = [each for each in channels.values() if each.name in again or self._checked.get(each.name) != each]
+        await asyncio.gather(*(self._check(channel) for channel in due))
+
+    def _to_look_at_again(self) -> Iterator[str]:
+        return (name for name, problem in self._unusable.items() if not problem.is_lasting)
+
+    async def _check(self, channel: AlertChannelSettings) -> None:
+        before = self._checked.get(channel.name)
+        self._checked[channel.name] = channel
+        if channel.desktop and (missing := self._find_missing_desktop()):
+            problems = [ChannelProblem(channel.name, ("desktop",), missing)]
+        else:
+            problems = await check_channel(channel, self._secrets, self._helper)
+        of_address = next((each for each in problems if not each.is_of_template), None)
+        of_template = next((each for each in problems if each.is_of_template), None)
+        self._note(channel, ADDRESS, of_address)
+        # One that compiles may fail all the same: it has to write a text, or be another one, to be believed.
+        is_another = before is not None and before.templates != channel.templates
+        if of_template or is_another or channel.templates == NO_TEMPLATES:
+            self._note(channel, TEMPLATE, of_template)
+
+    def _note(self, channel: AlertChannelSettings, sign: str, problem: ChannelProblem | None) -> None:
+        if sign == ADDRESS:
+            was = self._unusable.pop(channel.name, None)
+            if problem:
+                self._unusable[channel.name] = problem
+            if problem and problem != was:
+                log.error("an alert channel can't be used", alert_channel=channel.name, reason=problem.reason)
+        elif problem:
+            log.warning("a template of an alert channel fails", alert_channel=channel.name, reason=problem.reason)
+        self._tell(channel.name, sign, f"{'.'.join(problem.keys)}: {problem.reason}" if problem else "")

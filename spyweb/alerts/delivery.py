@@ -8,120 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from secrets import token_hex
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import TypeAlias
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 from msgspec.structs import replace
 
 from spyweb.alerts.ack_links import AckLinks
-from spyweb.alerts.channel_secrets import ChannelSecrets
-from spyweb.alerts.sender.redaction import hide_webhook
-from spyweb.clock import Clock
+from spyweb.alerts.senders import Attempt, Senders
+from spyweb.alerts.texts import AlertFacts, decode_facts
 from spyweb.errors import Refused
-from spyweb.incidents.policy import Level
 from spyweb.incidents.telling import MessageKind
 from spyweb.logs.secrets import Secrets
-from spyweb.model import JobId, RunId
-from spyweb.ops.network.request import Http
-from spyweb.outbox.send import DeliveryFailure, post
+from spyweb.model import JobId
+from spyweb.outbox.send import DeliveryFailure
 from spyweb.settings.alerts import AlertChannelSettings, AlertSettings
 from spyweb.settings.reading import nearest
 from spyweb.store.model.messages import Channel, QueuedMessage, Target
 
-
-class AlertItem(Struct, frozen=True, kw_only=True):
-    """Describes one incident to whoever is told."""
-
-    incident: int | None  # None: it is what a script tells, of no incident
-    kind: MessageKind
-    subject: str
-    level: Level
-    reason: str
-    text: str
-    run: RunId | None
-    since_ms: int
-    opened_ms: int
-    closed_ms: int | None
-    failures: int
-    flapping: bool
-    gone: bool = False  # it is over only since its subject is gone, or was switched off
-    title: str = ""  # of what a script tells
-    ack_url: str = ""  # where somebody says that they take care; never stored
-
-
-class AlertFacts(Struct, frozen=True, kw_only=True):
-    """A message to an alert channel: of several items it is a digest, which names no more than the first of them."""
-
-    channel: str
-    at_ms: int
-    items: tuple[AlertItem, ...]
-    count: int
-
-
-decode_facts = msgspec.json.Decoder(AlertFacts).decode
-
-
-class Attempt(NamedTuple):
-    """The result of one attempt to send a message; without a failure it was taken."""
-
-    failure: DeliveryFailure | None = None
-    address_problem: str = ""  # the channel can't be used as it is
-    template_problem: str = ""  # the built-in text was sent instead
-
-    @staticmethod
-    def without_address(reason: str) -> Attempt:
-        return Attempt(DeliveryFailure(reason=reason), address_problem=reason)
-
-
 # Is called with the channel, how it went, and when the message was added: None where it was tried out.
 AttemptListener: TypeAlias = Callable[[str, Attempt, int | None], None]
-
-
-class AlertSender(Protocol):
-    """Sends a message by one kind of channel."""
-
-    async def send(self, channel: AlertChannelSettings, facts: AlertFacts, queued: QueuedMessage) -> Attempt:
-        """Make one attempt; `queued.delivery` is the same however often it is made."""
-
-
-class AlertSenders(NamedTuple):
-    """A sender of each kind."""
-
-    webhooks: AlertSender
-    services: AlertSender
-    desktop: AlertSender
-
-    def of(self, channel: AlertChannelSettings) -> AlertSender:
-        if channel.desktop:
-            return self.desktop
-        return self.webhooks if channel.webhook else self.services
-
-
-class WebhookSender:
-    """Sends the facts as JSON to the webhook of a channel."""
-
-    def __init__(self, http: Http, clock: Clock, secrets: ChannelSecrets) -> None:
-        self._http = http
-        self._clock = clock
-        self._secrets = secrets
-
-    async def send(self, channel: AlertChannelSettings, _facts: AlertFacts, queued: QueuedMessage) -> Attempt:
-        try:
-            address, secret = self._secrets.webhook(channel), self._secrets.secret(channel)
-            posted = replace(queued, target=Target(Channel.WEBHOOK, address), headers=self._secrets.headers(channel))
-        except ValueError as error:
-            return Attempt.without_address(str(error))
-        failure = await post(self._http, self._clock, posted, secret=secret)
-        values = [word for _, value in posted.headers for word in value.split()]
-        return Attempt(failure and replace(failure, reason=hide_webhook(failure.reason, address, values)))
 
 
 class AlertDelivery:
     """Finds the channel of each message, and has it sent."""
 
     def __init__(
-        self, senders: AlertSenders, settings: Callable[[], AlertSettings], links: AckLinks, secrets: Secrets
+        self, senders: Senders, settings: Callable[[], AlertSettings], links: AckLinks, secrets: Secrets
     ) -> None:
         self._senders = senders
         self._links = links

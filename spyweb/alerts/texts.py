@@ -7,10 +7,45 @@ from datetime import datetime
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from spyweb.alerts.delivery import AlertFacts, AlertItem
+import msgspec
+from msgspec import Struct
+
 from spyweb.incidents.policy import Level
 from spyweb.incidents.telling import MessageKind
+from spyweb.model import RunId
 from spyweb.words import round_duration
+
+
+class AlertItem(Struct, frozen=True, kw_only=True):
+    """Describes one incident to whoever is told."""
+
+    incident: int | None  # None: it is what a script tells, of no incident
+    kind: MessageKind
+    subject: str
+    level: Level
+    reason: str
+    text: str
+    run: RunId | None
+    since_ms: int
+    opened_ms: int
+    closed_ms: int | None
+    failures: int
+    flapping: bool
+    gone: bool = False  # it is over only since its subject is gone, or was switched off
+    title: str = ""  # of what a script tells
+    ack_url: str = ""  # where somebody says that they take care; never stored
+
+
+class AlertFacts(Struct, frozen=True, kw_only=True):
+    """A message to an alert channel: of several items it is a digest, which names no more than the first of them."""
+
+    channel: str
+    at_ms: int
+    items: tuple[AlertItem, ...]
+    count: int
+
+
+decode_facts = msgspec.json.Decoder(AlertFacts).decode
 
 FAILURE: Final = "failure"
 SUCCESS: Final = "success"

@@ -14,16 +14,15 @@ from functools import cache, partial
 import structlog
 from msgspec.structs import replace
 
-from spyweb.alerts.channel_health import ADDRESS, TEMPLATE, ChannelHealth
-from spyweb.alerts.delivery import Attempt
+from spyweb.alerts.channels import ADDRESS, TEMPLATE, ChannelHealth
 from spyweb.alerts.hooks import IncidentHooks
 from spyweb.alerts.measures import JobMeasures
-from spyweb.alerts.quiet import quiet_until
+from spyweb.alerts.senders import Attempt
 from spyweb.alerts.signs import LONGEST_TEXT, shown_by
 from spyweb.clock import Clock, Handle
 from spyweb.cooperative import Steps, run_in_slices
 from spyweb.errors import STORE_REFUSED
-from spyweb.incidents.policy import AlertPolicy, Level, QuietHours
+from spyweb.incidents.policy import AlertPolicy, Level, QuietHours, quiet_until
 from spyweb.incidents.truth import (
     CHANNEL,
     DRIFT,

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 
-from spyweb.alerts.delivery import AlertFacts, AlertItem
-from spyweb.alerts.texts import body_of, mood_of, title_of
+from spyweb.alerts.texts import AlertFacts, AlertItem, body_of, mood_of, title_of
 from spyweb.errors import STORE_REFUSED
 from spyweb.incidents.policy import Level
 from spyweb.incidents.telling import MessageKind
@@ -36,12 +35,6 @@ class AlertText(NamedTuple):
     body: str
     mood: str
     facts: bytes = b"{}"  # that a template may name, as JSON
-
-
-class WritesAlerts(Protocol):
-    """Writes the text of a message."""
-
-    async def compose(self, facts: AlertFacts) -> AlertText: ...
 
 
 class AlertWriter:

@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec import structs
 
 from spyweb.alerts.channel_check import check_channels
-from spyweb.alerts.channel_secrets import ChannelSecrets
+from spyweb.alerts.channels import ChannelSecrets
 from spyweb.alerts.sender.helper import AlertHelper
 from spyweb.clock import RealClock
 from spyweb.daemon.commands import find_broken_limits

@@ -16,13 +16,10 @@ from msgspec import Struct
 
 from spyweb import __version__
 from spyweb.alerts.ack_links import AckLinks
-from spyweb.alerts.apprise_sender import AppriseSender
-from spyweb.alerts.channel_secrets import ChannelSecrets
-from spyweb.alerts.delivery import AlertDelivery, AlertSenders, WebhookSender
-from spyweb.alerts.desktop_sender import DesktopSender
-from spyweb.alerts.open_channels import OpenChannels
+from spyweb.alerts.channels import AttemptTallies, ChannelSecrets, OpenChannels
+from spyweb.alerts.delivery import AlertDelivery
 from spyweb.alerts.sender.helper import AlertHelper
-from spyweb.alerts.tally import AttemptTallies
+from spyweb.alerts.senders import AppriseSender, DesktopSender, Senders, WebhookSender
 from spyweb.alerts.writing import AlertWriter
 from spyweb.clock import Clock
 from spyweb.daemon.commands import open_commands
@@ -271,7 +268,7 @@ def open_sending(
         past_runs=world.store.past_runs,
         environ=os.environ,
     )
-    senders = AlertSenders(
+    senders = Senders(
         webhooks=WebhookSender(world.http, clock, channel_secrets),
         services=AppriseSender(helper, channel_secrets, clock, writer),
         desktop=DesktopSender(world.desktop, writer),

@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from spyweb.alerts.open_channels import OpenChannels
+from spyweb.alerts.channels import OpenChannels
 from spyweb.clock import Clock
 from spyweb.daemon.commands import open_commands
 from spyweb.errors import Refused

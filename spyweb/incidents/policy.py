@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import time
+from datetime import datetime, time
 from enum import StrEnum
 from typing import NamedTuple
+from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 
-HOUR_MS = 3_600_000
+MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 
 
 class Level(StrEnum):
@@ -76,3 +77,25 @@ class AlertPolicy(Struct, frozen=True, kw_only=True):
 
 NOBODY = AlertPolicy()  # incidents are kept and shown, and nobody is told
 PARENT_FIRST_MS = 30_000  # what a job depends on has so long to be found failing first
+
+
+def quiet_until(hours: QuietHours, now_ms: int) -> int | None:
+    """Return the first moment that is not quiet, as the clock on the wall shows it; None where it is not quiet now.
+
+    No arithmetic decides: an hour that comes twice in autumn is quiet twice, one that is left out in spring ends it at
+    once.
+    """
+    zone = ZoneInfo(hours.timezone)
+    if not _is_quiet(hours, zone, now_ms):
+        return None
+    moment_ms = now_ms - now_ms % MINUTE_MS  # both times, and changes of the offset, are at whole minutes
+    while _is_quiet(hours, zone, moment_ms):
+        moment_ms += MINUTE_MS
+    return moment_ms
+
+
+def _is_quiet(hours: QuietHours, zone: ZoneInfo, moment_ms: int) -> bool:
+    wall = datetime.fromtimestamp(moment_ms / 1000, zone).time()
+    if hours.start < hours.end:
+        return hours.start <= wall < hours.end
+    return wall >= hours.start or wall < hours.end

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 
-from spyweb.alerts.addresses import shown
-from spyweb.alerts.channel_health import ADDRESS, DOWN, TEMPLATE
-from spyweb.alerts.delivery import Attempt
-from spyweb.alerts.quiet import quiet_until
-from spyweb.alerts.tally import ChannelTally
+from spyweb.alerts.channels import ADDRESS, DOWN, TEMPLATE, ChannelTally, shown
+from spyweb.alerts.senders import Attempt
 from spyweb.clock import Clock
+from spyweb.incidents.policy import quiet_until
 from spyweb.incidents.truth import CHANNEL
 from spyweb.settings.alerts import AlertChannelSettings, AlertSettings, show_quiet
 from spyweb.store.model.messages import Channel, TargetBacklog

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from spyweb.alerts.tally import ChannelTally
+from spyweb.alerts.channels import ChannelTally
 from spyweb.clock import Clock
 from spyweb.cooperative import Steps, run_in_slices
 from spyweb.errors import STORE_REFUSED

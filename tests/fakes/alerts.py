@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from spyweb.alerts.delivery import AlertFacts
+from spyweb.alerts.sender.helper import AlertHelper
 from spyweb.alerts.sender.wire import HelperAnswer, HelperRequest
-from spyweb.alerts.texts import body_of, mood_of, title_of
-from spyweb.alerts.writing import AlertText, template_facts
+from spyweb.alerts.texts import AlertFacts, body_of, mood_of, title_of
+from spyweb.alerts.writing import AlertText, AlertWriter, template_facts
 from spyweb.model import JobId
 from spyweb.store.model.messages import Channel, QueuedMessage, Target
 
@@ -42,7 +42,7 @@ QUEUED = QueuedMessage(
 )
 
 
-class FakeHelper:
+class FakeHelper(AlertHelper):
     def __init__(self, answer: HelperAnswer) -> None:
         self.answer = answer
         self.asked: list[HelperRequest] = []
@@ -52,8 +52,10 @@ class FakeHelper:
         return self.answer
 
 
-class PlainWriter:
+class PlainWriter(AlertWriter):
     """Writes what needs no store."""
+
+    def __init__(self) -> None: ...
 
     async def compose(self, facts: AlertFacts) -> AlertText:
         title, body = title_of(facts), body_of(facts, "UTC")

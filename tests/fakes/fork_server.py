@@ -29,7 +29,7 @@ LONGEST_REQUEST = 1 << 20
 SHORT_WAITS: Mapping[str, Mapping[str, float]] = {
     "spyweb.alerts.sign_watch": {"LOOK_S": 0.5, "STEADY_S": 1.2},
     "spyweb.alerts.watcher": {"LEAST_S": 0.1},
-    "spyweb.alerts.channel_checker": {"AGAIN_S": 2.0},
+    "spyweb.alerts.channel_check": {"AGAIN_S": 2.0},
     "spyweb.incidents.telling": {"COLLECT_MS": 500},
     "spyweb.daemon.chores": {"HEARTBEAT_S": 0.5, "DRIFT_S": 0.5},
 }

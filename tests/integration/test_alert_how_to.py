@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.alerts.apprise_sender import AppriseSender
 from spyweb.alerts.channel_check import check_channels
-from spyweb.alerts.channel_secrets import ChannelSecrets
-from spyweb.alerts.delivery import AlertFacts, AlertItem, Attempt
+from spyweb.alerts.channels import ChannelSecrets
 from spyweb.alerts.sender.helper import AlertHelper
+from spyweb.alerts.senders import AppriseSender, Attempt
+from spyweb.alerts.texts import AlertFacts, AlertItem
 from spyweb.clock import RealClock
 from spyweb.incidents.policy import Level
 from spyweb.incidents.telling import MessageKind

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.alerts.delivery import decode_facts
 from spyweb.alerts.measures import JobMeasures
-from spyweb.alerts.texts import title_of
+from spyweb.alerts.texts import decode_facts, title_of
 from spyweb.alerts.watcher import AlertWatcher
 from spyweb.lua import wire
 from spyweb.lua.endings import from_end

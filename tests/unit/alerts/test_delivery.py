@@ -14,16 +14,10 @@ import pytest
 from msgspec import structs
 
 from spyweb.alerts.ack_links import AckLinks
-from spyweb.alerts.channel_secrets import ChannelSecrets
-from spyweb.alerts.delivery import (
-    AlertDelivery,
-    AlertFacts,
-    AlertSender,
-    AlertSenders,
-    Attempt,
-    WebhookSender,
-    decode_facts,
-)
+from spyweb.alerts.channels import ChannelSecrets
+from spyweb.alerts.delivery import AlertDelivery
+from spyweb.alerts.senders import AlertSender, Attempt, Senders, WebhookSender
+from spyweb.alerts.texts import AlertFacts, decode_facts
 from spyweb.errors import FetchError, Refused
 from spyweb.logs.secrets import Secrets
 from spyweb.outbox.send import DeliveryFailure
@@ -57,7 +51,7 @@ def delivery_by(
     services: AlertSender | None = None,
     desktop: AlertSender | None = None,
 ) -> AlertDelivery:
-    senders = AlertSenders(webhooks or FakeSender(), services or FakeSender(), desktop or FakeSender())
+    senders = Senders(webhooks or FakeSender(), services or FakeSender(), desktop or FakeSender())
     settings = AlertSettings(channels=channels)
     return AlertDelivery(senders, lambda: settings, AckLinks("", lambda: settings), SECRETS)
 
@@ -177,7 +171,7 @@ async def make_links() -> AckLinks:
 
 
 def linked(http: FakeHttp, links: AckLinks) -> AlertDelivery:
-    senders = AlertSenders(by_webhook(http), FakeSender(), FakeSender())
+    senders = Senders(by_webhook(http), FakeSender(), FakeSender())
     return AlertDelivery(senders, lambda: AlertSettings(channels={"ops": OPS}), links, SECRETS)
 
 

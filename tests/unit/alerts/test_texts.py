@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from spyweb.alerts.delivery import AlertFacts, AlertItem
-from spyweb.alerts.texts import body_of, mood_of, title_of
+from spyweb.alerts.texts import AlertFacts, AlertItem, body_of, mood_of, title_of
 from spyweb.incidents.policy import Level
 from spyweb.incidents.telling import MessageKind
 from spyweb.model import RunId

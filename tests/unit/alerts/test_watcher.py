@@ -16,13 +16,12 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from spyweb.alerts import watcher
-from spyweb.alerts.delivery import Attempt
 from spyweb.alerts.measures import JobMeasures
-from spyweb.alerts.quiet import quiet_until
+from spyweb.alerts.senders import Attempt
 from spyweb.alerts.watcher import AlertWatcher, event_of, subject_of
 from spyweb.cooperative import run_at_once
 from spyweb.errors import StoreError
-from spyweb.incidents.policy import AlertPolicy, Escalation, Flapping, Level, QuietHours
+from spyweb.incidents.policy import AlertPolicy, Escalation, Flapping, Level, QuietHours, quiet_until
 from spyweb.incidents.truth import Failed, SignGone, SignSeen, Succeeded
 from spyweb.lua.endings import failed
 from spyweb.model import (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from spyweb.alerts.delivery import AlertItem, decode_facts
+from spyweb.alerts.texts import AlertItem, decode_facts
 from spyweb.alerts.writing import (
     LOG_LINES,
     LONGEST_LOG,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import Future
 from typing import NoReturn
 
-from spyweb.alerts.tally import AttemptTallies
+from spyweb.alerts.channels import AttemptTallies
 from spyweb.clock import RealClock
 from spyweb.errors import StoreError
 from spyweb.histogram import SHORT_SECONDS, Histogram

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from spyweb.alerts.apprise_sender import AppriseSender, failure_of
-from spyweb.alerts.channel_secrets import ChannelSecrets
-from spyweb.alerts.delivery import Attempt, decode_facts
+from spyweb.alerts.channels import ChannelSecrets
 from spyweb.alerts.sender.wire import HelperAnswer, MessageTemplates, SendText
+from spyweb.alerts.senders import AppriseSender, Attempt, DesktopSender, failure_of
+from spyweb.alerts.texts import decode_facts
+from spyweb.ops.notify_desktop import Desktop
 from spyweb.outbox.send import DeliveryFailure
 from spyweb.settings.alerts import AlertChannelSettings, ChannelTemplates, TemplateFormat
 from tests.fakes.alerts import PAYLOAD, QUEUED, FakeHelper, PlainWriter
@@ -78,3 +80,34 @@ def test_only_what_a_service_refuses_is_the_trouble_of_one_message(
 ) -> None:
     found = failure_of(HelperAnswer(id=1, ok=False, reason="why", **answer), START_MS)
     assert found == DeliveryFailure(reason="why", **expected)
+
+
+ME = AlertChannelSettings(name="me", desktop=True)
+
+
+async def shown(root: Path, script: str) -> Attempt:
+    program = root / "notify-send"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    desktop = Desktop({"PATH": str(root), "DISPLAY": ":0"}, "linux")
+    return await DesktopSender(desktop, PlainWriter()).send(ME, decode_facts(PAYLOAD), QUEUED)
+
+
+async def test_title_and_body_are_shown_until_somebody_closes_them(tmp_path: Path) -> None:
+    file = tmp_path / "shown"
+    assert await shown(tmp_path, f'for each in "$@"; do echo "$each"; done > {file}') == Attempt()
+    lines = file.read_text().splitlines()
+    assert lines[1:5] == ["--expire-time=0", "--", "#42 backup is down: 3 failures", "no space"]
+
+
+async def test_one_that_is_not_shown_has_not_arrived(tmp_path: Path) -> None:
+    attempt = await shown(tmp_path, "echo nobody is there >&2; exit 1")
+    assert attempt == Attempt(DeliveryFailure(reason=f"{tmp_path}/notify-send failed (1): nobody is there"))
+
+
+async def test_without_a_desktop_nothing_arrives() -> None:
+    attempt = await DesktopSender(Desktop({"PATH": os.environ["PATH"]}, "linux"), PlainWriter()).send(
+        ME, decode_facts(PAYLOAD), QUEUED
+    )
+    assert attempt.failure
+    assert attempt.address_problem.startswith("there is no desktop here")
