@@ -8,59 +8,15 @@ import pytest
 from msgspec import structs
 from msgspec.structs import replace
 
-from spyweb.errors import CursorMoved, StoreClosed, StoreError
+from spyweb.errors import CursorMoved, StoreClosed
 from spyweb.model import Cursor, Failure, JobId, Outcome, Run, RunId, RunState, Trigger, TriggerType
-from spyweb.store.model.entries import GLOBAL, job_namespace
+from spyweb.store.model.entries import GLOBAL
 from spyweb.store.model.runs import Begin, Change, End, NewRun
 from spyweb.store.sqlite.store import Store
 from tests.fakes.changes import NEWS, PRICES, make_cursor, make_end, make_run, make_skipped, run_once, start_run, tell
 from tests.fakes.clock import FakeClock
 
-LARGEST = (1 << 63) - 1
-
-
 # Entries
-
-
-async def test_what_was_put_is_found(store: Store) -> None:
-    await store.values.set(GLOBAL, b"k", b"1")
-    await store.values.set(GLOBAL, b"k", b"2")
-
-    assert await store.values.get(GLOBAL, b"k") == b"2"
-
-
-async def test_what_was_never_put_is_absent(store: Store) -> None:
-    assert await store.values.get(GLOBAL, b"k") is None
-
-
-async def test_what_was_deleted_is_absent_and_may_be_deleted_again(store: Store) -> None:
-    await store.values.set(GLOBAL, b"k", b"1")
-    await store.values.delete(GLOBAL, b"k")
-    await store.values.delete(GLOBAL, b"k")
-
-    assert await store.values.get(GLOBAL, b"k") is None
-
-
-@pytest.mark.parametrize("text", [b"", b"\0", b"a\0b", b"\xff\xfe", "naïve 漢字".encode(), bytes(range(256))])
-async def test_keys_and_values_are_any_bytes(store: Store, text: bytes) -> None:
-    await store.values.set(GLOBAL, text, text)
-    await store.values.set(GLOBAL, text + b"\0", b"another")
-
-    assert await store.values.get(GLOBAL, text) == text
-
-
-async def test_a_key_cannot_spell_its_way_into_another_namespace(store: Store) -> None:
-    await store.values.set(job_namespace(PRICES), b"k", b"private")
-
-    assert await store.values.get(GLOBAL, b"job:prices:k") is None
-    assert await store.values.get(job_namespace(NEWS), b"k") is None
-
-
-async def test_a_get_sees_the_writes_asked_for_before_it_without_waiting_for_them(store: Store) -> None:
-    for number in range(20):
-        store.values.set(GLOBAL, b"k", b"%d" % number)
-
-    assert await store.values.get(GLOBAL, b"k") == b"19"
 
 
 async def test_a_get_sees_a_write_whose_caller_has_gone(store: Store) -> None:
@@ -105,67 +61,6 @@ async def test_increment_adds_to_a_whole_number_and_to_the_default_otherwise(
 
     assert await store.values.increment(GLOBAL, b"k", 100, 1) == after
     assert await store.values.get(GLOBAL, b"k") == b"%d" % after
-
-
-@pytest.mark.parametrize(("before", "delta"), [(LARGEST, 1), (-LARGEST - 1, -1), (1, LARGEST)])
-async def test_a_sum_beyond_64_bits_is_refused_and_leaves_the_entry_untouched(
-    store: Store, before: int, delta: int
-) -> None:
-    await store.values.set(GLOBAL, b"k", b"%d" % before)
-
-    with pytest.raises(StoreError, match="64 bits"):
-        await store.values.increment(GLOBAL, b"k", 0, delta)
-
-    assert await store.values.get(GLOBAL, b"k") == b"%d" % before
-
-
-async def test_concurrent_increments_all_count(store: Store) -> None:
-    sums = [store.values.increment(GLOBAL, b"k", 0, 1) for _ in range(200)]
-
-    assert sorted([await each for each in sums]) == list(range(1, 201))
-
-
-async def test_an_expired_entry_is_absent_from_the_very_moment(store: Store, clock: FakeClock) -> None:
-    await store.values.set(GLOBAL, b"k", b"1")
-    assert await store.values.expire(GLOBAL, b"k", clock.now_ms() + 1000)
-
-    clock.advance(0.999)
-    assert await store.values.get(GLOBAL, b"k") == b"1"
-
-    clock.advance(0.001)
-    assert await store.values.get(GLOBAL, b"k") is None
-    assert not await store.values.expire(GLOBAL, b"k", None)
-
-
-async def test_a_set_clears_the_expiry(store: Store, clock: FakeClock) -> None:
-    await store.values.set(GLOBAL, b"k", b"1")
-    await store.values.expire(GLOBAL, b"k", clock.now_ms() + 1000)
-    await store.values.set(GLOBAL, b"k", b"2")
-
-    clock.advance(5)
-
-    assert await store.values.get(GLOBAL, b"k") == b"2"
-
-
-async def test_an_increment_keeps_the_expiry_of_a_live_entry(store: Store, clock: FakeClock) -> None:
-    await store.values.set(GLOBAL, b"k", b"1")
-    await store.values.expire(GLOBAL, b"k", clock.now_ms() + 1000)
-    await store.values.increment(GLOBAL, b"k", 0, 1)
-
-    clock.advance(5)
-
-    assert await store.values.get(GLOBAL, b"k") is None
-
-
-async def test_an_increment_of_an_expired_entry_starts_anew_and_stays(store: Store, clock: FakeClock) -> None:
-    await store.values.set(GLOBAL, b"k", b"41")
-    await store.values.expire(GLOBAL, b"k", clock.now_ms() + 1000)
-    clock.advance(5)
-
-    assert await store.values.increment(GLOBAL, b"k", 0, 1) == 1
-
-    clock.advance(5000)
-    assert await store.values.get(GLOBAL, b"k") == b"1"
 
 
 # Runs

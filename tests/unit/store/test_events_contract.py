@@ -51,6 +51,23 @@ async def pending(store: Store) -> list[tuple[str, bytes, Value, Value]]:
     return tell(await kept(store))
 
 
+def listen(store: Store, *watches: Watch) -> list[ChangeEvent]:
+    """Have changes kept, and told to a client as well: it must hear the same."""
+    store.events.watch(watches)
+    heard: list[ChangeEvent] = []
+    for each in watches:
+        store.events.follow(each, heard.append)
+    return heard
+
+
+async def changes(store: Store, heard: list[ChangeEvent]) -> list[tuple[str, bytes, Value, Value]]:
+    """Return the changes that are kept, and were heard."""
+    await until_told()
+    found = await kept(store)
+    assert [replace(event, id=0) for event in found] == heard
+    return tell(found)
+
+
 async def test_without_a_watch_nothing_is_kept(store: Store) -> None:
     await put(store, b"k", 1, namespace=ORDERS)
 
@@ -79,7 +96,7 @@ async def test_a_change_is_told_whole(store: Store, clock: FakeClock) -> None:
 
 
 async def test_changes_are_kept_in_their_order(store: Store) -> None:
-    store.events.watch([watch(namespace=ORDERS)])
+    heard = listen(store, watch(namespace=ORDERS))
 
     for number in range(3):
         store.values.transform(ORDERS, b"k", putting(number))
@@ -89,8 +106,7 @@ async def test_changes_are_kept_in_their_order(store: Store) -> None:
     await store.values.transform(ORDERS, b"k", putting(NULL))
     await store.values.transform(ORDERS, b"k", putting(1))
 
-    events = await kept(store)
-    assert tell(events) == [
+    assert await changes(store, heard) == [
         ("created", b"k", None, 0),
         ("updated", b"k", 0, 1),
         ("updated", b"k", 1, 2),
@@ -99,7 +115,8 @@ async def test_changes_are_kept_in_their_order(store: Store) -> None:
         ("created", b"k", None, NULL),
         ("updated", b"k", NULL, 1),
     ]
-    assert [event.id for event in events] == sorted(event.id for event in events)
+    numbers = [event.id for event in await kept(store)]
+    assert numbers == sorted(numbers)
 
 
 async def test_what_jobs_want_is_given_by_job_and_in_order_a_page_at_a_time(store: Store, clock: FakeClock) -> None:
@@ -123,19 +140,15 @@ async def test_what_jobs_want_is_given_by_job_and_in_order_a_page_at_a_time(stor
 
 
 async def test_only_what_is_watched_is_kept(store: Store) -> None:
-    store.events.watch(
-        [
-            watch(namespace=ORDERS, key=b"a*", kinds=frozenset({ChangeKind.CREATED})),
-            watch(namespace=ORDERS, key=b"b", kinds=frozenset({ChangeKind.DELETED})),
-        ]
-    )
+    created = watch(namespace=ORDERS, key=b"a*", kinds=frozenset({ChangeKind.CREATED}))
+    heard = listen(store, created, watch(namespace=ORDERS, key=b"b", kinds=frozenset({ChangeKind.DELETED})))
     for key in [b"a1", b"b", b"c"]:
         await put(store, key, 1, namespace=ORDERS)
         await put(store, key, 2, namespace=ORDERS)
         await store.values.transform(ORDERS, key, dropping())
     await put(store, b"a1", 1, namespace=scope_namespace("orders2"))
 
-    assert await pending(store) == [("created", b"a1", None, 1), ("deleted", b"b", 2, None)]
+    assert await changes(store, heard) == [("created", b"a1", None, 1), ("deleted", b"b", 2, None)]
 
     store.events.watch([])
     await put(store, b"a2", 1, namespace=ORDERS)
@@ -143,11 +156,12 @@ async def test_only_what_is_watched_is_kept(store: Store) -> None:
 
 
 async def test_all_scopes_can_be_watched_and_nothing_beside_them(store: Store) -> None:
-    store.events.watch([watch(namespace=SCOPES, is_prefix=True)])
+    heard = listen(store, watch(namespace=SCOPES, is_prefix=True))
     for namespace in [ORDERS, scope_namespace(""), "state", GLOBAL, job_namespace(PRICES)]:
         await put(store, b"k", 1, namespace=namespace)
 
-    assert [event.namespace for event in await kept(store)] == [ORDERS, "scope:"]
+    await changes(store, heard)
+    assert [event.namespace for event in heard] == [ORDERS, "scope:"]
 
 
 async def test_a_change_that_several_watch_is_kept_once(store: Store) -> None:
@@ -168,14 +182,14 @@ async def test_a_change_is_kept_for_those_that_watched_when_it_happened(store: S
 
 async def test_texts_are_watched_like_values(store: Store) -> None:
     origin = Origin(job=PRICES, depth=2)
-    store.events.watch([watch(namespace=GLOBAL)])
+    heard = listen(store, watch(namespace=GLOBAL))
     await store.values.set(GLOBAL, b"k", b"5", origin=origin)
     await store.values.increment(GLOBAL, b"k", 0, 1, origin=origin)
     await store.values.expire(GLOBAL, b"k", 1 << 60)
     await store.values.delete(GLOBAL, b"k", origin=origin)
     await store.values.delete(GLOBAL, b"k", origin=origin)
 
-    assert await pending(store) == [
+    assert await changes(store, heard) == [
         ("created", b"k", None, b"5"),
         ("updated", b"k", b"5", b"6"),
         ("deleted", b"k", b"6", None),
@@ -193,26 +207,26 @@ async def test_deleting_nothing_is_told_only_where_it_is_asked_for(store: Store)
 
 
 async def test_expiry_is_told_by_the_sweep_to_those_who_asked(store: Store, clock: FakeClock) -> None:
-    store.events.watch([watch(namespace=ORDERS, kinds=EXPIRY), watch(namespace="state")])
+    heard = listen(store, watch(namespace=ORDERS, kinds=EXPIRY), watch(namespace="state"))
     soon = clock.now_ms() + 1
     await put(store, b"k", [1], namespace=ORDERS, expires_ms=soon)
     await put(store, b"k", 1, expires_ms=soon)
     clock.advance(1)
-    assert len(await pending(store)) == 2
+    assert len(await changes(store, heard)) == 2
 
     await store.values.sweep()
 
-    assert (await pending(store))[2:] == [("expired", b"k", [1], None)]
+    assert (await changes(store, heard))[2:] == [("expired", b"k", [1], None)]
 
 
 async def test_expiry_is_told_by_a_write_over_it_too(store: Store, clock: FakeClock) -> None:
-    store.events.watch([watch(namespace=ORDERS, kinds=EXPIRY)])
+    heard = listen(store, watch(namespace=ORDERS, kinds=EXPIRY))
     await put(store, b"k", 1, namespace=ORDERS, expires_ms=clock.now_ms())
     await store.values.transform(ORDERS, b"k", adding(5))
     await put(store, b"k", 2, namespace=ORDERS, expires_ms=clock.now_ms())
     await store.values.transform(ORDERS, b"k", dropping())
 
-    assert await pending(store) == [
+    assert await changes(store, heard) == [
         ("created", b"k", None, 1),
         ("expired", b"k", 1, None),
         ("created", b"k", None, 5),
@@ -222,24 +236,24 @@ async def test_expiry_is_told_by_a_write_over_it_too(store: Store, clock: FakeCl
 
 
 async def test_clearing_tells_of_each_entry(store: Store) -> None:
-    store.events.watch([watch(namespace=LOGGED, key=b"a?")])
+    heard = listen(store, watch(namespace=LOGGED, key=b"a?"))
     for key in [b"a1", b"a2", b"b1"]:
         await put(store, key, key, namespace=LOGGED)
 
     assert await store.values.clear(LOGGED, b"*1", origin=Origin(depth=4)) == 2
 
-    assert (await pending(store))[2:] == [("deleted", b"a1", b"a1", None)]
-    assert (await kept(store))[-1].origin == Origin(depth=4)
+    assert (await changes(store, heard))[2:] == [("deleted", b"a1", b"a1", None)]
+    assert heard[-1].origin == Origin(depth=4)
     assert len(await store.values.history(LOGGED, b"b1")) == 1
 
 
 async def test_what_is_refused_is_not_told(store: Store) -> None:
-    store.events.watch([watch(namespace=ORDERS)])
+    heard = listen(store, watch(namespace=ORDERS))
     refused = store.values.transform(ORDERS, b"k", putting([float("nan")]))
     await put(store, b"other", 1, namespace=ORDERS)
 
     assert refused.exception() is not None
-    assert await pending(store) == [("created", b"other", None, 1)]
+    assert await changes(store, heard) == [("created", b"other", None, 1)]
 
 
 async def test_a_change_that_was_handed_out_or_dropped_waits_no_more(store: Store) -> None:

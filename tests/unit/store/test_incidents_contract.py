@@ -145,29 +145,12 @@ async def test_what_is_over_or_unknown_can_not_be_acknowledged(store: Store) -> 
     assert not await store.incidents.acknowledge(77, "ada")
 
 
-async def test_a_silent_subject_is_told_of_when_the_silence_is_over(store: Store, clock: FakeClock) -> None:
-    await store.incidents.silence(JOB, 60_000, "ada")
-    await store.incidents.note([happened(Failed(""), at_ms=clock.now_ms())])
-    assert await plan(store, clock) == []
-    clock.advance(60)
-    assert [item["kind"] for item in await plan(store, clock)] == ["opened"]
-
-
 async def test_a_clock_that_is_set_back_ends_a_silence_instead_of_lengthening_it(
     store: Store, clock: FakeClock
 ) -> None:
     await store.incidents.silence(JOB, 60_000, "ada")
     clock.jump(-3_600)
     await store.incidents.note([happened(Failed(""), at_ms=clock.now_ms())])
-    assert [item["kind"] for item in await plan(store, clock)] == ["opened"]
-
-
-async def test_a_silence_lasts_over_a_success_and_can_be_ended(store: Store, clock: FakeClock) -> None:
-    await store.incidents.silence(JOB, 60_000, "ada")
-    await store.incidents.note([happened(Succeeded(), at_ms=clock.now_ms())])
-    await store.incidents.note([happened(Failed(""), at_ms=clock.now_ms())])
-    assert await plan(store, clock) == []
-    await store.incidents.silence(JOB, None, "ada")
     assert [item["kind"] for item in await plan(store, clock)] == ["opened"]
 
 

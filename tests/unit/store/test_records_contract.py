@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from spyweb.errors import StoreClosed, StoreError
+from spyweb.errors import StoreError
 from spyweb.store.model.records import NewRecord, Record, RecordFilter
 from spyweb.store.sqlite.store import Store
 from tests.fakes.changes import NEWS, PRICES
@@ -97,10 +97,6 @@ async def test_timestamps_grow_even_where_the_clock_was_set_back_and_doubles_tel
     assert len({float(number) for number in numbers}) == 4
 
 
-async def test_nothing_to_record_is_no_error(store: Store) -> None:
-    assert await store.records.add(PRICES, []) == []
-
-
 async def test_text_that_is_no_unicode_is_refused_and_nothing_of_its_page_recorded(store: Store) -> None:
     with pytest.raises(StoreError, match="no Unicode"):
         await store.records.add(PRICES, [item("tea"), item("cup", price="\ud800")])
@@ -165,13 +161,6 @@ async def test_an_item_that_stays_on_its_page_is_never_forgotten(store: Store, c
     assert goes is not None
 
 
-async def test_after_closing_records_are_refused(store: Store) -> None:
-    await store.close()
-
-    with pytest.raises(StoreClosed):
-        await store.records.add(PRICES, [item("tea")])
-
-
 async def test_what_is_new_is_owed_until_its_messages_are_added(store: Store) -> None:
     tea, cup = await store.records.add(PRICES, [item("tea"), item("cup", matches=["sale"])], owed=True)
     await store.records.add(PRICES, [item("pot")])
@@ -195,14 +184,6 @@ async def test_what_was_found_not_worth_a_message_is_settled_without_one(store: 
 
     assert await store.records.owed(PRICES, 10) == []
     assert await listed(store) == ["tea"]
-
-
-async def test_messages_that_are_refused_settle_nothing(store: Store) -> None:
-    (tea,) = await store.records.add(PRICES, [item("tea")], owed=True)
-    assert tea is not None
-    await store.close()
-    with pytest.raises(StoreClosed):
-        await store.outbox.add([message()], settles=[tea])
 
 
 async def test_what_is_owed_is_kept_though_it_is_more_than_is_to_be_kept(store: Store) -> None:

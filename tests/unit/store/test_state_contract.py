@@ -658,6 +658,27 @@ async def test_what_loading_replaces_is_history(store: Store) -> None:
     assert told(await store.values.history(LOGGED, b"a")) == [(2, 2), (1, 1)]
 
 
+async def test_an_entry_that_is_loaded_keeps_its_version_or_counts_on_from_the_history_here(store: Store) -> None:
+    await put(store, b"gone", 1, namespace=LOGGED)
+    await put(store, b"gone", 2, namespace=LOGGED)
+    await store.values.transform(LOGGED, b"gone", dropping())
+    await store.values.load([item(b"new", 1, namespace=LOGGED), item(b"gone", 3, namespace=LOGGED)], replace=True)
+
+    assert told(await store.values.history(LOGGED, b"new")) == [(4, 1)]
+    assert told(await store.values.history(LOGGED, b"gone")) == [(3, 3), (2, 2), (1, 1)]
+
+
+@pytest.mark.parametrize("expired", ["job:a", "job:b"])
+async def test_an_expired_entry_is_in_nobodys_way(store: Store, clock: FakeClock, expired: str) -> None:
+    for namespace in ("job:a", "job:b"):
+        expires_ms = clock.now_ms() if namespace == expired else None
+        await put(store, b"k", namespace.encode(), namespace=namespace, expires_ms=expires_ms)
+
+    await store.values.move("job:a", "job:b")
+
+    assert await look(store, b"k", namespace="job:b") == (b"job:b" if expired == "job:a" else b"job:a")
+
+
 async def test_a_namespace_moves_with_its_history(store: Store, clock: FakeClock) -> None:
     await put(store, b"a", [1], namespace=LOGGED)
     await put(store, b"a", [2], namespace=LOGGED)

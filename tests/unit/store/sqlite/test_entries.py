@@ -11,7 +11,7 @@ from spyweb.model import Value
 from spyweb.store.crypto.sealing import PLAIN
 from spyweb.store.model.entries import KEEP, Addition, Drop, Entry, Leave, Put, Replacement, Transform
 from spyweb.store.sqlite.changes import EntryContext
-from spyweb.store.sqlite.entries import NO_EFFECTS, parse_number, put_sum, set_expiry, write
+from spyweb.store.sqlite.entries import NO_EFFECTS, put_sum, set_expiry, write
 
 
 def read(database: sqlite3.Connection) -> tuple[object, ...]:
@@ -31,12 +31,6 @@ def put(database: sqlite3.Connection, value: bytes, now_ms: int, key: bytes = b"
 
 def expire(database: sqlite3.Connection, at_ms: int, now_ms: int) -> None:
     assert set_expiry(database, EntryContext(PLAIN, "global", b"k", now_ms), at_ms)
-
-
-def test_a_new_entry_has_version_one_and_two_equal_moments(database: sqlite3.Connection) -> None:
-    put(database, b"v", 1000)
-
-    assert read(database) == ("s", b"v", None, 1, 1000, 1000)
 
 
 def test_every_write_counts_up_the_version_and_keeps_the_moment_of_creation(database: sqlite3.Connection) -> None:
@@ -96,21 +90,3 @@ def add_up(entry: Entry | None) -> Put | Leave:
     if type(number) is not int or number > 2**62:
         return Leave("refused")
     return Put(number + 2, KEEP, number + 2)
-
-
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
-        (b"007", 7),
-        (b"-0", 0),
-        (b"0", 0),
-        (b"", 5),
-        (b"+", 5),
-        (b"0" * 100_000 + b"7", 7),
-        (b"0" * 100_000 + b"x", 5),
-        (b"0x7", 5),
-        (b"9" * 20, 5),
-    ],
-)
-def test_a_text_that_is_a_whole_number_counts_as_it_whatever_zeros_it_begins_with(text: bytes, number: int) -> None:
-    assert parse_number(text, 5) == number

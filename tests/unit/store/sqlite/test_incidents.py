@@ -494,8 +494,13 @@ def flaps_for_ever(subject: Any, event: Any, policy: Any, now_ms: int, *, in_mai
     return replace(truth.advance(subject, event, policy, now_ms, in_maintenance=in_maintenance), wake_ms=None)
 
 
-def tells_twice(channel: Any, known: Any, now_ms: int) -> Any:
-    return telling.plan(channel, [replace(each, told=None) for each in known], now_ms)
+def planning(**changes: Any) -> Callable[..., Any]:
+    """Plan as if this were so of each incident."""
+
+    def plan(channel: Any, known: Any, now_ms: int) -> Any:
+        return telling.plan(channel, [replace(each, **changes) for each in known], now_ms)
+
+    return plan
 
 
 def tells_at_once(channel: Any, known: Any, now_ms: int) -> Any:
@@ -503,32 +508,12 @@ def tells_at_once(channel: Any, known: Any, now_ms: int) -> Any:
     return telling.plan(channel, early, now_ms)
 
 
-def ignores_what_it_depends_on(channel: Any, known: Any, now_ms: int) -> Any:
-    return telling.plan(channel, [replace(each, is_under_another=False) for each in known], now_ms)
-
-
-def ignores_maintenance(channel: Any, known: Any, now_ms: int) -> Any:
-    return telling.plan(channel, [replace(each, maintenance_until_ms=None) for each in known], now_ms)
-
-
-def ignores_silence(channel: Any, known: Any, now_ms: int) -> Any:
-    return telling.plan(channel, [replace(each, silent_until_ms=None) for each in known], now_ms)
-
-
 def ignores_quiet_hours(channel: Any, known: Any, now_ms: int) -> Any:
     return telling.plan(replace(channel, quiet_until_ms=None), known, now_ms)
 
 
-def ignores_acknowledgement(channel: Any, known: Any, now_ms: int) -> Any:
-    return telling.plan(channel, [replace(each, is_acknowledged=False) for each in known], now_ms)
-
-
 def never_wakes(channel: Any, known: Any, now_ms: int) -> Any:
     return replace(telling.plan(channel, known, now_ms), wake_ms=None)
-
-
-def never_reminds(channel: Any, known: Any, now_ms: int) -> Any:
-    return telling.plan(channel, [replace(each, remind_ms=None) for each in known], now_ms)
 
 
 FAIL, WAIT = Failed("x"), (10 * MIN, None, None, False)
@@ -555,21 +540,21 @@ MISTAKES: list[tuple[str, Callable[..., Any], list[Step], Sequence[Window], Sequ
     ),
     ("advance", ignores_flapping, FLAPPING, [], []),
     ("advance", flaps_for_ever, [*FLAPPING, (30 * MIN, None, None, False)], [], []),
-    ("plan", tells_twice, lived(("b", FAIL)), [], []),
+    ("plan", planning(told=None), lived(("b", FAIL)), [], []),
     ("plan", tells_at_once, lived(("a", FAIL), ("a", FAIL)), [], []),
-    ("plan", ignores_what_it_depends_on, lived(("a", FAIL), ("a", FAIL), ("b", FAIL)), [], []),
-    ("plan", ignores_maintenance, lived(("b", FAIL)), [("b", MIN + 1, 60 * MIN)], []),
-    ("plan", ignores_silence, lived(("b", Silence(60 * MIN)), ("b", FAIL)), [], []),
+    ("plan", planning(is_under_another=False), lived(("a", FAIL), ("a", FAIL), ("b", FAIL)), [], []),
+    ("plan", planning(maintenance_until_ms=None), lived(("b", FAIL)), [("b", MIN + 1, 60 * MIN)], []),
+    ("plan", planning(silent_until_ms=None), lived(("b", Silence(60 * MIN)), ("b", FAIL)), [], []),
     ("plan", ignores_quiet_hours, lived(("b", FAIL)), [], QUIET_HOUR),
     (
         "plan",
-        ignores_acknowledgement,
+        planning(is_acknowledged=False),
         [*((0, ("a", event), None, False) for event in (FAIL, FAIL, Ack())), WAIT],
         [],
         [],
     ),
     ("plan", never_wakes, lived(("b", FAIL))[:-1], [], []),
-    ("plan", never_reminds, lived(("a", FAIL), ("a", FAIL)), [], []),
+    ("plan", planning(remind_ms=None), lived(("a", FAIL), ("a", FAIL)), [], []),
 ]
 
 

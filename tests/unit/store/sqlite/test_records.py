@@ -50,16 +50,6 @@ async def test_a_page_without_news_writes_nothing(store: Store, path: Path) -> N
     assert log_bytes(path) == before
 
 
-async def test_records_and_what_was_seen_are_there_after_opening_again(path: Path, store: Store) -> None:
-    await store.records.add(PRICES, [item("tea")])
-    await store.close()
-    again = await open_store(path, clock=FakeClock())
-
-    assert await listed(again) == ["tea"]
-    assert await again.records.add(PRICES, [item("tea")]) == [None]
-    await again.close()
-
-
 async def test_scripts_see_the_newest_first_without_asking(store: Store, path: Path) -> None:
     await store.records.add(PRICES, [item("a"), item("b")])
     await store.records.add(NEWS, [item("c")])

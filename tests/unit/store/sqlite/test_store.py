@@ -23,7 +23,6 @@ from spyweb.store.sqlite.store import Store, open_store, open_up_to_date
 from spyweb.views.health import find_problems
 from tests.fakes.changes import make_cursor, make_run, start_run
 from tests.fakes.clock import FakeClock
-from tests.fakes.tables import Gate
 
 
 def pragma(connection: sqlite3.Connection, name: str) -> object:
@@ -67,24 +66,6 @@ async def test_closing_leaves_no_thread_and_no_task(path: Path) -> None:
     await asyncio.gather(store.close(), store.close())
 
     assert (threading.active_count(), len(asyncio.all_tasks())) == (threads, tasks)
-
-
-async def test_a_read_does_not_wait_for_a_commit_of_another_key(path: Path) -> None:
-    store = await open_store(path, clock=FakeClock())
-    await store.values.set(GLOBAL, b"k", b"1")
-    gate = Gate()
-    held = store._connections.writer.submit(OpKind.WRITE, gate.hold)
-    await asyncio.to_thread(gate.wait_until_entered)
-    write = store.values.set(GLOBAL, b"other", b"1")
-
-    assert await store.values.get(GLOBAL, b"k") == b"1"
-    assert await store.runs.list() == []
-    assert not write.done()
-
-    gate.open()
-    await held
-    await write
-    await store.close()
 
 
 async def test_a_change_that_fails_leaves_nothing_of_itself_and_its_neighbours_alone(path: Path) -> None:

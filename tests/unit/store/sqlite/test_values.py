@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from spyweb.errors import StoreError
-from spyweb.model import Value
 from spyweb.store.model.entries import Addition, Blind, ChangeEvent, Drop, Entry, Leave, Put, Watch
 from spyweb.store.model.runs import Change
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.store import Store, open_store
 from tests.fakes.changes import PRICES, kept, make_end, start_run
 from tests.fakes.clock import FakeClock
-from tests.fakes.stores import LOGGED, RULES, adding, all_items, counting, look, put, until_told
+from tests.fakes.stores import LOGGED, RULES, all_items, counting, put, until_told
 
 
 @pytest.fixture
@@ -41,17 +40,6 @@ def words(seen: list[str]) -> list[str]:
     return [statement for statement in seen if not statement.startswith(("BEGIN", "COMMIT"))]
 
 
-async def test_a_plain_transform_reads_and_writes_once(store: Store) -> None:
-    await put(store, b"k", 1)
-    seen = await trace(store)
-
-    first, second = (store.values.transform("state", b"k", adding(1)) for _ in range(2))
-    await first
-    await second
-
-    assert words(seen) == ["SELECT type,", "UPDATE entry"] * 2
-
-
 async def test_counting_is_two_statements_and_no_rule(store: Store) -> None:
     await put(store, b"k", 1)
     seen = await trace(store)
@@ -65,58 +53,11 @@ def refusing(entry: Entry | None) -> Leave:
     return Leave("the rule")
 
 
-LARGEST = 2**63 - 1
-
-
-@pytest.mark.parametrize("before", [None, b"1", 1.5, True, [], LARGEST])
-async def test_what_is_no_integer_or_would_leave_64_bits_is_the_rules_affair(store: Store, before: Value) -> None:
-    if before is not None:
-        await put(store, b"k", before)
-
-    assert await store.values.transform("state", b"k", Addition(1, str, refusing)) == "the rule"
-    assert await look(store, b"k") == before
-
-
-async def test_counting_keeps_expiry_and_creation_and_raises_the_version(store: Store, clock: FakeClock) -> None:
-    until_ms = clock.now_ms() + 2000
-    await put(store, b"k", 1, expires_ms=until_ms)
-    created_ms = clock.now_ms()
-    clock.advance(1)
-    assert await store.values.transform("state", b"k", counting(1)) == 2
-
-    entry = await store.values.read("state", b"k")
-    assert entry == Entry(value=2, version=2, created_ms=created_ms, updated_ms=created_ms + 1000, expires_ms=until_ms)
-
-    clock.advance(1)
-    assert await store.values.transform("state", b"k", counting(1)) == 1
-
-
 async def test_counting_leaves_a_trail_where_one_is_wanted(store: Store) -> None:
     await put(store, b"k", 1, namespace=LOGGED)
     await store.values.transform(LOGGED, b"k", counting(1))
 
     assert [entry.value for entry in await store.values.history(LOGGED, b"k")] == [2, 1]
-
-
-async def test_a_transform_that_leaves_a_trail_has_a_savepoint(store: Store) -> None:
-    store.events.watch([Watch(job=PRICES, namespace=LOGGED)])
-    await put(store, b"k", 1, namespace=LOGGED)
-    seen = await trace(store)
-
-    first, second = (store.values.transform(LOGGED, b"k", adding(1)) for _ in range(2))
-    await first
-    await second
-
-    assert words(seen)[:8] == [
-        "SAVEPOINT op",
-        "SELECT type,",
-        "UPDATE entry",
-        "REPLACE INTO",
-        "DELETE FROM",
-        "INSERT INTO",
-        "INSERT OR",
-        "RELEASE op",
-    ]
 
 
 async def test_only_the_end_of_a_run_that_took_a_lock_looks_for_locks(store: Store) -> None:

@@ -133,14 +133,6 @@ async def test_a_wrong_key_is_one_clear_line_and_nothing_is_rewritten(
     await check_all(path, KEY)
 
 
-async def test_a_reader_with_the_key_reads(path: Path) -> None:
-    await fill(path, KEY)
-    store = await open_with(path, KEY, read_only=True)
-
-    assert await look(store, b"1") == [SECRET]
-    await store.close()
-
-
 @pytest.mark.parametrize(("old", "new"), [(KEY, OTHER), (KEY, None), (None, KEY)])
 async def test_another_key_takes_the_place_of_the_old_one(path: Path, old: bytes | None, new: bytes | None) -> None:
     await fill(path, old)
