@@ -15,12 +15,12 @@ from spyweb.cli.transport import BUSY, NOBODY, PATIENCE, SocketTransport, Transp
 from spyweb.errors import NoAccess, Problem, Refused
 from spyweb.model import JobId, Run, RunId
 from spyweb.store.access import no_access
-from spyweb.store.model.access import Scope
+from spyweb.store.model.access import AuditLine, Scope
 from spyweb.views.channels import ChannelTried, ChannelView
 from spyweb.views.drift import DriftReport
 from spyweb.views.incidents import IncidentAcked, IncidentView, JobSilenced
 from spyweb.views.jobs import JobView, NextRun
-from spyweb.views.keys import AuditView, KeyRevoked, KeyView, MadeKey
+from spyweb.views.keys import KeyRevoked, KeyView, MadeKey
 from spyweb.views.outbox import MessageView
 from spyweb.views.records import RecordsPage, RecordView
 from spyweb.views.runs import RunEnded, RunEvent, TaskView, event_from_json
@@ -104,8 +104,8 @@ class DaemonClient:
     def revoke_key(self, name: str) -> bool:
         return self.ask("DELETE", f"/api/keys/{quote(name, safe='')}", KeyRevoked).revoked
 
-    def audit_lines(self, *, limit: int) -> list[AuditView]:
-        return self.ask("GET", _with_query("/api/audit", limit=limit), list[AuditView])
+    def audit_lines(self, *, limit: int) -> list[AuditLine]:
+        return self.ask("GET", _with_query("/api/audit", limit=limit), list[AuditLine])
 
     def incidents(
         self, *, is_open: bool | None, limit: int, job: JobId | None = None, since_ms: int | None = None

@@ -12,8 +12,8 @@ from spyweb.cli.options import Output, project_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Project
 from spyweb.errors import Refused
-from spyweb.store.model.access import Scope
-from spyweb.views.keys import AuditView, KeyView
+from spyweb.store.model.access import AuditLine, Scope
+from spyweb.views.keys import KeyView
 
 KEYS_HEADER = ("name", "token", "scopes", "jobs", "made", "last used")
 AUDIT_HEADER = ("when", "who", "what", "job", "target", "status", "from", "times")
@@ -81,7 +81,7 @@ def _key_row(project: Project, key: KeyView) -> tuple[str, ...]:
     )
 
 
-def _audit_row(project: Project, line: AuditView) -> tuple[str, ...]:
+def _audit_row(project: Project, line: AuditLine) -> tuple[str, ...]:
     return (
         project.moment(line.at_ms),
         line.who,

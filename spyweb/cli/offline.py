@@ -24,6 +24,7 @@ from spyweb.store.access import no_access
 from spyweb.store.crypto.keys import find_key
 from spyweb.store.lock import hold_lock
 from spyweb.store.marker import Marker
+from spyweb.store.model.access import AuditLine
 from spyweb.store.model.messages import QueuedMessage
 from spyweb.store.model.records import Record
 from spyweb.store.model.runs import Change
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from spyweb.store.model.access import Scope
     from spyweb.store.sqlite.store import Store
     from spyweb.views.incidents import IncidentView
-    from spyweb.views.keys import AuditView, KeyView, MadeKey
+    from spyweb.views.keys import KeyView, MadeKey
 
 T = TypeVar("T")
 
@@ -167,7 +168,7 @@ class OfflineProject:
     def revoke_key(self, name: str) -> bool:
         return self._change_keys("DELETE /api/keys/{name}", name, lambda access: access.revoke(name))
 
-    def audit_lines(self, *, limit: int) -> list[AuditView]:
+    def audit_lines(self, *, limit: int) -> list[AuditLine]:
         from spyweb.service.audit import AuditService
 
         return self.read(lambda store: AuditService(store.audit, self._clock).lines(limit=limit), [])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -20,6 +18,7 @@ from spyweb.errors import Refused
 from spyweb.model import JobId
 from spyweb.settings.units import parse_duration
 from spyweb.views.jobs import find_job, no_such_job
+from spyweb.views.record_table import csv_line
 from spyweb.views.records import RecordView, flatten
 
 PAGE = 500
@@ -108,10 +107,4 @@ def to_csv(found: Sequence[RecordView]) -> str:
     for view in found:
         cells = (view.fields.get(name, "") for name in names)
         rows.append((view.date_time, *cells, " ".join(view.match_key), view.page_url))
-    return "".join(map(_csv_line, rows))
-
-
-def _csv_line(cells: Sequence[str]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\r\n").writerow(cells)  # Python 3.11 quotes only the line breaks in its own
-    return text.getvalue().removesuffix("\r\n") + "\n"
+    return "".join(csv_line(row).removesuffix("\r\n") + "\n" for row in rows)

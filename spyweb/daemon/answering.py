@@ -57,10 +57,10 @@ def build_service(
         stored_runs=store.runs,
         stored_tasks=store.tasks,
         stored_records=store.records,
-        outbox_sender=runtime.outbox_sender,
+        outbox=runtime.outbox_sender,
         own_sockets=runtime.own_sockets,
         access=AccessService(store.keys, clock, settings.server.api_key),
-        workflow_runs=WorkflowService(store),
+        workflows=WorkflowService(store),
         drift=DriftService(
             store=store,
             files=runtime.world.files,

@@ -25,7 +25,7 @@ from spyweb.outbox.messages import place_of
 from spyweb.outbox.send import DeliveryFailure, Send
 from spyweb.runs.followups import retry_delay_ms
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, format_duration
-from spyweb.store.model.messages import Backlog, Channel, QueuedMessage, Target
+from spyweb.store.model.messages import Channel, QueuedMessage, Target
 from spyweb.store.sqlite.outbox import Outbox
 
 log = structlog.get_logger()
@@ -66,6 +66,14 @@ class TargetQueue(Struct):
     refusals: dict[int, int] = field(default_factory=dict)  # message -> how often in a row it was refused
     is_sending: bool = False
     attempted: AttemptResult | None = None  # the last attempt, until the store has it
+
+
+class MessageCounts(NamedTuple):
+    """Counts the messages that have not arrived."""
+
+    dead: int  # given up
+    waiting: int
+    oldest_ms: int | None  # since when the oldest of these waits
 
 
 class OutboxSender:
@@ -137,9 +145,10 @@ class OutboxSender:
         """List the messages that wait and those that were given up, newest first; of ids below `before`."""
         return await self._outbox.unsent(job, limit, before=before)
 
-    async def counts(self) -> tuple[int, Backlog]:
-        """Count the messages that were given up, and those that wait."""
-        return await self._outbox.count_dead(), await self._outbox.backlog()
+    async def counts(self) -> MessageCounts:
+        """Count the messages that have not arrived."""
+        dead, backlog = await self._outbox.count_dead(), await self._outbox.backlog()
+        return MessageCounts(dead, backlog.waiting, backlog.oldest_ms)
 
     async def retry(self, message: int | None) -> list[int]:
         """Send this message, or all, now; return their ids."""

@@ -15,9 +15,8 @@ from msgspec.structs import asdict, replace
 from spyweb.clock import Clock
 from spyweb.limits import AUDIT_PENDING
 from spyweb.logs.refusals import tell_refusal
-from spyweb.store.model.access import NewAuditLine
+from spyweb.store.model.access import AuditLine, NewAuditLine
 from spyweb.store.sqlite.audit import AuditTrail
-from spyweb.views.keys import AuditView
 
 log = structlog.get_logger()
 
@@ -36,9 +35,9 @@ class AuditService:
         self._credit_at = clock.monotonic()
         self.listener: Callable[[NewAuditLine], None] | None = None  # while somebody wants to know of each line
 
-    async def lines(self, *, limit: int, before: int | None = None) -> list[AuditView]:
+    async def lines(self, *, limit: int, before: int | None = None) -> list[AuditLine]:
         """Return lines, newest first, older than the one with this id."""
-        return [AuditView(**asdict(line)) for line in await self._trail.list(limit=limit, before=before)]
+        return await self._trail.list(limit=limit, before=before)
 
     def note(self, line: NewAuditLine) -> None:
         """Add a line, in the log as well."""

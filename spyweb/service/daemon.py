@@ -53,7 +53,6 @@ from spyweb.store.sqlite.past_runs import PastRuns
 from spyweb.store.sqlite.records import Records
 from spyweb.store.sqlite.runs import Runs
 from spyweb.store.sqlite.tasks import Tasks
-from spyweb.views.drift import DriftReport
 from spyweb.views.health import Health, Vitals, view_health
 from spyweb.views.jobs import (
     JobFacts,
@@ -71,10 +70,9 @@ from spyweb.views.jobs import (
     view_job,
     zone_of,
 )
-from spyweb.views.outbox import MessageCounts, MessageView, view_message
+from spyweb.views.outbox import MessageView, view_message
 from spyweb.views.records import RecordView, view_record
-from spyweb.views.runs import RunEnded, RunEvent, TaskView, log_line, run_ended, view_task
-from spyweb.views.workflows import WorkflowDetail, WorkflowView
+from spyweb.views.runs import RunEnded, RunEvent, log_line, run_ended, view_task
 
 MOST_LOG_BYTES = MIB  # of a watched run's lines that wait; who reads more slowly misses some, and is told how many
 LINE_BYTES = 256  # that a line takes beside its text
@@ -136,7 +134,7 @@ class DaemonService:
     stored_runs: Runs
     stored_tasks: Tasks
     stored_records: Records
-    outbox_sender: OutboxSender
+    outbox: OutboxSender
     state: StateService
     own_sockets: OwnSockets
     access: AccessService
@@ -144,7 +142,7 @@ class DaemonService:
     metrics: MetricsService
     readiness: ReadinessService
     drift: DriftService
-    workflow_runs: WorkflowService
+    workflows: WorkflowService
     hooks: HookService
     once: OnceService
     incidents: IncidentService
@@ -190,7 +188,7 @@ class DaemonService:
             live=self.live,
             past_runs=self.past_runs,
             records=self.stored_records,
-            tasks=self.tasks,
+            stored_tasks=self.stored_tasks,
             clock=self.clock,
         )
         self.found = RecordSearch(records=self.stored_records, live=self.live, clock=self.clock)
@@ -303,23 +301,6 @@ class DaemonService:
         """Return runs, newest first."""
         return await self.stored_runs.list(job, limit=limit, before=before)
 
-    async def tasks(self, run: RunId) -> list[TaskView]:
-        """Return how the tasks of a run ended, in the order of their definition."""
-        found = await self.stored_tasks.of_runs([run])
-        return [view_task(row) for row in found.get(run, ())]
-
-    async def check_drift(self, job: JobId | None) -> DriftReport:
-        """Compare what is there with what the runs of one job, or of all, have recorded."""
-        return await self.drift.check(job)
-
-    async def workflows(self, limit: int) -> list[WorkflowView]:
-        """Return the newest runs of jobs with tasks."""
-        return await self.workflow_runs.newest(limit)
-
-    async def workflow(self, which: str) -> WorkflowDetail:
-        """Return one of them, by its id, or by the name of a workflow or a job.  Raises Refused."""
-        return await self.workflow_runs.detail(which)
-
     async def records(self, job: JobId | None, *, limit: int, before_ns: int | None) -> list[RecordView]:
         """Return records, newest first, of one job or of all together."""
         found = await self.stored_records.list(job, limit=limit, before_ns=before_ns)
@@ -327,26 +308,14 @@ class DaemonService:
 
     async def messages(self, job: JobId | None, *, limit: int, before: int | None = None) -> list[MessageView]:
         """Return the messages that wait and those that were given up, newest first; of ids below `before`."""
-        return [view_message(message) for message in await self.outbox_sender.unsent(job, limit, before=before)]
-
-    async def count_messages(self) -> MessageCounts:
-        """Count the messages that have not arrived."""
-        dead, backlog = await self.outbox_sender.counts()
-        return MessageCounts(dead=dead, waiting=backlog.waiting, oldest_ms=backlog.oldest_ms)
-
-    async def retry_messages(self, message: int | None) -> list[int]:
-        """Send this message, or all, now; return their ids."""
-        return await self.outbox_sender.retry(message)
-
-    async def trigger(self, job: JobId, payload: object = None) -> RunId | None:
-        """Start a run, or queue it; return its id.  Raises Refused where a due time would be skipped, and at a stop.
-
-        Its script finds the payload, any JSON, in its trigger.
-        """
-        return (await self.start(job, payload)).run
+        return [view_message(message) for message in await self.outbox.unsent(job, limit, before=before)]
 
     async def start(self, job: JobId, payload: object = None, key: str | None = None, parent: str = "") -> StartedRun:
-        """Start a run as `trigger` does; with a key, a request that is repeated starts no second one."""
+        """Start a run, or queue it.  Raises Refused where a due time would be skipped, and at a stop.
+
+        Its script finds the payload, any JSON, in its trigger; with a key, a request that is repeated starts no
+        second run.
+        """
         live, request, known = self._live(job), by_hand(payload=payload, parent=parent), None
         if key is not None:
             known = request_key(f"trigger {job}", key, to_json(payload), self.clock.now_ms())

@@ -26,7 +26,6 @@ from spyweb.views.job_detail import (
     listen_words,
     schedule_words,
     tie,
-    view_problem,
 )
 from spyweb.views.jobs import NextRun
 from spyweb.views.source import SourceView, TraceFrame, error_place, excerpt, frames_of, unreadable_source, whole
@@ -56,7 +55,7 @@ class JobDetails:
             return JobDetail(
                 row=row,
                 schedule="",
-                problems=list(map(view_problem, problems)),
+                problems=problems,
                 source=await self._source_of(problems),
             )
         problems = [*live.problems, *live.warnings]
@@ -65,7 +64,7 @@ class JobDetails:
             row=row,
             schedule=schedule_words(live.spec, self.timezone),
             next_due=await self.next_runs(job, NEXT_SHOWN),
-            problems=list(map(view_problem, problems)),
+            problems=problems,
             source=await self._source_of(problems),
             error=await self._last_error(live, row.failing.count if row.failing else 0),
             follows=list(self._follows(live)),

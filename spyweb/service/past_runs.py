@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from spyweb.service.job_detail import located
 from spyweb.store.model.runs import RunFilter, RunPage
 from spyweb.store.sqlite.past_runs import PastRuns
 from spyweb.store.sqlite.records import Records
+from spyweb.store.sqlite.tasks import Tasks
 from spyweb.views.jobs import log_file
 from spyweb.views.records import RecordView, view_record
 from spyweb.views.run_detail import (
@@ -29,7 +30,7 @@ from spyweb.views.run_detail import (
     view_cause,
     view_limits,
 )
-from spyweb.views.runs import TaskView
+from spyweb.views.runs import TaskView, view_task
 from spyweb.views.source import frames_of
 from spyweb.views.strips import lateness_of, mark_of, moment_of, took_of
 
@@ -46,7 +47,7 @@ class PastRunsService:
     live: LiveJobs
     past_runs: PastRuns
     records: Records
-    tasks: Callable[[RunId], Awaitable[list[TaskView]]]
+    stored_tasks: Tasks
     clock: Clock
 
     async def search(self, wanted: RunFilter, *, limit: int, before: RunId | None = None) -> RunPage:
@@ -96,6 +97,11 @@ class PastRunsService:
         """Return the lines that a run logged.  Raises Refused where there is no such run."""
         run = await self._find(run_id)
         return await self._log(run, self.live.find(run.job))
+
+    async def tasks(self, run: RunId) -> list[TaskView]:
+        """Return how the tasks of a run ended, in the order of their definition."""
+        found = await self.stored_tasks.of_runs([run])
+        return [view_task(row) for row in found.get(run, ())]
 
     async def _find(self, run: RunId) -> Run:
         found = await self.past_runs.find(run)

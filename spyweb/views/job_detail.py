@@ -29,16 +29,6 @@ class Tie(Struct, frozen=True, kw_only=True):
     is_there: bool = True
 
 
-class ProblemView(Struct, frozen=True, kw_only=True):
-    """Something wrong, or doubtful, about a file."""
-
-    file: str
-    line: int | None
-    key: str | None
-    reason: str
-    is_warning: bool
-
-
 class LastError(Struct, frozen=True, kw_only=True):
     """Why the latest run that failed did."""
 
@@ -55,7 +45,7 @@ class JobDetail(Struct, frozen=True, kw_only=True):
     row: OverviewRow
     schedule: str  # in words
     next_due: Sequence[NextRun] = ()
-    problems: Sequence[ProblemView] = ()  # warnings too
+    problems: Sequence[Problem] = ()  # warnings too
     source: SourceView | None = None  # around the first problem's line
     error: LastError | None = None  # of a job that fails
     follows: Sequence[Tie] = ()
@@ -124,16 +114,6 @@ def listen_words(on: On) -> str:
     what = "any key" if key == "*" else key
     allowed = f", if {on.when}() allows it" if on.when else ""
     return f"{what} of {scope} is {kinds}{allowed}"
-
-
-def view_problem(problem: Problem) -> ProblemView:
-    return ProblemView(
-        file=problem.file,
-        line=problem.line,
-        key=problem.key,
-        reason=problem.reason,
-        is_warning=problem.is_warning,
-    )
 
 
 def tie(after: After, job: JobId, name: str | None) -> Tie:

@@ -1,4 +1,4 @@
-"""Keys and the audit trail, as people and machines are shown them."""
+"""Keys, as people and machines are shown them."""
 
 from __future__ import annotations
 
@@ -24,19 +24,6 @@ class MadeKey(Struct, frozen=True, kw_only=True):
 
     key: KeyView
     token: str
-
-
-class AuditView(Struct, frozen=True, kw_only=True):
-    id: int
-    at_ms: int
-    who: str
-    source: str
-    action: str
-    job: str
-    target: str
-    status: int
-    address: str
-    times: int
 
 
 class KeyRevoked(Struct, frozen=True, kw_only=True):

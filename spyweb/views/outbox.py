@@ -24,14 +24,6 @@ class MessageView(Struct, frozen=True, kw_only=True):
     error: str  # of the last of them
 
 
-class MessageCounts(Struct, frozen=True, kw_only=True):
-    """Counts the messages that have not arrived."""
-
-    dead: int  # given up
-    waiting: int
-    oldest_ms: int | None  # since when the oldest of these waits
-
-
 class MessagesRetried(Struct, frozen=True, kw_only=True):
     """The messages that are sent again, by their ids."""
 

@@ -39,6 +39,7 @@ from spyweb.model import (
 from spyweb.ops.network.own_sockets import OwnSockets
 from spyweb.ops.world import Metrics
 from spyweb.outbox.send import DeliveryFailure
+from spyweb.outbox.sender import MessageCounts, OutboxSender
 from spyweb.runs.counters import RunCounters
 from spyweb.runs.live import LiveJobs
 from spyweb.schedules.maintenance import MaintenanceRule, Once, Recurring
@@ -47,6 +48,7 @@ from spyweb.service.audit import AuditService
 from spyweb.service.calendar import CalendarService, MaySee, anything
 from spyweb.service.channels import ChannelService
 from spyweb.service.daemon import DaemonService
+from spyweb.service.drift import DriftService
 from spyweb.service.events import EventHub
 from spyweb.service.hooks import Delivery, HookService
 from spyweb.service.incidents import IncidentService
@@ -60,6 +62,7 @@ from spyweb.service.past_runs import PastRunsService
 from spyweb.service.readiness import ReadinessService
 from spyweb.service.state import StateService
 from spyweb.service.statistics import StatisticsService
+from spyweb.service.workflows import WorkflowService
 from spyweb.settings import StateSettings
 from spyweb.settings.alerts import AlertChannelSettings, AlertSettings
 from spyweb.settings.units import DAY_MS
@@ -84,7 +87,7 @@ from spyweb.views.jobs import (
     view_job,
 )
 from spyweb.views.maintenance import MaintenanceView, view_maintenance
-from spyweb.views.outbox import MessageCounts, MessageView
+from spyweb.views.outbox import MessageView
 from spyweb.views.overview import Overview, OverviewRow, make_overview, view_row
 from spyweb.views.records import RecordView
 from spyweb.views.run_detail import CauseStep, RunDetail, RunLog, brief, run_words
@@ -226,8 +229,8 @@ async def no_lines(_job: JobId, _count: int, _note_place: Callable[[], None]) ->
 class FakeHooks(HookService):
     """Hooks without secrets: who has a key may start a job by them."""
 
-    def __init__(self, trigger: Callable[[JobId], Awaitable[RunId | None]]) -> None:
-        self._trigger = trigger
+    def __init__(self, start: Callable[[JobId], Awaitable[StartedRun]]) -> None:
+        self._start = start
 
     def needs_signature(self, job: JobId | None) -> bool:
         return False
@@ -239,7 +242,7 @@ class FakeHooks(HookService):
         return False
 
     async def receive(self, job: JobId, delivery: Delivery) -> StartedRun:
-        return StartedRun(run=await self._trigger(job))
+        return await self._start(job)
 
 
 class FakeOverview(OverviewService):
@@ -270,23 +273,31 @@ class FakeDetails(JobDetails):
 class FakePast(PastRunsService):
     """Finds one run after the other, and notes what it was asked for."""
 
-    runs: Sequence[Run]
-    story: list[str]
+    service: FakeDaemonService
 
-    def __init__(self, runs: Sequence[Run], story: list[str]) -> None:
-        object.__setattr__(self, "runs", runs)
-        object.__setattr__(self, "story", story)
+    def __init__(self, service: FakeDaemonService) -> None:
+        object.__setattr__(self, "service", service)
+
+    async def tasks(self, run: RunId) -> list[TaskView]:
+        return self.service.tasks_of.get(run, [])
 
     async def search(self, wanted: RunFilter, *, limit: int, before: RunId | None = None) -> RunPage:
-        self.story.append(f"search {wanted}")
-        found = [run for run in self.runs if run.outcome in wanted.outcomes and (before is None or run.id < before)]
+        self.service.story.append(f"search {wanted}")
+        found = [
+            run
+            for run in self.service.known_runs
+            if run.outcome in wanted.outcomes and (before is None or run.id < before)
+        ]
         return RunPage(runs=found[:limit], before=found[limit - 1].id if len(found) > limit else None)
 
     async def detail(self, run_id: RunId) -> RunDetail:
-        run = next((each for each in self.runs if each.id == run_id), None)
+        run = next((each for each in self.service.known_runs if each.id == run_id), None)
         if run is None:
             raise Refused(f"there is no run {run_id}: it may have been pruned")
-        steps = [CauseStep(kind=TriggerType.AFTER, words=f"after {each.job}", run=brief(each)) for each in self.runs]
+        steps = [
+            CauseStep(kind=TriggerType.AFTER, words=f"after {each.job}", run=brief(each))
+            for each in self.service.known_runs
+        ]
         return RunDetail(
             run=run,
             name=run.job,
@@ -297,7 +308,7 @@ class FakePast(PastRunsService):
             late_ms=0,
             causes=steps,
             attempts=(),
-            followers=list(map(brief, self.runs)),
+            followers=list(map(brief, self.service.known_runs)),
             tasks=(),
             frames=(),
             source=None,
@@ -400,6 +411,50 @@ async def try_out(channel: str, _now_ms: int) -> Attempt:
     return attempts[channel]
 
 
+class FakeOutbox(OutboxSender):
+    def __init__(self, service: FakeDaemonService) -> None:
+        self.service = service
+
+    async def counts(self) -> MessageCounts:
+        dead = sum(view.state == "dead" for view in self.service.unsent)
+        return MessageCounts(dead, len(self.service.unsent) - dead, None)
+
+    async def retry(self, message: int | None) -> list[int]:
+        self.service.note(f"retry {message}")
+        return [view.id for view in self.service.unsent if message in (None, view.id)]
+
+
+class FakeDrift(DriftService):
+    def __init__(self) -> None: ...
+
+    async def check(self, job: JobId | None) -> DriftReport:
+        view = DriftView(
+            resource="prices:file.copy:a",
+            job=PRICES,
+            module="file.copy",
+            target="a",
+            expected="file",
+            actual="not there",
+        )
+        return DriftReport(checked=2, differences=[view] if job in (None, PRICES) else [], remarks=["one is gone"])
+
+
+class FakeWorkflows(WorkflowService):
+    service: FakeDaemonService
+
+    def __init__(self, service: FakeDaemonService) -> None:
+        object.__setattr__(self, "service", service)
+
+    async def newest(self, limit: int) -> list[WorkflowView]:
+        return [view_workflow(run, ("release",), 0) for run in self.service.known_runs[:limit]]
+
+    async def detail(self, which: str) -> WorkflowDetail:
+        found = (await self.newest(1))[0]
+        if which not in ("7", found.name):
+            raise Refused(f"there is no run of a workflow {which!r}")
+        return WorkflowDetail(workflow=found, tasks=self.service.tasks_of.get(found.id, []), resources=[])
+
+
 class FakeDaemonService(DaemonService):
     def __init__(
         self,
@@ -436,7 +491,7 @@ class FakeDaemonService(DaemonService):
         self.channels = make_channels(store, clock, lambda: self.alert_settings, self.tallies)
         self.events = hub or EventHub(clock, "b00t", lambda _hub, _topic: lambda: None)
         self.pages = pages or PageHub(events=self.events, clock=clock, tasks=TaskGroup(), last_lines=no_lines)
-        self.hooks: HookService = FakeHooks(self.trigger)
+        self.hooks: HookService = FakeHooks(self.start)
         self.is_traced = False
         self.state = state or make_state()
         self.measured = vitals or make_vitals()
@@ -450,9 +505,10 @@ class FakeDaemonService(DaemonService):
         self.trouble = trouble  # of every question
         self.next_id = next_id
         self.tasks_of = tasks or {}
+        self.outbox, self.drift, self.workflows = FakeOutbox(self), FakeDrift(), FakeWorkflows(self)
         self.overview, self.details = FakeOverview(), FakeDetails()
         self.story: list[str] = []
-        self.past = FakePast(self.known_runs, self.story)
+        self.past = FakePast(self)
         self.calendar, self.statistics = FakeCalendar(), FakeStatistics()
         self.maintenance = FakeMaintenance()
         self.closed = asyncio.Event()  # nobody watches the run any more
@@ -502,29 +558,6 @@ class FakeDaemonService(DaemonService):
         chosen = [run for run in self.known_runs if job in (None, run.job) and (before is None or run.id < before)]
         return chosen[:limit]
 
-    async def tasks(self, run: RunId) -> list[TaskView]:
-        return self.tasks_of.get(run, [])
-
-    async def workflows(self, limit: int) -> list[WorkflowView]:
-        return [view_workflow(run, ("release",), 0) for run in self.known_runs[:limit]]
-
-    async def workflow(self, which: str) -> WorkflowDetail:
-        found = (await self.workflows(1))[0]
-        if which not in ("7", found.name):
-            raise Refused(f"there is no run of a workflow {which!r}")
-        return WorkflowDetail(workflow=found, tasks=self.tasks_of.get(found.id, []), resources=[])
-
-    async def check_drift(self, job: JobId | None) -> DriftReport:
-        view = DriftView(
-            resource="prices:file.copy:a",
-            job=PRICES,
-            module="file.copy",
-            target="a",
-            expected="file",
-            actual="not there",
-        )
-        return DriftReport(checked=2, differences=[view] if job in (None, PRICES) else [], remarks=["one is gone"])
-
     async def records(self, job: JobId | None, *, limit: int, before_ns: int | None) -> list[RecordView]:
         wanted = (view for view in self.kept if job in (None, view.job_id))
         return [view for view in wanted if before_ns is None or view.timestamp < before_ns][:limit]
@@ -533,30 +566,19 @@ class FakeDaemonService(DaemonService):
         wanted = (view for view in self.unsent if job in (None, view.job_id))
         return [view for view in wanted if before is None or view.id < before][:limit]
 
-    async def count_messages(self) -> MessageCounts:
-        dead = sum(view.state == "dead" for view in self.unsent)
-        return MessageCounts(dead=dead, waiting=len(self.unsent) - dead, oldest_ms=None)
-
-    async def retry_messages(self, message: int | None) -> list[int]:
-        self._note(f"retry {message}")
-        return [view.id for view in self.unsent if message in (None, view.id)]
-
-    async def trigger(self, job: JobId, payload: object = None) -> RunId | None:
-        self._note(f"trigger {job}" + ("" if payload is None else f" with {payload}"))
-        return self.next_id
-
     async def cancel(self, run: RunId) -> Run | None:
-        self._note(f"cancel {run}")
+        self.note(f"cancel {run}")
         return next((each for each in self.known_runs if each.id == run), None)
 
     async def start(self, job: JobId, payload: object = None, key: str | None = None, parent: str = "") -> StartedRun:
-        return StartedRun(run=await self.trigger(job, payload))
+        self.note(f"trigger {job}" + ("" if payload is None else f" with {payload}"))
+        return StartedRun(run=self.next_id)
 
     async def pause(self, job: JobId) -> None:
-        self._note(f"pause {job}")
+        self.note(f"pause {job}")
 
     async def resume(self, job: JobId) -> None:
-        self._note(f"resume {job}")
+        self.note(f"resume {job}")
 
     async def run_once(
         self,
@@ -568,7 +590,7 @@ class FakeDaemonService(DaemonService):
         values: Mapping[str, object] | None = None,
     ) -> AsyncGenerator[RunEvent, None]:
         kind = "debug" if debug else "audit" if audit else "dry run" if dry_run else "run"
-        self._note(f"{kind} {job}{f' with {values}' if values else ''}")
+        self.note(f"{kind} {job}{f' with {values}' if values else ''}")
         try:
             for event in self.watched:
                 yield event
@@ -578,7 +600,7 @@ class FakeDaemonService(DaemonService):
             self.story.append("closed")
             self.closed.set()
 
-    def _note(self, what: str) -> None:
+    def note(self, what: str) -> None:
         self.story.append(what)
         if self.refusal:
             raise self.refusal

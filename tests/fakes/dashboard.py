@@ -11,7 +11,7 @@ from aiohttp.test_utils import make_mocked_request
 from msgspec import structs
 
 from spyweb.cooperative import run_at_once
-from spyweb.errors import Refused
+from spyweb.errors import Problem, Refused
 from spyweb.model import Every, HistoryRule, JobId, Outcome, Run, RunId, RunMark, TriggerType
 from spyweb.runs.live import LiveJobs
 from spyweb.service.record_search import RecordSearch
@@ -21,7 +21,7 @@ from spyweb.specs.origins import OriginKind, ResolvedSetting
 from spyweb.store.model.access import Scope
 from spyweb.store.model.runs import FailingSeries, RunFilter, RunPage, RunPoint, RunStrip
 from spyweb.views.calendar import DayAhead, GapPage, PlannedJob, day_ahead, view_gap
-from spyweb.views.job_detail import JobDetail, LastError, ProblemView, Tie
+from spyweb.views.job_detail import JobDetail, LastError, Tie
 from spyweb.views.jobs import next_run
 from spyweb.views.overview import Overview, OverviewRow, make_overview, view_row
 from spyweb.views.run_detail import CauseStep, LimitView, RunDetail, RunLog, brief, run_words
@@ -93,7 +93,7 @@ def make_detail(row: OverviewRow) -> JobDetail:
     """Make the details of a job in which each text holds markup."""
     job = row.job.id
     source = SourceView(file=f"jobs/{job}.lua", first=2, lines=[MARKUP, "local a = 1", "-- <b>"], line=3, total=4)
-    problem = ProblemView(file=MARKUP, line=3, key=MARKUP, reason=MARKUP, is_warning=False)
+    problem = Problem(MARKUP, 3, MARKUP, MARKUP)
     error = LastError(
         run=RunId(43), at_ms=NOW_MS, reason=MARKUP, failure="error", frames=(), source=source, is_same=True
     )

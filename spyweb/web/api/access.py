@@ -8,8 +8,8 @@ from aiohttp import web
 from msgspec import Meta, Struct
 
 from spyweb.service.access import find_problem
-from spyweb.store.model.access import Scope
-from spyweb.views.keys import AuditView, KeyRevoked, KeyView, MadeKey, Myself
+from spyweb.store.model.access import AuditLine, Scope
+from spyweb.views.keys import KeyRevoked, KeyView, MadeKey, Myself
 from spyweb.web.access.guard import ABOUT
 from spyweb.web.access.principal import check_may_make_keys, principal_of
 from spyweb.web.answer import BadBody, json_answer
@@ -74,7 +74,7 @@ async def revoke_key(request: web.Request) -> web.Response:
     return json_answer(KeyRevoked(name=name))
 
 
-@Route("GET", "/api/audit", right=Right.ADMIN, answer=list[AuditView], query=AuditQuery)
+@Route("GET", "/api/audit", right=Right.ADMIN, answer=list[AuditLine], query=AuditQuery)
 async def list_audit(request: web.Request) -> web.Response:
     """List what was done by whom, newest first."""
     query = query_of(request, AuditQuery)

@@ -161,7 +161,7 @@ async def show_chart(request: web.Request) -> web.Response:
 async def check_drift(request: web.Request) -> web.Response:
     """Compare what is there with what `file.*` and commands have recorded, of one job or of all."""
     name, service = query_of(request, DriftQuery).job, request.app[SERVICE]
-    return json_answer(await service.check_drift(None if name is None else service.find(name) or JobId(name)))
+    return json_answer(await service.drift.check(None if name is None else service.find(name) or JobId(name)))
 
 
 @Route(

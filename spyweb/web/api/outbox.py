@@ -34,4 +34,4 @@ async def list_messages(request: web.Request) -> web.Response:
 async def retry_messages(request: web.Request) -> web.Response:
     """Send one message again, by its id; without one, all."""
     message = query_of(request, RetryQuery).id or None
-    return json_answer(MessagesRetried(retried=await request.app[SERVICE].retry_messages(message)))
+    return json_answer(MessagesRetried(retried=await request.app[SERVICE].outbox.retry(message)))

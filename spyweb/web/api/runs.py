@@ -132,7 +132,7 @@ async def list_gaps(request: web.Request) -> web.Response:
 @Route("GET", "/api/runs/{run}/tasks", right=Right.READ, answer=list[TaskView], of_job=True)
 async def list_tasks(request: web.Request) -> web.Response:
     """List how the tasks of a run ended, in the order of their definition."""
-    return json_answer(await request.app[SERVICE].tasks(await permitted_run(request)))
+    return json_answer(await request.app[SERVICE].past.tasks(await permitted_run(request)))
 
 
 @Route("POST", "/api/runs/{run}/cancel", right=Right.RUN, answer=RunCancelled, of_job=True)
@@ -148,7 +148,7 @@ async def cancel(request: web.Request) -> web.Response:
 @Route("GET", "/api/workflows", right=Right.READ, answer=list[WorkflowView], query=WorkflowsQuery)
 async def list_workflows(request: web.Request) -> web.Response:
     """List the newest runs of jobs with tasks."""
-    return json_answer(await request.app[SERVICE].workflows(query_of(request, WorkflowsQuery).limit))
+    return json_answer(await request.app[SERVICE].workflows.newest(query_of(request, WorkflowsQuery).limit))
 
 
 @Route("GET", "/api/workflow", right=Right.READ, answer=WorkflowDetail, query=WorkflowQuery)
@@ -156,7 +156,7 @@ async def show_workflow(request: web.Request) -> web.Response:
     """Show one of them with its tasks and with what it keeps."""
     query = query_of(request, WorkflowQuery)
     try:
-        return json_answer(await request.app[SERVICE].workflow(query.id))
+        return json_answer(await request.app[SERVICE].workflows.detail(query.id))
     except Refused as refused:
         raise web.HTTPNotFound(text=str(refused)) from refused
 

@@ -229,7 +229,7 @@ async def show_job(asked: Asked) -> Shown:
 @action("jobs/{job}/run", right=Right.RUN)
 async def run_now(asked: Asked) -> web.Response:
     """Start a run of a job, or queue it."""
-    await asked.service.trigger(asked.job())
+    await asked.service.start(asked.job())
     return lead_to(asked.back())
 
 

@@ -41,7 +41,7 @@ async def values_of(asked: Asked, query: OutboxQuery) -> Mapping[str, object]:
     chosen = {"job": query.job} if query.job else {}
     here = asked.to("outbox")
     return {
-        "counts": None if asked.principal.jobs else await asked.service.count_messages(),
+        "counts": None if asked.principal.jobs else await asked.service.outbox.counts(),
         "messages": shown,
         "dead": sum(message.state == "dead" for message in shown),
         "job": query.job,
@@ -77,12 +77,12 @@ async def show_outbox(asked: Asked) -> Shown:
 @action("outbox/{id}/retry", right=Right.RUN, of_job=True)
 async def retry_message(asked: Asked) -> web.Response:
     """Send a message again, now."""
-    await asked.service.retry_messages((await _message(asked)).id)
+    await asked.service.outbox.retry((await _message(asked)).id)
     return lead_to(asked.back())
 
 
 async def ask_before_all(asked: Asked) -> Question:
-    counts = await asked.service.count_messages()
+    counts = await asked.service.outbox.counts()
     return Question(
         title="Send all messages again?",
         words=f"{counts.dead + counts.waiting:,} in all, those that were given up too. Receivers that have had one "
@@ -94,7 +94,7 @@ async def ask_before_all(asked: Asked) -> Question:
 @action("outbox/retry", right=Right.RUN, question=ask_before_all)
 async def retry_all(asked: Asked) -> web.Response:
     """Send all messages again, now."""
-    await asked.service.retry_messages(None)
+    await asked.service.outbox.retry(None)
     return lead_to(asked.back())
 
 

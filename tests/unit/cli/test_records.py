@@ -165,7 +165,7 @@ def test_a_running_daemon_gives_all_records_of_a_job_that_is_gone(project: Path,
 
 class TellingService(FakeDaemonService):
     async def records(self, job: JobId | None, *, limit: int, before_ns: int | None) -> list[RecordView]:
-        self._note("records" if before_ns is None else "more records")
+        self.note("records" if before_ns is None else "more records")
         return await super().records(job, limit=limit, before_ns=before_ns)
 
 

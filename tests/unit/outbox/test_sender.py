@@ -15,7 +15,7 @@ from spyweb.model import JobId
 from spyweb.outbox.send import DeliveryFailure
 from spyweb.outbox.sender import PATIENCE, OutboxSender
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
-from spyweb.store.model.messages import Backlog, Channel, NewMessage, QueuedMessage, Target
+from spyweb.store.model.messages import Channel, NewMessage, QueuedMessage, Target
 from tests.fakes.changes import PRICES
 from tests.fakes.clock import FakeClock
 from tests.fakes.findings import DESKTOP, HOOK, OTHER_HOOK, message
@@ -499,7 +499,7 @@ async def test_the_dead_are_counted_and_forgotten(harness: Harness) -> None:
     await harness.store.outbox.give_up(number, error="")
     async with harness.at_work():
         assert harness.outbox_sender.dead == 1
-        assert await harness.outbox_sender.counts() == (1, Backlog(0, None))
+        assert await harness.outbox_sender.counts() == (1, 0, None)
         await harness.outbox_sender.prune(harness.clock.now_ms())
         assert harness.outbox_sender.dead == 1
         await harness.outbox_sender.prune(harness.clock.now_ms() + SECOND_MS)

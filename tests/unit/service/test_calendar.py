@@ -12,16 +12,11 @@ from spyweb.runs.runner import by_hand
 from spyweb.service.calendar import CalendarService
 from spyweb.service.past_runs import PastRunsService
 from spyweb.store.model.runs import Change
-from spyweb.views.runs import TaskView
 from tests.fakes.changes import make_skipped
 from tests.fakes.harness import Harness, harness, make_job
 from tests.fakes.pool import LOST
 
 PRICES, NEWS = JobId("prices"), JobId("news")
-
-
-async def no_tasks(_run: int) -> list[TaskView]:
-    return []
 
 
 @pytest.fixture
@@ -34,7 +29,12 @@ async def known() -> AsyncIterator[Harness]:
 
 def service(t: Harness) -> CalendarService:
     past = PastRunsService(
-        root=Path(), live=t.live, past_runs=t.store.past_runs, records=t.store.records, tasks=no_tasks, clock=t.clock
+        root=Path(),
+        live=t.live,
+        past_runs=t.store.past_runs,
+        records=t.store.records,
+        stored_tasks=t.store.tasks,
+        clock=t.clock,
     )
     return CalendarService(live=t.live, past=past, clock=t.clock)
 

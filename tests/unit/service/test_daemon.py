@@ -77,14 +77,14 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
             stored_runs=t.store.runs,
             stored_tasks=t.store.tasks,
             stored_records=t.store.records,
-            outbox_sender=FakeOutboxSender(),
+            outbox=FakeOutboxSender(),
             state=make_state(t.clock),
             own_sockets=OwnSockets(),
             access=AccessService(t.store.keys, t.clock),
             trail=AuditService(t.store.audit, t.clock),
             metrics=make_metrics(),
             readiness=make_readiness(),
-            workflow_runs=WorkflowService(t.store),
+            workflows=WorkflowService(t.store),
             hooks=make_hooks(t, once),
             once=once,
             incidents=IncidentService(t.store.incidents, t.clock),
@@ -159,7 +159,7 @@ async def test_a_paused_job_shows_it_and_has_no_due_times_until_it_is_resumed(se
 
 
 async def test_a_job_by_hand_runs_and_is_on_record(served: Served) -> None:
-    run = await served.service.trigger(BACKUP)
+    run = (await served.service.start(BACKUP)).run
     await served.harness.clock.turn()
 
     (kept,) = await served.service.runs(BACKUP, limit=9, before=None)
@@ -168,14 +168,14 @@ async def test_a_job_by_hand_runs_and_is_on_record(served: Served) -> None:
 
 async def test_a_start_by_hand_is_refused_where_the_overlap_rule_would_skip_it(served: Served) -> None:
     served.harness.pool.held.add(BACKUP)
-    assert await served.service.trigger(BACKUP) is not None
+    assert (await served.service.start(BACKUP)).run is not None
     await served.harness.clock.turn()
     with pytest.raises(Refused):
-        await served.service.trigger(BACKUP)
+        await served.service.start(BACKUP)
 
 
 async def test_a_run_has_its_payload_in_its_trigger(served: Served) -> None:
-    await served.service.trigger(BACKUP, {"branch": "main"})
+    await served.service.start(BACKUP, {"branch": "main"})
     await served.harness.clock.turn()
 
     (request,) = served.harness.pool.requests
@@ -186,7 +186,7 @@ async def test_a_run_has_its_payload_in_its_trigger(served: Served) -> None:
 
 async def test_a_run_is_cancelled_once_and_one_that_never_was_is_none(served: Served) -> None:
     served.harness.pool.held.add(BACKUP)
-    run = await served.service.trigger(BACKUP)
+    run = (await served.service.start(BACKUP)).run
     assert run is not None
     await served.harness.clock.turn()
     cancelled = await served.service.cancel(run)
@@ -224,7 +224,7 @@ async def test_a_run_goes_on_when_nobody_watches_it_any_more(served: Served) -> 
 
 
 async def test_a_job_that_is_gone_is_refused_by_name(served: Served) -> None:
-    for ask in (served.service.trigger(TYPO), served.service.pause(TYPO), served.service.resume(TYPO)):
+    for ask in (served.service.start(TYPO), served.service.pause(TYPO), served.service.resume(TYPO)):
         with pytest.raises(Refused, match="typo is gone"):
             await ask
     with pytest.raises(Refused, match="typo is gone"):

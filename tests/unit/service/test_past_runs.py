@@ -18,15 +18,10 @@ from spyweb.runs.runner import by_hand
 from spyweb.service.past_runs import NS_IN_MS, PastRunsService
 from spyweb.store.model.records import NewRecord
 from spyweb.store.model.runs import RunFilter, RunPage
-from spyweb.views.runs import TaskView
 from tests.fakes.harness import Harness, harness, make_job
 from tests.fakes.pool import FAILED, SUCCESS
 
 PRICES, NEWS = JobId("prices"), JobId("news")
-
-
-async def no_tasks(run: RunId) -> list[TaskView]:
-    return [TaskView(task=f"of {run}", workflow="", status="success")]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,7 +62,7 @@ async def looked(tmp_path: Path) -> AsyncIterator[Looked]:
             live=t.live,
             past_runs=t.store.past_runs,
             records=t.store.records,
-            tasks=no_tasks,
+            stored_tasks=t.store.tasks,
             clock=t.clock,
         )
         retry = Retry(retries=1, delay_ms=1_000, jitter=False)
@@ -124,7 +119,6 @@ async def test_a_run_shows_how_it_came_about_and_what_came_of_it(looked: Looked)
     assert [step.kind for step in of_news.causes] == [TriggerType.MANUAL, TriggerType.RETRY, TriggerType.AFTER]
     assert of_news.causes[-1].words == "prices ended: success"
     assert list(of_news.attempts) == []
-    assert [task.task for task in of_news.tasks] == [f"of {news.id}"]
 
 
 async def test_an_error_is_shown_in_its_source_beside_the_limits(looked: Looked) -> None:

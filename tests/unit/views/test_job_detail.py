@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spyweb.errors import Problem
 from spyweb.model import After, At, ChangeKind, Cron, Every, JobId, JobSpec, Never, On, Outcome
-from spyweb.views.job_detail import last_error, long_duration, schedule_words, tie, view_problem
+from spyweb.views.job_detail import last_error, long_duration, schedule_words, tie
 from tests.fakes.daemon_service import make_run, make_spec
 
 BERLIN = "Europe/Berlin"
@@ -59,14 +58,3 @@ def test_an_error_is_the_same_where_all_failures_have_its_reason() -> None:
     run = make_run(reason="boom")
     found = [last_error(run, [], None, reasons).is_same for reasons in (["boom"], ["boom"] * 2, ["boom", "bang"])]
     assert found == [None, True, False]
-
-
-def test_a_problem_is_shown_in_its_parts() -> None:
-    shown = view_problem(Problem("a.lua", 3, "every", "is wrong", is_warning=True))
-    assert (shown.file, shown.line, shown.key, shown.reason, shown.is_warning) == (
-        "a.lua",
-        3,
-        "every",
-        "is wrong",
-        True,
-    )
