@@ -43,7 +43,6 @@ class PageFrame(Struct, frozen=True, kw_only=True):
     state: str = "ok"  # "ok", "warn" or "bad": the icon
     counts: Mapping[str, int] = field(default_factory=dict)  # at entries of the bar: what needs somebody
     theme: str = ""  # "light", "dark"; empty: as the system has it
-    token: str = ""  # what forms must send back; empty: nobody asks for one
     is_known: bool = True  # whoever asks may see more than how to sign in
     who: str = ""  # the key of this session; empty: nobody needs to sign in
     may: frozenset[str] = frozenset()  # the rights of whoever looks: there is no button for what they may not

@@ -51,11 +51,6 @@ def is_same(first: str, second: str) -> bool:
     return hmac.compare_digest(_bytes(first), _bytes(second))
 
 
-def csrf_token(cookie: str) -> str:
-    """Return what the forms of a session send along: only pages of the session know it, as no other can read them."""
-    return hmac.digest(_bytes(cookie), b"csrf", "sha256").hex()
-
-
 def _checksum(body: str) -> str:
     number, digits = zlib.crc32(body.encode("ascii")), ""
     for _ in range(CHECKSUM):

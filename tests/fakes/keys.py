@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from aiohttp import ClientResponse
 
-from spyweb.service.tokens import csrf_token
 from spyweb.store.model.access import Scope
 from spyweb.web.app import Site, tcp_app
 from tests.fakes.client import Client, client_of
@@ -42,11 +41,6 @@ class Doors:
         found = self.service.access.admit_key(self.tokens[who])
         assert found
         return {"Cookie": f"{COOKIE}={self.service.access.sign_in(found)}"}
-
-
-def with_token(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return a browser's headers with what a form of its session sends along."""
-    return {**headers, "X-CSRF-Token": csrf_token(headers["Cookie"].partition("=")[2])}
 
 
 @asynccontextmanager

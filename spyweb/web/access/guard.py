@@ -1,11 +1,10 @@
-"""Guard what is served: refuse whoever may not, ask forms of a session for its token, put on record what is done.
+"""Guard what is served: refuse whoever may not, put on record what is done.
 
 With a key, everything under /api/ but /api/public/ needs it.  Who is who is found out by recognise.py.
 """
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Mapping
 from urllib.parse import quote
 
@@ -18,15 +17,12 @@ from spyweb.service.audit import AuditService
 from spyweb.store.model.access import NewAuditLine
 from spyweb.web.access.open_requests import OpenRequests
 from spyweb.web.access.principal import NOBODY, PRINCIPAL, Principal, legible
-from spyweb.web.access.recognise import FORM_TOKEN, HARMLESS, AccessRule, Recognise, WrongKey, address_in
+from spyweb.web.access.recognise import HARMLESS, AccessRule, Recognise, WrongKey, address_in
 from spyweb.web.access.rights import Right
 from spyweb.web.answer import status_of, wants_page
-from spyweb.web.body import FORM, LARGEST_FORM, media_type_of, read_form
 
 API = "/api/"
 PRIVATE, PUBLIC = "/api/v/", "/api/public/"  # endpoints of the project's server
-FORMS = frozenset({FORM, "multipart/form-data"})
-TOKEN_HEADER, TOKEN_FIELD = "X-CSRF-Token", "csrf"
 TARGETS = (
     "name",
     "namespace",
@@ -79,7 +75,6 @@ class RequestGuard:
             if _is_linked_from_elsewhere(request, principal):
                 return _see_again(request)
             _check(principal, rule)
-            await _check_form(request, principal)
         if self._underway and principal.given:
             return await self._underway.handle(request, principal.given, handler)
         return await handler(request)
@@ -201,17 +196,6 @@ def _check(principal: Principal, rule: AccessRule) -> None:
         raise web.HTTPForbidden(text=f"{principal.name} lacks the right {rule.right}")
     if principal.jobs and not rule.of_job:
         raise web.HTTPForbidden(text=f"{principal.name} may ask about its jobs only")
-
-
-async def _check_form(request: web.Request, principal: Principal) -> None:
-    """Refuse what a session's browser sends without the token that only pages of this session know."""
-    if principal.source != "session" or request.method in HARMLESS:
-        return
-    given = request.headers.get(TOKEN_HEADER, "")
-    if not given and media_type_of(request) in FORMS:
-        given = (await read_form(request, LARGEST_FORM)).get(TOKEN_FIELD, "")
-    if not hmac.compare_digest(given.encode("utf-8", "surrogateescape"), request[FORM_TOKEN].encode()):
-        raise web.HTTPForbidden(text="this form is of another session: load the page again")
 
 
 def _other_rule(request: web.Request) -> AccessRule:

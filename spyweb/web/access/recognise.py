@@ -15,7 +15,6 @@ from msgspec import Struct
 from spyweb.limits import KEY_TEXT
 from spyweb.ops.network.own_sockets import OwnSockets, Peer
 from spyweb.service.access import OWNER_PASS, AccessService, Pass
-from spyweb.service.tokens import csrf_token
 from spyweb.web.access.cookies import DASHBOARD_PORT, HOSTS, session_cookie
 from spyweb.web.access.hosts import comes_from_elsewhere, is_known, is_proxied, names_loopback
 from spyweb.web.access.principal import LOOPBACK, NOBODY, SOCKET, Principal
@@ -25,7 +24,6 @@ from spyweb.web.connections import address_of
 
 KEY_HEADER, BEARER = "X-SpyWeb-Key", "Bearer "
 HARMLESS = frozenset({"GET", "HEAD", "OPTIONS"})
-FORM_TOKEN = web.RequestKey("what the forms of this session must send back", str)
 
 
 class AccessRule(Struct, frozen=True):
@@ -110,7 +108,6 @@ class Recogniser:
             return None
         if rule.right is not None:
             check_page(request)
-        request[FORM_TOKEN] = csrf_token(cookie)
         return principal_from(found, "session")
 
 

@@ -19,7 +19,7 @@ from spyweb.errors import SpywebError
 from spyweb.settings.nearest import nearest_name
 from spyweb.web.access.guard import API
 from spyweb.web.access.principal import NOBODY, PRINCIPAL
-from spyweb.web.access.recognise import FORM_TOKEN, AccessRule, check_page
+from spyweb.web.access.recognise import AccessRule, check_page
 from spyweb.web.access.rights import PUBLIC, Right
 from spyweb.web.answer import status_of, wants_page
 from spyweb.web.api.route import SERVICE
@@ -107,7 +107,7 @@ async def question_of(asked: Asked, wanted: Action) -> Shown:
         "question": question.words,
         "button": question.button,
         "action": asked.request.path_qs,
-        "fields": [(name, value) for name, value in asked.form.items() if name not in ("sure", "csrf")],
+        "fields": [(name, value) for name, value in asked.form.items() if name != "sure"],
         "back": asked.back(),
     }
     return Shown(title=question.title, values=values)
@@ -155,7 +155,6 @@ async def frame_of(asked: Asked, place: str, live: str = "") -> PageFrame:
         state=outlook.state if outlook else "ok",
         counts=outlook.counts if outlook else {},
         theme=theme if theme in THEMES else "",
-        token=request.get(FORM_TOKEN, ""),
         is_known=is_known,
         who=principal.name if principal.source == "session" else "",
         may=principal.may_do,

@@ -47,7 +47,7 @@ def test_every_address_begins_with_the_dashboards_own() -> None:
 
 
 def test_markup_of_others_is_text() -> None:
-    frame = make_frame(host=MARKUP, who=MARKUP, token=MARKUP, here=MARKUP, version=MARKUP, live=MARKUP)
+    frame = make_frame(host=MARKUP, who=MARKUP, here=MARKUP, version=MARKUP, live=MARKUP)
     page = error_page(frame, reason=MARKUP, close=[{"href": f'/"{MARKUP}', "words": MARKUP}])
     assert MARKUP not in page
     assert page.count("&lt;script&gt;") >= 8
@@ -59,12 +59,6 @@ def test_a_page_needs_nothing_that_its_policy_forbids() -> None:
     assert "<style" not in page
     assert "onclick" not in page
     assert page.count("<script") == 1
-
-
-def test_a_token_is_in_the_form_and_only_there() -> None:
-    page = error_page(make_frame(token="t0ken"))
-    assert page.count("t0ken") == 1
-    assert 'name="csrf" value="t0ken"' in page
 
 
 def test_a_moment_is_an_element_that_the_browser_can_tell_in_its_own_zone() -> None:

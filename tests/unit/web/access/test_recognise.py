@@ -8,7 +8,6 @@ from aiohttp.test_utils import make_mocked_request
 from structlog.testing import capture_logs
 from yarl import URL
 
-from spyweb.service.tokens import csrf_token
 from spyweb.web.access.principal import LOOPBACK
 from spyweb.web.access.recognise import AccessRule, by_loopback
 from spyweb.web.access.rights import Right
@@ -16,7 +15,7 @@ from spyweb.web.access.throttle import FREE
 from spyweb.web.app import Site, socket_app, tcp_app
 from tests.fakes.client import client_of
 from tests.fakes.daemon_service import FakeDaemonService
-from tests.fakes.keys import COOKIE, OWNER, Doors, open_doors, with_token
+from tests.fakes.keys import COOKIE, OWNER, Doors, open_doors
 
 TRIGGER = "/api/jobs/prices/trigger"
 LINE = {"who", "source", "action", "job", "target", "status", "address", "times"}
@@ -85,7 +84,7 @@ async def test_a_key_may_use_any_name_and_a_browser_one_that_is_known() -> None:
 )
 async def test_what_a_page_of_another_site_has_sent_changes_nothing(headers: dict[str, str], is_ours: bool) -> None:
     async with open_doors(site=Site(hosts=("spyweb.example.org",))) as doors:
-        browser = with_token(doors.signed_in("run"))
+        browser = doors.signed_in("run")
         status = await doors.status("POST", TRIGGER, Host="localhost:7979", **browser, **headers)
         assert (status, doors.service.story) == ((200, ["trigger prices"]) if is_ours else (403, []))
         assert await doors.status("POST", TRIGGER, "run", Host="localhost:7979", **headers) == 200
@@ -125,15 +124,6 @@ async def test_the_cookie_is_found_among_others(doors: Doors) -> None:
         assert await doors.status("GET", "/api/jobs", Cookie=others) == 200
 
 
-async def test_a_form_sends_its_token_as_a_field(doors: Doors) -> None:
-    browser = doors.signed_in("run")
-    token = csrf_token(browser["Cookie"].partition("=")[2])
-    for fields, status in (({"csrf": token}, 200), ({"csrf": "x"}, 403), ({}, 403), ({"csrf": token[:-1]}, 403)):
-        async with doors.client.post(TRIGGER, data=fields, headers=browser) as answer:
-            assert answer.status in (status, 400 if status == 200 else status)
-    assert doors.service.story in ([], ["trigger prices"])
-
-
 async def test_wrong_keys_are_slowed_down_and_right_tokens_are_not(doors: Doors) -> None:
     statuses = [await doors.status("GET", "/api/jobs", f"guess {number}") for number in range(FREE + 3)]
     assert statuses == [401] * (FREE + 1) + [429] * 2
@@ -160,7 +150,7 @@ async def test_what_is_done_is_on_record_and_what_is_looked_at_is_not() -> None:
             await doors.status("GET", "/api/jobs", "read")
             await doors.status("POST", TRIGGER, "run")
             await doors.status("POST", TRIGGER, "read")
-            await doors.status("POST", TRIGGER, **with_token(doors.signed_in("limited")))
+            await doors.status("POST", TRIGGER, **doors.signed_in("limited"))
             await doors.status("DELETE", "/api/state/entry?namespace=scope:a&key=%ff%00k", "state")
             await doors.status("POST", "/api/jobs/nobody/trigger", "run")
             await doors.status("POST", TRIGGER)

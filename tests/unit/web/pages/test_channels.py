@@ -18,7 +18,6 @@ from spyweb.web.pages.channels import channels_view
 from spyweb.web.pages.page import PageMissing
 from tests.fakes.daemon_service import NOW_MS, FakeDaemonService
 from tests.fakes.dashboard import MARKUP, POST, asked_of, dashboard, get_page, make_dashboard_service, signed_in
-from tests.fakes.keys import with_token
 
 
 async def down(service: FakeDaemonService) -> None:
@@ -76,7 +75,7 @@ async def test_whoever_may_only_look_sends_nothing_and_a_key_of_some_jobs_sees_n
     async with dashboard(service) as client:
         _, page = await get_page(client, "/channels", **reader)
         assert "Send a test" not in page
-        async with client.post("/channels/ops/test", data={"x": ""}, headers=with_token(reader)) as answer:
+        async with client.post("/channels/ops/test", data={"x": ""}, headers=reader) as answer:
             assert answer.status == 403
         async with client.get("/channels", headers={"X-SpyWeb-Key": made.token}) as answer:
             assert answer.status == 403

@@ -32,7 +32,6 @@ from tests.fakes.dashboard import (
     three_rows,
 )
 from tests.fakes.incidents import fail, succeed
-from tests.fakes.keys import with_token
 
 WAITING = IncidentStanding(
     channels=[IncidentChannel(name="phone", told="", from_ms=0, held="waits for job prices")],
@@ -253,7 +252,7 @@ async def test_whoever_may_see_some_jobs_sees_the_incidents_of_those_and_no_othe
         for number in (1, 3, 4):
             assert (await get_page(client, f"/incidents/{number}", **limited))[0] == 404
         address = "/incidents/4/acknowledge"
-        async with client.post(address, data={"by": "x"}, headers=with_token(limited)) as answer:
+        async with client.post(address, data={"by": "x"}, headers=limited) as answer:
             assert answer.status == 404
         async with client.get("/api/incidents", headers=limited) as answer:
             assert "prices" not in await answer.text()
@@ -296,7 +295,7 @@ async def test_nobody_is_sent_a_part_that_was_made_for_another() -> None:
 
 async def test_a_session_takes_care_under_the_name_of_its_key() -> None:
     service = await with_incidents()
-    runs = with_token(await signed_in(service, Scope.RUN))
+    runs = await signed_in(service, Scope.RUN)
     async with dashboard(service) as client:
         assert 'name="by"' not in (await get_page(client, "/incidents/2", **runs))[1]
         await client.post("/incidents/2/acknowledge", data={"by": "boss"}, headers=runs)

@@ -9,7 +9,7 @@ from spyweb.store.model.access import NewAuditLine, Scope
 from spyweb.web.pages.keys import KEYS, LINES, keys_view
 from tests.fakes.daemon_service import NOW_MS, FakeDaemonService
 from tests.fakes.dashboard import MARKUP, POST, asked_of, dashboard, get_page, make_dashboard_service, signed_in
-from tests.fakes.keys import COOKIE, with_token
+from tests.fakes.keys import COOKIE
 
 
 def note(service: FakeDaemonService, target: str = "", status: int = 200) -> None:
@@ -41,7 +41,7 @@ async def anna(service: FakeDaemonService) -> tuple[dict[str, str], str]:
     made = await service.access.add("anna", [Scope.ADMIN])
     given = service.access.admit_token(made.token)
     assert given
-    return with_token({**POST, "Cookie": f"{COOKIE}={service.access.sign_in(given)}"}), made.token
+    return {**POST, "Cookie": f"{COOKIE}={service.access.sign_in(given)}"}, made.token
 
 
 async def test_a_new_key_is_shown_once() -> None:
@@ -97,7 +97,7 @@ async def test_no_program_of_this_machine_makes_the_first_key() -> None:
 
 async def test_what_can_not_be_a_key_is_said_beside_its_field() -> None:
     service = make_dashboard_service()
-    admin = with_token(await signed_in(service, Scope.ADMIN))
+    admin = await signed_in(service, Scope.ADMIN)
     async with dashboard(service) as client:
         for data, field in (
             ({"name": MARKUP, "scope": "read"}, "name"),

@@ -10,7 +10,6 @@ from spyweb.views.outbox import MessageView
 from spyweb.web.pages.outbox import MESSAGES
 from tests.fakes.daemon_service import BACKUP, NOW_MS, PRICES, FakeDaemonService
 from tests.fakes.dashboard import MARKUP, POST, dashboard, get_page, make_dashboard_service, signed_in
-from tests.fakes.keys import with_token
 
 
 def message(number: int, job: JobId = PRICES, state: str = "dead") -> MessageView:
@@ -85,7 +84,7 @@ async def test_who_may_not_send_sees_no_button_and_is_told_so() -> None:
     async with dashboard(service) as client:
         _, page = await get_page(client, "/outbox", **reader)
         assert "Send" not in page.replace("Send again</span>", "")
-        async with client.post("/outbox/1/retry", data={"x": ""}, headers=with_token(reader)) as answer:
+        async with client.post("/outbox/1/retry", data={"x": ""}, headers=reader) as answer:
             assert answer.status == 403
             assert "anna lacks the right run" in await answer.text()
     assert service.story == []
@@ -100,9 +99,7 @@ async def test_whoever_may_see_some_jobs_sees_and_sends_the_messages_of_those() 
         assert "Send all again" not in page
         for number, status in ((1, 404), (2, 303)):
             address = f"/outbox/{number}/retry"
-            async with client.post(
-                address, data={"x": ""}, headers=with_token(limited), allow_redirects=False
-            ) as answer:
+            async with client.post(address, data={"x": ""}, headers=limited, allow_redirects=False) as answer:
                 assert answer.status == status
     assert service.story == ["retry 2"]
 

@@ -15,7 +15,7 @@ from tests.fakes.client import Client, client_of
 from tests.fakes.daemon_service import FakeDaemonService
 from tests.fakes.dashboard import make_dashboard_service
 from tests.fakes.incidents import fail
-from tests.fakes.keys import COOKIE, with_token
+from tests.fakes.keys import COOKIE
 
 BROWSER = {"Accept": "text/html"}
 IN_PATH = {"job": "prices", "run": "1", "name": "nobody", "incident": "1"}
@@ -55,9 +55,10 @@ async def test_a_session_may_what_its_key_permits(method: str, each: DashboardPa
         for scope, headers in sessions.items():
             may = each.right is None or each.right in rights_of(Right(scope.value))
             if method == "POST" and each.right is not None:
-                assert await status_of(client, method, path_of(each), headers) == 403, "without its token"
+                foreign = {**headers, "Sec-Fetch-Site": "cross-site"}
+                assert await status_of(client, method, path_of(each), foreign) == 403, "of another site"
             if each.path != "sign-out":
-                status = await status_of(client, method, path_of(each), with_token(headers))
+                status = await status_of(client, method, path_of(each), headers)
                 assert (status in (401, 403)) is not may, (scope, status)
 
 
@@ -65,7 +66,7 @@ async def test_a_session_may_what_its_key_permits(method: str, each: DashboardPa
 async def test_a_session_of_some_jobs_sees_nothing_of_others(method: str, each: DashboardPage | Action) -> None:
     service = make_dashboard_service()
     await fail(service.stored_incidents, "prices")
-    headers = with_token(await browser_of(service, *Scope, jobs=("backup",)))
+    headers = await browser_of(service, *Scope, jobs=("backup",))
     async with (
         client_of(tcp_app(service)) as client,
         client.request(method, path_of(each), headers=headers, allow_redirects=False) as answer,

@@ -13,7 +13,6 @@ from spyweb.store.model.access import Scope
 from spyweb.web.pages.state import KEYS, address, read_field, read_ttl, state_view
 from tests.fakes.daemon_service import FakeDaemonService
 from tests.fakes.dashboard import MARKUP, POST, asked_of, dashboard, get_page, make_dashboard_service, signed_in
-from tests.fakes.keys import with_token
 
 BILLING = "scope:billing"
 SINCE = "/state?namespace=scope%3Abilling&key=since"
@@ -221,7 +220,7 @@ async def test_who_may_only_look_sees_no_form_and_is_told_so() -> None:
         for word in ("<textarea", "Bring back", "Delete…", "Break…"):
             assert word not in page
     for path in ("put?namespace=global&key=a", "add?namespace=global", "delete?namespace=global&key=a"):
-        status, _, text = await post(service, f"/state/{path}", with_token(reader), sure="yes")
+        status, _, text = await post(service, f"/state/{path}", reader, sure="yes")
         assert (status, "anna lacks the right state" in text) == (403, True)
 
 
@@ -238,7 +237,7 @@ async def test_whoever_may_see_some_jobs_sees_what_those_keep() -> None:
         assert (await get_page(client, SINCE, **limited))[0] == 403
         async with client.get("/live?view=state:namespace%3Dscope%253Abilling&since=x", headers=limited) as answer:
             assert answer.status == 403
-    token = with_token(limited)
+    token = limited
     assert (await post(service, "/state/put?namespace=job:prices&key=last", token, value="1", type="text"))[0] == 303
     assert (await post(service, "/state/put?namespace=job:backup&key=last", token, value="1", type="text"))[0] == 403
     assert (await post(service, "/state/locks/break?name=export", token, sure="yes"))[0] == 403
