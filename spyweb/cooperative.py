@@ -1,7 +1,9 @@
-"""Cut long work on the event loop into steps, so that other tasks get their turn in between."""
+"""Share the event loop: cut long work into steps between which other tasks have their turn, and wait with a limit."""
 
 from __future__ import annotations
 
+import asyncio
+from asyncio import Future
 from collections.abc import Generator
 from typing import TypeVar
 
@@ -35,3 +37,25 @@ def run_at_once(steps: Steps[T]) -> T:
         except StopIteration as done:
             result: T = done.value
             return result
+
+
+async def within(clock: Clock, seconds: float, future: Future[T]) -> bool:
+    """Wait for the future at most this many seconds; return whether it is done.  It is never cancelled."""
+    over: Future[None] = asyncio.get_running_loop().create_future()
+
+    def wake(_future: Future[T] | None = None) -> None:
+        set_done(over)
+
+    timer = clock.call_later(seconds, wake)
+    future.add_done_callback(wake)
+    try:
+        await over
+    finally:
+        timer.cancel()
+        future.remove_done_callback(wake)
+    return future.done()
+
+
+def set_done(future: Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

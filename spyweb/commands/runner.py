@@ -18,9 +18,9 @@ from spyweb.commands.running import Command, RunningCommand
 from spyweb.commands.spawner import CommandSpawner
 from spyweb.commands.sweep import kill_left
 from spyweb.commands.wire import LARGEST, CommandEnded, CommandRefused, StartCommand, frame
+from spyweb.cooperative import within
 from spyweb.errors import CommandError
 from spyweb.limits import too_large
-from spyweb.lua.timeouts import within
 
 SHELL_SIGNAL = 128  # the exit code of a command that a signal has ended, as shells count it: 128 and the signal
 SHARE = 8  # the part of all descriptors that commands may have: one of so many ...

@@ -15,8 +15,8 @@ from msgspec import Struct
 from yarl import URL
 
 from spyweb.clock import Clock
+from spyweb.cooperative import within
 from spyweb.errors import STORE_REFUSED, FetchError
-from spyweb.lua.timeouts import within
 from spyweb.ops.network.request import Fetch, Http, parse_url
 from spyweb.outbox.messages import hide_address
 from spyweb.settings.addresses import expand

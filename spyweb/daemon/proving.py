@@ -7,7 +7,7 @@ import re
 from spyweb.errors import PoolError, ScriptError
 from spyweb.logs.job import JobLogs
 from spyweb.lua.pool import Pool
-from spyweb.lua.session import Code, Request
+from spyweb.lua.session import Code, Procedure, Request
 from spyweb.model import Ending, JobSpec, Outcome
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.world import Call, World
@@ -45,7 +45,7 @@ async def execute(pool: Pool, world: World, job_logs: JobLogs, spec: JobSpec, co
         code=code,
         timeout_ms=min(spec.timeout_ms, LIMIT_MS),
         cpu_limit_ms=spec.cpu_limit_ms,
-        procedure="load",
+        procedure=Procedure.LOAD,
     )
     try:
         ending = await pool.run(request, OpDispatcher(call))

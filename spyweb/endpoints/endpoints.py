@@ -16,11 +16,10 @@ import structlog
 from msgspec import Struct, field
 
 from spyweb.clock import Clock
+from spyweb.cooperative import set_done, within
 from spyweb.errors import PoolError, Problem
 from spyweb.lua.pool import Pool
-from spyweb.lua.procedures import Procedure
-from spyweb.lua.session import Code, Host, Lineage, Request, Unstarted
-from spyweb.lua.timeouts import set_done, within
+from spyweb.lua.session import Code, Host, Lineage, Procedure, Request, Unstarted
 from spyweb.lua.wire import Why
 from spyweb.model import Failure, JobId, Outcome, RunId
 
@@ -96,7 +95,7 @@ class Endpoints:
         self._idle: Future[None] = get_running_loop().create_future()  # done when, at a close, the last run has ended
 
     async def answer(self, fields: Mapping[str, object]) -> EndpointAnswer:
-        """Answer a request, as lua/procedures.py describes it.  Raises PoolError when there is no room for it.
+        """Answer a request, as lua/session.py describes it.  Raises PoolError when there is no room for it.
 
         Whoever hangs up before the answer changes nothing: a handler that has begun goes on to its end.
         """

@@ -1,30 +1,200 @@
-"""The channel between the daemon and one run: it begins the run, has it end, and passes on what the run says.
+"""The channel between the daemon and one run: it begins the run, has it end, and answers the ops that the run asks for.
 
 The ops are answered in slots: one for the run's own, and one for each of its branches, which are the functions of a
 script that are under way at once.  What a branch has taken in the world (its op, locks, a transaction) ends with it,
-before the run goes on.
+before the run goes on.  Answering an op is the hottest path of the daemon.
 """
 
 from __future__ import annotations
 
-from asyncio import TaskGroup
-from collections.abc import Callable
+import math
+from asyncio import CancelledError, Future, Task, TaskGroup
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import count
+from time import perf_counter
+from typing import Any
 
+import msgspec
 import structlog
 from msgspec import Struct
 
+from spyweb import limits
 from spyweb.clock import Clock, Handle
-from spyweb.lua import answer
+from spyweb.errors import OpError
+from spyweb.lua import wire
 from spyweb.lua.connection import WorkerConnection
-from spyweb.lua.op_slot import OpSlot
-from spyweb.lua.session import Lineage, PendingRun
-from spyweb.lua.wire import BeginFreshRun, BeginRun, BranchBegan, BranchEnded, CancelRun, EndBranch, Why
+from spyweb.lua.hooks import HOOK_OP
+from spyweb.lua.session import Lineage, Pending, PendingRun, Results
+from spyweb.lua.wire import (
+    BeginFreshRun,
+    BeginRun,
+    BranchBegan,
+    BranchEnded,
+    CancelRun,
+    EndBranch,
+    Form,
+    OpCall,
+    PackedOpCall,
+    ResumeRun,
+    Why,
+)
 
 log = structlog.get_logger()
 
 OVERDUE = 3.0  # seconds after a cancel; the worker says that the run is stuck after one: this is for one that can't
 # A VM has at most 1,000 in a run; by the other socket, big ops of newer ones may come before the end of older ones.
 MOST_BRANCHES = 2_000
+PLAIN, PACKED, RAISE, RAISE_PACKED = map(int, Form)
+WALKED = 20_000  # values of an answer that are looked at one by one: more would hold up the loop
+LARGEST_INTEGER = (1 << 63) - 1
+_AS_THEY_ARE = frozenset({bytes, bool, float, type(None)})
+
+
+class OpSlot:
+    """A place for one op: a chain of calls has at most one under way."""
+
+    __slots__ = (
+        "_asked",
+        "_awaited",
+        "_connection",
+        "_host",
+        "_lineage",
+        "_op",
+        "_pending",
+        "_result",
+        "_run",
+        "_tasks",
+        "_times",
+        "asked_in",
+        "number",
+    )
+
+    def __init__(
+        self, pending: PendingRun, connection: WorkerConnection, tasks: TaskGroup, lineage: Lineage = ()
+    ) -> None:
+        self.asked_in = 0  # which batch of messages brought its latest op
+        self.number = 0  # of its latest op
+        self._pending = pending
+        self._run = pending.request.run
+        self._host = pending.host
+        self._times = pending.op_times
+        self._asked = 0.0  # when its latest op came
+        self._connection = connection
+        self._tasks = tasks
+        self._lineage = lineage
+        self._awaited: Future[Any] | None = None  # what the op under way waits for
+        self._result: Callable[[], Results]  # and what then becomes of it, unless it is a task
+        self._op = ""  # its name
+
+    @property
+    def is_asking(self) -> bool:
+        """Say whether an op is under way."""
+        return self._awaited is not None
+
+    def ask(self, call: OpCall | PackedOpCall) -> None:
+        """Carry out an op and answer it, now or when it is done."""
+        if call.number <= self.number:  # a big one, overtaken on the other socket: its run was killed and has gone on
+            return
+        self.drop_op()
+        self.number = call.number
+        self._op = call.name
+        self._asked = perf_counter()
+        try:
+            values = _unpack(call) if isinstance(call, PackedOpCall) else call.values
+            awaitable = self._host.op(call.name, values, self._lineage)
+            if isinstance(awaitable, Pending):
+                self._await(awaitable.source, awaitable.result)
+            elif isinstance(awaitable, Future):
+                self._await(awaitable, awaitable.result)
+            else:
+                task = self._tasks.create_task(_contained(awaitable))
+                self._await(task, partial(_outcome, task))
+        except (Exception, CancelledError) as error:  # noqa: BLE001 - one op: whatever it was, the script is told
+            self._refuse(error)
+
+    def drop_op(self) -> None:
+        """Cancel the op under way, if there is one; nobody waits for its answer any more."""
+        awaited, self._awaited = self._awaited, None
+        if awaited is not None:
+            awaited.cancel()
+
+    def _await(self, source: Future[Any], result: Callable[[], Results]) -> None:
+        if source.done():
+            self._give(result())
+            return
+        self._awaited = source
+        self._result = result
+        source.add_done_callback(self._answer)
+
+    def _answer(self, source: Future[Any]) -> None:
+        if source is not self._awaited:  # dropped meanwhile: its error has nobody to be told to
+            if not source.cancelled():
+                source.exception()
+            return
+        self._awaited = None
+        try:
+            self._give(self._result())
+        except (Exception, CancelledError) as error:  # noqa: BLE001 - one op
+            self._refuse(error)
+
+    def _give(self, results: Results) -> None:
+        message, size = resume(self._run, self.number, results)
+        if size > wire.LARGEST:
+            raise OpError(f"{self._op}: {size} bytes can't be handed over at once, {wire.LARGEST} at most")
+        self._connection.send_sized(message, size)
+        self._time()
+
+    def _refuse(self, error: BaseException) -> None:
+        self._time()
+        value = getattr(error, "value", None) if isinstance(error, OpError) else None
+        form, data = (RAISE, as_bytes(self._text_of(error))) if value is None else (RAISE_PACKED, pack([value]))
+        self._connection.send_sized(ResumeRun(self._run, self.number, form, [data]), len(data))
+
+    def _time(self) -> None:
+        histogram = self._times.get(self._op)  # None: a worker may ask for any name
+        if histogram is not None:
+            histogram.observe(perf_counter() - self._asked)
+
+    def _text_of(self, error: BaseException) -> str:
+        if isinstance(error, OpError):
+            return str(error)
+        if isinstance(error, CancelledError):
+            return f"{self._op} was cancelled"
+        log.error("an op failed", op=self._op, run=self._run, job=self._pending.request.code.job, exc_info=error)
+        return f"internal error in {self._op}"
+
+
+async def _contained(awaitable: Awaitable[Results]) -> Results | Exception:
+    """Return an op's error, which is told to the script: in a task group it would end the daemon."""
+    try:
+        return await awaitable
+    except Exception as error:  # noqa: BLE001 - one op
+        return error
+
+
+def _outcome(task: Task[Results | Exception]) -> Results:
+    outcome = task.result()
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
+
+
+def _unpack(call: PackedOpCall) -> list[object]:
+    """Unpack the arguments, unless they hold more values than the loop has time for."""
+    try:
+        if call.name == HOOK_OP:
+            _measure("what it returned", call.elements, limits.HOOK_ELEMENTS)
+            return wire.unpack_outer(call.packed, call.elements)
+        _measure(f"{call.name}: what it is given", call.elements, limits.OP_ELEMENTS)
+        return wire.unpack(call.packed)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise OpError(f"these values can't leave the script: {error}") from error
+
+
+def _measure(what: str, elements: int, limit: int) -> None:
+    if elements > limit:
+        raise OpError(limits.too_large(what, elements, limit, "values"))
 
 
 class Branch(Struct, eq=False):
@@ -136,7 +306,7 @@ class RunChannel:
     def begin(self, template: int | None = None) -> None:
         """Tell the worker to begin the run, in a VM that it has or in one that it makes from this template."""
         request = self.pending.request
-        arguments = answer.pack(request.arguments)
+        arguments = pack(request.arguments)
         message: BeginRun | BeginFreshRun
         if template is None:
             message = BeginRun(request.run, self.vm, request.procedure, arguments, request.cpu_limit_ms)
@@ -174,3 +344,70 @@ class RunChannel:
             self._host.log(level, text)
         except Exception:  # one op: a bug in it costs a log line, not the worker
             log.exception("a log line was lost", run=self.run, job=self.pending.request.code.job)
+
+
+# What is handed to a VM: scalars cross one by one, anything else as one packed list
+
+
+def resume(run: int, number: int, results: Sequence[object]) -> tuple[ResumeRun, int]:
+    """Return the message that answers an op, and about how many bytes it takes."""
+    values: list[Any] = []
+    size = 0
+    for value in results:
+        kind = type(value)
+        if kind is bytes:
+            size += len(value)  # type: ignore[arg-type]
+        elif kind is int:
+            value = as_lua_integer(value)  # type: ignore[arg-type]
+        elif kind is str:
+            value = as_bytes(value)  # type: ignore[arg-type]
+            size += len(value)
+        elif kind not in _AS_THEY_ARE:
+            packed = pack(results)
+            return ResumeRun(run, number, PACKED, [packed]), len(packed)
+        values.append(value)
+    return ResumeRun(run, number, PLAIN, values), size
+
+
+def as_lua_integer(value: int) -> int | float:
+    """Return an integer, or a float for one that does not fit into Lua's 64 bits."""
+    if -LARGEST_INTEGER - 1 <= value <= LARGEST_INTEGER:
+        return value
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def as_bytes(text: str) -> bytes:
+    """Encode a text as UTF-8; surrogates, which stand for bytes that are not UTF-8, become those bytes again."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def pack(values: Sequence[object]) -> bytes:
+    """Pack a list of values; only when that fails are they looked at one by one.
+
+    Integers from 2**63 to 2**64 - 1 cross as they are: the codec in Lua makes floats of them.
+    """
+    try:
+        return wire.pack(values)
+    except (OverflowError, UnicodeEncodeError):
+        return wire.pack(_as_packable(values, count(1)))
+
+
+def _as_packable(value: object, counted: Iterator[int]) -> object:
+    if next(counted) > WALKED:
+        raise OpError(f"an answer with text that is not UTF-8 has more than {WALKED} values")
+    match value:
+        case bool():
+            return value
+        case int():
+            return as_lua_integer(value)
+        case str():
+            return value if value.isascii() else as_bytes(value)
+        case Mapping():
+            return {_as_packable(key, counted): _as_packable(item, counted) for key, item in value.items()}
+        case list() | tuple():
+            return [_as_packable(item, counted) for item in value]
+        case _:
+            return value

@@ -20,6 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spyweb.clock import Clock
+from spyweb.cooperative import set_done, within
 from spyweb.errors import PoolError, ScriptError
 from spyweb.histogram import SHORT_SECONDS, Histogram
 from spyweb.lua import endings
@@ -28,7 +29,6 @@ from spyweb.lua.connection import FlushQueue
 from spyweb.lua.session import Code, EngineInfo, Host, PendingRun, PoolStats, Request
 from spyweb.lua.spawner import Spawner
 from spyweb.lua.supervisor import Supervisor
-from spyweb.lua.timeouts import set_done, within
 from spyweb.lua.wire import Ended, RunEnd, RunStuck, Why
 from spyweb.lua.worker_process import Death, Vm, WorkerDependencies, WorkerProcess
 from spyweb.model import MIB, Ending, Isolation, JobId, Outcome, RunId

@@ -24,10 +24,10 @@ from msgspec import Struct
 
 from spyweb.clock import Clock
 from spyweb.confined.child import bare_environment, describe_exit, end
+from spyweb.cooperative import within
 from spyweb.errors import PoolError
 from spyweb.logs.child import ChildOutput
 from spyweb.lua import wire
-from spyweb.lua.timeouts import within
 
 log = structlog.get_logger()
 

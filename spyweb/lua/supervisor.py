@@ -14,7 +14,7 @@ from itertools import chain, islice
 import structlog
 
 from spyweb import descriptors
-from spyweb.lua.timeouts import within
+from spyweb.cooperative import within
 from spyweb.lua.worker_process import READY_LIMIT, Death, WorkerDependencies, WorkerProcess
 from spyweb.model import JobId
 

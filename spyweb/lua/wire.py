@@ -167,7 +167,7 @@ class LoadVm(Message, tag=1):
 class BeginRun(Message, tag=2):
     run: int  # above 0
     vm: int
-    procedure: str  # procedures.py
+    procedure: str  # session.py: Procedure
     arguments: bytes  # a packed list
     cpu_limit_ms: int
 

@@ -18,16 +18,15 @@ import structlog
 from msgspec import Struct
 
 from spyweb.clock import Clock
+from spyweb.cooperative import set_done, within
 from spyweb.errors import PoolError
 from spyweb.limits import LOG_BYTES_PER_S
 from spyweb.lua import wire
-from spyweb.lua.channel import RunChannel
+from spyweb.lua.channel import OpSlot, RunChannel
 from spyweb.lua.connection import FlushQueue, WorkerConnection
-from spyweb.lua.op_slot import OpSlot
 from spyweb.lua.session import Code, EngineInfo, PendingRun, WorkerInfo
 from spyweb.lua.slots import Slots
 from spyweb.lua.spawner import Child, Exit, Spawner
-from spyweb.lua.timeouts import set_done, within
 from spyweb.lua.wire import (
     BranchBegan,
     BranchEnded,

@@ -23,7 +23,7 @@ from spyweb.errors import PoolError
 from spyweb.lua.endings import ended_for, failed, never_begun
 from spyweb.lua.hooks import is_defined
 from spyweb.lua.pool import Pool
-from spyweb.lua.session import Request
+from spyweb.lua.session import Procedure, Request
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, Failure, JobId, Outcome, Run, RunId
 from spyweb.monitor.context import CycleContext, CycleFailed, CycleServices, MonitorVersion
@@ -283,7 +283,7 @@ class MonitorRun:
             code=self.version.code,
             timeout_ms=timeout_ms,
             cpu_limit_ms=self._cpu_left_ms,
-            procedure="cycle",
+            procedure=Procedure.CYCLE,
             arguments=(ctx,),
         )
         self._cancels[task] = partial(self.pool.cancel, request.run)

@@ -17,12 +17,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spyweb.clock import Clock
+from spyweb.cooperative import set_done, within
 from spyweb.errors import STORE_REFUSED, PoolError, Refused, StoreCorrupt, StoreMoved
 from spyweb.logs.refusals import tell_refusal
 from spyweb.lua.endings import failed, never_begun
 from spyweb.lua.pool import Pool
-from spyweb.lua.session import Request
-from spyweb.lua.timeouts import set_done, within
+from spyweb.lua.session import Procedure, Request
 from spyweb.lua.wire import Why
 from spyweb.model import (
     Ending,
@@ -432,10 +432,10 @@ class Runner:
         )
         if run.trigger.incident:
             arguments = (*arguments, run.trigger.hook, run.trigger.incident)
-            request = replace(request, procedure="alert")
+            request = replace(request, procedure=Procedure.ALERT)
         elif event is not None:
             arguments = (*arguments, event_to_lua(event), (run.trigger.cause or run.trigger).when)
-            request = replace(request, procedure="trigger")
+            request = replace(request, procedure=Procedure.TRIGGER)
         values = values_of(run, job.spec)
         request = replace(request, arguments=(*arguments, values) if values else arguments)
         try:

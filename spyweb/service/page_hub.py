@@ -38,8 +38,8 @@ import structlog
 from msgspec import Struct, field
 
 from spyweb.clock import Clock
+from spyweb.cooperative import within
 from spyweb.errors import SpywebError
-from spyweb.lua.timeouts import within
 from spyweb.model import MIB, JobId
 from spyweb.runs.live import JobChange
 from spyweb.service.events import Event, EventHub, Topic

@@ -10,7 +10,7 @@ from asyncio import Lock
 from collections.abc import Callable
 
 from spyweb.clock import Clock
-from spyweb.lua.timeouts import within
+from spyweb.cooperative import within
 from spyweb.store.sqlite.store import Store
 from spyweb.views.health import Readiness, Vitals, view_readiness
 

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 from spyweb.clock import Clock
 from spyweb.errors import PoolError, ScriptError, SpywebError
 from spyweb.lua.pool import Pool
-from spyweb.lua.procedures import Procedure
-from spyweb.lua.session import Code, Host, Request
+from spyweb.lua.session import Code, Host, Procedure, Request
 from spyweb.model import Ending, Outcome, RunId
 from spyweb.ops.world import JobLog
 from spyweb.specs.linting.luau import with_hint
@@ -33,7 +32,7 @@ class SuiteEnvironment(Protocol):
 
     @property
     def options(self) -> Mapping[str, object]:
-        """Return what a test's VM is told besides its `ctx` (lua/procedures.py)."""
+        """Return what a test's VM is told besides its `ctx` (lua/session.py: Procedure)."""
 
     def host(self, run: RunId, log: JobLog) -> AbstractAsyncContextManager[Host]:
         """Open what answers the ops of one test, for as long as it takes."""

@@ -72,7 +72,7 @@ async def _answer(request: web.Request, *, is_public: bool) -> web.StreamRespons
 
 
 def describe_request(request: web.Request, body: bytes, *, is_public: bool) -> RequestFields:
-    """Return the argument of the procedure `request` (lua/procedures.py)."""
+    """Return the argument of the procedure `request` (lua/session.py: Procedure)."""
     path = request.rel_url.raw_path
     route, *path_args = [_unquote(part) for part in path.split("/")[BEFORE_NAME:]]
     if path_args and not path_args[-1]:

@@ -16,12 +16,12 @@ from typing import cast
 
 from msgspec import convert, structs
 
+from spyweb.cooperative import set_done
 from spyweb.errors import FetchError
 from spyweb.extraction.extractor import Extractor, Page
 from spyweb.lua import wire
 from spyweb.lua.hooks import HOOK_NAMES, LOAD, UNLOADED, bit_of
 from spyweb.lua.session import Code, Host, Request
-from spyweb.lua.timeouts import set_done
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, Failure, Field, JobId, Monitor, Outcome, Run, RunId, RunState, Trigger
 from spyweb.monitor.context import CycleServices

@@ -21,7 +21,7 @@ from spyweb.clock import Clock, RealClock
 from spyweb.errors import OpError, ScriptError
 from spyweb.lua import spawner, wire
 from spyweb.lua.pool import Pool, open_pool
-from spyweb.lua.session import Code, EngineInfo, Lineage, Request
+from spyweb.lua.session import Code, EngineInfo, Lineage, Procedure, Request
 from spyweb.lua.wire import Why
 from spyweb.model import MIB, Ending, Failure, Isolation, JobId, Outcome, RunId
 
@@ -432,13 +432,13 @@ async def test_a_monitor_is_loaded_and_runs_its_cycles_in_one_vm(harness: PoolHa
     files = (("jobs/a/defer.lua", b"function on_finally(ctx) loads = loads + 1 log(loads, ctx.job) end"),)
     code = replace(harness.request("loads = (loads or 0) + 1").code, more=files)
 
-    async def call(procedure: str, *arguments: object) -> Ending:
+    async def call(procedure: Procedure, *arguments: object) -> Ending:
         run = harness.pool.new_id()
         request = Request(run=run, code=code, timeout_ms=5000, cpu_limit_ms=1000, procedure=procedure)
         return await harness.pool.run(structs.replace(request, arguments=arguments), harness.host)
 
     harness.host.hooks = ["on_finally"]
-    endings = [await call("load"), await call("load"), await call("cycle", {"job": "a"})]
+    endings = [await call(Procedure.LOAD), await call(Procedure.LOAD), await call(Procedure.CYCLE, {"job": "a"})]
 
     assert [ending.outcome for ending in endings] == [Outcome.SUCCESS] * 3
     assert (harness.host.lines, harness.pool.stats().loads) == ([b"2\ta"], 1)

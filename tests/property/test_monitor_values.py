@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spyweb.errors import FetchError
-from spyweb.lua import answer, wire
+from spyweb.lua import wire
+from spyweb.lua.channel import pack
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.monitor.exchange import (
     FetchResponse,
@@ -75,7 +76,7 @@ def test_a_request_that_was_read_goes_out_or_is_a_fetch_error(value: object) -> 
 def test_what_was_read_can_be_told_to_the_next_hook_and_to_a_webhook(value: object) -> None:
     with contextlib.suppress(Mismatch):
         items = all_steps(READER.read_all(value))
-        assert all_steps(READER.read_all(wire.unpack(answer.pack(items_to_lua(items))))) == items
+        assert all_steps(READER.read_all(wire.unpack(pack(items_to_lua(items))))) == items
         default_payload("Shop", items)
     with contextlib.suppress(Mismatch):
-        answer.pack([result_to_lua(read_own_fetch(value, REQUEST))])
+        pack([result_to_lua(read_own_fetch(value, REQUEST))])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from asyncio import Future
+
 import pytest
 
-from spyweb.cooperative import SLICE, Steps, run_in_slices
+from spyweb.cooperative import SLICE, Steps, run_in_slices, set_done, within
 from tests.fakes.clock import FakeClock
 from tests.fakes.monitor import make_monitor, shop
 
@@ -92,3 +95,36 @@ async def test_many_items_are_told_to_a_hook_and_read_from_it_one_by_one(hook: s
         s.clock.monotonic, s.clock.sleep = monotonic, told  # type: ignore[method-assign]
         await s.run(job)
         assert turns.count(0) > 90
+
+
+def pending() -> Future[None]:
+    return asyncio.get_running_loop().create_future()
+
+
+async def test_what_is_done_in_time_is_done() -> None:
+    clock, future = FakeClock(), pending()
+    waiting = asyncio.create_task(within(clock, 5, future))
+    await clock.turn(4)
+
+    set_done(future)
+    await clock.turn()
+
+    assert waiting.result()
+    assert not clock.pending
+
+
+async def test_what_takes_longer_is_left_as_it_is() -> None:
+    clock, future = FakeClock(), pending()
+    waiting = asyncio.create_task(within(clock, 5, future))
+
+    await clock.turn(5)
+
+    assert not waiting.result()
+    assert not future.done()
+
+
+async def test_what_was_done_before_is_done_at_once() -> None:
+    clock, future = FakeClock(), pending()
+    set_done(future)
+
+    assert await within(clock, 5, future)

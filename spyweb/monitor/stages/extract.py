@@ -10,7 +10,7 @@ from functools import partial
 from spyweb.cooperative import Steps, run_in_slices
 from spyweb.errors import ExtractionError
 from spyweb.extraction.extractor import Page
-from spyweb.lua import answer
+from spyweb.lua.channel import pack
 from spyweb.monitor.context import CycleContext, CycleFailed, Skipped, in_one_step
 from spyweb.monitor.exchange import FetchResponse, response_to_lua
 from spyweb.monitor.items import Item, sequence
@@ -28,7 +28,7 @@ async def extract(context: CycleContext, response: FetchResponse) -> list[Item]:
     items = await _extract_by_selectors(context, response) if returned.is_absent else returned.value or []
     await context.search(items)
     context.found = items
-    context.learned["selector_matches"] = answer.pack([len(items)])
+    context.learned["selector_matches"] = pack([len(items)])
     return items
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from spyweb.errors import FetchError
-from spyweb.lua import answer
+from spyweb.lua.channel import pack
 from spyweb.monitor.context import CycleContext, CycleFailed, Skipped, in_one_step
 from spyweb.monitor.exchange import (
     FetchResponse,
@@ -73,7 +73,7 @@ async def inspect(context: CycleContext, fetched: FetchResult) -> FetchResponse:
     context.http_status = fetched.response.status if fetched.response else None
     if not context.has_hook("after_fetch"):
         if context.hooks:
-            context.learned["last_fetch"] = answer.pack([result_to_lua(fetched)])  # for the next hook
+            context.learned["last_fetch"] = pack([result_to_lua(fetched)])  # for the next hook
         return _response_or_fail(fetched)
     context.learned["last_fetch"] = SAME_AS_ARGUMENT
     read = in_one_step(partial(read_result, fetched=fetched))

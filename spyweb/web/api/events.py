@@ -11,7 +11,7 @@ from aiohttp_sse import EventSourceResponse
 from msgspec import Meta, Struct
 
 from spyweb.clock import Clock
-from spyweb.lua.timeouts import set_done, within
+from spyweb.cooperative import set_done, within
 from spyweb.service.events import Follower, Wish
 from spyweb.views.events import KINDS, EventType
 from spyweb.web.access.principal import Principal, principal_of

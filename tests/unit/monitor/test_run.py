@@ -7,9 +7,9 @@ from asyncio import Future
 
 import pytest
 
+from spyweb.cooperative import set_done
 from spyweb.errors import FetchError, PoolError
 from spyweb.lua.session import Host, Request
-from spyweb.lua.timeouts import set_done
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, Failure, Outcome, RunId
 from tests.fakes.monitor import URL, Hook, HookError, Shop, make_monitor

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from spyweb.clock import RealClock
 from spyweb.extraction.extractor import open_extractor
 from spyweb.lua import wire
-from spyweb.lua.answer import pack
+from spyweb.lua.channel import pack
 from spyweb.ops.data import LARGEST
 from spyweb.ops.world import Call
 from tests.fakes.ops import ask, make_call

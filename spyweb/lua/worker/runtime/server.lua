@@ -1,4 +1,4 @@
--- The procedure `request`: answers one HTTP request of a Lua endpoint (lua/procedures.py says how).  Loads when one is first
+-- The procedure `request`: answers one HTTP request of a Lua endpoint (lua/session.py says how).  Loads when one is first
 -- begun, which is once in a VM: for a text it needs no more of our files than that.  The chunk takes the runtime.
 
 local runtime, internals = ...

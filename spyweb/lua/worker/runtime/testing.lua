@@ -1,4 +1,4 @@
--- The procedures `tests` and `test`: list the test functions of a VM's files, and call one of them (lua/procedures.py says
+-- The procedures `tests` and `test`: list the test functions of a VM's files, and call one of them (lua/session.py says
 -- how).  Loads when one is first begun.  The chunk takes the runtime and what procedures share.
 -- When time is virtual, a sleep that the daemon answers at once moves os.time, os.date and os.clock on by as much; among
 -- branches it is a timer of the run.

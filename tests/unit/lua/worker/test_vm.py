@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from spyweb.lua import wire
+from spyweb.lua.session import Procedure
 from spyweb.lua.wire import Ended, Form, Why
 from spyweb.lua.worker.values import StepKind
 from spyweb.lua.worker.vm import LAST_WORDS, VM, Bytecode, init_of
@@ -403,3 +404,14 @@ def test_whatever_a_script_keeps_goes_before_its_vm_is_closed(
 
     assert len(left) == 1
     assert left[0] < 1_000_000
+
+
+@pytest.mark.parametrize("procedure", Procedure)
+def test_a_vm_knows_each_procedure(vm: VM, procedure: Procedure) -> None:
+    assert vm.begin(1, procedure, wire.pack([{}])).startswith(b"0x")
+
+
+@pytest.mark.parametrize("name", ["", "execute", "find", "procedures"])
+def test_a_vm_knows_no_other(vm: VM, name: str) -> None:
+    with pytest.raises(Exception, match="there is no procedure"):
+        vm.begin(1, name, b"\x90")
