@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from spyweb import __version__
-from spyweb.reference import hooks, language, ops, tables
+from spyweb.reference import hooks, language, ops
 from spyweb.reference.entries import Argument, Function, TableType
 
 FIRST_LINE = "---@meta _"  # no module: nobody can require it
@@ -36,7 +36,7 @@ def definitions() -> str:
     called_by_us = [*hooks.ENTRIES, *hooks.CALLS.values()]
     blocks = [
         ABOUT,
-        *map(_table, tables.TABLES),
+        *map(_table, language.TABLES.values()),
         *_globals(),
         *map(_function, sorted(functions, key=_depth)),
         *map(_function, called_by_us),

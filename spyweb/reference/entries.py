@@ -79,11 +79,6 @@ def function(signature: str, text: str, *, waits: bool = False, overloads: tuple
     )
 
 
-def table(name: str, text: str, *fields: tuple[str, str]) -> TableType:
-    """Make a table type of its fields, each as `name: type` and a description."""
-    return TableType(name=name, text=text, fields=tuple(argument(*field) for field in fields))
-
-
 def argument(notation: str, text: str = "") -> Argument:
     name, _, kind = notation.partition(":")
     name = name.strip()

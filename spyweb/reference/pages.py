@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from spyweb.lua.hooks import HOOKS, Hook
-from spyweb.reference import hooks, language, ops, tables
+from spyweb.reference import hooks, language, ops
 from spyweb.reference.entries import Family, Function, TableType
 
 PAGES = ("docs/reference/lua.md", "docs/reference/hooks.md")
@@ -72,9 +72,9 @@ def _gives(each: Function) -> str:
 
 
 def table_part(name: str) -> str:
-    found = next((each for each in tables.TABLES if each.name == name), None)
+    found = language.TABLES.get(name)
     if found is None:
-        raise ValueError(f"there is no table {name}: there are {', '.join(each.name for each in tables.TABLES)}")
+        raise ValueError(f"there is no table {name}: there are {', '.join(language.TABLES)}")
     return f"`{found.name}`: {_uncapitalised(found.text)}\n\n{_grid(('field', 'type', ''), _field_rows(found))}"
 
 

@@ -16,6 +16,7 @@ BLOCKING = {
 # Whole folders that have no loop, or leave it: (folder, why)
 ELSEWHERE = {
     "spyweb/cli/": "a command is a process of its own",
+    "spyweb/reference/": "commands and `make docs` alone use it",
     "spyweb/lua/worker/": "a worker is a process of its own",
     "spyweb/extraction/worker/": "so is the one that parses pages",
     "spyweb/alerts/sender/worker/": "so is the one that speaks to Apprise",

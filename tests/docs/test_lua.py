@@ -7,8 +7,8 @@ import re
 import pytest
 
 from spyweb.ops import catalog
+from spyweb.reference.language import TABLES
 from spyweb.reference.pages import parts_of
-from spyweb.reference.tables import ENGINE
 from tests.fakes.lua_library import globals_of_a_vm
 from tests.fakes.lua_text import compile_problem, names_of_plain_lua
 from tests.fakes.repository import ROOT, code_blocks, code_words, pages, read
@@ -29,7 +29,7 @@ def documented() -> set[str]:
     """Every name that the page sets as code: `f(x)` as f, and words of their own; tables whose members are there."""
     words = code_words(read(PAGE))
     calls = {found[1] for word in words for found in [_CALL.match(word)] if found}
-    fields = {f"engine.{field.name}" for field in ENGINE[0].fields if ("table", "Engine") in parts_of(read(PAGE))}
+    fields = {f"engine.{each.name}" for each in TABLES["Engine"].fields if ("table", "Engine") in parts_of(read(PAGE))}
     return calls | words | fields | {name.partition(".")[0] for name in calls | fields}
 
 

@@ -26,9 +26,8 @@ from spyweb.monitor.items import Item, items_to_lua
 from spyweb.monitor.telemetry import STAGES, Stage, Telemetry
 from spyweb.ops import http
 from spyweb.ops.network.request import FetchRequest, Response
-from spyweb.reference import language, ops, tables
+from spyweb.reference import language, ops
 from spyweb.reference.definitions import definitions
-from spyweb.reference.entries import TableType
 from spyweb.reference.pages import PAGES, parts_of, renewed
 from spyweb.runs.records import ctx_of
 from spyweb.settings import load_settings
@@ -47,7 +46,7 @@ for name, value in pairs(_G) do
 end
 return table.concat(names, " ")
 """
-OF_THE_ENGINE = {f"engine.{field.name}" for field in tables.ENGINE[0].fields}
+OF_THE_ENGINE = {f"engine.{field.name}" for field in language.TABLES["Engine"].fields}
 
 
 def defined() -> set[str]:
@@ -68,7 +67,7 @@ def test_every_function_table_and_hook_is_on_a_page() -> None:
     assert {name for kind, name in shown if kind == "functions"} == {
         family.name for family in (*ops.families(), *language.FAMILIES)
     }
-    assert {table.name for table in tables.TABLES} - {name for kind, name in shown if kind == "table"} <= {
+    assert set(language.TABLES) - {name for kind, name in shown if kind == "table"} <= {
         "StateUpdate", "StateOp", "StateChange", "Task", "Workflow",
     }, "those are spelt out by hand, as calls"  # fmt: skip
     assert ("hooks", "all") in shown
@@ -118,12 +117,10 @@ SEEN_BY_SCRIPTS: dict[str, Callable[[], Iterable[str]]] = {
 
 @pytest.mark.parametrize("name", SEEN_BY_SCRIPTS)
 def test_a_table_has_the_fields_that_scripts_see(name: str) -> None:
-    found: TableType = next(each for each in tables.TABLES if each.name == name)
+    found = language.TABLES[name]
     assert {field.name for field in found.fields} == set(SEEN_BY_SCRIPTS[name]())
 
 
 def test_why_a_run_began_has_every_type() -> None:
-    (kind,) = (
-        field.type for field in next(t for t in tables.RUN if t.name == "Trigger").fields if field.name == "type"
-    )
+    (kind,) = (field.type for field in language.TABLES["Trigger"].fields if field.name == "type")
     assert {f'"{each.value}"' for each in TriggerType} == set(kind.split("|"))

@@ -12,7 +12,7 @@ import pytest
 
 from spyweb.daemon.testing import Selection, run_tests
 from spyweb.errors import ConfigError, Refused
-from spyweb.reference.tables import STATE
+from spyweb.reference.language import TABLES
 from spyweb.testing.results import CaseResult, Report
 from tests.fakes.project import eventually
 
@@ -146,7 +146,7 @@ async def test_tables_have_the_fields_that_the_reference_lists(project: LuaTestP
         """
     )
     (result,) = (await project.run()).results
-    known = {table.name: {field.name for field in table.fields} for table in STATE}
+    known = {table.name: {field.name for field in table.fields} for table in TABLES.values()}
     stats, version, change = (set(line.text.split()) for line in result.output)
 
     assert (stats, version) == (known["StateStats"], known["StateVersion"])

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from spyweb.reference.entries import Argument, ResultType, argument, function, in_one_line, result, split, table
+from spyweb.reference.entries import Argument, ResultType, argument, function, in_one_line, result, split
 
 
 def test_a_signature_is_taken_apart() -> None:
@@ -30,14 +30,6 @@ def test_a_function_may_take_and_give_nothing() -> None:
 def test_what_is_no_signature_is_refused(signature: str) -> None:
     with pytest.raises(ValueError, match=r"not a signature|not closed"):
         function(signature, "")
-
-
-def test_a_field_has_a_name_a_type_and_words() -> None:
-    found = table("Point", "Where.", ("x: integer", "from the left"), ("note?: string", ""))
-    assert found.fields == (
-        Argument("x", "integer", text="from the left"),
-        Argument("note", "string", optional=True),
-    )
 
 
 def test_any_number_of_arguments_is_three_dots() -> None:
