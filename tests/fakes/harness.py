@@ -102,6 +102,28 @@ class Harness:
         self.runner.start_by_hand(job, BY_HAND)
         await self.clock.turn(seconds)
 
+    async def hold(self, job: LiveJob, *others: LiveJob, count: int = 1, request: RunRequest = BY_HAND) -> LiveJob:
+        """Let these jobs live, and start runs of the first by hand, which end only when the pool is told so."""
+        self.pool.held.add(job.id)
+        await self.settle(job, *others)
+        for _ in range(count):
+            self.runner.start_by_hand(job, request)
+        await self.clock.turn()
+        return job
+
+    @asynccontextmanager
+    async def restarted(self, *jobs: LiveJob) -> AsyncIterator[Harness]:
+        """Open the next daemon over the same store, which takes up the runs that are open by now."""
+        left = await self.store.runs.open()
+        async with harness(self.store, self.clock) as after:
+            await after.settle(*jobs)
+            await after.runner.take_up(left)
+            yield after
+
+    def delete(self, job: LiveJob) -> None:
+        self.live.remove(job.id)
+        self.runner.forget(job)
+
     async def record(self, job: str | None = None) -> list[str]:
         """Return the runs on record, oldest first, as short lines."""
         runs = await self.store.runs.list(JobId(job) if job else None, limit=1000)

@@ -71,6 +71,21 @@ class ReloadHarness:
         await self.reloader.rescan()
         await self.harness.clock.turn()
 
+    async def edit(self, name: str, text: str) -> None:
+        self.save(name, text)
+        await self.look()
+
+    async def remove(self, name: str) -> None:
+        (self.root / name).unlink()
+        await self.look()
+
+    async def look_in_vain(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Look while the store refuses everything."""
+        with monkeypatch.context() as patch:
+            patch.setattr(self.harness.store.runs, "record", refuse)
+            with pytest.raises(StoreError):
+                await self.look()
+
     def job(self, name: str) -> LiveJob:
         found = self.harness.live.find(JobId(name))
         assert found
@@ -128,14 +143,19 @@ async def reload_harness(root: Path, jobs: Mapping[str, str]) -> AsyncIterator[R
         yield h
 
 
+@pytest.fixture(name="h")
+async def hello_project(tmp_path: Path) -> AsyncIterator[ReloadHarness]:
+    async with reload_harness(tmp_path, {"hello": HELLO}) as opened:
+        yield opened
+
+
 def errors_of(job: LiveJob) -> Sequence[str]:
     return [problem.reason for problem in job.problems]
 
 
 async def test_a_dropped_file_lives_and_runs(tmp_path: Path) -> None:
     async with reload_harness(tmp_path, {}) as h:
-        h.save("jobs/hello.lua", HELLO)
-        await h.look()
+        await h.edit("jobs/hello.lua", HELLO)
         await h.harness.clock.turn(1)
         assert await h.harness.record() == ["hello schedule success"]
 
@@ -159,84 +179,65 @@ async def test_a_job_that_was_renamed_is_told_how_to_get_its_values(tmp_path: Pa
 async def test_a_new_job_beside_one_that_keeps_nothing_is_not_taken_for_it(tmp_path: Path) -> None:
     async with reload_harness(tmp_path, {"shop": HELLO}) as h:
         (tmp_path / "jobs/shop.lua").unlink()
-        h.save("jobs/store.lua", HELLO)
-        await h.look()
+        await h.edit("jobs/store.lua", HELLO)
         assert h.job("store").warnings == ()
 
 
-async def test_an_edit_swaps_the_code_and_keeps_cursor_and_cadence(tmp_path: Path) -> None:
-    async with reload_harness(tmp_path, {"hello": HELLO}) as h:
-        cursor = h.job("hello").cursor
-        h.save("jobs/hello.lua", HELLO + "log('again')\n")
-        await h.look()
-        job = h.job("hello")
-        assert (job.code.generation, job.cursor) == (2, cursor)
-        assert b"again" in job.code.source
-        assert (JobId("hello"), 2) in h.harness.pool.retired
+async def test_an_edit_swaps_the_code_and_keeps_cursor_and_cadence(h: ReloadHarness) -> None:
+    cursor = h.job("hello").cursor
+    await h.edit("jobs/hello.lua", HELLO + "log('again')\n")
+    job = h.job("hello")
+    assert (job.code.generation, job.cursor) == (2, cursor)
+    assert b"again" in job.code.source
+    assert (JobId("hello"), 2) in h.harness.pool.retired
 
 
-async def test_a_broken_save_leaves_the_old_version_running_and_shows_why(tmp_path: Path) -> None:
-    async with reload_harness(tmp_path, {"hello": HELLO}) as h:
-        h.harness.pool.broken["jobs/hello.lua"] = lambda: ScriptError("jobs/hello.lua", 5, "'=' expected")
-        h.save("jobs/hello.lua", HELLO + "oops oops\n")
-        await h.look()
-        assert h.job("hello").code.generation == 1
-        assert errors_of(h.job("hello")) == ["'=' expected"]
-        await h.harness.clock.turn(60)
-        assert len(await h.harness.record()) == 2
+async def test_a_broken_save_leaves_the_old_version_running_and_shows_why_until_repaired(
+    h: ReloadHarness,
+) -> None:
+    h.harness.pool.broken["jobs/hello.lua"] = lambda: ScriptError("jobs/hello.lua", 5, "'=' expected")
+    await h.edit("jobs/hello.lua", HELLO + "oops oops\n")
+    assert h.job("hello").code.generation == 1
+    assert errors_of(h.job("hello")) == ["'=' expected"]
+    await h.harness.clock.turn(60)
+    assert len(await h.harness.record()) == 2
+    h.harness.pool.broken.clear()
+    await h.edit("jobs/hello.lua", HELLO + "log('fine')\n")
+    assert h.job("hello").code.generation == 2
+    assert errors_of(h.job("hello")) == []
 
 
-async def test_a_repaired_file_takes_over_and_clears_the_error(tmp_path: Path) -> None:
-    async with reload_harness(tmp_path, {"hello": HELLO}) as h:
-        h.harness.pool.broken["jobs/hello.lua"] = lambda: ScriptError("jobs/hello.lua", 5, "'=' expected")
-        h.save("jobs/hello.lua", HELLO + "oops oops\n")
-        await h.look()
-        h.harness.pool.broken.clear()
-        h.save("jobs/hello.lua", HELLO + "log('fine')\n")
-        await h.look()
-        assert h.job("hello").code.generation == 2
-        assert errors_of(h.job("hello")) == []
+async def test_settings_that_are_wrong_leave_the_old_version_running(h: ReloadHarness) -> None:
+    await h.edit("jobs/hello.lua", HELLO.replace("every", "evry"))
+    assert h.names() == ["hello"]
+    assert "every" in errors_of(h.job("hello"))[0]
 
 
-async def test_settings_that_are_wrong_leave_the_old_version_running(tmp_path: Path) -> None:
-    async with reload_harness(tmp_path, {"hello": HELLO}) as h:
-        h.save("jobs/hello.lua", HELLO.replace("every", "evry"))
-        await h.look()
-        assert h.names() == ["hello"]
-        assert "every" in errors_of(h.job("hello"))[0]
+async def test_a_change_of_settings_alone_keeps_the_vm(h: ReloadHarness) -> None:
+    await h.edit("config.toml", "[jobs.hello]\nevery = '2m'\n")
+    assert h.job("hello").code.generation == 1
+    await h.harness.clock.turn(61)
+    assert len(await h.harness.record()) == 1
+    await h.harness.clock.turn(60)
+    assert len(await h.harness.record()) == 2
 
 
-async def test_a_change_of_settings_alone_keeps_the_vm(tmp_path: Path) -> None:
-    async with reload_harness(tmp_path, {"hello": HELLO}) as h:
-        h.save("config.toml", "[jobs.hello]\nevery = '2m'\n")
-        await h.look()
-        assert h.job("hello").code.generation == 1
-        await h.harness.clock.turn(61)
-        assert len(await h.harness.record()) == 1
-        await h.harness.clock.turn(60)
-        assert len(await h.harness.record()) == 2
-
-
-async def test_where_the_settings_of_a_job_come_from_is_that_of_the_version_that_lives(tmp_path: Path) -> None:
+async def test_where_the_settings_of_a_job_come_from_is_that_of_the_version_that_lives(h: ReloadHarness) -> None:
     def place_of_every() -> str:
         found = resolve_settings(JobId("hello"), False, h.job("hello").sources, USUAL)
         return {setting.key: setting.words for setting in found}["every"]
 
-    async with reload_harness(tmp_path, {"hello": HELLO}) as h:
-        assert place_of_every() == "jobs/hello.lua:2"
-        h.save("jobs/hello.lua", HELLO.replace("-- every", "-- # a line more\n-- every"))
-        await h.look()
-        assert place_of_every() == "jobs/hello.lua:3"
-        h.save("jobs/hello.lua", HELLO.replace("every", "evry"))
-        await h.look()
-        assert place_of_every() == "jobs/hello.lua:3"
+    assert place_of_every() == "jobs/hello.lua:2"
+    await h.edit("jobs/hello.lua", HELLO.replace("-- every", "-- # a line more\n-- every"))
+    assert place_of_every() == "jobs/hello.lua:3"
+    await h.edit("jobs/hello.lua", HELLO.replace("every", "evry"))
+    assert place_of_every() == "jobs/hello.lua:3"
 
 
 async def test_a_new_job_that_does_not_compile_does_not_live_until_it_does(tmp_path: Path) -> None:
     async with reload_harness(tmp_path, {}) as h:
         h.harness.pool.broken["jobs/hello.lua"] = lambda: ScriptError("jobs/hello.lua", 1, "no")
-        h.save("jobs/hello.lua", HELLO)
-        await h.look()
+        await h.edit("jobs/hello.lua", HELLO)
         assert h.names() == []
         assert JobId("hello") in h.reloader.broken
         h.harness.pool.broken.clear()
@@ -248,76 +249,56 @@ async def test_a_job_that_never_could_be_loaded_is_awaited_until_it_can_be_or_is
     async with reload_harness(tmp_path, {"hello": HELLO, "oops": "-- /// job\n"}) as h:
         assert h.harness.live.unloadable == {"oops", "jobs/oops.lua"}
         h.save("jobs/oops.lua", HELLO)
-        h.save("jobs/hello.lua", "-- /// job\n")
-        await h.look()
+        await h.edit("jobs/hello.lua", "-- /// job\n")
         assert h.harness.live.unloadable == frozenset(), "the old version of hello lives on"
-        h.save("jobs/more.lua", "-- /// job\n")
-        await h.look()
+        await h.edit("jobs/more.lua", "-- /// job\n")
         assert h.harness.live.unloadable == {"more", "jobs/more.lua"}
-        (tmp_path / "jobs/more.lua").unlink()
-        await h.look()
+        await h.remove("jobs/more.lua")
         assert h.harness.live.unloadable == frozenset()
 
 
-async def test_an_edit_of_the_settings_alone_is_told_to_whoever_depends_on_them(tmp_path: Path) -> None:
-    async with reload_harness(tmp_path, {"hello": HELLO}) as h:
-        seen: list[object] = []
-        h.harness.live.on_linked(lambda: seen.append(h.reloader.settings.state.history))
-        h.save("config.toml", "[state.history]\nstate = 3\n")
-        await h.look()
-        await h.look()
-        assert len(seen) == 1
-        assert "state" in str(seen[0])
+async def test_an_edit_of_the_settings_alone_is_told_to_whoever_depends_on_them(h: ReloadHarness) -> None:
+    seen: list[object] = []
+    h.harness.live.on_linked(lambda: seen.append(h.reloader.settings.state.history))
+    await h.edit("config.toml", "[state.history]\nstate = 3\n")
+    await h.look()
+    assert len(seen) == 1
+    assert "state" in str(seen[0])
 
 
-async def test_a_luau_construct_that_does_not_compile_is_named(tmp_path: Path) -> None:
-    async with reload_harness(tmp_path, {"hello": HELLO}) as h:
-        h.harness.pool.broken["jobs/hello.lua"] = lambda: ScriptError("jobs/hello.lua", 5, "syntax error near '+'")
-        h.save("jobs/hello.lua", HELLO + "count += 1\n")
-        await h.look()
-        assert errors_of(h.job("hello")) == [
-            "syntax error near '+' (`+=` is Luau, not Lua 5.4: write count = count + 1)"
-        ]
+async def test_a_luau_construct_that_does_not_compile_is_named(h: ReloadHarness) -> None:
+    h.harness.pool.broken["jobs/hello.lua"] = lambda: ScriptError("jobs/hello.lua", 5, "syntax error near '+'")
+    await h.edit("jobs/hello.lua", HELLO + "count += 1\n")
+    assert errors_of(h.job("hello")) == ["syntax error near '+' (`+=` is Luau, not Lua 5.4: write count = count + 1)"]
 
 
-async def test_a_deleted_file_ends_the_job(tmp_path: Path) -> None:
-    async with reload_harness(tmp_path, {"hello": HELLO}) as h:
-        (tmp_path / "jobs/hello.lua").unlink()
-        await h.look()
-        await h.harness.clock.turn(600)
-        assert h.names() == []
-        assert await h.harness.record() == ["hello schedule success"]
+async def test_a_deleted_file_ends_the_job(h: ReloadHarness) -> None:
+    await h.remove("jobs/hello.lua")
+    await h.harness.clock.turn(600)
+    assert h.names() == []
+    assert await h.harness.record() == ["hello schedule success"]
 
 
 async def test_a_file_that_comes_back_after_its_deactivation_was_refused_is_due_as_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    h: ReloadHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with reload_harness(tmp_path, {"hello": HELLO}) as h:
-        (tmp_path / "jobs/hello.lua").unlink()
-        with monkeypatch.context() as patch:
-            patch.setattr(h.harness.store.runs, "record", refuse)
-            with pytest.raises(StoreError):
-                await h.look()
-        h.save("jobs/hello.lua", HELLO)
-        await h.look()
-        await h.harness.clock.turn(60)
-        assert await h.harness.record() == ["hello schedule success"] * 2
+    (tmp_path / "jobs/hello.lua").unlink()
+    await h.look_in_vain(monkeypatch)
+    await h.edit("jobs/hello.lua", HELLO)
+    await h.harness.clock.turn(60)
+    assert await h.harness.record() == ["hello schedule success"] * 2
 
 
 async def test_an_edit_that_the_store_refuses_forgets_no_pause_that_comes_before_it_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    h: ReloadHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with reload_harness(tmp_path, {"hello": HELLO}) as h:
-        h.save("jobs/hello.lua", HELLO + "log('again')\n")
-        with monkeypatch.context() as patch:
-            patch.setattr(h.harness.store.runs, "record", refuse)
-            with pytest.raises(StoreError):
-                await h.look()
-        await h.harness.scheduler.pause(h.job("hello"))
-        await h.look()
-        await h.harness.clock.turn(600)
-        assert h.job("hello").cursor.paused
-        assert await h.harness.record() == ["hello schedule success"]
+    h.save("jobs/hello.lua", HELLO + "log('again')\n")
+    await h.look_in_vain(monkeypatch)
+    await h.harness.scheduler.pause(h.job("hello"))
+    await h.look()
+    await h.harness.clock.turn(600)
+    assert h.job("hello").cursor.paused
+    assert await h.harness.record() == ["hello schedule success"]
 
 
 async def test_a_new_job_that_is_edited_before_the_store_takes_it_is_not_due_since_1970(
@@ -325,12 +306,8 @@ async def test_a_new_job_that_is_edited_before_the_store_takes_it_is_not_due_sin
 ) -> None:
     async with reload_harness(tmp_path, {}) as h:
         h.save("jobs/hello.lua", HELLO)
-        with monkeypatch.context() as patch:
-            patch.setattr(h.harness.store.runs, "record", refuse)
-            with pytest.raises(StoreError):
-                await h.look()
-        h.save("jobs/hello.lua", HELLO + "log('again')\n")
-        await h.look()
+        await h.look_in_vain(monkeypatch)
+        await h.edit("jobs/hello.lua", HELLO + "log('again')\n")
         await h.harness.clock.turn(1)
         assert await h.harness.record() == ["hello schedule success"]
 
@@ -340,54 +317,42 @@ async def test_a_new_job_that_goes_before_the_store_takes_it_is_new_when_it_come
 ) -> None:
     async with reload_harness(tmp_path, {}) as h:
         h.save("jobs/hello.lua", HELLO)
-        with monkeypatch.context() as patch:
-            patch.setattr(h.harness.store.runs, "record", refuse)
-            with pytest.raises(StoreError):
-                await h.look()
-        (tmp_path / "jobs/hello.lua").unlink()
-        await h.look()
-        h.save("jobs/hello.lua", HELLO)
-        await h.look()
+        await h.look_in_vain(monkeypatch)
+        await h.remove("jobs/hello.lua")
+        await h.edit("jobs/hello.lua", HELLO)
         await h.harness.clock.turn(1)
         assert await h.harness.record() == ["hello schedule success"]
 
 
-async def test_a_job_that_comes_back_is_due_again_and_its_absence_is_one_record(tmp_path: Path) -> None:
-    async with reload_harness(tmp_path, {"hello": HELLO}) as h:
-        (tmp_path / "jobs/hello.lua").unlink()
-        await h.look()
-        await h.harness.clock.turn(300)
-        h.save("jobs/hello.lua", HELLO)
-        await h.look()
-        await h.harness.clock.turn(60)
-        assert await h.harness.record() == [
-            "hello schedule success",
-            "hello schedule paused x5",
-            "hello schedule success",
-        ]
+async def test_a_job_that_comes_back_is_due_again_and_its_absence_is_one_record(h: ReloadHarness) -> None:
+    await h.remove("jobs/hello.lua")
+    await h.harness.clock.turn(300)
+    await h.edit("jobs/hello.lua", HELLO)
+    await h.harness.clock.turn(60)
+    assert await h.harness.record() == [
+        "hello schedule success",
+        "hello schedule paused x5",
+        "hello schedule success",
+    ]
 
 
-async def test_a_disabled_job_does_not_run_and_its_absence_is_one_record(tmp_path: Path) -> None:
-    async with reload_harness(tmp_path, {"hello": HELLO}) as h:
-        h.save("config.toml", "[jobs.hello]\nenabled = false\n")
-        await h.look()
-        await h.harness.clock.turn(300)
-        (tmp_path / "config.toml").unlink()
-        await h.look()
-        await h.harness.clock.turn(60)
-        assert await h.harness.record() == [
-            "hello schedule success",
-            "hello schedule paused x5",
-            "hello schedule success",
-        ]
+async def test_a_disabled_job_does_not_run_and_its_absence_is_one_record(h: ReloadHarness) -> None:
+    await h.edit("config.toml", "[jobs.hello]\nenabled = false\n")
+    await h.harness.clock.turn(300)
+    await h.remove("config.toml")
+    await h.harness.clock.turn(60)
+    assert await h.harness.record() == [
+        "hello schedule success",
+        "hello schedule paused x5",
+        "hello schedule success",
+    ]
 
 
 async def test_an_edited_module_reloads_just_the_jobs_that_loaded_it(tmp_path: Path) -> None:
     async with reload_harness(tmp_path, {"a": HELLO, "b": HELLO}) as h:
         h.save("lib/tools.lua", "return 1\n")
         await h.sources.find(JobId("a"), 1, "jobs/a", b"lib.tools")
-        h.save("lib/tools.lua", "return 2\n")
-        await h.look()
+        await h.edit("lib/tools.lua", "return 2\n")
         assert (h.job("a").code.generation, h.job("b").code.generation) == (2, 1)
 
 
@@ -395,8 +360,7 @@ async def test_a_module_that_appears_where_it_was_looked_for_in_vain_reloads_the
     async with reload_harness(tmp_path, {"a": HELLO}) as h:
         h.save("lib/tools.lua", "return 1\n")
         await h.sources.find(JobId("a"), 1, "jobs/a", b"lib.tools")
-        h.save("jobs/a/lib/tools.lua", "return 2\n")
-        await h.look()
+        await h.edit("jobs/a/lib/tools.lua", "return 2\n")
         assert h.job("a").code.generation == 2
 
 
@@ -405,8 +369,7 @@ async def test_a_broken_module_keeps_the_old_version_of_its_job(tmp_path: Path) 
         h.save("lib/tools.lua", "return 1\n")
         await h.sources.find(JobId("a"), 1, "jobs/a", b"lib.tools")
         h.harness.pool.broken["lib/tools.lua"] = lambda: ScriptError("lib/tools.lua", 1, "no")
-        h.save("lib/tools.lua", "return return\n")
-        await h.look()
+        await h.edit("lib/tools.lua", "return return\n")
         assert h.job("a").code.generation == 1
         assert errors_of(h.job("a")) == ["no"]
 
@@ -418,8 +381,7 @@ async def test_a_module_that_may_not_be_read_any_more_keeps_the_old_version_of_i
             h.save("lib/tools.lua", "return 1\n")
             await h.sources.find(JobId("a"), 1, "jobs/a", b"lib.tools")
             (tmp_path / "lib/tools.lua").chmod(0)
-            h.save("jobs/b.lua", HELLO + "log(2)\n")
-            await h.look()
+            await h.edit("jobs/b.lua", HELLO + "log(2)\n")
             assert (h.job("a").code.generation, h.job("b").code.generation) == (1, 2)
             assert errors_of(h.job("a")) == ["Permission denied"]
             (tmp_path / "lib/tools.lua").chmod(0o600)
@@ -450,82 +412,67 @@ async def test_nothing_changed_means_nothing_done(tmp_path: Path) -> None:
         assert h.job("a").code is before
 
 
-async def test_a_broken_config_keeps_the_settings_in_force(tmp_path: Path) -> None:
-    async with reload_harness(tmp_path, {"hello": HELLO}) as h:
-        settings = h.reloader.settings
-        h.save("config.toml", "[daemon\n")
+async def test_a_broken_config_keeps_the_settings_in_force(h: ReloadHarness) -> None:
+    settings = h.reloader.settings
+    await h.edit("config.toml", "[daemon\n")
+    assert h.reloader.settings is settings
+    assert h.names() == ["hello"]
+
+
+async def test_a_named_pipe_in_place_of_the_settings_holds_nothing_up(h: ReloadHarness, tmp_path: Path) -> None:
+    settings = h.reloader.settings
+    os.mkfifo(tmp_path / "config.toml")
+    with capture_logs() as lines:
         await h.look()
-        assert h.reloader.settings is settings
-        assert h.names() == ["hello"]
-
-
-async def test_a_named_pipe_in_place_of_the_settings_holds_nothing_up(tmp_path: Path) -> None:
-    async with reload_harness(tmp_path, {"hello": HELLO}) as h:
-        settings = h.reloader.settings
-        os.mkfifo(tmp_path / "config.toml")
-        with capture_logs() as lines:
-            await h.look()
-        assert [line["problem"] for line in lines] == ["config.toml: can't be read: not a regular file"]
-        assert h.reloader.settings is settings
+    assert [line["problem"] for line in lines] == ["config.toml: can't be read: not a regular file"]
+    assert h.reloader.settings is settings
 
 
 @pytest.mark.parametrize("text", ["", "[daemon\n"])
-async def test_settings_that_stay_broken_are_told_once_however_often_anybody_looks(tmp_path: Path, text: str) -> None:
-    async with reload_harness(tmp_path, {"hello": HELLO}) as h:
-        with capture_logs() as lines:
-            for _ in range(3):
-                h.save("config.toml", text)
-                await h.look()
-            h.save("config.toml", "[daemon]\n")
-            await h.look()
-            h.save("config.toml", text)
-            await h.look()
-        assert [line["event"] for line in lines] == ["settings not reloaded"] * 2
+async def test_settings_that_stay_broken_are_told_once_however_often_anybody_looks(h: ReloadHarness, text: str) -> None:
+    with capture_logs() as lines:
+        for _ in range(3):
+            await h.edit("config.toml", text)
+        await h.edit("config.toml", "[daemon]\n")
+        await h.edit("config.toml", text)
+    assert [line["event"] for line in lines] == ["settings not reloaded"] * 2
 
 
 RULE = '[[maintenance]]\ncron = "0 3 * * *"\nduration = "2h"\n'
 
 
-async def test_maintenance_follows_the_file_and_a_wrong_edit_leaves_it_as_it_was(tmp_path: Path) -> None:
-    async with reload_harness(tmp_path, {"hello": HELLO}) as h:
-        links: list[int] = []
-        h.harness.live.on_linked(lambda: links.append(len(h.reloader.maintenance.rules)))
-        h.save("config.toml", RULE)
-        await h.look()
-        assert links[-1] == 1, "whoever goes by it is told when it is in effect"
-        before = h.reloader.maintenance
-        h.save("config.toml", RULE + RULE.replace("2h", "2x"))
-        await h.look()
-        assert h.reloader.maintenance is before
-        assert [str(problem) for problem in h.reloader.problems] == [
-            """config.toml:6: maintenance[2].duration: expected a number of seconds, or text such as "1h30m" or """
-            """"250ms", not '2x'"""
-        ]
-        h.save("config.toml", RULE + RULE.replace("0 3", "0 4"))
-        await h.look()
-        assert len(h.reloader.maintenance.rules) == 2
-        (tmp_path / "config.toml").unlink()
-        await h.look()
-        assert (len(h.reloader.maintenance.rules), links[-1]) == (0, 0)
+async def test_maintenance_follows_the_file_and_a_wrong_edit_leaves_it_as_it_was(h: ReloadHarness) -> None:
+    links: list[int] = []
+    h.harness.live.on_linked(lambda: links.append(len(h.reloader.maintenance.rules)))
+    await h.edit("config.toml", RULE)
+    assert links[-1] == 1, "whoever goes by it is told when it is in effect"
+    before = h.reloader.maintenance
+    await h.edit("config.toml", RULE + RULE.replace("2h", "2x"))
+    assert h.reloader.maintenance is before
+    assert [str(problem) for problem in h.reloader.problems] == [
+        """config.toml:6: maintenance[2].duration: expected a number of seconds, or text such as "1h30m" or """
+        """"250ms", not '2x'"""
+    ]
+    await h.edit("config.toml", RULE + RULE.replace("0 3", "0 4"))
+    assert len(h.reloader.maintenance.rules) == 2
+    await h.remove("config.toml")
+    assert (len(h.reloader.maintenance.rules), links[-1]) == (0, 0)
 
 
-async def test_at_the_start_the_rules_hold_that_are_right(tmp_path: Path) -> None:
+async def test_at_the_start_the_rules_hold_that_are_right(h: ReloadHarness, tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(RULE + RULE.replace("2h", "2x"))
-    async with reload_harness(tmp_path, {"hello": HELLO}) as h:
+    await h.look()
+    assert len(h.reloader.maintenance.rules) == 1
+
+
+async def test_settings_that_take_a_start_are_told_once(h: ReloadHarness) -> None:
+    h.save("config.toml", "[server]\nport = 1\n")
+    with capture_logs() as lines:
         await h.look()
-        assert len(h.reloader.maintenance.rules) == 1
-
-
-async def test_settings_that_take_a_start_are_told_once(tmp_path: Path) -> None:
-    async with reload_harness(tmp_path, {"hello": HELLO}) as h:
-        h.save("config.toml", "[server]\nport = 1\n")
-        with capture_logs() as lines:
-            await h.look()
-            await h.look()
-            (tmp_path / "config.toml").unlink()
-            await h.look()
-        waiting = [line["settings"] for line in lines if line["event"] == "settings take effect at the next start"]
-        assert waiting == [["server.port"]]
+        await h.look()
+        await h.remove("config.toml")
+    waiting = [line["settings"] for line in lines if line["event"] == "settings take effect at the next start"]
+    assert waiting == [["server.port"]]
 
 
 def save_monitor(h: ReloadHarness, name: str = "w", settings: str = MONITOR, **files: str) -> None:
@@ -547,8 +494,7 @@ async def test_an_edit_of_a_hook_is_executed_before_it_takes_over(tmp_path: Path
     async with reload_harness(tmp_path, {}) as h:
         save_monitor(h, hooks=HOOKS)
         await h.look()
-        h.save("jobs/w/defer.lua", "x = 1")
-        await h.look()
+        await h.edit("jobs/w/defer.lua", "x = 1")
         assert [code.generation for code in h.executed] == [1, 2]
         assert h.job("watch").code == h.executed[1]
 
@@ -558,14 +504,12 @@ async def test_hooks_that_fail_leave_the_old_version_running_and_show_why(tmp_pa
         save_monitor(h, hooks=HOOKS)
         await h.look()
         h.refusals["jobs/w/hooks.lua"] = "boom"
-        h.save("jobs/w/hooks.lua", HOOKS + "error('boom')\n")
-        await h.look()
+        await h.edit("jobs/w/hooks.lua", HOOKS + "error('boom')\n")
         assert h.job("watch").code == h.executed[0]
         assert errors_of(h.job("watch")) == ["boom"]
         assert h.harness.pool.discarded == [(JobId("watch"), 2)]
         h.refusals.clear()
-        h.save("jobs/w/hooks.lua", HOOKS + "-- repaired\n")
-        await h.look()
+        await h.edit("jobs/w/hooks.lua", HOOKS + "-- repaired\n")
         assert h.job("watch").code.generation == 3
         assert errors_of(h.job("watch")) == []
 
@@ -588,8 +532,7 @@ async def test_files_that_failed_are_executed_again_when_something_changes_or_af
         await h.sources.find(JobId("watch"), 1, "jobs/w", b"lib.tools")
         await h.look()
         assert len(h.executed) == 1
-        h.save("lib/tools.lua", "return 2\n")
-        await h.look()
+        await h.edit("lib/tools.lua", "return 2\n")
         assert len(h.executed) == 2
         await h.harness.clock.turn(proof.RETRY_S + 1)
         h.refusals.clear()
@@ -645,8 +588,7 @@ async def test_a_disabled_monitor_is_executed_once_it_is_enabled(tmp_path: Path)
         await h.look()
         assert not h.job("watch").spec.enabled
         h.refusals.clear()
-        h.save("jobs/w/hooks.lua", HOOKS + "-- repaired\n")
-        await h.look()
+        await h.edit("jobs/w/hooks.lua", HOOKS + "-- repaired\n")
         assert h.job("watch").spec.enabled
 
 
@@ -666,8 +608,7 @@ async def test_slow_hooks_do_not_hold_up_the_jobs_that_need_none(tmp_path: Path)
         seen: list[list[str]] = []
         h.while_executing = lambda: seen.append(h.names())
         save_monitor(h, hooks=HOOKS)
-        h.save("jobs/hello.lua", HELLO)
-        await h.look()
+        await h.edit("jobs/hello.lua", HELLO)
         assert (seen, h.names()) == ([["hello"]], ["hello", "watch"])
 
 
@@ -687,41 +628,32 @@ async def test_a_selector_that_nobody_can_parse_leaves_the_old_version_running(t
 async def test_a_job_whose_file_is_cut_short_goes_on_under_its_own_name(tmp_path: Path, text: str) -> None:
     named = '-- /// job\n-- name = "Price Watch"\n-- every = "1m"\n-- ///\n'
     async with reload_harness(tmp_path, {"a": named}) as h:
-        h.save("jobs/a.lua", text)
-        await h.look()
+        await h.edit("jobs/a.lua", text)
         assert (h.names(), list(h.reloader.broken)) == (["price_watch"], ["price_watch"])
         assert errors_of(h.job("price_watch"))
         await h.harness.clock.turn(60)
-        h.save("jobs/a.lua", named)
-        await h.look()
+        await h.edit("jobs/a.lua", named)
         assert errors_of(h.job("price_watch")) == []
         assert await h.harness.record() == ["price_watch schedule success"] * 2
 
 
-async def test_jobs_of_a_list_that_is_cut_short_go_on(tmp_path: Path) -> None:
+async def test_jobs_of_a_list_that_is_cut_short_go_on(h: ReloadHarness) -> None:
     listed = "".join(f"[[jobs]]\n{MONITOR.replace('Watch', name)}" for name in ("One", "Two"))
-    async with reload_harness(tmp_path, {"hello": HELLO}) as h:
-        h.save("jobs.toml", listed)
-        await h.look()
-        for text in ("", listed[:-5], "[[jobs]]\n"):
-            h.save("jobs.toml", text)
-            await h.look()
-            assert h.names() == ["hello", "one", "two"]
-            assert errors_of(h.job("one"))
-            assert errors_of(h.job("two"))
-            assert list(h.reloader.broken) == ["one", "two"]
-        h.save("jobs.toml", f"[[jobs]]\n{MONITOR}")
-        await h.look()
-        assert h.names() == ["hello", "watch"]
+    await h.edit("jobs.toml", listed)
+    for text in ("", listed[:-5], "[[jobs]]\n"):
+        await h.edit("jobs.toml", text)
+        assert h.names() == ["hello", "one", "two"]
+        assert errors_of(h.job("one"))
+        assert errors_of(h.job("two"))
+        assert list(h.reloader.broken) == ["one", "two"]
+    await h.edit("jobs.toml", f"[[jobs]]\n{MONITOR}")
+    assert h.names() == ["hello", "watch"]
 
 
-async def test_settings_that_are_cut_short_stay_in_force(tmp_path: Path) -> None:
-    async with reload_harness(tmp_path, {"hello": HELLO}) as h:
-        h.save("config.toml", "[jobs.hello]\nenabled = false\n")
-        await h.look()
-        h.save("config.toml", " \n")
-        await h.look()
-        assert not h.job("hello").spec.enabled
+async def test_settings_that_are_cut_short_stay_in_force(h: ReloadHarness) -> None:
+    await h.edit("config.toml", "[jobs.hello]\nenabled = false\n")
+    await h.edit("config.toml", " \n")
+    assert not h.job("hello").spec.enabled
 
 
 async def test_a_folder_that_becomes_two_kinds_of_job_keeps_the_one_it_was(tmp_path: Path) -> None:
@@ -741,14 +673,12 @@ async def test_a_run_that_spans_a_reload_requires_the_modules_of_its_version(tmp
             return module.source if module else None
 
         h.save("lib.lua", "return 1")
-        h.save("jobs/a.lua", f"{source}2")
-        await h.look()
+        await h.edit("jobs/a.lua", f"{source}2")
         h.harness.pool.held.add(JobId("a"))
         await h.harness.clock.turn(61)
         for version in (2, 3):
             h.save("lib.lua", f"return {version}")
-            h.save("jobs/a.lua", f"{source}{version + 1}")
-            await h.look()
+            await h.edit("jobs/a.lua", f"{source}{version + 1}")
         assert [await required(generation) for generation in (2, 4)] == [b"return 1", b"return 3"]
         assert not h.sources.dependencies(JobId("a"), 3), "no run of it is under way"
 
@@ -758,55 +688,46 @@ async def test_a_job_that_comes_back_shows_its_last_run(tmp_path: Path) -> None:
         await h.harness.clock.turn(61)
         before = h.job("a").last
         assert before is not None
-        (tmp_path / "jobs/a.lua").unlink()
-        await h.look()
-        h.save("jobs/a.lua", HELLO)
-        await h.look()
+        await h.remove("jobs/a.lua")
+        await h.edit("jobs/a.lua", HELLO)
         assert h.job("a").last == before
 
 
-async def test_a_job_that_comes_back_goes_on_counting_its_versions(tmp_path: Path) -> None:
+async def test_a_job_that_comes_back_goes_on_counting_its_versions(h: ReloadHarness) -> None:
     """The pool drops the VMs of versions below the one that was deleted."""
-    async with reload_harness(tmp_path, {"hello": HELLO}) as h:
-        (tmp_path / "jobs/hello.lua").unlink()
-        await h.look()
-        h.save("jobs/hello.lua", HELLO)
-        await h.look()
-        _, retired = h.harness.pool.retired[-1]
-        assert h.job("hello").code.generation >= retired
+    await h.remove("jobs/hello.lua")
+    await h.edit("jobs/hello.lua", HELLO)
+    _, retired = h.harness.pool.retired[-1]
+    assert h.job("hello").code.generation >= retired
 
 
-async def test_what_is_due_when_the_schedule_is_edited_still_runs(tmp_path: Path) -> None:
-    async with reload_harness(tmp_path, {"hello": HELLO}) as h:
-        h.harness.timers.stop_jobs()
-        h.harness.clock.advance(60)
-        h.save("jobs/hello.lua", HELLO.replace("1m", "10m"))
-        await h.look()
-        assert await h.harness.record() == ["hello schedule success"] * 2
+async def test_what_is_due_when_the_schedule_is_edited_still_runs(h: ReloadHarness) -> None:
+    h.harness.timers.stop_jobs()
+    h.harness.clock.advance(60)
+    await h.edit("jobs/hello.lua", HELLO.replace("1m", "10m"))
+    assert await h.harness.record() == ["hello schedule success"] * 2
 
 
-async def test_an_edit_that_the_store_refuses_is_taken_up_later(tmp_path: Path) -> None:
+async def test_an_edit_that_the_store_refuses_is_taken_up_later(h: ReloadHarness) -> None:
     async def refuse(*_: object) -> None:
         raise StoreError("disk full")
 
-    async with reload_harness(tmp_path, {"hello": HELLO}) as h:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(h.harness.scheduler, "activate", refuse)
-            h.save("jobs/hello.lua", HELLO.replace("1m", "2m"))
-            with pytest.raises(StoreError):
-                await h.look()
-        await h.look()
-        assert h.job("hello").cursor.schedule == "every 120000"
-        await h.harness.clock.turn(120)
-        assert await h.harness.record() == ["hello schedule success"] * 2
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(h.harness.scheduler, "activate", refuse)
+        h.save("jobs/hello.lua", HELLO.replace("1m", "2m"))
+        with pytest.raises(StoreError):
+            await h.look()
+    await h.look()
+    assert h.job("hello").cursor.schedule == "every 120000"
+    await h.harness.clock.turn(120)
+    assert await h.harness.record() == ["hello schedule success"] * 2
 
 
 async def test_what_is_doubtful_is_told_once_and_shown_with_its_job(tmp_path: Path) -> None:
     async with reload_harness(tmp_path, {"hello": "htp_get('x')"}) as h:
         with capture_logs() as lines:
             await h.look()
-            h.save("jobs/other.luau", "")
-            await h.look()
+            await h.edit("jobs/other.luau", "")
             await h.look()
         told = [line["problem"] for line in lines if line["event"] == "doubtful"]
         assert told == ["jobs/other.luau: is no job: a script's name ends in .lua; expected jobs/other.lua"]
@@ -814,34 +735,30 @@ async def test_what_is_doubtful_is_told_once_and_shown_with_its_job(tmp_path: Pa
         assert [str(each) for each in h.job("hello").warnings] == [warning]
         assert warning in [str(each) for each in h.reloader.warnings]
 
-        h.save("jobs/hello.lua", "log('x')")
-        await h.look()
+        await h.edit("jobs/hello.lua", "log('x')")
         assert h.job("hello").warnings == ()
 
 
-async def test_of_a_file_that_does_not_compile_nothing_else_is_told(tmp_path: Path) -> None:
-    async with reload_harness(tmp_path, {"hello": HELLO}) as h:
-        h.harness.pool.broken["jobs/hello.lua"] = lambda: ScriptError("jobs/hello.lua", 1, "'=' expected")
-        h.save("jobs/hello.lua", "htp_get('x') = =")
-        await h.look()
-        assert h.job("hello").problems
-        assert (h.job("hello").warnings, list(h.reloader.warnings)) == ((), [])
+async def test_of_a_file_that_does_not_compile_nothing_else_is_told(h: ReloadHarness) -> None:
+    h.harness.pool.broken["jobs/hello.lua"] = lambda: ScriptError("jobs/hello.lua", 1, "'=' expected")
+    await h.edit("jobs/hello.lua", "htp_get('x') = =")
+    assert h.job("hello").problems
+    assert (h.job("hello").warnings, list(h.reloader.warnings)) == ((), [])
 
 
-async def test_settings_are_read_beside_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with reload_harness(tmp_path, {"hello": HELLO}) as h:
-        threads: list[threading.Thread] = []
+async def test_settings_are_read_beside_the_event_loop(h: ReloadHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
 
-        read = load_settings
+    read = load_settings
 
-        def note(root: Path, **sources: Any) -> Settings:
-            threads.append(threading.current_thread())
-            return read(root, **sources)
+    def note(root: Path, **sources: Any) -> Settings:
+        threads.append(threading.current_thread())
+        return read(root, **sources)
 
-        monkeypatch.setitem(globals(), "load_settings", note)
-        await h.look()
-        assert threads
-        assert threading.main_thread() not in threads
+    monkeypatch.setitem(globals(), "load_settings", note)
+    await h.look()
+    assert threads
+    assert threading.main_thread() not in threads
 
 
 async def test_hooks_that_can_not_be_executed_are_told_with_what_is_doubtful_about_them(tmp_path: Path) -> None:
@@ -892,19 +809,15 @@ async def until_served(h: ReloadHarness, source: bytes) -> None:
 async def test_whoever_listens_is_told_what_becomes_of_jobs(tmp_path: Path) -> None:
     async with reload_harness(tmp_path, {}) as h:
         h.harness.live.listener = listener = StoryListener()
-        h.save("jobs/a.lua", HELLO)
-        await h.look()
+        await h.edit("jobs/a.lua", HELLO)
         assert [line for line in listener.story if line.startswith("a ")] == ["a loaded"]
         for text, reason in (("-- 1", ""), ("-- 2", "oops"), ("-- 3", "oops again"), ("-- 4", "")):
             h.harness.pool.broken.clear()
             if reason:
                 h.harness.pool.broken["jobs/a.lua"] = partial(ScriptError, "jobs/a.lua", 5, reason)
-            h.save("jobs/a.lua", HELLO + text)
-            await h.look()
-        h.save("jobs/a.lua", HELLO.replace("1m", "2m") + "-- 4")
-        await h.look()
-        (tmp_path / "jobs/a.lua").unlink()
-        await h.look()
+            await h.edit("jobs/a.lua", HELLO + text)
+        await h.edit("jobs/a.lua", HELLO.replace("1m", "2m") + "-- 4")
+        await h.remove("jobs/a.lua")
         told = [line.removeprefix("a ") for line in listener.story if line.startswith("a ")]
         assert told[:4] == ["loaded", "reloaded", "broken: jobs/a.lua:5: oops", "broken: jobs/a.lua:5: oops again"]
         assert told[4:] == ["reloaded", "mended", "settings", "removed"]

@@ -39,11 +39,6 @@ from tests.fakes.triggered import make_event, make_listener, triggered_harness
 PRICES = JobId("prices")
 
 
-def delete(t: Harness, job: LiveJob) -> None:
-    t.live.remove(job.id)
-    t.runner.forget(job)
-
-
 async def test_a_failed_run_is_retried_after_its_delay_until_its_attempts_are_used_up(t: Harness) -> None:
     t.pool.endings[PRICES] = [FAILED] * 3
     await t.settle(job := make_job(schedule=Never(), retry=Retry(retries=2, delay_ms=10_000, jitter=False)))
@@ -63,7 +58,7 @@ async def test_a_script_is_told_whether_its_failure_would_be_final(t: Harness) -
     t.pool.endings[PRICES] = [FAILED] * 2
     await t.settle(job := make_job(schedule=Never(), retry=Retry(retries=1, jitter=False)))
     await t.start(job, 60)
-    assert [request.arguments[1] for request in t.pool.requests] == [True, False]
+    assert [(request.procedure, request.arguments[1]) for request in t.pool.requests] == [("run", True), ("run", False)]
 
 
 async def test_an_innocent_loss_starts_again_once_and_at_once(t: Harness) -> None:
@@ -115,7 +110,10 @@ async def test_replace_cancels_what_runs_and_drops_what_waits(t: Harness) -> Non
     await t.settle(job := make_job(schedule=Never(), overlap=Overlap.REPLACE))
     for _ in range(2):
         await t.start(job)
-    assert t.pool.story == ["run prices", "cancel 1 cancelled", "run prices"]
+    assert (t.pool.story, t.monitors.story) == (
+        ["run prices", "cancel 1 cancelled", "run prices"],
+        ["cancel 1 cancelled"],
+    )
     assert await t.record() == ["prices manual failed", "prices manual running"]
     replaced = await t.store.past_runs.find(RunId(1))
     assert replaced is not None
@@ -123,11 +121,7 @@ async def test_replace_cancels_what_runs_and_drops_what_waits(t: Harness) -> Non
 
 
 async def test_replace_cancels_one_whose_own_claim_is_still_on_its_way(t: Harness) -> None:
-    t.pool.held.add(PRICES)
-    await t.settle(job := make_job(schedule=Never(), overlap=Overlap.REPLACE))
-    for _ in range(3):
-        t.runner.start_by_hand(job, BY_HAND)
-    await t.clock.turn()
+    await t.hold(make_job(schedule=Never(), overlap=Overlap.REPLACE), count=3)
     assert t.pool.story.count("run prices") == 1
     assert await t.record() == ["prices manual failed", "prices manual skipped", "prices manual running"]
 
@@ -183,11 +177,7 @@ async def test_a_bug_while_a_start_is_recorded_leaves_the_job_free_for_the_next(
 
 
 async def test_a_claim_that_is_refused_replaces_nothing(t: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    t.pool.held.add(PRICES)
-    await t.settle(job := make_job(schedule=Never(), overlap=Overlap.QUEUE))
-    for _ in range(2):
-        t.runner.start_by_hand(job, BY_HAND)
-    await t.clock.turn()
+    job = await t.hold(make_job(schedule=Never(), overlap=Overlap.QUEUE), count=2)
     job.spec = replace(job.spec, overlap=Overlap.REPLACE)
     with monkeypatch.context() as patch:
         patch.setattr(t.store.runs, "record", refuse)
@@ -201,11 +191,7 @@ async def test_a_claim_that_is_refused_replaces_nothing(t: Harness, monkeypatch:
 
 
 async def test_allow_runs_side_by_side(t: Harness) -> None:
-    t.pool.held.add(PRICES)
-    await t.settle(job := make_job(schedule=Never(), overlap=Overlap.ALLOW))
-    for _ in range(3):
-        t.runner.start_by_hand(job, BY_HAND)
-    await t.clock.turn()
+    await t.hold(make_job(schedule=Never(), overlap=Overlap.ALLOW), count=3)
     assert await t.record() == ["prices manual running"] * 3
 
 
@@ -299,67 +285,38 @@ async def test_a_watched_run_starts_no_other_job_and_is_seen_to_its_end(t: Harne
     assert watcher.seen == [SUCCESS]
 
 
+ONCE_AGAIN = Retry(retries=1, delay_ms=1_000, jitter=False)
+
+
 @pytest.mark.parametrize(
-    ("retries", "record"),
+    ("settings", "after_s", "again"),
     [
-        (0, ["prices manual lost"]),
-        (1, ["prices manual lost", "prices retry success attempt 2"]),
+        ({"retry": Retry()}, 2, []),
+        ({"retry": ONCE_AGAIN}, 2, ["prices retry success attempt 2"]),
+        ({"resume": True}, 0, ["prices retry success attempt 2"]),
     ],
 )
-async def test_after_a_crash_running_runs_are_lost_and_repeat_only_under_retries(
-    retries: int, record: list[str]
+async def test_after_a_crash_running_runs_are_lost_and_repeat_only_under_retries_or_where_they_resume(
+    t: Harness, settings: dict[str, Any], after_s: int, again: list[str]
 ) -> None:
-    store = MemoryStore(clock := FakeClock())
-    retry = Retry(retries=retries, delay_ms=1_000, jitter=False)
-    async with harness(store, clock) as t:
-        t.pool.held.add(PRICES)
-        await t.settle(job := make_job(schedule=Never(), retry=retry))
-        t.runner.start_by_hand(job, BY_HAND)
-        await clock.turn()
-        left = await store.runs.open()
-        async with harness(store, clock) as after:
-            await after.settle(make_job(schedule=Never(), retry=retry))
-            await after.runner.take_up(left)
-            await clock.turn(2)
-            assert await after.record() == record
+    make = partial(make_job, schedule=Never(), **settings)
+    await t.hold(make())
+    async with t.restarted(make()) as after:
+        await t.clock.turn(after_s)
+        assert await after.record() == ["prices manual lost", *again]
 
 
-@pytest.mark.parametrize("extra", [{"dry_run": True}, {"debug": True}])
-@pytest.mark.parametrize("settings", [{"retry": Retry(retries=1, jitter=False)}, {"resume": True}])
-async def test_after_a_crash_nothing_follows_a_run_that_was_to_change_nothing(
-    extra: dict[str, Any], settings: dict[str, Any]
+@pytest.mark.parametrize("request_", [by_hand(dry_run=True), by_hand(debug=True), by_hand(Watcher())])
+@pytest.mark.parametrize("settings", [{"retry": ONCE_AGAIN}, {"resume": True}])
+async def test_after_a_crash_nothing_follows_a_run_that_was_to_change_nothing_or_that_somebody_watched(
+    t: Harness, request_: RunRequest, settings: dict[str, Any]
 ) -> None:
-    store = MemoryStore(clock := FakeClock())
     make = partial(make_job, schedule=Never(), **settings)
     alarm = partial(make_job, "alarm", schedule=Never(), after=(After(job=PRICES, outcomes=frozenset(Outcome)),))
-    async with harness(store, clock) as t:
-        t.pool.held.add(PRICES)
-        await t.settle(job := make(), alarm())
-        t.runner.start_by_hand(job, by_hand(**extra))
-        await clock.turn()
-        left = await store.runs.open()
-        async with harness(store, clock) as after:
-            await after.settle(make(), alarm())
-            await after.runner.take_up(left)
-            await clock.turn(20)
-            assert await after.record() == ["prices manual lost"]
-
-
-async def test_after_a_crash_nothing_follows_a_run_that_somebody_watched() -> None:
-    store = MemoryStore(clock := FakeClock())
-    make = partial(make_job, schedule=Never(), retry=Retry(retries=1, jitter=False))
-    alarm = partial(make_job, "alarm", schedule=Never(), after=(After(job=PRICES, outcomes=frozenset(Outcome)),))
-    async with harness(store, clock) as t:
-        t.pool.held.add(PRICES)
-        await t.settle(job := make(), alarm())
-        t.runner.start_by_hand(job, by_hand(Watcher()))
-        await clock.turn()
-        left = await store.runs.open()
-        async with harness(store, clock) as after:
-            await after.settle(make(), alarm())
-            await after.runner.take_up(left)
-            await clock.turn(20)
-            assert await after.record() == ["prices manual lost"]
+    await t.hold(make(), alarm(), request=request_)
+    async with t.restarted(make(), alarm()) as after:
+        await t.clock.turn(20)
+        assert await after.record() == ["prices manual lost"]
 
 
 async def test_a_job_knows_when_it_has_last_started_and_succeeded_but_not_by_what_only_shows_or_finds(
@@ -410,9 +367,7 @@ async def test_nothing_follows_a_run_that_was_to_change_nothing_and_waited_over_
 
 @pytest.mark.parametrize("extra", [{"dry_run": True}, {"debug": True}])
 async def test_a_run_that_is_to_change_nothing_replaces_none(t: Harness, extra: dict[str, Any]) -> None:
-    t.pool.held.add(PRICES)
-    await t.settle(job := make_job(schedule=Never(), overlap=Overlap.REPLACE))
-    await t.start(job)
+    job = await t.hold(make_job(schedule=Never(), overlap=Overlap.REPLACE))
     t.runner.start_by_hand(job, by_hand(**extra))
     await t.clock.turn()
     assert await t.record() == ["prices manual running", "prices manual waiting"]
@@ -422,80 +377,45 @@ async def test_a_run_that_is_to_change_nothing_replaces_none(t: Harness, extra: 
     assert await t.record() == ["prices manual success", "prices manual success"]
 
 
-async def test_after_a_crash_a_job_that_resumes_goes_on_at_once_and_without_retries() -> None:
-    store = MemoryStore(clock := FakeClock())
-    async with harness(store, clock) as t:
-        t.pool.held.add(PRICES)
-        await t.settle(job := make_job(schedule=Never(), resume=True))
-        t.runner.start_by_hand(job, BY_HAND)
-        await clock.turn()
-        left = await store.runs.open()
-        async with harness(store, clock) as after:
-            await after.settle(make_job(schedule=Never(), resume=True))
-            await after.runner.take_up(left)
-            await clock.turn(0)
-            assert await after.record() == ["prices manual lost", "prices retry success attempt 2"]
+async def test_a_run_is_resumed_once_its_job_that_is_broken_now_can_be_loaded(t: Harness) -> None:
+    make = partial(make_job, schedule=Never(), resume=True)
+    await t.hold(make())
+    left = await t.store.runs.open()
+    async with harness(t.store, t.clock) as after:
+        after.live.set_unloadable(frozenset({PRICES}))
+        await after.runner.take_up(left)
+        await t.clock.turn(1)
+        assert await after.record() == ["prices manual lost", "prices retry waiting attempt 2"]
+        after.live.set_unloadable(frozenset())
+        await after.settle(make())
+        await t.clock.turn(1)
+        assert await after.record() == ["prices manual lost", "prices retry success attempt 2"]
 
 
-async def test_a_run_is_resumed_once_its_job_that_is_broken_now_can_be_loaded() -> None:
-    store = MemoryStore(clock := FakeClock())
-    async with harness(store, clock) as t:
-        t.pool.held.add(PRICES)
-        await t.settle(job := make_job(schedule=Never(), resume=True))
-        t.runner.start_by_hand(job, BY_HAND)
-        await clock.turn()
-        left = await store.runs.open()
-        async with harness(store, clock) as after:
-            after.live.set_unloadable(frozenset({PRICES}))
-            await after.runner.take_up(left)
-            await clock.turn(1)
-            assert await after.record() == ["prices manual lost", "prices retry waiting attempt 2"]
-            after.live.set_unloadable(frozenset())
-            await after.settle(make_job(schedule=Never(), resume=True))
-            await clock.turn(1)
-            assert await after.record() == ["prices manual lost", "prices retry success attempt 2"]
-
-
-async def test_a_run_that_a_stop_cuts_short_leaves_the_one_that_resumes_it() -> None:
-    store = MemoryStore(clock := FakeClock())
-    async with harness(store, clock) as t:
-        t.pool.held.add(PRICES)
-        await t.settle(job := make_job(schedule=Never(), resume=True))
-        t.runner.start_by_hand(job, BY_HAND)
-        await clock.turn()
-        await t.runner.drain(0)
-        assert await t.record() == ["prices manual stopped", "prices retry waiting attempt 2"]
-        async with harness(store, clock) as after:
-            await after.settle(make_job(schedule=Never(), resume=True))
-            await after.runner.take_up(await store.runs.open())
-            await clock.turn(0)
-            assert await after.record() == ["prices manual stopped", "prices retry success attempt 2"]
+async def test_a_run_that_a_stop_cuts_short_leaves_the_one_that_resumes_it(t: Harness) -> None:
+    make = partial(make_job, schedule=Never(), resume=True)
+    await t.hold(make())
+    await t.runner.drain(0)
+    assert await t.record() == ["prices manual stopped", "prices retry waiting attempt 2"]
+    async with t.restarted(make()) as after:
+        await t.clock.turn(0)
+        assert await after.record() == ["prices manual stopped", "prices retry success attempt 2"]
 
 
 @pytest.mark.parametrize("retries", [0, 1])
-async def test_after_a_crash_a_job_starts_that_follows_a_run_which_is_lost_for_good(retries: int) -> None:
-    store = MemoryStore(clock := FakeClock())
-    jobs = [
-        partial(make_job, schedule=Never(), retry=Retry(retries=retries, jitter=False)),
-        partial(make_job, "alarm", schedule=Never(), after=(After(job=PRICES, outcomes=frozenset({Outcome.LOST})),)),
-    ]
-    async with harness(store, clock) as t:
-        t.pool.held.add(PRICES)
-        await t.settle(job := jobs[0](), jobs[1]())
-        t.runner.start_by_hand(job, BY_HAND)
-        await clock.turn()
-        left = await store.runs.open()
-        async with harness(store, clock) as after:
-            await after.settle(*(make() for make in jobs))
-            await after.runner.take_up(left)
-            await clock.turn(60)
-            follows = "prices retry success attempt 2" if retries else "alarm after success"
-            assert await after.record() == ["prices manual lost", follows]
+async def test_after_a_crash_a_job_starts_that_follows_a_run_which_is_lost_for_good(t: Harness, retries: int) -> None:
+    make = partial(make_job, schedule=Never(), retry=replace(ONCE_AGAIN, retries=retries))
+    lost = frozenset({Outcome.LOST})
+    alarm = partial(make_job, "alarm", schedule=Never(), after=(After(job=PRICES, outcomes=lost),))
+    await t.hold(make(), alarm())
+    async with t.restarted(make(), alarm()) as after:
+        await t.clock.turn(60)
+        follows = "prices retry success attempt 2" if retries else "alarm after success"
+        assert await after.record() == ["prices manual lost", follows]
 
 
-async def test_after_a_planned_stop_a_job_starts_that_follows_a_run_which_was_stopped() -> None:
+async def test_after_a_planned_stop_a_job_starts_that_follows_a_run_which_was_stopped(t: Harness) -> None:
     """At the next start, and not while the daemon stops."""
-    store = MemoryStore(clock := FakeClock())
 
     def jobs() -> list[LiveJob]:
         asked = {"alarm": {Outcome.STOPPED}, "report": set(Outcome), "praise": {Outcome.SUCCESS, Outcome.LOST}}
@@ -503,57 +423,31 @@ async def test_after_a_planned_stop_a_job_starts_that_follows_a_run_which_was_st
         following = [make_job(name, schedule=Never(), after=after) for name, after in follows.items()]
         return [make_job(schedule=Never()), *following]
 
-    async with harness(store, clock) as t:
-        t.pool.held.add(PRICES)
-        job, *following = jobs()
-        await t.settle(job, *following)
-        t.runner.start_by_hand(job, BY_HAND)
-        await clock.turn()
-        await t.runner.drain(0)
-        await clock.turn(60)
-        assert await t.record() == ["prices manual stopped", "alarm after waiting", "report after waiting"]
-        assert t.pool.story == ["run prices", "cancel 1 stopped"]
-    async with harness(store, clock) as after:
-        await after.settle(*jobs())
-        await after.runner.take_up(await store.runs.open())
-        await clock.turn(1)
+    await t.hold(*jobs())
+    await t.runner.drain(0)
+    await t.clock.turn(60)
+    assert await t.record() == ["prices manual stopped", "alarm after waiting", "report after waiting"]
+    async with t.restarted(*jobs()) as after:
+        await t.clock.turn(1)
         assert await after.record() == ["prices manual stopped", "alarm after success", "report after success"]
         trigger = after.pool.requests[0].arguments[0]["trigger"]  # type: ignore[index]  # the ctx table
         assert trigger == {"type": "after", "job": "prices", "run_id": 1, "outcome": "stopped"}
 
 
-async def test_after_a_crash_a_waiting_retry_still_comes() -> None:
-    store = MemoryStore(clock := FakeClock())
-    retry = Retry(retries=1, delay_ms=60_000, jitter=False)
-    async with harness(store, clock) as t:
-        t.pool.endings[PRICES] = [FAILED]
-        await t.settle(job := make_job(schedule=Never(), retry=retry))
-        t.runner.start_by_hand(job, BY_HAND)
-        await clock.turn()
-        await t.runner.drain(0)
-    async with harness(store, clock) as after:
-        await after.settle(make_job(schedule=Never(), retry=retry))
-        await after.runner.take_up(await store.runs.open())
-        await clock.turn(59)
+@pytest.mark.parametrize("jump_s", [0, -86_400])
+async def test_after_a_stop_a_waiting_retry_still_comes_and_a_clock_that_was_set_back_puts_it_off_little(
+    t: Harness, jump_s: int
+) -> None:
+    make = partial(make_job, schedule=Never(), retry=replace(ONCE_AGAIN, delay_ms=60_000, max_delay_ms=90_000))
+    t.pool.endings[PRICES] = [FAILED]
+    await t.settle(job := make())
+    await t.start(job)
+    await t.runner.drain(0)
+    t.clock.jump(jump_s)
+    async with t.restarted(make()) as after:
+        await t.clock.turn(59)
         assert after.pool.story == []
-        await clock.turn(1)
-        assert await after.record() == ["prices manual failed", "prices retry success attempt 2"]
-
-
-async def test_a_clock_that_was_set_back_puts_a_retry_off_by_no_more_than_its_longest_delay() -> None:
-    store = MemoryStore(clock := FakeClock())
-    retry = Retry(retries=1, delay_ms=60_000, max_delay_ms=90_000, jitter=False)
-    async with harness(store, clock) as t:
-        t.pool.endings[PRICES] = [FAILED]
-        await t.settle(job := make_job(schedule=Never(), retry=retry))
-        t.runner.start_by_hand(job, BY_HAND)
-        await clock.turn()
-        await t.runner.drain(0)
-    clock.jump(-86_400)
-    async with harness(store, clock) as after:
-        await after.settle(make_job(schedule=Never(), retry=retry))
-        await after.runner.take_up(await store.runs.open())
-        await clock.turn(90)
+        await t.clock.turn(31 if jump_s else 1)
         assert await after.record() == ["prices manual failed", "prices retry success attempt 2"]
 
 
@@ -567,8 +461,7 @@ async def test_who_watches_a_run_that_is_given_up_sees_it_end(t: Harness, is_del
     t.runner.start_by_hand(job, by_hand(watcher))
     await t.clock.turn()
     if is_deleted:
-        t.live.remove(PRICES)
-        t.runner.forget(job)
+        t.delete(job)
         t.pool.finish(1)
     else:
         job.spec = replace(job.spec, overlap=Overlap.REPLACE)
@@ -580,13 +473,8 @@ async def test_who_watches_a_run_that_is_given_up_sees_it_end(t: Harness, is_del
 
 
 async def test_what_waits_for_a_deleted_job_is_recorded_and_does_not_run(t: Harness) -> None:
-    t.pool.held.add(PRICES)
-    await t.settle(job := make_job(schedule=Never(), overlap=Overlap.QUEUE))
-    for _ in range(2):
-        t.runner.start_by_hand(job, BY_HAND)
-    await t.clock.turn()
-    t.live.remove(PRICES)
-    t.runner.forget(job)
+    job = await t.hold(make_job(schedule=Never(), overlap=Overlap.QUEUE), count=2)
+    t.delete(job)
     t.pool.finish(1)
     await t.clock.turn(10)
     assert await t.record() == ["prices manual success", "prices manual skipped"]
@@ -597,15 +485,13 @@ async def test_what_was_on_its_way_to_the_store_when_its_job_was_deleted_does_no
     t: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A start that waits its turn, and the retry of a run that has ended."""
-    t.pool.held.add(PRICES)
-    await t.settle(job := make_job(schedule=Never(), overlap=Overlap.QUEUE, retry=Retry(retries=1)))
-    await t.start(job)
+    job = await t.hold(make_job(schedule=Never(), overlap=Overlap.QUEUE, retry=Retry(retries=1)))
     with monkeypatch.context() as patch:
         patch.setattr(t.store.runs, "record", hanging := HangingRecord(t.store.runs.record))
         t.runner.start_by_hand(job, BY_HAND)
         t.pool.finish(1, FAILED)
         await settle()
-        delete(t, job)
+        t.delete(job)
         await hanging.grant()
         await hanging.grant()
     await t.clock.turn(60)
@@ -614,10 +500,8 @@ async def test_what_was_on_its_way_to_the_store_when_its_job_was_deleted_does_no
 
 
 async def test_a_planned_stop_waits_for_the_run_of_a_deleted_job_too_and_then_stops_it(t: Harness) -> None:
-    t.pool.held.add(PRICES)
-    await t.settle(job := make_job(schedule=Never()))
-    await t.start(job)
-    delete(t, job)
+    job = await t.hold(make_job(schedule=Never()))
+    t.delete(job)
     draining = t.tasks.create_task(t.runner.drain(10))
     await t.clock.turn(9)
     assert not draining.done()
@@ -627,10 +511,8 @@ async def test_a_planned_stop_waits_for_the_run_of_a_deleted_job_too_and_then_st
 
 
 async def test_a_job_that_is_deleted_and_comes_back_does_not_overlap_the_run_still_in_flight(t: Harness) -> None:
-    t.pool.held.add(PRICES)
-    await t.settle(job := make_job(schedule=Never(), overlap=Overlap.QUEUE))
-    await t.start(job)
-    delete(t, job)
+    job = await t.hold(make_job(schedule=Never(), overlap=Overlap.QUEUE))
+    t.delete(job)
     await t.settle(back := make_job(schedule=Never(), overlap=Overlap.QUEUE))
     await t.start(back)
     assert await t.record() == ["prices manual running", "prices manual waiting"]
@@ -697,15 +579,10 @@ async def test_a_stop_waits_in_vain_for_a_store_that_refuses_and_leaves_the_run_
     t: Harness, is_deleted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end of a run, or of a deleted job that one will not run."""
-    t.pool.held.add(PRICES)
-    await t.settle(job := make_job(schedule=Never(), overlap=Overlap.QUEUE))
-    for _ in range(2):
-        t.runner.start_by_hand(job, BY_HAND)
-    await t.clock.turn()
+    job = await t.hold(make_job(schedule=Never(), overlap=Overlap.QUEUE), count=2)
     monkeypatch.setattr(t.store.runs, "record", refuse)
     if is_deleted:
-        t.live.remove(PRICES)
-        t.runner.forget(job)
+        t.delete(job)
     t.pool.finish(1)
     draining = t.tasks.create_task(t.runner.drain(10))
     await t.clock.turn(10 + STOP_PATIENCE + LAST_PATIENCE)
@@ -724,9 +601,7 @@ async def test_a_stop_does_not_wait_for_a_store_that_takes_nothing_more(
     t: Harness, has_ended: bool, error: StoreError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither for a run that has ended before nor, once its grace is over, for one that is stopped."""
-    t.pool.held.add(PRICES)
-    await t.settle(job := make_job(schedule=Never()))
-    await t.start(job)
+    await t.hold(make_job(schedule=Never()))
     monkeypatch.setattr(t.store.runs, "record", partial(refuse, error=error))
     if has_ended:
         t.pool.finish(1)
@@ -741,11 +616,7 @@ async def test_a_stop_does_not_wait_for_a_store_that_takes_nothing_more(
 async def test_a_stop_leaves_a_run_waiting_whose_beginning_the_store_does_not_take(
     t: Harness, error: StoreError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    t.pool.held.add(PRICES)
-    await t.settle(job := make_job(schedule=Never(), overlap=Overlap.QUEUE))
-    for _ in range(2):
-        t.runner.start_by_hand(job, BY_HAND)
-    await t.clock.turn()
+    await t.hold(make_job(schedule=Never(), overlap=Overlap.QUEUE), count=2)
     record = t.store.runs.record
     refuse_begins = partial(refuse, error=error)
     monkeypatch.setattr(
@@ -762,9 +633,7 @@ async def test_a_stop_leaves_a_run_waiting_whose_beginning_the_store_does_not_ta
 
 
 async def test_an_end_is_recorded_once_the_database_is_put_back(t: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    t.pool.held.add(PRICES)
-    await t.settle(job := make_job(schedule=Never()))
-    await t.start(job)
+    await t.hold(make_job(schedule=Never()))
     with monkeypatch.context() as patch:
         patch.setattr(t.store.runs, "record", partial(refuse, error=MOVED))
         t.pool.finish(1)
@@ -775,24 +644,10 @@ async def test_an_end_is_recorded_once_the_database_is_put_back(t: Harness, monk
     assert await t.record() == ["prices manual success"]
 
 
-async def test_a_bug_in_one_run_does_not_end_the_others(t: Harness) -> None:
-
-    async def broken(_request: Request, _host: Host) -> Ending:
-        raise RuntimeError("a bug")
-
-    t.pool.run = broken  # type: ignore[method-assign, assignment]
-    await t.settle(job := make_job(schedule=Never()))
-    await t.start(job)
-    assert not job.queue.is_busy
-    assert await t.record() == ["prices manual failed"]
-
-
 async def test_the_end_of_a_run_is_recorded_once_the_store_can_be_opened_again(
     t: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    t.pool.held.add(PRICES)
-    await t.settle(job := make_job(schedule=Never()))
-    await t.start(job)
+    await t.hold(make_job(schedule=Never()))
     with monkeypatch.context() as patch:
         patch.setattr(t.store.runs, "record", partial(refuse, error=NoAccess("spyweb.db: no access as me")))
         t.pool.finish(1)
@@ -805,10 +660,7 @@ async def test_whoever_watches_a_run_whose_end_a_damaged_store_does_not_take_hea
     t: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watcher = Watcher()
-    t.pool.held.add(PRICES)
-    await t.settle(job := make_job(schedule=Never()))
-    t.runner.start_by_hand(job, by_hand(watcher))
-    await t.clock.turn()
+    job = await t.hold(make_job(schedule=Never()), request=by_hand(watcher))
     monkeypatch.setattr(t.store.runs, "record", partial(refuse, error=StoreCorrupt(Path("spyweb.db"), "malformed")))
     t.pool.finish(1)
     await t.clock.turn()
@@ -858,7 +710,7 @@ async def test_what_a_run_did_to_the_loop_stands_on_its_row_and_goes_with_a_dele
             await t.start(job)
         assert [run.note for run in await t.store.runs.list()] == ["held the loop 1.0 s: op state.set"] * TOO_OFTEN
         assert await t.record() == ["prices manual success"] * (TOO_OFTEN - 1) + ["prices manual failed"]
-        delete(t, job)
+        t.delete(job)
         assert recorder.refused() == {}
 
 
@@ -879,7 +731,7 @@ async def test_a_job_that_comes_back_while_its_claim_is_on_its_way_is_busy_with_
     with monkeypatch.context() as patch:
         patch.setattr(t.store.runs, "record", hanging := HangingRecord(t.store.runs.record))
         t.runner.start_by_hand(job, BY_HAND)
-        delete(t, job)
+        t.delete(job)
         t.live.add(back := make_job(schedule=Never()))
         with pytest.raises(Refused, match="busy"):
             t.runner.start_by_hand(back, BY_HAND)
@@ -893,13 +745,11 @@ async def test_a_job_that_comes_back_while_its_claim_is_on_its_way_is_busy_with_
 async def test_a_run_of_a_deleted_job_replaces_none_even_if_the_job_has_come_back(
     t: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    t.pool.held.add(PRICES)
-    await t.settle(job := make_job(schedule=Never(), overlap=Overlap.REPLACE))
-    await t.start(job)
+    job = await t.hold(make_job(schedule=Never(), overlap=Overlap.REPLACE))
     with monkeypatch.context() as patch:
         patch.setattr(t.store.runs, "record", hanging := HangingRecord(t.store.runs.record))
         t.runner.start_by_hand(job, BY_HAND)
-        delete(t, job)
+        t.delete(job)
         t.live.add(make_job(schedule=Never(), overlap=Overlap.REPLACE))
         await hanging.grant()
     t.pool.finish(1)
@@ -912,12 +762,7 @@ PRICES, ORDERS = JobId("prices"), JobId("orders")
 
 async def hold(t: Harness, count: int = 2) -> None:
     """Have one run of prices under way, and the others wait for it."""
-    t.pool.held.add(PRICES)
-    job = make_job(schedule=Never(), overlap=Overlap.QUEUE, retry=Retry(retries=1, delay_ms=10_000, jitter=False))
-    await t.settle(job)
-    for _ in range(count):
-        t.runner.start_by_hand(job, BY_HAND)
-    await t.clock.turn()
+    await t.hold(make_job(schedule=Never(), overlap=Overlap.QUEUE, retry=ONCE_AGAIN), count=count)
 
 
 async def test_one_under_way_ends_and_is_not_tried_again(t: Harness) -> None:
@@ -1034,16 +879,6 @@ def answering(*answers: ChangeEvent | SpywebError | None) -> Callable[[int], Fut
     return find
 
 
-async def test_a_script_is_told_its_context_and_whether_another_attempt_may_follow(t: Harness) -> None:
-    job = make_script()
-    t.pool.endings[job.id] = [FAILED]
-    await start(t, job, {"type": "manual"})
-    await t.clock.turn(60)
-    first, second = t.pool.requests
-    assert (first.procedure, len(first.arguments), first.arguments[1]) == ("run", 2, True)
-    assert second.arguments[1] is False
-
-
 async def test_for_a_change_it_is_told_the_event_and_the_conditions(
     t: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1129,15 +964,6 @@ async def test_a_monitor_job_is_left_to_the_monitors(t: Harness) -> None:
     assert await t.record() == ["shop manual success"]
 
 
-async def test_a_run_is_cancelled_wherever_it_is(t: Harness) -> None:
-    job = make_script(overlap=Overlap.REPLACE)
-    t.pool.held.add(job.id)
-    await start(t, job, {"type": "manual"})
-    await start(t, job, {"type": "manual"})
-    assert t.monitors.story == ["cancel 1 cancelled"]
-    assert t.pool.story[1] == "cancel 1 cancelled"
-
-
 async def test_a_monitor_job_is_told_the_change_that_started_it(t: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(t.store.events, "find", answering(make_event(), make_event()))
     job = make_monitor(spec={"schedule": Never()})
@@ -1160,13 +986,6 @@ async def test_a_job_that_held_up_the_daemon_too_often_is_not_begun() -> None:
         run = await last(t)
         assert (run.outcome, t.pool.story) == ("failed", [])
         assert run.reason == recorder.refusal_of("prices", 1)
-
-
-async def test_a_run_begins_and_ends(t: Harness) -> None:
-    t.live.listener = listener = StoryListener()
-    await t.settle(job := make_job(schedule=Never()))
-    await t.start(job)
-    assert listener.story == ["1 began", "1 ended: prices manual success"]
 
 
 async def test_a_retry_waits_before_it_begins(t: Harness) -> None:
@@ -1196,12 +1015,8 @@ async def test_a_due_time_that_is_skipped_and_a_run_that_makes_way(t: Harness) -
 
 
 async def test_a_run_that_will_never_begin_has_ended(t: Harness) -> None:
-    t.pool.held.add(PRICES)
-    await t.settle(job := make_job(schedule=Never(), overlap=Overlap.QUEUE))
-    t.runner.start_by_hand(job, BY_HAND)
-    await t.start(job)
+    job = await t.hold(make_job(schedule=Never(), overlap=Overlap.QUEUE), count=2)
     t.live.listener = listener = StoryListener()
-    t.live.remove(job.id)
-    t.runner.forget(job)
+    t.delete(job)
     await t.clock.turn()
     assert listener.story == ["2 ended: prices manual skipped"]

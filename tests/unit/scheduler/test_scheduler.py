@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import Future
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable
 from functools import partial
 
 import pytest
@@ -22,10 +22,8 @@ from spyweb.model import (
     MisfirePolicy,
     Never,
     Overlap,
-    Run,
     RunId,
     RunState,
-    Start,
     Trigger,
 )
 from spyweb.runs.live import LiveJob
@@ -34,7 +32,7 @@ from spyweb.store.model.runs import Change, NewRun
 from tests.fakes.changes import refuse
 from tests.fakes.clock import FakeClock, settle
 from tests.fakes.hanging import HangingRecord
-from tests.fakes.harness import MINUTE_MS, Harness, harness, make_job, tell
+from tests.fakes.harness import MINUTE_MS, Harness, harness, make_job
 from tests.fakes.job_listener import StoryListener
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.timers import FakeTimers
@@ -64,6 +62,14 @@ def overtake(t: Harness, patch: pytest.MonkeyPatch, *theirs: Cursor) -> None:
     patch.setattr(t.store.runs, "record", record_after_them)
 
 
+@pytest.fixture
+async def watched(t: Harness) -> AsyncIterator[None]:
+    """The daemon looks at the clock every so often."""
+    watching = t.tasks.create_task(t.scheduler.watch_the_clock())
+    yield
+    watching.cancel()
+
+
 async def dealt_with(store: MemoryStore, period_ms: int) -> list[int]:
     """Every due time on record, as often as it is there, in periods since the first."""
     found: list[int] = []
@@ -88,14 +94,6 @@ async def test_a_new_job_runs_at_once_and_then_keeps_its_cadence(t: Harness) -> 
     assert await t.record() == ["prices schedule success"]
     await t.clock.turn(180)
     assert len(await t.record()) == 4
-
-
-async def test_start_interval_waits_one_period(t: Harness) -> None:
-    await t.settle(make_job(start=Start.INTERVAL))
-    await t.clock.turn(59)
-    assert await t.record() == []
-    await t.clock.turn(2)
-    assert await t.record() == ["prices schedule success"]
 
 
 async def first_runs(*jobs: LiveJob) -> dict[str, int]:
@@ -150,71 +148,38 @@ async def test_the_cadence_survives_a_restart() -> None:
     assert (await store.runs.list())[0].due_ms == (due[0] or 0) + MINUTE_MS
 
 
-async def test_what_was_missed_runs_once_and_the_rest_is_one_record() -> None:
-    store = MemoryStore(clock := FakeClock())
-    async with harness(store, clock) as t:
-        await t.settle(make_job())
-        await clock.turn(1)
-    assert await restart(store, clock, HOUR, make_job()) == [
-        "prices schedule success",
-        "prices schedule missed x59",
-        "prices schedule success",
-    ]
+SUCCESSES = "prices schedule success"
+SKIP, ALL = MisfirePolicy.SKIP, MisfirePolicy.ALL
 
 
-async def test_misfire_skip_records_and_does_not_run() -> None:
-    job = make_job(misfire=Misfire(policy=MisfirePolicy.SKIP), schedule=Every(period_ms=600_000))
-    store = MemoryStore(clock := FakeClock())
-    async with harness(store, clock) as t:
-        await t.settle(job)
-        await clock.turn(1)
-    again = make_job(misfire=Misfire(policy=MisfirePolicy.SKIP), schedule=Every(period_ms=600_000))
-    assert await restart(store, clock, HOUR + 100, again) == ["prices schedule success", "prices schedule missed x6"]
+@pytest.mark.parametrize(
+    ("misfire", "period_s", "down_s", "record"),
+    [
+        (Misfire(), 60, HOUR, ["prices schedule missed x59", SUCCESSES]),
+        (Misfire(policy=SKIP), 600, HOUR + 100, ["prices schedule missed x6"]),
+        (Misfire(policy=SKIP), 60, 60, ["prices schedule missed"]),  # it has no grace of its own
+        (Misfire(policy=ALL, limit=3), 60, 300, ["prices schedule missed x2", *[SUCCESSES] * 3]),
+        (Misfire(policy=ALL, limit=300), 60, 250 * 60, [SUCCESSES] * 250),
+    ],
+)
+async def test_what_was_missed_while_no_daemon_was_there_runs_or_is_one_record(
+    t: Harness, misfire: Misfire, period_s: int, down_s: float, record: list[str]
+) -> None:
+    make = partial(make_job, misfire=misfire, schedule=Every(period_ms=period_s * 1000))
+    await t.settle(make())
+    await t.clock.turn(1)
+    t.timers.stop_jobs()
+    assert await restart(t.store, t.clock, down_s, make()) == [SUCCESSES, *record]
 
 
-async def test_misfire_skip_has_no_grace_of_its_own() -> None:
-    skip = Misfire(policy=MisfirePolicy.SKIP)
-    store = MemoryStore(clock := FakeClock())
-    async with harness(store, clock) as t:
-        await t.settle(make_job(misfire=skip))
-        await clock.turn(1)
-    assert await restart(store, clock, 60, make_job(misfire=skip)) == [
-        "prices schedule success",
-        "prices schedule missed",
-    ]
-
-
+@pytest.mark.usefixtures("watched")
 async def test_misfire_skip_runs_on_while_the_daemon_does_also_over_a_clock_that_is_set_back(t: Harness) -> None:
-    watching = t.tasks.create_task(t.scheduler.watch_the_clock())
     await t.settle(make_job(misfire=Misfire(policy=MisfirePolicy.SKIP)))
     await t.clock.turn(61)
     assert await t.record() == ["prices schedule success"] * 2
     t.clock.jump(-HOUR)
     await t.clock.turn(70)
-    watching.cancel()
     assert await t.record() == ["prices schedule success"] * 3
-
-
-async def test_misfire_all_makes_up_for_each_one_after_the_other() -> None:
-    misfire = Misfire(policy=MisfirePolicy.ALL, limit=3)
-    store = MemoryStore(clock := FakeClock())
-    async with harness(store, clock) as t:
-        await t.settle(make_job(misfire=misfire))
-        await clock.turn(1)
-    assert await restart(store, clock, 300, make_job(misfire=misfire)) == [
-        "prices schedule success",
-        "prices schedule missed x2",
-        *["prices schedule success"] * 3,
-    ]
-
-
-async def test_as_many_are_made_up_for_as_the_limit_says() -> None:
-    misfire = Misfire(policy=MisfirePolicy.ALL, limit=300)
-    store = MemoryStore(clock := FakeClock())
-    async with harness(store, clock) as t:
-        await t.settle(make_job(misfire=misfire))
-        await clock.turn(1)
-    assert await restart(store, clock, 250 * 60, make_job(misfire=misfire)) == ["prices schedule success"] * 251
 
 
 async def test_what_is_made_up_for_during_a_run_waits_for_it(t: Harness) -> None:
@@ -309,27 +274,6 @@ async def test_an_at_that_is_past_when_first_seen_is_recorded_and_not_run(t: Har
     await t.settle(make_job(schedule=At(at_ms=t.clock.now_ms() - 1)))
     await t.clock.turn(HOUR)
     assert await t.record() == ["prices schedule missed"]
-
-
-async def test_an_at_runs_once(t: Harness) -> None:
-    await t.settle(make_job(schedule=At(at_ms=t.clock.now_ms() + 5_000)))
-    await t.clock.turn(HOUR)
-    assert await t.record() == ["prices schedule success"]
-
-
-async def test_a_cron_job_first_runs_at_its_next_minute(t: Harness) -> None:
-    await t.clock.turn(30)
-    await t.settle(make_job(schedule=Cron(expression="* * * * *", timezone="UTC")))
-    await t.clock.turn(29)
-    assert await t.record() == []
-    await t.clock.turn(1)
-    assert await t.record() == ["prices schedule success"]
-
-
-async def test_never_never_fires(t: Harness) -> None:
-    await t.settle(make_job(schedule=Never()))
-    await t.clock.turn(HOUR)
-    assert await t.record() == []
 
 
 async def test_an_edited_every_counts_from_the_cursor(t: Harness) -> None:
@@ -716,24 +660,13 @@ async def test_what_is_due_of_no_job_any_more_is_not_told_as_refused(
     assert t.scheduler.refused_ms == 0
 
 
-async def test_a_clock_that_jumps_back_does_not_silence_an_every(t: Harness) -> None:
-    watching = t.tasks.create_task(t.scheduler.watch_the_clock())
-    await t.settle(make_job())
-    await t.clock.turn(1)
-    t.clock.jump(-HOUR)
-    await t.clock.turn(180)
-    watching.cancel()
-    assert len(await t.record()) >= 3
-
-
+@pytest.mark.usefixtures("watched")
 async def test_a_clock_that_jumps_back_is_noticed_within_five_seconds(t: Harness) -> None:
-    watching = t.tasks.create_task(t.scheduler.watch_the_clock())
     await t.settle(make_job(schedule=SECONDLY))
     await t.clock.turn(2)
     t.clock.jump(-HOUR)
     before = len(await t.record())
     await t.clock.turn(5)
-    watching.cancel()
     assert len(await t.record()) > before
 
 
@@ -769,13 +702,13 @@ async def test_each_job_with_a_schedule_is_a_job_of_apscheduler(t: Harness) -> N
     assert shown == due
 
 
+@pytest.mark.usefixtures("watched")
 async def test_a_clock_that_jumps_back_does_not_silence_what_the_daemon_does_every_so_often(t: Harness) -> None:
     fed: list[int] = []
 
     async def feed_the_watchdog() -> None:
         fed.append(t.clock.now_ms())
 
-    watching = t.tasks.create_task(t.scheduler.watch_the_clock())
     t.timers.start()
     t.timers.call_every("watchdog", 10, feed_the_watchdog)
     await t.clock.turn(12)
@@ -783,7 +716,6 @@ async def test_a_clock_that_jumps_back_does_not_silence_what_the_daemon_does_eve
     await t.clock.turn(LOOK_AT_CLOCK_EVERY)
     assert len(fed) == 2, "at once, as soon as it is noticed"
     await t.clock.turn(20)
-    watching.cancel()
     assert len(fed) == 4
 
 
@@ -830,18 +762,17 @@ async def test_a_clock_that_was_wrong_for_a_moment_makes_nothing_due_twice(
             assert before < len(await t.record()) <= before + 4
 
 
+@pytest.mark.usefixtures("watched")
 async def test_a_clock_that_jumps_back_does_not_silence_a_cron(t: Harness) -> None:
-    watching = t.tasks.create_task(t.scheduler.watch_the_clock())
     await t.settle(make_job(schedule=FIVE_MINUTELY))
     await t.clock.turn(301)
     t.clock.jump(-24 * HOUR)
     await t.clock.turn(HOUR)
-    watching.cancel()
     assert len(await t.record()) == 2 + 12
 
 
+@pytest.mark.usefixtures("watched")
 async def test_a_time_of_a_cron_that_a_small_step_back_shows_again_is_dealt_with_already(t: Harness) -> None:
-    watching = t.tasks.create_task(t.scheduler.watch_the_clock())
     await t.settle(make_job(schedule=FIVE_MINUTELY, overlap=Overlap.REPLACE))
     await t.clock.turn(1)
     t.pool.held.add(JobId("prices"))
@@ -852,7 +783,6 @@ async def test_a_time_of_a_cron_that_a_small_step_back_shows_again_is_dealt_with
     t.pool.held.clear()
     t.pool.finish(2)
     await t.clock.turn(240)
-    watching.cancel()
     assert await dealt_with(t.store, 5 * MINUTE_MS) == [0, 1, 2]
 
 
@@ -887,11 +817,11 @@ async def test_what_catching_up_was_put_off_until_is_forgotten_once_it_has_passe
         assert job.not_before_ms == 0
 
 
+@pytest.mark.usefixtures("watched")
 @pytest.mark.parametrize("schedule", [SECONDLY, Cron(expression="* * * * * *", timezone="UTC")])
 async def test_a_claim_that_is_refused_after_the_clock_has_jumped_back_takes_no_job_to_where_the_clock_was(
     t: Harness, schedule: Every | Cron, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watching = t.tasks.create_task(t.scheduler.watch_the_clock())
     await t.settle(make_job(schedule=schedule))
     await t.clock.turn(2.5)
     before = len(await t.record())
@@ -902,15 +832,14 @@ async def test_a_claim_that_is_refused_after_the_clock_has_jumped_back_takes_no_
         await t.clock.turn(30)
         await hanging.refuse()
     await t.clock.turn(30)
-    watching.cancel()
     assert len(await t.record()) > before + 20
 
 
+@pytest.mark.usefixtures("watched")
 async def test_a_clock_that_is_set_forward_does_not_look_as_if_the_scheduler_stood_still(
     t: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The watchdog would have the daemon ended, though all is dealt with as soon as the jump is noticed."""
-    watching = t.tasks.create_task(t.scheduler.watch_the_clock())
     await t.clock.turn()
     due_ms = t.clock.now_ms() + 1_000
     monkeypatch.setattr(FakeTimers, "next_wake_ms", due_ms)  # of timers that have not noticed
@@ -918,7 +847,6 @@ async def test_a_clock_that_is_set_forward_does_not_look_as_if_the_scheduler_sto
     await t.clock.turn(2)
     assert t.scheduler.lag_ms == 1_000, "time that has really gone by"
     await t.clock.turn(30)
-    watching.cancel()
     assert t.scheduler.lag_ms == t.clock.now_ms() - due_ms
 
 
@@ -931,10 +859,6 @@ async def test_overlap_queue_runs_every_due_time_in_its_turn(t: Harness) -> None
     t.pool.finish(1)
     await t.clock.turn(1)
     assert await t.record() == ["prices schedule success"] * 3
-
-
-def test_a_run_is_told_in_one_line() -> None:
-    assert tell(Run(id=RunId(1), job=JobId("a"), state=RunState.WAITING, attempt=2)) == "a - waiting attempt 2"
 
 
 async def test_a_job_that_another_daemon_owns_is_not_woken_for(t: Harness) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count, islice
+from typing import Literal
 
 import pytest
 from msgspec.structs import replace
@@ -20,7 +21,6 @@ from spyweb.schedules.due import (
     first_cursor,
     first_due_after,
     jittered,
-    last_due,
     missed_until,
     newest_until,
     next_due,
@@ -50,24 +50,6 @@ def job(
         jitter_ms=jitter_ms,
         misfire=misfire or Misfire(),
     )
-
-
-def test_every_is_due_one_period_after_the_cursor() -> None:
-    assert next_due(EVERY_MINUTE, NOW) == NOW + MINUTE
-
-
-def test_at_is_due_once() -> None:
-    assert next_due(At(at_ms=NOW), NOW - 1) == NOW
-    assert next_due(At(at_ms=NOW), NOW) is None
-
-
-def test_never_is_never_due() -> None:
-    assert next_due(Never(), 0) is None
-    assert last_due(Never(), 0, NOW) is None
-
-
-def test_a_cron_minute_is_due_at_the_next_mark() -> None:
-    assert next_due(EACH_MINUTE, MINUTE_MARK) == MINUTE_MARK + MINUTE
 
 
 @pytest.mark.parametrize(
@@ -225,123 +207,94 @@ def test_jitter_is_the_same_for_the_same_due_time_and_spreads_over_others() -> N
     assert 28_500 < max(starts) <= 30_000
 
 
-def test_jitter_never_reaches_the_next_due_time() -> None:
-    spec = job(Every(period_ms=10), jitter_ms=30_000)
-
-    assert all(jittered(spec, NOW + n) < NOW + n + 10 for n in range(200))
-
-
-def test_without_jitter_a_run_starts_when_it_is_due() -> None:
-    assert jittered(job(), NOW) == NOW
-
-
-@pytest.mark.parametrize(
-    "schedule",
-    [EVERY_MINUTE, Cron(expression="0 */5 * * MON-FRI", timezone="Europe/Berlin"), At(at_ms=-5), Never()],
-)
-def test_a_schedule_survives_being_written_down(schedule: Schedule) -> None:
-    assert parse_schedule_text(schedule_text(schedule)) == schedule
-
-
 @pytest.mark.parametrize("text", ["", "often", "every", "every x", "at", "pings", "pings never", "pings pings every 1"])
 def test_what_is_no_schedule_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"not a schedule|invalid literal"):
         parse_schedule_text(text)
 
 
-# decide_due
+ONCE, SKIP, ALL = (Misfire(policy=policy) for policy in (MisfirePolicy.ONCE, MisfirePolicy.SKIP, MisfirePolicy.ALL))
+REPLACED, TOO_LATE, PASSED = (
+    "a later due time ran in its place",
+    "later than its misfire_grace",
+    "passed while nothing could run",
+)
 
 
-def decided(misfire: Misfire, *, periods: int, late_ms: int = 0) -> DueDecision:
-    """The job was due `periods` times, the last of them `late_ms` ago."""
-    return decide_due(job(misfire=misfire), NOW - late_ms - periods * MINUTE, NOW)
+@pytest.mark.parametrize(
+    ("misfire", "periods", "late_ms", "runs", "missed"),
+    [
+        *((misfire, 1, 20, 1, 0) for misfire in (ONCE, SKIP, ALL)),
+        (ONCE, 10, 0, 1, (9, REPLACED)),
+        (ONCE, 1, 59_000, 1, 0),  # however late
+        (replace(ONCE, grace_ms=5_000), 3, 5_001, 0, (3, TOO_LATE)),
+        (ALL, 4, 0, 4, 0),
+        (replace(ALL, limit=3), 10, 0, 3, (7, None)),
+        (replace(ALL, grace_ms=2 * MINUTE), 10, 0, 3, (7, None)),
+    ],
+)
+def test_what_was_due_several_times_runs_or_is_one_stretch_on_record_as_misfire_says(
+    misfire: Misfire, periods: int, late_ms: int, runs: int, missed: tuple[int, str | None] | Literal[0]
+) -> None:
+    """The job was due `periods` times, the last of them `late_ms` ago; the newest run."""
+    last_ms = NOW - late_ms
+    decision = decide_due(job(misfire=misfire), last_ms - periods * MINUTE, NOW)
+
+    assert decision.cursor_ms == last_ms
+    assert decision.runs == [last_ms - each * MINUTE for each in reversed(range(runs))]
+    found = [(each.first_ms, each.last_ms, each.count) for each in decision.missed]
+    if missed:
+        count, reason = missed
+        assert found == [(last_ms - (periods - 1) * MINUTE, last_ms - runs * MINUTE, count)]
+        assert reason in (None, decision.missed[0].reason)
+    else:
+        assert found == []
 
 
-ONCE = Misfire()
-SKIP = Misfire(policy=MisfirePolicy.SKIP)
-ALL = Misfire(policy=MisfirePolicy.ALL)
-
-
-def test_nothing_due_leaves_the_cursor() -> None:
-    assert decide_due(job(), NOW - 5, NOW) == DueDecision(cursor_ms=NOW - 5)
-
-
-@pytest.mark.parametrize("misfire", [ONCE, SKIP, ALL])
-def test_one_due_time_on_time_runs_under_every_policy(misfire: Misfire) -> None:
-    assert decided(misfire, periods=1, late_ms=20) == DueDecision(cursor_ms=NOW - 20, runs=[NOW - 20], missed=[])
-
-
-def test_once_runs_the_newest_and_records_the_rest_as_one_stretch() -> None:
-    decision = decided(ONCE, periods=10)
-
-    assert decision.runs == [NOW]
-    assert decision.cursor_ms == NOW
-    (missed,) = decision.missed
-    assert (missed.first_ms, missed.last_ms, missed.count) == (NOW - 9 * MINUTE, NOW - MINUTE, 9)
-    assert missed.reason == "a later due time ran in its place"
-
-
-def test_once_runs_however_late_unless_there_is_a_grace() -> None:
-    assert decided(ONCE, periods=1, late_ms=59_000).runs == [NOW - 59_000]
-
-    decision = decided(Misfire(grace_ms=5_000), periods=3, late_ms=5_001)
-    assert decision.runs == []
-    (missed,) = decision.missed
-    assert (missed.count, missed.last_ms) == (3, NOW - 5_001)
-    assert missed.reason == "later than its misfire_grace"
+@pytest.mark.parametrize(
+    ("spec", "cursor_ms", "runs"),
+    [
+        (job(), NOW - 5, []),
+        (job(), NOW + 3_600_000, []),  # ahead of the clock
+        (job(At(at_ms=NOW - 3_600_000)), NOW - 7_200_000, [NOW - 3_600_000]),
+    ],
+)
+def test_what_is_not_due_waits_and_an_at_that_passed_runs_late(spec: JobSpec, cursor_ms: int, runs: list[int]) -> None:
+    decision = decide_due(spec, cursor_ms, NOW)
+    assert (decision.cursor_ms, [*decision.runs], [*decision.missed]) == (runs[0] if runs else cursor_ms, runs, [])
 
 
 @pytest.mark.parametrize("late_ms", [1, 20_000])
 def test_skip_runs_nothing_that_was_due_while_no_daemon_kept_the_schedule(late_ms: int) -> None:
     decision = decide_due(job(misfire=SKIP), NOW - late_ms - 3 * MINUTE, NOW, kept_since_ms=NOW)
 
-    assert decision.runs == []
     (missed,) = decision.missed
-    assert (missed.count, missed.last_ms, missed.reason) == (3, NOW - late_ms, "passed while nothing could run")
+    assert (decision.runs, missed.count, missed.last_ms, missed.reason) == ([], 3, NOW - late_ms, PASSED)
 
 
-def test_skip_runs_what_a_daemon_is_only_a_little_late_for() -> None:
-    daily = job(Every(period_ms=86_400_000), misfire=SKIP)
-
-    assert decide_due(daily, NOW - 86_400_000 - 5_000, NOW, kept_since_ms=NOW - 5_000).runs == [NOW - 5_000]
-    assert decide_due(daily, NOW - 86_400_000 - 5_001, NOW, kept_since_ms=NOW - 9_000).runs == []
-
-
-def test_skip_runs_what_jitter_held_back_until_the_daemon_was_there() -> None:
-    spec = job(jitter_ms=50_000, misfire=SKIP)
-    start = jittered(spec, NOW)
-
-    assert decide_due(spec, NOW - MINUTE, start, kept_since_ms=start).runs == [NOW]
-    assert decide_due(spec, NOW - MINUTE, start + 1, kept_since_ms=start + 1).runs == []
+DAILY = job(Every(period_ms=86_400_000), misfire=SKIP)
+HELD_BACK = job(jitter_ms=50_000, misfire=SKIP)
+START = jittered(HELD_BACK, NOW)
+WITH_GRACE = job(misfire=replace(SKIP, grace_ms=20_000))
 
 
-def test_skip_with_a_grace_runs_what_is_no_later_than_that() -> None:
-    spec = job(misfire=Misfire(policy=MisfirePolicy.SKIP, grace_ms=20_000))
-
-    assert decide_due(spec, NOW - MINUTE - 20_000, NOW, kept_since_ms=NOW).runs == [NOW - 20_000]
-    assert decide_due(spec, NOW - MINUTE - 20_001, NOW, kept_since_ms=NOW).runs == []
-
-
-def test_all_runs_every_due_time_in_order() -> None:
-    decision = decided(ALL, periods=4)
-
-    assert decision.runs == [NOW - 3 * MINUTE, NOW - 2 * MINUTE, NOW - MINUTE, NOW]
-    assert decision.missed == []
-
-
-def test_all_beyond_its_limit_runs_the_newest_and_records_the_oldest() -> None:
-    decision = decided(Misfire(policy=MisfirePolicy.ALL, limit=3), periods=10)
-
-    assert decision.runs == [NOW - 2 * MINUTE, NOW - MINUTE, NOW]
-    (missed,) = decision.missed
-    assert (missed.first_ms, missed.last_ms, missed.count) == (NOW - 9 * MINUTE, NOW - 3 * MINUTE, 7)
-
-
-def test_all_with_a_grace_leaves_out_what_is_too_late() -> None:
-    decision = decided(Misfire(policy=MisfirePolicy.ALL, grace_ms=2 * MINUTE), periods=10)
-
-    assert decision.runs == [NOW - 2 * MINUTE, NOW - MINUTE, NOW]
-    assert decision.missed[0].count == 7
+@pytest.mark.parametrize(
+    ("spec", "due_ms", "now_ms", "kept_since_ms", "runs"),
+    [
+        (DAILY, NOW - 5_000, NOW, NOW - 5_000, True),  # a daemon is only a little late
+        (DAILY, NOW - 5_001, NOW, NOW - 9_000, False),
+        (HELD_BACK, NOW, START, START, True),  # by jitter, until the daemon was there
+        (HELD_BACK, NOW, START + 1, START + 1, False),
+        (WITH_GRACE, NOW - 20_000, NOW, NOW, True),
+        (WITH_GRACE, NOW - 20_001, NOW, NOW, False),
+    ],
+)
+def test_skip_runs_what_is_no_later_than_a_daemon_ever_is_or_than_its_grace(
+    spec: JobSpec, due_ms: int, now_ms: int, kept_since_ms: int, runs: bool
+) -> None:
+    assert isinstance(spec.schedule, Every)
+    decision = decide_due(spec, due_ms - spec.schedule.period_ms, now_ms, kept_since_ms=kept_since_ms)
+    assert decision.runs == [due_ms] * runs
 
 
 def test_a_due_time_that_jitter_holds_back_is_left_for_later() -> None:
@@ -367,14 +320,6 @@ def test_jitter_does_not_use_up_the_grace() -> None:
     spec = job(jitter_ms=50_000, misfire=Misfire(grace_ms=10))
 
     assert decide_due(spec, NOW - MINUTE, jittered(spec, NOW)).runs == [NOW]
-
-
-def test_an_at_that_passed_while_nothing_ran_runs_late() -> None:
-    assert decide_due(job(At(at_ms=NOW - 3_600_000)), NOW - 7_200_000, NOW).runs == [NOW - 3_600_000]
-
-
-def test_a_cursor_ahead_of_the_clock_waits() -> None:
-    assert decide_due(job(), NOW + 3_600_000, NOW) == DueDecision(cursor_ms=NOW + 3_600_000)
 
 
 def test_a_ping_is_expected_from_the_last_one_on() -> None:
