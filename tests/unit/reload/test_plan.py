@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from spyweb.errors import Problem
 from spyweb.model import Every, Field, Isolation, JobId, Monitor
 from spyweb.permissions.policy import Grants, policy_of
@@ -25,30 +27,24 @@ def compare(*files: JobFile, broken: tuple[JobId, ...] = (), stale: tuple[JobId,
     return plan(live, {each.spec.id: each for each in files}, broken, stale)
 
 
-def test_the_same_file_is_the_same_job() -> None:
-    assert [job.id for job in compare(file()).same] == [PRICES]
-
-
-def test_another_source_needs_a_fresh_vm() -> None:
-    assert [job.id for job, _ in compare(file("2")).recoded] == [PRICES]
-
-
-def test_a_changed_module_needs_a_fresh_vm() -> None:
-    assert [job.id for job, _ in compare(file(), stale=(PRICES,)).recoded] == [PRICES]
-
-
-def test_what_a_vm_is_made_with_needs_a_fresh_one() -> None:
-    for settings in ({"memory_limit": 1 << 20}, {"isolation": Isolation.PROCESS}):
-        assert [job.id for job, _ in compare(file(**settings)).recoded] == [PRICES]
-
-
-def test_other_variables_need_a_fresh_vm_and_other_permissions_do_not() -> None:
-    assert [job.id for job, _ in compare(file(policy=policy_of(Grants(env=frozenset())))).recoded] == [PRICES]
-    assert [job.id for job, _ in compare(file(policy=policy_of(Grants(db=False)))).respecified] == [PRICES]
-
-
-def test_other_settings_keep_the_vm() -> None:
-    assert [job.id for job, _ in compare(file(schedule=Every(period_ms=1000))).respecified] == [PRICES]
+@pytest.mark.parametrize(
+    ("digest", "settings", "stale", "what"),
+    [
+        ("1", {}, (), "same"),
+        ("2", {}, (), "recoded"),
+        ("1", {}, (PRICES,), "recoded"),  # a module of it
+        ("1", {"memory_limit": 1 << 20}, (), "recoded"),
+        ("1", {"isolation": Isolation.PROCESS}, (), "recoded"),
+        ("1", {"policy": policy_of(Grants(env=frozenset()))}, (), "recoded"),
+        ("1", {"policy": policy_of(Grants(db=False))}, (), "respecified"),
+        ("1", {"schedule": Every(period_ms=1000)}, (), "respecified"),
+    ],
+)
+def test_what_a_vm_is_made_of_needs_a_fresh_one_and_other_settings_keep_it(
+    digest: str, settings: dict[str, object], stale: tuple[JobId, ...], what: str
+) -> None:
+    found = compare(file(digest, **settings), stale=stale)
+    assert {name for name in ("same", "recoded", "respecified") if getattr(found, name)} == {what}
 
 
 def test_no_file_is_gone_and_a_broken_one_is_not() -> None:

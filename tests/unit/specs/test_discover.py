@@ -124,14 +124,6 @@ def test_two_files_with_one_id_are_both_refused_and_named(tmp_path: Path) -> Non
     ]
 
 
-def test_a_file_and_a_folder_of_one_name_are_duplicates(tmp_path: Path) -> None:
-    found = scanned(tmp_path, {"jobs/a.lua": LUA, "jobs/a/init.lua": LUA})
-
-    assert not found.jobs
-    assert "jobs/a.lua" in told(found.problems)[0]
-    assert "jobs/a/init.lua" in told(found.problems)[0]
-
-
 def test_a_name_without_letters_gives_no_id(tmp_path: Path) -> None:
     found = scanned(tmp_path, {"jobs/!!!.lua": LUA, "jobs/---.lua": LUA})
 
@@ -161,12 +153,6 @@ def test_a_missing_jobs_folder_is_one_problem_that_says_what_to_do(tmp_path: Pat
     (problem,) = told(found.problems)
     assert problem.startswith("jobs/: there is no such folder in ")
     assert "drop a NAME.lua file" in problem
-
-
-def test_an_empty_jobs_folder_is_no_problem(tmp_path: Path) -> None:
-    found = scanned(tmp_path, {})
-
-    assert (found.jobs, found.problems) == ({}, [])
 
 
 def test_a_job_after_an_unknown_one_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
@@ -213,12 +199,6 @@ def test_a_byte_order_mark_and_a_shebang_do_not_reach_lua(tmp_path: Path) -> Non
     (file,) = found.jobs.values()
     assert file.source.startswith(b"--#!/usr/bin/lua\n-- /// job")
     assert file.spec.schedule == Every(period_ms=1_000)
-
-
-def test_a_source_of_any_bytes_is_kept_as_it_is(tmp_path: Path) -> None:
-    (file,) = scanned(tmp_path, {"jobs/a.lua": b'return "\xff\x00"'}).jobs.values()
-
-    assert file.source == b'return "\xff\x00"'
 
 
 def test_the_digest_changes_with_the_source_alone(tmp_path: Path) -> None:
@@ -342,12 +322,6 @@ def test_a_monitor_has_its_lua_files_in_their_order(tmp_path: Path) -> None:
     assert file.has_hooks
 
 
-def test_a_monitor_with_defer_alone_begins_with_it(tmp_path: Path) -> None:
-    (file,) = scanned(tmp_path, {"jobs/w/config.toml": MONITOR, "jobs/w/defer.lua": "x = 2"}).jobs.values()
-
-    assert (file.chunk, file.source, file.more) == ("jobs/w/defer.lua", b"x = 2", ())
-
-
 def test_a_monitor_without_lua_has_no_code(tmp_path: Path) -> None:
     (file,) = scanned(tmp_path, {"jobs/w/config.toml": MONITOR}).jobs.values()
 
@@ -373,14 +347,6 @@ def test_the_jobs_of_one_file_live_beside_those_of_the_folder(tmp_path: Path) ->
     one = found.jobs[JobId("job_one")].spec
     assert (one.path, one.folder, one.schedule) == ("jobs.toml", "jobs/job_one", Every(period_ms=7_000))
     assert not [*found.problems, *found.warnings]
-
-
-def test_jobs_toml_alone_is_enough(tmp_path: Path) -> None:
-    (tmp_path / "jobs.toml").write_text(f"[[jobs]]\n{MONITOR}")
-    found = scan(tmp_path, load_settings(tmp_path, environ={}, flags={}))
-
-    assert list(found.jobs) == ["watch"]
-    assert not found.problems
 
 
 def test_each_problem_in_jobs_toml_has_the_line_of_its_job(tmp_path: Path) -> None:
@@ -590,13 +556,6 @@ def follows(**names: str) -> dict[JobId, list[JobId]]:
 
 
 @pytest.mark.parametrize(
-    "links", [{}, {"a": "b"}, {"a": "b c", "b": "c"}, {"a": "b", "b": "d", "c": "d"}, {"a": "missing"}]
-)
-def test_chains_are_no_cycles(links: dict[str, str]) -> None:
-    assert find_cycles(follows(**links)) == []
-
-
-@pytest.mark.parametrize(
     ("links", "cycle"),
     [
         ({"a": "a"}, ["a"]),
@@ -607,14 +566,6 @@ def test_chains_are_no_cycles(links: dict[str, str]) -> None:
 )
 def test_a_cycle_is_told_in_order(links: dict[str, str], cycle: list[str]) -> None:
     assert find_cycles(follows(**links)) == [cycle]
-
-
-def test_without_the_jobs_of_the_cycles_none_is_left() -> None:
-    links = follows(a="b", b="c d", c="a", d="c", e="f", f="e")
-    told = {job for cycle in find_cycles(links) for job in cycle}
-    rest = {job: [name for name in followed if name not in told] for job, followed in links.items() if job not in told}
-
-    assert find_cycles(rest) == []
 
 
 def test_a_chain_of_thousands_does_not_exhaust_the_stack() -> None:

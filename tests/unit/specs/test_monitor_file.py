@@ -17,14 +17,13 @@ from spyweb.model import (
     Notification,
     OnEmpty,
     OnHookError,
-    Overlap,
     Proxies,
     Rotation,
     Webhook,
 )
 from spyweb.settings import DaemonSettings
 from spyweb.settings.tables import TomlTable, parse_table
-from spyweb.specs.monitor_file import absolute_url, read_field, selector_problem
+from spyweb.specs.monitor_file import TAKEN, absolute_url, read_field, selector_problem
 from spyweb.specs.parse import JobDraft, JobPlace, parse_job
 
 PLACE = JobPlace(file="jobs/w/config.toml", folder="jobs/w", name="w", is_monitor=True)
@@ -143,13 +142,6 @@ body = "{title}"
     )
 
 
-def test_every_key_of_a_job_works_in_a_monitor_too() -> None:
-    spec = draft(retries="3", overlap='"queue"', cron='"0 * * * *"', enabled="false", timeout='"1m"').spec
-
-    assert (spec.retry.retries, spec.overlap, spec.enabled, spec.timeout_ms) == (3, Overlap.QUEUE, False, 60_000)
-    assert spec.schedule == Cron(expression="0 * * * *", timezone="UTC")
-
-
 @pytest.mark.parametrize(
     ("key", "value", "schedule"),
     [
@@ -238,13 +230,8 @@ def test_the_long_form_of_a_field() -> None:
     )
 
 
-@pytest.mark.parametrize("key", OWN)
-def test_what_is_required_is_missed(key: str) -> None:
-    assert problems(**{key: None}) == [f" {key}: is required"]
-
-
-def test_all_that_is_missing_is_told_at_once() -> None:
-    assert len(problems(**dict.fromkeys(OWN, None))) == len(OWN)
+def test_what_is_required_is_missed_all_at_once() -> None:
+    assert sorted(problems(**dict.fromkeys(OWN, None))) == sorted(f" {key}: is required" for key in OWN)
 
 
 @pytest.mark.parametrize(
@@ -346,14 +333,7 @@ def test_any_absolute_address_may_be_watched_because_a_hook_may_fetch_it(url: st
     assert absolute_url(f" {url} ", ()) == url
 
 
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
-        ("fields", "in hooks `item.fields` is the table of all fields"),
-        ("keywords", "in a webhook's JSON `keywords` are those found in the item"),
-        ("matches", "in hooks `item.matches` are the keywords found in the item"),
-    ],
-)
+@pytest.mark.parametrize(("name", "why"), TAKEN.items())
 def test_a_field_whose_name_is_taken_is_doubted(name: str, why: str) -> None:
     found = draft(fields=f'["title:h2", "{name}:b"]')
 
@@ -390,7 +370,3 @@ def test_a_condition_of_a_change_is_refused_since_no_hook_would_be_asked(more: s
     (problem,) = draft(more, override).problems
     assert str(problem.key).endswith("on")
     assert "'when' is for script jobs" in problem.reason
-
-
-def test_a_change_without_a_condition_starts_a_monitor() -> None:
-    assert not draft('on = [{ scope = "orders" }]\n').problems
