@@ -37,7 +37,6 @@ from spyweb.service.events import EventHub
 from spyweb.service.hooks import HookService
 from spyweb.service.incidents import IncidentService
 from spyweb.service.job_detail import JobDetails
-from spyweb.service.maintenance import MaintenanceService
 from spyweb.service.metrics import MetricsService
 from spyweb.service.once import OnceService, StartedRun, request_key
 from spyweb.service.overview import OverviewService
@@ -46,7 +45,6 @@ from spyweb.service.past_runs import PastRunsService
 from spyweb.service.readiness import ReadinessService
 from spyweb.service.record_search import RecordSearch
 from spyweb.service.state import StateService
-from spyweb.service.statistics import StatisticsService
 from spyweb.service.workflows import WorkflowService
 from spyweb.store.model.runs import RequestKey
 from spyweb.store.sqlite.past_runs import PastRuns
@@ -159,9 +157,7 @@ class DaemonService:
     details: JobDetails = field(init=False)
     past: PastRunsService = field(init=False)
     found: RecordSearch = field(init=False)
-    statistics: StatisticsService = field(init=False)
     calendar: CalendarService = field(init=False)
-    maintenance: MaintenanceService = field(init=False)
 
     def __post_init__(self) -> None:
         self.overview = OverviewService(
@@ -192,10 +188,8 @@ class DaemonService:
             clock=self.clock,
         )
         self.found = RecordSearch(records=self.stored_records, live=self.live, clock=self.clock)
-        self.statistics = StatisticsService(past_runs=self.past_runs, clock=self.clock)
-        self.calendar = CalendarService(live=self.live, past=self.past, clock=self.clock)
-        self.maintenance = MaintenanceService(
-            calendar=lambda: self.reloader.maintenance, live=self.live, clock=self.clock
+        self.calendar = CalendarService(
+            live=self.live, past=self.past, windows=lambda: self.reloader.maintenance, clock=self.clock
         )
 
     def find(self, name_or_id: str) -> JobId | None:

@@ -1,4 +1,4 @@
-"""Past runs: those that match, and everything about one of them."""
+"""Past runs: those that match, everything about one of them, and figures of those of a job."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 from spyweb.clock import Clock
 from spyweb.errors import Refused
 from spyweb.logs.range import lines_between
-from spyweb.model import Run, RunId
+from spyweb.model import JobId, Run, RunId
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.service.job_detail import located
-from spyweb.store.model.runs import RunFilter, RunPage
+from spyweb.store.model.runs import RunFilter, RunPage, RunPoint
 from spyweb.store.sqlite.past_runs import PastRuns
 from spyweb.store.sqlite.records import Records
 from spyweb.store.sqlite.tasks import Tasks
@@ -32,6 +32,7 @@ from spyweb.views.run_detail import (
 )
 from spyweb.views.runs import TaskView, view_task
 from spyweb.views.source import frames_of
+from spyweb.views.statistics import JobStatistics, TimeSpan, make_statistics
 from spyweb.views.strips import lateness_of, mark_of, moment_of, took_of
 
 MOST_CAUSES = 16  # steps back from a run
@@ -39,6 +40,9 @@ MOST_FOLLOWERS = 50
 MOST_RECORDS = 50
 SEARCH_S = 0.2  # after which a search that has found little says how far it has come
 NS_IN_MS = 1_000_000
+POINTS_PAGE = 5_000  # runs that statistics read at a time
+MOST_RUNS = 100_000  # that statistics count
+FEW = 1_000  # are counted on the loop; more in a thread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +96,26 @@ class PastRunsService:
             after=after,
             is_there=job is not None,
         )
+
+    async def statistics(self, job: JobId, span: TimeSpan) -> JobStatistics:
+        """Return how a job has done, also one that is gone."""
+        now_ms = self.clock.now_ms()
+        points, is_partial = await self._points(job, now_ms - span.ms)
+        if len(points) <= FEW:
+            return make_statistics(job, span, points, now_ms, is_partial=is_partial)
+        return await asyncio.to_thread(make_statistics, job, span, points, now_ms, is_partial=is_partial)
+
+    async def _points(self, job: JobId, since_ms: int) -> tuple[list[RunPoint], bool]:
+        """Return the runs of a span, oldest first, and whether there are older ones that were left out."""
+        found: list[RunPoint] = []
+        before: RunId | None = None
+        while len(found) < MOST_RUNS:
+            page = await self.past_runs.points(job, since_ms=since_ms, limit=POINTS_PAGE, before=before)
+            found += page
+            if len(page) < POINTS_PAGE:
+                return found[::-1], False
+            before = RunId(page[-1].run)
+        return found[::-1], True
 
     async def log(self, run_id: RunId) -> RunLog:
         """Return the lines that a run logged.  Raises Refused where there is no such run."""

@@ -45,7 +45,7 @@ from spyweb.runs.live import LiveJobs
 from spyweb.schedules.maintenance import MaintenanceRule, Once, Recurring
 from spyweb.service.access import AccessService
 from spyweb.service.audit import AuditService
-from spyweb.service.calendar import CalendarService, MaySee, anything
+from spyweb.service.calendar import USUAL_DAYS, CalendarService, MaySee, anything
 from spyweb.service.channels import ChannelService
 from spyweb.service.daemon import DaemonService
 from spyweb.service.drift import DriftService
@@ -53,7 +53,6 @@ from spyweb.service.events import EventHub
 from spyweb.service.hooks import Delivery, HookService
 from spyweb.service.incidents import IncidentService
 from spyweb.service.job_detail import JobDetails
-from spyweb.service.maintenance import USUAL_DAYS, MaintenanceService
 from spyweb.service.metrics import MetricsService
 from spyweb.service.once import StartedRun
 from spyweb.service.overview import OverviewService
@@ -61,7 +60,6 @@ from spyweb.service.page_hub import PageHub
 from spyweb.service.past_runs import PastRunsService
 from spyweb.service.readiness import ReadinessService
 from spyweb.service.state import StateService
-from spyweb.service.statistics import StatisticsService
 from spyweb.service.workflows import WorkflowService
 from spyweb.settings import StateSettings
 from spyweb.settings.alerts import AlertChannelSettings, AlertSettings
@@ -273,13 +271,16 @@ class FakeDetails(JobDetails):
 class FakePast(PastRunsService):
     """Finds one run after the other, and notes what it was asked for."""
 
-    service: FakeDaemonService
+    __setattr__ = object.__setattr__
 
     def __init__(self, service: FakeDaemonService) -> None:
-        object.__setattr__(self, "service", service)
+        self.service = service
 
     async def tasks(self, run: RunId) -> list[TaskView]:
         return self.service.tasks_of.get(run, [])
+
+    async def statistics(self, job: JobId, span: TimeSpan) -> JobStatistics:
+        return make_statistics(job, span, [], NOW_MS)
 
     async def search(self, wanted: RunFilter, *, limit: int, before: RunId | None = None) -> RunPage:
         self.service.story.append(f"search {wanted}")
@@ -332,7 +333,22 @@ def unsent_message(number: int, job: JobId = PRICES) -> MessageView:
 
 
 class FakeCalendar(CalendarService):
+    """Two rules of maintenance: all is in it now, prices is each night."""
+
+    __setattr__ = object.__setattr__
+    rules: Sequence[MaintenanceRule] = (
+        MaintenanceRule(Once(NOW_MS - 60_000, NOW_MS + 60_000), text="reboot"),
+        MaintenanceRule(Recurring("0 3 * * *", "UTC", 7_200_000), ("prices",)),
+    )
+
     def __init__(self) -> None: ...
+
+    def maintenance_until(self, job: JobId) -> int | None:
+        return NOW_MS + 60_000
+
+    async def maintenance(self, days: int = USUAL_DAYS, may_see: MaySee = anything) -> MaintenanceView:
+        jobs = [job.id for job in three_jobs()]
+        return run_at_once(view_maintenance(self.rules, jobs, NOW_MS, NOW_MS + days * DAY_MS, may_see))
 
     async def day_ahead(self, may_see: MaySee = anything) -> DayAhead:
         return DayAhead(from_ms=NOW_MS, slot_ms=900_000, rows=(), sums=(), total=0, busiest=None)
@@ -348,13 +364,6 @@ class FakeCalendar(CalendarService):
     ) -> GapPage:
         gaps = [view_gap(run, run.job, None) for run in three_runs() if may_see(run.job)]
         return GapPage(gaps=gaps[:limit], count=7, before=RunId(3))
-
-
-class FakeStatistics(StatisticsService):
-    def __init__(self) -> None: ...
-
-    async def of(self, job: JobId, span: TimeSpan) -> JobStatistics:
-        return make_statistics(job, span, [], NOW_MS, is_partial=False)
 
 
 def two_channels() -> AlertSettings:
@@ -380,23 +389,6 @@ def make_channels(
         tallies=(tallies or AttemptTallies(clock)).of,
         clock=clock,
     )
-
-
-class FakeMaintenance(MaintenanceService):
-    """Two rules: all is in maintenance now, prices is each night."""
-
-    def __init__(self) -> None: ...
-
-    def until(self, job: JobId) -> int | None:
-        return NOW_MS + 60_000
-
-    async def look(self, days: int = USUAL_DAYS, may_see: MaySee = anything) -> MaintenanceView:
-        rules = [
-            MaintenanceRule(Once(NOW_MS - 60_000, NOW_MS + 60_000), text="reboot"),
-            MaintenanceRule(Recurring("0 3 * * *", "UTC", 7_200_000), ("prices",)),
-        ]
-        jobs = [job.id for job in three_jobs()]
-        return run_at_once(view_maintenance(rules, jobs, NOW_MS, NOW_MS + days * DAY_MS, may_see))
 
 
 async def try_out(channel: str, _now_ms: int) -> Attempt:
@@ -440,10 +432,10 @@ class FakeDrift(DriftService):
 
 
 class FakeWorkflows(WorkflowService):
-    service: FakeDaemonService
+    __setattr__ = object.__setattr__
 
     def __init__(self, service: FakeDaemonService) -> None:
-        object.__setattr__(self, "service", service)
+        self.service = service
 
     async def newest(self, limit: int) -> list[WorkflowView]:
         return [view_workflow(run, ("release",), 0) for run in self.service.known_runs[:limit]]
@@ -509,8 +501,7 @@ class FakeDaemonService(DaemonService):
         self.overview, self.details = FakeOverview(), FakeDetails()
         self.story: list[str] = []
         self.past = FakePast(self)
-        self.calendar, self.statistics = FakeCalendar(), FakeStatistics()
-        self.maintenance = FakeMaintenance()
+        self.calendar = FakeCalendar()
         self.closed = asyncio.Event()  # nobody watches the run any more
 
     def find(self, name_or_id: str) -> JobId | None:

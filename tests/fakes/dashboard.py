@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +14,7 @@ from spyweb.cooperative import run_at_once
 from spyweb.errors import Problem, Refused
 from spyweb.model import Every, HistoryRule, JobId, Outcome, Run, RunId, RunMark, TriggerType
 from spyweb.runs.live import LiveJobs
+from spyweb.service.calendar import MaySee, anything
 from spyweb.service.record_search import RecordSearch
 from spyweb.settings import Settings
 from spyweb.settings.load import load_settings
@@ -38,7 +39,9 @@ from tests.fakes.daemon_service import (
     BACKUP,
     NOW_MS,
     PRICES,
+    FakeCalendar,
     FakeDaemonService,
+    FakePast,
     make_run,
     make_state,
     three_jobs,
@@ -167,12 +170,19 @@ def make_run_detail(run: Run, **changes: object) -> RunDetail:
     return structs.replace(detail, **changes)
 
 
-@dataclass(slots=True)
-class FakePast:
-    """Past runs: those that the service knows."""
+class DashboardPast(FakePast):
+    """Past runs: those that the service knows, and 60 in the last hour, each a second longer than the one before."""
 
-    service: FakeDaemonService
-    searched: list[RunFilter] = field(default_factory=list)
+    def __init__(self, service: FakeDaemonService) -> None:
+        self.service = service
+        self.searched = list[RunFilter]()
+
+    async def statistics(self, job: JobId, span: TimeSpan) -> JobStatistics:
+        points = [
+            RunPoint(run=n, at_ms=NOW_MS - 60_000 * n, took_ms=1_000 * (n + 1), late_ms=n, mark=RunMark.SUCCESS)
+            for n in range(59, -1, -1)
+        ]
+        return make_statistics(job, span, points, NOW_MS)
 
     async def search(self, wanted: RunFilter, *, limit: int, before: RunId | None = None) -> RunPage:
         self.searched.append(wanted)
@@ -185,25 +195,13 @@ class FakePast:
         return next((each for each in self.service.known_runs if each.id == run), None)
 
 
-class FakeStatistics:
-    """Statistics of 60 runs in the last hour, each a second longer than the one before."""
-
-    async def of(self, job: JobId, span: TimeSpan) -> JobStatistics:
-        points = [
-            RunPoint(run=n, at_ms=NOW_MS - 60_000 * n, took_ms=1_000 * (n + 1), late_ms=n, mark=RunMark.SUCCESS)
-            for n in range(59, -1, -1)
-        ]
-        return make_statistics(job, span, points, NOW_MS)
-
-
-@dataclass(slots=True)
-class CrowdedCalendar:
+class CrowdedCalendar(FakeCalendar):
     """A day in which many jobs start at three o'clock, and gaps whose texts hold markup."""
 
-    jobs: int = 3
-    gaps_known: int = 3
+    def __init__(self, jobs: int = 3, gaps_known: int = 3) -> None:
+        self.jobs, self.gaps_known = jobs, gaps_known
 
-    async def day_ahead(self, may_see: Callable[[str], bool]) -> DayAhead:
+    async def day_ahead(self, may_see: MaySee = anything) -> DayAhead:
         three = next(hour for hour in range(24) if (NOW_MS // HOUR_MS + hour) % 24 == 2)  # in Berlin
         names = [PRICES, BACKUP, *(JobId(f"job-{n:03}") for n in range(2, self.jobs))][: self.jobs]
         planned = [
@@ -219,7 +217,13 @@ class CrowdedCalendar:
         return run_at_once(day_ahead(planned, NOW_MS))
 
     async def gaps(
-        self, job: JobId | None, *, limit: int, before: RunId | None, may_see: Callable[[str], bool]
+        self,
+        job: JobId | None = None,
+        *,
+        since_ms: int | None = None,
+        limit: int = 50,
+        before: RunId | None = None,
+        may_see: MaySee = anything,
     ) -> GapPage:
         outcomes = (Outcome.MISSED, Outcome.SKIPPED, Outcome.PAUSED, Outcome.LOST)
         gaps = [
@@ -245,10 +249,9 @@ def make_dashboard_service(rows: Sequence[OverviewRow] | None = None, root: Path
     service.timezone = "Europe/Berlin"
     service.overview = FakeOverviewService(list(rows) if rows is not None else three_rows())  # type: ignore[assignment]
     service.details = FakeDetails(service.overview)  # type: ignore[arg-type, assignment]
-    service.statistics = FakeStatistics()  # type: ignore[assignment]
-    service.past = service.past_runs = FakePast(service)  # type: ignore[assignment]
+    service.past = service.past_runs = DashboardPast(service)  # type: ignore[assignment]
     service.live = LiveJobs()
-    service.calendar = CrowdedCalendar()  # type: ignore[assignment]
+    service.calendar = CrowdedCalendar()
     service.state = make_state(service.clock, HISTORY)
     records = MemoryStore(service.clock).records
     service.found = RecordSearch(records=records, live=service.live, clock=service.clock)

@@ -154,7 +154,7 @@ async def show_day(request: web.Request) -> web.Response:
 async def show_chart(request: web.Request) -> web.Response:
     """Show how long the runs of a job took and how late they began, with their rates, over a span of time."""
     job, query = job_in_path(request), query_of(request, ChartQuery)
-    return json_answer(await request.app[SERVICE].statistics.of(job, query.span))
+    return json_answer(await request.app[SERVICE].past.statistics(job, query.span))
 
 
 @Route("GET", "/api/drift", right=Right.READ, answer=DriftReport, query=DriftQuery)

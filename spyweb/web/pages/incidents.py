@@ -68,7 +68,7 @@ async def values_of(asked: Asked, query: IncidentsPageQuery) -> Mapping[str, obj
         "left_alone": left_alone(everything),
         "worst": max((each.level for each in everything), key=lambda level: level.rank, default=None),
         "oldest_ms": min((each.since_ms for each in everything), default=None),
-        "maintenance": (await asked.service.maintenance.look(1, asked.principal.may_see)).now,
+        "maintenance": (await asked.service.calendar.maintenance(1, asked.principal.may_see)).now,
         "still": sorted(still, key=lambda shown: -Level(shown.view.level).rank),  # the gravest first
         "past": past,
         "shows_open": query.shows("open"),

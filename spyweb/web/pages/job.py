@@ -183,7 +183,7 @@ async def values_of(service: DaemonService, job: JobId, may_see: Callable[[str],
         "incident": show_incident(found[0], row.job.name) if found else None,
         "silence": await service.incidents.silence_of(job),
         "silences": SILENCES,
-        "maintenance_ms": service.maintenance.until(job),
+        "maintenance_ms": service.calendar.maintenance_until(job),
         "told_words": told_words,
         "held_words": held_words,
         "mark": mark,
@@ -203,7 +203,7 @@ async def show_job(asked: Asked) -> Shown:
     service, job, span = asked.service, asked.job(), asked.query(JobPageQuery).chosen()
     mark = service.pages.mark(job_view(asked, job))  # before anything is read
     values = await values_of(service, job, asked.principal.may_see)
-    statistics = await service.statistics.of(job, span)
+    statistics = await service.past.statistics(job, span)
     found = service.live.find(job)
     limit_ms = found.spec.timeout_ms if found else None
     more = {

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from spyweb.dashboard.maintenance import WIDTH, draw_maintenance
-from spyweb.service.maintenance import USUAL_DAYS
+from spyweb.service.calendar import USUAL_DAYS
 from spyweb.web.pages.page import Asked, Shown, live_view, page
 from spyweb.web.pages.parts import PagePart, PartsView
 
 
 async def values_of(asked: Asked) -> Mapping[str, object]:
     """Gather what is shown."""
-    view = await asked.service.maintenance.look(USUAL_DAYS, asked.principal.may_see)
+    view = await asked.service.calendar.maintenance(USUAL_DAYS, asked.principal.may_see)
     return {
         "picture": draw_maintenance(view, USUAL_DAYS),
         "is_cut": view.is_cut,

@@ -3,109 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from spyweb.alerts.ack_links import AckLinks
 from spyweb.errors import Problem, Refused
 from spyweb.model import Every, JobId, Outcome, RunId
-from spyweb.ops.network.own_sockets import OwnSockets
-from spyweb.outbox.sender import OutboxSender
-from spyweb.reload.swap import Reloader
-from spyweb.schedules.maintenance import MaintenanceCalendar
-from spyweb.service.access import AccessService
-from spyweb.service.audit import AuditService
-from spyweb.service.daemon import DaemonService
-from spyweb.service.events import EventHub
-from spyweb.service.incidents import IncidentService
-from spyweb.service.once import OnceService
-from spyweb.service.page_hub import PageHub
-from spyweb.service.workflows import WorkflowService
-from spyweb.settings.alerts import AlertSettings
 from spyweb.views.jobs import JobState
 from spyweb.views.runs import RunEnded
-from tests.fakes.daemon_service import make_channels, make_metrics, make_readiness, make_state, make_vitals
-from tests.fakes.drifting import make_drift
-from tests.fakes.harness import MINUTE_MS, Harness, harness, make_job
-from tests.fakes.hooks import make_hooks
-from tests.fakes.listening import BOOT, FakeSources
+from tests.fakes.harness import MINUTE_MS, make_job
+from tests.fakes.served import Served, serving
 
 PRICES, BACKUP, TYPO = JobId("prices"), JobId("backup"), JobId("typo")
-
-
-class FakeReloader(Reloader):
-    """Says what is wrong with the project's files."""
-
-    def __init__(self) -> None:
-        self.broken = {}
-        self.warnings = ()
-        self.maintenance = MaintenanceCalendar()
-
-
-class FakeOutboxSender(OutboxSender):
-    def __init__(self) -> None: ...
-
-
-@dataclass(slots=True, kw_only=True)
-class Served:
-    harness: Harness
-    reloader: FakeReloader
-    service: DaemonService
-
-
-async def no_lines(job: JobId, count: int, note_place: Callable[[], None]) -> list[str]:
-    return []
 
 
 @pytest.fixture
 async def served(tmp_path: Path) -> AsyncIterator[Served]:
     """Two jobs: prices each minute, backup by hand alone."""
-    async with harness() as t:
-        reloader = FakeReloader()
-        events = EventHub(t.clock, BOOT, FakeSources().begin)
-        once = OnceService(t.store.requests, t.clock)
-        service = DaemonService(
-            root=tmp_path,
-            timezone="UTC",
-            live=t.live,
-            runner=t.runner,
-            scheduler=t.scheduler,
-            reloader=reloader,
-            stored_runs=t.store.runs,
-            stored_tasks=t.store.tasks,
-            stored_records=t.store.records,
-            outbox=FakeOutboxSender(),
-            state=make_state(t.clock),
-            own_sockets=OwnSockets(),
-            access=AccessService(t.store.keys, t.clock),
-            trail=AuditService(t.store.audit, t.clock),
-            metrics=make_metrics(),
-            readiness=make_readiness(),
-            workflows=WorkflowService(t.store),
-            hooks=make_hooks(t, once),
-            once=once,
-            incidents=IncidentService(t.store.incidents, t.clock),
-            ack_links=AckLinks("", AlertSettings),
-            channels=make_channels(t.store, t.clock),
-            drift=make_drift(t.store, t.clock, {}),
-            clock=t.clock,
-            events=events,
-            pages=PageHub(events=events, clock=t.clock, tasks=t.tasks, last_lines=no_lines),
-            vitals=make_vitals,
-            vms_of=lambda job: 3 if job == PRICES else 0,
-            past_runs=t.store.past_runs,
-        )
-        await t.settle(make_job("prices"), make_job("backup", schedule=Every(period_ms=5 * MINUTE_MS)))
-        yield Served(harness=t, reloader=reloader, service=service)
+    jobs = make_job("prices"), make_job("backup", schedule=Every(period_ms=5 * MINUTE_MS))
+    async with serving(tmp_path, *jobs) as served:
+        yield served
 
 
 async def test_jobs_are_shown_by_id_with_what_is_known_of_each(served: Served) -> None:
     backup, prices = served.service.jobs()
 
-    assert (backup.id, backup.vms, prices.id, prices.vms) == (BACKUP, 0, PRICES, 3)
+    assert (backup.id, backup.vms, prices.id, prices.vms) == (BACKUP, 6, PRICES, 6)
     assert [view.state for view in (backup, prices)] == [JobState.IDLE, JobState.IDLE]
 
 
@@ -122,7 +46,7 @@ async def test_a_job_that_never_loaded_is_broken_and_one_whose_earlier_version_r
 async def test_what_is_doubtful_in_files_and_about_live_jobs_is_listed_once(served: Served) -> None:
     of_file, of_job = (Problem(f"jobs/{name}.lua", 1, None, "odd", is_warning=True) for name in ("prices", "backup"))
     served.reloader.warnings = (of_file,)
-    for job in served.harness.live:
+    for job in served.t.live:
         job.warnings = (of_file if job.id == PRICES else of_job,)
     assert served.service.warnings() == [of_job, of_file]
 
@@ -160,39 +84,39 @@ async def test_a_paused_job_shows_it_and_has_no_due_times_until_it_is_resumed(se
 
 async def test_a_job_by_hand_runs_and_is_on_record(served: Served) -> None:
     run = (await served.service.start(BACKUP)).run
-    await served.harness.clock.turn()
+    await served.t.clock.turn()
 
     (kept,) = await served.service.runs(BACKUP, limit=9, before=None)
     assert (kept.id, kept.outcome, kept.trigger.type) == (run, Outcome.SUCCESS, "manual")
 
 
 async def test_a_start_by_hand_is_refused_where_the_overlap_rule_would_skip_it(served: Served) -> None:
-    served.harness.pool.held.add(BACKUP)
+    served.t.pool.held.add(BACKUP)
     assert (await served.service.start(BACKUP)).run is not None
-    await served.harness.clock.turn()
+    await served.t.clock.turn()
     with pytest.raises(Refused):
         await served.service.start(BACKUP)
 
 
 async def test_a_run_has_its_payload_in_its_trigger(served: Served) -> None:
     await served.service.start(BACKUP, {"branch": "main"})
-    await served.harness.clock.turn()
+    await served.t.clock.turn()
 
-    (request,) = served.harness.pool.requests
+    (request,) = served.t.pool.requests
     ctx = request.arguments[0]
     assert isinstance(ctx, dict)
     assert ctx["trigger"] == {"type": "manual", "payload": {"branch": "main"}}
 
 
 async def test_a_run_is_cancelled_once_and_one_that_never_was_is_none(served: Served) -> None:
-    served.harness.pool.held.add(BACKUP)
+    served.t.pool.held.add(BACKUP)
     run = (await served.service.start(BACKUP)).run
     assert run is not None
-    await served.harness.clock.turn()
+    await served.t.clock.turn()
     cancelled = await served.service.cancel(run)
     assert cancelled is not None
     assert (cancelled.id, cancelled.job) == (run, BACKUP)
-    await served.harness.clock.turn()
+    await served.t.clock.turn()
     with pytest.raises(Refused, match="is not under way"):
         await served.service.cancel(run)
     assert await served.service.cancel(RunId(99)) is None
@@ -207,17 +131,17 @@ async def test_a_watched_run_ends_with_its_end(served: Served) -> None:
 
 
 async def test_a_run_goes_on_when_nobody_watches_it_any_more(served: Served) -> None:
-    served.harness.pool.held.add(BACKUP)
+    served.t.pool.held.add(BACKUP)
     watching = served.service.run_once(BACKUP)
     first = asyncio.ensure_future(anext(watching))
-    await served.harness.clock.turn()
-    observer = next(iter(served.harness.live.running()))
+    await served.t.clock.turn()
+    observer = next(iter(served.t.live.running()))
     first.cancel()
     await asyncio.wait([first])
     await watching.aclose()
 
-    served.harness.pool.finish(observer.id)
-    await served.harness.clock.turn()
+    served.t.pool.finish(observer.id)
+    await served.t.clock.turn()
 
     (kept,) = await served.service.runs(BACKUP, limit=9, before=None)
     assert kept.outcome == Outcome.SUCCESS

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from spyweb.cooperative import run_at_once
 from spyweb.schedules.maintenance import MaintenanceRule, Once
-from spyweb.service.calendar import MaySee, anything
 from spyweb.store.model.access import Scope
-from spyweb.views.maintenance import MaintenanceView, view_maintenance
 from spyweb.web.pages.maintenance import maintenance_view
-from tests.fakes.daemon_service import NOW_MS, FakeMaintenance
+from tests.fakes.daemon_service import NOW_MS, FakeDaemonService
 from tests.fakes.dashboard import MARKUP, asked_of, dashboard, get_page, make_dashboard_service, signed_in
 
 
-def maintenance_of(*rules: MaintenanceRule) -> FakeMaintenance:
-    """Return maintenance by the rules that a test gives."""
-
-    class Given(FakeMaintenance):
-        async def look(self, days: int = 7, may_see: MaySee = anything) -> MaintenanceView:
-            return run_at_once(view_maintenance(rules, ["prices"], NOW_MS, NOW_MS + days * 86_400_000, may_see))
-
-    return Given()
+def service_with(*rules: MaintenanceRule) -> FakeDaemonService:
+    """Return a service with the rules that a test gives."""
+    service = make_dashboard_service()
+    service.calendar.rules = rules  # type: ignore[attr-defined]
+    return service
 
 
 async def test_it_says_what_is_now_and_what_comes() -> None:
@@ -37,21 +31,19 @@ async def test_it_says_what_is_now_and_what_comes() -> None:
 
 
 async def test_without_rules_it_teaches_how_to_write_one() -> None:
-    service = make_dashboard_service()
-    service.maintenance = maintenance_of()
+    service = service_with()
     async with dashboard(service) as client:
         _, page = await get_page(client, "/maintenance")
         assert "No maintenance in the next 7 days</h1>" in page
         assert "[[maintenance]]" in page
-        service.maintenance = maintenance_of(MaintenanceRule(Once(NOW_MS + 1_000, NOW_MS + 9_000)))
+        service.calendar.rules = [MaintenanceRule(Once(NOW_MS + 1_000, NOW_MS + 9_000))]  # type: ignore[attr-defined]
         _, page = await get_page(client, "/maintenance")
         assert "No maintenance now; the next <time" in page
         assert "all jobs" in page
 
 
 async def test_text_of_others_is_text() -> None:
-    service = make_dashboard_service()
-    service.maintenance = maintenance_of(
+    service = service_with(
         MaintenanceRule(Once(NOW_MS - 1, NOW_MS + 9_000), text=MARKUP),
         MaintenanceRule(Once(NOW_MS - 1, NOW_MS + 9_000), (MARKUP, "prices")),
     )

@@ -9,7 +9,7 @@ from spyweb.model import JobId, Outcome, RunState
 from spyweb.store.model.access import Scope
 from spyweb.web.pages.runs import RunPageView
 from tests.fakes.daemon_service import BACKUP, make_run
-from tests.fakes.dashboard import FakePast, dashboard, get_page, make_dashboard_service, signed_in
+from tests.fakes.dashboard import DashboardPast, dashboard, get_page, make_dashboard_service, signed_in
 
 
 async def test_it_says_what_happened_and_why() -> None:
@@ -50,7 +50,7 @@ async def test_a_run_under_way_can_be_cancelled_once_asked() -> None:
 
 async def test_runs_are_listed_with_filters() -> None:
     service = make_dashboard_service()
-    past = cast(FakePast, service.past)
+    past = cast(DashboardPast, service.past)
     async with dashboard(service) as client:
         status, page = await get_page(client, "/runs?job=prices&outcome=failed&before=40")
         assert status == 200

@@ -40,7 +40,7 @@ async def test_text_of_scripts_is_text() -> None:
 
 async def test_a_thousand_jobs_are_shown_a_page_at_a_time() -> None:
     service = make_dashboard_service()
-    service.calendar = CrowdedCalendar(jobs=1_000)  # type: ignore[assignment]
+    service.calendar = CrowdedCalendar(jobs=1_000)
     async with dashboard(service) as client:
         _, page = await get_page(client, "/when")
         assert page.count('<svg viewBox="0 0 97 1"') == ROWS
@@ -52,7 +52,7 @@ async def test_a_thousand_jobs_are_shown_a_page_at_a_time() -> None:
 
 async def test_gaps_go_on_where_a_page_ends() -> None:
     service = make_dashboard_service()
-    service.calendar = CrowdedCalendar(gaps_known=GAPS + 10)  # type: ignore[assignment]
+    service.calendar = CrowdedCalendar(gaps_known=GAPS + 10)
     async with dashboard(service) as client:
         _, page = await get_page(client, "/when?job=prices")
         older = re.search(r'href="(/when\?job=prices&amp;before=11#gaps)" rel="next"', page)
@@ -65,7 +65,7 @@ async def test_gaps_go_on_where_a_page_ends() -> None:
 
 async def test_without_due_times_it_teaches_how_to_have_some() -> None:
     service = make_dashboard_service()
-    service.calendar = CrowdedCalendar(jobs=0, gaps_known=0)  # type: ignore[assignment]
+    service.calendar = CrowdedCalendar(jobs=0, gaps_known=0)
     async with dashboard(service) as client:
         _, page = await get_page(client, "/when")
     assert "Nothing is due in the next 24 hours</h1>" in page
