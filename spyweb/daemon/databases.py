@@ -15,9 +15,8 @@ from spyweb.settings import Settings
 from spyweb.settings.sections import USER_DB
 from spyweb.store.crypto.keys import find_key
 from spyweb.store.marker import Marker
-from spyweb.store.opening import open_any
 from spyweb.store.sqlite.damage import copy_log_aside, move_aside, refuse_missing, size_of
-from spyweb.store.sqlite.store import Store, refuse_unsound
+from spyweb.store.sqlite.store import Store, open_any, refuse_unsound
 from spyweb.store.user_sql.connection import Opening
 from spyweb.store.user_sql.views import Engine
 

@@ -39,8 +39,8 @@ from spyweb.settings.units import parse_duration, parse_size
 from spyweb.specs.discover import scan
 from spyweb.store.interchange.lines import parse_line
 from spyweb.store.interchange.value_json import decode_value
-from spyweb.store.opening import open_any
 from spyweb.store.patterns import compile_pattern
+from spyweb.store.sqlite.store import open_any
 from spyweb.web.api.routes import ROUTES
 from spyweb.web.app import Site
 from spyweb.web.pages.pages import ACTIONS

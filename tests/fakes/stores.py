@@ -22,8 +22,7 @@ from spyweb.store.model.entries import (
     Replacement,
     Transform,
 )
-from spyweb.store.opening import open_any
-from spyweb.store.sqlite.store import Store, open_store
+from spyweb.store.sqlite.store import Store, open_any, open_store
 
 KINDS = ["sqlite", "sealed", "memory"]  # a file, an encrypted one, `url = "memory:"`
 KEY = bytes(range(32))

@@ -19,8 +19,7 @@ from pathlib import Path
 import structlog
 
 from spyweb.errors import StoreError
-from spyweb.store.sqlite.file_identity import FileIdentity
-from spyweb.store.sqlite.log_index import LogIndex
+from spyweb.store.sqlite.file_identity import FileIdentity, LogIndex
 
 log = structlog.get_logger()
 

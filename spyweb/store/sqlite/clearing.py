@@ -14,13 +14,10 @@ from typing import NamedTuple, TypeVar
 from spyweb.clock import Clock
 from spyweb.model import ChangeKind, HistoryRule
 from spyweb.store.crypto.sealing import Codec
-from spyweb.store.model.entries import HistoryRules, Origin
+from spyweb.store.model.entries import Origin
 from spyweb.store.patterns import Pattern
-from spyweb.store.sqlite.batch import BatchQueue, OpKind
 from spyweb.store.sqlite.changes import ChangeNote, Effect, EntryContext
 from spyweb.store.sqlite.entries import WriteEffects, find_row, record_effects
-from spyweb.store.sqlite.events import Events
-from spyweb.store.sqlite.locks import Locks, sweep_locks
 from spyweb.store.sqlite.scanning import KeyRange, select
 from spyweb.store.sqlite.subscriptions import Notices, Subscription, Subscriptions, jobs_by_kind
 
@@ -112,49 +109,6 @@ def record_end(connection: sqlite3.Connection, context: EntryContext, kind: Chan
     """Record the end of one entry about to be deleted; the values of a slice may not fit into memory together."""
     row = find_row(connection, context.namespace, context.key)
     record_effects(connection, context, Effect(None, replaced=row, notes=(ChangeNote(kind, row, None),)), effects)
-
-
-class Sweeper:
-    def __init__(
-        self,
-        writer: BatchQueue,
-        codec: Codec,
-        clock: Clock,
-        events: Events,
-        locks: Locks,
-        rules: HistoryRules,
-    ) -> None:
-        self._writer = writer
-        self._codec = codec
-        self._clock = clock
-        self._events = events
-        self._locks = locks
-        self.rules = rules  # the history of each namespace
-
-    async def sweep(self, limit: int | None) -> int:
-        freed = await self._writer.submit(OpKind.SEVERAL, sweep_locks, self._clock.now_ms(), self._locks.alive)
-        self._locks.holdings.tell(freed)
-        await self._forget()
-        deleted = 0
-        while limit is None or deleted < limit:
-            swept = await self._slice(SLICE if limit is None else min(SLICE, limit - deleted))
-            deleted += swept.deleted
-            if swept.is_all:
-                break
-        return deleted
-
-    async def _slice(self, size: int) -> Swept:
-        notices = self._events.subscribers.all_notices()
-        arguments = (self._codec, self._events.subscriptions, notices, self._clock, size)
-        after = self._events.after(is_kept=True, notices=notices)
-        return await self._writer.submit(OpKind.SEVERAL, delete_expired, *arguments, after=after)
-
-    async def _forget(self) -> None:
-        for namespace, rule in self.rules.items():
-            is_all = rule.age_ms is None
-            while not is_all:
-                before_ms = self._clock.now_ms() - (rule.age_ms or 0)
-                _, is_all = await self._writer.submit(OpKind.SEVERAL, forget, namespace, before_ms, self._clock)
 
 
 def delete_expired(

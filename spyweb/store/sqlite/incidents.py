@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import sqlite3
 from asyncio import Future
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -24,7 +23,7 @@ from spyweb.incidents.telling import (
     plan,
 )
 from spyweb.incidents.truth import JOB, Decision, Sign, SubjectState, advance, first_sign
-from spyweb.model import RunId
+from spyweb.model import JobId, RunId
 from spyweb.store.model.incidents import (
     AlertChannelNow,
     Incident,
@@ -37,10 +36,10 @@ from spyweb.store.model.incidents import (
     SubjectEvent,
     SubjectNow,
 )
-from spyweb.store.model.messages import Channel, Target
+from spyweb.store.model.messages import Channel, NewMessage, Target
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.connections import Connections, StorePart, on_questions, on_writer
-from spyweb.store.sqlite.outbox import Outbox
+from spyweb.store.sqlite.outbox import Outbox, add_one, full_row_of
 from spyweb.store.sqlite.pruning import SLICE, prune_older
 
 MOST_NOTES = 50  # of an incident's history, the newest
@@ -85,10 +84,6 @@ TO_TELL = """
 FIND_CHANNEL = "SELECT next_ms, sent FROM alert_channel WHERE name = ?"
 SAVE_CHANNEL = "INSERT OR REPLACE INTO alert_channel (name, next_ms, sent) VALUES (?, ?, ?)"
 TELL = "INSERT OR REPLACE INTO told (incident, channel, state, remind_ms) VALUES (?, ?, ?, ?)"
-ADD_MESSAGE = """
-    INSERT INTO message (delivery, job, channel, address, headers, payload, created_ms, next_ms)
-    VALUES (?1, ?2, ?3, ?4, '[]', ?5, ?6, ?6)
-"""
 CLOSED_UNSETTLED = """
     SELECT id, subject, level FROM incident INDEXED BY incident_unsettled WHERE is_settled = 0 AND closed_ms IS NOT NULL
 """
@@ -495,9 +490,9 @@ def add_message(connection: sqlite3.Connection, channel: str, items: Sequence[Me
     """Put a message into the outbox: the facts, from which its text is made when it is sent."""
     named = [facts_of(connection, item) for item in items[:NAMED]]
     payload = encode({"channel": channel, "at_ms": now_ms, "items": named, "count": len(items)})
-    job = named[0]["subject"] if len(items) == 1 else ""
-    row = (secrets.token_hex(16), str(job).removeprefix(JOB), Channel.ALERT.value, channel, payload, now_ms)
-    connection.execute(ADD_MESSAGE, row)
+    job = JobId(str(named[0]["subject"]).removeprefix(JOB) if len(items) == 1 else "")
+    message = NewMessage(job=job, target=Target(Channel.ALERT, channel), payload=payload)
+    add_one(connection, full_row_of(message, now_ms))
 
 
 def facts_of(connection: sqlite3.Connection, item: MessageItem) -> dict[str, object]:

@@ -33,11 +33,10 @@ from spyweb.store.sqlite.connections import Connections, do_nothing, write_and_u
 from spyweb.store.sqlite.damage import check, check_schema, files_of, find_loss, refuse_missing, size_of, was_killed
 from spyweb.store.sqlite.events import Events
 from spyweb.store.sqlite.failures import BUSY_TIMEOUT_MS, translate_opening
-from spyweb.store.sqlite.file_identity import FileIdentity
+from spyweb.store.sqlite.file_identity import FileIdentity, LogIndex
 from spyweb.store.sqlite.incidents import Incidents
 from spyweb.store.sqlite.keys import AccessKeys
 from spyweb.store.sqlite.locks import Locks
-from spyweb.store.sqlite.log_index import LogIndex
 from spyweb.store.sqlite.migrate import create, load_migrations, migrate, refuse_newer, refuse_older
 from spyweb.store.sqlite.notices import ScriptNotices
 from spyweb.store.sqlite.outbox import Outbox
@@ -51,6 +50,7 @@ from spyweb.store.sqlite.vault import check_key, codec_of, encrypt_first, purge
 
 log = structlog.get_logger()
 
+SQLITE, MEMORY = "sqlite:///", "memory:"  # what a URL begins with, or is
 IN_MEMORY = Path(":memory:")  # as SQLite spells it
 STATEMENTS_KEPT_PREPARED = 64  # more than the store has
 WAL_KEPT_BYTES = 64 << 20
@@ -119,6 +119,29 @@ class Store:
         """
         async with self._closing:
             await self._connections.close()
+
+
+async def open_any(
+    url: str,
+    *,
+    clock: Clock,
+    durability: Durability = Durability.FULL,
+    key: bytes | None = None,
+    history: HistoryRules = NO_HISTORY,
+    marker: Marker | None = None,
+) -> Store:
+    """Open the store that `[store] url` names, made if it is absent.
+
+    Memory needs no key: nothing of it reaches a disk.
+    """
+    if url == MEMORY:
+        return await open_in_memory(clock=clock, history=history)
+    if url.startswith(SQLITE):
+        path = Path(url.removeprefix(SQLITE))
+        if not path.parent.is_dir():
+            raise StoreError(f"{path}: there is no folder {path.parent}: make it, or change [store] url")
+        return await open_store(path, clock=clock, durability=durability, key=key, history=history, marker=marker)
+    raise StoreError(f"{url[:80]}: expected {SQLITE!r} and the path of a file, or {MEMORY!r}")
 
 
 async def open_store(  # noqa: PLR0913 - each but the first is an option
@@ -291,9 +314,10 @@ def open_as_it_is(
     return connection
 
 
-def connect(path: Path) -> sqlite3.Connection:
+def connect(path: Path | str, *, is_uri: bool = False) -> sqlite3.Connection:
     return sqlite3.connect(
         path,
+        uri=is_uri,
         timeout=BUSY_TIMEOUT_MS / 1000,
         isolation_level=None,  # the store begins transactions, not the sqlite3 module
         cached_statements=STATEMENTS_KEPT_PREPARED,
@@ -306,13 +330,7 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
 
 def connect_to(path: Path, mode: str) -> sqlite3.Connection:
     """Connect to an existing database; none is made."""
-    return sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode={mode}",
-        uri=True,
-        timeout=BUSY_TIMEOUT_MS / 1000,
-        isolation_level=None,
-        cached_statements=STATEMENTS_KEPT_PREPARED,
-    )
+    return connect(f"{path.absolute().as_uri()}?mode={mode}", is_uri=True)
 
 
 def set_up_writing(connection: sqlite3.Connection, durability: Durability) -> None:

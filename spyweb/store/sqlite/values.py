@@ -35,13 +35,12 @@ from spyweb.store.patterns import Pattern, compile_pattern
 from spyweb.store.sqlite import clearing, entries, scanning, transfer
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.changes import EntryContext
-from spyweb.store.sqlite.clearing import Cleared, Clearing
+from spyweb.store.sqlite.clearing import SLICE, Cleared, Clearing, Swept, delete_expired, forget
 from spyweb.store.sqlite.connections import Connections
 from spyweb.store.sqlite.entries import NO_EFFECTS, WriteEffects
-from spyweb.store.sqlite.entry_cache import CachedValue
 from spyweb.store.sqlite.events import Events
-from spyweb.store.sqlite.locks import Locks
-from spyweb.store.sqlite.pending_writes import EVERYTHING
+from spyweb.store.sqlite.locks import Locks, sweep_locks
+from spyweb.store.sqlite.pending_writes import EVERYTHING, CachedValue
 
 T = TypeVar("T")
 
@@ -70,13 +69,12 @@ class Values:
         self._locks = locks
         self._history = history
         self._caches = codec.is_plain and connections.lock is not None  # values in the clear, and no other writer
-        self._sweeper = clearing.Sweeper(connections.writer, codec, clock, events, locks, history)
 
     def get(self, namespace: str, key: bytes) -> Future[Value]:
         queue, writer = self._connections.reading(namespace, key), self._connections.writer
         cached = CachedValue()
         if self._caches and queue is not writer:
-            cached = writer.pending_writes.cache.find((namespace, key))
+            cached = writer.pending_writes.cached(namespace, key)
             if cached.is_known and not queue.is_closing:
                 return done(cached.value)
         return queue.submit(OpKind.READ, entries.find_value, self._context(namespace, key), cached)
@@ -85,7 +83,7 @@ class Values:
         """Write the value and clear any expiry."""
         future = self.transform(namespace, key, Replacement(lambda: Put(value)), origin=origin)
         if self._caches and not future.done():
-            self._connections.writer.pending_writes.cache.put((namespace, key), value)
+            self._connections.writer.pending_writes.cache(namespace, key).learn(value)
         return cast("Future[None]", future)
 
     def delete(self, namespace: str, key: bytes, *, origin: Origin = NOBODY) -> Future[None]:
@@ -195,11 +193,35 @@ class Values:
 
         Return how many entries.  Works in slices, so that no write waits for long.
         """
-        return await self._sweeper.sweep(limit)
+        writer = self._connections.writer
+        freed = await writer.submit(OpKind.SEVERAL, sweep_locks, self._clock.now_ms(), self._locks.alive)
+        self._locks.holdings.tell(freed)
+        await self._forget()
+        deleted = 0
+        while limit is None or deleted < limit:
+            swept = await self._sweep_slice(SLICE if limit is None else min(SLICE, limit - deleted))
+            deleted += swept.deleted
+            if swept.is_all:
+                break
+        return deleted
+
+    async def _sweep_slice(self, size: int) -> Swept:
+        notices = self._events.subscribers.all_notices()
+        arguments = (self._codec, self._events.subscriptions, notices, self._clock, size)
+        after = self._events.after(is_kept=True, notices=notices)
+        return await self._connections.writer.submit(OpKind.SEVERAL, delete_expired, *arguments, after=after)
+
+    async def _forget(self) -> None:
+        writer, clock = self._connections.writer, self._clock
+        for namespace, rule in self._history.items():
+            is_all = rule.age_ms is None
+            while not is_all:
+                before_ms = clock.now_ms() - (rule.age_ms or 0)
+                _, is_all = await writer.submit(OpKind.SEVERAL, forget, namespace, before_ms, clock)
 
     def keep_history(self, rules: HistoryRules) -> None:
         """Keep past versions by these rules from now on; versions already kept stay until they outlive their own."""
-        self._history = self._sweeper.rules = rules
+        self._history = rules
 
     def history(
         self, namespace: str, key: bytes, limit: int | None = None, *, largest: int | None = None

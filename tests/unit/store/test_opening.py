@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.errors import StoreError
-from spyweb.store.opening import open_any
-from spyweb.store.sqlite.store import Store
+from spyweb.store.sqlite.store import Store, open_any
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import KEY, LOGGED, RULES, put
 

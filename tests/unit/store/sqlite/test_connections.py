@@ -12,7 +12,6 @@ import pytest
 from spyweb.errors import StoreError
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.connections import chain
-from spyweb.store.sqlite.pending_writes import EVERYTHING, PendingWrites
 from spyweb.store.sqlite.store import Store, open_store
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import put, putting
@@ -57,23 +56,6 @@ async def test_a_question_waits_for_all_writes_before_it_and_not_for_later_ones(
     gate.open()
     await held
     assert await asked == [b"a"]
-
-
-def test_an_entry_is_written_until_the_last_write_has_ended() -> None:
-    pending = PendingWrites()
-    for _ in range(2):
-        pending.begin(("a", b"k"))
-    pending.end(("a", b"k"))
-    assert pending.is_written("a", b"k")
-    pending.end(("a", b"k"))
-    assert not pending.is_written("a", b"k")
-
-
-@pytest.mark.parametrize("subject", ["a", EVERYTHING])
-def test_an_entry_is_written_with_its_namespace_and_with_all(subject: object) -> None:
-    pending = PendingWrites()
-    pending.begin(subject)
-    assert pending.is_written("a", b"k")
 
 
 async def test_a_chain_gives_what_the_second_comes_to() -> None:

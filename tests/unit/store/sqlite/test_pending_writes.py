@@ -1,4 +1,4 @@
-"""What is answered from memory, and what never is: it would be older than the last commit, or not for memory."""
+"""Which entries are being written, and which are remembered: what is answered from memory, and what never is."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from spyweb.model import Value
+from spyweb.store.model.entries import Entry, PortableEntry
 from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.entry_cache import LONGEST_KEY, LONGEST_VALUE, MOST_ENTRIES, EntryCache
+from spyweb.store.sqlite.pending_writes import EVERYTHING, LONGEST_KEY, LONGEST_VALUE, MOST_CACHED, PendingWrites
 from spyweb.store.sqlite.store import Store, open_store
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import put, putting
@@ -35,17 +36,12 @@ async def is_cached(store: Store, key: bytes = b"k") -> bool:
     return was_done
 
 
-async def test_a_value_is_read_from_the_database_once(store: Store) -> None:
+async def test_a_value_is_read_from_the_database_once_and_so_is_that_there_is_none(store: Store) -> None:
+    assert [await is_cached(store, b"none") for _ in range(2)] == [False, True]
     await put(store, b"k", 7, namespace="a")
     assert not await is_cached(store)
     assert await is_cached(store)
     assert await store.values.get("a", b"k") == 7
-
-
-async def test_that_there_is_nothing_is_known_too(store: Store) -> None:
-    assert not await is_cached(store)
-    assert await is_cached(store)
-    assert await store.values.get("a", b"k") is None
 
 
 async def test_a_text_that_was_set_is_known_once_it_is_committed(store: Store) -> None:
@@ -56,6 +52,7 @@ async def test_a_text_that_was_set_is_known_once_it_is_committed(store: Store) -
     assert await store.values.get("a", b"k") == b"v"
 
 
+LOADED = PortableEntry(namespace="a", key=b"k", entry=Entry(value=b"2", version=1, created_ms=1, updated_ms=1))
 WRITES: dict[str, Callable[[Store], Awaitable[object]]] = {
     "set": lambda store: store.values.set("a", b"k", b"2"),
     "transform": lambda store: store.values.transform("a", b"k", putting(b"2")),
@@ -64,6 +61,7 @@ WRITES: dict[str, Callable[[Store], Awaitable[object]]] = {
     "expire": lambda store: store.values.expire("a", b"k", 1),
     "clear": lambda store: store.values.clear("a"),
     "move": lambda store: store.values.move("a", "b"),
+    "load": lambda store: store.values.load([LOADED], replace=True),
 }
 
 
@@ -74,14 +72,6 @@ async def test_each_write_is_seen(store: Store, write: Callable[[Store], Awaitab
     await write(store)
     entry = await store.values.read("a", b"k")
     assert await store.values.get("a", b"k") == (entry.value if entry else None) != b"1"
-
-
-async def test_a_load_is_seen(store: Store) -> None:
-    await store.values.set("a", b"k", b"1")
-    exported = [entry async for entry in store.values.export()]
-    await store.values.set("a", b"k", b"2")
-    await store.values.load(exported, replace=True)
-    assert await store.values.get("a", b"k") == b"1"
 
 
 async def test_a_write_that_is_cancelled_before_its_batch_is_not_known(store: Store) -> None:
@@ -103,25 +93,23 @@ async def test_a_read_that_a_write_overtakes_is_not_kept(store: Store) -> None:
     assert not await is_cached(store)
 
 
-@pytest.mark.parametrize("value", [[1], {b"a": 1}, b"v" * (LONGEST_VALUE + 1)], ids=["list", "table", "long"])
-async def test_tables_and_long_texts_are_read_each_time(store: Store, value: Value) -> None:
-    await put(store, b"k", value, namespace="a")
-    for _ in range(2):
-        assert not await is_cached(store)
-
-
-async def test_a_long_key_is_read_each_time(store: Store) -> None:
-    key = b"k" * (LONGEST_KEY + 1)
-    await store.values.set("a", key, b"v")
+@pytest.mark.parametrize(
+    ("key", "value", "expires_ms"),
+    [
+        (b"k", [1], None),
+        (b"k", {b"a": 1}, None),
+        (b"k", b"v" * (LONGEST_VALUE + 1), None),
+        (b"k" * (LONGEST_KEY + 1), b"v", None),
+        (b"k", b"v", 1 << 60),
+    ],
+    ids=["list", "table", "long text", "long key", "expires"],
+)
+async def test_what_may_change_is_long_or_expires_is_read_each_time(
+    store: Store, key: bytes, value: Value, expires_ms: int | None
+) -> None:
+    await put(store, key, value, namespace="a", expires_ms=expires_ms)
     for _ in range(2):
         assert not await is_cached(store, key)
-
-
-async def test_what_expires_is_read_each_time(store: Store, clock: FakeClock) -> None:
-    await store.values.set("a", b"k", b"v")
-    await store.values.expire("a", b"k", clock.now_ms() + 1000)
-    for _ in range(2):
-        assert not await is_cached(store)
 
 
 async def test_an_encrypted_store_keeps_nothing_in_the_clear(tmp_path: Path, clock: FakeClock) -> None:
@@ -152,10 +140,27 @@ async def test_a_write_that_is_refused_is_not_known(store: Store) -> None:
     assert await store.values.get("a", b"k") == b"1"
 
 
-def test_a_full_cache_drops_the_older_half() -> None:
-    cache = EntryCache()
-    for number in range(MOST_ENTRIES + 1):
-        cache.put(("a", b"%d" % number), number)
-    assert not cache.find(("a", b"0")).is_known
-    assert cache.find(("a", b"%d" % MOST_ENTRIES)).value == MOST_ENTRIES
-    assert len(cache._values) <= MOST_ENTRIES
+def test_a_full_cache_forgets_the_older_half() -> None:
+    pending = PendingWrites()
+    for number in range(MOST_CACHED + 1):
+        pending.cache("a", b"%d" % number).learn(number)
+    assert not pending.cached("a", b"0").is_known
+    assert pending.cached("a", b"%d" % MOST_CACHED).value == MOST_CACHED
+    assert len(pending._cached) <= MOST_CACHED
+
+
+def test_an_entry_is_written_until_the_last_write_has_ended() -> None:
+    pending = PendingWrites()
+    for _ in range(2):
+        pending.begin(("a", b"k"))
+    pending.end(("a", b"k"))
+    assert pending.is_written("a", b"k")
+    pending.end(("a", b"k"))
+    assert not pending.is_written("a", b"k")
+
+
+@pytest.mark.parametrize("subject", ["a", EVERYTHING])
+def test_an_entry_is_written_with_its_namespace_and_with_all(subject: object) -> None:
+    pending = PendingWrites()
+    pending.begin(subject)
+    assert pending.is_written("a", b"k")
