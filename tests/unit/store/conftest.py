@@ -16,3 +16,8 @@ from tests.fakes.stores import KINDS, opened
 async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Store]:
     async with opened(request.param, tmp_path / "spyweb.db", clock) as store:
         yield store
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "spyweb.db"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from msgspec import structs
@@ -12,7 +13,10 @@ from spyweb.errors import CursorMoved, StoreClosed
 from spyweb.model import Cursor, Failure, JobId, Outcome, Run, RunId, RunState, Trigger, TriggerType
 from spyweb.store.model.entries import GLOBAL
 from spyweb.store.model.runs import Begin, Change, End, NewRun
-from spyweb.store.sqlite.store import Store
+from spyweb.store.sqlite.batch import OpKind
+from spyweb.store.sqlite.pruning import SLICE
+from spyweb.store.sqlite.runs import kind_of, read_trigger, storable
+from spyweb.store.sqlite.store import Store, open_store
 from tests.fakes.changes import NEWS, PRICES, make_cursor, make_end, make_run, make_skipped, run_once, start_run, tell
 from tests.fakes.clock import FakeClock
 
@@ -429,3 +433,59 @@ async def test_that_a_ping_was_heard_moves_the_cursor_of_its_job_alone(store: St
     await store.runs.record(Change(cursors=[paused, make_cursor(NEWS)]))
     await store.runs.record(Change(heard={PRICES: 9_000, JobId("nobody"): 1}))
     assert await store.runs.cursors() == {PRICES: structs.replace(paused, due_ms=9_000), NEWS: make_cursor(NEWS)}
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        (Change(end=[make_end(RunId(1))]), OpKind.WRITE),
+        (Change(begin=[Begin(run=RunId(1), started_ms=1)]), OpKind.WRITE),
+        (Change(skipped=[make_skipped()]), OpKind.WRITE),
+        (Change(new=[make_run()], cursors=[make_cursor()]), OpKind.SEVERAL),
+        (Change(new=[make_run(), make_run()]), OpKind.SEVERAL),
+    ],
+)
+def test_only_changes_of_several_writes_have_a_savepoint(change: Change, kind: OpKind) -> None:
+    assert kind_of(change) is kind
+
+
+def test_text_is_stored_as_it_is() -> None:
+    assert storable("läuft ✓") == "läuft ✓"
+
+
+def test_lone_surrogates_become_question_marks() -> None:
+    assert storable("bad \udcff byte") == "bad ? byte"
+
+
+def test_a_run_whose_trigger_is_damaged_can_still_be_read() -> None:
+    assert read_trigger('{"type":"manual"}') == Trigger(type="manual")
+    assert read_trigger("{x") == read_trigger('{"resumes":"7"}') == Trigger()
+
+
+def test_a_trigger_of_a_later_version_keeps_its_type_and_what_is_known_of_it() -> None:
+    assert read_trigger('{"type":"magic","of":4,"wand":{}}') == Trigger(type="magic", of=RunId(4))
+
+
+JOBS = [JobId(f"job{number}") for number in range(3)]
+RUNS_OF_EACH = SLICE
+
+
+async def test_pruning_works_in_slices_over_all_jobs(tmp_path: Path) -> None:
+    store = await open_store(tmp_path / "spyweb.db", clock=FakeClock())
+    new = [make_run(job, due_ms=due_ms) for due_ms in range(RUNS_OF_EACH) for job in JOBS]
+    runs = await store.runs.record(Change(new=new))
+    await store.runs.record(Change(end=[make_end(run) for run in runs if run is not None]))
+    batches = store.stats().batches
+
+    async with asyncio.TaskGroup() as tasks:
+        pruning = tasks.create_task(store.runs.prune(keep=10, older_than_ms=0))
+        while not pruning.done():
+            await store.values.set(GLOBAL, b"k", b"other writes go on")
+
+    assert pruning.result() == len(JOBS) * (RUNS_OF_EACH - 10)
+    assert store.stats().batches > batches + len(JOBS)
+    for job in JOBS:
+        assert [run.due_ms for run in await store.runs.list(job, limit=99)] == [
+            RUNS_OF_EACH - 1 - age for age in range(10)
+        ]
+    await store.close()

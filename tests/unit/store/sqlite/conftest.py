@@ -17,8 +17,3 @@ def database(tmp_path: Path) -> Iterator[sqlite3.Connection]:
     connection = open_up_to_date(tmp_path / "spyweb.db", Durability.NORMAL, 0)
     yield connection
     connection.close()
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "spyweb.db"

@@ -19,10 +19,11 @@ from spyweb.store.model.entries import GLOBAL
 from spyweb.store.model.runs import Change
 from spyweb.store.sqlite import store as sqlite
 from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.store import Store, open_store, open_up_to_date
+from spyweb.store.sqlite.store import Store, open_any, open_store, open_up_to_date
 from spyweb.views.health import find_problems
 from tests.fakes.changes import make_cursor, make_run, start_run
 from tests.fakes.clock import FakeClock
+from tests.fakes.stores import KEY, LOGGED, RULES, put
 
 
 def pragma(connection: sqlite3.Connection, name: str) -> object:
@@ -228,3 +229,35 @@ async def test_damage_met_while_running_stops_writing_and_is_told_once_with_the_
     assert f"{path}: the database is damaged" in told[0]["reason"]
     assert any("damaged" in problem for problem in find_problems(0, store.stats()))
     await store.close()
+
+
+async def test_a_path_is_a_database(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    store = await open_any(f"sqlite:///{path}", clock=FakeClock(), key=KEY)
+
+    assert isinstance(store, Store)
+    assert path.exists()
+    await store.close()
+
+
+async def test_a_database_whose_folder_is_missing_is_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=f"^{tmp_path}/a/b.db: there is no folder {tmp_path}/a: make it"):
+        await open_any(f"sqlite:///{tmp_path}/a/b.db", clock=FakeClock())
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_memory_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = await open_any("memory:", clock=FakeClock(), key=KEY, history=RULES)
+    await put(store, b"k", 1, namespace=LOGGED)
+    await put(store, b"k", 2, namespace=LOGGED)
+
+    assert store.stats().path == ":memory:"
+    assert len(await store.values.history(LOGGED, b"k")) == 2
+    await store.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_anything_else_is_refused() -> None:
+    with pytest.raises(StoreError, match=r"redis://x: expected 'sqlite:///'"):
+        await open_any("redis://x", clock=FakeClock())

@@ -8,8 +8,11 @@ from msgspec.structs import replace
 from spyweb.errors import StoreClosed
 from spyweb.model import Failure, JobId, Outcome, RunId, RunMark, RunState, Trigger, TriggerType
 from spyweb.store.model.runs import NO_TIME, Change, End, NewRun, RunFilter, SkippedRange, StripWish
+from spyweb.store.sqlite import past_runs
 from spyweb.store.sqlite.store import Store
 from tests.fakes.changes import NEWS, PRICES, make_skipped
+from tests.fakes.clock import FakeClock
+from tests.fakes.memory_store import MemoryStore
 from tests.fakes.stores import until_told
 
 LATE = 1_000
@@ -204,3 +207,56 @@ async def test_the_runs_of_a_job_before_and_after_one_are_found(store: Store) ->
     assert await store.past_runs.neighbours(PRICES, two) == (one, three)
     assert await store.past_runs.neighbours(PRICES, one) == (None, two)
     assert await store.past_runs.neighbours(PRICES, three) == (two, None)
+
+
+ADD = """
+    INSERT INTO run (job, state, attempt, "trigger", started_ms, ended_ms, outcome)
+    VALUES ('prices', 'ended', 1, ?, ?, ?, ?)
+"""
+
+
+@pytest.fixture
+def memory(clock: FakeClock) -> MemoryStore:
+    return MemoryStore(clock)
+
+
+def add(memory: MemoryStore, outcome: str, trigger: str = "{}") -> None:
+    memory.execute(ADD, trigger, 1, 2, outcome)
+
+
+async def test_a_search_that_finds_little_says_how_far_it_looked(
+    memory: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(past_runs, "SEARCHED", 10)
+    add(memory, "lost")
+    for _ in range(25):
+        add(memory, "success")
+
+    wanted = RunFilter(triggers=[TriggerType.MANUAL])
+    first = await memory.past_runs.search(wanted, limit=5)
+    second = await memory.past_runs.search(wanted, limit=5, before=first.before)
+    third = await memory.past_runs.search(wanted, limit=5, before=second.before)
+
+    assert [page.before for page in (first, second, third)] == [17, 7, None]
+    assert first.runs == second.runs == third.runs == []
+
+
+async def test_what_failed_is_found_without_a_walk_over_what_succeeded(
+    memory: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(past_runs, "SEARCHED", 10)
+    add(memory, "lost")
+    for _ in range(25):
+        add(memory, "success")
+
+    page = await memory.past_runs.search(RunFilter(outcomes=[Outcome.LOST]), limit=5)
+    assert ([run.id for run in page.runs], page.before) == ([1], None)
+
+
+async def test_a_damaged_trigger_is_no_error(memory: MemoryStore) -> None:
+    add(memory, "success", "no JSON")
+    add(memory, "success", "no JSON")
+
+    wanted = RunFilter(job=JobId("prices"), triggers=[TriggerType.RETRY])
+    assert (await memory.past_runs.search(wanted, limit=5)).runs == []
+    assert await memory.past_runs.followers(RunId(1), limit=5) == []
