@@ -43,10 +43,6 @@ def mode(path: Path) -> int:
     return path.stat().st_mode & 0o777
 
 
-def test_the_directory_is_made_private(data_dir: Path) -> None:
-    assert mode(data_dir) == 0o700
-
-
 def test_a_directory_open_to_others_is_closed(data_dir: Path) -> None:
     data_dir.chmod(0o755)
 

@@ -148,11 +148,6 @@ async def test_a_transform_is_handed_the_entry_and_its_result_is_given(store: St
     )
 
 
-async def test_a_transform_of_nothing_is_handed_none(store: Store) -> None:
-    assert await store.values.transform(STATE, b"k", lambda entry: Leave(entry is None)) is True
-    assert await store.values.read(STATE, b"k") is None
-
-
 async def test_a_transform_may_leave_the_entry_as_it_is(store: Store, clock: FakeClock) -> None:
     await put(store, b"k", 1)
     before = await store.values.read(STATE, b"k")
@@ -608,30 +603,6 @@ async def test_loading_keeps_or_replaces_what_is_there_and_leaves_out_what_has_e
     replaced = await store.values.load(items, replace=True)
     assert (replaced.written, replaced.kept, replaced.expired) == (3, 0, 1)
     assert await store.values.read(STATE, b"a") == Entry(value=2, version=2, created_ms=10, updated_ms=20)
-
-
-async def test_many_are_loaded_as_one_after_the_other_would_be(store: Store, clock: FakeClock) -> None:
-    await put(store, b"live", 0)
-    await put(store, b"expired", 0, expires_ms=clock.now_ms())
-    numbered = [item(b"%03d" % number, number) for number in range(100)]
-    items = [
-        *numbered[:50],
-        item(b"expired", 1),
-        item(b"live", 1),
-        item(b"007", 1000),
-        *numbered[50:],
-        item(b"live", 2),
-    ]
-
-    loaded = await store.values.load(items, replace=True)
-
-    assert (loaded.written, loaded.kept, loaded.expired) == (104, 0, 0)
-    keys = [b"%03d" % number for number in range(100)]
-    assert [each.key async for each in store.values.export()] == [b"live", *keys[:50], b"expired", *keys[50:]]
-    assert [await look(store, key) for key in (b"live", b"expired", b"006", b"007", b"099")] == [2, 1, 6, 1000, 99]
-    versions = {each.key: each.entry.version async for each in store.values.export()}
-    assert {version for key, version in versions.items() if key not in (b"live", b"expired", b"007")} == {4}
-    assert (versions[b"live"], versions[b"expired"], versions[b"007"]) == (3, 2, 5)
 
 
 async def test_what_is_loaded_twice_is_kept_as_it_came_first_unless_it_is_to_be_replaced(store: Store) -> None:

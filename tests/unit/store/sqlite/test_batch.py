@@ -477,16 +477,6 @@ async def test_a_database_found_damaged_is_not_written_to_any_more_and_told_of_o
     assert await queue.submit(OpKind.READ, numbers) == []
 
 
-async def test_a_file_that_is_shorter_than_it_was_is_damaged(queue: BatchQueue) -> None:
-    def find(connection: sqlite3.Connection) -> None:
-        error = sqlite3.OperationalError("disk I/O error")
-        error.sqlite_errorcode = sqlite3.SQLITE_IOERR_SHORT_READ
-        raise error
-
-    with pytest.raises(StoreCorrupt):
-        await queue.submit(OpKind.READ, find)
-
-
 async def test_what_nobody_waits_for_is_committed_with_what_somebody_does(queue: BatchQueue) -> None:
     waiting = [queue.submit(OpKind.WRITE, put, number, is_awaited=False) for number in (1, 2)]
     await asyncio.sleep(0.02)

@@ -7,7 +7,8 @@ import os
 import shutil
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +25,26 @@ from tests.fakes.tables import make_table, numbers, put
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "numbers.db"
+
+
+@pytest.fixture
+def writer(path: Path) -> Iterator[sqlite3.Connection]:
+    connection = make_table(path)
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+async def checkpoints(path: Path, writer: sqlite3.Connection) -> AsyncIterator[Checkpoints]:
+    async with stopped(Checkpoints(path, FileIdentity(path), partial(connect_to, path, "rw"))) as checkpoints:
+        yield checkpoints
+
+
+@asynccontextmanager
+async def stopped(checkpoints: Checkpoints) -> AsyncIterator[Checkpoints]:
+    yield checkpoints
+    await checkpoints.stop()
+    checkpoints.close()
 
 
 def without_log(path: Path) -> list[int]:
@@ -45,9 +66,9 @@ async def note(checkpoints: Checkpoints, rows: int) -> bool:
     return under_way is not None
 
 
-async def test_after_so_many_rows_the_log_is_copied_and_the_writer_waits_for_nothing(path: Path) -> None:
-    writer = make_table(path)
-    checkpoints = Checkpoints(path, FileIdentity(path), partial(connect_to, path, "rw"))
+async def test_after_so_many_rows_the_log_is_copied_and_the_writer_waits_for_nothing(
+    path: Path, writer: sqlite3.Connection, checkpoints: Checkpoints
+) -> None:
     put(writer, 1)
     assert not await note(checkpoints, ROWS - 1)
     writer.execute("BEGIN IMMEDIATE")
@@ -56,16 +77,13 @@ async def test_after_so_many_rows_the_log_is_copied_and_the_writer_waits_for_not
 
     assert without_log(path) == [1]
     writer.execute("COMMIT")
-    await checkpoints.stop()
-    writer.close()
-    checkpoints.close()
 
 
-async def test_few_rows_of_large_values_are_copied_too_before_the_writer_has_to(path: Path) -> None:
-    writer = make_table(path)
+async def test_few_rows_of_large_values_are_copied_too_before_the_writer_has_to(
+    writer: sqlite3.Connection, checkpoints: Checkpoints
+) -> None:
     writer.execute("PRAGMA wal_autocheckpoint = 0")
     writer.execute("CREATE TABLE large (value)")
-    checkpoints = Checkpoints(path, FileIdentity(path), partial(connect_to, path, "rw"))
     copied = []
     for _ in range(60):  # 4.1 kB hold 4,096 bytes, so 245 pages each
         writer.execute("INSERT INTO large VALUES (zeroblob(1000000))")
@@ -73,27 +91,19 @@ async def test_few_rows_of_large_values_are_copied_too_before_the_writer_has_to(
 
     assert (PAGES // 245, BATCHES) == (20, 8)
     assert [number for number, was_copied in enumerate(copied, 1) if was_copied] == [24, 48]
-    await checkpoints.stop()
-    writer.close()
-    checkpoints.close()
 
 
 async def test_where_the_length_of_the_log_can_not_be_read_rows_are_counted(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    writer: sqlite3.Connection, checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: int) -> bytes:
         raise OSError(5, "Input/output error")
 
-    writer = make_table(path)
-    checkpoints = Checkpoints(path, FileIdentity(path), partial(connect_to, path, "rw"))
     monkeypatch.setattr(os, "pread", fail)
     put(writer, 1)
 
     assert [await note(checkpoints, 1) for _ in range(BATCHES)] == [False] * BATCHES
     assert await note(checkpoints, ROWS)
-    await checkpoints.stop()
-    writer.close()
-    checkpoints.close()
 
 
 async def test_rows_are_counted_anew_and_one_checkpoint_is_made_at_a_time(path: Path) -> None:
@@ -106,17 +116,15 @@ async def test_rows_are_counted_anew_and_one_checkpoint_is_made_at_a_time(path: 
         return connect_to(path, "rw")
 
     make_table(path).close()
-    checkpoints = Checkpoints(path, FileIdentity(path), connect)
-    checkpoints.note(ROWS)
-    first = checkpoints._under_way
-    checkpoints.note(ROWS)
-    assert checkpoints._under_way is first
-    held.set()
-    assert first
-    await first
-    assert await note(checkpoints, 1), "those that were committed meanwhile are not forgotten"
-    await checkpoints.stop()
-    checkpoints.close()
+    async with stopped(Checkpoints(path, FileIdentity(path), connect)) as checkpoints:
+        checkpoints.note(ROWS)
+        first = checkpoints._under_way
+        checkpoints.note(ROWS)
+        assert checkpoints._under_way is first
+        held.set()
+        assert first
+        await first
+        assert await note(checkpoints, 1), "those that were committed meanwhile are not forgotten"
     assert len(begun) == 1
 
 
@@ -126,36 +134,30 @@ def refuse() -> sqlite3.Connection:
 
 @pytest.mark.parametrize("connect", [refuse, partial(sqlite3.connect, "absent/x.db")])
 async def test_a_checkpoint_that_fails_is_left_to_the_writer(
-    path: Path, connect: Callable[[], sqlite3.Connection]
+    path: Path, writer: sqlite3.Connection, connect: Callable[[], sqlite3.Connection]
 ) -> None:
-    writer = make_table(path)
-    checkpoints = Checkpoints(path, FileIdentity(path), connect)
-    for _ in range(2):
-        assert await note(checkpoints, ROWS)
+    async with stopped(Checkpoints(path, FileIdentity(path), connect)) as checkpoints:
+        for _ in range(2):
+            assert await note(checkpoints, ROWS)
     put(writer, 1)
     assert numbers(writer) == [1]
-    await checkpoints.stop()
-    writer.close()
-    checkpoints.close()
 
 
-async def test_where_no_thread_can_be_started_the_writer_goes_on(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_where_no_thread_can_be_started_the_writer_goes_on(
+    checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def start(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    make_table(path).close()
-    checkpoints = Checkpoints(path, FileIdentity(path), partial(connect_to, path, "rw"))
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", start)
         assert not await note(checkpoints, ROWS)
     assert await note(checkpoints, ROWS)
-    await checkpoints.stop()
-    checkpoints.close()
 
 
-async def test_a_database_that_was_put_in_its_place_is_left_alone(path: Path) -> None:
-    writer = make_table(path)
-    checkpoints = Checkpoints(path, FileIdentity(path), partial(connect_to, path, "rw"))
+async def test_a_database_that_was_put_in_its_place_is_left_alone(
+    path: Path, writer: sqlite3.Connection, checkpoints: Checkpoints
+) -> None:
     put(writer, 1)
     restored = path.with_name("restored.db")
     make_table(restored).close()
@@ -164,8 +166,6 @@ async def test_a_database_that_was_put_in_its_place_is_left_alone(path: Path) ->
     assert await note(checkpoints, ROWS)
     await checkpoints.stop()
     assert path.read_bytes() == before
-    checkpoints.close()
-    writer.close()
 
 
 async def test_nothing_is_left_of_it_and_stopping_twice_is_the_same(path: Path) -> None:

@@ -22,6 +22,7 @@ def failure(code: int, text: str = "something") -> sqlite3.Error:
     [
         (sqlite3.SQLITE_CORRUPT, StoreCorrupt, "the database is damaged (something); `spyweb start --repair`"),
         (sqlite3.SQLITE_NOTADB, StoreCorrupt, "damaged"),
+        (sqlite3.SQLITE_IOERR_SHORT_READ, StoreCorrupt, "damaged"),
         (sqlite3.SQLITE_ERROR, StoreError, "something"),
         (sqlite3.SQLITE_BUSY, StoreError, "another process has locked the database (waited 5 s)"),
         (sqlite3.SQLITE_BUSY_SNAPSHOT, StoreError, "another process has locked the database"),

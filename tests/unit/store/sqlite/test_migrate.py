@@ -60,13 +60,6 @@ def test_pending_migrations_are_applied_in_order_and_recorded(database: sqlite3.
     assert recorded == [(1, "0001_first", 1000), (2, "0002_second", 1000)]
 
 
-def test_what_is_applied_is_not_applied_again(database: sqlite3.Connection, path: Path) -> None:
-    migrate(database, path, [FIRST], 1000)
-    migrate(database, path, [FIRST], 2000)
-
-    assert database.execute("SELECT applied_ms FROM migration").fetchall() == [(1000,)]
-
-
 @pytest.mark.parametrize("past", range(len(load_migrations())))
 def test_migrating_from_each_past_version_gives_the_schema_of_a_new_file(tmp_path: Path, past: int) -> None:
     known = load_migrations()
@@ -111,12 +104,6 @@ def test_an_upgrade_says_where_the_copy_is_which_only_its_owner_can_read(
     assert copy.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_new_database_is_not_copied(database: sqlite3.Connection, path: Path) -> None:
-    migrate(database, path, [FIRST, SECOND], 0)
-
-    assert [file.name for file in path.parent.iterdir() if "before" in file.name] == []
-
-
 def test_a_migration_that_fails_leaves_the_database_as_it_was(database: sqlite3.Connection, path: Path) -> None:
     migrate(database, path, [FIRST], 0)
     database.execute("INSERT INTO a VALUES (7)")
@@ -128,16 +115,6 @@ def test_a_migration_that_fails_leaves_the_database_as_it_was(database: sqlite3.
     assert "\n".join(database.iterdump()) == before
     assert find_version(database) == 1
     assert not database.in_transaction
-
-
-def test_after_a_failure_the_mended_migration_applies(database: sqlite3.Connection, path: Path) -> None:
-    migrate(database, path, [FIRST], 0)
-    with pytest.raises(sqlite3.OperationalError):
-        migrate(database, path, [FIRST, BROKEN], 0)
-
-    migrate(database, path, [FIRST, SECOND], 0)
-
-    assert find_version(database) == 2
 
 
 def test_a_newer_database_is_refused_by_name_and_left_alone(database: sqlite3.Connection, path: Path) -> None:

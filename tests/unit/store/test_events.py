@@ -1,15 +1,19 @@
-"""What every store promises about its outbox of changes: the same tests against each kind."""
+"""What every store promises about its outbox of changes, and about those who only listen."""
 
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, closing
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from msgspec.structs import replace
 
-from spyweb.model import NULL, WRITTEN, ChangeKind, JobId, RunId, Value
+from spyweb.model import NULL, WRITTEN, ChangeKind, JobId, RunId, RunState, Value
+from spyweb.store.crypto.sealing import PLAIN
 from spyweb.store.model.entries import (
     GLOBAL,
     SCOPES,
@@ -22,8 +26,11 @@ from spyweb.store.model.entries import (
     scope_namespace,
 )
 from spyweb.store.model.runs import Change
+from spyweb.store.sqlite.changes import ChangeNote, EntryContext, Row
+from spyweb.store.sqlite.migrate import load_migrations, migrate
 from spyweb.store.sqlite.store import Store
-from tests.fakes.changes import NEWS, PRICES, kept, make_run, waiting
+from spyweb.store.sqlite.subscriptions import Notices, Subscriptions
+from tests.fakes.changes import NEWS, PRICES, kept, make_end, make_run, waiting
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import KINDS, LOGGED, RULES, adding, dropping, opened, put, putting, until_told
 
@@ -318,3 +325,227 @@ async def test_what_was_not_handed_out_waits_after_a_restart(kind: str, tmp_path
 
     async with opened(kind, tmp_path / "spyweb.db", clock) as store:
         assert await pending(store) == [("created", b"k", None, [1, b"\xff"])]
+
+
+WATCHES = [Watch(job=job, namespace=SCOPES, is_prefix=True) for job in (PRICES, NEWS)]
+
+
+@pytest.fixture(params=KINDS)
+async def watched(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    async with opened(request.param, tmp_path / "spyweb.db", FakeClock()) as watched:
+        watched.events.watch(WATCHES)
+        await put(watched, b"a", b"first", namespace="scope:orders")
+        await put(watched, b"b", b"second", namespace="scope:orders")
+        yield watched
+
+
+async def start(watched: Store, *jobs: JobId, event: int = 1) -> list[RunId]:
+    new = [structs.replace(make_run(job, due_ms=None), event=event) for job in jobs]
+    return [run for run in await watched.runs.record(Change(new=new)) if run is not None]
+
+
+async def end(watched: Store, run: RunId, *, again: JobId | None = None) -> list[RunId | None]:
+    retry = make_run(again, due_ms=None, state=RunState.WAITING) if again else None
+    new = [structs.replace(retry, event=1, follows=run)] if retry else []
+    return await watched.runs.record(Change(end=[structs.replace(make_end(run), event=1)], new=new))
+
+
+async def drop(watched: Store, *parts: tuple[JobId, int]) -> None:
+    dropped = [each for each in await waiting(watched) if (each.job, each.event) in parts]
+    assert len(dropped) == len(parts)
+    await watched.runs.record(Change(dropped=dropped))
+
+
+async def left(watched: Store) -> list[tuple[str, int]]:
+    return [(each.job, each.event) for each in await watched.events.wanted(10)]
+
+
+async def test_an_event_that_was_handed_out_stays_until_its_runs_have_ended(watched: Store) -> None:
+    first, second = await start(watched, PRICES, NEWS)
+    assert await left(watched) == [(NEWS, 2), (PRICES, 2)]
+    await end(watched, first)
+    found = await watched.events.find(1)
+    assert found is not None
+    assert (found.key, found.new) == (b"a", b"first")
+    await end(watched, second)
+
+    assert await watched.events.find(1) is None
+    assert await left(watched) == [(NEWS, 2), (PRICES, 2)]
+
+
+async def test_a_retry_keeps_it(watched: Store) -> None:
+    await drop(watched, (NEWS, 1))
+    (first,) = await start(watched, PRICES)
+    (second,) = await end(watched, first, again=PRICES)
+    assert await watched.events.find(1) is not None
+    assert second is not None
+    assert await end(watched, first, again=PRICES) == [None], "it had ended before"
+    assert await watched.events.find(1) is not None
+    await end(watched, second)
+
+    assert await watched.events.find(1) is None
+
+
+async def test_one_that_starts_nothing_is_gone_at_once(watched: Store) -> None:
+    await drop(watched, (NEWS, 1), (PRICES, 1), (PRICES, 2))
+
+    assert await watched.events.find(1) is None
+    assert await left(watched) == [(NEWS, 2)]
+
+
+async def test_one_that_has_another_run_to_start_stays(watched: Store) -> None:
+    (first,) = await start(watched, PRICES)
+    await end(watched, first)
+    assert await left(watched) == [(NEWS, 1), (NEWS, 2), (PRICES, 2)]
+    (second,) = await start(watched, NEWS)
+    await end(watched, second)
+
+    assert await watched.events.find(1) is None
+
+
+async def test_a_restart_finds_the_event_of_a_run_that_is_open(tmp_path: Path) -> None:
+    for life in (1, 2):
+        async with opened("sqlite", tmp_path / "spyweb.db", FakeClock()) as watched:
+            if life == 1:
+                watched.events.watch(WATCHES[:1])
+                await put(watched, b"a", {b"\xff": [1]}, namespace="scope:orders")
+                await start(watched, PRICES)
+            else:
+                found = await watched.events.find(1)
+                assert found is not None
+                assert found.new == {b"\xff": [1]}
+                assert await left(watched) == []
+
+
+# Events from before there was a row for each job that wants one
+
+OLD_EVENTS = """
+    INSERT INTO event (id, namespace, key, kind, new_version, new_type, new_value, at_ms, depth, delivered)
+    VALUES (?, 'scope:orders', ?, 'created', 1, 'i', ?, 5, 0, ?)
+"""
+OLD_RUNS = "INSERT INTO run (id, job, state, attempt, \"trigger\") VALUES (?, ?, ?, 1, '{}')"
+OLD_STARTED = "INSERT INTO started (event, job, run) VALUES (?, ?, ?)"
+PASSED = 0  # in the place of a run
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """As an earlier spyweb left it: event 1 is with runs alone, of the others each has been given to some jobs."""
+    path = tmp_path / "spyweb.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        migrate(database, path, load_migrations()[:5], 0)
+        database.executemany(OLD_EVENTS, [(event, b"%d" % event, event, event == 1) for event in range(1, 6)])
+        runs = [(1, PRICES, "running"), (2, NEWS, "ended"), (3, PRICES, "ended"), (4, PRICES, "waiting")]
+        database.executemany(OLD_RUNS, runs)
+        started = [(1, PRICES, 1), (1, NEWS, 2), (2, PRICES, 3), (3, PRICES, 4), (5, PRICES, PASSED)]
+        database.executemany(OLD_STARTED, started)
+    return path
+
+
+def opened_old(path: Path) -> AbstractAsyncContextManager[Store]:
+    return opened("sqlite", path, FakeClock())
+
+
+def count_rows(path: Path) -> list[int]:
+    with closing(sqlite3.connect(path)) as database:
+        return [database.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("event", "wanted")]
+
+
+async def handle_all(watched: Store) -> list[tuple[str, int, object]]:
+    """Claim a run for each change that waits, and let it end; gives the new values."""
+    handled: list[tuple[str, int, object]] = []
+    for job, event in await left(watched):
+        (run,) = await start(watched, JobId(job), event=event)
+        found = await watched.events.find(event)
+        assert found
+        handled.append((job, event, found.new))
+        await watched.runs.record(Change(end=[structs.replace(make_end(run), event=event)]))
+    return handled
+
+
+async def end_old_runs(watched: Store) -> None:
+    for run, event in ((RunId(1), 1), (RunId(4), 3)):
+        await watched.runs.record(Change(end=[structs.replace(make_end(run), event=event)]))
+
+
+async def test_after_an_upgrade_each_job_gets_what_it_has_not_had(old: Path) -> None:
+    async with opened_old(old) as watched:
+        watched.events.watch(WATCHES, all_known=True)
+        assert (await watched.events.find(1)) is not None
+        assert [(run.id, run.state) for run in await watched.runs.open()] == [(1, "running"), (4, "waiting")]
+
+        handled = await handle_all(watched)
+        assert handled == [*((NEWS, event, event) for event in (2, 3, 4, 5)), (PRICES, 4, 4)]
+        await end_old_runs(watched)
+        assert await left(watched) == []
+    assert count_rows(old) == [0, 0]
+
+
+async def test_after_an_upgrade_what_a_job_wants_whose_file_is_broken_waits_and_the_other_gets_it_once(
+    old: Path,
+) -> None:
+    for life in (1, 2):
+        async with opened_old(old) as watched:
+            watched.events.watch([watch for watch in WATCHES if watch.job == PRICES], all_known=False)
+            assert await handle_all(watched) == ([(PRICES, 4, 4)] if life == 1 else [])
+            await end_old_runs(watched)
+    async with opened_old(old) as watched:
+        watched.events.watch(WATCHES, all_known=True)
+        assert await handle_all(watched) == [(NEWS, event, event) for event in (2, 3, 4, 5)]
+    assert count_rows(old) == [0, 0]
+
+
+async def test_after_an_upgrade_what_nobody_asks_for_any_more_is_gone(old: Path) -> None:
+    async with opened_old(old) as watched:
+        watched.events.watch([], all_known=True)
+        assert await left(watched) == []
+        assert [await watched.events.find(event) is not None for event in range(1, 6)] == [
+            True,
+            False,
+            True,
+            False,
+            False,
+        ]
+        await end_old_runs(watched)
+    assert count_rows(old) == [0, 0]
+
+
+def told(heard: list[ChangeEvent]) -> list[str]:
+    return [f"{event.kind} {event.namespace} {event.key.decode()} {event.old!r} {event.new!r}" for event in heard]
+
+
+async def test_who_has_left_hears_nothing_more_and_others_do(store: Store) -> None:
+    first: list[ChangeEvent] = []
+    second: list[ChangeEvent] = []
+    leave = store.events.follow(Watch(namespace="state"), first.append)
+    store.events.follow(Watch(namespace="state"), second.append)
+    await put(store, b"a", 1)
+    await until_told()
+    leave()
+    leave()
+    await put(store, b"b", 1)
+    await until_told()
+    assert (len(first), len(second)) == (1, 2)
+
+
+async def test_the_outbox_keeps_what_it_is_told_to_beside(store: Store) -> None:
+    calls: list[str] = []
+    heard: list[ChangeEvent] = []
+    store.events.watch([Watch(job=PRICES, namespace="state", key=b"a")])
+    store.events.on_committed(lambda: calls.append("committed"))
+    store.events.follow(Watch(namespace="state"), heard.append)
+    await put(store, b"a", 1)
+    await put(store, b"b", 1)
+    await until_told()
+    assert [event.key for event in await kept(store)] == [b"a"]
+    assert calls == ["committed"]
+    assert told(heard) == ["created state a None 1", "created state b None 1"]
+
+
+def test_an_op_that_is_tried_again_is_heard_once() -> None:
+    notices = Notices(Subscriptions([Watch(namespace="state")]))
+    row = Row("i", 1, None, 1, 5, 5)
+    for _ in range(2):
+        notices.begin()
+        notices.note(EntryContext(PLAIN, "state", b"a", 5), [ChangeNote(ChangeKind.CREATED, None, row)], Origin())
+    assert told(notices.events) == ["created state a None 1"]
