@@ -22,8 +22,6 @@ from spyweb.commands.scratch import make_folder, remove_folder
 from spyweb.commands.sweep import children_of, descendants_of, kill_all, send
 from spyweb.commands.wire import (
     GRACE_S,
-    HEADER,
-    LARGEST,
     STOP,
     CommandEnded,
     CommandRefused,
@@ -35,6 +33,7 @@ from spyweb.commands.wire import (
     shown,
     version_of,
 )
+from spyweb.confined.frames import receive_frame
 from spyweb.confined.parent import adopt_orphans, die_with_parent
 
 AGAIN_S = 0.02  # from one sweep to the next, if the first has left something
@@ -107,16 +106,10 @@ class Nanny:
         return CommandEnded(exit_code=self._status or 0, was_stopped=self._was_stopped)
 
     def _receive(self) -> StartCommand:
-        size = int.from_bytes(self._read(HEADER), "little")
-        if size > LARGEST:
-            raise CannotStart("its arguments are too long")
-        return decode_start(self._read(size))
-
-    def _read(self, size: int) -> bytes:
-        data = self._leash.recv(size, socket.MSG_WAITALL)
-        if len(data) < size:
+        start = receive_frame(self._leash)
+        if not start:
             raise ConnectionError  # nobody wants it any more
-        return data
+        return decode_start(start)
 
     def _wait_until_gone(self, group: CommandGroup) -> None:
         while self._reap():

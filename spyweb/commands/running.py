@@ -17,7 +17,8 @@ from msgspec import Struct
 from spyweb.clock import Clock, Handle
 from spyweb.commands.output import LineCredit, OutputCollector
 from spyweb.commands.sweep import send
-from spyweb.commands.wire import GRACE_S, HEADER, STOP, CommandTaken, FileVersion, FromNanny, Outcome, decode_from_nanny
+from spyweb.commands.wire import GRACE_S, STOP, CommandTaken, FileVersion, FromNanny, Outcome, decode_from_nanny
+from spyweb.confined.frames import FrameReader
 
 PIECE = 32_768  # bytes read or written at once: with 16 commands at once a turn of the loop moves 1 MB at most
 LAST_PIECES = 64  # read after the end: what a pipe can hold
@@ -58,7 +59,7 @@ class RunningCommand:
         self.is_over_timeout = False
         self.stdout = OutputCollector(command.kept, credit, partial(command.tell, "stdout"))
         self.stderr = OutputCollector(command.kept, credit, partial(command.tell, "stderr"))
-        self._heard = b""
+        self._reader = FrameReader(decode_from_nanny, MOST_HEARD)
         self._timer: Handle | None = None
         self._readers: dict[int, OutputCollector] = {}
         self._writers: dict[int, memoryview] = {}
@@ -122,10 +123,9 @@ class RunningCommand:
 
     def abandon(self) -> None:
         """Stop waiting for its end; a nanny that does not answer is killed."""
-        if not self.gone.done():
-            if self.holder:
-                send([self.holder.nanny], SIGKILL)
-            self._finish(None)
+        if self.holder and not self.gone.done():
+            send([self.holder.nanny], SIGKILL)
+        self._finish(None)
 
     def _open_stdin(self, content: bytes, on_failure: ExitStack) -> int:
         """Open its stdin; return our end of it, -1 where there is nothing to write."""
@@ -187,17 +187,15 @@ class RunningCommand:
             return
         except OSError:
             data = b""
-        self._heard += data
-        while not self.gone.done() and len(self._heard) > HEADER:
-            size = HEADER + int.from_bytes(self._heard[:HEADER], "little")
-            if len(self._heard) < size:
-                break
-            self._take(_said(self._heard[HEADER:size]))
-            self._heard = self._heard[size:]
-        if not self.gone.done() and (not data or len(self._heard) > MOST_HEARD):
+        try:
+            for said in self._reader.feed(data):
+                self._take(said)
+        except (ValueError, msgspec.DecodeError):  # a command has spoken in its name
+            self._finish(None)
+        if not data:
             self._finish(None)
 
-    def _take(self, said: FromNanny | None) -> None:
+    def _take(self, said: FromNanny) -> None:
         if not isinstance(said, CommandTaken):
             self._finish(said)
         elif not self.taken.done():
@@ -205,11 +203,20 @@ class RunningCommand:
             self.taken.set_result(True)
 
     def _finish(self, outcome: Outcome | None) -> None:
+        if self.gone.done():
+            return
         if self._timer is not None:
             self._timer.cancel()
         self._loop.remove_reader(self._leash.fileno())
         self._leash.close()
         self.given()
+        self._close_streams()
+        self.gone.set_result(outcome)
+        if not self.taken.done():
+            self.taken.set_result(outcome is not None)
+
+    def _close_streams(self) -> None:
+        """Read what is left in the pipes, and close them."""
         for writer in list(self._writers):
             self._close_writer(writer)
         for reader in list(self._readers):
@@ -220,13 +227,3 @@ class RunningCommand:
                 self._close_reader(reader)
         self.stdout.close()
         self.stderr.close()
-        self.gone.set_result(outcome)
-        if not self.taken.done():
-            self.taken.set_result(outcome is not None)
-
-
-def _said(body: bytes) -> FromNanny | None:
-    try:
-        return decode_from_nanny.decode(body)
-    except msgspec.DecodeError:  # a command has spoken in its name
-        return None

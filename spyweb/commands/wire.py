@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-HEADER = 4  # bytes
+from spyweb.confined.frames import framed
+
 STOP = b"T"  # end the command: SIGTERM first
 GRACE_S = 5.0  # from SIGTERM to SIGKILL
 STREAMS = 3  # stdin, stdout and stderr, which come with the leash
@@ -68,13 +69,15 @@ FromNanny = CommandTaken | Outcome
 
 encode = msgspec.msgpack.Encoder().encode
 decode_start = msgspec.msgpack.Decoder(StartCommand).decode
-decode_from_nanny: msgspec.msgpack.Decoder[FromNanny] = msgspec.msgpack.Decoder(FromNanny)
+_from_nanny: msgspec.msgpack.Decoder[FromNanny] = msgspec.msgpack.Decoder(FromNanny)
+
+
+def decode_from_nanny(body: memoryview) -> list[FromNanny]:
+    return [_from_nanny.decode(body)]
 
 
 def frame(message: msgspec.Struct) -> bytes:
-    """Return the message with its length in front."""
-    body = encode(message)
-    return len(body).to_bytes(HEADER, "little") + body
+    return framed(encode(message))
 
 
 def shown(path: bytes) -> str:

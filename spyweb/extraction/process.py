@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-import sys
 from asyncio import Future, Transport, get_running_loop
-from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable
-from contextlib import suppress
-from functools import partial
 from typing import cast
 
 import structlog
 from msgspec import Struct, field
 
 from spyweb.clock import Clock
-from spyweb.confined.child import bare_environment, describe_exit
+from spyweb.confined.child import ChildOutput, ChildProcess
+from spyweb.confined.frames import FrameReader
 from spyweb.errors import ExtractionError
 from spyweb.extraction import wire
 from spyweb.extraction.wire import Answer, Done, ExtractorReady, PackedPart, Rows
-from spyweb.logs.child import ChildOutput
 from spyweb.model import MIB, JobId
 
 log = structlog.get_logger()
@@ -30,8 +25,8 @@ DEATH_LIMIT = 1.0  # seconds from the end of its socket until it is killed
 SLOW = 0.25  # seconds with one page, from which on it does not count as one of those that serve the others
 CHUNK = 65_536  # bytes of a body that are written at once ...
 CHUNKS = 8  # ... and so many in one turn of the event loop, which a whole body would hold up
+READ_AT_ONCE = 16_384  # bytes, which may hold thousands of values
 MOST_HEARD = 128 * MIB  # bytes of all answers about one page; the process stops by itself at half of that
-ANSWERS = 4  # that are handled in one turn: each may hold hundreds of items
 
 # The memory that a page took is kept for the next one, up to a limit.
 MALLOC = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "16777216", "MALLOC_MMAP_THRESHOLD_": "4194304"}
@@ -67,7 +62,7 @@ class ExtractionRequest(Struct, kw_only=True, eq=False):
             self.answer.set_exception(ExtractionError(reason))
 
 
-class ExtractorProcess(asyncio.Protocol):
+class ExtractorProcess(asyncio.BufferedProtocol):
     """Serves one request after the other, once it has reported that it is ready.
 
     It calls `on_idle` when it can take a request, `on_missing` when it serves no others for now or never again, and
@@ -92,7 +87,8 @@ class ExtractorProcess(asyncio.Protocol):
         self._on_missing = on_missing
         self._on_gone = on_gone
         self._limit = limit
-        self._reader = wire.AnswerReader()
+        self._reader = FrameReader(wire.decode_answer)
+        self._buffer = bytearray(READ_AT_ONCE)
         self._heard = 0  # bytes, since it was given a page
         self._unsent = memoryview(b"")
         self._can_write = True
@@ -101,54 +97,28 @@ class ExtractorProcess(asyncio.Protocol):
         self._over: Future[None] = get_running_loop().create_future()
         self._timer = clock.call_later(START_LIMIT, self._start_too_late)
         self._transport: Transport | None = None  # none yet
-        self._output: ChildOutput | None = None  # none yet
 
     async def live(self) -> None:
         """Start the process, wait for its end, and reap it."""
         reason = "it was not started"
         try:
-            child = await self._start()
+            child = ChildProcess(
+                "spyweb.extraction.worker.main",
+                libraries=("msgspec", "selectolax", "yaml"),
+                variables=MALLOC,
+                output=ChildOutput("an extractor process", self._clock),
+            )
             self.pid = child.pid
             try:
+                await get_running_loop().create_connection(lambda: self, sock=child.socket)
                 await self._over
-            finally:
-                reason = await self._reap(child)
+            finally:  # one that ends by itself has time to, so that its exit code is told
+                reason = await child.wait(self._clock, 0 if self._end_reason else DEATH_LIMIT)
+                child.close()
         except OSError as error:
             reason = str(error)
         finally:
-            if self._output is not None:
-                self._output.close()
             self._conclude(self._end_reason or reason)
-
-    async def _start(self) -> Process:
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        with theirs:
-            output = self._output = ChildOutput("an extractor process", self._clock)
-            await get_running_loop().create_connection(lambda: self, sock=ours)
-            descriptor = theirs.fileno()
-            child = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", "spyweb.extraction.worker.main", str(descriptor)),
-                pass_fds=[descriptor],
-                env=bare_environment() | MALLOC,
-                stdin=DEVNULL,
-                stdout=output.writer,
-                stderr=output.writer,
-                start_new_session=True,  # a Ctrl-C in the terminal must reach the daemon alone
-            )
-            output.given()
-            return child
-
-    async def _reap(self, child: Process) -> str:
-        """Return how the process ended.
-
-        If it ended by itself it is not killed: asyncio would then lose the exit code.
-        """
-        timer = self._clock.call_later(0 if self._end_reason else DEATH_LIMIT, partial(_kill, child))
-        try:
-            return describe_exit(await child.wait())
-        finally:
-            timer.cancel()
 
     @property
     def serves(self) -> bool:
@@ -230,42 +200,26 @@ class ExtractorProcess(asyncio.Protocol):
         self._transport = None
         self.end("")
 
-    def data_received(self, data: bytes) -> None:
-        self._heard += len(data)
-        if self._heard <= MOST_HEARD:
-            self._reader.add(data)
-            self._hear_some()
-        elif not self._over.done():
-            log.error("an extractor process is killed: its answers are longer than any page allows")
-            self.end("it broke the protocol")
+    def get_buffer(self, _hint: int) -> bytearray:
+        return self._buffer
 
-    def _hear_some(self) -> None:
+    def buffer_updated(self, size: int) -> None:
+        self.hear(self._buffer[:size])
+
+    def hear(self, data: bytes | bytearray) -> None:
+        self._heard += len(data)
         try:
-            is_all = self._hear_answers()
+            if self._heard > MOST_HEARD:
+                raise ValueError("its answers are longer than any page allows")
+            for answer in self._reader.feed(data):
+                if self._over.done():
+                    return
+                self._take(answer)
         except Exception as error:
             log.error("an extractor process is killed: it broke the protocol", exc_info=error)
             self.end("it broke the protocol")
-            return
-        if self._transport is None or is_all:
-            return
-        self._transport.pause_reading()
-        get_running_loop().call_soon(self._hear_more)
 
-    def _hear_more(self) -> None:
-        if self._transport is not None:
-            self._transport.resume_reading()
-        self._hear_some()
-
-    def _hear_answers(self) -> bool:
-        """Handle some answers; return whether there are no more."""
-        for _ in range(ANSWERS):
-            answer = self._reader.take()
-            if answer is None or self._over.done():
-                return True
-            self._hear(answer)
-        return False
-
-    def _hear(self, answer: Answer) -> None:
+    def _take(self, answer: Answer) -> None:
         match answer:
             case ExtractorReady(rights):
                 log.debug("an extractor process is ready", pid=self.pid, rights=rights)
@@ -294,8 +248,3 @@ class ExtractorProcess(asyncio.Protocol):
         self._timer.cancel()
         self._is_slow = False
         self._on_idle(self)
-
-
-def _kill(child: Process) -> None:
-    with suppress(ProcessLookupError):
-        child.kill()

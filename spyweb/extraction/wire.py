@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
-HEADER = 4  # bytes: the length of a frame
-MAX_FRAME = 1 << 28  # bytes; a peer that sends more is broken
+from spyweb.confined.frames import framed
 
 
 class Extract(msgspec.Struct, frozen=True, array_like=True, tag=0):
@@ -71,37 +70,13 @@ _answer_decoder = msgspec.msgpack.Decoder(ExtractorReady | Rows | PackedPart | D
 
 
 def frame(message: msgspec.Struct) -> bytes:
-    body = _encoder.encode(message)
-    return len(body).to_bytes(HEADER, "little") + body
+    return framed(_encoder.encode(message))
+
+
+def decode_answer(body: memoryview) -> list[Answer]:
+    return [_answer_decoder.decode(body)]
 
 
 def plain(text: str) -> str:
     """Return a text that can be encoded: headers may hold bytes that are not text."""
     return text if text.isascii() else text.encode(errors="replace").decode()
-
-
-class AnswerReader:
-    """Splits the stream from an extractor process into its answers."""
-
-    def __init__(self) -> None:
-        self._buffer = bytearray()
-
-    def add(self, data: bytes) -> None:
-        self._buffer += data
-
-    def take(self) -> Answer | None:
-        """Return the next complete answer, if there is one.  Raises ValueError on invalid data."""
-        buffer = self._buffer
-        if len(buffer) < HEADER or (end := HEADER + _length(buffer)) > len(buffer):
-            return None
-        with memoryview(buffer) as view:
-            answer: Answer = _answer_decoder.decode(view[HEADER:end])
-        del buffer[:end]
-        return answer
-
-
-def _length(buffer: bytearray) -> int:
-    size = int.from_bytes(buffer[:HEADER], "little")
-    if size > MAX_FRAME:
-        raise ValueError(f"a frame of {size} bytes")
-    return size

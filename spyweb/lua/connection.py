@@ -16,6 +16,7 @@ from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from socket import socket
 from typing import Protocol
 
+from spyweb.confined.frames import HEADER, FrameReader
 from spyweb.lua import wire
 from spyweb.lua.wire import FromWorker, Message
 
@@ -73,11 +74,11 @@ class SmallStream(asyncio.Protocol):
     def __init__(self, listener: ConnectionListener, flush_queue: FlushQueue) -> None:
         self._listener = listener
         self._flush_queue = flush_queue
-        self._reader = wire.FrameReader(wire.decode_from_worker, wire.SMALL_FRAME)
+        self._reader = FrameReader(wire.decode_from_worker, wire.SMALL_FRAME)
 
     def drop(self) -> None:
         """Free the memory of an unfinished frame."""
-        self._reader = wire.FrameReader(wire.decode_from_worker, wire.SMALL_FRAME)
+        self._reader = FrameReader(wire.decode_from_worker, wire.SMALL_FRAME)
 
     def data_received(self, data: bytes) -> None:
         self._flush_queue.flush_all()
@@ -139,7 +140,7 @@ class BulkStream(asyncio.BufferedProtocol):
         self._expect_header()
 
     def _expect_header(self) -> None:
-        self._expect(memoryview(bytearray(wire.HEADER)), is_header=True)
+        self._expect(memoryview(bytearray(HEADER)), is_header=True)
 
     def _expect(self, frame: memoryview, *, is_header: bool) -> None:
         self._frame = frame

@@ -11,11 +11,8 @@ import os
 import select
 import signal
 import socket
-import subprocess
-import sys
 from asyncio import Future
 from collections.abc import Sequence
-from contextlib import ExitStack
 from itertools import count
 from typing import assert_never
 
@@ -23,10 +20,10 @@ import structlog
 from msgspec import Struct
 
 from spyweb.clock import Clock
-from spyweb.confined.child import bare_environment, describe_exit, end
+from spyweb.confined.child import ChildOutput, ChildProcess, describe_exit
+from spyweb.confined.frames import FrameReader
 from spyweb.cooperative import within
 from spyweb.errors import PoolError
-from spyweb.logs.child import ChildOutput
 from spyweb.lua import wire
 
 log = structlog.get_logger()
@@ -35,7 +32,6 @@ START_LIMIT = 10.0  # seconds for a zygote to be ready
 FORK_LIMIT = 5.0  # seconds for one fork
 END_LIMIT = 2.0  # seconds for a zygote to end its workers and itself
 CHUNK = 65_536  # bytes read at once
-WITHOUT_SITE = ("-P", "-S")  # a worker does not need what the site's start-up files import
 # How workers allocate (docs/design/0012).  A thread keeps small freed pieces for the next VM; larger ones would add up.
 # Threads share one heap: with one each, a leader that takes over would leave what is free in the first unused.  Where
 # the kernel gives huge pages on request, the heap requests them.
@@ -67,18 +63,17 @@ class ZygoteHangs(PoolError):
 class ZygoteClient:
     """The connection to one zygote process."""
 
-    def __init__(self, process: subprocess.Popen[bytes], control: socket.socket, output: ChildOutput) -> None:
+    def __init__(self, child: ChildProcess) -> None:
         self._loop = asyncio.get_running_loop()
         self.ready: Future[bool] = self._loop.create_future()  # False: it ended before
         self.gone: Future[None] = self._loop.create_future()
-        self._process = process
-        self._control = control
-        self._output = output  # of its workers too
-        self._reader = wire.FrameReader(wire.decode_from_zygote)
+        self._child = child
+        self._control = child.socket
+        self._reader = FrameReader(wire.decode_from_zygote)
         self._tickets = count(1)
         self._forks: dict[int, Future[Child]] = {}
         self._children: dict[int, Child] = {}
-        self._loop.add_reader(control, self._read)
+        self._loop.add_reader(self._control, self._read)
 
     async def fork(self, clock: Clock, descriptors: list[int]) -> Child:
         ticket = next(self._tickets)
@@ -165,9 +160,7 @@ class ZygoteClient:
             return
         self.gone.set_result(None)
         self._loop.remove_reader(self._control)
-        self._control.close()
-        end(self._process)
-        self._output.close()
+        self._child.close()
         if not self.ready.done():
             self.ready.set_result(False)
         for ticket in list(self._forks):
@@ -246,31 +239,14 @@ class Spawner:
 
 def launch_zygote(clock: Clock, timezone: str) -> ZygoteClient:
     """Start a zygote.  Raises OSError, and then leaves nothing open."""
-    with ExitStack() as on_failure:
-        ours, theirs = socket.socketpair()
-        on_failure.callback(ours.close)
-        ours.setblocking(False)
-        with theirs:
-            output = ChildOutput("a worker process", clock)
-            on_failure.callback(output.close)
-            descriptor = theirs.fileno()
-            process = subprocess.Popen(
-                [sys.executable, *WITHOUT_SITE, "-m", "spyweb.lua.worker.zygote", str(descriptor)],
-                pass_fds=[descriptor],
-                env=zygote_environment(timezone),
-                stdin=subprocess.DEVNULL,
-                stdout=output.writer,
-                stderr=output.writer,
-                process_group=0,  # a Ctrl-C in the terminal must reach the daemon alone
-            )
-            output.given()
-        on_failure.pop_all()
-    return ZygoteClient(process, ours, output)
-
-
-def zygote_environment(timezone: str) -> dict[str, str]:
-    environment = bare_environment("lupa", "msgspec") | MALLOC
-    return environment | {"TZ": timezone}  # without files to look at, local time would silently be UTC
+    return ZygoteClient(
+        ChildProcess(
+            "spyweb.lua.worker.zygote",
+            libraries=("lupa", "msgspec"),
+            variables=MALLOC | {"TZ": timezone},  # without files to look at, local time would silently be UTC
+            output=ChildOutput("a worker process", clock),  # of its workers too
+        )
+    )
 
 
 def _open_pidfd(pid: int) -> int:

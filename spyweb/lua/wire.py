@@ -1,6 +1,6 @@
 """The messages between the daemon, its workers and their zygote, and the frames that carry batches of them.
 
-Both sides import this module, and a worker imports nothing else of spyweb, so it depends on msgspec alone.
+Both sides import this module, and a worker little else of spyweb.
 A frame is a 4-byte little-endian length and one msgpack array of messages; a message is an array whose first element
 is its tag.  There are two sockets: a single message of more than BULK bytes goes over the second one, so that it never
 delays the small ones.  Messages on one socket keep their order, messages on different sockets do not: so a LoadVm is
@@ -24,19 +24,19 @@ When the daemon's end of FD closes, the zygote kills its workers and ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from enum import IntEnum
 from functools import lru_cache
-from typing import Annotated, Generic, Literal, NamedTuple, TypeVar, final
+from typing import Annotated, Literal, NamedTuple, final
 
 import msgspec
 from msgspec import Meta, Struct
 from msgspec.msgpack import Decoder
 from msgspec.structs import astuple
 
-HEADER = 4  # bytes: the length of a frame
+from spyweb.confined.frames import MAX_FRAME, framed
+
 BULK = 65_536  # bytes; a larger message would hold up the small ones behind it
-MAX_FRAME = 1 << 30  # bytes; a peer that sends more is broken
 SMALL_FRAME = 262_144  # bytes of a frame on the first socket from a worker, which cuts its batches accordingly
 LARGEST = MAX_FRAME - BULK  # bytes that an op may be passed, or give, at once; the rest is for the message around them
 LOG_LINE = 16_384  # bytes of one log line; the rest is cut, and the line says so
@@ -458,8 +458,7 @@ def unpack_by_items(packed: Packed) -> Generator[None, None, object]:
 
 
 def frame(messages: Sequence[Message]) -> bytes:
-    body = _encoder.encode(messages)
-    return len(body).to_bytes(4, "little") + body
+    return framed(_encoder.encode(messages))
 
 
 def small_frames(messages: Sequence[Message]) -> list[bytes]:
@@ -506,36 +505,3 @@ decode_from_worker = Decoder(list[FromWorker]).decode
 decode_to_worker = Decoder(list[ToWorker]).decode
 decode_from_zygote = Decoder(list[FromZygote]).decode
 decode_to_zygote = Decoder(list[ToZygote]).decode
-
-Received = TypeVar("Received")
-
-
-class FrameReader(Generic[Received]):
-    """Splits a byte stream into frames, and decodes the messages in them.
-
-    It never holds more than one incomplete frame, of at most `most` bytes.
-    """
-
-    def __init__(self, decode: Callable[[memoryview], list[Received]], most: int = MAX_FRAME) -> None:
-        self._decode = decode
-        self._most = most
-        self._buffer = bytearray()
-
-    def feed(self, data: bytes | bytearray | memoryview) -> list[Received]:
-        """Return all messages that are complete by now, in order.  Raises ValueError on an invalid frame."""
-        buffer = self._buffer
-        buffer += data
-        messages: list[Received] = []
-        at = 0
-        with memoryview(buffer) as view:
-            while len(view) - at >= HEADER:
-                size = int.from_bytes(view[at : at + HEADER], "little")
-                if size > self._most:
-                    raise ValueError(f"a frame of {size} bytes")
-                if len(view) - at - HEADER < size:
-                    break
-                at += HEADER + size
-                messages += self._decode(view[at - size : at])
-        if at:
-            del buffer[:at]
-        return messages

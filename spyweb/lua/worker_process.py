@@ -18,6 +18,7 @@ import structlog
 from msgspec import Struct
 
 from spyweb.clock import Clock
+from spyweb.confined.frames import MAX_FRAME
 from spyweb.cooperative import set_done, within
 from spyweb.errors import PoolError
 from spyweb.limits import LOG_BYTES_PER_S
@@ -340,7 +341,7 @@ class WorkerProcess:
 
     @property
     def most_bulk(self) -> int:
-        return min(max(LEAST_BULK, BULK_SHARE * self._largest_limit), wire.MAX_FRAME)
+        return min(max(LEAST_BULK, BULK_SHARE * self._largest_limit), MAX_FRAME)
 
     def begin(self, vm: Vm, pending: PendingRun) -> None:
         vm.running += 1

@@ -21,7 +21,7 @@ ELSEWHERE = {
     "spyweb/extraction/worker/": "so is the one that parses pages",
     "spyweb/alerts/sender/worker/": "so is the one that speaks to Apprise",
     "spyweb/confined/sandbox.py": "runs in those processes",
-    "spyweb/confined/child.py": "runs in those processes",
+    "spyweb/confined/frames.py": "those processes wait by it",
     "spyweb/commands/nanny.py": "a nanny is a process of its own",
     "spyweb/commands/process.py": "so is what forks it",
     "spyweb/commands/sweep.py": "runs in those processes",

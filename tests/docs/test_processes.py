@@ -21,26 +21,26 @@ OF_MODULES = {  # names that others have too
 }
 MODULES = {"subprocess", "os", "asyncio", "pty", "multiprocessing", "concurrent.futures"}
 
-SPEAKS = re.compile("subprocess|fork|spawn|multiprocessing|ProcessPool|popen|os.system|startfile")
+SPEAKS = re.compile("ChildProcess|subprocess|fork|spawn|multiprocessing|ProcessPool|popen|os.system|startfile")
 
 # Module, function → how many there may be, and by what
 BOUNDS = {
+    ("spyweb/confined/child.py", "__init__"): "those that make a ChildProcess",
     ("spyweb/lua/spawner.py", "launch_zygote"): "one, and those that hang until their last worker has ended",
     (
         "spyweb/lua/worker/zygote.py",
         "_fork",
     ): "shared workers: the setting `workers`; those of single jobs: a third of the "
     "descriptors, four starting at once (lua/supervisor.py)",
-    ("spyweb/commands/spawner.py", "_start"): "one",
+    ("spyweb/commands/spawner.py", "hand_over"): "one",
     (
         "spyweb/commands/process.py",
         "_fork",
-    ): "a nanny for each command, `[exec] at_once` or an eighth of the descriptors "
-    "(commands/runner.py), and one that waits",
+    ): "a nanny for each command, `[exec] at_once` or an eighth of the descriptors (commands/runner.py)",
     ("spyweb/commands/nanny.py", "_start"): "one for each nanny; what it starts itself: `[exec] processes`",
-    ("spyweb/store/user_sql/spawner.py", "_start"): "one",
+    ("spyweb/store/user_sql/spawner.py", "_ask_for"): "one",
     ("spyweb/store/user_sql/process.py", "_fork"): "64 or an eighth of the descriptors (store/user_sql/user_db.py)",
-    ("spyweb/extraction/process.py", "_start"): "PROCESSES that serve, MOST and SPARE in all (extraction/extractor.py)",
+    ("spyweb/extraction/process.py", "live"): "PROCESSES that serve, MOST and SPARE in all (extraction/extractor.py)",
     ("spyweb/alerts/sender/helper.py", "start"): "one, while something is sent",
     ("spyweb/alerts/sender/worker/templates.py", "_ask"): "one at a time, waited for, in that process",
     ("spyweb/ops/notify_desktop.py", "run_command"): "AT_ONCE, for 10 s at most",
@@ -69,6 +69,8 @@ def starts() -> Iterator[tuple[str, str]]:
 def _is_start(called: ast.expr) -> bool:
     match called:
         case ast.Attribute(value=ast.Name(id=module), attr=name) if (module, name) in OF_MODULES:
+            return True
+        case ast.Name(id="ChildProcess"):
             return True
         case ast.Attribute(attr=name):
             return name in STARTS

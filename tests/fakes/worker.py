@@ -8,6 +8,7 @@ import socket
 from collections.abc import Sequence
 from itertools import count
 
+from spyweb.confined.frames import FrameReader
 from spyweb.errors import PoolError
 from spyweb.lua import wire
 from spyweb.lua.spawner import Child, Exit, Spawner
@@ -22,7 +23,7 @@ class WorkerSocket(asyncio.Protocol):
 
     def __init__(self, worker: FakeWorker) -> None:
         self._worker = worker
-        self._reader = wire.FrameReader(wire.decode_to_worker)
+        self._reader = FrameReader(wire.decode_to_worker)
 
     def data_received(self, data: bytes) -> None:
         for message in self._reader.feed(data):

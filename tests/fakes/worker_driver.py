@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import astuple
 
+from spyweb.confined.frames import FrameReader
 from spyweb.lua import wire
 from spyweb.lua.spawner import MALLOC
 from spyweb.lua.wire import Ended, Form, Message, Why
@@ -68,7 +69,7 @@ class ZygoteDriver:
             preexec_fn=_forbid_to_change_user if keeps_user else None,
         )
         theirs.close()
-        self._reader = wire.FrameReader(wire.decode_from_zygote)
+        self._reader = FrameReader(wire.decode_from_zygote)
         self._heard: list[Message] = []
         self.wait_for(wire.ZygoteReady)
 
@@ -111,7 +112,7 @@ class WorkerDriver:
     def __init__(self, pid: int, main: socket.socket, bulk: socket.socket, slots: mmap.mmap) -> None:
         self.pid = pid
         self.slots = slots
-        self._sockets = {sock: wire.FrameReader(wire.decode_from_worker) for sock in (main, bulk)}
+        self._sockets = {sock: FrameReader(wire.decode_from_worker) for sock in (main, bulk)}
         self._main, self._bulk = main, bulk
         self._heard: list[Message] = []
         self.logs: list[tuple[int, str, bytes]] = []

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from spyweb.confined.child import bare_environment
+from spyweb.confined.frames import receive_frame
 from spyweb.extraction.process import MALLOC
-from spyweb.extraction.wire import Answer, AnswerReader, Done, Extract, ExtractorReady, Rows, frame
+from spyweb.extraction.wire import Answer, Done, Extract, ExtractorReady, Rows, decode_answer, frame
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's sandbox is Linux's")
 
@@ -98,13 +99,11 @@ def resident(pid: int) -> int:
 class ExtractorClient:
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
-        self._reader = AnswerReader()
 
     def hear(self) -> Answer:
-        while (answer := self._reader.take()) is None:
-            data = self._socket.recv(65_536)
-            assert data, "it is gone"
-            self._reader.add(data)
+        data = receive_frame(self._socket)
+        assert data, "it is gone"
+        (answer,) = decode_answer(memoryview(data))
         return answer
 
     def ask(self, body: bytes, selector: str = "p") -> tuple[list[list[str]], Done]:
@@ -128,13 +127,11 @@ def limited() -> Iterator[ExtractorClient]:
 @LINUX
 def test_what_an_extractor_does_not_need_is_refused() -> None:
     with process(ATTACK) as (_, sock):
-        reader = AnswerReader()
         heard = b""
         while chunk := sock.recv(65_536):
             heard += chunk
         end = 4 + int.from_bytes(heard[:4], "little")
-        reader.add(heard[:end])
-        ready = reader.take()
+        (ready,) = decode_answer(memoryview(heard)[4:end])
 
     assert isinstance(ready, ExtractorReady)
     assert "no new privileges, no ptrace" in ready.rights

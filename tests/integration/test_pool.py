@@ -331,7 +331,7 @@ async def test_a_zygote_that_dies_before_a_worker_is_up_does_not_end_the_start(m
     def launch_and_kill_the_first(clock: Clock, timezone: str) -> spawner.ZygoteClient:
         launched.append(launch(clock, timezone))
         if len(launched) == 1:
-            launched[0]._process.kill()
+            launched[0]._child.kill()
         return launched[-1]
 
     monkeypatch.setattr(spawner, "launch_zygote", launch_and_kill_the_first)

@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from spyweb.lua.spawner import zygote_environment
+from spyweb.confined.child import bare_environment
+from spyweb.lua.spawner import MALLOC as VARIABLES
 
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other mallocs know no such settings")
 
@@ -52,7 +53,7 @@ libc.fflush(out)
 def told(program: str) -> str:
     done = subprocess.run(
         [sys.executable, "-c", MALLOC + program],
-        env=zygote_environment("UTC"),
+        env=bare_environment() | VARIABLES,
         capture_output=True,
         text=True,
         check=True,

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from spyweb.confined.frames import receive_frame, receive_whole
 from spyweb.confined.parent import die_with_parent, leave_signals_to_parent, stand_behind_parent
 from spyweb.confined.sandbox import give_up_rights
 from spyweb.extraction import wire
@@ -64,18 +65,14 @@ class Serving:
 
     def serve(self) -> None:
         """Serve until the daemon is gone, even in the middle of a message."""
-        while (head := self._receive(wire.HEADER)) and (frame := self._receive(int.from_bytes(head, "little"))):
+        while frame := receive_frame(self._socket):
             ask = wire.ask_decoder.decode(frame)
-            body = b"" if isinstance(ask, Check) else self._receive(ask.size)
-            if body is None:
+            size = 0 if isinstance(ask, Check) else ask.size
+            body = receive_whole(self._socket, size)
+            if len(body) < size:
                 return
             self._served += 1
             self._socket.sendall(self._answer(ask, body))
-
-    def _receive(self, size: int) -> bytes | None:
-        """Return exactly this many bytes, or None if the stream ends before."""
-        data = self._socket.recv(size, socket.MSG_WAITALL) if size else b""
-        return data if len(data) == size else None
 
     def _answer(self, ask: Ask, body: bytes) -> bytes:
         """Send the answer except for its end, and return the end."""

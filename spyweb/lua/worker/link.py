@@ -13,6 +13,7 @@ import time
 from collections import deque
 from socket import socket
 
+from spyweb.confined.frames import FrameReader
 from spyweb.lua import wire
 from spyweb.lua.worker import priority
 from spyweb.lua.worker.failure import could_start_thread
@@ -30,7 +31,7 @@ class Receiver:
 
     def __init__(self, sock: socket) -> None:
         self._socket = sock
-        self._reader = wire.FrameReader(wire.decode_to_worker)
+        self._reader = FrameReader(wire.decode_to_worker)
         self._chunk = bytearray(_CHUNK)
         self._view = memoryview(self._chunk)
 

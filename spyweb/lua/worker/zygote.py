@@ -21,6 +21,7 @@ from collections import deque
 sys.modules["typing_extensions"] = None  # type: ignore[assignment]  # msgspec does without
 
 # ruff: noqa: E402 - after the line above
+from spyweb.confined.frames import FrameReader
 from spyweb.confined.parent import die_with_parent, leave_signals_to_parent
 from spyweb.lua import wire
 from spyweb.lua.worker.failure import die
@@ -35,7 +36,7 @@ class Zygote:
     def __init__(self, control: socket.socket, bytecode: Bytecode) -> None:
         self._control = control
         self._bytecode = bytecode
-        self._reader = wire.FrameReader(wire.decode_to_zygote)
+        self._reader = FrameReader(wire.decode_to_zygote)
         self._descriptors: deque[int] = deque()  # received, and not yet given to a worker
         self._workers: set[int] = set()
         self._wakeup, self._waker = os.pipe()

@@ -15,13 +15,13 @@ import socket
 import sqlite3
 import sys
 from contextlib import suppress
-from io import BufferedReader
 from threading import Lock, Thread
 from time import thread_time, time_ns
 
 from msgspec import structs
 
 from spyweb import limits
+from spyweb.confined.frames import HEADER, receive_frame, receive_whole
 from spyweb.confined.parent import leave_signals_to_parent
 from spyweb.confined.sandbox import forbid_programs_and_network
 from spyweb.errors import NoAccess, SpywebError
@@ -31,7 +31,7 @@ from spyweb.store.sqlite.failures import translate
 from spyweb.store.user_sql.connection import Answered, Opening, Statement, UserConnection
 from spyweb.store.user_sql.guard import Guard
 from spyweb.store.user_sql.views import FUNCTIONS
-from spyweb.store.user_sql.wire import HEADER, SqlRequest, frame, request_decoder, setup_decoder
+from spyweb.store.user_sql.wire import SqlRequest, frame, request_decoder, setup_decoder
 
 HEAP_LIMIT = 128 * MIB  # of SQLite in one process: a statement that would need more ends with an error
 BEHIND, LOWEST = 5, 19  # levels of niceness: behind the daemon, and the lowest there is
@@ -75,13 +75,12 @@ class SqlServer:
 
     def __init__(self, requests: socket.socket, running: RunningStatement) -> None:
         self._socket = requests
-        self._stream = requests.makefile("rb")
         self._running = running
         self._now_ms = time_ns() // 1_000_000
 
     def serve(self) -> None:
         """Answer requests until the daemon closes the socket."""
-        setup = setup_decoder.decode(_read_frame(self._stream))
+        setup = setup_decoder.decode(receive_frame(self._socket))
         opened = self._open(setup.opening, setup.job)
         if isinstance(opened, Exception):
             self._send(Answered(reason=str(opened), is_forbidden=isinstance(opened, NoAccess)))
@@ -89,7 +88,7 @@ class SqlServer:
         connection, user = opened
         self._send(Answered(pid=os.getpid()))
         try:
-            while body := _read_frame(self._stream):
+            while body := receive_frame(self._socket):
                 self._send(self._answer(connection, user, request_decoder.decode(body)))
         finally:
             connection.close()
@@ -136,16 +135,9 @@ def give_memory_back() -> None:
         trim(0)
 
 
-def _read_frame(stream: BufferedReader) -> bytes:
-    """Return the body of the next frame; empty at the end of the stream."""
-    header = stream.read(HEADER)
-    return stream.read(int.from_bytes(header, "little")) if len(header) == HEADER else b""
-
-
 def _watch(commands: socket.socket, running: RunningStatement) -> None:
     """Interrupt the statements that the daemon names; end this process when the daemon closes the socket or is gone."""
-    stream = commands.makefile("rb")
-    while len(number := stream.read(HEADER)) == HEADER:
+    while number := receive_whole(commands, HEADER):
         running.interrupt(int.from_bytes(number, "little"))
     os._exit(0)
 

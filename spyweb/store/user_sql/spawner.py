@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import subprocess
-import sys
 import time
 from asyncio import StreamReader, StreamWriter
 from contextlib import suppress
 
 from spyweb.clock import Clock
-from spyweb.confined.child import bare_environment, end
+from spyweb.confined.child import ChildProcess
+from spyweb.confined.frames import HEADER
 from spyweb.errors import StoreError
 from spyweb.model import JobId
 from spyweb.store.user_sql.connection import Answered, Opening, Statement
-from spyweb.store.user_sql.wire import HEADER, SqlRequest, SqlSetup, decode_answer, frame
+from spyweb.store.user_sql.wire import SqlRequest, SqlSetup, decode_answer, frame
 
-WITHOUT_SITE = ("-P", "-S")  # it does not need what the site's start-up files import
 # glibc gives the memory of a large statement back to the system once that has ended.
 MALLOC = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "1048576", "MALLOC_MMAP_THRESHOLD_": "1048576"}
 LARGE = 1 << 18  # bytes of an answer that is decoded beside the event loop
@@ -34,8 +32,7 @@ class SqlSpawner:
     """Has a small process fork one for each job.  It belongs to no event loop, so that several may share it."""
 
     def __init__(self) -> None:
-        self._control: socket.socket | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._child: ChildProcess | None = None
 
     def spawn(self) -> tuple[socket.socket, socket.socket]:
         """Fork a process; return the daemon's ends of its two sockets.  Raises StoreError."""
@@ -51,37 +48,21 @@ class SqlSpawner:
         return requests, commands
 
     def _ask_for(self, descriptors: list[int]) -> None:
-        if self._control is not None:
-            with suppress(OSError):  # it has died
-                socket.send_fds(self._control, [b"+"], descriptors)
+        if self._child is not None:
+            with suppress(OSError):  # it has died, or does not read any more
+                socket.send_fds(self._child.socket, [b"+"], descriptors)
                 return
         self.close()
-        self._start()
-        if self._control is not None:
-            socket.send_fds(self._control, [b"+"], descriptors)
-
-    def _start(self) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            descriptor = theirs.fileno()
-            self._process = subprocess.Popen(
-                [sys.executable, *WITHOUT_SITE, "-m", "spyweb.store.user_sql.process", str(descriptor)],
-                pass_fds=[descriptor],
-                env=bare_environment("msgspec", "cryptography") | MALLOC,
-                stdin=subprocess.DEVNULL,
-                process_group=0,  # a Ctrl-C in the terminal must reach the daemon alone
-            )
-        ours.setblocking(False)  # a process that does not read any more counts as dead
-        self._control = ours
+        self._child = ChildProcess(
+            "spyweb.store.user_sql.process", libraries=("msgspec", "cryptography"), variables=MALLOC
+        )
+        socket.send_fds(self._child.socket, [b"+"], descriptors)
 
     def close(self) -> None:
         """End the forking process; the forked ones go on until their own sockets are closed."""
-        if self._control is not None:
-            self._control.close()
-            self._control = None
-        if self._process is not None:
-            end(self._process)
-            self._process = None
+        if self._child is not None:
+            self._child.close()
+            self._child = None
 
 
 class SqlProcess:

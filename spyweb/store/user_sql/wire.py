@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import msgspec
 
+from spyweb.confined.frames import framed
 from spyweb.model import JobId
 from spyweb.store.user_sql.connection import Answered, Opening, Statement
 
-HEADER = 4  # bytes
 MOST_BYTES = (1 << 32) - 1  # of a frame
 
 
@@ -42,4 +42,4 @@ def frame(message: msgspec.Struct) -> bytes:
     body = _encoder.encode(message)
     if len(body) > MOST_BYTES:
         raise ValueError(f"a frame of {len(body)} bytes")
-    return len(body).to_bytes(HEADER, "little") + body
+    return framed(body)

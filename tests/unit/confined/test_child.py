@@ -1,16 +1,28 @@
 from __future__ import annotations
 
-import signal
+import os
 import subprocess
 import sys
-import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+import structlog
 
 import spyweb
-from spyweb.confined import child
-from spyweb.confined.child import bare_environment, describe_exit
+from spyweb.clock import RealClock
+from spyweb.confined.child import (
+    EVERY,
+    MOST_READ,
+    MOST_SHOWN,
+    ChildOutput,
+    ChildProcess,
+    bare_environment,
+    describe_exit,
+)
+from tests.fakes.clock import FakeClock
+
+Events = Sequence[object]
 
 
 @pytest.mark.parametrize(
@@ -40,15 +52,99 @@ def test_libraries_are_found_without_the_site() -> None:
     assert bare_environment("no_such_library") == bare_environment()
 
 
-def test_a_process_that_does_not_end_at_once_is_waited_for_beside_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child, "AT_ONCE_S", 0.01)
-    process = subprocess.Popen(["/bin/sleep", "60"])
-    monkeypatch.setattr(process, "kill", lambda: None)  # as one that waits for a disk takes it
-    try:
-        child.end(process)
-        assert process.poll() is None
-    finally:
-        process.send_signal(signal.SIGKILL)
-    while process.returncode is None:  # the other thread has it
-        time.sleep(0.01)
-    assert process.returncode == -signal.SIGKILL
+@pytest.fixture
+def events() -> Iterator[Events]:
+    with structlog.testing.capture_logs() as events:
+        yield events
+
+
+def line(text: str) -> dict[str, object]:
+    return {"event": "a worker process wrote to its error output", "text": text, "log_level": "error"}
+
+
+@pytest.fixture
+async def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+async def output(clock: FakeClock) -> ChildOutput:
+    return ChildOutput("a worker process", clock)
+
+
+async def test_what_comes_in_pieces_is_one_line_with_its_label(
+    output: ChildOutput, clock: FakeClock, events: Events
+) -> None:
+    os.write(output.writer, b"Traceback:\n")
+    await clock.turn()
+    os.write(output.writer, b"  boom \xff\n")
+    assert events == []
+
+    await clock.turn(EVERY)
+    assert events == [line("Traceback:\n  boom \ufffd")]
+    os.write(output.writer, b"more\n")
+    await clock.turn()
+    await clock.turn(EVERY)
+    assert events[1:] == [line("more")]
+    output.close()
+
+
+async def test_a_flood_is_cut_and_read_no_faster_than_it_is_meant_to_be(
+    output: ChildOutput, clock: FakeClock, events: Events
+) -> None:
+    os.write(output.writer, b"x" * MOST_READ)
+    with pytest.raises(BlockingIOError):  # whoever writes more never waits
+        os.write(output.writer, b"x")
+    for _ in range(20):
+        await clock.turn(EVERY / 100)
+    assert events == []
+
+    await clock.turn(EVERY)
+    assert events == [line("x" * MOST_SHOWN + f" ... ({MOST_READ - MOST_SHOWN} bytes cut)")]
+    output.close()
+
+
+async def test_what_it_wrote_last_is_read_when_it_has_ended(
+    output: ChildOutput, clock: FakeClock, events: Events
+) -> None:
+    os.write(output.writer, b"last words")
+    output.close()
+    output.close()
+    await clock.turn(EVERY)
+
+    assert events == [line("last words")]
+
+
+async def test_an_end_without_a_word_is_no_line(output: ChildOutput, clock: FakeClock, events: Events) -> None:
+    output.given()
+    await clock.turn()
+    await clock.turn(EVERY)
+    output.close()
+
+    assert events == []
+
+
+async def test_what_a_process_says_is_logged_and_how_it_ended_is_told(output: ChildOutput, events: Events) -> None:
+    child = ChildProcess("spyweb.no_such_module", libraries=(), output=output)
+    assert await child.wait(RealClock(), 10) == "it ended with exit code 1"
+    child.close()
+
+    assert "No module named spyweb.no_such_module" in str(events)
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+async def test_one_that_does_not_end_by_itself_is_killed(is_closed: bool) -> None:
+    child = ChildProcess("timeit", "import time; time.sleep(60)", libraries=())
+    if is_closed:
+        child.close()
+    assert await child.wait(RealClock(), 0.05) == "it was ended by SIGKILL"
+    child.close()
+
+
+async def test_a_start_that_fails_leaves_nothing_open(output: ChildOutput, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    with pytest.raises(FileNotFoundError):
+        ChildProcess("timeit", libraries=(), output=output)
+
+    assert len(os.listdir("/proc/self/fd")) == before - 2, "nor the output"

@@ -43,12 +43,6 @@ class Story:
     def write(self, data: bytes) -> None:
         self.written.append(len(data))
 
-    def pause_reading(self) -> None:
-        self.told.append("pause")
-
-    def resume_reading(self) -> None:
-        self.told.append("resume")
-
 
 def make_request(job: JobId | None, body: bytes) -> ExtractionRequest:
     answer: Future[ExtractionAnswer] = get_running_loop().create_future()
@@ -74,7 +68,7 @@ class Stage:
         self.process.connection_made(self.story)  # type: ignore[arg-type]
 
     def hear(self, *answers: ExtractorReady | Rows | Done) -> None:
-        self.process.data_received(b"".join(frame(answer) for answer in answers))
+        self.process.hear(b"".join(frame(answer) for answer in answers))
 
     def give(self, body: bytes = b"x", job: JobId | None = SHOP) -> ExtractionRequest:
         request = make_request(job, body)
@@ -154,7 +148,7 @@ async def test_one_that_never_gets_ready_is_ended(stage: Stage) -> None:
 
 @pytest.mark.parametrize("nonsense", [b"\xff" * 8, b"\1\0\0\0\xc1", frame(Done()), frame(Rows([["x"]]))])
 async def test_nonsense_ends_it(ready: Stage, nonsense: bytes) -> None:
-    ready.process.data_received(nonsense)
+    ready.process.hear(nonsense)
 
     assert not ready.process.serves
 
@@ -180,16 +174,6 @@ async def test_a_large_body_leaves_a_few_chunks_at_a_time_and_waits_while_nobody
     assert sum(ready.story.written) == 4 + CHUNK * CHUNKS * 3
 
 
-async def test_a_large_result_is_heard_in_several_turns(ready: Stage) -> None:
-    request = ready.give()
-    ready.hear(*[Rows([["x"]])] * 10, Done())
-    assert ready.story.told[-1] == "pause"
-    assert not request.answer.done()
-
-    assert len(await request.answer) == 10
-    assert ready.story.told[-1] == "idle"
-
-
 async def test_one_that_says_more_than_a_page_can_give_is_ended(ready: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "MOST_HEARD", 1000)
     request = ready.give()
@@ -212,8 +196,8 @@ async def test_what_it_may_say_begins_anew_with_each_page(ready: Stage, monkeypa
 
 async def test_half_an_answer_is_not_kept_without_bound(ready: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "MOST_HEARD", 1000)
-    ready.process.data_received((1 << 27).to_bytes(4, "little"))
+    ready.process.hear((1 << 27).to_bytes(4, "little"))
     for _ in range(20):
-        ready.process.data_received(b"x" * 100)
+        ready.process.hear(b"x" * 100)
 
     assert ready.process._end_reason == "it broke the protocol"

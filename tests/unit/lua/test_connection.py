@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 
+from spyweb.confined.frames import HEADER, MAX_FRAME
 from spyweb.lua import wire
 from spyweb.lua.connection import (
     FULL_BATCH,
@@ -30,7 +31,7 @@ class RememberingListener:
     heard: list[FromWorker] = field(default_factory=list)
     errors: list[Exception] = field(default_factory=list)
     losses: int = 0
-    most_bulk: int = wire.MAX_FRAME
+    most_bulk: int = MAX_FRAME
 
     def received(self, messages: Sequence[FromWorker]) -> None:
         self.heard.extend(messages)
@@ -262,7 +263,7 @@ async def test_what_there_is_of_an_unfinished_message_is_given_back_with_the_lin
     assert memoryview(stream.get_buffer(0).obj).nbytes > MOST_KEPT
 
     harness.connection.close()
-    assert memoryview(stream.get_buffer(0).obj).nbytes == wire.HEADER
+    assert memoryview(stream.get_buffer(0).obj).nbytes == HEADER
 
 
 async def test_the_looks_at_one_unfinished_message_are_counted(harness: ConnectionHarness) -> None:

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from spyweb.confined.frames import MAX_FRAME, FrameReader
 from spyweb.lua import wire
-from spyweb.lua.wire import Ended, Ext, Foreign, FrameReader, OpCall, Pong, ResumeRun, RunEnd, ScriptLog
+from spyweb.lua.wire import Ended, Ext, Foreign, OpCall, Pong, ResumeRun, RunEnd, ScriptLog
 from spyweb.model import NULL
 from tests.fakes.worker import raw_frame
 
@@ -14,7 +15,7 @@ MESSAGES: list[wire.FromWorker] = [
 ]
 
 
-def reader(most: int = wire.MAX_FRAME) -> FrameReader[wire.FromWorker]:
+def reader(most: int = MAX_FRAME) -> FrameReader[wire.FromWorker]:
     return FrameReader(wire.decode_from_worker, most)
 
 

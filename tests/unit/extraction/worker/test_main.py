@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from spyweb.extraction.wire import AnswerReader, Check, Done, Extract
+from spyweb.confined.frames import FrameReader
+from spyweb.extraction.wire import Check, Done, Extract, decode_answer
 from spyweb.extraction.worker import main
 from spyweb.extraction.worker.document import ExtractionProblem
 from spyweb.extraction.worker.main import OUTPUT_LIMIT, PART, TOO_MUCH_MEMORY, Serving, Unraised, _in_parts
@@ -63,9 +64,8 @@ def answer_when(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> object
     monkeypatch.setattr(main, "_work", fail)
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        reader = AnswerReader()
-        reader.add(Serving(theirs)._answer(Check(selector="p", of_field=False), b""))
-    return reader.take()
+        (answer,) = FrameReader(decode_answer).feed(Serving(theirs)._answer(Check(selector="p", of_field=False), b""))
+    return answer
 
 
 def test_memory_that_ends_in_c_code_is_told_as_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from contextlib import suppress
 
 import pytest
 
+from spyweb.confined.frames import HEADER, MAX_FRAME, FrameReader
 from spyweb.lua import wire
 from spyweb.lua.worker import link, priority
 from spyweb.lua.worker.link import Receiver, Sender
@@ -42,9 +43,9 @@ class Daemon:
         self.threads[-1].start()
         return True
 
-    def hear(self, sock: socket.socket, count: int, most: int = wire.MAX_FRAME) -> list[wire.FromWorker]:
+    def hear(self, sock: socket.socket, count: int, most: int = MAX_FRAME) -> list[wire.FromWorker]:
         """Wait for so many messages."""
-        reader = wire.FrameReader(wire.decode_from_worker, most)
+        reader = FrameReader(wire.decode_from_worker, most)
         heard: list[wire.FromWorker] = []
         while len(heard) < count:
             heard += reader.feed(sock.recv(1 << 16))
@@ -223,7 +224,7 @@ def test_a_worker_whose_socket_is_lost_ends(daemon: Daemon) -> None:
 
 
 def test_what_is_no_message_is_an_error(daemon: Daemon) -> None:
-    daemon.small.sendall(wire.HEADER.to_bytes(4, "little") + b"\xc1\xc1\xc1\xc1")
+    daemon.small.sendall(HEADER.to_bytes(4, "little") + b"\xc1\xc1\xc1\xc1")
 
     with pytest.raises(ValueError, match="malformed"):
         Receiver(daemon.small_of_worker).read()

@@ -11,6 +11,7 @@ from contextlib import suppress
 
 import pytest
 
+from spyweb.confined.frames import FrameReader
 from spyweb.lua import wire
 from tests.fakes.worker_driver import ZygoteDriver, a_zygote
 
@@ -103,7 +104,7 @@ def test_forks_that_come_at_once_are_each_given_their_own_descriptors(zygote: Zy
 
     for mine, _ in small:
         mine.settimeout(10)
-        (ready,) = wire.FrameReader(wire.decode_from_worker).feed(mine.recv(1 << 16))
+        (ready,) = FrameReader(wire.decode_from_worker).feed(mine.recv(1 << 16))
         assert isinstance(ready, wire.WorkerReady)
     for _, theirs in (*small, *bulk):
         theirs.close()
@@ -140,7 +141,7 @@ runpy.run_module("spyweb.lua.worker.zygote", run_name="__main__")
         theirs.close()
         mine.settimeout(10)
         socket.send_fds(mine, [wire.frame([wire.ForkWorker(5)])], [mine.fileno()] * 3)
-        reader = wire.FrameReader(wire.decode_from_zygote)
+        reader = FrameReader(wire.decode_from_zygote)
         heard: list[wire.FromZygote] = []
         while len(heard) < 2:
             heard += reader.feed(mine.recv(1 << 16))

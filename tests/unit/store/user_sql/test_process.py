@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.clock import RealClock
+from spyweb.confined.frames import HEADER
 from spyweb.errors import StoreError
 from spyweb.model import MIB, JobId
 from spyweb.store.model.entries import GLOBAL
@@ -26,7 +27,7 @@ from spyweb.store.sqlite.store import open_store
 from spyweb.store.user_sql import process as user_process
 from spyweb.store.user_sql.process import BEHIND, ENDED_FIRST, HEAP_LIMIT, LOWEST, RunningStatement
 from spyweb.store.user_sql.user_db import SqlUser, UserDatabase
-from spyweb.store.user_sql.wire import HEADER, decode_answer
+from spyweb.store.user_sql.wire import decode_answer
 from tests.fakes.ops import make_sql
 from tests.fakes.repository import ROOT
 from tests.fakes.sql import Asker, statement
@@ -149,6 +150,7 @@ async def test_it_ends_with_the_daemon(tmp_path: Path) -> None:
 import asyncio, os, signal
 from pathlib import Path
 from spyweb.clock import RealClock
+from spyweb.confined.frames import HEADER
 from tests.fakes.ops import make_sql
 from tests.fakes.repository import ROOT
 from tests.fakes.sql import Asker, statement

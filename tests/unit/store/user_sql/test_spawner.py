@@ -32,9 +32,9 @@ def opening(folder: Path) -> Opening:
 
 async def test_one_that_died_is_started_again_and_its_children_go_on(spawner: SqlSpawner, tmp_path: Path) -> None:
     first = await SqlProcess.start(spawner, opening(tmp_path), JobId("a"))
-    assert spawner._process is not None
-    spawner._process.kill()
-    spawner._process.wait()
+    assert spawner._child is not None
+    spawner._child.kill()
+    await spawner._child.wait(RealClock(), 1)
     second = await SqlProcess.start(spawner, opening(tmp_path), JobId("b"))
     for process in (first, second):
         assert (await process.perform(statement("SELECT 1 AS a"), RealClock())).rows == [{"a": 1}]
