@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.bench_server import lateness, url_in
 from benchmarks.command import Daemon, running, write_jobs
-from benchmarks.open_pages import opened, stream_of
+from benchmarks.open_pages import mark_of, opened
 from benchmarks.place import folder
 from benchmarks.processes import cpu_seconds, private_bytes
 from benchmarks.table import Effort, Row, median, read_effort, show
@@ -30,7 +30,7 @@ def one_round(effort: Effort) -> Figures:
         write_jobs(root, [f"job{number:04d}" for number in range(jobs)], f"{EVERY_S}s", JOB)
         with running(root) as daemon:
             url = url_in(root / "daemon.out") + "/"
-            stream_of(url)  # so that all is imported, and the first rows are made
+            mark_of(url)  # so that all is imported, and the first rows are made
             time.sleep(max(SETTLE_S, effort.of(EVERY_S, 0)))
             return {**quiet(root, daemon, seconds), **crowded(root, daemon, url, pages, seconds)}
 
@@ -66,7 +66,7 @@ def rows_of(figures: Figures) -> list[Row]:
         Row(figure=f"lateness p99, {PAGES} pages open", ours=figures["late, pages"], unit="ms", peer="none open",
             theirs=figures["late, quiet"]),
         Row(figure="what they add to it", ours=more, unit="ms", limit=5),
-        Row(figure="memory of one, half of them not reading", ours=figures["memory"], unit="KB", limit=50),
+        Row(figure="memory of one, half of them not reading", ours=figures["memory"], unit="KB", limit=150),
         Row(figure="sent to one that reads, a second", ours=figures["sent"], unit="KB"),
         Row(figure="the daemon's share of a processor", ours=figures["cpu, pages"], unit="%", peer="none open",
             theirs=figures["cpu, quiet"]),

@@ -22,44 +22,65 @@ from urllib.parse import urlsplit
 
 import uvloop
 
-LIVE = re.compile(r'data-live="([^"]*)"')
+MARK = re.compile(r'data-mark="([^"]*)"')
 FEW_BYTES = 4_096  # that the kernel may keep for one that does not read
 
 
 class OpenPage(asyncio.Protocol):
-    """Uses one stream; what it is sent is only counted."""
+    """Uses one stream, and fetches what has changed when it is told, as live.js does; what comes is only counted."""
 
-    def __init__(self, request: bytes, reads: bool) -> None:
-        self._request = request
+    def __init__(self, url: str, mark: str, reads: bool) -> None:
+        self._where = urlsplit(url)
+        self._mark = mark
         self._reads = reads
         self.received = 0
         self.is_over = False
+        self.news = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(Transport, transport)
-        self.transport.write(self._request)
+        self.transport.write(self._request("live"))
         if not self._reads:
             self.transport.pause_reading()
 
+    def _request(self, what: str) -> bytes:
+        head = f"GET {self._where.path}?{what}={self._mark} HTTP/1.1\r\nHost: {self._where.netloc}\r\n"
+        return f"{head}Accept: text/html\r\n\r\n".encode()
+
     def data_received(self, data: bytes) -> None:
         self.received += len(data)
+        if b"\ndata:" in data:
+            self.news.set()
 
     def connection_lost(self, _error: Exception | None) -> None:
         self.is_over = True
 
+    async def follow(self) -> None:
+        reader, writer = await asyncio.open_connection(self._where.hostname, self._where.port)
+        while True:
+            await self.news.wait()
+            self.news.clear()
+            writer.write(self._request("since"))
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = int(re.search(rb"Content-Length: (\d+)", head)[1])  # type: ignore[index]
+            body = await reader.readexactly(length)
+            self.received += len(head) + length
+            reached = re.search(rb"Spyweb-Mark: (\S+)", head)
+            self._mark = reached[1].decode() if reached else MARK.search(body.decode())[1]  # type: ignore[index]
 
-def stream_of(url: str) -> str:
-    """Fetch the page, and return the address of its stream."""
+
+def mark_of(url: str) -> str:
+    """Fetch the page, and return its mark."""
     with urllib.request.urlopen(url, timeout=30) as answer:
-        found = LIVE.search(answer.read().decode())
+        found = MARK.search(answer.read().decode())
     if found is None:
         raise RuntimeError(f"{url} is no live page")
-    return found[1].replace("&amp;", "&")
+    return found[1]
 
 
 async def keep_open(url: str, pages: int, seconds: float) -> None:
     where = urlsplit(url)
-    request = f"GET {stream_of(url)} HTTP/1.1\r\nHost: {where.netloc}\r\n\r\n".encode()
+    mark = mark_of(url)
     loop = asyncio.get_running_loop()
     opened: list[OpenPage] = []
     for number in range(pages):
@@ -67,13 +88,18 @@ async def keep_open(url: str, pages: int, seconds: float) -> None:
         if number % 2:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, FEW_BYTES)
         connection.setblocking(False)
-        _, page = await loop.create_connection(partial(OpenPage, request, number % 2 == 0), sock=connection)
+        _, page = await loop.create_connection(partial(OpenPage, url, mark, number % 2 == 0), sock=connection)
         opened.append(page)
+    reading = opened[::2]
+    tasks = [asyncio.create_task(page.follow()) for page in reading]
     print("open", flush=True)
     await asyncio.sleep(seconds)
-    reading = opened[::2]
     if any(page.is_over for page in reading):
         raise RuntimeError("a page that reads was hung up on")
+    for task in tasks:
+        if task.done():
+            task.result()
+        task.cancel()
     print(sum(page.received for page in reading) / len(reading) / seconds)
     for page in opened:
         page.transport.abort()

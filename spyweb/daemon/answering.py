@@ -14,6 +14,7 @@ from spyweb.runs.pings import PingRuns
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.service.access import AccessService
 from spyweb.service.audit import AuditService
+from spyweb.service.changes import ChangeHub
 from spyweb.service.channels import ChannelService
 from spyweb.service.daemon import DaemonService, find_troubles
 from spyweb.service.drift import DriftService
@@ -23,7 +24,6 @@ from spyweb.service.hooks import HookService
 from spyweb.service.incidents import IncidentService, StandingService
 from spyweb.service.metrics import MetricsService
 from spyweb.service.once import OnceService
-from spyweb.service.page_hub import PageHub
 from spyweb.service.readiness import ReadinessService
 from spyweb.service.state import StateService
 from spyweb.service.workflows import WorkflowService
@@ -45,7 +45,7 @@ def build_service(
     trail = AuditService(store.audit, clock)
     standing = StandingService(store.incidents, watcher, clock, settings.daemon.timezone)
     incidents = IncidentService(store.incidents, clock, watcher.wake, standing)
-    events, pages = build_hubs(runtime, trail, incidents, partial(find_troubles, vitals, live))
+    events, changes = build_hubs(runtime, trail, incidents, partial(find_troubles, vitals, live))
     once = OnceService(store.requests, clock)
     return DaemonService(
         root=settings.root,
@@ -94,7 +94,7 @@ def build_service(
         ),
         clock=clock,
         events=events,
-        pages=pages,
+        changes=changes,
         vitals=vitals,
         vms_of=runtime.pool.loads_of,
         is_traced=runtime.world.tracer is not None,
@@ -104,7 +104,7 @@ def build_service(
 
 def build_hubs(
     runtime: JobRuntime, trail: AuditService, incidents: IncidentService, troubles: FindTroubles
-) -> tuple[EventHub, PageHub]:
+) -> tuple[EventHub, ChangeHub]:
     """Build what tells clients and open pages of what happens; both rest until somebody listens."""
     clock = runtime.clock
     sources = EventSources(
@@ -118,4 +118,4 @@ def build_hubs(
         troubles=troubles,
     )
     events = EventHub(clock, secrets.token_hex(BOOT_BYTES), sources.begin)
-    return events, PageHub(events=events, clock=clock, tasks=runtime.tasks, last_lines=sources.last_lines)
+    return events, ChangeHub(events=events, clock=clock, last_lines=sources.last_lines)

@@ -47,7 +47,7 @@ class PageFrame(Struct, frozen=True, kw_only=True):
     who: str = ""  # the key of this session; empty: nobody needs to sign in
     may: frozenset[str] = frozenset()  # the rights of whoever looks: there is no button for what they may not
     nonce: str = ""  # of the scripts that may run
-    live: str = ""  # the question to the stream of this page; empty: it does not change by itself
+    live: str = ""  # the mark of this page; empty: it does not change by itself
 
 
 class Link(Struct, frozen=True):

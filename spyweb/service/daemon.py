@@ -31,6 +31,7 @@ from spyweb.schedules.due import earliest, upcoming
 from spyweb.service.access import AccessService
 from spyweb.service.audit import AuditService
 from spyweb.service.calendar import CalendarService, MaySee, anything
+from spyweb.service.changes import ChangeHub
 from spyweb.service.channels import ChannelService
 from spyweb.service.drift import DriftService
 from spyweb.service.events import EventHub
@@ -40,7 +41,6 @@ from spyweb.service.job_detail import JobDetails
 from spyweb.service.metrics import MetricsService
 from spyweb.service.once import OnceService, StartedRun, request_key
 from spyweb.service.overview import OverviewService
-from spyweb.service.page_hub import PageHub
 from spyweb.service.past_runs import PastRunsService
 from spyweb.service.readiness import ReadinessService
 from spyweb.service.record_search import RecordSearch
@@ -148,7 +148,7 @@ class DaemonService:
     ack_links: AckLinks
     clock: Clock
     events: EventHub
-    pages: PageHub
+    changes: ChangeHub
     vitals: Callable[[], Vitals]
     vms_of: Callable[[JobId], int]
     is_traced: bool = False  # runs join the traces of the requests that start them

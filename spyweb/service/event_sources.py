@@ -13,7 +13,7 @@ from typing import Literal, assert_never
 from spyweb.clock import Clock, Handle
 from spyweb.errors import Problem
 from spyweb.logs.job import JobLogs
-from spyweb.model import ChangeKind, JobId, Run, RunId
+from spyweb.model import ChangeKind, JobId, Outcome, Run, RunId
 from spyweb.outbox.sender import OutboxSender
 from spyweb.runs.live import JobChange, LiveJob, LiveJobs
 from spyweb.service.audit import AuditService
@@ -39,6 +39,7 @@ from spyweb.views.events import (
     were_skipped,
 )
 from spyweb.views.jobs import join_problems, usual_folder
+from spyweb.views.overview import is_doubtful
 
 LOOK_S = 5.0  # between two looks at the health: nothing announces it
 OF_A_JOB = job_namespace(JobId(""))
@@ -118,6 +119,7 @@ class JobTeller:
 
     def __init__(self, hub: EventHub) -> None:
         self._hub = hub
+        self._ends: dict[JobId, tuple[Outcome | None, bool]] = {}  # how the last run of each job has ended
 
     def run_waits(self, run: Run) -> None:
         self._tell(run_waits(run))
@@ -126,7 +128,11 @@ class JobTeller:
         self._tell(run_began(run, late_ms))
 
     def run_ended(self, run: Run, late_ms: int | None) -> None:
-        self._tell(run_has_ended(run, late_ms))
+        end = run.outcome, is_doubtful(run)
+        changes_standing = end[1] or self._ends.get(run.job) != end
+        self._ends[run.job] = end
+        happened = run_has_ended(run, late_ms)
+        self._hub.publish(EventType.RUN, run.job, happened, changes_standing=changes_standing)
 
     def skipped(self, skipped: SkippedRange) -> None:
         self._tell(were_skipped(skipped))

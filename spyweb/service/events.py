@@ -15,7 +15,7 @@ whoever was cut off finds what came meanwhile.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from heapq import merge
 from itertools import islice
@@ -52,6 +52,7 @@ class Event(Struct, frozen=True, gc=False):
     happening: Happening
     frame: bytes
     at_ms: int  # when the hub heard of it
+    changes_standing: bool = False  # a run has ended otherwise than the one before it
 
 
 class Wish(Struct, frozen=True, kw_only=True):
@@ -106,14 +107,16 @@ class EventHub:
     def wants(self, topic: Topic) -> bool:
         return topic in self._kept
 
-    def publish(self, kind: EventType, job: JobId | None, happening: Happening) -> None:
+    def publish(
+        self, kind: EventType, job: JobId | None, happening: Happening, *, changes_standing: bool = False
+    ) -> None:
         """Number what has happened, keep it, and tell whoever listens to such."""
         kept = self._kept.get(Topic(kind, job if kind is EventType.LOG else None))
         if kept is None:
             return
         self.number += 1
         frame = frame_of(kind, self.mark(self.number), happening)
-        event = Event(self.number, kind, job, happening, frame, self._clock.now_ms())
+        event = Event(self.number, kind, job, happening, frame, self._clock.now_ms(), changes_standing)
         kept.events.append(event)
         self._count += 1
         self._size += _size_of(event)
@@ -169,16 +172,21 @@ class EventHub:
         if not kept.ears:
             kept.timer = self._clock.call_later(LINGER_S, partial(self._forget, topic))
 
+    def keep(self, topic: Topic) -> None:
+        """Keep what happens of this topic for a while, though nobody listens."""
+        self.listen(topic, _nobody)
+        self.unlisten(topic, _nobody)
+
     def _forget(self, topic: Topic) -> None:
         kept = self._kept.pop(topic)
         kept.end()
         self._count -= len(kept.events)
         self._size -= sum(map(_size_of, kept.events))
 
-    def since(self, wish: Wish, seen: int) -> Iterator[Event]:
+    def after(self, topics: Iterable[Topic], seen: int) -> Iterator[Event]:
         """Yield what is kept of the events after a number, in their order."""
-        found = (newer_than(self._kept[topic].events, seen) for topic in wish.topics())
-        return filter(wish.takes, merge(*found, key=attrgetter("number")))
+        found = (newer_than(self._kept[topic].events, seen) for topic in topics if topic in self._kept)
+        return merge(*found, key=attrgetter("number"))
 
     def newest(self, wish: Wish, *, limit: int, before: int | None = None) -> list[Event]:
         """Return the newest of what is kept and wanted, newest first; of numbers below `before`."""
@@ -187,9 +195,9 @@ class EventHub:
         wanted = (event for event in found if (before is None or event.number < before) and wish.takes(event))
         return list(islice(wanted, limit))
 
-    def complete_from(self, wish: Wish) -> int:
-        """Return the number from which on nothing of this wish is missing."""
-        return max((self._kept[topic].since for topic in wish.topics()), default=0)
+    def complete_from(self, topics: Iterable[Topic]) -> int:
+        """Return the number from which on nothing of these is missing."""
+        return max((self._kept[topic].since if topic in self._kept else self.number + 1 for topic in topics), default=0)
 
     def wake_soon(self, wake: Callable[[], None]) -> None:
         """Call this in one of the next rounds of the loop: very many at once would hold it up."""
@@ -229,7 +237,7 @@ class Follower:
     def begin(self, mark: str | None) -> None:
         """Take its place; called once its topics are kept."""
         number = None if mark is None else self._hub.read(mark)
-        if number is not None and number >= self._hub.complete_from(self._wish):
+        if number is not None and number >= self._hub.complete_from(self._wish.topics()):
             self._seen, self._has_more = number, True
             self._greeting = b"retry: %d\n\n" % RETRY_MS
         elif mark is None:
@@ -254,11 +262,11 @@ class Follower:
         greeting, self._greeting = self._greeting, b""
         if not self._has_more:
             return greeting
-        if self._seen < self._hub.complete_from(self._wish):
+        if self._seen < self._hub.complete_from(self._wish.topics()):
             return greeting + self._reset()
         frames, size = [greeting], 0
         self._has_more = False
-        for event in self._hub.since(self._wish, self._seen):
+        for event in filter(self._wish.takes, self._hub.after(self._wish.topics(), self._seen)):
             if size >= MOST_TAKEN:
                 self._has_more = True
                 break
@@ -296,6 +304,9 @@ def newer_than(events: deque[Event], seen: int) -> list[Event]:
         found.append(event)
     found.reverse()
     return found
+
+
+def _nobody(_event: Event) -> None: ...
 
 
 def _size_of(event: Event) -> int:

@@ -11,7 +11,7 @@ from enum import StrEnum
 from msgspec import Struct, structs
 
 from spyweb.cooperative import Steps
-from spyweb.model import Outcome, RunId
+from spyweb.model import Outcome, Run, RunId
 from spyweb.runs.records import NOT_AS_EXPECTED
 from spyweb.store.model.runs import FailingSeries, RunStrip
 from spyweb.views.jobs import JobState, JobView
@@ -139,7 +139,7 @@ def standing_of(job: JobView, *, is_failing: bool) -> Standing:
     return Standing.DOUBTFUL if is_doubtful(job.last) else Standing.WELL
 
 
-def is_doubtful(last: LastRun) -> bool:
+def is_doubtful(last: LastRun | Run) -> bool:
     return bool(last.storage_errors) or last.note.startswith(NOT_AS_EXPECTED)
 
 

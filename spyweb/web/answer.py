@@ -97,15 +97,17 @@ class BadBody(web.HTTPUnprocessableEntity):
 
 
 class WholeAnswer(web.Response):
-    """A response whose memory is freed as soon as its client hangs up.
+    """A response whose memory is freed as soon as it is sent, or its client hangs up.
 
-    aiohttp's error then holds the frame that waited, and that frame the error: a circle, with the whole body in it. It
-    waits for the collector, which in the daemon seldom comes by (daemon/serve.py).
+    aiohttp keeps a response until the next request of its connection.  Its error for a client that is gone holds the
+    frame that waited, and that frame the error: a circle, with the whole body in it, which waits for the collector; in
+    the daemon that seldom comes by (daemon/serve.py).
     """
 
     async def write_eof(self, data: bytes = b"") -> None:
         try:
             await super().write_eof(data)
+            self.body = None
         except ConnectionError as error:
             raise error.with_traceback(None) from None
 

@@ -22,14 +22,12 @@ from spyweb.web.access.recognise import RECOGNISER, AccessRule, Recogniser, by_l
 from spyweb.web.access.throttle import Throttle
 from spyweb.web.answer import answer_errors
 from spyweb.web.api.document import DOCUMENTED, MADE
-from spyweb.web.api.events import EVENT_STREAMS
 from spyweb.web.api.route import CATALOGUE, LARGEST_BODY, SERVICE, Catalogue, Route
 from spyweb.web.api.routes import ROUTES
 from spyweb.web.api.streams import OPEN_STREAMS, OpenStreams
 from spyweb.web.body import BODY_MEMORY, LARGEST, BodyMemory
 from spyweb.web.endpoints import ENDPOINT_ROUTES, ENDPOINT_RULES, ENDPOINTS
-from spyweb.web.event_streams import EventStreams
-from spyweb.web.live import CHUNKS, PAGE_STREAMS, Chunks
+from spyweb.web.event_streams import EVENT_STREAMS, PAGE_STREAMS, EventStreams
 from spyweb.web.pages.ack import ack_routes
 from spyweb.web.pages.pages import ACTIONS, PAGES
 from spyweb.web.pages.site import PageRoute, page_routes, showing_errors
@@ -121,7 +119,6 @@ def _add_service(app: web.Application, service: DaemonService, largest_body: int
     app[BODY_MEMORY], app[LARGEST_BODY] = BodyMemory(), largest_body
     app[OPEN_STREAMS] = OpenStreams()
     app[EVENT_STREAMS] = EventStreams(MOST_EVENT_STREAMS, STREAMS_OF_ONE)
-    app[CHUNKS] = Chunks()
     app[PAGE_STREAMS] = EventStreams(MOST_PAGE_STREAMS, STREAMS_OF_ONE)
     _end_streams_of(app)
 

@@ -1,21 +1,29 @@
-"""Open streams of events, count those of an app, and end them when its server closes."""
+"""Send streams of Server-Sent Events, count those of an app, and end them when its server closes."""
 
 from __future__ import annotations
 
+import asyncio
 import socket
-from asyncio import Transport
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, cast
+from contextlib import contextmanager, suppress
+from typing import Any, Protocol, cast
 
 from aiohttp import web
-from msgspec import Struct
+from msgspec import Struct, field
 
 from spyweb.web.access.hosts import is_loopback
 from spyweb.web.access.principal import key_of
 from spyweb.web.connections import address_of
 
+QUIET_S = 15.0  # after which a client gets a sign of life
+STALLED_S = 30.0  # without reading, after which it is hung up on
+PAUSE_S = 0.2  # between two sendings: what comes meanwhile is sent together
+HEADERS = {
+    "Content-Type": "text/event-stream",
+    "Cache-Control": "no-store",
+    "X-Accel-Buffering": "no",  # has nginx pass on each event at once
+}
 KERNEL_BYTES = 64 * 1024  # that the kernel may keep for one stream; it takes twice that for what is around them
 RETRY_AFTER_S = "10"
 
@@ -27,9 +35,30 @@ class TooManyStreams(web.HTTPServiceUnavailable):
         super().__init__(text=text, headers={"Retry-After": RETRY_AFTER_S})
 
 
+class StreamSource(Protocol):
+    """Gives a stream what to send."""
+
+    @property
+    def mark(self) -> str:
+        """Return how far everything was taken."""
+
+    @property
+    def has_more(self) -> bool: ...
+
+    def take(self) -> bytes:
+        """Return what is to be sent next; nothing once all was."""
+
+    def leave(self) -> None: ...
+
+
 class OpenStream(Struct, frozen=True, eq=False):
     request: web.Request
-    end: Callable[[], None]
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def end(self) -> None:
+        self.over.set()
+        self.woken.set()
 
 
 class EventStreams:
@@ -45,16 +74,16 @@ class EventStreams:
         self._open: list[OpenStream] = []
 
     @contextmanager
-    def one(self, request: web.Request, end: Callable[[], None]) -> Iterator[None]:
-        """Count a stream while it is open; `end` ends it.  Raises TooManyStreams.
+    def one(self, request: web.Request) -> Iterator[OpenStream]:
+        """Count a stream while it is open.  Raises TooManyStreams.
 
         One that has not noticed yet that its client is gone does not count.
         """
         self._check(request)
-        stream = OpenStream(request, end)
+        stream = OpenStream(request)
         self._open.append(stream)
         try:
-            yield
+            yield stream
         finally:
             self._open.remove(stream)
 
@@ -85,15 +114,59 @@ def check_share_of_key(request: web.Request, others: Iterable[web.Request], most
         raise TooManyStreams(f"{of_one} streams of this key are open already: end one of them")
 
 
-def hold_little(request: web.Request) -> Transport:
+EVENT_STREAMS = web.AppKey("streams of events", EventStreams)
+PAGE_STREAMS = web.AppKey("streams of pages", EventStreams)
+
+Follow = Callable[[Callable[[], None]], StreamSource]  # given what wakes the stream when there is something to take
+
+
+async def send_events(request: web.Request, streams: EventStreams, follow: Follow) -> web.StreamResponse:
+    """Send what is followed, until the server closes or the client is gone; whoever does not read is hung up on."""
+    response = web.StreamResponse(headers=HEADERS)
+    if request.method == "HEAD":
+        return response
+    with streams.one(request) as stream:
+        followed = follow(stream.woken.set)
+        try:
+            hold_little(request)
+            await response.prepare(request)
+            await _send_all(response, stream, followed)
+        except (TimeoutError, ConnectionError):
+            if request.transport:
+                request.transport.abort()
+        finally:
+            followed.leave()
+    return response
+
+
+async def _send_all(response: web.StreamResponse, stream: OpenStream, followed: StreamSource) -> None:
+    is_quiet = False
+    while not stream.over.is_set() and stream.request.transport is not None:
+        stream.woken.clear()
+        data = followed.take()
+        if not data and is_quiet:
+            data = b"id: %s\n\n" % followed.mark.encode()  # no event: only where it is by now
+        if data:
+            async with asyncio.timeout(STALLED_S):
+                await response.write(data)
+            if not followed.has_more:
+                await _wait(stream.over, PAUSE_S)
+        is_quiet = not (data or await _wait(stream.woken, QUIET_S))
+
+
+async def _wait(what: asyncio.Event, seconds: float) -> bool:
+    """Wait for an event, for a while; return whether it has come."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            return await what.wait()
+    return False
+
+
+def hold_little(request: web.Request) -> None:
     """Have the kernel keep little for this client: what it holds is behind the times."""
-    transport = request.transport
-    if transport is None:
-        raise ConnectionResetError
-    connection: socket.socket | None = transport.get_extra_info("socket")
+    connection: socket.socket | None = request.transport.get_extra_info("socket") if request.transport else None
     if connection is not None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_BYTES)
-    return transport
 
 
 def _peer(request: web.Request) -> object:

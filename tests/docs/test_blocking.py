@@ -41,7 +41,6 @@ HARMLESS = {
     "self._bulk.write": "puts a frame together",
     "self._small.write": "puts a frame together",
     "response.write": "awaited: aiohttp's own, over a transport",
-    "self._response.write": "the same",
     "job_logs.write": "JobLogs writes in a thread",
     "lines.write": "the same",
     "failures.write": "the same",

@@ -58,6 +58,7 @@ CACHES = {
     "schedules.due.schedule_text": "a schedule that was parsed",
     "schedules.words.cron_words": "LONGEST_TEXT",
     "schedules.zone.spans": "a zone that was parsed",
+    "service.changes.index_of": "an address, as long as a request line may be",
     "settings.tables._loads": "TEXT_KEPT",
     "settings.units._sum_of_parts": "LONGEST_TEXT",
     "settings.values._has_zone": "LONGEST_ZONE",

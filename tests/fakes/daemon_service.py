@@ -7,7 +7,6 @@ It keeps a story: what it was asked to do, as short strings.
 from __future__ import annotations
 
 import asyncio
-from asyncio import TaskGroup
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -46,6 +45,7 @@ from spyweb.schedules.maintenance import MaintenanceRule, Once, Recurring
 from spyweb.service.access import AccessService
 from spyweb.service.audit import AuditService
 from spyweb.service.calendar import USUAL_DAYS, CalendarService, MaySee, anything
+from spyweb.service.changes import ChangeHub
 from spyweb.service.channels import ChannelService
 from spyweb.service.daemon import DaemonService
 from spyweb.service.drift import DriftService
@@ -56,7 +56,6 @@ from spyweb.service.job_detail import JobDetails
 from spyweb.service.metrics import MetricsService
 from spyweb.service.once import StartedRun
 from spyweb.service.overview import OverviewService
-from spyweb.service.page_hub import PageHub
 from spyweb.service.past_runs import PastRunsService
 from spyweb.service.readiness import ReadinessService
 from spyweb.service.state import StateService
@@ -466,7 +465,6 @@ class FakeDaemonService(DaemonService):
         api_key: str | None = None,
         clock: Clock | None = None,
         hub: EventHub | None = None,
-        pages: PageHub | None = None,
     ) -> None:
         self.root = root or Path()
         self.clock = clock = clock or FakeClock()
@@ -482,7 +480,7 @@ class FakeDaemonService(DaemonService):
         self.ack_links = AckLinks("https://spyweb.example.org", lambda: self.alert_settings)
         self.channels = make_channels(store, clock, lambda: self.alert_settings, self.tallies)
         self.events = hub or EventHub(clock, "b00t", lambda _hub, _topic: lambda: None)
-        self.pages = pages or PageHub(events=self.events, clock=clock, tasks=TaskGroup(), last_lines=no_lines)
+        self.changes = ChangeHub(events=self.events, clock=clock, last_lines=no_lines)
         self.hooks: HookService = FakeHooks(self.start)
         self.is_traced = False
         self.state = state or make_state()

@@ -10,11 +10,13 @@ from pathlib import Path
 from aiohttp.test_utils import make_mocked_request
 from msgspec import structs
 
+from spyweb.clock import Clock
 from spyweb.cooperative import run_at_once
 from spyweb.errors import Problem, Refused
 from spyweb.model import Every, HistoryRule, JobId, Outcome, Run, RunId, RunMark, TriggerType
 from spyweb.runs.live import LiveJobs
 from spyweb.service.calendar import MaySee, anything
+from spyweb.service.events import EventHub
 from spyweb.service.record_search import RecordSearch
 from spyweb.settings import Settings
 from spyweb.settings.load import load_settings
@@ -244,8 +246,13 @@ class FakeReloader:
     settings: Settings
 
 
-def make_dashboard_service(rows: Sequence[OverviewRow] | None = None, root: Path | None = None) -> FakeDaemonService:
-    service = FakeDaemonService(root=root, clock=FakeClock(NOW_MS))
+def make_dashboard_service(
+    rows: Sequence[OverviewRow] | None = None,
+    root: Path | None = None,
+    hub: EventHub | None = None,
+    clock: Clock | None = None,
+) -> FakeDaemonService:
+    service = FakeDaemonService(root=root, hub=hub, clock=clock or FakeClock(NOW_MS))
     service.timezone = "Europe/Berlin"
     service.overview = FakeOverviewService(list(rows) if rows is not None else three_rows())  # type: ignore[assignment]
     service.details = FakeDetails(service.overview)  # type: ignore[arg-type, assignment]

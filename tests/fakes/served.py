@@ -17,11 +17,11 @@ from spyweb.runs.runner import by_hand
 from spyweb.schedules.maintenance import MaintenanceCalendar
 from spyweb.service.access import AccessService
 from spyweb.service.audit import AuditService
+from spyweb.service.changes import ChangeHub
 from spyweb.service.daemon import DaemonService
 from spyweb.service.events import EventHub
 from spyweb.service.incidents import IncidentService
 from spyweb.service.once import OnceService
-from spyweb.service.page_hub import PageHub
 from spyweb.service.workflows import WorkflowService
 from spyweb.settings import Settings
 from spyweb.settings.alerts import AlertSettings
@@ -109,7 +109,7 @@ async def serving(root: Path, *jobs: LiveJob) -> AsyncIterator[Served]:
             drift=make_drift(t.store, t.clock, {}),
             clock=t.clock,
             events=events,
-            pages=PageHub(events=events, clock=t.clock, tasks=t.tasks, last_lines=no_lines),
+            changes=ChangeHub(events=events, clock=t.clock, last_lines=no_lines),
             vitals=make_vitals,
             vms_of=lambda job: len(job),
             past_runs=t.store.past_runs,

@@ -13,7 +13,7 @@ from spyweb.model import JobId, RunId
 from spyweb.service.events import EventHub
 from spyweb.store.model.access import Scope
 from spyweb.views.events import EventType, IncidentHappened, LogHappened
-from spyweb.web.api import events as module
+from spyweb.web import event_streams as module
 from spyweb.web.app import socket_app, tcp_app
 from spyweb.web.event_streams import EventStreams
 from tests.fakes.daemon_service import FakeDaemonService

@@ -1,7 +1,7 @@
-// Keeps a page up to date.  What the server pushes is HTML: elements with ids.  What is there under an id is changed into
-// what came, node by node, so that focus, selection, scroll and open details stay; what isn't there yet is added to the
-// element named by data-into; data-gone removes.  After a gap that the server can't fill, the page is fetched anew and
-// changed in the same way.  What a page is about is not known here.
+// Keeps a page up to date.  The server tells that something has changed since the page's mark; what has is then fetched:
+// elements with ids.  What is there under an id is changed into what came, node by node, so that focus, selection, scroll
+// and open details stay; what isn't there yet is added to the element named by data-into.  Where the server can't say what
+// has changed, it answers with the whole page.  What a page is about is not known here.
 
 import { tell } from "./times.js";
 
@@ -11,19 +11,23 @@ const body = document.body;
 const HIDDEN_FOR = 10_000; // a tab out of sight gives its connection back: browsers allow six to one host
 const LOG_LINES = 1000;
 const MINE = new Set(["open", "hidden"]); // set by whoever looks at the page, not by the server
-const place = body.dataset.live ? new URL(body.dataset.live, location.href) : null;
+let mark = body.dataset.mark;
+let fetching = false;
+let again = false;
 let source = null;
 let sleep = 0;
 const renewed = () => dispatchEvent(new Event("renewed")); // what has come is to be filtered as the rest is
 
+const at = (name) => {
+  const url = new URL(location.href);
+  url.searchParams.set(name, mark);
+  return url;
+};
+
 function connect() {
-  if (source || !place) return;
-  source = new EventSource(place);
-  source.addEventListener("html", (event) => {
-    place.searchParams.set("since", event.lastEventId);
-    swap(event.data);
-  });
-  source.addEventListener("reset", renew);
+  if (source || !mark) return;
+  source = new EventSource(at("live"));
+  source.onmessage = renew;
   source.onopen = () => body.removeAttribute("data-offline");
   source.onerror = () => {
     body.setAttribute("data-offline", "");
@@ -39,21 +43,31 @@ function close() {
 }
 
 async function renew() {
-  close();
-  const answer = await fetch(location.href, { headers: { Accept: "text/html" } }).catch(() => null);
-  if (answer?.status === 401) return location.reload(); // signed out
-  if (!answer?.ok) return void setTimeout(renew, 3000);
-  show(await answer.text());
+  again = fetching;
+  if (fetching) return;
+  fetching = true;
+  const asked = mark;
+  const answer = await fetch(at("since"), { headers: { Accept: "text/html" } }).catch(() => null);
+  const html = answer?.ok ? await answer.text().catch(() => null) : null;
+  fetching = false;
+  if ([401, 403, 404].includes(answer?.status)) return location.reload(); // signed out; gone
+  if (html === null) return void setTimeout(renew, 3000);
+  if (mark !== asked) return renew(); // a form has shown another state meanwhile
+  const reached = answer.headers.get("Spyweb-Mark");
+  if (!reached) return show(html);
+  mark = reached;
+  swap(html);
+  if (!document.hidden) connect();
+  if (again) renew();
 }
 
-// Changes the page into another state of it, and follows it from there: what was pushed meanwhile may be newer, and comes
-// again.
+// Changes the page into another state of it, and follows it from there.
 export function show(html) {
   const page = new DOMParser().parseFromString(html, "text/html");
   tell(all("time", page));
   close();
   for (const id of ["title", "icon", "pages", "main"]) morph($(id), page.getElementById(id));
-  if (place && page.body.dataset.live) place.search = new URL(page.body.dataset.live, location.href).search;
+  mark = page.body.dataset.mark;
   renewed();
   if (!document.hidden) connect();
 }
@@ -65,8 +79,7 @@ function swap(html) {
   const followed = all(".log").filter((log) => log.scrollHeight - log.scrollTop - log.clientHeight < 40);
   for (const fresh of [...template.content.children]) {
     const old = $(fresh.id);
-    if (fresh.hasAttribute("data-gone")) old?.remove();
-    else if (old) morph(old, fresh);
+    if (old) morph(old, fresh);
     else if ($(fresh.dataset.into)) append($(fresh.dataset.into), fresh);
   }
   for (const log of followed) log.scrollTop = log.scrollHeight;

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-from asyncio import Future
 from typing import Annotated
 
 from aiohttp import web
-from aiohttp_sse import EventSourceResponse
 from msgspec import Meta, Struct
 
-from spyweb.clock import Clock
-from spyweb.cooperative import set_done, within
-from spyweb.service.events import Follower, Wish
+from spyweb.service.events import Wish
 from spyweb.views.events import KINDS, EventType
 from spyweb.web.access.principal import Principal, principal_of
 from spyweb.web.answer import BadParameter
 from spyweb.web.api.query import find_job, query_of
 from spyweb.web.api.route import EVENTS, SERVICE, Right, Route
-from spyweb.web.event_streams import EventStreams, hold_little
+from spyweb.web.event_streams import EVENT_STREAMS, send_events
 
-QUIET_S = 15.0  # after which a client gets a sign of life
-STALLED_S = 30.0  # without reading, after which it is hung up on
-PAUSE_S = 0.2  # between two sendings: what comes meanwhile is sent together
 ALL = frozenset(KINDS)
 OF_JOBS = ALL - {EventType.HEALTH, EventType.AUDIT}
-
-EVENT_STREAMS = web.AppKey("streams of events", EventStreams)
 
 
 class EventsQuery(Struct, frozen=True):
@@ -64,65 +54,9 @@ async def follow_events(request: web.Request) -> web.StreamResponse:
     service, query = request.app[SERVICE], query_of(request, EventsQuery)
     wish = _wish_of(request, query)
     mark = request.headers.get("Last-Event-ID") or query.last_event_id
-    if request.method == "HEAD":
-        return web.Response(content_type=EVENTS)
-    stream = OpenEvents(request, service.clock)
-    with request.app[EVENT_STREAMS].one(request, stream.end):
-        follower = service.events.follow(wish, mark or None, stream.wake)
-        try:
-            response = EventSourceResponse(send_timeout=STALLED_S, ping_interval=QUIET_S)
-            hold_little(request)
-            await response.prepare(request)
-            async with response:
-                await stream.send_all(response, follower)
-        finally:
-            follower.leave()
-    return response
-
-
-class OpenEvents:
-    """One stream, until the server closes or the client is gone; of one that may not stay, the guard ends it."""
-
-    def __init__(self, request: web.Request, clock: Clock) -> None:
-        self._request = request
-        self._clock = clock
-        self._over: Future[None] = asyncio.get_running_loop().create_future()
-        self._woken: Future[None] = asyncio.get_running_loop().create_future()
-        self._sent_at = clock.monotonic()
-
-    def wake(self) -> None:
-        set_done(self._woken)
-
-    def end(self) -> None:
-        set_done(self._over)
-        set_done(self._woken)
-
-    async def send_all(self, response: EventSourceResponse, follower: Follower) -> None:
-        while not self._over.done() and response.is_connected():
-            data = follower.take()
-            if not data and self._clock.monotonic() - self._sent_at >= QUIET_S:
-                data = b"id: %s\n\n" % follower.mark.encode()  # no event: only where it is by now
-            if not data:
-                await self._wait()
-                continue
-            await self._send(response, data)
-            if not follower.has_more:
-                await within(self._clock, PAUSE_S, self._over)
-
-    async def _wait(self) -> None:
-        if await within(self._clock, QUIET_S, self._woken):
-            self._woken = asyncio.get_running_loop().create_future()
-
-    async def _send(self, response: EventSourceResponse, data: bytes) -> None:
-        """Send what all streams share: the library's own `send` would encode it anew for each."""
-        self._sent_at = self._clock.monotonic()
-        try:
-            async with asyncio.timeout(STALLED_S):
-                await response.write(data)
-        except (TimeoutError, ConnectionError):
-            if self._request.transport:
-                self._request.transport.abort()
-            self.end()
+    return await send_events(
+        request, request.app[EVENT_STREAMS], lambda wake: service.events.follow(wish, mark or None, wake)
+    )
 
 
 def _wish_of(request: web.Request, query: EventsQuery) -> Wish:

@@ -7,10 +7,8 @@ from collections.abc import Mapping
 from aiohttp import web
 
 from spyweb.errors import Refused
-from spyweb.views.events import EventType
 from spyweb.web.access.rights import Right
-from spyweb.web.pages.page import Asked, PageMissing, Shown, action, lead_to, live_view, page
-from spyweb.web.pages.parts import ALWAYS, PagePart, PartsView
+from spyweb.web.pages.page import Asked, PageMissing, PagePart, Shown, action, lead_to, page
 
 LEVEL_WORDS = {"info": "everything", "warning": "warnings and what is critical", "critical": "what is critical"}
 
@@ -25,21 +23,15 @@ async def values_of(asked: Asked) -> Mapping[str, object]:
     }
 
 
-@live_view("channels")
-def channels_view(asked: Asked, _argument: str) -> PartsView:
-    """Keep the list up to date."""
-    if asked.principal.jobs:
-        raise PageMissing("There is no such page")
-    part = PagePart(template="channel_list.html", subjects=("incident", "outbox"))
-    needs = ALWAYS | {EventType.OUTBOX}
-    return PartsView(name="channels", asked=asked, own={"channels-now": part}, needs=needs, gather=values_of)
-
-
-@page("channels", "channels.html", place="incidents")
+@page(
+    "channels",
+    "channels.html",
+    place="incidents",
+    parts={"channels-now": PagePart("channel_list.html", ("incident", "outbox"))},
+)
 async def show_channels(asked: Asked) -> Shown:
     """Show the channels of the settings."""
-    live = channels_view(asked, "").live
-    return Shown(title="Alert channels", values=await values_of(asked), live=live)
+    return Shown(title="Alert channels", values=await values_of(asked))
 
 
 @action("channels/{name}/test", right=Right.RUN)

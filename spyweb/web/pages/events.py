@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from itertools import islice
 from urllib.parse import urlencode
 
@@ -16,8 +15,7 @@ from spyweb.service.events import Wish
 from spyweb.views.events import EventType
 from spyweb.web.access.rights import Right
 from spyweb.web.api.query import Natural
-from spyweb.web.pages.page import Asked, PageMissing, Shown, live_view, page
-from spyweb.web.pages.parts import PagePart, PartsView
+from spyweb.web.pages.page import Asked, PageMissing, PagePart, Shown, page
 
 EVENTS = 50
 PROPOSED = 200  # jobs in the field for one
@@ -61,41 +59,20 @@ async def values_of(asked: Asked, query: EventsPageQuery) -> Mapping[str, object
     }
 
 
-@live_view("events")
-def events_view(asked: Asked, argument: str) -> PartsView:
-    """Keep the list up to date; the argument is the type and the job that are chosen."""
-    kind, _, job = argument.partition(",")
-    query = EventsPageQuery(type=kind, job=job)
-    wanted = query.types & types_for(asked)
-    if job and not asked.principal.may_see(job):
+def parts_of(asked: Asked) -> Mapping[str, PagePart]:
+    query = asked.query(EventsPageQuery)
+    if query.job and not asked.principal.may_see(query.job):
         raise PageMissing("There is no such job")
-    of_job = (f"job:{job}",) if job else ("job:*",)
-    subjects = {
-        EventType.RUN: of_job,
-        EventType.JOB: of_job,
-        EventType.STATE: ("state:*",),
-        EventType.OUTBOX: ("outbox",),
-        EventType.HEALTH: ("health",),
-        EventType.INCIDENT: ("incident",),
-        EventType.AUDIT: ("audit",),
-    }
-    part = PagePart(template="event_list.html", subjects=tuple({each for kind in wanted for each in subjects[kind]}))
-    return PartsView(
-        name="events",
-        asked=asked,
-        argument=argument,
-        own={"event-list": part},
-        needs=wanted,
-        gather=partial(values_of, query=query),
-    )
+    of_job = f"job:{query.job or '*'}"
+    subjects = {EventType.RUN: of_job, EventType.JOB: of_job, EventType.STATE: "state:*"}
+    wanted = {subjects.get(kind, kind.value) for kind in query.types & types_for(asked)}
+    return {"event-list": PagePart("event_list.html", tuple(sorted(wanted)))}
 
 
-@page("events", "events.html", place="events", of_job=True)
+@page("events", "events.html", place="events", of_job=True, parts=parts_of)
 async def show_events(asked: Asked) -> Shown:
     """Show what happens, from the moment on at which somebody first looked."""
     query = asked.query(EventsPageQuery)
-    view = events_view(asked, f"{query.type},{query.job}")
-    live = view.live  # also where older ones are shown: it keeps what happens meanwhile
     here = asked.to("events")
 
     def address(kind: str) -> str:
@@ -115,4 +92,4 @@ async def show_events(asked: Asked) -> Shown:
         ],
         "jobs": sorted(islice((job.id for job in asked.service.live if asked.principal.may_see(job.id)), PROPOSED)),
     }
-    return Shown(title="Events", values=values, live="" if query.before else live)
+    return Shown(title="Events", values=values, is_live=not query.before)

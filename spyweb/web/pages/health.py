@@ -12,8 +12,7 @@ from msgspec import Struct
 from spyweb.dashboard.health import Disk, gauge_words, limits_of, pieces_of, protections_of, tiles_of, uptime_words
 from spyweb.views.health import health_words
 from spyweb.web.api.query import Natural
-from spyweb.web.pages.page import Asked, PageMissing, Shown, live_view, page
-from spyweb.web.pages.parts import PagePart, PartsView
+from spyweb.web.pages.page import Asked, PagePart, Shown, page
 
 WORKERS = 50
 PAGES = {"jobs": "", "outbox": "outbox"}  # where a remedy leads to
@@ -43,19 +42,9 @@ async def values_of(asked: Asked) -> Mapping[str, object]:
     }
 
 
-@live_view("health")
-def health_view(asked: Asked, _argument: str) -> PartsView:
-    """Keep the verdict up to date."""
-    if asked.principal.jobs:
-        raise PageMissing("There is no such page")
-    part = PagePart(template="health_now.html", subjects=("health",))
-    return PartsView(name="health", asked=asked, own={"health-now": part}, gather=values_of)
-
-
-@page("health", "health.html", place="health")
+@page("health", "health.html", place="health", parts={"health-now": PagePart("health_now.html", ("health",))})
 async def show_health(asked: Asked) -> Shown:
     """Show what is wrong, what to do about it, and what is in force."""
-    live = health_view(asked, "").live
     values = await values_of(asked)
     health = asked.service.health()
     workers = health.workers
@@ -69,7 +58,7 @@ async def show_health(asked: Asked) -> Shown:
     }
     count = len(health.advice)
     title = "Health" if not count else "1 problem" if count == 1 else f"{count} problems"
-    return Shown(title=title, values={**values, **more}, live=live)
+    return Shown(title=title, values={**values, **more})
 
 
 def _disk_of(path: str) -> Disk | None:

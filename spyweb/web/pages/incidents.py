@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from urllib.parse import urlencode
 
 from aiohttp import web
@@ -26,14 +25,12 @@ from spyweb.dashboard.incidents import (
 from spyweb.errors import Refused
 from spyweb.incidents.policy import Level
 from spyweb.model import JobId
-from spyweb.views.events import EventType
 from spyweb.views.incidents import IncidentView, without_others
 from spyweb.web.access.principal import LONGEST_NAME, typed_name
 from spyweb.web.access.rights import Right
 from spyweb.web.api.query import LONGEST_NUMBER, MOST, Natural, visible
 from spyweb.web.pages.outlook import look
-from spyweb.web.pages.page import Asked, PageMissing, Shown, action, lead_to, live_view, page
-from spyweb.web.pages.parts import ALWAYS, PagePart, PartsView
+from spyweb.web.pages.page import Asked, PageMissing, PagePart, Shown, action, lead_to, page
 
 OPEN_SHOWN, PAST_SHOWN = 50, 30
 JOBS_OFFERED = 200  # of more, somebody types the id
@@ -122,28 +119,16 @@ def _address(asked: Asked, query: IncidentsPageQuery, **changes: object) -> str:
     return asked.to("incidents") + (f"?{wanted}" if wanted else "")
 
 
-def _parts(name: str, template: str, *subjects: str) -> Mapping[str, PagePart]:
-    """Return the part that is most of a page, with the title of the tab."""
-    return {
-        name: PagePart(template=template, subjects=subjects),
-        "title": PagePart(template="title.html", subjects=subjects),
-    }
+SUBJECTS = ("incident", "job:*")
 
 
-@live_view("incidents")
-def incidents_view(asked: Asked, argument: str) -> PartsView:
-    """Keep the beginning of the list up to date, of the state and the job in the argument."""
-    state, _, job = argument.partition(" ")
-    return PartsView(
-        name="incidents",
-        asked=asked,
-        argument=argument,
-        own=_parts("incidents-now", "incident_list.html", "incident", "job:*"),
-        gather=partial(values_of, query=IncidentsPageQuery(job=job, state=state)),
-    )
-
-
-@page("incidents", "incidents.html", place="incidents", of_job=True)
+@page(
+    "incidents",
+    "incidents.html",
+    place="incidents",
+    of_job=True,
+    parts={"title": PagePart("title.html", SUBJECTS), "incidents-now": PagePart("incident_list.html", SUBJECTS)},
+)
 async def show_incidents(asked: Asked) -> Shown:
     """Show what is wrong, then what was."""
     query = asked.query(IncidentsPageQuery)
@@ -151,9 +136,8 @@ async def show_incidents(asked: Asked) -> Shown:
         query = replace(query, job=asked.service.find(query.job) or query.job)
     if query.job and not asked.principal.may_see(query.job):
         raise PageMissing("There is no such job")
-    live = "" if query.before else incidents_view(asked, f"{query.state} {query.job}").live
     values = await values_of(asked, query)
-    return Shown(title=str(values["title"]), values=values, live=live)
+    return Shown(title=str(values["title"]), values=values, is_live=not query.before)
 
 
 async def values_of_one(asked: Asked, number: int) -> Mapping[str, object]:
@@ -179,28 +163,21 @@ async def values_of_one(asked: Asked, number: int) -> Mapping[str, object]:
     }
 
 
-@live_view("incident")
-def incident_view(asked: Asked, argument: str) -> PartsView:
-    """Keep the page of an incident up to date: its argument is the number."""
-    number = _number(argument)
-    return PartsView(
-        name="incident",
-        asked=asked,
-        argument=argument,
-        own=_parts("incident-now", "incident_now.html", "incident", "job:*", "outbox"),
-        needs=ALWAYS | {EventType.OUTBOX},
-        gather=partial(values_of_one, number=number),
-    )
-
-
-@page("incidents/{incident}", "incident.html", place="incidents", of_job=True)
+@page(
+    "incidents/{incident}",
+    "incident.html",
+    place="incidents",
+    of_job=True,
+    parts={
+        "title": PagePart("title.html", (*SUBJECTS, "outbox")),
+        "incident-now": PagePart("incident_now.html", (*SUBJECTS, "outbox")),
+    },
+)
 async def show_one(asked: Asked) -> Shown:
     """Show everything about an incident."""
     number = _number(asked.request.match_info["incident"])
-    await _find(asked, number)
-    live = incident_view(asked, str(number)).live
     values = await values_of_one(asked, number)
-    return Shown(title=str(values["title"]), values=values, live=live)
+    return Shown(title=str(values["title"]), values=values)
 
 
 @action("incidents/{incident}/acknowledge", right=Right.RUN, of_job=True)

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-from urllib.parse import quote
+from collections.abc import Callable
 
 from aiohttp import web
 from msgspec import Struct
-from msgspec.structs import replace
 
-from spyweb.dashboard.frame import Chip, PageFrame
+from spyweb.dashboard.frame import Chip
 from spyweb.dashboard.incidents import SILENCES, held_words, show_incident, told_words
 from spyweb.dashboard.job import (
     SPAN_WORDS,
@@ -24,39 +19,29 @@ from spyweb.dashboard.job import (
     tab_title,
     ticks,
 )
-from spyweb.errors import Refused
-from spyweb.logs.tail import last_lines
 from spyweb.model import JobId
+from spyweb.service.changes import LOG_LINES
 from spyweb.service.daemon import DaemonService
-from spyweb.service.page_hub import LOG_LINES
-from spyweb.views.events import EventType, LogHappened, lines_in_file
 from spyweb.views.incidents import without_others
 from spyweb.views.job_detail import detail_seen_by
 from spyweb.views.jobs import to_json
 from spyweb.views.statistics import TimeSpan
 from spyweb.views.strips import late_after
-from spyweb.web.access.principal import Principal
 from spyweb.web.access.rights import Right
-from spyweb.web.pages.outlook import look
-from spyweb.web.pages.page import Asked, Shown, action, lead_to, live_view, moments_of, page
+from spyweb.web.pages.page import Asked, PagePart, Shown, action, lead_to, page
 from spyweb.web.pages.source import coloured
 from spyweb.words import cut
-
-if TYPE_CHECKING:
-    from spyweb.dashboard.render import Renderer
 
 RUNS_SHOWN, STORED_SHOWN, RECORDS_SHOWN = 12, 8, 5
 LONGEST_VALUE = 120  # characters
 PARTS = {
-    "title": "title.html",
-    "icon": "icon.html",
-    "count-jobs": "count.html",
-    "count-incidents": "count.html",
-    "job-head": "job_head.html",
-    "job-why": "job_why.html",
-    "job-runs": "job_runs.html",
-    "job-next": "job_next.html",
-    "job-alerts": "job_alerts.html",
+    "title": PagePart("title.html", ("job:{job}",)),
+    "job-head": PagePart("job_head.html", ("job:{job}", "incident")),
+    "job-why": PagePart("job_why.html", ("job:{job}",)),
+    "job-runs": PagePart("job_runs.html", ("job:{job}",)),
+    "job-next": PagePart("job_next.html", ("job:{job}",)),
+    "job-alerts": PagePart("job_alerts.html", ("job:{job}", "incident")),
+    "log": PagePart("more_log.html", ("log:{job}",)),
 }
 
 
@@ -67,90 +52,6 @@ class JobPageQuery(Struct, frozen=True):
 
     def chosen(self) -> TimeSpan:
         return TimeSpan(self.span) if self.span in set(TimeSpan) else TimeSpan.DAY
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobPageView:
-    """The parts of a job's page that change while somebody looks."""
-
-    service: DaemonService
-    principal: Principal
-    base: str
-    renderer: Renderer
-    job: JobId
-
-    @property
-    def key(self) -> Hashable:
-        return "job", self.base, self.principal.jobs, self.principal.rights, self.job
-
-    @property
-    def needs(self) -> frozenset[EventType]:
-        return frozenset({EventType.RUN, EventType.JOB, EventType.INCIDENT})
-
-    @property
-    def log(self) -> JobLogView:
-        return JobLogView(job=self.job, renderer=self.renderer, frame=self._frame())
-
-    def _frame(self) -> PageFrame:
-        return PageFrame(base=self.base, moments=moments_of(self.service), may=self.principal.may_do)
-
-    def parts(self, subject: str) -> Sequence[str] | None:
-        """Return the ids of the parts that depend on a subject."""
-        if subject == f"job:{self.job}":
-            return tuple(PARTS)
-        if subject == "incident":
-            return ("icon", "count-incidents", "job-head", "job-alerts")
-        return ("icon", "count-jobs") if subject.startswith("job:") else ()
-
-    async def render(self, parts: Sequence[str]) -> Mapping[str, str]:
-        """Return each part as it is now."""
-        values = await values_of(self.service, self.job, self.principal.may_see)
-        outlook = await look(self.service, self.principal)
-        frame = replace(self._frame(), state=outlook.state, counts=outlook.counts)
-        return {
-            part: self.renderer.part(PARTS[part], frame, {**values, "name": part.removeprefix("count-")})
-            for part in parts
-        }
-
-
-class JobLogView(Struct, frozen=True, kw_only=True):
-    """The log of a job, as its page shows it."""
-
-    job: JobId
-    renderer: Renderer
-    frame: PageFrame
-
-    def whole(self, lines: Sequence[LogHappened]) -> str:
-        """Render the element with the last lines."""
-        return self.renderer.part("job_log.html", self.frame, {"lines": lines})
-
-    def more(self, lines: Sequence[LogHappened], left_out: int) -> str:
-        """Render lines to be appended."""
-        values = {"lines": lines, "left_out": left_out}
-        return self.renderer.part("more_log.html", self.frame, values)
-
-
-@live_view("job")
-def job_view(asked: Asked, argument: str) -> JobPageView:
-    """Make the view of a job's page: its argument is the job."""
-    if not asked.principal.may_see(argument):
-        raise web.HTTPForbidden(text=f"{asked.principal.name} may not see this job")
-    return JobPageView(
-        service=asked.service,
-        principal=asked.principal,
-        base=asked.base,
-        renderer=asked.renderer,
-        job=JobId(argument),
-    )
-
-
-async def last_log_lines(service: DaemonService, job: JobId) -> list[LogHappened]:
-    """Return the end of a job's log; nothing of a job that is not there."""
-    try:
-        path = service.log_file(job)
-    except Refused:
-        return []
-    return lines_in_file(job, await asyncio.to_thread(last_lines, path, LOG_LINES))
 
 
 async def stored_values(service: DaemonService, namespace: str) -> list[tuple[str, str]]:
@@ -197,12 +98,15 @@ async def values_of(service: DaemonService, job: JobId, may_see: Callable[[str],
     }
 
 
-@page("jobs/{job}", "job.html", place="jobs")
+@page("jobs/{job}", "job.html", place="jobs", parts=PARTS)
 async def show_job(asked: Asked) -> Shown:
     """Show everything about a job."""
     service, job, span = asked.service, asked.job(), asked.query(JobPageQuery).chosen()
-    mark = service.pages.mark(job_view(asked, job))  # before anything is read
+    if asked.parts == ["log"]:
+        return Shown(title="", values=more_of_log(asked, job))
     values = await values_of(service, job, asked.principal.may_see)
+    if asked.parts:
+        return Shown(title=str(values["title"]), values={**values, **more_of_log(asked, job)})
     statistics = await service.past.statistics(job, span)
     found = service.live.find(job)
     limit_ms = found.spec.timeout_ms if found else None
@@ -218,12 +122,17 @@ async def show_job(asked: Asked) -> Shown:
         "ticks": ticks(statistics),
         "after_words": after_words,
         "nobody": "none that you may see" if asked.principal.jobs else "no other job",
-        "lines": await last_log_lines(service, job),
+        "lines": await service.changes.log_until(job, asked.mark),
         "stored": await stored_values(service, str(values["namespace"])),
         "records": await service.records(job, limit=RECORDS_SHOWN, before_ns=None),
     }
-    live = f"view=job:{quote(job)}&since={mark}"
-    return Shown(title=str(values["title"]), values={**values, **more}, live=live)
+    return Shown(title=str(values["title"]), values={**values, **more})
+
+
+def more_of_log(asked: Asked, job: JobId) -> dict[str, object]:
+    """Return the lines that the page does not show yet; of very many the last, and how many are left out."""
+    lines = asked.service.changes.log_between(job, asked.since, asked.mark)
+    return {"lines": lines[-LOG_LINES:], "left_out": max(0, len(lines) - LOG_LINES)}
 
 
 @action("jobs/{job}/run", right=Right.RUN)

@@ -10,15 +10,13 @@ from msgspec import Struct
 from spyweb.errors import Refused
 from spyweb.service.access import find_problem
 from spyweb.store.model.access import Scope
-from spyweb.views.events import EventType
 from spyweb.views.keys import KeyView, MadeKey
 from spyweb.web.access.guard import ABOUT, TRAIL
 from spyweb.web.access.principal import check_may_make_keys
 from spyweb.web.access.recognise import RECOGNISER, WrongKey, address_in
 from spyweb.web.access.rights import Right
 from spyweb.web.api.query import Natural
-from spyweb.web.pages.page import Asked, PageMissing, Question, Shown, action, lead_to, live_view, page
-from spyweb.web.pages.parts import ALWAYS, PagePart, PartsView
+from spyweb.web.pages.page import Asked, PageMissing, PagePart, Question, Shown, action, lead_to, page
 from spyweb.web.pages.site import answer_with
 
 TEMPLATE, PLACE = "keys.html", "keys"
@@ -39,36 +37,17 @@ class KeysQuery(Struct, frozen=True):
     page: Natural = 1  # of the keys
 
 
-async def newest_lines(asked: Asked) -> Mapping[str, object]:
-    return await lines_from(asked, 0)
-
-
 async def lines_from(asked: Asked, before: int) -> Mapping[str, object]:
     lines = await asked.service.trail.lines(limit=LINES + 1, before=before or None)
     return {"lines": lines[:LINES], "older": lines[LINES - 1].id if len(lines) > LINES else 0, "is_older": before > 0}
 
 
-@live_view("keys")
-def keys_view(asked: Asked, _argument: str) -> PartsView:
-    """Keep the audit trail up to date, for whoever may see it."""
-    if Right.ADMIN not in asked.principal.rights or asked.principal.jobs:
-        raise PageMissing("There is no such page")
-    return PartsView(
-        name="keys",
-        asked=asked,
-        own={"audit": PagePart(template="audit.html", subjects=("audit",))},
-        needs=ALWAYS | {EventType.AUDIT},
-        gather=newest_lines,
-    )
-
-
-@page("keys", TEMPLATE, place=PLACE, right=Right.ADMIN)
+@page("keys", TEMPLATE, place=PLACE, right=Right.ADMIN, parts={"audit": PagePart("audit.html", ("audit",))})
 async def show_keys(asked: Asked) -> Shown:
     """Show who may come in, and what was done by whom."""
     query = asked.query(KeysQuery)
     before = query.before
-    live = "" if before else keys_view(asked, "").live
-    return Shown(title="Keys", values=await values_of(asked, before, page=query.page), live=live)
+    return Shown(title="Keys", values=await values_of(asked, before, page=query.page), is_live=not before)
 
 
 async def values_of(

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from spyweb.dashboard.maintenance import WIDTH, draw_maintenance
 from spyweb.service.calendar import USUAL_DAYS
-from spyweb.web.pages.page import Asked, Shown, live_view, page
-from spyweb.web.pages.parts import PagePart, PartsView
+from spyweb.web.pages.page import Asked, PagePart, Shown, page
 
 
 async def values_of(asked: Asked) -> Mapping[str, object]:
@@ -22,15 +21,13 @@ async def values_of(asked: Asked) -> Mapping[str, object]:
     }
 
 
-@live_view("maintenance")
-def maintenance_view(asked: Asked, _argument: str) -> PartsView:
-    """Keep the page up to date when config.toml has changed the jobs, or an incident begins."""
-    part = PagePart(template="maintenance_now.html", subjects=("incident", "jobs"))
-    return PartsView(name="maintenance", asked=asked, own={"maintenance-now": part}, gather=values_of)
-
-
-@page("maintenance", "maintenance.html", place="incidents", of_job=True)
+@page(
+    "maintenance",
+    "maintenance.html",
+    place="incidents",
+    of_job=True,
+    parts={"maintenance-now": PagePart("maintenance_now.html", ("incident", "jobs"))},
+)
 async def show_maintenance(asked: Asked) -> Shown:
     """Show the windows that have begun, and those of the next days."""
-    live = maintenance_view(asked, "").live
-    return Shown(title="Maintenance", values=await values_of(asked), live=live)
+    return Shown(title="Maintenance", values=await values_of(asked))

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from urllib.parse import urlencode
 
 from aiohttp import web
 from msgspec import Struct
 
 from spyweb.model import JobId
-from spyweb.views.events import EventType
 from spyweb.views.outbox import MessageView
 from spyweb.web.access.rights import Right
 from spyweb.web.api.query import Natural, visible
-from spyweb.web.pages.page import Asked, PageMissing, Question, Shown, action, lead_to, live_view, page
-from spyweb.web.pages.parts import ALWAYS, PagePart, PartsView
+from spyweb.web.pages.page import Asked, PageMissing, PagePart, Question, Shown, action, lead_to, page
 
 MESSAGES = 50
 
@@ -52,26 +49,11 @@ async def values_of(asked: Asked, query: OutboxQuery) -> Mapping[str, object]:
     }
 
 
-@live_view("outbox")
-def outbox_view(asked: Asked, argument: str) -> PartsView:
-    """Keep the newest messages up to date, of the job that is the argument."""
-    part = PagePart(template="messages.html", subjects=("outbox",))
-    return PartsView(
-        name="outbox",
-        asked=asked,
-        argument=argument,
-        own={"messages": part},
-        needs=ALWAYS | {EventType.OUTBOX},
-        gather=partial(values_of, query=OutboxQuery(job=argument)),
-    )
-
-
-@page("outbox", "outbox.html", place="outbox", of_job=True)
+@page("outbox", "outbox.html", place="outbox", of_job=True, parts={"messages": PagePart("messages.html", ("outbox",))})
 async def show_outbox(asked: Asked) -> Shown:
     """Show the messages that have not arrived."""
     query = asked.query(OutboxQuery)
-    live = "" if query.before else outbox_view(asked, query.job).live
-    return Shown(title="Outbox", values=await values_of(asked, query), live=live)
+    return Shown(title="Outbox", values=await values_of(asked, query), is_live=not query.before)
 
 
 @action("outbox/{id}/retry", right=Right.RUN, of_job=True)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 from urllib.parse import urlencode
 
 from msgspec import Struct
@@ -24,30 +22,21 @@ from spyweb.dashboard.overview import (
     title_of,
     word_of,
 )
-from spyweb.model import JobId
-from spyweb.service.daemon import DaemonService
-from spyweb.store.model.incidents import OpenIncident
-from spyweb.views.events import EventType
 from spyweb.views.job_detail import schedule_words
 from spyweb.views.overview import Overview, OverviewRow, Standing
-from spyweb.web.access.principal import Principal
-from spyweb.web.pages.outlook import line_of, look
-from spyweb.web.pages.page import Asked, Shown, live_view, moments_of, page
+from spyweb.web.pages.outlook import line_of
+from spyweb.web.pages.page import Asked, PagePart, Shown, page
 
-if TYPE_CHECKING:
-    from spyweb.dashboard.render import Renderer
-
+TOGETHER = 25  # rows made at a time, before others have their turn
 ROW = "j-"  # begins the id of a row
-SUMMARY = ("title", "icon", "count-jobs", "count-incidents", "count-health", "verdict", "attention")
-SUMMARY_TEMPLATES = {
-    "title": "title.html",
-    "icon": "icon.html",
-    "count-jobs": "count.html",
-    "count-incidents": "count.html",
-    "count-health": "count.html",
-    "verdict": "verdict.html",
-    "attention": "attention.html",
+MOST_ROWS = 5_000  # that are kept as they were rendered
+PARTS = {
+    "title": PagePart("title.html", ("job:*", "health", "incident")),
+    "verdict": PagePart("verdict.html", ("job:*", "health", "incident")),
+    "attention": PagePart("attention.html", ("job:*", "health", "incident")),
+    ROW + "*": PagePart("job_row.html", ("job:*",)),
 }
+_rows: dict[tuple[str, str], tuple[OverviewRow, str]] = {}  # by base and job
 
 
 class OverviewQuery(Struct, frozen=True):
@@ -63,120 +52,56 @@ class OverviewQuery(Struct, frozen=True):
         return JobFilter(q=self.q, tag=self.tag, state=self.state, sort=sort)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OverviewView:
-    """The parts of the overview, each of which can change."""
-
-    service: DaemonService
-    principal: Principal
-    base: str
-    renderer: Renderer
-    known: Mapping[str, OverviewRow] = field(default_factory=dict)  # rows that need not be asked for
-
-    @property
-    def key(self) -> Hashable:
-        return "overview", self.base, self.principal.jobs, self.principal.rights
-
-    @property
-    def needs(self) -> frozenset[EventType]:
-        return frozenset({EventType.RUN, EventType.JOB, EventType.HEALTH, EventType.INCIDENT})
-
-    @property
-    def log(self) -> None:
-        return None
-
-    def parts(self, subject: str) -> Sequence[str] | None:
-        """Return the ids of the parts that depend on a subject; None: all of the page does."""
-        kind, _, job = subject.partition(":")
-        match kind:
-            case "jobs":
-                return None
-            case "job" if self.principal.may_see(job):
-                return [ROW + job, *SUMMARY]
-            case "health" | "incident":
-                return SUMMARY
-            case _:
-                return ()
-
-    async def render(self, parts: Sequence[str]) -> Mapping[str, str]:
-        """Return each part as it is now; of a job that is gone, none."""
-        rendered: dict[str, str] = {}
-        frame = PageFrame(base=self.base, moments=moments_of(self.service))
-        for part in parts:
-            if part.startswith(ROW):
-                row = await self._row(part.removeprefix(ROW))
-                if row is not None:
-                    shown = show_job(row, self._how(row.job.id))
-                    rendered[part] = self.renderer.part("job_row.html", frame, {"shown": shown})
-        if any(part in SUMMARY for part in parts):
-            rendered.update(await self._summary(parts))
-        return rendered
-
-    def _how(self, job: JobId) -> str:
-        found = self.service.live.find(job)
-        return schedule_words(found.spec, self.service.timezone) if found else ""
-
-    async def _row(self, job: str) -> OverviewRow | None:
-        return self.known.get(job) or await self.service.overview.row(JobId(job))
-
-    async def _summary(self, parts: Sequence[str]) -> dict[str, str]:
-        outlook = await look(self.service, self.principal)
-        frame = PageFrame(
-            base=self.base,
-            moments=moments_of(self.service),
-            state=outlook.state,
-            counts=outlook.counts,
-            may=self.principal.may_do,
-        )
-        overview = seen_by(await self.service.overview.look(), self.principal.may_see)
-        values = {**summary_of(self.service, overview, outlook.incidents), "title": title_of(overview)}
-        return {
-            part: self.renderer.part(template, frame, {**values, "name": part.removeprefix("count-")})
-            for part, template in SUMMARY_TEMPLATES.items()
-            if part in parts
-        }
+async def rows_of(asked: Asked, rows: Iterable[OverviewRow]) -> dict[str, str]:
+    """Render rows, giving way in between; one that is as it was is not rendered anew: it is the same for everybody."""
+    service, frame = asked.service, PageFrame(base=asked.base, moments=asked.moments)
+    html: dict[str, str] = {}
+    for count, row in enumerate(rows):
+        job = row.job.id
+        kept = _rows.get((asked.base, job))
+        if kept is None or kept[0] is not row:  # it is another object where anything of it is another
+            found = service.live.find(job)
+            how = schedule_words(found.spec, service.timezone) if found else ""
+            if len(_rows) >= MOST_ROWS:
+                _rows.clear()
+            kept = row, asked.renderer.part("job_row.html", frame, {"shown": show_job(row, how)})
+            _rows[asked.base, job] = kept
+        html[ROW + job] = kept[1]
+        if count % TOGETHER == TOGETHER - 1:
+            await service.clock.sleep(0)
+    return html
 
 
-def summary_of(service: DaemonService, overview: Overview, incidents: Sequence[OpenIncident]) -> dict[str, object]:
+async def summary_of(asked: Asked, overview: Overview) -> dict[str, object]:
     """Return what stands above the list."""
     trouble = in_trouble(overview.rows)
     shown = trouble[:ATTENTION_SHOWN]
     return {
         "verdict": overview.verdict,
-        "open": line_of(service, incidents),
+        "open": line_of(asked.service, (await asked.outlook()).incidents),
         "sign_words": sign_words,
         "trouble": [show_job(row) for row in shown],
         "more_trouble": len(trouble) - len(shown),
     }
 
 
-@live_view("overview")
-def overview_view(asked: Asked, _argument: str) -> OverviewView:
-    return OverviewView(service=asked.service, principal=asked.principal, base=asked.base, renderer=asked.renderer)
-
-
-@page("", "overview.html", place="jobs", of_job=True)
+@page("", "overview.html", place="jobs", of_job=True, parts=PARTS, anew=("jobs",))
 async def show_overview(asked: Asked) -> Shown:
     """Show how all jobs stand."""
-    mark = asked.service.pages.mark(overview_view(asked, ""))  # before anything is read
-    live = f"view=overview&since={mark}"
     overview = seen_by(await asked.service.overview.look(), asked.principal.may_see)
+    title = title_of(overview)
     if not overview.rows:
         folder = str(asked.service.root / "jobs")
-        return Shown(title="No jobs yet", values={"folder": folder}, template="empty.html", live=live)
+        return Shown(title="No jobs yet", values={"folder": folder}, template="empty.html")
+    if asked.parts:
+        html = await rows_of(asked, [row for row in overview.rows if ROW + row.job.id in asked.parts])
+        return Shown(title=title, values=await summary_of(asked, overview), html=html)
     chosen = asked.query(OverviewQuery).filter()
-    view = OverviewView(
-        service=asked.service,
-        principal=asked.principal,
-        base=asked.base,
-        renderer=asked.renderer,
-        known={row.job.id: row for row in overview.rows},
-    )
     rows = sort_rows(overview.rows, chosen.sort)
-    html = await asked.service.pages.html(view, [ROW + row.job.id for row in rows])
+    html = await rows_of(asked, rows)
     fits = [chosen.takes(row) for row in rows]
     values = {
-        **summary_of(asked.service, overview, (await look(asked.service, asked.principal)).incidents),
+        **await summary_of(asked, overview),
         "rows": [(html[ROW + row.job.id], fit) for row, fit in zip(rows, fits, strict=True)],
         "is_any_shown": any(fits),
         "chosen": chosen,
@@ -184,7 +109,7 @@ async def show_overview(asked: Asked) -> Shown:
         "orders": [(order.value, words) for order, words in ORDER_WORDS.items()],
         "states": chips_of(overview, chosen, asked.base),
     }
-    return Shown(title=title_of(overview), values=values, live=live)
+    return Shown(title=title, values=values)
 
 
 def chips_of(overview: Overview, chosen: JobFilter, base: str) -> list[Chip]:

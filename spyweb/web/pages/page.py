@@ -19,16 +19,18 @@ from msgspec import Struct, field
 from spyweb.dashboard.frame import Link
 from spyweb.dashboard.words import Moments
 from spyweb.model import JobId
+from spyweb.service.changes import Shows
 from spyweb.service.daemon import DaemonService
-from spyweb.service.page_hub import PageView
 from spyweb.settings.nearest import nearest_name
 from spyweb.web.access.principal import Principal
 from spyweb.web.access.rights import Right
 from spyweb.web.api.query import query_of
+from spyweb.web.pages.outlook import Outlook, look
 
 if TYPE_CHECKING:
     from spyweb.dashboard.render import Renderer  # with Jinja2: a daemon of which nobody asks a page does without it
 
+OUTLOOK = web.RequestKey("outlook", Outlook)
 OF_JOB = "{job}"
 THEME, THEMES = "spyweb_theme", frozenset({"light", "dark"})  # a cookie, and what it may say
 LONGEST_NAME = 80  # characters that are shown of an unknown name
@@ -54,6 +56,9 @@ class Asked(Struct, frozen=True, kw_only=True):
     service: DaemonService
     renderer: Renderer
     form: Mapping[str, str] = field(default_factory=dict)  # of an action
+    mark: str = ""  # of the moment before anything was read
+    since: str = ""  # the mark of the page that is there, where parts are wanted
+    parts: Sequence[str] = ()  # that are wanted; none: the whole page
 
     @property
     def moments(self) -> Moments:
@@ -62,6 +67,13 @@ class Asked(Struct, frozen=True, kw_only=True):
     def to(self, *parts: object) -> str:
         """Return the address of a page."""
         return self.base + "/".join(quote(str(part), safe="") for part in parts)
+
+    async def outlook(self) -> Outlook:
+        """Return how all stands, once for each request."""
+        found = self.request.get(OUTLOOK)
+        if found is None:
+            found = self.request[OUTLOOK] = await look(self.service, self.principal)
+        return found
 
     def query(self, kind: type[Q]) -> Q:
         return query_of(self.request, kind)
@@ -104,7 +116,8 @@ class Shown(Struct, frozen=True, kw_only=True):
 
     title: str  # of the tab
     values: Mapping[str, object]  # of the template
-    live: str = ""  # the question to the stream of the page; empty: it does not change by itself
+    is_live: bool = True  # where the page has parts: False for a state of it that does not change by itself
+    html: Mapping[str, str] = field(default_factory=dict)  # parts that are made already
     template: str = ""  # another than the page's own
     status: int = 200
 
@@ -117,6 +130,24 @@ class Question(Struct, frozen=True, kw_only=True):
     button: str  # what happens
 
 
+class PagePart(Struct, frozen=True):
+    """An element of a page that is fetched anew when one of its subjects changes (service/changes.py).
+
+    `{job}` in a subject is that of the path; `job:*` is every job, whose id takes the place of `*` in the part's id.
+    """
+
+    template: str
+    subjects: tuple[str, ...]
+
+
+ALWAYS = {
+    "icon": PagePart("icon.html", ("standing",)),
+    "count-jobs": PagePart("count.html", ("standing",)),
+    "count-incidents": PagePart("count.html", ("standing",)),
+    "count-health": PagePart("count.html", ("standing",)),
+}
+
+Parts = Mapping[str, PagePart] | Callable[[Asked], Mapping[str, PagePart]]  # a function: of the query
 AskFirst = Callable[[Asked], Awaitable[Question]]  # where the question says what is known only then
 Show = Callable[[Asked], Awaitable[Shown]]
 Do = Callable[[Asked], Awaitable[web.Response]]  # `lead_to` the page that shows what was done
@@ -133,6 +164,22 @@ class DashboardPage(Struct, frozen=True, kw_only=True):
     place: str  # the entry of the bar that is current
     right: Right | None
     of_job: bool  # it shows no more than whoever asks may see
+    parts: Parts | None = None
+    anew: tuple[str, ...] = ()  # subjects with which all of it changes
+
+    @property
+    def is_live(self) -> bool:
+        return bool(self.parts is not None or self.anew)
+
+    def parts_of(self, asked: Asked) -> Mapping[str, PagePart]:
+        own = self.parts(asked) if callable(self.parts) else self.parts or {}
+        return {**ALWAYS, **own}
+
+    def shows(self, asked: Asked) -> Shows:
+        words = asked.request.match_info
+        parts = self.parts_of(asked).items()
+        own = [(name, tuple(each.format(**words) for each in part.subjects)) for name, part in parts]
+        return Shows((("", tuple(each.format(**words) for each in self.anew)), *own), asked.principal.jobs)
 
 
 class Action(Struct, frozen=True, kw_only=True):
@@ -145,22 +192,39 @@ class Action(Struct, frozen=True, kw_only=True):
     question: Question | AskFirst | None
 
 
-MakeView = Callable[[Asked, str], PageView]
-V = TypeVar("V", bound=MakeView)
-
-VIEWS: dict[str, MakeView] = {}
 PAGES: list[DashboardPage] = []
 ACTIONS: list[Action] = []
 
 
-def page(
-    path: str, template: str, *, place: str = "", right: Right | None = Right.READ, of_job: bool | None = None
+def page(  # noqa: PLR0913
+    path: str,
+    template: str,
+    *,
+    place: str = "",
+    right: Right | None = Right.READ,
+    of_job: bool | None = None,
+    parts: Parts | None = None,
+    anew: tuple[str, ...] = (),
 ) -> Callable[[S], S]:
-    """Put a function into the table of pages; where the path names a job, it is a page of a job."""
+    """Put a function into the table of pages; where the path names a job, it is a page of a job.
+
+    One with `parts`, or `anew`, is kept up to date.
+    """
 
     def add(show: S) -> S:
         is_of_job = OF_JOB in path if of_job is None else of_job
-        PAGES.append(DashboardPage(path=path, template=template, show=show, place=place, right=right, of_job=is_of_job))
+        PAGES.append(
+            DashboardPage(
+                path=path,
+                template=template,
+                show=show,
+                place=place,
+                right=right,
+                of_job=is_of_job,
+                parts=parts,
+                anew=anew,
+            )
+        )
         return show
 
     return add
@@ -175,19 +239,6 @@ def action(
         is_of_job = OF_JOB in path if of_job is None else of_job
         ACTIONS.append(Action(path=path, do=do, right=right, of_job=is_of_job, question=question))
         return do
-
-    return add
-
-
-def live_view(name: str) -> Callable[[V], V]:
-    """Put a function into the table of views: it makes what keeps a page up to date (service/page_hub.py).
-
-    Of `view=NAME:ARGUMENT` it is given the argument.  It raises PageMissing where there is no such page.
-    """
-
-    def add(make: V) -> V:
-        VIEWS[name] = make
-        return make
 
     return add
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from urllib.parse import urlencode, urlsplit
 
 from msgspec import Struct
@@ -13,8 +12,7 @@ from spyweb.model import JobId
 from spyweb.store.model.records import RecordFilter
 from spyweb.views.records import RecordView
 from spyweb.web.api.query import Natural
-from spyweb.web.pages.page import Asked, PageMissing, Shown, live_view, page
-from spyweb.web.pages.parts import PagePart, PartsView
+from spyweb.web.pages.page import Asked, PageMissing, PagePart, Shown, page
 
 RECORDS = 30
 ROUNDS = 10  # pages of records of others that are passed over, for whoever may see those of some jobs only
@@ -35,27 +33,20 @@ class RecordsPageQuery(Struct, frozen=True):
         return RecordFilter(job=JobId(self.job) if self.job else None, text=self.q)
 
 
-@live_view("records")
-def records_view(asked: Asked, argument: str) -> PartsView:
-    """Keep the newest records up to date, of the job that is the argument."""
-    if argument and not asked.principal.may_see(argument):
-        raise PageMissing("There are no records of such a job")
-    return PartsView(
-        name="records",
-        asked=asked,
-        argument=argument,
-        own={"records-now": PagePart(template="records_now.html", subjects=("records",))},
-        gather=partial(values_of, query=RecordsPageQuery(job=argument)),
-    )
-
-
-@page("records", "records.html", place="records", of_job=True)
+@page(
+    "records",
+    "records.html",
+    place="records",
+    of_job=True,
+    parts={"records-now": PagePart("records_now.html", ("records",))},
+)
 async def show_records(asked: Asked) -> Shown:
     """Show what monitors have found, newest first."""
     query = asked.query(RecordsPageQuery)
-    view = records_view(asked, query.job)
-    live = "" if query.q or query.before else view.live
-    return Shown(title="Records", values=await values_of(asked, query), live=live)
+    if query.job and not asked.principal.may_see(query.job):
+        raise PageMissing("There are no records of such a job")
+    is_newest = not (query.q or query.before)
+    return Shown(title="Records", values=await values_of(asked, query), is_live=is_newest)
 
 
 async def values_of(asked: Asked, query: RecordsPageQuery) -> Mapping[str, object]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from aiohttp import web
@@ -24,12 +22,12 @@ from spyweb.dashboard.run import (
 )
 from spyweb.model import JobId, Outcome, Run, RunId
 from spyweb.store.model.runs import RunFilter
-from spyweb.views.events import EventType, lines_in_file
+from spyweb.views.events import lines_in_file
 from spyweb.views.run_detail import run_seen_by
 from spyweb.views.strips import late_after
 from spyweb.web.access.rights import Right
 from spyweb.web.api.query import Natural, run_in_path
-from spyweb.web.pages.page import Asked, PageMissing, Question, Shown, action, lead_to, live_view, page
+from spyweb.web.pages.page import Asked, PageMissing, Question, Shown, action, lead_to, page
 from spyweb.web.pages.source import coloured
 
 PAGE = 50  # runs of a list
@@ -53,46 +51,11 @@ class RunsPageQuery(Struct, frozen=True):
         return RunFilter(job=JobId(self.job) if self.job else None, outcomes=outcomes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunPageView:
-    """The page of a run that is under way: with each change of its job it is fetched anew."""
-
-    job: JobId
-
-    @property
-    def key(self) -> Hashable:
-        return "run", self.job
-
-    @property
-    def needs(self) -> frozenset[EventType]:
-        return frozenset({EventType.RUN})
-
-    @property
-    def log(self) -> None:
-        return None
-
-    def parts(self, subject: str) -> Sequence[str] | None:
-        return None if subject == f"job:{self.job}" else ()
-
-    async def render(self, _parts: Sequence[str]) -> Mapping[str, str]:
-        return {}
-
-
-@live_view("run")
-def run_view(asked: Asked, argument: str) -> RunPageView:
-    """Make the view of a run's page: its argument is the job."""
-    if not asked.principal.may_see(argument):
-        raise PageMissing("There is no such run")
-    return RunPageView(job=JobId(argument))
-
-
-@page("runs/{run}", "run.html", place="jobs", of_job=True)
+@page("runs/{run}", "run.html", place="jobs", of_job=True, anew=("run:{run}",))
 async def show_run_page(asked: Asked) -> Shown:
     """Show everything about a run."""
     number = run_in_path(asked.request)
-    run = await find_run(asked, number)
-    view = RunPageView(job=run.job)
-    mark = asked.service.pages.mark(view)  # before anything is read
+    await find_run(asked, number)
     detail = run_seen_by(await asked.service.past.detail(number), asked.principal.may_see)
     values = {
         "detail": detail,
@@ -109,8 +72,7 @@ async def show_run_page(asked: Asked) -> Shown:
         "error_lines": await coloured(detail.source),
         "lines": lines_in_file(detail.run.job, detail.log.lines),
     }
-    live = f"{urlencode({'view': f'run:{run.job}'})}&since={mark}" if is_open(detail) else ""
-    return Shown(title=f"{detail.words}: {detail.name}, run {number}", values=values, live=live)
+    return Shown(title=f"{detail.words}: {detail.name}, run {number}", values=values, is_live=is_open(detail))
 
 
 async def find_run(asked: Asked, number: RunId) -> Run:

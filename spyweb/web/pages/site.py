@@ -12,27 +12,29 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 from aiohttp.typedefs import Handler
 from msgspec import Struct
+from msgspec.structs import replace
 
 from spyweb import __version__
 from spyweb.dashboard.frame import Link, PageFrame, nav_entries
 from spyweb.errors import SpywebError
+from spyweb.service.changes import Shows
 from spyweb.settings.nearest import nearest_name
 from spyweb.web.access.guard import API
 from spyweb.web.access.principal import NOBODY, PRINCIPAL
 from spyweb.web.access.recognise import AccessRule, check_page
-from spyweb.web.access.rights import PUBLIC, Right
+from spyweb.web.access.rights import PUBLIC
 from spyweb.web.answer import status_of, wants_page
 from spyweb.web.api.route import SERVICE
 from spyweb.web.body import LARGEST_FORM, LARGEST_PUBLIC_FORM, read_form
-from spyweb.web.live import follow_page
-from spyweb.web.pages.outlook import look
-from spyweb.web.pages.page import THEME, THEMES, VIEWS, Action, Asked, DashboardPage, PageMissing, Question, Shown
+from spyweb.web.event_streams import PAGE_STREAMS, send_events
+from spyweb.web.pages.page import THEME, THEMES, Action, Asked, DashboardPage, PageMissing, Question, Shown
 from spyweb.web.pages.sending import send_page, serve_static
 
 if TYPE_CHECKING:
     from spyweb.dashboard.render import Renderer
 
 ROOT = "/"  # the dashboard's own address
+PATIENCE_S = 10.0  # with a page that others wait for
 
 TITLES: Mapping[int, str] = {
     400: "That can't be read",
@@ -66,25 +68,62 @@ def page_routes(pages: Iterable[DashboardPage], actions: Iterable[Action]) -> li
         PageRoute("POST", ROOT + each.path, action_handler(each), AccessRule(each.right, each.of_job))
         for each in actions
     ]
-    routes.append(PageRoute("GET", ROOT + "live", follow, AccessRule(Right.READ, of_job=True)))
     routes.append(PageRoute("GET", ROOT + "static/{version}/{name}", serve_static, AccessRule(PUBLIC)))
     return routes
 
 
 def page_handler(page: DashboardPage) -> Handler:
+    """Answer with a page; `?live=MARK`: with a stream of later marks, `?since=MARK`: with what has changed since."""
+
     async def handle(request: web.Request) -> web.StreamResponse:
         asked = await ask(request)
+        if page.is_live:
+            changes, shows = asked.service.changes, page.shows(asked)
+            if "live" in request.query:
+                return await follow_page(asked, page, shows)
+            if changes.knows(shows, request.query.get("since", "")):
+                return await answer_changes(asked, page, shows)
+            asked = replace(asked, mark=changes.mark(shows))  # before anything is read
         return await answer_with(asked, page.template, page.place, await page.show(asked))
 
     return handle
 
 
-async def follow(request: web.Request) -> web.StreamResponse:
-    name, _, argument = request.query.get("view", "").partition(":")
-    make = VIEWS.get(name)
-    if make is None:
-        raise PageMissing("There is no such page")
-    return await follow_page(request, make(await ask(request), argument))
+async def follow_page(asked: Asked, page: DashboardPage, shows: Shows) -> web.StreamResponse:
+    """Tell a page of later marks, if whoever asks may see it, and it changes by itself."""
+    await page.show(replace(asked, parts=["title"]))
+    request, changes = asked.request, asked.service.changes
+    mark = request.headers.get("Last-Event-ID") or request.query["live"]
+    return await send_events(request, request.app[PAGE_STREAMS], lambda wake: changes.follow(shows, mark, wake))
+
+
+async def answer_changes(asked: Asked, page: DashboardPage, shows: Shows) -> web.Response:
+    """Answer with what has changed: elements with ids, made by the page's own function for whoever asks."""
+    changes, since = asked.service.changes, asked.request.query["since"]
+    try:
+        async with changes.turn(), asyncio.timeout(PATIENCE_S):
+            parts = changes.changed(shows, since)  # also what has changed while others had their turn
+            asked = replace(asked, mark=changes.mark(shows), since=since, parts=parts or ())
+            if parts is None:
+                return await answer_with(asked, page.template, page.place, await page.show(asked))
+            html = await parts_of(asked, page) if parts else ""
+    except TimeoutError as error:
+        raise web.HTTPServiceUnavailable(text="this page takes too long") from error
+    answer = await send_page(asked.request, html, "")
+    answer.headers["Spyweb-Mark"] = asked.mark
+    return answer
+
+
+async def parts_of(asked: Asked, page: DashboardPage) -> str:
+    """Render the parts that are wanted."""
+    templates = page.parts_of(asked)
+    shown, frame = await page.show(asked), await frame_of(asked, page.place)
+    html = dict(shown.html)
+    for name in asked.parts:
+        if name in templates:
+            values = {**shown.values, "title": shown.title, "name": name.removeprefix("count-")}
+            html[name] = asked.renderer.part(templates[name].template, frame, values)
+    return "\n".join(html.values())
 
 
 def action_handler(wanted: Action) -> Handler:
@@ -133,7 +172,7 @@ def _renderer() -> Renderer:
 
 
 async def answer_with(asked: Asked, template: str, place: str, shown: Shown) -> web.Response:
-    frame = await frame_of(asked, place, shown.live)
+    frame = await frame_of(asked, place, asked.mark if shown.is_live else "")
     # In a thread: the first time a template is compiled, and a page of a hundred rows takes several milliseconds.
     text = await asyncio.to_thread(asked.renderer.page, shown.template or template, frame, shown.title, shown.values)
     return await send_page(asked.request, text, frame.nonce, shown.status)
@@ -143,7 +182,7 @@ async def frame_of(asked: Asked, place: str, live: str = "") -> PageFrame:
     """Return what stands around the own part of a page; whoever is unknown is told nothing by it."""
     request, principal = asked.request, asked.principal
     is_known = principal.source != "nobody"
-    outlook = await look(asked.service, principal) if is_known else None
+    outlook = await asked.outlook() if is_known else None
     theme = request.cookies.get(THEME, "")
     return PageFrame(
         base=asked.base,

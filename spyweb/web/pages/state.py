@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from functools import partial
-from urllib.parse import parse_qsl, quote_from_bytes
+from urllib.parse import quote_from_bytes
 
 from aiohttp import web
 from msgspec import Struct, structs
@@ -28,13 +28,11 @@ from spyweb.settings.units import parse_duration
 from spyweb.store.interchange.lines import find_namespace
 from spyweb.store.interchange.value_json import TypeName, decode_value, type_of
 from spyweb.store.model.entries import GLOBAL, job_namespace
-from spyweb.views.events import EventType
 from spyweb.views.state import LockView, NamespaceView, bytes_of
 from spyweb.web.access.rights import Right
 from spyweb.web.answer import BadParameter
 from spyweb.web.api.query import LONGEST_NUMBER, Natural
-from spyweb.web.pages.page import Asked, PageMissing, Question, Shown, action, lead_to, live_view, page
-from spyweb.web.pages.parts import ALWAYS, PagePart, PartsView
+from spyweb.web.pages.page import Asked, PageMissing, PagePart, Question, Shown, action, lead_to, page
 from spyweb.web.pages.site import answer_with
 from spyweb.words import cut
 
@@ -90,29 +88,14 @@ def address(asked: Asked, *parts: str, **given: str | bytes | int | None) -> str
 # -- the page ---------------------------------------------------------------------------------------------------------
 
 
-@live_view("state")
-def state_view(asked: Asked, argument: str) -> PartsView:
-    """Keep the keys, and the history of one, up to date; the argument is the question of the page."""
-    given = {
-        name: text.encode("utf-8", "surrogateescape")
-        for name, text in parse_qsl(argument, keep_blank_values=True, errors="surrogateescape")
-    }
-    namespace = _permitted(asked, given.get("namespace", b"").decode("utf-8", "replace"))
-    query = StateQuery(
-        namespace=namespace, prefix=given.get("prefix", b""), after=given.get("after"), key=given.get("key")
-    )
-    subjects = (f"state:{namespace}",)
-    own = {"keys": PagePart(template="state_keys.html", subjects=subjects)}
-    if query.key is not None:
-        own["past"] = PagePart(template="state_past.html", subjects=subjects)
-    return PartsView(
-        name="state",
-        asked=asked,
-        argument=argument,
-        own=own,
-        needs=ALWAYS | {EventType.STATE},
-        gather=partial(parts_of, query=query),
-    )
+def live_parts(asked: Asked) -> Mapping[str, PagePart]:
+    """Return the keys, and the history of one, of the namespace in the address."""
+    query = asked.query(StateQuery)
+    if not query.namespace:
+        return {}
+    subjects = (f"state:{_permitted(asked, query.namespace)}",)
+    past = {"past": PagePart("state_past.html", subjects)} if query.key is not None else {}
+    return {"keys": PagePart("state_keys.html", subjects), **past}
 
 
 async def parts_of(asked: Asked, query: StateQuery) -> Mapping[str, object]:
@@ -145,23 +128,27 @@ async def parts_of(asked: Asked, query: StateQuery) -> Mapping[str, object]:
     }
 
 
-@page("state", TEMPLATE, place=PLACE, of_job=True)
+@page("state", TEMPLATE, place=PLACE, of_job=True, parts=live_parts)
 async def show_state(asked: Asked) -> Shown:
-    """Show what is stored."""
-    return await _shown(asked, asked.query(StateQuery))
+    """Show what is stored; without a namespace, lead to the one that comes first."""
+    query = asked.query(StateQuery)
+    if not query.namespace:
+        first = next((each.namespace for each in _sorted(await _namespaces(asked))), _default_of(asked))
+        namespace = _permitted(asked, first)
+        raise web.HTTPFound(address(asked, namespace=namespace, prefix=query.prefix, after=query.after, key=query.key))
+    return await _shown(asked, query)
+
+
+async def _namespaces(asked: Asked) -> list[NamespaceView]:
+    return [each for each in await asked.service.state.namespaces() if _is_shown(asked, each)]
 
 
 async def _shown(
     asked: Asked, query: StateQuery, *, typed: Mapping[str, str] | None = None, problem: tuple[str, str] = ("", "")
 ) -> Shown:
     """Gather the whole page; `typed` is what a form has asked for in vain."""
-    namespaces = [each for each in await asked.service.state.namespaces() if _is_shown(asked, each)]
-    chosen = query.namespace or next((each.namespace for each in _sorted(namespaces)), _default_of(asked))
-    query = structs.replace(query, namespace=_permitted(asked, chosen))
-    argument = address(
-        asked, namespace=query.namespace, prefix=query.prefix, after=query.after, key=query.key
-    ).partition("?")[2]
-    live = state_view(asked, argument).live
+    namespaces = await _namespaces(asked)
+    query = structs.replace(query, namespace=_permitted(asked, query.namespace))
     values = {
         **await parts_of(asked, query),
         "total": sum(each.keys for each in namespaces),
@@ -180,7 +167,7 @@ async def _shown(
         "leave": address(asked, namespace=query.namespace, prefix=query.prefix, after=query.after),
     }
     status = web.HTTPUnprocessableEntity.status_code if problem[1] else web.HTTPOk.status_code
-    return Shown(title=f"State: {words_of(query.namespace)}", values=values, live=live, status=status)
+    return Shown(title=f"State: {words_of(query.namespace)}", values=values, status=status)
 
 
 async def _one(asked: Asked, query: StateQuery, typed: Mapping[str, str]) -> dict[str, object]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from urllib.parse import urlencode
 
 from msgspec import Struct
@@ -11,8 +10,7 @@ from msgspec import Struct
 from spyweb.dashboard.when import GAP_MARKS, LEVELS, draw_heat_map
 from spyweb.model import JobId, RunId
 from spyweb.web.api.query import Natural
-from spyweb.web.pages.page import Asked, Shown, live_view, page
-from spyweb.web.pages.parts import PartsView
+from spyweb.web.pages.page import Asked, Shown, page
 
 GAPS = 50
 
@@ -25,20 +23,10 @@ class WhenQuery(Struct, frozen=True):
     before: Natural = 0  # the id of a gap: only older ones
 
 
-async def no_values(_asked: Asked) -> Mapping[str, object]:
-    return {}
-
-
-@live_view("when")
-def when_view(asked: Asked, _argument: str) -> PartsView:
-    """Keep the bar up to date; with another list of jobs all is another."""
-    return PartsView(name="when", asked=asked, own={}, gather=no_values, anew=frozenset({"jobs"}))
-
-
-@page("when", "when.html", place="when", of_job=True)
+@page("when", "when.html", place="when", of_job=True, anew=("jobs",))
 async def show_when(asked: Asked) -> Shown:
     """Show when jobs are due, and when they were and did not run."""
-    live, query, may_see = when_view(asked, "").live, asked.query(WhenQuery), asked.principal.may_see
+    query, may_see = asked.query(WhenQuery), asked.principal.may_see
     calendar = asked.service.calendar
     day = await calendar.day_ahead(may_see)
     found = await calendar.gaps(
@@ -68,4 +56,4 @@ async def show_when(asked: Asked) -> Shown:
         "address": address,
         "here": here,
     }
-    return Shown(title="What runs when", values=values, live=live)
+    return Shown(title="What runs when", values=values)

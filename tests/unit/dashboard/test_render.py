@@ -39,9 +39,9 @@ def test_a_page_has_a_bar_with_every_place_and_marks_the_one_it_is() -> None:
 
 
 def test_every_address_begins_with_the_dashboards_own() -> None:
-    page = error_page(make_frame(base="/_spyweb/", live="view=list"))
+    page = error_page(make_frame(base="/_spyweb/", live="b00t-1"))
     assert 'href="/_spyweb/state"' in page
-    assert 'data-live="/_spyweb/live?view=list"' in page
+    assert 'data-mark="b00t-1"' in page
     assert f'href="/_spyweb/static/{renderer().version}/style.css"' in page
     assert 'href="/s' not in page
 

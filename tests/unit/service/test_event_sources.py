@@ -105,7 +105,7 @@ async def test_changes_of_state_are_told_of_without_values_as_those_of_a_job(tol
     await t.clock.turn()
     assert ["secret" in line for line in lines_of(follower)] == [False, False]
     assert told.hub.number == 3
-    of_job = told.hub.since(Wish(types=frozenset({EventType.STATE}), job=PRICES), 0)
+    of_job = told.hub.newest(Wish(types=frozenset({EventType.STATE}), job=PRICES), limit=9)
     assert [event.number for event in of_job] == [3]
     follower.leave()
     await t.clock.turn(LINGER_S)
@@ -193,7 +193,7 @@ async def test_incidents_are_told_of_as_those_of_their_jobs_while_somebody_liste
         f'data: {{"what":"acked",{of_prices},"by":"me"}}',
         f'data: {{"what":"closed",{of_prices}}}',
     ]
-    of_job = told.hub.since(Wish(types=frozenset({EventType.INCIDENT}), may_see=lambda job: job == "other"), 0)
+    of_job = told.hub.newest(Wish(types=frozenset({EventType.INCIDENT}), may_see=lambda job: job == "other"), limit=9)
     assert list(of_job) == []
     follower.leave()
     await clock.turn(LINGER_S)

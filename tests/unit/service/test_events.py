@@ -7,7 +7,7 @@ import pytest
 from spyweb.model import JobId
 from spyweb.service.events import LINGER_S, MOST_KEPT, MOST_KEPT_BYTES, MOST_TAKEN, WOKEN_AT_ONCE, Topic, Wish
 from spyweb.views.events import EventType
-from tests.fakes.listening import BACKUP, BOOT, PRICES, RUNS, Listening
+from tests.fakes.listening import BACKUP, BOOT, PRICES, Listening
 
 LINES = Wish(types=frozenset({EventType.LOG}), job=PRICES)
 
@@ -249,15 +249,6 @@ def test_at_the_end_all_followers_are_to_be_hung_up_on() -> None:
     listening.clock.advance(LINGER_S)
     assert listening.sources.going == []
     assert listening.clock.pending == 0
-
-
-def test_a_frame_is_made_once_for_all() -> None:
-    listening = Listening()
-    clients = [listening.follow(RUNS) for _ in range(5)]
-    listening.run()
-    frames = {id(event.frame) for event in listening.hub.since(RUNS, 0)}
-    assert [client.read().runs for client in clients] == [[1]] * 5
-    assert frames == {id(event.frame) for event in listening.hub.since(RUNS, 0)}
 
 
 def test_the_newest_that_are_kept_can_be_looked_at() -> None:

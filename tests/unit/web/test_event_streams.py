@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from functools import partial
 from types import SimpleNamespace
 from typing import cast
 
@@ -32,24 +31,21 @@ def from_address(address: str) -> web.Request:
     return request_of((address, 1234))
 
 
-def nothing() -> None: ...
-
-
 def test_so_many_are_let_in_and_the_next_is_refused_until_one_has_left() -> None:
     streams = EventStreams(3, 3)
     with ExitStack() as stack:
         first = stack.enter_context(ExitStack())
         for place in (first, stack, stack):
-            place.enter_context(streams.one(from_address("127.0.0.1"), nothing))
+            place.enter_context(streams.one(from_address("127.0.0.1")))
         with (
             pytest.raises(web.HTTPServiceUnavailable, match="Service Unavailable") as caught,
-            streams.one(from_address("127.0.0.1"), nothing),
+            streams.one(from_address("127.0.0.1")),
         ):
             pass
         assert caught.value.text == "3 streams are open already: end one of them"
         assert "Retry-After" in caught.value.headers
         first.close()
-        with streams.one(from_address("127.0.0.1"), nothing):
+        with streams.one(from_address("127.0.0.1")):
             pass
 
 
@@ -65,10 +61,10 @@ def test_one_address_has_only_some_of_them(one: str, other: str) -> None:
     streams = EventStreams(10, 2)
     with ExitStack() as stack:
         for _ in range(2):
-            stack.enter_context(streams.one(from_address(one), nothing))
-        with pytest.raises(web.HTTPServiceUnavailable), streams.one(from_address(one), nothing):
+            stack.enter_context(streams.one(from_address(one)))
+        with pytest.raises(web.HTTPServiceUnavailable), streams.one(from_address(one)):
             pass
-        stack.enter_context(streams.one(from_address(other), nothing))
+        stack.enter_context(streams.one(from_address(other)))
 
 
 @pytest.mark.parametrize(
@@ -78,24 +74,24 @@ def test_this_machine_may_have_them_all_since_a_proxy_speaks_for_many(peer: obje
     streams = EventStreams(5, 1)
     with ExitStack() as stack:
         for _ in range(5):
-            stack.enter_context(streams.one(request_of(peer), nothing))
+            stack.enter_context(streams.one(request_of(peer)))
 
 
 def test_one_key_has_only_a_quarter_from_wherever_it_asks() -> None:
     streams = EventStreams(8, 8)
     with ExitStack() as stack:
         for number in range(2):
-            stack.enter_context(streams.one(of_key("reader", f"192.0.2.{number}"), nothing))
-        with pytest.raises(TooManyStreams, match="Unavailable"), streams.one(of_key("reader"), nothing):
+            stack.enter_context(streams.one(of_key("reader", f"192.0.2.{number}")))
+        with pytest.raises(TooManyStreams, match="Unavailable"), streams.one(of_key("reader")):
             pass
         for name in ("other", "other"):
-            stack.enter_context(streams.one(of_key(name), nothing))
+            stack.enter_context(streams.one(of_key(name)))
 
 
 def test_those_whose_client_is_gone_do_not_count() -> None:
     streams = EventStreams(1, 1)
     gone = cast(web.Request, SimpleNamespace(transport=None, get=lambda _key: None))
-    with streams.one(gone, nothing), streams.one(from_address("127.0.0.1"), nothing):
+    with streams.one(gone), streams.one(from_address("127.0.0.1")):
         pass
 
 
@@ -105,7 +101,7 @@ def test_of_a_thousand_as_many_as_there_may_be_come_in() -> None:
     with ExitStack() as stack:
         for number in range(1000):
             try:
-                stack.enter_context(streams.one(from_address(f"192.0.{number % 250}.1"), nothing))
+                stack.enter_context(streams.one(from_address(f"192.0.{number % 250}.1")))
             except web.HTTPServiceUnavailable:
                 refused += 1
     assert refused == 1000 - EVENT_STREAMS
@@ -113,12 +109,10 @@ def test_of_a_thousand_as_many_as_there_may_be_come_in() -> None:
 
 async def test_all_are_ended_with_their_server() -> None:
     streams = EventStreams(10, 10)
-    ended: list[int] = []
     with ExitStack() as stack:
-        for number in range(3):
-            stack.enter_context(streams.one(from_address("127.0.0.1"), partial(ended.append, number)))
+        opened = [stack.enter_context(streams.one(from_address("127.0.0.1"))) for _ in range(3)]
         await streams.end_all(web.Application())
-    assert ended == [0, 1, 2]
+    assert all(stream.over.is_set() for stream in opened)
 
 
 class CountedPeer(tuple[str, int]):
@@ -142,5 +136,5 @@ def test_a_stream_holds_nothing_of_the_others() -> None:
 
     with ExitStack() as stack:
         for _ in range(50):
-            stack.enter_context(streams.one(request(), nothing))
+            stack.enter_context(streams.one(request()))
         assert CountedPeer.held == 0

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-import pytest
-from msgspec.structs import replace
 from yarl import URL
 
 from spyweb.incidents.policy import AlertPolicy
@@ -13,11 +11,8 @@ from spyweb.incidents.truth import SignSeen
 from spyweb.settings.alerts import AlertSettings
 from spyweb.store.model.access import Scope
 from spyweb.store.model.incidents import SubjectEvent
-from spyweb.web.access.principal import LOOPBACK
-from spyweb.web.pages.channels import channels_view
-from spyweb.web.pages.page import PageMissing
 from tests.fakes.daemon_service import NOW_MS, FakeDaemonService
-from tests.fakes.dashboard import MARKUP, POST, asked_of, dashboard, get_page, make_dashboard_service, signed_in
+from tests.fakes.dashboard import MARKUP, POST, dashboard, get_page, make_dashboard_service, signed_in
 
 
 async def down(service: FakeDaemonService) -> None:
@@ -79,19 +74,3 @@ async def test_whoever_may_only_look_sends_nothing_and_a_key_of_some_jobs_sees_n
             assert answer.status == 403
         async with client.get("/channels", headers={"X-SpyWeb-Key": made.token}) as answer:
             assert answer.status == 403
-
-
-async def test_the_part_that_is_pushed_is_the_same_as_in_the_page() -> None:
-    service = make_dashboard_service()
-    await down(service)
-    view = channels_view(asked_of(service), "")
-    async with dashboard(service) as client:
-        _, page = await get_page(client, "/channels")
-    assert (await view.render(["channels-now"]))["channels-now"] in page
-    assert "channels-now" in (view.parts("outbox") or ())
-
-
-def test_there_is_nothing_to_follow_for_a_key_of_some_jobs() -> None:
-
-    with pytest.raises(PageMissing):
-        channels_view(asked_of(make_dashboard_service(), replace(LOOPBACK, jobs=("backup",))), "")

@@ -7,9 +7,9 @@ import re
 from spyweb.model import ChangeKind, JobId, Outcome, RunId
 from spyweb.store.model.access import Scope
 from spyweb.views.events import AuditHappened, EventType, RunHappened, StateHappened
-from spyweb.web.pages.events import EVENTS, events_view
+from spyweb.web.pages.events import EVENTS
 from tests.fakes.daemon_service import BACKUP, NOW_MS, PRICES, FakeDaemonService
-from tests.fakes.dashboard import MARKUP, asked_of, dashboard, get_page, make_dashboard_service, signed_in
+from tests.fakes.dashboard import MARKUP, dashboard, get_page, make_dashboard_service, signed_in
 
 
 def run_ended(service: FakeDaemonService, number: int, job: JobId = PRICES, reason: str = "") -> None:
@@ -52,7 +52,6 @@ async def test_types_and_jobs_are_chosen() -> None:
         _, page = await get_page(client, "/events?type=state")
     assert "<script>alert" not in page
     assert "&lt;script&gt;" in page
-    assert "view=events%3Astate" in page or "view=events:state%2C" in page
 
 
 async def test_reasons_are_text_and_many_are_paged() -> None:
@@ -68,7 +67,7 @@ async def test_reasons_are_text_and_many_are_paged() -> None:
         assert older
         _, page = await get_page(client, older[1])
     assert re.findall(r"run (\d+) failed after", page) == ["3", "2", "1"]
-    assert "data-live" not in page
+    assert "data-mark" not in page
 
 
 async def test_whoever_may_see_some_jobs_hears_of_those_and_actions_are_for_admins() -> None:
@@ -85,17 +84,3 @@ async def test_whoever_may_see_some_jobs_hears_of_those_and_actions_are_for_admi
             _, page = await get_page(client, path, **limited)
             assert "POST /x" not in page
         assert (await get_page(client, "/events?job=prices", **limited))[0] == 404
-
-
-async def test_the_list_that_is_pushed_is_the_same_as_in_the_page() -> None:
-    service = make_dashboard_service()
-    view = events_view(asked_of(service), "run,prices")
-    service.pages.mark(view)
-    run_ended(service, 2)
-    async with dashboard(service) as client:
-        _, page = await get_page(client, "/events?type=run&job=prices")
-    parts = await view.render(["event-list"])
-    assert parts["event-list"] in page
-    assert view.parts("job:prices") == ["event-list", "icon", "count-jobs", "count-incidents", "count-health"]
-    assert view.parts("job:backup") == ["icon", "count-jobs", "count-incidents", "count-health"]
-    assert view.parts("state:global") == []

@@ -10,9 +10,9 @@ from spyweb.model import JobId
 from spyweb.stalls import LoopStats
 from spyweb.store.model.access import Scope
 from spyweb.views.health import ChoreHealth
-from spyweb.web.pages.health import WORKERS, health_view
+from spyweb.web.pages.health import WORKERS
 from tests.fakes.daemon_service import NOW_MS, make_stats, make_vitals
-from tests.fakes.dashboard import MARKUP, asked_of, dashboard, get_page, make_dashboard_service, signed_in
+from tests.fakes.dashboard import MARKUP, dashboard, get_page, make_dashboard_service, signed_in
 
 
 def make_pool(count: int = 1) -> PoolStats:
@@ -71,18 +71,6 @@ async def test_it_is_for_who_may_see_all_jobs() -> None:
     headers = await signed_in(service, Scope.READ, jobs=("prices",))
     async with dashboard(service) as client:
         assert (await get_page(client, "/health", **headers))[0] == 403
-        async with client.get("/live?view=health&since=x", headers=headers) as answer:
-            assert answer.status == 404
-
-
-async def test_the_part_that_is_pushed_is_the_same_as_in_the_page() -> None:
-    service = make_dashboard_service()
-    view = health_view(asked_of(service), "")
-    async with dashboard(service) as client:
-        _, page = await get_page(client, "/health")
-    assert view.parts("health") == ["health-now", "icon", "count-jobs", "count-incidents", "count-health"]
-    for part in (await view.render(view.parts("health") or ())).values():
-        assert part in page
 
 
 async def test_a_store_without_a_disk_has_no_gauge(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from msgspec.structs import replace
-from msgspec.structs import replace as replace_principal
 
 from spyweb.incidents.policy import AlertPolicy, Level
 from spyweb.incidents.truth import Failed, SignSeen
@@ -16,15 +14,11 @@ from spyweb.settings.alerts import AlertSettings
 from spyweb.store.model.access import Scope
 from spyweb.store.model.incidents import AlertChannelNow, SubjectEvent, SubjectNow
 from spyweb.views.incidents import IncidentChannel, IncidentStanding
-from spyweb.web.access.principal import LOOPBACK
-from spyweb.web.pages.incidents import OPEN_SHOWN, PAST_SHOWN, incident_view, incidents_view
-from spyweb.web.pages.page import PageMissing
-from spyweb.web.pages.parts import EVERYWHERE
+from spyweb.web.pages.incidents import OPEN_SHOWN, PAST_SHOWN
 from tests.fakes.daemon_service import BACKUP, NOW_MS, PRICES, FakeDaemonService
 from tests.fakes.dashboard import (
     MARKUP,
     POST,
-    asked_of,
     dashboard,
     get_page,
     make_dashboard_service,
@@ -270,29 +264,6 @@ async def test_whoever_may_only_look_sees_no_button() -> None:
             assert "/silence" not in page
 
 
-async def test_parts_that_are_pushed_are_the_same_as_in_the_page() -> None:
-    service = await with_incidents()
-    for view, part, path in (
-        (incidents_view(asked_of(service, path="/incidents"), " "), "incidents-now", "/incidents"),
-        (incident_view(asked_of(service, path="/incidents/2"), "2"), "incident-now", "/incidents/2"),
-    ):
-        async with dashboard(service) as client:
-            _, page = await get_page(client, path)
-        assert (await view.render([part]))[part] in page
-        assert set(view.parts("incident") or ()) == {part, "title", *EVERYWHERE}
-        assert "view=" in view.live
-
-
-async def test_nobody_is_sent_a_part_that_was_made_for_another() -> None:
-    service = await with_incidents()
-    for name in ("alice", "bob", "alice"):
-        viewer = replace_principal(LOOPBACK, name=name, source="session")
-        view = incident_view(asked_of(service, viewer), "2")
-        service.pages.mark(view)
-        shown = await service.pages.html(view, ["incident-now"])
-        assert f"as <bdi>{name}</bdi>" in shown["incident-now"]
-
-
 async def test_a_session_takes_care_under_the_name_of_its_key() -> None:
     service = await with_incidents()
     runs = await signed_in(service, Scope.RUN)
@@ -300,16 +271,6 @@ async def test_a_session_takes_care_under_the_name_of_its_key() -> None:
         assert 'name="by"' not in (await get_page(client, "/incidents/2", **runs))[1]
         await client.post("/incidents/2/acknowledge", data={"by": "boss"}, headers=runs)
     assert (await service.incidents.get(2)).acked_by == "anna"
-
-
-async def test_there_is_nothing_to_follow_of_an_incident_that_is_none() -> None:
-    service = await with_incidents()
-    with pytest.raises(PageMissing):
-        incident_view(asked_of(service), "none")
-    view = incident_view(asked_of(service), "9")
-    assert list(await view.render(["incident-now", "icon"])) == ["icon"]
-    stranger = replace_principal(LOOPBACK, jobs=("prices",))
-    assert await incident_view(asked_of(service, stranger), "2").render(["incident-now"]) == {}
 
 
 async def test_a_channel_that_was_told_is_named() -> None:

@@ -7,7 +7,6 @@ from unittest.mock import patch
 import pytest
 from msgspec.structs import replace
 
-from spyweb.dashboard.render import renderer
 from spyweb.errors import Refused
 from spyweb.model import JobId, Outcome
 from spyweb.store.model.access import Scope
@@ -15,8 +14,7 @@ from spyweb.views.records import RecordView
 from spyweb.web.access import recognise
 from spyweb.web.access.principal import LOOPBACK
 from spyweb.web.access.rights import Right, rights_of
-from spyweb.web.pages.job import PARTS, JobPageView
-from tests.fakes.daemon_service import BACKUP, NOW_MS, make_run
+from tests.fakes.daemon_service import NOW_MS, make_run
 from tests.fakes.dashboard import MARKUP, dashboard, get_page, make_dashboard_service, signed_in
 
 
@@ -84,20 +82,6 @@ async def test_an_unknown_job_offers_what_is_close() -> None:
     assert '<a href="/jobs/prices"><bdi>prices</bdi></a>' in page
 
 
-async def test_a_part_that_is_pushed_is_the_same_as_in_the_page() -> None:
-    service = make_dashboard_service()
-    view = JobPageView(service=service, principal=LOOPBACK, base="/", renderer=renderer(), job=BACKUP)
-    async with dashboard(service) as client:
-        _, page = await get_page(client, "/jobs/backup")
-    parts = await view.render(tuple(PARTS))
-    assert parts.keys() == PARTS.keys()
-    for part in parts.values():
-        assert part in page
-    assert view.parts("job:backup") == tuple(PARTS)
-    assert view.parts("job:prices") == ("icon", "count-jobs")
-    assert view.parts("outbox") == ()
-
-
 async def test_a_key_of_some_jobs_is_told_of_no_other_that_starts_after_them() -> None:
     service = make_dashboard_service()
     async with dashboard(service) as client:
@@ -162,15 +146,6 @@ async def test_who_may_only_look_sees_no_button_and_who_may_run_does(path: str) 
     assert ("Run now" in seen[Right.RUN]) or ("Run again" in seen[Right.RUN])
     assert "Run now" not in seen[Right.READ]
     assert "Run again" not in seen[Right.READ]
-
-
-async def test_a_stream_renders_the_head_of_a_job_for_the_rights_of_whoever_looks() -> None:
-    service = make_dashboard_service()
-    for right in (Right.READ, Right.RUN):
-        principal = replace(LOOPBACK, rights=rights_of(right))
-        view = JobPageView(service=service, principal=principal, base="/", renderer=renderer(), job=JobId("prices"))
-        rendered = await view.render(["job-head"])
-        assert ("Run now" in rendered["job-head"]) == (right is Right.RUN)
 
 
 async def test_a_job_that_runs_elsewhere_has_no_button_that_would_run_it_here() -> None:

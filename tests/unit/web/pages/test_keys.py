@@ -6,9 +6,9 @@ import html
 import re
 
 from spyweb.store.model.access import NewAuditLine, Scope
-from spyweb.web.pages.keys import KEYS, LINES, keys_view
+from spyweb.web.pages.keys import KEYS, LINES
 from tests.fakes.daemon_service import NOW_MS, FakeDaemonService
-from tests.fakes.dashboard import MARKUP, POST, asked_of, dashboard, get_page, make_dashboard_service, signed_in
+from tests.fakes.dashboard import MARKUP, POST, dashboard, get_page, make_dashboard_service, signed_in
 from tests.fakes.keys import COOKIE
 
 
@@ -152,7 +152,7 @@ async def test_what_was_done_is_listed_a_page_at_a_time_as_text() -> None:
         assert older
         _, page = await get_page(client, older[1])
         assert page.count('<tr id="l-') == 3
-        assert "data-live" not in page
+        assert "data-mark" not in page
 
 
 async def test_it_is_for_admins_of_all_jobs() -> None:
@@ -161,19 +161,6 @@ async def test_it_is_for_admins_of_all_jobs() -> None:
         headers = await signed_in(service, *scopes, jobs=jobs)
         async with dashboard(service) as client:
             assert (await get_page(client, "/keys", **headers))[0] == 403
-            async with client.get("/live?view=keys&since=x", headers=headers) as answer:
-                assert answer.status == 404
-
-
-async def test_the_trail_that_is_pushed_is_the_same_as_in_the_page() -> None:
-    service = make_dashboard_service()
-    note(service)
-    async with dashboard(service) as client:
-        _, page = await get_page(client, "/keys")
-        view = keys_view(asked_of(service), "")
-    assert view.parts("audit") == ["audit"]
-    parts = await view.render(["audit"])
-    assert parts["audit"] in page
 
 
 async def test_many_keys_are_shown_a_page_at_a_time() -> None:

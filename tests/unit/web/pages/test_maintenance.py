@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from spyweb.schedules.maintenance import MaintenanceRule, Once
 from spyweb.store.model.access import Scope
-from spyweb.web.pages.maintenance import maintenance_view
 from tests.fakes.daemon_service import NOW_MS, FakeDaemonService
-from tests.fakes.dashboard import MARKUP, asked_of, dashboard, get_page, make_dashboard_service, signed_in
+from tests.fakes.dashboard import MARKUP, dashboard, get_page, make_dashboard_service, signed_in
 
 
 def service_with(*rules: MaintenanceRule) -> FakeDaemonService:
@@ -60,12 +59,3 @@ async def test_a_key_of_some_jobs_is_told_of_theirs_alone() -> None:
     async with dashboard(service) as client:
         status, page = await get_page(client, "/maintenance", **limited)
     assert (status, "reboot" in page, "prices" in page) == (200, True, False)
-
-
-async def test_the_part_that_is_pushed_is_the_same_as_in_the_page() -> None:
-    service = make_dashboard_service()
-    view = maintenance_view(asked_of(service), "")
-    async with dashboard(service) as client:
-        _, page = await get_page(client, "/maintenance")
-    assert (await view.render(["maintenance-now"]))["maintenance-now"] in page
-    assert list(view.parts("jobs") or ()) == ["maintenance-now"]

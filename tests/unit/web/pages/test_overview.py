@@ -13,7 +13,6 @@ from spyweb.model import JobId
 from spyweb.store.model.runs import RunStrip
 from spyweb.views.jobs import JobFacts, view_job
 from spyweb.views.overview import view_row
-from spyweb.web.pages.overview import SUMMARY, OverviewView
 from tests.fakes.daemon_service import NOW_MS, make_run, make_spec
 from tests.fakes.dashboard import dashboard, get_page, make_dashboard_service, three_rows
 
@@ -90,32 +89,6 @@ async def test_a_fragment_says_what_each_bar_was() -> None:
         assert status == 404
         assert "No job is called pices" in page
         assert '<a href="/jobs/prices"><bdi>prices</bdi></a>' in page
-
-
-async def test_a_part_that_is_pushed_is_the_same_as_in_the_page() -> None:
-    service = make_dashboard_service()
-    async with dashboard(service) as client:
-        _, page = await get_page(client, "/")
-        from spyweb.dashboard.render import renderer
-        from spyweb.web.access.principal import LOOPBACK
-
-        view = OverviewView(service=service, principal=LOOPBACK, base="/", renderer=renderer())
-        parts = await view.render([*SUMMARY, "j-prices", "j-gone"])
-    assert parts.keys() == {*SUMMARY, "j-prices"}
-    for part in parts.values():
-        assert part in page
-
-
-def test_a_view_knows_which_parts_depend_on_a_job() -> None:
-    from spyweb.dashboard.render import renderer
-    from spyweb.web.access.principal import Principal
-
-    principal = Principal(name="anna", rights=frozenset(), source="key", jobs=("pri*",))
-    view = OverviewView(service=make_dashboard_service(), principal=principal, base="/", renderer=renderer())
-    assert view.parts("job:prices") == ["j-prices", *SUMMARY]
-    assert view.parts("job:backup") == ()
-    assert view.parts("jobs") is None
-    assert view.parts("state:global") == ()
 
 
 async def test_a_thousand_jobs_are_few_bytes() -> None:

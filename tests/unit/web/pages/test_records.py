@@ -9,9 +9,9 @@ import pytest
 from spyweb.model import JobId
 from spyweb.store.model.access import Scope
 from spyweb.store.model.records import NewRecord
-from spyweb.web.pages.records import RECORDS, is_web, records_view
+from spyweb.web.pages.records import RECORDS, is_web
 from tests.fakes.daemon_service import BACKUP, PRICES, FakeDaemonService
-from tests.fakes.dashboard import MARKUP, asked_of, dashboard, get_page, make_dashboard_service, signed_in
+from tests.fakes.dashboard import MARKUP, dashboard, get_page, make_dashboard_service, signed_in
 
 
 async def with_records(count: int = 3, job: JobId = PRICES, **fields: str) -> FakeDaemonService:
@@ -123,15 +123,3 @@ async def test_without_any_it_teaches_a_monitor() -> None:
 )
 def test_only_pages_of_the_web_are_led_to(address: str, leads: bool) -> None:
     assert is_web(address) is leads
-
-
-async def test_what_comes_is_shown_at_once_the_same_as_in_the_page() -> None:
-    service = await with_records(2, PRICES, **{f"f{n}": "x" for n in range(40)})
-    async with dashboard(service) as client:
-        _, page = await get_page(client, "/records?job=prices")
-        assert 'data-live="/live?view=records:prices&amp;since=' in page
-        assert "and 17\N{NO-BREAK SPACE}fields more" in page
-        assert "data-live" not in (await get_page(client, "/records?q=no"))[1]
-    view = records_view(asked_of(service), "prices")
-    assert view.parts("records") == ["records-now"]
-    assert (await view.render(["records-now"]))["records-now"] in page

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from typing import cast
 
-from spyweb.model import JobId, Outcome, RunState
+from spyweb.model import Outcome, RunState
 from spyweb.store.model.access import Scope
-from spyweb.web.pages.runs import RunPageView
 from tests.fakes.daemon_service import BACKUP, make_run
 from tests.fakes.dashboard import DashboardPast, dashboard, get_page, make_dashboard_service, signed_in
 
@@ -36,7 +35,7 @@ async def test_a_run_under_way_can_be_cancelled_once_asked() -> None:
     service.known_runs = [make_run(9, state=RunState.RUNNING, outcome=None, ended_ms=None)]
     async with dashboard(service) as client:
         _, page = await get_page(client, "/runs/9")
-        assert 'data-live="/live?view=run%3Aprices&amp;since=' in page
+        assert "data-mark=" in page
         assert "data-ask=" in page
         async with client.post("/runs/9/cancel", data={"back": "/runs/9"}) as answer:
             question = await answer.text()
@@ -83,9 +82,3 @@ async def test_a_key_of_some_jobs_is_told_of_no_other_before_or_after_a_run() ->
         status, page = await get_page(client, "/runs/8", **limited)
     assert status == 200
     assert [f'href="/runs/{other}"' in page for other in (1, 99)] == [False, False]
-
-
-def test_a_change_of_its_job_has_the_page_fetched_anew() -> None:
-    view = RunPageView(job=JobId("prices"))
-    assert view.parts("job:prices") is None
-    assert view.parts("job:backup") == ()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from urllib.parse import urlsplit
 
 import pytest
 
 from spyweb.model import RunId
 from spyweb.store.model.access import Scope
-from spyweb.web.pages.state import KEYS, address, read_field, read_ttl, state_view
+from spyweb.web.pages.state import KEYS, address, read_field, read_ttl
 from tests.fakes.daemon_service import FakeDaemonService
 from tests.fakes.dashboard import MARKUP, POST, asked_of, dashboard, get_page, make_dashboard_service, signed_in
 
@@ -171,7 +170,7 @@ async def test_a_lock_is_broken_after_a_question_that_names_who_is_hit() -> None
     service = await stored()
     await service.state.store.locks.acquire(b"export <b>", b"export/2", RunId(2), 60_000)
     async with dashboard(service) as client:
-        _, page = await get_page(client, "/state")
+        _, page = await get_page(client, "/state?namespace=global")
     assert "<code>export &lt;b&gt;</code>" in page
     assert "Run 2 of backup holds it." in page
     path = "/state/locks/break?name=export%20%3Cb%3E"
@@ -229,14 +228,13 @@ async def test_whoever_may_see_some_jobs_sees_what_those_keep() -> None:
     await service.state.store.locks.acquire(b"export", b"me", None, 60_000)
     limited = await signed_in(service, Scope.STATE, jobs=("prices",))
     async with dashboard(service) as client:
-        _, page = await get_page(client, "/state", **limited)
+        _, page = await get_page(client, "/state?namespace=job:prices", **limited)
         assert "Keys of <bdi>prices</bdi>" in page
         assert "&lt;b&gt;3&lt;/b&gt;" in page
         for other in ("billing", "export"):
             assert other not in page
         assert (await get_page(client, SINCE, **limited))[0] == 403
-        async with client.get("/live?view=state:namespace%3Dscope%253Abilling&since=x", headers=limited) as answer:
-            assert answer.status == 403
+        assert (await get_page(client, f"{SINCE}&live=x", **limited))[0] == 403
     token = limited
     assert (await post(service, "/state/put?namespace=job:prices&key=last", token, value="1", type="text"))[0] == 303
     assert (await post(service, "/state/put?namespace=job:backup&key=last", token, value="1", type="text"))[0] == 403
@@ -245,25 +243,11 @@ async def test_whoever_may_see_some_jobs_sees_what_those_keep() -> None:
 
 async def test_an_empty_place_teaches_how_a_script_stores() -> None:
     async with dashboard() as client:
-        _, page = await get_page(client, "/state")
+        _, page = await get_page(client, "/state?namespace=global")
         assert "global_store_set(" in page
         assert (await get_page(client, "/state?namespace=nonsense"))[0] == 404
         _, page = await get_page(client, "/state?namespace=job:prices")
         assert "store_set(" in page
-
-
-async def test_parts_that_are_pushed_are_the_same_as_in_the_page() -> None:
-    service = await stored()
-    async with dashboard(service) as client:
-        _, page = await get_page(client, SINCE)
-        live = re.search(r'data-live="([^"]*)"', page)
-        assert live
-        assert live[1].startswith("/live?view=state:namespace%3Dscope%253Abilling%26key%3Dsince&amp;since=")
-    view = state_view(asked_of(service), urlsplit(SINCE).query)
-    assert view.parts(f"state:{BILLING}") == ["keys", "past"]
-    assert view.parts("state:global") == []
-    for part in (await view.render(["keys", "past"])).values():
-        assert part in page
 
 
 def test_an_address_may_have_any_bytes() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 from spyweb.dashboard.when import ROWS
-from spyweb.web.pages.parts import ALWAYS
 from spyweb.web.pages.when import GAPS
 from tests.fakes.dashboard import CrowdedCalendar, dashboard, get_page, make_dashboard_service
 
@@ -71,11 +70,3 @@ async def test_without_due_times_it_teaches_how_to_have_some() -> None:
     assert "Nothing is due in the next 24 hours</h1>" in page
     assert "cron = " in page
     assert "every due time on record has had its run" in page
-
-
-async def test_it_is_fetched_anew_when_another_job_is_there() -> None:
-    service = make_dashboard_service()
-    async with dashboard(service) as client:
-        _, page = await get_page(client, "/when")
-    assert re.search(r'data-live="/live\?view=when&amp;since=b00t-\d+"', page)
-    assert set(service.pages._needed) == ALWAYS

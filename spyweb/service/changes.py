@@ -1,0 +1,256 @@
+"""Tell open pages that something they show has changed: each then fetches it, as its own viewer may see it.
+
+A page has parts, elements with ids, and each part depends on subjects, short texts: `job:ID` for a job and its runs,
+`jobs` when one came, went or can't be loaded, `standing` for what the bar of every page says, `run:ID`, `log:ID`,
+`records` for new ones, `state:NAMESPACE`, `outbox`, `health`, `incident`, `audit`; `job:*` is those of all jobs.
+
+A page knows one number, its mark.  A stream tells it that something has changed since then (`follow`), and `changed`
+says which parts: those of the events that service/events.py keeps.  Where these do not reach back to the mark, the
+whole page is made anew; so a mark that is lost, or told twice, costs nothing.
+"""
+
+from __future__ import annotations
+
+from asyncio import Semaphore
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from functools import lru_cache
+
+from msgspec import Struct
+
+from spyweb.clock import Clock, Handle
+from spyweb.errors import SpywebError
+from spyweb.model import JobId
+from spyweb.runs.live import JobChange
+from spyweb.service.access import is_within
+from spyweb.service.events import RETRY_MS, Event, EventHub, Topic
+from spyweb.views.events import EventType, JobHappened, LogHappened, RunHappened, StateHappened, lines_in_file
+
+TICK_S = 0.5  # between two looks at what has changed, at least
+MOST_TICKS = 10  # that are passed over while pages still fetch what they were told of
+ROOM = 4  # after a fetch, the next waits this many times as long as it took: pages get a fifth of the loop at most
+LOG_LINES = 200  # of a log that a page shows at first, and is sent at most at a time
+ANOTHER_LIST = frozenset({JobChange.LOADED, JobChange.REMOVED, JobChange.BROKEN, JobChange.MENDED})
+TYPES = {
+    "job": (EventType.RUN, EventType.JOB),
+    "jobs": (EventType.JOB,),
+    "run": (EventType.RUN,),
+    "records": (EventType.RUN,),
+    "standing": (EventType.RUN, EventType.JOB, EventType.HEALTH, EventType.INCIDENT),
+}
+
+LastLines = Callable[[JobId, int, Callable[[], None]], Awaitable[list[str]]]
+PartSubjects = tuple[tuple[str, tuple[str, ...]], ...]
+
+
+class Shows(Struct, frozen=True):
+    """The parts of a page that one viewer sees, each with the subjects that it depends on; "" is the whole page."""
+
+    parts: PartSubjects
+    jobs: tuple[str, ...] = ()  # patterns of the jobs that the viewer may see; none: all
+
+    def topics(self) -> set[Topic]:
+        """Return the topics of the events that change a part."""
+        found = set[Topic]()
+        for subject in index_of(self.parts):
+            kind, _, name = subject.partition(":")
+            job = JobId(name) if kind == EventType.LOG else None
+            found.update(Topic(each, job) for each in TYPES.get(kind) or (EventType(kind),))
+        return found
+
+    def parts_of(self, subject: str) -> Iterator[str]:
+        """Yield the parts that depend on a subject."""
+        kind, _, name = subject.partition(":")
+        if kind == "job" and not is_within(self.jobs, name):
+            return
+        index = index_of(self.parts)
+        for part in (*index.get(subject, ()), *index.get(f"{kind}:*", ())):
+            yield part.replace("*", name)
+
+
+@lru_cache(256)
+def index_of(parts: PartSubjects) -> Mapping[str, list[str]]:
+    """Return the parts by the subjects that they depend on."""
+    index: dict[str, list[str]] = {}
+    for part, subjects in parts:
+        for subject in subjects:
+            index.setdefault(subject, []).append(part)
+    return index
+
+
+class ChangeHub:
+    """The pages that are open, and what has changed for each."""
+
+    def __init__(self, *, events: EventHub, clock: Clock, last_lines: LastLines) -> None:
+        """Take `last_lines`, which reads the end of a job's log, and calls a function at the moment of that end."""
+        self._events = events
+        self._clock = clock
+        self._last_lines = last_lines
+        self._pages: set[PageFollower] = set()
+        self._turn = Semaphore(1)
+        self._timer: Handle | None = None
+        self._passed_over = 0
+
+    # -- for fetches -----------------------------------------------------------------------------------------------
+
+    def mark(self, shows: Shows) -> str:
+        """Return the mark of now, from which on nothing is missed; to be called before anything is read."""
+        for topic in shows.topics():
+            self._events.keep(topic)
+        return self._events.mark()
+
+    def knows(self, shows: Shows, mark: str) -> bool:
+        """Tell whether all that has changed since a mark is known."""
+        seen = self._events.read(mark)
+        return seen is not None and seen >= self._events.complete_from(shows.topics())
+
+    def changed(self, shows: Shows, mark: str) -> list[str] | None:
+        """Return the parts that have changed since a mark; None: not all is known, make the whole page anew."""
+        if not self.knows(shows, mark):
+            return None
+        subjects = self._subjects(shows.topics(), self._events.read(mark) or 0)
+        parts = {part for subject in subjects for part in shows.parts_of(subject)}
+        return None if "" in parts else sorted(parts)
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Make what is fetched one after the other, with room for jobs in between."""
+        await self._turn.acquire()
+        began = self._clock.monotonic()
+        try:
+            yield
+        finally:
+            self._clock.call_later(ROOM * (self._clock.monotonic() - began), self._turn.release)
+
+    # -- for streams -----------------------------------------------------------------------------------------------
+
+    def follow(self, shows: Shows, mark: str, wake: Callable[[], None]) -> PageFollower:
+        """Tell a page of changes after its mark: `wake` is called when there is something to take."""
+        self.mark(shows)
+        page = PageFollower(self, shows, self._events.read(mark) or 0, wake)
+        self._pages.add(page)
+        if self._timer is None:
+            self._tick_later()
+        return page
+
+    def leave(self, page: PageFollower) -> None:
+        self._pages.discard(page)
+
+    def mark_of(self, number: int) -> str:
+        return self._events.mark(number)
+
+    def _tick_later(self) -> None:
+        self._timer = self._clock.call_later(TICK_S, self._tick)
+
+    def _tick(self) -> None:
+        """Tell the pages for which something has changed, once those that were told the last time have fetched it."""
+        self._timer = None
+        if not self._pages:
+            return
+        self._tick_later()
+        shown = {topic for shows in {page.shows for page in self._pages} for topic in shows.topics()}
+        for topic in shown:
+            self._events.keep(topic)
+        self._passed_over += 1
+        if self._turn.locked() and self._passed_over < MOST_TICKS:
+            return
+        self._passed_over = 0
+        self._tell(shown)
+
+    def _tell(self, topics: set[Topic]) -> None:
+        now = self._events.number
+        subjects = {seen: self._subjects(topics, seen) for seen in {page.seen for page in self._pages}}
+        touched: dict[tuple[Shows, int], bool] = {}
+        for page in self._pages:
+            case = page.shows, page.seen
+            if case not in touched:
+                touched[case] = self._touches(page, subjects[page.seen])
+            page.seen = now
+            if touched[case]:
+                page.has_more = True
+                self._events.wake_soon(page.wake)
+
+    def _touches(self, page: PageFollower, subjects: set[str]) -> bool:
+        """Tell whether something that a page shows has changed, or may have: not all is known."""
+        if page.seen < self._events.complete_from(page.shows.topics()):
+            return True
+        return any(True for each in subjects for _ in page.shows.parts_of(each))
+
+    def _subjects(self, topics: Iterable[Topic], seen: int) -> set[str]:
+        return {subject for event in self._events.after(topics, seen) for subject in subjects_of(event)}
+
+    # -- logs, which are history: a page has the lines up to its mark ------------------------------------------------
+
+    def log_between(self, job: JobId, since: str, mark: str) -> list[LogHappened]:
+        """Return the lines of a job's log after one mark, up to another."""
+        first, last = self._events.read(since) or 0, self._events.read(mark) or 0
+        return [line for number, line in self._lines_after(job, first) if number <= last]
+
+    async def log_until(self, job: JobId, mark: str) -> list[LogHappened]:
+        """Return the last lines of a job's log up to a mark; none where the log can't be read."""
+        seen, later = self._events.read(mark) or 0, 0
+
+        def note_place() -> None:
+            nonlocal later
+            later = len(self._lines_after(job, seen))
+
+        try:
+            lines = lines_in_file(job, await self._last_lines(job, LOG_LINES, note_place))
+        except SpywebError:
+            return []
+        return lines[: len(lines) - later]
+
+    def _lines_after(self, job: JobId, seen: int) -> list[tuple[int, LogHappened]]:
+        found = self._events.after([Topic(EventType.LOG, job)], seen)
+        return [(each.number, each.happening) for each in found if isinstance(each.happening, LogHappened)]
+
+
+class PageFollower:
+    """One open page, to which a stream sends marks: each says that something has changed up to there."""
+
+    def __init__(self, hub: ChangeHub, shows: Shows, seen: int, wake: Callable[[], None]) -> None:
+        self.shows = shows
+        self.seen = seen  # of all changes up to this one it was told
+        self.wake = wake
+        self.has_more = False
+        self._hub = hub
+        self._greeting = b"retry: %d\n\n" % RETRY_MS
+
+    @property
+    def mark(self) -> str:
+        return self._hub.mark_of(self.seen)
+
+    def take(self) -> bytes:
+        """Return what is to be sent next; nothing once all was."""
+        data, self._greeting = self._greeting, b""
+        if self.has_more:
+            self.has_more = False
+            data += b"id: %s\ndata:\n\n" % self.mark.encode()
+        return data
+
+    def leave(self) -> None:
+        self._hub.leave(self)
+
+
+def subjects_of(event: Event) -> list[str]:
+    """Return what an event changes."""
+    happening, job = event.happening, event.job
+    match happening:
+        case RunHappened():
+            has_records = ["records"] if happening.items_new else []
+            return [
+                f"job:{job}",
+                f"run:{happening.run}",
+                *has_records,
+                *(["standing"] if event.changes_standing else []),
+            ]
+        case JobHappened():
+            return [f"job:{job}", "standing", *(["jobs"] if happening.what in ANOTHER_LIST else [])]
+        case StateHappened():
+            return [f"state:{happening.namespace}"]
+        case LogHappened():
+            return [f"log:{job}"]
+        case _ if event.type in (EventType.HEALTH, EventType.INCIDENT):
+            return [event.type.value, "standing"]
+        case _:
+            return [event.type.value]
