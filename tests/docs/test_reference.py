@@ -15,6 +15,7 @@ from spyweb.errors import FetchError
 from spyweb.lua.endings import as_text
 from spyweb.lua.hooks import HOOK_NAMES, HOOKS
 from spyweb.model import JobId, Run, RunId, RunState, Trigger, TriggerType
+from spyweb.monitor.context import STAGES, Stage, Telemetry
 from spyweb.monitor.exchange import (
     FetchResponse,
     replied,
@@ -23,7 +24,6 @@ from spyweb.monitor.exchange import (
     result_to_lua,
 )
 from spyweb.monitor.items import Item, items_to_lua
-from spyweb.monitor.telemetry import STAGES, Stage, Telemetry
 from spyweb.ops import http
 from spyweb.ops.network.request import FetchRequest, Response
 from spyweb.reference import language, ops

@@ -6,7 +6,7 @@ import pytest
 
 from spyweb.cli.debug import DebugScreen, plan_in, show_plan
 from spyweb.model import JobId, Outcome, RunId
-from spyweb.monitor.telemetry import STAGES, Stage
+from spyweb.monitor.context import STAGES, Stage
 from spyweb.views.runs import RunEnded
 
 BEFORE = Stage(name="before_fetch", duration_ms=1.26, memory=2048, memory_delta=512)

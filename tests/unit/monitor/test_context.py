@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from spyweb.lua import wire
-from spyweb.monitor.telemetry import STAGES, Stage, Telemetry
+from spyweb.monitor.context import STAGES, Stage, Telemetry
 from tests.fakes.clock import START_MS, FakeClock
 
 
