@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from spyweb.model import Monitor
+from spyweb.model import Monitor, Proxies, Rotation
 from spyweb.monitor.exchange import (
+    EXPECTED,
     FetchResponse,
+    ProxyRotation,
     failed,
     first_request,
     read_own_fetch,
@@ -16,6 +18,7 @@ from spyweb.monitor.exchange import (
     replied,
     request_to_lua,
     result_to_lua,
+    warning_about,
 )
 from spyweb.ops.arguments import Mismatch
 from spyweb.ops.network.request import FetchRequest, fetch_of
@@ -128,3 +131,74 @@ def test_of_a_success_the_response_itself_gives_its_body() -> None:
 def test_without_a_response_it_is_left_as_it_is(given: object) -> None:
     before = failed(REQUEST, "gone", "dns")
     assert read_result(given, before) is before
+
+
+@pytest.mark.parametrize("hook", EXPECTED)
+def test_every_name_that_means_something_is_understood(hook: str) -> None:
+    _, known = EXPECTED[hook]
+    for name in known:
+        assert warning_about(hook, {name.encode(): b"x"}) == ""
+
+
+@pytest.mark.parametrize(
+    ("hook", "value", "told"),
+    [
+        ("before_fetch", {b"url": b"x", b"Headers": {}}, "unknown name 'Headers' in what it returned: did you mean"),
+        ("after_fetch", {b"respones": {}}, "unknown name 'respones' in what it returned: did you mean 'response'?"),
+        (
+            "after_fetch",
+            {b"ok": True, b"response": {b"html": b""}},
+            "nothing in its 'response' belongs to a response: expected",
+        ),
+        ("after_fetch", {b"response": {b"boddy": b""}}, "unknown name 'boddy' in its 'response': did you mean 'body'?"),
+        ("before_fetch", {}, "nothing in what it returned belongs to a request: expected some of url, method,"),
+        ("before_fetch", {1: b"x"}, "nothing in what it returned belongs to a request"),
+        (
+            "override_fetch",
+            {b"html": b"x"},
+            "nothing in what it returned belongs to a response: expected some of status, body,",
+        ),
+    ],
+)
+def test_a_table_in_which_nothing_or_a_misspelt_name_stands_is_told(hook: str, value: object, told: str) -> None:
+    assert warning_about(hook, value).startswith(told)
+
+
+def test_the_names_that_a_script_keeps_for_itself_are_no_mistake() -> None:
+    assert warning_about("before_fetch", {b"url": b"x", b"mine": 1, b"page": 2}) == ""
+
+
+@pytest.mark.parametrize(("hook", "value"), [("after_extract", {b"a": 1}), ("before_fetch", b"text"), ("on_error", {})])
+def test_other_hooks_and_other_values_are_judged_elsewhere(hook: str, value: object) -> None:
+    assert warning_about(hook, value) == ""
+
+
+def test_a_very_long_name_is_not_compared() -> None:
+    assert warning_about("before_fetch", {b"url": b"x", b"headers" * 100_000: 1}) == ""
+
+
+URLS = ("http://a", "http://b", "http://c")
+
+
+def turns(rotation: Rotation, *random: float) -> ProxyRotation:
+    left = iter(random)
+    return ProxyRotation(Proxies(urls=URLS, rotation=rotation), lambda: next(left))
+
+
+def test_round_robin_goes_through_all_of_them_whoever_asks() -> None:
+    taken = turns(Rotation.ROUND_ROBIN)
+    assert [taken.next_for(worker) for worker in (1, 1, 2, 1)] == ["http://a", "http://b", "http://c", "http://a"]
+
+
+def test_sticky_gives_each_worker_one_for_good() -> None:
+    taken = turns(Rotation.STICKY)
+    assert [taken.next_for(worker) for worker in (1, 2, 1, 4)] == ["http://a", "http://b", "http://a", "http://a"]
+
+
+def test_random_may_give_any_of_them() -> None:
+    taken = turns(Rotation.RANDOM, 0.0, 0.5, 0.999)
+    assert [taken.next_for(1) for _ in range(3)] == list(URLS)
+
+
+def test_without_proxies_there_is_none() -> None:
+    assert ProxyRotation(None, lambda: 0.0).next_for(1) is None

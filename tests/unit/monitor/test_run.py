@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from asyncio import Future
+from asyncio import Future, get_running_loop
 
 import pytest
+from msgspec.structs import replace
 
 from spyweb.cooperative import set_done
 from spyweb.errors import FetchError, PoolError
+from spyweb.lua.endings import ended_for
 from spyweb.lua.session import Host, Request
 from spyweb.lua.wire import Why
-from spyweb.model import Ending, Failure, Outcome, RunId
+from spyweb.model import Ending, Failure, Outcome, Proxies, RunId
+from spyweb.monitor.context import CycleFailed
+from spyweb.monitor.run import conclude, ending_of
 from tests.fakes.monitor import URL, Hook, HookError, Shop, make_monitor
 
 
@@ -255,3 +259,97 @@ async def test_each_run_has_its_whole_cpu_limit(s: Shop) -> None:
     await s.run(job)
     await s.run(job)
     assert [request.cpu_limit_ms for request in s.vms.requests] == [100, 100]
+
+
+GOOD = Ending(outcome=Outcome.SUCCESS, cpu_ms=2)
+BAD = Ending(outcome=Outcome.FAILED, failure=Failure.ERROR, reason="no", traceback="where", cpu_ms=3)
+KILLED = Ending(outcome=Outcome.FAILED, failure=Failure.CPU, reason="x.lua:1: over", cpu_ms=9, globals_reset=True)
+
+
+def test_one_cycle_speaks_for_itself() -> None:
+    assert conclude([BAD], Why.NOTHING) is BAD
+
+
+def test_when_all_went_well_so_did_the_run() -> None:
+    assert conclude([GOOD, GOOD], Why.NOTHING) == Ending(outcome=Outcome.SUCCESS, cpu_ms=4)
+
+
+def test_the_first_that_went_wrong_stands_for_all() -> None:
+    ending = conclude([GOOD, KILLED, BAD], Why.NOTHING)
+    assert (ending.failure, ending.reason, ending.cpu_ms) == (Failure.CPU, "x.lua:1: over (2 of 3 cycles)", 14)
+    assert ending.globals_reset
+
+
+def test_a_run_that_was_told_to_end_ends_for_that() -> None:
+    told = ended_for(Why.TIMEOUT, " in fetch")
+    ending = conclude([GOOD, told], Why.TIMEOUT)
+    assert (ending.outcome, ending.failure, ending.reason) == (
+        Outcome.FAILED,
+        Failure.TIMEOUT,
+        "over its timeout in fetch",
+    )
+    assert conclude([GOOD], Why.STOPPED).outcome is Outcome.STOPPED
+    assert conclude([], Why.CANCELLED).reason == "cancelled"
+
+
+def test_a_failed_cycle_keeps_its_traceback() -> None:
+    assert ending_of(CycleFailed("no", "where")) == Ending(
+        outcome=Outcome.FAILED, failure=Failure.ERROR, reason="no", traceback="where"
+    )
+    assert ending_of(None).outcome is Outcome.SUCCESS
+
+
+TWO = Proxies(urls=("http://a.example", "http://b.example"))
+
+
+async def test_proxies_take_turns_over_runs_until_the_settings_change(s: Shop) -> None:
+    job = make_monitor(proxies=TWO)
+    await s.run(job)
+    await s.run(job)
+    job.spec = replace(job.spec, description="edited")
+    await s.run(job)
+    assert [str(fetch.proxy) for fetch in s.http.asked] == [TWO.urls[0], TWO.urls[1], TWO.urls[0]]
+
+
+async def test_settings_that_change_in_a_run_count_from_the_next(s: Shop) -> None:
+    s.http.held["http://shop.example/1"] = gate = get_running_loop().create_future()
+    job = make_monitor(urls=("http://shop.example/1", "http://shop.example/2"), is_queue=True)
+    task = s.start(job)
+    await s.clock.turn()
+    job.spec = make_monitor(urls=("http://shop.example/3",)).spec
+    gate.set_result(None)
+    await s.clock.turn()
+    assert (await task).outcome is Outcome.SUCCESS
+    await s.run(job)
+    assert [str(fetch.url)[-1] for fetch in s.http.asked] == ["1", "2", "3"]
+
+
+async def test_nothing_is_left_of_a_job_that_is_gone_once_its_runs_have_ended(s: Shop) -> None:
+    idle, busy = make_monitor(), make_monitor()
+    await s.run(idle)
+    s.monitors.forget(idle.id)
+    assert not s.monitors._versions
+    assert not s.monitors._unannounced
+
+    s.http.held["http://shop.example/"] = gate = get_running_loop().create_future()
+    task = s.start(busy)
+    await s.clock.turn()
+    busy.gone = True
+    s.monitors.forget(busy.id)
+    assert s.monitors._unannounced  # a job that comes back must not announce what this run has in hand
+    gate.set_result(None)
+    await s.clock.turn()
+    assert (await task).outcome is Outcome.SUCCESS
+    assert not s.monitors._versions
+    assert not s.monitors._unannounced
+
+
+async def test_to_cancel_a_run_that_has_ended_does_nothing(s: Shop) -> None:
+    await s.run()
+    s.monitors.cancel(RunId(1), Why.CANCELLED)
+
+
+async def test_a_job_that_became_a_script_is_told_so(s: Shop) -> None:
+    job = make_monitor()
+    job.spec = replace(job.spec, monitor=None)
+    assert (await s.run(job)).reason == "shop is no monitor job any more"
