@@ -15,7 +15,7 @@ from spyweb.clock import Clock
 from spyweb.errors import PoolError, ScriptError
 from spyweb.limits import LOG_BYTES_PER_S
 from spyweb.lua import wire, worker_process
-from spyweb.lua.pool import PATIENCE, Pool, open_pool, raise_compile_error
+from spyweb.lua.pool import PATIENCE, Pool, Quarantine, open_pool, raise_compile_error
 from spyweb.lua.session import Code, EngineInfo, Lineage, Request, VariableRule
 from spyweb.lua.slots import Slots
 from spyweb.lua.supervisor import DESCRIPTORS_EACH, SHARE, STARTING
@@ -118,8 +118,6 @@ async def harness() -> AsyncIterator[PoolHarness]:
 
 
 # Runs and VMs
-
-
 async def test_workers_are_told_about_the_engine_before_anything_else(harness: PoolHarness) -> None:
     assert [worker.init for worker in harness.spawner.workers] == [InitWorker(["echo", "wait"], {})] * 2
 
@@ -248,8 +246,6 @@ async def test_a_run_that_finds_no_vm_again_and_again_is_lost(harness: PoolHarne
 
 
 # Cancelling
-
-
 async def test_a_timeout_cancels_the_run(harness: PoolHarness) -> None:
     await harness.begin(1, make_code())
     worker = harness.worker_of(1)
@@ -321,8 +317,6 @@ async def test_cancelling_a_run_that_is_over_does_nothing(harness: PoolHarness) 
 
 
 # Generations
-
-
 async def test_a_new_generation_has_a_vm_of_its_own(harness: PoolHarness) -> None:
     await harness.do(1, make_code(generation=1))
     await harness.do(2, make_code(generation=2))
@@ -453,8 +447,6 @@ async def test_check_sends_every_file(harness: PoolHarness) -> None:
 
 
 # Fresh VMs, and spare ones
-
-
 async def test_ids_for_calls_that_are_not_recorded_never_meet_those_of_runs(harness: PoolHarness) -> None:
     first, second = harness.pool.new_id(), harness.pool.new_id()
 
@@ -554,8 +546,6 @@ async def test_after_the_death_of_its_worker_a_job_with_spares_is_served_by_anot
 
 
 # Loss
-
-
 async def test_after_a_death_the_one_being_stepped_is_guilty_and_the_others_are_not(harness: PoolHarness) -> None:
     await harness.begin(1, make_code(PRICES))
     await harness.begin(2, make_code(NEWS))
@@ -702,8 +692,6 @@ async def test_a_run_over_its_timeout_when_its_worker_dies_is_failed(harness: Po
 
 
 # A run that can't be stopped
-
-
 async def test_a_stuck_run_fails_at_once_and_the_others_may_finish(harness: PoolHarness) -> None:
     await harness.begin(1, make_code(PRICES))
     await harness.begin(2, make_code(NEWS))
@@ -806,8 +794,6 @@ async def test_what_waits_for_its_vm_on_a_stuck_worker_begins_elsewhere(harness:
 
 
 # Workers of their own
-
-
 async def test_an_isolated_job_has_a_worker_of_its_own(harness: PoolHarness) -> None:
     code = make_code(isolation=Isolation.PROCESS)
     await harness.do(1, code)
@@ -927,8 +913,6 @@ async def test_above_its_memory_budget_a_workers_largest_vm_moves_out() -> None:
 
 
 # Workers that can't be had
-
-
 async def test_no_worker_at_all_is_a_pool_error() -> None:
     clock = FakeClock()
     spawner = FakeSpawner()
@@ -1043,8 +1027,6 @@ async def test_a_script_whose_loading_kills_workers_is_stopped_in_a_worker_of_it
 
 
 # Logs and the end
-
-
 async def test_log_lines_are_paid_back_at_a_bounded_rate(harness: PoolHarness) -> None:
     await harness.begin(1, make_code())
     worker = harness.worker_of(1)
@@ -1127,3 +1109,54 @@ async def test_an_error_of_the_caller_leaves_the_pool_as_it_is() -> None:
     with pytest.raises(KeyError):
         async with open_world():
             raise KeyError
+
+
+def code(generation: int = 1) -> Code:
+    return Code(job=JobId("a"), generation=generation, chunk="jobs/a.lua", source=b"")
+
+
+def test_a_quarantined_job_is_held_until_a_clean_run() -> None:
+    quarantine = Quarantine()
+    quarantine.put(code(), "it crashed", until_clean_run=True)
+
+    assert quarantine.holds(code())
+    assert quarantine.reasons == {"a": "it crashed"}
+
+    assert quarantine.release_after_clean_run(code())
+    assert not quarantine.holds(code())
+    assert not quarantine.release_after_clean_run(code())
+
+
+def test_a_newer_generation_is_not_held() -> None:
+    quarantine = Quarantine()
+    quarantine.put(code(1), "it crashed", until_clean_run=True)
+
+    assert not quarantine.holds(code(2))
+    assert quarantine.holds(code(1))
+
+
+def test_a_clean_run_of_a_newer_generation_says_nothing_about_the_older() -> None:
+    quarantine = Quarantine()
+    quarantine.put(code(1), "it crashed", until_clean_run=True)
+
+    assert not quarantine.release_after_clean_run(code(2))
+    assert quarantine.holds(code(1))
+
+
+def test_retiring_the_generation_ends_its_case() -> None:
+    quarantine = Quarantine()
+    quarantine.put(code(1), "it crashed", until_clean_run=True)
+
+    quarantine.renew(JobId("a"), older_than=1)
+    assert quarantine.reasons
+
+    quarantine.renew(JobId("a"), older_than=2)
+    assert not quarantine.reasons
+
+
+def test_a_job_that_was_too_large_stays_apart_after_clean_runs() -> None:
+    quarantine = Quarantine()
+    quarantine.put(code(), "too large", until_clean_run=False)
+
+    assert not quarantine.release_after_clean_run(code())
+    assert quarantine.holds(code())
