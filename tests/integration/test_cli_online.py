@@ -16,11 +16,9 @@ from spyweb.views.health import ChoreHealth
 from spyweb.views.runs import LogLine, RunEnded, RunEvent
 from tests.fakes.command import Answer, spyweb
 from tests.fakes.daemon_service import (
-    NINTH,
     NOW_MS,
     PRICES,
     FakeDaemonService,
-    a_watched_run,
     make_run,
     make_vitals,
     refused,
@@ -60,10 +58,6 @@ def test_jobs_show_state_schedule_last_run_and_error(online: Project) -> None:
     assert rows["prices"][:2] == ["idle", "every 30s"]
     assert "1.234s" in rows["prices"]
     assert rows["typo"] == ["broken", "jobs/typo.lua:1: unexpected symbol near 'x'"]
-
-
-def test_jobs_are_followed_by_what_is_doubtful_in_the_files(online: Project) -> None:
-    answer = spyweb("jobs", root=online[0])
     assert answer.err == "warning: jobs/prices.lua:3: nobody defines htp_get\n"
 
 
@@ -105,15 +99,11 @@ def test_a_job_that_is_gone_keeps_its_history(tmp_path: Path) -> None:
     assert len(answer.json) == 1_500  # type: ignore[arg-type]
 
 
-def test_a_rare_outcome_is_looked_for_beyond_the_first_page(tmp_path: Path) -> None:
-    many = [make_run(n, outcome=Outcome.FAILED if n == 7 else Outcome.SUCCESS) for n in range(2_500, 0, -1)]
-    answer = with_service(FakeDaemonService(known_runs=many), tmp_path, "runs", "--outcome", "failed", "-o", "json")
-    assert [run["id"] for run in answer.json] == [7]  # type: ignore[attr-defined]
-
-
-def test_runs_that_began_in_one_way_are_looked_for_beyond_the_first_page(tmp_path: Path) -> None:
-    many = [make_run(n, trigger=Trigger(type="alert" if n == 7 else "schedule")) for n in range(2_500, 0, -1)]
-    answer = with_service(FakeDaemonService(known_runs=many), tmp_path, "runs", "--trigger", "alert", "-o", "json")
+@pytest.mark.parametrize("chosen", [["--outcome", "failed"], ["--trigger", "alert"]])
+def test_what_is_rare_is_looked_for_beyond_the_first_page(tmp_path: Path, chosen: list[str]) -> None:
+    many = [make_run(n) for n in range(2_500, 0, -1)]
+    many[-7] = make_run(7, outcome=Outcome.FAILED, trigger=Trigger(type="alert"))
+    answer = with_service(FakeDaemonService(known_runs=many), tmp_path, "runs", *chosen, "-o", "json")
     assert [run["id"] for run in answer.json] == [7]  # type: ignore[attr-defined]
 
 
@@ -224,12 +214,6 @@ def test_debug_shows_when_within_the_run_and_all_that_is_known(tmp_path: Path) -
     }
 
 
-def test_a_stream_that_breaks_off_in_the_middle_of_a_run_is_told(tmp_path: Path) -> None:
-    answer = with_service(FakeDaemonService(events=a_watched_run()[:1]), tmp_path, "run", "prices")
-    assert answer.code == 2
-    assert answer.err.startswith("spyweb: the daemon, which is still there, closed the connection before the run had")
-
-
 # -- health ---------------------------------------------------------------------------------------------------
 
 
@@ -265,7 +249,3 @@ def test_health_shows_what_the_daemon_does_every_so_often(tmp_path: Path) -> Non
 def test_a_daemon_that_stands_still_exits_1(tmp_path: Path) -> None:
     answer = with_service(FakeDaemonService(vitals=make_vitals(scheduler_lag_ms=60_000)), tmp_path, "health")
     assert (answer.code, answer.lines[0]) == (1, "failing the scheduler is 1m behind")
-
-
-def test_the_fake_run_is_the_ninth() -> None:
-    assert FakeDaemonService().next_id == NINTH

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -125,16 +124,6 @@ def test_compat_has_the_shape_that_programs_for_sloth_runner_read(state: State) 
     assert isinstance(figures, dict)
     assert list(figures) == ["total_keys", "total_size", "last_modified", "backend"]
     assert figures["total_keys"] == 2
-
-
-def test_show_has_a_label_for_each_fact(state: State) -> None:
-    state("set", "a", "first")
-    state("set", "a", "line one\nline two")
-    answer = state("show", "a")
-    labels = [line.split(":")[0] for line in answer.lines if ":  " in line]
-    assert labels == ["Key", "Value", "Type", "Created", "Updated", "TTL", "Version"]
-    assert "line one\nline two" in answer.out
-    assert answer.lines[-1].split() == ["Version:", "2"]
 
 
 @pytest.mark.parametrize(
@@ -351,36 +340,6 @@ def without_version(entries: list[dict[str, object]]) -> list[dict[str, object]]
     return [{name: value for name, value in entry.items() if name != "version"} for entry in entries]
 
 
-def test_an_export_of_one_namespace_goes_to_stdout_where_asked(state: State) -> None:
-    state("set", "a", "1")
-    state("set", "b", "1", "--global")
-    answer = state("export", "-", "--global")
-    assert [json.loads(line)["key"] for line in answer.lines] == ["b"]
-    assert answer.err == "1 entry exported\n"
-
-
-def test_an_export_to_a_named_pipe_is_written_into_it(state: State, root: Path) -> None:
-    state("set", "a", "1")
-    pipe = root / "pipe"
-    os.mkfifo(pipe)
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    assert state("export", str(pipe)).code == 0
-    assert [json.loads(line)["key"] for line in os.read(reader, 4096).splitlines()] == ["a"]
-    os.close(reader)
-    assert pipe.is_fifo()
-
-
-def test_an_export_to_a_link_goes_where_that_leads(state: State, root: Path) -> None:
-    state("set", "a", "1")
-    link, target = root / "link", root / "exports" / "all.jsonl"
-    target.parent.mkdir()
-    link.symlink_to(target)
-    assert state("export", str(link)).code == 0
-    assert link.is_symlink()
-    assert len(target.read_text().splitlines()) == 1
-    assert target.stat().st_mode & 0o777 == 0o600
-
-
 def test_an_import_that_would_replace_something_asks_first(state: State, root: Path) -> None:
     file = root / "in.jsonl"
     file.write_text('{"namespace":"state","key":"a","value":1}\n{"namespace":"state","key":"b","value":2}\n')
@@ -437,12 +396,6 @@ def test_one_entry_beyond_the_limits_keeps_all_of_them_out(state: State, root: P
     answer = state("import", str(file), "-y")
     assert answer == Answer(2, "", "spyweb: b: the value of 2000 bytes is over the limit of 1000\n")
     assert state("list").out == ""
-
-
-def test_a_file_that_is_not_there_is_one_line(state: State, root: Path) -> None:
-    answer = state("import", str(root / "none"))
-    assert answer == Answer(2, "", f"spyweb: {root / 'none'}: No such file or directory\n")
-    assert state("export", str(root / "no" / "folder")).code == 2
 
 
 def test_agents_are_for_sloths_alone(state: State, root: Path) -> None:

@@ -280,14 +280,8 @@ def test_a_channel_that_is_gone_from_the_settings_is_down_no_more() -> None:
         ("", "", ""),  # it is in a file
     ],
 )
-def test_the_host_of_a_service_is_shown_where_it_is_a_machine(url: str, service: str, host: str) -> None:
+def test_the_host_is_shown_where_it_is_a_machine(url: str, service: str, host: str) -> None:
     assert shown(AlertChannelSettings(name="x", url=url)) == ShownAddress("service", service, host)
-
-
-def test_of_a_webhook_the_host_is_shown() -> None:
-    channel = AlertChannelSettings(name="x", webhook="https://me:secret@example.org:8443/T0KEN?key=1")
-    assert shown(channel) == ShownAddress("webhook", "", "example.org")
-
-
-def test_the_desktop_has_no_address() -> None:
+    hook = AlertChannelSettings(name="x", webhook="https://me:secret@example.org:8443/T0KEN?key=1")
+    assert shown(hook) == ShownAddress("webhook", "", "example.org")
     assert shown(AlertChannelSettings(name="x", desktop=True)) == ShownAddress("desktop", "", "")

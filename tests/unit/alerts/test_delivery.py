@@ -26,7 +26,7 @@ from spyweb.settings.alerts import AlertChannelSettings, AlertSettings
 from spyweb.settings.units import DAY_MS
 from spyweb.store.model.messages import Channel, NewMessage, QueuedMessage, Target
 from tests.fakes.alerts import ITEM, PAYLOAD, QUEUED
-from tests.fakes.clock import START_MS, FakeClock
+from tests.fakes.clock import FakeClock
 from tests.fakes.findings import message
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.ops import FakeHttp, make_response
@@ -60,23 +60,12 @@ def by_webhook(http: FakeHttp, environ: Mapping[str, str] = MappingProxyType({})
     return WebhookSender(http, FakeClock(), ChannelSecrets(Path(), environ))
 
 
-async def test_a_message_goes_to_the_channel_of_that_name() -> None:
-    sender = FakeSender()
-    assert await delivery_by(webhooks=sender).send(QUEUED) is None
-    assert sender.sent == [("ops", 42, "d1")]
-
-
 async def test_a_name_that_is_gone_fails_until_it_is_there_again() -> None:
     delivery = delivery_by({})
     failure = await delivery.send(QUEUED)
     assert failure == DeliveryFailure(reason="no alert channel is named ops", holds=False)
     delivery.settings = lambda: AlertSettings(channels={"ops": OPS})
     assert await delivery.send(QUEUED) is None
-
-
-def test_facts_are_read_as_they_were_written() -> None:
-    facts = decode_facts(PAYLOAD)
-    assert (facts.channel, facts.count, facts.items[0].kind, facts.items[0].text) == ("ops", 1, "opened", "no space")
 
 
 async def test_a_webhook_gets_the_facts_and_the_id_of_the_delivery() -> None:
@@ -247,47 +236,3 @@ async def test_a_channel_that_is_renamed_with_messages_waiting_holds_up_no_other
             (True, "no alert channel is named ops")
         ] * 2
         assert [name for name, _, _ in sender.sent] == ["boss"]
-
-
-async def test_a_channel_that_has_its_name_again_gets_what_waits() -> None:
-    sender = FakeSender()
-    delivery = delivery_by({}, webhooks=sender)
-    async with delivered_by(delivery) as (store, clock):
-        await store.outbox.add([to("ops")])
-        await clock.turn(3600)
-        delivery.settings = lambda: AlertSettings(channels={"ops": OPS})
-        await clock.turn(5 * 60)
-        assert [name for name, _, _ in sender.sent] == ["ops"]
-
-
-class BusyFor:
-    """A service that answers 429 for a while, and asks for an hour's peace."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self.attempts: list[float] = []
-        self.clock: FakeClock | None = None
-
-    async def send(self, channel: AlertChannelSettings, facts: AlertFacts, queued: QueuedMessage) -> Attempt:
-        assert self.clock
-        now_s = (self.clock.now_ms() - START_MS) / 1000
-        self.attempts.append(now_s)
-        if now_s < self.seconds:
-            return Attempt(DeliveryFailure(reason="answered 429", wait_ms=3_600_000))
-        return Attempt()
-
-
-async def test_a_channel_that_is_busy_for_an_hour_is_asked_every_quarter_and_makes_no_other_late() -> None:
-    busy, sender = BusyFor(3_600), FakeSender()
-    phone = AlertChannelSettings(name="phone", url="ntfy://topic")
-    async with delivered_by(delivery_by({"ops": OPS, "phone": phone}, webhooks=sender, services=busy)) as found:
-        store, busy.clock = found
-        await store.outbox.add([to("phone")])
-        await busy.clock.turn(100)
-        await store.outbox.add([to("phone"), to("ops")])
-        await busy.clock.turn(1)
-        assert [name for name, _, _ in sender.sent] == ["ops"]
-        await busy.clock.turn(2 * 3_600)
-        assert busy.attempts[:4] == [0, 900, 1_800, 2_700]
-        assert len(busy.attempts) == 6  # the last two have arrived
-        assert await store.outbox.unsent(None, 10) == []

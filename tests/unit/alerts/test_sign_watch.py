@@ -123,24 +123,6 @@ async def test_a_job_that_nothing_starts_is_late_and_any_run_ends_that() -> None
         assert await w.incidents() == []
 
 
-async def test_a_job_without_a_success_for_so_long_is_silent_until_it_has_one() -> None:
-    async with watched(SILENT) as w:
-        await w.run()
-        await w.turn(9 * 60)
-        await w.run(failed("x"))
-        assert await w.incidents() == []
-        await w.turn(2 * 60)
-        (incident,) = await w.incidents()
-        assert (incident.reason, incident.text) == ("silent", "no run has succeeded for 10m")
-        await w.run(failed("x"))
-        await w.turn(10)
-        assert len(await w.incidents()) == 1
-        await w.run()
-        assert await w.incidents() == []
-        await w.turn(60)
-        assert len(await w.incidents(is_open=False)) == 1, "and it stays so"
-
-
 async def test_what_a_daemon_had_noted_is_neither_lost_nor_doubled_by_the_next() -> None:
     broken = Conditions(broken={BACKUP: "line 4"})
     async with watched(SILENT) as w:

@@ -18,10 +18,10 @@ from structlog.testing import capture_logs
 from spyweb.alerts import watcher
 from spyweb.alerts.measures import JobMeasures
 from spyweb.alerts.senders import Attempt
-from spyweb.alerts.watcher import AlertWatcher, event_of, subject_of
+from spyweb.alerts.watcher import AlertWatcher, event_of
 from spyweb.cooperative import run_at_once
 from spyweb.errors import StoreError
-from spyweb.incidents.policy import AlertPolicy, Escalation, Flapping, Level, QuietHours, quiet_until
+from spyweb.incidents.policy import AlertPolicy, Flapping, Level, QuietHours, quiet_until
 from spyweb.incidents.truth import Failed, SignGone, SignSeen, Succeeded
 from spyweb.lua.endings import failed
 from spyweb.model import (
@@ -146,13 +146,6 @@ async def test_an_incident_opens_with_the_nth_failure_is_told_once_and_its_end_i
     assert (await w.open(), await w.told()) == (0, [("ops", ["opened"]), ("ops", ["closed"])])
 
 
-async def test_a_success_between_failures_begins_the_row_anew(w: Watched) -> None:
-    for ending in (failed("x"), SUCCESS, failed("x"), SUCCESS):
-        await w.run(ending)
-    assert await w.open() == 0
-    assert await w.harness.store.incidents.known() == {}, "what is well has no row"
-
-
 async def test_a_success_of_a_job_that_is_well_is_nothing_to_incidents(w: Watched) -> None:
     assert w.watcher.judge(w.job, run_of({"type": "manual"}), end_of()) is None
 
@@ -177,26 +170,6 @@ async def test_a_run_that_succeeds_as_it_is_tried_again_begins_the_row_anew() ->
             await w.harness.clock.turn(2)
         assert (await w.open(), len(await w.harness.record())) == (0, 4)
         assert await w.harness.store.incidents.known() == {}
-
-
-async def test_a_run_that_a_stop_cuts_short_neither_counts_nor_begins_the_row_anew(w: Watched) -> None:
-    await w.run(failed("x"))
-    await w.run(Ending(outcome=Outcome.STOPPED, reason="stopped"))
-    assert await w.open() == 0
-    await w.run(failed("x"))
-    assert await w.open() == 1
-
-
-async def test_a_start_that_is_skipped_neither_counts_nor_begins_the_row_anew(w: Watched) -> None:
-    await w.run(failed("x"))
-    w.harness.pool.held.add(BACKUP)
-    await w.run()
-    await w.run()
-    assert await w.harness.record() == ["backup manual failed", "backup manual running", "backup manual skipped"]
-    assert await w.open() == 0
-    w.harness.pool.finish(2, failed("x"))
-    await w.harness.clock.turn(0.01)
-    assert await w.open() == 1
 
 
 async def test_due_times_of_a_paused_job_neither_count_nor_begin_the_row_anew(w: Watched) -> None:
@@ -225,19 +198,6 @@ async def test_due_times_that_a_daemon_missed_neither_count_nor_begin_the_row_an
         assert await later.open() == 0
         await later.harness.clock.turn(60)
         assert await later.open() == 1
-
-
-async def test_a_run_by_hand_counts_as_any_other(w: Watched) -> None:
-    job = make_job("prices", alerts=TELL_OPS)
-    w.harness.pool.endings[job.id] = [failed("x"), failed("x")]
-    await w.harness.settle(job)
-    await w.harness.clock.turn(10)
-    w.harness.runner.start(job, [by_hand()])
-    await w.harness.clock.turn(1)
-    assert await w.open() == 1
-    w.harness.runner.start(job, [by_hand()])
-    await w.harness.clock.turn(1)
-    assert await w.open() == 0
 
 
 async def test_a_dry_run_counts_for_nothing() -> None:
@@ -304,17 +264,6 @@ async def test_a_channel_that_comes_with_a_reload_is_told() -> None:
         assert await w.told() == [("ops", ["opened"])]
 
 
-async def test_reminders_come_until_somebody_takes_care() -> None:
-    async with watched(replace(TELL_OPS, after_failures=1, remind_ms=600_000)) as w:
-        await w.run(failed("x"))
-        await w.harness.clock.turn(700)
-        assert await w.told() == [("ops", ["opened"]), ("ops", ["reminder"])]
-        assert await w.harness.store.incidents.acknowledge(1, "me")
-        w.watcher.wake()
-        await w.harness.clock.turn(3600)
-        assert len(await w.told()) == 2
-
-
 def quiet_for(watched: Watched, minutes: int) -> QuietHours:
     """Quiet hours that have just begun, and last so long."""
     begin = datetime.fromtimestamp(watched.harness.clock.now_ms() / 1000, tz=UTC)
@@ -373,20 +322,6 @@ async def test_the_quiet_hours_of_a_channel_take_the_place_of_those_of_a_job() -
         assert await w.told() == []
 
 
-async def test_what_fails_in_maintenance_neither_counts_nor_begins_the_row_anew() -> None:
-    async with watched(replace(TELL_OPS, after_failures=2)) as w:
-        await w.run(failed("x"))
-        w.begin_maintenance(30)
-        for _ in range(5):
-            await w.run(failed("x"))
-        assert await w.open() == 0
-        await w.harness.clock.turn(31 * 60)
-        await w.run(failed("x"))
-        assert await w.open() == 1
-        await w.harness.clock.turn(7)
-        assert await w.told() == [("ops", ["opened"])]
-
-
 async def test_maintenance_of_other_jobs_changes_nothing() -> None:
     async with watched(replace(TELL_OPS, after_failures=1)) as w:
         w.begin_maintenance(30, "prices")
@@ -409,18 +344,6 @@ async def test_what_was_wrong_before_maintenance_is_told_of_after_it() -> None:
         assert await w.told() == [("ops", ["opened"]), ("ops", ["closed"])]
 
 
-async def test_maintenance_that_is_taken_from_the_settings_is_over() -> None:
-    async with watched(replace(TELL_OPS, after_failures=1, remind_ms=600_000)) as w:
-        await w.run(failed("x"))
-        w.begin_maintenance(30)
-        await w.harness.clock.turn(60)
-        assert await w.told() == []
-        w.maintenance = MaintenanceCalendar()
-        w.harness.live.link()
-        await w.harness.clock.turn(2)
-        assert await w.told() == [("ops", ["opened"])]
-
-
 async def test_a_sign_that_came_in_maintenance_and_is_there_at_its_end_counts_then() -> None:
     async with watched(TELL_OPS) as w:
         w.begin_maintenance(30)
@@ -431,26 +354,6 @@ async def test_a_sign_that_came_in_maintenance_and_is_there_at_its_end_counts_th
         (found,) = await w.harness.store.incidents.list(is_open=True)
         assert (found.reason, found.text) == ("drift", "motd differs")
         assert await w.told() == [("ops", ["opened"])]
-
-
-async def test_what_a_success_shows_is_an_incident_until_one_does_not_show_it() -> None:
-    async with watched(TELL_OPS) as w:
-        await w.run(Ending(outcome=Outcome.SUCCESS, note="held the loop 0.3 s: op"))
-        assert await w.harness.store.incidents.known() == {}
-        await w.run(SHORT)
-        (found,) = await w.harness.store.incidents.list(is_open=True)
-        assert (found.reason, found.text, found.run) == ("empty", "no items in 3 runs in a row", 2)
-        await w.run(failed("x"))
-        assert await w.open() == 1, "a failure says nothing of it"
-        await w.run()
-        assert await w.open() == 0
-
-
-async def test_what_a_run_shows_is_an_incident_besides_its_failures() -> None:
-    async with watched(replace(TELL_OPS, after_failures=2)) as w:
-        await w.run(replace(failed("x"), storage_errors=2))
-        (found,) = await w.harness.store.incidents.list(is_open=True)
-        assert (found.reason, found.text) == ("storage", "2 storage errors")
 
 
 async def test_a_success_ends_what_drift_has_found_since_the_job_puts_its_files_right() -> None:
@@ -649,58 +552,6 @@ async def test_a_pause_that_the_store_refuses_is_made_up_for() -> None:
         assert w.job.cursor.paused
 
 
-async def test_a_silent_job_is_told_of_once_it_is_silent_no_more() -> None:
-    async with watched(replace(TELL_OPS, after_failures=1)) as w:
-        await w.harness.store.incidents.silence("job:backup", 600_000, "me")
-        await w.run(failed("x"))
-        await w.run()
-        await w.run(failed("x"))
-        await w.harness.clock.turn(590)
-        assert await w.told() == []
-        await w.harness.clock.turn(30)
-        assert await w.told() == [("ops", ["opened"])], "of the first, which was over, nothing"
-
-
-async def test_while_what_it_depends_on_is_down_nobody_is_told() -> None:
-    async with watched(replace(TELL_OPS, after_failures=1, depends_on=("job:net",))) as w:
-        await w.harness.settle(make_job("net", alerts=replace(TELL_OPS, after_failures=1), schedule=Never()))
-        await w.run(failed("x"))
-        w.harness.pool.endings[JobId("net")] = [failed("y")]
-        net = w.harness.live.find(JobId("net"))
-        assert net
-        w.harness.runner.start(net, [by_hand()])
-        await w.harness.clock.turn(60)
-        ((_, items),) = [(each.job, each) for each in await w.harness.store.outbox.unsent(None, 9)]
-        assert items.job == "net"
-        w.harness.runner.start(net, [by_hand()])
-        await w.harness.clock.turn(60)
-        assert len(await w.told()) == 3, "of net that it is over, and of this job that it is not"
-
-
-async def test_an_incident_that_nobody_acknowledges_is_told_to_others_later() -> None:
-    async with watched(replace(TELL_OPS, after_failures=1, escalations=(Escalation(600_000, ("boss",)),))) as w:
-        w.settings = AlertSettings(channels={"ops": OPS, "boss": dataclasses.replace(OPS, name="boss")})
-        await w.run(failed("x"))
-        await w.harness.clock.turn(590)
-        assert await w.told() == [("ops", ["opened"])]
-        await w.harness.clock.turn(30)
-        assert await w.told() == [("ops", ["opened"]), ("boss", ["opened"])]
-
-
-async def test_a_job_that_flaps_is_one_incident_until_it_is_calm() -> None:
-    policy = replace(TELL_OPS, after_failures=1, flapping=Flapping(2, 600_000))
-    async with watched(policy) as w:
-        for _ in range(4):
-            await w.run(failed("x"))
-            await w.run()
-        assert len(await w.harness.store.incidents.list()) == 2
-        assert await w.open() == 1
-        await w.harness.clock.turn(590)
-        assert await w.open() == 1
-        await w.harness.clock.turn(30)
-        assert await w.open() == 0
-
-
 @pytest.mark.parametrize("restarts", [False, True])
 async def test_a_job_that_flapped_as_the_clock_was_set_back_is_calm_no_later(restarts: bool) -> None:
     policy = replace(TELL_OPS, after_failures=1, flapping=Flapping(2, 600_000))
@@ -775,10 +626,6 @@ def run_of(trigger: Mapping[str, object]) -> Run:
 
 def end_of(outcome: Outcome = Outcome.SUCCESS, reason: str = "") -> End:
     return End(run=RunId(1), ended_ms=5, outcome=outcome, reason=reason)
-
-
-def test_the_subject_of_a_job_is_named_after_it() -> None:
-    assert subject_of(BACKUP) == "job:backup"
 
 
 async def test_a_channel_that_takes_nothing_is_told_of_on_the_others_until_it_takes_a_message() -> None:

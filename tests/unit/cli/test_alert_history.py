@@ -63,15 +63,12 @@ def test_each_subject_has_a_bar_the_worst_first_within_the_span() -> None:
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
+def wrong(project: Path) -> Path:
     """Prices was wrong two days ago for six hours, backup is since an hour, and old was ten days ago."""
-    (tmp_path / "jobs").mkdir()
-    (tmp_path / "config.toml").write_text('[daemon]\ntimezone = "UTC"\n')
-    (tmp_path / "data").mkdir(mode=0o700)
     now_ms = RealClock().now_ms()
 
     async def add() -> None:
-        store = await open_store(tmp_path / "data" / "spyweb.db", clock=RealClock())
+        store = await open_store(project / "data" / "spyweb.db", clock=RealClock())
 
         async def happen(job: str, event: Event, hours_ago: int) -> None:
             at_ms = now_ms - hours_ago * HOUR_MS
@@ -84,11 +81,11 @@ def project(tmp_path: Path) -> Path:
         await store.close()
 
     asyncio.run(add())
-    return tmp_path
+    return project
 
 
-def test_a_week_is_shown_with_bars_and_the_incidents(project: Path) -> None:
-    answer = spyweb("alerts", "history", root=project)
+def test_a_week_is_shown_with_bars_and_the_incidents(wrong: Path) -> None:
+    answer = spyweb("alerts", "history", root=wrong)
     assert answer.lines[0].startswith("subject")
     assert "7d up to now" in answer.lines[0]
     prices, backup = (line.split() for line in answer.lines[1:3])
@@ -99,9 +96,9 @@ def test_a_week_is_shown_with_bars_and_the_incidents(project: Path) -> None:
     assert "1h, open" in answer.lines[5]
 
 
-def test_a_span_a_job_and_a_number_are_chosen(project: Path) -> None:
+def test_a_span_a_job_and_a_number_are_chosen(wrong: Path) -> None:
     def ids(*words: str) -> list[object]:
-        found = cast(list[dict[str, object]], spyweb("alerts", "history", *words, "-o", "json", root=project).json)
+        found = cast(list[dict[str, object]], spyweb("alerts", "history", *words, "-o", "json", root=wrong).json)
         return [each["id"] for each in found]
 
     assert ids() == [3, 2]
@@ -110,25 +107,24 @@ def test_a_span_a_job_and_a_number_are_chosen(project: Path) -> None:
     assert ids("--job", "prices") == [2]
     assert ids("--job", "old", "--since", "30d") == [1]
     assert ids("-n", "1") == [3]
-    assert "the newest 1: -n shows more" in spyweb("alerts", "history", "-n", "1", root=project).err
+    assert "the newest 1: -n shows more" in spyweb("alerts", "history", "-n", "1", root=wrong).err
 
 
-def test_what_can_not_be_shown_is_said(project: Path) -> None:
-    (project / "jobs/prices.lua").write_text("-- /// job\n-- ///\n")
-    assert spyweb("alerts", "history", "--job", "prices", "--since", "1h", root=project).err == (
+def test_what_can_not_be_shown_is_said(wrong: Path) -> None:
+    assert spyweb("alerts", "history", "--job", "prices", "--since", "1h", root=wrong).err == (
         "nothing was wrong in the last 1h\n"
     )
-    unknown = spyweb("alerts", "history", "--job", "price", root=project)
+    unknown = spyweb("alerts", "history", "--job", "price", root=wrong)
     assert (unknown.code, "prices" in unknown.err) == (2, True)
-    wrong = spyweb("alerts", "history", "--since", "soon", root=project)
-    assert (wrong.code, "'soon'" in wrong.err) == (2, True)
-    assert spyweb("alerts", "history", "--since", "1s", root=project).code == 2
+    unclear = spyweb("alerts", "history", "--since", "soon", root=wrong)
+    assert (unclear.code, "'soon'" in unclear.err) == (2, True)
+    assert spyweb("alerts", "history", "--since", "1s", root=wrong).code == 2
 
 
-def test_a_daemon_is_asked_where_one_runs(project: Path) -> None:
-    service = FakeDaemonService(root=project, clock=RealClock())
+def test_a_daemon_is_asked_where_one_runs(wrong: Path) -> None:
+    service = FakeDaemonService(root=wrong, clock=RealClock())
     service.incidents = known = FakeIncidents(service.stored_incidents)
     known.known = replace(KNOWN, since_ms=RealClock().now_ms() - HOUR_MS)
-    with serve_daemon_socket(service, project / "data"):
-        assert "asked the daemon" in spyweb("alerts", "history", root=project).out
+    with serve_daemon_socket(service, wrong / "data"):
+        assert "asked the daemon" in spyweb("alerts", "history", root=wrong).out
     assert known.story == ["all"]

@@ -19,14 +19,6 @@ from tests.fakes.daemon_socket import serve_daemon_socket
 from tests.fakes.incidents import KNOWN, FakeIncidents, fail, succeed
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    (tmp_path / "jobs").mkdir()
-    (tmp_path / "config.toml").write_text('[daemon]\ntimezone = "UTC"\n')
-    (tmp_path / "data").mkdir(mode=0o700)
-    return tmp_path
-
-
 def leave(root: Path) -> None:
     """One of backup, which is over, and one of prices, which is open."""
 
@@ -44,19 +36,7 @@ def test_what_is_wrong_is_a_table_and_with_all_what_was(project: Path) -> None:
     assert spyweb("alerts", "list", root=project).err == "nothing is wrong\n"
     leave(project)
     answer = spyweb("alerts", "list", root=project)
-    assert answer.lines[0].split() == [
-        "id",
-        "subject",
-        "level",
-        "since",
-        "lasts",
-        "reason",
-        "taken",
-        "care",
-        "by",
-        "told",
-        "text",
-    ]
+    assert " ".join(answer.lines[0].split()) == "id subject level since lasts reason taken care by told text"
     (row,) = answer.table
     assert (row[:3], row[-2:]) == (["2", "prices", "warning"], ["failing", "no space"])
     assert [row[1] for row in spyweb("alerts", "list", "--all", root=project).table] == ["prices", "backup"]
@@ -93,7 +73,6 @@ def test_where_nothing_is_on_record_there_is_no_incident(project: Path) -> None:
 
 def test_a_job_is_silent_for_a_while(project: Path) -> None:
     leave(project)
-    (project / "jobs/prices.lua").write_text("-- /// job\n-- ///\n")
     assert (
         spyweb("alerts", "silence", "prices", "2h", "--by", "me", root=project).out
         == "nobody is told of prices for 2h\n"

@@ -55,14 +55,6 @@ async def test_every_answer_comes_back_as_it_was_given(tmp_path: Path) -> None:
     assert [run.due_ms - NOW_MS for run in due] == [30_000, 60_000, 90_000]
 
 
-async def test_what_a_command_asks_for_is_done(tmp_path: Path) -> None:
-    service = FakeDaemonService()
-    assert await ask(service, tmp_path, lambda daemon: daemon.trigger(PRICES)) == 9
-    await ask(service, tmp_path, lambda daemon: daemon.pause(BACKUP))
-    await ask(service, tmp_path, lambda daemon: daemon.resume(BACKUP))
-    assert service.story == ["trigger prices", "pause backup", "resume backup"]
-
-
 async def test_a_start_that_the_overlap_rule_drops_has_no_run(tmp_path: Path) -> None:
     assert await ask(FakeDaemonService(next_id=None), tmp_path, lambda daemon: daemon.trigger(PRICES)) is None
 
@@ -70,13 +62,6 @@ async def test_a_start_that_the_overlap_rule_drops_has_no_run(tmp_path: Path) ->
 async def test_a_job_whose_id_is_no_url_is_reached_all_the_same(tmp_path: Path) -> None:
     with pytest.raises(Refused, match=r"no job is named 'a/\.\./ü\?b'"):
         await ask(FakeDaemonService(), tmp_path, lambda daemon: daemon.pause(JobId("a/../ü?b")))
-
-
-async def test_a_watched_run_tells_each_event_and_gives_the_last(tmp_path: Path) -> None:
-    seen: list[RunEvent] = []
-    ended = await ask(FakeDaemonService(), tmp_path, lambda daemon: daemon.run_once(PRICES, seen.append))
-    assert seen == a_watched_run()
-    assert ended == seen[-1]
 
 
 @pytest.mark.parametrize(

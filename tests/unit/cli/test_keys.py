@@ -14,13 +14,6 @@ from tests.fakes.command import spyweb
 Keys = list[dict[str, object]]
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    (tmp_path / "jobs").mkdir()
-    (tmp_path / "config.toml").write_text('[daemon]\ntimezone = "UTC"\n')
-    return tmp_path
-
-
 def test_a_key_is_made_listed_and_revoked_without_a_daemon(project: Path) -> None:
     made = spyweb("keys", "add", "deploy", "--scope", "state", "--scope", "run", "--job", "deploy-*", root=project)
     assert re.fullmatch(r"spyweb_[0-9A-Za-z]{57}\n", made.out)

@@ -19,14 +19,6 @@ from tests.fakes.daemon_socket import serve_daemon_socket
 from tests.fakes.findings import HOOK, message
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    (tmp_path / "jobs").mkdir()
-    (tmp_path / "config.toml").write_text('[daemon]\ntimezone = "UTC"\n')
-    (tmp_path / "data").mkdir(mode=0o700)
-    return tmp_path
-
-
 def leave(root: Path, *messages: NewMessage) -> None:
     """The first of them is dead."""
 

@@ -27,15 +27,6 @@ from tests.fakes.findings import item
 HOUR_MS = 3_600_000
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    (tmp_path / "jobs").mkdir()
-    (tmp_path / "config.toml").write_text('[daemon]\ntimezone = "UTC"\n')
-    (tmp_path / "jobs" / "prices.lua").write_text('-- /// job\n-- name = "Prices"\n-- ///\n')
-    (tmp_path / "data").mkdir(mode=0o700)
-    return tmp_path
-
-
 def record(root: Path, *items: NewRecord, job: JobId = PRICES, clock: FakeClock | None = None) -> None:
     async def add() -> None:
         store = await open_store(root / "data" / "spyweb.db", clock=clock or FakeClock())
@@ -146,14 +137,6 @@ def test_what_a_page_says_never_reaches_the_terminal_as_a_control_sequence(proje
     assert len(answer.lines) == 2
 
 
-def test_a_running_daemon_is_asked_page_by_page(project: Path) -> None:
-    service = FakeDaemonService(found=views(PAGE + 3))
-    with serve_daemon_socket(service, project / "data"):
-        answer = spyweb("records", "prices", "-n", str(PAGE + 10), "-o", "json", root=project)
-
-    assert titles(answer.json) == [str(number) for number in reversed(range(PAGE + 3))]
-
-
 @pytest.mark.parametrize("count", [3, PAGE, PAGE + 3])
 def test_a_running_daemon_gives_all_records_of_a_job_that_is_gone(project: Path, count: int) -> None:
     service = FakeDaemonService(found=views(count, JobId("old")))
@@ -161,20 +144,6 @@ def test_a_running_daemon_gives_all_records_of_a_job_that_is_gone(project: Path,
         answer = spyweb("records", "old", "-n", str(2 * PAGE), "-o", "json", root=project)
 
     assert titles(answer.json) == [str(number) for number in reversed(range(count))]
-
-
-class TellingService(FakeDaemonService):
-    async def records(self, job: JobId | None, *, limit: int, before_ns: int | None) -> list[RecordView]:
-        self.note("records" if before_ns is None else "more records")
-        return await super().records(job, limit=limit, before_ns=before_ns)
-
-
-def test_after_a_page_that_is_not_full_nobody_asks_for_more(project: Path) -> None:
-    service = TellingService(found=views(PAGE + 3))
-    with serve_daemon_socket(service, project / "data"):
-        spyweb("records", "prices", "-n", str(2 * PAGE), root=project)
-
-    assert service.story == ["records", "more records"]
 
 
 @pytest.mark.parametrize("title", ["a\rb", "a\r", "\r", "a\r\nb", "\n", '"\r"'])

@@ -186,12 +186,6 @@ def test_writing_puts_the_unit_and_says_what_to_type_next(project: Path, units: 
     assert [found.name for found in units.iterdir()] == ["prices.service"]
 
 
-def test_writing_again_replaces_our_own_unit(project: Path, units: Path) -> None:
-    for _ in range(2):
-        install_unit(project, write=True, systemctl=Systemctl())
-    assert (units / "spyweb.service").read_text().startswith(MARK)
-
-
 def test_somebody_elses_unit_is_neither_replaced_nor_removed(project: Path, units: Path) -> None:
     units.mkdir()
     theirs = units / "spyweb.service"

@@ -74,13 +74,6 @@ async def test_a_message_is_sent_as_soon_as_it_is_added(harness: Harness) -> Non
         assert harness.receiver.arrived[-1] == "4"
 
 
-async def test_what_an_earlier_daemon_left_is_sent(harness: Harness) -> None:
-    await harness.store.outbox.add([message("1"), message("2", OTHER_HOOK)])
-    await harness.clock.turn()
-    async with harness.at_work():
-        assert sorted(harness.receiver.arrived) == ["1", "2"]
-
-
 async def test_a_receiver_that_is_down_gets_everything_in_order_once_it_is_up(harness: Harness) -> None:
     harness.receiver.answers[HOOK] = in_turn(DOWN, DOWN, DOWN)
     async with harness.at_work():
@@ -139,26 +132,17 @@ async def test_a_message_that_is_refused_is_passed_and_tried_again(harness: Harn
     assert harness.receiver.arrived == ["good", "better", "bad"]
 
 
-async def test_the_receivers_own_wish_to_be_left_alone_is_honoured(harness: Harness) -> None:
-    harness.receiver.answers[HOOK] = in_turn(DeliveryFailure(reason="answered 429", wait_ms=10 * MINUTE_MS))
-    async with harness.at_work():
-        await harness.store.outbox.add([message("1")])
-        await harness.clock.turn(599)
-        assert harness.receiver.arrived == []
-        await harness.clock.turn(2)
-
-    assert harness.receiver.arrived == ["1"]
-    assert harness.seconds_of("1")[1] == pytest.approx(600, abs=0.01)
-
-
-async def test_a_receiver_that_asks_for_a_day_is_asked_again_after_a_quarter_of_an_hour(harness: Harness) -> None:
-    harness.receiver.answers[HOOK] = in_turn(DeliveryFailure(reason="answered 429", wait_ms=DAY_MS))
+@pytest.mark.parametrize(("wish_ms", "waited_min"), [(10 * MINUTE_MS, 10), (DAY_MS, 15)])
+async def test_a_receiver_is_left_alone_as_it_wishes_and_at_most_for_a_quarter_of_an_hour(
+    harness: Harness, wish_ms: int, waited_min: int
+) -> None:
+    harness.receiver.answers[HOOK] = in_turn(DeliveryFailure(reason="answered 429", wait_ms=wish_ms))
     async with harness.at_work():
         await harness.store.outbox.add([message("1"), message("2")])
         await harness.clock.turn(16 * 60)
 
     assert harness.receiver.arrived == ["1", "2"]
-    assert harness.seconds_of("1")[1] == pytest.approx(15 * 60, abs=0.01)
+    assert harness.seconds_of("1")[1] == pytest.approx(waited_min * 60, abs=0.01)
 
 
 async def test_what_is_refused_is_tried_three_times_more_over_ten_minutes_and_then_given_up(harness: Harness) -> None:

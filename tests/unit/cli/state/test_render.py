@@ -9,11 +9,11 @@ import pytest
 
 from spyweb.cli.project import Project
 from spyweb.cli.state import render
-from spyweb.model import ChangeKind, JobId, RunId
+from spyweb.model import ChangeKind, JobId
 from spyweb.store.interchange.value_json import TypeName
 from spyweb.store.model.entries import Entry
 from spyweb.views.jobs import describe_moment
-from spyweb.views.state import ChangeView, LockView, StateStats, view_entry
+from spyweb.views.state import ChangeView, view_entry
 from tests.fakes.clock import FakeClock
 
 NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
@@ -126,34 +126,3 @@ def test_a_string_is_shown_as_it_is_and_all_else_as_json(value: object, kind: Ty
 )
 def test_a_change_is_one_line(seen: ChangeView, line: str) -> None:
     assert render.change_line(seen) == line
-
-
-def test_a_lock_is_shown_with_its_holder_and_how_long_it_outlasts_a_crash() -> None:
-    lock = LockView(
-        name="deploy",
-        holder="tick#3",
-        run=RunId(3),
-        acquired_ms=NOW_MS,
-        expires_ms=NOW_MS + 30_000,
-        lease_ms=30_000,
-    )
-    assert render.lock_row(PROJECT, lock) == ("deploy", "tick#3", "3", "Thu 2026-01-01 01:00:00 CET", "30s")
-
-
-def test_stats_have_labels() -> None:
-    stats = StateStats(
-        total_keys=3,
-        expired_keys=1,
-        active_locks=0,
-        size_bytes=1234,
-        db_size_bytes=8192,
-        db_path="data/spyweb.db",
-        backend="sqlite",
-    )
-    fields = dict(render.stats_fields(stats, "UTC"))
-    assert (fields["Total Keys:"], fields["Size:"], fields["Last Modified:"]) == ("3", "1,234 bytes", "-")
-
-
-@pytest.mark.parametrize(("count", "line"), [(0, "Total: 0 keys"), (1, "Total: 1 key"), (2, "Total: 2 keys")])
-def test_the_total_counts_as_people_do(count: int, line: str) -> None:
-    assert render.total(count) == line

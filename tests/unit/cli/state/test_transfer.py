@@ -99,18 +99,6 @@ class Piped(io.BytesIO):
 # To a file
 
 
-def test_an_export_is_read_back_as_what_was_exported(state: FakeState, tmp_path: Path) -> None:
-    write_export(state, tmp_path / "out.jsonl")
-
-    assert read_lines(str(tmp_path / "out.jsonl")) == ITEMS
-    assert state.story == ["export everything"]
-
-
-def test_one_namespace_is_exported_where_one_is_chosen(state: FakeState, tmp_path: Path) -> None:
-    write_export(state, tmp_path / "out.jsonl", namespace="global")
-    assert state.story == ["export global"]
-
-
 def test_an_export_is_for_its_owners_eyes_whatever_was_there(state: FakeState, tmp_path: Path) -> None:
     file = tmp_path / "out.jsonl"
     file.write_bytes(EARLIER)
@@ -227,15 +215,6 @@ def test_what_replaces_nothing_is_loaded_without_a_question(state: FakeState, mo
     assert state.story == ["plan 2", "load 2"]
 
 
-def test_whoever_would_lose_entries_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    state, asked = FakeState(replaces=1), answer(monkeypatch, yes=True)
-
-    assert take_in(state) == Imported(added=1, replaced=1, expired=0)
-
-    assert asked == ["Replace 1 entry?"]
-    assert state.story == ["plan 2", "load 2"]
-
-
 def test_a_no_leaves_everything_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     state = FakeState(replaces=1)
     answer(monkeypatch, yes=False)
@@ -251,16 +230,6 @@ def test_a_yes_beforehand_needs_neither_question_nor_plan(monkeypatch: pytest.Mo
 
     assert asked == []
     assert state.story == ["load 2"]
-
-
-@pytest.mark.parametrize("yes", [False, True])
-def test_a_dry_run_changes_nothing_and_asks_nothing(monkeypatch: pytest.MonkeyPatch, yes: bool) -> None:
-    state, asked = FakeState(replaces=1), answer(monkeypatch, yes=False)
-
-    assert take_in(state, dry_run=True, yes=yes) == Imported(added=1, replaced=1, expired=0)
-
-    assert asked == []
-    assert state.story == ["plan 2"]
 
 
 # What is told
