@@ -5,21 +5,23 @@ Values are in the form of store/interchange/value_json.py; large ones take a whi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
+from itertools import islice, zip_longest
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
 
 from spyweb.store.interchange.value_json import TypeName
 from spyweb.views.state import EntryView, Plain, bytes_of
-from spyweb.views.value_diff import DiffKind, VersionView
 from spyweb.words import cut
 
 LONGEST_PREVIEW = 80  # characters
 LONGEST_CHANGE = 300
 LONGEST_EDITED = 1 << 16  # characters of a value that is put into a field
 CHANGES_SHOWN = 12  # of a version
+_ABSENT = object()  # stands for a place that one of two values does not have
 
 TYPE_WORDS: Mapping[TypeName, str] = {
     TypeName.STRING: "text",
@@ -68,8 +70,8 @@ class FieldValue(Struct, frozen=True, kw_only=True):
     is_too_long: bool = False  # the text is its beginning
 
 
-class ShownChange(Struct, frozen=True, kw_only=True):
-    """A place of a value that a version has changed."""
+class ShownChange(NamedTuple):
+    """A place of a value that a version has changed, and its value before and after; None: it was not there."""
 
     path: str
     old: str | None
@@ -123,25 +125,38 @@ def edit_value(entry: EntryView) -> FieldValue:
     return FieldValue(text=text[:LONGEST_EDITED], type=kind, is_too_long=len(text) > LONGEST_EDITED)
 
 
-def show_versions(versions: Sequence[VersionView]) -> list[ShownVersion]:
-    return [_show_version(version) for version in versions]
-
-
-def _show_version(version: VersionView) -> ShownVersion:
-    changes = version.changes or ()
-    shown = [
-        ShownChange(
-            path=".".join(str(each) for each in change.path),
-            old=None if change.kind is DiffKind.ADDED else cut(as_text(change.old), LONGEST_CHANGE),
-            new=None if change.kind is DiffKind.REMOVED else cut(as_text(change.new), LONGEST_CHANGE),
-        )
-        for change in changes[:CHANGES_SHOWN]
+def show_versions(newest_first: Sequence[EntryView], limit: int) -> list[ShownVersion]:
+    """Show the newest versions with what each has changed; one version more than those may be given."""
+    return [
+        _show_version(entry, before)
+        for entry, before in zip_longest(newest_first[:limit], newest_first[1 : limit + 1])
+        if entry is not None
     ]
+
+
+def _show_version(entry: EntryView, before: EntryView | None) -> ShownVersion:
+    changes = list(islice(diff(before.value, entry.value), CHANGES_SHOWN + 1)) if before else []
     return ShownVersion(
-        version=version.entry.version,
-        at_ms=version.entry.updated_ms,
-        changes=shown,
-        is_first=version.changes is None,
-        left_out=version.is_cut or len(changes) > CHANGES_SHOWN,
-        preview=cut(as_text(version.entry.value), LONGEST_CHANGE),
+        version=entry.version,
+        at_ms=entry.updated_ms,
+        changes=changes[:CHANGES_SHOWN],
+        is_first=before is None,
+        left_out=len(changes) > CHANGES_SHOWN,
+        preview=cut(as_text(entry.value), LONGEST_CHANGE),
     )
+
+
+def diff(old: object, new: object, path: tuple[str, ...] = ()) -> Iterator[ShownChange]:
+    """Yield the places in which two values differ, in the order of the new one."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for name in dict.fromkeys([*new, *old]):
+            yield from diff(old.get(name, _ABSENT), new.get(name, _ABSENT), (*path, str(name)))
+    elif isinstance(old, list) and isinstance(new, list):
+        for place, (before, after) in enumerate(zip_longest(old, new, fillvalue=_ABSENT), 1):  # as Lua counts
+            yield from diff(before, after, (*path, str(place)))
+    elif type(old) is not type(new) or old != new:  # as Lua tells values apart: 1 is not 1.0, and true is no number
+        yield ShownChange(".".join(path), _shown(old), _shown(new))
+
+
+def _shown(value: object) -> str | None:
+    return None if value is _ABSENT else cut(as_text(value), LONGEST_CHANGE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +14,7 @@ from spyweb.schedules.maintenance import MaintenanceCalendar
 from spyweb.service.past_runs import PastRunsService
 from spyweb.settings.units import DAY_MS
 from spyweb.store.model.runs import RunFilter
-from spyweb.views.calendar import DayAhead, Gap, GapPage, PlannedJob, day_ahead, view_gap
+from spyweb.views.calendar import DayAhead, Gap, GapPage, day_ahead, view_gap
 from spyweb.views.maintenance import MaintenanceView, view_maintenance
 from spyweb.views.run_detail import brief
 
@@ -47,14 +47,8 @@ class CalendarService:
 
     async def day_ahead(self, may_see: MaySee = anything) -> DayAhead:
         """Count the due times of the next 24 hours of all jobs that somebody may see."""
-        return await run_in_slices(self.clock, day_ahead(self._planned(may_see), self.clock.now_ms()))
-
-    def _planned(self, may_see: MaySee) -> Iterator[PlannedJob]:
-        for job in self.live:
-            if job.scheduled and may_see(job.id):
-                yield PlannedJob(
-                    job=job.id, name=job.spec.name, schedule=job.spec.schedule, cursor_ms=job.cursor.due_ms
-                )
+        jobs = (job for job in self.live if job.scheduled and may_see(job.id))
+        return await run_in_slices(self.clock, day_ahead(jobs, self.clock.now_ms()))
 
     async def gaps(
         self,

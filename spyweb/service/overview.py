@@ -25,7 +25,7 @@ from spyweb.store.sqlite.runs import Runs
 from spyweb.views.health import Health
 from spyweb.views.jobs import JobView
 from spyweb.views.overview import Overview, OverviewRow, make_overview, view_row
-from spyweb.views.strips import DECISIVE, FAILING, Bar, late_after, view_bar
+from spyweb.views.strips import DECISIVE, FAILING, late_after
 
 SHOWN_RUNS = 40  # of each job
 KEPT_S = 60.0  # after the latest look
@@ -124,12 +124,6 @@ class OverviewService:
             self._looked_at = self.clock.monotonic()
             return self._row(found, strips)
         return next((view_row(view) for view in self.broken() if view.id == job), None)
-
-    async def bars(self, job: JobId) -> list[Bar]:
-        """Return each run of a job's strip with what it was, oldest first."""
-        newest = await self.runs.list(job, limit=SHOWN_RUNS)
-        late_ms = late_after(self.live.find(job))
-        return [view_bar(run, late_ms) for run in reversed(newest)]
 
     def _all_rows(self, strips: Strips) -> Steps[list[OverviewRow]]:
         rows = []

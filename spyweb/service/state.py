@@ -67,7 +67,6 @@ from spyweb.views.state import (
     view_lock,
     view_namespace,
 )
-from spyweb.views.value_diff import VersionView, view_versions
 
 REACH_DEEPER = frozenset({UpdateKind.MERGE, UpdateKind.APPEND})  # their path may be a list of names
 IN_MEMORY = ":memory:"  # what such a store calls its path
@@ -218,11 +217,6 @@ class StateService:
         """Return the versions that are kept, newest first; the first of a live entry is what it is now."""
         versions = await self.store.values.history(namespace, key, limit)
         return [view_entry(namespace, key, entry) for entry in versions]
-
-    async def changes(self, namespace: str, key: bytes, limit: int) -> list[VersionView]:
-        """Return the versions that are kept, newest first, each with what it changed of the one before."""
-        versions = await self.history(namespace, key, limit + 1)
-        return await asyncio.to_thread(view_versions, versions, limit)
 
     async def rollback(self, namespace: str, key: bytes, version: int) -> EntryWritten:
         """Write the value of an earlier version as a new one without expiry.  Raises Refused when it is not kept."""

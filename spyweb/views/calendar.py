@@ -8,7 +8,8 @@ from itertools import pairwise
 from msgspec import Struct
 
 from spyweb.cooperative import Steps
-from spyweb.model import At, Cron, Every, JobId, Never, Outcome, Pings, Run, RunId, Schedule
+from spyweb.model import At, Cron, Every, JobId, Never, Outcome, Pings, Run, RunId
+from spyweb.runs.live import LiveJob
 from spyweb.schedules.cron import cron_after, cron_count
 from spyweb.settings.units import DAY_MS, MINUTE_MS
 from spyweb.views.run_detail import RunBrief
@@ -69,15 +70,6 @@ class GapPage(Struct, frozen=True, kw_only=True):
     before: RunId | None
 
 
-class PlannedJob(Struct, frozen=True, kw_only=True):
-    """A job of which the due times are asked for."""
-
-    job: JobId
-    name: str
-    schedule: Schedule
-    cursor_ms: int
-
-
 Day = tuple[Sequence[int], int]  # the counts of a job's day, and its minutes as bits
 
 
@@ -105,7 +97,7 @@ class BitCounters:
         return (count, (best & -best).bit_length() - 1) if count else (0, 0)
 
 
-def day_ahead(jobs: Iterable[PlannedJob], now_ms: int) -> Steps[DayAhead]:
+def day_ahead(jobs: Iterable[LiveJob], now_ms: int) -> Steps[DayAhead]:
     """Count the due times of the next 24 hours, from the quarter of an hour that has begun.
 
     Jobs with the same cron expression are reckoned once; the due times of frequent jobs are counted without a look
@@ -118,7 +110,7 @@ def day_ahead(jobs: Iterable[PlannedJob], now_ms: int) -> Steps[DayAhead]:
         counts, bits = yield from _day_of(job, from_ms, now_ms, known)
         total = sum(counts)
         if total:
-            rows.append(DayRow(job=job.job, name=job.name, counts=counts, total=total))
+            rows.append(DayRow(job=job.id, name=job.spec.name, counts=counts, total=total))
             sums = [before + more for before, more in zip(sums, counts, strict=True)]
             minutes.add(bits)
         yield
@@ -136,17 +128,17 @@ def day_ahead(jobs: Iterable[PlannedJob], now_ms: int) -> Steps[DayAhead]:
     )
 
 
-def _day_of(job: PlannedJob, from_ms: int, now_ms: int, known: dict[Cron, Day]) -> Steps[Day]:
-    match job.schedule:
+def _day_of(job: LiveJob, from_ms: int, now_ms: int, known: dict[Cron, Day]) -> Steps[Day]:
+    match job.spec.schedule:
         case Every(period_ms=period_ms):
-            return (yield from _day_of_period(period_ms, job.cursor_ms, from_ms, now_ms))
+            return (yield from _day_of_period(period_ms, job.cursor.due_ms, from_ms, now_ms))
         case Cron():
-            if job.cursor_ms > now_ms:  # it was resumed or edited only just now
-                return (yield from _day_of_cron(job.schedule, from_ms, job.cursor_ms, now_ms))
-            if job.schedule not in known:
-                known[job.schedule] = yield from _day_of_cron(job.schedule, from_ms, now_ms, now_ms)
-            return known[job.schedule]
-        case At(at_ms=at_ms) if now_ms < at_ms <= now_ms + SPAN_MS and at_ms > job.cursor_ms:
+            if job.cursor.due_ms > now_ms:  # it was resumed or edited only just now
+                return (yield from _day_of_cron(job.spec.schedule, from_ms, job.cursor.due_ms, now_ms))
+            if job.spec.schedule not in known:
+                known[job.spec.schedule] = yield from _day_of_cron(job.spec.schedule, from_ms, now_ms, now_ms)
+            return known[job.spec.schedule]
+        case At(at_ms=at_ms) if now_ms < at_ms <= now_ms + SPAN_MS and at_ms > job.cursor.due_ms:
             counts = [0] * SLOTS
             counts[(at_ms - from_ms) // SLOT_MS] = 1
             return counts, 1 << (at_ms - from_ms) // MINUTE_MS

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from spyweb.model import JobId
 from spyweb.views.jobs import JobState, JobView
+
+MOST_JOBS = 10_000  # of a page
 
 
 class JobSort(StrEnum):
@@ -32,20 +35,15 @@ class JobSort(StrEnum):
     DURATION_REVERSED = "-duration"
 
 
-class JobsWanted(Struct, frozen=True, kw_only=True):
-    """The jobs that somebody wants to see."""
+class JobsQuery(Struct, frozen=True, kw_only=True):
+    """Which jobs, in which order."""
 
     state: JobState | None = None
     tag: str = ""
-    text: str = ""  # in the id, the name, the description or a tag
+    q: Annotated[str, Meta(description="a text in the id, the name, the description or a tag")] = ""
     sort: JobSort = JobSort.ID
-    limit: int = 0  # 0: all
-    after: str = ""  # the id of the last job of the page before
-
-
-class JobsPage(Struct, frozen=True, kw_only=True):
-    jobs: Sequence[JobView]
-    next_after: JobId | None  # what `after` takes for the next page
+    limit: Annotated[int, Meta(ge=0, le=MOST_JOBS, description="0: all")] = 0
+    after: Annotated[str, Meta(description="the id of the last job of the page before")] = ""
 
 
 Key = tuple[object, ...]
@@ -59,8 +57,11 @@ _KEYS: Mapping[str, Callable[[JobView], Key]] = {
 }
 
 
-def pick_jobs(views: Iterable[JobView], wanted: JobsWanted) -> JobsPage:
-    """Return a page of those that match.  Where the last job of the page before is gone, it begins anew."""
+def pick_jobs(views: Iterable[JobView], wanted: JobsQuery) -> tuple[Sequence[JobView], JobId | None]:
+    """Return a page of those that match, and what `after` takes for the next one.
+
+    Where the last job of the page before is gone, it begins anew.
+    """
     chosen = [view for view in views if _matches(view, wanted)]
     chosen.sort(key=lambda view: view.id)
     if wanted.sort is not JobSort.ID:
@@ -69,13 +70,13 @@ def pick_jobs(views: Iterable[JobView], wanted: JobsWanted) -> JobsPage:
             chosen.reverse()
     start = next((place + 1 for place, view in enumerate(chosen) if view.id == wanted.after), 0) if wanted.after else 0
     page = chosen[start : start + wanted.limit] if wanted.limit else chosen[start:]
-    return JobsPage(jobs=page, next_after=page[-1].id if page and start + len(page) < len(chosen) else None)
+    return page, page[-1].id if page and start + len(page) < len(chosen) else None
 
 
-def _matches(view: JobView, wanted: JobsWanted) -> bool:
+def _matches(view: JobView, wanted: JobsQuery) -> bool:
     if wanted.state is not None and view.state is not wanted.state:
         return False
     if wanted.tag and wanted.tag not in view.tags:
         return False
-    text = wanted.text.casefold()
+    text = wanted.q.casefold()
     return not text or any(text in each.casefold() for each in (view.id, view.name, view.description, *view.tags))

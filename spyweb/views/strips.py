@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from msgspec import Struct
-
-from spyweb.model import Failure, Outcome, Run, RunId, RunMark, RunState
+from spyweb.model import Failure, Outcome, Run, RunMark, RunState
 from spyweb.runs.live import LiveJob
-from spyweb.words import first_line
 
 LATE_MS = 1_000  # after the due time, and what jitter may add: from there on a start is late
 SUCCEEDED: Final = frozenset({RunMark.SUCCESS, RunMark.LATE})
@@ -74,32 +71,3 @@ def success_rate(marks: str) -> float | None:
 def median_ms(took_ms: Sequence[int]) -> int | None:
     known = sorted(ms for ms in took_ms if ms >= 0)
     return known[(len(known) - 1) // 2] if known else None
-
-
-class Bar(Struct, frozen=True, array_like=True):
-    """One run of a strip with what it was; JSON has it as an array."""
-
-    run: RunId
-    mark: RunMark
-    at_ms: int | None  # when it began, or was due
-    due_ms: int | None
-    late_ms: int
-    took_ms: int | None
-    count: int  # due times
-    reason: str  # in one line
-
-
-LONGEST_REASON = 120  # characters
-
-
-def view_bar(run: Run, late_ms: int = LATE_MS) -> Bar:
-    return Bar(
-        run=run.id,
-        mark=mark_of(run, late_ms),
-        at_ms=moment_of(run),
-        due_ms=run.due_ms,
-        late_ms=lateness_of(run),
-        took_ms=took_of(run),
-        count=run.count,
-        reason=first_line(run.reason or run.result or run.note, LONGEST_REASON),
-    )

@@ -23,7 +23,7 @@ from spyweb.settings.load import load_settings
 from spyweb.specs.origins import OriginKind, ResolvedSetting
 from spyweb.store.model.access import Scope
 from spyweb.store.model.runs import FailingSeries, RunFilter, RunPage, RunPoint, RunStrip
-from spyweb.views.calendar import DayAhead, GapPage, PlannedJob, day_ahead, view_gap
+from spyweb.views.calendar import DayAhead, GapPage, day_ahead, view_gap
 from spyweb.views.job_detail import JobDetail, LastError, Tie
 from spyweb.views.jobs import next_run
 from spyweb.views.overview import Overview, OverviewRow, make_overview, view_row
@@ -31,7 +31,7 @@ from spyweb.views.run_detail import CauseStep, LimitView, RunDetail, RunLog, bri
 from spyweb.views.runs import TaskView
 from spyweb.views.source import SourceView, TraceFrame
 from spyweb.views.statistics import JobStatistics, TimeSpan, make_statistics
-from spyweb.views.strips import Bar, lateness_of, mark_of, moment_of, took_of, view_bar
+from spyweb.views.strips import lateness_of, mark_of, moment_of, took_of
 from spyweb.web.access.principal import LOOPBACK, PRINCIPAL, Principal
 from spyweb.web.app import tcp_app
 from spyweb.web.pages.page import Asked
@@ -49,6 +49,7 @@ from tests.fakes.daemon_service import (
     three_jobs,
     with_key,
 )
+from tests.fakes.harness import make_planned
 from tests.fakes.keys import COOKIE
 from tests.fakes.memory_store import MemoryStore
 
@@ -86,9 +87,6 @@ class FakeOverviewService:
 
     async def row(self, job: JobId) -> OverviewRow | None:
         return next((row for row in self.rows if row.job.id == job), None)
-
-    async def bars(self, job: JobId) -> list[Bar]:
-        return [view_bar(make_run(number, job=job, reason="<script>")) for number in (1, 2)]
 
 
 MARKUP = '"><script>alert(1)</script>'
@@ -207,15 +205,12 @@ class CrowdedCalendar(FakeCalendar):
         three = next(hour for hour in range(24) if (NOW_MS // HOUR_MS + hour) % 24 == 2)  # in Berlin
         names = [PRICES, BACKUP, *(JobId(f"job-{n:03}") for n in range(2, self.jobs))][: self.jobs]
         planned = [
-            PlannedJob(
-                job=name,
-                name=f"{name} {MARKUP}",
-                schedule=Every(period_ms=86_400_000),
-                cursor_ms=NOW_MS + three * HOUR_MS - 86_400_000 + n,
-            )
+            make_planned(name, Every(period_ms=86_400_000), NOW_MS + three * HOUR_MS - 86_400_000 + n)
             for n, name in enumerate(names)
             if may_see(name)
         ]
+        for job in planned:
+            job.spec = structs.replace(job.spec, name=f"{job.id} {MARKUP}")
         return run_at_once(day_ahead(planned, NOW_MS))
 
     async def gaps(

@@ -11,7 +11,7 @@ from typing import NoReturn
 from msgspec.structs import replace
 
 from spyweb.lua.session import Code, Lineage
-from spyweb.model import Cursor, Every, JobId, JobSpec, Run, Trigger
+from spyweb.model import Cursor, Every, JobId, JobSpec, Run, Schedule, Trigger
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.runner import Observer, Runner, RunRequest
@@ -40,6 +40,13 @@ def make_job(name: str = "prices", **settings: object) -> LiveJob:
     spec = make_spec(name, **settings)
     code = Code(job=spec.id, generation=1, chunk=spec.path, source=b"return 1")
     return LiveJob(spec=spec, code=code, digest="1", cursor=Cursor(job=spec.id, due_ms=0, schedule=""))
+
+
+def make_planned(name: str, schedule: Schedule, cursor_ms: int) -> LiveJob:
+    """Make a job whose schedule has been dealt with up to a moment."""
+    job = make_job(name, schedule=schedule)
+    job.cursor = replace(job.cursor, due_ms=cursor_ms)
+    return job
 
 
 class SilentHost(OpDispatcher):

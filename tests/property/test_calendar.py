@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from spyweb.cooperative import run_at_once
 from spyweb.model import At, Cron, Every, JobId, Never, Schedule
 from spyweb.schedules.due import upcoming
-from spyweb.views.calendar import SLOT_MS, SPAN_MS, BitCounters, PlannedJob, day_ahead
+from spyweb.views.calendar import SLOT_MS, SPAN_MS, BitCounters, day_ahead
 from tests.fakes.daemon_service import NOW_MS, make_spec
+from tests.fakes.harness import make_planned
 
 MINUTE_MS = 60_000
 ZONES = ["UTC", "Europe/Berlin", "Australia/Lord_Howe"]
@@ -37,7 +38,7 @@ def test_the_counts_of_a_day_are_those_of_its_due_times(jobs: Sequence[tuple[Sch
     from_ms = now_ms - now_ms % SLOT_MS
     for number, (schedule, behind) in enumerate(jobs):
         job = JobId(f"job{number}")
-        planned.append(PlannedJob(job=job, name=job, schedule=schedule, cursor_ms=now_ms + behind))
+        planned.append(make_planned(job, schedule, now_ms + behind))
         times = upcoming(make_spec(job, schedule=schedule), cursor_of(schedule, now_ms + behind, now_ms))
         coming = list(takewhile(lambda due_ms: due_ms <= now_ms + SPAN_MS, times))
         due.update((due_ms - from_ms) // SLOT_MS for due_ms in coming)

@@ -15,8 +15,8 @@ from spyweb.model import JobId
 from spyweb.views.calendar import DayAhead
 from spyweb.views.drift import DriftReport
 from spyweb.views.job_detail import JobDetail, detail_seen_by
-from spyweb.views.job_list import JobSort, JobsWanted, pick_jobs
-from spyweb.views.jobs import JobPaused, JobState, JobView, NextRun, Triggered
+from spyweb.views.job_list import JobsQuery, pick_jobs
+from spyweb.views.jobs import JobPaused, JobView, NextRun, Triggered
 from spyweb.views.overview import Overview, make_overview, row_seen_by
 from spyweb.views.source import SourceView
 from spyweb.views.statistics import JobStatistics, TimeSpan
@@ -26,7 +26,6 @@ from spyweb.web.api.query import MOST, any_job_in_path, find_job, job_in_path, q
 from spyweb.web.api.route import CATALOGUE, SERVICE, Right, Route
 from spyweb.web.api.starting import HEADERS, REUSED, key_of, parent_of, payload_of, started_answer
 
-MAX_JOBS = 10_000
 USUAL_NEXT, MAX_NEXT = 5, 10_000
 MAX_LINES = 10_000
 
@@ -67,17 +66,6 @@ class LogQuery(Struct, frozen=True):
     lines: Annotated[int, Meta(ge=1, le=MAX_LINES)] = 50
 
 
-class JobsQuery(Struct, frozen=True):
-    """Which jobs, in which order."""
-
-    state: JobState | None = None
-    tag: str = ""
-    q: Annotated[str, Meta(description="a text in the id, the name, the description or a tag")] = ""
-    sort: JobSort = JobSort.ID
-    limit: Annotated[int, Meta(ge=0, le=MAX_JOBS, description="0: all")] = 0
-    after: Annotated[str, Meta(description="the id of the last job of the page before")] = ""
-
-
 class FileQuery(Struct, frozen=True):
     """Which file of a job."""
 
@@ -89,11 +77,8 @@ async def list_jobs(request: web.Request) -> web.Response:
     """List jobs, by id unless another order is asked for."""
     query, principal = query_of(request, JobsQuery), principal_of(request)
     views = [job for job in await request.app[CATALOGUE].all_jobs() if principal.may_see(job.id)]
-    wanted = JobsWanted(
-        state=query.state, tag=query.tag, text=query.q, sort=query.sort, limit=query.limit, after=query.after
-    )
-    page = pick_jobs(views, wanted)
-    return page_answer(request, page.jobs, after=page.next_after)
+    page, after = pick_jobs(views, query)
+    return page_answer(request, page, after=after)
 
 
 @Route("GET", "/api/overview", right=Right.READ, answer=Overview, of_job=True)

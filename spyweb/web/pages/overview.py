@@ -7,9 +7,9 @@ from urllib.parse import urlencode
 
 from msgspec import Struct
 
-from spyweb.dashboard.charts import KINDS
 from spyweb.dashboard.frame import Chip, PageFrame
 from spyweb.dashboard.incidents import sign_words
+from spyweb.dashboard.job import show_run
 from spyweb.dashboard.overview import (
     ATTENTION_SHOWN,
     ORDER_WORDS,
@@ -22,8 +22,10 @@ from spyweb.dashboard.overview import (
     title_of,
     word_of,
 )
+from spyweb.service.overview import SHOWN_RUNS
 from spyweb.views.job_detail import schedule_words
 from spyweb.views.overview import Overview, OverviewRow, Standing
+from spyweb.views.strips import late_after
 from spyweb.web.pages.outlook import line_of
 from spyweb.web.pages.page import Asked, PagePart, Shown, page
 
@@ -133,6 +135,7 @@ def chips_of(overview: Overview, chosen: JobFilter, base: str) -> list[Chip]:
 @page("jobs/{job}/strip", "strip_runs.html", place="jobs")
 async def show_strip(asked: Asked) -> Shown:
     """Show what each bar of a strip was: a fragment that is fetched when somebody points at it."""
-    bars = await asked.service.overview.bars(asked.job())
-    words = {letter: word for letter, (_, word) in KINDS.items()}
-    return Shown(title="", values={"bars": bars, "kind_words": words})
+    job = asked.job()
+    newest = await asked.service.runs(job, limit=SHOWN_RUNS, before=None)
+    late_ms = late_after(asked.service.live.find(job))
+    return Shown(title="", values={"runs": [show_run(run, late_ms) for run in reversed(newest)]})

@@ -110,8 +110,8 @@ async def parts_of(asked: Asked, query: StateQuery) -> Mapping[str, object]:
     to = partial(address, asked)
     versions = []
     if query.key is not None:
-        changes = await state.changes(namespace, query.key, VERSIONS)
-        versions = await asyncio.to_thread(show_versions, changes)
+        history = await state.history(namespace, query.key, VERSIONS + 1)
+        versions = await asyncio.to_thread(show_versions, history, VERSIONS)
     last = entries[-1].key_bytes if entries and has_more else None
     return {
         "namespace": namespace,

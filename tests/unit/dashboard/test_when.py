@@ -6,17 +6,16 @@ from msgspec.structs import replace
 
 from spyweb.cooperative import run_at_once
 from spyweb.dashboard.when import ROWS, draw_heat_map
-from spyweb.model import Every, JobId
-from spyweb.views.calendar import PlannedJob, day_ahead
+from spyweb.model import Every
+from spyweb.runs.live import LiveJob
+from spyweb.views.calendar import day_ahead
+from tests.fakes.harness import make_planned
 
 HOUR_MS = 3_600_000
 
 
-def planned(count: int) -> list[PlannedJob]:
-    return [
-        PlannedJob(job=JobId(f"j{n:04}"), name=f"j{n:04}", schedule=Every(period_ms=HOUR_MS), cursor_ms=0)
-        for n in range(count)
-    ]
+def planned(count: int) -> list[LiveJob]:
+    return [make_planned(f"j{n:04}", Every(period_ms=HOUR_MS), 0) for n in range(count)]
 
 
 def test_a_page_has_so_many_rows_and_the_sum_is_of_all_of_them() -> None:
@@ -36,7 +35,7 @@ def test_the_axis_has_a_tick_every_three_hours_from_the_beginning_to_the_end() -
 
 def test_the_bar_of_the_minute_in_the_heading_is_marked() -> None:
     minute_ms = HOUR_MS // 60
-    often = PlannedJob(job=JobId("often"), name="often", schedule=Every(period_ms=minute_ms), cursor_ms=0)
+    often = make_planned("often", Every(period_ms=minute_ms), 0)
     day = run_at_once(day_ahead([*planned(3), often], 1))
     assert day.busiest is not None
     for at_ms, slot in ((5 * day.slot_ms + 1, 5), (0, 0), (day.from_ms + 97 * day.slot_ms, 96)):

@@ -138,14 +138,6 @@ async def test_a_job_that_comes_later_is_read_and_one_that_goes_is_let_go(served
     assert JobId("late") not in {row.job.id for row in (await served.service.overview.look()).rows}
 
 
-async def test_a_bar_of_a_strip_is_explained(served: Served) -> None:
-    await served.run(PRICES, SUCCESS, FAILED)
-
-    bars = await served.service.overview.bars(PRICES)
-    assert [bar.mark for bar in bars] == [RunMark.SUCCESS, RunMark.FAILED]
-    assert bars[1].reason == "jobs/x.lua:1: boom"
-
-
 async def test_a_row_is_made_anew_when_its_job_has_changed_and_not_before(served: Served) -> None:
     await served.run(PRICES, SUCCESS)
     before = {row.job.id: row for row in (await served.service.overview.look()).rows}

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from spyweb.cooperative import run_at_once
-from spyweb.model import Cron, Every, JobId, Outcome, Schedule
+from spyweb.model import Cron, Every, Outcome, Schedule
+from spyweb.runs.live import LiveJob
 from spyweb.settings.units import HOUR_MS
-from spyweb.views.calendar import SLOTS, PlannedJob, day_ahead, view_gap
+from spyweb.views.calendar import SLOTS, day_ahead, view_gap
 from spyweb.views.run_detail import brief
 from tests.fakes.daemon_service import NOW_MS, make_run
+from tests.fakes.harness import make_planned
 
 AT_THREE = Cron(expression="0 3 * * *", timezone="UTC")
 
 
-def plan(name: str, schedule: Schedule) -> PlannedJob:
-    return PlannedJob(job=JobId(name), name=name, schedule=schedule, cursor_ms=NOW_MS)
+def plan(name: str, schedule: Schedule) -> LiveJob:
+    return make_planned(name, schedule, NOW_MS)
 
 
 def test_a_herd_is_found_among_jobs_that_run_all_the_time() -> None:

@@ -7,14 +7,12 @@ from msgspec.structs import replace
 
 from spyweb.model import Failure, Outcome, RunMark, RunState
 from spyweb.views.strips import (
-    LONGEST_REASON,
     lateness_of,
     mark_of,
     median_ms,
     moment_of,
     success_rate,
     took_of,
-    view_bar,
 )
 from tests.fakes.daemon_service import NOW_MS, make_run
 
@@ -62,11 +60,3 @@ def test_the_median_is_of_runs_that_took_time() -> None:
     assert median_ms([-1, 5, 1, -1, 9]) == 5
     assert median_ms([5, 1]) == 1
     assert median_ms([-1]) is None
-
-
-def test_a_bar_says_in_one_short_line_what_it_was() -> None:
-    bar = view_bar(make_run(outcome=Outcome.FAILED, reason="x" * 500 + "\nmore"))
-    assert bar.reason == "x" * (LONGEST_REASON - 1) + "…"
-    assert (bar.mark, bar.took_ms, bar.late_ms, bar.count) == (RunMark.FAILED, 1234, 0, 1)
-    assert view_bar(make_run(reason="one\ntwo")).reason == "one"
-    assert view_bar(make_run(result="42")).reason == "42"

@@ -80,7 +80,9 @@ async def test_without_jobs_it_teaches_the_first_one(tmp_path: Path) -> None:
 
 
 async def test_a_fragment_says_what_each_bar_was() -> None:
-    async with dashboard() as client:
+    service = make_dashboard_service()
+    service.known_runs = [make_run(2, reason="<script>"), make_run(1)]
+    async with dashboard(service) as client:
         status, fragment = await get_page(client, "/jobs/prices/strip")
         assert status == 200
         assert re.findall(r'<li data-href="/runs/(\d)"', fragment) == ["1", "2"]
