@@ -14,6 +14,7 @@ from spyweb.endpoints.endpoints import Endpoints
 from spyweb.limits import EVENT_STREAMS as MOST_EVENT_STREAMS
 from spyweb.limits import PAGE_STREAMS as MOST_PAGE_STREAMS
 from spyweb.limits import SOCKET_BODY, STREAMS_OF_ONE
+from spyweb.limits import STREAMS as MOST_STREAMS
 from spyweb.service.daemon import DaemonService
 from spyweb.web.access.cookies import DASHBOARD_PORT, HOSTS, PORT
 from spyweb.web.access.guard import TRAIL, Trail, guarded_by
@@ -24,10 +25,9 @@ from spyweb.web.answer import answer_errors
 from spyweb.web.api.document import DOCUMENTED, MADE
 from spyweb.web.api.route import CATALOGUE, LARGEST_BODY, SERVICE, Catalogue, Route
 from spyweb.web.api.routes import ROUTES
-from spyweb.web.api.streams import OPEN_STREAMS, OpenStreams
 from spyweb.web.body import BODY_MEMORY, LARGEST, BodyMemory
 from spyweb.web.endpoints import ENDPOINT_ROUTES, ENDPOINT_RULES, ENDPOINTS
-from spyweb.web.event_streams import EVENT_STREAMS, PAGE_STREAMS, EventStreams
+from spyweb.web.event_streams import EVENT_STREAMS, OPEN_STREAMS, PAGE_STREAMS, StreamCounter
 from spyweb.web.pages.ack import ack_routes
 from spyweb.web.pages.pages import ACTIONS, PAGES
 from spyweb.web.pages.site import PageRoute, page_routes, showing_errors
@@ -117,9 +117,9 @@ def _add_routes(app: web.Application, routes: Iterable[Route | PageRoute]) -> No
 def _add_service(app: web.Application, service: DaemonService, largest_body: int) -> None:
     app[SERVICE] = app[CATALOGUE] = service
     app[BODY_MEMORY], app[LARGEST_BODY] = BodyMemory(), largest_body
-    app[OPEN_STREAMS] = OpenStreams()
-    app[EVENT_STREAMS] = EventStreams(MOST_EVENT_STREAMS, STREAMS_OF_ONE)
-    app[PAGE_STREAMS] = EventStreams(MOST_PAGE_STREAMS, STREAMS_OF_ONE)
+    app[OPEN_STREAMS] = StreamCounter(MOST_STREAMS)
+    app[EVENT_STREAMS] = StreamCounter(MOST_EVENT_STREAMS, STREAMS_OF_ONE)
+    app[PAGE_STREAMS] = StreamCounter(MOST_PAGE_STREAMS, STREAMS_OF_ONE)
     _end_streams_of(app)
 
 

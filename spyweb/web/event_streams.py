@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol, cast
+from typing import Protocol
 
 from aiohttp import web
 from msgspec import Struct, field
@@ -61,14 +60,14 @@ class OpenStream(Struct, frozen=True, eq=False):
         self.woken.set()
 
 
-class EventStreams:
-    """Counts the streams of one kind.
+class StreamCounter:
+    """The streams of one kind that are open.
 
-    One address has only so many, but for this machine: a reverse proxy there speaks for everybody.  One key has a
+    One address may have only so many, but for this machine: a reverse proxy there speaks for everybody.  One key has a
     quarter of all.
     """
 
-    def __init__(self, most: int, of_one_address: int) -> None:
+    def __init__(self, most: int, of_one_address: int = 0) -> None:
         self._most = most
         self._of_one_address = of_one_address
         self._open: list[OpenStream] = []
@@ -89,17 +88,15 @@ class EventStreams:
 
     def _check(self, request: web.Request) -> None:
         """Raise TooManyStreams when there are; what this looks at is not held by a stream."""
-        here = [_peer(each.request) for each in self._open if each.request.transport is not None]
-        if len(here) >= self._most:
+        others = [each.request for each in self._open if each.request.transport is not None]
+        if len(others) >= self._most:
             raise TooManyStreams(f"{self._most} streams are open already: end one of them")
-        peer = _peer(request)
-        if not _speaks_for_many(peer) and self._count(peer, here) >= self._of_one_address:
-            raise TooManyStreams(f"{self._of_one_address} streams of this address are open already: end one of them")
-        check_share_of_key(request, [each.request for each in self._open], self._most)
-
-    def _count(self, peer: object, here: Sequence[object]) -> int:
-        """Return how many of these streams count for the address of this one."""
-        return Counter(address_of(cast(Any, each)) for each in here)[address_of(cast(Any, peer))]
+        address, of_one = _address(request), self._of_one_address
+        if address and of_one and sum(_address(each) == address for each in others) >= of_one:
+            raise TooManyStreams(f"{of_one} streams of this address are open already: end one of them")
+        key, of_one = key_of(request), self._most // 4
+        if key and sum(key_of(each) == key for each in others) >= of_one:
+            raise TooManyStreams(f"{of_one} streams of this key are open already: end one of them")
 
     async def end_all(self, _: web.Application) -> None:
         """End every stream: a server that closes waits for its answers."""
@@ -107,20 +104,14 @@ class EventStreams:
             each.end()
 
 
-def check_share_of_key(request: web.Request, others: Iterable[web.Request], most: int) -> None:
-    """Raise TooManyStreams where one key would have more than a quarter of all streams that there may be."""
-    key, of_one = key_of(request), most // 4
-    if key and sum(key_of(each) == key for each in others if each.transport is not None) >= of_one:
-        raise TooManyStreams(f"{of_one} streams of this key are open already: end one of them")
-
-
-EVENT_STREAMS = web.AppKey("streams of events", EventStreams)
-PAGE_STREAMS = web.AppKey("streams of pages", EventStreams)
+EVENT_STREAMS = web.AppKey("streams of events", StreamCounter)
+PAGE_STREAMS = web.AppKey("streams of pages", StreamCounter)
+OPEN_STREAMS = web.AppKey("answers that go on", StreamCounter)
 
 Follow = Callable[[Callable[[], None]], StreamSource]  # given what wakes the stream when there is something to take
 
 
-async def send_events(request: web.Request, streams: EventStreams, follow: Follow) -> web.StreamResponse:
+async def send_events(request: web.Request, streams: StreamCounter, follow: Follow) -> web.StreamResponse:
     """Send what is followed, until the server closes or the client is gone; whoever does not read is hung up on."""
     response = web.StreamResponse(headers=HEADERS)
     if request.method == "HEAD":
@@ -169,10 +160,9 @@ def hold_little(request: web.Request) -> None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_BYTES)
 
 
-def _peer(request: web.Request) -> object:
-    return request.transport.get_extra_info("peername") if request.transport else None
-
-
-def _speaks_for_many(peer: object) -> bool:
-    """Return whether this is the socket, or an address of this machine."""
-    return not isinstance(peer, tuple) or is_loopback(str(peer[0]).removeprefix("::ffff:"))
+def _address(request: web.Request) -> object:
+    """Return what counts as the address of a client; nothing for the socket, and for this machine."""
+    peer = request.transport.get_extra_info("peername") if request.transport else None
+    if not isinstance(peer, tuple) or is_loopback(str(peer[0]).removeprefix("::ffff:")):
+        return None
+    return address_of(peer)

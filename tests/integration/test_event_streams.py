@@ -15,7 +15,7 @@ from spyweb.store.model.access import Scope
 from spyweb.views.events import EventType, IncidentHappened, LogHappened
 from spyweb.web import event_streams as module
 from spyweb.web.app import socket_app, tcp_app
-from spyweb.web.event_streams import EventStreams
+from spyweb.web.event_streams import StreamCounter
 from tests.fakes.daemon_service import FakeDaemonService
 from tests.fakes.event_stream import listened_to, publish_run, real_hub, serving, until
 
@@ -102,7 +102,7 @@ async def test_head_says_what_it_would_be() -> None:
 async def test_the_one_too_many_is_refused_with_a_code_and_another_comes_in_when_one_has_left() -> None:
     hub = real_hub()
     app = tcp_app(service_of(hub))
-    app[module.EVENT_STREAMS] = EventStreams(3, 20)
+    app[module.EVENT_STREAMS] = StreamCounter(3, 20)
     async with serving(app) as served:
         clients = [await served.connect("/api/events") for _ in range(3)]
         refused = await served.connect("/api/events")

@@ -15,7 +15,7 @@ from spyweb.views.records import RecordsPage, RecordView, by_job, flatten
 from spyweb.web.answer import json_answer
 from spyweb.web.api.query import MOST, Natural, Positive, check_may_see, check_may_see_all, query_of, visible
 from spyweb.web.api.route import CATALOGUE, CSV, SERVICE, Right, Route
-from spyweb.web.api.streams import OPEN_STREAMS
+from spyweb.web.event_streams import OPEN_STREAMS
 
 log = structlog.get_logger()
 

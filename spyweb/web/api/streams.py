@@ -6,46 +6,21 @@ Each has a buffer of its own, so there are only so many at once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 
 import msgspec
 from aiohttp import web
 
-from spyweb.errors import PoolError, SpywebError
-from spyweb.limits import STREAMS
+from spyweb.errors import SpywebError
 from spyweb.store.interchange.lines import END
 from spyweb.views.jobs import to_json
 from spyweb.web.answer import describe
-from spyweb.web.event_streams import check_share_of_key
+from spyweb.web.event_streams import OPEN_STREAMS
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 FLUSH = 1 << 16  # bytes of lines sent at a time
 UNREAD_S = 300.0  # in which whoever watches takes nothing, as with a terminal that is stopped
-
-
-class OpenStreams:
-    def __init__(self, most: int = STREAMS) -> None:
-        self._most = most
-        self._open: list[web.Request] = []
-
-    @contextmanager
-    def one(self, request: web.Request) -> Iterator[None]:
-        """Count a stream while it is open.  Raises PoolError when there are too many, TooManyStreams of one key.
-
-        One that has not noticed yet that its client is gone does not count.
-        """
-        if sum(each.transport is not None for each in self._open) >= self._most:
-            raise PoolError(f"{self._most} commands watch or read already: end one of them")
-        check_share_of_key(request, self._open, self._most)
-        self._open.append(request)
-        try:
-            yield
-        finally:
-            self._open.remove(request)
-
-
-OPEN_STREAMS = web.AppKey("answers that go on", OpenStreams)
 
 
 async def stream(

@@ -12,7 +12,7 @@ from aiohttp import web
 from spyweb.limits import EVENT_STREAMS
 from spyweb.service.access import Pass
 from spyweb.web.access.principal import PRINCIPAL, Principal
-from spyweb.web.event_streams import EventStreams, TooManyStreams
+from spyweb.web.event_streams import StreamCounter, TooManyStreams
 
 
 def request_of(peer: object) -> web.Request:
@@ -32,7 +32,7 @@ def from_address(address: str) -> web.Request:
 
 
 def test_so_many_are_let_in_and_the_next_is_refused_until_one_has_left() -> None:
-    streams = EventStreams(3, 3)
+    streams = StreamCounter(3, 3)
     with ExitStack() as stack:
         first = stack.enter_context(ExitStack())
         for place in (first, stack, stack):
@@ -58,7 +58,7 @@ def test_so_many_are_let_in_and_the_next_is_refused_until_one_has_left() -> None
     ],
 )
 def test_one_address_has_only_some_of_them(one: str, other: str) -> None:
-    streams = EventStreams(10, 2)
+    streams = StreamCounter(10, 2)
     with ExitStack() as stack:
         for _ in range(2):
             stack.enter_context(streams.one(from_address(one)))
@@ -71,14 +71,14 @@ def test_one_address_has_only_some_of_them(one: str, other: str) -> None:
     "peer", [("127.0.0.1", 1), ("127.9.9.9", 1), ("::1", 1, 0, 0), ("::ffff:127.0.0.1", 1), "", None]
 )
 def test_this_machine_may_have_them_all_since_a_proxy_speaks_for_many(peer: object) -> None:
-    streams = EventStreams(5, 1)
+    streams = StreamCounter(5, 1)
     with ExitStack() as stack:
         for _ in range(5):
             stack.enter_context(streams.one(request_of(peer)))
 
 
 def test_one_key_has_only_a_quarter_from_wherever_it_asks() -> None:
-    streams = EventStreams(8, 8)
+    streams = StreamCounter(8, 8)
     with ExitStack() as stack:
         for number in range(2):
             stack.enter_context(streams.one(of_key("reader", f"192.0.2.{number}")))
@@ -89,14 +89,14 @@ def test_one_key_has_only_a_quarter_from_wherever_it_asks() -> None:
 
 
 def test_those_whose_client_is_gone_do_not_count() -> None:
-    streams = EventStreams(1, 1)
+    streams = StreamCounter(1, 1)
     gone = cast(web.Request, SimpleNamespace(transport=None, get=lambda _key: None))
     with streams.one(gone), streams.one(from_address("127.0.0.1")):
         pass
 
 
 def test_of_a_thousand_as_many_as_there_may_be_come_in() -> None:
-    streams = EventStreams(EVENT_STREAMS, 20)
+    streams = StreamCounter(EVENT_STREAMS, 20)
     refused = 0
     with ExitStack() as stack:
         for number in range(1000):
@@ -108,7 +108,7 @@ def test_of_a_thousand_as_many_as_there_may_be_come_in() -> None:
 
 
 async def test_all_are_ended_with_their_server() -> None:
-    streams = EventStreams(10, 10)
+    streams = StreamCounter(10, 10)
     with ExitStack() as stack:
         opened = [stack.enter_context(streams.one(from_address("127.0.0.1"))) for _ in range(3)]
         await streams.end_all(web.Application())
@@ -128,7 +128,7 @@ class CountedPeer(tuple[str, int]):
 
 
 def test_a_stream_holds_nothing_of_the_others() -> None:
-    streams = EventStreams(100, 100)
+    streams = StreamCounter(100, 100)
 
     def request() -> web.Request:
         transport = SimpleNamespace(get_extra_info=lambda _name: CountedPeer(("192.0.2.1", 1)))

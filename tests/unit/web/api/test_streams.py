@@ -8,8 +8,9 @@ from collections.abc import AsyncGenerator, AsyncIterator
 import pytest
 from aiohttp import web
 
-from spyweb.web.api.streams import FLUSH, OPEN_STREAMS, OpenStreams, counted, stream
+from spyweb.web.api.streams import FLUSH, counted, stream
 from spyweb.web.app import socket_app
+from spyweb.web.event_streams import OPEN_STREAMS, StreamCounter
 from tests.fakes.client import Client, client_of, get_json, post_json
 from tests.fakes.daemon_service import FakeDaemonService, refused
 
@@ -17,7 +18,7 @@ from tests.fakes.daemon_service import FakeDaemonService, refused
 @pytest.fixture
 async def client() -> AsyncIterator[Client]:
     app = socket_app(FakeDaemonService())
-    app[OPEN_STREAMS] = OpenStreams(most=1)
+    app[OPEN_STREAMS] = StreamCounter(1)
     async with client_of(app) as client:
         yield client
 
