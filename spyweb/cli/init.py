@@ -63,8 +63,8 @@ def init(
 
 def editor_files() -> dict[str, bytes]:
     """Return the files that lua-language-server and Taplo read, by name."""
-    from spyweb.cli.schema import config_schema, job_schema
     from spyweb.reference.definitions import definitions
+    from spyweb.reference.schema import config_schema, job_schema
 
     contents = (
         (_template() / "luarc.json").read_bytes(),

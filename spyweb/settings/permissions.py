@@ -25,16 +25,17 @@ PREFIX = "SPYWEB_"
 
 def take_grants(read: Reading, usual: Grants) -> Grants:
     """Take what a table of permissions says; a key that it has not is as usual."""
-    commands, scopes = read.tables("exec", _COMMANDS, usual.exec), read.tables("state", _SCOPES, None)
+    net = read.take("net", _net, usual.net)
+    commands = read.tables("exec", _COMMANDS, usual.exec)
     return Grants(
-        net=read.take("net", _net, usual.net),
+        net=net,
         exec=None if commands and any(rule.words == (EVERYTHING,) for rule in commands) else commands,
         files=read.take("files", _files, usual.files),
         env=read.take("env", _env, usual.env),
         db=read.take("db", boolean, usual.db),
         global_store=read.take("global_store", boolean, usual.global_store),
         notify=read.take("notify", _notify, usual.notify),
-        state=usual.state if scopes is None else read_state(scopes),
+        state=usual.state if (scopes := read.tables("state", _SCOPES, None)) is None else read_state(scopes),
     )
 
 

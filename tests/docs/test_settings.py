@@ -7,45 +7,51 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
+from spyweb import __version__
 from spyweb.incidents.policy import NOBODY
 from spyweb.ops.network.request import clean_headers
+from spyweb.reference.schema import EXAMPLE, example
 from spyweb.schedules.cron import ALIASES, parse_cron
 from spyweb.settings import load_settings
 from spyweb.settings.alerts import channel_keys
 from spyweb.settings.load import section_keys
+from spyweb.settings.shapes import Schema
 from spyweb.settings.units import parse_duration
 from spyweb.specs.discover import scan
 from spyweb.specs.maintenance import maintenance_keys
-from spyweb.specs.parse import ANY, RUN_OUTCOMES, job_keys
+from spyweb.specs.parse import ANY, PERMISSIONS, RUN_OUTCOMES, job_keys
 from tests.fakes.repository import code_words, read
 
 PAGE = "docs/reference/settings.md"
-NOT_IN_DEFAULTS = {"name", "permissions", "alerts", "expect", "grace"}
-_ROW = re.compile(r"^\| `(\w+)` \| (.*?) \|", re.MULTILINE)
+_ROW = re.compile(r"^\| (?:\*\*`\[+(\w+)[^`]*`\*\*|`(\w+)`) \| (.*?) ?\|", re.MULTILINE)
 _VARIABLE = re.compile(r"SPYWEB_[A-Z_]+")
 
 
-def documented(heading: str) -> dict[str, str]:
-    """The keys of the table below a heading, and the default that each is said to have."""
-    section = read(PAGE).split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
-    return dict(_ROW.findall(section))
+def documented(heading: str) -> dict[str, dict[str, str]]:
+    """The keys of the table below a heading, by section, and the default that each is said to have."""
+    found: dict[str, dict[str, str]] = {"": {}}
+    for section, key, default in _ROW.findall(read(PAGE).split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]):
+        if section:
+            found[section] = {}
+        else:
+            next(reversed(found.values()))[key] = default
+    return found
 
 
-def example() -> dict[str, dict[str, object]]:
-    """config.example.toml with everything switched on; of several schedules the first."""
-    lines = []
-    for line in read("config.example.toml").splitlines():
-        switched_on = re.sub(r"^# (?=\w+ = )", "", line)
-        lines.append("" if switched_on.startswith("#") else switched_on)
-    return tomllib.loads("\n".join(lines))
+def sections() -> dict[str, Mapping[str, Schema]]:
+    return {**section_keys(), "channels": channel_keys(), "maintenance": maintenance_keys()}
 
 
-def test_every_setting_is_documented() -> None:
-    of_sections = {key for section, keys in section_keys().items() for key in keys if section != "server"}
-    of_server = section_keys()["server"].keys() - {"permissions"}
-    of_daemon = of_sections | of_server | channel_keys().keys() | maintenance_keys().keys()
-    assert of_daemon == documented("config.toml").keys()
-    assert job_keys(is_monitor=False).keys() == documented("Job settings").keys()
+def test_every_setting_is_documented_with_its_default() -> None:
+    """Where the page shows a value, and not a word about where the default comes from."""
+    shown = {**documented("config.toml"), "job": documented("Job settings")[""]}
+    for section, keys in {**sections(), "job": job_keys(is_monitor=False)}.items():
+        assert shown[section].keys() == keys.keys() - ({PERMISSIONS} if section == "server" else set()), section
+        for key, default in shown[section].items():
+            told = keys[key].get("default")
+            if default[:1] == default[-1:] == "`" and default != "`default_interval`" and told is not None:
+                value = tomllib.loads(f"x = {default.strip('`').replace('VERSION', __version__)}")["x"]
+                assert value == told, f"{section}.{key}"
 
 
 def test_every_setting_of_a_monitor_is_documented() -> None:
@@ -53,8 +59,6 @@ def test_every_setting_of_a_monitor_is_documented() -> None:
     section = read(PAGE).split("## Monitor settings\n", 1)[1].split("\n## ", 1)[0]
     documented = set(re.findall(r"^\| `\[?(\w+)\]?` \|", section, re.MULTILINE))
     assert documented == own | {"name"}
-    example = read("config.example.toml").split("# [jobs.my_monitor]\n", 1)[1]
-    assert set(re.findall(r"^#   (\w+) = ", example, re.MULTILINE)) == own - {"urls"}
     for key in own:
         schema = job_keys(is_monitor=True)[key]
         inner = schema.get("properties", {})
@@ -63,35 +67,8 @@ def test_every_setting_of_a_monitor_is_documented() -> None:
         assert set(inner) <= code_words(row), key
 
 
-def test_the_example_lists_every_setting() -> None:
-    tables = example()
-    keys = {key for name, table in tables.items() if name not in ("values", "defaults", "jobs") for key in table}
-    channel, maintenance = example_of("# [channels.ops]"), example_of("# [[maintenance]]")
-    assert channel == channel_keys().keys()
-    assert maintenance == maintenance_keys().keys()
-    assert keys | channel | maintenance == documented("config.toml").keys()
-    assert tables["defaults"].keys() == documented("Job settings").keys() - NOT_IN_DEFAULTS
-
-
-def example_of(heading: str) -> set[str]:
-    """The keys below a heading of config.example.toml that is switched off."""
-    section = read("config.example.toml").split(f"{heading}\n")[1].split("\n\n")[0]
-    return set(re.findall(r"^#   (\w+) = ", section, re.MULTILINE))
-
-
-def test_page_and_example_agree_on_every_default() -> None:
-    """Where the page shows a value, and not a word about where the default comes from."""
-    tables = example()
-    settings = {
-        key: value
-        for name, table in tables.items()
-        if name not in ("values", "defaults")
-        for key, value in table.items()
-    }
-    for heading, values in (("config.toml", settings), ("Job settings", tables["defaults"])):
-        for key, shown in documented(heading).items():
-            if shown.startswith("`") and shown.endswith("`") and key in values and shown != "`default_interval`":
-                assert tomllib.loads(f"x = {shown.strip('`')}")["x"] == values[key], key
+def test_the_example_is_as_it_would_be_made_now() -> None:
+    assert read(EXAMPLE) == example(), "`make docs` writes it anew"
 
 
 def test_the_words_that_a_value_may_be_made_of_are_documented() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from spyweb.cli.schema import config_schema, job_schema
+from spyweb.reference.schema import config_schema, job_schema
 from spyweb.settings import examine_settings
 from spyweb.settings.load import section_keys
 from spyweb.settings.shapes import Schema

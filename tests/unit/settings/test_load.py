@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import os
-import re
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -14,8 +12,6 @@ from spyweb.model import Durability
 from spyweb.settings import LogLevel, Settings, examine_settings, load_settings
 from spyweb.settings.load import machine_timezone, read_file
 from spyweb.settings.sections import ServerSettings, StoreSettings
-
-EXAMPLE = Path(__file__).parents[3] / "config.example.toml"
 
 
 def load(root: Path, text: str | None = None, flags: dict[str, object] | None = None, **environ: str) -> Settings:
@@ -228,42 +224,6 @@ def test_an_unknown_machine_zone_is_utc(monkeypatch: pytest.MonkeyPatch) -> None
 
     assert machine_timezone({"TZ": "also/wrong"}) == "UTC"
     assert machine_timezone({"TZ": ":Asia/Tokyo"}) == "Asia/Tokyo"
-
-
-def uncommented() -> str:
-    """The example with every `# key = value` switched on."""
-    lines = EXAMPLE.read_text(encoding="utf-8").splitlines()
-    return "\n".join(re.sub(r"^# ([a-z_]+ = )", r"\1", line) for line in lines).replace("VERSION", __version__)
-
-
-def test_the_example_as_it_stands_is_a_valid_file_that_changes_nothing(tmp_path: Path) -> None:
-    text = EXAMPLE.read_text(encoding="utf-8")
-
-    assert load(tmp_path, text) == load_settings(tmp_path, environ={}, flags={})
-    assert all(not section for section in tomllib.loads(text).values())
-
-
-def test_the_example_shows_every_setting_with_its_default(tmp_path: Path) -> None:
-    from_example = load(tmp_path, uncommented(), {"workers": 2}, TZ="UTC")
-    (tmp_path / "config.toml").unlink()
-    built_in = load(tmp_path, None, {"workers": 2}, TZ="UTC")
-
-    for section in ("daemon", "server", "store", "state", "runs", "http", "security"):
-        assert getattr(from_example, section) == getattr(built_in, section)
-
-
-def test_the_example_names_every_key_of_every_section(tmp_path: Path) -> None:
-    shown = tomllib.loads(uncommented())
-    for section, fields in {
-        "daemon": 7,
-        "server": 8,
-        "store": 4,
-        "state": 6,
-        "runs": 3,
-        "http": 5,
-        "security": 1,
-    }.items():
-        assert len(shown[section]) == fields, section
 
 
 def test_settings_can_be_examined_with_defaults_in_place_of_what_is_wrong(tmp_path: Path) -> None:
