@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-import pytest
 from msgspec import structs
 
-from spyweb.model import After, JobId, Never, Run, RunId, RunState
+from spyweb.model import After, JobId, Run, RunId, RunState
 from spyweb.runs.live import LiveJobs
 from tests.fakes.harness import make_job
 
@@ -18,11 +17,6 @@ def test_dependents_are_found_once_linked() -> None:
     assert live.after(JobId("prices")) == []
 
 
-@pytest.mark.parametrize("settings", [{"enabled": False}, {"schedule": Never()}])
-def test_a_job_that_is_not_due_by_itself_is_not_scheduled(settings: dict[str, object]) -> None:
-    assert not make_job("prices", **settings).scheduled
-
-
 def test_a_paused_job_is_not_scheduled_and_a_disabled_one_follows_nobody() -> None:
     live = LiveJobs()
     job = make_job("report", after=(After(job=JobId("prices")),))
@@ -32,15 +26,6 @@ def test_a_paused_job_is_not_scheduled_and_a_disabled_one_follows_nobody() -> No
     live.link()
     assert not job.scheduled
     assert live.after(JobId("prices")) == [job]
-
-
-def test_a_claim_on_its_way_makes_a_job_busy() -> None:
-    live = LiveJobs()
-    live.add(job := make_job())
-    job.queue.claim(job.spec)
-    assert job.queue.is_busy
-    assert live.is_busy()
-    assert live.running() == []
 
 
 def test_who_listens_hears_of_awaited_jobs_when_they_change() -> None:

@@ -26,6 +26,13 @@ def backup(**settings: object) -> LiveJob:
     return make_job("backup", **{**usual, **settings})
 
 
+@pytest.fixture
+async def pings(t: Harness) -> PingRuns:
+    """Those of the job `backup`, which lives."""
+    await t.settle(backup())
+    return make_pings(t)
+
+
 async def heard(t: Harness, pings: PingRuns, says: str, rid: str = "", text: str = "") -> RunId:
     job = t.live.find(BACKUP)
     assert job
@@ -49,9 +56,8 @@ async def runs(t: Harness) -> list[str]:
         ("3", "x" * 1000, f"1 failed exit code 3: {'x' * LONGEST_LINE}"),
     ],
 )
-async def test_a_ping_of_an_end_is_a_run_of_its_own(t: Harness, says: str, text: str, told: str) -> None:
-    await t.settle(backup())
-    assert await heard(t, make_pings(t), says, text=text) == 1
+async def test_an_end_alone_is_a_run(t: Harness, pings: PingRuns, says: str, text: str, told: str) -> None:
+    assert await heard(t, pings, says, text=text) == 1
     assert await runs(t) == [told]
     assert not t.live.running()
 
@@ -64,9 +70,7 @@ async def test_what_is_sent_along_is_the_log_of_the_run() -> None:
     assert lines == ["jobs/backup 1 info one", "jobs/backup 1 info two"]
 
 
-async def test_a_beginning_is_in_flight_until_its_end_is_told(t: Harness) -> None:
-    await t.settle(backup())
-    pings = make_pings(t)
+async def test_a_beginning_is_in_flight_until_its_end_is_told(t: Harness, pings: PingRuns) -> None:
     assert await heard(t, pings, "start") == 1
     assert [run.state for run in t.live.running()] == [RunState.RUNNING]
     await t.clock.turn(600)
@@ -75,9 +79,7 @@ async def test_a_beginning_is_in_flight_until_its_end_is_told(t: Harness) -> Non
     assert (run.outcome, (run.ended_ms or 0) - (run.started_ms or 0)) == (Outcome.SUCCESS, 600_000)
 
 
-async def test_ids_tell_which_end_belongs_to_which_beginning(t: Harness) -> None:
-    await t.settle(backup())
-    pings = make_pings(t)
+async def test_ids_tell_which_end_belongs_to_which_beginning(t: Harness, pings: PingRuns) -> None:
     for rid in ("a", "b", ""):
         await heard(t, pings, "start", rid)
     await heard(t, pings, "start", "a")  # it was sent again
@@ -87,18 +89,14 @@ async def test_ids_tell_which_end_belongs_to_which_beginning(t: Harness) -> None
     assert await runs(t) == ["1 success", "2 failed exit code 1", "3 running", "4 success"]
 
 
-async def test_of_several_beginnings_without_ids_the_end_is_that_of_the_newest(t: Harness) -> None:
-    await t.settle(backup())
-    pings = make_pings(t)
+async def test_of_several_beginnings_without_ids_the_end_is_that_of_the_newest(t: Harness, pings: PingRuns) -> None:
     for _ in range(2):
         await heard(t, pings, "start")
     await heard(t, pings, "success")
     assert await runs(t) == ["1 running", "2 success"]
 
 
-async def test_without_an_end_it_fails_at_the_timeout(t: Harness) -> None:
-    await t.settle(backup())
-    pings = make_pings(t)
+async def test_without_an_end_it_fails_at_the_timeout(t: Harness, pings: PingRuns) -> None:
     await heard(t, pings, "start")
     await t.clock.turn(HOUR_S - 1)
     assert await runs(t) == ["1 running"]
@@ -110,9 +108,7 @@ async def test_without_an_end_it_fails_at_the_timeout(t: Harness) -> None:
     assert len(await runs(t)) == 2, "a late end is a run of its own"
 
 
-async def test_more_than_so_many_beginnings_are_refused(t: Harness) -> None:
-    await t.settle(backup())
-    pings = make_pings(t)
+async def test_more_than_so_many_beginnings_are_refused(t: Harness, pings: PingRuns) -> None:
     for number in range(MOST_STARTED):
         await heard(t, pings, "start", str(number))
     with pytest.raises(Refused, match="100 runs are under way already"):
@@ -170,9 +166,7 @@ async def test_jobs_that_follow_it_start_when_its_end_is_told(t: Harness) -> Non
     assert await t.record("upload") == ["upload after success"]
 
 
-async def test_a_run_can_be_cancelled(t: Harness) -> None:
-    await t.settle(backup())
-    pings = make_pings(t)
+async def test_a_run_can_be_cancelled(t: Harness, pings: PingRuns) -> None:
     run = await heard(t, pings, "start")
     assert t.runner.cancel(run)
     await t.clock.turn()
@@ -228,7 +222,6 @@ async def test_when_the_job_is_deleted_what_is_under_way_is_over(t: Harness) -> 
     await t.settle(job)
     pings = make_pings(t)
     await heard(t, pings, "start")
-    t.live.remove(BACKUP)
-    t.runner.forget(job)
+    t.delete(job)
     await t.clock.turn(2 * HOUR_S)
     assert await runs(t) == ["1 skipped the job was deleted"]

@@ -139,38 +139,24 @@ def test_what_makes_way_is_not_what_changes_have_started() -> None:
     assert all_taken(job) == [1]
 
 
-@pytest.mark.parametrize("overlap", Overlap)
-def test_an_idle_job_starts_whatever_its_overlap(overlap: Overlap) -> None:
-    assert admit(overlap, busy=False, waiting=0) is Admission.START
-
-
 @pytest.mark.parametrize(
-    ("overlap", "verdict"),
+    ("overlap", "busy", "waiting", "made_up_for", "verdict"),
     [
-        (Overlap.SKIP, Admission.SKIP),
-        (Overlap.QUEUE, Admission.WAIT),
-        (Overlap.REPLACE, Admission.REPLACE),
-        (Overlap.ALLOW, Admission.START),
+        *((overlap, False, 0, 0, Admission.START) for overlap in Overlap),
+        (Overlap.SKIP, True, 0, 0, Admission.SKIP),
+        (Overlap.QUEUE, True, 0, 0, Admission.WAIT),
+        (Overlap.REPLACE, True, 0, 0, Admission.REPLACE),
+        (Overlap.ALLOW, True, 0, 0, Admission.START),
+        (Overlap.QUEUE, True, QUEUE_LIMIT, 0, Admission.SKIP),
+        *((overlap, True, 0, 1, Admission.WAIT) for overlap in (Overlap.SKIP, Overlap.REPLACE, Overlap.QUEUE)),
+        (Overlap.SKIP, True, QUEUE_LIMIT, 1, Admission.SKIP),
+        (Overlap.SKIP, True, QUEUE_LIMIT, QUEUE_LIMIT + 1, Admission.WAIT),
     ],
 )
-def test_a_busy_job_follows_its_overlap(overlap: Overlap, verdict: Admission) -> None:
-    assert admit(overlap, busy=True, waiting=0) is verdict
-
-
-def test_a_full_queue_takes_no_more() -> None:
-    assert admit(Overlap.QUEUE, busy=True, waiting=QUEUE_LIMIT) is Admission.SKIP
-
-
-@pytest.mark.parametrize("overlap", [Overlap.SKIP, Overlap.REPLACE, Overlap.QUEUE])
-def test_a_start_that_is_made_up_for_waits(overlap: Overlap) -> None:
-    assert admit(overlap, busy=True, waiting=0, made_up_for=1) is Admission.WAIT
-
-
-@pytest.mark.parametrize(("made_up_for", "verdict"), [(1, Admission.SKIP), (QUEUE_LIMIT + 1, Admission.WAIT)])
-def test_as_many_wait_as_may_be_made_up_for_where_that_is_more_than_a_queue(
-    made_up_for: int, verdict: Admission
+def test_a_run_is_admitted_as_overlap_says_and_waits_where_it_is_made_up_for(
+    overlap: Overlap, busy: bool, waiting: int, made_up_for: int, verdict: Admission
 ) -> None:
-    assert admit(Overlap.SKIP, busy=True, waiting=QUEUE_LIMIT, made_up_for=made_up_for) is verdict
+    assert admit(overlap, busy=busy, waiting=waiting, made_up_for=made_up_for) is verdict
 
 
 def of_incident(run: int, hook: str = "on_down") -> Run:

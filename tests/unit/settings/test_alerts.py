@@ -9,6 +9,7 @@ import pytest
 
 from spyweb.incidents.policy import NOBODY, AlertPolicy, Escalation, Flapping, Level, QuietHours
 from spyweb.model import JobId
+from spyweb.settings import Settings
 from spyweb.settings.alerts import ChannelTemplates, TemplateFormat
 from spyweb.settings.load import examine_settings
 from spyweb.specs.discover import scan
@@ -26,16 +27,16 @@ webhook = "https://example.org/ops"
 ENVIRON = {"TOPIC": "abc"}
 
 
-def problems_of(root: Path, text: str) -> list[str]:
+def examined(root: Path, text: str) -> tuple[Settings, list[str]]:
     (root / "config.toml").write_text(text)
-    return [str(problem) for problem in examine_settings(root, environ=ENVIRON, flags={})[1]]
+    settings, problems = examine_settings(root, environ=ENVIRON, flags={})
+    return settings, [str(problem) for problem in problems]
 
 
 def policy_of(root: Path, config: str, block: str = "") -> AlertPolicy:
     (root / "jobs").mkdir(exist_ok=True)
     (root / "jobs/backup.lua").write_text(f"-- /// job\n{block}-- ///\n")
-    (root / "config.toml").write_text(config)
-    settings, problems = examine_settings(root, environ=ENVIRON, flags={})
+    settings, problems = examined(root, config)
     found = scan(root, settings)
     assert not problems
     assert not found.problems
@@ -43,8 +44,7 @@ def policy_of(root: Path, config: str, block: str = "") -> AlertPolicy:
 
 
 def test_a_channel_has_an_address_in_which_variables_stand(tmp_path: Path) -> None:
-    (tmp_path / "config.toml").write_text(CHANNELS)
-    channels = examine_settings(tmp_path, environ=ENVIRON, flags={})[0].alerts.channels
+    channels = examined(tmp_path, CHANNELS)[0].alerts.channels
     phone = channels["phone"]
     assert (phone.webhook, phone.headers, phone.level) == (
         "https://example.org/${TOPIC}",
@@ -59,8 +59,7 @@ def test_a_channel_has_the_address_of_a_service_and_texts_of_its_own(tmp_path: P
     text = (
         '[channels.phone]\nurl = "ntfy://${TOPIC}"\n[channels.phone.templates]\nbody = "{{ kind }}"\nformat = "html"\n'
     )
-    (tmp_path / "config.toml").write_text(text)
-    settings, problems = examine_settings(tmp_path, environ=ENVIRON, flags={})
+    settings, problems = examined(tmp_path, text)
     assert not problems
     phone = settings.alerts.channels["phone"]
     assert (phone.url, phone.webhook) == ("ntfy://${TOPIC}", "")
@@ -78,8 +77,7 @@ secret_file = "secrets/ops"
 [channels.me]
 desktop = true
 """
-    (tmp_path / "config.toml").write_text(text)
-    settings, problems = examine_settings(tmp_path, environ=ENVIRON, flags={})
+    settings, problems = examined(tmp_path, text)
     assert not problems
     found = settings.alerts.channels
     assert (found["phone"].url_file, found["ops"].secret_file, found["me"].desktop) == (
@@ -181,7 +179,7 @@ desktop = true
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, text: str, expected: str) -> None:
-    problems = problems_of(tmp_path, text)
+    _, problems = examined(tmp_path, text)
     assert len(problems) == 1, problems
     assert expected in "".join(problems)
     assert "x/secret" not in "".join(problems)
@@ -215,8 +213,9 @@ def test_a_job_is_paused_after_so_many_failures_or_never(tmp_path: Path) -> None
 
 
 def test_a_job_that_would_be_paused_before_its_incident_is_refused_with_the_key_that_says_so(tmp_path: Path) -> None:
-    (tmp_path / "config.toml").write_text("[alerts]\npause_after = 5\n")
-    _, problems = scan_jobs(tmp_path, a="alerts = { after_failures = 6 }", b="alerts = { pause_after = 2 }")
+    _, problems = scan_jobs(
+        tmp_path, "[alerts]\npause_after = 5\n", a="alerts = { after_failures = 6 }", b="alerts = { pause_after = 2 }"
+    )
     reason = "would be paused before it is an incident: at least after_failures"
     assert problems == [
         f"jobs/a.lua:2: alerts.after_failures: {reason}, 6",
@@ -225,8 +224,7 @@ def test_a_job_that_would_be_paused_before_its_incident_is_refused_with_the_key_
 
 
 def test_what_is_wrong_in_config_toml_is_no_problem_of_the_jobs_that_have_it_from_there(tmp_path: Path) -> None:
-    (tmp_path / "config.toml").write_text("[alerts]\npause_after = 2\n")
-    _, problems = scan_jobs(tmp_path, a="", b="alerts = { to = [] }")
+    _, problems = scan_jobs(tmp_path, "[alerts]\npause_after = 2\n", a="", b="alerts = { to = [] }")
     assert problems == []
 
 
@@ -251,8 +249,10 @@ to = ["ops"]
     assert policy_of(tmp_path, config, '-- alerts = { quiet = "" }\n').quiet is None
 
 
-def scan_jobs(root: Path, **blocks: str) -> tuple[dict[str, tuple[str, ...]], list[str]]:
+def scan_jobs(root: Path, config: str = "", **blocks: str) -> tuple[dict[str, tuple[str, ...]], list[str]]:
     """Return what each job's alerts depend on, and what is wrong."""
+    if config:
+        (root / "config.toml").write_text(config)
     (root / "jobs").mkdir()
     for name, block in blocks.items():
         (root / f"jobs/{name}.lua").write_text(f"-- /// job\n-- {block}\n-- ///\n")
@@ -262,9 +262,9 @@ def scan_jobs(root: Path, **blocks: str) -> tuple[dict[str, tuple[str, ...]], li
 
 
 def test_a_job_depends_on_those_it_names_and_on_those_that_succeed_before_it(tmp_path: Path) -> None:
-    (tmp_path / "config.toml").write_text('[alerts]\ndepends_on = ["net"]\n')
     depends, problems = scan_jobs(
         tmp_path,
+        '[alerts]\ndepends_on = ["net"]\n',
         net="tags = []",
         a='after = "net"',
         b='after = { job = "a", outcome = "failed" }',
@@ -282,9 +282,9 @@ def test_a_job_depends_on_those_it_names_and_on_those_that_succeed_before_it(tmp
 
 
 def test_jobs_that_depend_on_each_other_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "config.toml").write_text('[jobs.five.alerts]\ndepends_on = ["Four"]\n')
     depends, problems = scan_jobs(
         tmp_path,
+        '[jobs.five.alerts]\ndepends_on = ["Four"]\n',
         one='alerts = { depends_on = ["two"] }',
         two='after = "one"',
         three='alerts = { depends_on = ["one"] }',
@@ -302,8 +302,13 @@ def test_jobs_that_depend_on_each_other_are_refused(tmp_path: Path) -> None:
 
 
 def test_what_all_jobs_depend_on_does_not_depend_on_each_other(tmp_path: Path) -> None:
-    (tmp_path / "config.toml").write_text('[alerts]\ndepends_on = ["Net", "dns"]\n')
-    depends, problems = scan_jobs(tmp_path, net="tags = []", dns='alerts = { depends_on = ["net"] }', web="tags = []")
+    depends, problems = scan_jobs(
+        tmp_path,
+        '[alerts]\ndepends_on = ["Net", "dns"]\n',
+        net="tags = []",
+        dns='alerts = { depends_on = ["net"] }',
+        web="tags = []",
+    )
     assert problems == []
     assert depends == {"net": (), "dns": ("job:net",), "web": ("job:net", "job:dns")}
 
@@ -343,8 +348,9 @@ def test_what_a_job_s_own_alerts_have_wrong_is_said_with_their_line(tmp_path: Pa
 
 
 def test_a_channel_that_is_wrong_is_one_problem_and_none_of_those_whom_it_tells(tmp_path: Path) -> None:
-    (tmp_path / "config.toml").write_text('[channels.ops]\nwebhook = "x"\n[alerts]\nto = ["ops"]\n')
-    _, problems = scan_jobs(tmp_path, a='alerts = { to = ["ops"] }')
+    _, problems = scan_jobs(
+        tmp_path, '[channels.ops]\nwebhook = "x"\n[alerts]\nto = ["ops"]\n', a='alerts = { to = ["ops"] }'
+    )
     assert problems == []
 
 
@@ -381,9 +387,8 @@ def test_how_long_a_job_may_be_late_or_silent_is_inherited_key_by_key(tmp_path: 
 
 
 def test_no_channel_has_the_name_by_which_jobs_files_are_shown(tmp_path: Path) -> None:
-    (tmp_path / "config.toml").write_text('[channels.lua]\nwebhook = "https://example.org/"\n')
-    settings, problems = examine_settings(tmp_path, environ={}, flags={})
-    assert [str(each) for each in problems] == [
+    settings, problems = examined(tmp_path, '[channels.lua]\nwebhook = "https://example.org/"\n')
+    assert problems == [
         "config.toml:1: channels.lua: a channel can't be named lua: so on_down and on_up of jobs are shown"
     ]
     assert settings.alerts.channels == {}

@@ -7,7 +7,7 @@ from unittest.mock import patch
 import pytest
 
 from spyweb.settings import nearest
-from spyweb.settings.nearest import NEIGHBOURS, Names, nearest_name
+from spyweb.settings.nearest import NEIGHBOURS, nearest_name
 
 MANY = [f"{kind}-{number:04}" for kind in ("prices", "shop", "weather") for number in range(1_000)]
 
@@ -46,9 +46,3 @@ def test_only_a_few_of_very_many_are_compared() -> None:
 
     (_, compared), _ = compare.call_args
     assert len(compared) <= 4 * NEIGHBOURS
-
-
-def test_several_names_are_sought_in_one_index() -> None:
-    names = Names(MANY)
-
-    assert [names.nearest(name) for name in ("shop-0001", "weather-0999")] == ["shop-0001", "weather-0999"]

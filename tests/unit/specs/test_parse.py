@@ -345,20 +345,6 @@ def test_what_is_no_interval_for_drift_is_told(block: str, told: str) -> None:
     assert told.removeprefix("my_job.lua:2: ") in found
 
 
-def test_the_defaults_that_the_example_shows_are_the_built_in_ones() -> None:
-    text = EXAMPLE.read_text(encoding="utf-8").split("[defaults]\n")[1]
-    shown = tomllib.loads(re.sub(r"(?m)^# (?=[a-z_]+ = )", "", text))
-    examples = {
-        key: shown.pop(key) for key in ("cron", "at", "timezone", "history", "on_store_error", "drift", "ping_url")
-    }  # what is not set by default
-    defaults = TomlTable(values=shown, file="config.toml")
-    found = parse_job(table("", PLACE.file), PLACE, override=TomlTable(), defaults=defaults, daemon=DAEMON)
-
-    assert (examples["cron"], examples["history"]) == ("*/5 * * * *", 20)
-    assert found.problems == []
-    assert found.spec == spec("every = '10m'")
-
-
 def test_the_example_shows_every_key_that_a_job_may_have() -> None:
     text = EXAMPLE.read_text(encoding="utf-8").split("[defaults]\n")[1]
     shown = set(tomllib.loads(re.sub(r"(?m)^# (?=[a-z_]+ = )", "", text)))
