@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from spyweb.incidents.policy import Level
 from spyweb.incidents.telling import MessageKind
+from spyweb.incidents.words import WORDS, name_of
 from spyweb.model import RunId
 from spyweb.words import round_duration
 
@@ -49,31 +50,6 @@ decode_facts = msgspec.json.Decoder(AlertFacts).decode
 
 FAILURE: Final = "failure"
 SUCCESS: Final = "success"
-
-# What is said of a subject, by the sign that an incident began with.
-WORDS = {
-    "late": "is late",
-    "silent": "has had no success for too long",
-    "empty": "finds nothing",
-    "storage": "could not store everything",
-    "drift": "has drifted",
-    "quarantined": "is in quarantine",
-    "held_back": "runs no more",
-    "broken": "can't be loaded",
-    "down": "takes no messages",
-    "address": "can't be used",
-    "template": "has a template that fails",
-    "behind": "is behind",
-    "refusing": "takes nothing",
-    "stuck": "does not answer",
-    "missing": "has no worker",
-}
-PARTS = {
-    "scheduler": "spyweb's scheduler",
-    "store": "spyweb's store",
-    "disk": "spyweb's disk",
-    "workers": "spyweb's worker pool",
-}
 
 
 def title_of(facts: AlertFacts) -> str:
@@ -113,18 +89,6 @@ def mood_of(facts: AlertFacts) -> str:
         return SUCCESS
     gravest = max((item.level for item in still), key=lambda level: level.rank)
     return FAILURE if gravest is Level.CRITICAL else gravest.value
-
-
-def name_of(subject: str) -> str:
-    """Return a subject as people call it."""
-    kind, _, name = subject.partition(":")
-    match kind:
-        case "job":
-            return name
-        case "channel":
-            return f"the channel {name}"
-        case _:
-            return PARTS.get(name, f"spyweb ({name})")
 
 
 def _named(item: AlertItem, at_ms: int) -> str:

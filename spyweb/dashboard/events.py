@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from spyweb.dashboard.job import mark_of_outcome
 from spyweb.dashboard.words import show_count, show_counted, show_duration
 from spyweb.model import ChangeKind, Outcome
 from spyweb.runs.live import JobChange
@@ -31,13 +32,6 @@ TYPE_WORDS: Mapping[EventType, str] = {
     EventType.HEALTH: "Health",
     EventType.INCIDENT: "Incidents",
     EventType.AUDIT: "Actions",
-}
-OUTCOME_MARKS: Mapping[Outcome, str] = {
-    Outcome.SUCCESS: "ok",
-    Outcome.FAILED: "bad",
-    Outcome.LOST: "bad",
-    Outcome.MISSED: "warn",
-    Outcome.PAUSED: "off",
 }
 JOB_WORDS: Mapping[JobChange, tuple[str, str]] = {
     JobChange.LOADED: ("ok", "loaded"),
@@ -121,13 +115,16 @@ def _run(run: RunHappened) -> EventLine:
             return EventLine(mark="wait", words=f"run {number} waits its turn", run=run.run)
         case "skipped":
             word = run.outcome.value if run.outcome else "skipped"
-            mark = OUTCOME_MARKS.get(run.outcome, "none") if run.outcome else "none"
-            return EventLine(mark=mark, words=f"{show_counted(run.count, 'due time')} {word}", more=run.reason)
+            return EventLine(
+                mark=mark_of_outcome(run.outcome),
+                words=f"{show_counted(run.count, 'due time')} {word}",
+                more=run.reason,
+            )
         case _:
             took = f" after {show_duration(run.took_ms)}" if run.took_ms is not None else ""
             found = f", {run.items_new:,} new" if run.items_new else ""
             return EventLine(
-                mark=OUTCOME_MARKS.get(run.outcome, "none") if run.outcome else "none",
+                mark=mark_of_outcome(run.outcome),
                 words=f"run {number} {_ending(run.outcome)}{took}{found}",
                 more=run.reason,
                 run=run.run,

@@ -7,32 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from spyweb.dashboard.words import show_counted
+from spyweb.incidents.truth import JOB
+from spyweb.incidents.words import WORDS, name_of
 from spyweb.settings.units import DAY_MS, HOUR_MS
 from spyweb.store.model.incidents import OpenIncident
 from spyweb.views.incidents import IncidentChannel, IncidentNote, IncidentView
 from spyweb.words import first_line
 
 NAMED = 3  # jobs that the one line of all pages names
-
-# What is wrong, by the sign that says so; of another, its own name.
-SIGNS: Mapping[str, str] = {
-    "failing": "failing",
-    "late": "late",
-    "silent": "without a success for too long",
-    "empty": "finds nothing",
-    "storage": "could not store everything",
-    "drift": "not as it was left",
-    "quarantined": "runs in a worker of its own",
-    "held_back": "not begun any more",
-    "broken": "its file does not load",
-    "down": "takes no messages",
-    "address": "its address can't be used",
-    "template": "its template fails",
-    "behind": "behind",
-    "refusing": "takes nothing",
-    "stuck": "does not answer",
-    "missing": "has no worker",
-}
 LEVEL_MARKS: Mapping[str, str] = {"critical": "bad", "warning": "warn", "info": "wait"}
 LEVEL_TONES: Mapping[str, str] = {"critical": "bad", "warning": "warn"}
 TOLD: Mapping[str, tuple[str, str]] = {
@@ -84,19 +66,16 @@ class OpenLine(Struct, frozen=True, kw_only=True):
 
 
 def subject_name(subject: str, name_of_job: str = "") -> str:
-    """Return a subject as people call it."""
-    kind, _, name = subject.partition(":")
-    match kind:
-        case "job":
-            return name_of_job or name
-        case "channel":
-            return f"Channel {name}"
-        case _:
-            return f"spyweb's {name}" if name else subject
+    """Return a subject as people call it, as it begins a line."""
+    if name_of_job and subject.startswith(JOB):
+        return name_of_job
+    name = name_of(subject)
+    return "C" + name.removeprefix("the c") if name.startswith("the channel") else name
 
 
 def sign_words(sign: str) -> str:
-    return SIGNS.get(sign, sign)
+    """Say what is wrong behind the name of a subject: `late`, `finds nothing`; of an unknown sign, its own name."""
+    return WORDS.get(sign, sign).removeprefix("is ")
 
 
 def show_incident(view: IncidentView, name: str) -> ShownIncident:

@@ -66,6 +66,11 @@ OUTCOME_MARKS: Mapping[RunMark, str] = {
 SPAN_WORDS: Mapping[TimeSpan, str] = {TimeSpan.DAY: "24 h", TimeSpan.WEEK: "7 d", TimeSpan.MONTH: "30 d"}
 
 
+def mark_of_outcome(outcome: Outcome | None) -> str:
+    """Return how an outcome is drawn."""
+    return OUTCOME_MARKS.get(RunMark[outcome.name], "none") if outcome else "none"
+
+
 class ShownRun(Struct, frozen=True, kw_only=True):
     """One run in a table."""
 
@@ -111,19 +116,8 @@ def draw_statistics(statistics: JobStatistics, limit_ms: int | None = None) -> C
 
 def after_words(tie: Tie) -> str:
     """Say after which outcomes of a job another one starts."""
-    words = [OUTCOME_WORDS[_MARK_OF[outcome]] for outcome in tie.outcomes]
+    words = [OUTCOME_WORDS[RunMark[outcome.name]] for outcome in tie.outcomes]
     return " or ".join(dict.fromkeys(words)) or "any end"
-
-
-_MARK_OF: Mapping[Outcome, RunMark] = {
-    Outcome.SUCCESS: RunMark.SUCCESS,
-    Outcome.FAILED: RunMark.FAILED,
-    Outcome.LOST: RunMark.LOST,
-    Outcome.STOPPED: RunMark.STOPPED,
-    Outcome.SKIPPED: RunMark.SKIPPED,
-    Outcome.MISSED: RunMark.MISSED,
-    Outcome.PAUSED: RunMark.PAUSED,
-}
 
 
 def split_settings(detail: JobDetail) -> tuple[list[ResolvedSetting], list[ResolvedSetting]]:

@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 
 from spyweb.dashboard.charts import Heat, Herd, heat, herd
-from spyweb.model import Outcome
 from spyweb.settings.units import HOUR_MS
 from spyweb.views.calendar import SPAN_MS, DayAhead, DayRow
 
 ROWS = 60  # of the heat map on a page
 TICK_MS = 3 * HOUR_MS
 LEVELS = (("h1", "1 run in 15 min"), ("h2", "2\N{EN DASH}3"), ("h3", "4\N{EN DASH}15"), ("h4", "more"))
-GAP_MARKS: Mapping[Outcome, tuple[str, str]] = {
-    Outcome.MISSED: ("warn", "missed"),
-    Outcome.SKIPPED: ("none", "skipped"),
-    Outcome.PAUSED: ("off", "paused"),
-    Outcome.LOST: ("bad", "lost"),
-}
-
-
-class HeatRow(Struct, frozen=True, kw_only=True):
-    """A job's day as it is drawn."""
-
-    row: DayRow
-    heat: Heat
 
 
 class HeatMap(Struct, frozen=True, kw_only=True):
     """A page of the heat map."""
 
-    rows: Sequence[HeatRow]
+    rows: Sequence[tuple[DayRow, Heat]]
     herd: Herd
     peak_ms: int | None  # when the quarter of an hour begins in which most runs do
     ticks: Sequence[int]
@@ -46,7 +32,7 @@ def draw_heat_map(day: DayAhead, page: int) -> HeatMap:
     page = min(max(page, 1), pages)
     sums = herd(day.sums, _slot_of_heading(day))
     return HeatMap(
-        rows=[HeatRow(row=row, heat=heat(row.counts)) for row in day.rows[(page - 1) * ROWS : page * ROWS]],
+        rows=[(row, heat(row.counts)) for row in day.rows[(page - 1) * ROWS : page * ROWS]],
         herd=sums,
         peak_ms=None if sums.peak_slot is None else day.from_ms + sums.peak_slot * day.slot_ms,
         ticks=range(day.from_ms, day.from_ms + SPAN_MS + 1, TICK_MS),

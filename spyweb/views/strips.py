@@ -13,16 +13,6 @@ SUCCEEDED: Final = frozenset({RunMark.SUCCESS, RunMark.LATE})
 FAILING: Final = frozenset({RunMark.FAILED, RunMark.LOST})
 DECISIVE: Final = SUCCEEDED | FAILING  # of whether a job fails
 
-_OF_OUTCOME = {
-    Outcome.SUCCESS: RunMark.SUCCESS,
-    Outcome.FAILED: RunMark.FAILED,
-    Outcome.LOST: RunMark.LOST,
-    Outcome.STOPPED: RunMark.STOPPED,
-    Outcome.SKIPPED: RunMark.SKIPPED,
-    Outcome.MISSED: RunMark.MISSED,
-    Outcome.PAUSED: RunMark.PAUSED,
-}
-
 
 def mark_of(run: Run, late_ms: int = LATE_MS) -> RunMark:
     if run.outcome is None:
@@ -31,7 +21,7 @@ def mark_of(run: Run, late_ms: int = LATE_MS) -> RunMark:
         return RunMark.LATE
     if run.failure is Failure.CANCELLED:
         return RunMark.CANCELLED
-    return _OF_OUTCOME[run.outcome]
+    return RunMark[run.outcome.name]
 
 
 def late_after(job: LiveJob | None) -> int:

@@ -7,7 +7,8 @@ from urllib.parse import urlencode
 
 from msgspec import Struct
 
-from spyweb.dashboard.when import GAP_MARKS, LEVELS, draw_heat_map
+from spyweb.dashboard.job import mark_of_outcome
+from spyweb.dashboard.when import LEVELS, draw_heat_map
 from spyweb.model import JobId, RunId
 from spyweb.web.api.query import Natural
 from spyweb.web.pages.page import Asked, Shown, page
@@ -48,7 +49,7 @@ async def show_when(asked: Asked) -> Shown:
         "levels": LEVELS,
         "gaps": found.gaps,
         "count": found.count,
-        "marks_of": GAP_MARKS,
+        "mark_of": mark_of_outcome,
         "job": query.job,
         "is_older": bool(query.before),
         "older": address(before=found.before) + "#gaps" if found.before else "",
