@@ -1,27 +1,18 @@
 """Parse YAML 1.2, with its core types, into plain values.
 
-From the parser's events and without recursion: composing a text of 50,000 brackets ends the process, and a few lines of
-aliases are a value without end, so levels and nodes are counted as they come, aliases as what they stand for.
+Levels are counted before the text is composed, as libyaml's binding ends the process at 50,000 brackets.  A few lines
+of aliases are a value without end: what they stand for is counted each time.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, NoReturn
 
 import yaml
-from msgspec import Struct, field
-from yaml.events import (
-    AliasEvent,
-    DocumentStartEvent,
-    Event,
-    MappingEndEvent,
-    MappingStartEvent,
-    ScalarEvent,
-    SequenceEndEvent,
-    SequenceStartEvent,
-)
+from msgspec import Struct
+from yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, DocumentStartEvent, Event
 
 from spyweb.extraction.worker.document import ExtractionProblem
 
@@ -30,51 +21,42 @@ NODES = 100_000
 TEXT = 4 << 20  # bytes of all texts, those that aliases repeat included
 
 Scalar = bytes | int | float | bool | None
-Node = Scalar | list["Node"] | dict[bytes, "Node"]
+Value = Scalar | list["Value"] | dict[bytes, "Value"]
 
-_LOADER = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 _CORE = "tag:yaml.org,2002:"
-_MERGE = b"<<"
 _INTEGER_LIMIT = 1 << 63
 _LONGEST_INTEGER = 20  # digits and a sign: int() is slow for long texts, float() is not
 
-_INTEGER = re.compile(r"[-+]?[0-9]+")
-_OCTAL = re.compile(r"0o[0-7]{1,21}")
-_HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]{1,16}")
-_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
-_WORDS: Mapping[str, Scalar] = {
-    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
-    **dict.fromkeys(("true", "True", "TRUE"), True),
-    **dict.fromkeys(("false", "False", "FALSE"), False),
-    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), float("inf")),
-    **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), float("-inf")),
-    **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
-}
+_INTEGER = re.compile(r"(?:[-+]?[0-9]+|0o[0-7]{1,21}|0x[0-9a-fA-F]{1,16})\Z")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
+_NO_NUMBER = re.compile(r"(?:[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z")
+_BOOLEAN = re.compile(r"(?:true|True|TRUE|false|False|FALSE)\Z")
+_ANY = re.compile("")
+_NULL = re.compile(r"(?:~|null|Null|NULL|)\Z")
+
+Reader = tuple[re.Pattern[str], Callable[[str], Scalar]]
 
 
-class _Measure(Struct):
-    """The size of a value with all that is in it."""
+class _CoreLoader(yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader):  # type: ignore[misc]  # untyped
+    """Takes texts without quotes for what YAML's core schema takes them for."""
 
-    nodes: int = 0
-    text: int = 0
-    height: int = 0  # levels of lists and mappings
+    yaml_implicit_resolvers: ClassVar[dict[str, object]] = {}
 
 
-class _Open(Struct):
-    """A list or mapping whose end has not come yet."""
-
-    value: list[Node] | dict[bytes, Node]
-    anchor: str | None
-    before: _Measure  # of all that came before it
-    height: int = 1
-    key: bytes | None = None  # of the value that comes next in a mapping
-    merged: list[Node] = field(default_factory=list)  # what `<<` names
+_CoreLoader.add_implicit_resolver(f"{_CORE}null", _NULL, ["~", "n", "N", ""])
+_CoreLoader.add_implicit_resolver(f"{_CORE}bool", _BOOLEAN, list("tTfF"))
+_CoreLoader.add_implicit_resolver(f"{_CORE}int", _INTEGER, list("-+0123456789"))
+_CoreLoader.add_implicit_resolver(f"{_CORE}float", _FLOAT, list("-+.0123456789"))
+_CoreLoader.add_implicit_resolver(f"{_CORE}float", _NO_NUMBER, list("-+."))
+_CoreLoader.add_implicit_resolver(f"{_CORE}merge", re.compile("<<\\Z"), ["<"])
 
 
-def parse_yaml(text: bytes) -> Node:
+def parse_yaml(text: bytes) -> Value:
     """Return the value of a YAML text of one document.  Raises ExtractionProblem."""
     try:
-        return _Builder().build(text.decode("utf-8"))
+        decoded = text.decode("utf-8")
+        _check_shape(decoded)
+        root = yaml.compose(decoded, Loader=_CoreLoader)
     except UnicodeDecodeError as error:
         raise ExtractionProblem(f"the text is not UTF-8 (byte {error.start + 1})") from None
     except yaml.MarkedYAMLError as error:
@@ -83,221 +65,149 @@ def parse_yaml(text: bytes) -> Node:
         raise ExtractionProblem(f"line {mark.line + 1}: {reason}" if mark else reason) from None
     except yaml.YAMLError as error:
         raise ExtractionProblem(" ".join(str(error).split())) from None
+    return None if root is None else _Builder().build(root, 0)
+
+
+def _check_shape(text: str) -> None:
+    """Refuse a second document, an anchor that is there twice, and too many levels."""
+    level = documents = 0
+    anchors = set[str]()
+    for event in yaml.parse(text, Loader=_CoreLoader):
+        documents += isinstance(event, DocumentStartEvent)
+        level += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
+        if documents > 1:
+            _refuse(event, "one document expected, and here begins another")
+        if level > LEVELS:
+            _refuse(event, f"more than {LEVELS} levels")
+        anchor = None if isinstance(event, AliasEvent) else getattr(event, "anchor", None)
+        if anchor in anchors:
+            _refuse(event, f"the anchor {anchor[:80]} is there twice")
+        if anchor is not None:
+            anchors.add(anchor)
+
+
+class _Built(Struct):
+    """A value, and how much there is in it."""
+
+    value: Value
+    nodes: int = 1
+    text: int = 0  # bytes
+    height: int = 0  # levels of lists and mappings
 
 
 class _Builder:
-    """Builds the value from events, one after the other."""
+    """Builds values of nodes; an alias is the node that it stands for."""
 
     def __init__(self) -> None:
-        self._open: list[_Open] = []
-        self._anchors: dict[str, tuple[Node, _Measure] | None] = {}  # None: it has not ended yet
-        self._total = _Measure()
-        self._root: Node = None
+        self._built: dict[int, _Built | None] = {}  # by the node's id; None: its end has not come yet
+        self._nodes = 0
+        self._text = 0
 
-    def build(self, text: str) -> Node:
-        documents = 0
-        for event in _events(text):
-            match event:
-                case DocumentStartEvent():
-                    documents += 1
-                    if documents > 1:
-                        _refuse(event, "one document expected, and here begins another")
-                case MappingStartEvent() | SequenceStartEvent():
-                    self._begin(event)
-                case MappingEndEvent() | SequenceEndEvent():
-                    self._end(event)
-                case ScalarEvent():
-                    self._add_scalar(event)
-                case AliasEvent():
-                    self._add_alias(event)
-        return self._root
-
-    def _begin(self, event: MappingStartEvent | SequenceStartEvent) -> None:
-        value: list[Node] | dict[bytes, Node] = [] if isinstance(event, SequenceStartEvent) else {}
-        expected = f"{_CORE}seq" if isinstance(value, list) else f"{_CORE}map"
-        if event.tag not in (None, "!", expected):
-            _refuse_tag(event, event.tag)
-        self._refuse_as_key(event)
-        before = _Measure(nodes=self._total.nodes, text=self._total.text)
-        self._count(event, nodes=1)
-        self._open.append(_Open(value, event.anchor, before))
-        if len(self._open) > LEVELS:
-            _refuse(event, f"more than {LEVELS} levels")
-        if event.anchor is not None:
-            self._anchors[event.anchor] = None
-
-    def _end(self, event: Event) -> None:
-        ended = self._open.pop()
-        if isinstance(ended.value, dict):
-            for given in ended.merged:
-                self._merge(event, ended.value, given)
-        measure = _Measure(
-            nodes=self._total.nodes - ended.before.nodes,
-            text=self._total.text - ended.before.text,
-            height=ended.height,
-        )
-        if ended.anchor is not None:
-            self._anchors[ended.anchor] = (ended.value, measure)
-        self._put(event, ended.value, measure.height)
-
-    def _add_scalar(self, event: ScalarEvent) -> None:
-        if self._is_key_next():
-            self._put_key(event, event.value.encode())
-            if event.anchor is not None:
-                self._anchors[event.anchor] = (event.value.encode(), _Measure(1, len(event.value)))
-            return
-        value = _scalar(event)
-        size = len(value) if isinstance(value, bytes) else 0
-        self._count(event, nodes=1, text=size)
-        if event.anchor is not None:
-            self._anchors[event.anchor] = (value, _Measure(nodes=1, text=size))
-        self._put(event, value, 0)
-
-    def _add_alias(self, event: AliasEvent) -> None:
-        if event.anchor not in self._anchors:
-            _refuse(event, f"nothing has the anchor {event.anchor[:80]}")
-        found = self._anchors[event.anchor]
-        if found is None:
-            _refuse(event, f"*{event.anchor[:80]} is inside what it stands for")
-        value, measure = found
-        if self._is_key_next():
-            if not isinstance(value, bytes):
-                _refuse(event, "a key that is not a text")
-            self._put_key(event, value)
-            return
-        self._count(event, nodes=measure.nodes, text=measure.text)
-        if len(self._open) + measure.height > LEVELS:
-            _refuse(event, f"more than {LEVELS} levels")
-        self._put(event, value, measure.height)
-
-    def _is_key_next(self) -> bool:
-        return bool(self._open) and isinstance(self._open[-1].value, dict) and self._open[-1].key is None
-
-    def _refuse_as_key(self, event: Event) -> None:
-        if self._is_key_next():
-            _refuse(event, "a key that is not a text")
-
-    def _put_key(self, event: Event, key: bytes) -> None:
-        around = self._open[-1]
-        assert isinstance(around.value, dict)
-        is_merge = key == _MERGE and isinstance(event, ScalarEvent) and event.implicit[0]
-        if key in around.value and not is_merge:
-            _refuse(event, f"the key {key[:80].decode('utf-8', 'replace')} is there twice")
-        self._count(event, text=len(key))
-        around.key = key if not is_merge else _MERGE
-        if not is_merge:
-            around.value[key] = None  # its place
-
-    def _put(self, event: Event, value: Node, height: int) -> None:
-        if not self._open:
-            self._root = value
-            return
-        around = self._open[-1]
-        around.height = max(around.height, height + 1)
-        if isinstance(around.value, list):
-            around.value.append(value)
-            return
-        key, around.key = around.key, None
-        assert key is not None
-        if key in around.value:
-            around.value[key] = value
+    def build(self, node: yaml.Node, level: int) -> Value:
+        """Return the value of a node that has so many lists and mappings around it."""
+        if id(node) in self._built:
+            return self._repeat(node, level)
+        self._built[id(node)] = None
+        nodes, text = self._nodes, self._text
+        self._count(node, nodes=1)
+        value: Value
+        height = 0
+        if isinstance(node, yaml.ScalarNode):
+            value = _scalar(node)
+            self._count(node, text=len(value) if isinstance(value, bytes) else 0)
         else:
-            around.merged += value if isinstance(value, list) else [value]
+            is_list = isinstance(node, yaml.SequenceNode)
+            if node.tag != _CORE + ("seq" if is_list else "map"):
+                _refuse_tag(node)
+            value = [self.build(each, level + 1) for each in node.value] if is_list else self._mapping(node, level + 1)
+            inner = node.value if is_list else [each for _, each in node.value]
+            height = 1 + max((self._height(each) for each in inner), default=0)
+        self._built[id(node)] = _Built(value, self._nodes - nodes, self._text - text, height)
+        return value
 
-    def _merge(self, event: Event, target: dict[bytes, Node], given: Node) -> None:
-        """Add what is not there yet; what is added was counted as a part of `<<`."""
-        if not isinstance(given, dict):
-            _refuse(event, "<< names something that is not a mapping")
-        for key, value in given.items():
-            target.setdefault(key, value)
+    def _repeat(self, node: yaml.Node, level: int) -> Value:
+        """Return once more what a node stands for, and count it as such."""
+        built = self._built[id(node)]
+        if built is None:
+            _refuse(node, "it is inside what it stands for")
+        self._count(node, nodes=built.nodes, text=built.text)
+        if level + built.height > LEVELS:
+            _refuse(node, f"more than {LEVELS} levels")
+        return built.value
 
-    def _count(self, event: Event, *, nodes: int = 0, text: int = 0) -> None:
-        self._total.nodes += nodes
-        self._total.text += text
-        if self._total.nodes > NODES:
-            _refuse(event, f"more than {NODES} nodes, aliases counted as what they stand for")
-        if self._total.text > TEXT:
-            _refuse(event, f"more than {TEXT >> 20} MB of text, aliases counted as what they stand for")
+    def _height(self, node: yaml.Node) -> int:
+        built = self._built[id(node)]
+        return 0 if built is None else built.height
 
+    def _mapping(self, node: yaml.MappingNode, level: int) -> dict[bytes, Value]:
+        made: dict[bytes, Value] = {}
+        merged: list[Value] = []
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                _refuse(key_node, "a key that is not a text")
+            key = key_node.value.encode()
+            self._count(key_node, text=len(key))
+            value = self.build(value_node, level)
+            if key_node.tag == _CORE + "merge":
+                found = value if isinstance(value, list) else [value]
+                if not all(isinstance(each, dict) for each in found):
+                    _refuse(value_node, "<< names something that is not a mapping")
+                merged += found
+            elif key in made:
+                _refuse(key_node, f"the key {key[:80].decode('utf-8', 'replace')} is there twice")
+            else:
+                made[key] = value
+        for each in merged:  # what it adds was counted as a part of `<<`
+            assert isinstance(each, dict)
+            made = each | made
+        return made
 
-def _events(text: str) -> Iterator[Event]:
-    events: Iterator[Event] = yaml.parse(text, Loader=_LOADER)
-    return events
-
-
-def _scalar(event: ScalarEvent) -> Scalar:
-    text: str = event.value
-    tag = event.tag
-    if tag is None or tag == "!":
-        return _plain(text) if tag is None and event.implicit[0] else text.encode()
-    read = _TAGGED.get(tag)
-    if read is None:
-        _refuse_tag(event, tag)
-    found = read(text)
-    if isinstance(found, _Wrong):
-        _refuse(event, f"{text[:80]} is not {found.expected}")
-    return found
-
-
-def _plain(text: str) -> Scalar:
-    """Return the value of a text without quotes, by YAML's core schema."""
-    if text in _WORDS:
-        return _WORDS[text]
-    number = _number(text)
-    return text.encode() if number is None else number
-
-
-def _number(text: str) -> int | float | None:
-    if _INTEGER.fullmatch(text):
-        return _fitting(int(text) if len(text) <= _LONGEST_INTEGER else float(text))
-    if _OCTAL.fullmatch(text):
-        return _fitting(int(text[2:], 8))
-    if _HEXADECIMAL.fullmatch(text):
-        return _fitting(int(text[2:], 16))
-    return float(text) if _FLOAT.fullmatch(text) else None
+    def _count(self, node: yaml.Node, *, nodes: int = 0, text: int = 0) -> None:
+        self._nodes += nodes
+        self._text += text
+        if self._nodes > NODES:
+            _refuse(node, f"more than {NODES} nodes, aliases counted as what they stand for")
+        if self._text > TEXT:
+            _refuse(node, f"more than {TEXT >> 20} MB of text, aliases counted as what they stand for")
 
 
-def _fitting(number: int | float) -> int | float:
-    """Return the nearest float of an integer that has no place in 64 bits."""
+def _integer(text: str) -> int | float:
+    """Return an integer, or the nearest float of one that has no place in 64 bits."""
+    if len(text) > _LONGEST_INTEGER and text[1] not in "ox":
+        return float(text)
+    number = int(text, 0) if text[1:2] in ("o", "x") else int(text)
     return number if -_INTEGER_LIMIT <= number < _INTEGER_LIMIT else float(number)
 
 
-class _Wrong(Struct, frozen=True):
-    expected: str
-
-
-def _read_number(text: str) -> int | float | _Wrong:
-    value = _plain(text)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return _Wrong("a number")
-    return value
-
-
-def _read_integer(text: str) -> int | float | _Wrong:
-    value = _read_number(text)
-    return value if isinstance(value, int) else _Wrong("an integer")
-
-
-def _read_word(kind: type, expected: str) -> Callable[[str], Scalar | _Wrong]:
-    def read(text: str) -> Scalar | _Wrong:
-        value = _WORDS.get(text, text)
-        return value if isinstance(value, kind) and not isinstance(value, str) else _Wrong(expected)
-
-    return read
-
-
-_TAGGED: Mapping[str, Callable[[str], Scalar | _Wrong]] = {
-    f"{_CORE}str": lambda text: text.encode(),
-    f"{_CORE}int": _read_integer,
-    f"{_CORE}float": _read_number,
-    f"{_CORE}bool": _read_word(bool, "a boolean"),
-    f"{_CORE}null": _read_word(type(None), "null"),
+# Tag → what it is called, and what the texts are that may have it, with their values
+_READERS: Mapping[str, tuple[str, Sequence[Reader]]] = {
+    "str": ("a text", [(_ANY, str.encode)]),
+    "merge": ("a text", [(_ANY, str.encode)]),
+    "int": ("an integer", [(_INTEGER, _integer)]),
+    "float": (
+        "a number",
+        [(_INTEGER, _integer), (_FLOAT, float), (_NO_NUMBER, lambda text: float(text.replace(".", "")))],
+    ),
+    "bool": ("a boolean", [(_BOOLEAN, lambda text: text.lower() == "true")]),
+    "null": ("null", [(_NULL, lambda _: None)]),
 }
 
 
-def _refuse_tag(event: Event, tag: str) -> NoReturn:
-    _refuse(event, f"the tag {tag.replace(_CORE, '!!')[:80]} is not one of YAML's core types")
+def _scalar(node: yaml.ScalarNode) -> Scalar:
+    """Return the value of a text, by its tag: its own, or the one that was found for it."""
+    kind = node.tag.removeprefix(_CORE)
+    if kind not in _READERS:
+        _refuse_tag(node)
+    expected, readers = _READERS[kind]
+    read = next((read for pattern, read in readers if pattern.match(node.value)), None)
+    if read is None:
+        _refuse(node, f"{node.value[:80]} is not {expected}")
+    return read(node.value)
 
 
-def _refuse(event: Event, reason: str) -> NoReturn:
-    raise ExtractionProblem(f"line {event.start_mark.line + 1}: {reason}")
+def _refuse_tag(node: yaml.Node) -> NoReturn:
+    _refuse(node, f"the tag {node.tag.replace(_CORE, '!!')[:80]} is not one of YAML's core types")
+
+
+def _refuse(at: yaml.Node | Event, reason: str) -> NoReturn:
+    raise ExtractionProblem(f"line {at.start_mark.line + 1}: {reason}")
