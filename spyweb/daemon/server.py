@@ -22,8 +22,7 @@ from spyweb.reload.server import ServerReloader
 from spyweb.settings import Settings
 from spyweb.specs.server_file import FOLDER, SERVER, find_server
 from spyweb.web.app import Site
-from spyweb.web.connections import ConnectionLimiter
-from spyweb.web.descriptors import tcp_limits
+from spyweb.web.connections import ConnectionLimiter, tcp_limits
 from spyweb.web.listeners import TcpListeners
 from spyweb.web.ui import FOLDER as UI_FOLDER
 

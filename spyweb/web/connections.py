@@ -22,6 +22,7 @@ from aiohttp.web_protocol import RequestHandler
 from msgspec import Struct
 
 from spyweb.clock import Clock
+from spyweb.descriptors import allowed
 from spyweb.limits import FRAMING, HEADER_BLOCK
 from spyweb.model import MIB
 from spyweb.views.jobs import to_json
@@ -37,6 +38,8 @@ TELL_S = 60.0  # between two lines of the log about the same
 PIECE = 1 << 14  # bytes that are parsed at a time
 BUFFER = 1 << 15  # bytes of a body that are parsed ahead of whoever reads it
 
+TCP, PRIVATE = 1_024, 256  # connections
+PAGING_S = 3_600.0  # in which a command that reads an export page by page may take nothing
 UNSENT = 256 * MIB  # bytes of all answers that wait to be read
 
 REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
@@ -53,6 +56,18 @@ class ConnectionLimits(Struct, frozen=True):
     total: int
     of_one_address: int
     unread_s: float = UNREAD_S
+
+
+def tcp_limits() -> ConnectionLimits:
+    """Give TCP a quarter of all descriptors: scripts' own requests may take half (ops/network), the rest is spare."""
+    total = max(min(allowed() // 4, TCP), 8)
+    return ConnectionLimits(total, total // 2)
+
+
+def private_limits() -> ConnectionLimits:
+    """Give the private socket an eighth: its clients are commands, which may read an export page by page."""
+    total = max(min(allowed() // 8, PRIVATE), 8)
+    return ConnectionLimits(total, total, unread_s=PAGING_S)
 
 
 class ConnectionLimiter:

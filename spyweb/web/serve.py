@@ -28,8 +28,7 @@ from spyweb.service.daemon import DaemonService
 from spyweb.web.address import claim_socket, find_socket, release_socket
 from spyweb.web.answer import CODES, error_of, json_answer
 from spyweb.web.app import socket_app
-from spyweb.web.connections import ConnectionLimiter, LimitedHandler
-from spyweb.web.descriptors import private_limits, tcp_limits
+from spyweb.web.connections import ConnectionLimiter, LimitedHandler, private_limits, tcp_limits
 from spyweb.web.tls import serve_tls
 
 PATIENCE = 1.0  # seconds for answers under way when the server closes

@@ -13,8 +13,7 @@ from spyweb.clock import RealClock
 from spyweb.service.daemon import DaemonService
 from spyweb.settings import ServerSettings
 from spyweb.web.app import Site
-from spyweb.web.connections import ConnectionLimiter
-from spyweb.web.descriptors import tcp_limits
+from spyweb.web.connections import ConnectionLimiter, tcp_limits
 from spyweb.web.listeners import TcpListeners
 from spyweb.web.serve import Listening, serve_socket
 from tests.fakes.daemon_service import quiet_audit, with_key

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -23,6 +24,8 @@ from spyweb.web.connections import (
     ConnectionLimits,
     LimitedHandler,
     address_of,
+    private_limits,
+    tcp_limits,
 )
 from spyweb.web.serve import serve_app
 from tests.fakes.clock import FakeClock
@@ -47,7 +50,7 @@ class Harness:
         return reader, writer
 
     def handlers(self) -> list[LimitedHandler]:
-        return [each for each in self.limiter._addresses if isinstance(each, LimitedHandler)]
+        return list(self.limiter._addresses)
 
     async def until(self, is_so: Callable[[], bool]) -> None:
         async with asyncio.timeout(5):
@@ -298,3 +301,21 @@ async def test_whoever_asks_to_go_on_and_hangs_up_is_no_line_in_the_log(caplog: 
 )
 def test_an_address_is_what_one_customer_has(peer: tuple[object, ...] | str | None, address: str) -> None:
     assert address_of(peer) == address
+
+
+@pytest.mark.parametrize(
+    ("soft", "tcp", "private"),
+    [(256, 64, 32), (1_024, 256, 128), (16_384, 1_024, 256), (resource.RLIM_INFINITY, 1_024, 256)],
+)
+def test_connections_leave_descriptors_for_jobs(
+    monkeypatch: pytest.MonkeyPatch, soft: int, tcp: int, private: int
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, resource.RLIM_INFINITY))
+    assert tcp_limits().total == tcp
+    assert tcp_limits().of_one_address == tcp // 2
+    assert private_limits().total == private
+
+
+def test_whoever_pages_through_an_answer_on_the_private_socket_has_an_hour() -> None:
+    assert tcp_limits().unread_s == UNREAD_S
+    assert private_limits().unread_s == 3_600

@@ -14,8 +14,7 @@ from aiohttp import ClientSession
 from spyweb.clock import RealClock
 from spyweb.settings import ServerSettings
 from spyweb.web.app import Site
-from spyweb.web.connections import ConnectionLimiter
-from spyweb.web.descriptors import tcp_limits
+from spyweb.web.connections import ConnectionLimiter, tcp_limits
 from spyweb.web.listeners import TcpListeners
 from tests.fakes.dashboard import make_dashboard_service
 
