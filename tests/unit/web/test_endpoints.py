@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from io import BytesIO
+from typing import Any
 
 import pytest
-from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
+from multidict import CIMultiDict
 
-from spyweb.endpoints.endpoints import AT_ONCE
+from spyweb.endpoints.endpoints import AT_ONCE, EndpointAnswer
 from spyweb.lua.session import Host
 from spyweb.model import Ending, Outcome
 from spyweb.web.app import Site, project_app
-from tests.fakes.client import client_of, content_of, failure
+from spyweb.web.endpoints import RequestFields, describe_request, make_response, sendable
+from tests.fakes.client import Client, client_of, content_of, failure
 from tests.fakes.daemon_service import FakeDaemonService
 from tests.fakes.endpoints import Served, serve
 
 
-def app_of(served: Served) -> web.Application:
-    return project_app(FakeDaemonService(), Site(endpoints=served.endpoints))
+@asynccontextmanager
+async def asking(*handlers: Any) -> AsyncIterator[tuple[Served, Client]]:
+    async with serve(*handlers) as served:
+        app = project_app(FakeDaemonService(), Site(endpoints=served.endpoints))
+        async with client_of(app) as client:
+            yield served, client
 
 
 async def show(asked: Mapping[str, object], host: Host) -> Ending:
@@ -40,10 +48,7 @@ async def show(asked: Mapping[str, object], host: Host) -> Ending:
     ],
 )
 async def test_both_prefixes_lead_to_handlers(path: str, text: str) -> None:
-    async with (
-        serve(show) as served,
-        client_of(app_of(served)) as client,
-    ):
+    async with asking(show) as (_, client):
         assert await (await client.get(path)).text() == text
 
 
@@ -61,10 +66,7 @@ async def test_the_private_ones_need_the_key_and_the_public_ones_do_not() -> Non
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1.evil.example"])
 async def test_without_a_key_a_foreign_page_may_change_nothing(origin: str) -> None:
-    async with (
-        serve() as served,
-        client_of(app_of(served)) as client,
-    ):
+    async with asking() as (_, client):
         assert (await client.post("/api/v/x", headers={"Origin": origin})).status == 403
         assert (await client.post("/api/v/x", headers={"Origin": "http://localhost:5173"})).status == 200
         assert (await client.get("/api/v/x", headers={"Origin": origin})).status == 200
@@ -72,10 +74,7 @@ async def test_without_a_key_a_foreign_page_may_change_nothing(origin: str) -> N
 
 
 async def test_a_body_arrives_and_one_that_is_too_large_does_not() -> None:
-    async with (
-        serve(show) as served,
-        client_of(app_of(served)) as client,
-    ):
+    async with asking(show) as (served, client):
         assert (await client.post("/api/v/x", data=b"\0" * 5000)).headers["X-Body"] == "5000"
         assert (await client.get("/api/v/x")).headers["X-Body"] == "none"
         async with client.post("/api/v/x", data=BytesIO(b"x" * (10 * (1 << 20) + 1))) as answer:
@@ -84,19 +83,13 @@ async def test_a_body_arrives_and_one_that_is_too_large_does_not() -> None:
 
 
 async def test_a_head_request_has_the_headers_of_the_answer_alone() -> None:
-    async with (
-        serve() as served,
-        client_of(app_of(served)) as client,
-    ):
+    async with asking() as (_, client):
         answer = await client.head("/api/v/x")
         assert (answer.status, answer.headers["Content-Length"], await answer.read()) == (200, "5", b"")
 
 
 async def test_who_finds_no_room_is_told_when_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with (
-        serve() as served,
-        client_of(app_of(served)) as client,
-    ):
+    async with asking() as (served, client):
         monkeypatch.setattr(served.endpoints._limiter, "_free", 0)
         monkeypatch.setattr(served.endpoints._limiter, "_line", 0)
         async with client.get("/api/v/x") as answer:
@@ -107,28 +100,18 @@ async def test_who_finds_no_room_is_told_when_to_come_again(monkeypatch: pytest.
 
 @pytest.mark.parametrize("path", ["/api/v/x?a=1", "/api/v/%78", "/api/public/x"])
 async def test_who_may_not_come_in_is_told_so(path: str) -> None:
-    async with (
-        serve() as served,
-        client_of(app_of(served)) as client,
-        client.get(path, headers={"Host": "evil.example"}) as answer,
-    ):
+    async with asking() as (served, client), client.get(path, headers={"Host": "evil.example"}) as answer:
         assert (answer.status, list(await answer.json())) == (403, ["error", "code", "message", "field"])
     assert not served.pool.requests
 
 
 async def test_a_client_that_waits_for_leave_to_send_its_body_is_given_it() -> None:
-    async with (
-        serve(show) as served,
-        client_of(app_of(served)) as client,
-    ):
+    async with asking(show) as (_, client):
         assert (await client.post("/api/v/x", data=b"12345", expect100=True)).headers["X-Body"] == "5"
 
 
 async def test_a_bug_on_the_way_is_told_to_nobody_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with (
-        serve() as served,
-        client_of(app_of(served)) as client,
-    ):
+    async with asking() as (served, client):
         monkeypatch.setattr(served.endpoints, "version", "no version")
         async with client.get("/api/v/x") as answer:
             assert (answer.status, await answer.json()) == (500, failure("Internal Server Error", "internal"))
@@ -136,10 +119,152 @@ async def test_a_bug_on_the_way_is_told_to_nobody_outside(monkeypatch: pytest.Mo
 
 
 async def test_what_is_no_endpoint_goes_on_to_the_router() -> None:
-    async with (
-        serve() as served,
-        client_of(app_of(served)) as client,
-    ):
+    async with asking() as (served, client):
         assert (await client.get("/api/jobs")).status == 200
         assert (await client.get("/api/vx")).status == 404
     assert not served.pool.requests
+
+
+def asked(path: str, method: str = "GET", body: bytes = b"", headers: Any = None) -> RequestFields:
+    found = describe_request(make_mocked_request(method, path, headers=headers), body, is_public=False)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("path", "route", "path_args"),
+    [
+        ("users", b"users", []),
+        ("users/", b"users", []),
+        ("users/123/profile", b"users", [b"123", b"profile"]),
+        ("users//x", b"users", [b"", b"x"]),
+        ("users/a%2Fb/%C3%A9%FF", b"users", [b"a/b", b"\xc3\xa9\xff"]),
+        ("../secret", b"..", [b"secret"]),
+    ],
+)
+def test_the_address_is_taken_apart_before_it_is_decoded(path: str, route: bytes, path_args: list[bytes]) -> None:
+    found = asked(f"/api/v/{path}?x=1")
+    assert (found["route"], found["path_args"], found["path"]) == (route, path_args, f"/api/v/{path}")
+
+
+@pytest.mark.parametrize("path", ["/api/v/", "/api/v//users"])
+def test_an_address_without_a_name_names_nothing(path: str) -> None:
+    assert not asked(path)["route"]
+
+
+def test_what_is_public_is_told() -> None:
+    request = make_mocked_request("GET", "/api/public/x")
+    assert describe_request(request, b"", is_public=True)["is_public"] is True
+
+
+@pytest.mark.parametrize(
+    ("query", "last", "together"),
+    [
+        ("", {}, {}),
+        ("a=1&b=&c&a=2", {b"a": b"2", b"b": b"", b"c": b""}, {b"a": [b"1", b"2"], b"b": [b""], b"c": [b""]}),
+        ("q=a+b%20c%26%3D&%C3%A9=%FF", {b"q": b"a b c&=", b"\xc3\xa9": b"\xff"}, None),
+        ("a=b=c&&", {b"a": b"b=c"}, {b"a": [b"b=c"]}),
+    ],
+)
+def test_of_repeated_parameters_the_last_counts_and_all_are_there(query: str, last: object, together: object) -> None:
+    found = asked(f"/api/v/x?{query}")
+    assert found["query"] == last
+    assert together is None or found["query_all"] == together
+
+
+def test_header_names_are_in_lower_case_and_repeated_ones_joined() -> None:
+    headers = CIMultiDict([("X-A", "1"), ("x-a", "2"), ("Cookie", "a=1"), ("cookie", "b=2"), ("Accept", "*/*")])
+    assert asked("/api/v/x", headers=headers)["headers"] == {"x-a": "1, 2", "cookie": "a=1; b=2", "accept": "*/*"}
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "expected"),
+    [("GET", b"", None), ("DELETE", b"", None), ("POST", b"", b""), ("PUT", b"\0\xff", b"\0\xff"), ("GET", b"x", b"x")],
+)
+def test_a_body_is_bytes_and_missing_only_where_none_is_expected(
+    method: str, body: bytes, expected: bytes | None
+) -> None:
+    assert asked("/api/v/x", method, body).get("body") == expected
+
+
+@pytest.mark.parametrize(
+    ("remote", "address"),
+    [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("fe80::1%eth0", "fe80::1"), ("::ffff:10.0.0.9", "10.0.0.9")],
+)
+def test_the_clients_address_is_that_of_the_connection_without_port_or_zone(remote: str, address: str) -> None:
+    request = make_mocked_request("GET", "/api/v/x", headers={"X-Forwarded-For": "6.6.6.6"}).clone(remote=remote)
+    found = describe_request(request, b"", is_public=False)
+    assert found
+    assert found["client_ip"] == address
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        b"", b"X A", b"X:A", b"X\r\nSet-Cookie", b"X\0", b"\xc3\xa9", b"Connection", b"transfer-encoding", b"TE",
+        b"Keep-Alive", b"Upgrade", b"trailer", b"Proxy-Authenticate", b"Content-Length",
+    ],
+)  # fmt: skip
+def test_a_header_that_may_not_be_sent_is_dropped(name: bytes) -> None:
+    assert dict(sendable({name: b"1", b"X-Kept": b"2"})) == {"X-Kept": "2"}
+
+
+@pytest.mark.parametrize("value", [b"a\r\nX: 1", b"a\n", b"\ra", b"a\0"])
+def test_a_value_that_would_begin_another_line_is_dropped(value: bytes) -> None:
+    assert dict(sendable({b"X-A": value})) == {}
+
+
+def test_other_headers_are_sent_as_they_are() -> None:
+    headers = {b"X-A": b"", b"Location": b"/a b", b"X-Name": "é".encode()}
+    assert dict(sendable(headers)) == {"X-A": "", "Location": "/a b", "X-Name": "é"}
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"), [(b"text", "text/plain; charset=utf-8"), (b"\xff", "application/octet-stream")]
+)
+def test_a_body_without_a_type_is_text_where_it_is_text(body: bytes, kind: str) -> None:
+    assert make_response(EndpointAnswer(200, body)).headers["Content-Type"] == kind
+
+
+def test_a_type_that_the_handler_gave_stays() -> None:
+    response = make_response(EndpointAnswer(200, b"{}", {b"content-type": b"text/html"}))
+    assert response.headers.getall("Content-Type") == ["text/html"]
+
+
+@pytest.mark.parametrize(("status", "is_last"), [(100, False), (199, False), (200, True), (599, True)])
+def test_after_a_status_that_announces_another_the_connection_ends(status: int, is_last: bool) -> None:
+    response = make_response(EndpointAnswer(status, b""))
+    assert response.status == status
+    assert (response.keep_alive is not False) is is_last
+
+
+@pytest.mark.parametrize(
+    "cookie",
+    [b"spyweb_7979=x", b" spyweb_7979=x; Path=/", b"__Host-spyweb_1=x", b"=spyweb_7979=x", b"spyweb_theme=dark"],
+)
+def test_no_handler_sets_a_cookie_of_spyweb(cookie: bytes) -> None:
+    assert dict(sendable({b"set-Cookie": cookie})) == {}
+    assert dict(sendable({b"Set-Cookie": b"basket=spyweb_7979"})) == {"Set-Cookie": "basket=spyweb_7979"}
+
+
+SANDBOX = "sandbox allow-scripts allow-forms"
+
+
+@pytest.mark.parametrize(
+    ("headers", "policy"),
+    [
+        ({b"Content-Type": b"TEXT/HTML; charset=utf-8"}, SANDBOX),
+        ({b"content-type": b"application/xhtml+xml"}, SANDBOX),
+        ({b"Content-Type": b"image/svg+xml"}, SANDBOX),
+        ({b"Content-Type": b"text/html", b"content-security-policy": b"default-src 'self'"}, "default-src 'self'"),
+        ({b"Content-Type": b"application/json"}, None),
+        ({}, None),
+    ],
+)
+def test_what_is_public_and_a_page_has_no_origin_unless_its_script_says_so(
+    headers: dict[bytes, bytes], policy: str | None
+) -> None:
+    response = make_response(EndpointAnswer(200, b"<p>", headers), is_public=True)
+    assert response.headers.get("Content-Security-Policy") == policy
+    assert response.headers["X-Content-Type-Options"] == "nosniff"
+    assert "X-Content-Type-Options" not in make_response(EndpointAnswer(200, b"<p>", headers)).headers

@@ -8,12 +8,13 @@ from aiohttp.test_utils import make_mocked_request
 from structlog.testing import capture_logs
 from yarl import URL
 
-from spyweb.web.access.principal import LOOPBACK
+from spyweb.web.access.hosts import _is_loopback_name, names_loopback
+from spyweb.web.access.principal import LOOPBACK, Principal
 from spyweb.web.access.recognise import AccessRule, by_loopback
-from spyweb.web.access.rights import Right
+from spyweb.web.access.rights import ALL, Right, rights_of
 from spyweb.web.access.throttle import FREE
 from spyweb.web.app import Site, socket_app, tcp_app
-from tests.fakes.client import client_of
+from tests.fakes.client import client_of, get_json
 from tests.fakes.daemon_service import FakeDaemonService
 from tests.fakes.keys import COOKIE, OWNER, Doors, open_doors
 
@@ -201,6 +202,34 @@ async def test_revoking_the_last_key_leaves_this_machine_alone() -> None:
         assert await doors.status("GET", "/api/jobs", Host="spyweb.example.org") == 403
 
 
+async def status_of(path: str, key: str | None, headers: dict[str, str]) -> tuple[int, object]:
+    async with client_of(tcp_app(FakeDaemonService(api_key=key))) as client:
+        return await get_json(client, path, **headers)
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:7979", "127.0.0.1:1", "127.1.2.3", "[::1]:7979"])
+async def test_without_a_key_loopback_is_answered(host: str) -> None:
+    assert (await status_of("/api/jobs", None, {"Host": host}))[0] == 200
+
+
+@pytest.mark.parametrize("path", ["/api/jobs", "/healthz"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "0.0.0.0", "192.168.1.1:7979", "[::"]
+)
+async def test_without_a_key_a_rebound_name_is_refused(path: str, host: str) -> None:
+    assert (await status_of(path, None, {"Host": host}))[0] == 403
+
+
+@pytest.mark.parametrize(
+    "header", ["Forwarded", "Via", "X-Real-IP", "X-Forwarded-For", "x-forwarded-proto", "X-Forwarded-Whatever"]
+)
+async def test_without_a_key_nothing_is_answered_through_a_proxy(header: str) -> None:
+    for path in ("/api/jobs", "/healthz"):
+        status, answer = await status_of(path, None, {header: "x"})
+        assert (status, "`spyweb keys add`" in str(answer)) == (403, True)
+        assert (await status_of(path, OWNER, {header: "x", "X-SpyWeb-Key": OWNER}))[0] == 200
+
+
 @pytest.mark.parametrize(
     ("remote", "is_here"), [("127.0.0.1", True), ("::1", True), ("10.0.0.5", False), ("fd00::5", False)]
 )
@@ -235,6 +264,19 @@ async def test_no_way_of_writing_an_address_leads_past_the_guard(doors: Doors, p
         assert "begins" not in await answer.text()
 
 
-async def test_a_hook_that_is_not_signed_is_on_record(doors: Doors) -> None:
-    assert await doors.status("POST", "/api/hooks/prices") == 401
-    assert await trail(doors) == ["nobody nobody: POST /api/hooks/{job} 401"]
+def test_a_host_that_is_too_long_is_refused_and_not_kept() -> None:
+    kept = _is_loopback_name.cache_info().currsize
+    assert not names_loopback("x" * 7_000)
+    assert _is_loopback_name.cache_info().currsize == kept
+
+
+def test_with_patterns_only_jobs_that_match_one() -> None:
+    limited = Principal(name="a", rights=frozenset(), source="key", jobs=("price*", "backup"))
+    assert [job for job in ("prices", "backup", "backups", "Prices") if limited.may_see(job)] == ["prices", "backup"]
+
+
+def test_each_right_has_reading_with_it_and_admin_has_all() -> None:
+    assert rights_of(Right.READ) == {Right.READ}
+    assert rights_of(Right.RUN) == {Right.READ, Right.RUN}
+    assert rights_of(Right.RUN, Right.STATE) == {Right.READ, Right.RUN, Right.STATE}
+    assert rights_of(Right.ADMIN) == ALL == set(Right)

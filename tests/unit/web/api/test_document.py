@@ -16,7 +16,7 @@ from spyweb.web.api.outbox import RetryQuery
 from spyweb.web.api.route import LINES, Right, Route
 from spyweb.web.api.routes import ROUTES
 from spyweb.web.app import tcp_app
-from tests.fakes.client import client_of, get_json
+from tests.fakes.client import Client, client_of, get_json
 from tests.fakes.daemon_service import FakeDaemonService
 
 
@@ -91,13 +91,12 @@ def test_a_header_that_a_request_may_have_is_a_parameter() -> None:
     assert "200" not in operation["responses"]
 
 
-async def test_the_document_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with client_of(tcp_app(FakeDaemonService())) as client:
-        status, first = await get_json(client, "/api/openapi.json")
-        assert isinstance(first, dict)
-        assert (status, first["openapi"]) == (200, "3.1.0")
-        monkeypatch.setattr(module, "make_document", None)
-        assert await get_json(client, "/api/openapi.json") == (200, first)
+async def test_the_document_is_made_once(monkeypatch: pytest.MonkeyPatch, client: Client) -> None:
+    status, first = await get_json(client, "/api/openapi.json")
+    assert isinstance(first, dict)
+    assert (status, first["openapi"]) == (200, "3.1.0")
+    monkeypatch.setattr(module, "make_document", None)
+    assert await get_json(client, "/api/openapi.json") == (200, first)
 
 
 async def test_with_a_key_strangers_do_not_see_it() -> None:

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from spyweb.views.health import Health
-from spyweb.web.app import socket_app, tcp_app
-from tests.fakes.client import client_of, get_json
+from spyweb.web.app import tcp_app
+from tests.fakes.client import Client, client_of, get_json
 from tests.fakes.daemon_service import FakeDaemonService, make_stats, make_vitals
 
 
@@ -36,9 +36,8 @@ async def test_the_probe_fails_when_scheduler_or_writer_stand_still(vitals: obje
     assert (status, health["status"], health["problems"]) == (503, "failing", [problem])
 
 
-async def test_the_socket_gives_the_whole_picture_of_health() -> None:
-    async with client_of(socket_app(FakeDaemonService())) as client:
-        _, found = await get_json(client, "/api/health")
+async def test_the_socket_gives_the_whole_picture_of_health(client: Client) -> None:
+    _, found = await get_json(client, "/api/health")
     health = msgspec.convert(found, Health)
     assert (health.workers[0].pid, health.quarantined) == (11, {"backup": "it crashed"})
 
@@ -48,8 +47,8 @@ async def test_a_daemon_that_is_ready_says_so_to_anybody() -> None:
         assert await get_json(client, "/readyz") == (200, {"ready": True, "reasons": []})
 
 
-async def test_a_daemon_that_is_not_ready_answers_503_with_the_reason() -> None:
-    service = FakeDaemonService()
+async def test_a_daemon_that_is_not_ready_answers_503_with_the_reason(
+    client: Client, service: FakeDaemonService
+) -> None:
     service.readiness.stage = "the daemon is stopping"
-    async with client_of(tcp_app(service, None)) as client:
-        assert await get_json(client, "/readyz") == (503, {"ready": False, "reasons": ["the daemon is stopping"]})
+    assert await get_json(client, "/readyz") == (503, {"ready": False, "reasons": ["the daemon is stopping"]})

@@ -244,12 +244,6 @@ async def test_a_key_of_a_request_says_nothing_to_whoever_may_not_start_the_job(
         assert (await post(client, PRICES, headers={"Idempotency-Key": "8d3f"}))[0] == 401
 
 
-@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
-async def test_a_hook_takes_only_post(method: str) -> None:
-    async with served() as (client, _), client.request(method, PRICES, headers={"X-SpyWeb-Key": KEY}) as answer:
-        assert answer.status == 405
-
-
 NIGHTLY = Pings(schedule=Every(period_ms=86_400_000))
 PINGED = BACKUP
 

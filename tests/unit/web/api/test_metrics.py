@@ -10,12 +10,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from spyweb.web.app import socket_app, tcp_app
-from tests.fakes.client import client_of
+from tests.fakes.client import Client, client_of
 from tests.fakes.daemon_service import FakeDaemonService
 
 
-async def test_a_scrape_is_plain_text_that_prometheus_parses() -> None:
-    async with client_of(tcp_app(FakeDaemonService(), None)) as client, client.get("/metrics") as answer:
+async def test_a_scrape_is_plain_text_that_prometheus_parses(client: Client) -> None:
+    async with client.get("/metrics") as answer:
         assert (answer.status, answer.content_type) == (200, "text/plain")
         read = text_string_to_metric_families(await answer.text())
         families = {family.name for family in read}
@@ -30,13 +30,12 @@ async def test_openmetrics_is_answered_to_whom_it_is_preferred_by() -> None:
         assert (await answer.text()).endswith("# EOF\n")
 
 
-async def test_a_compressed_answer_says_so_and_an_uncompressed_one_does_not() -> None:
-    async with client_of(tcp_app(FakeDaemonService(), None)) as client:
-        async with client.get("/metrics", headers={"Accept-Encoding": "identity"}) as answer:
-            assert "Content-Encoding" not in answer.headers
-        async with client.get("/metrics", headers={"Accept-Encoding": "gzip"}) as answer:
-            assert answer.headers["Content-Encoding"] == "gzip"
-            assert "spyweb_build_info" in await answer.text()
+async def test_a_compressed_answer_says_so_and_an_uncompressed_one_does_not(client: Client) -> None:
+    async with client.get("/metrics", headers={"Accept-Encoding": "identity"}) as answer:
+        assert "Content-Encoding" not in answer.headers
+    async with client.get("/metrics", headers={"Accept-Encoding": "gzip"}) as answer:
+        assert answer.headers["Content-Encoding"] == "gzip"
+        assert "spyweb_build_info" in await answer.text()
 
 
 @pytest.mark.parametrize(("key", "status"), [(None, 401), ("guess", 401), ("secret", 200)])
@@ -47,10 +46,9 @@ async def test_with_a_key_a_scrape_needs_it(key: str | None, status: int) -> Non
         assert answer.status == status
 
 
-async def test_scrapes_that_come_together_are_all_answered() -> None:
-    async with client_of(tcp_app(FakeDaemonService(), None)) as client:
-        answers = await asyncio.gather(*(client.get("/metrics") for _ in range(8)))
-        assert {answer.status for answer in answers} == {200}
+async def test_scrapes_that_come_together_are_all_answered(client: Client) -> None:
+    answers = await asyncio.gather(*(client.get("/metrics") for _ in range(8)))
+    assert {answer.status for answer in answers} == {200}
 
 
 def test_a_daemon_that_nobody_scrapes_has_not_imported_the_client() -> None:

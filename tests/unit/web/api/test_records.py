@@ -72,10 +72,9 @@ async def test_without_a_job_the_newest_of_all_come_by_job() -> None:
         assert list(await ask(client, "?limit=1")) == ["prices"]
 
 
-async def test_without_records_there_is_an_empty_page() -> None:
-    async with client_of(tcp_app(FakeDaemonService())) as client:
-        assert await ask(client) == {}
-        assert (await ask(client, "?job_id=prices"))["records"] == []
+async def test_without_records_there_is_an_empty_page(client: Client) -> None:
+    assert await ask(client) == {}
+    assert (await ask(client, "?job_id=prices"))["records"] == []
 
 
 @pytest.mark.parametrize(("asked", "told"), [("", 30), ("&limit=7", 7), ("&limit=1000", 1000), ("&limit=99999", 1000)])

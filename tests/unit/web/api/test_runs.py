@@ -10,16 +10,15 @@ from spyweb.errors import StoreClosed
 from spyweb.model import JobId, Run, RunId
 from spyweb.views.runs import TaskView, event_from_json
 from spyweb.web.app import socket_app
-from tests.fakes.client import client_of, failure, get_json, post_json
+from tests.fakes.client import Client, client_of, failure, get_json, post_json
 from tests.fakes.daemon_service import FakeDaemonService, a_watched_run, make_run, refused, three_runs
 from tests.fakes.keys import Doors
 
 
-async def test_runs_are_paged_and_chosen_by_job() -> None:
-    async with client_of(socket_app(FakeDaemonService())) as client:
-        _, every = await get_json(client, "/api/runs")
-        _, page = await get_json(client, "/api/runs?limit=1&before=3")
-        _, of_backup = await get_json(client, "/api/runs?job=Backup")
+async def test_runs_are_paged_and_chosen_by_job(client: Client) -> None:
+    _, every = await get_json(client, "/api/runs")
+    _, page = await get_json(client, "/api/runs?limit=1&before=3")
+    _, of_backup = await get_json(client, "/api/runs?job=Backup")
     assert msgspec.convert(every, list[Run]) == three_runs()
     assert [run["id"] for run in page] == [2]  # type: ignore[attr-defined]
     assert [run["job"] for run in of_backup] == ["backup"]  # type: ignore[attr-defined]
@@ -36,9 +35,8 @@ async def test_a_job_that_is_gone_keeps_its_history() -> None:
     assert unknown == (404, failure("no job is named 'prises': did you mean 'prices'?", "not_found"))
 
 
-async def test_a_watched_run_is_streamed_line_by_line() -> None:
-    service = FakeDaemonService()
-    async with client_of(socket_app(service)) as client, client.post("/api/jobs/prices/run") as answer:
+async def test_a_watched_run_is_streamed_line_by_line(client: Client, service: FakeDaemonService) -> None:
+    async with client.post("/api/jobs/prices/run") as answer:
         lines = [line async for line in answer.content]
     assert [event_from_json(line) for line in lines] == a_watched_run()
     assert service.story == ["run prices", "closed"]
@@ -69,44 +67,38 @@ async def test_the_tasks_of_a_run_are_told_by_its_number() -> None:
             assert status == 400
 
 
-async def test_a_run_is_cancelled_by_its_number() -> None:
-    service = FakeDaemonService()
-    async with client_of(socket_app(service)) as client:
-        assert await post_json(client, "/api/runs/2/cancel") == (200, {"run": 2, "job": "backup"})
-        assert await post_json(client, "/api/runs/77/cancel") == (404, failure("there is no run 77", "not_found"))
-        assert (await post_json(client, "/api/runs/x/cancel"))[0] == 400
+async def test_a_run_is_cancelled_by_its_number(client: Client, service: FakeDaemonService) -> None:
+    assert await post_json(client, "/api/runs/2/cancel") == (200, {"run": 2, "job": "backup"})
+    assert await post_json(client, "/api/runs/77/cancel") == (404, failure("there is no run 77", "not_found"))
+    assert (await post_json(client, "/api/runs/x/cancel"))[0] == 400
     assert service.story == ["cancel 2", "cancel 77"]
 
 
-async def test_runs_are_searched_by_how_they_began_and_ended() -> None:
-    service = FakeDaemonService()
-    async with client_of(socket_app(service)) as client:
-        async with client.get("/api/runs?outcome=failed,%20success&limit=1&since=5&trigger=manual") as answer:
-            assert [run["id"] for run in await answer.json()] == [2]
-            assert 'before=2>; rel="next"' in answer.headers["Link"]
-        for query, field in (("outcome=good", "outcome"), ("trigger=x", "trigger"), ("since=x", "since")):
-            status, told = await get_json(client, f"/api/runs?{query}")
-            assert isinstance(told, dict)
-            assert (status, told["field"]) == (400, field)
+async def test_runs_are_searched_by_how_they_began_and_ended(client: Client, service: FakeDaemonService) -> None:
+    async with client.get("/api/runs?outcome=failed,%20success&limit=1&since=5&trigger=manual") as answer:
+        assert [run["id"] for run in await answer.json()] == [2]
+        assert 'before=2>; rel="next"' in answer.headers["Link"]
+    for query, field in (("outcome=good", "outcome"), ("trigger=x", "trigger"), ("since=x", "since")):
+        status, told = await get_json(client, f"/api/runs?{query}")
+        assert isinstance(told, dict)
+        assert (status, told["field"]) == (400, field)
     (asked,) = service.story
     assert "since_ms=5" in asked
     assert "TriggerType.MANUAL" in asked
 
 
-async def test_a_full_page_leads_to_the_next() -> None:
-    async with client_of(socket_app(FakeDaemonService())) as client:
-        async with client.get("/api/runs?limit=2") as answer:
-            assert answer.headers["Link"] == '<?limit=2&before=2>; rel="next"'
-        async with client.get("/api/runs?limit=9") as answer:
-            assert "Link" not in answer.headers
+async def test_a_full_page_leads_to_the_next(client: Client) -> None:
+    async with client.get("/api/runs?limit=2") as answer:
+        assert answer.headers["Link"] == '<?limit=2&before=2>; rel="next"'
+    async with client.get("/api/runs?limit=9") as answer:
+        assert "Link" not in answer.headers
 
 
-async def test_a_run_is_shown_with_everything_about_it() -> None:
-    async with client_of(socket_app(FakeDaemonService())) as client:
-        status, detail = await get_json(client, "/api/runs/2")
-        assert isinstance(detail, dict)
-        assert (status, detail["run"]["job"], detail["words"]) == (200, "backup", "Failed")
-        assert (await get_json(client, "/api/runs/99"))[0] == 404
+async def test_a_run_is_shown_with_everything_about_it(client: Client) -> None:
+    status, detail = await get_json(client, "/api/runs/2")
+    assert isinstance(detail, dict)
+    assert (status, detail["run"]["job"], detail["words"]) == (200, "backup", "Failed")
+    assert (await get_json(client, "/api/runs/99"))[0] == 404
 
 
 async def test_a_key_of_some_jobs_sees_no_runs_of_others_beside_its_own(doors: Doors) -> None:
@@ -118,29 +110,23 @@ async def test_a_key_of_some_jobs_sees_no_runs_of_others_beside_its_own(doors: D
     assert await doors.status("GET", "/api/runs/2", "limited") == 403
 
 
-async def test_gaps_come_a_page_at_a_time() -> None:
-    async with (
-        client_of(socket_app(FakeDaemonService())) as client,
-        client.get("/api/gaps?job=prices&limit=1") as answer,
-    ):
+async def test_gaps_come_a_page_at_a_time(client: Client) -> None:
+    async with client.get("/api/gaps?job=prices&limit=1") as answer:
         page = await answer.json()
         assert (page["count"], page["gaps"][0]["reason"]) == (7, "the daemon was down")
         assert answer.headers["Link"] == '<?job=prices&limit=1&before=3>; rel="next"'
 
 
-async def test_a_job_is_debugged_by_an_address_of_its_own() -> None:
-    service = FakeDaemonService()
-    async with client_of(socket_app(service)) as client, client.post("/api/jobs/prices/debug") as answer:
+async def test_a_job_is_debugged_by_an_address_of_its_own(client: Client, service: FakeDaemonService) -> None:
+    async with client.post("/api/jobs/prices/debug") as answer:
         assert (answer.status, answer.content_type) == (200, "application/x-ndjson")
         lines = (await answer.text()).splitlines()
     assert json.loads(lines[-1])["event"] == "ended"
     assert service.story == ["debug prices", "closed"]
 
 
-async def test_a_workflow_that_is_not_there_is_not_found() -> None:
-    service = FakeDaemonService()
-    async with client_of(socket_app(service)) as client:
-        assert (await get_json(client, "/api/workflow?id=release"))[0] == 200
-        status, told = await get_json(client, "/api/workflow?id=nothing")
-        assert isinstance(told, dict)
-        assert (status, told["code"]) == (404, "not_found")
+async def test_a_workflow_that_is_not_there_is_not_found(client: Client, service: FakeDaemonService) -> None:
+    assert (await get_json(client, "/api/workflow?id=release"))[0] == 200
+    status, told = await get_json(client, "/api/workflow?id=nothing")
+    assert isinstance(told, dict)
+    assert (status, told["code"]) == (404, "not_found")

@@ -11,8 +11,7 @@ from spyweb.model import RunId
 from spyweb.service.once import StartedRun
 from spyweb.web.answer import BadParameter
 from spyweb.web.api.starting import DEEPEST, REPEATED, key_of, read_payload, started_answer
-from spyweb.web.app import socket_app
-from tests.fakes.client import client_of, failure
+from tests.fakes.client import Client, failure
 from tests.fakes.daemon_service import FakeDaemonService
 
 
@@ -61,15 +60,15 @@ def test_what_is_no_json_or_too_deep_is_refused(content: bytes) -> None:
         read_payload(content)
 
 
-async def test_a_trigger_takes_a_payload_with_it_and_a_wrong_one_starts_nothing() -> None:
-    service = FakeDaemonService()
-    async with client_of(socket_app(service)) as client:
-        async with client.post("/api/jobs/prices/trigger", data=b'{"branch": "main"}') as answer:
-            assert (answer.status, await answer.json()) == (200, {"run": 9})
-        async with client.post("/api/jobs/prices/trigger", data=b"{") as answer:
-            assert answer.status == 400
-        async with client.post("/api/jobs/prices/trigger", data=b" " * (SCRIPT_VALUES + 1)) as answer:
-            assert (answer.status, await answer.json()) == (413, failure("a payload may be 64 KB", "too_large"))
-        async with client.post("/api/jobs/prices/run", data=b"[1]") as answer:
-            assert (answer.status, await answer.json()) == (422, failure("expected an object of values", "invalid"))
+async def test_a_trigger_takes_a_payload_with_it_and_a_wrong_one_starts_nothing(
+    client: Client, service: FakeDaemonService
+) -> None:
+    async with client.post("/api/jobs/prices/trigger", data=b'{"branch": "main"}') as answer:
+        assert (answer.status, await answer.json()) == (200, {"run": 9})
+    async with client.post("/api/jobs/prices/trigger", data=b"{") as answer:
+        assert answer.status == 400
+    async with client.post("/api/jobs/prices/trigger", data=b" " * (SCRIPT_VALUES + 1)) as answer:
+        assert (answer.status, await answer.json()) == (413, failure("a payload may be 64 KB", "too_large"))
+    async with client.post("/api/jobs/prices/run", data=b"[1]") as answer:
+        assert (answer.status, await answer.json()) == (422, failure("expected an object of values", "invalid"))
     assert service.story == ["trigger prices with {'branch': 'main'}"]

@@ -251,11 +251,8 @@ async def test_a_value_is_measured_before_it_is_built(client: Client) -> None:
         (b'[{"hash": "YQ=="}]', (422, failure("[0].fields: is missing", "invalid", "[0].fields"))),
     ],
 )
-async def test_what_makes_no_records_is_told_as_of_any_body(body: bytes, told: object) -> None:
-    async with (
-        client_of(socket_app(FakeDaemonService())) as client,
-        client.post(f"{STATE}/records?job=prices", data=body) as answer,
-    ):
+async def test_what_makes_no_records_is_told_as_of_any_body(body: bytes, told: object, client: Client) -> None:
+    async with client.post(f"{STATE}/records?job=prices", data=body) as answer:
         assert (answer.status, await answer.json()) == told
 
 
