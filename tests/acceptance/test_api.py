@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from spyweb.web.answer import ErrorAnswer
 from tests.fakes.project import Daemon, Project, eventually
 from tests.fakes.repository import read
 
@@ -137,44 +136,6 @@ def test_records_are_searched_and_exported(api: Api) -> None:
     exact = api.ask("GET", "/api/records.csv?job_id=shop&spreadsheet=0").body.decode()
     assert ",=Größer," in exact
     assert api.ask("GET", "/api/records.csv?since=x").status == 400
-
-
-def test_a_value_is_changed_in_place(api: Api) -> None:
-    entry = "/api/state/entry?namespace=scope:orders&key=7"
-    written = {"created": True, "old_value": None, "new_value": {"items": [1]}}
-    assert api.ask("PUT", entry, {"items": [1]}).json == written
-    ops = [{"type": "append", "path": "items", "value": 2}, {"type": "increment", "path": "n", "by": 5}]
-    assert api.ask("PATCH", entry, {"ops": ops}).json["new_value"] == {"items": [1, 2], "n": 5}
-    assert api.ask("GET", entry).json["entry"]["value"] == {"items": [1, 2], "n": 5}
-
-
-def test_bad_requests_are_told_what_is_wrong_and_change_nothing(api: Api) -> None:
-    large = b'"' + b"x" * (10 << 20) + b'"'
-    for method, path, raw, status, code in (
-        ("POST", "/api/jobs/nothing/trigger", b"", 404, "not_found"),
-        ("POST", "/api/jobs/echo/trigger", b"{", 400, "bad_request"),
-        ("POST", "/api/jobs/echo/trigger", large, 413, "too_large"),
-        ("POST", "/api/jobs/echo/run", b"[1]", 422, "invalid"),
-        ("POST", "/api/runs/999/cancel", b"", 404, "not_found"),
-        ("POST", "/api/runs/9223372036854775807/cancel", b"", 404, "not_found"),
-        ("POST", "/api/runs/none/cancel", b"", 400, "bad_request"),
-        ("GET", "/api/jobs/echo/trigger", b"", 405, "method_not_allowed"),
-        ("DELETE", "/api/jobs", b"", 405, "method_not_allowed"),
-        ("GET", "/api/runs?limit=0", b"", 400, "bad_request"),
-        ("GET", "/api/nothing", b"", 404, "not_found"),
-        ("PUT", "/api/state/entry?key=a", large, 413, "too_large"),
-        ("PUT", "/api/state/entry?key=a", b"{", 400, "bad_request"),
-        ("PUT", "/api/state/entry", b"1", 400, "bad_request"),
-        ("PATCH", "/api/state/entry?key=a", b'{"ops": [{"type": "x"}]}', 422, "invalid"),
-        ("PATCH", "/api/state/entry?key=a", large, 413, "too_large"),
-        ("POST", "/api/state/rollback?key=a&version=3", b"", 409, "refused"),
-    ):
-        answer = api.ask(method, path, raw=raw or None)
-        assert (answer.status, answer.json["code"]) == (status, code), (method, path, answer.body[:200])
-        assert list(answer.json) == list(ErrorAnswer.__struct_fields__)
-    assert api.ask("POST", "/api/jobs/echo/trigger", key="guess").json["code"] == "unauthorized"
-    assert api.ask("GET", "/api/runs").json == []
-    assert api.ask("GET", "/api/state/entry?key=a").json == {"entry": None}
 
 
 def test_the_requests_of_the_how_to_work_as_they_stand(api: Api) -> None:

@@ -6,7 +6,6 @@ import http.client
 import json
 import re
 import socket
-import sqlite3
 import ssl
 import subprocess
 from contextlib import ExitStack, closing
@@ -120,8 +119,10 @@ def test_keys_work_at_once_and_a_revoked_one_is_refused_at_once(project: Project
 
 def test_a_session_lasts_over_a_restart_and_ends_with_its_key(project: Project) -> None:
     token = make_key(project, "phone", "--scope", "admin")
+    project.environment["SPYWEB_API_KEY"] = "long-and-random-words"
     with project.daemon() as daemon:
         server = server_of(daemon)
+        assert server.status("GET", "/api/jobs", "long-and-random-wordz") == 401
         form = urlencode({"key": token, "back": "/"})
         headers = {"Content_Type": "application/x-www-form-urlencoded", "Origin": f"http://localhost:{server.port}"}
         signed_in = server.ask("POST", "/sign-in", body=form, **headers)
@@ -141,29 +142,11 @@ def test_a_session_lasts_over_a_restart_and_ends_with_its_key(project: Project) 
         make_key(project, "other")
         assert server.status("GET", "/api/me", **browser) == 401
         daemon.stop()
-    secrets = [token[15:], cookie]
+        log = daemon.said()
+    secrets = [token[15:], cookie, "long-and-random-words", "long-and-random-wordz"]
+    assert not [secret for secret in secrets if secret in log]
     said = [path for path in project.root.rglob("*") if path.is_file() and path.suffix != ".lua"]
     assert not [path for path in said for secret in secrets if secret.encode() in path.read_bytes()]
-
-
-def test_no_secret_is_in_a_dump_of_the_database(project: Project) -> None:
-    token = make_key(project, "phone")
-    project.environment["SPYWEB_API_KEY"] = "long-and-random-words"
-    with project.daemon() as daemon:
-        server = server_of(daemon)
-        form = urlencode({"key": "long-and-random-words"})
-        headers = {"Content_Type": "application/x-www-form-urlencoded", "Origin": f"http://localhost:{server.port}"}
-        signed_in = server.ask("POST", "/sign-in", body=form, **headers)
-        cookie = signed_in.headers["Set-Cookie"].partition(";")[0].partition("=")[2]
-        assert server.status("GET", "/api/jobs", "long-and-random-wordz") == 401
-        assert daemon.stop() == 0
-        log = daemon.said()
-    with closing(sqlite3.connect(project.root / "data" / "spyweb.db")) as database:
-        dump = "\n".join(database.iterdump())
-    assert "browser_session" in dump
-    for secret in (token[15:], cookie, "long-and-random-words", "long-and-random-wordz"):
-        assert secret not in dump
-        assert secret not in log
 
 
 def test_another_address_needs_a_key_and_a_stored_one_is_enough(project: Project) -> None:
@@ -210,21 +193,11 @@ def test_the_server_speaks_tls_and_cookies_are_secure(project: Project) -> None:
             assert daemon.stop() == 0
 
 
-@pytest.mark.parametrize(
-    ("files", "reason"),
-    [
-        ({}, "tls_cert: {root}/tls/cert.pem: No such file or directory"),
-        ({"tls/cert.pem": "x", "tls/key.pem": "x"}, "tls_cert: {root}/tls/cert.pem: holds no certificate in PEM"),
-    ],
-)
-def test_a_certificate_that_can_not_be_used_is_one_line_at_the_start(
-    project: Project, files: dict[str, str], reason: str
-) -> None:
+def test_a_certificate_that_can_not_be_used_is_one_line_at_the_start(project: Project) -> None:
     project.save("config.toml", TLS)
-    for name, text in files.items():
-        project.save(name, text)
     refused = project.spyweb("start", "--port", "0", code=2)
-    assert f"[server] {reason.format(root=project.root)}" in refused.stdout + refused.stderr
+    reason = f"[server] tls_cert: {project.root}/tls/cert.pem: No such file or directory"
+    assert reason in refused.stdout + refused.stderr
     assert "Traceback" not in refused.stdout + refused.stderr
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,19 +14,40 @@ import pytest
 from structlog.testing import capture_logs
 
 from spyweb.daemon.build import Daemon
-from spyweb.daemon.chores import STATUS_S, DescriptorWatch, Listeners, ProgressReport, list_chores, restore_files
+from spyweb.daemon.chore_runner import Chore, ChoreRunner
+from spyweb.daemon.chores import (
+    STATUS_S,
+    DescriptorWatch,
+    Listeners,
+    ProgressReport,
+    SteadyTime,
+    list_chores,
+    prune,
+    restore_files,
+)
 from spyweb.daemon.systemd import Notifier
-from spyweb.errors import LockHeld
+from spyweb.errors import LockHeld, NoAccess, StoreError
+from spyweb.model import Outcome, RunId, RunState, Trigger
+from spyweb.ops.files.artifacts import Artifacts
+from spyweb.outbox.sender import OutboxSender
 from spyweb.runs.live import LiveJobs
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.settings import load_settings
 from spyweb.settings.sections import LOCK_NAME
+from spyweb.settings.units import DAY_MS
 from spyweb.store.lock import hold_lock
-from spyweb.views.health import SCHEDULER_STALLED_MS
+from spyweb.store.model.incidents import SubjectNow
+from spyweb.store.model.runs import Change, End, NewRun
+from spyweb.views.health import SCHEDULER_STALLED_MS, ChoreHealth
 from spyweb.web.serve import PrivateSocket
 from spyweb.web.tls import ServerCertificate
+from tests.fakes.changes import PRICES
 from tests.fakes.clock import FakeClock
+from tests.fakes.incidents import AT_MS, AT_ONCE, fail, succeed
 from tests.fakes.memory_store import MemoryStore
+from tests.fakes.stalling import StallClocks
+from tests.fakes.task_rows import row
+from tests.fakes.timers import FakeTimers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,22 +85,14 @@ def make_daemon(root: Path, notifier: Notifier) -> Daemon:
     return cast("Daemon", daemon)
 
 
-def test_every_chore_has_a_name_of_its_own_an_interval_and_a_reason(tmp_path: Path) -> None:
-    with hold_lock(tmp_path) as lock:
-        socket = cast("PrivateSocket", FakeSocket(tmp_path))
-        chores = list_chores(make_daemon(tmp_path, FakeNotifier()), lock, Listeners(private=socket))
-    assert {chore.name: chore.every_s for chore in chores} == {
-        "progress": 10,
-        "descriptors": 10,
-        "lock and socket": 10,
-        "certificate": 30,
-        "rescan": 60,
-        "drift": 5,
-        "heartbeat": 5,
-        "sweep": 300,
-        "prune": 600,
-    }
-    assert all(chore.why for chore in chores)
+def chores_of(root: Path, notifier: Notifier | None = None, certificate: object = None) -> dict[str, Chore]:
+    socket = cast("PrivateSocket", FakeSocket(root))
+    with hold_lock(root) as lock:
+        listeners = Listeners(private=socket, certificate=cast("ServerCertificate | None", certificate))
+        chores = list_chores(make_daemon(root, notifier or FakeNotifier()), lock, listeners)
+    found = {chore.name: chore for chore in chores}
+    assert len(found) == len(chores)
+    return found
 
 
 @pytest.mark.parametrize(("watchdog_s", "every_s"), [(None, STATUS_S), (3.0, 3.0), (600.0, STATUS_S)])
@@ -84,11 +100,7 @@ async def test_the_watchdog_is_fed_as_often_as_systemd_wants_it(
     tmp_path: Path, watchdog_s: float | None, every_s: float
 ) -> None:
     notifier = FakeNotifier(watchdog_interval_s=watchdog_s)
-    with hold_lock(tmp_path) as lock:
-        chores = list_chores(
-            make_daemon(tmp_path, notifier), lock, Listeners(private=cast("PrivateSocket", FakeSocket(tmp_path)))
-        )
-    by_name = {chore.name: chore for chore in chores}
+    by_name = chores_of(tmp_path, notifier)
     assert by_name["progress"].every_s == every_s
     await by_name["progress"].do()
     await by_name["rescan"].do()
@@ -159,11 +171,226 @@ async def test_a_lock_file_that_can_not_be_made_again_is_told_and_nothing_else_h
 async def test_a_renewed_certificate_is_looked_for_where_there_is_one(tmp_path: Path) -> None:
     looked: list[str] = []
     certificate = SimpleNamespace(renew=lambda: looked.append("renewed"))
-    socket = cast("PrivateSocket", FakeSocket(tmp_path))
     for given in (None, certificate):
-        with hold_lock(tmp_path) as lock:
-            listeners = Listeners(private=socket, certificate=cast("ServerCertificate | None", given))
-            chores = list_chores(make_daemon(tmp_path, FakeNotifier()), lock, listeners)
-        (chore,) = (each for each in chores if each.name == "certificate")
-        await chore.do()
+        await chores_of(tmp_path, certificate=given)["certificate"].do()
     assert looked == ["renewed"]
+
+
+MONTH_S = 30 * 24 * 3600.0
+
+
+async def test_a_clock_that_is_months_ahead_does_not_count_until_it_has_been_so_for_a_day() -> None:
+    clock = FakeClock()
+    steady = SteadyTime(clock)
+    await clock.turn(600)
+    true_ms = clock.now_ms()
+    clock.jump(3 * MONTH_S)
+    assert steady.now_ms() == true_ms
+    await clock.turn(600)
+    assert steady.now_ms() == true_ms + 600_000
+    clock.jump(-3 * MONTH_S)
+    assert steady.now_ms() == clock.now_ms()
+
+    clock.jump(3 * MONTH_S)
+    steady.now_ms()
+    await clock.turn(DAY_MS / 1000 - 1)
+    assert steady.now_ms() < clock.now_ms()
+    await clock.turn(1)
+    assert steady.now_ms() == clock.now_ms()
+
+
+async def test_a_clock_that_is_ahead_when_the_daemon_starts_does_not_count_either() -> None:
+    clock = FakeClock()
+    known_ms = clock.now_ms() - int(MONTH_S * 1000)
+    steady = SteadyTime(clock, known_ms)
+    await clock.turn(60)
+    assert steady.now_ms() == known_ms + 60_000
+
+
+async def test_a_clock_that_is_set_back_counts_at_once() -> None:
+    clock = FakeClock()
+    steady = SteadyTime(clock, clock.now_ms() + 5)
+    assert steady.now_ms() == clock.now_ms()
+    clock.jump(-MONTH_S)
+    assert steady.now_ms() == clock.now_ms()
+    await clock.turn(60)
+    assert steady.now_ms() == clock.now_ms()
+
+
+async def test_an_hour_is_no_leap() -> None:
+    clock = FakeClock()
+    steady = SteadyTime(clock)
+    clock.jump(3600)
+    assert steady.now_ms() == clock.now_ms()
+
+
+class FakeOutboxSender:
+    async def prune(self, older_than_ms: int) -> int:
+        return older_than_ms
+
+
+@pytest.mark.parametrize(
+    ("runs", "left"),
+    [
+        ("keep = 100", [4, 3, 2, 1]),
+        ("keep = 2", [4, 3]),
+        ("keep_tasks = 1", [4, 3, 2, 1]),
+        ('keep_for = "25m"', [4, 3]),
+    ],
+)
+async def test_the_history_is_cut_to_what_the_settings_say(tmp_path: Path, runs: str, left: list[int]) -> None:
+    (tmp_path / "config.toml").write_text(f"[runs]\n{runs}\n")
+    settings = load_settings(tmp_path, environ={}, flags={})
+    clock = FakeClock()
+    store = MemoryStore(clock)
+    for _ in range(4):
+        (run,) = await store.runs.record(Change(new=[NewRun(job=PRICES, state=RunState.RUNNING, trigger=Trigger())]))
+        assert run is not None
+        await store.runs.record(Change(end=[End(run=run, ended_ms=clock.now_ms(), outcome=Outcome.SUCCESS)]))
+        await store.tasks.add(run, [row("a")])
+        (tmp_path / f"artifacts/prices/{run}").mkdir(parents=True)
+        await clock.turn(600)
+
+    artifacts = Artifacts(tmp_path, tmp_path / "artifacts")
+    await prune(store, cast("OutboxSender", FakeOutboxSender()), artifacts, settings, clock.now_ms())
+
+    assert [run.id for run in await store.runs.list(PRICES)] == left
+    if settings.runs.keep_for_ms > 3_600_000:
+        kept = left[: settings.runs.keep_tasks]
+        assert sorted(await store.tasks.of_runs([RunId(run) for run in left]), reverse=True) == kept
+        assert sorted(map(int, os.listdir(tmp_path / "artifacts/prices")), reverse=True) == left
+
+
+async def test_incidents_that_are_over_are_kept_for_90_days_and_open_ones_for_good(tmp_path: Path) -> None:
+    clock = FakeClock()
+    store = MemoryStore(clock)
+    for job in ("backup", "prices"):
+        await fail(store.incidents, job)
+    await succeed(store.incidents, "backup")
+    await store.incidents.plan([], {"job:backup": SubjectNow(policy=AT_ONCE), "job:prices": SubjectNow(policy=AT_ONCE)})
+    settings = load_settings(tmp_path, environ={}, flags={})
+    artifacts = Artifacts(tmp_path, tmp_path / "artifacts")
+    for now_ms, left in ((AT_MS + 90 * DAY_MS, 2), (AT_MS + 90 * DAY_MS + 1, 1)):
+        await prune(store, cast("OutboxSender", FakeOutboxSender()), artifacts, settings, now_ms)
+        assert len(await store.incidents.list()) == left
+
+
+EVERY_S = 60.0
+
+
+class ChoreHarness:
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.timers = FakeTimers(self.clock)
+        self.runner = ChoreRunner(self.timers, self.clock)
+        self.began_ms = self.clock.now_ms()
+
+    def start(self, do: Callable[[], Awaitable[object]]) -> None:
+        self.runner.start([Chore(name="sweep", every_s=EVERY_S, do=do, why="")])
+        self.timers.start()
+
+    def health(self) -> ChoreHealth:
+        (found,) = self.runner.health()
+        return found
+
+
+@pytest.fixture
+async def harness() -> ChoreHarness:
+    return ChoreHarness()
+
+
+async def test_a_chore_is_done_at_its_interval_and_account_is_kept_of_it(harness: ChoreHarness) -> None:
+    times: list[int] = []
+
+    async def sweep() -> None:
+        times.append(harness.clock.now_ms() - harness.began_ms)
+        await harness.clock.sleep(2)
+
+    harness.start(sweep)
+    assert harness.health() == ChoreHealth(name="sweep", every_s=EVERY_S, next_at_ms=harness.began_ms + 60_000)
+    await harness.clock.turn(150)
+    assert times == [60_000, 120_000]
+    found = harness.health()
+    assert (found.last_at_ms, found.last_took_ms, found.error) == (harness.began_ms + 120_000, 2000, "")
+    assert found.next_at_ms == harness.began_ms + 180_000
+
+
+@pytest.mark.parametrize("error", [StoreError("the disk is full"), NoAccess("spyweb.db: no access as me")])
+async def test_what_the_store_refuses_is_done_the_next_time(harness: ChoreHarness, error: Exception) -> None:
+    tried: list[int] = []
+
+    async def refuse_at_first() -> None:
+        tried.append(harness.clock.now_ms())
+        if len(tried) == 1:
+            raise error
+
+    harness.start(refuse_at_first)
+    with capture_logs() as lines:
+        await harness.clock.turn(EVERY_S)
+    assert [(line["event"], line["chore"], line["by_s"]) for line in lines] == [("put off", "sweep", EVERY_S)]
+    assert harness.health().error == str(error)
+    await harness.clock.turn(2 * EVERY_S)
+    assert len(tried) == 3
+    assert harness.health().error == ""
+
+
+async def test_a_bug_in_a_chore_is_logged_and_ends_neither_it_nor_the_daemon(harness: ChoreHarness) -> None:
+    async def fail() -> None:
+        raise ValueError("no such thing")
+
+    harness.start(fail)
+    with capture_logs() as lines:
+        await harness.clock.turn(2 * EVERY_S)
+    assert [line["event"] for line in lines] == ["a chore met a bug in spyweb"] * 2
+    assert harness.health().error == "ValueError: no such thing"
+
+
+async def test_a_chore_that_takes_longer_than_its_interval_is_not_begun_again_meanwhile(harness: ChoreHarness) -> None:
+    begun: list[int] = []
+
+    async def sweep() -> None:
+        begun.append(harness.clock.now_ms() - harness.began_ms)
+        await harness.clock.sleep(2.5 * EVERY_S)
+
+    harness.start(sweep)
+    await harness.clock.turn(4 * EVERY_S)
+    assert begun == [60_000, 240_000]
+
+
+async def test_a_stop_cancels_what_is_under_way_and_waits_until_it_has_ended(harness: ChoreHarness) -> None:
+    story: list[str] = []
+
+    async def sweep() -> None:
+        story.append("begins")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            story.append("ends")
+
+    harness.start(sweep)
+    await harness.clock.turn(EVERY_S)
+    await harness.runner.stop()
+    assert story == ["begins", "ends"]
+    await harness.clock.turn(2 * EVERY_S)
+    await harness.runner.stop()
+    assert story == ["begins", "ends"]
+
+
+async def test_a_chore_that_holds_the_loop_is_named(harness: ChoreHarness) -> None:
+    clocks = StallClocks()
+    recorder = clocks.recorder()
+    stalls: list[str] = []
+    recorder.listen = lambda stall: stalls.append(str(stall.work))
+
+    async def sweep() -> None:
+        clocks.compute(1.0)
+
+    loop = asyncio.get_running_loop()
+    recorder.install(loop)
+    try:
+        harness.start(sweep)
+        await harness.clock.turn(EVERY_S)
+    finally:
+        loop.set_task_factory(None)
+    assert stalls == ["chore 'sweep'"]

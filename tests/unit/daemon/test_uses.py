@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.daemon.uses import FAMILIES, NOT_OPS, UseView, view_uses
-from spyweb.permissions.policy import KEYS
+from spyweb.daemon.uses import UseView, view_uses
 
 
 def uses(root: Path, config: str = "", **files: str) -> dict[tuple[str, str], UseView]:
@@ -125,7 +124,3 @@ def test_the_server_is_a_row_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize("lua", ["", '"', "http_get(", 'scope = "', 'x.http_get("http://[")', 'env_get "A" require ""'])
 def test_any_text_will_do(lua: str, tmp_path: Path) -> None:
     uses(tmp_path, jobs__x=lua)
-
-
-def test_every_function_is_about_a_key_that_there_is() -> None:
-    assert {*NOT_OPS.values(), *FAMILIES.values()} <= set(KEYS)

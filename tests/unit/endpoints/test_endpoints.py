@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from asyncio import Future, get_running_loop
 from collections.abc import Mapping
 
 import pytest
@@ -14,14 +15,19 @@ from spyweb.endpoints.endpoints import (
     NOT_FOUND,
     PATIENCE_S,
     TOO_SLOW,
+    ConcurrencyLimiter,
     EndpointAnswer,
+    EndpointHost,
+    Modules,
     ServerVersion,
+    read_answer,
 )
 from spyweb.errors import PoolError, Problem
 from spyweb.lua.session import Host
 from spyweb.model import Ending, Failure, Outcome
 from spyweb.specs.server_file import code_of_server
-from tests.fakes.endpoints import Served, hang, serve
+from tests.fakes.clock import FakeClock
+from tests.fakes.endpoints import FakeHost, Served, hang, serve
 
 ASKED = {"method": "GET", "path": "/api/v/x"}
 SUCCESS = Ending(outcome=Outcome.SUCCESS)
@@ -174,3 +180,118 @@ async def test_closing_begins_nothing_and_ends_what_does_not_end_by_itself() -> 
         await closing
         assert await asked == ERROR
         assert served.failures == ["GET /api/v/x: stopped"]
+
+
+def make_host(story: list[str], modules: Modules | None = None) -> tuple[EndpointHost, Future[EndpointAnswer]]:
+    answered: Future[EndpointAnswer] = get_running_loop().create_future()
+    known: Modules = {} if modules is None else modules
+    return EndpointHost(lambda: FakeHost(story), known, answered, on_answer=lambda: story.append("answered")), answered
+
+
+async def test_the_first_answer_stands_and_is_told_once() -> None:
+    story: list[str] = []
+    host, answered = make_host(story)
+    assert await host.op("_respond", [201, {b"A": b"1"}, b"made"]) == ()
+    host.answer(ERROR)
+    assert await answered == EndpointAnswer(201, b"made", {b"A": b"1"})
+    assert story == ["answered"]
+
+
+async def test_a_handler_that_has_raised_is_an_error_at_once() -> None:
+    host, answered = make_host([])
+    await host.op("_respond", [])
+    assert await answered == ERROR
+
+
+async def test_a_request_that_asks_for_nothing_needs_no_host() -> None:
+    story: list[str] = []
+    host, _ = make_host(story)
+    await host.op("_respond", [200, None, b""])
+    before = host.has_asked
+    assert await host.op("echo", [b"x"]) == [b"x"]
+    host.log("info", b"hello")
+    assert (before, host.has_asked) == (False, True)
+    assert story == ["answered", "echo b'x'", "info: hello"]
+
+
+async def test_a_module_is_read_once_for_all_requests_of_a_version() -> None:
+    story: list[str] = []
+    modules: Modules = {}
+    for _ in range(2):
+        assert await make_host(story, modules)[0].op("_require", [b"lib.x"]) == [b"lib.x"]
+    assert story == ["_require b'lib.x'"]
+
+
+@pytest.mark.parametrize("result", [None, "text", [200], [1, 2, 3], {}])
+def test_only_a_pair_is_an_answer(result: object) -> None:
+    assert read_answer(result) == ERROR
+    assert read_answer([404, b"gone"]) == EndpointAnswer(404, b"gone")
+
+
+async def test_whoever_finds_no_room_waits_in_line_and_comes_in_in_turn() -> None:
+    clock, story = FakeClock(), list[str]()
+    limiter = ConcurrencyLimiter(clock, room=1, line=5, patience_s=10)
+
+    async def visit(name: str) -> None:
+        await limiter.enter()
+        story.append(name)
+
+    await limiter.enter()
+    async with asyncio.TaskGroup() as tasks:
+        for name in "abc":
+            tasks.create_task(visit(name))
+        await clock.turn()
+        assert story == []
+        for come_in in (["a"], ["a", "b"], ["a", "b", "c"]):
+            limiter.leave()
+            await clock.turn()
+            assert story == come_in
+
+
+async def test_a_full_line_turns_away_at_once() -> None:
+    limiter = ConcurrencyLimiter(FakeClock(), room=0, line=0, patience_s=10)
+    with pytest.raises(PoolError, match="0 are waiting"):
+        await limiter.enter()
+
+
+async def test_nobody_waits_for_ever() -> None:
+    clock = FakeClock()
+    limiter = ConcurrencyLimiter(clock, room=1, line=5, patience_s=10)
+    await limiter.enter()
+    waiting = asyncio.create_task(limiter.enter())
+    await clock.turn()
+    await clock.turn(10)
+    with pytest.raises(PoolError, match="no room within 10 s"):
+        await waiting
+    limiter.leave()
+    await limiter.enter()
+
+
+async def test_who_gives_up_waiting_is_not_in_line_any_more() -> None:
+    clock = FakeClock()
+    limiter = ConcurrencyLimiter(clock, room=1, line=1, patience_s=10)
+    await limiter.enter()
+    gone = asyncio.create_task(limiter.enter())
+    await clock.turn()
+    gone.cancel()
+    await asyncio.gather(gone, return_exceptions=True)
+    next_one = asyncio.create_task(limiter.enter())
+    await clock.turn()
+    limiter.leave()
+    await asyncio.wait_for(next_one, 1)
+
+
+@pytest.mark.parametrize("is_let_in", [False, True])
+async def test_who_gives_up_waiting_takes_no_place_along(is_let_in: bool) -> None:
+    clock = FakeClock()
+    limiter = ConcurrencyLimiter(clock, room=1, line=1, patience_s=10)
+    await limiter.enter()
+    waiting = asyncio.create_task(limiter.enter())
+    await clock.turn()
+    if is_let_in:
+        limiter.leave()
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    if not is_let_in:
+        limiter.leave()
+    await asyncio.wait_for(limiter.enter(), 1)

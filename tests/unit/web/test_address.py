@@ -109,12 +109,6 @@ def test_a_link_in_place_of_the_directory_is_not_trusted(deep: Path, runtime: Pa
         claim_socket(deep)
 
 
-def test_what_a_killed_daemon_left_is_removed(short: Path) -> None:
-    leave_a_socket(short / "spyweb.sock")
-    claim_socket(short)
-    assert not (short / "spyweb.sock").exists()
-
-
 def test_a_file_of_somebody_elses_is_not_removed(short: Path) -> None:
     (short / "spyweb.sock").write_text("mine")
     with pytest.raises(NoAccess, match="in the way"):
