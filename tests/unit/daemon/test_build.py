@@ -6,17 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from msgspec.structs import replace
 
-from spyweb import __version__
 from spyweb.daemon import build
-from spyweb.daemon.build import Daemon, build_daemon, take_vitals
+from spyweb.daemon.build import Daemon, build_daemon
 from spyweb.daemon.serve import Options, read_settings
-from spyweb.errors import Problem, StoreClosed, StoreCorrupt
+from spyweb.errors import StoreClosed, StoreCorrupt
 from spyweb.settings.sections import DATABASE
 from tests.fakes.clock import FakeClock
 
@@ -111,27 +108,3 @@ async def test_past_versions_are_kept_by_the_settings_as_they_are_now(
         (tmp_path / "config.toml").write_text('[daemon]\nworkers = 1\n[state]\nhistory = { "state" = 3 }\n')
         await daemon.reloader.rescan()
     assert [len(cast("dict[str, object]", rules)) for rules in kept] == [0, 1]
-
-
-async def test_vitals_are_of_the_daemon_and_of_this_moment(tmp_path: Path) -> None:
-    async with built(tmp_path) as daemon:
-        clock, runtime = FakeClock(), daemon.runtime
-        await clock.turn(90)
-        stalls = SimpleNamespace(stats=runtime.world.stalls.stats, refused=lambda: {"gone": "it held the loop up"})
-        here = SimpleNamespace(
-            world=SimpleNamespace(stalls=stalls, metrics=runtime.world.metrics),
-            live=runtime.live,
-            clock=clock,
-            store=runtime.store,
-            pool=runtime.pool,
-            outbox_sender=SimpleNamespace(dead=2),
-        )
-        scheduler = SimpleNamespace(lag_ms=7, refused_ms=3)
-        listeners = SimpleNamespace(connections=SimpleNamespace(warning="too many"), content=None, dashboard=None)
-        server = SimpleNamespace(problem=Problem("server/init.lua", 1, None, "broken"), listeners=listeners)
-        measured = replace(daemon, runtime=here, scheduler=scheduler, server=server)
-        vitals = take_vitals(measured, started=30.0)
-    assert (vitals.version, vitals.uptime_s, vitals.now_ms) == (__version__, 60.0, clock.now_ms())
-    assert (vitals.scheduler_lag_ms, vitals.refused_ms, vitals.dead_messages) == (7, 3, 2)
-    assert (vitals.server_is_broken, vitals.refused_connections) == (True, "too many")
-    assert vitals.held_back == {}, "a job that is gone is nobody's worry"

@@ -110,14 +110,6 @@ async def test_a_client_that_waits_for_leave_to_send_its_body_is_given_it() -> N
         assert (await client.post("/api/v/x", data=b"12345", expect100=True)).headers["X-Body"] == "5"
 
 
-async def test_a_bug_on_the_way_is_told_to_nobody_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with asking() as (served, client):
-        monkeypatch.setattr(served.endpoints, "version", "no version")
-        async with client.get("/api/v/x") as answer:
-            assert (answer.status, await answer.json()) == (500, failure("Internal Server Error", "internal"))
-        served.endpoints.version = None
-
-
 async def test_what_is_no_endpoint_goes_on_to_the_router() -> None:
     async with asking() as (served, client):
         assert (await client.get("/api/jobs")).status == 200

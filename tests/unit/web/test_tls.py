@@ -123,21 +123,6 @@ def test_requests_are_answered_over_tls(tmp_path: Path, loop: str) -> None:
     run_on(loop, story())
 
 
-async def test_older_protocols_are_refused(tmp_path: Path) -> None:
-    cert, key = put(tmp_path)
-    assert ServerCertificate(cert, key).context.minimum_version is ssl.TLSVersion.TLSv1_2
-
-
-async def test_plain_http_gets_no_answer(tmp_path: Path) -> None:
-    async with served(ServerCertificate(*put(tmp_path))) as (listening, limiter):
-        reader, writer = await asyncio.open_connection("127.0.0.1", listening.port)
-        writer.write(ASK)
-        said = await reader.read()
-        writer.close()
-        assert b"fine" not in said
-        await until_free(limiter)
-
-
 async def test_connections_count_before_they_have_shaken_hands(tmp_path: Path) -> None:
     cert, key = put(tmp_path)
     async with (

@@ -15,9 +15,7 @@ from spyweb.web.api.jobs import show_overview
 from spyweb.web.api.outbox import RetryQuery
 from spyweb.web.api.route import LINES, Right, Route
 from spyweb.web.api.routes import ROUTES
-from spyweb.web.app import tcp_app
-from tests.fakes.client import Client, client_of, get_json
-from tests.fakes.daemon_service import FakeDaemonService
+from tests.fakes.client import Client, get_json
 
 
 class Answer(Struct):
@@ -97,8 +95,3 @@ async def test_the_document_is_made_once(monkeypatch: pytest.MonkeyPatch, client
     assert (status, first["openapi"]) == (200, "3.1.0")
     monkeypatch.setattr(module, "make_document", None)
     assert await get_json(client, "/api/openapi.json") == (200, first)
-
-
-async def test_with_a_key_strangers_do_not_see_it() -> None:
-    async with client_of(tcp_app(FakeDaemonService(api_key="k"))) as client:
-        assert (await get_json(client, "/api/openapi.json"))[0] == 401

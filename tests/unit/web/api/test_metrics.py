@@ -6,10 +6,9 @@ import asyncio
 import subprocess
 import sys
 
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from spyweb.web.app import socket_app, tcp_app
+from spyweb.web.app import socket_app
 from tests.fakes.client import Client, client_of
 from tests.fakes.daemon_service import FakeDaemonService
 
@@ -36,14 +35,6 @@ async def test_a_compressed_answer_says_so_and_an_uncompressed_one_does_not(clie
     async with client.get("/metrics", headers={"Accept-Encoding": "gzip"}) as answer:
         assert answer.headers["Content-Encoding"] == "gzip"
         assert "spyweb_build_info" in await answer.text()
-
-
-@pytest.mark.parametrize(("key", "status"), [(None, 401), ("guess", 401), ("secret", 200)])
-async def test_with_a_key_a_scrape_needs_it(key: str | None, status: int) -> None:
-    headers = {"X-SpyWeb-Key": key} if key else {}
-    app = tcp_app(FakeDaemonService(api_key="secret"))
-    async with client_of(app) as client, client.get("/metrics", headers=headers) as answer:
-        assert answer.status == status
 
 
 async def test_scrapes_that_come_together_are_all_answered(client: Client) -> None:

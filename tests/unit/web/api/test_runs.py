@@ -6,12 +6,11 @@ import json
 
 import msgspec
 
-from spyweb.errors import StoreClosed
 from spyweb.model import JobId, Run, RunId
 from spyweb.views.runs import TaskView, event_from_json
 from spyweb.web.app import socket_app
 from tests.fakes.client import Client, client_of, failure, get_json, post_json
-from tests.fakes.daemon_service import FakeDaemonService, a_watched_run, make_run, refused, three_runs
+from tests.fakes.daemon_service import FakeDaemonService, a_watched_run, make_run, three_runs
 from tests.fakes.keys import Doors
 
 
@@ -40,20 +39,6 @@ async def test_a_watched_run_is_streamed_line_by_line(client: Client, service: F
         lines = [line async for line in answer.content]
     assert [event_from_json(line) for line in lines] == a_watched_run()
     assert service.story == ["run prices", "closed"]
-
-
-async def test_a_run_refused_before_its_first_event_is_a_plain_error() -> None:
-    async with client_of(socket_app(FakeDaemonService(refusal=refused()))) as client:
-        answer = await post_json(client, "/api/jobs/prices/run")
-    assert answer == (409, failure("prices is running", "refused"))
-
-
-async def test_an_error_in_mid_stream_is_its_last_line() -> None:
-    service = FakeDaemonService(late_refusal=StoreClosed())
-    async with client_of(socket_app(service)) as client, client.post("/api/jobs/prices/run") as answer:
-        lines = [line async for line in answer.content]
-    assert json.loads(lines[-1]) == {"event": "error", **failure("The store is closed.", "store")}
-    assert service.story[-1] == "closed"
 
 
 async def test_the_tasks_of_a_run_are_told_by_its_number() -> None:
@@ -85,13 +70,6 @@ async def test_runs_are_searched_by_how_they_began_and_ended(client: Client, ser
     (asked,) = service.story
     assert "since_ms=5" in asked
     assert "TriggerType.MANUAL" in asked
-
-
-async def test_a_full_page_leads_to_the_next(client: Client) -> None:
-    async with client.get("/api/runs?limit=2") as answer:
-        assert answer.headers["Link"] == '<?limit=2&before=2>; rel="next"'
-    async with client.get("/api/runs?limit=9") as answer:
-        assert "Link" not in answer.headers
 
 
 async def test_a_run_is_shown_with_everything_about_it(client: Client) -> None:
