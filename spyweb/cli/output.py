@@ -15,7 +15,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
@@ -23,12 +22,10 @@ from spyweb.errors import ConfigError, ExitCode, Refused, SpywebError
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
-    from rich.progress import Progress, TaskID
     from rich.text import Text
 
 T = TypeVar("T")
 Rows = Sequence[Sequence[str]]
-Advance = Callable[[int], None]  # called with how much more is done
 
 GOOD, BAD, CARE, BUSY, FAINT = "32", "31", "33", "36", "2"
 COLOURS = {
@@ -203,51 +200,34 @@ def confirm(question: str) -> bool:
 
 
 @contextmanager
-def progress(label: str, total: int) -> Iterator[Advance]:
-    """Show a progress bar on a terminal; yield the function that advances it."""
+def meter(label: str, total: int = 0) -> Iterator[Meter]:
+    """Show a progress bar below what is printed, on a terminal; of a total that may grow on the way."""
     if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bars:
-        bar = bars.add_task(label, total=total)
-        yield lambda count: bars.advance(bar, count)
-
-
-@contextmanager
-def meter(label: str) -> Iterator[Meter]:
-    """Show a progress bar below what is printed, on a terminal; the total is set on the way."""
-    if not (sys.stderr.isatty() and sys.stdout.isatty()):
         yield Meter()
         return
     from rich.console import Console
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as bars:
-        yield Meter(partial(_move, bars, bars.add_task(label, total=0)))
+        bar = bars.add_task(label, total=total)
+        yield Meter(lambda total, done: bars.update(bar, total=total, completed=done), total)
 
 
 class Meter:
     """Counts what is done, of how many."""
 
-    def __init__(self, show: Callable[[int, int], None] = lambda total, done: None) -> None:
+    def __init__(self, show: Callable[[int, int], None] = lambda total, done: None, total: int = 0) -> None:
         self._show = show
-        self._total = 0
+        self._total = total
         self._done = 0
 
     def expect(self, more: int) -> None:
         self._total += more
         self._show(self._total, self._done)
 
-    def advance(self) -> None:
-        self._done += 1
+    def advance(self, more: int = 1) -> None:
+        self._done += more
         self._show(self._total, self._done)
-
-
-def _move(bars: Progress, bar: TaskID, total: int, done: int) -> None:
-    bars.update(bar, total=total, completed=done)
 
 
 def show_table(

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Annotated, BinaryIO
 
 import typer
-from msgspec import Struct
 
 from spyweb.cli import output
 from spyweb.cli.options import project_of
@@ -33,6 +32,7 @@ from spyweb.views.state import Imported
 
 PIPE = "-"
 PRIVATE = 0o600
+AT_ONCE = 500  # records in one transaction
 
 
 class ImportFormat(StrEnum):
@@ -55,13 +55,13 @@ def export(
     """
     state = place.state()
     count = 0
-    with output.progress("export", state.stats(place.chosen).total_keys) as advance, _target(file) as target:
+    with output.meter("export", state.stats(place.chosen).total_keys) as meter, _target(file) as target:
 
         def write(portable: PortableEntry) -> None:
             nonlocal count
             target.write(entry_line(portable))
             count += 1
-            advance(1)
+            meter.advance()
 
         state.export(place.chosen, write)
     if file == PIPE:
@@ -107,10 +107,14 @@ def bring_spyweb(project: Project, file: Path, form: Format, *, dry_run: bool, y
     found = load(state, list(old.items), dry_run=dry_run, yes=yes)
     if found is None:
         return ExitCode.FAILED
-    spyweb_import = SpyWebImport(project, state, old)
-    fields = spyweb_import.plan() if dry_run else spyweb_import.carry_out(file)
+    count = sum(map(len, old.records.values()))
+    if dry_run:
+        fields = _fields(count, old, list(old.tables), [])
+    else:
+        added = _add_records(project, state, old, count)
+        fields = _fields(added, old, *copy_tables(file, project.settings.daemon.data_dir / USER_DB))
     keys = {"added": found.added, "replaced": found.replaced, "expired": found.expired, "dry_run": dry_run}
-    words = [f"{found.added} added, {found.replaced} replaced", *spyweb_import.describe(fields)]
+    words = [f"{found.added} added, {found.replaced} replaced", *_described(fields, count)]
     output.tell(form, ("it would be " if dry_run else "") + "; ".join(words), {**keys, **fields})
     return ExitCode.OK
 
@@ -130,8 +134,8 @@ def read_lines(file: str) -> list[PortableEntry]:
     reader = LineReader()
     name = "stdin" if file == PIPE else file
     try:
-        with _source(file) as source, output.progress("read", _size(file)) as advance:
-            return [portable for line in _counted(source, advance) if (portable := reader.read(line)) is not None]
+        with _source(file) as source, output.meter("read", _size(file)) as meter:
+            return [portable for line in _counted(source, meter) if (portable := reader.read(line)) is not None]
     except BadLine as error:
         raise Refused(f"{name}:{error.number}: {error.reason}; nothing was imported") from error
     except OSError as error:
@@ -150,8 +154,8 @@ def load(state: State, given: list[PortableEntry], *, dry_run: bool, yes: bool) 
 
 
 def _load(state: State, given: list[PortableEntry], *, dry_run: bool) -> Imported:
-    with output.progress("check" if dry_run else "import", len(given)) as advance:
-        return state.load(given, dry_run=dry_run, each=lambda _: advance(1))
+    with output.meter("check" if dry_run else "import", len(given)) as meter:
+        return state.load(given, dry_run=dry_run, each=lambda _: meter.advance())
 
 
 def report(found: Imported, expired: int, form: Format, *, dry_run: bool) -> None:
@@ -210,69 +214,44 @@ def _size(file: str) -> int:
     return 0 if file == PIPE else Path(file).stat().st_size
 
 
-def _counted(lines: Iterable[bytes], advance: output.Advance) -> Iterator[bytes]:
+def _counted(lines: Iterable[bytes], meter: output.Meter) -> Iterator[bytes]:
     for line in lines:
-        advance(len(line))
+        meter.advance(len(line))
         yield line
 
 
-AT_ONCE = 500  # records in one transaction
+def _fields(records: int, old: OldProject, tables: Sequence[str], kept: Sequence[str]) -> dict[str, object]:
+    """Return what was imported beside keys, or would be."""
+    return {"records": records, "unreadable_records": old.unreadable, "tables": tables, "kept_tables": kept}
 
 
-class SpyWebImport(Struct, frozen=True):
-    """Imports the records and tables of an old project."""
-
-    project: Project
-    state: State
-    old: OldProject
-
-    def plan(self) -> dict[str, object]:
-        """Return what `carry_out` would import."""
-        return self._fields(self._count(), list(self.old.tables), [])
-
-    def carry_out(self, file: Path) -> dict[str, object]:
-        """Bring the records, then the tables.  Raises Refused where one of these can't be brought."""
-        records = self._add_records()
-        copied, kept = copy_tables(file, self.project.settings.daemon.data_dir / USER_DB)
-        return self._fields(records, copied, kept)
-
-    def describe(self, fields: Mapping[str, object]) -> Iterator[str]:
-        """Yield the result in words, one part each."""
-        if count := self._count():
-            yield f"records: {fields['records']} of {count}, none of them announced"
-        if self.old.unreadable:
-            yield f"records that can't be read: {self.old.unreadable}"
-        for name, what in (("tables", "tables"), ("kept_tables", "tables that are here already, and stay as they are")):
-            names = fields[name]
-            if isinstance(names, list) and names:
-                yield f"{what}: {', '.join(names)}"
-
-    def _fields(self, records: int, tables: Sequence[str], kept: Sequence[str]) -> dict[str, object]:
-        return {
-            "records": records,
-            "unreadable_records": self.old.unreadable,
-            "tables": tables,
-            "kept_tables": kept,
-        }
-
-    def _count(self) -> int:
-        return sum(map(len, self.old.records.values()))
-
-    def _add_records(self) -> int:
-        """Add the old records, and return how many were new here."""
-        monitors = {spec.id: spec.monitor for spec in self.project.offline.specs}
-        added = 0
-        with output.progress("records", self._count()) as advance:
-            for job, found in self.old.records.items():
-                monitor = monitors.get(job)
-                names = monitor.hash_fields if monitor else ()  # none stands for all
-                for part in (found[start : start + AT_ONCE] for start in range(0, len(found), AT_ONCE)):
-                    added += self.state.add_records(job, [as_new(record, names) for record in part])
-                    advance(len(part))
-        return added
+def _described(fields: Mapping[str, object], count: int) -> Iterator[str]:
+    """Yield it in words, one part each."""
+    if count:
+        yield f"records: {fields['records']} of {count}, none of them announced"
+    if fields["unreadable_records"]:
+        yield f"records that can't be read: {fields['unreadable_records']}"
+    for name, what in (("tables", "tables"), ("kept_tables", "tables that are here already, and stay as they are")):
+        names = fields[name]
+        if isinstance(names, list) and names:
+            yield f"{what}: {', '.join(names)}"
 
 
-def as_new(record: OldRecord, hash_fields: Sequence[str]) -> NewRecord:
+def _add_records(project: Project, state: State, old: OldProject, count: int) -> int:
+    """Add the old records, and return how many were new here: doing it again changes nothing."""
+    monitors = {spec.id: spec.monitor for spec in project.offline.specs}
+    added = 0
+    with output.meter("records", count) as meter:
+        for job, found in old.records.items():
+            monitor = monitors.get(job)
+            names = monitor.hash_fields if monitor else ()  # none stands for all
+            for part in (found[start : start + AT_ONCE] for start in range(0, len(found), AT_ONCE)):
+                added += state.add_records(job, [_as_new(record, names) for record in part])
+                meter.advance(len(part))
+    return added
+
+
+def _as_new(record: OldRecord, hash_fields: Sequence[str]) -> NewRecord:
     return NewRecord(
         hash=hash_of(record.fields, hash_fields),
         fields=record.fields,
