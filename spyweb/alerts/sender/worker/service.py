@@ -14,9 +14,8 @@ from msgspec.structs import replace
 
 from spyweb.alerts.sender.redaction import call_nobody, escape_markdown, hide_address, may_repeat_login
 from spyweb.alerts.sender.wire import CheckAddress, HelperAnswer, SendText
-from spyweb.alerts.sender.worker.adapter import Met, current, watch_requests
-from spyweb.alerts.sender.worker.mail import watch_mail
-from spyweb.alerts.sender.worker.templates import Rendered, check_templates, render
+from spyweb.alerts.sender.worker.adapter import Met, current, watch_mail, watch_requests
+from spyweb.alerts.sender.worker.rendering import Rendered, check_templates, render
 
 NO_SERVICE = "it is no address of a service that Apprise knows"
 

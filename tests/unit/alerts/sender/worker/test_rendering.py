@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from spyweb.alerts.sender.wire import MessageTemplates
-from spyweb.alerts.sender.worker.rendering import LONGEST_BODY, LONGEST_TITLE, render_all
-from spyweb.alerts.sender.worker.templates import Rendered, RenderingAsk
+from spyweb.alerts.sender.worker.rendering import LONGEST_BODY, LONGEST_TITLE, Rendered, RenderingAsk, render_all
 
 FACTS = msgspec.Raw(b'{"kind":"opened","items":[{"text":"<b> *x*"},{"text":"y"}],"count":2}')
 
