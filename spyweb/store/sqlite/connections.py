@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from asyncio import Future
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar, TypeVarTuple
+
+from msgspec import Struct, convert
 
 from spyweb.clock import Clock
 from spyweb.errors import StoreError
@@ -109,6 +111,17 @@ def on_questions(work: Work[S, P, T]) -> Call[S, P, T]:
 def on_questions_after_writes(work: Work[S, P, T]) -> Call[S, P, T]:
     """Make a method a question that sees every write requested before it."""
     return queued(Connections.ask, work)
+
+
+def columns_of(kind: type[Struct]) -> str:
+    """Return the columns of a table whose rows are read as this: those of its fields' names."""
+    return ", ".join(f'"{name}"' for name in kind.__struct_fields__)
+
+
+def read_as(kind: type[T], row: Sequence[object], **changes: object) -> T:
+    """Return a row of these columns, or of the first of them, with other values for some fields."""
+    fields = dict(zip(kind.__struct_fields__, row, strict=False)) | changes  # type: ignore[attr-defined]
+    return convert(fields, kind, strict=False)
 
 
 def do_nothing(connection: sqlite3.Connection) -> None:

@@ -6,6 +6,7 @@ import sqlite3
 from asyncio import Future
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -23,7 +24,7 @@ from spyweb.incidents.telling import (
     plan,
 )
 from spyweb.incidents.truth import JOB, Decision, Sign, SubjectState, advance, first_sign
-from spyweb.model import JobId, RunId
+from spyweb.model import JobId
 from spyweb.store.model.incidents import (
     AlertChannelNow,
     Incident,
@@ -38,7 +39,7 @@ from spyweb.store.model.incidents import (
 )
 from spyweb.store.model.messages import Channel, NewMessage, Target
 from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.connections import Connections, StorePart, on_questions, on_writer
+from spyweb.store.sqlite.connections import Connections, StorePart, columns_of, on_questions, on_writer, read_as
 from spyweb.store.sqlite.outbox import Outbox, add_one, full_row_of
 from spyweb.store.sqlite.pruning import SLICE, prune_older
 
@@ -101,10 +102,9 @@ SILENCE = """
         silent_until_ms = excluded.silent_until_ms, silent_for_ms = excluded.silent_for_ms,
         silent_by = excluded.silent_by
 """
-COLUMNS = """
-    id, subject, level, reason, text, run, opened_ms, since_ms, closed_ms, acked_ms, acked_by, is_flapping, notes,
-    is_settled
-"""
+# Those of its fields that are stored with it.
+COLUMNS = columns_of(Incident).partition(', "told"')[0]
+NOTES = Incident.__struct_fields__.index("notes")
 LIST = f"""
     SELECT {COLUMNS} FROM incident
     WHERE (?1 IS NULL OR (closed_ms IS NULL) = ?1) AND (?2 IS NULL OR subject = ?2) AND id < ?3
@@ -116,8 +116,8 @@ OPEN_AMONG = """
     SELECT subject, id FROM incident INDEXED BY incident_open
     WHERE subject IN (SELECT value FROM json_each(?)) AND closed_ms IS NULL
 """
-ALL_OPEN = """
-    SELECT id, subject, level, reason, since_ms, acked_ms, acked_by FROM incident INDEXED BY incident_open
+ALL_OPEN = f"""
+    SELECT {columns_of(OpenIncident)} FROM incident INDEXED BY incident_open
     WHERE closed_ms IS NULL ORDER BY id DESC LIMIT ?
 """
 LIST_OPEN = f"""
@@ -238,18 +238,7 @@ class Incidents(StorePart):
     @on_questions
     def all_open(self, connection: sqlite3.Connection, limit: int) -> list[OpenIncident]:
         """Return the newest incidents that are open."""
-        return [
-            OpenIncident(
-                id=number,
-                subject=subject,
-                level=Level(level),
-                reason=reason,
-                since_ms=since_ms,
-                acked_ms=acked_ms,
-                acked_by=acked_by,
-            )
-            for number, subject, level, reason, since_ms, acked_ms, acked_by in connection.execute(ALL_OPEN, (limit,))
-        ]
+        return [read_as(OpenIncident, row) for row in connection.execute(ALL_OPEN, (limit,))]
 
     @on_questions
     def get(self, connection: sqlite3.Connection, incident: int) -> Incident | None:
@@ -549,24 +538,5 @@ def whole(connection: sqlite3.Connection, incident: Incident) -> Incident:
     return replace(incident, told=told, failures=failures, signs=decode_signs(signs), silence=silence)
 
 
-def read(
-    row: tuple[int, str, str, str, str, int | None, int, int, int | None, int | None, str, int, str, int],
-) -> Incident:
-    number, subject, level, reason, text, run, opened_ms, since_ms, closed_ms, acked_ms, acked_by, *rest = row
-    is_flapping, notes, is_settled = rest
-    return Incident(
-        id=number,
-        subject=subject,
-        level=Level(level),
-        reason=reason,
-        text=text,
-        run=None if run is None else RunId(run),
-        opened_ms=opened_ms,
-        since_ms=since_ms,
-        closed_ms=closed_ms,
-        acked_ms=acked_ms,
-        acked_by=acked_by,
-        is_flapping=bool(is_flapping),
-        notes=decode_notes(str(notes)),
-        is_settled=bool(is_settled),
-    )
+def read(row: Sequence[Any]) -> Incident:
+    return read_as(Incident, row, notes=decode_notes(row[NOTES]))

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
-from spyweb.store.model.access import AccessKey, BrowserSession, KeyId, NewKey, Scope
+from spyweb.store.model.access import AccessKey, BrowserSession, KeyId, NewKey
 from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.connections import StorePart, on_writer
+from spyweb.store.sqlite.connections import StorePart, columns_of, on_writer, read_as
 
-COLUMNS = "id, name, handle, hash, scopes, jobs, created_ms, used_ms"
+COLUMNS = columns_of(AccessKey)
+SCOPES, JOBS = (AccessKey.__struct_fields__.index(name) for name in ("scopes", "jobs"))
 ALL = f"SELECT {COLUMNS} FROM access_key ORDER BY name"
 ADD = f"""
     INSERT OR IGNORE INTO access_key (name, handle, hash, scopes, jobs, created_ms) VALUES (?, ?, ?, ?, ?, ?)
@@ -29,8 +32,6 @@ END_SESSION = "DELETE FROM browser_session WHERE hash = ?"
 MAKE_LINK_KEY = "INSERT OR IGNORE INTO link_key (id, key) VALUES (1, ?)"
 LINK_KEY = "SELECT key FROM link_key"
 LINK_KEY_BYTES = 32
-
-KeyRow = tuple[int, str, str, bytes, str, str, int, int | None]
 
 
 class AccessKeys(StorePart):
@@ -84,15 +85,6 @@ class AccessKeys(StorePart):
         return key
 
 
-def read_key(row: KeyRow) -> AccessKey:
-    number, name, handle, hash_, scopes, jobs, created_ms, used_ms = row
-    return AccessKey(
-        id=KeyId(number),
-        name=name,
-        handle=handle,
-        hash=hash_,
-        scopes=msgspec.json.decode(scopes, type=tuple[Scope, ...]),
-        jobs=msgspec.json.decode(jobs, type=tuple[str, ...]),
-        created_ms=created_ms,
-        used_ms=used_ms,
-    )
+def read_key(row: Sequence[Any]) -> AccessKey:
+    scopes, jobs = msgspec.json.decode(row[SCOPES]), msgspec.json.decode(row[JOBS])
+    return read_as(AccessKey, row, scopes=scopes, jobs=jobs)

@@ -7,15 +7,15 @@ from asyncio import Future
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from spyweb.clock import Clock
 from spyweb.model import RunId
 from spyweb.store.model.entries import Alive, Held
 from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.connections import Connections, StorePart
+from spyweb.store.sqlite.connections import Connections, StorePart, columns_of, read_as
 
-COLUMNS = "name, holder, run, acquired_ms, expires_ms, lease_ms"
+COLUMNS = columns_of(Held)
 FIND = f"SELECT {COLUMNS} FROM lock WHERE name = ?"
 TAKE = f"REPLACE INTO lock ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)"
 FREE = "DELETE FROM lock WHERE name = ?"
@@ -23,8 +23,6 @@ FREE_RUN = "DELETE FROM lock WHERE run = ? RETURNING name"
 RENEW = "UPDATE lock SET expires_ms = ?2 + lease_ms WHERE run = ?1"
 ALL = f"SELECT {COLUMNS} FROM lock ORDER BY name"
 EXPIRED = f"SELECT {COLUMNS} FROM lock WHERE expires_ms <= ?"
-
-LockRow = tuple[bytes, bytes, int | None, int, int, int]
 
 
 def nobody_lives(run: RunId) -> bool:
@@ -124,11 +122,11 @@ class Locks(StorePart):
 def acquire(connection: sqlite3.Connection, wanted: Held, alive: Alive) -> Held | None:
     held = find_held(connection, wanted.name, wanted.acquired_ms, alive)
     if held is None:
-        connection.execute(TAKE, row_of_lock(wanted))
+        connection.execute(TAKE, astuple(wanted))
         return None
     shortened = shorten(held, wanted.acquired_ms)
     if shortened != held:
-        connection.execute(TAKE, row_of_lock(shortened))
+        connection.execute(TAKE, astuple(shortened))
     return shortened
 
 
@@ -152,18 +150,18 @@ def renew(connection: sqlite3.Connection, runs: Sequence[RunId], now_ms: int) ->
 
 def find_held(connection: sqlite3.Connection, name: bytes, now_ms: int, alive: Alive) -> Held | None:
     row = connection.execute(FIND, (name,)).fetchone()
-    held = read_lock(row) if row else None
+    held = read_as(Held, row) if row else None
     return held if held and is_held(held, now_ms, alive) else None
 
 
 def find_all(connection: sqlite3.Connection, now_ms: int, alive: Alive) -> list[Held]:
-    locks = map(read_lock, connection.execute(ALL))
+    locks = [read_as(Held, row) for row in connection.execute(ALL)]
     return [held for held in locks if is_held(held, now_ms, alive)]
 
 
 def sweep_locks(connection: sqlite3.Connection, now_ms: int, alive: Alive) -> list[bytes]:
     """Delete locks that are free though nobody has released them; return their names."""
-    expired = map(read_lock, connection.execute(EXPIRED, (now_ms,)).fetchall())
+    expired = [read_as(Held, row) for row in connection.execute(EXPIRED, (now_ms,)).fetchall()]
     free = [held.name for held in expired if not is_held(held, now_ms, alive)]
     connection.executemany(FREE, [(name,) for name in free])
     return free
@@ -179,19 +177,3 @@ def shorten(held: Held, now_ms: int) -> Held:
     If it reaches further, the clock was set back since, and nobody would get the lock until it has caught up.
     """
     return replace(held, expires_ms=min(held.expires_ms, now_ms + held.lease_ms))
-
-
-def row_of_lock(held: Held) -> LockRow:
-    return held.name, held.holder, held.run, held.acquired_ms, held.expires_ms, held.lease_ms
-
-
-def read_lock(row: LockRow) -> Held:
-    name, holder, run, acquired_ms, expires_ms, lease_ms = row
-    return Held(
-        name=name,
-        holder=holder,
-        run=None if run is None else RunId(run),
-        acquired_ms=acquired_ms,
-        expires_ms=expires_ms,
-        lease_ms=lease_ms,
-    )

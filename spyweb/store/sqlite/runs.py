@@ -7,16 +7,17 @@ from asyncio import Future
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from sys import intern
+from typing import Any
 
 import msgspec
 
 from spyweb.clock import Clock
 from spyweb.errors import CursorMoved
-from spyweb.model import Cursor, Failure, JobId, Outcome, Run, RunId, RunState, Trigger
+from spyweb.model import Cursor, JobId, Run, RunId, Trigger
 from spyweb.store.model.incidents import SubjectChange
 from spyweb.store.model.runs import Change, End, NewRun, Recorded, SkippedRange
 from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.connections import Connections, StorePart, on_questions
+from spyweb.store.sqlite.connections import Connections, StorePart, columns_of, on_questions, read_as
 from spyweb.store.sqlite.events import claim_event, clear_after_run, drop_event
 from spyweb.store.sqlite.incidents import Incidents, apply, tell_scripts
 from spyweb.store.sqlite.locks import Holdings, release_run
@@ -56,11 +57,8 @@ ADD_SKIPPED = """
     INSERT INTO run (job, state, attempt, due_ms, "trigger", ended_ms, outcome, reason, last_due_ms, count)
     VALUES (?, 'ended', 1, ?, ?, ?, ?, ?, ?, ?)
 """
-RUN_COLUMNS = """
-    id, job, state, attempt, due_ms, "trigger", start_after_ms, started_ms, ended_ms, outcome, failure,
-    reason, traceback, cpu_ms, storage_errors, result, http_status, items_found, items_new, note,
-    generation, last_due_ms, count
-"""
+RUN_COLUMNS = columns_of(Run)
+TRIGGER = Run.__struct_fields__.index("trigger")
 CURSOR_COLUMNS = "job, due_ms, schedule, paused, idle_since_ms, active_since_ms, paused_for"
 FIND_CURSOR = f"SELECT {CURSOR_COLUMNS} FROM cursor WHERE job = ?"
 
@@ -390,45 +388,11 @@ def outdated_of_job(keep: int, older_than_ms: int, connection: sqlite3.Connectio
     return [number for (number,) in rows]
 
 
-RunRow = tuple[
-    int, str, str, int, int | None, str, int | None, int | None, int | None, str | None, str | None,
-    str, str, int, int, str, int | None, int | None, int | None, str,
-    int, int | None, int,
-]  # fmt: skip
 CursorRow = tuple[str, int, str, int, int | None, int | None, str]
 
 
-def read_run(row: RunRow) -> Run:
-    (
-        number, job, state, attempt, due_ms, trigger, start_after_ms, started_ms, ended_ms, outcome, failure,
-        reason, traceback, cpu_ms, storage_errors, result, http_status, items_found, items_new, note,
-        generation, last_due_ms, count,
-    ) = row  # fmt: skip
-    return Run(
-        id=RunId(number),
-        job=JobId(job),
-        state=RunState(state),
-        attempt=attempt,
-        due_ms=due_ms,
-        trigger=read_trigger(trigger),
-        start_after_ms=start_after_ms,
-        started_ms=started_ms,
-        ended_ms=ended_ms,
-        outcome=Outcome(outcome) if outcome else None,
-        failure=Failure(failure) if failure else None,
-        reason=reason,
-        traceback=traceback,
-        cpu_ms=cpu_ms,
-        storage_errors=storage_errors,
-        result=result,
-        http_status=http_status,
-        items_found=items_found,
-        items_new=items_new,
-        note=note,
-        generation=generation,
-        last_due_ms=last_due_ms,
-        count=count,
-    )
+def read_run(row: Sequence[Any]) -> Run:
+    return read_as(Run, row, trigger=read_trigger(row[TRIGGER]))
 
 
 def read_trigger(text: str) -> Trigger:

@@ -11,17 +11,18 @@ from functools import partial
 import msgspec
 
 from spyweb.limits import SHOWN_OUTPUTS
-from spyweb.model import RunId, TaskRow, TaskStatus
+from spyweb.model import RunId, TaskRow
 from spyweb.store.model.runs import PlannedTask
 from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.connections import StorePart, on_questions, on_writer
+from spyweb.store.sqlite.connections import StorePart, columns_of, on_questions, on_writer, read_as
 from spyweb.store.sqlite.pruning import Prunable, prune
 from spyweb.store.sqlite.runs import read_trigger
 
-COLUMNS = "ordinal, workflow, name, status, attempts, started_ms, ended_ms, message, output"
+COLUMNS = columns_of(TaskRow)
 ADD = f"INSERT OR REPLACE INTO task (run, {COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 SHOWN = f"CASE WHEN sum(length(output)) OVER (ORDER BY ordinal) <= {SHOWN_OUTPUTS} THEN output END"
-OF_RUN = f"SELECT {COLUMNS.replace('output', SHOWN)} FROM task WHERE run = ? ORDER BY ordinal"
+SHOWN_COLUMNS = COLUMNS.replace('"output"', SHOWN)
+OF_RUN = f"SELECT {SHOWN_COLUMNS} FROM task WHERE run = ? ORDER BY ordinal"
 NEWEST = "SELECT run FROM task GROUP BY run ORDER BY run DESC LIMIT ?"
 JOB_AND_TRIGGER = 'SELECT job, "trigger" FROM run WHERE id = ?'
 BETWEEN = 'SELECT id, "trigger" FROM run WHERE job = ? AND id >= ? AND id < ? ORDER BY id'
@@ -36,8 +37,6 @@ BEYOND = """
 DELETE = "DELETE FROM task WHERE run = ?"
 MOST_ROWS = 20_000  # deleted in one op: what is left of a job goes the next time
 
-TaskColumns = tuple[int, str, str, str, int, int | None, int, str, bytes | None]
-
 
 class Tasks(StorePart):
     def add(self, run: RunId, rows: Sequence[TaskRow]) -> Future[None]:
@@ -50,7 +49,7 @@ class Tasks(StorePart):
         """Return the tasks of each run that has any, by ordinal: of their outputs the first, as far as people are
         shown them.
         """
-        found = {run: [read_row(row) for row in connection.execute(OF_RUN, (run,))] for run in runs}
+        found = {run: [read_as(TaskRow, row) for row in connection.execute(OF_RUN, (run,))] for run in runs}
         return {run: rows for run, rows in found.items() if rows}
 
     @on_questions
@@ -64,7 +63,11 @@ class Tasks(StorePart):
 
         All of them or none.  A task is known by its workflow and name, or by a name that only one task has.
         """
-        done = [read_row(row) for earlier in chain_of(connection, run) for row in connection.execute(DONE, (earlier,))]
+        done = [
+            read_as(TaskRow, row)
+            for earlier in chain_of(connection, run)
+            for row in connection.execute(DONE, (earlier,))
+        ]
         taken = match_plan(done, plan)
         add(connection, run, taken)
         return taken
@@ -86,29 +89,7 @@ class Tasks(StorePart):
 
 
 def add(connection: sqlite3.Connection, run: RunId, rows: Sequence[TaskRow]) -> None:
-    connection.executemany(ADD, [columns_of(run, row) for row in rows])
-
-
-def columns_of(run: RunId, row: TaskRow) -> tuple[str | int | bytes | None, ...]:
-    return (
-        run, row.ordinal, row.workflow, row.name, row.status.value, row.attempts,
-        row.started_ms, row.ended_ms, row.message, row.output,
-    )  # fmt: skip
-
-
-def read_row(columns: TaskColumns) -> TaskRow:
-    ordinal, workflow, name, status, attempts, started_ms, ended_ms, message, output = columns
-    return TaskRow(
-        ordinal=ordinal,
-        workflow=workflow,
-        name=name,
-        status=TaskStatus(status),
-        attempts=attempts,
-        started_ms=started_ms,
-        ended_ms=ended_ms,
-        message=message,
-        output=output,
-    )
+    connection.executemany(ADD, [(run, *msgspec.structs.astuple(row)) for row in rows])
 
 
 def chain_of(connection: sqlite3.Connection, run: RunId) -> Sequence[RunId]:
