@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 
+from msgspec.structs import astuple
+
 from spyweb.store.model.access import AuditLine, NewAuditLine
 from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.connections import StorePart, on_writer
+from spyweb.store.sqlite.connections import StorePart, columns_of, on_writer, read_as
 
-COLUMNS = ("at_ms", "who", "source", "action", "job", "target", "status", "address", "times")
-ADD = f"INSERT INTO audit ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"
-LIST = f"SELECT id, {', '.join(COLUMNS)} FROM audit WHERE ?1 IS NULL OR id < ?1 ORDER BY id DESC LIMIT ?2"
+ADD = f"INSERT INTO audit ({columns_of(NewAuditLine)}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+LIST = f"SELECT {columns_of(AuditLine)} FROM audit WHERE ?1 IS NULL OR id < ?1 ORDER BY id DESC LIMIT ?2"
 
 
 class AuditTrail(StorePart):
@@ -18,10 +19,9 @@ class AuditTrail(StorePart):
 
     @on_writer(OpKind.WRITE)
     def add(self, connection: sqlite3.Connection, line: NewAuditLine) -> None:
-        connection.execute(ADD, [getattr(line, column) for column in COLUMNS])
+        connection.execute(ADD, astuple(line))
 
     @on_writer(OpKind.READ)
     def list(self, connection: sqlite3.Connection, *, limit: int, before: int | None = None) -> list[AuditLine]:
         """Return lines, newest first, older than the one with this id."""
-        rows = connection.execute(LIST, (before, limit))
-        return [AuditLine(id=number, **dict(zip(COLUMNS, values, strict=True))) for number, *values in rows]
+        return [read_as(AuditLine, row) for row in connection.execute(LIST, (before, limit))]

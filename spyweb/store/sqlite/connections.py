@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from asyncio import Future
 from collections.abc import Callable, Sequence
@@ -13,12 +12,10 @@ from typing import Concatenate, ParamSpec, TypeVar, TypeVarTuple
 from msgspec import Struct, convert
 
 from spyweb.clock import Clock
-from spyweb.errors import StoreError
 from spyweb.store.lock import Lock
 from spyweb.store.marker import Marker
 from spyweb.store.sqlite.batch import BatchQueue, OpKind
 from spyweb.store.sqlite.checkpoints import Checkpoints
-from spyweb.store.sqlite.failures import OUT_OF_MEMORY
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -48,7 +45,13 @@ class Connections:
         if not self.writer.pending:
             return self.questions.submit(OpKind.READ, function, *arguments)
         barrier = self.writer.submit(OpKind.READ, do_nothing)
-        return chain(barrier, lambda: self.questions.submit(OpKind.READ, function, *arguments))
+        return self.writer.loop.create_task(self._ask_after(barrier, function, *arguments))
+
+    async def _ask_after(
+        self, barrier: Future[None], function: Callable[[sqlite3.Connection, *Ts], T], *arguments: *Ts
+    ) -> T:
+        await barrier
+        return await self.questions.submit(OpKind.READ, function, *arguments)
 
     async def close(self) -> None:
         """The writer last: the last connection folds the log into the database, so it must be able to write."""
@@ -132,30 +135,3 @@ def write_and_undo(connection: sqlite3.Connection) -> None:
     """Change a page and change it back: it is written all the same, as that of any row."""
     connection.execute("INSERT OR REPLACE INTO alert_channel (name) VALUES ('')")  # no channel has that name
     connection.execute("DELETE FROM alert_channel WHERE name = ''")
-
-
-def chain(first: Future[None], follow: Callable[[], Future[T]]) -> Future[T]:
-    """Return a future for the result of the second, which is begun when the first is done."""
-    result: Future[T] = asyncio.get_running_loop().create_future()
-
-    def give(second: Future[T]) -> None:
-        if result.done() or second.cancelled():
-            return
-        if error := second.exception():
-            result.set_exception(error)
-        else:
-            result.set_result(second.result())
-
-    def go_on(done: Future[None]) -> None:
-        if result.done():
-            return
-        if error := done.exception():
-            result.set_exception(error)
-            return
-        try:
-            follow().add_done_callback(give)
-        except Exception as failure:  # noqa: BLE001 - whoever waits is told: this is nobody's call
-            result.set_exception(StoreError(OUT_OF_MEMORY) if isinstance(failure, MemoryError) else failure)
-
-    first.add_done_callback(go_on)
-    return result

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from asyncio import Future
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from spyweb.errors import StoreError
 from spyweb.model import Value
 from spyweb.store.model.entries import Entry, PortableEntry
 from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.connections import chain
 from spyweb.store.sqlite.pending_writes import EVERYTHING, LONGEST_KEY, LONGEST_VALUE, MOST_CACHED, PendingWrites
 from spyweb.store.sqlite.store import Store, open_store
 from tests.fakes.clock import FakeClock
@@ -60,65 +57,6 @@ async def test_a_question_waits_for_all_writes_before_it_and_not_for_later_ones(
     gate.open()
     await held
     assert await asked == [b"a"]
-
-
-async def test_a_chain_gives_what_the_second_comes_to() -> None:
-    first: Future[None] = asyncio.get_running_loop().create_future()
-    second: Future[int] = asyncio.get_running_loop().create_future()
-    result = chain(first, lambda: second)
-
-    first.set_result(None)
-    await asyncio.sleep(0)
-    second.set_result(7)
-
-    assert await result == 7
-
-
-@pytest.mark.parametrize("which", [0, 1])
-async def test_a_chain_fails_with_either(which: int) -> None:
-    links: list[Future[None]] = [asyncio.get_running_loop().create_future() for _ in range(2)]
-    result = chain(links[0], lambda: links[1])
-    if which:
-        links[0].set_result(None)
-    links[which].set_exception(StoreError("broken"))
-
-    with pytest.raises(StoreError, match="broken"):
-        await result
-
-
-async def test_a_chain_whose_second_link_can_not_be_begun_fails() -> None:
-    def follow() -> Future[int]:
-        raise MemoryError
-
-    first: Future[None] = asyncio.get_running_loop().create_future()
-    result = chain(first, follow)
-    first.set_result(None)
-
-    with pytest.raises(StoreError, match="out of memory"):
-        await asyncio.wait_for(result, 5)
-
-
-@pytest.mark.parametrize("when", ["before", "between"])
-async def test_a_chain_that_nobody_wants_any_more_ends_quietly(when: str) -> None:
-    first: Future[None] = asyncio.get_running_loop().create_future()
-    second: Future[int] = asyncio.get_running_loop().create_future()
-    begun: list[int] = []
-
-    def follow() -> Future[int]:
-        begun.append(1)
-        return second
-
-    result = chain(first, follow)
-    if when == "before":
-        result.cancel()
-    first.set_result(None)
-    await asyncio.sleep(0)
-    result.cancel()
-    second.set_result(7)
-    await asyncio.sleep(0)
-
-    assert result.cancelled()
-    assert len(begun) == (when == "between")
 
 
 KEY = b"k" * 32
