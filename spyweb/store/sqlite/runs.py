@@ -76,12 +76,14 @@ NO_FINDING = """
     CASE WHEN json_valid("trigger") THEN json_extract("trigger", '$.finding') IS NULL ELSE 1 END
 """
 # Jumps from job to job in the index instead of scanning every row.
-LATEST_RUNS = f"""
+EACH_JOB = """
     WITH RECURSIVE jobs (name) AS (
         SELECT min(job) FROM run
         UNION ALL SELECT (SELECT min(job) FROM run WHERE job > name) FROM jobs WHERE name IS NOT NULL
     )
-    SELECT {RUN_COLUMNS} FROM run WHERE id IN (
+"""
+LATEST_RUNS = f"""
+    {EACH_JOB} SELECT {RUN_COLUMNS} FROM run WHERE id IN (
         SELECT coalesce((
             SELECT id FROM run INDEXED BY run_of_job
             WHERE job = name AND state = 'ended' AND outcome <> 'skipped' AND last_due_ms IS NULL AND {NOT_ASIDE}
@@ -93,28 +95,15 @@ LATEST_RUNS = f"""
         )) FROM jobs
     )
 """
-# Likewise; a job that has long failed is looked through to the end of what is kept of it.
-SUCCEEDED = f"""
-    WITH RECURSIVE jobs (name) AS (
-        SELECT min(job) FROM run
-        UNION ALL SELECT (SELECT min(job) FROM run WHERE job > name) FROM jobs WHERE name IS NOT NULL
-    )
-    SELECT name, (
-        SELECT ended_ms FROM run INDEXED BY run_of_job
-        WHERE job = name AND state = 'ended' AND outcome = 'success' AND {NOT_ASIDE} AND {NO_FINDING}
-        ORDER BY id DESC LIMIT 1
+# A job that has long failed is looked through to the end of what is kept of it.
+NEWEST_MOMENTS = f"""
+    {EACH_JOB} SELECT name, (
+        SELECT {{moment}} FROM run INDEXED BY run_of_job
+        WHERE job = name AND {{condition}} AND {NOT_ASIDE} AND {NO_FINDING} ORDER BY id DESC LIMIT 1
     ) AS at_ms FROM jobs WHERE name IS NOT NULL AND at_ms IS NOT NULL
 """
-STARTED = f"""
-    WITH RECURSIVE jobs (name) AS (
-        SELECT min(job) FROM run
-        UNION ALL SELECT (SELECT min(job) FROM run WHERE job > name) FROM jobs WHERE name IS NOT NULL
-    )
-    SELECT name, (
-        SELECT started_ms FROM run INDEXED BY run_of_job
-        WHERE job = name AND started_ms IS NOT NULL AND {NOT_ASIDE} AND {NO_FINDING} ORDER BY id DESC LIMIT 1
-    ) AS at_ms FROM jobs WHERE name IS NOT NULL AND at_ms IS NOT NULL
-"""
+SUCCEEDED = NEWEST_MOMENTS.format(moment="ended_ms", condition="state = 'ended' AND outcome = 'success'")
+STARTED = NEWEST_MOMENTS.format(moment="started_ms", condition="started_ms IS NOT NULL")
 CURSORS = f"SELECT {CURSOR_COLUMNS} FROM cursor"
 
 BEYOND_ALL = (1 << 63) - 1  # greater than any id
