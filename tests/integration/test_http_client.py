@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import gzip
 import json
 import socket
 from collections.abc import AsyncIterator
@@ -15,7 +14,7 @@ from spyweb import __version__
 from spyweb.model import MIB
 from spyweb.ops.network.resolver import Address
 from tests.fakes.http_script import Script, body_of, open_script, sent_headers
-from tests.fakes.web_server import WebServer, answer_of, open_raw_server
+from tests.fakes.web_server import WebServer, open_raw_server
 
 
 @pytest.fixture
@@ -146,11 +145,6 @@ async def test_a_password_in_the_address_becomes_a_header_and_is_not_told(server
 async def test_compressed_bodies_are_asked_for_and_unpacked(server: WebServer, script: Script, encoding: str) -> None:
     response = await script.ask("http_get", server.url(f"/compressed/{encoding}").encode())
     assert response["body"] == b"hello " * 1000
-
-
-async def test_a_body_of_several_gzip_streams_comes_whole(script: Script) -> None:
-    async with open_raw_server(answer_of(b"x-gzip", gzip.compress(b"one ") + gzip.compress(b"two"))) as raw:
-        assert (await script.ask("http_get", raw.url("/").encode()))["body"] == b"one two"
 
 
 @pytest.mark.parametrize("encoding", [b"gzip", b"deflate", b"br", b"zstd", b"gzip, gzip", b"unheard-of"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gzip
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -21,7 +20,7 @@ from spyweb.ops.network.resolver import Address
 from spyweb.settings import HttpSettings
 from tests.fakes.dh_server import dhe_only
 from tests.fakes.http_script import Fields, Script, open_script
-from tests.fakes.web_server import WebServer, answer_of, open_proxy, open_raw_server, open_web_server, unused_port
+from tests.fakes.web_server import WebServer, open_proxy, open_raw_server, open_web_server, unused_port
 
 
 def lookup(host: str) -> tuple[Address, ...]:
@@ -134,23 +133,7 @@ async def test_a_body_that_was_cut_tells_how_far_it_came(script: Script, answer:
     assert error == {"kind": "http", "error": text}
 
 
-@pytest.mark.parametrize(
-    "answer", [b"SSH-2.0-OpenSSH_9.9\r\n\r\n", b"HTTP/1.1 two hundred\r\n\r\n", b"\x15\x03\x01\x00"]
-)
-async def test_an_answer_that_does_not_begin_like_http_is_told_to_be_none(script: Script, answer: bytes) -> None:
-    async with open_raw_server(answer) as raw:
-        error = await script.fail("http_get", raw.url("/").encode())
-    assert error == {"kind": "http", "error": "the answer is not HTTP"}
-
-
 INTERIM = [b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", b"\r\n\r\n"]
-
-
-@pytest.mark.parametrize("interim", INTERIM)
-async def test_interim_answers_without_end_are_http(script: Script, interim: bytes) -> None:
-    async with open_raw_server(interim * 100, hang=True) as raw:
-        error = await script.fail("http_get", raw.url("/").encode())
-    assert error == {"kind": "http", "error": "more than 10 interim answers before the answer"}
 
 
 @pytest.mark.parametrize("interim", INTERIM)
@@ -161,61 +144,11 @@ async def test_interim_answers_without_end_of_a_proxy_are_http(script: Script, i
     assert (error["kind"], error["error"]) == ("http", "more than 10 interim answers before the answer")
 
 
-async def test_one_byte_chunks_without_end_are_http(script: Script) -> None:
-    answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-    async with open_raw_server(answer, b"1\r\na\r\n" * 100_000, hang=True) as raw:
-        error = await script.fail("http_get", raw.url("/").encode())
-    assert error["kind"] == "http"
-    assert str(error["error"]).startswith("the body comes in too many chunks: ")
-
-
-@pytest.mark.parametrize(
-    ("location", "reason"),
-    [
-        ("//" + "\u4e00" * 1_000, "a host name has 1000 characters, at most 253 are allowed"),
-        ("/" + '"' * 9_000, "a Location has 9001 bytes, at most 8192 are allowed"),
-    ],
-    ids=["host", "query"],
-)
-async def test_a_redirect_to_a_place_that_is_too_long_is_http(script: Script, location: str, reason: str) -> None:
-    answer = f"HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode()
-    async with open_raw_server(answer) as raw:
-        error = await script.fail("http_get", raw.url("/").encode())
-    assert error == {"kind": "http", "error": f"bad URL: {reason}"}
-
-
-@pytest.mark.parametrize("method", [b"GET", b"HEAD"])
-async def test_bytes_behind_the_end_of_an_answer_are_left_alone(script: Script, method: bytes) -> None:
-    async with open_raw_server(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfour, and more") as raw:
-        answered = await script.ask("http_request", {b"url": raw.url("/").encode(), b"method": method})
-    assert answered["body"] == (b"four" if method == b"GET" else b"")
-
-
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\nX-Half: 1\r\n"])
 async def test_a_server_that_closes_before_its_head_is_whole_is_connect(script: Script, answer: bytes) -> None:
     async with open_raw_server(answer) as raw:
         error = await script.fail("http_get", raw.url("/").encode())
     assert error == {"kind": "connect", "error": "the server closed without a whole answer"}
-
-
-@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd"])
-async def test_a_body_that_is_not_compressed_as_it_says_is_http(
-    server: WebServer, script: Script, encoding: str
-) -> None:
-    error = await script.fail("http_get", server.url(f"/mislabelled/{encoding}").encode())
-    assert error == {"kind": "http", "error": f"the body is not {encoding}, as its header says"}
-
-
-async def test_a_gzip_stream_that_was_cut_is_http(script: Script) -> None:
-    async with open_raw_server(answer_of(b"gzip", gzip.compress(b"a page")[:-9])) as raw:
-        error = await script.fail("http_get", raw.url("/").encode())
-    assert error == {"kind": "http", "error": "the body ends before its gzip stream does"}
-
-
-async def test_an_encoding_that_nobody_decodes_is_http(script: Script) -> None:
-    async with open_raw_server(answer_of(b"gzip, gzip", b"a page")) as raw:
-        error = await script.fail("http_get", raw.url("/").encode())
-    assert error == {"kind": "http", "error": "content-encoding 'gzip, gzip' is not supported"}
 
 
 async def test_a_certificate_that_nobody_vouches_for_is_tls(tls_server: WebServer, script: Script) -> None:

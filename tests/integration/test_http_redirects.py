@@ -11,11 +11,8 @@ from collections.abc import AsyncIterator
 from urllib.parse import quote
 
 import pytest
-from yarl import URL
 
 from spyweb.model import MIB
-from spyweb.ops.network import answer
-from spyweb.ops.network.answer import led_to
 from spyweb.ops.network.resolver import Address
 from tests.fakes.http_script import Script, body_of, open_script, sent_headers
 from tests.fakes.web_server import WebServer, listening, open_raw_server
@@ -164,17 +161,3 @@ async def test_a_hop_that_gets_no_answer_at_all_is_given_up(script: Script) -> N
         async with open_raw_server(b"HTTP/1.1 302 F\r\nContent-Length: 0\r\nLocation: " + target + b"\r\n\r\n") as raw:
             error = await script.fail("http_get", raw.url("/").encode())
     assert error == {"kind": "connect", "error": "the server closed without a whole answer"}
-
-
-async def test_where_a_redirect_leads_is_worked_out_once(
-    server: WebServer, script: Script, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read: list[str] = []
-
-    def watched(base: URL, location: str) -> str:
-        read.append(location)
-        return led_to(base, location)
-
-    monkeypatch.setattr(answer, "led_to", watched)
-    await script.ask("http_get", server.url("/redirect/3").encode())
-    assert read == ["/redirect/2", "/redirect/1", "/echo"]

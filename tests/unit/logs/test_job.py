@@ -106,13 +106,6 @@ async def test_every_control_byte_is_spelt_out_and_no_other(tmp_path: Path) -> N
     assert [line.rpartition(b" INFO ")[2] for line in written] == expected
 
 
-async def test_bytes_that_are_not_text_arrive_and_control_characters_are_spelt_out(tmp_path: Path) -> None:
-    async with JobLogs(tmp_path, FakeClock()) as logs:
-        logs.write("jobs/prices", "info", b"\xff\x1b[2J\x00 tab\t")
-    data = (tmp_path / "jobs/prices/hooks.log").read_bytes()
-    assert data == STAMP.encode() + b" INFO \xff\\x1b[2J\\x00 tab\t\n"
-
-
 async def test_a_second_line_of_a_message_can_not_pass_for_a_line_of_its_own(tmp_path: Path) -> None:
     async with JobLogs(tmp_path, FakeClock()) as logs:
         logs.write("jobs/prices", "info", f"one\n{STAMP} ERROR forged\n")

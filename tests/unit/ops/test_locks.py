@@ -2,18 +2,17 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import Future, Task
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 from structlog.testing import capture_logs
 
-from spyweb.clock import Handle
-from spyweb.errors import StoreClosed, StoreError
+from spyweb.errors import StoreClosed
 from spyweb.model import JobId, Outcome, RunId, RunState, Trigger
-from spyweb.ops.locks import LONGEST_RECHECK, LockKeeper, LockQueue, LockRequest
+from spyweb.ops.locks import LONGEST_RECHECK, LockKeeper, LockRequest
 from spyweb.store.model.entries import Held
 from spyweb.store.model.runs import Change, End, NewRun
-from tests.fakes.clock import FakeClock, settle
+from tests.fakes.clock import FakeClock
 from tests.fakes.memory_store import MemoryStore
 
 LEASE_MS = 30_000
@@ -373,136 +372,3 @@ async def test_many_waiters_and_many_locks_find_an_end(harness: LockHarness) -> 
             await harness.waits(run, name=b"n%d" % (round_ % 3))
             await harness.releases(run, name=b"n%d" % (round_ % 3))
     assert harness.story == [f"{run} has it" for run in list(range(1, 10)) * 20]
-
-
-class FakeKeeper(LockKeeper):
-    """Answers when the test says so."""
-
-    def __init__(self) -> None:
-        self.clock = FakeClock()
-        self.asked: list[tuple[LockRequest, Future[Held | None]]] = []
-        self.given_back: list[int] = []
-
-    def acquire(self, request: LockRequest) -> Future[Held | None]:
-        future: Future[Held | None] = asyncio.get_running_loop().create_future()
-        self.asked.append((request, future))
-        return future
-
-    def give_back(self, request: LockRequest) -> None:
-        self.given_back.append(request.run)
-
-    def call_when_expired(self, held: Held, callback: Callable[[], object]) -> Handle:
-        return self.clock.call_later(10, callback)
-
-    async def answer(self, held: Held | Exception | None) -> None:
-        _, future = self.asked[-1]
-        if isinstance(held, Exception):
-            future.set_exception(held)
-        else:
-            future.set_result(held)
-        await settle()
-
-
-@pytest.fixture
-def fake_keeper() -> FakeKeeper:
-    return FakeKeeper()
-
-
-def request_of(run: int) -> LockRequest:
-    return LockRequest(name=b"door", holder=b"%d" % run, run=RunId(run), lease_ms=1)
-
-
-def held_by(run: int) -> Held:
-    return Held(name=b"door", holder=b"%d" % run, run=RunId(run), acquired_ms=0, expires_ms=1, lease_ms=1)
-
-
-async def test_only_the_first_is_asked_for_and_one_question_at_a_time(fake_keeper: FakeKeeper) -> None:
-    queue = LockQueue(fake_keeper)
-    queue.join(request_of(1))
-    queue.join(request_of(2))
-    queue.ask()
-    queue.ask()
-    assert [asked.run for asked, _ in fake_keeper.asked] == [1]
-
-
-async def test_when_it_may_have_become_free_meanwhile_the_question_is_put_again(fake_keeper: FakeKeeper) -> None:
-    queue = LockQueue(fake_keeper)
-    queue.join(request_of(1))
-    queue.ask()
-    await fake_keeper.answer(held_by(9))
-    assert [asked.run for asked, _ in fake_keeper.asked] == [1, 1]
-    await fake_keeper.answer(held_by(9))
-    assert len(fake_keeper.asked) == 2
-    fake_keeper.clock.advance(10)
-    assert len(fake_keeper.asked) == 3, "its lease may have ended"
-
-
-async def test_the_next_one_moves_up_and_waits_to_be_told(fake_keeper: FakeKeeper) -> None:
-    queue = LockQueue(fake_keeper)
-    first, second = queue.join(request_of(1)), queue.join(request_of(2))
-    await fake_keeper.answer(None)
-    assert first.served.result() is True
-    assert queue.first is second
-    assert len(fake_keeper.asked) == 1
-    queue.ask()
-    assert fake_keeper.asked[-1][0].run == 2
-
-
-async def test_who_timed_out_while_being_asked_for_still_gets_it(fake_keeper: FakeKeeper) -> None:
-    queue = LockQueue(fake_keeper)
-    waiter = queue.join(request_of(1))
-    queue.time_out(waiter)
-    assert not waiter.served.done()
-    await fake_keeper.answer(None)
-    assert waiter.served.result() is True
-
-
-async def test_who_timed_out_goes_and_the_next_one_is_asked_for(fake_keeper: FakeKeeper) -> None:
-    queue = LockQueue(fake_keeper)
-    first, second = queue.join(request_of(1)), queue.join(request_of(2))
-    queue.time_out(first)
-    await fake_keeper.answer(held_by(9))
-    assert first.served.result() is False
-    assert fake_keeper.asked[-1][0].run == 2
-    queue.time_out(second)
-    await fake_keeper.answer(held_by(9))
-    assert second.served.result() is False
-    assert queue.first is None
-    assert fake_keeper.clock.pending == 0
-
-
-async def test_a_lock_for_somebody_who_is_gone_is_given_back(fake_keeper: FakeKeeper) -> None:
-    queue = LockQueue(fake_keeper)
-    waiter = queue.join(request_of(1))
-    waiter.served.cancel()
-    await fake_keeper.answer(None)
-    assert fake_keeper.given_back == [1]
-
-
-async def test_those_who_are_gone_are_passed_over(fake_keeper: FakeKeeper) -> None:
-    queue = LockQueue(fake_keeper)
-    queue.join(request_of(1))
-    queue.join(request_of(2)).served.cancel()
-    queue.join(request_of(3))
-    await fake_keeper.answer(None)
-    queue.ask()
-    assert fake_keeper.asked[-1][0].run == 3
-
-
-async def test_an_error_goes_to_whoever_was_asked_for_and_the_next_one_tries(fake_keeper: FakeKeeper) -> None:
-    queue = LockQueue(fake_keeper)
-    first, _ = queue.join(request_of(1)), queue.join(request_of(2))
-    await fake_keeper.answer(StoreError("no room"))
-    assert isinstance(first.served.exception(), StoreError)
-    assert fake_keeper.asked[-1][0].run == 2
-
-
-async def test_leaving_twice_is_fine_and_an_empty_queue_asks_nothing(fake_keeper: FakeKeeper) -> None:
-    queue = LockQueue(fake_keeper)
-    waiter = queue.join(request_of(1))
-    await fake_keeper.answer(held_by(9))
-    queue.leave(waiter)
-    queue.leave(waiter)
-    queue.ask()
-    assert len(fake_keeper.asked) == 1
-    assert fake_keeper.clock.pending == 0

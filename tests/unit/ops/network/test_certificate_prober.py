@@ -11,7 +11,6 @@ from typing import NoReturn
 import pytest
 
 from spyweb.errors import FetchError
-from spyweb.ops.network import certificate as certificate_module
 from spyweb.ops.network.certificate import Prober
 from spyweb.ops.network.own_sockets import OwnSockets
 from spyweb.ops.network.resolver import Address, Lookup, Resolver
@@ -20,35 +19,15 @@ from tests.fakes.clock import FakeClock
 Probe = Callable[..., Prober]
 
 
-class FakeWriter:
-    """A connection's side that sends; it notes how the connection ended."""
+class FakeNetwork:
+    """Takes the place of asyncio.open_connection: every address refuses."""
 
     def __init__(self) -> None:
-        self.transport = self
-        self.is_aborted = False
-
-    def write(self, data: bytes) -> None: ...
-
-    def abort(self) -> None:
-        self.is_aborted = True
-
-
-class FakeNetwork:
-    """Takes the place of asyncio.open_connection: addresses refuse, or answer with these bytes."""
-
-    def __init__(self, answer: bytes | None = None) -> None:
-        self.answer = answer
         self.asked: list[str] = []
-        self.writer = FakeWriter()
 
-    async def connect(self, address: str, port: int) -> tuple[asyncio.StreamReader, FakeWriter]:
+    async def connect(self, address: str, _port: int) -> NoReturn:
         self.asked.append(address)
-        if self.answer is None:
-            raise ConnectionRefusedError(errno.ECONNREFUSED, "refused")
-        reader = asyncio.StreamReader()
-        reader.feed_data(self.answer)
-        reader.feed_eof()
-        return reader, self.writer
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "refused")
 
 
 def named(*addresses: str) -> Lookup:
@@ -112,31 +91,3 @@ async def test_where_private_addresses_are_denied_only_public_ones_are_tried(
     assert network.asked == ["93.184.215.14"]
     assert kind == "connect"
     assert "127.0.0.1" in reason
-
-
-async def test_a_server_that_closes_in_the_handshake_is_a_failure_of_tls(network: FakeNetwork, probe: Probe) -> None:
-    network.answer = b""
-
-    failed = await failure(probe(), "192.0.2.7")
-
-    assert failed == ("tls", "TLS with 192.0.2.7:443 failed: the server closed in the handshake")
-    assert network.writer.is_aborted
-
-
-async def test_what_is_no_tls_is_a_failure_of_tls(network: FakeNetwork, probe: Probe) -> None:
-    network.answer = b"HTTP/1.1 400 Bad Request\r\n\r\n"
-
-    assert (await failure(probe(), "192.0.2.7"))[0] == "tls"
-    assert network.writer.is_aborted
-
-
-async def test_a_handshake_without_end_is_cut_off(
-    network: FakeNetwork, probe: Probe, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(certificate_module, "HANDSHAKE", 1_000)
-    network.answer = b"\x16\x03\x03\x40\x00\x02\x00\x3f\xfc" + b"\x00" * 1_000  # the first of 16 KB
-
-    kind, reason = await failure(probe(), "192.0.2.7")
-
-    assert (kind, reason.partition(": ")[2]) == ("tls", "the handshake has no end: more than 1000 bytes")
-    assert network.writer.is_aborted

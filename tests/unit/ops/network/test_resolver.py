@@ -171,17 +171,6 @@ async def test_one_who_stops_waiting_does_not_end_the_lookup_of_the_others(harne
     assert second.result() == ["192.0.2.1"]
 
 
-async def test_a_hundred_hosts_that_hang_do_not_hold_up_one_that_does_not(harness: ResolverHarness) -> None:
-    harness.names.quick.add("good.test")
-    async with asyncio.TaskGroup() as group:
-        hanging = ask_for(harness, group, *(f"bad{number}.test" for number in range(100)))
-        await harness.clock.turn()
-        assert harness.resolver.busy == 100
-        assert await harness.resolve("good.test") == ["192.0.2.1"]
-        for task in hanging:
-            task.cancel()
-
-
 async def test_a_lookup_is_given_up_in_time(harness: ResolverHarness) -> None:
     async with asyncio.TaskGroup() as group:
         failing = group.create_task(fails(harness, "bad.test"))
