@@ -41,16 +41,6 @@ async def output(runner: CommandRunner, text: str, **more: bytes) -> bytes:
     return result.stdout
 
 
-async def test_a_command_gives_its_output_and_its_exit_code(runner: CommandRunner) -> None:
-    lines: list[tuple[str, bytes]] = []
-    result = await runner.run(
-        shell("echo out; echo err >&2; exit 3", tell=lambda stream, line: lines.append((stream, line)))
-    )
-    assert (result.stdout, result.stderr, result.exit_code) == (b"out\n", b"err\n", 3)
-    assert sorted(lines) == [("stderr", b"err"), ("stdout", b"out")]
-    assert 0 <= result.took_ms < 20_000
-
-
 async def test_a_signal_is_an_exit_code_as_shells_count_it(runner: CommandRunner) -> None:
     assert (await runner.run(shell("kill -9 $$"))).exit_code == 128 + 9
 
@@ -191,16 +181,6 @@ async def test_a_command_may_clean_up_when_it_is_told_to_end(runner: CommandRunn
             shell(f"trap 'echo ending; touch {mark}; exit' TERM; while :; do sleep 0.1; done", timeout_s=0.3)
         )
     assert mark.exists()
-
-
-async def test_nothing_is_left_after_the_end_of_a_run(runner: CommandRunner) -> None:
-    stubborn = Stubborn()
-    task = asyncio.ensure_future(runner.run(shell(stubborn.text)))
-    await stubborn.wait_until_left(stubborn.processes, within_s=5)
-    task.cancel()
-    await stubborn.wait_until_left(0, within_s=AFTER_END_S)
-    with pytest.raises(asyncio.CancelledError):
-        await task
 
 
 async def test_those_over_the_number_at_once_wait_in_line(runner: CommandRunner, tmp_path: Path) -> None:

@@ -119,18 +119,6 @@ def test_a_job_that_is_gone_and_a_damaged_row_are_a_line_each(project: Project, 
     assert spyweb("drift", "web", root=tmp_path).code == 2
 
 
-def test_what_was_not_recorded_since_the_daemon_was_killed_is_told_until_the_next_run(
-    project: Project, tmp_path: Path
-) -> None:
-    """A crash between a file and its row: the file is new, the row tells of the old one."""
-    run(tmp_path, "web")
-    (tmp_path / "shared/web/a.conf").write_text("port 8080")  # as a run has it written that is killed right then
-    project.job("web", KEEPER.replace("80", "8080"))
-    assert rows(tmp_path)[0][0] == "web:file.template:shared/web/a.conf"
-    run(tmp_path, "web")
-    assert rows(tmp_path, code=0) == []
-
-
 @pytest.mark.timeout(120)
 def test_a_daemon_finds_by_itself_what_differs_and_repairs_it_where_it_may(project: Project, tmp_path: Path) -> None:
     """The checks are spread by the names of the jobs: those of these two come soon after the start."""

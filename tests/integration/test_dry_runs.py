@@ -74,15 +74,6 @@ def test_it_is_recorded_as_a_manual_run_that_changed_nothing(root: Path) -> None
     assert row["note"] == "dry run: nothing was changed"
 
 
-def test_what_else_writes_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "jobs").mkdir()
-    (tmp_path / "jobs/x.lua").write_text('db_exec("CREATE TABLE t (a)")')
-    answer = spyweb("run", "x", "--dry-run", root=tmp_path)
-    assert answer.code == 1
-    assert "not in a dry run: db_exec" in answer.out
-    assert spyweb("run", "x", root=tmp_path).code == 0
-
-
 def test_what_it_stores_is_there_for_it_alone(tmp_path: Path) -> None:
     (tmp_path / "jobs").mkdir()
     (tmp_path / "jobs/x.lua").write_text("""

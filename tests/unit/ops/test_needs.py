@@ -162,13 +162,6 @@ def test_every_op_is_placed_in_the_matrix() -> None:
     assert set(catalog.names()) == MATRIX.keys()
 
 
-def test_every_op_says_the_key_that_the_matrix_says() -> None:
-    for name, row in MATRIX.items():
-        needs = CATALOGUE[name].needs
-        said = None if needs is None else needs.key
-        assert said == (row.key if name != "_at" else None), name  # `_at` asks for the op that it calls
-
-
 def test_every_key_has_a_list_that_permits_nothing() -> None:
     assert set(KEYS) == NOTHING.keys()
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from spyweb.errors import OpError
+from spyweb.ops import catalog
 from spyweb.ops import op as op_module
 from spyweb.ops.arguments import Int, Table, Text
 from spyweb.ops.op import CATALOGUE, Operation, describe, op
@@ -93,3 +94,9 @@ def test_an_op_that_returns_none_gives_nothing() -> None:
 
     assert describe("quiet", quiet).gives_nothing
     assert not GREET.gives_nothing
+
+
+def test_every_op_says_what_it_is_for() -> None:
+    for name, operation in catalog.operations().items():
+        assert operation.name == name
+        assert operation.doc.partition("\n")[0].endswith(".")
