@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from asyncio import TaskGroup
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NoReturn
+from unittest.mock import patch
 
 from msgspec.structs import replace
 
+from spyweb.errors import SpywebError
 from spyweb.lua.session import Code, Lineage
 from spyweb.model import Cursor, Every, JobId, JobSpec, Run, Schedule, Trigger
 from spyweb.ops.dispatcher import OpDispatcher
@@ -17,7 +20,9 @@ from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.runner import Observer, Runner, RunRequest
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.stalls import StallRecorder
+from tests.fakes.changes import refuse
 from tests.fakes.clock import FakeClock
+from tests.fakes.hanging import HangingRecord
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.pool import FakeMonitors, FakePool
 from tests.fakes.timers import FakeTimers
@@ -130,6 +135,19 @@ class Harness:
     def delete(self, job: LiveJob) -> None:
         self.live.remove(job.id)
         self.runner.forget(job)
+
+    @contextmanager
+    def hung(self) -> Iterator[HangingRecord]:
+        """In this context the store answers only when told to."""
+        hanging = HangingRecord(self.store.runs.record)
+        with patch.object(self.store.runs, "record", hanging):
+            yield hanging
+
+    @contextmanager
+    def refused(self, error: SpywebError | None = None) -> Iterator[None]:
+        """In this context the store refuses everything."""
+        with patch.object(self.store.runs, "record", partial(refuse, error=error)):
+            yield
 
     async def record(self, job: str | None = None) -> list[str]:
         """Return the runs on record, oldest first, as short lines."""

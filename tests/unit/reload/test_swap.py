@@ -29,7 +29,6 @@ from spyweb.reload.swap import RETRY_S, Reloader, Renames
 from spyweb.runs.live import LiveJob
 from spyweb.settings import Settings, load_settings
 from spyweb.specs.origins import resolve_settings
-from tests.fakes.changes import refuse
 from tests.fakes.endpoints import make_served, say_hello
 from tests.fakes.harness import Harness, harness
 from tests.fakes.job_listener import StoryListener
@@ -79,12 +78,10 @@ class ReloadHarness:
         (self.root / name).unlink()
         await self.look()
 
-    async def look_in_vain(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def look_in_vain(self) -> None:
         """Look while the store refuses everything."""
-        with monkeypatch.context() as patch:
-            patch.setattr(self.harness.store.runs, "record", refuse)
-            with pytest.raises(StoreError):
-                await self.look()
+        with self.harness.refused(), pytest.raises(StoreError):
+            await self.look()
 
     def job(self, name: str) -> LiveJob:
         found = self.harness.live.find(JobId(name))
@@ -280,20 +277,20 @@ async def test_a_deleted_file_ends_the_job(h: ReloadHarness) -> None:
 
 
 async def test_a_file_that_comes_back_after_its_deactivation_was_refused_is_due_as_before(
-    h: ReloadHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    h: ReloadHarness, tmp_path: Path
 ) -> None:
     (tmp_path / "jobs/hello.lua").unlink()
-    await h.look_in_vain(monkeypatch)
+    await h.look_in_vain()
     await h.edit("jobs/hello.lua", HELLO)
     await h.harness.clock.turn(60)
     assert await h.harness.record() == ["hello schedule success"] * 2
 
 
-async def test_an_edit_that_the_store_refuses_forgets_no_pause_that_comes_before_it_is_tried_again(
-    h: ReloadHarness, monkeypatch: pytest.MonkeyPatch
+async def test_an_edit_that_the_store_refuses_forgets_no_pause_that_comes_before_the_next_try(
+    h: ReloadHarness,
 ) -> None:
     h.save("jobs/hello.lua", HELLO + "log('again')\n")
-    await h.look_in_vain(monkeypatch)
+    await h.look_in_vain()
     await h.harness.scheduler.pause(h.job("hello"))
     await h.look()
     await h.harness.clock.turn(600)
@@ -301,23 +298,19 @@ async def test_an_edit_that_the_store_refuses_forgets_no_pause_that_comes_before
     assert await h.harness.record() == ["hello schedule success"]
 
 
-async def test_a_new_job_that_is_edited_before_the_store_takes_it_is_not_due_since_1970(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_new_job_that_is_edited_before_the_store_takes_it_is_not_due_since_1970(tmp_path: Path) -> None:
     async with reload_harness(tmp_path, {}) as h:
         h.save("jobs/hello.lua", HELLO)
-        await h.look_in_vain(monkeypatch)
+        await h.look_in_vain()
         await h.edit("jobs/hello.lua", HELLO + "log('again')\n")
         await h.harness.clock.turn(1)
         assert await h.harness.record() == ["hello schedule success"]
 
 
-async def test_a_new_job_that_goes_before_the_store_takes_it_is_new_when_it_comes_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_new_job_that_goes_before_the_store_takes_it_is_new_when_it_comes_back(tmp_path: Path) -> None:
     async with reload_harness(tmp_path, {}) as h:
         h.save("jobs/hello.lua", HELLO)
-        await h.look_in_vain(monkeypatch)
+        await h.look_in_vain()
         await h.remove("jobs/hello.lua")
         await h.edit("jobs/hello.lua", HELLO)
         await h.harness.clock.turn(1)

@@ -27,7 +27,6 @@ from spyweb.store.model.entries import ChangeEvent
 from spyweb.store.model.runs import Change
 from tests.fakes.changes import refuse
 from tests.fakes.clock import FakeClock, settle
-from tests.fakes.hanging import HangingRecord
 from tests.fakes.harness import BY_HAND, Harness, SilentHost, harness, make_job, silent_host
 from tests.fakes.job_listener import StoryListener
 from tests.fakes.memory_store import MemoryStore
@@ -86,13 +85,12 @@ async def test_a_person_is_refused_while_the_job_is_busy(t: Harness) -> None:
 
 @pytest.mark.parametrize("is_refused", [False, True])
 async def test_no_more_wait_than_a_queue_holds_however_many_claims_are_on_their_way(
-    t: Harness, is_refused: bool, monkeypatch: pytest.MonkeyPatch
+    t: Harness, is_refused: bool
 ) -> None:
     t.pool.held.add(PRICES)
     await t.settle(job := make_job(schedule=Never(), overlap=Overlap.QUEUE))
     if is_refused:
-        with monkeypatch.context() as patch:
-            patch.setattr(t.store.runs, "record", refuse)
+        with t.refused():
             for _ in range(3):
                 refused = [t.runner.start_by_hand(job, BY_HAND) for _ in range(50)]
                 await t.clock.turn()
@@ -176,13 +174,11 @@ async def test_a_bug_while_a_start_is_recorded_leaves_the_job_free_for_the_next(
     assert await t.record() == ["prices manual success", "prices manual failed", "prices manual running"]
 
 
-async def test_a_claim_that_is_refused_replaces_nothing(t: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_claim_that_is_refused_replaces_nothing(t: Harness) -> None:
     job = await t.hold(make_job(schedule=Never(), overlap=Overlap.QUEUE), count=2)
     job.spec = replace(job.spec, overlap=Overlap.REPLACE)
-    with monkeypatch.context() as patch:
-        patch.setattr(t.store.runs, "record", refuse)
-        with pytest.raises(StoreError):
-            await t.runner.start_by_hand(job, BY_HAND)
+    with t.refused(), pytest.raises(StoreError):
+        await t.runner.start_by_hand(job, BY_HAND)
     assert await t.record() == ["prices manual running", "prices manual waiting"]
     t.pool.held.clear()
     t.pool.finish(1)
@@ -481,13 +477,10 @@ async def test_what_waits_for_a_deleted_job_is_recorded_and_does_not_run(t: Harn
     assert t.monitors.story == ["forget prices"]
 
 
-async def test_what_was_on_its_way_to_the_store_when_its_job_was_deleted_does_not_run(
-    t: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_was_on_its_way_to_the_store_when_its_job_was_deleted_does_not_run(t: Harness) -> None:
     """A start that waits its turn, and the retry of a run that has ended."""
     job = await t.hold(make_job(schedule=Never(), overlap=Overlap.QUEUE, retry=Retry(retries=1)))
-    with monkeypatch.context() as patch:
-        patch.setattr(t.store.runs, "record", hanging := HangingRecord(t.store.runs.record))
+    with t.hung() as hanging:
         t.runner.start_by_hand(job, BY_HAND)
         t.pool.finish(1, FAILED)
         await settle()
@@ -632,10 +625,9 @@ async def test_a_stop_leaves_a_run_waiting_whose_beginning_the_store_does_not_ta
     assert await t.record() == ["prices manual success", "prices manual waiting"]
 
 
-async def test_an_end_is_recorded_once_the_database_is_put_back(t: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_end_is_recorded_once_the_database_is_put_back(t: Harness) -> None:
     await t.hold(make_job(schedule=Never()))
-    with monkeypatch.context() as patch:
-        patch.setattr(t.store.runs, "record", partial(refuse, error=MOVED))
+    with t.refused(MOVED):
         t.pool.finish(1)
         await t.clock.turn(STORE_PATIENCE - 1)
     draining = t.tasks.create_task(t.runner.drain(10))
@@ -644,12 +636,9 @@ async def test_an_end_is_recorded_once_the_database_is_put_back(t: Harness, monk
     assert await t.record() == ["prices manual success"]
 
 
-async def test_the_end_of_a_run_is_recorded_once_the_store_can_be_opened_again(
-    t: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_end_of_a_run_is_recorded_once_the_store_can_be_opened_again(t: Harness) -> None:
     await t.hold(make_job(schedule=Never()))
-    with monkeypatch.context() as patch:
-        patch.setattr(t.store.runs, "record", partial(refuse, error=NoAccess("spyweb.db: no access as me")))
+    with t.refused(NoAccess("spyweb.db: no access as me")):
         t.pool.finish(1)
         await t.clock.turn(STORE_PATIENCE - 1)
     await t.clock.turn(1)
@@ -723,13 +712,10 @@ async def test_what_follows_in_a_job_that_another_daemon_owns_is_left_on_record_
     assert await t.record() == ["prices manual success", "report after waiting"]
 
 
-async def test_a_job_that_comes_back_while_its_claim_is_on_its_way_is_busy_with_that_run(
-    t: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_job_that_comes_back_while_its_claim_is_on_its_way_is_busy_with_that_run(t: Harness) -> None:
     t.pool.held.add(PRICES)
     await t.settle(job := make_job(schedule=Never()))
-    with monkeypatch.context() as patch:
-        patch.setattr(t.store.runs, "record", hanging := HangingRecord(t.store.runs.record))
+    with t.hung() as hanging:
         t.runner.start_by_hand(job, BY_HAND)
         t.delete(job)
         t.live.add(back := make_job(schedule=Never()))
@@ -742,12 +728,9 @@ async def test_a_job_that_comes_back_while_its_claim_is_on_its_way_is_busy_with_
     assert await t.record() == ["prices manual success"]
 
 
-async def test_a_run_of_a_deleted_job_replaces_none_even_if_the_job_has_come_back(
-    t: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_run_of_a_deleted_job_replaces_none_even_if_the_job_has_come_back(t: Harness) -> None:
     job = await t.hold(make_job(schedule=Never(), overlap=Overlap.REPLACE))
-    with monkeypatch.context() as patch:
-        patch.setattr(t.store.runs, "record", hanging := HangingRecord(t.store.runs.record))
+    with t.hung() as hanging:
         t.runner.start_by_hand(job, BY_HAND)
         t.delete(job)
         t.live.add(make_job(schedule=Never(), overlap=Overlap.REPLACE))
@@ -924,8 +907,7 @@ async def test_a_run_that_is_to_end_while_its_beginning_is_recorded_asks_for_no_
     t.pool.held.add(job.id)
     await start(t, job, {"type": "manual"})
     await start(t, job, CAUSED)
-    with monkeypatch.context() as patch:
-        patch.setattr(t.store.runs, "record", hanging := HangingRecord(t.store.runs.record))
+    with t.hung() as hanging:
         t.pool.finish(1)
         await settle()
         (end, answer) = hanging.asked.pop()

@@ -28,7 +28,7 @@ from spyweb.model import (
 )
 from spyweb.runs.run_queue import CAUSED_LIMIT
 from spyweb.runs.triggers import MOST_DEPTH, PAGE
-from spyweb.store.model.entries import BEFORE_ALL, GLOBAL, ChangeEvent, Origin, Position, Put, WantedChange
+from spyweb.store.model.entries import BEFORE_ALL, GLOBAL, Origin, Position, Put, WantedChange
 from tests.fakes.changes import refuse
 from tests.fakes.clock import FakeClock
 from tests.fakes.harness import BY_HAND, make_job
@@ -340,19 +340,6 @@ async def test_a_chain_goes_on_through_retries_and_the_jobs_that_follow(t: Trigg
 # Crashes, stops and refusals
 
 
-async def test_what_a_crash_left_in_the_store_is_delivered_after_it() -> None:
-    store = MemoryStore(clock := FakeClock())
-    async with triggered_harness(store, clock) as t:
-        await t.settle(make_listener())
-        t.triggers.stop()
-        await t.change("a")
-        await t.change("b")
-    async with triggered_harness(store, clock) as t:
-        await t.settle(make_listener())
-        assert t.handled() == ["a", "b"]
-        assert await t.left() == []
-
-
 @pytest.mark.parametrize("policy", list(MisfirePolicy))
 async def test_after_a_crash_runs_in_flight_and_waiting_begin_again_in_order(policy: MisfirePolicy) -> None:
     store = MemoryStore(clock := FakeClock())
@@ -648,24 +635,3 @@ async def test_a_job_that_comes_back_under_its_name_waits_for_the_change_still_a
     t.harness.pool.finish(1)
     await t.harness.clock.turn()
     assert t.handled() == ["1", "2"]
-
-
-async def test_a_stop_that_comes_while_a_run_reads_its_change_is_not_lost(
-    t: TriggeredHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await t.settle(make_listener())
-    t.harness.pool.held.add(JobId("orders"))
-    find, asked = t.harness.store.events.find, asyncio.Event()
-
-    async def find_slowly(event: int) -> ChangeEvent | None:
-        await asked.wait()
-        return await find(event)
-
-    monkeypatch.setattr(t.harness.store.events, "find", find_slowly)
-    await t.change("1")
-    draining = t.harness.tasks.create_task(t.harness.runner.drain(0))
-    await t.harness.clock.turn(1)
-    asked.set()
-    await t.harness.clock.turn(1)
-    assert draining.done()
-    assert await t.harness.record() == ["orders state stopped", "orders retry waiting attempt 2"]

@@ -31,7 +31,6 @@ from spyweb.scheduler.scheduler import LOOK_AT_CLOCK_EVERY
 from spyweb.store.model.runs import Change, NewRun
 from tests.fakes.changes import refuse
 from tests.fakes.clock import FakeClock, settle
-from tests.fakes.hanging import HangingRecord
 from tests.fakes.harness import MINUTE_MS, Harness, harness, make_job
 from tests.fakes.job_listener import StoryListener
 from tests.fakes.memory_store import MemoryStore
@@ -40,13 +39,6 @@ from tests.fakes.timers import FakeTimers
 HOUR = 3600.0
 SECONDLY = Every(period_ms=1000)
 FIVE_MINUTELY = Cron(expression="*/5 * * * *", timezone="UTC")
-
-
-def hang(t: Harness, patch: pytest.MonkeyPatch) -> HangingRecord:
-    """From now on, for as long as the patch lasts, the store answers only when told to."""
-    hanging = HangingRecord(t.store.runs.record)
-    patch.setattr(t.store.runs, "record", hanging)
-    return hanging
 
 
 def overtake(t: Harness, patch: pytest.MonkeyPatch, *theirs: Cursor) -> None:
@@ -456,13 +448,10 @@ async def test_the_absence_of_a_job_is_noted_beside_what_somebody_else_has_recor
     assert list((await t.store.runs.cursors()).values()) == idle
 
 
-async def test_what_comes_due_while_a_refused_claim_was_on_its_way_is_dealt_with_once(
-    t: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_comes_due_while_a_refused_claim_was_on_its_way_is_dealt_with_once(t: Harness) -> None:
     await t.settle(make_job(schedule=SECONDLY))
     await t.clock.turn(2.5)
-    with monkeypatch.context() as patch:
-        hanging = hang(t, patch)
+    with t.hung() as hanging:
         await t.clock.turn(4)
         assert len(hanging.asked) == 1, "one claim of a job at a time"
         await hanging.refuse()
@@ -470,13 +459,10 @@ async def test_what_comes_due_while_a_refused_claim_was_on_its_way_is_dealt_with
     assert await dealt_with(t.store, 1000) == list(range(17))
 
 
-async def test_what_comes_due_while_a_claim_is_on_its_way_is_dealt_with_as_soon_as_that_is_granted(
-    t: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_comes_due_while_a_claim_is_on_its_way_is_dealt_with_as_soon_as_that_is_granted(t: Harness) -> None:
     await t.settle(make_job(schedule=SECONDLY))
     await t.clock.turn(2.5)
-    with monkeypatch.context() as patch:
-        hanging = hang(t, patch)
+    with t.hung() as hanging:
         await t.clock.turn(4)
         await hanging.grant()
     await t.clock.turn(0.1)
@@ -485,13 +471,10 @@ async def test_what_comes_due_while_a_claim_is_on_its_way_is_dealt_with_as_soon_
     assert await dealt_with(t.store, 1000) == list(range(9))
 
 
-async def test_a_due_time_can_not_come_between_a_pause_and_its_record(
-    t: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_due_time_can_not_come_between_a_pause_and_its_record(t: Harness) -> None:
     await t.settle(job := make_job(schedule=SECONDLY))
     await t.clock.turn(2.5)
-    with monkeypatch.context() as patch:
-        hanging = hang(t, patch)
+    with t.hung() as hanging:
         pausing = t.tasks.create_task(t.scheduler.pause(job))
         await t.clock.turn(2)
         await hanging.grant()
@@ -502,13 +485,10 @@ async def test_a_due_time_can_not_come_between_a_pause_and_its_record(
 
 
 @pytest.mark.parametrize("is_granted", [True, False])
-async def test_a_pause_waits_for_the_claim_on_its_way(
-    t: Harness, is_granted: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_pause_waits_for_the_claim_on_its_way(t: Harness, is_granted: bool) -> None:
     await t.settle(job := make_job(schedule=SECONDLY))
     await t.clock.turn(2.5)
-    with monkeypatch.context() as patch:
-        hanging = hang(t, patch)
+    with t.hung() as hanging:
         await t.clock.turn(1)
         pausing = t.tasks.create_task(t.scheduler.pause(job))
         await settle()
@@ -525,26 +505,19 @@ async def test_a_pause_waits_for_the_claim_on_its_way(
     assert sorted(set(await dealt_with(t.store, 1000))) == list(range(16))
 
 
-async def test_a_pause_that_the_store_refuses_leaves_the_job_on_its_schedule(
-    t: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_pause_that_the_store_refuses_leaves_the_job_on_its_schedule(t: Harness) -> None:
     await t.settle(job := make_job())
     await t.clock.turn(1)
-    with monkeypatch.context() as patch:
-        patch.setattr(t.store.runs, "record", refuse)
-        with pytest.raises(StoreError):
-            await t.scheduler.pause(job)
+    with t.refused(), pytest.raises(StoreError):
+        await t.scheduler.pause(job)
     await t.clock.turn(60)
     assert await t.record() == ["prices schedule success"] * 2
 
 
-async def test_a_pause_outlasts_an_edit_that_came_while_it_was_on_its_way(
-    t: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_pause_outlasts_an_edit_that_came_while_it_was_on_its_way(t: Harness) -> None:
     await t.settle(job := make_job())
     await t.clock.turn(1)
-    with monkeypatch.context() as patch:
-        hanging = hang(t, patch)
+    with t.hung() as hanging:
         pausing = t.tasks.create_task(t.scheduler.pause(job))
         await settle()
         t.clock.advance(61)
@@ -558,13 +531,10 @@ async def test_a_pause_outlasts_an_edit_that_came_while_it_was_on_its_way(
     assert (await t.store.runs.cursors())[job.id] == job.cursor
 
 
-async def test_a_job_that_is_deleted_while_a_pause_waits_for_the_store_is_not_paused(
-    t: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_job_that_is_deleted_while_a_pause_waits_for_the_store_is_not_paused(t: Harness) -> None:
     """It would be told that it is, and it would not be once the file comes back."""
     await t.settle(job := make_job())
-    with monkeypatch.context() as patch:
-        hanging = hang(t, patch)
+    with t.hung() as hanging:
         t.tasks.create_task(delete(t, job))
         await settle()
         pausing = t.tasks.create_task(refused(t.scheduler.pause(job)))
@@ -598,13 +568,10 @@ async def test_a_job_that_has_no_cursor_yet_can_not_be_paused(t: Harness, monkey
         await t.scheduler.resume(job)
 
 
-async def test_an_edit_goes_by_what_the_store_made_of_the_claim_on_its_way(
-    t: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_edit_goes_by_what_the_store_made_of_the_claim_on_its_way(t: Harness) -> None:
     await t.settle(job := make_job())
     await t.clock.turn(1)
-    with monkeypatch.context() as patch:
-        hanging = hang(t, patch)
+    with t.hung() as hanging:
         await t.clock.turn(60)
         activating = t.tasks.create_task(t.scheduler.activate([job], {job.id: job.cursor}))
         await settle()
@@ -615,26 +582,21 @@ async def test_an_edit_goes_by_what_the_store_made_of_the_claim_on_its_way(
     assert await dealt_with(t.store, MINUTE_MS) == list(range(5))
 
 
-async def test_a_deactivation_that_the_store_refuses_leaves_the_job_on_its_schedule(
-    t: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_deactivation_that_the_store_refuses_leaves_the_job_on_its_schedule(t: Harness) -> None:
     await t.settle(job := make_job())
     await t.clock.turn(1)
     cursor = job.cursor
-    with monkeypatch.context() as patch:
-        patch.setattr(t.store.runs, "record", refuse)
-        with pytest.raises(StoreError):
-            await t.scheduler.deactivate([job])
+    with t.refused(), pytest.raises(StoreError):
+        await t.scheduler.deactivate([job])
     assert job.cursor == cursor
     await t.clock.turn(60)
     assert await t.record() == ["prices schedule success"] * 2
 
 
-async def test_a_deactivation_waits_for_the_claim_on_its_way(t: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_deactivation_waits_for_the_claim_on_its_way(t: Harness) -> None:
     await t.settle(job := make_job())
     await t.clock.turn(1)
-    with monkeypatch.context() as patch:
-        hanging = hang(t, patch)
+    with t.hung() as hanging:
         await t.clock.turn(60)
         deactivating = t.tasks.create_task(t.scheduler.deactivate([job]))
         await settle()
@@ -820,13 +782,12 @@ async def test_what_catching_up_was_put_off_until_is_forgotten_once_it_has_passe
 @pytest.mark.usefixtures("watched")
 @pytest.mark.parametrize("schedule", [SECONDLY, Cron(expression="* * * * * *", timezone="UTC")])
 async def test_a_claim_that_is_refused_after_the_clock_has_jumped_back_takes_no_job_to_where_the_clock_was(
-    t: Harness, schedule: Every | Cron, monkeypatch: pytest.MonkeyPatch
+    t: Harness, schedule: Every | Cron
 ) -> None:
     await t.settle(make_job(schedule=schedule))
     await t.clock.turn(2.5)
     before = len(await t.record())
-    with monkeypatch.context() as patch:
-        hanging = hang(t, patch)
+    with t.hung() as hanging:
         await t.clock.turn(1)
         t.clock.jump(-24 * HOUR)
         await t.clock.turn(30)
