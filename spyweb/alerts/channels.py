@@ -18,9 +18,8 @@ from spyweb.incidents.policy import quiet_until
 from spyweb.incidents.truth import SignGone, SignSeen
 from spyweb.model import JobId
 from spyweb.runs.live import LiveJobs
-from spyweb.settings.addresses import expand, missing_variables, substitute
+from spyweb.settings.addresses import LONGEST_SECRET, expand, missing_variables, read_secret, substitute
 from spyweb.settings.alerts import AlertChannelSettings, AlertSettings, service_address
-from spyweb.settings.secret_places import LONGEST_SECRET, read_secret
 from spyweb.store.model.incidents import AlertChannelNow
 
 LONGEST_REASON = 300

@@ -28,11 +28,9 @@ from spyweb.reload.proof import find_selector_problems, judge
 from spyweb.reload.settings_file import is_emptied
 from spyweb.runs.live import code_of
 from spyweb.settings import Settings, examine_settings
-from spyweb.settings.addresses import expand, missing_variables
-from spyweb.settings.heartbeat import HeartbeatSettings, is_on_this_machine
+from spyweb.settings.addresses import CREDENTIAL, ENV, expand, is_on_this_machine, missing_variables
 from spyweb.settings.load import read_table
-from spyweb.settings.secret_places import CREDENTIAL, ENV
-from spyweb.settings.sections import FILE
+from spyweb.settings.sections import FILE, HeartbeatSettings
 from spyweb.specs.discover import Scan, scan
 from spyweb.specs.server_file import read_all
 from spyweb.specs.tree import EMPTY, read_source

@@ -20,7 +20,7 @@ from spyweb.errors import STORE_REFUSED, FetchError
 from spyweb.ops.network.request import Fetch, Http, parse_url
 from spyweb.outbox.messages import hide_address
 from spyweb.settings.addresses import expand
-from spyweb.settings.heartbeat import HeartbeatSettings
+from spyweb.settings.sections import HeartbeatSettings
 from spyweb.settings.units import MINUTE_MS, SECOND_MS, format_duration
 from spyweb.store.model.messages import Channel
 from spyweb.store.sqlite.store import Store

@@ -20,7 +20,7 @@ from spyweb.ops.network.request import Fetch, Http, Response, check, clean_heade
 from spyweb.ops.notify_desktop import Desktop
 from spyweb.outbox.messages import DesktopText
 from spyweb.permissions.policy import ANYTHING, Policy
-from spyweb.settings.secret_places import read_secret
+from spyweb.settings.addresses import read_secret
 from spyweb.store.model.messages import Channel, QueuedMessage
 
 DELIVERY_HEADER = "X-SpyWeb-Delivery"

@@ -18,7 +18,7 @@ from spyweb.runs.pings import Ping, PingRuns
 from spyweb.runs.runner import Runner, RunRequest
 from spyweb.service.once import OnceService, StartedRun, request_key
 from spyweb.service.signatures import is_signed
-from spyweb.settings.secret_places import read_secret
+from spyweb.settings.addresses import read_secret
 from spyweb.views.jobs import to_json
 
 log = structlog.get_logger()

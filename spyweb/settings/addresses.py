@@ -1,18 +1,27 @@
-"""Read addresses that may be secrets: variables of the environment stand in them, and no error repeats them.
+"""Read addresses that may be secrets, and where secrets are found: no error repeats either.
 
-They are put in when the address is used: a command in a shell has not the environment of the daemon.
+Variables of the environment stand in an address, which are put in when it is used: a command in a shell has not the
+environment of the daemon.  A secret's place, `env:NAME` or `credential:NAME`, is read when it is needed.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from urllib.parse import urlsplit
 
+from spyweb.files import open_regular
 from spyweb.limits import URL
-from spyweb.settings.shapes import TEXT, shaped
+from spyweb.settings.shapes import TEXT, Schema, shaped
 from spyweb.settings.values import one_line, text
 
+ENV, CREDENTIAL = "env:", "credential:"
+LONGEST_SECRET = 4096  # bytes
+
+_PLACE = re.compile(r"(?:env:[A-Za-z_][A-Za-z0-9_]*|credential:[A-Za-z0-9_][A-Za-z0-9_.-]*)")
+SECRET_PLACE: Schema = {"type": "string", "pattern": f"^{_PLACE.pattern}$"}
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]{0,99})\}")
 _UNSAFE = re.compile(r"[\x00-\x20\x7f]")
 
@@ -55,3 +64,38 @@ def check_address(address: str) -> str:
     if not is_address or _UNSAFE.search(address) or len(address) > URL:
         raise ValueError("expected an address that begins with https:// or http://")
     return address
+
+
+def is_on_this_machine(url: str) -> bool:
+    """Tell whether an address is one of this machine, as far as it shows that itself."""
+    host = (urlsplit(url).hostname or "").rstrip(".")
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return address.is_loopback or address.is_unspecified
+
+
+@shaped(SECRET_PLACE)
+def secret_place(value: object) -> str:
+    """Read where a secret is found.  Raises ValueError, without the value: it may be the secret itself."""
+    place = text(value)
+    if not _PLACE.fullmatch(place):
+        raise ValueError('expected where it is found, "env:NAME" or "credential:NAME", not the secret itself')
+    return place
+
+
+def read_secret(place: str, environ: Mapping[str, str]) -> bytes:
+    """Return the secret at `env:NAME` or `credential:NAME`; empty where there is none."""
+    if place.startswith(ENV):
+        return environ.get(place.removeprefix(ENV), "").strip().encode("utf-8", "surrogateescape")
+    folder = environ.get("CREDENTIALS_DIRECTORY")
+    if not folder:
+        return b""
+    try:
+        with open_regular(Path(folder) / place.removeprefix(CREDENTIAL)) as file:
+            return file.read(LONGEST_SECRET).strip()
+    except OSError:
+        return b""

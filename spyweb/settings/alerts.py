@@ -14,9 +14,8 @@ from spyweb.errors import Problem
 from spyweb.incidents.policy import NOBODY, AlertPolicy, Escalation, Flapping, Level, QuietHours
 from spyweb.incidents.telling import SCRIPTS
 from spyweb.incidents.truth import JOB
-from spyweb.settings.addresses import address_template
+from spyweb.settings.addresses import address_template, secret_place
 from spyweb.settings.reading import Reading, SettingsSource, Tables, nearest
-from spyweb.settings.secret_places import secret_place
 from spyweb.settings.shapes import NOT_BLANK, Schema, Shape, list_of, shaped, wrong
 from spyweb.settings.tables import TomlTable
 from spyweb.settings.units import MINUTE_MS, format_duration

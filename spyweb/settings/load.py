@@ -17,8 +17,8 @@ from spyweb.incidents.policy import NOBODY
 from spyweb.limits import PROJECT_FILE
 from spyweb.model import MIB, Durability, OnStoreError
 from spyweb.permissions.policy import USUAL, Grants, policy_of
+from spyweb.settings.addresses import address_template
 from spyweb.settings.alerts import AlertSettings, take_channels, take_policy
-from spyweb.settings.heartbeat import take_heartbeat
 from spyweb.settings.permissions import find_writable_program, take_grants
 from spyweb.settings.reading import Reading, SettingsSource, unknown
 from spyweb.settings.sections import (
@@ -33,6 +33,7 @@ from spyweb.settings.sections import (
     USER_DB,
     DaemonSettings,
     ExecSettings,
+    HeartbeatSettings,
     HttpSettings,
     LogFormat,
     LogLevel,
@@ -48,7 +49,7 @@ from spyweb.settings.sections import (
 )
 from spyweb.settings.shapes import TEXT, Schema, shaped
 from spyweb.settings.tables import TomlTable, parse_table
-from spyweb.settings.units import DAY_MS, MINUTE_MS, SECOND_MS, format_size
+from spyweb.settings.units import DAY_MS, MINUTE_MS, SECOND_MS, format_duration, format_size
 from spyweb.settings.values import (
     boolean,
     duration,
@@ -75,6 +76,7 @@ SECTIONS = (
 LISTS = ("maintenance",)  # sections that there may be several of, [[…]]
 
 GIB = 1 << 30
+SHORTEST_HEARTBEAT_MS = 10 * SECOND_MS
 MOST_COMMANDS = 100  # at once: each has five descriptors, and the kernel keeps no more in one socket for certain
 LEAST_MEMORY = 64 * MIB  # of a command; less would keep its nanny from starting it
 
@@ -139,7 +141,7 @@ def _settings(root: Path, sections: _Sections, environ: Mapping[str, str]) -> Se
         exec=_exec(sections.read("exec")),
         security=_security(sections.read("security")),
         alerts=_alerts(sections, daemon.timezone),
-        heartbeat=take_heartbeat(sections.read("heartbeat")),
+        heartbeat=_heartbeat(sections.read("heartbeat")),
         maintenance=sections.tables("maintenance"),
         values=sections.table("values"),
         permissions=permissions,
@@ -384,6 +386,14 @@ def _alerts(sections: _Sections, zone: str) -> AlertSettings:
     channels = take_channels(tables, zone, sections.problems)
     policy = take_policy(sections.read("alerts"), NOBODY, tables, zone)
     return AlertSettings(channels=channels, policy=policy, names=frozenset(tables), table=sections.table("alerts"))
+
+
+def _heartbeat(read: Reading) -> HeartbeatSettings:
+    url = read.take("url", address_template, "")
+    every_ms = read.take("every", duration(SHORTEST_HEARTBEAT_MS, DAY_MS), MINUTE_MS)
+    if read.has("every") and not url and not read.has("url"):
+        read.refuse(f"every {format_duration(every_ms)}, but where to? url has the address", "every")
+    return HeartbeatSettings(url=url, every_ms=every_ms)
 
 
 def _security(read: Reading) -> SecuritySettings:

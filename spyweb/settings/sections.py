@@ -11,7 +11,6 @@ from spyweb import __version__
 from spyweb.model import MIB, Durability, HistoryRule, OnStoreError
 from spyweb.permissions.policy import USUAL, Grants, Policy, policy_of
 from spyweb.settings.alerts import AlertSettings
-from spyweb.settings.heartbeat import HeartbeatSettings
 from spyweb.settings.tables import TomlTable
 from spyweb.settings.units import DAY_MS, MINUTE_MS, SECOND_MS
 
@@ -134,6 +133,12 @@ class ExecSettings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecuritySettings:
     env_deny: tuple[str, ...] = SECRETS  # names that env_get does not show
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatSettings:
+    url: str = field(default="", repr=False)  # as it is written, with its variables; empty: nobody is pinged
+    every_ms: int = MINUTE_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 
 from spyweb.model import HookSigning, JobHook, PingAddresses
-from spyweb.settings.addresses import address_template
+from spyweb.settings.addresses import address_template, secret_place
 from spyweb.settings.reading import Reading, Tables, nearest
-from spyweb.settings.secret_places import secret_place
 from spyweb.settings.shapes import NOT_BLANK, TEXT, list_of, shaped, wrong
 from spyweb.settings.values import choice, texts
 

@@ -27,8 +27,8 @@ from spyweb.incidents.policy import AlertPolicy, Level, QuietHours
 from spyweb.incidents.truth import SignGone, SignSeen
 from spyweb.model import JobId
 from spyweb.runs.live import LiveJobs
+from spyweb.settings.addresses import LONGEST_SECRET
 from spyweb.settings.alerts import AlertChannelSettings, AlertSettings
-from spyweb.settings.secret_places import LONGEST_SECRET
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.harness import harness, make_job
 

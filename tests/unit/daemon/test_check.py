@@ -8,7 +8,7 @@ import pytest
 
 from spyweb.daemon.check import find_doubtful_heartbeat, find_missing_variables, find_readable_secrets
 from spyweb.model import PingAddresses
-from spyweb.settings.heartbeat import HeartbeatSettings
+from spyweb.settings.sections import HeartbeatSettings
 from tests.fakes.harness import make_spec
 
 

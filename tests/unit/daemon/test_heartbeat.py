@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from spyweb.daemon.heartbeat import Heartbeat, Pulse
 from spyweb.errors import FetchError, StoreError
 from spyweb.model import JobId
-from spyweb.settings.heartbeat import HeartbeatSettings
+from spyweb.settings.sections import HeartbeatSettings
 from spyweb.store.model.messages import Channel, NewMessage, Target
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory_store import MemoryStore

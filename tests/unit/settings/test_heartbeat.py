@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.settings import Settings
-from spyweb.settings.heartbeat import is_on_this_machine
+from spyweb.settings.addresses import is_on_this_machine
 from spyweb.settings.load import examine_settings
 
 
