@@ -144,12 +144,6 @@ async def test_a_broken_save_leaves_the_older_version_and_shows(harness: ServerH
     assert (harness.source(), harness.problem) == (b"one", "")
 
 
-async def test_an_emptied_file_is_no_newer_version(harness: ServerHarness) -> None:
-    await harness.save("server/init.lua", "one")
-    await harness.save("server/init.lua", "")
-    assert (harness.source(), harness.problem) == (b"one", "server/init.lua: is empty")
-
-
 async def test_a_broken_first_version_shows(harness: ServerHarness) -> None:
     await harness.save("server/init.lua", "BROKEN")
     assert (harness.source(), harness.problem) == (None, "server/init.lua:2: unexpected symbol")

@@ -329,32 +329,12 @@ async def test_a_job_that_comes_back_is_due_again_and_its_absence_is_one_record(
     ]
 
 
-async def test_a_disabled_job_does_not_run_and_its_absence_is_one_record(h: ReloadHarness) -> None:
-    await h.edit("config.toml", "[jobs.hello]\nenabled = false\n")
-    await h.harness.clock.turn(300)
-    await h.remove("config.toml")
-    await h.harness.clock.turn(60)
-    assert await h.harness.record() == [
-        "hello schedule success",
-        "hello schedule paused x5",
-        "hello schedule success",
-    ]
-
-
 async def test_an_edited_module_reloads_just_the_jobs_that_loaded_it(tmp_path: Path) -> None:
     async with reload_harness(tmp_path, {"a": HELLO, "b": HELLO}) as h:
         h.save("lib/tools.lua", "return 1\n")
         await h.sources.find(JobId("a"), 1, "jobs/a", b"lib.tools")
         await h.edit("lib/tools.lua", "return 2\n")
         assert (h.job("a").code.generation, h.job("b").code.generation) == (2, 1)
-
-
-async def test_a_module_that_appears_where_it_was_looked_for_in_vain_reloads_the_job(tmp_path: Path) -> None:
-    async with reload_harness(tmp_path, {"a": HELLO}) as h:
-        h.save("lib/tools.lua", "return 1\n")
-        await h.sources.find(JobId("a"), 1, "jobs/a", b"lib.tools")
-        await h.edit("jobs/a/lib/tools.lua", "return 2\n")
-        assert h.job("a").code.generation == 2
 
 
 async def test_a_broken_module_keeps_the_old_version_of_its_job(tmp_path: Path) -> None:
@@ -394,15 +374,6 @@ async def test_a_project_that_may_not_be_entered_for_a_moment_keeps_its_jobs(tmp
             root.chmod(0o700)
             await h.look()
             assert h.job("a").code.generation == 1
-
-
-async def test_nothing_changed_means_nothing_done(tmp_path: Path) -> None:
-    async with reload_harness(tmp_path, {"a": HELLO}) as h:
-        h.save("lib/tools.lua", "return 1\n")
-        await h.sources.find(JobId("a"), 1, "jobs/a", b"lib.tools")
-        before = h.job("a").code
-        await h.look()
-        assert h.job("a").code is before
 
 
 async def test_a_broken_config_keeps_the_settings_in_force(h: ReloadHarness) -> None:
@@ -474,28 +445,22 @@ def save_monitor(h: ReloadHarness, name: str = "w", settings: str = MONITOR, **f
         h.save(f"jobs/{name}/{file}.lua", text)
 
 
+async def edit_monitor(h: ReloadHarness, settings: str = MONITOR, **files: str) -> None:
+    save_monitor(h, settings=settings, **files)
+    await h.look()
+
+
 async def test_a_monitors_files_are_executed_in_the_version_that_then_lives(tmp_path: Path) -> None:
     async with reload_harness(tmp_path, {}) as h:
-        save_monitor(h, hooks=HOOKS, defer="x = 1")
-        await h.look()
+        await edit_monitor(h, hooks=HOOKS, defer="x = 1")
         (executed,) = h.executed
         assert executed == h.job("watch").code
         assert (executed.chunk, executed.more) == ("jobs/w/hooks.lua", (("jobs/w/defer.lua", b"x = 1"),))
 
 
-async def test_an_edit_of_a_hook_is_executed_before_it_takes_over(tmp_path: Path) -> None:
-    async with reload_harness(tmp_path, {}) as h:
-        save_monitor(h, hooks=HOOKS)
-        await h.look()
-        await h.edit("jobs/w/defer.lua", "x = 1")
-        assert [code.generation for code in h.executed] == [1, 2]
-        assert h.job("watch").code == h.executed[1]
-
-
 async def test_hooks_that_fail_leave_the_old_version_running_and_show_why(tmp_path: Path) -> None:
     async with reload_harness(tmp_path, {}) as h:
-        save_monitor(h, hooks=HOOKS)
-        await h.look()
+        await edit_monitor(h, hooks=HOOKS)
         h.refusals["jobs/w/hooks.lua"] = "boom"
         await h.edit("jobs/w/hooks.lua", HOOKS + "error('boom')\n")
         assert h.job("watch").code == h.executed[0]
@@ -510,8 +475,7 @@ async def test_hooks_that_fail_leave_the_old_version_running_and_show_why(tmp_pa
 async def test_a_monitor_never_lives_without_its_hooks(tmp_path: Path) -> None:
     async with reload_harness(tmp_path, {}) as h:
         h.refusals["jobs/w/hooks.lua"] = "boom"
-        save_monitor(h, hooks=HOOKS)
-        await h.look()
+        await edit_monitor(h, hooks=HOOKS)
         assert h.names() == []
         assert [problem.reason for problem in h.reloader.broken[JobId("watch")]] == ["boom"]
 
@@ -520,8 +484,7 @@ async def test_files_that_failed_are_executed_again_when_something_changes_or_af
     async with reload_harness(tmp_path, {}) as h:
         h.refusals["jobs/w/hooks.lua"] = "boom"
         h.save("lib/tools.lua", "return 1\n")
-        save_monitor(h, hooks=HOOKS)
-        await h.look()
+        await edit_monitor(h, hooks=HOOKS)
         await h.sources.find(JobId("watch"), 1, "jobs/w", b"lib.tools")
         await h.look()
         assert len(h.executed) == 1
@@ -563,37 +526,16 @@ async def test_files_whose_worker_was_lost_are_soon_executed_again(tmp_path: Pat
         keeping.cancel()
 
 
-async def test_a_monitor_without_lua_touches_no_vm(tmp_path: Path) -> None:
-    async with reload_harness(tmp_path, {}) as h:
-        h.harness.pool.broken["jobs/w/config.toml"] = lambda: ScriptError("jobs/w/config.toml", 1, "no Lua")
-        save_monitor(h)
-        await h.look()
-        assert (h.names(), h.executed) == (["watch"], [])
-
-
 async def test_a_disabled_monitor_is_executed_once_it_is_enabled(tmp_path: Path) -> None:
     async with reload_harness(tmp_path, {}) as h:
-        save_monitor(h, settings=MONITOR + "enabled = false\n", hooks=HOOKS)
-        await h.look()
+        await edit_monitor(h, settings=MONITOR + "enabled = false\n", hooks=HOOKS)
         assert (h.names(), h.executed) == (["watch"], [])
         h.refusals["jobs/w/hooks.lua"] = "boom"
-        save_monitor(h)
-        await h.look()
+        await edit_monitor(h)
         assert not h.job("watch").spec.enabled
         h.refusals.clear()
         await h.edit("jobs/w/hooks.lua", HOOKS + "-- repaired\n")
         assert h.job("watch").spec.enabled
-
-
-async def test_settings_of_a_monitor_alone_keep_the_vm(tmp_path: Path) -> None:
-    async with reload_harness(tmp_path, {}) as h:
-        save_monitor(h, hooks=HOOKS)
-        await h.look()
-        save_monitor(h, settings=MONITOR.replace('"li"', '"p"'))
-        await h.look()
-        monitor = h.job("watch").spec.monitor
-        assert monitor
-        assert (monitor.selector, h.job("watch").code.generation, len(h.executed)) == ("p", 1, 1)
 
 
 async def test_slow_hooks_do_not_hold_up_the_jobs_that_need_none(tmp_path: Path) -> None:
@@ -607,10 +549,8 @@ async def test_slow_hooks_do_not_hold_up_the_jobs_that_need_none(tmp_path: Path)
 
 async def test_a_selector_that_nobody_can_parse_leaves_the_old_version_running(tmp_path: Path) -> None:
     async with reload_harness(tmp_path, {}) as h:
-        save_monitor(h)
-        await h.look()
-        save_monitor(h, settings=MONITOR.replace('"li"', '"li["'))
-        await h.look()
+        await edit_monitor(h)
+        await edit_monitor(h, settings=MONITOR.replace('"li"', '"li["'))
         monitor = h.job("watch").spec.monitor
         assert monitor
         assert monitor.selector == "li"
@@ -651,8 +591,7 @@ async def test_settings_that_are_cut_short_stay_in_force(h: ReloadHarness) -> No
 
 async def test_a_folder_that_becomes_two_kinds_of_job_keeps_the_one_it_was(tmp_path: Path) -> None:
     async with reload_harness(tmp_path, {"w/init": HELLO}) as h:
-        save_monitor(h)
-        await h.look()
+        await edit_monitor(h)
         assert h.names() == ["w"]
         assert "holds both" in errors_of(h.job("w"))[0]
 
@@ -692,13 +631,6 @@ async def test_a_job_that_comes_back_goes_on_counting_its_versions(h: ReloadHarn
     await h.edit("jobs/hello.lua", HELLO)
     _, retired = h.harness.pool.retired[-1]
     assert h.job("hello").code.generation >= retired
-
-
-async def test_what_is_due_when_the_schedule_is_edited_still_runs(h: ReloadHarness) -> None:
-    h.harness.timers.stop_jobs()
-    h.harness.clock.advance(60)
-    await h.edit("jobs/hello.lua", HELLO.replace("1m", "10m"))
-    assert await h.harness.record() == ["hello schedule success"] * 2
 
 
 async def test_an_edit_that_the_store_refuses_is_taken_up_later(h: ReloadHarness) -> None:
@@ -756,11 +688,9 @@ async def test_settings_are_read_beside_the_event_loop(h: ReloadHarness, monkeyp
 
 async def test_hooks_that_can_not_be_executed_are_told_with_what_is_doubtful_about_them(tmp_path: Path) -> None:
     async with reload_harness(tmp_path, {}) as h:
-        save_monitor(h, hooks=HOOKS)
-        await h.look()
+        await edit_monitor(h, hooks=HOOKS)
         h.refusals["jobs/w/hooks.lua"] = "attempt to call a nil value (global 'htp_get')"
-        save_monitor(h, hooks=HOOKS + "htp_get(1)")
-        await h.look()
+        await edit_monitor(h, hooks=HOOKS + "htp_get(1)")
         assert errors_of(h.job("watch")) == ["attempt to call a nil value (global 'htp_get')"]
         assert [str(each) for each in h.job("watch").warnings] == [
             'jobs/w/hooks.lua:2: nobody defines htp_get; did you mean "http_get"?'

@@ -31,11 +31,12 @@ from tests.fakes.harness import BY_HAND, Harness, SilentHost, harness, make_job,
 from tests.fakes.job_listener import StoryListener
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.monitor import make_monitor
-from tests.fakes.pool import FAILED, GUILTY, LOST, SUCCESS
+from tests.fakes.pool import FAILED, GUILTY, LOST
 from tests.fakes.stalling import StallClocks
 from tests.fakes.triggered import make_event, make_listener, triggered_harness
 
 PRICES = JobId("prices")
+ONCE_AGAIN = Retry(retries=1, delay_ms=1_000, jitter=False)
 
 
 async def test_a_failed_run_is_retried_after_its_delay_until_its_attempts_are_used_up(t: Harness) -> None:
@@ -186,11 +187,6 @@ async def test_a_claim_that_is_refused_replaces_nothing(t: Harness) -> None:
     assert await t.record() == ["prices manual success"] * 2
 
 
-async def test_allow_runs_side_by_side(t: Harness) -> None:
-    await t.hold(make_job(schedule=Never(), overlap=Overlap.ALLOW), count=3)
-    assert await t.record() == ["prices manual running"] * 3
-
-
 async def test_a_job_starts_after_another_has_succeeded(t: Harness) -> None:
     t.pool.endings[PRICES] = [FAILED]
     first = make_job(schedule=Never())
@@ -261,27 +257,15 @@ class Watcher:
         self.seen.append(ending)
 
 
-async def test_a_watched_run_is_one_attempt_and_says_so_to_its_script(t: Harness) -> None:
+async def test_a_watched_run_is_one_attempt_starts_no_other_job_and_is_seen_to_its_end(t: Harness) -> None:
+    watcher = Watcher()
     t.pool.endings[PRICES] = [FAILED]
-    await t.settle(job := make_job(schedule=Never(), retry=Retry(retries=2, jitter=False)))
-    t.runner.start_by_hand(job, by_hand(Watcher()))
+    first = make_job(schedule=Never(), retry=ONCE_AGAIN)
+    await t.settle(first, make_job("report", schedule=Never(), after=(After(job=PRICES, outcomes=frozenset(Outcome)),)))
+    t.runner.start_by_hand(first, by_hand(watcher))
     await t.clock.turn(60)
     assert await t.record() == ["prices manual failed"]
-    assert [request.arguments[1] for request in t.pool.requests] == [False]
-
-
-async def test_a_watched_run_starts_no_other_job_and_is_seen_to_its_end(t: Harness) -> None:
-    watcher = Watcher()
-    first = make_job(schedule=Never())
-    second = make_job("report", schedule=Never(), after=(After(job=PRICES),))
-    await t.settle(first, second)
-    t.runner.start_by_hand(first, by_hand(watcher))
-    await t.clock.turn()
-    assert await t.record() == ["prices manual success"]
-    assert watcher.seen == [SUCCESS]
-
-
-ONCE_AGAIN = Retry(retries=1, delay_ms=1_000, jitter=False)
+    assert ([request.arguments[1] for request in t.pool.requests], watcher.seen) == ([False], [FAILED])
 
 
 @pytest.mark.parametrize(
@@ -775,16 +759,6 @@ async def test_a_retry_that_waits_for_its_delay_does_not_come(t: Harness) -> Non
     assert t.runner.cancel(RunId(2))
     await t.clock.turn(60)
     assert await t.record() == ["prices manual failed", "prices retry skipped attempt 2"]
-
-
-async def test_one_of_a_deleted_job_can_be_cancelled_too(t: Harness) -> None:
-    await hold(t, 1)
-    job = t.live.remove(PRICES)
-    assert job is not None
-    t.runner.forget(job)
-    assert t.runner.cancel(RunId(1))
-    await t.clock.turn()
-    assert await t.record() == ["prices manual failed"]
 
 
 async def test_one_that_has_ended_or_never_was_is_not_cancelled(t: Harness) -> None:

@@ -20,7 +20,6 @@ from spyweb.model import (
     JobId,
     Misfire,
     MisfirePolicy,
-    Never,
     Overlap,
     RunId,
     RunState,
@@ -104,21 +103,6 @@ async def test_the_first_runs_of_many_new_jobs_are_spread_over_ten_seconds() -> 
     assert len(spread) == 40
     assert max(spread.values()) > 8_000
     assert len({moment // 1000 for moment in spread.values()}) >= 7
-
-
-async def test_the_first_run_of_one_among_many_comes_at_the_same_moment_whichever_the_others_are() -> None:
-    one = await first_runs(*(make_job(f"job{number}") for number in range(40)))
-    other = await first_runs(*(make_job(f"job{number}") for number in range(39, 80)))
-
-    assert one["job39"] == other["job39"]
-
-
-async def test_many_new_jobs_with_a_short_period_are_spread_over_that(t: Harness) -> None:
-    await t.settle(*(make_job(f"job{number}", schedule=SECONDLY) for number in range(40)))
-    await t.clock.turn(0.9)
-    assert len(t.pool.story) > 0
-    await t.clock.turn(0.1)
-    assert len({line.split()[1] for line in t.pool.story if "job" in line}) == 40
 
 
 async def test_a_few_new_jobs_need_not_wait() -> None:
@@ -655,15 +639,6 @@ async def test_what_has_fired_is_claimed_before_a_stop_returns(t: Harness) -> No
     assert await t.record("prices") == ["prices schedule success"] * 2
 
 
-async def test_each_job_with_a_schedule_is_a_job_of_apscheduler(t: Harness) -> None:
-    by_hand = make_job("by hand", schedule=Never())
-    await t.settle(make_job("prices"), make_job("news", schedule=Every(period_ms=3_600_000)), by_hand)
-    await t.clock.turn(1)
-    shown = {job.name: int(job.next_run_time.timestamp() * 1000) for job in t.timers._scheduler.get_jobs()}
-    due = {job.id: t.scheduler._next_ms(job, t.clock.now_ms()) for job in t.live if job is not by_hand}
-    assert shown == due
-
-
 @pytest.mark.usefixtures("watched")
 async def test_a_clock_that_jumps_back_does_not_silence_what_the_daemon_does_every_so_often(t: Harness) -> None:
     fed: list[int] = []
@@ -809,17 +784,6 @@ async def test_a_clock_that_is_set_forward_does_not_look_as_if_the_scheduler_sto
     assert t.scheduler.lag_ms == 1_000, "time that has really gone by"
     await t.clock.turn(30)
     assert t.scheduler.lag_ms == t.clock.now_ms() - due_ms
-
-
-async def test_overlap_queue_runs_every_due_time_in_its_turn(t: Harness) -> None:
-    t.pool.held.add(JobId("prices"))
-    await t.settle(make_job(overlap=Overlap.QUEUE))
-    await t.clock.turn(121)
-    assert await t.record() == ["prices schedule running", *["prices schedule waiting"] * 2]
-    t.pool.held.clear()
-    t.pool.finish(1)
-    await t.clock.turn(1)
-    assert await t.record() == ["prices schedule success"] * 3
 
 
 async def test_a_job_that_another_daemon_owns_is_not_woken_for(t: Harness) -> None:
