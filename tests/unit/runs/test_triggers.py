@@ -477,8 +477,10 @@ async def test_a_writer_does_not_wait_for_what_its_change_starts(t: TriggeredHar
 BROKEN = frozenset({"orders"})
 
 
-async def left_behind(store: MemoryStore, clock: FakeClock) -> None:
+@pytest.fixture
+async def after() -> AsyncIterator[TriggeredHarness]:
     """An earlier daemon has kept three changes for `orders`, and one of them has begun to be handled."""
+    store = MemoryStore(clock := FakeClock())
     async with triggered_harness(store, clock) as t:
         t.harness.pool.held.add(ORDERS)
         await t.settle(make_listener())
@@ -487,31 +489,28 @@ async def left_behind(store: MemoryStore, clock: FakeClock) -> None:
         await t.change("b")
         await t.change("c")
         await t.harness.runner.drain(0)
+    async with triggered_harness(store, clock) as opened:
+        opened.harness.live.set_unloadable(BROKEN)
+        yield opened
 
 
-async def test_changes_wait_for_a_job_whose_file_is_broken_when_the_daemon_starts() -> None:
-    store = MemoryStore(clock := FakeClock())
-    await left_behind(store, clock)
-    async with triggered_harness(store, clock) as t:
-        t.harness.live.set_unloadable(BROKEN)
-        await t.settle(make_listener("quick"))
-        await t.change("d")
-        assert t.handled() == ["d"], "it did not watch before"
-        assert await t.left() == ["b", "c"]
-        await t.harness.settle(make_listener())
-        await clock.turn()
+async def test_changes_wait_for_a_job_whose_file_is_broken_when_the_daemon_starts(after: TriggeredHarness) -> None:
+    await after.settle(make_listener("quick"))
+    await after.change("d")
+    assert after.handled() == ["d"], "it did not watch before"
+    assert await after.left() == ["b", "c"]
+    await after.harness.settle(make_listener())
+    await after.harness.clock.turn()
 
-        assert t.handled("orders") == ["a", "b", "c"]
-        assert t.handled("quick") == ["d"]
-        assert await t.left() == []
+    assert after.handled("orders") == ["a", "b", "c"]
+    assert after.handled("quick") == ["d"]
+    assert await after.left() == []
 
 
 async def test_a_job_that_loads_while_changes_are_read_gets_its_waiting_run_before_them(
-    monkeypatch: pytest.MonkeyPatch,
+    after: TriggeredHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = MemoryStore(clock := FakeClock())
-    await left_behind(store, clock)
-    wanted, read = store.events.wanted, asyncio.Event()
+    wanted, read = after.harness.store.events.wanted, asyncio.Event()
 
     async def wanted_slowly(limit: int, *, after: Position = BEFORE_ALL) -> list[WantedChange]:
         await asyncio.sleep(0)  # an answer takes a turn of the loop at least
@@ -519,45 +518,36 @@ async def test_a_job_that_loads_while_changes_are_read_gets_its_waiting_run_befo
         await read.wait()
         return page
 
-    monkeypatch.setattr(store.events, "wanted", wanted_slowly)
-    async with triggered_harness(store, clock) as t:
-        t.harness.live.set_unloadable(BROKEN)
-        await t.settle()
-        read.set()  # the page is on its way to be handed out
-        await t.harness.settle(make_listener())
-        await clock.turn()
+    monkeypatch.setattr(after.harness.store.events, "wanted", wanted_slowly)
+    await after.settle()
+    read.set()  # the page is on its way to be handed out
+    await after.harness.settle(make_listener())
+    await after.harness.clock.turn()
 
-        assert t.handled() == ["a", "b", "c"]
+    assert after.handled() == ["a", "b", "c"]
 
 
-async def test_changes_for_a_broken_job_leave_the_store_once_it_is_deleted() -> None:
-    store = MemoryStore(clock := FakeClock())
-    await left_behind(store, clock)
-    async with triggered_harness(store, clock) as t:
-        t.harness.live.set_unloadable(BROKEN)
-        await t.settle()
-        assert await t.left() == ["b", "c"]
-        assert [run.state for run in await store.runs.open()] == [RunState.WAITING]
-        t.harness.live.set_unloadable(frozenset())
-        await clock.turn()
+async def test_changes_for_a_broken_job_leave_the_store_once_it_is_deleted(after: TriggeredHarness) -> None:
+    await after.settle()
+    assert await after.left() == ["b", "c"]
+    assert [run.state for run in await after.harness.store.runs.open()] == [RunState.WAITING]
+    after.harness.live.set_unloadable(frozenset())
+    await after.harness.clock.turn()
 
-        assert await t.left() == []
-        assert await store.runs.open() == []
-        assert t.events() == []
+    assert await after.left() == []
+    assert await after.harness.store.runs.open() == []
+    assert after.events() == []
 
 
-async def test_a_second_broken_job_does_not_hold_up_the_first_once_it_is_mended() -> None:
-    store = MemoryStore(clock := FakeClock())
-    await left_behind(store, clock)
-    async with triggered_harness(store, clock) as t:
-        t.harness.live.set_unloadable(BROKEN | {"other"})
-        await t.settle()
-        await t.harness.settle(make_listener())
-        t.harness.live.set_unloadable(frozenset({"other"}))
-        await clock.turn()
+async def test_a_second_broken_job_does_not_hold_up_the_first_once_it_is_mended(after: TriggeredHarness) -> None:
+    after.harness.live.set_unloadable(BROKEN | {"other"})
+    await after.settle()
+    await after.harness.settle(make_listener())
+    after.harness.live.set_unloadable(frozenset({"other"}))
+    await after.harness.clock.turn()
 
-        assert t.handled() == ["a", "b", "c"]
-        assert await t.left() == []
+    assert after.handled() == ["a", "b", "c"]
+    assert await after.left() == []
 
 
 @pytest.mark.parametrize("is_resumed", [False, True])
