@@ -6,23 +6,50 @@ Jinja2 is slow to import and takes memory, so this module is imported at the fir
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache
+from importlib.util import cache_from_source
 from pathlib import Path
 from urllib.parse import quote
 
 import jinja2
+from jinja2.bccache import Bucket
 from jinja2.runtime import Context
 from markupsafe import Markup, escape
 
+from spyweb import __version__
 from spyweb.dashboard import words
 from spyweb.dashboard.charts import KINDS
-from spyweb.dashboard.compiled import CompiledTemplates
 from spyweb.dashboard.frame import BAR, FOOT, PageFrame
 from spyweb.dashboard.static_files import StaticFiles, static_files
 from spyweb.dashboard.words import Moments
 
 HERE = Path(__file__).parent
+
+
+class CompiledTemplates(jinja2.FileSystemBytecodeCache):
+    """Keeps templates as byte code where Python keeps that of modules: compiling those of one page takes a while.
+
+    Where none can be written, they are compiled each time.  Who may write there may write the templates too.
+    """
+
+    def __init__(self, beside: Path) -> None:
+        self._folder = Path(cache_from_source(str(beside / "any.py"))).parent
+        # Byte code depends on what compiles it, and on how it is told to, not only on the template.
+        super().__init__(str(self._folder), f"%s.jinja2-{jinja2.__version__}.spyweb-{__version__}.pyc")
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        with suppress(OSError):
+            super().load_bytecode(bucket)
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        if sys.dont_write_bytecode:
+            return
+        with suppress(OSError):
+            self._folder.mkdir(exist_ok=True)
+            super().dump_bytecode(bucket)
 
 
 class Renderer:

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from spyweb.errors import Refused
 from spyweb.web.access.rights import Right
-from spyweb.web.pages.page import Asked, PageMissing, PagePart, Shown, action, lead_to, page
+from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, PagePart, Shown, lead_to
 
 LEVEL_WORDS = {"info": "everything", "warning": "warnings and what is critical", "critical": "what is critical"}
 
@@ -23,7 +23,7 @@ async def values_of(asked: Asked) -> Mapping[str, object]:
     }
 
 
-@page(
+@DashboardPage(
     "channels",
     "channels.html",
     place="incidents",
@@ -34,7 +34,7 @@ async def show_channels(asked: Asked) -> Shown:
     return Shown(title="Alert channels", values=await values_of(asked))
 
 
-@action("channels/{name}/test", right=Right.RUN)
+@Action("channels/{name}/test", right=Right.RUN)
 async def try_channel(asked: Asked) -> web.Response:
     """Send a message that tells of nothing; the page shows how that went."""
     try:

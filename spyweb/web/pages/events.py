@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import islice
-from urllib.parse import urlencode
 
 from msgspec import Struct
 
 from spyweb.dashboard.events import TYPE_WORDS, describe
-from spyweb.dashboard.frame import Chip
 from spyweb.model import JobId
 from spyweb.service.events import Wish
 from spyweb.views.events import EventType
 from spyweb.web.access.rights import Right
 from spyweb.web.api.query import Natural
-from spyweb.web.pages.page import Asked, PageMissing, PagePart, Shown, page
+from spyweb.web.pages.page import Asked, DashboardPage, PageMissing, PagePart, Shown
 
 EVENTS = 50
 PROPOSED = 200  # jobs in the field for one
@@ -47,15 +45,11 @@ async def values_of(asked: Asked, query: EventsPageQuery) -> Mapping[str, object
     wish = Wish(types=query.types & types_for(asked), job=JobId(query.job) if query.job else None, may_see=may_see)
     found = asked.service.events.newest(wish, limit=EVENTS + 1, before=query.before or None)
     events = found[:EVENTS]
-    here = asked.to("events")
-    chosen = {name: value for name, value in (("type", query.type), ("job", query.job)) if value}
     return {
         "events": [(event, describe(event.happening)) for event in events],
         "name_of": asked.name_of,
         "query": query,
-        "is_older": bool(query.before),
-        "older": f"{here}?{urlencode({**chosen, 'before': events[-1].number})}" if len(found) > EVENTS else "",
-        "newest": f"{here}?{urlencode(chosen)}" if chosen else here,
+        **asked.places(query, events[-1].number if len(found) > EVENTS else 0),
     }
 
 
@@ -69,27 +63,16 @@ def parts_of(asked: Asked) -> Mapping[str, PagePart]:
     return {"event-list": PagePart("event_list.html", tuple(sorted(wanted)))}
 
 
-@page("events", "events.html", place="events", of_job=True, parts=parts_of)
+@DashboardPage("events", "events.html", place="events", of_job=True, parts=parts_of)
 async def show_events(asked: Asked) -> Shown:
     """Show what happens, from the moment on at which somebody first looked."""
     query = asked.query(EventsPageQuery)
-    here = asked.to("events")
-
-    def address(kind: str) -> str:
-        chosen = {name: value for name, value in (("type", kind), ("job", query.job)) if value}
-        return f"{here}?{urlencode(chosen)}" if chosen else here
-
     may = types_for(asked)
     values = {
         **await values_of(asked, query),
-        "chips": [
-            Chip(words="All", href=address(""), is_current=not query.type),
-            *(
-                Chip(words=words, href=address(kind.value), is_current=query.type == kind.value)
-                for kind, words in TYPE_WORDS.items()
-                if kind in may
-            ),
-        ],
+        "chips": asked.chips(
+            query, "type", [("", "All"), *((kind.value, words) for kind, words in TYPE_WORDS.items() if kind in may)]
+        ),
         "jobs": sorted(islice((job.id for job in asked.service.live if asked.principal.may_see(job.id)), PROPOSED)),
     }
     return Shown(title="Events", values=values, is_live=not query.before)

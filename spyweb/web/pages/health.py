@@ -12,7 +12,7 @@ from msgspec import Struct
 from spyweb.dashboard.health import Disk, gauge_words, limits_of, pieces_of, protections_of, tiles_of, uptime_words
 from spyweb.views.health import health_words
 from spyweb.web.api.query import Natural
-from spyweb.web.pages.page import Asked, PagePart, Shown, page
+from spyweb.web.pages.page import Asked, DashboardPage, PagePart, Shown
 
 WORKERS = 50
 PAGES = {"jobs": "", "outbox": "outbox"}  # where a remedy leads to
@@ -42,7 +42,7 @@ async def values_of(asked: Asked) -> Mapping[str, object]:
     }
 
 
-@page("health", "health.html", place="health", parts={"health-now": PagePart("health_now.html", ("health",))})
+@DashboardPage("health", "health.html", place="health", parts={"health-now": PagePart("health_now.html", ("health",))})
 async def show_health(asked: Asked) -> Shown:
     """Show what is wrong, what to do about it, and what is in force."""
     values = await values_of(asked)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from urllib.parse import urlencode
 
 from aiohttp import web
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spyweb.dashboard.frame import Chip
 from spyweb.dashboard.incidents import (
     SILENCES,
     ShownIncident,
@@ -29,8 +27,7 @@ from spyweb.views.incidents import IncidentView, without_others
 from spyweb.web.access.principal import LONGEST_NAME, typed_name
 from spyweb.web.access.rights import Right
 from spyweb.web.api.query import LONGEST_NUMBER, MOST, Natural, visible
-from spyweb.web.pages.outlook import look
-from spyweb.web.pages.page import Asked, PageMissing, PagePart, Shown, action, lead_to, page
+from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, PagePart, Shown, lead_to
 
 OPEN_SHOWN, PAST_SHOWN = 50, 30
 JOBS_OFFERED = 200  # of more, somebody types the id
@@ -55,7 +52,7 @@ async def values_of(asked: Asked, query: IncidentsPageQuery) -> Mapping[str, obj
     """Gather a page of incidents that somebody may see."""
     still, more_open = await _some(asked, query, "open", OPEN_SHOWN)
     past, more_past = await _some(asked, query, "closed", PAST_SHOWN)
-    everything = (await look(asked.service, asked.principal)).incidents
+    everything = (await asked.outlook()).incidents
     return {
         "query": query,
         "title": f"{len(everything):,} open: incidents" if everything else "Incidents",
@@ -70,14 +67,9 @@ async def values_of(asked: Asked, query: IncidentsPageQuery) -> Mapping[str, obj
         "past": past,
         "shows_open": query.shows("open"),
         "shows_past": query.shows("closed"),
-        "more_open": _address(asked, query, state="open", before=still[-1].view.id) if more_open else "",
-        "older": _address(asked, query, before=past[-1].view.id) if more_past else "",
-        "newest": _address(asked, query),
-        "chips": [
-            Chip(words=words, href=_address(asked, query, state=state), is_current=query.state == state)
-            for state, words in STATES
-        ],
-        "everything": asked.to("incidents"),
+        "more_open": asked.address(query, state="open", before=still[-1].view.id) if more_open else "",
+        **asked.places(query, past[-1].view.id if more_past else 0),
+        "chips": asked.chips(query, "state", STATES),
         "sees_all": not asked.principal.jobs,
         "told_words": told_words,
         "teaches": not (still or past or query.job or query.before or await asked.service.channels.list()),
@@ -112,17 +104,10 @@ def _shown(asked: Asked, view: IncidentView) -> ShownIncident:
     return show_incident(view, asked.name_of(view.job_id) if view.job_id else "")
 
 
-def _address(asked: Asked, query: IncidentsPageQuery, **changes: object) -> str:
-    """Return the address of this list with other parameters; it begins anew unless it says where."""
-    fields = {"job": query.job, "state": query.state, "before": 0, **changes}
-    wanted = urlencode({name: value for name, value in fields.items() if value})
-    return asked.to("incidents") + (f"?{wanted}" if wanted else "")
-
-
 SUBJECTS = ("incident", "job:*")
 
 
-@page(
+@DashboardPage(
     "incidents",
     "incidents.html",
     place="incidents",
@@ -163,7 +148,7 @@ async def values_of_one(asked: Asked, number: int) -> Mapping[str, object]:
     }
 
 
-@page(
+@DashboardPage(
     "incidents/{incident}",
     "incident.html",
     place="incidents",
@@ -180,7 +165,7 @@ async def show_one(asked: Asked) -> Shown:
     return Shown(title=str(values["title"]), values=values)
 
 
-@action("incidents/{incident}/acknowledge", right=Right.RUN, of_job=True)
+@Action("incidents/{incident}/acknowledge", right=Right.RUN, of_job=True)
 async def acknowledge(asked: Asked) -> web.Response:
     """Take care of an incident: nobody is reminded any more."""
     found = await _find(asked, _number(asked.request.match_info["incident"]))
@@ -188,7 +173,7 @@ async def acknowledge(asked: Asked) -> web.Response:
     return lead_to(asked.back())
 
 
-@action("jobs/{job}/silence", right=Right.RUN)
+@Action("jobs/{job}/silence", right=Right.RUN)
 async def silence(asked: Asked) -> web.Response:
     """Have nobody told of a job for a while."""
     job, wanted = asked.job(), asked.form.get("value") or asked.form.get("for", "")
@@ -198,7 +183,7 @@ async def silence(asked: Asked) -> web.Response:
     return lead_to(asked.back())
 
 
-@action("jobs/{job}/unsilence", right=Right.RUN)
+@Action("jobs/{job}/unsilence", right=Right.RUN)
 async def unsilence(asked: Asked) -> web.Response:
     """Have people told of a job again."""
     await asked.service.incidents.silence(asked.job(), None, _who(asked))

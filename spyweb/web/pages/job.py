@@ -7,7 +7,6 @@ from collections.abc import Callable
 from aiohttp import web
 from msgspec import Struct
 
-from spyweb.dashboard.frame import Chip
 from spyweb.dashboard.incidents import SILENCES, held_words, show_incident, told_words
 from spyweb.dashboard.job import (
     SPAN_WORDS,
@@ -28,7 +27,7 @@ from spyweb.views.jobs import to_json
 from spyweb.views.statistics import TimeSpan
 from spyweb.views.strips import late_after
 from spyweb.web.access.rights import Right
-from spyweb.web.pages.page import Asked, PagePart, Shown, action, lead_to, page
+from spyweb.web.pages.page import Action, Asked, DashboardPage, PagePart, Shown, lead_to
 from spyweb.web.pages.source import coloured
 from spyweb.words import cut
 
@@ -98,10 +97,11 @@ async def values_of(service: DaemonService, job: JobId, may_see: Callable[[str],
     }
 
 
-@page("jobs/{job}", "job.html", place="jobs", parts=PARTS)
+@DashboardPage("jobs/{job}", "job.html", place="jobs", parts=PARTS)
 async def show_job(asked: Asked) -> Shown:
     """Show everything about a job."""
-    service, job, span = asked.service, asked.job(), asked.query(JobPageQuery).chosen()
+    service, job, query = asked.service, asked.job(), asked.query(JobPageQuery)
+    span = query.chosen()
     if asked.parts == ["log"]:
         return Shown(title="", values=more_of_log(asked, job))
     values = await values_of(service, job, asked.principal.may_see)
@@ -114,10 +114,7 @@ async def show_job(asked: Asked) -> Shown:
         "chart": draw_statistics(statistics, limit_ms),
         "statistics": statistics,
         "span_words": SPAN_WORDS[span],
-        "spans": [
-            Chip(words=SPAN_WORDS[each], href=f"{asked.to('jobs', job)}?span={each.value}", is_current=each is span)
-            for each in TimeSpan
-        ],
+        "spans": asked.chips(query, "span", [(each.value, SPAN_WORDS[each]) for each in TimeSpan]),
         "is_short": span is TimeSpan.DAY,
         "ticks": ticks(statistics),
         "after_words": after_words,
@@ -135,21 +132,21 @@ def more_of_log(asked: Asked, job: JobId) -> dict[str, object]:
     return {"lines": lines[-LOG_LINES:], "left_out": max(0, len(lines) - LOG_LINES)}
 
 
-@action("jobs/{job}/run", right=Right.RUN)
+@Action("jobs/{job}/run", right=Right.RUN)
 async def run_now(asked: Asked) -> web.Response:
     """Start a run of a job, or queue it."""
     await asked.service.start(asked.job())
     return lead_to(asked.back())
 
 
-@action("jobs/{job}/pause", right=Right.RUN)
+@Action("jobs/{job}/pause", right=Right.RUN)
 async def pause(asked: Asked) -> web.Response:
     """Have the schedule of a job start no more runs."""
     await asked.service.pause(asked.job())
     return lead_to(asked.back())
 
 
-@action("jobs/{job}/resume", right=Right.RUN)
+@Action("jobs/{job}/resume", right=Right.RUN)
 async def resume(asked: Asked) -> web.Response:
     """Have the schedule of a paused job start runs again."""
     await asked.service.resume(asked.job())

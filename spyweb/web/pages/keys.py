@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from aiohttp import web
 from msgspec import Struct
 
@@ -16,7 +14,7 @@ from spyweb.web.access.principal import check_may_make_keys
 from spyweb.web.access.recognise import RECOGNISER, WrongKey, address_in
 from spyweb.web.access.rights import Right
 from spyweb.web.api.query import Natural
-from spyweb.web.pages.page import Asked, PageMissing, PagePart, Question, Shown, action, lead_to, page
+from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, PagePart, Question, Shown, lead_to
 from spyweb.web.pages.site import answer_with
 
 TEMPLATE, PLACE = "keys.html", "keys"
@@ -37,32 +35,23 @@ class KeysQuery(Struct, frozen=True):
     page: Natural = 1  # of the keys
 
 
-async def lines_from(asked: Asked, before: int) -> Mapping[str, object]:
-    lines = await asked.service.trail.lines(limit=LINES + 1, before=before or None)
-    return {"lines": lines[:LINES], "older": lines[LINES - 1].id if len(lines) > LINES else 0, "is_older": before > 0}
-
-
-@page("keys", TEMPLATE, place=PLACE, right=Right.ADMIN, parts={"audit": PagePart("audit.html", ("audit",))})
+@DashboardPage("keys", TEMPLATE, place=PLACE, right=Right.ADMIN, parts={"audit": PagePart("audit.html", ("audit",))})
 async def show_keys(asked: Asked) -> Shown:
     """Show who may come in, and what was done by whom."""
     query = asked.query(KeysQuery)
-    before = query.before
-    return Shown(title="Keys", values=await values_of(asked, before, page=query.page), is_live=not before)
+    return Shown(title="Keys", values=await values_of(asked, query), is_live=not query.before)
 
 
 async def values_of(
-    asked: Asked,
-    before: int = 0,
-    *,
-    page: int = 1,
-    made: MadeKey | None = None,
-    problem: tuple[str, str] | None = None,
+    asked: Asked, query: KeysQuery, made: MadeKey | None = None, problem: tuple[str, str] = ("", "")
 ) -> dict[str, object]:
     access, form = asked.service.access, asked.form
+    lines = await asked.service.trail.lines(limit=LINES + 1, before=query.before or None)
     keys = access.keys()
-    page = min(max(page, 1), max(1, -(-len(keys) // KEYS)))
+    page = min(max(query.page, 1), max(1, -(-len(keys) // KEYS)))
     return {
-        **await lines_from(asked, before),
+        "lines": lines[:LINES],
+        **asked.places(query, lines[LINES - 1].id if len(lines) > LINES else 0),
         "keys": keys[(page - 1) * KEYS : page * KEYS],
         "count": len(keys),
         "next_keys": page + 1 if page * KEYS < len(keys) else 0,
@@ -70,13 +59,13 @@ async def values_of(
         "is_open": access.is_open,
         "scopes": SCOPES,
         "made": made,
-        "problem_of": problem[0] if problem else "",
-        "problem": problem[1] if problem else "",
+        "problem_of": problem[0],
+        "problem": problem[1],
         "given": {"name": form.get("name", ""), "scope": form.get("scope", ""), "jobs": form.get("jobs", "")},
     }
 
 
-@action("keys", right=Right.ADMIN)
+@Action("keys", right=Right.ADMIN)
 async def add_key(asked: Asked) -> web.Response:
     """Make a key, and show it: this is the only time."""
     check_may_make_keys(asked.principal)
@@ -91,7 +80,7 @@ async def add_key(asked: Asked) -> web.Response:
         except Refused as error:
             problem = "name", str(error)
     status = web.HTTPOk.status_code if made else web.HTTPUnprocessableEntity.status_code
-    shown = Shown(title="Keys", values=await values_of(asked, made=made, problem=problem), status=status)
+    shown = Shown(title="Keys", values=await values_of(asked, KeysQuery(), made, problem or ("", "")), status=status)
     answer = await answer_with(asked, TEMPLATE, PLACE, shown)
     answer.headers["Cache-Control"] = "no-store"
     return answer
@@ -120,7 +109,7 @@ async def ask_before_revoking(asked: Asked) -> Question:
     )
 
 
-@action("keys/{name}/revoke", right=Right.ADMIN, question=ask_before_revoking)
+@Action("keys/{name}/revoke", right=Right.ADMIN, question=ask_before_revoking)
 async def revoke_key(asked: Asked) -> web.Response:
     """Revoke a key, with the sessions that began with it."""
     await asked.service.access.revoke(_key(asked).name)

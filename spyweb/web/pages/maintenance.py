@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from spyweb.dashboard.maintenance import WIDTH, draw_maintenance
 from spyweb.service.calendar import USUAL_DAYS
-from spyweb.web.pages.page import Asked, PagePart, Shown, page
+from spyweb.web.pages.page import Asked, DashboardPage, PagePart, Shown
 
 
 async def values_of(asked: Asked) -> Mapping[str, object]:
@@ -21,7 +21,7 @@ async def values_of(asked: Asked) -> Mapping[str, object]:
     }
 
 
-@page(
+@DashboardPage(
     "maintenance",
     "maintenance.html",
     place="incidents",

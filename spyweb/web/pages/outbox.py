@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from urllib.parse import urlencode
 
 from aiohttp import web
 from msgspec import Struct
@@ -12,7 +11,7 @@ from spyweb.model import JobId
 from spyweb.views.outbox import MessageView
 from spyweb.web.access.rights import Right
 from spyweb.web.api.query import Natural, visible
-from spyweb.web.pages.page import Asked, PageMissing, PagePart, Question, Shown, action, lead_to, page
+from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, PagePart, Question, Shown, lead_to
 
 MESSAGES = 50
 
@@ -35,28 +34,26 @@ async def values_of(asked: Asked, query: OutboxQuery) -> Mapping[str, object]:
         before=query.before or None,
     )
     shown, has_more = found[:MESSAGES], len(found) > MESSAGES
-    chosen = {"job": query.job} if query.job else {}
-    here = asked.to("outbox")
     return {
         "counts": None if asked.principal.jobs else await asked.service.outbox.counts(),
         "messages": shown,
         "dead": sum(message.state == "dead" for message in shown),
         "job": query.job,
-        "is_older": bool(query.before),
-        "older": f"{here}?{urlencode({**chosen, 'before': shown[-1].id})}" if has_more else "",
-        "newest": f"{here}?{urlencode(chosen)}" if chosen else here,
+        **asked.places(query, shown[-1].id if has_more else 0),
         "may_all": Right.RUN in asked.principal.rights and not asked.principal.jobs,
     }
 
 
-@page("outbox", "outbox.html", place="outbox", of_job=True, parts={"messages": PagePart("messages.html", ("outbox",))})
+@DashboardPage(
+    "outbox", "outbox.html", place="outbox", of_job=True, parts={"messages": PagePart("messages.html", ("outbox",))}
+)
 async def show_outbox(asked: Asked) -> Shown:
     """Show the messages that have not arrived."""
     query = asked.query(OutboxQuery)
     return Shown(title="Outbox", values=await values_of(asked, query), is_live=not query.before)
 
 
-@action("outbox/{id}/retry", right=Right.RUN, of_job=True)
+@Action("outbox/{id}/retry", right=Right.RUN, of_job=True)
 async def retry_message(asked: Asked) -> web.Response:
     """Send a message again, now."""
     await asked.service.outbox.retry((await _message(asked)).id)
@@ -73,7 +70,7 @@ async def ask_before_all(asked: Asked) -> Question:
     )
 
 
-@action("outbox/retry", right=Right.RUN, question=ask_before_all)
+@Action("outbox/retry", right=Right.RUN, question=ask_before_all)
 async def retry_all(asked: Asked) -> web.Response:
     """Send all messages again, now."""
     await asked.service.outbox.retry(None)

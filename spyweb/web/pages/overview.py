@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from urllib.parse import urlencode
+from functools import partial
 
 from msgspec import Struct
 
-from spyweb.dashboard.frame import Chip, PageFrame
-from spyweb.dashboard.incidents import sign_words
+from spyweb.dashboard.frame import PageFrame
+from spyweb.dashboard.incidents import open_line, sign_words
 from spyweb.dashboard.job import show_run
 from spyweb.dashboard.overview import (
     ATTENTION_SHOWN,
@@ -23,11 +23,11 @@ from spyweb.dashboard.overview import (
     word_of,
 )
 from spyweb.service.overview import SHOWN_RUNS
+from spyweb.views.incidents import job_of
 from spyweb.views.job_detail import schedule_words
 from spyweb.views.overview import Overview, OverviewRow, Standing
 from spyweb.views.strips import late_after
-from spyweb.web.pages.outlook import line_of
-from spyweb.web.pages.page import Asked, PagePart, Shown, page
+from spyweb.web.pages.page import Asked, DashboardPage, PagePart, Shown
 
 TOGETHER = 25  # rows made at a time, before others have their turn
 ROW = "j-"  # begins the id of a row
@@ -80,14 +80,21 @@ async def summary_of(asked: Asked, overview: Overview) -> dict[str, object]:
     shown = trouble[:ATTENTION_SHOWN]
     return {
         "verdict": overview.verdict,
-        "open": line_of(asked.service, (await asked.outlook()).incidents),
+        "open": open_line((await asked.outlook()).incidents, partial(_name_of, asked)),
         "sign_words": sign_words,
         "trouble": [show_job(row) for row in shown],
         "more_trouble": len(trouble) - len(shown),
     }
 
 
-@page("", "overview.html", place="jobs", of_job=True, parts=PARTS, anew=("jobs",))
+def _name_of(asked: Asked, subject: str) -> str:
+    """Return the name of the job that a subject is; nothing of one that is no job, or gone."""
+    found = job_of(subject)
+    job = asked.service.live.find(found) if found else None
+    return job.spec.name if job else ""
+
+
+@DashboardPage("", "overview.html", place="jobs", of_job=True, parts=PARTS, anew=("jobs",))
 async def show_overview(asked: Asked) -> Shown:
     """Show how all jobs stand."""
     overview = seen_by(await asked.service.overview.look(), asked.principal.may_see)
@@ -98,7 +105,8 @@ async def show_overview(asked: Asked) -> Shown:
     if asked.parts:
         html = await rows_of(asked, [row for row in overview.rows if ROW + row.job.id in asked.parts])
         return Shown(title=title, values=await summary_of(asked, overview), html=html)
-    chosen = asked.query(OverviewQuery).filter()
+    query = asked.query(OverviewQuery)
+    chosen = query.filter()
     rows = sort_rows(overview.rows, chosen.sort)
     html = await rows_of(asked, rows)
     fits = [chosen.takes(row) for row in rows]
@@ -109,30 +117,17 @@ async def show_overview(asked: Asked) -> Shown:
         "chosen": chosen,
         "tags": overview.tags,
         "orders": [(order.value, words) for order, words in ORDER_WORDS.items()],
-        "states": chips_of(overview, chosen, asked.base),
+        "states": asked.chips(
+            query,
+            "state",
+            [("", "All"), *((state, word_of(Standing(state)).capitalize()) for state in overview.states)],
+            {**overview.states, "": len(overview.rows)},
+        ),
     }
     return Shown(title=title, values=values)
 
 
-def chips_of(overview: Overview, chosen: JobFilter, base: str) -> list[Chip]:
-    """Return a link for each state that a job is in, with how many are."""
-
-    def address(state: str) -> str:
-        query = {"q": chosen.q, "tag": chosen.tag, "state": state, "sort": chosen.sort.value}
-        if chosen.sort is JobOrder.WORST:
-            del query["sort"]
-        asked = urlencode({name: value for name, value in query.items() if value})
-        return f"{base}?{asked}" if asked else base
-
-    counts = [("", "All", len(overview.rows))]
-    counts += [(state, word_of(Standing(state)).capitalize(), count) for state, count in overview.states.items()]
-    return [
-        Chip(words=words, href=address(state), value=state, is_current=state == chosen.state, count=count)
-        for state, words, count in counts
-    ]
-
-
-@page("jobs/{job}/strip", "strip_runs.html", place="jobs")
+@DashboardPage("jobs/{job}/strip", "strip_runs.html", place="jobs")
 async def show_strip(asked: Asked) -> Shown:
     """Show what each bar of a strip was: a fragment that is fetched when somebody points at it."""
     job = asked.job()

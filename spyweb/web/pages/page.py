@@ -6,33 +6,34 @@ What all of them have in common is done by web/pages/site.py.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from types import ModuleType
-from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import quote, urlsplit
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
 from zoneinfo import ZoneInfo
 
 import msgspec
 from aiohttp import web
 from msgspec import Struct, field
+from msgspec.structs import asdict, replace
 
-from spyweb.dashboard.frame import Link
+from spyweb.dashboard.frame import Chip, Link
+from spyweb.dashboard.overview import state_of
 from spyweb.dashboard.words import Moments
 from spyweb.model import JobId
 from spyweb.service.changes import Shows
 from spyweb.service.daemon import DaemonService
 from spyweb.settings.nearest import nearest_name
+from spyweb.store.model.incidents import OpenIncident
+from spyweb.views.incidents import job_of
+from spyweb.views.overview import ATTENTION
 from spyweb.web.access.principal import Principal
 from spyweb.web.access.rights import Right
 from spyweb.web.api.query import query_of
-from spyweb.web.pages.outlook import Outlook, look
 
 if TYPE_CHECKING:
     from spyweb.dashboard.render import Renderer  # with Jinja2: a daemon of which nobody asks a page does without it
 
-OUTLOOK = web.RequestKey("outlook", Outlook)
 OF_JOB = "{job}"
-THEME, THEMES = "spyweb_theme", frozenset({"light", "dark"})  # a cookie, and what it may say
 LONGEST_NAME = 80  # characters that are shown of an unknown name
 
 Q = TypeVar("Q", bound=msgspec.Struct)
@@ -45,6 +46,31 @@ class PageMissing(web.HTTPNotFound):
         super().__init__(text=title)
         self.title = title
         self.close = close
+
+
+class Outlook(NamedTuple):
+    state: str  # that the icon shows
+    counts: Mapping[str, int]  # in the bar
+    incidents: Sequence[OpenIncident]  # newest first
+
+
+async def look(service: DaemonService, principal: Principal) -> Outlook:
+    """Return how all stands that somebody may see: counted alone, since every page asks for it."""
+    rows = await service.overview.all_rows()
+    standings = [row.standing for row in rows if principal.may_see(row.job.id)]
+    problems, warnings = service.troubles() if len(standings) == len(rows) else ((), ())
+    found = await service.incidents.all_open()
+    incidents = [each for each in found if principal.may_see(job_of(each.subject) or "")] if principal.jobs else found
+    state = state_of(standings, problems, warnings)
+    counts = {
+        "jobs": sum(standing in ATTENTION for standing in standings),
+        "health": len(problems) + len(warnings),
+        "incidents": len(incidents),
+    }
+    return Outlook("warn" if state == "ok" and incidents else state, counts, incidents)
+
+
+OUTLOOK = web.RequestKey("outlook", Outlook)
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -67,6 +93,33 @@ class Asked(Struct, frozen=True, kw_only=True):
     def to(self, *parts: object) -> str:
         """Return the address of a page."""
         return self.base + "/".join(quote(str(part), safe="") for part in parts)
+
+    def address(self, query: Struct, **changes: object) -> str:
+        """Return the address of this page with its parameters, some of them changed; lists begin with the newest."""
+        usual = asdict(type(query)())
+        given = {**asdict(query), "before": 0, **changes}
+        return with_query(self.request.path, {name: value for name, value in given.items() if value != usual.get(name)})
+
+    def chips(
+        self, query: Struct, name: str, choices: Iterable[tuple[str, str]], counts: Mapping[str, int] | None = None
+    ) -> list[Chip]:
+        """Return a link for each value of a parameter, by its words."""
+        chosen = getattr(query, name)
+        return [
+            Chip(
+                words=words,
+                href=self.address(query, **{name: value}),
+                value=value,
+                is_current=value == chosen,
+                count=None if counts is None else counts.get(value, 0),
+            )
+            for value, words in choices
+        ]
+
+    def places(self, query: Struct, before: object) -> dict[str, object]:
+        """Return what a template shows around a list: where it goes on, if it does, and where it begins."""
+        older = self.address(query, before=before) if before else ""
+        return {"older": older, "newest": self.address(query), "is_older": bool(getattr(query, "before", 0))}
 
     async def outlook(self) -> Outlook:
         """Return how all stands, once for each request."""
@@ -104,6 +157,14 @@ class Asked(Struct, frozen=True, kw_only=True):
         close = nearest_name(asked, names)
         links = [Link(close, self.to("jobs", close))] if close else []
         raise PageMissing(f"No job is called {asked[:LONGEST_NAME]}", links)
+
+
+def with_query(path: str, given: Mapping[str, object]) -> str:
+    """Return an address with parameters, which may be any bytes; those that are empty are left out."""
+    query = urlencode(
+        {name: value for name, value in given.items() if value}, errors="surrogateescape", quote_via=quote, safe=""
+    )
+    return f"{path}?{query}" if query else path
 
 
 def moments_of(service: DaemonService) -> Moments:
@@ -155,17 +216,26 @@ S = TypeVar("S", bound=Show)
 D = TypeVar("D", bound=Do)
 
 
-class DashboardPage(Struct, frozen=True, kw_only=True):
-    """One page of the dashboard."""
+async def _undecorated(_asked: Asked) -> Any:
+    raise NotImplementedError
+
+
+class DashboardPage(Struct, frozen=True):
+    """One page of the dashboard, as it is put above its function; with `parts`, or `anew`, it is kept up to date."""
 
     path: str  # below the dashboard's own address
     template: str
-    show: Show
-    place: str  # the entry of the bar that is current
-    right: Right | None
-    of_job: bool  # it shows no more than whoever asks may see
+    show: Show = _undecorated
+    place: str = ""  # the entry of the bar that is current
+    right: Right | None = Right.READ
+    of_job: bool = False  # it shows no more than whoever asks may see
     parts: Parts | None = None
     anew: tuple[str, ...] = ()  # subjects with which all of it changes
+
+    def __call__(self, show: S) -> S:
+        """Put a function into the table of pages; where the path names a job, it is a page of a job."""
+        PAGES.append(replace(self, show=show, of_job=self.of_job or OF_JOB in self.path))
+        return show
 
     @property
     def is_live(self) -> bool:
@@ -177,80 +247,32 @@ class DashboardPage(Struct, frozen=True, kw_only=True):
 
     def shows(self, asked: Asked) -> Shows:
         words = asked.request.match_info
-        parts = self.parts_of(asked).items()
-        own = [(name, tuple(each.format(**words) for each in part.subjects)) for name, part in parts]
-        return Shows((("", tuple(each.format(**words) for each in self.anew)), *own), asked.principal.jobs)
+        parts = [("", self.anew), *((name, part.subjects) for name, part in self.parts_of(asked).items())]
+        return Shows(
+            tuple((name, tuple(each.format(**words) for each in subjects)) for name, subjects in parts),
+            asked.principal.jobs,
+        )
 
 
-class Action(Struct, frozen=True, kw_only=True):
-    """An address to which forms of the dashboard are sent."""
+class Action(Struct, frozen=True):
+    """An address to which forms of the dashboard are sent, as it is put above its function."""
 
     path: str
-    do: Do
     right: Right | None
-    of_job: bool
-    question: Question | AskFirst | None
+    do: Do = _undecorated
+    of_job: bool = False
+    question: Question | AskFirst | None = None  # that is asked first
+
+    def __call__(self, do: D) -> D:
+        """Put a function into the table of actions."""
+        ACTIONS.append(replace(self, do=do, of_job=self.of_job or OF_JOB in self.path))
+        return do
 
 
 PAGES: list[DashboardPage] = []
 ACTIONS: list[Action] = []
 
 
-def page(  # noqa: PLR0913
-    path: str,
-    template: str,
-    *,
-    place: str = "",
-    right: Right | None = Right.READ,
-    of_job: bool | None = None,
-    parts: Parts | None = None,
-    anew: tuple[str, ...] = (),
-) -> Callable[[S], S]:
-    """Put a function into the table of pages; where the path names a job, it is a page of a job.
-
-    One with `parts`, or `anew`, is kept up to date.
-    """
-
-    def add(show: S) -> S:
-        is_of_job = OF_JOB in path if of_job is None else of_job
-        PAGES.append(
-            DashboardPage(
-                path=path,
-                template=template,
-                show=show,
-                place=place,
-                right=right,
-                of_job=is_of_job,
-                parts=parts,
-                anew=anew,
-            )
-        )
-        return show
-
-    return add
-
-
-def action(
-    path: str, *, right: Right | None, of_job: bool | None = None, question: Question | AskFirst | None = None
-) -> Callable[[D], D]:
-    """Put a function into the table of actions; a `question` is asked first."""
-
-    def add(do: D) -> D:
-        is_of_job = OF_JOB in path if of_job is None else of_job
-        ACTIONS.append(Action(path=path, do=do, right=right, of_job=is_of_job, question=question))
-        return do
-
-    return add
-
-
 def lead_to(address: str) -> web.Response:
     """Have the browser show another page: what a form has asked for is done."""
     return web.Response(status=web.HTTPSeeOther.status_code, headers={"Location": address})
-
-
-def pages_of(module: ModuleType) -> list[DashboardPage]:
-    return [each for each in PAGES if each.show.__module__ == module.__name__]
-
-
-def actions_of(module: ModuleType) -> list[Action]:
-    return [each for each in ACTIONS if each.do.__module__ == module.__name__]

@@ -1,8 +1,8 @@
-"""The table of all pages of the dashboard: a new one is one more module here."""
+"""The tables of all pages and actions of the dashboard: a new module is one more here, and fills them."""
 
 from __future__ import annotations
 
-from spyweb.web.pages import (
+from spyweb.web.pages import (  # noqa: F401
     channels,
     events,
     health,
@@ -15,18 +15,12 @@ from spyweb.web.pages import (
     records,
     runs,
     sign_in,
+    site,
     source,
     state,
-    theme,
     trial,
     when,
 )
-from spyweb.web.pages.page import Action, DashboardPage, actions_of, pages_of
+from spyweb.web.pages.page import ACTIONS, PAGES
 
-MODULES = (
-    *(overview, incidents, channels, maintenance, job, trial, source, runs, when),
-    *(records, state, events, outbox, health, keys, sign_in, theme),
-)
-
-PAGES: list[DashboardPage] = [each for module in MODULES for each in pages_of(module)]
-ACTIONS: list[Action] = [each for module in MODULES for each in actions_of(module)]
+__all__ = ("ACTIONS", "PAGES")

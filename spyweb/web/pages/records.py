@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from urllib.parse import urlencode, urlsplit
 
 from msgspec import Struct
 
-from spyweb.dashboard.frame import Chip
 from spyweb.model import JobId
 from spyweb.store.model.records import RecordFilter
 from spyweb.views.records import RecordView
 from spyweb.web.api.query import Natural
-from spyweb.web.pages.page import Asked, PageMissing, PagePart, Shown, page
+from spyweb.web.pages.page import Asked, DashboardPage, PageMissing, PagePart, Shown
 
 RECORDS = 30
 ROUNDS = 10  # pages of records of others that are passed over, for whoever may see those of some jobs only
@@ -33,7 +32,7 @@ class RecordsPageQuery(Struct, frozen=True):
         return RecordFilter(job=JobId(self.job) if self.job else None, text=self.q)
 
 
-@page(
+@DashboardPage(
     "records",
     "records.html",
     place="records",
@@ -52,30 +51,23 @@ async def show_records(asked: Asked) -> Shown:
 async def values_of(asked: Asked, query: RecordsPageQuery) -> Mapping[str, object]:
     """Gather a page of records that somebody may see."""
     may_see = asked.principal.may_see
-    counts = {job: count for job, count in (await asked.service.found.counts()).items() if may_see(job)}
+    counts: dict[str, int] = {job: count for job, count in (await asked.service.found.counts()).items() if may_see(job)}
     records, before = await _search(asked, query)
-    here = asked.to("records")
-
-    def address(**more: object) -> str:
-        chosen = {name: value for name, value in {"q": query.q, "job": query.job, **more}.items() if value}
-        return f"{here}?{urlencode(chosen)}" if chosen else here
-
     return {
         "records": records,
         "name_of": asked.name_of,
         "total": sum(counts.values()),
-        "of_job": counts.get(JobId(query.job), 0),
+        "of_job": counts.get(query.job, 0),
         "query": query,
-        "chips": list(_chips(counts, query.job, lambda job: address(job=job))),
+        "chips": asked.chips(query, "job", _jobs(counts, query.job), {"": sum(counts.values()), **counts}),
         "left_out": max(0, len(counts) - CHIPS),
-        "older": address(before=before) if before else "",
-        "newest": address(),
+        **asked.places(query, before),
         "table": TABLE + urlencode({"job_id": query.job, "q": query.q}),
         "may_have_table": bool(query.job) or not asked.principal.jobs,
         "is_web": is_web,
         "longest": LONGEST,
         "most_fields": MOST_FIELDS,
-        "clear": address(q=""),
+        "clear": asked.address(query, q=""),
     }
 
 
@@ -92,13 +84,11 @@ async def _search(asked: Asked, query: RecordsPageQuery) -> tuple[list[RecordVie
     return found, before
 
 
-def _chips(counts: Mapping[JobId, int], job: str, address: Callable[[str], str]) -> Iterator[Chip]:
-    """Yield a link for each of the jobs that have most records, and for the one that is chosen."""
-    yield Chip(words="All jobs", href=address(""), is_current=not job, count=sum(counts.values()))
+def _jobs(counts: Mapping[str, int], job: str) -> list[tuple[str, str]]:
+    """Return the jobs that have most records, and the one that is chosen, each with its words."""
     most = sorted(counts, key=lambda each: (-counts[each], each))[:CHIPS]
-    chosen = JobId(job)
-    for each in most if not job or chosen in most else [chosen, *most]:
-        yield Chip(words=each, href=address(each), is_current=each == job, count=counts.get(each, 0))
+    chosen = [job] if job and job not in most else []
+    return [("", "All jobs"), *((each, each) for each in (*chosen, *most))]
 
 
 def is_web(address: str) -> bool:

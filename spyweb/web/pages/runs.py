@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlencode
-
 from aiohttp import web
 from msgspec import Struct
 
-from spyweb.dashboard.frame import Chip
 from spyweb.dashboard.job import show_run
 from spyweb.dashboard.run import (
     causes_of,
@@ -27,10 +24,12 @@ from spyweb.views.run_detail import run_seen_by
 from spyweb.views.strips import late_after
 from spyweb.web.access.rights import Right
 from spyweb.web.api.query import Natural, run_in_path
-from spyweb.web.pages.page import Asked, PageMissing, Question, Shown, action, lead_to, page
+from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, Question, Shown, lead_to
 from spyweb.web.pages.source import coloured
 
 PAGE = 50  # runs of a list
+WORDS = {Outcome.SUCCESS: "Succeeded"}
+OUTCOMES = [("", "All"), *((each.value, WORDS.get(each, each.value.capitalize())) for each in Outcome)]
 
 CANCEL = Question(
     title="Cancel this run?",
@@ -51,7 +50,7 @@ class RunsPageQuery(Struct, frozen=True):
         return RunFilter(job=JobId(self.job) if self.job else None, outcomes=outcomes)
 
 
-@page("runs/{run}", "run.html", place="jobs", of_job=True, anew=("run:{run}",))
+@DashboardPage("runs/{run}", "run.html", place="jobs", of_job=True, anew=("run:{run}",))
 async def show_run_page(asked: Asked) -> Shown:
     """Show everything about a run."""
     number = run_in_path(asked.request)
@@ -83,7 +82,7 @@ async def find_run(asked: Asked, number: RunId) -> Run:
     return run
 
 
-@page("runs", "runs.html", place="jobs", of_job=True)
+@DashboardPage("runs", "runs.html", place="jobs", of_job=True)
 async def list_runs(asked: Asked) -> Shown:
     """List runs, newest first: of all jobs or of one, of all outcomes or of one."""
     query = asked.query(RunsPageQuery)
@@ -98,33 +97,13 @@ async def list_runs(asked: Asked) -> Shown:
         "name": name,
         "runs": [show_run(run, late_ms) for run in found.runs if asked.principal.may_see(run.job)],
         "is_of_all": wanted.job is None,
-        "outcomes": outcome_chips(asked, query),
-        "older": address_of(asked, query, before=found.before) if found.before else "",
+        "outcomes": asked.chips(query, "outcome", OUTCOMES),
+        **asked.places(query, found.before),
     }
     return Shown(title=f"Runs of {name}" if name else "Runs", values=values)
 
 
-def outcome_chips(asked: Asked, query: RunsPageQuery) -> list[Chip]:
-    words = {Outcome.SUCCESS: "Succeeded"}
-    chips = [Chip(words="All", href=address_of(asked, query, outcome=""), is_current=not query.filter().outcomes)]
-    return chips + [
-        Chip(
-            words=words.get(outcome, outcome.value.capitalize()),
-            href=address_of(asked, query, outcome=outcome.value),
-            is_current=query.outcome == outcome,
-        )
-        for outcome in Outcome
-    ]
-
-
-def address_of(asked: Asked, query: RunsPageQuery, **changes: object) -> str:
-    """Return the address of this list with other parameters; it begins anew unless it says where."""
-    fields = {"job": query.job, "outcome": query.outcome, "before": 0, **changes}
-    wanted = urlencode({name: value for name, value in fields.items() if value})
-    return asked.to("runs") + (f"?{wanted}" if wanted else "")
-
-
-@action("runs/{run}/cancel", right=Right.RUN, of_job=True, question=CANCEL)
+@Action("runs/{run}/cancel", right=Right.RUN, of_job=True, question=CANCEL)
 async def cancel(asked: Asked) -> web.Response:
     """Have a run end that is under way, or give up one that waits."""
     number = run_in_path(asked.request)

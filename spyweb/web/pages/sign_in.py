@@ -9,7 +9,7 @@ from spyweb.web.access.cookies import drop_session, set_session
 from spyweb.web.access.guard import TRAIL
 from spyweb.web.access.recognise import RECOGNISER, TooManyTries, WrongKey, address_in
 from spyweb.web.access.rights import PUBLIC, Right
-from spyweb.web.pages.page import Asked, Shown, action, lead_to, page
+from spyweb.web.pages.page import Action, Asked, DashboardPage, Shown, lead_to
 from spyweb.web.pages.site import answer_with
 
 SIGN_IN, TEMPLATE = "sign-in", "sign_in.html"
@@ -22,13 +22,13 @@ class SignInQuery(Struct, frozen=True):
     back: str = ""
 
 
-@page(SIGN_IN, TEMPLATE, right=PUBLIC)
+@DashboardPage(SIGN_IN, TEMPLATE, right=PUBLIC)
 async def show_form(asked: Asked) -> Shown:
     """Ask for a key."""
     return _form(asked.query(SignInQuery).back)
 
 
-@action(SIGN_IN, right=PUBLIC)
+@Action(SIGN_IN, right=PUBLIC)
 async def sign_in(asked: Asked) -> web.Response:
     """Begin a session of the key that was typed."""
     request, access = asked.request, asked.service.access
@@ -50,7 +50,7 @@ async def sign_in(asked: Asked) -> web.Response:
     return away
 
 
-@action("sign-out", right=Right.READ, of_job=True)
+@Action("sign-out", right=Right.READ, of_job=True)
 async def sign_out(asked: Asked) -> web.Response:
     """End the session, here and in the browser."""
     _end_session(asked)

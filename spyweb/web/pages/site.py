@@ -27,13 +27,15 @@ from spyweb.web.answer import status_of, wants_page
 from spyweb.web.api.route import SERVICE
 from spyweb.web.body import LARGEST_FORM, LARGEST_PUBLIC_FORM, read_form
 from spyweb.web.event_streams import PAGE_STREAMS, send_events
-from spyweb.web.pages.page import THEME, THEMES, Action, Asked, DashboardPage, PageMissing, Question, Shown
+from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, Question, Shown, lead_to
 from spyweb.web.pages.sending import send_page, serve_static
 
 if TYPE_CHECKING:
     from spyweb.dashboard.render import Renderer
 
 ROOT = "/"  # the dashboard's own address
+THEME, THEMES = "spyweb_theme", frozenset({"light", "dark"})  # a cookie, and what it may say
+A_YEAR_S = 31_536_000
 PATIENCE_S = 10.0  # with a page that others wait for
 
 TITLES: Mapping[int, str] = {
@@ -205,6 +207,18 @@ async def frame_of(asked: Asked, place: str, live: str = "") -> PageFrame:
 @cache
 def host_name() -> str:
     return socket.gethostname()
+
+
+@Action("theme", right=PUBLIC)
+async def choose_theme(asked: Asked) -> web.Response:
+    """Keep the choice of colours in a cookie, so that a page comes in the right ones from its first byte on."""
+    chosen = asked.form.get("theme", "")
+    away = lead_to(asked.back())
+    if chosen in THEMES:
+        away.set_cookie(THEME, chosen, path=asked.base, max_age=A_YEAR_S, samesite="Lax", httponly=True)
+    else:
+        away.del_cookie(THEME, path=asked.base)
+    return away
 
 
 @web.middleware

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 from spyweb.errors import Refused
 from spyweb.views.source import SourceView
-from spyweb.web.pages.page import Asked, PageMissing, Shown, page
+from spyweb.web.pages.page import Asked, DashboardPage, PageMissing, Shown
 
 if TYPE_CHECKING:
     from spyweb.dashboard.lua_source import SourceLine  # with Pygments
@@ -22,7 +22,7 @@ class SourceQuery(Struct, frozen=True):
     line: Annotated[int, Meta(ge=1)] | None = None
 
 
-@page("jobs/{job}/source", "source.html", place="jobs")
+@DashboardPage("jobs/{job}/source", "source.html", place="jobs")
 async def show_source(asked: Asked) -> Shown:
     """Show a whole file of a job, as it runs."""
     job, query = asked.job(), asked.query(SourceQuery)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from functools import partial
-from urllib.parse import quote_from_bytes
 
 from aiohttp import web
 from msgspec import Struct, structs
@@ -32,7 +31,17 @@ from spyweb.views.state import LockView, NamespaceView, bytes_of
 from spyweb.web.access.rights import Right
 from spyweb.web.answer import BadParameter
 from spyweb.web.api.query import LONGEST_NUMBER, Natural
-from spyweb.web.pages.page import Asked, PageMissing, PagePart, Question, Shown, action, lead_to, page
+from spyweb.web.pages.page import (
+    Action,
+    Asked,
+    DashboardPage,
+    PageMissing,
+    PagePart,
+    Question,
+    Shown,
+    lead_to,
+    with_query,
+)
 from spyweb.web.pages.site import answer_with
 from spyweb.words import cut
 
@@ -72,17 +81,7 @@ class LockPageQuery(Struct, frozen=True):
 
 def address(asked: Asked, *parts: str, **given: str | bytes | int | None) -> str:
     """Return an address with parameters, which may be any bytes."""
-    texts = {
-        name: value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
-        for name, value in given.items()
-    }
-    query = "&".join(
-        f"{name}={quote_from_bytes(value, safe='') if isinstance(value, bytes) else value}"
-        for name, value in texts.items()
-        if value not in (None, b"")
-    )
-    path = asked.to("state", *parts)
-    return f"{path}?{query}" if query else path
+    return with_query(asked.to("state", *parts), given)
 
 
 # -- the page ---------------------------------------------------------------------------------------------------------
@@ -128,7 +127,7 @@ async def parts_of(asked: Asked, query: StateQuery) -> Mapping[str, object]:
     }
 
 
-@page("state", TEMPLATE, place=PLACE, of_job=True, parts=live_parts)
+@DashboardPage("state", TEMPLATE, place=PLACE, of_job=True, parts=live_parts)
 async def show_state(asked: Asked) -> Shown:
     """Show what is stored; without a namespace, lead to the one that comes first."""
     query = asked.query(StateQuery)
@@ -256,7 +255,7 @@ def _permitted(asked: Asked, name: str) -> str:
 # -- what forms do ----------------------------------------------------------------------------------------------------
 
 
-@action("state/put", right=Right.STATE, of_job=True)
+@Action("state/put", right=Right.STATE, of_job=True)
 async def put_value(asked: Asked) -> web.Response:
     """Write the value of a key, as it was typed."""
     query = asked.query(StateQuery)
@@ -265,7 +264,7 @@ async def put_value(asked: Asked) -> web.Response:
     return await _write(asked, query, query.key)
 
 
-@action("state/add", right=Right.STATE, of_job=True)
+@Action("state/add", right=Right.STATE, of_job=True)
 async def add_value(asked: Asked) -> web.Response:
     """Write the value of a new key."""
     key = asked.form.get("key", "").encode("utf-8", "surrogateescape")
@@ -356,7 +355,7 @@ async def ask_before_deleting(asked: Asked) -> Question:
     )
 
 
-@action("state/delete", right=Right.STATE, of_job=True, question=ask_before_deleting)
+@Action("state/delete", right=Right.STATE, of_job=True, question=ask_before_deleting)
 async def delete_key(asked: Asked) -> web.Response:
     """Delete a key with its value."""
     query = asked.query(VersionQuery)
@@ -375,7 +374,7 @@ async def ask_before_rolling_back(asked: Asked) -> Question:
     )
 
 
-@action("state/rollback", right=Right.STATE, of_job=True, question=ask_before_rolling_back)
+@Action("state/rollback", right=Right.STATE, of_job=True, question=ask_before_rolling_back)
 async def roll_back(asked: Asked) -> web.Response:
     """Write the value of an earlier version again."""
     query = asked.query(VersionQuery)
@@ -395,7 +394,7 @@ async def ask_before_breaking(asked: Asked) -> Question:
     )
 
 
-@action("state/locks/break", right=Right.STATE, question=ask_before_breaking)
+@Action("state/locks/break", right=Right.STATE, question=ask_before_breaking)
 async def break_lock(asked: Asked) -> web.Response:
     """Release a lock, whoever holds it."""
     await asked.service.state.break_lock(asked.query(LockPageQuery).name)

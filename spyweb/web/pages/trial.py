@@ -13,7 +13,7 @@ from spyweb.model import Outcome
 from spyweb.views.jobs import to_json
 from spyweb.views.runs import LogLine, RunEnded, TaskView
 from spyweb.web.access.rights import Right
-from spyweb.web.pages.page import Asked, Shown, action
+from spyweb.web.pages.page import Action, Asked, Shown
 from spyweb.web.pages.site import answer_with
 
 MOST_LINES = 500
@@ -41,7 +41,7 @@ class Trial(Struct):
         return "" if result is None else msgspec.json.format(to_json(result), indent=2).decode()
 
 
-@action("jobs/{job}/try", right=Right.RUN)
+@Action("jobs/{job}/try", right=Right.RUN)
 async def try_job(asked: Asked) -> web.Response:
     """Run a job so that nothing is kept: of a monitor one cycle, of a script a dry run."""
     job = asked.job()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from urllib.parse import urlencode
+from functools import partial
 
 from msgspec import Struct
 
@@ -11,7 +11,7 @@ from spyweb.dashboard.job import mark_of_outcome
 from spyweb.dashboard.when import LEVELS, draw_heat_map
 from spyweb.model import JobId, RunId
 from spyweb.web.api.query import Natural
-from spyweb.web.pages.page import Asked, Shown, page
+from spyweb.web.pages.page import Asked, DashboardPage, Shown
 
 GAPS = 50
 
@@ -24,7 +24,7 @@ class WhenQuery(Struct, frozen=True):
     before: Natural = 0  # the id of a gap: only older ones
 
 
-@page("when", "when.html", place="when", of_job=True, anew=("jobs",))
+@DashboardPage("when", "when.html", place="when", of_job=True, anew=("jobs",))
 async def show_when(asked: Asked) -> Shown:
     """Show when jobs are due, and when they were and did not run."""
     query, may_see = asked.query(WhenQuery), asked.principal.may_see
@@ -36,13 +36,6 @@ async def show_when(asked: Asked) -> Shown:
         before=RunId(query.before) if query.before else None,
         may_see=may_see,
     )
-    here = asked.to("when")
-
-    def address(**more: object) -> str:
-        given = {"page": query.page if query.page > 1 else "", "job": query.job, **more}
-        chosen = {name: value for name, value in given.items() if value}
-        return f"{here}?{urlencode(chosen)}" if chosen else here
-
     values = {
         "day": day,
         "map": await asyncio.to_thread(draw_heat_map, day, query.page),
@@ -51,10 +44,7 @@ async def show_when(asked: Asked) -> Shown:
         "count": found.count,
         "mark_of": mark_of_outcome,
         "job": query.job,
-        "is_older": bool(query.before),
-        "older": address(before=found.before) + "#gaps" if found.before else "",
-        "newest": address() + "#gaps",
-        "address": address,
-        "here": here,
+        "address": partial(asked.address, query),
+        **asked.places(query, found.before),
     }
     return Shown(title="What runs when", values=values)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import jinja2
 import pytest
 
 from spyweb.dashboard.frame import PageFrame, nav_entries
-from spyweb.dashboard.render import HERE, Renderer, renderer
+from spyweb.dashboard.render import HERE, CompiledTemplates, Renderer, renderer
 from spyweb.dashboard.words import ABSENT, Moments
 
 NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
@@ -91,3 +93,52 @@ def render(source: str, frame: PageFrame) -> str:
 def test_there_is_one_renderer() -> None:
     assert isinstance(renderer(), Renderer)
     assert renderer() is renderer()
+
+
+@pytest.fixture
+def templates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(sys, "pycache_prefix", None)
+    (tmp_path / "page.html").write_text("hello {{ name }}")
+    return tmp_path
+
+
+def compiled(templates: Path) -> list[Path]:
+    return sorted(templates.glob("__pycache__/*.pyc"))
+
+
+def rendered(templates: Path) -> str:
+    pages = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(templates), bytecode_cache=CompiledTemplates(templates), autoescape=True
+    )
+    return pages.get_template("page.html").render(name="<b>")
+
+
+def test_a_template_is_compiled_once(templates: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert rendered(templates) == "hello &lt;b&gt;"
+    assert len(compiled(templates)) == 1
+    monkeypatch.setattr(jinja2.Environment, "compile", None)
+    assert rendered(templates) == "hello &lt;b&gt;"
+
+
+def test_another_text_is_compiled_anew(templates: Path) -> None:
+    rendered(templates)
+    (templates / "page.html").write_text("goodbye {{ name }}")
+    assert rendered(templates) == "goodbye &lt;b&gt;"
+
+
+def test_what_is_broken_is_compiled_anew(templates: Path) -> None:
+    rendered(templates)
+    compiled(templates)[0].write_bytes(b"nothing of the kind")
+    assert rendered(templates) == "hello &lt;b&gt;"
+
+
+def test_nothing_is_needed_where_nothing_can_be_written(templates: Path) -> None:
+    (templates / "__pycache__").write_text("a file is in the way")
+    assert rendered(templates) == "hello &lt;b&gt;"
+
+
+def test_nothing_is_written_where_python_writes_none(templates: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    assert rendered(templates) == "hello &lt;b&gt;"
+    assert not (templates / "__pycache__").exists()
