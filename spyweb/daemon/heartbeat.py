@@ -18,7 +18,7 @@ from spyweb.clock import Clock
 from spyweb.cooperative import within
 from spyweb.errors import STORE_REFUSED, FetchError
 from spyweb.ops.network.request import Fetch, Http, parse_url
-from spyweb.outbox.messages import hide_address
+from spyweb.outbox.send import hide_address
 from spyweb.settings.addresses import expand
 from spyweb.settings.sections import HeartbeatSettings
 from spyweb.settings.units import MINUTE_MS, SECOND_MS, format_duration

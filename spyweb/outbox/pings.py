@@ -18,8 +18,7 @@ from spyweb.logs.secrets import secrets_in
 from spyweb.model import JobId, JobSpec, PingAddresses
 from spyweb.ops.network.gate import NetGate
 from spyweb.ops.network.request import Http, parse_url
-from spyweb.outbox.messages import hide_address
-from spyweb.outbox.send import DeliveryFailure, post
+from spyweb.outbox.send import DeliveryFailure, hide_address, post
 from spyweb.runs.ping_messages import START, SUCCESS, PingFacts, decode_ping
 from spyweb.settings.addresses import expand
 from spyweb.specs.hook import OF_JOB

@@ -1,12 +1,14 @@
-"""Makes one attempt to deliver a message: a webhook's POST, or a notification on the desktop."""
+"""Build the messages of monitors, and make one attempt to deliver one: a webhook's POST, or a desktop notification."""
 
 from __future__ import annotations
 
 import hmac
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from email.utils import parsedate_to_datetime
 from types import MappingProxyType
 from typing import TypeAlias
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -14,14 +16,13 @@ from msgspec.structs import replace
 
 from spyweb.clock import Clock
 from spyweb.errors import FetchError, NotPermitted
-from spyweb.model import JobId
+from spyweb.model import JobId, Webhook
 from spyweb.ops.network.gate import NetGate
 from spyweb.ops.network.request import Fetch, Http, Response, check, clean_headers, parse_url
 from spyweb.ops.notify_desktop import Desktop
-from spyweb.outbox.messages import DesktopText
 from spyweb.permissions.policy import ANYTHING, Policy
 from spyweb.settings.addresses import read_secret
-from spyweb.store.model.messages import Channel, QueuedMessage
+from spyweb.store.model.messages import Channel, NewMessage, QueuedMessage, Target
 
 DELIVERY_HEADER = "X-SpyWeb-Delivery"
 SIGNATURE_HEADER = "X-SpyWeb-Signature"
@@ -29,6 +30,8 @@ OUR_HEADERS = (DELIVERY_HEADER.lower(), SIGNATURE_HEADER.lower())
 TIMEOUT_S = 30.0
 NOT_FINAL = (408, 425, 429)  # answers of 4xx after which the same message may be accepted later
 SHOWN = 200  # characters of what the receiver answered
+HIDDEN = "***"
+SHORTEST_SECRET = 5  # characters: a shorter part is found in ordinary words
 LONGEST_DIGITS = 9  # of the seconds in Retry-After: more than any message lives
 
 
@@ -128,7 +131,7 @@ async def post(
     except FetchError as error:
         return DeliveryFailure(reason=f"{error.kind}: {error}", holds=not isinstance(error, NotPermitted))
     if secret:  # which the receiver may repeat
-        response = replace(response, body=response.body.replace(secret, b"***"))
+        response = replace(response, body=response.body.replace(secret, HIDDEN.encode()))
     return judge(response, clock.now_ms())
 
 
@@ -174,3 +177,45 @@ def retry_after_ms(headers: Mapping[bytes, bytes], now_ms: int) -> int:
         return max(0, round(parsedate_to_datetime(text).timestamp() * 1000) - now_ms)
     except (ValueError, OverflowError):
         return 0
+
+
+class DesktopText(msgspec.Struct, frozen=True):
+    """The payload of a desktop notification."""
+
+    title: str
+    body: str
+    timeout_ms: int | None = None
+
+
+def webhook_message(job: JobId, webhook: Webhook, body: bytes) -> NewMessage:
+    target = Target(Channel.WEBHOOK, webhook.url)
+    return NewMessage(job=job, target=target, payload=body, headers=webhook.headers)
+
+
+def desktop_message(job: JobId, title: str, body: str, timeout_ms: int | None) -> NewMessage:
+    payload = msgspec.json.encode(DesktopText(title, body, timeout_ms))
+    return NewMessage(job=job, target=Target(Channel.DESKTOP, ""), payload=payload)
+
+
+def hide_address(text: str, address: str) -> str:
+    """Return a text without the parts of an address that may be secrets: what is behind its host, and a login."""
+    scheme_less = address.partition("://")[2]
+    login, _, rest = scheme_less.rpartition("@") if "@" in scheme_less.partition("/")[0] else ("", "", scheme_less)
+    parts = {address, scheme_less, login, *re.split(r"[/?&=#]", rest)[1:], *login.split(":")}
+    parts |= {unquote(part) for part in parts}
+    for part in sorted((part for part in parts if len(part) >= SHORTEST_SECRET), key=len, reverse=True):
+        text = text.replace(part, HIDDEN)
+    return text
+
+
+def place_of(target: Target) -> str:
+    """Return the host of a target, or the name of an alert channel, for logs.
+
+    The rest of a webhook's address is often a secret.
+    """
+    if target.channel is Channel.ALERT:
+        return target.address
+    try:
+        return urlsplit(target.address).hostname or target.channel.value
+    except ValueError:
+        return target.channel.value

@@ -21,8 +21,7 @@ from spyweb.clock import Clock, Handle
 from spyweb.errors import STORE_REFUSED
 from spyweb.logs.refusals import tell_refusal
 from spyweb.model import JobId, Retry
-from spyweb.outbox.messages import place_of
-from spyweb.outbox.send import DeliveryFailure, Send
+from spyweb.outbox.send import DeliveryFailure, Send, place_of
 from spyweb.runs.followups import retry_delay_ms
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, format_duration
 from spyweb.store.model.messages import Channel, QueuedMessage, Target

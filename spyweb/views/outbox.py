@@ -31,7 +31,7 @@ class MessagesRetried(Struct, frozen=True, kw_only=True):
 
 
 def view_message(message: QueuedMessage) -> MessageView:
-    from spyweb.outbox.messages import place_of  # a command that asks a daemon does without the store
+    from spyweb.outbox.send import place_of  # a command that asks a daemon does without the store
 
     is_dead = message.dead_ms is not None
     return MessageView(

@@ -10,7 +10,7 @@ import pytest
 
 from spyweb.clock import RealClock
 from spyweb.model import JobId, Webhook
-from spyweb.outbox.messages import webhook_message
+from spyweb.outbox.send import webhook_message
 from spyweb.store.sqlite.store import open_store
 from tests.fakes.hook import open_hook
 from tests.fakes.project import Project, eventually

@@ -26,7 +26,7 @@ from spyweb.monitor.items import Item, items_to_lua
 from spyweb.monitor.stages.keep import StoredItem
 from spyweb.ops.arguments import read_text
 from spyweb.ops.network.request import parse_url
-from spyweb.outbox.messages import desktop_message, webhook_message
+from spyweb.outbox.send import desktop_message, webhook_message
 from spyweb.store.model.messages import NewMessage
 from spyweb.store.model.records import Record
 from spyweb.store.sqlite.records import Records

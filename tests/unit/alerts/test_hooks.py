@@ -90,22 +90,6 @@ async def told(
         planning.cancel()
 
 
-async def test_each_function_is_called_once_for_an_incident() -> None:
-    async with told() as t:
-        for _ in range(3):
-            await t.run(FAILED)
-            await t.later()
-        assert t.calls == [("on_down", 1)]
-        for _ in range(3):
-            await t.run(SUCCESS)
-            await t.later()
-        assert t.calls == [("on_down", 1), ("on_up", 1)]
-        await t.run(FAILED)
-        await t.later()
-        assert t.calls == [("on_down", 1), ("on_up", 1), ("on_down", 2)]
-        assert await t.told() == ["closed", "open"]
-
-
 async def test_what_a_function_is_given_says_what_is_wrong_and_since_when() -> None:
     async with told() as t:
         began_ms = t.harness.clock.now_ms()
@@ -204,20 +188,6 @@ def refuse_once(h: Harness) -> Any:
         await refuse()
 
     return refuse_and_go_on
-
-
-async def test_what_a_daemon_that_died_had_not_told_is_told_by_the_next_and_what_it_had_is_not() -> None:
-    async with told(tells=False) as t:
-        t.harness.store.incidents.plan = refuse  # type: ignore[method-assign,assignment]
-        await t.run(FAILED)
-        assert t.calls == []
-        del t.harness.store.incidents.plan
-    async with told(before=t.harness) as later:
-        await later.later()
-        assert later.calls == [("on_down", 1)]
-    async with told(before=t.harness) as last:
-        await last.later()
-        assert last.calls == []
 
 
 async def test_a_function_that_a_crash_cut_short_is_called_again_with_the_same_incident() -> None:

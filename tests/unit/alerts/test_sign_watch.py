@@ -123,47 +123,6 @@ async def test_a_job_that_nothing_starts_is_late_and_any_run_ends_that() -> None
         assert await w.incidents() == []
 
 
-async def test_what_a_daemon_had_noted_is_neither_lost_nor_doubled_by_the_next() -> None:
-    broken = Conditions(broken={BACKUP: "line 4"})
-    async with watched(SILENT) as w:
-        w.conditions = broken
-        await w.turn(11 * 60)
-        assert (await w.signs()).keys() == {"job:backup broken", "job:backup silent"}
-    async with watched(SILENT, w) as later:
-        later.conditions = broken
-        await later.turn(60)
-        assert (await later.signs()).keys() == {"job:backup broken", "job:backup silent"}
-        later.conditions = Conditions()
-        await later.run()
-        await later.turn(10)
-        assert (await later.incidents(), len(await later.incidents(is_open=False))) == ([], 1)
-
-
-async def test_what_came_and_what_went_while_no_daemon_ran_is_noted_at_the_start() -> None:
-    async with watched(SILENT) as w:
-        await w.run()
-        w.conditions = Conditions(parts={"store": "nothing is stored"})
-        await w.turn(30)
-        assert (await w.signs()).keys() == {"daemon:store refusing"}
-    await w.harness.clock.turn(9 * 60 + 45)
-    async with watched(SILENT, w) as later:
-        await later.turn(30)
-        assert (await later.signs()).keys() == {"job:backup silent"}, "counted from the success before"
-
-
-async def test_a_run_that_began_before_a_restart_keeps_a_job_from_being_late() -> None:
-    async with watched(LATE, schedule=Every(period_ms=60 * MINUTE_MS)) as w:
-        await w.turn(59 * 60)
-        await w.run()
-        w.harness.timers.stop_jobs()
-        await w.turn(30)
-    async with watched(LATE, w, schedule=Every(period_ms=60 * MINUTE_MS)) as later:
-        later.harness.timers.stop_jobs()
-        await later.turn(10 * 60)
-        assert later.job.started_ms > 0
-        assert len(await later.incidents()) == 1, "for the due time after it"
-
-
 async def test_a_job_whose_file_loads_only_some_time_after_the_start_is_counted_from_its_last_success_too() -> None:
     def other() -> LiveJob:
         return make_job("other", alerts=SILENT, schedule=Never())

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import hmac
+import json
 from collections.abc import Mapping
 
 import pytest
 from msgspec.structs import replace
 
 from spyweb.errors import FetchError
+from spyweb.model import Webhook
 from spyweb.ops.network.request import Response
 from spyweb.ops.notify_desktop import Desktop
-from spyweb.outbox.messages import desktop_message
-from spyweb.outbox.send import DeliveryFailure, MessageTransport, judge, retry_after_ms
+from spyweb.outbox.send import (
+    DeliveryFailure,
+    MessageTransport,
+    desktop_message,
+    judge,
+    place_of,
+    retry_after_ms,
+    webhook_message,
+)
 from spyweb.permissions.hosts import read_net
 from spyweb.permissions.policy import Grants, policy_of
-from spyweb.store.model.messages import NewMessage, QueuedMessage
+from spyweb.store.model.messages import Channel, NewMessage, QueuedMessage, Target
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.findings import HOOK, message
 from tests.fakes.ops import PRICES, FakeHttp, make_response
@@ -187,3 +196,30 @@ async def test_without_a_desktop_a_notification_counts_as_done() -> None:
 )
 def test_retry_after_is_seconds_or_a_date(headers: Mapping[bytes, bytes], wait_ms: int) -> None:
     assert retry_after_ms(headers, START_MS) == wait_ms
+
+
+def test_a_webhooks_message_bears_its_address_and_headers() -> None:
+    found = webhook_message(PRICES, Webhook(url="https://x.example/h", headers=(("A", "1"),)), b"{}")
+
+    assert found.target == Target(Channel.WEBHOOK, "https://x.example/h")
+    assert (found.job, found.headers, found.payload) == (PRICES, (("A", "1"),), b"{}")
+
+
+def test_a_notification_is_told_as_json() -> None:
+    found = desktop_message(PRICES, "3 new", "Tea: 1 €", 9000)
+
+    assert found.target == Target(Channel.DESKTOP, "")
+    assert json.loads(found.payload) == {"title": "3 new", "body": "Tea: 1 €", "timeout_ms": 9000}
+
+
+@pytest.mark.parametrize(
+    ("target", "place"),
+    [
+        (Target(Channel.WEBHOOK, "https://me:pw@hooks.example:8443/secret?token=x"), "hooks.example"),
+        (Target(Channel.WEBHOOK, "not an address"), "webhook"),
+        (Target(Channel.WEBHOOK, "http://[::1"), "webhook"),
+        (Target(Channel.DESKTOP, ""), "desktop"),
+    ],
+)
+def test_no_secret_of_an_address_is_logged(target: Target, place: str) -> None:
+    assert place_of(target) == place
