@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import StrEnum
-from operator import is_
 
 from msgspec import Struct
 
-from spyweb.cooperative import run_at_once
 from spyweb.dashboard.charts import Strip, strip
-from spyweb.views.overview import ATTENTION, Overview, OverviewRow, Standing, make_overview, row_seen_by
+from spyweb.views.overview import ATTENTION, Overview, OverviewRow, Standing
 
 ATTENTION_SHOWN = 8  # jobs in trouble above the list; all are in it as well
 
@@ -127,11 +125,3 @@ def title_of(overview: Overview) -> str:
     """Return the title of the tab, which has room for a few words."""
     verdict = overview.verdict
     return f"{verdict.failing:,} failing" if verdict.failing else verdict.words
-
-
-def seen_by(overview: Overview, may_see: Callable[[str], bool]) -> Overview:
-    """Return what somebody may see of it; who may not see all jobs is not told of the daemon's own troubles either."""
-    rows = [row_seen_by(row, may_see) for row in overview.rows if may_see(row.job.id)]
-    if len(rows) == len(overview.rows) and all(map(is_, rows, overview.rows)):
-        return overview
-    return run_at_once(make_overview(rows, problems=(), warnings=(), now_ms=overview.at_ms))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
@@ -98,8 +98,10 @@ def job_of(subject: str) -> JobId | None:
     return JobId(subject.removeprefix(JOB)) if subject.startswith(JOB) else None
 
 
-def without_others(view: IncidentView) -> IncidentView:
-    """Return an incident without the names of the jobs that it waits for: not everybody may see those."""
+def incident_seen_by(view: IncidentView, may_see: Callable[[str], bool]) -> IncidentView:
+    """Return an incident without the names of the jobs that it waits for, unless somebody may see all jobs."""
+    if may_see(""):
+        return view
     channels = [replace(each, held=_unnamed(each.held)) for each in view.channels]
     return replace(view, held=_unnamed(view.held), channels=channels)
 

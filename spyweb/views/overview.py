@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from msgspec import Struct, structs
 
-from spyweb.cooperative import Steps
+from spyweb.cooperative import Steps, run_at_once
 from spyweb.model import Outcome, Run, RunId
 from spyweb.runs.records import NOT_AS_EXPECTED
 from spyweb.store.model.runs import FailingSeries, RunStrip
@@ -115,6 +115,14 @@ def row_seen_by(row: OverviewRow, may_see: Callable[[str], bool]) -> OverviewRow
     """Return a row without the other jobs that somebody may not see."""
     seen = [job for job in row.held_up if may_see(job)]
     return row if len(seen) == len(row.held_up) else structs.replace(row, held_up=seen)
+
+
+def overview_seen_by(overview: Overview, may_see: Callable[[str], bool]) -> Overview:
+    """Return what somebody may see of it; who may not see all jobs is not told of the daemon's own problems either."""
+    if may_see(""):
+        return overview
+    rows = [row_seen_by(row, may_see) for row in overview.rows if may_see(row.job.id)]
+    return run_at_once(make_overview(rows, problems=(), warnings=(), now_ms=overview.at_ms))
 
 
 def view_series(series: FailingSeries) -> Failing:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated, Literal
 
 from aiohttp import web
@@ -11,7 +10,7 @@ from msgspec import Meta, Struct, field
 from spyweb.errors import Refused
 from spyweb.settings.units import DAY_MS, MINUTE_MS
 from spyweb.settings.values import duration
-from spyweb.views.incidents import IncidentAcked, IncidentView, JobSilenced, without_others
+from spyweb.views.incidents import IncidentAcked, IncidentView, JobSilenced, incident_seen_by
 from spyweb.web.access.principal import LONGEST_NAME, principal_of, typed_name
 from spyweb.web.answer import BadBody, json_answer
 from spyweb.web.api.query import (
@@ -63,6 +62,7 @@ class SilenceBody(Struct, frozen=True):
 async def list_incidents(request: web.Request) -> web.Response:
     """List incidents, newest first: what is wrong, and what was."""
     query, incidents = query_of(request, IncidentsQuery), request.app[SERVICE].incidents
+    may_see = principal_of(request).may_see
     is_open = None if query.state is None else query.state == "open"
     job = job_of(request, query)
     return await list_answer(
@@ -70,7 +70,7 @@ async def list_incidents(request: web.Request) -> web.Response:
         query,
         lambda most, older: incidents.list(is_open=is_open, job=job, before=older, limit=most, since_ms=query.since),
         lambda each: (each.job_id or "", each.id),
-        partial(_seen, request),
+        lambda each: incident_seen_by(each, may_see),
     )
 
 
@@ -123,8 +123,4 @@ async def _find(request: web.Request) -> IncidentView:
         check_may_see(request, "")
         raise web.HTTPNotFound(text=str(refused)) from refused
     check_may_see(request, found.job_id or "")
-    return _seen(request, found)
-
-
-def _seen(request: web.Request, incident: IncidentView) -> IncidentView:
-    return without_others(incident) if principal_of(request).jobs else incident
+    return incident_seen_by(found, principal_of(request).may_see)

@@ -8,7 +8,6 @@ from typing import Annotated
 from aiohttp import web
 from msgspec import Meta, Struct
 
-from spyweb.cooperative import run_in_slices
 from spyweb.errors import Problem, Refused
 from spyweb.logs.tail import last_lines
 from spyweb.model import JobId
@@ -17,7 +16,7 @@ from spyweb.views.drift import DriftReport
 from spyweb.views.job_detail import JobDetail, detail_seen_by
 from spyweb.views.job_list import JobsQuery, pick_jobs
 from spyweb.views.jobs import JobPaused, JobView, NextRun, Triggered
-from spyweb.views.overview import Overview, make_overview, row_seen_by
+from spyweb.views.overview import Overview, overview_seen_by
 from spyweb.views.source import SourceView
 from spyweb.views.statistics import JobStatistics, TimeSpan
 from spyweb.web.access.principal import principal_of
@@ -84,23 +83,15 @@ async def list_jobs(request: web.Request) -> web.Response:
 @Route("GET", "/api/overview", right=Right.READ, answer=Overview, of_job=True)
 async def show_overview(request: web.Request) -> web.Response:
     """Show how all jobs stand: in one line, and each with its newest runs."""
-    service, principal = request.app[SERVICE], principal_of(request)
-    overview = await service.overview.look()
-    if principal.jobs:
-        rows = [row_seen_by(row, principal.may_see) for row in overview.rows if principal.may_see(row.job.id)]
-        steps = make_overview(rows, problems=(), warnings=(), now_ms=overview.at_ms)
-        overview = await run_in_slices(service.clock, steps)
-    return json_answer(overview)
+    overview = await request.app[SERVICE].overview.look()
+    return json_answer(overview_seen_by(overview, principal_of(request).may_see))
 
 
 @Route("GET", "/api/jobs/{job}", right=Right.READ, answer=JobDetail)
 async def show_job(request: web.Request) -> web.Response:
     """Show everything about one job: its schedule in words, settings with their origin, problems, its last error."""
     detail = await request.app[SERVICE].details.detail(any_job_in_path(request))
-    principal = principal_of(request)
-    if principal.jobs:
-        detail = detail_seen_by(detail, principal.may_see)
-    return json_answer(detail)
+    return json_answer(detail_seen_by(detail, principal_of(request).may_see))
 
 
 @Route("GET", "/api/jobs/{job}/source", right=Right.READ, answer=SourceView, query=FileQuery)

@@ -23,7 +23,7 @@ from spyweb.dashboard.incidents import (
 from spyweb.errors import Refused
 from spyweb.incidents.policy import Level
 from spyweb.model import JobId
-from spyweb.views.incidents import IncidentView, without_others
+from spyweb.views.incidents import IncidentView, incident_seen_by
 from spyweb.web.access.principal import LONGEST_NAME, typed_name
 from spyweb.web.access.rights import Right
 from spyweb.web.api.query import LONGEST_NUMBER, MOST, Natural, visible
@@ -97,7 +97,7 @@ async def _some(asked: Asked, query: IncidentsPageQuery, state: str, most: int) 
         limit=most + 1,
         before=query.before or None,
     )
-    return [_shown(asked, _seen(asked, each)) for each in found[:most]], len(found) > most
+    return [_shown(asked, incident_seen_by(each, asked.principal.may_see)) for each in found[:most]], len(found) > most
 
 
 def _shown(asked: Asked, view: IncidentView) -> ShownIncident:
@@ -211,8 +211,4 @@ async def _find(asked: Asked, number: int) -> IncidentView:
         found = None
     if found is None or not asked.principal.may_see(found.job_id or ""):
         raise PageMissing(f"There is no incident {number}")
-    return _seen(asked, found)
-
-
-def _seen(asked: Asked, view: IncidentView) -> IncidentView:
-    return without_others(view) if asked.principal.jobs else view
+    return incident_seen_by(found, asked.principal.may_see)

@@ -21,7 +21,7 @@ from spyweb.dashboard.job import (
 from spyweb.model import JobId
 from spyweb.service.changes import LOG_LINES
 from spyweb.service.daemon import DaemonService
-from spyweb.views.incidents import without_others
+from spyweb.views.incidents import incident_seen_by
 from spyweb.views.job_detail import detail_seen_by
 from spyweb.views.jobs import to_json
 from spyweb.views.statistics import TimeSpan
@@ -72,7 +72,6 @@ async def values_of(service: DaemonService, job: JobId, may_see: Callable[[str],
     runs = await service.runs(job, limit=RUNS_SHOWN, before=None)
     mark, heading = heading_of(row)
     found = await service.incidents.list(is_open=True, job=job, before=None, limit=1)
-    found = found if may_see("") else list(map(without_others, found))
     written, built_in = split_settings(detail)
     return {
         "title": tab_title(row),
@@ -80,7 +79,7 @@ async def values_of(service: DaemonService, job: JobId, may_see: Callable[[str],
         "namespace": detail.namespace,
         "row": row,
         "job": row.job,
-        "incident": show_incident(found[0], row.job.name) if found else None,
+        "incident": show_incident(incident_seen_by(found[0], may_see), row.job.name) if found else None,
         "silence": await service.incidents.silence_of(job),
         "silences": SILENCES,
         "maintenance_ms": service.calendar.maintenance_until(job),

@@ -16,7 +16,6 @@ from spyweb.dashboard.overview import (
     JobFilter,
     JobOrder,
     in_trouble,
-    seen_by,
     show_job,
     sort_rows,
     title_of,
@@ -25,7 +24,7 @@ from spyweb.dashboard.overview import (
 from spyweb.service.overview import SHOWN_RUNS
 from spyweb.views.incidents import job_of
 from spyweb.views.job_detail import schedule_words
-from spyweb.views.overview import Overview, OverviewRow, Standing
+from spyweb.views.overview import Overview, OverviewRow, Standing, overview_seen_by
 from spyweb.views.strips import late_after
 from spyweb.web.pages.page import Asked, DashboardPage, PagePart, Shown
 
@@ -97,7 +96,7 @@ def _name_of(asked: Asked, subject: str) -> str:
 @DashboardPage("", "overview.html", place="jobs", of_job=True, parts=PARTS, anew=("jobs",))
 async def show_overview(asked: Asked) -> Shown:
     """Show how all jobs stand."""
-    overview = seen_by(await asked.service.overview.look(), asked.principal.may_see)
+    overview = overview_seen_by(await asked.service.overview.look(), asked.principal.may_see)
     title = title_of(overview)
     if not overview.rows:
         folder = str(asked.service.root / "jobs")

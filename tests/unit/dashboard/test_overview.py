@@ -9,13 +9,12 @@ from spyweb.dashboard.overview import (
     JobFilter,
     JobOrder,
     in_trouble,
-    seen_by,
     show_job,
     sort_rows,
     state_of,
     title_of,
 )
-from spyweb.views.overview import Standing
+from spyweb.views.overview import Standing, overview_seen_by
 from tests.fakes.dashboard import overview_of, three_rows
 
 
@@ -80,8 +79,8 @@ def test_the_tab_counts_what_fails() -> None:
 
 def test_whoever_may_see_one_job_is_told_of_no_other() -> None:
     overview = overview_of(three_rows(), problems=["nothing is stored"])
-    seen = seen_by(overview, lambda job: job == "prices")
+    seen = overview_seen_by(overview, lambda job: job == "prices")
     assert ids(seen.rows) == ["prices"]
     assert (seen.verdict.problems, seen.verdict.jobs, seen.states) == ((), 1, {"well": 1})
     assert in_trouble(seen.rows) == []
-    assert seen_by(overview, lambda _: True) is overview
+    assert overview_seen_by(overview, lambda _: True) is overview
