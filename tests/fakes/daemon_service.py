@@ -39,9 +39,10 @@ from spyweb.ops.network.own_sockets import OwnSockets
 from spyweb.ops.world import Metrics
 from spyweb.outbox.send import DeliveryFailure
 from spyweb.outbox.sender import MessageCounts, OutboxSender
+from spyweb.reload.swap import Reloader
 from spyweb.runs.counters import RunCounters
 from spyweb.runs.live import LiveJobs
-from spyweb.schedules.maintenance import MaintenanceRule, Once, Recurring
+from spyweb.schedules.maintenance import MaintenanceCalendar, MaintenanceRule, Once, Recurring
 from spyweb.service.access import AccessService
 from spyweb.service.audit import AuditService
 from spyweb.service.calendar import USUAL_DAYS, CalendarService, MaySee, anything
@@ -60,8 +61,9 @@ from spyweb.service.past_runs import PastRunsService
 from spyweb.service.readiness import ReadinessService
 from spyweb.service.state import StateService
 from spyweb.service.workflows import WorkflowService
-from spyweb.settings import StateSettings
+from spyweb.settings import Settings, StateSettings
 from spyweb.settings.alerts import AlertChannelSettings, AlertSettings
+from spyweb.settings.load import load_settings
 from spyweb.settings.units import DAY_MS
 from spyweb.store.model.access import NewAuditLine
 from spyweb.store.model.entries import NO_HISTORY, HistoryRules, StoreStats
@@ -69,23 +71,17 @@ from spyweb.store.model.runs import RunFilter, RunPage
 from spyweb.store.sqlite.store import Store
 from spyweb.views.calendar import DayAhead, GapPage, view_gap
 from spyweb.views.drift import DriftReport, DriftView
-from spyweb.views.health import Health, Vitals, view_health
+from spyweb.views.health import Vitals
 from spyweb.views.job_detail import JobDetail, Tie
 from spyweb.views.jobs import (
-    JobFacts,
     JobState,
     JobView,
     NextRun,
-    broken_job,
-    find_job,
-    log_file,
     next_run,
-    no_such_job,
-    view_job,
 )
 from spyweb.views.maintenance import MaintenanceView, view_maintenance
 from spyweb.views.outbox import MessageView
-from spyweb.views.overview import Overview, OverviewRow, make_overview, view_row
+from spyweb.views.overview import view_row
 from spyweb.views.records import RecordView
 from spyweb.views.run_detail import CauseStep, RunDetail, RunLog, brief, run_words
 from spyweb.views.runs import LogLine, RunEnded, RunEvent, TaskView
@@ -93,6 +89,7 @@ from spyweb.views.source import SourceView, whole
 from spyweb.views.statistics import JobStatistics, TimeSpan, make_statistics
 from spyweb.views.workflows import WorkflowDetail, WorkflowView, view_workflow
 from tests.fakes.clock import FakeClock
+from tests.fakes.harness import make_job
 from tests.fakes.memory_store import MemoryStore
 
 NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
@@ -159,14 +156,36 @@ def three_states() -> list[JobState]:
 
 
 def three_jobs() -> list[JobView]:
-    failed = make_run(2, job=BACKUP, outcome=Outcome.FAILED, failure=Failure.ERROR, reason="jobs/backup.lua:3: disk")
-    paused = Cursor(job=BACKUP, due_ms=NOW_MS - 60_000, schedule="", paused=True)
-    nightly = make_spec(BACKUP, name="Backup", schedule=Cron(expression="0 3 * * *", timezone="Europe/Berlin"))
-    return [
-        view_job(nightly, JobFacts(cursor=paused, last=failed, generation=4)),
-        view_job(make_spec(), JobFacts(next_due_ms=NOW_MS + 30_000, last=make_run(), generation=1)),
-        broken_job(TYPO, [Problem("jobs/typo.lua", 1, None, "unexpected symbol near 'x'")]),
-    ]
+    return FakeDaemonService().jobs()
+
+
+def two_live_jobs() -> LiveJobs:
+    """Make the live ones of the three jobs."""
+    live = LiveJobs()
+    backup = make_job(BACKUP, schedule=Cron(expression="0 3 * * *", timezone="Europe/Berlin"))
+    backup.spec = replace(backup.spec, name="Backup")
+    backup.cursor = Cursor(job=BACKUP, due_ms=NOW_MS - 60_000, schedule="", paused=True)
+    backup.code = replace(backup.code, generation=4)
+    backup.last = three_runs()[1]
+    prices = make_job(PRICES, schedule=Every(period_ms=30_000))
+    prices.cursor, prices.last = replace(prices.cursor, due_ms=NOW_MS), make_run()
+    for job in (backup, prices):
+        live.add(job)
+    return live
+
+
+class FakeReloader(Reloader):
+    """Says what is wrong with the project's files, and what its settings are."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.broken = {TYPO: [Problem("jobs/typo.lua", 1, None, "unexpected symbol near 'x'")]}
+        self.warnings = [Problem("jobs/prices.lua", 3, None, "nobody defines htp_get", is_warning=True)]
+        self.maintenance = MaintenanceCalendar()
+
+    @property
+    def settings(self) -> Settings:
+        return load_settings(self.root, environ={}, flags={})
 
 
 def three_runs() -> list[Run]:
@@ -240,17 +259,6 @@ class FakeHooks(HookService):
 
     async def receive(self, job: JobId, delivery: Delivery) -> StartedRun:
         return await self._start(job)
-
-
-class FakeOverview(OverviewService):
-    def __init__(self) -> None: ...
-
-    async def all_rows(self) -> list[OverviewRow]:
-        return list(map(view_row, three_jobs()))
-
-    async def look(self) -> Overview:
-        rows = await self.all_rows()
-        return run_at_once(make_overview(rows, problems=(), warnings=(), now_ms=NOW_MS))
 
 
 class FakeDetails(JobDetails):
@@ -470,6 +478,8 @@ class FakeDaemonService(DaemonService):
         self.clock = clock = clock or FakeClock()
         store = MemoryStore(clock)
         self.access = AccessService(store.keys, clock, api_key)
+        self.live, self.reloader, self.timezone = two_live_jobs(), FakeReloader(self.root), "Europe/Berlin"
+        self.vitals, self.vms_of = (lambda: self.measured), (lambda _job: 0)
         self.own_sockets = OwnSockets()
         self.trail = AuditService(store.audit, clock)
         self.stored = store
@@ -496,38 +506,25 @@ class FakeDaemonService(DaemonService):
         self.next_id = next_id
         self.tasks_of = tasks or {}
         self.outbox, self.drift, self.workflows = FakeOutbox(self), FakeDrift(), FakeWorkflows(self)
-        self.overview, self.details = FakeOverview(), FakeDetails()
+        self.overview = OverviewService(
+            live=self.live,
+            runs=store.runs,
+            past_runs=store.past_runs,
+            clock=clock,
+            view=self._view,
+            broken=self._broken_views,
+            health=self.health,
+        )
+        self.details = FakeDetails()
         self.story: list[str] = []
         self.past = FakePast(self)
         self.calendar = FakeCalendar()
         self.closed = asyncio.Event()  # nobody watches the run any more
 
-    def find(self, name_or_id: str) -> JobId | None:
-        return find_job(three_jobs(), name_or_id)
-
-    def no_such_job(self, name_or_id: str) -> str:
-        return no_such_job(three_jobs(), name_or_id)
-
-    def jobs(self) -> list[JobView]:
+    async def all_jobs(self) -> list[JobView]:
         if self.trouble:
             raise self.trouble
-        return three_jobs()
-
-    def names(self) -> dict[JobId, str]:
-        return {job.id: job.name for job in three_jobs()}
-
-    def troubles(self) -> tuple[Sequence[str], Sequence[str]]:
-        health = view_health(self.measured, ())
-        return health.problems, health.warnings
-
-    async def all_jobs(self) -> list[JobView]:
         return self.jobs()
-
-    def find_any(self, name_or_id: str) -> JobId | None:
-        return self.find(name_or_id)
-
-    def warnings(self) -> list[Problem]:
-        return [Problem("jobs/prices.lua", 3, None, "nobody defines htp_get", is_warning=True)]
 
     async def next_runs(
         self, job: JobId | None, count: int, *, until_ms: int | None = None, may_see: MaySee = anything
@@ -536,12 +533,6 @@ class FakeDaemonService(DaemonService):
         shown = job or PRICES
         until_ms = NOW_MS * 2 if until_ms is None else until_ms
         return [next_run(shown, each, "Europe/Berlin") for each in due if each < until_ms and may_see(shown)]
-
-    def log_file(self, job: JobId) -> Path:
-        return log_file(self.root, f"jobs/{job}")
-
-    def health(self) -> Health:
-        return view_health(self.measured, three_states())
 
     async def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:
         chosen = [run for run in self.known_runs if job in (None, run.job) and (before is None or run.id < before)]

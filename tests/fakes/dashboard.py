@@ -14,12 +14,9 @@ from spyweb.clock import Clock
 from spyweb.cooperative import run_at_once
 from spyweb.errors import Problem, Refused
 from spyweb.model import Every, HistoryRule, JobId, Outcome, Run, RunId, RunMark, TriggerType
-from spyweb.runs.live import LiveJobs
 from spyweb.service.calendar import MaySee, anything
 from spyweb.service.events import EventHub
 from spyweb.service.record_search import RecordSearch
-from spyweb.settings import Settings
-from spyweb.settings.load import load_settings
 from spyweb.specs.origins import OriginKind, ResolvedSetting
 from spyweb.store.model.access import Scope
 from spyweb.store.model.runs import FailingSeries, RunFilter, RunPage, RunPoint, RunStrip
@@ -236,11 +233,6 @@ class CrowdedCalendar(FakeCalendar):
         return GapPage(gaps=gaps[:limit], count=sum(gap.count for gap in gaps), before=more)
 
 
-@dataclass(slots=True)
-class FakeReloader:
-    settings: Settings
-
-
 def make_dashboard_service(
     rows: Sequence[OverviewRow] | None = None,
     root: Path | None = None,
@@ -252,13 +244,10 @@ def make_dashboard_service(
     service.overview = FakeOverviewService(list(rows) if rows is not None else three_rows())  # type: ignore[assignment]
     service.details = FakeDetails(service.overview)  # type: ignore[arg-type, assignment]
     service.past = service.past_runs = DashboardPast(service)  # type: ignore[assignment]
-    service.live = LiveJobs()
     service.calendar = CrowdedCalendar()
     service.state = make_state(service.clock, HISTORY)
     records = MemoryStore(service.clock).records
     service.found = RecordSearch(records=records, live=service.live, clock=service.clock)
-    settings = load_settings(root or Path("/nowhere"), environ={}, flags={})
-    service.reloader = FakeReloader(settings)  # type: ignore[assignment]
     return service
 
 

@@ -11,10 +11,8 @@ from spyweb.alerts.ack_links import AckLinks
 from spyweb.model import Ending, JobId, RunId
 from spyweb.ops.network.own_sockets import OwnSockets
 from spyweb.outbox.sender import OutboxSender
-from spyweb.reload.swap import Reloader
 from spyweb.runs.live import LiveJob
 from spyweb.runs.runner import by_hand
-from spyweb.schedules.maintenance import MaintenanceCalendar
 from spyweb.service.access import AccessService
 from spyweb.service.audit import AuditService
 from spyweb.service.changes import ChangeHub
@@ -23,28 +21,20 @@ from spyweb.service.events import EventHub
 from spyweb.service.incidents import IncidentService
 from spyweb.service.once import OnceService
 from spyweb.service.workflows import WorkflowService
-from spyweb.settings import Settings
 from spyweb.settings.alerts import AlertSettings
-from spyweb.settings.load import load_settings
-from tests.fakes.daemon_service import make_channels, make_metrics, make_readiness, make_state, make_vitals, no_lines
+from tests.fakes.daemon_service import (
+    FakeReloader,
+    make_channels,
+    make_metrics,
+    make_readiness,
+    make_state,
+    make_vitals,
+    no_lines,
+)
 from tests.fakes.drifting import make_drift
 from tests.fakes.harness import Harness, harness
 from tests.fakes.hooks import make_hooks
 from tests.fakes.listening import BOOT, FakeSources
-
-
-class FakeReloader(Reloader):
-    """Says what is wrong with the project's files, and what its settings are."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.broken = {}
-        self.warnings = ()
-        self.maintenance = MaintenanceCalendar()
-
-    @property
-    def settings(self) -> Settings:
-        return load_settings(self.root, environ={}, flags={})
 
 
 class FakeOutboxSender(OutboxSender):
@@ -81,6 +71,7 @@ class Served:
 async def serving(root: Path, *jobs: LiveJob) -> AsyncIterator[Served]:
     async with harness() as t:
         reloader = FakeReloader(root)
+        reloader.broken, reloader.warnings = {}, ()
         events = EventHub(t.clock, BOOT, FakeSources().begin)
         once = OnceService(t.store.requests, t.clock)
         service = DaemonService(

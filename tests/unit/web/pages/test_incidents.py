@@ -116,7 +116,7 @@ async def test_one_is_shown_with_all_that_is_known() -> None:
     async with dashboard(service) as client:
         status, page = await get_page(client, "/incidents/2")
         assert status == 200
-        assert re.search(r"<bdi>backup</bdi>: failing since <time", page)
+        assert re.search(r"<bdi>Backup</bdi>: failing since <time", page)
         assert "<strong" in page
         assert "no route</strong>" in page
         assert 'href="/runs/7">run 7</a>' in page

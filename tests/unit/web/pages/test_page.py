@@ -131,7 +131,7 @@ async def test_the_first_page_says_what_is_open_and_since_when() -> None:
     await fail(service.stored_incidents, BACKUP)
     async with dashboard(service) as client:
         _, page = await get_page(client, "/")
-        assert '<a href="/incidents/1">Incident 1 is open</a>: <bdi>backup</bdi> failing since <strong><time' in page
+        assert '<a href="/incidents/1">Incident 1 is open</a>: <bdi>Backup</bdi> failing since <strong><time' in page
     await with_incidents(service)
     async with dashboard(service) as client:
         _, page = await get_page(client, "/")
