@@ -48,83 +48,71 @@ def test_where_the_database_lies_is_told_to_nobody_who_can_reach_the_port() -> N
     assert find_problems(0, stats) == ["nothing is stored: spyweb.db-wal: was removed"]
 
 
-@pytest.mark.parametrize(
-    ("count", "warnings"),
-    [
-        (0, []),
-        (1, ["1 message never arrived and was given up: `spyweb outbox` lists them"]),
-        (2, ["2 messages never arrived and were given up: `spyweb outbox` lists them"]),
-    ],
-)
-def test_messages_that_were_given_up_are_a_warning_and_no_failure(count: int, warnings: list[str]) -> None:
-    health = view_health(make_vitals(dead_messages=count), [])
-    assert (health.status, health.problems, health.warnings) == ("ok", [], warnings)
-    assert summarize(health)["warnings"] == warnings
-
-
-def test_channels_that_can_not_tell_are_named() -> None:
-    (warning,) = view_health(make_vitals(troubled_channels=("ops", "phone")), []).warnings
-    assert warning == "something is wrong with how people are told (ops, phone): `spyweb alerts list` says what"
+POOL = make_vitals().pool
+STALLED = LoopStats(stalls=2, worst_ms=2800, last_at_ms=1_000, last="op state.set of prices, run 7, 2.8 s")
 
 
 @pytest.mark.parametrize(
-    ("count", "warnings"),
+    ("changes", "warning"),
     [
-        (0, []),
-        (1, ["1 monitor does not find what is expected: `spyweb jobs` says which"]),
-        (2, ["2 monitors do not find what is expected: `spyweb jobs` says which"]),
+        ({"dead_messages": 1}, "1 message never arrived and was given up: `spyweb outbox` lists them"),
+        ({"dead_messages": 2}, "2 messages never arrived and were given up: `spyweb outbox` lists them"),
+        (
+            {"troubled_channels": ("ops", "phone")},
+            "something is wrong with how people are told (ops, phone): `spyweb alerts list` says what",
+        ),
+        ({"short_monitors": 1}, "1 monitor does not find what is expected: `spyweb jobs` says which"),
+        ({"short_monitors": 2}, "2 monitors do not find what is expected: `spyweb jobs` says which"),
+        ({"drifting": 1}, "1 job has files that are not as their runs left them: `spyweb drift` lists them"),
+        ({"drifting": 2}, "2 jobs have files that are not as their runs left them: `spyweb drift` lists them"),
+        (
+            {"pool": replace(POOL, workers=[replace(worker, pid=0) for worker in POOL.workers])},
+            "no worker is up, so no script runs: the log says why",
+        ),
+        (
+            {"store": make_stats(commit_s=0.21)},
+            "the disk is slow: each commit takes 210ms or longer, and whatever is stored waits for it",
+        ),
+        ({"refused_connections": "the server is full"}, "the server is full"),
+        ({"descriptors_left": 63}, "only 63 file descriptors are left: raise LimitNOFILE, or `ulimit -n`"),
+        (
+            {"pool": replace(POOL, waiting=9, most_own=21)},
+            "9 runs wait for a process: at most 21 jobs with `exec` or `isolation` have one at a time, "
+            "a third of the file descriptors",
+        ),
+        (
+            {"loop": STALLED, "now_ms": 999 + STALLS_SHOWN_MS},
+            "the event loop was held up: `spyweb health` and the log say by what",
+        ),
+        ({"held_back": {"prices": "it held up"}}, "1 job has held up the daemon too often: `spyweb health` says which"),
+        (
+            {"storage_errors": 3, "storage_error_at_ms": 1_000, "now_ms": 999 + STORAGE_ERRORS_SHOWN_MS},
+            "what scripts store is refused: `spyweb runs` shows of which runs, the log says why",
+        ),
     ],
 )
-def test_monitors_that_find_nothing_any_more_are_a_warning(count: int, warnings: list[str]) -> None:
-    health = view_health(make_vitals(), [], short_monitors=count)
-    assert (health.status, health.warnings) == ("ok", warnings)
+def test_what_somebody_should_look_at_is_a_warning_and_no_failure(changes: dict[str, object], warning: str) -> None:
+    counts = {name: value for name, value in changes.items() if name in ("short_monitors", "drifting")}
+    vitals = make_vitals(**{name: value for name, value in changes.items() if name not in counts})
+    health = view_health(vitals, [], **counts)  # type: ignore[arg-type]
+    assert (health.status, health.problems, health.warnings) == ("ok", [], [warning])
+    assert summarize(health)["warnings"] == [warning]
 
 
-@pytest.mark.parametrize(("count", "has"), [(0, ""), (1, "1 job has"), (2, "2 jobs have")])
-def test_files_that_are_not_as_they_were_left_are_a_warning(count: int, has: str) -> None:
-    health = view_health(make_vitals(), [], drifting=count)
-    told = [f"{has} files that are not as their runs left them: `spyweb drift` lists them"]
-    assert (health.status, health.warnings) == ("ok", told if count else [])
-
-
-def test_that_no_worker_is_up_is_a_warning_since_one_is_being_started() -> None:
-    vitals = make_vitals()
-    workers = [replace(worker, pid=0) for worker in vitals.pool.workers]
-
-    health = view_health(replace(vitals, pool=replace(vitals.pool, workers=workers)), [])
-
-    assert (health.status, health.warnings) == ("ok", ["no worker is up, so no script runs: the log says why"])
-
-
-def test_a_disk_that_takes_long_for_each_commit_is_a_warning() -> None:
-    assert view_health(make_vitals(store=make_stats(commit_s=0.1)), []).warnings == []
-    health = view_health(make_vitals(store=make_stats(commit_s=0.21)), [])
-    slow = "the disk is slow: each commit takes 210ms or longer, and whatever is stored waits for it"
-    assert (health.status, health.warnings) == ("ok", [slow])
-    (advice,) = health.advice
-    assert "faster" in advice.remedy
-
-
-def test_connections_that_are_refused_and_scarce_descriptors_are_warnings() -> None:
-    health = view_health(make_vitals(refused_connections="the server is full", descriptors_left=63), [])
-    expected = ["the server is full", "only 63 file descriptors are left: raise LimitNOFILE, or `ulimit -n`"]
-    assert (health.status, health.warnings) == ("ok", expected)
-
-
-def test_runs_that_wait_for_a_process_are_a_warning() -> None:
-    vitals = make_vitals()
-    health = view_health(replace(vitals, pool=replace(vitals.pool, waiting=9, most_own=21)), [])
-    most = "at most 21 jobs with `exec` or `isolation` have one at a time, a third of the file descriptors"
-    assert health.warnings == [f"9 runs wait for a process: {most}"]
-    (advice,) = health.advice
-    assert "LimitNOFILE" in advice.remedy
-
-
-def test_a_daemon_without_problems_is_ok() -> None:
-    assert view_health(make_vitals(), three_states()).status == "ok"
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"store": make_stats(commit_s=0.1)},
+        {"loop": STALLED, "now_ms": 1_000 + STALLS_SHOWN_MS},
+        {"storage_errors": 3, "storage_error_at_ms": 1_000, "now_ms": 1_000 + STORAGE_ERRORS_SHOWN_MS},
+    ],
+)
+def test_what_is_over_or_usual_is_no_warning(changes: dict[str, object]) -> None:
+    assert view_health(make_vitals(**changes), []).warnings == []
 
 
 def test_one_problem_is_enough_to_fail() -> None:
+    assert view_health(make_vitals(), three_states()).status == "ok"
     health = view_health(make_vitals(scheduler_lag_ms=6_500), three_states())
     assert (health.status, health.problems) == ("failing", ["the scheduler is 6.5s behind"])
 
@@ -153,29 +141,12 @@ def test_the_summary_names_no_job_no_path_and_no_process() -> None:
     assert not any(word in text for word in ("backup", "prices", "spyweb.db", "4711"))
 
 
-def test_a_loop_that_stood_is_a_warning_for_ten_minutes() -> None:
-    stats = LoopStats(stalls=2, worst_ms=2800, last_at_ms=1_000, last="op state.set of prices, run 7, 2.8 s")
-    health = view_health(make_vitals(loop=stats, now_ms=1_000 + STALLS_SHOWN_MS - 1), [])
-    assert health.warnings == ["the event loop was held up: `spyweb health` and the log say by what"]
-    assert view_health(make_vitals(loop=stats, now_ms=1_000 + STALLS_SHOWN_MS), []).warnings == []
-
-
 def test_what_holds_the_loop_is_told_by_name_to_the_daemons_own_user_only() -> None:
-    stats = LoopStats(stalls=2, worst_ms=2800, last_at_ms=1_000, last="op state.set of prices, run 7, 2.8 s")
-    health = view_health(make_vitals(loop=stats, now_ms=1_000, held_back={"prices": "it held up the daemon"}), [])
+    health = view_health(make_vitals(loop=STALLED, now_ms=1_000, held_back={"prices": "it held up the daemon"}), [])
     assert health.held_back == {"prices": "it held up the daemon"}
     shown = summarize(health)
     assert shown["loop"] == {"stalls": 2, "worst_ms": 2800}
     assert "prices" not in str(shown)
-    assert "1 job has held up the daemon too often: `spyweb health` says which" in health.warnings
-
-
-def test_writes_of_scripts_that_fail_are_a_warning_while_they_do() -> None:
-    failing = make_vitals(storage_errors=3, storage_error_at_ms=1_000, now_ms=999 + STORAGE_ERRORS_SHOWN_MS)
-    warning = "what scripts store is refused: `spyweb runs` shows of which runs, the log says why"
-    assert view_health(failing, []).warnings == [warning]
-    over = make_vitals(storage_errors=3, storage_error_at_ms=1_000, now_ms=1_000 + STORAGE_ERRORS_SHOWN_MS)
-    assert view_health(over, []).warnings == []
 
 
 def test_what_keeps_jobs_from_running_is_known_by_the_part_of_the_daemon() -> None:
