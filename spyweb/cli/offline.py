@@ -30,7 +30,7 @@ from spyweb.store.model.records import Record
 from spyweb.store.model.runs import Change
 from spyweb.store.sqlite.damage import refuse_missing, size_of
 from spyweb.views.drift import DriftReport
-from spyweb.views.jobs import JobFacts, JobView, NextRun, broken_job, next_run, view_job, zone_of
+from spyweb.views.jobs import JobView, NextRun, broken_job, next_run, view_job, zone_of
 from spyweb.views.outbox import MessageView, view_message
 from spyweb.views.records import RecordView, view_record
 from spyweb.views.runs import TaskView, view_task
@@ -61,12 +61,16 @@ class OfflineProject:
 
     def views(self) -> list[JobView]:
         """Return the jobs as their files alone describe them."""
-        return _views(self._scanned, {})
+        return self._views(view_job)
 
     def jobs(self) -> list[JobView]:
         nothing: tuple[dict[JobId, Cursor], dict[JobId, Run]] = ({}, {})
         cursors, latest = self.read(_cursors_and_latest, nothing)
-        return _views(self._scanned, {spec.id: self._facts(spec, cursors, latest) for spec in self.specs})
+        return self._views(lambda spec: self._view(spec, cursors.get(spec.id), latest.get(spec.id)))
+
+    def _views(self, view: Callable[[JobSpec], JobView]) -> list[JobView]:
+        broken = [broken_job(job, problems) for job, problems in self._scanned.broken.items()]
+        return sorted([*map(view, self.specs), *broken], key=lambda view: view.id)
 
     def warnings(self) -> list[Problem]:
         return sorted(self._scanned.warnings, key=Problem.place)
@@ -183,14 +187,10 @@ class OfflineProject:
     def _scanned(self) -> Scan:
         return scan(self._settings.root, self._settings)
 
-    def _facts(self, spec: JobSpec, cursors: Mapping[JobId, Cursor], latest: Mapping[JobId, Run]) -> JobFacts:
-        cursor = cursors.get(spec.id)
-        return JobFacts(
-            warnings=self._scanned.jobs[spec.id].warnings,
-            cursor=cursor,
-            next_due_ms=next(self._upcoming(spec, cursor), None),
-            last=latest.get(spec.id),
-        )
+    def _view(self, spec: JobSpec, cursor: Cursor | None, last: Run | None) -> JobView:
+        warnings = tuple(map(str, self._scanned.jobs[spec.id].warnings))
+        next_due_ms = next(self._upcoming(spec, cursor), None)
+        return replace(view_job(spec, cursor, last), warnings=warnings, next_due_ms=next_due_ms)
 
     def _upcoming(self, spec: JobSpec, cursor: Cursor | None) -> Iterator[int]:
         """Yield the due times from now on, as if a daemon started now."""
@@ -317,9 +317,3 @@ def _paused(spec: JobSpec, cursor: Cursor | None, now_ms: int, *, paused: bool) 
 
 async def _cursors_and_latest(store: Store) -> tuple[dict[JobId, Cursor], dict[JobId, Run]]:
     return await store.runs.cursors(), await store.runs.latest()
-
-
-def _views(scanned: Scan, facts: Mapping[JobId, JobFacts]) -> list[JobView]:
-    whole = [view_job(file.spec, facts.get(job, JobFacts())) for job, file in scanned.jobs.items()]
-    broken = [broken_job(job, problems) for job, problems in scanned.broken.items()]
-    return sorted([*whole, *broken], key=lambda view: view.id)

@@ -27,7 +27,7 @@ from spyweb.specs.server_file import FOLDER, SERVER, code_of_server
 from spyweb.store.sqlite.records import Records
 from spyweb.testing.run import SuiteEnvironment
 from spyweb.testing.suites import Suite
-from spyweb.views.jobs import JobFacts, JobView, find_job, unknown_job, view_job
+from spyweb.views.jobs import JobView, find_job, unknown_job, view_job
 from spyweb.views.records import RecordView, view_record
 from spyweb.web.app import Site, project_app
 from spyweb.web.serve import Listening, serve_app
@@ -63,7 +63,7 @@ class ProjectCatalogue:
         return unknown_job([spec.id for spec in self.specs], name_or_id)
 
     def jobs(self) -> list[JobView]:
-        return sorted((view_job(spec, JobFacts()) for spec in self.specs), key=lambda view: view.id)
+        return sorted(map(view_job, self.specs), key=lambda view: view.id)
 
     async def all_jobs(self) -> list[JobView]:
         return self.jobs()

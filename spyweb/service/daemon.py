@@ -53,7 +53,6 @@ from spyweb.store.sqlite.runs import Runs
 from spyweb.store.sqlite.tasks import Tasks
 from spyweb.views.health import Health, Vitals, view_health
 from spyweb.views.jobs import (
-    JobFacts,
     JobState,
     JobView,
     NextRun,
@@ -238,18 +237,16 @@ class DaemonService:
         return [broken_job(job, problems) for job, problems in self._broken()]
 
     def _view(self, job: LiveJob) -> JobView:
-        facts = JobFacts(
-            cursor=job.cursor,
+        queue = job.queue
+        view = view_job(job.spec, job.cursor, job.last, in_flight=len(queue.in_flight), waiting=queue.waiting_count)
+        return structs.replace(
+            view,
             next_due_ms=next(self._upcoming(job), None),
-            last=job.last,
-            in_flight=len(job.queue.in_flight),
-            waiting=job.queue.waiting_count,
             generation=job.code.generation,
             vms=self.vms_of(job.id),
             error=join_problems(job.problems),
-            warnings=job.warnings,
+            warnings=tuple(map(str, job.warnings)),
         )
-        return view_job(job.spec, facts)
 
     def _upcoming(self, job: LiveJob) -> Iterator[int]:
         if job.expected_ms is not None:

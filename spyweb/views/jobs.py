@@ -68,20 +68,6 @@ class JobView(Struct, frozen=True, kw_only=True, gc=False):  # made for each job
     paused_for: str = ""  # why, where spyweb has paused it: "5 failures in a row"
 
 
-class JobFacts(Struct, frozen=True, kw_only=True, gc=False):
-    """The state of a job, beside its settings."""
-
-    cursor: Cursor | None = None
-    next_due_ms: int | None = None
-    last: Run | None = None  # the newest that ran and ended; one that was skipped only where there is no other
-    in_flight: int = 0
-    waiting: int = 0
-    generation: int = 0
-    vms: int = 0
-    error: str = ""
-    warnings: Sequence[Problem] = ()
-
-
 class NextRun(Struct, frozen=True, kw_only=True):
     job: JobId
     due_ms: int
@@ -102,26 +88,24 @@ class JobPaused(Struct, frozen=True, kw_only=True):
     paused: bool
 
 
-def view_job(spec: JobSpec, facts: JobFacts) -> JobView:
+def view_job(
+    spec: JobSpec, cursor: Cursor | None = None, last: Run | None = None, *, in_flight: int = 0, waiting: int = 0
+) -> JobView:
+    """Make the view of a job; `last` is the newest run that ended, a skipped one only where there is no other."""
     return JobView(
         id=spec.id,
         name=spec.name,
         enabled=spec.enabled,
-        state=state_of(spec, facts.cursor, running=facts.in_flight > 0, waiting=facts.waiting > 0),
+        state=state_of(spec, cursor, running=in_flight > 0, waiting=waiting > 0),
         schedule=describe_start(spec),
         path=spec.path,
         folder=spec.folder,
-        next_due_ms=facts.next_due_ms,
-        last=last_run(facts.last) if facts.last else None,
-        in_flight=facts.in_flight,
-        waiting=facts.waiting,
-        generation=facts.generation,
-        vms=facts.vms,
-        error=facts.error,
-        warnings=tuple(map(str, facts.warnings)),
+        last=last_run(last) if last else None,
+        in_flight=in_flight,
+        waiting=waiting,
         tags=spec.tags,
         description=spec.description,
-        paused_for=facts.cursor.paused_for if facts.cursor else "",
+        paused_for=cursor.paused_for if cursor else "",
     )
 
 

@@ -2,16 +2,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from spyweb import __version__
 from spyweb.daemon.banner import JOBS_SHOWN, describe_start, note_of
 from spyweb.errors import Problem
-from spyweb.views.jobs import JobFacts, JobView, view_job
+from spyweb.views.jobs import JobView, view_job
 from tests.fakes.clock import START_MS
 from tests.fakes.harness import make_spec
 
 
 def due(name: str, after_ms: int | None = None, **spec: object) -> JobView:
-    return view_job(make_spec(name, **spec), JobFacts(next_due_ms=None if after_ms is None else START_MS + after_ms))
+    return replace(view_job(make_spec(name, **spec)), next_due_ms=None if after_ms is None else START_MS + after_ms)
 
 
 def shown(*jobs: JobView, problems: Sequence[Problem] = (), colour: bool = False) -> list[str]:
@@ -54,5 +56,5 @@ def test_colour_is_only_there_when_asked_for_and_a_name_sends_nothing_to_the_ter
 
 
 def test_a_job_whose_file_is_broken_says_that_its_old_version_runs() -> None:
-    assert "does not load" in note_of(view_job(make_spec(), JobFacts(error="jobs/prices.lua:1: no")))
-    assert note_of(view_job(make_spec(), JobFacts())) == ""
+    assert "does not load" in note_of(replace(view_job(make_spec()), error="jobs/prices.lua:1: no"))
+    assert note_of(view_job(make_spec())) == ""

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from spyweb.cooperative import run_at_once
 from spyweb.model import Failure, JobId, Outcome, RunId
 from spyweb.store.model.runs import FailingSeries, RunStrip
-from spyweb.views.jobs import JobFacts, JobState, JobView, view_job
+from spyweb.views.jobs import JobState, JobView, view_job
 from spyweb.views.overview import (
     OverviewRow,
     Standing,
@@ -24,7 +24,7 @@ SERIES = FailingSeries(since_ms=5, count=7, first=RunId(3))
 
 
 def job(name: str = "prices", **changes: object) -> JobView:
-    view = view_job(make_spec(JobId(name)), JobFacts(last=make_run(job=JobId(name))))
+    view = view_job(make_spec(JobId(name)), last=make_run(job=JobId(name)))
     return replace(view, **changes)
 
 
@@ -57,7 +57,7 @@ def test_what_needs_somebody_is_stronger_than_what_goes_on(
 
 @pytest.mark.parametrize("changes", [{"storage_errors": 2}, {"note": "not as expected: no items"}])
 def test_a_success_with_something_wrong_is_to_be_looked_at(changes: dict[str, object]) -> None:
-    view = view_job(make_spec(), JobFacts(last=make_run(1, **changes)))
+    view = view_job(make_spec(), last=make_run(1, **changes))
     assert standing_of(view, is_failing=False) is Standing.DOUBTFUL
 
 
@@ -110,11 +110,9 @@ def test_the_last_error_or_result_is_one_short_line() -> None:
         Standing.PAUSED,
     )
     assert view_row(typo).result.startswith("jobs/typo.lua:1: unexpected symbol")
-    long = view_job(
-        make_spec(), JobFacts(last=make_run(outcome=Outcome.FAILED, failure=Failure.ERROR, reason="x" * 999 + "\ny"))
-    )
+    long = view_job(make_spec(), last=make_run(outcome=Outcome.FAILED, failure=Failure.ERROR, reason="x" * 999 + "\ny"))
     assert view_row(long).result == "x" * 199 + "…"
-    refused = view_job(make_spec(), JobFacts(last=make_run(result="42", storage_errors=1)))
+    refused = view_job(make_spec(), last=make_run(result="42", storage_errors=1))
     assert view_row(refused).result == "42; 1 storage error"
 
 
