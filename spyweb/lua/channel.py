@@ -333,6 +333,10 @@ class RunChannel:
         if self._branches is not None:
             self._branches.close()
 
+    def slot_for(self, call: OpCall | PackedOpCall) -> OpSlot | None:
+        """Return the slot for an op; None where its branch has ended, and it comes too late."""
+        return self.branches.slot_for(call.branch, call.number) if call.branch else self.own
+
     @property
     def branches(self) -> Branches:
         if self._branches is None:

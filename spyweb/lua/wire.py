@@ -273,9 +273,10 @@ class OpCall(Message, tag=2):
     """An op with scalar arguments."""
 
     run: int
-    number: int  # 1, 2, ... in each run
+    number: int  # 1, 2, ... in each run, for all its branches together
     name: str
     values: list[Scalar]
+    branch: Count = 0  # that asks; 0: the run itself
 
 
 class RunEnd(Message, tag=3):
@@ -321,16 +322,7 @@ class PackedOpCall(Message, tag=7):
     name: str
     packed: bytes
     elements: Annotated[int, Meta(ge=0)]  # how many values it holds, in all tables together
-
-
-class BranchOpCall(OpCall, tag=8):
-    """An op of a branch; the numbers of a run's ops are those of all its branches together."""
-
-    branch: BranchNumber
-
-
-class PackedBranchOpCall(PackedOpCall, tag=9):
-    branch: BranchNumber
+    branch: Count = 0
 
 
 class BranchBegan(Message, tag=10):
@@ -351,18 +343,7 @@ class BranchEnded(Message, tag=11):
 
 
 FromWorker = (
-    WorkerReady
-    | VmLoaded
-    | OpCall
-    | RunEnd
-    | ScriptLog
-    | Pong
-    | RunStuck
-    | PackedOpCall
-    | BranchOpCall
-    | PackedBranchOpCall
-    | BranchBegan
-    | BranchEnded
+    WorkerReady | VmLoaded | OpCall | RunEnd | ScriptLog | Pong | RunStuck | PackedOpCall | BranchBegan | BranchEnded
 )
 
 

@@ -23,7 +23,7 @@ from spyweb.cooperative import set_done, within
 from spyweb.errors import PoolError
 from spyweb.limits import LOG_BYTES_PER_S
 from spyweb.lua import wire
-from spyweb.lua.channel import OpSlot, RunChannel
+from spyweb.lua.channel import RunChannel
 from spyweb.lua.connection import FlushQueue, WorkerConnection
 from spyweb.lua.session import Code, EngineInfo, PendingRun, WorkerInfo
 from spyweb.lua.slots import Slots
@@ -31,7 +31,6 @@ from spyweb.lua.spawner import Child, Exit, Spawner
 from spyweb.lua.wire import (
     BranchBegan,
     BranchEnded,
-    BranchOpCall,
     CheckCode,
     DropVm,
     FromWorker,
@@ -39,7 +38,6 @@ from spyweb.lua.wire import (
     KeepTemplate,
     LoadVm,
     OpCall,
-    PackedBranchOpCall,
     PackedOpCall,
     PingWorker,
     Pong,
@@ -220,8 +218,6 @@ class WorkerProcess:
             Pong: self._pong,
             RunStuck: self._run_stuck,
             WorkerReady: self._ready,
-            BranchOpCall: self._branch_op,
-            PackedBranchOpCall: self._branch_op,
             BranchBegan: self._branch_began,
             BranchEnded: self._branch_ended,
         }
@@ -478,20 +474,10 @@ class WorkerProcess:
 
     def _op(self, call: OpCall | PackedOpCall) -> None:
         channel = self._channels.get(call.run)
-        if channel is None:
-            self._stray()
-            return
-        self._ask(channel.own, call)
-
-    def _branch_op(self, call: BranchOpCall | PackedBranchOpCall) -> None:
-        channel = self._channels.get(call.run)
-        slot = None if channel is None else channel.branches.slot_for(call.branch, call.number)
+        slot = None if channel is None else channel.slot_for(call)
         if slot is None:
             self._stray()
             return
-        self._ask(slot, call)
-
-    def _ask(self, slot: OpSlot, call: OpCall | PackedOpCall) -> None:
         # The op before it has not even been answered.
         if slot.asked_in == self._batch or slot.is_asking:
             self._stray()

@@ -189,10 +189,8 @@ class HeldWorker:
                 return f"end {run} {Ended(ended).name.lower()}"
             case wire.RunStuck(run, why):
                 return f"stuck {run} {Why(why).name.lower()}"
-            case wire.BranchOpCall(run, branch=branch):
-                return f"op {run}.{branch}"
-            case wire.OpCall(run):
-                return f"op {run}"
+            case wire.OpCall(run, branch=branch):
+                return f"op {run}.{branch}" if branch else f"op {run}"
             case wire.Pong(_, used):
                 return f"pong {used} bytes"
             case other:

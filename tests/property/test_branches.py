@@ -24,7 +24,7 @@ from spyweb.lua import wire
 from spyweb.lua.channel import RunChannel
 from spyweb.lua.connection import WorkerConnection
 from spyweb.lua.session import Code, Lineage, PendingRun, Request, Results
-from spyweb.lua.wire import BranchBegan, BranchEnded, BranchOpCall, FromWorker, Message, OpCall, PackedOpCall, Why
+from spyweb.lua.wire import BranchBegan, BranchEnded, FromWorker, Message, OpCall, PackedOpCall, Why
 from spyweb.lua.worker.vm import compile_lua_files
 from spyweb.model import JobId, RunId
 from tests.fakes.clock import FakeClock
@@ -225,7 +225,7 @@ class BranchesMachine(RuleBasedStateMachine):
 
         def check(message: FromWorker, is_bulk: bool) -> None:
             if isinstance(message, OpCall | PackedOpCall):
-                branch = message.branch if isinstance(message, BranchOpCall) else 0
+                branch = message.branch
                 assert self.ended.isdisjoint(self.around(branch)), "an op of a branch that has ended"
                 assert branch not in self.asking, "a second op of a branch that waits"
                 self.asking[branch] = message.number
@@ -269,12 +269,10 @@ class BranchesMachine(RuleBasedStateMachine):
         if self.is_over:
             return
         match message:
-            case BranchOpCall(branch=branch, number=number):
-                slot = self.channel.branches.slot_for(branch, number)
+            case OpCall():
+                slot = self.channel.slot_for(message)
                 if slot is not None:
                     slot.ask(message)
-            case OpCall():
-                self.channel.own.ask(message)
             case BranchBegan():
                 self.channel.branches.began(message)
             case BranchEnded():

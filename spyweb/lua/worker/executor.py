@@ -173,10 +173,7 @@ class Executor:
     def _ask(self, run: WorkerRun, thread: ThreadState, result: Result) -> Result | None:
         """Send an op to the daemon; if the run must end, kill it instead and return what that results in."""
         branch = run.branch
-        if branch is None:
-            message = values.op_message(run.id, run.ops + 1, result)
-        else:
-            message = values.branch_op_message(run.id, run.ops + 1, result, branch)
+        message = values.op_message(run.id, run.ops + 1, result, branch or 0)
         size = values.size_of(message)
         if size > wire.LARGEST:
             return self._refuse(run, message, size)

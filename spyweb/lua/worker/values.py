@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from spyweb.lua import wire
-from spyweb.lua.wire import BranchOpCall, OpCall, PackedBranchOpCall, PackedOpCall, RunEnd
+from spyweb.lua.wire import OpCall, PackedOpCall, RunEnd
 
 Function = Callable[..., Any]  # a Lua function, as lupa shows it
 Passed = Any  # what Lua passes to a function of ours: a scalar
@@ -43,22 +43,12 @@ _PLAIN = int(wire.Form.PLAIN)
 _SCALARS = frozenset({bool, int, float, bytes, str, type(None)})
 
 
-def op_message(run: int, number: int, result: Sequence[Any]) -> OpCall | PackedOpCall:
+def op_message(run: int, number: int, result: Sequence[Any], branch: int) -> OpCall | PackedOpCall:
     _, name, form, *passed = result
     if form == _PLAIN:
-        return OpCall(run, number, _text(name), passed)
+        return OpCall(run, number, _text(name), passed, branch)
     packed, elements = passed
-    return PackedOpCall(run, number, _text(name), packed, elements)
-
-
-def branch_op_message(run: int, number: int, told: Sequence[Any], branch: int) -> OpCall | PackedOpCall:
-    if not branch:
-        return op_message(run, number, told)
-    _, name, form, *passed = told
-    if form == _PLAIN:
-        return BranchOpCall(run, number, _text(name), passed, branch)
-    packed, elements = passed
-    return PackedBranchOpCall(run, number, _text(name), packed, elements, branch)
+    return PackedOpCall(run, number, _text(name), packed, elements, branch)
 
 
 @lru_cache

@@ -17,7 +17,7 @@ from spyweb.histogram import SHORT_SECONDS, Histogram
 from spyweb.lua import channel, wire
 from spyweb.lua.channel import OVERDUE, pack, resume
 from spyweb.lua.hooks import HOOK_OP
-from spyweb.lua.wire import BeginRun, BranchBegan, BranchEnded, BranchOpCall, CancelRun, EndBranch, Form, ResumeRun, Why
+from spyweb.lua.wire import BeginRun, BranchBegan, BranchEnded, CancelRun, EndBranch, Form, OpCall, ResumeRun, Why
 from spyweb.ops.dispatcher import OpDispatcher
 from tests.fakes.channel import Answer, ChannelHarness, done, open_channel, pending
 from tests.fakes.clock import settle
@@ -370,9 +370,10 @@ async def test_an_op_is_timed_once_whether_it_is_answered_refused_or_waited_for(
 
 
 def ask_in(harness: ChannelHarness, branch: int, number: int, name: str = "get") -> None:
-    slot = harness.channel.branches.slot_for(branch, number)
+    call = OpCall(1, number, name, [], branch)
+    slot = harness.channel.slot_for(call)
     if slot is not None:
-        slot.ask(BranchOpCall(1, number, name, [], branch))
+        slot.ask(call)
 
 
 async def test_the_run_and_its_branches_have_an_op_each_under_way(harness: ChannelHarness) -> None:

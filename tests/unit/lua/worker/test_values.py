@@ -17,13 +17,13 @@ def test_what_is_no_scalar_is_never_pushed() -> None:
 
 
 def test_an_op_keeps_its_values_and_gets_its_name_as_text() -> None:
-    assert values.op_message(7, 2, (0, b"store_set", 0, b"k", 1)) == OpCall(7, 2, "store_set", [b"k", 1])
+    assert values.op_message(7, 2, (0, b"store_set", 0, b"k", 1), 0) == OpCall(7, 2, "store_set", [b"k", 1])
 
 
 def test_packed_values_go_with_their_count() -> None:
-    message = values.op_message(7, 2, (0, b"state.set", 1, b"packed", 5))
+    message = values.op_message(7, 2, (0, b"state.set", 1, b"packed", 5), 3)
 
-    assert message == PackedOpCall(7, 2, "state.set", b"packed", 5)
+    assert message == PackedOpCall(7, 2, "state.set", b"packed", 5, 3)
 
 
 def test_a_scalar_result_is_packed_here() -> None:
