@@ -27,7 +27,6 @@ from spyweb.lua.connection import WorkerConnection
 from spyweb.lua.hooks import HOOK_OP
 from spyweb.lua.session import Lineage, Pending, PendingRun, Results
 from spyweb.lua.wire import (
-    BeginFreshRun,
     BeginRun,
     BranchBegan,
     BranchEnded,
@@ -303,15 +302,11 @@ class RunChannel:
         self.own = OpSlot(pending, connection, tasks)  # for the ops of no branch
         self._branches: Branches | None = None
 
-    def begin(self, template: int | None = None) -> None:
+    def begin(self, template: int = 0) -> None:
         """Tell the worker to begin the run, in a VM that it has or in one that it makes from this template."""
         request = self.pending.request
         arguments = pack(request.arguments)
-        message: BeginRun | BeginFreshRun
-        if template is None:
-            message = BeginRun(request.run, self.vm, request.procedure, arguments, request.cpu_limit_ms)
-        else:
-            message = BeginFreshRun(request.run, self.vm, template, request.procedure, arguments, request.cpu_limit_ms)
+        message = BeginRun(request.run, self.vm, request.procedure, arguments, request.cpu_limit_ms, template)
         self._connection.send_sized(message, len(arguments))
 
     def cancel(self, why: Why) -> None:

@@ -165,11 +165,14 @@ class LoadVm(Message, tag=1):
 
 
 class BeginRun(Message, tag=2):
+    """Begin a run in a VM, or in one that is made of a template for it alone and needs no LoadVm and no DropVm."""
+
     run: int  # above 0
     vm: int
     procedure: str  # session.py: Procedure
     arguments: bytes  # a packed list
     cpu_limit_ms: int
+    template: int = 0  # 0: none
 
 
 class ResumeRun(Message, tag=3):
@@ -201,24 +204,13 @@ class GrantLogCredit(Message, tag=7):
 
 
 class KeepTemplate(Message, tag=8):
-    """Keep the files that BeginFreshRun makes VMs of, and so many spare VMs.  Always sent on the main socket."""
+    """Keep the files that a BeginRun may make a VM of, and so many spare VMs.  Always sent on the main socket."""
 
     number: int  # as of a VM
     files: Files
     memory_limit: int
     spares: int
     variables: bytes = NO_VARIABLES
-
-
-class BeginFreshRun(Message, tag=9):
-    """Begin a run in a VM of its own, which is made for it and closed after it: no LoadVm, no DropVm."""
-
-    run: int
-    vm: int
-    template: int
-    procedure: str
-    arguments: bytes
-    cpu_limit_ms: int
 
 
 class CheckCode(Message, tag=10):
@@ -246,7 +238,6 @@ ToWorker = (
     | PingWorker
     | GrantLogCredit
     | KeepTemplate
-    | BeginFreshRun
     | CheckCode
     | EndBranch
 )

@@ -359,7 +359,7 @@ class WorkerProcess:
         template.running += 1
         self._open_channel(pending, number, template.number)
 
-    def _open_channel(self, pending: PendingRun, vm: int, template: int | None = None) -> None:
+    def _open_channel(self, pending: PendingRun, vm: int, template: int = 0) -> None:
         pending.stop_waiting()
         channel = RunChannel(
             pending, vm, connection=self._connection, clock=self._clock, tasks=self._tasks, overdue=self._overdue

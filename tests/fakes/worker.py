@@ -32,7 +32,6 @@ class WorkerSocket(asyncio.Protocol):
 
 _STORY: dict[type, str] = {
     wire.BeginRun: "begin {0.run}",
-    wire.BeginFreshRun: "fresh {0.run}",
     wire.DropVm: "drop {0.vm}",
     wire.KeepTemplate: "template {0.number}",
     wire.GrantLogCredit: "credit {0.lines}",
@@ -97,7 +96,8 @@ class FakeWorker:
             case wire.CancelRun(run, why):
                 self.story.append(f"cancel {run} {Why(why).name.lower()}")
             case other:
-                self.story.append(_STORY[type(other)].format(other))
+                told = "fresh {0.run}" if getattr(other, "template", 0) else _STORY[type(other)]
+                self.story.append(told.format(other))
 
     def _load(self, asked: str, vm: int, files: wire.Files) -> None:
         (chunk, source), *more = files

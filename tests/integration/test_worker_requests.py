@@ -227,7 +227,7 @@ def test_a_large_request_that_overtakes_the_file_it_is_for_waits_for_that(worker
         "path_args": [],
         "body": b"x" * 100_000,
     }
-    worker.say(wire.BeginFreshRun(1, 11, 10, "request", wire.pack([request]), 10_000))
+    worker.say(wire.BeginRun(1, 11, "request", wire.pack([request]), 10_000, 10))
     worker.expect_silence(wire.RunEnd, 0.2)
 
     source = b"function post:x() return tostring(#self.body) end"

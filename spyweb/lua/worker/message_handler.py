@@ -13,7 +13,6 @@ from msgspec.structs import asdict
 
 from spyweb.lua import wire
 from spyweb.lua.wire import (
-    BeginFreshRun,
     BeginRun,
     CancelRun,
     CheckCode,
@@ -74,7 +73,6 @@ class MessageHandler:
             PingWorker: self._ping,
             GrantLogCredit: self._credit,
             KeepTemplate: self._keep,
-            BeginFreshRun: self._begin_fresh,
             EndBranch: self._end_branch,
         }
 
@@ -92,6 +90,8 @@ class MessageHandler:
             return _claim(Task(run.hosted, run, number, answer.form, answer.values))
 
     def _begin(self, asked: BeginRun) -> Task | None:
+        if asked.template:
+            return self._begin_fresh(asked)
         registry = self._registry
         with registry.lock:
             hosted = registry.vms.get(asked.vm)
@@ -100,7 +100,7 @@ class MessageHandler:
                 return None
             return self._add_run(hosted, asked)
 
-    def _add_run(self, hosted: HostedVm, asked: BeginRun | BeginFreshRun) -> Task | None:
+    def _add_run(self, hosted: HostedVm, asked: BeginRun) -> Task | None:
         """Add a run, with the registry's lock held; return the task that begins it."""
         run = WorkerRun(
             id=asked.run,
@@ -162,7 +162,7 @@ class MessageHandler:
             self._newest = asked.number
             self._template_added.notify_all()
 
-    def _begin_fresh(self, asked: BeginFreshRun) -> Task | None:
+    def _begin_fresh(self, asked: BeginRun) -> Task | None:
         hosted = self._fresh_vm(asked.template)
         if not isinstance(hosted, HostedVm):
             self._sender.post(_unbegun(asked.run, *hosted))

@@ -48,7 +48,7 @@ class Worker:
         return self.handler.receive(wire.BeginRun(run, vm, "run", b"", 10_000))
 
     def begin_fresh(self, run: int, template: int = 5) -> Task | None:
-        return self.handler.receive(wire.BeginFreshRun(run, 100 + run, template, "request", b"", 10_000))
+        return self.handler.receive(wire.BeginRun(run, 100 + run, "request", b"", 10_000, template))
 
     def keep(self, files: wire.Files = FILES, *, spares: int = 0, limit: int = LIMIT) -> None:
         self.handler.receive(wire.KeepTemplate(5, files, limit, spares))
