@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -255,24 +254,6 @@ def test_a_key_is_told_once_a_day_nothing_is_lost_and_ten_a_minute_go_alone(step
             assert at_ms % DAY_MS >= QUIET_MS, "quiet hours hold it"
         elif told[0] != at_ms:
             assert at_ms - told[0] <= MINUTE_MS
-
-
-def thirty() -> tuple[int, int]:
-    """Say twenty keys in a row, ten of them twice; return how many were repeated, and how many messages there are."""
-    notice = Notice(job=JobId("a"), run=RunId(1), channel="b", level=Level.INFO, title="x", day="d")
-    with database() as db:
-        said = [say(db, msgspec.structs.replace(notice, key=b"%d" % (number % 20)), 0, None) for number in range(30)]
-        return said.count(NoticeFate.REPEATED), len(deliver(db, MINUTE_MS))
-
-
-def test_thirty_at_once_are_ten_and_a_digest() -> None:
-    assert thirty() == (10, 11)
-
-
-@pytest.mark.parametrize(("mutant", "answer"), [("take_key", True), ("find_digest", None)])
-def test_a_mutant_is_found(mutant: str, answer: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notices, mutant, lambda *_: answer)
-    assert thirty() != (10, 11)
 
 
 def test_what_is_not_needed_any_more_is_pruned() -> None:

@@ -13,10 +13,8 @@ import pytest
 from msgspec.structs import replace
 
 from spyweb.errors import StoreError
-from spyweb.store.model.entries import GLOBAL
 from spyweb.store.model.records import NewRecord, Record, RecordFilter
 from spyweb.store.sqlite import records
-from spyweb.store.sqlite.pruning import SLICE
 from spyweb.store.sqlite.store import Store, open_store
 from spyweb.store.user_sql.views import RECORDS_VIEW
 from tests.fakes.changes import NEWS, PRICES
@@ -357,25 +355,6 @@ async def test_the_newest_records_are_found_without_sorting(on_disk: Store, path
     plan = query(path, f"EXPLAIN QUERY PLAN SELECT json FROM records {job}LIMIT 5")
 
     assert not any("TEMP B-TREE" in str(step) for step in plan)
-
-
-async def test_pruning_works_in_slices_over_all_jobs(on_disk: Store) -> None:
-    for job in (PRICES, NEWS):
-        await on_disk.records.add(job, [item(str(number)) for number in range(2 * SLICE)])
-    batches = on_disk.stats().batches
-
-    async with asyncio.TaskGroup() as tasks:
-        moment_ms = FakeClock().now_ms() + 1
-        pruning = tasks.create_task(
-            on_disk.records.prune(keep=10, older_than_ms=None, unseen_since_ms=moment_ms), name="prune"
-        )
-        while not pruning.done():
-            await on_disk.values.set(GLOBAL, b"k", b"other writes go on")
-
-    assert pruning.result() == 2 * (2 * SLICE - 10)
-    assert on_disk.stats().batches > batches + 4
-    assert len(await listed(on_disk, PRICES)) == len(await listed(on_disk, NEWS)) == 10
-    assert all(await on_disk.records.add(PRICES, [item("0")]))
 
 
 async def test_a_search_that_finds_little_says_how_far_it_looked(

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from spyweb.errors import StoreClosed, StoreError, TooLarge
-from spyweb.model import MIB, NULL, HistoryRule, Value
-from spyweb.store.model.entries import GLOBAL, KEEP, Drop, Entry, Leave, Order, PortableEntry, Put
+from spyweb.model import NULL, HistoryRule, Value
+from spyweb.store.model.entries import GLOBAL, Drop, Entry, Leave, Order, PortableEntry, Put
 from spyweb.store.sqlite.store import Store
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import AGED, KINDS, LOGGED, RULES, adding, all_items, dropping, look, opened, put, putting
@@ -235,21 +235,6 @@ async def test_an_expired_entry_is_absent_to_everything_from_the_very_moment(sto
     assert await store.values.transform(STATE, b"k", lambda entry: Leave(entry)) is None
 
 
-async def test_a_put_replaces_the_expiry_or_keeps_it_as_it_says(store: Store, clock: FakeClock) -> None:
-    later = clock.now_ms() + 1000
-    await put(store, b"k", 1, expires_ms=later)
-
-    await store.values.transform(STATE, b"k", putting(2, KEEP))
-    entry = await store.values.read(STATE, b"k")
-    assert entry
-    assert entry.expires_ms == later
-
-    await store.values.transform(STATE, b"k", putting(3))
-    entry = await store.values.read(STATE, b"k")
-    assert entry
-    assert entry.expires_ms is None
-
-
 async def test_what_is_put_over_an_expired_entry_is_new_and_does_not_expire_with_it(
     store: Store, clock: FakeClock
 ) -> None:
@@ -260,16 +245,6 @@ async def test_what_is_put_over_an_expired_entry_is_new_and_does_not_expire_with
 
     entry = await store.values.read(STATE, b"k")
     assert entry == Entry(value=1, version=2, created_ms=clock.now_ms(), updated_ms=clock.now_ms(), expires_ms=None)
-
-
-async def test_the_expiry_alone_can_be_set_and_counts_as_a_version(store: Store, clock: FakeClock) -> None:
-    await put(store, b"k", [1])
-
-    assert await store.values.expire(STATE, b"k", clock.now_ms() + 1000)
-
-    entry = await store.values.read(STATE, b"k")
-    assert entry
-    assert (entry.value, entry.version, entry.expires_ms) == ([1], 2, clock.now_ms() + 1000)
 
 
 async def test_a_sweep_deletes_what_has_expired_and_nothing_else(store: Store, clock: FakeClock) -> None:
@@ -499,18 +474,6 @@ async def test_past_versions_are_kept_up_to_their_number(store: Store, clock: Fa
     assert live.value == [6]
 
 
-async def test_the_last_version_of_a_deleted_entry_is_history_and_the_next_one_counts_on(store: Store) -> None:
-    await put(store, b"k", 1, namespace=LOGGED)
-    await store.values.set(LOGGED, b"k", b"2")
-    await store.values.delete(LOGGED, b"k")
-    assert told(await store.values.history(LOGGED, b"k")) == [(2, b"2"), (1, 1)]
-
-    await put(store, b"k", 3, namespace=LOGGED)
-    assert await store.values.clear(LOGGED) == 1
-
-    assert told(await store.values.history(LOGGED, b"k")) == [(3, 3), (2, b"2"), (1, 1)]
-
-
 async def test_past_versions_are_swept_at_their_age(store: Store, clock: FakeClock) -> None:
     await put(store, b"k", 1, namespace=AGED)
     await put(store, b"k", 2, namespace=AGED)
@@ -521,14 +484,6 @@ async def test_past_versions_are_swept_at_their_age(store: Store, clock: FakeClo
     await store.values.sweep()
 
     assert told(await store.values.history(AGED, b"k")) == [(3, 3), (2, 2)]
-
-
-async def test_an_expired_value_is_not_history(store: Store, clock: FakeClock) -> None:
-    await put(store, b"k", 1, namespace=LOGGED, expires_ms=clock.now_ms() + 1)
-    clock.advance(1)
-    await put(store, b"k", 2, namespace=LOGGED)
-
-    assert told(await store.values.history(LOGGED, b"k")) == [(2, 2)]
 
 
 # From and to elsewhere
@@ -551,15 +506,6 @@ async def test_an_export_gives_live_entries_in_the_order_of_creation(store: Stor
     assert [each.entry.value for each in everything] == [*range(600), 1]
     assert [(each.namespace, each.key) for each in some] == [("scope:a", b"other")]
     assert [each async for each in store.values.export([])] == []
-
-
-async def test_an_export_goes_on_after_entries_that_fill_a_page(store: Store) -> None:
-    large = b"x" * (5 * MIB)
-    for key in (b"c", b"b", b"a"):
-        await put(store, key, large)
-    await put(store, b"last", 1)
-
-    assert [each.key async for each in store.values.export()] == [b"c", b"b", b"a", b"last"]
 
 
 async def test_an_export_tells_a_key_once_though_it_is_written_anew_meanwhile(store: Store, clock: FakeClock) -> None:

@@ -118,15 +118,6 @@ def test_a_bug_in_an_op_is_its_own_error(table: sqlite3.Connection) -> None:
     assert numbers(table) == [1]
 
 
-def test_a_full_disk_fails_only_the_op_that_does_not_fit(table: sqlite3.Connection) -> None:
-    table.execute(f"PRAGMA max_page_count = {table.execute('PRAGMA page_count').fetchone()[0] + 3}")
-
-    results = commit(table, [write(1), op(OpKind.SEVERAL, put_all, 2, 3), write(4, filler=100_000), write(5)])
-
-    assert story(results) == [1, 5, "OperationalError", 5]
-    assert numbers(table) == [1, 2, 3, 5]
-
-
 def test_a_commit_that_fails_fails_only_the_op_to_blame(table: sqlite3.Connection) -> None:
     table.execute("PRAGMA foreign_keys = ON")
     table.execute("CREATE TABLE child (value REFERENCES number DEFERRABLE INITIALLY DEFERRED)")

@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from spyweb.errors import StoreError, StoreNewer
+from spyweb.errors import StoreNewer
 from spyweb.store.sqlite.migrate import (
     Migration,
     create,
     find_version,
     load_migrations,
     migrate,
-    refuse_older,
     split_statements,
 )
 
@@ -142,13 +141,6 @@ def test_a_number_without_a_record_is_refused_by_the_number(database: sqlite3.Co
 
     with pytest.raises(StoreNewer, match="it has schema 7"):
         migrate(database, path, [FIRST], 0)
-
-
-def test_an_older_database_is_not_read_as_it_is(database: sqlite3.Connection, path: Path) -> None:
-    migrate(database, path, [FIRST], 0)
-
-    with pytest.raises(StoreError, match="`spyweb start` brings it up to 0002_second"):
-        refuse_older(database, path, [FIRST, SECOND])
 
 
 def test_statements_are_split_where_they_end() -> None:
