@@ -117,12 +117,11 @@ def delete_expired(
     subscriptions: Subscriptions,
     notices: Notices | None,
     clock: Clock,
-    size: int,
 ) -> Swept:
     if notices:
         notices.begin()
     now_ms, deleted = clock.now_ms(), 0
-    rows = connection.execute(EXPIRED, (now_ms, size)).fetchall()
+    rows = connection.execute(EXPIRED, (now_ms, SLICE)).fetchall()
     for rowid, namespace, key in in_time(clock, rows):
         wanted = subscriptions.of_key(namespace, key)
         if ChangeKind.EXPIRED in wanted or notices:
@@ -130,7 +129,7 @@ def delete_expired(
             record_end(connection, context, ChangeKind.EXPIRED, effects)
         connection.execute(DELETE_ROW, (rowid,))
         deleted += 1
-    return Swept(deleted, deleted == len(rows) < size)
+    return Swept(deleted, deleted == len(rows) < SLICE)
 
 
 def forget(connection: sqlite3.Connection, namespace: str, before_ms: int, clock: Clock) -> Swept:

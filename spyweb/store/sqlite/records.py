@@ -25,10 +25,8 @@ SEARCHED = 2_000  # records that one page of a search looks at, so that other qu
 ASKED_AT_ONCE = 32  # hashes looked up in one statement
 
 COLUMNS = "rev_ts, job, hash, url, fields, matches"
-ALL = f"SELECT {COLUMNS} FROM record WHERE rev_ts > ? ORDER BY rev_ts LIMIT ?"
-OF_JOB = f"SELECT {COLUMNS} FROM record INDEXED BY record_of_job WHERE job = ? AND rev_ts > ? ORDER BY rev_ts LIMIT ?"
-ALL_UNTIL = f"SELECT {COLUMNS} FROM record WHERE rev_ts > ? AND rev_ts <= ? ORDER BY rev_ts LIMIT ?"
-OF_JOB_UNTIL = f"""
+ALL = f"SELECT {COLUMNS} FROM record WHERE rev_ts > ? AND rev_ts <= ? ORDER BY rev_ts LIMIT ?"
+OF_JOB = f"""
     SELECT {COLUMNS} FROM record INDEXED BY record_of_job
     WHERE job = ? AND rev_ts > ? AND rev_ts <= ? ORDER BY rev_ts LIMIT ?
 """
@@ -114,12 +112,7 @@ class Records(StorePart):
         self, connection: sqlite3.Connection, job: JobId | None = None, *, limit: int = 30, before_ns: int | None = None
     ) -> list[Record]:
         """Return records of one job, or of all, newest first."""
-        after = -1 if before_ns is None else LATEST_NS - before_ns
-        if job is None:
-            rows = connection.execute(ALL, (after, max(limit, 0)))
-        else:
-            rows = connection.execute(OF_JOB, (job, after, max(limit, 0)))
-        return [read(*row) for row in rows]
+        return [read(*row) for row in select(connection, job, None, before_ns, limit)]
 
     @on_questions_after_writes
     def search(
@@ -130,15 +123,9 @@ class Records(StorePart):
         A page may hold fewer than there are, even none: then a part of the records was searched, and `before_ns`
         leads on.
         """
-        after = -1 if before_ns is None else LATEST_NS - before_ns
-        until = LATEST_NS if wanted.since_ns is None else LATEST_NS - wanted.since_ns
-        if wanted.job is None:
-            rows = connection.execute(ALL_UNTIL, (after, until, SEARCHED))
-        else:
-            rows = connection.execute(OF_JOB_UNTIL, (wanted.job, after, until, SEARCHED))
         found: list[Record] = []
         looked_at, last = 0, None
-        for row in rows:
+        for row in select(connection, wanted.job, wanted.since_ns, before_ns, SEARCHED):
             looked_at, last = looked_at + 1, row[0]
             record = read(*row)
             if wanted.matches(record):
@@ -163,6 +150,17 @@ class Records(StorePart):
         while unseen := await self._questions.submit(OpKind.READ, find_unseen, unseen_since_ms):
             await self._writer.submit(OpKind.SEVERAL, forget, unseen, unseen_since_ms)
         return deleted
+
+
+def select(
+    connection: sqlite3.Connection, job: JobId | None, since_ns: int | None, before_ns: int | None, limit: int
+) -> sqlite3.Cursor:
+    """Select records of one job, or of all, newest first."""
+    after = -1 if before_ns is None else LATEST_NS - before_ns
+    until = LATEST_NS if since_ns is None else LATEST_NS - since_ns
+    if job is None:
+        return connection.execute(ALL, (after, until, max(limit, 0)))
+    return connection.execute(OF_JOB, (job, after, until, max(limit, 0)))
 
 
 def find_seen(connection: sqlite3.Connection, job: JobId, hashes: Iterable[bytes]) -> dict[bytes, int]:

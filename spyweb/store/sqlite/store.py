@@ -168,8 +168,7 @@ async def open_store(  # noqa: PLR0913 - each but the first is an option
 
 async def open_in_memory(*, clock: Clock, history: HistoryRules = NO_HISTORY) -> Store:
     """Open a database in memory.  It has one connection, since another would not see what the first writes."""
-    queue = await open_queue(IN_MEMORY, clock, partial(connect_to_memory, clock.now_ms()))
-    return Store(IN_MEMORY, Connections(writer=queue, reader=queue, questions=queue), clock, PLAIN, history)
+    return await open_to_look(IN_MEMORY, clock, partial(connect_to_memory, clock.now_ms()), PLAIN, history)
 
 
 async def open_to_look(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from enum import Enum
 from typing import NamedTuple
 
 from spyweb.errors import StoreError
@@ -50,37 +48,26 @@ class Loading(NamedTuple):
 
 
 def load(connection: sqlite3.Connection, loading: Loading) -> Loaded:
-    results = Counter(load_entry(connection, loading, portable) for portable in loading.items)
-    return Loaded(
-        written=results[LoadResult.WRITTEN], kept=results[LoadResult.KEPT], expired=results[LoadResult.EXPIRED]
-    )
+    now_ms = loading.now_ms
+    items = [each for each in loading.items if each.entry.expires_ms is None or each.entry.expires_ms > now_ms]
+    written = sum(load_entry(connection, loading, portable) for portable in items)
+    return Loaded(written=written, kept=len(items) - written, expired=len(loading.items) - len(items))
 
 
-class LoadResult(Enum):
-    WRITTEN = 0
-    KEPT = 1
-    EXPIRED = 2
-
-
-def load_result(portable: PortableEntry, live: Row | None, loading: Loading) -> LoadResult:
-    if portable.entry.expires_ms is not None and portable.entry.expires_ms <= loading.now_ms:
-        return LoadResult.EXPIRED
-    return LoadResult.KEPT if live and not loading.replace else LoadResult.WRITTEN
-
-
-def load_entry(connection: sqlite3.Connection, loading: Loading, portable: PortableEntry) -> LoadResult:
+def load_entry(connection: sqlite3.Connection, loading: Loading, portable: PortableEntry) -> bool:
+    """Write an entry, unless one that is here is to be kept; return whether it was written."""
     context = EntryContext(loading.codec, portable.namespace, portable.key, loading.now_ms)
     rule = loading.history.get(portable.namespace)
     find = find_row if rule else find_row_but_value
     row = find(connection, portable.namespace, portable.key)
     live = row if row and is_live(row, loading.now_ms) else None
-    result = load_result(portable, live, loading)
-    if result is LoadResult.WRITTEN:
-        last_version = row.version if row else find_last_version(connection, context) if rule else 0
-        put_row(connection, context, loaded_row(context, portable, live, last_version))
-        if live and rule:
-            archive(connection, context, live, rule)
-    return result
+    if live and not loading.replace:
+        return False
+    last_version = row.version if row else find_last_version(connection, context) if rule else 0
+    put_row(connection, context, loaded_row(context, portable, live, last_version))
+    if live and rule:
+        archive(connection, context, live, rule)
+    return True
 
 
 def loaded_row(context: EntryContext, portable: PortableEntry, live: Row | None, last_version: int) -> Row:

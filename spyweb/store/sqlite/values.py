@@ -35,7 +35,7 @@ from spyweb.store.patterns import Pattern, compile_pattern
 from spyweb.store.sqlite import clearing, entries, scanning, transfer
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.changes import EntryContext
-from spyweb.store.sqlite.clearing import SLICE, Cleared, Clearing, Swept, delete_expired, forget
+from spyweb.store.sqlite.clearing import Cleared, Clearing, delete_expired, forget
 from spyweb.store.sqlite.connections import Connections
 from spyweb.store.sqlite.entries import NO_EFFECTS, WriteEffects
 from spyweb.store.sqlite.events import Events
@@ -188,8 +188,8 @@ class Values:
         """Return how many live entries each namespace has that has any."""
         return self._connections.ask(scanning.count_entries, self._clock.now_ms())
 
-    async def sweep(self, limit: int | None = None) -> int:
-        """Delete expired entries (at most `limit`) and locks, and history beyond its rule.
+    async def sweep(self) -> int:
+        """Delete expired entries and locks, and history beyond its rule.
 
         Return how many entries.  Works in slices, so that no write waits for long.
         """
@@ -197,19 +197,14 @@ class Values:
         freed = await writer.submit(OpKind.SEVERAL, sweep_locks, self._clock.now_ms(), self._locks.alive)
         self._locks.holdings.tell(freed)
         await self._forget()
-        deleted = 0
-        while limit is None or deleted < limit:
-            swept = await self._sweep_slice(SLICE if limit is None else min(SLICE, limit - deleted))
-            deleted += swept.deleted
-            if swept.is_all:
-                break
+        deleted, is_all = 0, False
+        while not is_all:
+            notices = self._events.subscribers.all_notices()
+            arguments = (self._codec, self._events.subscriptions, notices, self._clock)
+            after = self._events.after(is_kept=True, notices=notices)
+            swept = await writer.submit(OpKind.SEVERAL, delete_expired, *arguments, after=after)
+            deleted, is_all = deleted + swept.deleted, swept.is_all
         return deleted
-
-    async def _sweep_slice(self, size: int) -> Swept:
-        notices = self._events.subscribers.all_notices()
-        arguments = (self._codec, self._events.subscriptions, notices, self._clock, size)
-        after = self._events.after(is_kept=True, notices=notices)
-        return await self._connections.writer.submit(OpKind.SEVERAL, delete_expired, *arguments, after=after)
 
     async def _forget(self) -> None:
         writer, clock = self._connections.writer, self._clock

@@ -263,16 +263,6 @@ async def test_a_sweep_deletes_what_has_expired_and_nothing_else(store: Store, c
     assert await store.values.keys(STATE) == [b"late", b"never"]
 
 
-async def test_a_sweep_stops_at_its_limit(store: Store, clock: FakeClock) -> None:
-    for number in range(5):
-        await put(store, b"%d" % number, 1, expires_ms=clock.now_ms() + 1)
-    clock.advance(1)
-
-    assert await store.values.sweep(3) == 3
-    assert await store.values.sweep(3) == 2
-    assert await store.values.sweep(0) == 0
-
-
 # Many keys
 
 
