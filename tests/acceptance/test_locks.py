@@ -36,26 +36,6 @@ def hold(project: Project) -> None:
     eventually(lambda: log.exists() and "mine" in log.read_text(), "the lock to be held")
 
 
-def test_a_lock_is_free_again_after_a_kill_of_the_daemon(project: Project) -> None:
-    with project.daemon() as daemon:
-        hold(project)
-        daemon.kill()
-    with project.daemon():
-        assert project.result("taker") is True
-        (holder,) = project.ended("holder")
-        assert holder.outcome is Outcome.LOST
-
-
-def test_a_lock_is_free_again_after_a_kill_of_the_worker_that_holds_it(project: Project) -> None:
-    with project.daemon("--workers", "1") as daemon:
-        hold(project)
-        _, _zygote, *workers = family(daemon.pid)
-        for worker in workers:
-            os.kill(worker, signal.SIGKILL)
-        eventually(lambda: project.runs("holder")[-1].outcome, "the run that held it to be recorded as lost")
-        assert project.result("taker") is True
-
-
 @pytest.mark.parametrize("killed", ["worker", "daemon"])
 def test_a_lock_of_a_function_of_parallel_is_free_again_after_a_kill(project: Project, killed: str) -> None:
     project.job("holder", f"parallel(function() {HOLD % 60_000} end, function() sleep(60000) end)")
