@@ -58,7 +58,6 @@ from spyweb.store.marker import Marker
 from spyweb.store.sqlite.store import Store
 from spyweb.store.user_sql.user_db import UserDatabase
 from spyweb.tracing.span import Tracer, TraceSpan
-from spyweb.web.pages.site import ROOT
 from spyweb.web.serve import url_of
 
 log = structlog.get_logger()
@@ -262,7 +261,7 @@ def open_sending(
     channel_secrets = ChannelSecrets(settings.root, os.environ)
     writer = AlertWriter(
         timezone=settings.daemon.timezone,
-        pages=settings.server.public_url and f"{settings.server.public_url}{ROOT}",
+        pages=settings.server.public_url and f"{settings.server.public_url}/",
         root=settings.root,
         live=live,
         past_runs=world.store.past_runs,

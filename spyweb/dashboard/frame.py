@@ -13,7 +13,7 @@ class NavEntry(Struct, frozen=True):
     """An entry of the bar."""
 
     name: str
-    path: str  # below the dashboard's own address
+    path: str  # without the slash that it begins with
     words: str
 
 
@@ -33,7 +33,6 @@ FOOT = (NavEntry("keys", "keys", "Keys"),)
 class PageFrame(Struct, frozen=True, kw_only=True):
     """The parts of every page that stand around its own."""
 
-    base: str  # the dashboard's own address
     moments: Moments
     host: str = ""
     version: str = ""

@@ -90,21 +90,18 @@ class Renderer:
         return Markup(text)
 
 
-@jinja2.pass_context
-def to(context: Context, *parts: object) -> str:
+def to(*parts: object) -> str:
     """Return the address of a page, each part of it percent-encoded."""
-    base: str = context["frame"].base
-    return base + "/".join(quote(str(part), safe="") for part in parts)
+    return "/" + "/".join(quote(str(part), safe="") for part in parts)
 
 
 @jinja2.pass_context
 def static(context: Context, name: str) -> str:
     """Return the address of a static file; another content has another address."""
     files: StaticFiles = context["files"]
-    base: str = context["frame"].base
     if name not in files.files:
         raise KeyError(name)
-    return f"{base}static/{files.version}/{name}"
+    return f"/static/{files.version}/{name}"
 
 
 def hide(part: Markup) -> Markup:

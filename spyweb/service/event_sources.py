@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, assert_never
+from typing import Any, Literal, assert_never
 
 from spyweb.clock import Clock, Handle
 from spyweb.errors import Problem
@@ -74,14 +74,11 @@ class EventSources:
             case EventType.HEALTH:
                 return HealthWatch(hub, self.clock, self.troubles).stop
             case EventType.OUTBOX:
-                self.outbox_sender.listener = partial(tell_of_message, hub)
-                return self._end_outbox
+                return _listen(self.outbox_sender, partial(tell_of_message, hub))
             case EventType.AUDIT:
-                self.trail.listener = partial(tell_of_action, hub)
-                return self._end_audit
+                return _listen(self.trail, partial(tell_of_action, hub))
             case EventType.INCIDENT:
-                self.incidents.listener = partial(tell_of_incident, hub)
-                return self._end_incidents
+                return _listen(self.incidents, partial(tell_of_incident, hub))
             case EventType.LOG:
                 return self._begin_log(hub, topic.job)
             case _:
@@ -90,15 +87,6 @@ class EventSources:
     def _end_jobs(self, hub: EventHub) -> None:
         if not (hub.wants(Topic(EventType.RUN)) or hub.wants(Topic(EventType.JOB))):
             self.live.listener = None
-
-    def _end_outbox(self) -> None:
-        self.outbox_sender.listener = None
-
-    def _end_audit(self) -> None:
-        self.trail.listener = None
-
-    def _end_incidents(self) -> None:
-        self.incidents.listener = None
 
     def _begin_log(self, hub: EventHub, job: JobId | None) -> Callable[[], None]:
         if job is None:
@@ -112,6 +100,12 @@ class EventSources:
     async def last_lines(self, job: JobId, count: int, note_place: Callable[[], None]) -> list[str]:
         """Return the last lines of a job's log up to the moment at which `note_place` is called."""
         return await self.job_logs.last_lines(self._folder(job), count, note_place)
+
+
+def _listen(part: OutboxSender | AuditService | IncidentService, listener: Any) -> Callable[[], None]:
+    """Have a part tell its one listener; return what ends that."""
+    part.listener = listener
+    return partial(setattr, part, "listener", None)
 
 
 class JobTeller:

@@ -102,7 +102,6 @@ class EventHub:
         self._count = 0
         self._waking: deque[Callable[[], None]] = deque()
         self.number = 0  # of the newest event
-        self.followers: set[Follower] = set()
 
     def wants(self, topic: Topic) -> bool:
         return topic in self._kept
@@ -151,7 +150,6 @@ class EventHub:
         for topic in wish.topics():
             self.listen(topic, follower.hear)
         follower.begin(mark)
-        self.followers.add(follower)
         return follower
 
     def listen(self, topic: Topic, ear: Callable[[Event], None]) -> None:
@@ -211,16 +209,6 @@ class EventHub:
         if self._waking:
             self._clock.call_later(0, self._wake_some)
 
-    def close(self) -> None:
-        """End every follower, and whatever tells of events."""
-        for follower in tuple(self.followers):
-            follower.end()
-        for topic, kept in tuple(self._kept.items()):
-            if kept.timer:
-                kept.timer.cancel()
-            if not kept.ears:
-                self._forget(topic)
-
 
 class Follower:
     """One who follows; it has a place, and no events of its own."""
@@ -232,7 +220,6 @@ class Follower:
         self._seen = 0  # all that it wants up to this number it was given
         self._has_more = False
         self._greeting = b""
-        self.is_over = False  # it is to be hung up on
 
     def begin(self, mark: str | None) -> None:
         """Take its place; called once its topics are kept."""
@@ -284,13 +271,7 @@ class Follower:
         self._seen, self._has_more = self._hub.number, False
         return b"event: reset\nid: %s\ndata: {}\n\n" % self._hub.mark().encode()
 
-    def end(self) -> None:
-        """Have whoever serves it hang up."""
-        self.is_over = True
-        self._hub.wake_soon(self._wake)
-
     def leave(self) -> None:
-        self._hub.followers.discard(self)
         for topic in self._wish.topics():
             self._hub.unlisten(topic, self.hear)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -261,9 +261,21 @@ async def dashboard(service: FakeDaemonService | None = None, *, api_key: str | 
 
 
 async def get_page(client: Client, path: str, **headers: str) -> tuple[int, str]:
-    """Ask as a browser does."""
+    """Ask as a browser does; what others have written is text on every page."""
     async with client.get(path, headers={"Accept": "text/html", **headers}, allow_redirects=False) as answer:
-        return answer.status, await answer.text()
+        page = await answer.text()
+    assert "<script>alert" not in page
+    return answer.status, page
+
+
+async def page_of(
+    path: str, service: FakeDaemonService | None = None, headers: Mapping[str, str] | None = None, status: int = 200
+) -> str:
+    """Return one page of a dashboard."""
+    async with dashboard(service) as client:
+        answered, page = await get_page(client, path, **(headers or {}))
+    assert answered == status
+    return page
 
 
 def asked_of(service: FakeDaemonService, principal: Principal = LOOPBACK, path: str = "/") -> Asked:
@@ -272,7 +284,7 @@ def asked_of(service: FakeDaemonService, principal: Principal = LOOPBACK, path: 
 
     request = make_mocked_request("GET", path)
     request[PRINCIPAL] = principal
-    return Asked(request=request, base="/", principal=principal, service=service, renderer=renderer())
+    return Asked(request=request, principal=principal, service=service, renderer=renderer())
 
 
 POST = {"Accept": "text/html"}

@@ -149,6 +149,11 @@ async def listened_to(hub: EventHub, kind: EventType = EventType.RUN, job: JobId
     await until(lambda: hub.wants(Topic(kind, job)))
 
 
+def followers(hub: EventHub) -> int:
+    """Return how many follow."""
+    return len({id(getattr(ear, "__self__", ear)) for kept in hub._kept.values() for ear in kept.ears})
+
+
 @asynccontextmanager
 async def serving(app: web.Application) -> AsyncIterator[ServedApp]:
     async with serve_app(app, host="127.0.0.1", port=0) as listening:

@@ -17,7 +17,7 @@ from spyweb.web import event_streams as module
 from spyweb.web.app import socket_app, tcp_app
 from spyweb.web.event_streams import StreamCounter
 from tests.fakes.daemon_service import FakeDaemonService
-from tests.fakes.event_stream import listened_to, publish_run, real_hub, serving, until
+from tests.fakes.event_stream import followers, listened_to, publish_run, real_hub, serving, until
 
 KEY = "X-SpyWeb-Key: sesame"
 
@@ -81,7 +81,7 @@ async def test_a_wrong_question_is_refused(query: str, status: int, words: str) 
         client = await served.connect(f"/api/events?{query}")
         assert client.status == status
         assert words in (await client.reader.read(10_000)).decode()
-    assert not hub.followers
+    assert not followers(hub)
 
 
 async def test_without_the_key_there_is_no_stream() -> None:
@@ -96,7 +96,7 @@ async def test_head_says_what_it_would_be() -> None:
     async with serving(tcp_app(service_of(hub))) as served:
         client = await served.connect("/api/events", method="HEAD")
         assert (client.status, "text/event-stream" in client.head) == (200, True)
-    assert not hub.followers
+    assert not followers(hub)
 
 
 async def test_the_one_too_many_is_refused_with_a_code_and_another_comes_in_when_one_has_left() -> None:
@@ -122,7 +122,7 @@ async def test_a_stop_is_not_delayed_by_open_streams() -> None:
         began = time.monotonic()
     assert time.monotonic() - began < 0.5
     assert all([await client.ended() for client in clients])
-    assert not hub.followers
+    assert not followers(hub)
 
 
 async def test_a_key_that_is_revoked_ends_its_streams() -> None:
@@ -136,7 +136,7 @@ async def test_a_key_that_is_revoked_ends_its_streams() -> None:
         await other.marked()
         await service.access.revoke("ci")
         assert await client.ended()
-        await until(lambda: len(hub.followers) == 1)
+        await until(lambda: followers(hub) == 1)
 
 
 async def test_a_key_for_some_jobs_is_told_of_these_alone() -> None:
@@ -203,11 +203,11 @@ async def test_whoever_does_not_read_holds_little_and_is_hung_up_on(monkeypatch:
         for _ in range(50):
             await served.connect("/api/events?types=run", idle=True)
         reading = await served.connect("/api/events?types=run")
-        await until(lambda: len(hub.followers) == 51)
+        await until(lambda: followers(hub) == 51)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         count = 0
         async with asyncio.timeout(20):
-            while len(hub.followers) > 1:
+            while followers(hub) > 1:
                 for _ in range(50):
                     count += 1
                     publish_run(hub, count, reason="x" * 200)

@@ -37,7 +37,7 @@ PARTS = {
     "attention": PagePart("attention.html", ("job:*", "health", "incident")),
     ROW + "*": PagePart("job_row.html", ("job:*",)),
 }
-_rows: dict[tuple[str, str], tuple[OverviewRow, str]] = {}  # by base and job
+_rows: dict[str, tuple[OverviewRow, str]] = {}  # by job
 
 
 class OverviewQuery(Struct, frozen=True):
@@ -55,18 +55,18 @@ class OverviewQuery(Struct, frozen=True):
 
 async def rows_of(asked: Asked, rows: Iterable[OverviewRow]) -> dict[str, str]:
     """Render rows, giving way in between; one that is as it was is not rendered anew: it is the same for everybody."""
-    service, frame = asked.service, PageFrame(base=asked.base, moments=asked.moments)
+    service, frame = asked.service, PageFrame(moments=asked.moments)
     html: dict[str, str] = {}
     for count, row in enumerate(rows):
         job = row.job.id
-        kept = _rows.get((asked.base, job))
+        kept = _rows.get(job)
         if kept is None or kept[0] is not row:  # it is another object where anything of it is another
             found = service.live.find(job)
             how = schedule_words(found.spec, service.timezone) if found else ""
             if len(_rows) >= MOST_ROWS:
                 _rows.clear()
             kept = row, asked.renderer.part("job_row.html", frame, {"shown": show_job(row, how)})
-            _rows[asked.base, job] = kept
+            _rows[job] = kept
         html[ROW + job] = kept[1]
         if count % TOGETHER == TOGETHER - 1:
             await service.clock.sleep(0)

@@ -77,7 +77,6 @@ class Asked(Struct, frozen=True, kw_only=True):
     """A request for a page, and what pages are made with."""
 
     request: web.Request
-    base: str  # the dashboard's own address
     principal: Principal
     service: DaemonService
     renderer: Renderer
@@ -88,11 +87,12 @@ class Asked(Struct, frozen=True, kw_only=True):
 
     @property
     def moments(self) -> Moments:
-        return moments_of(self.service)
+        """The moments as seen from now, in the daemon's zone."""
+        return Moments(self.service.clock.now_ms(), ZoneInfo(self.service.timezone))
 
     def to(self, *parts: object) -> str:
         """Return the address of a page."""
-        return self.base + "/".join(quote(str(part), safe="") for part in parts)
+        return "/" + "/".join(quote(str(part), safe="") for part in parts)
 
     def address(self, query: Struct, **changes: object) -> str:
         """Return the address of this page with its parameters, some of them changed; lists begin with the newest."""
@@ -135,7 +135,7 @@ class Asked(Struct, frozen=True, kw_only=True):
         """Return the page that a form was on; never one of another site."""
         back = self.form.get("back", "")
         is_plain = not back.startswith("//") and "\\" not in back and back.isprintable() and not urlsplit(back).netloc
-        return back if back.startswith(self.base) and is_plain else self.base
+        return back if back.startswith("/") and is_plain else "/"
 
     def name_of(self, job: str) -> str:
         """Return the name of a job; of one that is gone, its id."""
@@ -165,11 +165,6 @@ def with_query(path: str, given: Mapping[str, object]) -> str:
         {name: value for name, value in given.items() if value}, errors="surrogateescape", quote_via=quote, safe=""
     )
     return f"{path}?{query}" if query else path
-
-
-def moments_of(service: DaemonService) -> Moments:
-    """Return the moments as seen from now, in the daemon's zone."""
-    return Moments(service.clock.now_ms(), ZoneInfo(service.timezone))
 
 
 class Shown(Struct, frozen=True, kw_only=True):
@@ -223,7 +218,7 @@ async def _undecorated(_asked: Asked) -> Any:
 class DashboardPage(Struct, frozen=True):
     """One page of the dashboard, as it is put above its function; with `parts`, or `anew`, it is kept up to date."""
 
-    path: str  # below the dashboard's own address
+    path: str  # without the slash that it begins with
     template: str
     show: Show = _undecorated
     place: str = ""  # the entry of the bar that is current

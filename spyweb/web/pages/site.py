@@ -33,7 +33,6 @@ from spyweb.web.pages.sending import send_page, serve_static
 if TYPE_CHECKING:
     from spyweb.dashboard.render import Renderer
 
-ROOT = "/"  # the dashboard's own address
 THEME, THEMES = "spyweb_theme", frozenset({"light", "dark"})  # a cookie, and what it may say
 A_YEAR_S = 31_536_000
 PATIENCE_S = 10.0  # with a page that others wait for
@@ -64,13 +63,13 @@ class PageRoute(Struct, frozen=True):
 def page_routes(pages: Iterable[DashboardPage], actions: Iterable[Action]) -> list[PageRoute]:
     """Return every address of the dashboard."""
     routes = [
-        PageRoute("GET", ROOT + each.path, page_handler(each), AccessRule(each.right, each.of_job)) for each in pages
+        PageRoute("GET", f"/{each.path}", page_handler(each), AccessRule(each.right, each.of_job)) for each in pages
     ]
     routes += [
-        PageRoute("POST", ROOT + each.path, action_handler(each), AccessRule(each.right, each.of_job))
+        PageRoute("POST", f"/{each.path}", action_handler(each), AccessRule(each.right, each.of_job))
         for each in actions
     ]
-    routes.append(PageRoute("GET", ROOT + "static/{version}/{name}", serve_static, AccessRule(PUBLIC)))
+    routes.append(PageRoute("GET", "/static/{version}/{name}", serve_static, AccessRule(PUBLIC)))
     return routes
 
 
@@ -158,7 +157,6 @@ async def ask(request: web.Request, form: Mapping[str, str] | None = None) -> As
     service = request.app[SERVICE]
     return Asked(
         request=request,
-        base=ROOT,
         principal=request.get(PRINCIPAL, NOBODY),
         service=service,
         renderer=await asyncio.to_thread(_renderer),
@@ -187,7 +185,6 @@ async def frame_of(asked: Asked, place: str, live: str = "") -> PageFrame:
     outlook = await asked.outlook() if is_known else None
     theme = request.cookies.get(THEME, "")
     return PageFrame(
-        base=asked.base,
         host=host_name(),
         version=__version__,
         moments=asked.moments,
@@ -215,9 +212,9 @@ async def choose_theme(asked: Asked) -> web.Response:
     chosen = asked.form.get("theme", "")
     away = lead_to(asked.back())
     if chosen in THEMES:
-        away.set_cookie(THEME, chosen, path=asked.base, max_age=A_YEAR_S, samesite="Lax", httponly=True)
+        away.set_cookie(THEME, chosen, path="/", max_age=A_YEAR_S, samesite="Lax", httponly=True)
     else:
-        away.del_cookie(THEME, path=asked.base)
+        away.del_cookie(THEME, path="/")
     return away
 
 
@@ -254,7 +251,7 @@ async def _error_page(asked: Asked, status: int, error: Exception) -> web.Respon
 
 def _close_to(asked: Asked) -> list[Link]:
     """Return the entry of the bar that an unknown address may mean."""
-    name = asked.request.path.removeprefix(asked.base).partition("/")[0]
+    name = asked.request.path.removeprefix("/").partition("/")[0]
     entries = {entry.path: entry for entry in nav_entries() if entry.path}
     close = nearest_name(name, entries)
-    return [Link(entries[close].words, asked.base + entries[close].path)] if close else []
+    return [Link(entries[close].words, f"/{entries[close].path}")] if close else []

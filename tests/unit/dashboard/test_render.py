@@ -19,7 +19,6 @@ MARKUP = "<script>alert(1)</script>"
 
 def make_frame(**changes: object) -> PageFrame:
     known: dict[str, object] = {
-        "base": "/",
         "host": "nas",
         "version": "1.0",
         "moments": Moments(NOW_MS, ZoneInfo("Europe/Berlin")),
@@ -38,14 +37,6 @@ def test_a_page_has_a_bar_with_every_place_and_marks_the_one_it_is() -> None:
     assert '<a href="/state" aria-current="page">' in page
     assert '<b id="count-jobs">2</b>' in page
     assert '<b id="count-health"></b>' in page
-
-
-def test_every_address_begins_with_the_dashboards_own() -> None:
-    page = error_page(make_frame(base="/_spyweb/", live="b00t-1"))
-    assert 'href="/_spyweb/state"' in page
-    assert 'data-mark="b00t-1"' in page
-    assert f'href="/_spyweb/static/{renderer().version}/style.css"' in page
-    assert 'href="/s' not in page
 
 
 def test_markup_of_others_is_text() -> None:

@@ -238,19 +238,6 @@ def test_very_many_followers_are_not_woken_in_one_go() -> None:
     assert rounds == [WOKEN_AT_ONCE, 2 * WOKEN_AT_ONCE, 3 * WOKEN_AT_ONCE]
 
 
-def test_at_the_end_all_followers_are_to_be_hung_up_on() -> None:
-    listening = Listening()
-    client, gone = listening.follow(), listening.follow(LINES)
-    gone.leave()
-    listening.hub.close()
-    listening.clock.advance(1e-9)
-    assert (client.follower.is_over, client.woken) == (True, 1)
-    client.leave()
-    listening.clock.advance(LINGER_S)
-    assert listening.sources.going == []
-    assert listening.clock.pending == 0
-
-
 def test_the_newest_that_are_kept_can_be_looked_at() -> None:
     listening = Listening()
     both = Wish(types=frozenset({EventType.RUN, EventType.STATE}))

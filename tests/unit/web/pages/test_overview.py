@@ -14,7 +14,7 @@ from spyweb.store.model.runs import RunStrip
 from spyweb.views.jobs import view_job
 from spyweb.views.overview import view_row
 from tests.fakes.daemon_service import NOW_MS, make_run, make_spec
-from tests.fakes.dashboard import dashboard, get_page, make_dashboard_service, three_rows
+from tests.fakes.dashboard import dashboard, get_page, make_dashboard_service, page_of, three_rows
 
 MARKUP = '"><script>alert(1)</script>'
 
@@ -28,9 +28,7 @@ def hidden(page: str) -> list[str]:
 
 
 async def test_it_says_how_it_stands_and_what_needs_somebody() -> None:
-    async with dashboard() as client:
-        status, page = await get_page(client, "/")
-    assert status == 200
+    page = await page_of("/")
     assert "1 of 3 jobs failing; 1 file does not load</h1>" in page
     assert "<title" in page
     assert "1 failing · spyweb" in page
@@ -65,9 +63,7 @@ async def test_text_of_scripts_is_text() -> None:
         }
     )
     service = make_dashboard_service([structs.replace(row, job=hostile, result=MARKUP, held_up=[MARKUP])])
-    async with dashboard(service) as client:
-        _, page = await get_page(client, f"/?q={MARKUP}&tag={MARKUP}&state={MARKUP}")
-    assert "<script>alert" not in page
+    page = await page_of(f"/?q={MARKUP}&tag={MARKUP}&state={MARKUP}", service)
     assert '"><script' not in page
     assert page.count("&lt;script&gt;") >= 6
 

@@ -31,7 +31,7 @@ class Query(Struct, frozen=True):
 def test_a_page_whose_path_names_a_job_is_one_of_a_job() -> None:
     async def show(asked: Asked) -> Shown:
         """Show nothing."""
-        return Shown(title=str(asked.base), values={})
+        return Shown(title=asked.back(), values={})
 
     assert DashboardPage("jobs/{job}/nothing", "error.html")(show) is show
     declared = PAGES.pop()
@@ -41,7 +41,7 @@ def test_a_page_whose_path_names_a_job_is_one_of_a_job() -> None:
 def test_an_action_says_what_it_needs() -> None:
     async def do(asked: Asked) -> web.Response:
         """Do nothing."""
-        return lead_to(asked.base)
+        return lead_to(asked.back())
 
     assert Action("nothing", right=PUBLIC)(do) is do
     declared = ACTIONS.pop()

@@ -8,7 +8,7 @@ from io import BytesIO
 import pytest
 from aiohttp import FormData
 
-from tests.fakes.dashboard import dashboard, get_page
+from tests.fakes.dashboard import dashboard, get_page, page_of
 
 
 async def test_a_page_forbids_whatever_it_does_not_use() -> None:
@@ -25,9 +25,7 @@ async def test_a_page_forbids_whatever_it_does_not_use() -> None:
 
 
 async def test_an_unknown_address_offers_what_is_close() -> None:
-    async with dashboard() as client:
-        status, page = await get_page(client, "/helth")
-    assert status == 404
+    page = await page_of("/helth", status=404)
     assert '<a href="/health"><bdi>Health</bdi></a>' in page
 
 

@@ -11,7 +11,16 @@ from spyweb.model import RunId
 from spyweb.store.model.access import Scope
 from spyweb.web.pages.state import KEYS, address, read_field, read_ttl
 from tests.fakes.daemon_service import FakeDaemonService
-from tests.fakes.dashboard import MARKUP, POST, asked_of, dashboard, get_page, make_dashboard_service, signed_in
+from tests.fakes.dashboard import (
+    MARKUP,
+    POST,
+    asked_of,
+    dashboard,
+    get_page,
+    make_dashboard_service,
+    page_of,
+    signed_in,
+)
 
 BILLING = "scope:billing"
 SINCE = "/state?namespace=scope%3Abilling&key=since"
@@ -42,9 +51,7 @@ async def value_of(service: FakeDaemonService, key: bytes, namespace: str = BILL
 
 
 async def test_it_lists_the_keys_of_a_namespace_with_their_values() -> None:
-    async with dashboard(await stored()) as client:
-        status, page = await get_page(client, "/state?namespace=scope:billing")
-    assert status == 200
+    page = await page_of("/state?namespace=scope:billing", await stored())
     assert "3\N{NO-BREAK SPACE}values in 2\N{NO-BREAK SPACE}places" in page
     assert re.findall(r"#one\"><bdi>(\w+)</bdi>", page) == ["rates", "since"]
     assert "<code>{&#34;eur&#34;:1}</code>" in page
@@ -69,8 +76,7 @@ async def test_a_prefix_narrows_them_and_many_are_paged() -> None:
 
 
 async def test_one_key_shows_its_value_and_its_history_with_what_changed() -> None:
-    async with dashboard(await stored()) as client:
-        _, page = await get_page(client, SINCE)
+    page = await page_of(SINCE, await stored())
     assert ">\ntuesday</textarea>" in page
     assert "<del>\N{MINUS SIGN} monday</del>\n<ins>+ tuesday</ins>" in page
     assert "state/rollback?namespace=scope%3Abilling&amp;key=since&amp;version=1" in page
@@ -169,8 +175,7 @@ async def test_a_version_is_brought_back_after_a_question() -> None:
 async def test_a_lock_is_broken_after_a_question_that_names_who_is_hit() -> None:
     service = await stored()
     await service.state.store.locks.acquire(b"export <b>", b"export/2", RunId(2), 60_000)
-    async with dashboard(service) as client:
-        _, page = await get_page(client, "/state?namespace=global")
+    page = await page_of("/state?namespace=global", service)
     assert "<code>export &lt;b&gt;</code>" in page
     assert "Run 2 of backup holds it." in page
     path = "/state/locks/break?name=export%20%3Cb%3E"
@@ -187,8 +192,7 @@ async def test_keys_and_values_of_scripts_are_text_and_may_be_any_bytes() -> Non
     service = make_dashboard_service()
     await service.state.put("scope:<b>", b"\xff<i>", MARKUP.encode(), None)
     await service.state.put("scope:<b>", b"\xff<i>", {MARKUP.encode(): b"\xff", b"b": [b"<i>"]}, None)
-    async with dashboard(service) as client:
-        _, page = await get_page(client, "/state?namespace=scope%3A%3Cb%3E&key=%FF%3Ci%3E")
+    page = await page_of("/state?namespace=scope%3A%3Cb%3E&key=%FF%3Ci%3E", service)
     for hostile in ("<script>alert", "<i>", "<b>"):
         assert hostile not in page
     assert "key=%FF%3Ci%3E" in page
@@ -201,8 +205,7 @@ async def test_keys_and_values_of_scripts_are_text_and_may_be_any_bytes() -> Non
 async def test_a_value_that_is_too_long_is_not_put_into_a_field() -> None:
     service = make_dashboard_service()
     await service.state.store.values.set("global", b"long", b"x" * 100_000)
-    async with dashboard(service) as client:
-        _, page = await get_page(client, "/state?namespace=global&key=long")
+    page = await page_of("/state?namespace=global&key=long", service)
     assert "It is too long to be edited here." in page
     assert "<textarea" not in page
     assert "x" * 4001 not in page
