@@ -54,9 +54,7 @@ def build_service(
         runner=runtime.runner,
         scheduler=scheduler,
         reloader=reloader,
-        stored_runs=store.runs,
-        stored_tasks=store.tasks,
-        stored_records=store.records,
+        store=store,
         outbox=runtime.outbox_sender,
         own_sockets=runtime.own_sockets,
         access=AccessService(store.keys, clock, settings.server.api_key),
@@ -86,7 +84,7 @@ def build_service(
         incidents=incidents,
         ack_links=runtime.sending.ack_links,
         channels=ChannelService(
-            try_out=runtime.sending.delivery.try_out,
+            send_test=runtime.sending.delivery.try_out,
             store=store,
             settings=lambda: reloader.settings.alerts,
             tallies=runtime.sending.tallies.of,
@@ -98,7 +96,6 @@ def build_service(
         vitals=vitals,
         vms_of=runtime.pool.loads_of,
         is_traced=runtime.world.tracer is not None,
-        past_runs=store.past_runs,
     )
 
 

@@ -70,6 +70,6 @@ class CalendarService:
 
     async def _gap(self, run: Run) -> Gap:
         job = self.live.find(run.job)
-        _, after = await self.past.past_runs.neighbours(run.job, run.id)
-        following = await self.past.past_runs.find(after) if after is not None else None
+        _, after = await self.past.store.past_runs.neighbours(run.job, run.id)
+        following = await self.past.find(after) if after is not None else None
         return view_gap(run, job.spec.name if job else run.job, brief(following) if following else None)

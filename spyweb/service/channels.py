@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 
 from spyweb.alerts.channels import ADDRESS, DOWN, TEMPLATE, ChannelTally, shown
 from spyweb.alerts.senders import Attempt
@@ -14,41 +15,33 @@ from spyweb.store.model.messages import Channel, TargetBacklog
 from spyweb.store.sqlite.store import Store
 from spyweb.views.channels import ChannelTried, ChannelView
 
-TryOut = Callable[[str, int], Awaitable[Attempt]]
+SendTest = Callable[[str, int], Awaitable[Attempt]]
 
 
+@dataclass(slots=True, kw_only=True)
 class ChannelService:
     """Shows the channels of the settings."""
 
-    def __init__(
-        self,
-        *,
-        try_out: TryOut,
-        store: Store,
-        settings: Callable[[], AlertSettings],
-        tallies: Mapping[str, ChannelTally],
-        clock: Clock,
-    ) -> None:
-        self._try_out = try_out
-        self._store = store
-        self._settings = settings
-        self._tallies = tallies
-        self._clock = clock
-        self._tests: dict[str, tuple[int, ChannelTried]] = {}  # the last of each channel
+    send_test: SendTest
+    store: Store
+    settings: Callable[[], AlertSettings]
+    tallies: Mapping[str, ChannelTally]
+    clock: Clock
+    _tests: dict[str, tuple[int, ChannelTried]] = field(default_factory=dict)  # the last of each channel
 
     async def list(self) -> list[ChannelView]:
         """Return the channels in the order of the settings."""
-        settings = self._settings()
-        backlogs = await self._store.outbox.backlogs(Channel.ALERT)
+        settings = self.settings()
+        backlogs = await self.store.outbox.backlogs(Channel.ALERT)
         return [await self._view(each, settings, backlogs.get(each.name)) for each in settings.channels.values()]
 
     async def _view(
         self, channel: AlertChannelSettings, settings: AlertSettings, backlog: TargetBacklog | None
     ) -> ChannelView:
         subject = f"{CHANNEL}{channel.name}"
-        wrong = next(iter(await self._store.incidents.list(is_open=True, subject=subject, limit=1)), None)
+        wrong = next(iter(await self.store.incidents.list(is_open=True, subject=subject, limit=1)), None)
         signs = wrong.signs if wrong else {}
-        tally = self._tallies.get(channel.name, ChannelTally())
+        tally = self.tallies.get(channel.name, ChannelTally())
         address, quiet = shown(channel), channel.quiet if channel.has_own_quiet else settings.policy.quiet
         tested_ms, test = self._tests.get(channel.name, (None, None))
         return ChannelView(
@@ -58,7 +51,7 @@ class ChannelService:
             host=address.host,
             level=channel.level.value,
             quiet=show_quiet(quiet),
-            quiet_until_ms=quiet and quiet_until(quiet, self._clock.now_ms()),
+            quiet_until_ms=quiet and quiet_until(quiet, self.clock.now_ms()),
             waiting=backlog.waiting if backlog else 0,
             oldest_ms=backlog and backlog.oldest_ms,
             sent=tally.sent,
@@ -76,10 +69,10 @@ class ChannelService:
 
     async def try_out(self, channel: str) -> ChannelTried:
         """Send a message that tells of nothing, past the outbox.  Raises Refused where there is no such channel."""
-        attempt = await self._try_out(channel, self._clock.now_ms())
+        attempt = await self.send_test(channel, self.clock.now_ms())
         failed = attempt.failure.reason if attempt.failure else ""
         problem = attempt.template_problem
         told = problem and f"its template fails, the built-in text was sent: {problem}"
         tried = ChannelTried(channel=channel, is_sent=attempt.failure is None, reason=failed or told)
-        self._tests[channel] = self._clock.now_ms(), tried
+        self._tests[channel] = self.clock.now_ms(), tried
         return tried

@@ -47,10 +47,7 @@ from spyweb.service.record_search import RecordSearch
 from spyweb.service.state import StateService
 from spyweb.service.workflows import WorkflowService
 from spyweb.store.model.runs import RequestKey
-from spyweb.store.sqlite.past_runs import PastRuns
-from spyweb.store.sqlite.records import Records
-from spyweb.store.sqlite.runs import Runs
-from spyweb.store.sqlite.tasks import Tasks
+from spyweb.store.sqlite.store import Store
 from spyweb.views.health import Health, Vitals, view_health
 from spyweb.views.jobs import (
     JobState,
@@ -128,9 +125,7 @@ class DaemonService:
     runner: Runner
     scheduler: Scheduler
     reloader: Reloader
-    stored_runs: Runs
-    stored_tasks: Tasks
-    stored_records: Records
+    store: Store
     outbox: OutboxSender
     state: StateService
     own_sockets: OwnSockets
@@ -151,7 +146,6 @@ class DaemonService:
     vitals: Callable[[], Vitals]
     vms_of: Callable[[JobId], int]
     is_traced: bool = False  # runs join the traces of the requests that start them
-    past_runs: PastRuns
     overview: OverviewService = field(init=False)
     details: JobDetails = field(init=False)
     past: PastRunsService = field(init=False)
@@ -161,8 +155,7 @@ class DaemonService:
     def __post_init__(self) -> None:
         self.overview = OverviewService(
             live=self.live,
-            runs=self.stored_runs,
-            past_runs=self.past_runs,
+            store=self.store,
             clock=self.clock,
             view=self._view,
             broken=self._broken_views,
@@ -172,21 +165,13 @@ class DaemonService:
             root=self.root,
             timezone=self.timezone,
             live=self.live,
-            past_runs=self.past_runs,
+            past_runs=self.store.past_runs,
             overview=self.overview,
-            settings=lambda: self.reloader.settings,
-            broken=lambda: self.reloader.broken,
+            reloader=self.reloader,
             next_runs=self.next_runs,
         )
-        self.past = PastRunsService(
-            root=self.root,
-            live=self.live,
-            past_runs=self.past_runs,
-            records=self.stored_records,
-            stored_tasks=self.stored_tasks,
-            clock=self.clock,
-        )
-        self.found = RecordSearch(records=self.stored_records, live=self.live, clock=self.clock)
+        self.past = PastRunsService(root=self.root, live=self.live, store=self.store, clock=self.clock)
+        self.found = RecordSearch(records=self.store.records, live=self.live, clock=self.clock)
         self.calendar = CalendarService(
             live=self.live, past=self.past, windows=lambda: self.reloader.maintenance, clock=self.clock
         )
@@ -290,11 +275,11 @@ class DaemonService:
 
     async def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:
         """Return runs, newest first."""
-        return await self.stored_runs.list(job, limit=limit, before=before)
+        return await self.store.runs.list(job, limit=limit, before=before)
 
     async def records(self, job: JobId | None, *, limit: int, before_ns: int | None) -> list[RecordView]:
         """Return records, newest first, of one job or of all together."""
-        found = await self.stored_records.list(job, limit=limit, before_ns=before_ns)
+        found = await self.store.records.list(job, limit=limit, before_ns=before_ns)
         return [view_record(record) for record in found]
 
     async def messages(self, job: JobId | None, *, limit: int, before: int | None = None) -> list[MessageView]:
@@ -321,7 +306,7 @@ class DaemonService:
 
         Raises Refused where it has ended.
         """
-        found = await self.past_runs.find(run)
+        found = await self.past.find(run)
         if found is not None and not self.runner.cancel(run):
             raise Refused(f"run {run} of {found.job} is not under way: `spyweb runs {found.job}` shows how it ended")
         return found

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
 
 import structlog
 from msgspec import Struct
@@ -38,25 +40,16 @@ class Delivery(Struct, frozen=True, kw_only=True):
     parent: str = ""  # the trace that it belongs to
 
 
+@dataclass(slots=True, kw_only=True)
 class HookService:
-    def __init__(
-        self,
-        *,
-        live: LiveJobs,
-        runner: Runner,
-        pings: PingRuns,
-        once: OnceService,
-        clock: Clock,
-        environ: Mapping[str, str],
-    ) -> None:
-        self._live = live
-        self._pings = pings
-        self._runner = runner
-        self._once = once
-        self._clock = clock
-        self._environ = environ
-        self._nobodys = secrets.token_bytes(32)
-        self._missed: set[str] = set()  # secrets that were not found, each told once
+    live: LiveJobs
+    runner: Runner
+    pings: PingRuns
+    once: OnceService
+    clock: Clock
+    environ: Mapping[str, str]
+    _nobodys: bytes = field(default_factory=partial(secrets.token_bytes, 32))
+    _missed: set[str] = field(default_factory=set)  # secrets that were not found, each told once
 
     def needs_signature(self, job: JobId | None) -> bool:
         """Return whether the hook of a job has a secret: then being on this machine is not enough."""
@@ -68,13 +61,13 @@ class HookService:
         if not hook.secret:
             hook = NOBODYS
         secret = None if hook is NOBODYS else self._find_secret(hook.secret)
-        now_s = self._clock.now_ms() / 1000
+        now_s = self.clock.now_ms() / 1000
         signed = is_signed(hook.signing, secret or self._nobodys, headers, body, now_s)
         return signed and secret is not None
 
     async def receive(self, job: JobId, delivery: Delivery) -> StartedRun:
         """Start a run for a request that may.  Raises Refused where the job takes none, and as OnceService does."""
-        live = self._live.find(job)
+        live = self.live.find(job)
         if live is None:
             raise Refused(f"{job} is gone")
         if not live.spec.enabled:
@@ -85,29 +78,29 @@ class HookService:
         given = _github_key(live.spec.hook, delivery) or delivery.key
         if given is not None:
             asked = to_json(sorted(delivery.query.items())) + delivery.body
-            key = request_key(f"hook {job}", given, asked, self._clock.now_ms())
+            key = request_key(f"hook {job}", given, asked, self.clock.now_ms())
         request = request_of(live.spec.hook, delivery)
-        return await self._once.start(key, lambda key: self._runner.start_by_hand(live, replace(request, key=key)))
+        return await self.once.start(key, lambda key: self.runner.start_by_hand(live, replace(request, key=key)))
 
     def expects_pings(self, job: JobId) -> bool:
         """Return whether a request to the hook of a job is a ping, which tells of a run elsewhere."""
-        live = self._live.find(job)
+        live = self.live.find(job)
         return live is not None and isinstance(live.spec.schedule, Pings)
 
     async def hear(self, job: JobId, ping: Ping) -> RunId:
         """Record what a ping says; return its run.  Raises Refused where the job takes none."""
-        live = self._live.find(job)
+        live = self.live.find(job)
         if live is None or not self.expects_pings(job):
             raise Refused(f"{job} is gone")
-        return await self._pings.hear(live, ping)
+        return await self.pings.hear(live, ping)
 
     def _hook_of(self, job: JobId | None) -> JobHook:
-        live = None if job is None else self._live.find(job)
+        live = None if job is None else self.live.find(job)
         return NO_HOOK if live is None else live.spec.hook
 
     def _find_secret(self, place: str) -> bytes | None:
         """Return a secret; None where it is not there, which is told once."""
-        found = read_secret(place, self._environ)
+        found = read_secret(place, self.environ)
         if not found and place not in self._missed:
             self._missed.add(place)
             log.warning("the secret of a hook is not there: nobody can start the job by it", secret=place)

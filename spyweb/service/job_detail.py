@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from spyweb.errors import Problem, Refused
 from spyweb.model import JobId, Outcome, Pings, Run
+from spyweb.reload.swap import Reloader
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.service.overview import OverviewService
-from spyweb.settings import Settings
 from spyweb.specs.origins import resolve_settings
 from spyweb.specs.tree import SUFFIXES, read_source
 from spyweb.store.model.entries import job_namespace
@@ -40,8 +40,7 @@ class JobDetails:
     live: LiveJobs
     past_runs: PastRuns
     overview: OverviewService
-    settings: Callable[[], Settings]
-    broken: Callable[[], Mapping[JobId, Sequence[Problem]]]
+    reloader: Reloader
     next_runs: Callable[[JobId, int], Awaitable[list[NextRun]]]
 
     async def detail(self, job: JobId) -> JobDetail:
@@ -51,7 +50,7 @@ class JobDetails:
             raise Refused(f"{job} is gone")
         live = self.live.find(job)
         if live is None:
-            problems = self.broken().get(job, ())
+            problems = self.reloader.broken.get(job, ())
             return JobDetail(
                 row=row,
                 schedule="",
@@ -70,7 +69,7 @@ class JobDetails:
             follows=list(self._follows(live)),
             followed_by=list(self._followed_by(live)),
             listens=list(map(listen_words, live.spec.on)),
-            settings=resolve_settings(job, monitor is not None, live.sources, self.settings().permissions),
+            settings=resolve_settings(job, monitor is not None, live.sources, self.reloader.settings.permissions),
             files=[chunk for chunk, source in live.code.files if source],
             pages=monitor.urls if monitor else (),
             is_elsewhere=isinstance(live.spec.schedule, Pings),
@@ -90,7 +89,7 @@ class JobDetails:
             if name not in files or not files[name]:
                 raise Refused(f"{job} has no Lua file {name!r}" if file else f"{job} has no Lua")
             return await asyncio.to_thread(whole, name, files[name])
-        problems = self.broken().get(job, ())
+        problems = self.reloader.broken.get(job, ())
         found = next((problem for problem in problems if file in (None, problem.file)), None)
         if found is None:
             raise Refused(f"{job} is gone")

@@ -20,8 +20,7 @@ from spyweb.logs.refusals import tell_refusal
 from spyweb.model import JobId, Outcome, RunId
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.store.model.runs import Change, FailingSeries, RunStrip, StripWish
-from spyweb.store.sqlite.past_runs import PastRuns
-from spyweb.store.sqlite.runs import Runs
+from spyweb.store.sqlite.store import Store
 from spyweb.views.health import Health
 from spyweb.views.jobs import JobView
 from spyweb.views.overview import Overview, OverviewRow, make_overview, view_row
@@ -81,8 +80,7 @@ Facts = tuple[object, ...]  # all that a row is made of: while each is the same 
 @dataclass(slots=True, kw_only=True)
 class OverviewService:
     live: LiveJobs
-    runs: Runs
-    past_runs: PastRuns
+    store: Store
     clock: Clock
     view: Callable[[LiveJob], JobView]
     broken: Callable[[], Iterable[JobView]]  # jobs of which no version runs
@@ -182,16 +180,16 @@ class OverviewService:
 
     def _begin(self) -> Strips:
         self._strips = strips = Strips(self.live)
-        self._leave = self.runs.on_recorded(strips.hear)
+        self._leave = self.store.runs.on_recorded(strips.hear)
         self.clock.call_later(KEPT_S, self._drop_unless_looked_at)
         return strips
 
     async def _read(self, strips: Strips, jobs: list[JobId]) -> None:
-        found = await self.past_runs.strips(
+        found = await self.store.past_runs.strips(
             [StripWish(job, late_after(self.live.find(job))) for job in jobs], SHOWN_RUNS
         )
         failing = [job for job, strip in found.items() if may_be_failing(strip.marks)]
-        series = await self.past_runs.failing(failing) if failing else {}
+        series = await self.store.past_runs.failing(failing) if failing else {}
         for job, strip in found.items():
             packed = RunStrip(ids=array("q", strip.ids), marks=strip.marks, took_ms=array("q", strip.took_ms))
             strips.keep(job, JobStrip(packed, series.get(job)))

@@ -14,9 +14,7 @@ from spyweb.model import JobId, Run, RunId
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.service.job_detail import located
 from spyweb.store.model.runs import RunFilter, RunPage, RunPoint
-from spyweb.store.sqlite.past_runs import PastRuns
-from spyweb.store.sqlite.records import Records
-from spyweb.store.sqlite.tasks import Tasks
+from spyweb.store.sqlite.store import Store
 from spyweb.views.jobs import log_file
 from spyweb.views.records import RecordView, view_record
 from spyweb.views.run_detail import (
@@ -49,9 +47,7 @@ FEW = 1_000  # are counted on the loop; more in a thread
 class PastRunsService:
     root: Path
     live: LiveJobs
-    past_runs: PastRuns
-    records: Records
-    stored_tasks: Tasks
+    store: Store
     clock: Clock
 
     async def search(self, wanted: RunFilter, *, limit: int, before: RunId | None = None) -> RunPage:
@@ -62,7 +58,7 @@ class PastRunsService:
         """
         began, found = self.clock.monotonic(), list[Run]()
         while True:
-            page = await self.past_runs.search(wanted, limit=limit - len(found), before=before)
+            page = await self.store.past_runs.search(wanted, limit=limit - len(found), before=before)
             found += page.runs
             before = page.before
             if before is None or len(found) >= limit or self.clock.monotonic() - began > SEARCH_S:
@@ -74,7 +70,7 @@ class PastRunsService:
         job = self.live.find(run.job)
         frames, source = located(job, run) if job else (frames_of(run.traceback), None)
         followers, attempts = await self._followers(run), await self._attempts(run)
-        before, after = await self.past_runs.neighbours(run.job, run.id)
+        before, after = await self.store.past_runs.neighbours(run.job, run.id)
         return RunDetail(
             run=run,
             name=job.spec.name if job else run.job,
@@ -110,7 +106,7 @@ class PastRunsService:
         found: list[RunPoint] = []
         before: RunId | None = None
         while len(found) < MOST_RUNS:
-            page = await self.past_runs.points(job, since_ms=since_ms, limit=POINTS_PAGE, before=before)
+            page = await self.store.past_runs.points(job, since_ms=since_ms, limit=POINTS_PAGE, before=before)
             found += page
             if len(page) < POINTS_PAGE:
                 return found[::-1], False
@@ -124,11 +120,14 @@ class PastRunsService:
 
     async def tasks(self, run: RunId) -> list[TaskView]:
         """Return how the tasks of a run ended, in the order of their definition."""
-        found = await self.stored_tasks.of_runs([run])
+        found = await self.store.tasks.of_runs([run])
         return [view_task(row) for row in found.get(run, ())]
 
+    async def find(self, run: RunId) -> Run | None:
+        return await self.store.past_runs.find(run)
+
     async def _find(self, run: RunId) -> Run:
-        found = await self.past_runs.find(run)
+        found = await self.find(run)
         if found is None:
             raise Refused(f"there is no run {run}: it may have been pruned")
         return found
@@ -149,11 +148,11 @@ class PastRunsService:
         others = [each for each in job.queue.in_flight.values() if each.id != run.id] if job else []
         if any(other.started_ms is not None and other.started_ms < ended_ms for other in others):
             return True
-        earlier = await self.past_runs.points(run.job, since_ms=0, limit=1, before=run.id)
+        earlier = await self.store.past_runs.points(run.job, since_ms=0, limit=1, before=run.id)
         if any(point.at_ms + point.took_ms > started_ms for point in earlier):
             return True
         wanted = RunFilter(job=run.job, since_ms=started_ms, until_ms=ended_ms)
-        during = await self.past_runs.search(wanted, limit=2)
+        during = await self.store.past_runs.search(wanted, limit=2)
         return any(other.id != run.id and other.started_ms is not None for other in during.runs)
 
     async def _causes(self, run: Run) -> list[CauseStep]:
@@ -162,7 +161,7 @@ class PastRunsService:
         at: Run | None = run
         while at is not None and len(steps) < MOST_CAUSES:
             cause = cause_run(at)
-            before = await self.past_runs.find(cause) if cause is not None else None
+            before = await self.store.past_runs.find(cause) if cause is not None else None
             job = self.live.find(before.job) if before else None
             steps.append(view_cause(at, before, job.spec.name if job else None))
             at = before
@@ -173,17 +172,17 @@ class PastRunsService:
         first = cause_run(run) if run.trigger.of else run.id
         if first is None:
             return ()
-        begun = run if first == run.id else await self.past_runs.find(first)
+        begun = run if first == run.id else await self.store.past_runs.find(first)
         retries = [
             each
-            for each in await self.past_runs.followers(first, limit=MOST_FOLLOWERS)
+            for each in await self.store.past_runs.followers(first, limit=MOST_FOLLOWERS)
             if each.trigger.of == first and each.job == run.job
         ]
         return [brief(each) for each in (*([begun] if begun else []), *retries)] if retries else ()
 
     async def _followers(self, run: Run) -> list[RunBrief]:
         """Return the runs that a run has started; those that try it again are among its attempts."""
-        found = await self.past_runs.followers(run.id, limit=MOST_FOLLOWERS)
+        found = await self.store.past_runs.followers(run.id, limit=MOST_FOLLOWERS)
         return [brief(each) for each in found if not each.trigger.of or each.job != run.job]
 
     async def _records(self, run: Run) -> list[RecordView]:
@@ -191,5 +190,5 @@ class PastRunsService:
         if not run.items_new or run.started_ms is None or run.ended_ms is None:
             return []
         before_ns = (run.ended_ms + 1) * NS_IN_MS
-        found = await self.records.list(run.job, limit=min(run.items_new, MOST_RECORDS), before_ns=before_ns)
+        found = await self.store.records.list(run.job, limit=min(run.items_new, MOST_RECORDS), before_ns=before_ns)
         return [view_record(record) for record in found if record.created_ms >= run.started_ms]

@@ -390,7 +390,7 @@ def make_channels(
     tallies: AttemptTallies | None = None,
 ) -> ChannelService:
     return ChannelService(
-        try_out=try_out,
+        send_test=try_out,
         store=store,
         settings=settings or two_channels,
         tallies=(tallies or AttemptTallies(clock)).of,
@@ -482,7 +482,7 @@ class FakeDaemonService(DaemonService):
         self.vitals, self.vms_of = (lambda: self.measured), (lambda _job: 0)
         self.own_sockets = OwnSockets()
         self.trail = AuditService(store.audit, clock)
-        self.stored = store
+        self.store = store
         self.stored_incidents = store.incidents
         self.incidents = IncidentService(store.incidents, clock)
         self.alert_settings = two_channels()
@@ -508,8 +508,7 @@ class FakeDaemonService(DaemonService):
         self.outbox, self.drift, self.workflows = FakeOutbox(self), FakeDrift(), FakeWorkflows(self)
         self.overview = OverviewService(
             live=self.live,
-            runs=store.runs,
-            past_runs=store.past_runs,
+            store=store,
             clock=clock,
             view=self._view,
             broken=self._broken_views,

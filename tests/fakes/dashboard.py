@@ -243,7 +243,7 @@ def make_dashboard_service(
     service.timezone = "Europe/Berlin"
     service.overview = FakeOverviewService(list(rows) if rows is not None else three_rows())  # type: ignore[assignment]
     service.details = FakeDetails(service.overview)  # type: ignore[arg-type, assignment]
-    service.past = service.past_runs = DashboardPast(service)  # type: ignore[assignment]
+    service.past = DashboardPast(service)
     service.calendar = CrowdedCalendar()
     service.state = make_state(service.clock, HISTORY)
     records = MemoryStore(service.clock).records

@@ -81,9 +81,7 @@ async def serving(root: Path, *jobs: LiveJob) -> AsyncIterator[Served]:
             runner=t.runner,
             scheduler=t.scheduler,
             reloader=reloader,
-            stored_runs=t.store.runs,
-            stored_tasks=t.store.tasks,
-            stored_records=t.store.records,
+            store=t.store,
             outbox=FakeOutboxSender(),
             state=make_state(t.clock),
             own_sockets=OwnSockets(),
@@ -103,7 +101,6 @@ async def serving(root: Path, *jobs: LiveJob) -> AsyncIterator[Served]:
             changes=ChangeHub(events=events, clock=t.clock, last_lines=no_lines),
             vitals=make_vitals,
             vms_of=lambda job: len(job),
-            past_runs=t.store.past_runs,
         )
         await t.settle(*jobs)
         yield Served(t=t, root=root, reloader=reloader, service=service)

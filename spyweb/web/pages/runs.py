@@ -76,7 +76,7 @@ async def show_run_page(asked: Asked) -> Shown:
 
 async def find_run(asked: Asked, number: RunId) -> Run:
     """Return a run that whoever asks may see.  Raises PageMissing where there is none."""
-    run = await asked.service.past_runs.find(number)
+    run = await asked.service.past.find(number)
     if run is None or not asked.principal.may_see(run.job):
         raise PageMissing(f"There is no run {number}")
     return run

@@ -404,7 +404,7 @@ async def break_lock(asked: Asked) -> web.Response:
 async def _who_is_hit(asked: Asked, lock: LockView) -> str:
     """Say who loses a lock that is broken."""
     holder = cut(as_text(lock.holder), LONGEST_PREVIEW)
-    run = await asked.service.past_runs.find(RunId(lock.run)) if lock.run is not None else None
+    run = await asked.service.past.find(RunId(lock.run)) if lock.run is not None else None
     if run is None:
         return f"{holder} holds it and is not told: whoever waits for it gets it, and both go on."
     return (

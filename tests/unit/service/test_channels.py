@@ -44,7 +44,7 @@ async def test_how_the_last_test_went_is_kept_in_mind() -> None:
 async def test_each_is_shown_with_what_waits_and_since_when_it_takes_nothing() -> None:
     clock = FakeClock()
     service = FakeDaemonService(clock=clock)
-    store = service.stored
+    store = service.store
     waiting = NewMessage(job=JobId("backup"), target=Target(Channel.ALERT, "ops"), payload=b"{}")
     await store.outbox.add([waiting, waiting])
     service.tallies.attempted("ops", None)
@@ -103,7 +103,7 @@ async def test_what_is_wrong_with_the_settings_of_a_channel_is_shown_with_it() -
         SubjectEvent(subject=subject, event=sign, policy=AlertPolicy(), at_ms=clock.now_ms())
         for subject, sign in signs.items()
     ]
-    await service.stored.incidents.note(events)
+    await service.store.incidents.note(events)
     found = {each.name: (each.unusable, each.template_problem) for each in await service.channels.list()}
     assert found == {"ops": ("", "title: no"), "phone": ("url: no service", "")}
 
@@ -111,8 +111,8 @@ async def test_what_is_wrong_with_the_settings_of_a_channel_is_shown_with_it() -
 async def test_after_a_restart_the_error_is_that_of_the_message_that_waits_longest() -> None:
     service = FakeDaemonService()
     waiting = NewMessage(job=JobId("backup"), target=Target(Channel.ALERT, "ops"), payload=b"{}")
-    (number,) = await service.stored.outbox.add([waiting])
-    await service.stored.outbox.put_off(number, next_ms=0, error="answered 503", holds=True)
+    (number,) = await service.store.outbox.add([waiting])
+    await service.store.outbox.put_off(number, next_ms=0, error="answered 503", holds=True)
     (ops, _) = await service.channels.list()
     assert (ops.error, ops.failed_ms, ops.failed) == ("answered 503", None, 0)
 

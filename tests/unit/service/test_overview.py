@@ -164,7 +164,7 @@ async def test_jobs_are_shown_without_strips_where_the_store_refuses(
     async def refuse(*_: object) -> None:
         raise StoreError("disk I/O error")
 
-    monkeypatch.setattr(served.service.overview.past_runs, "strips", refuse)
+    monkeypatch.setattr(served.t.store.past_runs, "strips", refuse)
     found = await served.service.overview.look()
     assert [(row.job.id, row.standing, row.strip) for row in found.rows] == [
         (PRICES, Standing.FAILING, ""),

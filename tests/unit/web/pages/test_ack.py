@@ -52,7 +52,7 @@ class Visited:
 
 async def visiting(service: FakeDaemonService, site: Site | None = None) -> Client:
     """One incident of prices, which is open, and one of backup, which is over."""
-    await service.ack_links.load(service.stored.keys)
+    await service.ack_links.load(service.store.keys)
     await fail(service.stored_incidents, "prices", "<b>no</b> space")
     await fail(service.stored_incidents, "backup")
     await succeed(service.stored_incidents, "backup")
