@@ -9,6 +9,7 @@ import gzip
 import platform
 from collections.abc import Iterable, Iterator, Sequence
 from math import inf
+from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
@@ -19,6 +20,8 @@ from spyweb.histogram import Histogram
 from spyweb.views.metrics import JobMeters, Meters
 
 COMPRESSION = 1  # of 9: most of what there is to gain, at a fraction of the time
+
+Samples = Iterable[tuple[Any, ...]]  # of a family: the values of its labels, and its own
 
 PROCESS = ProcessCollector(registry=None)  # of the daemon's own process
 
@@ -54,9 +57,8 @@ class MeterCollector(Collector):
 
 def of_daemon(meters: Meters) -> Iterator[Metric]:
     vitals, health = meters.vitals, meters.health
-    build = gauge("spyweb_build_info", "What the daemon is made of.", labels=("version", "python"))
-    build.add_metric([vitals.version, platform.python_version()], 1)
-    yield build
+    build = [(vitals.version, platform.python_version(), 1)]
+    yield gauge("spyweb_build_info", "What the daemon is made of.", build, labels=("version", "python"))
     yield gauge("spyweb_uptime_seconds", "How long the daemon has been up.", vitals.uptime_s)
     yield gauge("spyweb_healthy", "1 while the daemon makes progress, as /healthz says.", not health.problems)
     yield gauge(
@@ -69,10 +71,7 @@ def of_daemon(meters: Meters) -> Iterator[Metric]:
 
 
 def of_jobs(meters: Meters) -> Iterator[Metric]:
-    states = gauge("spyweb_jobs", "Jobs in each state.", labels=("state",))
-    for state, count in meters.health.jobs.items():
-        states.add_metric([state], count)
-    yield states
+    yield gauge("spyweb_jobs", "Jobs in each state.", meters.health.jobs.items(), labels=("state",))
     yield from per_job(meters.jobs)
     yield histogram("spyweb_run_lateness_seconds", "From a due time to the start of its run.", meters.lateness)
     yield histogram("spyweb_run_duration_seconds", "From the start of a run to its end.", meters.duration)
@@ -83,50 +82,32 @@ def of_jobs(meters: Meters) -> Iterator[Metric]:
 def per_job(jobs: Sequence[JobMeters]) -> Iterator[Metric]:
     """Yield one family after the other: the samples of all at once would call the collector, which stops the loop."""
     due = "Due times that have come: run, or recorded with a reason."
-    yield of_each(counter("spyweb_due_times", due, labels=("job",)), ((job.job, job.due) for job in jobs))
-    started = "Runs that have started."
-    yield of_each(counter("spyweb_runs_started", started, labels=("job",)), ((job.job, job.started) for job in jobs))
-    yield of_outcomes(jobs)
+    yield counter("spyweb_due_times", due, ((job.job, job.due) for job in jobs), labels=("job",))
+    started = ((job.job, job.started) for job in jobs)
+    yield counter("spyweb_runs_started", "Runs that have started.", started, labels=("job",))
+    ended = ((job.job, outcome.value, count) for job in jobs for outcome, count in job.ended.items())
+    text = "Runs that have ended, and due times that did not run."
+    yield counter("spyweb_runs_ended", text, ended, labels=("job", "outcome"))
     succeeded = ((job.job, job.succeeded_ms / 1000) for job in jobs if job.succeeded_ms is not None)
     name, text = "spyweb_job_last_success_timestamp_seconds", "When a run of the job last succeeded."
-    yield of_each(gauge(name, text, labels=("job",)), succeeded)
+    yield gauge(name, text, succeeded, labels=("job",))
     failing = ((job.job, job.is_failing) for job in jobs if job.is_failing is not None)
-    yield of_each(
-        gauge("spyweb_job_failing", "1 where the latest run of the job has failed.", labels=("job",)), failing
-    )
-
-
-def of_outcomes(jobs: Iterable[JobMeters]) -> Metric:
-    text = "Runs that have ended, and due times that did not run."
-    ended = counter("spyweb_runs_ended", text, labels=("job", "outcome"))
-    for job in jobs:
-        for outcome, count in job.ended.items():
-            ended.add_metric([job.job, outcome.value], count)
-    return ended
-
-
-def of_each(family: CounterMetricFamily | GaugeMetricFamily, values: Iterable[tuple[str, float]]) -> Metric:
-    for name, value in values:
-        family.add_metric([name], value)
-    return family
+    yield gauge("spyweb_job_failing", "1 where the latest run of the job has failed.", failing, labels=("job",))
 
 
 def of_ops(meters: Meters) -> Iterator[Metric]:
-    calls = counter("spyweb_ops", "Ops that scripts have asked for.", labels=("op",))
-    errors = counter("spyweb_op_errors", "Ops that were refused, or have failed.", labels=("op",))
-    storage = counter("spyweb_storage_errors", "Writes of scripts that the store has refused.", labels=("op",))
-    times = HistogramMetricFamily(
-        "spyweb_op_duration_seconds", "From the arrival of an op to its answer.", labels=("op",)
-    )
+    calls = ((each.op, each.calls) for each in meters.ops)
+    yield counter("spyweb_ops", "Ops that scripts have asked for.", calls, labels=("op",))
+    errors = ((each.op, each.errors) for each in meters.ops if each.errors)
+    yield counter("spyweb_op_errors", "Ops that were refused, or have failed.", errors, labels=("op",))
+    refused = ((each.op, each.storage_errors) for each in meters.ops if each.storage_errors)
+    yield counter("spyweb_storage_errors", "Writes of scripts that the store has refused.", refused, labels=("op",))
+    name, text = "spyweb_op_duration_seconds", "From the arrival of an op to its answer."
+    times = HistogramMetricFamily(name, text, labels=("op",))
     for each in meters.ops:
-        calls.add_metric([each.op], each.calls)
-        if each.errors:
-            errors.add_metric([each.op], each.errors)
-        if each.storage_errors:
-            storage.add_metric([each.op], each.storage_errors)
         if each.times:
             times.add_metric([each.op], buckets_of(each.times), each.times.sum)
-    yield from (calls, errors, storage, times)
+    yield times
 
 
 def of_store(meters: Meters) -> Iterator[Metric]:
@@ -147,12 +128,12 @@ def of_store(meters: Meters) -> Iterator[Metric]:
 def of_alerts(meters: Meters) -> Iterator[Metric]:
     if meters.incidents is not None:
         levels = ((level.value, count) for level, count in meters.incidents.items())
-        yield of_each(gauge("spyweb_incidents_open", "Incidents that are open.", labels=("level",)), levels)
+        yield gauge("spyweb_incidents_open", "Incidents that are open.", levels, labels=("level",))
     sent = ((each.channel, each.sent) for each in meters.channels)
-    yield of_each(counter("spyweb_alerts_sent", "Messages that alert channels have taken.", labels=("channel",)), sent)
+    yield counter("spyweb_alerts_sent", "Messages that alert channels have taken.", sent, labels=("channel",))
     failed = ((each.channel, each.failed) for each in meters.channels)
     text = "Attempts to send to alert channels that have failed."
-    yield of_each(counter("spyweb_alerts_failed", text, labels=("channel",)), failed)
+    yield counter("spyweb_alerts_failed", text, failed, labels=("channel",))
 
 
 def of_workers(meters: Meters) -> Iterator[Metric]:
@@ -161,17 +142,14 @@ def of_workers(meters: Meters) -> Iterator[Metric]:
     yield gauge("spyweb_workers", "Worker processes that are up.", len(up))
     yield counter("spyweb_worker_deaths", "Workers that have died, those that were killed too.", pool.deaths)
     yield counter("spyweb_worker_kills", "Workers that the daemon has killed: stuck, silent or broken.", pool.kills)
-    memory = gauge("spyweb_worker_memory_bytes", "What the VMs of a worker hold.", labels=("worker",))
-    vms = gauge("spyweb_worker_vms", "VMs of a worker.", labels=("worker",))
-    shared = (worker for worker in up if worker.job is None)
-    for number, worker in enumerate(shared, 1):  # a process id would be a new series after each death
-        memory.add_metric([str(number)], worker.used_bytes)
-        vms.add_metric([str(number)], worker.vms)
-    own = [worker for worker in up if worker.job is not None]
-    if own:
-        memory.add_metric(["own"], sum(worker.used_bytes for worker in own))
-        vms.add_metric(["own"], sum(worker.vms for worker in own))
-    yield from (memory, vms)
+    shared = (worker for worker in up if worker.job is None)  # by number: a process id would be a new series each death
+    found = [(str(number), worker.used_bytes, worker.vms) for number, worker in enumerate(shared, 1)]
+    if own := [worker for worker in up if worker.job is not None]:
+        found.append(("own", sum(worker.used_bytes for worker in own), sum(worker.vms for worker in own)))
+    memory = ((name, used) for name, used, _ in found)
+    yield gauge("spyweb_worker_memory_bytes", "What the VMs of a worker hold.", memory, labels=("worker",))
+    vms = ((name, count) for name, _, count in found)
+    yield gauge("spyweb_worker_vms", "VMs of a worker.", vms, labels=("worker",))
     yield gauge(
         "spyweb_quarantined_jobs", "Jobs that have a worker of their own for what they did.", len(pool.quarantined)
     )
@@ -179,23 +157,27 @@ def of_workers(meters: Meters) -> Iterator[Metric]:
 
 
 def of_chores(meters: Meters) -> Iterator[Metric]:
-    at = gauge("spyweb_chore_last_run_timestamp_seconds", "When a chore was last begun.", labels=("chore",))
-    took = gauge("spyweb_chore_last_duration_seconds", "How long it took then.", labels=("chore",))
-    failed = gauge("spyweb_chore_failed", "1 where it failed then.", labels=("chore",))
-    for chore in meters.vitals.chores:
-        if chore.last_at_ms is not None:
-            at.add_metric([chore.name], chore.last_at_ms / 1000)
-            took.add_metric([chore.name], (chore.last_took_ms or 0) / 1000)
-            failed.add_metric([chore.name], bool(chore.error))
-    yield from (at, took, failed)
+    done = [each for each in meters.vitals.chores if each.last_at_ms is not None]
+    at = ((each.name, (each.last_at_ms or 0) / 1000) for each in done)
+    yield gauge("spyweb_chore_last_run_timestamp_seconds", "When a chore was last begun.", at, labels=("chore",))
+    took = ((each.name, (each.last_took_ms or 0) / 1000) for each in done)
+    yield gauge("spyweb_chore_last_duration_seconds", "How long it took then.", took, labels=("chore",))
+    failed = ((each.name, bool(each.error)) for each in done)
+    yield gauge("spyweb_chore_failed", "1 where it failed then.", failed, labels=("chore",))
 
 
-def gauge(name: str, text: str, value: float | None = None, *, labels: tuple[str, ...] = ()) -> GaugeMetricFamily:
-    return GaugeMetricFamily(name, text, value=value, labels=labels or None)
+def gauge(name: str, text: str, value: Samples | float, *, labels: tuple[str, ...] = ()) -> Metric:
+    return _filled(GaugeMetricFamily(name, text, labels=labels), value)
 
 
-def counter(name: str, text: str, value: float | None = None, *, labels: tuple[str, ...] = ()) -> CounterMetricFamily:
-    return CounterMetricFamily(name, text, value=value, labels=labels or None)
+def counter(name: str, text: str, value: Samples | float, *, labels: tuple[str, ...] = ()) -> Metric:
+    return _filled(CounterMetricFamily(name, text, labels=labels), value)
+
+
+def _filled(family: CounterMetricFamily | GaugeMetricFamily, value: Samples | float) -> Metric:
+    for *names, each in [(value,)] if isinstance(value, int | float) else value:
+        family.add_metric(names, each)
+    return family
 
 
 def histogram(name: str, text: str, measured: Histogram) -> HistogramMetricFamily:
