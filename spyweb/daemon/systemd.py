@@ -8,14 +8,15 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+LONGEST_STATUS = 200  # characters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notifier:
     address: str | None = None
     watchdog_interval_s: float | None = None  # call watchdog() at least this often; None: systemd does not expect it
-    _longest_status: int = field(default=200, repr=False)  # characters
 
     def ready(self, status: str = "") -> bool:
         return self._send("READY=1", self._status(status))
@@ -30,7 +31,7 @@ class Notifier:
         return self._send("WATCHDOG=1")
 
     def _status(self, text: str) -> str:
-        one_line = " ".join(text.split())[: self._longest_status]
+        one_line = " ".join(text.split())[:LONGEST_STATUS]
         return f"STATUS={one_line}" if one_line else ""
 
     def _send(self, *fields: str) -> bool:

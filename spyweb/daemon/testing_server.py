@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from asyncio import TaskGroup
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from msgspec import Struct, structs
 
 from spyweb.clock import Clock
-from spyweb.daemon.testing_world import WorldFactory
+from spyweb.daemon.testing import WorldFactory
 from spyweb.endpoints.endpoints import Endpoints, ServerVersion
 from spyweb.lua.pool import Pool
 from spyweb.lua.session import Code, Host
@@ -21,7 +20,6 @@ from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.network.client import open_client
 from spyweb.ops.world import Call, JobLog, World, unheard
 from spyweb.permissions.policy import Policy
-from spyweb.settings import Settings
 from spyweb.specs.discover import scan
 from spyweb.specs.server_file import FOLDER, SERVER, code_of_server
 from spyweb.store.sqlite.records import Records
@@ -30,7 +28,7 @@ from spyweb.testing.suites import Suite
 from spyweb.views.jobs import JobView, find_job, unknown_job, view_job
 from spyweb.views.records import RecordView, view_record
 from spyweb.web.app import Site, project_app
-from spyweb.web.serve import Listening, serve_app
+from spyweb.web.serve import serve_app
 from spyweb.web.ui import FOLDER as UI
 
 LOOPBACK = "127.0.0.1"
@@ -62,11 +60,8 @@ class ProjectCatalogue:
     def no_such_job(self, name_or_id: str) -> str:
         return unknown_job([spec.id for spec in self.specs], name_or_id)
 
-    def jobs(self) -> list[JobView]:
-        return sorted(map(view_job, self.specs), key=lambda view: view.id)
-
     async def all_jobs(self) -> list[JobView]:
-        return self.jobs()
+        return sorted(map(view_job, self.specs), key=lambda view: view.id)
 
     async def records(self, job: JobId | None, *, limit: int, before_ns: int | None) -> list[RecordView]:
         return [view_record(record) for record in await self.kept.list(job, limit=limit, before_ns=before_ns)]
@@ -106,25 +101,14 @@ async def open_server_environment(
     settings = replace(worlds.settings.http, deny_private=False)  # the server under test is on this machine
     async with worlds.open(clock) as world, open_client(settings, worlds.clock) as http:
         handler_log, own = HandlerLog(), structs.replace(world, http=http)
-        catalogue = await read_catalogue(worlds.settings, own)
-        async with (
-            open_endpoints(pool, own, handler_log, (code, suite.policy), worlds.clock) as endpoints,
-            serve_project(catalogue, endpoints, worlds.settings.root) as listening,
-        ):
-            yield ServerEnvironment(
-                world=own, policy=suite.policy, port=listening.port, is_virtual=is_virtual, handler_log=handler_log
-            )
-
-
-async def read_catalogue(settings: Settings, world: World) -> ProjectCatalogue:
-    scanned = await asyncio.to_thread(scan, settings.root, settings)
-    return ProjectCatalogue(specs=[file.spec for file in scanned.jobs.values()], kept=world.store.records)
-
-
-def serve_project(
-    catalogue: ProjectCatalogue, endpoints: Endpoints, root: Path
-) -> AbstractAsyncContextManager[Listening]:
-    return serve_app(project_app(catalogue, Site(endpoints=endpoints, ui=root / UI)), host=LOOPBACK, port=0)
+        scanned = await asyncio.to_thread(scan, worlds.settings.root, worlds.settings)
+        catalogue = ProjectCatalogue(specs=[file.spec for file in scanned.jobs.values()], kept=own.store.records)
+        async with open_endpoints(pool, own, handler_log, (code, suite.policy), worlds.clock) as endpoints:
+            app = project_app(catalogue, Site(endpoints=endpoints, ui=worlds.settings.root / UI))
+            async with serve_app(app, host=LOOPBACK, port=0) as listening:
+                yield ServerEnvironment(
+                    world=own, policy=suite.policy, port=listening.port, is_virtual=is_virtual, handler_log=handler_log
+                )
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import Future, TaskGroup, get_running_loop
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import cast
@@ -88,7 +88,7 @@ class Endpoints:
         self._host_for = host_for
         self._run_ended = run_ended
         self._note_failure = note_failure
-        self._limiter = ConcurrencyLimiter(clock, room=AT_ONCE, line=IN_LINE, patience_s=PATIENCE_S)
+        self._limiter = ConcurrencyLimiter(room=AT_ONCE, line=IN_LINE, patience_s=PATIENCE_S)
         self._running: set[RunId] = set()
         self._busy: Counter[JobId] = Counter()  # requests in each worker, by the job of the worker
         self._is_closing = False
@@ -241,48 +241,27 @@ class EndpointHost:
 class ConcurrencyLimiter:
     """Lets so many requests in at once; a limited number of others wait in line for a limited time."""
 
-    def __init__(self, clock: Clock, *, room: int, line: int, patience_s: float) -> None:
-        self._clock = clock
-        self._free = room
+    def __init__(self, *, room: int, line: int, patience_s: float) -> None:
+        self._room = asyncio.Semaphore(room)
         self._line = line
+        self._waiting = 0
         self._patience_s = patience_s
-        self._waiting: deque[Future[bool]] = deque()
 
     async def enter(self) -> None:
         """Wait for room; every caller that enters must leave.  Raises PoolError when there is no room in time."""
-        if self._free:
-            self._free -= 1
-            return
-        if len(self._waiting) >= self._line:
+        if self._room.locked() and self._waiting >= self._line:
             raise PoolError(f"too many requests: {self._line} are waiting")
-        turn: Future[bool] = get_running_loop().create_future()
-        self._waiting.append(turn)
-        timer = self._clock.call_later(self._patience_s, partial(self._send_away, turn))
+        self._waiting += 1
         try:
-            has_come_in = await turn
-        except asyncio.CancelledError:
-            if turn in self._waiting:
-                self._waiting.remove(turn)
-            elif not turn.cancelled() and turn.result():
-                self.leave()
-            raise
+            async with asyncio.timeout(self._patience_s):
+                await self._room.acquire()
+        except TimeoutError as error:
+            raise PoolError(f"too many requests: no room within {self._patience_s:g} s") from error
         finally:
-            timer.cancel()
-        if not has_come_in:
-            raise PoolError(f"too many requests: no room within {self._patience_s:g} s")
+            self._waiting -= 1
 
     def leave(self) -> None:
-        while self._waiting:
-            first = self._waiting.popleft()
-            if not first.done():
-                first.set_result(True)
-                return
-        self._free += 1
-
-    def _send_away(self, turn: Future[bool]) -> None:
-        if not turn.done():
-            self._waiting.remove(turn)
-            turn.set_result(False)
+        self._room.release()
 
 
 def read_answer(result: object) -> EndpointAnswer:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from contextlib import closing
-from functools import lru_cache
 from ipaddress import IPv6Address
 from urllib.parse import unquote_to_bytes
 
@@ -133,7 +132,6 @@ def _unquote(text: str) -> bytes:
     return unquote_to_bytes(text) if "%" in text else text.encode()
 
 
-@lru_cache(maxsize=256)
 def _client_ip(remote: str) -> str:
     """Return the address of the connection; headers in which a client names another are left to the handler."""
     address = remote.partition("%")[0]

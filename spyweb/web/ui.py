@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import mimetypes
-from functools import cache
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -54,14 +53,8 @@ def find_file(folder: Path, raw_path: str) -> Path | None:
 
 
 def type_of(path: Path) -> str:
-    kind = TYPES.get(path.suffix.lower()) or machine_types().guess_type(path.name, strict=False)[0] or BINARY
+    kind = TYPES.get(path.suffix.lower()) or mimetypes.guess_type(path.name, strict=False)[0] or BINARY
     return f"{kind}; charset=utf-8" if kind.startswith(UTF_8) else kind
-
-
-@cache
-def machine_types() -> mimetypes.MimeTypes:
-    """Return this machine's table of file types; it is read when the first unusual one is asked for."""
-    return mimetypes.MimeTypes(path for path in mimetypes.knownfiles if Path(path).is_file())
 
 
 def _is_plain(part: str) -> bool:

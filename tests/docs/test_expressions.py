@@ -67,11 +67,8 @@ CACHES = {
     "specs.parse._shared": "what was parsed",
     "store.patterns.compile_pattern": "limits.PATTERN",
     "views.jobs.describe_schedule": "a schedule that was parsed",
-    "web.access.hosts._is_loopback_name": "limits.HOST",
     "web.api.query._fields": "a Struct of a handler",
-    "web.endpoints._client_ip": "an address of the system's",
     "web.pages.site.host_name": "nothing",
-    "web.ui.machine_types": "nothing",
 }
 
 

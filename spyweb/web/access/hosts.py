@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -26,7 +25,7 @@ def is_loopback(host: str) -> bool:
 
 def names_loopback(header: str) -> bool:
     """Return whether a Host header, or what follows the scheme of an Origin, is an address of loopback."""
-    return len(header) <= HOST and _is_loopback_name(header)
+    return len(header) <= HOST and is_loopback(_host_name(header))
 
 
 def is_named(header: str, names: Collection[str]) -> bool:
@@ -67,11 +66,6 @@ def _is_another_port(origin: str, host: str) -> bool:
     name, _, port = origin.rpartition(":")
     known, _, own = host.rpartition(":")
     return name == known and port != own and port.isdigit() and own.isdigit()
-
-
-@lru_cache(maxsize=256)
-def _is_loopback_name(header: str) -> bool:
-    return is_loopback(_host_name(header))
 
 
 def _host_name(header: str) -> str:

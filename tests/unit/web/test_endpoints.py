@@ -11,7 +11,7 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 from multidict import CIMultiDict
 
-from spyweb.endpoints.endpoints import AT_ONCE, EndpointAnswer
+from spyweb.endpoints.endpoints import ConcurrencyLimiter, EndpointAnswer
 from spyweb.lua.session import Host
 from spyweb.model import Ending, Outcome
 from spyweb.web.app import Site, project_app
@@ -90,12 +90,11 @@ async def test_a_head_request_has_the_headers_of_the_answer_alone() -> None:
 
 async def test_who_finds_no_room_is_told_when_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async with asking() as (served, client):
-        monkeypatch.setattr(served.endpoints._limiter, "_free", 0)
-        monkeypatch.setattr(served.endpoints._limiter, "_line", 0)
+        full = ConcurrencyLimiter(room=0, line=0, patience_s=1)
+        monkeypatch.setattr(served.endpoints, "_limiter", full)
         async with client.get("/api/v/x") as answer:
             assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
             assert "too many requests" in (await answer.json())["error"]
-        served.endpoints._limiter._free = AT_ONCE
 
 
 @pytest.mark.parametrize("path", ["/api/v/x?a=1", "/api/v/%78", "/api/public/x"])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.web.app import Site
-from spyweb.web.ui import find_file, machine_types, type_of
+from spyweb.web.ui import find_file, type_of
 from tests.fakes.client import client_of, content_of
 from tests.fakes.daemon_service import FakeDaemonService
 
@@ -66,16 +66,6 @@ def test_nothing_outside_and_nothing_hidden_is_found(ui: Path, address: str) -> 
 )
 def test_the_type_follows_from_the_name(name: str, kind: str) -> None:
     assert type_of(Path(name)) == kind
-
-
-def test_what_only_this_machine_knows_is_asked_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "mime.types").write_text("chemical/x-odd odd\n")
-    monkeypatch.setattr("mimetypes.knownfiles", [str(tmp_path / "none"), str(tmp_path / "mime.types")])
-    machine_types.cache_clear()
-    try:
-        assert type_of(Path("a.odd")) == "chemical/x-odd"
-    finally:
-        machine_types.cache_clear()
 
 
 async def test_a_page_is_served_without_a_key_and_revalidated(ui: Path) -> None:
