@@ -9,37 +9,40 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from asyncio import Lock
+from asyncio import Lock, TaskGroup
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from spyweb.alerts.channels import OpenChannels
 from spyweb.clock import Clock, RealClock
 from spyweb.daemon.commands import open_commands
 from spyweb.daemon.engine_info import engine_info
+from spyweb.endpoints.endpoints import Endpoints, ServerVersion
 from spyweb.errors import Refused
 from spyweb.extraction.extractor import Extractor, open_extractor
 from spyweb.lua.pool import Pool, open_pool
-from spyweb.lua.session import Host
-from spyweb.model import Durability, RunId
+from spyweb.lua.session import Code, Host
+from spyweb.model import Durability, JobId, JobSpec, RunId
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.files.files import Files
 from spyweb.ops.locks import LockKeeper
-from spyweb.ops.network.gate import NetGate
-from spyweb.ops.network.request import Fetch, Http, Response
+from spyweb.ops.network.client import open_client
+from spyweb.ops.network.request import Http
 from spyweb.ops.sources import Sources
-from spyweb.ops.world import Call, JobLog, World
+from spyweb.ops.world import Call, JobLog, World, unheard
+from spyweb.permissions.policy import Policy
 from spyweb.runs.live import LiveJobs
-from spyweb.settings import HttpSettings, Settings, load_settings
+from spyweb.settings import Settings, load_settings
 from spyweb.settings.sections import DATABASE, USER_DB
 from spyweb.specs.discover import scan
+from spyweb.specs.server_file import FOLDER, SERVER, code_of_server
+from spyweb.store.sqlite.records import Records
 from spyweb.store.sqlite.store import open_store
 from spyweb.store.user_sql.connection import Opening
 from spyweb.store.user_sql.spawner import SqlSpawner
@@ -49,6 +52,12 @@ from spyweb.testing.clock import VirtualClock
 from spyweb.testing.results import LOADING, CaseResult, Report
 from spyweb.testing.run import Progress, SuiteEnvironment, SuiteRunner
 from spyweb.testing.suites import Suite, find_suites
+from spyweb.views.jobs import JobView, find_job, unknown_job, view_job
+from spyweb.views.records import RecordView, view_record
+
+DURABILITY = Durability.NORMAL  # of databases that are not to outlive their test
+LOOPBACK = "127.0.0.1"
+SPARES = 2  # VMs of the project's server that are ready for the next requests
 
 
 class Selection(Struct, frozen=True, kw_only=True):
@@ -78,7 +87,7 @@ async def run_tests(root: Path, selection: Selection, progress: Progress) -> Rep
 
 def under_test(suites: Sequence[Suite], *, allow_exec: bool) -> list[Suite]:
     """Return the suites with the policies of their jobs, under which tests run no command unless that is asked for."""
-    return [suite if allow_exec else replace(suite, policy=suite.policy.without_exec()) for suite in suites]
+    return [suite if allow_exec else structs.replace(suite, policy=suite.policy.without_exec()) for suite in suites]
 
 
 def no_tests(selection: Selection) -> str:
@@ -115,8 +124,6 @@ class Environments:
         if not suite.server:
             yield JobEnvironment(self, suite)
             return
-        from spyweb.daemon.testing_server import open_server_environment  # few projects have one, and it imports much
-
         clock = self.test_clock()
         opening = open_server_environment(suite, self.pool, self.worlds, clock, is_virtual=self.virtual_time)
         async with opening as environment:
@@ -155,9 +162,6 @@ class JobEnvironment:
             yield OpDispatcher(call)
 
 
-DURABILITY = Durability.NORMAL  # nothing of it is to outlive the test
-
-
 @asynccontextmanager
 async def open_world_factory(settings: Settings, clock: Clock) -> AsyncIterator[WorldFactory]:
     with TemporaryDirectory(prefix="spyweb-test-", ignore_cleanup_errors=True) as folder:
@@ -165,37 +169,8 @@ async def open_world_factory(settings: Settings, clock: Clock) -> AsyncIterator[
             spawner = SqlSpawner()
             stack.callback(spawner.close)
             extractor = await stack.enter_async_context(open_extractor(clock))
-            http = LazyHttp(settings.http, clock, stack)
+            http = await stack.enter_async_context(open_client(settings.http, clock))
             yield WorldFactory(settings, clock, Path(folder), http, spawner, extractor)
-
-
-class LazyHttp:
-    """Opens the HTTP client for the first test that uses it: most do not, and aiohttp takes long to import."""
-
-    def __init__(self, settings: HttpSettings, clock: Clock, stack: AsyncExitStack) -> None:
-        self._settings = settings
-        self._clock = clock
-        self._stack = stack
-        self._turn = Lock()
-        self._client: Http | None = None
-
-    @property
-    def settings(self) -> HttpSettings:
-        return self._settings
-
-    async def fetch(self, fetch: Fetch) -> Response:
-        return await (await self._opened()).fetch(fetch)
-
-    async def certificate(self, host: str, port: int, gate: NetGate | None = None) -> bytes:
-        return await (await self._opened()).certificate(host, port, gate)
-
-    async def _opened(self) -> Http:
-        from spyweb.ops.network.client import open_client  # see above
-
-        async with self._turn:
-            if self._client is None:
-                self._client = await self._stack.enter_async_context(open_client(self._settings, self._clock))
-            return self._client
 
 
 class WorldFactory:
@@ -275,3 +250,110 @@ class WorldFactory:
 def _copy(template: Path, folder: Path) -> None:
     folder.mkdir()
     shutil.copyfile(template, folder / DATABASE)
+
+
+class HandlerLog(Struct):
+    """Hands what handlers log to the test that runs now."""
+
+    log: JobLog = unheard
+
+    def note_line(self, level: str, text: bytes) -> None:
+        self.log(level, text)
+
+    def note_failure(self, asked: str, reason: str) -> None:
+        self.log("error", f"{asked}: {reason}".encode())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectCatalogue:
+    """Serves the built-in addresses under test: the project's jobs, none of which runs, and the tests' records."""
+
+    specs: Sequence[JobSpec]
+    kept: Records
+
+    def find(self, name_or_id: str) -> JobId | None:
+        return find_job(self.specs, name_or_id)
+
+    def no_such_job(self, name_or_id: str) -> str:
+        return unknown_job([spec.id for spec in self.specs], name_or_id)
+
+    async def all_jobs(self) -> list[JobView]:
+        return sorted(map(view_job, self.specs), key=lambda view: view.id)
+
+    async def records(self, job: JobId | None, *, limit: int, before_ns: int | None) -> list[RecordView]:
+        return [view_record(record) for record in await self.kept.list(job, limit=limit, before_ns=before_ns)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerEnvironment:
+    """Gives all tests and handlers of the server one database."""
+
+    world: World
+    policy: Policy
+    port: int
+    is_virtual: bool
+    handler_log: HandlerLog = field(default_factory=HandlerLog)
+
+    @property
+    def options(self) -> Mapping[str, object]:
+        return {"virtual_time": self.is_virtual, "routes": True, "globals": {"SERVER_PORT": self.port}}
+
+    @asynccontextmanager
+    async def host(self, run: RunId, log: JobLog) -> AsyncIterator[Host]:
+        self.handler_log.log = log
+        try:
+            yield host_in(self.world, self.policy, run, log)
+        finally:
+            self.world.call_ended(run)
+
+
+@asynccontextmanager
+async def open_server_environment(
+    suite: Suite, pool: Pool, worlds: WorldFactory, clock: Clock, *, is_virtual: bool
+) -> AsyncIterator[SuiteEnvironment]:
+    """Serve the suite's server.  Raises ScriptError when its code does not compile, Refused when there is no port."""
+    from spyweb.web.app import Site, project_app  # few projects have a server, and these import much
+    from spyweb.web.serve import serve_app
+    from spyweb.web.ui import FOLDER as UI
+
+    assert suite.server is not None
+    code = code_of_server(suite.server, 1, policy=suite.policy)
+    await pool.check(code)
+    settings = replace(worlds.settings.http, deny_private=False)  # the server under test is on this machine
+    async with worlds.open(clock) as world, open_client(settings, worlds.clock) as http:
+        handler_log, own = HandlerLog(), structs.replace(world, http=http)
+        scanned = await asyncio.to_thread(scan, worlds.settings.root, worlds.settings)
+        catalogue = ProjectCatalogue(specs=[file.spec for file in scanned.jobs.values()], kept=own.store.records)
+        async with open_endpoints(pool, own, handler_log, (code, suite.policy), worlds.clock) as endpoints:
+            app = project_app(catalogue, Site(endpoints=endpoints, ui=worlds.settings.root / UI))
+            async with serve_app(app, host=LOOPBACK, port=0) as listening:
+                yield ServerEnvironment(
+                    world=own, policy=suite.policy, port=listening.port, is_virtual=is_virtual, handler_log=handler_log
+                )
+
+
+@asynccontextmanager
+async def open_endpoints(
+    pool: Pool, world: World, handler_log: HandlerLog, version: tuple[Code, Policy], clock: Clock
+) -> AsyncIterator[Endpoints]:
+    code, policy = version
+    async with TaskGroup() as tasks:
+        endpoints = Endpoints(
+            pool=pool,
+            clock=clock,
+            tasks=tasks,
+            host_for=lambda _, run: host_in(world, policy, run, handler_log.note_line),
+            run_ended=world.call_ended,
+            note_failure=handler_log.note_failure,
+        )
+        endpoints.version = ServerVersion(codes=[code])
+        pool.keep_spares(code, SPARES)
+        try:
+            yield endpoints
+        finally:
+            await endpoints.close(0)
+            pool.retire(SERVER, code.generation + 1)
+
+
+def host_in(world: World, policy: Policy, run: RunId, log: JobLog) -> Host:
+    return OpDispatcher(Call(world=world, job=SERVER, run=run, generation=1, folder=FOLDER, log=log, policy=policy))
