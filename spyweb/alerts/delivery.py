@@ -87,7 +87,7 @@ class AlertDelivery:
         The link is made when it is sent, so that none is stored, and from the facts alone: it is the same however often
         the message is sent.
         """
-        item = facts.items[0] if len(facts.items) == 1 and facts.count == 1 else None
+        item = facts.alone
         if item is None or item.incident is None or item.kind not in (MessageKind.OPENED, MessageKind.REMINDER):
             return facts
         link = self._links.ack_link(item.incident, facts.channel, facts.at_ms)

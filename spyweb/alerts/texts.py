@@ -45,6 +45,11 @@ class AlertFacts(Struct, frozen=True, kw_only=True):
     items: tuple[AlertItem, ...]
     count: int
 
+    @property
+    def alone(self) -> AlertItem | None:
+        """Return the one thing that it is about; None of a digest, and where a channel is tried out."""
+        return self.items[0] if len(self.items) == 1 and self.count == 1 else None
+
 
 decode_facts = msgspec.json.Decoder(AlertFacts).decode
 
@@ -54,8 +59,8 @@ SUCCESS: Final = "success"
 
 def title_of(facts: AlertFacts) -> str:
     """Return what has happened; the number tells two messages of one incident from those of two."""
-    if len(facts.items) == 1 and facts.count == 1:
-        return _named(facts.items[0], facts.at_ms)
+    if facts.alone:
+        return _named(facts.alone, facts.at_ms)
     if not facts.items:
         return f"spyweb tries out the channel {facts.channel}"
     if all(item.kind is MessageKind.MESSAGE for item in facts.items):
@@ -69,8 +74,8 @@ def title_of(facts: AlertFacts) -> str:
 def body_of(facts: AlertFacts, timezone: str, *, page: str = "", log: Sequence[str] = ()) -> str:
     """Return why, since when, the address of a page with more, and what was logged last."""
     zone = ZoneInfo(timezone)
-    if len(facts.items) == 1 and facts.count == 1:
-        lines = [*_lines(facts.items[0], facts.at_ms, zone), *([f"More of it: {page}"] if page else ())]
+    if facts.alone:
+        lines = [*_lines(facts.alone, facts.at_ms, zone), *([f"More of it: {page}"] if page else ())]
         return "\n".join([*lines, "", "Last in its log:", *log] if log else lines)
     if not facts.items:
         return f"It works. Sent at {_moment(facts.at_ms, zone)}"

@@ -67,12 +67,12 @@ class AlertWriter:
         return text._replace(facts=template_facts(facts, plain, named))
 
     def _page(self, facts: AlertFacts) -> str:
-        number = facts.items[0].incident if len(facts.items) == 1 and facts.count == 1 else None
+        number = facts.alone.incident if facts.alone else None
         return f"{self._pages}incidents/{number}" if self._pages and number is not None else ""
 
     async def _last_lines(self, facts: AlertFacts) -> Sequence[str]:
         """Return the last lines that the run has logged with which an incident began."""
-        alone = facts.items[0] if len(facts.items) == 1 and facts.count == 1 else None
+        alone = facts.alone
         if alone is None or alone.run is None or alone.kind not in (MessageKind.OPENED, MessageKind.WAS):
             return ()
         return shortened([self._secrets.hide_in_prose(line) for line in await self._log(alone.run)])
@@ -108,7 +108,7 @@ def template_facts(facts: AlertFacts, body: str, more: Mapping[str, str]) -> byt
     """
     named: dict[str, Any] = msgspec.to_builtins(facts)
     items = named["items"]
-    if len(items) == 1 and facts.count == 1:
+    if facts.alone:
         alone = items[0]
     else:
         level = max((item.level for item in facts.items), key=lambda level: level.rank, default=Level.INFO)

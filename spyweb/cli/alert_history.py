@@ -8,9 +8,8 @@ from typing import Annotated, NamedTuple
 import typer
 
 from spyweb.cli import output
-from spyweb.cli.jobs import rounded
 from spyweb.cli.options import Output, project_of
-from spyweb.cli.output import Format
+from spyweb.cli.output import Format, rounded
 from spyweb.cli.project import Backend, Project, find_in
 from spyweb.errors import Refused
 from spyweb.model import JobId
@@ -64,8 +63,14 @@ def history(
         return
     bars = draw(found, span)
     rows = [
-        (bar.subject, bar.cells, str(bar.incidents), rounded(bar.wrong_ms), f"{100 * bar.wrong_ms / span_ms:.1f} %")
-        for bar in bars[:DRAWN]
+        (
+            each.subject,
+            each.cells,
+            str(each.incidents),
+            rounded(each.wrong_ms),
+            f"{100 * each.wrong_ms / span_ms:.1f} %",
+        )
+        for each in bars[:DRAWN]
     ]
     header = (BARS[0], f"{format_duration(span_ms)} up to now", *BARS[2:])
     output.show_table(header, rows, empty="", cut=("subject",), spare=("share", "incidents"))
@@ -127,7 +132,8 @@ def _cell(moment_ms: int, start_ms: int, width_ms: float) -> int:
 
 
 def _row(project: Project, incident: IncidentView) -> tuple[str, ...]:
-    lasted = rounded((project.clock.now_ms() if incident.closed_ms is None else incident.closed_ms) - incident.since_ms)
+    end_ms = project.clock.now_ms() if incident.closed_ms is None else incident.closed_ms
+    lasted = rounded(end_ms - incident.since_ms)
     return (
         str(incident.id),
         incident.job_id or incident.subject,

@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from spyweb.cli import output
-from spyweb.cli.jobs import rounded
 from spyweb.cli.options import JobName, Output, project_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Project, find_in
@@ -127,7 +126,7 @@ def _row(project: Project, incident: IncidentView) -> tuple[str, ...]:
         incident.job_id or incident.subject,
         incident.level,
         project.moment(incident.since_ms),
-        rounded((incident.closed_ms or project.clock.now_ms()) - incident.since_ms),
+        output.rounded((incident.closed_ms or project.clock.now_ms()) - incident.since_ms),
         incident.reason,
         incident.acked_by,
         _told(incident),

@@ -16,6 +16,7 @@ from spyweb.cli.run import RunOptions, RunScreen, run_watched, show_json_lines
 from spyweb.errors import ExitCode
 from spyweb.settings.units import format_duration
 from spyweb.views.runs import LogLine, RunEnded
+from spyweb.words import counted
 
 Found = Mapping[str, object]  # what a monitor job's debug run gives
 
@@ -80,9 +81,7 @@ def show_found(found: Found) -> None:
     if items or not found.get("trouble"):
         output.show_table(*_item_rows(items), empty=_no_items(found))
     if items:
-        output.note(
-            f"{len(items)} {'item' if len(items) == 1 else 'items'} of {found['extracted']} that were extracted"
-        )
+        output.note(f"{counted(len(items), 'item')} of {found['extracted']} that were extracted")
     for file in cast(Sequence[str], found["files"]):
         output.note(f"saved {file}")
 
@@ -169,7 +168,7 @@ def _facts(task: Planned) -> list[str]:
         *([f"after {', '.join(needs)}"] if needs else []),
         *conditions,
         *_timeout(task),
-        *([f"{retries} {'retry' if retries == 1 else 'retries'}"] if retries else []),
+        *([counted(cast(int, retries), "retry", "retries")] if retries else []),
     ]
 
 

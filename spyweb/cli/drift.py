@@ -12,6 +12,7 @@ from spyweb.errors import ExitCode, Refused
 from spyweb.model import JobId
 from spyweb.views.drift import DriftReport, DriftView
 from spyweb.views.jobs import find_job, no_such_job
+from spyweb.words import counted
 
 
 def drift(context: typer.Context, job: MaybeJob = None, form: Output = Format.TABLE) -> ExitCode:
@@ -49,7 +50,7 @@ def show_drift(project: Project, report: DriftReport, form: Format) -> ExitCode:
 
 def show_differences(project: Project, report: DriftReport) -> None:
     header = ("resource", "expected", "actual", "since", "run")
-    count = "1 resource" if report.checked == 1 else f"{report.checked} resources"
+    count = counted(report.checked, "resource")
     empty = f"{count} compared, nothing differs" if report.checked else "nothing is recorded"
     rows = [_row(project, each) for each in report.differences]
     output.show_table(header, rows, empty=empty, cut=("actual", "expected"))

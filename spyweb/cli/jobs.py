@@ -80,7 +80,7 @@ def _job_row(job: JobView, timezone: str, now_ms: int) -> tuple[str, ...]:
 def _last_cells(last: LastRun | None, now_ms: int) -> tuple[str, str]:
     if last is None:
         return ("", "")
-    ended = "" if last.ended_ms is None else f", {since(now_ms - last.ended_ms)} ago"
+    ended = "" if last.ended_ms is None else f", {output.rounded(now_ms - last.ended_ms)} ago"
     took = "" if last.duration_ms is None else format_duration(last.duration_ms)
     return (f"{last.outcome}{ended}", took)
 
@@ -92,23 +92,7 @@ def describe_last(last: LastRun) -> str:
 
 
 def until(ms: int) -> str:
-    return f"in {rounded(ms)}" if ms > 0 else "now"
-
-
-def since(ms: int) -> str:
-    """Return an age as `rounded` does, but without seconds when it is over a minute."""
-    return rounded(ms if ms < _MINUTE else ms // _MINUTE * _MINUTE)
-
-
-def rounded(ms: int) -> str:
-    """Round a duration to what a person reads at a glance."""
-    ms = max(0, ms)
-    grain = next(size for limit, size in _GRAINS if ms < limit)
-    return format_duration(ms // grain * grain)
-
-
-_MINUTE, _HOUR, _DAY = 60_000, 3_600_000, 86_400_000
-_GRAINS = ((10_000, 100), (10 * _MINUTE, 1_000), (2 * _DAY, _MINUTE), (1 << 63, _HOUR))
+    return f"in {output.rounded(ms)}" if ms > 0 else "now"
 
 
 def trigger(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> None:

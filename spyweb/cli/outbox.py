@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from spyweb.cli import output
-from spyweb.cli.jobs import rounded, until
+from spyweb.cli.jobs import until
 from spyweb.cli.options import MaybeJob, Output, project_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Backend
@@ -62,7 +62,7 @@ def _row(now_ms: int, message: MessageView) -> tuple[str, ...]:
     return (
         str(message.id),
         message.job_id,
-        f"{rounded(now_ms - message.created_ms)} ago",
+        f"{output.rounded(now_ms - message.created_ms)} ago",
         message.channel,
         message.to,
         message.state,

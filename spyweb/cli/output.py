@@ -18,6 +18,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
+from spyweb import words
 from spyweb.errors import ConfigError, ExitCode, Refused, SpywebError
 
 if TYPE_CHECKING:
@@ -173,6 +174,11 @@ def row_moment(ms: int, timezone: str, now_ms: int) -> str:
     return describe_briefly(ms, timezone, now_ms) if sys.stdout.isatty() else moment(ms, timezone)
 
 
+def rounded(ms: int) -> str:
+    """Return a duration as a person reads it at a glance: `1h30m`."""
+    return words.round_duration(max(0, ms), "")
+
+
 def show_bytes(data: bytes) -> None:
     """Print a script's text: in a pipe byte for byte, on a terminal as it can be shown."""
     if sys.stdout.isatty():
@@ -289,7 +295,7 @@ def show_passing(text: str) -> None:
     if sys.stdout.isatty():
         room = max(shutil.get_terminal_size().columns - 1, SHORTEST)
         print(
-            f"\r\x1b[K{paint(shortened(_in_one_line(text), room), BUSY, sys.stdout) if text else ''}",
+            f"\r\x1b[K{paint(words.cut(_in_one_line(text), room), BUSY, sys.stdout) if text else ''}",
             end="",
             flush=True,
         )
@@ -337,10 +343,6 @@ def _cell(text: str, *, is_cut: bool) -> Text:
     if word:
         cell.stylize(NAMES.get(COLOURS.get(word[0], ""), ""), 0, word.end())
     return cell
-
-
-def shortened(text: str, room: int) -> str:
-    return text if len(text) <= room else f"{text[: room - 3]}..."
 
 
 def _align(header: Sequence[str], rows: Rows) -> None:

@@ -34,6 +34,7 @@ from spyweb.views.runs import (
     describe_storage_errors,
     event_to_json,
 )
+from spyweb.words import counted
 
 STARTING_S, AGAIN_S = 10.0, 0.1  # how long a daemon may take to start, and how often it is asked
 
@@ -117,7 +118,7 @@ def _run_here(project: Project, name_or_id: str, watch: Watcher, options: RunOpt
 
 
 def note_sending(count: int) -> None:
-    output.note("sending 1 message" if count == 1 else f"sending {count} messages")
+    output.note(f"sending {counted(count, 'message')}")
 
 
 def show_json_lines(event: RunEvent) -> None:

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from spyweb.errors import Refused
+from spyweb.words import cut
 
 PATIENCE = 30.0  # seconds for an answer: one that takes longer comes from a daemon that hangs
 NOBODY = (errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR)  # no daemon listens there
@@ -174,4 +175,4 @@ def error_in(body: bytes) -> str:
 
 def shortened(text: str) -> str:
     line = "".join(each if each.isprintable() else " " for each in text)
-    return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
+    return cut(line, LONGEST)

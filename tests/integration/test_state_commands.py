@@ -84,7 +84,7 @@ def test_a_list_shows_each_entry_and_how_many_there_are(state: State) -> None:
     assert answer.lines[0].split() == ["key", "value", "type", "ttl", "updated"]
     rows = [row[:4] for row in answer.table[:-1]]
     assert rows == [
-        ["a", "x" * 47 + "...", "string", "-"],
+        ["a", "x" * 49 + "…", "string", "-"],
         ["ab", "5", "number", "-"],
         ["b", '{"x":[1,2]}', "table", "2h"],
     ]
@@ -407,7 +407,7 @@ def test_many_entries_go_out_and_come_back(state: State, root: Path) -> None:
     entries = [{"namespace": "state", "key": f"k{n:04}", "value": "x" * 900} for n in range(1_500)]
     file.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
     assert state("import", str(file)).out == "1500 added, 0 replaced\n"
-    assert state("list").lines[-1] == "Total: 1500 keys"
+    assert state("list").lines[-1] == "Total: 1,500 keys"
     assert len(state("export", "-").lines) == 1_500
 
 

@@ -18,6 +18,7 @@ from spyweb.settings.units import parse_duration
 from spyweb.specs.parse import job_id
 from spyweb.store.interchange.value_json import LARGEST, decode_value, to_plain
 from spyweb.store.model.entries import SCOPES, job_namespace
+from spyweb.words import counted
 
 TAKES_ANYTHING = {"ignore_unknown_options": True}  # `state set n -5`: a negative number is no option
 
@@ -69,10 +70,10 @@ def clear(
     state = place.state()
     if not yes:
         count = state.count(place.namespace, as_bytes(pattern))
-        if count and not agree(f"Delete {entries(count)} of {place.namespace}?", yes=False):
+        if count and not agree(f"Delete {counted(count, 'entry', 'entries')} of {place.namespace}?", yes=False):
             return ExitCode.FAILED
     deleted = state.clear(place.namespace, as_bytes(pattern))
-    output.tell(form, f"{entries(deleted)} deleted", {"deleted": deleted})
+    output.tell(form, f"{counted(deleted, 'entry', 'entries')} deleted", {"deleted": deleted})
     return ExitCode.OK
 
 
@@ -112,8 +113,8 @@ def move(
     if not new or new != job_id(new):
         raise Refused(f"'{spelt(new)}' is no job's id, so no job could find what is moved there: see `spyweb jobs`")
     found = find_state(project_of(context)).move(*(job_namespace(JobId(name)) for name in (old, new)), force=force)
-    line = f"{entries(found.moved)} and {records(found.records)} moved from {old} to {new}"
-    output.tell(form, line, {"moved": found.moved, "records": found.records})
+    moved = f"{counted(found.moved, 'entry', 'entries')} and {counted(found.records, 'record')}"
+    output.tell(form, f"{moved} moved from {old} to {new}", {"moved": found.moved, "records": found.records})
 
 
 def parse_value(text: str) -> Value:
@@ -133,14 +134,6 @@ def parse_ttl(text: str) -> int | None:
         return parse_duration(text) or None
     except ValueError as error:
         raise Refused(f"--ttl: {error}") from error
-
-
-def entries(count: int) -> str:
-    return "1 entry" if count == 1 else f"{count} entries"
-
-
-def records(count: int) -> str:
-    return "1 record" if count == 1 else f"{count} records"
 
 
 def tell_of(key: str, form: Format, what: str, **fields: object) -> None:

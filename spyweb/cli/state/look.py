@@ -19,6 +19,7 @@ from spyweb.errors import ExitCode
 from spyweb.store.interchange.value_json import TypeName
 from spyweb.views.jobs import to_json
 from spyweb.views.state import ChangeView, bytes_of
+from spyweb.words import counted
 
 Prefix = Annotated[str, typer.Argument(metavar="PREFIX", help="Only keys that begin so.", show_default=False)]
 
@@ -40,7 +41,7 @@ def list_entries(
     empty, row = f"nothing is kept in {place.namespace}", partial(render.entry_row, place.project)
     output.show_list(form, found, render.HEADER, row, empty=empty, cut=("value", "key"))
     if found and form is not Format.JSON:
-        output.say(render.total(len(found)))
+        output.say(f"Total: {counted(len(found), 'key')}")
 
 
 @placed

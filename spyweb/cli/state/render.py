@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from spyweb.cli.jobs import rounded
-from spyweb.cli.output import moment, shortened
+from spyweb.cli.output import moment, rounded
 from spyweb.cli.project import Project
 from spyweb.settings.units import HOUR_MS, MINUTE_MS, SECOND_MS, format_duration
 from spyweb.store.interchange.value_json import TypeName
 from spyweb.views.jobs import to_json
 from spyweb.views.state import ChangeView, EntryView, LockView, StateStats, bytes_of
+from spyweb.words import cut
 
 WIDEST = 50  # characters of a value in a list
 HEADER = ("key", "value", "type", "ttl", "updated")
@@ -41,9 +41,9 @@ def one_line(text: str) -> str:
     return text.replace("\r", "\\r").replace("\n", "\\n").replace("\t", "\\t")
 
 
-def cut(text: str) -> str:
+def brief(text: str) -> str:
     """Cut a text to one line, no longer than a list has room for."""
-    return shortened(one_line(text[: WIDEST + 1]), WIDEST)
+    return cut(one_line(text[: WIDEST + 1]), WIDEST)
 
 
 def ttl(expires_ms: int | None, now_ms: int) -> str:
@@ -58,7 +58,7 @@ def ttl(expires_ms: int | None, now_ms: int) -> str:
 def entry_row(project: Project, entry: EntryView) -> Row:
     return (
         shown_key(entry.key),
-        cut(shown_value(entry.value, entry.type)),
+        brief(shown_value(entry.value, entry.type)),
         entry.type,
         ttl(entry.expires_ms, project.clock.now_ms()),
         project.moment(entry.updated_ms),
@@ -78,7 +78,7 @@ def entry_fields(entry: EntryView, now_ms: int, timezone: str) -> Fields:
 
 
 def history_row(project: Project, entry: EntryView) -> Row:
-    value = cut(shown_value(entry.value, entry.type))
+    value = brief(shown_value(entry.value, entry.type))
     return (str(entry.version), value, entry.type, project.moment(entry.updated_ms))
 
 
@@ -136,14 +136,10 @@ def compat_stats(stats: StateStats) -> dict[str, object]:
     }
 
 
-def total(count: int) -> str:
-    return f"Total: {count} {'key' if count == 1 else 'keys'}"
-
-
 def change_line(change: ChangeView) -> str:
     """Format a change as one line: `updated state counter 1 -> 2`."""
     sides: Sequence[object] = (change.old, change.new)
-    old, new = (cut(shown_text(side) if isinstance(side, str) else to_json(side).decode()) for side in sides)
+    old, new = (brief(shown_text(side) if isinstance(side, str) else to_json(side).decode()) for side in sides)
     match change.kind:
         case "created":
             what = new

@@ -17,7 +17,6 @@ from spyweb.cli import output
 from spyweb.cli.options import project_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Project
-from spyweb.cli.state.change import entries
 from spyweb.cli.state.options import Agent, StateOutput, StatePlace, Yes, agree, placed
 from spyweb.cli.state.remote import State, find_state
 from spyweb.errors import ExitCode, Refused
@@ -29,6 +28,7 @@ from spyweb.store.interchange.lines import BadLine, LineReader, entry_line
 from spyweb.store.model.entries import PortableEntry, agent_namespace
 from spyweb.store.model.records import NewRecord
 from spyweb.views.state import Imported
+from spyweb.words import counted
 
 PIPE = "-"
 PRIVATE = 0o600
@@ -65,9 +65,9 @@ def export(
 
         state.export(place.chosen, write)
     if file == PIPE:
-        output.note(f"{entries(count)} exported")
+        output.note(f"{counted(count, 'entry', 'entries')} exported")
     else:
-        output.tell(form, f"{entries(count)} exported to {file}", {"exported": count, "file": file})
+        output.tell(form, f"{counted(count, 'entry', 'entries')} exported to {file}", {"exported": count, "file": file})
 
 
 def import_file(  # noqa: PLR0913 - each parameter is an option
@@ -148,7 +148,7 @@ def load(state: State, given: list[PortableEntry], *, dry_run: bool, yes: bool) 
         planned = _load(state, given, dry_run=True)
         if dry_run:
             return planned
-        if planned.replaced and not agree(f"Replace {entries(planned.replaced)}?", yes=False):
+        if planned.replaced and not agree(f"Replace {counted(planned.replaced, 'entry', 'entries')}?", yes=False):
             return None
     return _load(state, given, dry_run=False)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spyweb.cli.state.change import entries, parse_ttl, parse_value
+from spyweb.cli.state.change import parse_ttl, parse_value
 from spyweb.errors import Refused
 from spyweb.model import NULL, Value
 
@@ -47,7 +47,3 @@ def test_a_ttl_is_seconds_or_a_duration_and_nothing_is_for_ever(text: str, ms: i
 def test_any_other_ttl_is_refused(text: str) -> None:
     with pytest.raises(Refused, match=r"^--ttl: "):
         parse_ttl(text)
-
-
-def test_one_entry_is_no_plural() -> None:
-    assert (entries(1), entries(0), entries(2)) == ("1 entry", "0 entries", "2 entries")

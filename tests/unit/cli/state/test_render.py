@@ -41,14 +41,14 @@ def change(kind: ChangeKind, old: object, new: object, job: str | None = None) -
     [
         ("short", "short"),
         ("x" * 50, "x" * 50),
-        ("x" * 51, "x" * 47 + "..."),
+        ("x" * 51, "x" * 49 + "…"),
         ("a\nb\tc\r", "a\\nb\\tc\\r"),
-        ("\n" * 30, "\\n" * 23 + "\\..."),
+        ("\n" * 30, "\\n" * 24 + "\\…"),
     ],
 )
 def test_a_value_in_a_list_is_one_line_of_50_characters_at_most(text: str, shown: str) -> None:
-    assert render.cut(text) == shown
-    assert len(render.cut(text)) <= render.WIDEST
+    assert render.brief(text) == shown
+    assert len(render.brief(text)) <= render.WIDEST
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_string_is_shown_as_it_is_and_all_else_as_json(value: object, kind: Ty
         (change(ChangeKind.UPDATED, "a", {"b": 1}), 'updated state n  a -> {"b":1}'),
         (change(ChangeKind.DELETED, [1], None), "deleted state n  was [1]"),
         (change(ChangeKind.EXPIRED, 5, None), "expired state n  was 5"),
-        (change(ChangeKind.UPDATED, "x" * 60, 1), f"updated state n  {'x' * 47}... -> 1"),
+        (change(ChangeKind.UPDATED, "x" * 60, 1), f"updated state n  {'x' * 49}… -> 1"),
     ],
 )
 def test_a_change_is_one_line(seen: ChangeView, line: str) -> None:
