@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
+from socket import inet_aton
 from typing import NamedTuple
 
 from yarl import URL
@@ -22,9 +23,7 @@ LONGEST_HOST = 253
 LONGEST_READ = 300  # characters: no name or address is longer
 
 _NUMERIC = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)(?:\.(?:0x[0-9a-f]*|[0-9]+))*")
-_PART = re.compile(r"0x[0-9a-f]+|0[0-7]*|[1-9][0-9]{0,9}")
 _NAME = re.compile(r"(?:\*\.)?[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?)*")
-_MOST_PARTS = 4
 
 
 class NetAddress(NamedTuple):
@@ -145,23 +144,10 @@ def _address_v6(text: str) -> NetAddress:
 
 def _address_v4(text: str) -> NetAddress:
     """Read an address as the C library does: up to four parts, decimal, octal or hexadecimal, the last one the rest."""
-    parts = text.split(".")
-    if len(parts) > _MOST_PARTS or not all(map(_PART.fullmatch, parts)):
+    try:
+        return NetAddress(4, int.from_bytes(inet_aton(text), "big"))
+    except OSError:
         return NO_ADDRESS
-    *first, last = (_number(part) for part in parts)
-    room = 8 * (_MOST_PARTS - len(first))
-    if last >= 1 << room or any(part > 255 for part in first):
-        return NO_ADDRESS
-    value = 0
-    for part in first:
-        value = value << 8 | part
-    return NetAddress(4, value << room | last)
-
-
-def _number(part: str) -> int:
-    if part.startswith("0x"):
-        return int(part, 16)
-    return int(part, 8) if part.startswith("0") else int(part)
 
 
 def read_net(items: Iterable[str]) -> NetRule | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 from collections.abc import Callable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
@@ -45,16 +44,6 @@ def rule_of(*items: str) -> NetRule:
     found = read_net(items)
     assert found is not None
     return found
-
-
-@given(NUMERIC)
-def test_a_number_is_the_address_that_the_c_library_reads_or_none(text: str) -> None:
-    found = read_host(text).address
-    assert found is not None, "it would be a name"
-    read: int | None = None
-    with contextlib.suppress(OSError):
-        read = int.from_bytes(socket.inet_aton(text), "big")
-    assert (found.value if found.version else None) == read
 
 
 @given(st.one_of(V4, V6), NETWORKS)
