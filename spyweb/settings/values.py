@@ -67,6 +67,19 @@ def one_line(value: object) -> str:
     return line
 
 
+def line(most: int) -> Shape[str]:
+    """Return what reads a text of one line, with at most so many characters besides blanks at its ends."""
+
+    @shaped({**NOT_BLANK, "maxLength": most})
+    def read(value: object) -> str:
+        found = one_line(value).strip()
+        if len(found) > most:
+            raise ValueError(f"must have at most {most} characters")
+        return found
+
+    return read
+
+
 @shaped(_HEADERS, dict)
 def headers(value: object) -> tuple[tuple[str, str], ...]:
     if not isinstance(value, Mapping):
@@ -152,8 +165,8 @@ def size(least: int, most: int) -> Shape[int]:
     return read
 
 
-def one_of(kind: type[E]) -> Shape[E]:
-    names = [member.value for member in kind]
+def one_of(kind: type[E], *without: E) -> Shape[E]:
+    names = [member.value for member in kind if member not in without]
 
     @shaped({"enum": names}, str)
     def read(value: object) -> E:

@@ -6,15 +6,15 @@ import re
 
 from spyweb.model import HookSigning, JobHook, PingAddresses
 from spyweb.settings.addresses import address_template, secret_place
-from spyweb.settings.reading import Reading, Tables, nearest
+from spyweb.settings.reading import Reading, Tables
 from spyweb.settings.shapes import NOT_BLANK, TEXT, list_of, shaped, wrong
-from spyweb.settings.values import choice, texts
+from spyweb.settings.values import one_of, texts
 
-SIGNINGS = {signing.value: signing for signing in HookSigning if signing is not HookSigning.PLAIN}
 MOST_HEADERS = 32
 OF_JOB = "{job}"  # in an address of `ping_url`: the id of the job
 
 _HEADER = re.compile(r"[a-z0-9-]+")
+_SIGNING = one_of(HookSigning, HookSigning.PLAIN)
 
 
 def take_hook(read: Reading) -> JobHook:
@@ -22,16 +22,9 @@ def take_hook(read: Reading) -> JobHook:
         read.refuse("signs with a secret: expected secret as well", "hmac")
     return JobHook(
         secret=read.take("secret", secret_place, ""),
-        signing=read.take("hmac", _signing, None) or HookSigning.PLAIN,
+        signing=read.take("hmac", _SIGNING, None) or HookSigning.PLAIN,
         headers=read.take("headers", _headers, ()),
     )
-
-
-@shaped({"enum": [*SIGNINGS]}, str)
-def _signing(value: object) -> HookSigning:
-    if not isinstance(value, str) or value not in SIGNINGS:
-        raise ValueError(f"{wrong(choice([*SIGNINGS]), value)}{nearest(value, SIGNINGS)}")
-    return SIGNINGS[value]
 
 
 @shaped(list_of(TEXT))

@@ -16,7 +16,7 @@ from spyweb.settings.reading import Reading, SettingsSource, nearest
 from spyweb.settings.shapes import NOT_BLANK, Schema, list_of, shaped
 from spyweb.settings.tables import TomlTable
 from spyweb.settings.units import DAY_MS, MINUTE_MS, format_duration
-from spyweb.settings.values import duration, one_line, texts, timezone
+from spyweb.settings.values import duration, line, one_line, texts, timezone
 from spyweb.specs.parse import epoch_ms, job_id, read_cron, read_moment
 
 MOST_RULES = 100
@@ -26,6 +26,7 @@ RECURRING, ONCE = ("cron", "duration"), ("start", "end")
 
 ALL_JOBS: tuple[str, ...] = ()
 _DURATION = duration(MINUTE_MS, LONGEST_WINDOW_MS)
+_TEXT = line(LONGEST_TEXT)
 _OTHER = re.compile(r"[^\w*?]")  # what stands as _ in an id
 _WILD = frozenset("*?[")
 
@@ -83,7 +84,7 @@ def _take_rule(read: Reading, zone: str) -> MaintenanceRule | None:
     duration_ms = read.take("duration", _DURATION, None)
     start, end = read.take("start", read_moment, None), read.take("end", read_moment, None)
     jobs = read.take("jobs", _jobs, ALL_JOBS)
-    text = read.take("text", _text, "")
+    text = read.take("text", _TEXT, "")
     if not _has_one_window(read):
         return None
     if cron is not None and duration_ms is not None:
@@ -131,11 +132,3 @@ def _job(given: str) -> str:
     if not found:
         raise ValueError(f"{text[:80]!r} is no job's name")
     return found
-
-
-@shaped({"type": "string", "maxLength": LONGEST_TEXT})
-def _text(value: object) -> str:
-    text = one_line(value).strip()
-    if len(text) > LONGEST_TEXT:
-        raise ValueError(f"must have at most {LONGEST_TEXT} characters")
-    return text

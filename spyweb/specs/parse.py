@@ -60,7 +60,7 @@ from spyweb.settings.values import (
     boolean,
     duration,
     history_rule,
-    one_line,
+    line,
     one_of,
     or_word,
     size,
@@ -124,6 +124,7 @@ class Common(NamedTuple):
 COMMON = Common()
 
 # Made once: many jobs are read in one go.
+_NAME = line(LONGEST_NAME)
 _ANY_DURATION = duration()
 _MISFIRE_GRACE = or_word("none", _ANY_DURATION)
 _LIMIT = duration(1)
@@ -320,7 +321,7 @@ def _spec(read: Reading, place: JobPlace, daemon: DaemonSettings, common: Common
         retry=_shared(_retry(read)),
         after=after,
         on=on,
-        agent=read.take("agent", _name, "local"),
+        agent=read.take("agent", _NAME, "local"),
         history=read.take("history", history_rule, None),
         on_store_error=read.take("on_store_error", _ON_STORE_ERROR, None),
         values=_take_values(read),
@@ -401,7 +402,7 @@ def _take_on(read: Reading, place: JobPlace) -> tuple[On, ...]:
 
 
 def _take_name(read: Reading, place: JobPlace) -> str:
-    name = read.take("name", _name, place.name)
+    name = read.take("name", _NAME, place.name)
     if place.is_monitor and not read.has("name"):
         read.refuse("is required", "name")
     return name
@@ -459,14 +460,6 @@ def _retry(read: Reading) -> Retry:
         max_delay_ms=read.take("retry_max_delay", _ANY_DURATION, 10 * MINUTE_MS),
         jitter=read.take("retry_jitter", boolean, True),
     )
-
-
-@shaped({**NOT_BLANK, "maxLength": LONGEST_NAME})
-def _name(value: object) -> str:
-    name = one_line(value).strip()
-    if len(name) > LONGEST_NAME:
-        raise ValueError(f"must have at most {LONGEST_NAME} characters")
-    return name
 
 
 @shaped(_PERIOD.schema)
