@@ -6,7 +6,8 @@ import asyncio
 import os
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -46,16 +47,18 @@ class ReportedChanges:
             pass
 
 
-async def watch(
-    root: Path, changes: ReportedChanges, tasks: asyncio.TaskGroup, clock: FakeClock | None = None
-) -> asyncio.Task[None]:
+@asynccontextmanager
+async def watching(root: Path, clock: FakeClock | None = None) -> AsyncIterator[ReportedChanges]:
+    changes = ReportedChanges()
     watcher = Watcher(root, [root / "data"], changes.event.set, clock or FakeClock())
-    task = tasks.create_task(watcher.watch())
-    probe = root / "probe.lua"
-    while not await changes.within(0.2):  # the watcher says nothing of being ready
-        probe.write_text(str(asyncio.get_running_loop().time()))
-    await changes.nothing_more()
-    return task
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(watcher.watch())
+        probe = root / "probe.lua"
+        while not await changes.within(0.2):  # the watcher says nothing of being ready
+            probe.write_text(str(asyncio.get_running_loop().time()))
+        await changes.nothing_more()
+        yield changes
+        task.cancel()
 
 
 def not_utf_8(folder: Path, ending: str = "") -> Path:
@@ -67,21 +70,16 @@ async def test_a_folder_that_may_not_be_entered_hides_no_other_one(tmp_path: Pat
     for folder in ("jobs", "jobs/closed", "jobs/open"):
         (tmp_path / folder).mkdir()
     (tmp_path / "jobs" / "closed").chmod(0)
-    changes = ReportedChanges()
     with bound_by_file_modes():
-        async with asyncio.TaskGroup() as tasks:
-            task = await watch(tmp_path, changes, tasks)
+        async with watching(tmp_path) as changes:
             (tmp_path / "jobs" / "open" / "init.lua").write_text("x")
             assert await changes.within(5)
-            task.cancel()
 
 
 async def test_it_tells_of_files_in_folders_old_and_new_and_not_of_data_or_logs(tmp_path: Path) -> None:
     for folder in ("jobs", "data"):
         (tmp_path / folder).mkdir()
-    changes = ReportedChanges()
-    async with asyncio.TaskGroup() as tasks:
-        task = await watch(tmp_path, changes, tasks)
+    async with watching(tmp_path) as changes:
         (tmp_path / "data" / "spyweb.db").write_text("x")
         (tmp_path / "jobs" / "hooks.log").write_text("x")
         (tmp_path / "jobs" / ".hidden.lua").write_text("x")
@@ -95,7 +93,6 @@ async def test_it_tells_of_files_in_folders_old_and_new_and_not_of_data_or_logs(
         await changes.nothing_more()
         (tmp_path / "lib" / "tools.lua").write_text("x")
         assert await changes.within(5)
-        task.cancel()
 
 
 def make_anew(jobs: Path) -> None:
@@ -137,21 +134,19 @@ async def test_a_folder_that_is_replaced_is_watched_anew(tmp_path: Path) -> None
 
 async def blinded_by(folder: Path, replace: Callable[[Path], None]) -> str | None:
     """Return the name of a replacement after which changes are not reported any more."""
-    root, released, changes = folder / "project", folder / "released", ReportedChanges()
+    root, released = folder / "project", folder / "released"
     root.mkdir(parents=True)
     released.mkdir()
     if replace in (link_to_another, replace_the_target):
         (root / "jobs").symlink_to(released)
     else:
         (root / "jobs").mkdir()
-    async with asyncio.TaskGroup() as tasks:
-        task = await watch(root, changes, tasks)
+    async with watching(root) as changes:
         replace(root / "jobs")
         replacing_is_told = await changes.within(5)
         await changes.nothing_more()
         (root / "jobs" / "a.lua").write_text("x")
         saving_is_told = await changes.within(2)
-        task.cancel()
     return None if replacing_is_told and saving_is_told else replace.__name__
 
 
@@ -160,37 +155,18 @@ async def test_a_folder_whose_name_is_not_utf_8_is_left_out(tmp_path: Path) -> N
     (tmp_path / "jobs").mkdir()
     not_utf_8(tmp_path).mkdir()
     not_utf_8(tmp_path / "jobs").mkdir()
-    changes = ReportedChanges()
-    async with asyncio.TaskGroup() as tasks:
-        task = await watch(tmp_path, changes, tasks)
+    async with watching(tmp_path) as changes:
         (tmp_path / "jobs" / "a.lua").write_text("x")
         assert await changes.within(5)
-        task.cancel()
-
-
-@needs_linux
-async def test_a_name_that_is_not_utf_8_stops_the_watch_of_the_root_for_a_pause(tmp_path: Path) -> None:
-    changes, clock = ReportedChanges(), FakeClock()
-    async with asyncio.TaskGroup() as tasks:
-        task = await watch(tmp_path, changes, tasks, clock)
-        not_utf_8(tmp_path).mkdir()
-        assert await changes.within(5)
-        await changes.nothing_more()
-        await clock.turn(PAUSE)
-        await changes.nothing_more()
-        (tmp_path / "jobs.toml").write_text("x")
-        assert await changes.within(5)
-        task.cancel()
 
 
 @needs_linux
 async def test_a_name_that_is_not_utf_8_keeps_only_its_own_folder_unwatched_until_it_is_gone(tmp_path: Path) -> None:
     for folder in ("jobs", "lib"):
         (tmp_path / folder).mkdir()
-    changes, clock = ReportedChanges(), FakeClock()
+    clock = FakeClock()
     with capture_logs() as lines:
-        async with asyncio.TaskGroup() as tasks:
-            task = await watch(tmp_path, changes, tasks, clock)
+        async with watching(tmp_path, clock) as changes:
             for _ in range(2):
                 not_utf_8(tmp_path / "jobs", ".lua").touch()
                 assert await changes.within(5)
@@ -205,7 +181,6 @@ async def test_a_name_that_is_not_utf_8_keeps_only_its_own_folder_unwatched_unti
             assert len(lines) == 1, "warned once, though it happened again"
             (tmp_path / "jobs" / "a.lua").write_text("x")
             assert await changes.within(5)
-            task.cancel()
 
 
 @needs_linux
@@ -225,10 +200,9 @@ async def test_no_other_file_system_is_entered_and_nothing_outside_by_a_link(tmp
 
 @needs_linux
 async def test_a_root_that_is_gone_for_a_while_is_watched_again(tmp_path: Path) -> None:
-    root, changes, clock = tmp_path / "project", ReportedChanges(), FakeClock()
+    root, clock = tmp_path / "project", FakeClock()
     root.mkdir()
-    async with asyncio.TaskGroup() as tasks:
-        task = await watch(root, changes, tasks, clock)
+    async with watching(root, clock) as changes:
         shutil.rmtree(root)
         assert await changes.within(5)
         root.mkdir()
@@ -237,21 +211,18 @@ async def test_a_root_that_is_gone_for_a_while_is_watched_again(tmp_path: Path) 
         await changes.nothing_more()
         (root / "jobs" / "a.lua").write_text("x")
         assert await changes.within(5)
-        task.cancel()
 
 
 @needs_linux
 async def test_a_watch_that_fails_or_ends_leaves_no_thread_and_no_open_file(tmp_path: Path) -> None:
     (tmp_path / "jobs").mkdir()
-    changes, clock = ReportedChanges(), FakeClock()
-    async with asyncio.TaskGroup() as tasks:
-        task = await watch(tmp_path, changes, tasks, clock)
+    clock = FakeClock()
+    async with watching(tmp_path, clock) as changes:
         for number in range(3):
             not_utf_8(tmp_path / "jobs", f"{number}.lua").touch()
             assert await changes.within(5)
             await clock.turn(PAUSE)
             assert await changes.within(5)
-        task.cancel()
     await changes.nothing_more()
     assert threads_that_watch() == []
     assert inotify_descriptors() == []
