@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from spyweb.clock import Clock
@@ -28,21 +28,16 @@ from spyweb.views.incidents import (
     view_incident,
 )
 
+if TYPE_CHECKING:
+    from spyweb.alerts.watcher import AlertWatcher  # a command without a daemon does without it
+
 MOST_OPEN = 10_000  # the newest; there is no more than one for each job
-
-
-class AlertsNow(Protocol):
-    """Knows the facts that hold at this moment and are not stored."""
-
-    def subjects_now(self, names: Iterable[str]) -> Steps[dict[str, SubjectNow]]: ...
-
-    def channels_now(self) -> list[AlertChannelNow]: ...
 
 
 class StandingService:
     """Says how incidents stand with the channels of the settings."""
 
-    def __init__(self, incidents: Incidents, now: AlertsNow, clock: Clock, timezone: str) -> None:
+    def __init__(self, incidents: Incidents, now: AlertWatcher, clock: Clock, timezone: str) -> None:
         self._incidents = incidents
         self._now = now
         self._clock = clock

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import partial
 from itertools import islice
 from typing import cast
@@ -240,18 +238,18 @@ class StateService:
         """Import all entries or none.  Raises Refused when one is beyond the limits."""
         now_ms = self.clock.now_ms()
         ready: list[PortableEntry] = []
-        outcomes: Counter[ImportOutcome] = Counter()
+        replaced = expired = 0
         rest = iter(entries)
         while chunk := list(islice(rest, CHECKED)):
-            outcomes.update(await self._outcomes(chunk, now_ms))
+            await asyncio.to_thread(self._check_all, chunk)
+            found = await asyncio.gather(*(self.store.values.read(each.namespace, each.key) for each in chunk))
+            is_over = [each.entry.expires_ms is not None and each.entry.expires_ms <= now_ms for each in chunk]
+            expired += sum(is_over)
+            replaced += sum(there is not None and not over for there, over in zip(found, is_over, strict=True))
             ready += [_dated(portable, now_ms) for portable in chunk]
         if not dry_run:
             await self.store.values.load(ready, replace=True)
-        return Imported(
-            added=outcomes[ImportOutcome.ADDED],
-            replaced=outcomes[ImportOutcome.REPLACED],
-            expired=outcomes[ImportOutcome.EXPIRED],
-        )
+        return Imported(added=len(ready) - replaced - expired, replaced=replaced, expired=expired)
 
     async def add_records(self, job: JobId, records: Sequence[NewRecord]) -> int:
         """Record what another program has found, and announce none of it; return how many were new here."""
@@ -308,14 +306,6 @@ class StateService:
             raise Refused("changes come faster than they are taken")
         finally:
             leave()
-
-    async def _outcomes(self, entries: Sequence[PortableEntry], now_ms: int) -> Iterator[ImportOutcome]:
-        """Yield what becomes of each entry.  Raises Refused when one is beyond the limits."""
-        await asyncio.to_thread(self._check_all, entries)
-        found = await asyncio.gather(
-            *(self.store.values.read(portable.namespace, portable.key) for portable in entries)
-        )
-        return map(partial(_outcome_of, now_ms), entries, found)
 
     def _check_all(self, entries: Sequence[PortableEntry]) -> None:
         for portable in entries:
@@ -386,20 +376,6 @@ def _kept_by(job: JobId, key: bytes, entry: Entry) -> Kept | None:
         if job_of(key) == job:
             return read_resource(key, entry.value).kept
     return None
-
-
-class ImportOutcome(Enum):
-    """The outcome of one entry of an import."""
-
-    ADDED = 0
-    REPLACED = 1  # one that was there
-    EXPIRED = 2
-
-
-def _outcome_of(now_ms: int, portable: PortableEntry, found: Entry | None) -> ImportOutcome:
-    if portable.entry.expires_ms is not None and portable.entry.expires_ms <= now_ms:
-        return ImportOutcome.EXPIRED
-    return ImportOutcome.REPLACED if found else ImportOutcome.ADDED
 
 
 def _dated(portable: PortableEntry, now_ms: int) -> PortableEntry:

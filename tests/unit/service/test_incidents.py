@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from msgspec.structs import replace
 
+from spyweb.alerts.watcher import AlertWatcher
 from spyweb.cooperative import Steps
 from spyweb.errors import Refused
 from spyweb.incidents.policy import AlertPolicy, Escalation, Level, QuietHours
@@ -97,7 +98,7 @@ async def test_what_is_over_has_no_signs_and_silence_is_said_while_it_lasts(inci
     assert (loud.silent_until_ms, loud.silent_by) == (None, "")
 
 
-class Now:
+class Now(AlertWatcher):
     """The settings and the moment, as a test wants them."""
 
     def __init__(self, subject: SubjectNow, *channels: AlertChannelNow) -> None:
