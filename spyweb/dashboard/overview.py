@@ -114,7 +114,7 @@ def in_trouble(rows: Iterable[OverviewRow]) -> list[OverviewRow]:
     return [row for row in rows if row.standing in ATTENTION]
 
 
-def state_of(standings: Collection[Standing], problems: Sequence[str], warnings: Sequence[str]) -> str:
+def state_of(standings: Collection[Standing], problems: Sequence[object], warnings: Sequence[object]) -> str:
     """Return the state that the icon of every page shows."""
     if problems or Standing.FAILING in standings or Standing.BROKEN in standings:
         return "bad"

@@ -48,7 +48,7 @@ from spyweb.service.state import StateService
 from spyweb.service.workflows import WorkflowService
 from spyweb.store.model.runs import RequestKey
 from spyweb.store.sqlite.store import Store
-from spyweb.views.health import Health, Vitals, view_health
+from spyweb.views.health import Health, HealthProblem, Vitals, find_all_problems, find_warnings, view_health
 from spyweb.views.jobs import (
     JobState,
     JobView,
@@ -191,7 +191,7 @@ class DaemonService:
         """Return the name of each job, also of those that don't load."""
         return {**{job: job for job, _ in self._broken()}, **{job.id: job.spec.name for job in self.live}}
 
-    def troubles(self) -> tuple[Sequence[str], Sequence[str]]:
+    def troubles(self) -> tuple[Sequence[HealthProblem], Sequence[HealthProblem]]:
         """Return the problems and the warnings of the daemon now."""
         return find_troubles(self.vitals, self.live)
 
@@ -351,10 +351,12 @@ class DaemonService:
         return found
 
 
-def find_troubles(vitals: Callable[[], Vitals], live: LiveJobs) -> tuple[Sequence[str], Sequence[str]]:
+def find_troubles(
+    vitals: Callable[[], Vitals], live: LiveJobs
+) -> tuple[Sequence[HealthProblem], Sequence[HealthProblem]]:
     """Return the problems and the warnings of the daemon now."""
-    health = view_health(vitals(), (), *_count_short_and_drifting(live))
-    return health.problems, health.warnings
+    measured = vitals()
+    return find_all_problems(measured), find_warnings(measured, *_count_short_and_drifting(live))
 
 
 def _count_short_and_drifting(live: LiveJobs) -> tuple[int, int]:

@@ -38,6 +38,7 @@ from spyweb.views.events import (
     was_audited,
     were_skipped,
 )
+from spyweb.views.health import HealthProblem
 from spyweb.views.jobs import join_problems, usual_folder
 from spyweb.views.overview import is_doubtful
 
@@ -45,8 +46,7 @@ LOOK_S = 5.0  # between two looks at the health: nothing announces it
 OF_A_JOB = job_namespace(JobId(""))
 
 Kind = Literal["problem", "warning"]
-FindTroubles = Callable[[], tuple[Sequence[str], Sequence[str]]]  # the problems and the warnings of the daemon
-Troubles = Mapping[tuple[Kind, str], str]  # kind and what stays of the text → the text
+FindTroubles = Callable[[], tuple[Sequence[HealthProblem], Sequence[HealthProblem]]]  # the problems and the warnings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,11 +169,6 @@ def tell_of_line(hub: EventHub, job: JobId, at_ms: int, level: str, text: bytes 
     hub.publish(EventType.LOG, job, line_logged(job, level, text, at_ms, None if run is None else RunId(run)))
 
 
-def what_stays(text: str) -> str:
-    """Return a problem's text without its amounts, which are others at each look."""
-    return " ".join(word for word in text.split() if not any(character.isdigit() for character in word))
-
-
 class HealthWatch:
     """Looks at the daemon's health every few seconds, and tells what is new and what is gone."""
 
@@ -187,18 +182,18 @@ class HealthWatch:
     def stop(self) -> None:
         self._timer.cancel()
 
-    def _read(self) -> Troubles:
+    def _read(self) -> Mapping[tuple[Kind, str], str]:
         problems, warnings = self._troubles()
-        found: dict[tuple[Kind, str], str] = {("problem", what_stays(text)): text for text in problems}
-        found.update({("warning", what_stays(text)): text for text in warnings})
-        return found
+        found: dict[tuple[Kind, str], str] = {("problem", each.code): each.text for each in problems}
+        return found | {("warning", each.code): each.text for each in warnings}
 
     def _look(self) -> None:
         self._timer = self._clock.call_later(LOOK_S, self._look)
         known, self._known = self._known, self._read()
-        for (kind, stays), text in known.items():
-            if (kind, stays) not in self._known:
-                self._hub.publish(EventType.HEALTH, None, HealthHappened(what="ended", kind=kind, text=text))
-        for (kind, stays), text in self._known.items():
-            if (kind, stays) not in known:
-                self._hub.publish(EventType.HEALTH, None, HealthHappened(what="began", kind=kind, text=text))
+        for kind, code in known.keys() - self._known.keys():
+            self._tell("ended", kind, known[kind, code])
+        for kind, code in self._known.keys() - known.keys():
+            self._tell("began", kind, self._known[kind, code])
+
+    def _tell(self, what: Literal["began", "ended"], kind: Kind, text: str) -> None:
+        self._hub.publish(EventType.HEALTH, None, HealthHappened(what=what, kind=kind, text=text))
