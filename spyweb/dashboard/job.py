@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from spyweb.dashboard.charts import Chart, Point, chart
+from spyweb.dashboard.charts import KINDS, Chart, Point, chart
 from spyweb.dashboard.overview import MARKS
 from spyweb.model import Outcome, Run, RunMark
 from spyweb.specs.origins import OriginKind, ResolvedSetting
@@ -31,26 +31,6 @@ HEADINGS: Mapping[Standing, str] = {
     Standing.DISABLED: "disabled",
 }
 
-OUTCOME_WORDS: Mapping[RunMark, str] = {
-    RunMark.SUCCESS: "succeeded",
-    RunMark.LATE: "succeeded late",
-    RunMark.FAILED: "failed",
-    RunMark.CANCELLED: "cancelled",
-    RunMark.LOST: "lost",
-    RunMark.STOPPED: "stopped",
-    RunMark.SKIPPED: "skipped",
-    RunMark.MISSED: "missed",
-    RunMark.PAUSED: "paused",
-    RunMark.RUNNING: "running",
-    RunMark.WAITING: "waiting",
-}
-OUTCOME_TONES: Mapping[RunMark, str] = {
-    RunMark.SUCCESS: "ok",
-    RunMark.LATE: "warn",
-    RunMark.FAILED: "bad",
-    RunMark.LOST: "bad",
-    RunMark.MISSED: "warn",
-}
 OUTCOME_MARKS: Mapping[RunMark, str] = {
     RunMark.SUCCESS: "ok",
     RunMark.LATE: "warn",
@@ -66,9 +46,19 @@ OUTCOME_MARKS: Mapping[RunMark, str] = {
 SPAN_WORDS: Mapping[TimeSpan, str] = {TimeSpan.DAY: "24 h", TimeSpan.WEEK: "7 d", TimeSpan.MONTH: "30 d"}
 
 
+def drawn(mark: RunMark) -> str:
+    """Return the name of the mark with which a run is drawn."""
+    return OUTCOME_MARKS.get(mark, "none")
+
+
+def tone_of(mark: RunMark) -> str:
+    """Return the tone of what is said of a run; none where its mark says it all."""
+    return drawn(mark) if drawn(mark) in ("ok", "warn", "bad") else ""
+
+
 def mark_of_outcome(outcome: Outcome | None) -> str:
     """Return how an outcome is drawn."""
-    return OUTCOME_MARKS.get(RunMark[outcome.name], "none") if outcome else "none"
+    return drawn(RunMark[outcome.name]) if outcome else "none"
 
 
 class ShownRun(Struct, frozen=True, kw_only=True):
@@ -91,13 +81,13 @@ def heading_of(row: OverviewRow) -> tuple[str, str]:
 
 def show_run(run: Run, late_ms: int) -> ShownRun:
     mark = mark_of(run, late_ms)
-    word = OUTCOME_WORDS[mark]
+    word = KINDS[mark][1]
     began = run.started_ms is not None and run.due_ms is not None and run.attempt == 1
     return ShownRun(
         run=run,
-        mark=OUTCOME_MARKS.get(mark, "none"),
+        mark=drawn(mark),
         word=f"{word} {run.count:,} times" if run.count > 1 else word,
-        tone=OUTCOME_TONES.get(mark, ""),
+        tone=tone_of(mark),
         at_ms=moment_of(run),
         took_ms=took_of(run),
         late_ms=lateness_of(run) if began and run.outcome is not Outcome.SKIPPED else None,
@@ -116,7 +106,7 @@ def draw_statistics(statistics: JobStatistics, limit_ms: int | None = None) -> C
 
 def after_words(tie: Tie) -> str:
     """Say after which outcomes of a job another one starts."""
-    words = [OUTCOME_WORDS[RunMark[outcome.name]] for outcome in tie.outcomes]
+    words = [KINDS[RunMark[outcome.name]][1] for outcome in tie.outcomes]
     return " or ".join(dict.fromkeys(words)) or "any end"
 
 

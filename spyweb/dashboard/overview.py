@@ -24,7 +24,6 @@ MARKS = {
     Standing.PAUSED: "off",
     Standing.DISABLED: "none",
 }
-TONES = {"bad": "bad", "warn": "warn"}
 
 WORDS = {
     Standing.BROKEN: "broken file",
@@ -88,7 +87,7 @@ def show_job(row: OverviewRow, how: str = "") -> ShownJob:
         how=how or row.job.schedule,
         mark=mark,
         word=word_of(row.standing),
-        tone=TONES.get(mark, ""),
+        tone=mark if mark in ("bad", "warn") else "",
         strip=strip(row.strip),
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from msgspec import Struct
 
 from spyweb.dashboard.charts import WaterfallBar, span
-from spyweb.dashboard.job import OUTCOME_MARKS, OUTCOME_TONES
+from spyweb.dashboard.job import drawn
 from spyweb.dashboard.words import show_duration, show_size
 from spyweb.model import RunMark, RunState, TaskStatus, TriggerType
 from spyweb.views.run_detail import LimitView, RunBrief, RunDetail
@@ -43,14 +43,6 @@ class Fact(Struct, frozen=True, kw_only=True):
     words: str = ""
     at_ms: int | None = None
     tone: str = ""
-
-
-def mark_of_run(detail: RunDetail) -> str:
-    return OUTCOME_MARKS.get(detail.mark, "none")
-
-
-def tone_of_run(detail: RunDetail) -> str:
-    return OUTCOME_TONES.get(detail.mark, "")
 
 
 def is_open(detail: RunDetail) -> bool:
@@ -92,7 +84,7 @@ def causes_of(detail: RunDetail) -> list[ShownCause]:
     causes = [
         ShownCause(
             words=cause.words,
-            mark=_mark(cause.run) if cause.run else "ok",
+            mark=drawn(cause.run.mark) if cause.run else "ok",
             at_ms=cause.at_ms,
             run=cause.run.run if cause.run else None,
         )
@@ -105,11 +97,7 @@ def causes_of(detail: RunDetail) -> list[ShownCause]:
 
 def _shown(each: RunBrief, what: str, detail: RunDetail) -> ShownCause:
     said = "this one" if each.run == detail.run.id else each.words[:1].lower() + each.words[1:]
-    return ShownCause(words=f"{what}: {said}", mark=_mark(each), at_ms=each.at_ms, run=each.run)
-
-
-def _mark(run: RunBrief) -> str:
-    return OUTCOME_MARKS.get(run.mark, "none")
+    return ShownCause(words=f"{what}: {said}", mark=drawn(each.mark), at_ms=each.at_ms, run=each.run)
 
 
 def facts_of(detail: RunDetail) -> list[Fact]:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from aiohttp import web
 from msgspec import Struct
 
-from spyweb.dashboard.job import show_run
+from spyweb.dashboard.job import drawn, show_run, tone_of
 from spyweb.dashboard.run import (
     causes_of,
     facts_of,
     is_open,
-    mark_of_run,
     said_of,
     scale_of,
     task_bars,
-    tone_of_run,
     whole_of,
 )
 from spyweb.model import JobId, Outcome, Run, RunId
@@ -59,8 +57,8 @@ async def show_run_page(asked: Asked) -> Shown:
     values = {
         "detail": detail,
         "run": detail.run,
-        "mark": mark_of_run(detail),
-        "tone": tone_of_run(detail),
+        "mark": drawn(detail.mark),
+        "tone": tone_of(detail.mark),
         "said": said_of(detail),
         "is_open": is_open(detail),
         "bars": task_bars(detail),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from spyweb.dashboard.charts import KINDS
 from spyweb.dashboard.job import (
     HEADINGS,
-    OUTCOME_WORDS,
     SPAN_WORDS,
     after_words,
     draw_statistics,
@@ -30,7 +30,7 @@ def point(number: int, mark: RunMark = RunMark.SUCCESS, **changes: int) -> RunPo
 
 def test_every_standing_outcome_and_span_has_words() -> None:
     assert set(HEADINGS) == set(Standing)
-    assert set(OUTCOME_WORDS) == set(RunMark)
+    assert set(KINDS) == set(RunMark)
     assert set(SPAN_WORDS) == set(TimeSpan)
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from spyweb.dashboard.job import drawn, tone_of
 from spyweb.dashboard.run import (
     causes_of,
     facts_of,
     is_open,
-    mark_of_run,
     said_of,
     scale_of,
     task_bars,
-    tone_of_run,
     whole_of,
 )
 from spyweb.model import Outcome, RunState, TriggerType
@@ -35,7 +34,7 @@ def test_a_run_that_goes_on_is_as_long_as_its_tasks() -> None:
     running = make_run_detail(make_run(7, state=RunState.RUNNING, outcome=None, ended_ms=None))
     assert is_open(running)
     assert whole_of(running) == 700
-    assert (mark_of_run(running), tone_of_run(running)) == ("run", "")
+    assert (drawn(running.mark), tone_of(running.mark)) == ("run", "")
 
 
 def test_attempts_stand_for_the_retries_that_they_are() -> None:
