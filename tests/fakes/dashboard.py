@@ -290,6 +290,18 @@ def asked_of(service: FakeDaemonService, principal: Principal = LOOPBACK, path: 
 POST = {"Accept": "text/html"}
 
 
+async def post_form(
+    service: FakeDaemonService, path: str, headers: Mapping[str, str] | None = None, **fields: str
+) -> tuple[int, str, str]:
+    """Send a form as a browser does; return the status, where the browser is led, and the page."""
+    data = {"x": "", **fields}
+    async with (
+        dashboard(service) as client,
+        client.post(path, data=data, headers={**POST, **(headers or {})}, allow_redirects=False) as answer,
+    ):
+        return answer.status, answer.headers.get("Location", ""), await answer.text()
+
+
 async def signed_in(service: FakeDaemonService, *scopes: Scope, jobs: tuple[str, ...] = ()) -> dict[str, str]:
     made = await service.access.add("anna", scopes, jobs)
     found = service.access.admit_token(made.token)

@@ -18,10 +18,10 @@ from spyweb.web.pages.incidents import OPEN_SHOWN, PAST_SHOWN
 from tests.fakes.daemon_service import BACKUP, NOW_MS, PRICES, FakeDaemonService
 from tests.fakes.dashboard import (
     MARKUP,
-    POST,
     dashboard,
     get_page,
     make_dashboard_service,
+    post_form,
     signed_in,
     three_rows,
 )
@@ -158,10 +158,7 @@ async def test_somebody_takes_care_and_it_says_who() -> None:
             (1, {}, 409, ""),
             (9, {}, 404, ""),
         ):
-            data = {"back": "/incidents", **given}
-            address = f"/incidents/{number}/acknowledge"
-            async with client.post(address, data=data, headers=POST, allow_redirects=False) as answer:
-                assert answer.status == status, number
+            assert (await post_form(service, f"/incidents/{number}/acknowledge", None, **given))[0] == status, number
             if by:
                 assert (await service.incidents.get(number)).acked_by == by
         _, page = await get_page(client, "/incidents")
@@ -172,22 +169,18 @@ async def test_somebody_takes_care_and_it_says_who() -> None:
 async def test_a_job_is_silent_for_as_long_as_somebody_says() -> None:
     service = await with_incidents()
     async with dashboard(service) as client:
-
-        async def post(path: str, **fields: str) -> int:
-            async with client.post(path, data={"back": "/", **fields}, headers=POST, allow_redirects=False) as answer:
-                return answer.status
-
+        silence_at = "/jobs/backup/silence"
         for fields, for_ms in (({"for": "1h"}, 3_600_000), ({"value": "1w", "for": "1h"}, 604_800_000)):
-            assert await post("/jobs/backup/silence", by="anna", **fields) == 303
+            assert (await post_form(service, silence_at, None, by="anna", **fields))[0] == 303
             silence = await service.incidents.silence_of(BACKUP)
             assert silence is not None
             assert (silence.until_ms, silence.by) == (NOW_MS + for_ms, "anna")
-        assert await post("/jobs/backup/silence", value="99y") == 409
-        assert await post("/jobs/nothing/silence", value="1h") == 404
+        assert (await post_form(service, silence_at, value="99y"))[0] == 409
+        assert (await post_form(service, "/jobs/nothing/silence", value="1h"))[0] == 404
         _, page = await get_page(client, "/jobs/backup")
         assert "Nothing is told of this job until" in page
         assert 'href="/incidents/2">Incident 2</a> is open' in page
-        assert await post("/jobs/backup/unsilence") == 303
+        assert (await post_form(service, "/jobs/backup/unsilence"))[0] == 303
         assert await service.incidents.silence_of(BACKUP) is None
 
 
@@ -244,9 +237,7 @@ async def test_whoever_may_see_some_jobs_sees_the_incidents_of_those_and_no_othe
         assert (await get_page(client, "/incidents?job=prices", **limited))[0] == 404
         for number in (1, 3, 4):
             assert (await get_page(client, f"/incidents/{number}", **limited))[0] == 404
-        address = "/incidents/4/acknowledge"
-        async with client.post(address, data={"by": "x"}, headers=limited) as answer:
-            assert answer.status == 404
+        assert (await post_form(service, "/incidents/4/acknowledge", limited, by="x"))[0] == 404
         async with client.get("/api/incidents", headers=limited) as answer:
             assert "prices" not in await answer.text()
         async with client.get("/api/incidents/2", headers=limited) as answer:
@@ -268,7 +259,7 @@ async def test_a_session_takes_care_under_the_name_of_its_key() -> None:
     runs = await signed_in(service, Scope.RUN)
     async with dashboard(service) as client:
         assert 'name="by"' not in (await get_page(client, "/incidents/2", **runs))[1]
-        await client.post("/incidents/2/acknowledge", data={"by": "boss"}, headers=runs)
+    await post_form(service, "/incidents/2/acknowledge", runs, by="boss")
     assert (await service.incidents.get(2)).acked_by == "anna"
 
 

@@ -16,7 +16,7 @@ from spyweb.web.access import recognise
 from spyweb.web.access.principal import LOOPBACK
 from spyweb.web.access.rights import Right, rights_of
 from tests.fakes.daemon_service import NOW_MS, make_run
-from tests.fakes.dashboard import MARKUP, dashboard, get_page, make_dashboard_service, page_of, signed_in
+from tests.fakes.dashboard import MARKUP, dashboard, get_page, make_dashboard_service, page_of, post_form, signed_in
 
 
 async def test_it_says_what_is_wrong_and_shows_the_line() -> None:
@@ -88,34 +88,25 @@ async def test_a_key_of_some_jobs_is_told_of_no_other_that_starts_after_them() -
 
 async def test_a_button_does_what_it_says_and_leads_back() -> None:
     service = make_dashboard_service()
-    async with dashboard(service) as client:
-        for what in ("run", "pause", "resume"):
-            data = {"back": "/?state=failing"}
-            async with client.post(f"/jobs/prices/{what}", data=data, allow_redirects=False) as answer:
-                assert (answer.status, answer.headers["Location"]) == (303, "/?state=failing")
+    for what in ("run", "pause", "resume"):
+        done = await post_form(service, f"/jobs/prices/{what}", back="/?state=failing")
+        assert done[:2] == (303, "/?state=failing")
     assert service.story == ["trigger prices", "pause prices", "resume prices"]
 
 
 async def test_a_refusal_is_a_page_in_plain_words() -> None:
     service = make_dashboard_service()
     service.refusal = Refused("prices is <b>running</b>")
-    headers = {"Accept": "text/html"}
-    async with dashboard(service) as client, client.post("/jobs/prices/run", data={"x": ""}, headers=headers) as answer:
-        assert answer.status == 409
-        page = await answer.text()
+    status, _, page = await post_form(service, "/jobs/prices/run")
+    assert status == 409
     assert "Not now</h1>" in page
     assert "prices is &lt;b&gt;running&lt;/b&gt;" in page
 
 
 async def test_a_job_that_is_not_there_offers_what_is_close() -> None:
-    async with (
-        dashboard() as client,
-        client.post("/jobs/pices/run", data={"x": ""}, headers={"Accept": "text/html"}) as answer,
-    ):
-        assert answer.status == 404
-        assert '<a href="/jobs/prices"' in await answer.text()
-    async with dashboard() as client:
-        assert (await get_page(client, "/jobs/prices/run"))[0] == 405
+    status, _, page = await post_form(make_dashboard_service(), "/jobs/pices/run")
+    assert (status, '<a href="/jobs/prices"' in page) == (404, True)
+    await page_of("/jobs/prices/run", status=405)
 
 
 async def test_the_name_of_a_job_leads_to_it() -> None:

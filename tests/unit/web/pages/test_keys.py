@@ -8,7 +8,16 @@ import re
 from spyweb.store.model.access import NewAuditLine, Scope
 from spyweb.web.pages.keys import KEYS, LINES
 from tests.fakes.daemon_service import NOW_MS, FakeDaemonService
-from tests.fakes.dashboard import MARKUP, POST, dashboard, get_page, make_dashboard_service, page_of, signed_in
+from tests.fakes.dashboard import (
+    MARKUP,
+    POST,
+    dashboard,
+    get_page,
+    make_dashboard_service,
+    page_of,
+    post_form,
+    signed_in,
+)
 from tests.fakes.keys import COOKIE
 
 
@@ -95,42 +104,32 @@ async def test_no_program_of_this_machine_makes_the_first_key() -> None:
 async def test_what_can_not_be_a_key_is_said_beside_its_field() -> None:
     service = make_dashboard_service()
     admin = await signed_in(service, Scope.ADMIN)
-    async with dashboard(service) as client:
-        for data, field in (
-            ({"name": MARKUP, "scope": "read"}, "name"),
-            ({"name": "a", "scope": "everything"}, "scope"),
-            ({"name": "a", "scope": "read", "jobs": "x" * 2000}, "jobs"),
-        ):
-            async with client.post("/keys", data=data, headers=admin) as answer:
-                page = await answer.text()
-            assert answer.status == 422
-            assert re.search(rf'name="{field}"[^>]* aria-invalid="true"', page)
+    for data, field in (
+        ({"name": MARKUP, "scope": "read"}, "name"),
+        ({"name": "a", "scope": "everything"}, "scope"),
+        ({"name": "a", "scope": "read", "jobs": "x" * 2000}, "jobs"),
+    ):
+        status, _, page = await post_form(service, "/keys", admin, **data)
+        assert status == 422
+        assert re.search(rf'name="{field}"[^>]* aria-invalid="true"', page)
     assert len(service.access.keys()) == 1
 
 
 async def test_a_name_that_is_taken_is_refused_in_words() -> None:
     service = make_dashboard_service()
     admin, key = await anna(service)
-    data = {"name": "anna", "scope": "read", "key": key}
-    async with dashboard(service) as client, client.post("/keys", data=data, headers=admin) as answer:
-        assert answer.status == 422
-        assert "there is a key anna already" in await answer.text()
+    status, _, page = await post_form(service, "/keys", admin, name="anna", scope="read", key=key)
+    assert (status, "there is a key anna already" in page) == (422, True)
 
 
 async def test_a_key_is_revoked_after_a_question() -> None:
     service = make_dashboard_service()
     await service.access.add("old", [Scope.READ])
     headers = {**POST, "X-SpyWeb-Key": (await service.access.add("root", [Scope.ADMIN])).token}
-    async with dashboard(service) as client:
-        async with client.post("/keys/old/revoke", data={"x": ""}, headers=headers) as answer:
-            asked = await answer.text()
-        assert "Revoke the key old?</h1>" in asked
-        assert len(service.access.keys()) == 2
-        data = {"sure": "yes"}
-        async with client.post("/keys/old/revoke", data=data, headers=headers, allow_redirects=False) as answer:
-            assert (answer.status, answer.headers["Location"]) == (303, "/keys")
-        async with client.post("/keys/old/revoke", data=data, headers=headers) as answer:
-            assert answer.status == 404
+    assert "Revoke the key old?</h1>" in (await post_form(service, "/keys/old/revoke", headers))[2]
+    assert len(service.access.keys()) == 2
+    assert (await post_form(service, "/keys/old/revoke", headers, sure="yes"))[:2] == (303, "/keys")
+    assert (await post_form(service, "/keys/old/revoke", headers, sure="yes"))[0] == 404
     keys = service.access.keys()
     assert [key.name for key in keys] == ["root"]
 

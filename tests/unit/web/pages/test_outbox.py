@@ -9,7 +9,15 @@ from spyweb.store.model.access import Scope
 from spyweb.views.outbox import MessageView
 from spyweb.web.pages.outbox import MESSAGES
 from tests.fakes.daemon_service import BACKUP, NOW_MS, PRICES, FakeDaemonService
-from tests.fakes.dashboard import MARKUP, POST, dashboard, get_page, make_dashboard_service, page_of, signed_in
+from tests.fakes.dashboard import (
+    MARKUP,
+    dashboard,
+    get_page,
+    make_dashboard_service,
+    page_of,
+    post_form,
+    signed_in,
+)
 
 
 def message(number: int, job: JobId = PRICES, state: str = "dead") -> MessageView:
@@ -51,18 +59,12 @@ async def test_text_of_others_is_text() -> None:
 
 async def test_one_is_sent_again_and_all_are_after_a_question() -> None:
     service = with_messages(message(2), message(1))
-    async with dashboard(service) as client:
-        data = {"back": "/outbox"}
-        async with client.post("/outbox/1/retry", data=data, headers=POST, allow_redirects=False) as answer:
-            assert (answer.status, answer.headers["Location"]) == (303, "/outbox")
-        async with client.post("/outbox/7/retry", data=data, headers=POST) as answer:
-            assert answer.status == 404
-        async with client.post("/outbox/retry", data=data, headers=POST) as answer:
-            asked = await answer.text()
-        assert service.story == ["retry 1"]
-        assert "2 in all, those that were given up too" in asked
-        async with client.post("/outbox/retry", data={**data, "sure": "yes"}, headers=POST, allow_redirects=False) as a:
-            assert a.status == 303
+    assert (await post_form(service, "/outbox/1/retry", back="/outbox"))[:2] == (303, "/outbox")
+    assert (await post_form(service, "/outbox/7/retry"))[0] == 404
+    asked = await post_form(service, "/outbox/retry")
+    assert service.story == ["retry 1"]
+    assert "2 in all, those that were given up too" in asked[2]
+    assert (await post_form(service, "/outbox/retry", sure="yes"))[0] == 303
     assert service.story == ["retry 1", "retry None"]
 
 
@@ -96,10 +98,8 @@ async def test_whoever_may_see_some_jobs_sees_and_sends_the_messages_of_those() 
         _, page = await get_page(client, "/outbox", **limited)
         assert re.findall(r'<tr id="m-(\d)">', page) == ["2"]
         assert "Send all again" not in page
-        for number, status in ((1, 404), (2, 303)):
-            address = f"/outbox/{number}/retry"
-            async with client.post(address, data={"x": ""}, headers=limited, allow_redirects=False) as answer:
-                assert answer.status == status
+    for number, status in ((1, 404), (2, 303)):
+        assert (await post_form(service, f"/outbox/{number}/retry", limited))[0] == status
     assert service.story == ["retry 2"]
 
 

@@ -8,7 +8,15 @@ from typing import cast
 from spyweb.model import Outcome, RunState
 from spyweb.store.model.access import Scope
 from tests.fakes.daemon_service import BACKUP, make_run
-from tests.fakes.dashboard import DashboardPast, dashboard, get_page, make_dashboard_service, page_of, signed_in
+from tests.fakes.dashboard import (
+    DashboardPast,
+    dashboard,
+    get_page,
+    make_dashboard_service,
+    page_of,
+    post_form,
+    signed_in,
+)
 
 
 async def test_it_says_what_happened_and_why() -> None:
@@ -34,13 +42,9 @@ async def test_a_run_under_way_can_be_cancelled_once_asked() -> None:
         _, page = await get_page(client, "/runs/9")
         assert "data-mark=" in page
         assert "data-ask=" in page
-        async with client.post("/runs/9/cancel", data={"back": "/runs/9"}) as answer:
-            question = await answer.text()
-        assert "Cancel this run?</h1>" in question
-        assert service.story == []
-        data = {"sure": "yes", "back": "/runs/9"}
-        async with client.post("/runs/9/cancel", data=data, allow_redirects=False) as answer:
-            assert (answer.status, answer.headers["Location"]) == (303, "/runs/9")
+    assert "Cancel this run?</h1>" in (await post_form(service, "/runs/9/cancel"))[2]
+    assert service.story == []
+    assert (await post_form(service, "/runs/9/cancel", sure="yes"))[:2] == (303, "/runs/9")
     assert service.story == ["cancel 9"]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 import pytest
 
@@ -13,12 +12,12 @@ from spyweb.web.pages.state import KEYS, address, read_field, read_ttl
 from tests.fakes.daemon_service import FakeDaemonService
 from tests.fakes.dashboard import (
     MARKUP,
-    POST,
     asked_of,
     dashboard,
     get_page,
     make_dashboard_service,
     page_of,
+    post_form,
     signed_in,
 )
 
@@ -33,16 +32,6 @@ async def stored() -> FakeDaemonService:
     await service.state.put(BILLING, b"rates", {b"eur": 1}, 3_600_000)
     await service.state.put("job:prices", b"last", b"<b>3</b>", None)
     return service
-
-
-async def post(
-    service: FakeDaemonService, path: str, headers: Mapping[str, str] | None = None, **data: str
-) -> tuple[int, str, str]:
-    async with (
-        dashboard(service) as client,
-        client.post(path, data={"x": "", **data}, headers=headers or POST, allow_redirects=False) as answer,
-    ):
-        return answer.status, answer.headers.get("Location", ""), await answer.text()
 
 
 async def value_of(service: FakeDaemonService, key: bytes, namespace: str = BILLING) -> object:
@@ -91,7 +80,7 @@ async def test_a_value_is_edited_as_what_its_type_says() -> None:
         ('{"a": [1]}', "json", {"a": [1]}),
         ("a\r\nb", "text", "a\nb"),
     ):
-        status, location, _ = await post(service, put, value=text, type=kind)
+        status, location, _ = await post_form(service, put, value=text, type=kind)
         assert (status, location) == (303, SINCE)
         assert await value_of(service, b"since") == value
 
@@ -110,7 +99,7 @@ async def test_a_value_is_edited_as_what_its_type_says() -> None:
 )
 async def test_what_can_not_be_stored_is_said_and_what_was_typed_stays(form: dict[str, str], words: str) -> None:
     service = await stored()
-    status, _, page = await post(service, "/state/put?namespace=scope%3Abilling&key=since", None, **form)
+    status, _, page = await post_form(service, "/state/put?namespace=scope%3Abilling&key=since", None, **form)
     assert status == 422
     assert re.search(rf'role="alert">{re.escape(words)[:60]}', page) or words in page
     assert f">\n{form['value'].replace('{', '{')}</textarea>" in page
@@ -121,13 +110,13 @@ async def test_what_can_not_be_stored_is_said_and_what_was_typed_stays(form: dic
 async def test_a_key_is_added_unless_it_is_there() -> None:
     service = await stored()
     add = "/state/add?namespace=scope%3Abilling"
-    status, location, _ = await post(service, add, key="new ü", value="1", type="text", ttl="10m")
+    status, location, _ = await post_form(service, add, key="new ü", value="1", type="text", ttl="10m")
     assert (status, location) == (303, "/state?namespace=scope%3Abilling&key=new%20%C3%BC")
     found = await service.state.entry(BILLING, "new ü".encode())
     assert found
     assert found.expires_ms == service.clock.now_ms() + 600_000
     for key in ("since", ""):
-        status, _, page = await post(service, add, key=key, value="x", type="text")
+        status, _, page = await post_form(service, add, key=key, value="x", type="text")
         assert status == 422
         assert re.search(r'name="key"[^>]* aria-invalid="true"', page)
     assert await value_of(service, b"since") == "tuesday"
@@ -137,12 +126,12 @@ async def test_an_empty_field_leaves_the_expiry_as_it_is() -> None:
     service = await stored()
     put = "/state/put?namespace=scope%3Abilling&key=rates"
     before = await service.state.entry(BILLING, b"rates")
-    await post(service, put, value="1", type="number")
+    await post_form(service, put, value="1", type="number")
     after = await service.state.entry(BILLING, b"rates")
     assert before
     assert after
     assert after.expires_ms == before.expires_ms is not None
-    await post(service, put, value="1", type="number", ttl="never")
+    await post_form(service, put, value="1", type="number", ttl="never")
     after = await service.state.entry(BILLING, b"rates")
     assert after
     assert after.expires_ms is None
@@ -151,12 +140,12 @@ async def test_an_empty_field_leaves_the_expiry_as_it_is() -> None:
 async def test_a_key_is_deleted_after_a_question_that_names_it() -> None:
     service = await stored()
     path = "/state/delete?namespace=scope%3Abilling&key=since"
-    status, _, page = await post(service, path)
+    status, _, page = await post_form(service, path)
     assert status == 200
     assert "Delete since of billing?</h1>" in page
     assert 'action="/state/delete?namespace=scope:billing&amp;key=since"' in page
     assert await value_of(service, b"since") == "tuesday"
-    status, location, _ = await post(service, path, sure="yes")
+    status, location, _ = await post_form(service, path, sure="yes")
     assert (status, location) == (303, "/state?namespace=scope%3Abilling")
     assert await value_of(service, b"since") is None
 
@@ -164,10 +153,10 @@ async def test_a_key_is_deleted_after_a_question_that_names_it() -> None:
 async def test_a_version_is_brought_back_after_a_question() -> None:
     service = await stored()
     path = "/state/rollback?namespace=scope%3Abilling&key=since&version=1"
-    assert "Bring back version 1 of since?</h1>" in (await post(service, path))[2]
-    assert (await post(service, path, sure="yes"))[:2] == (303, SINCE)
+    assert "Bring back version 1 of since?</h1>" in (await post_form(service, path))[2]
+    assert (await post_form(service, path, sure="yes"))[:2] == (303, SINCE)
     assert await value_of(service, b"since") == "monday"
-    status, _, page = await post(service, path.replace("version=1", "version=77"), sure="yes")
+    status, _, page = await post_form(service, path.replace("version=1", "version=77"), sure="yes")
     assert status == 409
     assert "version 77 is not kept" in page
 
@@ -179,13 +168,13 @@ async def test_a_lock_is_broken_after_a_question_that_names_who_is_hit() -> None
     assert "<code>export &lt;b&gt;</code>" in page
     assert "Run 2 of backup holds it." in page
     path = "/state/locks/break?name=export%20%3Cb%3E"
-    status, _, page = await post(service, path)
+    status, _, page = await post_form(service, path)
     assert status == 200
     assert "Break the lock export &lt;b&gt;?</h1>" in page
     assert "Run 2 of backup holds it. If it is still at work it is not told" in page
-    assert (await post(service, path, sure="yes", back="/state"))[:2] == (303, "/state")
+    assert (await post_form(service, path, sure="yes", back="/state"))[:2] == (303, "/state")
     assert await service.state.locks() == []
-    assert (await post(service, path))[0] == 404
+    assert (await post_form(service, path))[0] == 404
 
 
 async def test_keys_and_values_of_scripts_are_text_and_may_be_any_bytes() -> None:
@@ -198,7 +187,7 @@ async def test_keys_and_values_of_scripts_are_text_and_may_be_any_bytes() -> Non
     assert "key=%FF%3Ci%3E" in page
     assert "&lt;script&gt;" in page
     put = "/state/put?namespace=scope%3A%3Cb%3E&key=%FF%3Ci%3E"
-    assert (await post(service, put, value="1", type="number"))[0] == 303
+    assert (await post_form(service, put, value="1", type="number"))[0] == 303
     assert await value_of(service, b"\xff<i>", "scope:<b>") == 1
 
 
@@ -222,7 +211,7 @@ async def test_who_may_only_look_sees_no_form_and_is_told_so() -> None:
         for word in ("<textarea", "Bring back", "Delete…", "Break…"):
             assert word not in page
     for path in ("put?namespace=global&key=a", "add?namespace=global", "delete?namespace=global&key=a"):
-        status, _, text = await post(service, f"/state/{path}", reader, sure="yes")
+        status, _, text = await post_form(service, f"/state/{path}", reader, sure="yes")
         assert (status, "anna lacks the right state" in text) == (403, True)
 
 
@@ -238,10 +227,13 @@ async def test_whoever_may_see_some_jobs_sees_what_those_keep() -> None:
             assert other not in page
         assert (await get_page(client, SINCE, **limited))[0] == 403
         assert (await get_page(client, f"{SINCE}&live=x", **limited))[0] == 403
-    token = limited
-    assert (await post(service, "/state/put?namespace=job:prices&key=last", token, value="1", type="text"))[0] == 303
-    assert (await post(service, "/state/put?namespace=job:backup&key=last", token, value="1", type="text"))[0] == 403
-    assert (await post(service, "/state/locks/break?name=export", token, sure="yes"))[0] == 403
+    assert (await post_form(service, "/state/put?namespace=job:prices&key=last", limited, value="1", type="text"))[
+        0
+    ] == 303
+    assert (await post_form(service, "/state/put?namespace=job:backup&key=last", limited, value="1", type="text"))[
+        0
+    ] == 403
+    assert (await post_form(service, "/state/locks/break?name=export", limited, sure="yes"))[0] == 403
 
 
 async def test_an_empty_place_teaches_how_a_script_stores() -> None:

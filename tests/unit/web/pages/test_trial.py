@@ -6,17 +6,15 @@ from spyweb.model import Failure, JobId, Outcome, RunId
 from spyweb.views.runs import LogLine, RunEnded, RunEvent, TaskView
 from spyweb.web.pages.trial import MOST_LINES
 from tests.fakes.daemon_service import NOW_MS
-from tests.fakes.dashboard import MARKUP, dashboard, make_dashboard_service
+from tests.fakes.dashboard import MARKUP, make_dashboard_service, post_form
 
 
 async def tried(events: list[RunEvent]) -> tuple[str, list[str]]:
     service = make_dashboard_service()
     service.watched = events
-    async with dashboard(service) as client:
-        headers = {"Accept": "text/html"}
-        async with client.post("/jobs/prices/try", data={"back": "/jobs/prices"}, headers=headers) as answer:
-            assert answer.status == 200
-            return await answer.text(), service.story
+    status, _, page = await post_form(service, "/jobs/prices/try", back="/jobs/prices")
+    assert status == 200
+    return page, service.story
 
 
 def ended(**changes: object) -> RunEnded:
