@@ -14,7 +14,7 @@ from spyweb.errors import STORE_REFUSED
 from spyweb.incidents.policy import Level
 from spyweb.incidents.telling import MessageKind
 from spyweb.logs.job import NAME
-from spyweb.logs.range import lines_between
+from spyweb.logs.reading import lines_between
 from spyweb.logs.secrets import secrets_in
 from spyweb.model import RunId
 from spyweb.runs.live import LiveJobs

@@ -20,7 +20,7 @@ from spyweb.cli.project import Project, find_in
 from spyweb.clock import RealClock
 from spyweb.errors import Refused, SpywebError
 from spyweb.logs.job import stamped
-from spyweb.logs.tail import follow
+from spyweb.logs.reading import follow
 from spyweb.model import Failure, JobId, Outcome, Run, RunId
 from spyweb.views.events import EventType, LogHappened, RunHappened
 from spyweb.views.jobs import JobView, log_file, to_json

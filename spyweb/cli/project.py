@@ -67,7 +67,7 @@ class Project:
 
     def log_lines(self, job: JobView, count: int) -> list[str]:
         """Return the last lines that a job's script has logged."""
-        from spyweb.logs.tail import last_lines  # of one command
+        from spyweb.logs.reading import last_lines  # of one command
 
         return last_lines(log_file(self.root, job.folder), count)
 

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import socket
+import tempfile
 from asyncio import CancelledError, Semaphore
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import assert_never
 
+import structlog
 from msgspec import Struct
 
 from spyweb import descriptors
 from spyweb.clock import Clock
 from spyweb.commands.output import LineCredit
 from spyweb.commands.running import Command, RunningCommand
-from spyweb.commands.spawner import CommandSpawner
-from spyweb.commands.sweep import kill_left
+from spyweb.commands.sweep import children_of, is_stopped, kill_left
 from spyweb.commands.wire import LARGEST, CommandEnded, CommandRefused, StartCommand, frame
+from spyweb.confined.child import ChildOutput, ChildProcess
 from spyweb.cooperative import within
 from spyweb.errors import CommandError
 from spyweb.limits import too_large
+
+log = structlog.get_logger()
 
 SHELL_SIGNAL = 128  # the exit code of a command that a signal has ended, as shells count it: 128 and the signal
 SHARE = 8  # the part of all descriptors that commands may have: one of so many ...
@@ -50,6 +58,54 @@ class CommandResult(Struct, frozen=True, kw_only=True):
     stderr_dropped: int
     lines_untold: int
     took_ms: int
+
+
+class CommandSpawner:
+    """Has a small process (process.py) fork nannies; it is started with the first command, and when it has died."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._child: ChildProcess | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Return the pid of the process, once there is one."""
+        return self._child.pid if self._child else None
+
+    def hand_over(self, descriptors: Sequence[int]) -> None:
+        """Have a nanny forked for the command with this leash and these streams.  Raises CommandError."""
+        if self._child is not None:
+            with suppress(OSError):  # it has died, or does not read any more
+                socket.send_fds(self._child.socket, [b"+"], descriptors)
+                return
+        self.close()
+        try:
+            self._child = ChildProcess(
+                "spyweb.commands.process",
+                tempfile.gettempdir(),
+                libraries=("msgspec",),
+                output=ChildOutput("the process that starts commands", self._clock),
+            )
+            socket.send_fds(self._child.socket, [b"+"], descriptors)
+        except OSError as error:
+            raise CommandError(f"the process that starts commands can't be started: {error.strerror}") from error
+
+    def kill_if_stopped(self, busy: Collection[int]) -> None:
+        """Kill the process with all nannies if it was stopped, or a nanny that has not taken its command.
+
+        `busy` are the nannies that have theirs.
+        """
+        pid = self.pid
+        if pid and any(map(is_stopped, {pid, *children_of(pid)}.difference(busy))):
+            log.warning("the process that starts commands was stopped: another one is started", pid=pid)
+            os.killpg(pid, signal.SIGKILL)
+            self.close()
+
+    def close(self) -> None:
+        """End the process; its nannies end their commands at once."""
+        if self._child is not None:
+            self._child.close()
+            self._child = None
 
 
 class CommandRunner:

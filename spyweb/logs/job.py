@@ -27,8 +27,8 @@ from spyweb.clock import Clock, Handle
 from spyweb.errors import NoAccess
 from spyweb.files import Forbidden
 from spyweb.logs.files import append
+from spyweb.logs.reading import last_lines
 from spyweb.logs.render import stamp
-from spyweb.logs.tail import last_lines
 
 NAME = "hooks.log"
 FLUSH_DELAY_S = 0.2  # lets lines share a write: opening a file takes far longer than adding a line

@@ -20,7 +20,7 @@ from spyweb.model import BranchId
 from spyweb.ops import tasks
 from spyweb.ops.answer import NOTHING, Results
 from spyweb.ops.needs import Check
-from spyweb.ops.network.gate import NetGate
+from spyweb.ops.network.address_check import NetGate
 from spyweb.ops.op import CATALOGUE, Operation
 from spyweb.ops.world import Call
 from spyweb.stalls import Work, work_for

@@ -22,7 +22,7 @@ from spyweb.model import MIB, BranchId, JobId, OnStoreError, Owner, RunId, TaskB
 from spyweb.ops.files.artifacts import FOLDER, Artifacts
 from spyweb.ops.files.files import Files
 from spyweb.ops.locks import LockKeeper
-from spyweb.ops.network.gate import NetGate
+from spyweb.ops.network.address_check import NetGate
 from spyweb.ops.network.request import Http
 from spyweb.ops.notify_desktop import Desktop
 from spyweb.ops.sources import Sources

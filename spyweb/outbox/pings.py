@@ -13,10 +13,10 @@ from yarl import URL
 from spyweb.clock import Clock
 from spyweb.errors import FetchError
 from spyweb.logs.job import NAME
-from spyweb.logs.range import lines_between
+from spyweb.logs.reading import lines_between
 from spyweb.logs.secrets import secrets_in
 from spyweb.model import JobId, JobSpec, PingAddresses
-from spyweb.ops.network.gate import NetGate
+from spyweb.ops.network.address_check import NetGate
 from spyweb.ops.network.request import Http, parse_url
 from spyweb.outbox.send import DeliveryFailure, hide_address, post
 from spyweb.runs.ping_messages import START, SUCCESS, PingFacts, decode_ping

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from spyweb.clock import Clock
 from spyweb.errors import FetchError, NotPermitted
 from spyweb.model import JobId, Webhook
-from spyweb.ops.network.gate import NetGate
+from spyweb.ops.network.address_check import NetGate
 from spyweb.ops.network.request import Fetch, Http, Response, check, clean_headers, parse_url
 from spyweb.ops.notify_desktop import Desktop
 from spyweb.permissions.policy import ANYTHING, Policy

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from spyweb.clock import Clock
 from spyweb.errors import Refused
-from spyweb.logs.range import lines_between
+from spyweb.logs.reading import lines_between
 from spyweb.model import JobId, Run, RunId
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.service.job_detail import located

@@ -32,7 +32,7 @@ BOUNDS = {
         "_fork",
     ): "shared workers: the setting `workers`; those of single jobs: a third of the "
     "descriptors, four starting at once (lua/supervisor.py)",
-    ("spyweb/commands/spawner.py", "hand_over"): "one",
+    ("spyweb/commands/runner.py", "hand_over"): "one",
     (
         "spyweb/commands/process.py",
         "_fork",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from ipaddress import ip_address
 from typing import cast
 
 from spyweb.clock import RealClock
@@ -58,3 +59,8 @@ def body_of(response: Fields) -> bytes:
 
 def sent_headers(response: Fields) -> dict[str, str]:
     return headers_of(body_of(response))
+
+
+def plays_public(address: str) -> bool:
+    """Take 127.0.0.1 for a public address, and no other."""
+    return ip_address(address) == ip_address("127.0.0.1")

@@ -27,7 +27,7 @@ from spyweb.model import Ending, Failure, Field, JobId, Monitor, Outcome, Run, R
 from spyweb.monitor.context import CycleServices
 from spyweb.monitor.run import MonitorRunner
 from spyweb.ops.files.files import Files
-from spyweb.ops.network.gate import NetGate
+from spyweb.ops.network.address_check import NetGate
 from spyweb.ops.network.request import Fetch, Response
 from spyweb.runs.live import LiveJob
 from spyweb.runs.records import ctx_of

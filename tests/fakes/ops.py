@@ -18,7 +18,7 @@ from spyweb.model import Durability, JobId, RunId
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.files.files import Files
 from spyweb.ops.locks import LockKeeper
-from spyweb.ops.network.gate import NetGate
+from spyweb.ops.network.address_check import NetGate
 from spyweb.ops.network.request import Fetch, Http, Response
 from spyweb.ops.sources import Sources
 from spyweb.ops.world import Call, World

@@ -21,6 +21,7 @@ from spyweb.permissions.policy import Grants, policy_of
 from spyweb.settings import HttpSettings
 from tests.fakes.daemon_service import FakeDaemonService
 from tests.fakes.daemon_socket import serve_tcp
+from tests.fakes.http_script import plays_public
 from tests.fakes.ops import make_call, make_world
 from tests.fakes.socks_server import open_socks_server
 from tests.fakes.web_server import WebServer, open_proxy
@@ -124,7 +125,7 @@ async def test_a_public_server_redirects_nobody_inside(
     attempt: Attempt, monkeypatch: pytest.MonkeyPatch, host: str
 ) -> None:
     """127.0.0.1 plays the public address here, 127.0.0.2 the private one, where nobody listens."""
-    monkeypatch.setattr(address_check, "is_public", lambda address: address == "127.0.0.1")
+    monkeypatch.setattr(address_check, "is_public", plays_public)
     inside = attempt.server.url("/hello", host)
     for proxy in ("", attempt.http_proxy) if host != "in.test" else ("",):
         found = await attempt.request(attempt.redirect(inside, "out.test"), proxy=proxy)

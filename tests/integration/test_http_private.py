@@ -12,7 +12,7 @@ import pytest
 from spyweb.ops.network import address_check
 from spyweb.ops.network.resolver import Address, ask_system
 from spyweb.settings import HttpSettings
-from tests.fakes.http_script import Script, open_script
+from tests.fakes.http_script import Script, open_script, plays_public
 from tests.fakes.web_server import WebServer, open_raw_server
 
 STRICT = HttpSettings(deny_private=True, timeout_ms=5_000)
@@ -85,7 +85,7 @@ async def test_a_name_that_leads_inside_is_refused_at_every_connection(server: W
 
 async def test_a_redirect_inside_is_refused(server: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """127.0.0.1 plays the public address here, 127.0.0.2 the private one."""
-    monkeypatch.setattr(address_check, "is_public", lambda address: address == "127.0.0.1")
+    monkeypatch.setattr(address_check, "is_public", plays_public)
     target = quote(server.url("/hello", "127.0.0.2"), safe="")
     async with open_script(STRICT) as script:
         error = await script.fail("http_get", server.url(f"/redirect-to?url={target}").encode())
@@ -101,7 +101,7 @@ async def test_a_proxy_inside_is_refused(server: WebServer, script: Script) -> N
 
 
 async def test_a_name_that_is_bad_punycode_is_left_to_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(address_check, "is_public", lambda address: address == "127.0.0.1")
+    monkeypatch.setattr(address_check, "is_public", plays_public)
     async with open_script(STRICT) as script, open_raw_server(b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n") as raw:
         response = await script.ask("http_request", {b"url": b"http://xn--.example/", b"proxy": raw.url("").encode()})
     assert response["status"] == 404

@@ -1,20 +1,62 @@
-"""Check each address that a request is about to reach, whoever has named it: its script, a redirect, or a DNS record.
+"""Check each host and address that a request is about to reach, whoever has named it: its script, a redirect, or DNS.
 
-A request checks every new socket before it connects, and every connection that an earlier request has left open.
+A NetGate asks the policy about hosts as they are written.  An AddressCheck checks every new socket before it connects,
+and every connection that an earlier request has left open: by the address that it leads to, so that no name helps.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextvars import ContextVar
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 
 from msgspec import Struct
+from yarl import URL
 
 from spyweb.errors import FetchError, NotPermitted
-from spyweb.ops.network.addresses import is_public, private_reason, private_target
-from spyweb.ops.network.gate import NetGate
+from spyweb.model import JobId
 from spyweb.ops.network.own_sockets import OwnSockets
+from spyweb.permissions.audit import Audit
+from spyweb.permissions.hosts import read_host
 from spyweb.permissions.policy import ANYTHING, Policy, Refusal
+
+SOCKS_PORT = 1080
+NUMERIC = re.compile(r"(0x[0-9a-f]*|[0-9]+)(\.(0x[0-9a-f]*|[0-9]+))*")
+NAT64 = IPv6Network("64:ff9b::/96")
+
+
+class NetGate(Struct, frozen=True):
+    """The policy of one job, asked for one of its functions."""
+
+    policy: Policy
+    job: JobId
+    function: str
+    audit: Audit | None = None
+
+    def check_request(self, url: URL, proxy: URL | None, host_header: str | None = None) -> None:
+        """Check what a request names: host, proxy, and the host that its header claims.  Raises NotPermitted."""
+        if proxy is not None:
+            self.check(proxy.raw_host or "", proxy.port or SOCKS_PORT)
+        self.check(url.raw_host or "", url.port or 0, proxied=proxy is not None)
+        if host_header is not None:
+            claimed = host_header.strip()
+            host, colon, port = claimed.rpartition(":")
+            is_port = bool(colon) and port.isascii() and port.isdigit() and len(port) <= 5
+            name = host if is_port else claimed
+            is_other = read_host(name) != read_host(url.raw_host or "")  # nobody connects there: no address will tell
+            self.check(name, int(port) if is_port else url.port or 0, proxied=is_other or proxy is not None)
+
+    def check(self, host: str, port: int, *, proxied: bool = False) -> None:
+        """Check a host as it was written.  Raises NotPermitted."""
+        refusal = self.policy.host(host, port, proxied=proxied)
+        if refusal is not None:
+            raise self.refused(refusal)
+        if self.audit is not None:
+            self.audit.note("host", host, port)
+
+    def refused(self, refusal: Refusal) -> NotPermitted:
+        return NotPermitted(refusal.text(self.function, self.job))
 
 
 class AddressCheck(Struct, kw_only=True, eq=False):
@@ -74,3 +116,53 @@ class AddressCheck(Struct, kw_only=True, eq=False):
 
 
 UNDER_WAY: ContextVar[AddressCheck] = ContextVar("the check of the request that this task sends")
+
+
+# Addresses of the public internet, and those that `[http] deny_private` forbids
+
+
+def is_public(address: str) -> bool:
+    """Return whether a literal address, about to be connected to, belongs to the public internet."""
+    plain = ip_address(address.partition("%")[0])
+    if isinstance(plain, IPv4Address):
+        return _is_public_v4(plain)
+    inner = _v4_inside(plain)
+    if inner is not None:
+        return _is_public_v4(inner)
+    return plain.is_global and not (plain.is_multicast or plain.is_site_local or plain.is_reserved)
+
+
+def is_literal(host: str) -> bool:
+    """Return whether a host is an address and not a name."""
+    try:
+        ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return True
+
+
+def private_target(host: str) -> str:
+    """Return why a host may not be given to a proxy that looks names up itself; empty if it may."""
+    name = host.strip("[]").rstrip(".").lower()
+    if name.rpartition(".")[2] == "localhost":
+        return f"{host} is this machine, and [http] deny_private is set"
+    try:
+        is_open = is_public(name)
+    except ValueError:
+        is_open = not NUMERIC.fullmatch(name)  # `127.1`, `0x7f.1`: some resolvers take these for addresses
+    return "" if is_open else private_reason(host)
+
+
+def private_reason(address: str) -> str:
+    return f"{address} is a private address, and [http] deny_private is set"
+
+
+def _is_public_v4(address: IPv4Address) -> bool:
+    return address.is_global and not (address.is_multicast or address.is_reserved)
+
+
+def _v4_inside(address: IPv6Address) -> IPv4Address | None:
+    """Return the IPv4 address that a packet would reach, however it is wrapped."""
+    if address in NAT64:
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)

@@ -13,9 +13,7 @@ from msgspec import Struct
 
 from spyweb.errors import FetchError
 from spyweb.limits import HANDSHAKE
-from spyweb.ops.network.address_check import AddressCheck
-from spyweb.ops.network.addresses import is_literal
-from spyweb.ops.network.gate import NetGate
+from spyweb.ops.network.address_check import AddressCheck, NetGate, is_literal
 from spyweb.ops.network.own_sockets import OwnSockets
 from spyweb.ops.network.resolver import Resolver
 

@@ -23,13 +23,12 @@ from spyweb.clock import Clock
 from spyweb.errors import FetchError, NotPermitted
 from spyweb.limits import HEADER_BLOCK, HEADERS
 from spyweb.model import MIB
-from spyweb.ops.network.address_check import UNDER_WAY, AddressCheck
+from spyweb.ops.network.address_check import SOCKS_PORT, UNDER_WAY, AddressCheck, NetGate
 from spyweb.ops.network.answer import HttpResponse
 from spyweb.ops.network.certificate import Prober
 from spyweb.ops.network.connector import Connector
 from spyweb.ops.network.decoding import STEP, Decoder
 from spyweb.ops.network.failures import translated
-from spyweb.ops.network.gate import SOCKS_PORT, NetGate
 from spyweb.ops.network.own_sockets import OwnSockets
 from spyweb.ops.network.request import MOST_REDIRECTS, SOCKS_SCHEMES, Fetch, Response
 from spyweb.ops.network.resolver import Lookup, Resolver, ask_system

@@ -12,10 +12,8 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from spyweb.errors import FetchError
-from spyweb.ops.network.address_check import AddressCheck
-from spyweb.ops.network.addresses import is_literal
+from spyweb.ops.network.address_check import SOCKS_PORT, AddressCheck, is_literal
 from spyweb.ops.network.connector import Connector
-from spyweb.ops.network.gate import SOCKS_PORT
 from spyweb.ops.network.resolver import Resolver
 
 BY_ADDRESS = ("socks4", "socks5")  # they get an address

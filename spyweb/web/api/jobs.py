@@ -9,7 +9,7 @@ from aiohttp import web
 from msgspec import Meta, Struct
 
 from spyweb.errors import Problem, Refused
-from spyweb.logs.tail import last_lines
+from spyweb.logs.reading import last_lines
 from spyweb.model import JobId
 from spyweb.views.calendar import DayAhead
 from spyweb.views.drift import DriftReport

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from yarl import URL
 
 from spyweb.errors import NotPermitted
-from spyweb.ops.network.address_check import AddressCheck
-from spyweb.ops.network.gate import NetGate
+from spyweb.ops.network.address_check import AddressCheck, NetGate, is_public
 from spyweb.ops.network.own_sockets import OwnSockets
+from spyweb.permissions.audit import Audit
 from spyweb.permissions.hosts import read_net
 from spyweb.permissions.policy import Grants, policy_of
 from tests.fakes.ops import PRICES
@@ -113,3 +114,125 @@ def test_deny_private_stands_above_what_is_named(own: OwnSockets) -> None:
 def test_a_request_of_no_job_is_refused_in_words_of_its_own(own: OwnSockets) -> None:
     check = AddressCheck(own=own, deny_private=False, gate=None, host="localhost", port=7979)
     assert refusal(check, "127.0.0.1", 7979) == "may not reach localhost:7979, which is this daemon"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "1.1.1.1",
+        "93.184.216.34",
+        "172.32.0.1",
+        "100.128.0.1",
+        "2606:4700:4700::1111",
+        "::ffff:1.1.1.1",
+        "64:ff9b::101:101",
+    ],
+)
+def test_addresses_of_the_internet_are_public(address: str) -> None:
+    assert is_public(address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1",
+        "127.255.255.254",
+        "0.0.0.0",
+        "10.1.2.3",
+        "172.16.0.1",
+        "172.31.255.255",
+        "192.168.1.1",
+        "100.64.0.1",
+        "100.127.255.255",
+        "169.254.169.254",
+        "192.0.0.1",
+        "192.0.2.1",
+        "198.18.0.1",
+        "203.0.113.1",
+        "224.0.0.1",
+        "239.255.255.255",
+        "240.0.0.1",
+        "255.255.255.255",
+    ],
+)
+def test_all_others_are_not(address: str) -> None:
+    assert not is_public(address)
+    assert not is_public(f"::ffff:{address}")
+    assert not is_public(f"64:ff9b::{address}")
+    assert not is_public(f"::{address}")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "::",
+        "::1",
+        "fe80::1",
+        "fe80::1%eth0",
+        "fc00::1",
+        "fd12:3456::1",
+        "fec0::1",
+        "ff02::1",
+        "2001:db8::1",
+        "2002:7f00:1::",
+        "2002:a00:1::1",
+        "100::1",
+        "2001:0:4136:e378:8000:63bf:f5ff:fffe",
+    ],
+)
+def test_nor_are_these_of_the_newer_kind(address: str) -> None:
+    assert not is_public(address)
+
+
+def gate(*items: str, audit: Audit | None = None) -> NetGate:
+    return NetGate(policy_of(Grants(net=read_net(items))), PRICES, "http_get", audit)
+
+
+@pytest.mark.parametrize(
+    ("url", "proxy", "claimed"),
+    [
+        ("http://b.test/", None, None),
+        ("http://a.test/", "http://b.test:3128", None),
+        ("http://a.test/", "socks5://b.test", None),
+        ("http://a.test/", None, "b.test"),
+        ("http://a.test/", None, "b.test:80"),
+        ("http://0x7f.1/", None, None),
+        ("http://[::1]/", None, None),
+    ],
+)
+def test_every_host_that_a_request_names_is_checked(url: str, proxy: str | None, claimed: str | None) -> None:
+    with pytest.raises(NotPermitted, match="http_get: 'prices' may not reach") as raised:
+        gate("a.test").check_request(URL(url), proxy and URL(proxy), claimed)  # type: ignore[arg-type]
+    assert raised.value.kind == "permission"
+
+
+@pytest.mark.parametrize("claimed", [None, "a.test", "A.test:80"])
+def test_a_request_to_permitted_hosts_passes(claimed: str | None) -> None:
+    gate("a.test", "proxy.test:1080").check_request(URL("http://a.test/"), URL("socks5h://proxy.test"), claimed)
+
+
+def test_a_proxy_gets_no_name_that_only_a_network_could_permit() -> None:
+    inside, proxy = gate("10.0.0.0/8", "proxy.test"), URL("http://proxy.test")
+    inside.check_request(URL("http://in.test/"), None)
+    inside.check_request(URL("http://10.0.0.1/"), proxy)
+    with pytest.raises(NotPermitted, match=r"reach in\.test:80: add"):
+        inside.check_request(URL("http://in.test/"), proxy)
+
+
+def test_a_header_claims_no_name_that_only_a_network_could_permit() -> None:
+    """Nobody connects to what the header names, so no address can tell whether it is permitted."""
+    inside = gate("10.0.0.0/8", "b.test")
+    for url, claimed in [
+        ("http://in.test/", "IN.test."),
+        ("http://10.0.0.1/", "10.0.0.2"),
+        ("http://10.0.0.1/", "b.test"),
+    ]:
+        inside.check_request(URL(url), None, claimed)
+    with pytest.raises(NotPermitted, match=r"reach out\.test:80: add"):
+        inside.check_request(URL("http://10.0.0.1/"), None, "out.test")
+
+
+def test_what_passes_is_noted() -> None:
+    audit = Audit()
+    gate("a.test", audit=audit).check("a.test", 443)
+    assert 'net = ["a.test:443"]' in audit.block("x")
