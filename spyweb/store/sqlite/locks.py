@@ -29,33 +29,6 @@ def nobody_lives(run: RunId) -> bool:
     return False
 
 
-class Holdings:
-    """Tracks which runs of this daemon may hold locks, so that the end of a run without any costs nothing."""
-
-    def __init__(self) -> None:
-        self._names: dict[RunId, set[bytes]] = {}
-        self._callbacks: list[Callable[[Sequence[bytes]], None]] = []
-
-    def add(self, run: RunId | None, name: bytes) -> None:
-        if run is not None:
-            self._names.setdefault(run, set()).add(name)
-
-    def any_of(self, runs: Iterable[RunId]) -> list[RunId]:
-        """Return those of these runs that may hold a lock."""
-        return [run for run in runs if run in self._names] if self._names else []
-
-    def on_released(self, callback: Callable[[Sequence[bytes]], None]) -> None:
-        self._callbacks.append(callback)
-
-    def ended(self, runs: Iterable[RunId]) -> None:
-        self.tell([name for run in runs for name in sorted(self._names.pop(run, ()))])
-
-    def tell(self, names: Sequence[bytes]) -> None:
-        if names:
-            for callback in self._callbacks:
-                callback(names)
-
-
 class Locks(StorePart):
     """Locks by name, each with a lease.
 
@@ -66,7 +39,8 @@ class Locks(StorePart):
 
     def __init__(self, connections: Connections, clock: Clock) -> None:
         super().__init__(connections, clock)
-        self.holdings = Holdings()
+        self._names: dict[RunId, set[bytes]] = {}  # that runs of this daemon may hold: the end of others costs nothing
+        self._callbacks: list[Callable[[Sequence[bytes]], None]] = []
         self.alive: Alive = nobody_lives
 
     def believe(self, alive: Alive) -> None:
@@ -78,11 +52,24 @@ class Locks(StorePart):
 
     def on_released(self, callback: Callable[[Sequence[bytes]], None]) -> None:
         """Have this called on the loop, after the commit, with the names of locks that may have become free."""
-        self.holdings.on_released(callback)
+        self._callbacks.append(callback)
+
+    def holders_among(self, runs: Iterable[RunId]) -> list[RunId]:
+        """Return those of these runs that may hold a lock."""
+        return [run for run in runs if run in self._names] if self._names else []
+
+    def tell_of_ended(self, runs: Iterable[RunId]) -> None:
+        self.tell([name for run in runs for name in sorted(self._names.pop(run, ()))])
+
+    def tell(self, names: Sequence[bytes]) -> None:
+        """Call those who want to hear of locks that may have become free."""
+        for callback in self._callbacks if names else ():
+            callback(names)
 
     def acquire(self, name: bytes, holder: bytes, run: RunId | None, lease_ms: int) -> Future[Held | None]:
         """Acquire a lock and return None; otherwise return who holds it, even if that is this holder."""
-        self.holdings.add(run, name)
+        if run is not None:
+            self._names.setdefault(run, set()).add(name)
         now_ms = self._clock.now_ms()
         wanted = Held(
             name=name, holder=holder, run=run, acquired_ms=now_ms, expires_ms=now_ms + lease_ms, lease_ms=lease_ms
@@ -95,7 +82,7 @@ class Locks(StorePart):
 
     def release_run(self, run: RunId) -> Future[list[bytes]]:
         """Release all locks of a run; return their names."""
-        return self._writer.submit(OpKind.WRITE, release_run, run, after=lambda: self.holdings.ended([run]))
+        return self._writer.submit(OpKind.WRITE, release_run, run, after=lambda: self.tell_of_ended([run]))
 
     def renew(self, runs: Sequence[RunId]) -> Future[int]:
         """Restart the leases of all locks of these runs; return how many locks."""
@@ -115,7 +102,7 @@ class Locks(StorePart):
 
     def _free(self, name: bytes, holder: bytes | None) -> Future[Held | None]:
         now_ms = self._clock.now_ms()
-        tell = partial(self.holdings.tell, [name])
+        tell = partial(self.tell, [name])
         return self._writer.submit(OpKind.WRITE, release, name, holder, now_ms, self.alive, after=tell)
 
 

@@ -20,7 +20,7 @@ from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.connections import Connections, StorePart, columns_of, on_questions, read_as
 from spyweb.store.sqlite.events import claim_event, clear_after_run, drop_event
 from spyweb.store.sqlite.incidents import Incidents, apply, tell_scripts
-from spyweb.store.sqlite.locks import Holdings, release_run
+from spyweb.store.sqlite.locks import Locks, release_run
 from spyweb.store.sqlite.outbox import Outbox, add_one, full_row_of
 from spyweb.store.sqlite.pruning import Prunable, prune
 from spyweb.store.sqlite.requests import drop_payloads, keep
@@ -138,10 +138,10 @@ class Runs(StorePart):
     """
 
     def __init__(
-        self, connections: Connections, clock: Clock, holdings: Holdings, incidents: Incidents, outbox: Outbox
+        self, connections: Connections, clock: Clock, locks: Locks, incidents: Incidents, outbox: Outbox
     ) -> None:
         super().__init__(connections, clock)
-        self._holdings = holdings
+        self._locks = locks
         self._incidents = incidents
         self._outbox = outbox
         self._listeners: list[Recorded] = []
@@ -155,7 +155,7 @@ class Runs(StorePart):
         locks of a run that ends are released.  A change event is deleted once each job that wanted it has dropped it,
         or has no open run for it.
         """
-        holders = self._holdings.any_of(end.run for end in change.end)
+        holders = self._locks.holders_among(end.run for end in change.end)
         if not holders and not any(end.alert or end.ping for end in change.end):
             recorded = self._writer.submit(kind_of(change), record, change)
         else:
@@ -168,7 +168,7 @@ class Runs(StorePart):
         subjects: list[SubjectChange] = []  # filled on the writer's thread, read after the commit
 
         def committed() -> None:
-            self._holdings.ended(holders)
+            self._locks.tell_of_ended(holders)
             self._incidents.tell(subjects)
             if targets := [end.ping.target for end in change.end if end.ping]:
                 self._outbox.tell(targets)

@@ -76,7 +76,7 @@ class Store:
         self.locks = Locks(connections, clock)
         self.events = Events(connections.writer, codec)
         self.values = Values(connections, clock, codec, self.events, self.locks, history)
-        self.runs = Runs(connections, clock, self.locks.holdings, self.incidents, self.outbox)
+        self.runs = Runs(connections, clock, self.locks, self.incidents, self.outbox)
         self.past_runs = PastRuns(connections, clock)
         self.tasks = Tasks(connections, clock)
         self.records = Records(connections, clock)

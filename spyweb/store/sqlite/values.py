@@ -195,7 +195,7 @@ class Values:
         """
         writer = self._connections.writer
         freed = await writer.submit(OpKind.SEVERAL, sweep_locks, self._clock.now_ms(), self._locks.alive)
-        self._locks.holdings.tell(freed)
+        self._locks.tell(freed)
         await self._forget()
         deleted, is_all = 0, False
         while not is_all:
