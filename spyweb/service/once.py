@@ -18,7 +18,7 @@ from spyweb.model import RunId
 from spyweb.runs.runner import Claims
 from spyweb.settings.units import DAY_MS
 from spyweb.store.model.runs import RequestKey
-from spyweb.store.sqlite.requests import Requests
+from spyweb.store.sqlite.runs import Requests
 
 KEPT_MS = DAY_MS
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from spyweb.store.sqlite.batch import Op, OpKind, commit
-from spyweb.store.sqlite.migrate import load_migrations, migrate
 
 PATIENCE = 20  # seconds: a test that hangs fails by itself
 
@@ -37,18 +35,6 @@ def numbers(connection: sqlite3.Connection) -> list[int]:
 
 
 Entry = tuple[str, bytes, str, object, int | None]  # namespace, key, type, value, expires_ms
-
-
-@contextmanager
-def entry_table(rows: Sequence[Entry], version: int = 1) -> Iterator[sqlite3.Connection]:
-    """Make the store's tables with these entries, created at 10 and updated at 20."""
-    connection = sqlite3.connect(":memory:", isolation_level=None)
-    migrate(connection, Path("memory"), load_migrations(), 0)
-    connection.executemany(f"INSERT INTO entry VALUES (?, ?, ?, ?, ?, {version}, 10, 20)", rows)
-    try:
-        yield connection
-    finally:
-        connection.close()
 
 
 def committed(

@@ -159,7 +159,7 @@ def rekey(
     """
     from spyweb.store.crypto.keys import find_key  # where a daemon runs, no command needs the store
     from spyweb.store.lock import hold_lock
-    from spyweb.store.sqlite.rotation import rotate_key
+    from spyweb.store.sqlite.store import rotate_key
 
     project = project_of(context)
     project.need_files("`spyweb state rekey`")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from asyncio import Future
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from sys import intern
 from typing import Any
@@ -13,17 +13,18 @@ import msgspec
 
 from spyweb.clock import Clock
 from spyweb.errors import CursorMoved
+from spyweb.limits import IDEMPOTENCY_KEYS
 from spyweb.model import Cursor, JobId, Run, RunId, Trigger
+from spyweb.settings.units import DAY_MS
 from spyweb.store.model.incidents import SubjectChange
-from spyweb.store.model.runs import Change, End, NewRun, Recorded, SkippedRange
+from spyweb.store.model.runs import Change, End, KnownRequest, NewRun, Recorded, RequestKey, SkippedRange
 from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.connections import Connections, StorePart, columns_of, on_questions, read_as
+from spyweb.store.sqlite.connections import Connections, StorePart, columns_of, on_questions, on_reader, read_as
 from spyweb.store.sqlite.events import claim_event, clear_after_run, drop_event
 from spyweb.store.sqlite.incidents import Incidents, apply, tell_scripts
 from spyweb.store.sqlite.locks import Locks, release_run
 from spyweb.store.sqlite.outbox import Outbox, add_one, full_row_of
 from spyweb.store.sqlite.pruning import Prunable, prune
-from spyweb.store.sqlite.requests import drop_payloads, keep
 
 SET_CURSOR = """
     INSERT INTO cursor (job, due_ms, schedule, paused, idle_since_ms, active_since_ms, paused_for)
@@ -127,6 +128,19 @@ OUTDATED = f"""
 """
 DELETE = "DELETE FROM run WHERE id = ?"
 
+REQUESTS_KEPT_MS = DAY_MS  # a key that is older may be anybody's again
+
+ADD_PAYLOAD = "INSERT INTO payload (run, content) VALUES (?, ?)"
+DROP_PAYLOAD = "DELETE FROM payload WHERE run = ?"
+FIND_PAYLOAD = "SELECT content FROM payload WHERE run = ?"
+ADD_REQUEST = "INSERT OR REPLACE INTO request (scope, key, fingerprint, run, at_ms) VALUES (?, ?, ?, ?, ?)"
+FIND_REQUEST = "SELECT fingerprint, run, at_ms FROM request WHERE scope = ? AND key = ?"
+# Each new one clears two, so there are never many more than those of a day, or than are kept.
+CLEAR_REQUESTS = """
+    DELETE FROM request
+    WHERE id IN (SELECT id FROM request ORDER BY id LIMIT 2) AND (at_ms < ?1 OR id <= ?2 - ?3)
+"""
+
 encode_trigger = msgspec.json.Encoder().encode
 decode_trigger = msgspec.json.Decoder(Trigger).decode
 
@@ -228,6 +242,21 @@ class Runs(StorePart):
         else:
             rows = connection.execute(RUNS_OF_JOB, (job, below, max(limit, 0)))
         return [read_run(row) for row in rows]
+
+
+class Requests(StorePart):
+    """The requests that have started runs: their keys, and what they sent along."""
+
+    @on_reader
+    def find(self, connection: sqlite3.Connection, scope: str, key: bytes) -> KnownRequest | None:
+        row = connection.execute(FIND_REQUEST, (scope, key)).fetchone()
+        return KnownRequest(fingerprint=row[0], run=RunId(row[1]), at_ms=row[2]) if row else None
+
+    @on_reader
+    def payload(self, connection: sqlite3.Connection, run: RunId) -> bytes | None:
+        """Return what was kept with this run; None once it is gone."""
+        row = connection.execute(FIND_PAYLOAD, (run,)).fetchone()
+        return row[0] if row else None
 
 
 def tell(listeners: Sequence[Recorded], change: Change, answer: Future[list[RunId | None]]) -> None:
@@ -333,7 +362,7 @@ def add_run(connection: sqlite3.Connection, run: NewRun) -> RunId | None:
     if run.event is not None:
         claim_event(connection, run.event, run.job, RunId(added.lastrowid))
     if run.payload is not None or run.request is not None:
-        keep(connection, run, RunId(added.lastrowid))
+        keep_request(connection, run, RunId(added.lastrowid))
     return RunId(added.lastrowid)
 
 
@@ -366,6 +395,27 @@ def row_of_cursor(cursor: Cursor) -> tuple[str | int | None, ...]:
 def storable(text: str) -> str:
     """Replace lone surrogates, which SQLite's text can't hold: a run must not fail to end over one."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def keep_request(connection: sqlite3.Connection, new: NewRun, run: RunId) -> None:
+    """Keep what has come with the request for a run that was just recorded."""
+    if new.payload is not None:
+        connection.execute(ADD_PAYLOAD, (run, new.payload))
+    if new.request is not None:
+        note_request(connection, new.request, run)
+
+
+def note_request(connection: sqlite3.Connection, request: RequestKey, run: RunId) -> None:
+    row = (request.scope, request.key, request.fingerprint, run, request.at_ms)
+    newest = connection.execute(ADD_REQUEST, row).lastrowid or 0
+    connection.execute(CLEAR_REQUESTS, (request.at_ms - REQUESTS_KEPT_MS, newest, IDEMPOTENCY_KEYS))
+
+
+def drop_payloads(connection: sqlite3.Connection, ends: Sequence[End], new: Collection[NewRun]) -> None:
+    """Drop the payloads of runs that have ended and that nothing follows which needs them."""
+    for end in ends:
+        if end.of_payload is not None and not any(run.of_payload == end.of_payload for run in new):
+            connection.execute(DROP_PAYLOAD, (end.of_payload,))
 
 
 # On the thread of a connection: reading

@@ -10,7 +10,7 @@ import asyncio
 import sqlite3
 from asyncio import Future
 from collections.abc import Callable
-from contextlib import AsyncExitStack, closing
+from contextlib import AsyncExitStack, ExitStack, closing
 from functools import partial
 from pathlib import Path
 
@@ -42,11 +42,10 @@ from spyweb.store.sqlite.notices import ScriptNotices
 from spyweb.store.sqlite.outbox import Outbox
 from spyweb.store.sqlite.past_runs import PastRuns
 from spyweb.store.sqlite.records import Records
-from spyweb.store.sqlite.requests import Requests
-from spyweb.store.sqlite.runs import Runs
+from spyweb.store.sqlite.runs import Requests, Runs
 from spyweb.store.sqlite.tasks import Tasks
 from spyweb.store.sqlite.values import Values
-from spyweb.store.sqlite.vault import check_key, codec_of, encrypt_first, purge
+from spyweb.store.sqlite.vault import check_key, codec_of, encrypt_first, purge, rewrite
 
 log = structlog.get_logger()
 
@@ -281,6 +280,35 @@ def refuse_unsound(path: Path, known_in: Path | None) -> None:
                 check(connection, path, killed=killed)
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise translate_opening(error, path) from error
+
+
+def rotate_key(path: Path, *, old: bytes | None, new: bytes | None, marker: Marker | None = None) -> bool:
+    """Rewrite all values, their history and their events, or none (None: unencrypted values).
+
+    Return whether nothing of their old form is left in the file; if something is, the next opening removes it.  The
+    caller holds the lock of the data directory.  Raises a StoreError with one clear line.
+    """
+    before, after = codec_for(old), codec_for(new)
+    refuse_missing(path, marker.folder if marker and marker.found else None)
+    try:
+        with ExitStack() as opened:
+            opened.enter_context(hold_database(path))
+            refuse_unfit(path, before, Durability.FULL, marker)
+            connection = opened.enter_context(closing(connect(path)))
+            refuse_older(connection, path, load_migrations())
+            set_up_writing(connection, Durability.FULL)
+            rewrite(connection, codec_of(connection, before), after)
+            return is_purged(connection)
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        raise translate_opening(error, path) from error
+
+
+def is_purged(connection: sqlite3.Connection) -> bool:
+    """Return whether the old form is purged.  The values have their new key by now: no failure may hide that."""
+    try:
+        return purge(connection)
+    except sqlite3.Error:
+        return False
 
 
 def connect_to_memory(now_ms: int) -> sqlite3.Connection:

@@ -79,19 +79,6 @@ def test_a_released_lock_can_be_taken_and_releasing_twice_is_harmless(tmp_path: 
         pass
 
 
-def test_programs_started_meanwhile_do_not_inherit_it(tmp_path: Path) -> None:
-    with hold_lock(tmp_path):
-        (descriptor,) = filter(is_lock, os.listdir("/proc/self/fd"))
-        assert not os.get_inheritable(int(descriptor))
-
-
-def is_lock(descriptor: str) -> bool:
-    try:
-        return os.readlink(f"/proc/self/fd/{descriptor}").endswith(LOCK_NAME)
-    except FileNotFoundError:
-        return False
-
-
 def test_a_data_directory_that_is_a_file_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "data").touch()
 

@@ -11,7 +11,7 @@ from spyweb.limits import IDEMPOTENCY_KEYS
 from spyweb.model import JobId, Outcome, RunId, RunState, Trigger
 from spyweb.settings.units import DAY_MS, HOUR_MS
 from spyweb.store.model.runs import Change, End, NewRun, RequestKey
-from spyweb.store.sqlite import requests
+from spyweb.store.sqlite import runs
 from spyweb.store.sqlite.store import Store
 from tests.fakes.changes import PRICES, make_cursor, make_end
 from tests.fakes.clock import FakeClock
@@ -80,7 +80,7 @@ async def test_keys_of_yesterday_are_cleared_as_new_ones_come(store: Store) -> N
 
 
 async def test_only_so_many_keys_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "IDEMPOTENCY_KEYS", 3)
+    monkeypatch.setattr(runs, "IDEMPOTENCY_KEYS", 3)
     assert IDEMPOTENCY_KEYS > 3
     async with opened("sqlite", tmp_path / "few.db", FakeClock()) as store:
         for number in range(8):

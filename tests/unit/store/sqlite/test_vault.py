@@ -11,11 +11,9 @@ import pytest
 from spyweb.errors import StoreError
 from spyweb.model import Value
 from spyweb.store.model.entries import Watch
-from spyweb.store.sqlite import rotation
 from spyweb.store.sqlite import store as sqlite
 from spyweb.store.sqlite.damage import files_of
-from spyweb.store.sqlite.rotation import rotate_key
-from spyweb.store.sqlite.store import Store, open_store
+from spyweb.store.sqlite.store import Store, open_store, rotate_key
 from tests.fakes.changes import PRICES, kept
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import KEY, LOGGED, RULES, all_items, look, put
@@ -179,7 +177,7 @@ async def test_a_key_that_is_changed_is_told_so_even_where_the_file_can_not_be_w
 ) -> None:
     await fill(path, None)
     with monkeypatch.context() as patch:
-        patch.setattr(rotation, "purge", find_no_room)
+        patch.setattr(sqlite, "purge", find_no_room)
         assert not rotate_key(path, old=None, new=KEY)
     assert SECRET in on_disk(path)
 
