@@ -25,7 +25,7 @@ from spyweb.errors import OpError
 from spyweb.lua import wire
 from spyweb.lua.connection import WorkerConnection
 from spyweb.lua.hooks import HOOK_OP
-from spyweb.lua.session import Lineage, Pending, PendingRun, Results
+from spyweb.lua.session import Lineage, PendingRun, Results, StoreAnswer
 from spyweb.lua.wire import (
     BeginRun,
     BranchBegan,
@@ -102,7 +102,7 @@ class OpSlot:
         try:
             values = _unpack(call) if isinstance(call, PackedOpCall) else call.values
             awaitable = self._host.op(call.name, values, self._lineage)
-            if isinstance(awaitable, Pending):
+            if isinstance(awaitable, StoreAnswer):
                 self._await(awaitable.source, awaitable.result)
             elif isinstance(awaitable, Future):
                 self._await(awaitable, awaitable.result)

@@ -18,6 +18,7 @@ from spyweb.model import MIB, Ending, Isolation, JobId, RunId
 from spyweb.permissions.policy import Policy
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 VARIABLE = "\0"  # stands for a name in a refusal
 CUT = "..."  # where Lua leaves out the beginning of a chunk's name
@@ -125,23 +126,26 @@ class Request(Struct, frozen=True, kw_only=True):
 
 
 Results = Sequence[object]
+NOTHING: Results = ()
 Lineage = tuple[int, ...]  # of who asks for an op: its branch, the one that this is in, and so on; () is the run itself
 
 
-class Pending:
-    """Results of an op that are made from the result of a future, once that is done.
+class StoreAnswer(Generic[T_co]):
+    """Results of an op, which `results_of` makes from a future of the store once that is done.
 
-    A future of their own, completed by the other, would cost each op a second turn of the loop.
+    Waiting and cancelling apply to that future, `source`: a future of their own, completed by the other, would cost
+    each op a second turn of the loop.
     """
 
-    __slots__ = ("source",)
+    __slots__ = ("_results_of", "source")
 
-    def __init__(self, source: Future[Any]) -> None:
+    def __init__(self, source: Future[T_co], results_of: Callable[[Future[T_co]], Results]) -> None:
         self.source = source
+        self._results_of = results_of
 
     def result(self) -> Results:
         """Return the results; called once, when the source is done.  Raises the error that the script is to see."""
-        raise NotImplementedError
+        return self._results_of(self.source)
 
     def __await__(self) -> Generator[object, None, Results]:
         if not self.source.done():
@@ -172,7 +176,7 @@ class Host(Protocol):
     def op(self, name: str, arguments: Sequence[object], lineage: Lineage = ()) -> Awaitable[Results]:
         """Carry out an op and return its results.  An OpError is raised in Lua at the caller's line.
 
-        A future that is done, or a Pending whose source is done, is answered at once; others by a callback, and all
+        A future that is done, or a StoreAnswer whose source is done, is answered at once; others by a callback, and all
         else by a task that awaits it, unless the run ends before that begins.
         """
 

@@ -15,10 +15,9 @@ import structlog
 from msgspec.structs import replace
 
 from spyweb.errors import OpError, SpywebError
-from spyweb.lua.session import Lineage, Pending, Unstarted
+from spyweb.lua.session import NOTHING, Lineage, Results, StoreAnswer, Unstarted
 from spyweb.model import BranchId
 from spyweb.ops import tasks
-from spyweb.ops.answer import NOTHING, Results
 from spyweb.ops.needs import Check
 from spyweb.ops.network.address_check import NetGate
 from spyweb.ops.op import CATALOGUE, Operation
@@ -95,7 +94,7 @@ class OpDispatcher:
         finally:
             if self._stalls.is_stall(started):
                 self._stalls.record(self._work(name), started)
-        if isinstance(outcome, (Pending, Future)):
+        if isinstance(outcome, (StoreAnswer, Future)):
             return outcome
         if not isinstance(outcome, Unstarted):
             return _failed(self._refusal(operation, TypeError(f"it returned a {type(outcome).__name__}")))
@@ -142,7 +141,7 @@ def traced(span: TraceSpan, begin: Callable[[], Awaitable[Results]]) -> Awaitabl
     """Begin an op, and end its span with it."""
     with sending_as(span):
         outcome = begin()
-    source = outcome.source if isinstance(outcome, Pending) else outcome
+    source = outcome.source if isinstance(outcome, StoreAnswer) else outcome
     if isinstance(source, Future):
         source.add_done_callback(partial(_end_span, span))
         return outcome

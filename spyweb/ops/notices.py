@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from spyweb.errors import OpError, StoreError
 from spyweb.incidents.policy import Level
-from spyweb.ops.answer import Results
+from spyweb.lua.session import Results
 from spyweb.ops.arguments import Mismatch, text_in, type_name
 from spyweb.ops.notify_desktop import LONGEST_BODY, LONGEST_TITLE, plain
 from spyweb.ops.world import Call

@@ -72,7 +72,7 @@ class Operation(Struct, frozen=True, kw_only=True):
         return refuse_in_dry_run if self.effect is OpEffect.WRITES else self.check
 
     def begin(self, call: Call, given: Sequence[object], check: Check | None = None) -> object:
-        """Convert the arguments and call the handler; returns what it returns: a future or a Pending.
+        """Convert the arguments and call the handler; returns what it returns: a future or a StoreAnswer.
 
         An `async def` runs when the returned value is awaited.  Extra arguments are ignored.  Raises OpError for a
         wrong one, and what `check` raises.

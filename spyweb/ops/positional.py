@@ -15,10 +15,9 @@ from typing import Annotated, Concatenate, ParamSpec, TypeVar
 
 from spyweb.errors import OpError, StoreError, TooLarge
 from spyweb.lua import wire
-from spyweb.lua.session import Unstarted
+from spyweb.lua.session import Results, StoreAnswer, Unstarted
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import NULL, Value
-from spyweb.ops.answer import Results, StoreAnswer
 from spyweb.ops.arguments import ArgumentReader, read_text
 from spyweb.ops.needs import READ_STATE, WRITE_STATE, Need, OpEffect
 from spyweb.ops.op import op

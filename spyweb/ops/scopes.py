@@ -12,9 +12,9 @@ from typing import TypeVar
 from msgspec import Struct
 
 from spyweb.errors import OpError, StoreError
+from spyweb.lua.session import Results, StoreAnswer
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import Value
-from spyweb.ops.answer import Results, StoreAnswer
 from spyweb.ops.arguments import Mismatch, read_number, read_text, type_name, value_in
 from spyweb.ops.positional import Fields, PositionalCall, as_one
 from spyweb.ops.resources import NAMESPACE, SCOPE

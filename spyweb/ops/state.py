@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePath
 
+from spyweb.lua.session import Results, StoreAnswer
 from spyweb.ops import scopes
-from spyweb.ops.answer import Results, StoreAnswer
 from spyweb.ops.arguments import Int, Number, Table, Text, Value
 from spyweb.ops.needs import ALL_SCOPES, WRITE_STATE
 from spyweb.ops.op import OpFamily

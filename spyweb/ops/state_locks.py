@@ -12,7 +12,7 @@ import math
 from msgspec import Struct
 
 from spyweb.errors import OpError
-from spyweb.ops.answer import Results
+from spyweb.lua.session import Results
 from spyweb.ops.arguments import Mismatch, Text, Value, parse_number, read_number
 from spyweb.ops.locks import LockRequest
 from spyweb.ops.needs import WRITE_STATE, OpEffect

@@ -17,8 +17,8 @@ import structlog
 from spyweb.errors import OpError, StoreError
 from spyweb.limits import KEY, too_large
 from spyweb.logs.refusals import tell_refusal
+from spyweb.lua.session import NOTHING, Results, StoreAnswer
 from spyweb.model import OnStoreError, Value
-from spyweb.ops.answer import NOTHING, Results, StoreAnswer
 from spyweb.ops.arguments import KeptText, Text, Whole
 from spyweb.ops.needs import GLOBAL_STORE, OpEffect
 from spyweb.ops.op import OpFamily, op

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from spyweb import limits
 from spyweb.errors import OpError, StoreError
 from spyweb.files import Forbidden
+from spyweb.lua.session import NOTHING, Results, StoreAnswer
 from spyweb.model import JobId, RunId, TaskBegun, TaskRow, TaskStatus
-from spyweb.ops.answer import NOTHING, Results, StoreAnswer
 from spyweb.ops.arguments import Int, Table, Text, Value
 from spyweb.ops.files.names import reason_of
 from spyweb.ops.needs import FILES, OpEffect

@@ -6,8 +6,8 @@ import types
 from collections.abc import Mapping
 from typing import Union, get_args, get_origin, get_type_hints
 
+from spyweb.lua.session import StoreAnswer
 from spyweb.ops import catalog
-from spyweb.ops.answer import StoreAnswer
 from spyweb.ops.op import Operation
 from spyweb.reference.entries import Argument, Family, Function, ResultType, function, in_one_line
 

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from spyweb.errors import OpError, Refused
+from spyweb.lua.session import Results, StoreAnswer
 from spyweb.model import BranchId, RunId
 from spyweb.ops import dispatcher as host_module
-from spyweb.ops.answer import Results, StoreAnswer
 from spyweb.ops.arguments import Text
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.locks import LockRequest

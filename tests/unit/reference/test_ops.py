@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+from spyweb.lua.session import StoreAnswer
 from spyweb.ops import catalog
-from spyweb.ops.answer import StoreAnswer
 from spyweb.ops.arguments import Int, Text, Value
 from spyweb.ops.op import describe
 from spyweb.reference.entries import Argument, ResultType

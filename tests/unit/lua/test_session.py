@@ -6,7 +6,7 @@ from asyncio import Future
 import pytest
 
 from spyweb.errors import StoreError
-from spyweb.ops.answer import Results, StoreAnswer
+from spyweb.lua.session import Results, StoreAnswer
 
 
 def results_of(source: Future[bytes]) -> Results:
