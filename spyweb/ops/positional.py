@@ -16,9 +16,8 @@ from typing import Annotated, Concatenate, ParamSpec, TypeVar
 from spyweb.errors import OpError, StoreError, TooLarge
 from spyweb.lua import wire
 from spyweb.lua.session import Results, StoreAnswer, Unstarted
-from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import NULL, Value
-from spyweb.ops.arguments import ArgumentReader, read_text
+from spyweb.ops.arguments import ArgumentReader, read_table, read_text, type_name
 from spyweb.ops.needs import READ_STATE, WRITE_STATE, Need, OpEffect
 from spyweb.ops.op import op
 from spyweb.ops.rules.sloth import Subject
@@ -40,13 +39,9 @@ Fields = Mapping[object, object]  # the one table of a table-first call
 
 def read_key(value: object) -> bytes | Fields:
     """Read a text, or the table of a table-first call."""
-    if isinstance(value, bytes | dict):
+    if isinstance(value, bytes):
         return value
-    if isinstance(value, list):
-        return dict(enumerate(value, 1))
-    if isinstance(value, Foreign) and value.kind is Ext.EMPTY_ARRAY:
-        return {}
-    return read_text(value)
+    return read_table(value) if type_name(value) == "table" else read_text(value)
 
 
 KeyOrTable = Annotated[bytes | Fields, ArgumentReader("string", "string", read_key)]
@@ -179,10 +174,6 @@ class PositionalCall:
                 return trouble
 
         return StoreAnswer(source, results_of)
-
-
-def as_one(found: object) -> Results:
-    return (found,)
 
 
 def as_they_are(results: object) -> Results:

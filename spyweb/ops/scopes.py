@@ -16,10 +16,11 @@ from spyweb.lua.session import Results, StoreAnswer
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import Value
 from spyweb.ops.arguments import Mismatch, read_number, read_text, type_name, value_in
-from spyweb.ops.positional import Fields, PositionalCall, as_one
+from spyweb.ops.positional import Fields, PositionalCall
 from spyweb.ops.resources import NAMESPACE, SCOPE
 from spyweb.ops.rules import updates
 from spyweb.ops.rules.paths import Path
+from spyweb.ops.rules.sloth import one
 from spyweb.ops.rules.updates import MOST_OPS, Update, UpdateError, UpdateKind
 from spyweb.ops.rules.values import Unstorable, fits, integral, result_of, shown, size_of, value_from_lua
 from spyweb.store.model.entries import KEEP, SCOPES, Drop, Entry, Order, Put, Transform, scope_namespace
@@ -127,7 +128,7 @@ class ScopedCall(Struct, frozen=True):
 
     def change(self, transform: Transform) -> StoreAnswer[object]:
         call = self.state_call.call
-        return self.ask(call.values.transform(self.namespace, self.key(), transform, origin=call.origin), as_one)
+        return self.ask(call.values.transform(self.namespace, self.key(), transform, origin=call.origin), one)
 
 
 def _writing(state_call: PositionalCall, code: str, fields: Fields) -> ScopedCall:
@@ -189,7 +190,7 @@ def list_values(state_call: PositionalCall, fields: Fields) -> StoreAnswer[objec
     source: Future[object] = values.gather(
         call.namespace, b"", _array_of, order=Order.CREATED, largest=state_call.largest
     )
-    return call.ask(source, as_one)
+    return call.ask(source, one)
 
 
 def _array_of(items: Iterator[tuple[bytes, Entry]]) -> list[object]:
@@ -198,7 +199,7 @@ def _array_of(items: Iterator[tuple[bytes, Entry]]) -> list[object]:
 
 def keys(state_call: PositionalCall, fields: Fields) -> StoreAnswer[list[bytes]]:
     call, values = ScopedCall(state_call, "LIST_ERROR", fields), state_call.call.values
-    return call.ask(values.keys(call.namespace, call.pattern(), largest=state_call.largest), as_one)
+    return call.ask(values.keys(call.namespace, call.pattern(), largest=state_call.largest), one)
 
 
 def list_groups(state_call: PositionalCall) -> StoreAnswer[list[str]]:

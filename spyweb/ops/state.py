@@ -14,8 +14,9 @@ from spyweb.ops import scopes
 from spyweb.ops.arguments import Int, Number, Table, Text, Value
 from spyweb.ops.needs import ALL_SCOPES, WRITE_STATE
 from spyweb.ops.op import OpFamily
-from spyweb.ops.positional import KeyOrTable, PositionalCall, as_one, positional
+from spyweb.ops.positional import KeyOrTable, PositionalCall, positional
 from spyweb.ops.rules import sloth
+from spyweb.ops.rules.sloth import one
 from spyweb.ops.rules.values import remaining
 from spyweb.store.model.entries import Entry, ValueStats
 
@@ -135,7 +136,7 @@ def keys(state_call: PositionalCall, pattern: KeyOrTable = b"*") -> StoreAnswer[
         return scopes.keys(state_call, pattern)
     values = state_call.call.values
     return state_call.answer(
-        values.keys(state_call.namespace, state_call.pattern(pattern), largest=state_call.largest), as_one
+        values.keys(state_call.namespace, state_call.pattern(pattern), largest=state_call.largest), one
     )
 
 
@@ -154,7 +155,7 @@ def list_items(state_call: PositionalCall, prefix: KeyOrTable = b"") -> StoreAns
         return scopes.list_values(state_call, prefix)
     return state_call.answer(
         state_call.call.values.gather(state_call.namespace, prefix, _map_of, largest=state_call.largest),
-        as_one,
+        one,
     )
 
 
