@@ -283,16 +283,6 @@ async def test_cancelling_the_task_twice_does_not_wait(harness: PoolHarness) -> 
     assert (await harness.do(2, make_code())).outcome is Outcome.SUCCESS
 
 
-async def test_cancel_gives_the_ending_that_the_worker_tells(harness: PoolHarness) -> None:
-    await harness.begin(1, make_code())
-
-    harness.pool.cancel(RunId(1), Why.CANCELLED)
-    await harness.clock.turn()
-    assert harness.worker_of(1).story[-1] == "cancel 1 cancelled"
-
-    assert (await harness.finish(1, Ended.CANCELLED)).failure is Failure.CANCELLED
-
-
 async def test_a_run_cancelled_while_its_vm_loads_never_begins(harness: PoolHarness) -> None:
     await harness.begin(1, make_code(source=SLOW))
 
@@ -656,13 +646,6 @@ async def test_a_worker_too_busy_to_answer_pings_lives_on_while_it_talks(harness
     assert harness.pool.stats().deaths == 0
 
 
-async def test_workers_that_answer_live_on(harness: PoolHarness) -> None:
-    await harness.clock.turn(60)
-
-    assert harness.spawner.forks == 2
-    assert harness.pool.stats().deaths == 0
-
-
 async def test_a_pause_of_the_daemon_itself_kills_nobody(harness: PoolHarness) -> None:
     harness.clock.advance(30)  # nothing was read meanwhile
     await harness.clock.turn(2)
@@ -710,20 +693,6 @@ async def test_a_stuck_run_fails_at_once_and_the_others_may_finish(harness: Pool
     assert worker.story[-1] == "killed"
     assert len(harness.spawner.living) == 2
     assert list(harness.pool.stats().quarantined) == [PRICES]
-
-
-async def test_a_stuck_worker_takes_no_new_runs(harness: PoolHarness) -> None:
-    await harness.begin(1, make_code(PRICES))
-    await harness.begin(2, make_code(NEWS))
-    await harness.begin(3, make_code(WEATHER))
-    worker = harness.worker_of(1)
-    worker.stuck(1)
-    await harness.clock.turn()
-
-    await harness.begin(4, make_code(WEATHER))
-
-    assert harness.worker_of(4) is not worker
-    assert (await harness.finish(4)).outcome is Outcome.SUCCESS
 
 
 async def test_the_others_on_a_stuck_worker_are_lost_after_a_grace_and_innocent(harness: PoolHarness) -> None:
@@ -1115,26 +1084,6 @@ def code(generation: int = 1) -> Code:
     return Code(job=JobId("a"), generation=generation, chunk="jobs/a.lua", source=b"")
 
 
-def test_a_quarantined_job_is_held_until_a_clean_run() -> None:
-    quarantine = Quarantine()
-    quarantine.put(code(), "it crashed", until_clean_run=True)
-
-    assert quarantine.holds(code())
-    assert quarantine.reasons == {"a": "it crashed"}
-
-    assert quarantine.release_after_clean_run(code())
-    assert not quarantine.holds(code())
-    assert not quarantine.release_after_clean_run(code())
-
-
-def test_a_newer_generation_is_not_held() -> None:
-    quarantine = Quarantine()
-    quarantine.put(code(1), "it crashed", until_clean_run=True)
-
-    assert not quarantine.holds(code(2))
-    assert quarantine.holds(code(1))
-
-
 def test_a_clean_run_of_a_newer_generation_says_nothing_about_the_older() -> None:
     quarantine = Quarantine()
     quarantine.put(code(1), "it crashed", until_clean_run=True)
@@ -1152,11 +1101,3 @@ def test_retiring_the_generation_ends_its_case() -> None:
 
     quarantine.renew(JobId("a"), older_than=2)
     assert not quarantine.reasons
-
-
-def test_a_job_that_was_too_large_stays_apart_after_clean_runs() -> None:
-    quarantine = Quarantine()
-    quarantine.put(code(), "too large", until_clean_run=False)
-
-    assert not quarantine.release_after_clean_run(code())
-    assert quarantine.holds(code())

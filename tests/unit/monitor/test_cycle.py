@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -12,7 +11,7 @@ from msgspec.structs import replace
 
 from spyweb.errors import ExtractionError, FetchError
 from spyweb.lua.hooks import HOOK_NAMES
-from spyweb.model import MIB, Ending, Failure, Notification, OnHookError, Outcome, Webhook
+from spyweb.model import Ending, Failure, Notification, OnHookError, Outcome, Webhook
 from tests.fakes.monitor import BEGINS, URL, Hook, HookError, Shop, make_monitor, page, shop
 
 ALL = tuple(hook for hook in HOOK_NAMES if not hook.startswith("override_"))  # those that take turns in one cycle
@@ -121,60 +120,6 @@ async def test_after_extract_with_nothing_means_no_items_and_the_cycle_goes_on(s
     assert await s.records() == []
 
 
-async def test_a_request_goes_out_as_before_fetch_left_it(s: Shop) -> None:
-
-    def rewrite(request: Table, _ctx: object) -> object:
-        headers = cast(Table, request[b"headers"])
-        headers[b"X-Page"] = 2
-        return {**request, b"url": b"http://shop.example/2", b"method": b"post", b"body": b"a=1", b"timeout": 3} | {
-            b"max_body_size": 2,
-            b"proxy": b"http://proxy.example:3128",
-        }
-
-    await run_with(s, {"before_fetch": rewrite}, headers=(("Accept", "text/html"),))
-    fetch = s.http.asked[0]
-    assert (str(fetch.url), fetch.method, fetch.body, fetch.timeout_s, fetch.largest) == (
-        "http://shop.example/2",
-        "POST",
-        b"a=1",
-        3,
-        2 * MIB,
-    )
-    assert (dict(fetch.headers), str(fetch.proxy)) == (
-        {"Accept": "text/html", "X-Page": "2"},
-        "http://proxy.example:3128",
-    )
-
-
-async def test_of_a_success_only_the_body_is_taken_back(s: Shop) -> None:
-
-    def rewrite(result: Table, _ctx: object) -> object:
-        cast(Table, result[b"response"]).update({b"body": b"new", b"url": b"http://elsewhere.example/", b"status": 1})
-        return result
-
-    await run_with(s, {"after_fetch": rewrite})
-    assert [(each.body, each.url) for each in s.extractor.pages] == [(b"new", URL)]
-
-
-async def test_for_a_failure_a_whole_response_may_be_supplied(s: Shop) -> None:
-    s.http.answers[URL] = FetchError("dns", "no such host")
-    response = {"status": 200, "body": "cached", "url": "http://cache.example/", "headers": {"Content-Type": "a/b"}}
-    ending = await run_with(s, {"after_fetch": gives({"response": response})})
-    assert ending.outcome is Outcome.SUCCESS
-    assert [(each.body, each.url, each.content_type) for each in s.extractor.pages] == [
-        (b"cached", "http://cache.example/", "a/b")
-    ]
-
-
-@pytest.mark.parametrize("response", [{"status": 201, "body": "cached"}, {"body": "cached"}])
-async def test_for_a_failure_the_response_may_be_returned_itself(s: Shop, response: object) -> None:
-    s.http.answers[URL] = FetchError("dns", "no such host")
-    ending = await run_with(s, {"after_fetch": gives(response)})
-    assert ending.outcome is Outcome.SUCCESS
-    assert [each.body for each in s.extractor.pages] == [b"cached"]
-    assert s.host.lines == []
-
-
 async def test_a_transport_failure_that_is_left_as_it_is_ends_in_on_error(s: Shop) -> None:
     told: list[object] = []
     s.http.answers[URL] = FetchError("connect", "could not connect")
@@ -190,15 +135,6 @@ async def test_a_transport_failure_that_after_fetch_takes_is_no_failure(s: Shop)
     ending = await run_with(s, {"after_fetch": gives(None), "on_success": same})
     assert ending.outcome is Outcome.SUCCESS
     assert s.story == ["load", FETCH, "after_fetch", "on_success"]
-
-
-async def test_an_error_page_goes_on_to_extraction_and_is_told_as_not_ok(s: Shop) -> None:
-    seen: list[Table] = []
-    s.http.answers[URL] = page(status=403, body=b"no")
-    ending = await run_with(s, {"after_fetch": keeps(seen)})
-    assert (ending.outcome, [each.body for each in s.extractor.pages]) == (Outcome.SUCCESS, [b"no"])
-    assert (seen[0][b"ok"], seen[0][b"error"]) == (False, {b"message": b"http status: 403", b"kind": b"http"})
-    assert cast(Table, seen[0][b"response"])[b"status"] == 403
 
 
 @pytest.mark.parametrize("nothing", [None, False])
@@ -276,17 +212,6 @@ async def test_keywords_are_looked_for_in_the_search_fields_and_case_does_not_co
     assert [record.matches for record in await s.store.records.list()] == [("desk",), ("LAMP",)]
 
 
-async def test_filter_item_takes_the_place_of_the_keywords(s: Shop) -> None:
-
-    def cheap(item: Table, _ctx: object) -> object:
-        fields = cast(Table, item[b"fields"])
-        assert item[b"matches"] == ([b"desk"] if fields[b"title"] == b"Desk" else {})
-        return {**item, b"fields": {**fields, b"title": b"cheap"}} if fields[b"price"] == b"5" else None
-
-    await run_with(s, {"filter_item": cheap}, keywords=("desk",))
-    assert await s.records() == [{"title": "cheap", "price": "5"}]
-
-
 async def test_an_item_for_which_filter_item_failed_is_judged_by_the_keywords(s: Shop) -> None:
     await run_with(s, {"filter_item": gives({"fields": {"title": {}}})}, keywords=("desk",))
     assert await s.records() == [DESK]
@@ -304,15 +229,6 @@ NOT_UNDERSTOOD = [
     ("after_extract", {"title": "x"}, "error", f"{UNUSABLE}array expected, got a table with names in it"),
     ("before_store", [{"fields": {"x": {}}}], "error", f"{UNUSABLE}item 1: field 'x': string expected, got table"),
     ("before_fetch", {"header": {}}, "warn", "unknown name 'header' in what it returned: did you mean 'headers'?"),
-    ("before_fetch", {"a": 1}, "warn", "nothing in what it returned belongs to a request: expected some of url, "),
-    ("after_fetch", {"a": 1}, "warn", "nothing in what it returned belongs to a fetch result: expected ok, request, "),
-    ("after_fetch", {"respons": {}}, "warn", "unknown name 'respons' in what it returned: did you mean 'response'?"),
-    (
-        "override_fetch",
-        {"a": 1},
-        "warn",
-        "nothing in what it returned belongs to a response: expected some of status, ",
-    ),
 ]
 
 
@@ -394,16 +310,6 @@ async def test_nil_or_false_silences_one_and_not_the_other(s: Shop, silent: str,
     assert len(await s.records()) == 2
 
 
-async def test_what_before_webhook_returns_is_the_body(s: Shop) -> None:
-    await run_with(
-        s, {"before_webhook": gives('{"content":"hi"}'), "before_notify": lambda items, _ctx: items[:1]}, **BOTH
-    )
-    assert await sent(s) == [
-        ("desktop", b'{"title":"1","body":"Lamp","timeout_ms":null}'),
-        ("webhook", b'{"content":"hi"}'),
-    ]
-
-
 async def test_ctx_learns_what_happens(s: Shop) -> None:
     seen: list[dict[str, object]] = []
     hooks: dict[str, Hook] = {"after_extract": keeps_ctx(seen)}
@@ -467,13 +373,6 @@ async def test_a_preview_stops_before_the_store_and_tells_what_it_found(s: Shop)
     assert result["items"] == [{"fields": LAMP, "matches": []}, {"fields": DESK, "matches": []}]
 
 
-async def test_files_that_raise_fail_the_cycle_and_no_hook_is_called(s: Shop) -> None:
-    s.vms.files = lambda _ctx: (_ for _ in ()).throw(HookError("hooks.lua:1: boom"))
-    ending = await run_with(s, {"before_fetch": same, "on_error": same})
-    assert (ending.outcome, ending.reason) == (Outcome.FAILED, "hooks.lua:1: boom")
-    assert s.story == ["load"]
-
-
 async def test_a_selector_that_does_not_parse_fails_the_cycle(s: Shop) -> None:
     s.extractor.error = ExtractionError("'..x' is no selector")
     ending = await s.run()
@@ -487,15 +386,6 @@ async def test_a_page_with_other_ways_of_spelling_is_told_to_the_extractor_as_it
         "text/html; charset=é",
         "http://shop.example/final",
     )
-
-
-async def test_the_page_is_kept_as_it_came_and_the_fields_as_json(tmp_path: Path) -> None:
-    async with shop(tmp_path) as s:
-        s.http.answers[URL] = page(body=b"<p>\xff")
-        task = s.start(make_monitor(debug=True))
-        assert (await task).outcome is Outcome.SUCCESS
-    assert (tmp_path / "jobs/shop/shop-response.html").read_bytes() == b"<p>\xff"
-    assert json.loads((tmp_path / "jobs/shop/shop-fields.json").read_text())[0] == {"title": "Lamp", "price": "5"}
 
 
 async def test_where_nothing_came_nothing_is_written(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from msgspec.structs import replace
 
@@ -177,28 +179,18 @@ def test_a_very_long_name_is_not_compared() -> None:
     assert warning_about("before_fetch", {b"url": b"x", b"headers" * 100_000: 1}) == ""
 
 
-URLS = ("http://a", "http://b", "http://c")
-
-
-def turns(rotation: Rotation, *random: float) -> ProxyRotation:
-    left = iter(random)
-    return ProxyRotation(Proxies(urls=URLS, rotation=rotation), lambda: next(left))
-
-
-def test_round_robin_goes_through_all_of_them_whoever_asks() -> None:
-    taken = turns(Rotation.ROUND_ROBIN)
-    assert [taken.next_for(worker) for worker in (1, 1, 2, 1)] == ["http://a", "http://b", "http://c", "http://a"]
-
-
-def test_sticky_gives_each_worker_one_for_good() -> None:
-    taken = turns(Rotation.STICKY)
-    assert [taken.next_for(worker) for worker in (1, 2, 1, 4)] == ["http://a", "http://b", "http://a", "http://a"]
-
-
-def test_random_may_give_any_of_them() -> None:
-    taken = turns(Rotation.RANDOM, 0.0, 0.5, 0.999)
-    assert [taken.next_for(1) for _ in range(3)] == list(URLS)
-
-
-def test_without_proxies_there_is_none() -> None:
+@pytest.mark.parametrize(
+    ("rotation", "workers", "taken"),
+    [
+        (Rotation.ROUND_ROBIN, (1, 1, 2, 1), "abca"),
+        (Rotation.STICKY, (1, 2, 1, 4), "abaa"),
+        (Rotation.RANDOM, (1, 1, 1), "abc"),
+    ],
+)
+def test_proxies_are_taken_in_turn_by_worker_or_at_random(
+    rotation: Rotation, workers: Sequence[int], taken: str
+) -> None:
+    random = iter((0.0, 0.5, 0.999))
+    proxies = ProxyRotation(Proxies(urls=("a", "b", "c"), rotation=rotation), lambda: next(random))
+    assert [proxies.next_for(worker) for worker in workers] == list(taken)
     assert ProxyRotation(None, lambda: 0.0).next_for(1) is None

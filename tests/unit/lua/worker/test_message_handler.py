@@ -159,15 +159,6 @@ def test_a_vm_without_runs_is_closed_when_it_is_dropped(worker: Worker) -> None:
     assert worker.begin(7) is None
 
 
-def test_a_vm_with_a_run_is_not_closed_before_that_has_ended(worker: Worker) -> None:
-    worker.load()
-    run = worker.run_of(worker.begin(7))
-
-    assert worker.handler.receive(wire.DropVm(1)) is None
-    assert run.hosted.closing
-    assert worker.begin(8) is None, "and takes no other"
-
-
 def test_to_drop_what_is_not_there_does_nothing(worker: Worker) -> None:
     assert worker.handler.receive(wire.DropVm(1)) is None
 
@@ -207,17 +198,6 @@ def test_a_run_whose_vm_is_gone_has_not_begun(worker: Worker) -> None:
     assert (end.run, end.ended, end.discarded) == (7, Ended.UNBEGUN, True)
 
 
-def test_a_vm_does_one_thing_at_a_time(worker: Worker) -> None:
-    worker.load()
-    first = worker.run_of(worker.begin(7))
-
-    assert worker.begin(8) is None
-    assert worker.begin(9) is None
-
-    waiting = [task.run.id for task in first.hosted.pending if task.run]
-    assert waiting == [8, 9]
-
-
 def test_an_answer_goes_to_the_run_that_waits_for_it(worker: Worker, waits: threading.Event) -> None:
     worker.load()
     run = worker.run_of(worker.begin(7))
@@ -241,10 +221,6 @@ def test_an_answer_to_another_op_is_dropped(worker: Worker, number: int) -> None
     assert not run.hosted.pending
 
 
-def test_an_answer_to_a_run_that_is_over_is_dropped(worker: Worker) -> None:
-    assert worker.resume(7, 1) is None
-
-
 def test_an_answer_that_comes_twice_is_taken_once(worker: Worker) -> None:
     worker.load()
     asks(worker.run_of(worker.begin(7)), 3)
@@ -254,19 +230,6 @@ def test_an_answer_that_comes_twice_is_taken_once(worker: Worker) -> None:
 
 
 # The end of a run
-
-
-def test_a_run_that_waits_for_an_op_is_ended_at_once_and_takes_no_answer_any_more(worker: Worker) -> None:
-    worker.load()
-    run = worker.run_of(worker.begin(7))
-    asks(run, 3)
-
-    task = worker.cancel(7)
-
-    assert worker.run_of(task) is run
-    assert run.why == Why.CANCELLED
-    assert worker.resume(7, 3) is None
-    assert not run.hosted.pending
 
 
 def test_a_run_that_is_being_stepped_is_told_by_its_hook(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:

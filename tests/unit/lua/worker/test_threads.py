@@ -233,13 +233,6 @@ def test_an_op_is_not_sent_of_a_run_that_was_cancelled_before_it_yielded(worker:
     assert worker.hear() == "end 1 cancelled"
 
 
-def test_a_cancel_may_come_before_the_run_it_names(worker: HeldWorker) -> None:
-    worker.say(worker.cancel(1), worker.begin(1, 1))
-
-    assert worker.hear() == "end 1 cancelled"
-    assert worker.vms[1].story == []
-
-
 def test_a_vm_that_is_dropped_while_a_run_is_in_it_is_closed_after_that_run(worker: HeldWorker) -> None:
     worker.say(worker.begin(1, 1))
     worker.vms[1].wait_for_call("start 1")
