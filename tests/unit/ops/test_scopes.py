@@ -42,14 +42,6 @@ async def code_of(call: Call, name: str, options: object) -> str:
     return str(value["code"])
 
 
-async def test_a_set_gives_the_old_and_the_new_value() -> None:
-    call = make_call()
-    assert await ask(call, "state.set", at(value=1.0)) == [{"old_value": None, "new_value": 1}]
-    assert await ask(call, "state.set", at(data={b"a": 1})) == [{"old_value": 1, "new_value": {b"a": 1}}]
-    assert await ask(call, "state.get", at()) == [{b"a": 1}]
-    assert await ask(call, "state.get", at("other")) == [None]
-
-
 async def test_null_is_kept_and_is_nil_at_the_top() -> None:
     call = make_call()
     assert await ask(call, "state.set", at(value=NULL_OF_LUA)) == [{"old_value": None, "new_value": None}]
@@ -57,14 +49,6 @@ async def test_null_is_kept_and_is_nil_at_the_top() -> None:
     assert await ask(call, "state.keys", table(scope=b"orders")) == [[b"k"]]
     await ask(call, "state.set", at(value={b"a": NULL_OF_LUA}))
     assert await ask(call, "state.get", at()) == [{b"a": NULL}]
-
-
-async def test_a_delete_gives_the_old_value() -> None:
-    call = make_call()
-    await ask(call, "state.set", at(value=[1]))
-    assert await ask(call, "state.delete", at()) == [[1]]
-    assert await ask(call, "state.delete", at()) == [None]
-    assert await ask(call, "state.get", at()) == [None]
 
 
 async def test_a_scope_lists_its_values_in_the_order_of_their_creation_and_its_keys_sorted() -> None:

@@ -15,7 +15,7 @@ from spyweb.settings import StateSettings
 from spyweb.store.sqlite.scanning import ITEM_COST
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory_store import MemoryStore
-from tests.fakes.ops import BACKUP, PRICES, ask, make_call, make_world
+from tests.fakes.ops import ask, make_call, make_world
 
 A_FUNCTION = Foreign(Ext.FOREIGN, "function")
 NULL = Foreign(Ext.NULL, "table")
@@ -31,28 +31,12 @@ async def test_values_come_back_as_they_were(value: object) -> None:
     assert await ask(call, "state.get", b"k") == [value]
 
 
-async def test_an_integral_float_comes_back_as_the_integer() -> None:
-    call = make_call()
-    await ask(call, "state.set", b"k", [3.0, {b"x": 2.0}])
-    (value,) = await ask(call, "state.get", b"k")
-    assert repr(value) == "[3, {b'x': 2}]"
-
-
 async def test_a_missing_key_is_nil_or_the_default() -> None:
     call = make_call()
     assert await ask(call, "state.get", b"k") == [None]
     assert await ask(call, "state.get", b"k", 7) == [7]
     await ask(call, "state.set", b"k", False)
     assert await ask(call, "state.get", b"k", 7) == [False]
-
-
-async def test_all_jobs_share_the_values_of_one_agent() -> None:
-    world = make_world()
-    await ask(make_call(world, PRICES), "state.set", b"k", 1)
-    assert await ask(make_call(world, BACKUP), "state.get", b"k") == [1]
-    assert await ask(make_call(world, BACKUP, agent="berlin"), "state.get", b"k") == [None]
-    await ask(make_call(world, BACKUP, agent="berlin"), "state.set", b"k", 2)
-    assert await ask(make_call(world, PRICES), "state.get", b"k") == [1]
 
 
 async def test_a_number_is_a_key_as_its_text() -> None:
@@ -208,58 +192,10 @@ async def test_a_ttl_counts_down_and_then_the_key_is_gone_for_every_function() -
     assert await ask(call, "state.get_ttl", b"k") == [-1]
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "left"),
-    [
-        ("state.set", [b"1"], -1),
-        ("state.set", [b"1", 0], -2),
-        ("state.set", [b"1", -5], -2),
-        ("state.set", [b"1", 7], 7),
-        ("state.set_with_ttl", [b"1", 7.5], 8),
-        ("state.compare_swap", [b"1", b"2"], -1),
-        ("state.increment", [], 60),
-        ("state.decrement", [5], 60),
-        ("state.append", [b"1"], 60),
-        ("state.set_ttl", [0.25], 1),
-        ("state.set_ttl", [0], -1),
-        ("state.set_ttl", [-1], -1),
-        ("state.get", [], 60),
-    ],
-)
-async def test_which_functions_keep_the_ttl_and_which_replace_it(
-    name: str, arguments: Sequence[object], left: int
-) -> None:
-    call = make_call()
-    await ask(call, "state.set", b"k", b"1", 60)
-    results = await ask(call, name, b"k", *arguments)
-    assert results[0] not in (False, None, -1)
-    assert await ask(call, "state.get_ttl", b"k") == [left]
-
-
-async def test_lists_keep_the_ttl() -> None:
-    call = make_call()
-    await ask(call, "state.set", b"k", [1], 60)
-    await ask(call, "state.list_push", b"k", 2)
-    await ask(call, "state.list_pop", b"k")
-    assert await ask(call, "state.get_ttl", b"k") == [60]
-
-
 async def test_a_ttl_beyond_any_calendar_is_none() -> None:
     call = make_call()
     assert await ask(call, "state.set", b"k", 1, math.inf) == [True]
     assert await ask(call, "state.get_ttl", b"k") == [-1]
-
-
-async def test_counting() -> None:
-    call = make_call()
-    assert await ask(call, "state.increment", b"n") == [1]
-    assert await ask(call, "state.increment", b"n", 0.5) == [1.5]
-    assert await ask(call, "state.decrement", b"n", b"0.5") == [1]
-    assert await ask(call, "state.decrement", b"m") == [-1]
-    await ask(call, "state.set", b"k", b"word")
-    refusal = [None, "state.increment: key 'k': it holds a string, not a number"]
-    assert await ask(call, "state.increment", b"k") == refusal
-    assert await ask(call, "state.get", b"k") == [b"word"]
 
 
 async def test_lists() -> None:
@@ -272,34 +208,6 @@ async def test_lists() -> None:
     assert await ask(call, "state.list_pop", b"l") == [None]
     assert await ask(call, "state.get", b"l") == [[]]
     assert await ask(call, "state.list_push", b"l", 1) == [1]
-
-
-async def test_swapping() -> None:
-    call = make_call()
-    assert await ask(call, "state.compare_swap", b"k", None, {b"v": 1}) == [True]
-    assert await ask(call, "state.compare_swap", b"k", None, 2) == [False]
-    assert await ask(call, "state.compare_swap", b"k", {b"v": 1.0}, 2) == [True]
-    assert await ask(call, "state.get", b"k") == [2]
-
-
-async def test_keys_match_patterns_and_are_sorted() -> None:
-    call = make_call()
-    for key in [b"user:2", b"USER:1", b"user:1", b"axb", b"a_b", b"100%", b"1000"]:
-        await ask(call, "state.set", key, 1)
-    assert await ask(call, "state.keys", b"user:*") == [[b"user:1", b"user:2"]]
-    assert await ask(call, "state.keys", b"a_b") == [[b"a_b"]]
-    assert await ask(call, "state.keys", b"a?b") == [[b"a_b", b"axb"]]
-    assert await ask(call, "state.keys", b"100%") == [[b"100%"]]
-    assert len((await ask(call, "state.keys"))[0]) == 7  # type: ignore[arg-type]
-
-
-async def test_a_listing_is_a_map_by_prefix() -> None:
-    call = make_call()
-    for key in [b"a:1", b"a:2", b"b"]:
-        await ask(call, "state.set", key, key)
-    assert await ask(call, "state.list", b"a:") == [{b"a:1": b"a:1", b"a:2": b"a:2"}]
-    assert await ask(call, "state.list", b"a*") == [{}]
-    assert len((await ask(call, "state.list"))[0]) == 3  # type: ignore[arg-type]
 
 
 async def test_a_listing_that_no_vm_could_hold_is_refused() -> None:
@@ -325,28 +233,6 @@ async def test_keys_that_no_vm_could_hold_are_refused() -> None:
 
     assert (await ask(call, "state.keys"))[0] is None
     assert await ask(call, "state.keys", b"a*") == [[b"a"]]
-
-
-async def test_clearing_spares_locks_and_all_other_namespaces() -> None:
-    world = make_world()
-    call = make_call(world)
-    await ask(call, "store_set", b"a", b"1")
-    await ask(call, "global_store_set", b"a", b"1")
-    await ask(call, "state.set", {b"scope": b"s", b"key": b"a", b"value": 1})
-    await ask(make_call(world, agent="other"), "state.set", b"a", 1)
-    await ask(call, "state.try_lock", b"a")
-    for key in [b"a:1", b"a:2", b"b"]:
-        await ask(call, "state.set", key, 1)
-
-    assert await ask(call, "state.clear", b"a:*") == [True]
-    assert await ask(call, "state.keys") == [[b"b"]]
-    assert await ask(call, "state.clear") == [True]
-    assert await ask(call, "state.keys") == [[]]
-    assert await ask(call, "store_get", b"a") == [b"1"]
-    assert await ask(call, "global_store_get", b"a") == [b"1"]
-    assert await ask(call, "state.get", {b"scope": b"s", b"key": b"a"}) == [1]
-    assert await ask(make_call(world, agent="other"), "state.get", b"a") == [1]
-    assert await ask(call, "state.is_locked", b"a") == [True, b"prices#1"]
 
 
 async def test_versions_are_kept_and_come_back_where_there_is_a_history() -> None:

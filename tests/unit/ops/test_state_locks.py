@@ -79,40 +79,6 @@ async def test_a_lock_has_one_holder_until_it_is_given_back() -> None:
     assert await ask(two, "state.try_lock", b"l") == [True]
 
 
-async def test_a_run_that_has_it_fails_at_once_by_every_way() -> None:
-    one, _ = two_runs()
-    await ask(one, "state.lock", b"l", 60)
-    for name, *arguments in (
-        ("state.lock", 60),
-        ("state.try_lock",),
-        ("state.lock", b"me", 60),
-        ("state.try_lock", b"me"),
-    ):
-        results = await ask(one, str(name), b"l", *arguments)
-        assert results == [False, f"{name}: lock 'l' is held by this run already, as 'prices#1'"]
-
-
-async def test_nobody_gives_back_what_another_has() -> None:
-    one, two = two_runs()
-    await ask(one, "state.lock", b"l")
-    text = "state.unlock: lock 'l' is held by 'prices#1', not by 'backup#2'"
-    assert await ask(two, "state.unlock", b"l") == [False, text]
-    text = "state.unlock: lock 'l' is held by 'prices#1', not by 'me'"
-    assert await ask(two, "state.unlock", b"l", b"me") == [False, text]
-    assert await ask(two, "state.unlock", b"m") == [False, "state.unlock: lock 'm' is not held"]
-    assert await ask(one, "state.is_locked", b"l") == [True, b"prices#1"]
-
-
-async def test_whoever_names_the_holder_may_give_it_back() -> None:
-    one, two = two_runs()
-    assert await ask(one, "state.lock", b"l", b"task-9", 300) == [True]
-    assert await ask(one, "state.unlock", b"l") == [
-        False,
-        "state.unlock: lock 'l' is held by 'task-9', not by 'prices#1'",
-    ]
-    assert await ask(two, "state.unlock", b"l", b"task-9") == [True]
-
-
 async def test_without_a_holder_it_waits_as_long_as_its_timeout() -> None:
     clock = FakeClock()
     one, two = two_runs(make_world(clock=clock))
@@ -139,15 +105,6 @@ async def test_with_a_holder_it_does_not_wait_and_says_so_in_the_log() -> None:
     await ask(two, "state.try_lock", b"l", b"task-8", 300)
     await ask(two, "state.lock", b"l", 0)
     assert len(lines) == 1, "those who are expected to look are not told twice"
-
-
-async def test_strict_locks_raise_where_a_holder_is_named() -> None:
-    one, two = two_runs(make_world(state=StateSettings(strict_locks=True)))
-    await ask(one, "state.lock", b"l", b"task-9", 300)
-    with pytest.raises(OpError, match="lock 'l' is held by 'task-9'"):
-        await ask(two, "state.lock", b"l", b"task-8", 300)
-    assert (await ask(two, "state.lock", b"l", 0))[0] is False
-    assert (await ask(two, "state.try_lock", b"l", b"task-8"))[0] is False
 
 
 @pytest.mark.parametrize(

@@ -18,33 +18,13 @@ from spyweb.ops.world import Call
 from spyweb.store.model.entries import GLOBAL, Put, Watch
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory_store import MemoryStore
-from tests.fakes.ops import BACKUP, PRICES, make_call, make_world
+from tests.fakes.ops import PRICES, make_call, make_world
 
 LARGEST = 2**63 - 1
 
 
 async def ask(call: Call, name: str, *arguments: object) -> list[object]:
     return list(await OpDispatcher(call).op(name, arguments))
-
-
-async def test_what_is_set_is_got_byte_for_byte() -> None:
-    call = make_call()
-    key, value = b"\x00\xffkey", bytes(range(256))
-    assert await ask(call, "store_set", key, value) == []
-    assert await ask(call, "store_get", key) == [value]
-
-
-async def test_a_missing_key_is_nil_and_deleting_it_is_fine() -> None:
-    call = make_call()
-    assert await ask(call, "store_get", b"k") == [None]
-    assert await ask(call, "store_delete", b"k") == []
-
-
-async def test_deleting_forgets() -> None:
-    call = make_call()
-    await ask(call, "store_set", b"k", b"v")
-    await ask(call, "store_delete", b"k")
-    assert await ask(call, "store_get", b"k") == [None]
 
 
 async def test_a_number_is_kept_as_its_text() -> None:
@@ -61,26 +41,6 @@ async def test_a_typed_value_is_read_as_text(value: Value, text: bytes) -> None:
     call = make_call()
     await call.world.store.values.transform(GLOBAL, b"k", lambda entry: Put(value))
     assert await ask(call, "global_store_get", b"k") == [text]
-
-
-async def test_jobs_have_keys_of_their_own_and_share_the_global_ones() -> None:
-    world = make_world()
-    prices, backup = make_call(world, PRICES), make_call(world, BACKUP)
-    await ask(prices, "store_set", b"k", b"mine")
-    await ask(prices, "global_store_set", b"k", b"ours")
-    assert await ask(backup, "store_get", b"k") == [None]
-    assert await ask(backup, "global_store_get", b"k") == [b"ours"]
-    assert await ask(backup, "global_store_delete", b"k") == []
-    assert await ask(prices, "global_store_get", b"k") == [None]
-    assert await ask(prices, "store_get", b"k") == [b"mine"]
-
-
-@pytest.mark.parametrize("key", [b"prices:k", b"job:prices:k", b"job:prices"])
-async def test_no_key_spells_its_way_into_another_job(key: bytes) -> None:
-    world = make_world()
-    await ask(make_call(world, PRICES), "store_set", b"k", b"mine")
-    assert await ask(make_call(world, BACKUP), "store_get", key) == [None]
-    assert await ask(make_call(world, BACKUP), "global_store_get", key) == [None]
 
 
 @pytest.mark.parametrize(

@@ -86,13 +86,6 @@ def test_null_is_one_sentinel_that_crosses_as_null() -> None:
     assert vm.error("state.null.x = 1") == "script.lua:1: attempt to modify a readonly table"
 
 
-def test_with_lock_gives_all_results_with_their_nils_and_gives_the_lock_back() -> None:
-    locks = Locks()
-    script = "return select('#', state.with_lock('l', function() return nil, 1, nil, nil end)), state.with_lock('l', "
-    assert locks.vm().run(script + "function() return nil, 2, nil end)") == [4, None, 2, None]
-    assert locks.story == [["lock", b"l", None], ["unlock", b"l", None]] * 2
-
-
 @pytest.mark.parametrize(
     ("arguments", "asked"),
     [
