@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from spyweb.dashboard.words import show_duration
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from spyweb.store.model.runs import RunPoint
 
 BARS = 40  # of a strip
 STEP, BAR = 6, 4  # units from one bar to the next, and its width
@@ -51,15 +52,6 @@ class Strip(Struct, frozen=True):
     label: str  # the same in words
 
 
-class Point(Struct, frozen=True, kw_only=True):
-    """A run in a chart."""
-
-    at_ms: int
-    took_ms: int
-    letter: str = "s"
-    late_ms: int = 0
-
-
 class Chart(Struct, frozen=True, kw_only=True):
     """Durations over time, on a logarithmic scale, and under them how late the runs began."""
 
@@ -69,13 +61,6 @@ class Chart(Struct, frozen=True, kw_only=True):
     label: str
     late_label: str
     limit: float | None = None  # the height of the longest that a run may take, if that is in the picture
-
-
-class Heat(Struct, frozen=True, kw_only=True):
-    """How often one job runs in each slot."""
-
-    paths: tuple[tuple[str, str], ...]  # level and path
-    total: int
 
 
 class Herd(Struct, frozen=True, kw_only=True):
@@ -114,7 +99,7 @@ def describe(letters: Iterable[str]) -> str:
     return ", ".join(f"{counts[letter]} {word}" for letter, (_, word) in KINDS.items() if counts[letter]) or "no runs"
 
 
-def chart(points: Iterable[Point], *, start_ms: int, end_ms: int, limit_ms: int | None = None) -> Chart:
+def chart(points: Iterable[RunPoint], *, start_ms: int, end_ms: int, limit_ms: int | None = None) -> Chart:
     """Draw durations from `start_ms` to `end_ms`; points outside are left out."""
     seen = sorted((p for p in points if start_ms <= p.at_ms <= end_ms), key=lambda point: point.at_ms)
     longest = max((point.took_ms for point in seen), default=SECOND_MS)
@@ -123,7 +108,7 @@ def chart(points: Iterable[Point], *, start_ms: int, end_ms: int, limit_ms: int 
     paths: dict[str, list[str]] = {}
     for point in seen:
         x, y = _across(point.at_ms, start_ms, end_ms), _height(point.took_ms, low, high)
-        paths.setdefault(point.letter if point.letter in KINDS else OTHER, []).append(f"M{x:g} {y:g}h.01")
+        paths.setdefault(point.mark.value, []).append(f"M{x:g} {y:g}h.01")
     latest = max((point.late_ms for point in seen), default=0)
     late = "".join(
         f"M{_across(point.at_ms, start_ms, end_ms):g} {LATE_HEIGHT}v-{point.late_ms / latest * LATE_HEIGHT:.3g}"
@@ -166,19 +151,19 @@ def _across(at_ms: int, start_ms: int, end_ms: int) -> float:
     return round(CHART_WIDTH * (at_ms - start_ms) / max(1, end_ms - start_ms), 1)
 
 
-def _describe_durations(points: Sequence[Point], shortest: int, longest: int) -> str:
+def _describe_durations(points: Sequence[RunPoint], shortest: int, longest: int) -> str:
     if not points:
         return "Durations: no runs"
-    return f"Durations from {show_duration(shortest)} to {show_duration(longest)}: {describe(p.letter for p in points)}"
+    return f"Durations from {show_duration(shortest)} to {show_duration(longest)}: {describe(p.mark for p in points)}"
 
 
-def heat(counts: Sequence[int]) -> Heat:
+def heat(counts: Sequence[int]) -> tuple[tuple[str, str], ...]:
     """Draw one row of a heat map: a path for each of four levels."""
     paths: dict[str, list[str]] = {}
     for slot, count in enumerate(counts):
         if count > 0:
             paths.setdefault(level_of(count), []).append(f"M{slot} .5h{HEAT_GAP}")
-    return Heat(paths=tuple((level, "".join(paths[level])) for level in sorted(paths)), total=sum(counts))
+    return tuple((level, "".join(paths[level])) for level in sorted(paths))
 
 
 def level_of(count: int) -> str:

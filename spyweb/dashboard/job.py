@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from spyweb.dashboard.charts import KINDS, Chart, Point, chart
+from spyweb.dashboard.charts import KINDS, Chart, chart
 from spyweb.dashboard.overview import MARKS
 from spyweb.model import Outcome, Run, RunMark
 from spyweb.specs.origins import OriginKind, ResolvedSetting
@@ -97,11 +97,7 @@ def show_run(run: Run, late_ms: int) -> ShownRun:
 
 def draw_statistics(statistics: JobStatistics, limit_ms: int | None = None) -> Chart:
     """Draw the runs of a span."""
-    points = (
-        Point(at_ms=point.at_ms, took_ms=point.took_ms, letter=point.mark.value, late_ms=point.late_ms)
-        for point in statistics.points
-    )
-    return chart(points, start_ms=statistics.since_ms, end_ms=statistics.until_ms, limit_ms=limit_ms)
+    return chart(statistics.points, start_ms=statistics.since_ms, end_ms=statistics.until_ms, limit_ms=limit_ms)
 
 
 def after_words(tie: Tie) -> str:

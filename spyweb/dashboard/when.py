@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from spyweb.dashboard.charts import Heat, Herd, heat, herd
+from spyweb.dashboard.charts import Herd, heat, herd
 from spyweb.settings.units import HOUR_MS
 from spyweb.views.calendar import SPAN_MS, DayAhead, DayRow
 
@@ -18,7 +18,7 @@ LEVELS = (("h1", "1 run in 15 min"), ("h2", "2\N{EN DASH}3"), ("h3", "4\N{EN DAS
 class HeatMap(Struct, frozen=True, kw_only=True):
     """A page of the heat map."""
 
-    rows: Sequence[tuple[DayRow, Heat]]
+    rows: Sequence[tuple[DayRow, Sequence[tuple[str, str]]]]
     herd: Herd
     peak_ms: int | None  # when the quarter of an hour begins in which most runs do
     ticks: Sequence[int]

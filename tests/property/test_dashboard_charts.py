@@ -13,19 +13,20 @@ from spyweb.dashboard.charts import (
     CHART_WIDTH,
     KINDS,
     STEP,
-    Point,
     chart,
     heat,
     herd,
     span,
     strip,
 )
+from spyweb.model import RunMark
+from spyweb.store.model.runs import RunPoint
 
 letters = st.text(st.sampled_from("".join(KINDS)), max_size=60)
 moments = st.integers(0, 10**12)
 durations = st.integers(0, 10**9)
 some_points = st.lists(
-    st.builds(Point, at_ms=moments, took_ms=durations, letter=st.sampled_from("sfl?"), late_ms=durations), max_size=60
+    st.builds(RunPoint, st.just(1), moments, durations, durations, st.sampled_from(RunMark)), max_size=60
 )
 counts = st.lists(st.integers(0, 10_000), max_size=96)
 
@@ -42,7 +43,7 @@ def test_a_strip_draws_each_run_once(text: str) -> None:
 
 
 @given(some_points)
-def test_every_dot_is_inside_its_chart(points: list[Point]) -> None:
+def test_every_dot_is_inside_its_chart(points: list[RunPoint]) -> None:
     drawn = chart(points, start_ms=0, end_ms=10**12, limit_ms=300_000)
     dots = [dot for _, path in drawn.paths for dot in re.findall(r"M([\d.e+-]+) ([\d.e+-]+)h", path)]
     assert len(dots) == len(points)
@@ -54,7 +55,7 @@ def test_every_dot_is_inside_its_chart(points: list[Point]) -> None:
 
 @given(counts)
 def test_a_heat_map_draws_every_slot_with_runs_and_no_other(numbers: list[int]) -> None:
-    drawn = [int(slot) for _, path in heat(numbers).paths for slot in re.findall(r"M(\d+) ", path)]
+    drawn = [int(slot) for _, path in heat(numbers) for slot in re.findall(r"M(\d+) ", path)]
     assert sorted(drawn) == [slot for slot, number in enumerate(numbers) if number]
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from spyweb.dashboard.charts import Point, chart, heat, herd, span, strip
+from spyweb.dashboard.charts import chart, heat, herd, span, strip
+from spyweb.model import RunMark
+from spyweb.store.model.runs import RunPoint
 
 MINUTE = 60_000
 
 
-def points(*took_ms: int, letter: str = "s") -> list[Point]:
-    return [Point(at_ms=i * MINUTE, took_ms=ms, letter=letter, late_ms=i) for i, ms in enumerate(took_ms)]
+def points(*took_ms: int) -> list[RunPoint]:
+    return [RunPoint(i, i * MINUTE, ms, i, RunMark.SUCCESS) for i, ms in enumerate(took_ms)]
 
 
 def test_a_strip_has_a_line_for_each_stretch_of_one_kind() -> None:
@@ -43,7 +45,7 @@ def test_durations_are_on_a_logarithmic_scale_between_round_ones() -> None:
 
 
 def test_each_kind_of_run_has_its_own_path() -> None:
-    drawn = chart([*points(1_000), Point(at_ms=MINUTE, took_ms=5_000, letter="f")], start_ms=0, end_ms=MINUTE)
+    drawn = chart([*points(1_000), RunPoint(2, MINUTE, 5_000, 0, RunMark.FAILED)], start_ms=0, end_ms=MINUTE)
     assert [letter for letter, _ in drawn.paths] == ["s", "f"]
 
 
@@ -70,8 +72,7 @@ def test_what_lies_outside_is_left_out() -> None:
 
 def test_a_heat_map_has_a_path_for_each_level() -> None:
     drawn = heat([0, 1, 2, 15, 16])
-    assert drawn.paths == (("h1", "M1 .5h0.9"), ("h2", "M2 .5h0.9"), ("h3", "M3 .5h0.9"), ("h4", "M4 .5h0.9"))
-    assert drawn.total == 34
+    assert drawn == (("h1", "M1 .5h0.9"), ("h2", "M2 .5h0.9"), ("h3", "M3 .5h0.9"), ("h4", "M4 .5h0.9"))
 
 
 def test_the_peak_of_all_jobs_stands_apart() -> None:
