@@ -13,11 +13,11 @@ from pathlib import Path
 import structlog
 
 from spyweb.clock import Clock
-from spyweb.commands.cgroup import find_delegated, make_groups
-from spyweb.commands.runner import CommandLimits, CommandRunner
-from spyweb.commands.scratch import remove_left
 from spyweb.confined.parent import close_to_others
 from spyweb.errors import ConfigError, Problem
+from spyweb.programs.cgroup import find_delegated, make_groups
+from spyweb.programs.runner import CommandLimits, CommandRunner
+from spyweb.programs.scratch import remove_left
 from spyweb.settings import ExecSettings
 from spyweb.settings.sections import FILE
 

@@ -1,6 +1,6 @@
 """The ops exec.run and cmd: run a command of the system, with everything it starts, and give what it wrote.
 
-What a job may run its policy says; commands/ runs it outside the daemon.  A text goes through the shell.
+What a job may run its policy says; programs/ runs it outside the daemon.  A text goes through the shell.
 """
 
 from __future__ import annotations
@@ -15,10 +15,6 @@ from typing import TypeVar
 from msgspec import Struct
 
 from spyweb import limits
-from spyweb.commands.programs import SHELL, Program, base_environment, find_program
-from spyweb.commands.runner import CommandResult
-from spyweb.commands.running import Command
-from spyweb.commands.wire import shown
 from spyweb.errors import CommandError, OpError
 from spyweb.model import MIB
 from spyweb.ops.arguments import Mismatch, Table, Value, read_table, read_text, text_in, texts_in, type_name, value_in
@@ -26,6 +22,10 @@ from spyweb.ops.needs import EXEC, OpEffect
 from spyweb.ops.op import OpFamily, op
 from spyweb.ops.resources import LONGEST_TARGET, Expected, Kept, record
 from spyweb.ops.world import Call
+from spyweb.programs.lookup import SHELL, Program, base_environment, find_program
+from spyweb.programs.runner import CommandResult
+from spyweb.programs.running import Command
+from spyweb.programs.wire import shown
 from spyweb.settings.units import parse_duration
 
 FAMILY = OpFamily(

@@ -13,7 +13,6 @@ from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
 from spyweb.clock import Clock
-from spyweb.commands.runner import CommandRunner
 from spyweb.errors import OpError
 from spyweb.extraction.extractor import Extractor
 from spyweb.histogram import FINE_SECONDS, Histogram
@@ -28,6 +27,7 @@ from spyweb.ops.notify_desktop import Desktop
 from spyweb.ops.sources import Sources
 from spyweb.permissions.audit import Audit
 from spyweb.permissions.policy import ANYTHING, Policy, Refusal
+from spyweb.programs.runner import CommandRunner
 from spyweb.settings import StateSettings
 from spyweb.stalls import StallRecorder
 from spyweb.store.dry_values import DryValues

@@ -22,10 +22,10 @@ ELSEWHERE = {
     "spyweb/alerts/sender/worker/": "so is the one that speaks to Apprise",
     "spyweb/confined/sandbox.py": "runs in those processes",
     "spyweb/confined/frames.py": "those processes wait by it",
-    "spyweb/commands/nanny.py": "a nanny is a process of its own",
-    "spyweb/commands/process.py": "so is what forks it",
-    "spyweb/commands/sweep.py": "runs in those processes",
-    "spyweb/commands/cgroup.py": "runs in those processes, or before the daemon serves",
+    "spyweb/programs/nanny.py": "a nanny is a process of its own",
+    "spyweb/programs/process.py": "so is what forks it",
+    "spyweb/programs/sweep.py": "runs in those processes",
+    "spyweb/programs/cgroup.py": "runs in those processes, or before the daemon serves",
     "spyweb/store/": "the writer and the readers are threads",
 }
 
@@ -63,8 +63,8 @@ IN_THREADS = {
     ("spyweb/ops/files/files.py", "remove"): "the ops of `file` call it in threads",
     ("spyweb/lua/spawner.py", "_read"): "a socket that does not block",
     ("spyweb/daemon/promises.py", "_has_no_new_privileges"): "`spyweb check`, a command of its own",
-    ("spyweb/commands/running.py", "_hear"): "a socket that does not block",
-    ("spyweb/commands/running.py", "_write"): "a pipe or a socket that does not block",
+    ("spyweb/programs/running.py", "_hear"): "a socket that does not block",
+    ("spyweb/programs/running.py", "_write"): "a pipe or a socket that does not block",
     ("spyweb/dashboard/static_files.py", "_read"): "the renderer is made in a thread, at the first page",
     ("spyweb/settings/load.py", "_written_zone"): "a small file of the system, read before the daemon serves",
 }

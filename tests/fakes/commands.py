@@ -13,11 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from spyweb.clock import RealClock
-from spyweb.commands.programs import SHELL, base_environment, find_program
-from spyweb.commands.runner import CommandLimits, CommandResult, CommandRunner
-from spyweb.commands.running import Command
-from spyweb.commands.wire import FileVersion
 from spyweb.errors import CommandError
+from spyweb.programs.lookup import SHELL, base_environment, find_program
+from spyweb.programs.runner import CommandLimits, CommandResult, CommandRunner
+from spyweb.programs.running import Command
+from spyweb.programs.wire import FileVersion
 
 _numbers = itertools.count(1)
 

@@ -11,7 +11,6 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from spyweb.clock import Clock
-from spyweb.commands.runner import CommandRunner
 from spyweb.errors import FetchError
 from spyweb.extraction.extractor import Extractor
 from spyweb.model import Durability, JobId, RunId
@@ -22,6 +21,7 @@ from spyweb.ops.network.address_check import NetGate
 from spyweb.ops.network.request import Fetch, Http, Response
 from spyweb.ops.sources import Sources
 from spyweb.ops.world import Call, World
+from spyweb.programs.runner import CommandRunner
 from spyweb.settings import HttpSettings, StateSettings
 from spyweb.store.sqlite.store import Store
 from spyweb.store.user_sql.connection import Opening

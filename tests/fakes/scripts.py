@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from spyweb.clock import Clock, RealClock
-from spyweb.commands.runner import CommandLimits, CommandRunner
 from spyweb.extraction.extractor import open_extractor
 from spyweb.lua.pool import Pool, open_pool
 from spyweb.lua.session import Code, EngineInfo, Request
@@ -23,6 +22,7 @@ from spyweb.ops.locks import LockKeeper
 from spyweb.ops.sources import Sources
 from spyweb.ops.world import Call, World
 from spyweb.permissions.policy import ANYTHING, Policy
+from spyweb.programs.runner import CommandLimits, CommandRunner
 from spyweb.settings import StateSettings
 from spyweb.store.model.runs import Change, End, NewRun
 from spyweb.store.sqlite.store import Store, open_store

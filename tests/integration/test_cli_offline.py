@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from spyweb.clock import RealClock
-from spyweb.commands.cgroup import find_delegated
 from spyweb.daemon.commands import NO_GROUP
 from spyweb.model import Cursor, JobId, Outcome, RunId, RunState, Trigger
+from spyweb.programs.cgroup import find_delegated
 from spyweb.store.lock import hold_lock
 from spyweb.store.model.runs import Change, End, NewRun
 from spyweb.store.sqlite.migrate import load_migrations, migrate

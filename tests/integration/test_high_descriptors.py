@@ -10,9 +10,9 @@ from contextlib import ExitStack
 import pytest
 
 from spyweb.clock import RealClock
-from spyweb.commands.runner import CommandLimits, CommandRunner
 from spyweb.lua.pool import open_pool
 from spyweb.lua.session import EngineInfo
+from spyweb.programs.runner import CommandLimits, CommandRunner
 from tests.fakes.commands import shell
 
 ENOUGH = 2048

@@ -12,10 +12,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from spyweb.clock import RealClock
-from spyweb.commands.runner import CommandLimits
 from spyweb.daemon import commands
 from spyweb.daemon.commands import find_broken_limits, find_groups, hide_environment, limits_of, open_commands
 from spyweb.errors import ConfigError
+from spyweb.programs.runner import CommandLimits
 from spyweb.settings import ExecSettings
 from tests.fakes.commands import shell
 

@@ -17,10 +17,12 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-from spyweb.commands.cgroup import CommandGroup
-from spyweb.commands.scratch import make_folder, remove_folder
-from spyweb.commands.sweep import children_of, descendants_of, kill_all, send
-from spyweb.commands.wire import (
+from spyweb.confined.frames import receive_frame
+from spyweb.confined.parent import adopt_orphans, die_with_parent
+from spyweb.programs.cgroup import CommandGroup
+from spyweb.programs.scratch import make_folder, remove_folder
+from spyweb.programs.sweep import children_of, descendants_of, kill_all, send
+from spyweb.programs.wire import (
     GRACE_S,
     STOP,
     CommandEnded,
@@ -33,8 +35,6 @@ from spyweb.commands.wire import (
     shown,
     version_of,
 )
-from spyweb.confined.frames import receive_frame
-from spyweb.confined.parent import adopt_orphans, die_with_parent
 
 AGAIN_S = 0.02  # from one sweep to the next, if the first has left something
 UMASK = 0o022

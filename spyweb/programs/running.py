@@ -15,10 +15,10 @@ import msgspec
 from msgspec import Struct
 
 from spyweb.clock import Clock, Handle
-from spyweb.commands.output import LineCredit, OutputCollector
-from spyweb.commands.sweep import send
-from spyweb.commands.wire import GRACE_S, STOP, CommandTaken, FileVersion, FromNanny, Outcome, decode_from_nanny
 from spyweb.confined.frames import FrameReader
+from spyweb.programs.output import LineCredit, OutputCollector
+from spyweb.programs.sweep import send
+from spyweb.programs.wire import GRACE_S, STOP, CommandTaken, FileVersion, FromNanny, Outcome, decode_from_nanny
 
 PIECE = 32_768  # bytes read or written at once: with 16 commands at once a turn of the loop moves 1 MB at most
 LAST_PIECES = 64  # read after the end: what a pipe can hold

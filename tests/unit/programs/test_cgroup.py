@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.commands import cgroup
-from spyweb.commands.cgroup import CommandGroup, find_delegated
+from spyweb.programs import cgroup
+from spyweb.programs.cgroup import CommandGroup, find_delegated
 
 
 def test_a_group_that_is_not_delegated_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,14 +19,14 @@ from msgspec import Struct
 
 from spyweb import descriptors
 from spyweb.clock import Clock
-from spyweb.commands.output import LineCredit
-from spyweb.commands.running import Command, RunningCommand
-from spyweb.commands.sweep import children_of, is_stopped, kill_left
-from spyweb.commands.wire import LARGEST, CommandEnded, CommandRefused, StartCommand, frame
 from spyweb.confined.child import ChildOutput, ChildProcess
 from spyweb.cooperative import within
 from spyweb.errors import CommandError
 from spyweb.limits import too_large
+from spyweb.programs.output import LineCredit
+from spyweb.programs.running import Command, RunningCommand
+from spyweb.programs.sweep import children_of, is_stopped, kill_left
+from spyweb.programs.wire import LARGEST, CommandEnded, CommandRefused, StartCommand, frame
 
 log = structlog.get_logger()
 
@@ -81,7 +81,7 @@ class CommandSpawner:
         self.close()
         try:
             self._child = ChildProcess(
-                "spyweb.commands.process",
+                "spyweb.programs.process",
                 tempfile.gettempdir(),
                 libraries=("msgspec",),
                 output=ChildOutput("the process that starts commands", self._clock),

@@ -1,4 +1,4 @@
-"""Fork a nanny for each command: `python -m spyweb.commands.process FD TMP`.
+"""Fork a nanny for each command: `python -m spyweb.programs.process FD TMP`.
 
 FD is its end of a stream socket; with each byte come the leash of a command and its streams (see wire.py).  In TMP
 commands get folders for their temporary files.  This process stays small, since a fork takes the longer the more memory
@@ -17,10 +17,10 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from spyweb.commands.nanny import Nanny
-from spyweb.commands.sweep import children_of, kill_all
-from spyweb.commands.wire import STREAMS, CommandRefused, frame
 from spyweb.confined.parent import adopt_orphans, die_with_parent, leave_signals_to_parent
+from spyweb.programs.nanny import Nanny
+from spyweb.programs.sweep import children_of, kill_all
+from spyweb.programs.wire import STREAMS, CommandRefused, frame
 
 ENDED_FIRST = b"500"  # of 1000: a command is killed before the daemon when the kernel runs out of memory
 

@@ -6,8 +6,8 @@ import os
 import stat
 from typing import NamedTuple
 
-from spyweb.commands.wire import FileVersion, shown, version_of
 from spyweb.errors import CommandError
+from spyweb.programs.wire import FileVersion, shown, version_of
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 SHELL = b"/bin/sh"
