@@ -46,21 +46,6 @@ async def test_no_more_than_so_many_are_under_way() -> None:
     assert await asked == [0, 1, 2, 3, 4]
 
 
-async def test_nothing_is_asked_of_nothing() -> None:
-    async def fail(_thing: object) -> None:
-        raise AssertionError
-
-    assert await bounded_gather(3, fail, []) == []
-
-
-async def test_what_one_raises_is_raised() -> None:
-    async def fail(thing: int) -> None:
-        raise ValueError(thing)
-
-    with pytest.raises(ValueError, match="1"):
-        await bounded_gather(1, fail, [1, 2])
-
-
 async def test_what_one_raises_ends_the_others() -> None:
     begun: list[int] = []
 

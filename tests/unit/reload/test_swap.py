@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -669,21 +667,6 @@ async def test_of_a_file_that_does_not_compile_nothing_else_is_told(h: ReloadHar
     await h.edit("jobs/hello.lua", "htp_get('x') = =")
     assert h.job("hello").problems
     assert (h.job("hello").warnings, list(h.reloader.warnings)) == ((), [])
-
-
-async def test_settings_are_read_beside_the_event_loop(h: ReloadHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    threads: list[threading.Thread] = []
-
-    read = load_settings
-
-    def note(root: Path, **sources: Any) -> Settings:
-        threads.append(threading.current_thread())
-        return read(root, **sources)
-
-    monkeypatch.setitem(globals(), "load_settings", note)
-    await h.look()
-    assert threads
-    assert threading.main_thread() not in threads
 
 
 async def test_hooks_that_can_not_be_executed_are_told_with_what_is_doubtful_about_them(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from tests.fakes.changes import refuse
 from tests.fakes.clock import FakeClock
 from tests.fakes.harness import BY_HAND, make_job
 from tests.fakes.memory_store import MemoryStore
-from tests.fakes.pool import FAILED, LOST, SUCCESS
+from tests.fakes.pool import FAILED, SUCCESS
 from tests.fakes.triggered import TriggeredHarness, make_listener, on, triggered_harness
 
 ORDERS = JobId("orders")
@@ -399,14 +399,6 @@ async def test_a_run_that_a_planned_stop_cut_short_begins_again_after_it() -> No
             record = await t.harness.record()
 
     assert record == ["orders state stopped", "orders retry stopped attempt 2", "orders retry success attempt 3"]
-
-
-async def test_an_innocent_loss_begins_again_with_the_same_change(t: TriggeredHarness) -> None:
-    t.harness.pool.endings[ORDERS] = [LOST]
-    await t.settle(make_listener())
-    await t.change("a")
-
-    assert t.handled() == ["a", "a"]
 
 
 async def test_a_change_is_forgotten_once_the_runs_that_it_started_have_ended(t: TriggeredHarness) -> None:

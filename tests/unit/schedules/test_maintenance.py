@@ -57,20 +57,6 @@ def test_a_rule_without_end_does_not_hang() -> None:
     assert end >= at(2026, 6, 1) + MOST_JOINED * MIN
 
 
-def test_a_calendar_says_the_same_at_any_moment_in_any_order() -> None:
-    rules = [
-        SUNDAYS,
-        MaintenanceRule(Once(at(2026, 11, 22, 4), at(2026, 11, 22, 6)), jobs=("backup-db",)),
-        MaintenanceRule(Recurring("30 5 * * *", "Europe/Berlin", 60 * MIN)),
-    ]
-    calendar = MaintenanceCalendar(rules)
-    moments = [at(2026, 11, 21) + minutes * MIN for minutes in range(0, 3 * 24 * 60, 10)]
-    for now_ms in [*moments, *reversed(moments), *moments[::7]]:
-        for job in ("backup-db", "backup-files", "check-api", None):
-            assert calendar.until(job, now_ms) == maintenance_until(rules, job, now_ms)
-    assert calendar.until(None, at(2026, 11, 22, 4, 30)) == at(2026, 11, 22, 5, 30)
-
-
 def test_windows_of_the_next_days_come_in_order_also_the_one_that_is_under_way() -> None:
     now = at(2026, 11, 22, 4)
     rules = [SUNDAYS, MaintenanceRule(Once(now + DAY, now + 2 * DAY)), MaintenanceRule(Once(now - DAY, now))]

@@ -11,7 +11,7 @@ from spyweb.limits import PROJECT_FILE
 from spyweb.model import Durability
 from spyweb.settings import LogLevel, Settings, examine_settings, load_settings
 from spyweb.settings.load import machine_timezone, read_file
-from spyweb.settings.sections import ServerSettings, StoreSettings
+from spyweb.settings.sections import StoreSettings
 
 
 def load(root: Path, text: str | None = None, flags: dict[str, object] | None = None, **environ: str) -> Settings:
@@ -241,7 +241,3 @@ def test_a_file_over_the_limit_is_refused_and_not_read_to_its_end(tmp_path: Path
 
 def test_the_store_s_path_is_what_its_url_names() -> None:
     assert StoreSettings(url="sqlite:////var/lib/spyweb.db").path == Path("/var/lib/spyweb.db")
-
-
-def test_an_api_key_is_not_shown() -> None:
-    assert "secret" not in repr(ServerSettings(api_key="secret"))

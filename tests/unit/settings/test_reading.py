@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from spyweb.errors import Problem
 from spyweb.settings.reading import Reading, SettingsSource, Tables, nearest
 from spyweb.settings.shapes import TEXT, list_of, shaped, table_of
-from spyweb.settings.values import duration, text, whole
+from spyweb.settings.values import text, whole
 
 
 def source(name: str, **values: object) -> SettingsSource:
@@ -157,20 +157,3 @@ def test_a_doubt_weighs_as_much_as_its_source_is_strict() -> None:
     reading.doubt("is odd", "b")
 
     assert ([problem.file for problem in problems], [warning.file for warning in warnings]) == (["outside"], ["own"])
-
-
-def test_a_reading_knows_what_it_was_asked_for_and_what_each_key_takes() -> None:
-    reading = Reading([source("file")], [])
-    reading.take("port", whole(0, 9), 5)
-    reading.take("delay", duration(), 90_000)
-    reading.below("proxy").take("host", text, None)
-
-    schema = reading.schema()
-    assert list(schema) == ["port", "delay", "proxy"]
-    assert schema["port"] == {"type": "integer", "minimum": 0, "maximum": 9, "default": 5}
-    assert schema["delay"]["default"] == "1m30s"
-    assert schema["proxy"] == {
-        "type": "object",
-        "properties": {"host": {"type": "string"}},
-        "additionalProperties": False,
-    }

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 import tomllib
-import weakref
 
 import pytest
 
 from spyweb.errors import Problem
-from spyweb.settings.tables import TomlTable, _loads, parse_table
+from spyweb.settings.tables import TomlTable, parse_table
 
 TEXT = '''\
 # a comment
@@ -174,21 +173,6 @@ def test_a_key_of_very_many_parts_is_refused_before_it_is_read(text: str) -> Non
 def test_dots_that_are_in_no_key_are_none_of_its_parts(text: str) -> None:
     assert dict(table(text).values) == tomllib.loads(text)
     table(text).line_of("x")
-
-
-def test_the_lines_of_a_text_are_found_once_and_go_with_its_tables() -> None:
-    parsed = table("[a]\nb = 1")
-
-    assert parsed.table("a").text.lines is parsed.text.lines
-    text = weakref.ref(parsed.text)
-    del parsed
-    assert text() is None
-
-
-def test_only_short_texts_are_kept_after_they_were_read() -> None:
-    kept = _loads.cache_info().currsize
-    table("\n".join(f"long{number} = 1" for number in range(1_000)))
-    assert _loads.cache_info().currsize == kept
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,9 @@ import pytest
 
 from spyweb.model import HistoryRule, Overlap
 from spyweb.settings.values import (
-    _has_zone,
     boolean,
     duration,
     history,
-    is_timezone,
     one_line,
     one_of,
     public_url,
@@ -105,12 +103,6 @@ def test_history_of_the_agent_local_is_that_of_state() -> None:
 @pytest.mark.parametrize("name", ["state", "global", "state@a", "scope:", "scope:a b\n", "job:prices"])
 def test_history_takes_every_namespace(name: str) -> None:
     assert history({name: 3}) == {name: HistoryRule(versions=3)}
-
-
-def test_names_that_are_too_long_for_a_time_zone_are_not_kept() -> None:
-    kept = _has_zone.cache_info().currsize
-    assert not is_timezone("A" * 10_000)
-    assert _has_zone.cache_info().currsize == kept
 
 
 @pytest.mark.parametrize(
