@@ -19,7 +19,7 @@ from spyweb.incidents.truth import JOB
 from spyweb.model import JobId, JobSpec
 from spyweb.ops.sources import Sources
 from spyweb.schedules.maintenance import MaintenanceRule
-from spyweb.settings import DaemonSettings, Settings
+from spyweb.settings import Settings
 from spyweb.settings.alerts import AlertSettings
 from spyweb.settings.nearest import Names
 from spyweb.settings.permissions import find_writable_program
@@ -43,7 +43,6 @@ from spyweb.specs.parse import (
     EXPECT,
     FOLDER,
     PERMISSIONS,
-    Common,
     JobDraft,
     JobPlace,
     job_id,
@@ -110,10 +109,8 @@ class _Context(Struct, frozen=True, kw_only=True):
     """The settings and notes that all files of one scan share."""
 
     root: Path
-    daemon: DaemonSettings
-    defaults: TomlTable
+    settings: Settings  # whose [defaults] are those that are right, with [values]
     overrides: Mapping[JobId, TomlTable]
-    common: Common
     notes: Notes
     modules: Sources
     linter: Linter
@@ -128,15 +125,13 @@ def scan(root: Path, settings: Settings, linter: Linter | None = None) -> Scan:
     notes = Notes()
     linter = linter or Linter()
     linter.begin()
-    defaults, wrong_defaults = usable_defaults(settings.defaults, settings.daemon)
+    defaults, wrong_defaults = usable_defaults(settings)
     notes.problems.extend(wrong_defaults)
     overrides = _overrides(settings.jobs, notes)
     context = _Context(
         root=root,
-        daemon=settings.daemon,
-        defaults=_with_values(defaults, settings.values),
+        settings=replace(settings, defaults=_with_values(defaults, settings.values)),
         overrides=overrides,
-        common=Common(settings.permissions, settings.alerts),
         notes=notes,
         modules=Sources(root),
         linter=linter,
@@ -264,14 +259,7 @@ def _watching(table: TomlTable, place: JobPlace, context: _Context) -> _Candidat
 
 def _draft(own: TomlTable, place: JobPlace, context: _Context) -> JobDraft:
     override = context.overrides.get(_id_of(own, place), _NOTHING)
-    draft = parse_job(
-        own,
-        place,
-        override=override,
-        defaults=context.defaults,
-        daemon=context.daemon,
-        common=context.common,
-    )
+    draft = parse_job(own, place, override=override, settings=context.settings)
     if reason := find_writable_program(draft.spec.policy, context.root, draft.spec.folder):
         draft.problems.append(draft.problem(f"exec: {reason}", PERMISSIONS))
     return draft

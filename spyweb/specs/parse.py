@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 from zoneinfo import ZoneInfo
 
 from msgspec import Struct, structs
@@ -45,14 +45,14 @@ from spyweb.model import (
     Schedule,
     Start,
 )
-from spyweb.permissions.policy import USUAL, Grants, Policy, policy_of
+from spyweb.permissions.policy import Grants, Policy, policy_of
 from spyweb.schedules.cron import cron_after, parse_cron
 from spyweb.settings import Settings
-from spyweb.settings.alerts import AlertSettings, take_policy
+from spyweb.settings.alerts import take_policy
 from spyweb.settings.permissions import take_grants
 from spyweb.settings.reading import Reading, SettingsSource, Tables
 from spyweb.settings.script_values import NO_VALUES, merge, to_text, values_table
-from spyweb.settings.sections import SHORTEST_PERIOD_MS, DaemonSettings
+from spyweb.settings.sections import MEMORY, SHORTEST_PERIOD_MS, DaemonSettings, ServerSettings, StoreSettings
 from spyweb.settings.shapes import NOT_BLANK, Schema, shaped, wrong
 from spyweb.settings.tables import TomlTable
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
@@ -114,14 +114,9 @@ _PLAIN_ID = re.compile(r"[a-z0-9](?:[a-z0-9_]*[a-z0-9])?")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Common(NamedTuple):
-    """Settings of config.toml that every job has which says nothing else."""
-
-    permissions: Grants = USUAL
-    alerts: AlertSettings = AlertSettings()
-
-
-COMMON = Common()
+NO_SETTINGS = Settings(
+    root=Path(), daemon=DaemonSettings(data_dir=Path()), server=ServerSettings(), store=StoreSettings(url=MEMORY)
+)
 
 # Made once: many jobs are read in one go.
 _NAME = line(LONGEST_NAME)
@@ -177,21 +172,14 @@ def job_id(name: str) -> JobId:
     return JobId("".join(char.lower() if char.isalnum() else "_" for char in name).strip("_"))
 
 
-def parse_job(
-    block: TomlTable,
-    place: JobPlace,
-    *,
-    override: TomlTable,
-    defaults: TomlTable,
-    daemon: DaemonSettings,
-    common: Common = COMMON,
-) -> JobDraft:
+def parse_job(block: TomlTable, place: JobPlace, *, override: TomlTable, settings: Settings) -> JobDraft:
     """Parse a job's own settings; whether the jobs in `after` exist is checked by discover.py."""
+    defaults = settings.defaults
     problems: list[Problem] = []
     warnings: list[Problem] = []
     sources = tuple(_sources(override, block, defaults, problems, forgiving=place.is_monitor))
     reading = Reading(sources, problems, warnings)
-    spec = _spec(reading, place, daemon, common)
+    spec = _spec(reading, place, settings)
     reading.finish()
     if spec.ping is not None:
         spec, wrong_ping = _own_ping(spec, spec.ping, override, block, defaults)
@@ -240,15 +228,16 @@ def job_keys(*, is_monitor: bool) -> Mapping[str, Schema]:
     """Return the JSON schema of every key that a job takes."""
     reading = Reading([SettingsSource.of(TomlTable())] * 2, [])
     place = JobPlace(file="", folder="", name="", is_monitor=is_monitor)
-    _spec(reading, place, DaemonSettings(data_dir=Path()), COMMON)
+    _spec(reading, place, NO_SETTINGS)
     return reading.schema()
 
 
-def usable_defaults(defaults: TomlTable, daemon: DaemonSettings) -> tuple[TomlTable, list[Problem]]:
+def usable_defaults(settings: Settings) -> tuple[TomlTable, list[Problem]]:
     """Return `[defaults]` without the keys that are wrong, and their problems: they must not stop every job."""
+    defaults = settings.defaults
     place = JobPlace(file=defaults.file, folder="", name="defaults")
     nothing = TomlTable(file=defaults.file)
-    problems = parse_job(nothing, place, override=nothing, defaults=defaults, daemon=daemon).problems
+    problems = parse_job(nothing, place, override=nothing, settings=settings).problems
     depth = len(defaults.path)
     bad = {(problem.key or "").split(".")[depth] for problem in problems}
     good = {key: value for key, value in defaults.values.items() if key not in bad}
@@ -291,15 +280,15 @@ def _source(table: TomlTable, hidden: set[str], *, forgiving: bool) -> SettingsS
     return SettingsSource(kept, table.problem, forgiving)
 
 
-def _spec(read: Reading, place: JobPlace, daemon: DaemonSettings, common: Common) -> JobSpec:
+def _spec(read: Reading, place: JobPlace, settings: Settings) -> JobSpec:
     name = _take_name(read, place)
     after = read.tables("after", _AFTER, NO_JOBS)
     on = _take_on(read, place)
     on_hook_error = read.take("on_hook_error", _ON_HOOK_ERROR, OnHookError.SKIP)  # a script has no hooks
     job = job_id(name)
-    policy = _policy(read, common.permissions)
+    policy = _policy(read, settings.permissions)
     isolation = read.take("isolation", _ISOLATION, Isolation.SHARED)
-    schedule = _schedule(read, daemon, follows=bool(after or on), is_monitor=place.is_monitor)
+    schedule = _schedule(read, settings.daemon, follows=bool(after or on), is_monitor=place.is_monitor)
     usual_timeout_ms = HOUR_MS if isinstance(schedule, Pings) else 5 * MINUTE_MS
     return JobSpec(
         id=job,
@@ -331,17 +320,15 @@ def _spec(read: Reading, place: JobPlace, daemon: DaemonSettings, common: Common
         policy=policy,
         ping=(read.tables(PING_URL, PING, None) or (None,))[0],
         hook=_shared((read.tables("hook", HOOK, None) or (NO_HOOK,))[0]),
-        alerts=_shared(_alerts(read, job, after, daemon, common.alerts)),
+        alerts=_shared(_alerts(read, job, after, settings)),
         monitor=take_monitor(read, on_hook_error) if place.is_monitor else None,
     )
 
 
-def _alerts(
-    read: Reading, job: JobId, after: tuple[After, ...], daemon: DaemonSettings, alerts: AlertSettings
-) -> AlertPolicy:
+def _alerts(read: Reading, job: JobId, after: tuple[After, ...], settings: Settings) -> AlertPolicy:
     """Take who is told of the job; it depends on the jobs as well that have to succeed before it starts."""
-    own = read.below(ALERTS)
-    policy = take_policy(own, alerts.policy, alerts.names, daemon.timezone)
+    own, alerts = read.below(ALERTS), settings.alerts
+    policy = take_policy(own, alerts.policy, alerts.names, settings.daemon.timezone)
     named, subject = _as_ids(policy.depends_on), f"{JOB}{job}"
     if not own.has(DEPENDS_ON) and subject in named:
         named = []  # what all jobs depend on does not depend on the others of these

@@ -24,10 +24,10 @@ from spyweb.model import (
 from spyweb.settings import DaemonSettings
 from spyweb.settings.tables import TomlTable, parse_table
 from spyweb.specs.monitor_file import TAKEN, absolute_url, read_field, selector_problem
-from spyweb.specs.parse import JobDraft, JobPlace, parse_job
+from spyweb.specs.parse import NO_SETTINGS, JobDraft, JobPlace, parse_job
 
 PLACE = JobPlace(file="jobs/w/config.toml", folder="jobs/w", name="w", is_monitor=True)
-DAEMON = DaemonSettings(data_dir=Path("/data"), default_interval_ms=77_000)
+SETTINGS = replace(NO_SETTINGS, daemon=DaemonSettings(data_dir=Path("/data"), default_interval_ms=77_000))
 NOTHING = TomlTable(file="config.toml")
 OWN = {"name": '"Watch"', "url": '"https://example.com/a"', "selector": '".item"', "fields": '["title:h2"]'}
 
@@ -48,8 +48,7 @@ def draft(more: str | None = "", override: str | None = "", **changed: str | Non
         table(text_of(**changed) + (more or "")),
         PLACE,
         override=table(f"[jobs.watch]\n{override}", "config.toml", "jobs", "watch"),
-        defaults=TomlTable(file="config.toml", path=("defaults",)),
-        daemon=DAEMON,
+        settings=replace(SETTINGS, defaults=TomlTable(file="config.toml", path=("defaults",))),
     )
 
 

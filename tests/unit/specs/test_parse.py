@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -29,10 +30,12 @@ from spyweb.model import (
 )
 from spyweb.settings import DaemonSettings
 from spyweb.settings.tables import TomlTable, parse_table
-from spyweb.specs.parse import JobDraft, JobPlace, job_id, parse_job, usable_defaults
+from spyweb.specs.parse import NO_SETTINGS, JobDraft, JobPlace, job_id, parse_job, usable_defaults
 
 PLACE = JobPlace(file="jobs/My Job.lua", folder="jobs/My Job", name="My Job")
-DAEMON = DaemonSettings(data_dir=Path("/data"), timezone="Europe/Berlin", default_interval_ms=77_000)
+SETTINGS = replace(
+    NO_SETTINGS, daemon=DaemonSettings(data_dir=Path("/data"), timezone="Europe/Berlin", default_interval_ms=77_000)
+)
 EXAMPLE = Path(__file__).parents[3] / "config.example.toml"
 
 
@@ -47,8 +50,7 @@ def draft(block: str = "", override: str = "", defaults: str = "") -> JobDraft:
         table(block, PLACE.file),
         PLACE,
         override=table(f"[jobs.my_job]\n{override}", "config.toml", "jobs", "my_job"),
-        defaults=table(f"[defaults]\n{defaults}", "config.toml", "defaults"),
-        daemon=DAEMON,
+        settings=replace(SETTINGS, defaults=table(f"[defaults]\n{defaults}", "config.toml", "defaults")),
     )
 
 
@@ -307,7 +309,7 @@ def test_a_name_cannot_be_set_from_outside() -> None:
 
 def test_wrong_defaults_are_told_once_and_the_right_ones_kept() -> None:
     defaults = table("[defaults]\ntimeout = 5\nretries = 'x'\nnmae = 1\nname = 'x'\n", "config.toml", "defaults")
-    usable, found = usable_defaults(defaults, DAEMON)
+    usable, found = usable_defaults(replace(SETTINGS, defaults=defaults))
 
     assert usable.values == {"timeout": 5}
     assert sorted(problem.line or 0 for problem in found) == [3, 4, 5]
