@@ -19,8 +19,8 @@ from spyweb.endpoints.endpoints import NOT_FOUND, EndpointAnswer, Endpoints
 from spyweb.errors import PoolError
 from spyweb.web.access.cookies import is_ours
 from spyweb.web.access.guard import PRIVATE, PUBLIC
+from spyweb.web.access.principal import Right
 from spyweb.web.access.recognise import KEY_HEADER, RECOGNISER, AccessRule, bearer_of
-from spyweb.web.access.rights import Right
 from spyweb.web.answer import WholeAnswer, describe, json_answer
 from spyweb.web.body import BODY_MEMORY, Body
 

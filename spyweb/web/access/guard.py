@@ -16,9 +16,8 @@ from spyweb.errors import SpywebError
 from spyweb.service.audit import AuditService
 from spyweb.store.model.access import NewAuditLine
 from spyweb.web.access.open_requests import OpenRequests
-from spyweb.web.access.principal import NOBODY, PRINCIPAL, Principal, legible
+from spyweb.web.access.principal import NOBODY, PRINCIPAL, Principal, Right, legible
 from spyweb.web.access.recognise import HARMLESS, AccessRule, Recognise, WrongKey, address_in
-from spyweb.web.access.rights import Right
 from spyweb.web.answer import status_of, wants_page
 
 API = "/api/"
@@ -43,55 +42,35 @@ EVERYBODY = AccessRule(None, of_project=True)
 ANY_KEY = AccessRule(Right.READ, of_project=True)  # of an address under /api/ that is none: strangers are not told so
 
 
-class RequestGuard:
-    def __init__(
-        self,
-        recognise: Recognise,
-        rules: Mapping[Handler, AccessRule],
-        trail: Trail | None = None,
-        underway: OpenRequests | None = None,
-    ) -> None:
-        """Guard these handlers, each by its rule, and all others by one that follows from their address."""
-        self._recognise = recognise
-        self._rules = rules
-        self._trail = trail
-        self._underway = underway
-
-    async def answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        rule = self._rules.get(request.match_info.handler) or _other_rule(request)
-        try:
-            answer = await self._admit(request, handler, rule)
-        except Exception as error:
-            if self._trail:
-                self._trail.note_failure(request, rule, error)
-            raise
-        if self._trail:
-            self._trail.note(request, rule, answer.status)
-        return answer
-
-    async def _admit(self, request: web.Request, handler: Handler, rule: AccessRule) -> web.StreamResponse:
-        request[PRINCIPAL] = principal = _recognised(self._recognise, request, rule)
-        if rule.right is not None:
-            if _is_linked_from_elsewhere(request, principal):
-                return _see_again(request)
-            _check(principal, rule)
-        if self._underway and principal.given:
-            return await self._underway.handle(request, principal.given, handler)
-        return await handler(request)
-
-
 def guarded_by(
     recognise: Recognise,
     rules: Mapping[Handler, AccessRule],
     trail: Trail | None = None,
     underway: OpenRequests | None = None,
 ) -> Middleware:
-    """Make the guard of an app."""
-    guard = RequestGuard(recognise, rules, trail, underway)
+    """Make the guard of an app: these handlers have a rule each, all others one that follows from their address."""
+
+    async def admit(request: web.Request, handler: Handler, rule: AccessRule) -> web.StreamResponse:
+        request[PRINCIPAL] = principal = _recognised(recognise, request, rule)
+        if rule.right is not None and _is_linked_from_elsewhere(request, principal):
+            return _see_again(request)
+        _check(principal, rule)
+        if underway and principal.given:
+            return await underway.handle(request, principal.given, handler)
+        return await handler(request)
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        return await guard.answer(request, handler)
+        rule = rules.get(request.match_info.handler) or _other_rule(request)
+        try:
+            answer = await admit(request, handler, rule)
+        except Exception as error:
+            if trail:
+                trail.note_failure(request, rule, error)
+            raise
+        if trail:
+            trail.note(request, rule, answer.status)
+        return answer
 
     return check
 
@@ -188,7 +167,7 @@ def _recognised(recognise: Recognise, request: web.Request, rule: AccessRule) ->
 
 
 def _check(principal: Principal, rule: AccessRule) -> None:
-    if rule.asks_itself:
+    if rule.right is None or rule.asks_itself:
         return
     if principal.source == "nobody":
         raise web.HTTPUnauthorized

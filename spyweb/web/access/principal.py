@@ -1,4 +1,4 @@
-"""The sender of a request, as the guard has recognised it."""
+"""The sender of a request, as the guard has recognised it, and the rights that it has."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ from aiohttp import web
 from msgspec import Struct
 
 from spyweb.service.access import Pass, is_within
-from spyweb.web.access.rights import ALL, Right
+from spyweb.store.model.access import Scope
+
+Right = Scope  # what a key permits is what a request needs
+ALL = frozenset(Right)
+PUBLIC = None  # in place of a right: anybody may ask
+
+
+def rights_of(*scopes: Right) -> frozenset[Right]:
+    """Return all rights that come with these: reading comes with each, and everything with `admin`."""
+    return ALL if Right.ADMIN in scopes else frozenset({Right.READ, *scopes}) if scopes else frozenset()
 
 
 class Principal(Struct, frozen=True, kw_only=True):

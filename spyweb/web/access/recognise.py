@@ -17,8 +17,7 @@ from spyweb.ops.network.own_sockets import OwnSockets, Peer
 from spyweb.service.access import OWNER_PASS, AccessService, Pass
 from spyweb.web.access.cookies import DASHBOARD_PORT, HOSTS, session_cookie
 from spyweb.web.access.hosts import comes_from_elsewhere, is_known, is_proxied, names_loopback
-from spyweb.web.access.principal import LOOPBACK, NOBODY, SOCKET, Principal
-from spyweb.web.access.rights import Right, rights_of
+from spyweb.web.access.principal import LOOPBACK, NOBODY, SOCKET, Principal, Right, rights_of
 from spyweb.web.access.throttle import Throttle
 from spyweb.web.connections import address_of
 
@@ -169,7 +168,7 @@ def bearer_of(authorization: str) -> str:
 
 
 def principal_from(given: Pass, source: str) -> Principal:
-    rights = rights_of(*(Right(scope.value) for scope in given.scopes))
+    rights = rights_of(*given.scopes)
     is_session = source == "session"
     return Principal(
         name=given.name, rights=rights, source="session" if is_session else "key", jobs=given.jobs, given=given

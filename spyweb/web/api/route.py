@@ -18,8 +18,8 @@ from spyweb.model import JobId
 from spyweb.service.daemon import DaemonService
 from spyweb.views.jobs import JobView
 from spyweb.views.records import RecordView
-from spyweb.web.access.rights import PUBLIC as PUBLIC  # whoever declares a route needs both
-from spyweb.web.access.rights import Right as Right
+from spyweb.web.access.principal import PUBLIC as PUBLIC  # whoever declares a route needs both
+from spyweb.web.access.principal import Right as Right
 
 JSON = "application/json"
 CSV = "text/csv"

@@ -15,8 +15,8 @@ from spyweb.dashboard.incidents import show_incident
 from spyweb.errors import Refused
 from spyweb.views.incidents import IncidentView
 from spyweb.web.access.guard import TRAIL
+from spyweb.web.access.principal import PUBLIC
 from spyweb.web.access.recognise import AccessRule
-from spyweb.web.access.rights import PUBLIC
 from spyweb.web.api.route import SERVICE
 from spyweb.web.pages.page import PageMissing, Shown
 from spyweb.web.pages.site import PageRoute, answer_with, ask

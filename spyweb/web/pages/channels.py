@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from aiohttp import web
 
 from spyweb.errors import Refused
-from spyweb.web.access.rights import Right
+from spyweb.web.access.principal import Right
 from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, PagePart, Shown, lead_to
 
 LEVEL_WORDS = {"info": "everything", "warning": "warnings and what is critical", "critical": "what is critical"}

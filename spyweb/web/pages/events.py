@@ -11,7 +11,7 @@ from spyweb.dashboard.events import TYPE_WORDS, describe
 from spyweb.model import JobId
 from spyweb.service.events import Wish
 from spyweb.views.events import EventType
-from spyweb.web.access.rights import Right
+from spyweb.web.access.principal import Right
 from spyweb.web.api.query import Natural
 from spyweb.web.pages.page import Asked, DashboardPage, PageMissing, PagePart, Shown
 

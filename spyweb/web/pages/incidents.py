@@ -24,8 +24,7 @@ from spyweb.errors import Refused
 from spyweb.incidents.policy import Level
 from spyweb.model import JobId
 from spyweb.views.incidents import IncidentView, incident_seen_by
-from spyweb.web.access.principal import LONGEST_NAME, typed_name
-from spyweb.web.access.rights import Right
+from spyweb.web.access.principal import LONGEST_NAME, Right, typed_name
 from spyweb.web.api.query import LONGEST_NUMBER, MOST, Natural, visible
 from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, PagePart, Shown, lead_to
 

@@ -26,7 +26,7 @@ from spyweb.views.job_detail import detail_seen_by
 from spyweb.views.jobs import to_json
 from spyweb.views.statistics import TimeSpan
 from spyweb.views.strips import late_after
-from spyweb.web.access.rights import Right
+from spyweb.web.access.principal import Right
 from spyweb.web.pages.page import Action, Asked, DashboardPage, PagePart, Shown, lead_to
 from spyweb.web.pages.source import coloured
 from spyweb.words import cut

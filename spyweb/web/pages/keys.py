@@ -10,9 +10,8 @@ from spyweb.service.access import find_problem
 from spyweb.store.model.access import Scope
 from spyweb.views.keys import KeyView, MadeKey
 from spyweb.web.access.guard import ABOUT, TRAIL
-from spyweb.web.access.principal import check_may_make_keys
+from spyweb.web.access.principal import Right, check_may_make_keys
 from spyweb.web.access.recognise import RECOGNISER, WrongKey, address_in
-from spyweb.web.access.rights import Right
 from spyweb.web.api.query import Natural
 from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, PagePart, Question, Shown, lead_to
 from spyweb.web.pages.site import answer_with

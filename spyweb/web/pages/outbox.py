@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from spyweb.model import JobId
 from spyweb.views.outbox import MessageView
-from spyweb.web.access.rights import Right
+from spyweb.web.access.principal import Right
 from spyweb.web.api.query import Natural, visible
 from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, PagePart, Question, Shown, lead_to
 

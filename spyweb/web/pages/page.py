@@ -26,8 +26,7 @@ from spyweb.settings.nearest import nearest_name
 from spyweb.store.model.incidents import OpenIncident
 from spyweb.views.incidents import job_of
 from spyweb.views.overview import ATTENTION
-from spyweb.web.access.principal import Principal
-from spyweb.web.access.rights import Right
+from spyweb.web.access.principal import Principal, Right
 from spyweb.web.api.query import query_of
 
 if TYPE_CHECKING:

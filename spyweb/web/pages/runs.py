@@ -20,7 +20,7 @@ from spyweb.store.model.runs import RunFilter
 from spyweb.views.events import lines_in_file
 from spyweb.views.run_detail import run_seen_by
 from spyweb.views.strips import late_after
-from spyweb.web.access.rights import Right
+from spyweb.web.access.principal import Right
 from spyweb.web.api.query import Natural, run_in_path
 from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, Question, Shown, lead_to
 from spyweb.web.pages.source import coloured

@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from spyweb.web.access.cookies import drop_session, set_session
 from spyweb.web.access.guard import TRAIL
+from spyweb.web.access.principal import PUBLIC, Right
 from spyweb.web.access.recognise import RECOGNISER, TooManyTries, WrongKey, address_in
-from spyweb.web.access.rights import PUBLIC, Right
 from spyweb.web.pages.page import Action, Asked, DashboardPage, Shown, lead_to
 from spyweb.web.pages.site import answer_with
 

@@ -20,9 +20,8 @@ from spyweb.errors import SpywebError
 from spyweb.service.changes import Shows
 from spyweb.settings.nearest import nearest_name
 from spyweb.web.access.guard import API
-from spyweb.web.access.principal import NOBODY, PRINCIPAL
+from spyweb.web.access.principal import NOBODY, PRINCIPAL, PUBLIC
 from spyweb.web.access.recognise import AccessRule, check_page
-from spyweb.web.access.rights import PUBLIC
 from spyweb.web.answer import status_of, wants_page
 from spyweb.web.api.route import SERVICE
 from spyweb.web.body import LARGEST_FORM, LARGEST_PUBLIC_FORM, read_form

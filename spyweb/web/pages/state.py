@@ -28,7 +28,7 @@ from spyweb.store.interchange.lines import find_namespace
 from spyweb.store.interchange.value_json import TypeName, decode_value, type_of
 from spyweb.store.model.entries import GLOBAL, job_namespace
 from spyweb.views.state import LockView, NamespaceView, bytes_of
-from spyweb.web.access.rights import Right
+from spyweb.web.access.principal import Right
 from spyweb.web.answer import BadParameter
 from spyweb.web.api.query import LONGEST_NUMBER, Natural
 from spyweb.web.pages.page import (

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from spyweb.model import Outcome
 from spyweb.views.jobs import to_json
 from spyweb.views.runs import LogLine, RunEnded, TaskView
-from spyweb.web.access.rights import Right
+from spyweb.web.access.principal import Right
 from spyweb.web.pages.page import Action, Asked, Shown
 from spyweb.web.pages.site import answer_with
 

@@ -10,8 +10,8 @@ import re
 import pytest
 from msgspec.structs import fields
 
+from spyweb.web.access.principal import Right, rights_of
 from spyweb.web.access.recognise import HARMLESS
-from spyweb.web.access.rights import Right, rights_of
 from spyweb.web.api.route import Route
 from spyweb.web.api.routes import ROUTES
 from tests.fakes.daemon_service import BACKUP, PRICES, unsent_message

@@ -16,8 +16,8 @@ from spyweb.store.model.access import Scope
 from spyweb.web.access.cookies import HOSTS, PORT
 from spyweb.web.access.guard import guarded_by
 from spyweb.web.access.open_requests import OpenRequests
+from spyweb.web.access.principal import Right
 from spyweb.web.access.recognise import AccessRule, Recogniser
-from spyweb.web.access.rights import Right
 from spyweb.web.access.throttle import Throttle
 from spyweb.web.answer import answer_errors
 from spyweb.web.serve import serve_app

@@ -8,9 +8,8 @@ from aiohttp.test_utils import make_mocked_request
 from structlog.testing import capture_logs
 from yarl import URL
 
-from spyweb.web.access.principal import LOOPBACK, Principal
+from spyweb.web.access.principal import ALL, LOOPBACK, Principal, Right, rights_of
 from spyweb.web.access.recognise import AccessRule, by_loopback
-from spyweb.web.access.rights import ALL, Right, rights_of
 from spyweb.web.access.throttle import FREE
 from spyweb.web.app import Site, socket_app, tcp_app
 from tests.fakes.client import client_of, get_json

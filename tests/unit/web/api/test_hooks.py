@@ -13,8 +13,7 @@ from spyweb.limits import HOOK_BODY, HOOK_VALUES
 from spyweb.model import NO_HOOK, Every, HookSigning, JobHook, JobId, Never, Overlap, Pings
 from spyweb.runs.pings import LONGEST_LOG
 from spyweb.service.readiness import STARTING
-from spyweb.web.access.principal import Principal
-from spyweb.web.access.rights import Right, rights_of
+from spyweb.web.access.principal import Principal, Right, rights_of
 from spyweb.web.api.hooks import REFUSED
 from spyweb.web.api.route import SERVICE
 from spyweb.web.api.starting import REPEATED

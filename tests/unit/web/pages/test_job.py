@@ -13,8 +13,7 @@ from spyweb.model import JobId, Outcome
 from spyweb.store.model.access import Scope
 from spyweb.views.records import RecordView
 from spyweb.web.access import recognise
-from spyweb.web.access.principal import LOOPBACK
-from spyweb.web.access.rights import Right, rights_of
+from spyweb.web.access.principal import LOOPBACK, Right, rights_of
 from tests.fakes.daemon_service import NOW_MS, make_run
 from tests.fakes.dashboard import MARKUP, dashboard, get_page, make_dashboard_service, page_of, post_form, signed_in
 

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from spyweb.incidents.policy import AlertPolicy
 from spyweb.incidents.truth import SignSeen
 from spyweb.store.model.incidents import SubjectEvent
-from spyweb.web.access.principal import LOOPBACK
-from spyweb.web.access.rights import PUBLIC, Right
+from spyweb.web.access.principal import LOOPBACK, PUBLIC, Right
 from spyweb.web.pages.page import ACTIONS, PAGES, Action, Asked, DashboardPage, Shown, lead_to, look
 from tests.fakes.clock import settle
 from tests.fakes.daemon_service import BACKUP, FakeDaemonService

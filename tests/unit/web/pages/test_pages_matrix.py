@@ -8,7 +8,7 @@ import pytest
 
 from spyweb.dashboard.render import HERE
 from spyweb.store.model.access import Scope
-from spyweb.web.access.rights import Right, rights_of
+from spyweb.web.access.principal import Right, rights_of
 from spyweb.web.app import tcp_app
 from spyweb.web.pages.page import Action, DashboardPage
 from spyweb.web.pages.pages import ACTIONS, PAGES
