@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import structlog
@@ -120,14 +121,7 @@ async def _search(request: web.Request, query: RecordsQuery, limit: int) -> web.
         raise web.HTTPBadRequest(text="only a daemon searches records")
     wanted = _wanted(request, query.job_id, query.q, query.since)
     found = await service.found.search(wanted, limit=limit, before_ns=query.after or None)
-    return json_answer(
-        {
-            "records": [flatten(view) for view in found.records],
-            "limit": limit,
-            "has_more": found.before_ns is not None,
-            "next_after": found.before_ns,
-        }
-    )
+    return _page_of(found.records, limit, found.before_ns)
 
 
 def _wanted(request: web.Request, name: str, text: str, since_ms: int | None) -> RecordFilter:
@@ -149,12 +143,10 @@ async def _page(request: web.Request, name: str, limit: int, after: int | None) 
     found = await catalogue.records(job or JobId(name), limit=limit + 1, before_ns=after)
     if job is None and not found and after is None:
         raise web.HTTPNotFound(text=catalogue.no_such_job(name))
-    page, has_more = found[:limit], len(found) > limit
-    return json_answer(
-        {
-            "records": [flatten(view) for view in page],
-            "limit": limit,
-            "has_more": has_more,
-            "next_after": page[-1].timestamp if has_more else None,
-        }
-    )
+    return _page_of(found[:limit], limit, found[limit - 1].timestamp if len(found) > limit else None)
+
+
+def _page_of(records: Sequence[RecordView], limit: int, next_after: int | None) -> web.Response:
+    shown = [flatten(view) for view in records]
+    has_more = next_after is not None
+    return json_answer({"records": shown, "limit": limit, "has_more": has_more, "next_after": next_after})
