@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import socket
-import subprocess
 import sys
 import time
 from contextlib import ExitStack, closing
@@ -18,7 +16,7 @@ import pytest
 from benchmarks.processes import family
 from spyweb.model import JobId, Outcome
 from spyweb.reload.watch import BEGUN_MS
-from tests.fakes.project import COMMAND, Project, eventually
+from tests.fakes.project import Project, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -72,13 +70,6 @@ def test_an_edit_of_the_settings_alone_keeps_globals(project: Project) -> None:
         assert project.shown("count").generation == 1
         visits = project.result("count")["visits"]  # type: ignore[index]  # the table that it returns
         assert visits > 1
-
-
-def test_only_a_failing_store_counts_as_a_storage_error(project: Project) -> None:
-    project.job("wrong", 'pcall(require, "nothing") pcall(store_set, {}, 1)')
-    with project.daemon():
-        project.result("wrong")
-        assert project.daemon_client().health().storage_errors == 0
 
 
 def test_an_edit_is_picked_up_without_a_restart_and_a_broken_one_is_not(project: Project) -> None:
@@ -192,15 +183,6 @@ def test_a_second_daemon_says_who_holds_the_project_and_exits_2(project: Project
         assert len(second.stderr.strip().splitlines()) == 1
 
 
-def test_a_port_in_use_is_one_clear_line(project: Project) -> None:
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        port = other.getsockname()[1]
-        refused = project.spyweb("start", "--port", str(port), code=2)
-        assert f"127.0.0.1:{port} is in use" in refused.stderr
-
-
 def test_a_paused_job_stays_paused_over_a_restart(project: Project) -> None:
     project.job("tick", "return 1", 'every = "1s"')
     with project.daemon() as daemon:
@@ -294,25 +276,6 @@ def test_two_projects_with_one_database_have_one_daemon(
             assert f"shared.db is in use by pid {daemon.pid}" in refused.stderr
         (project.root / "data/spyweb.lock").unlink()
         assert f"pid {daemon.pid}" in project.spyweb("start", "--port", "0", code=2).stderr
-
-
-def test_logs_that_are_followed_show_the_runs_that_fail_between_the_lines(project: Project, tmp_path: Path) -> None:
-    project.job("flaky", 'log("about to fail") return nil, "it is down"', 'every = "never"\noverlap = "allow"')
-    with project.daemon(), (tmp_path / "followed").open("w+") as out:
-        words = [*COMMAND, "-C", str(project.root), "logs", "flaky", "-f"]
-        follower = subprocess.Popen(words, env=project.environment, stdout=out, stderr=subprocess.DEVNULL)
-        try:
-
-            def both_are_shown() -> bool:
-                project.daemon_client().trigger(JobId("flaky"))
-                followed = (tmp_path / "followed").read_text()
-                failure = re.search(r"Z ERROR run \d+ failed: it is down$", followed, re.MULTILINE)
-                return bool(failure) and "Z INFO about to fail\n" in followed
-
-            eventually(both_are_shown)
-        finally:
-            follower.kill()
-            follower.wait()
 
 
 def test_a_repair_goes_on_with_what_is_left(project: Project) -> None:

@@ -13,8 +13,7 @@ import pytest
 from spyweb.daemon import build
 from spyweb.daemon.build import Daemon, build_daemon
 from spyweb.daemon.serve import Options, read_settings
-from spyweb.errors import StoreClosed, StoreCorrupt
-from spyweb.settings.sections import DATABASE
+from spyweb.errors import StoreClosed
 from tests.fakes.clock import FakeClock
 
 SCRIPT = '-- /// job\n-- every = "1s"\n-- ///\nlog.info("ran")\n'
@@ -74,16 +73,6 @@ async def test_a_build_that_fails_leaves_nothing_open(tmp_path: Path, monkeypatc
     (runtime,) = opened
     with pytest.raises(StoreClosed):
         await runtime.store.runs.latest()  # type: ignore[attr-defined]
-
-
-async def test_a_damaged_database_is_not_touched_unless_a_repair_is_asked_for(tmp_path: Path) -> None:
-    database = tmp_path / "data" / DATABASE
-    database.parent.mkdir(exist_ok=True)
-    database.write_bytes(b"no database" * 1000)
-    with pytest.raises(StoreCorrupt):
-        async with built(tmp_path):
-            pass
-    assert database.read_bytes() == b"no database" * 1000
 
 
 async def test_settings_that_are_read_again_keep_the_port_that_scripts_were_told(tmp_path: Path) -> None:

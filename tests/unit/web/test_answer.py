@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
-from aiohttp import web
 
 from spyweb.errors import ConfigError, NoAccess, PoolError, Problem, ScriptError, StoreClosed
-from spyweb.web.app import socket_app, tcp_app
+from spyweb.web.app import socket_app
 from tests.fakes.client import client_of, failure, get_json
 from tests.fakes.daemon_service import FakeDaemonService, refused
 
@@ -23,11 +20,8 @@ from tests.fakes.daemon_service import FakeDaemonService, refused
         (refused(), 409, "refused"),
     ],
 )
-@pytest.mark.parametrize("make_app", [socket_app, lambda service: tcp_app(service)])
-async def test_spywebs_errors_have_a_status_and_a_code(
-    error: Exception, status: int, code: str, make_app: Callable[[FakeDaemonService], web.Application]
-) -> None:
-    async with client_of(make_app(FakeDaemonService(trouble=error))) as client:
+async def test_spywebs_errors_have_a_status_and_a_code(error: Exception, status: int, code: str) -> None:
+    async with client_of(socket_app(FakeDaemonService(trouble=error))) as client:
         assert await get_json(client, "/api/jobs") == (status, failure(str(error), code))
 
 
@@ -55,9 +49,3 @@ async def test_a_browser_gets_a_page_on_which_text_is_text() -> None:
         assert (answer.status, answer.content_type) == (409, "text/html")
         assert answer.headers["Content-Security-Policy"] == "default-src 'none'; frame-ancestors 'none'"
         assert "&lt;script&gt;alert(1)&lt;/script&gt;" in await answer.text()
-
-
-async def test_what_a_client_does_wrong_names_the_parameter() -> None:
-    async with client_of(socket_app(FakeDaemonService())) as client:
-        answer = await get_json(client, "/api/runs?limit=many")
-    assert answer == (400, failure("limit: expected a whole number from 1 to 1000", "bad_request", "limit"))

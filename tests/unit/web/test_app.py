@@ -14,13 +14,9 @@ from spyweb.web.app import Site, project_app, socket_app, tcp_app
 from spyweb.web.pages.ack import ack_routes
 from spyweb.web.pages.pages import ACTIONS, PAGES
 from spyweb.web.pages.site import page_routes
-from tests.fakes.client import DASHBOARD_PORT, client_of, content_of, failure, get_json, post_json
+from tests.fakes.client import DASHBOARD_PORT, client_of, content_of, failure, get_json
 from tests.fakes.daemon_service import FakeDaemonService
-from tests.fakes.endpoints import Served, serve
-
-
-def tcp(service: FakeDaemonService) -> web.Application:
-    return tcp_app(service)
+from tests.fakes.endpoints import serve
 
 
 def served(app: web.Application) -> set[tuple[str, str]]:
@@ -33,25 +29,15 @@ def test_tcp_and_the_socket_serve_the_same_table_and_tcp_the_dashboard_as_well()
     links = {(each.method, re.sub(":[^}]*}+", "}", each.path)) for each in ack_routes()}
     on_socket, on_tcp = (
         {each for each in served(app) if each[0] != "HEAD"}
-        for app in (socket_app(FakeDaemonService()), tcp(FakeDaemonService()))
+        for app in (socket_app(FakeDaemonService()), tcp_app(FakeDaemonService()))
     )
     assert on_socket == table
     assert on_tcp == table | pages | links
     assert not table & pages
 
 
-async def test_tcp_serves_commands_too() -> None:
-    service = FakeDaemonService()
-    async with client_of(tcp(service)) as client:
-        assert (await get_json(client, "/healthz"))[0] == 200
-        assert await post_json(client, "/api/jobs/prices/trigger") == (200, {"run": 9})
-        async with client.get("/api/state/entries") as answer:
-            assert await answer.json(content_type=None) == {"end": 0}
-        assert await get_json(client, "/api/nothing") == (404, failure("Not Found", "not_found"))
-
-
 async def test_a_wrong_method_says_which_are_right() -> None:
-    async with client_of(tcp(FakeDaemonService())) as client, client.post("/api/jobs") as answer:
+    async with client_of(tcp_app(FakeDaemonService())) as client, client.post("/api/jobs") as answer:
         assert answer.status == 405
         assert await answer.json() == failure("Method Not Allowed", "method_not_allowed")
         assert answer.headers["Allow"] == "GET,HEAD"
@@ -64,10 +50,6 @@ async def test_the_server_under_test_serves_jobs_and_records_alone() -> None:
         assert (await get_json(client, "/api/runs"))[0] == 404
 
 
-def site_of(served: Served, ui: Path) -> Site:
-    return Site(endpoints=served.endpoints, ui=ui)
-
-
 THEIRS = ["/api/v/x", "/api/public/x", "/api/jobs", "/api/records", "/healthz", "/", "/index.html"]
 NOT_THEIRS = ["/api/overview", "/api/keys", "/api/state/entry?key=x", "/api/jobs/prices", "/metrics", "/api/events"]
 
@@ -75,7 +57,10 @@ NOT_THEIRS = ["/api/overview", "/api/keys", "/api/state/entry?key=x", "/api/jobs
 @pytest.mark.parametrize("path", [*THEIRS, *NOT_THEIRS])
 async def test_on_this_machine_content_reaches_what_its_pages_call_and_nothing_else(path: str, tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text("theirs")
-    async with serve() as served, client_of(content_of(FakeDaemonService(), site_of(served, tmp_path))) as client:
+    async with (
+        serve() as served,
+        client_of(content_of(FakeDaemonService(), Site(endpoints=served.endpoints, ui=tmp_path))) as client,
+    ):
         assert (await client.get(path)).status == (200 if path in THEIRS else 403)
         for change in ("/api/jobs/prices/trigger", "/api/keys", "/api/jobs/prices/pause"):
             async with client.post(change, json={}) as answer:
@@ -89,7 +74,7 @@ async def test_where_there_are_keys_content_is_answered_by_key_and_knows_no_sess
     assert given
     session = {"Cookie": f"spyweb_0={service.access.sign_in(given)}"}
     async with serve() as served:
-        site = site_of(served, tmp_path)
+        site = Site(endpoints=served.endpoints, ui=tmp_path)
         async with client_of(content_of(service, site)) as client, client_of(tcp_app(service, site)) as dashboard:
             for path in (*NOT_THEIRS[:3], "/api/v/x", "/api/jobs"):
                 assert (await client.get(path, headers=session)).status == 401

@@ -42,13 +42,6 @@ async def test_there_are_only_so_many_at_a_time(client: Client) -> None:
     watch.close()
 
 
-async def test_one_that_has_been_read_makes_room(client: Client) -> None:
-    for _ in range(3):
-        async with client.get("/api/state/entries") as answer:
-            assert answer.status == 200
-            await answer.read()
-
-
 BROKEN = b'{"error":"broken","code":"refused","message":"broken","field":null}'
 LINE = b"x" * (FLUSH // 2) + b"\n"
 
