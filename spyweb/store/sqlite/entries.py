@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from spyweb.errors import StoreError
 from spyweb.model import HistoryRule, Value
 from spyweb.store.encoding import LARGEST, SMALLEST, Type, as_text, encode
-from spyweb.store.model.entries import KEEP, NOBODY, Addition, Blind, Drop, Entry, Origin, Put, Replacement, Transform
+from spyweb.store.model.entries import KEEP, NOBODY, Addition, Drop, Entry, Origin, Put, Replacement, Transform
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.changes import Effect, EntryContext, Row, decide, entry_of, is_live, renewed
 from spyweb.store.sqlite.events import keep_event
@@ -23,9 +23,7 @@ from spyweb.store.sqlite.subscriptions import JobsByKind, Notices
 
 INTEGER = Type.INTEGER.value
 COLUMNS = "type, value, expires_ms, version, created_ms, updated_ms, entry.rowid"
-COLUMNS_BUT_VALUE = "type, NULL, expires_ms, version, created_ms, updated_ms, entry.rowid"
 FIND = f"SELECT {COLUMNS} FROM entry WHERE namespace = ? AND key = ?"
-FIND_BUT_VALUE = f"SELECT {COLUMNS_BUT_VALUE} FROM entry WHERE namespace = ? AND key = ?"
 UPDATE = """
     UPDATE entry SET type = ?, value = ?, expires_ms = ?, version = ?, created_ms = ?, updated_ms = ? WHERE rowid = ?
 """
@@ -80,12 +78,6 @@ def find_row(connection: sqlite3.Connection, namespace: str, key: bytes) -> Row 
     return Row(*found) if found else None
 
 
-def find_row_but_value(connection: sqlite3.Connection, namespace: str, key: bytes) -> Row | None:
-    """Find the row without its value, which may be large."""
-    found = connection.execute(FIND_BUT_VALUE, (namespace, key)).fetchone()
-    return Row(*found) if found else None
-
-
 def find_entry(connection: sqlite3.Connection, context: EntryContext) -> Entry | None:
     codec, namespace, key, now_ms = context
     row = find_row(connection, namespace, key)
@@ -114,8 +106,7 @@ def read_and_write(
     _, namespace, key, _ = context
     if effects.notices:
         effects.notices.begin()
-    find = find_row_but_value if effects is NO_EFFECTS and type(change) in (Blind, Replacement) else find_row
-    row = find(connection, namespace, key)
+    row = find_row(connection, namespace, key)
     last_version = find_last_version(connection, context) if row is None and effects.history else 0
     effect = decide(context, row, change, last_version)
     if effect.changes:

@@ -170,15 +170,6 @@ class Runs(StorePart):
         or has no open run for it.
         """
         holders = self._locks.holders_among(end.run for end in change.end)
-        if not holders and not any(end.alert or end.ping for end in change.end):
-            recorded = self._writer.submit(kind_of(change), record, change)
-        else:
-            recorded = self._record_several(change, holders)
-        if self._listeners:
-            recorded.add_done_callback(partial(tell, self._listeners, change))
-        return recorded
-
-    def _record_several(self, change: Change, holders: Sequence[RunId]) -> Future[list[RunId | None]]:
         subjects: list[SubjectChange] = []  # filled on the writer's thread, read after the commit
 
         def committed() -> None:
@@ -187,7 +178,10 @@ class Runs(StorePart):
             if targets := [end.ping.target for end in change.end if end.ping]:
                 self._outbox.tell(targets)
 
-        return self._writer.submit(OpKind.SEVERAL, record, change, holders, subjects, after=committed)
+        recorded = self._writer.submit(OpKind.SEVERAL, record, change, holders, subjects, after=committed)
+        if self._listeners:
+            recorded.add_done_callback(partial(tell, self._listeners, change))
+        return recorded
 
     def on_recorded(self, listen: Recorded) -> Callable[[], None]:
         """Have this called on the loop with each change after its commit; return the function that ends it."""
@@ -271,24 +265,11 @@ def tell(listeners: Sequence[Recorded], change: Change, answer: Future[list[RunI
         listen(change, ids)
 
 
-def kind_of(change: Change) -> OpKind:
-    writes = len(change.end) + len(change.begin) + len(change.skipped) + len(change.new) + len(change.cursors)
-    writes += 2 * len(change.dropped) + len(change.told) + len(change.heard)
-    if writes > 1:
-        return OpKind.SEVERAL
-    writes += sum((run.event or run.payload or run.request) is not None for run in change.new)
-    writes += sum((end.event or end.of_payload) is not None for end in change.end)
-    return OpKind.SEVERAL if writes > 1 else OpKind.WRITE
-
-
 # On the thread of a connection: writing
 
 
 def record(
-    connection: sqlite3.Connection,
-    change: Change,
-    holders: Sequence[RunId] = (),
-    subjects: list[SubjectChange] | None = None,
+    connection: sqlite3.Connection, change: Change, holders: Sequence[RunId], subjects: list[SubjectChange]
 ) -> list[RunId | None]:
     """Write a change.  `holders` are those of its ending runs that hold locks; `subjects` is filled."""
     for run in holders:
@@ -308,19 +289,12 @@ def record(
         drop_event(connection, wanted.event, wanted.job)
     for end in change.end:
         clear_after_run(connection, end)
-    lead_subjects(connection, change, ended, subjects)
+    # Ends that applied change what is wrong with their jobs.
+    subjects[:] = [apply(connection, end.alert) for end in change.end if end.alert and end.run in ended]
     tell_scripts(connection, change.told)
     add_pings(connection, change.end, ended)
     drop_payloads(connection, change.end, change.new)
     return added
-
-
-def lead_subjects(
-    connection: sqlite3.Connection, change: Change, ended: frozenset[RunId], changes: list[SubjectChange] | None
-) -> None:
-    """Let the ends that applied change what is wrong with their jobs."""
-    if changes is not None:
-        changes[:] = [apply(connection, end.alert) for end in change.end if end.alert and end.run in ended]
 
 
 def add_pings(connection: sqlite3.Connection, ends: Sequence[End], ended: frozenset[RunId]) -> None:

@@ -11,7 +11,7 @@ from spyweb.store.crypto.sealing import Codec, Place
 from spyweb.store.encoding import Cell
 from spyweb.store.model.entries import HistoryRules, Loaded, PortableEntry
 from spyweb.store.sqlite.changes import EntryContext, Row, is_live
-from spyweb.store.sqlite.entries import archive, find_last_version, find_row, find_row_but_value, put_row
+from spyweb.store.sqlite.entries import archive, find_last_version, find_row, put_row
 
 IN_BOTH = """
     SELECT old.key FROM entry AS old JOIN entry AS new ON new.namespace = :new AND new.key = old.key
@@ -58,8 +58,7 @@ def load_entry(connection: sqlite3.Connection, loading: Loading, portable: Porta
     """Write an entry, unless one that is here is to be kept; return whether it was written."""
     context = EntryContext(loading.codec, portable.namespace, portable.key, loading.now_ms)
     rule = loading.history.get(portable.namespace)
-    find = find_row if rule else find_row_but_value
-    row = find(connection, portable.namespace, portable.key)
+    row = find_row(connection, portable.namespace, portable.key)
     live = row if row and is_live(row, loading.now_ms) else None
     if live and not loading.replace:
         return False

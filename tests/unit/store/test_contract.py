@@ -13,9 +13,8 @@ from spyweb.errors import CursorMoved, StoreClosed
 from spyweb.model import Cursor, Failure, JobId, Outcome, Run, RunId, RunState, Trigger, TriggerType
 from spyweb.store.model.entries import GLOBAL
 from spyweb.store.model.runs import Begin, Change, End, NewRun
-from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.pruning import SLICE
-from spyweb.store.sqlite.runs import kind_of, read_trigger, storable
+from spyweb.store.sqlite.runs import read_trigger, storable
 from spyweb.store.sqlite.store import Store, open_store
 from tests.fakes.changes import NEWS, PRICES, make_cursor, make_end, make_run, make_skipped, run_once, start_run, tell
 from tests.fakes.clock import FakeClock
@@ -406,20 +405,6 @@ async def test_that_a_ping_was_heard_moves_the_cursor_of_its_job_alone(store: St
     await store.runs.record(Change(cursors=[paused, make_cursor(NEWS)]))
     await store.runs.record(Change(heard={PRICES: 9_000, JobId("nobody"): 1}))
     assert await store.runs.cursors() == {PRICES: structs.replace(paused, due_ms=9_000), NEWS: make_cursor(NEWS)}
-
-
-@pytest.mark.parametrize(
-    ("change", "kind"),
-    [
-        (Change(end=[make_end(RunId(1))]), OpKind.WRITE),
-        (Change(begin=[Begin(run=RunId(1), started_ms=1)]), OpKind.WRITE),
-        (Change(skipped=[make_skipped()]), OpKind.WRITE),
-        (Change(new=[make_run()], cursors=[make_cursor()]), OpKind.SEVERAL),
-        (Change(new=[make_run(), make_run()]), OpKind.SEVERAL),
-    ],
-)
-def test_only_changes_of_several_writes_have_a_savepoint(change: Change, kind: OpKind) -> None:
-    assert kind_of(change) is kind
 
 
 def test_text_is_stored_as_it_is() -> None:
