@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 
 from spyweb.model import JobId, Outcome, Run, RunId, RunMark
 from spyweb.store.model.runs import FailingSeries, RunFilter, RunPage, RunPoint, RunStrip, StripWish
@@ -147,13 +146,9 @@ def find_strip(connection: sqlite3.Connection, job: JobId, late_ms: int, count: 
     ids, marks, took = connection.execute(STRIP, (job, late_ms, count)).fetchone()
     if ids is None:
         return RunStrip()
-    numbers, times = [*map(int, ids.split(","))][::-1], [*map(int, took.split(","))][::-1]
-    marks = marks[::-1]
-    if any(later <= earlier for earlier, later in pairwise(numbers)):  # SQL promises no order
-        order = sorted(range(len(numbers)), key=numbers.__getitem__)
-        numbers, times = [numbers[at] for at in order], [times[at] for at in order]
-        marks = "".join(marks[at] for at in order)
-    return RunStrip(ids=numbers, marks=marks, took_ms=times)
+    runs = sorted(zip(map(int, ids.split(",")), marks, map(int, took.split(",")), strict=True))  # SQL promises no order
+    numbers, letters, times = zip(*runs, strict=True)
+    return RunStrip(ids=numbers, marks="".join(letters), took_ms=times)
 
 
 def source_of(wanted: RunFilter) -> tuple[str, list[str | int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from asyncio import Future
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from functools import partial
 from sys import intern
 from typing import Any
@@ -275,7 +275,9 @@ def record(
     for run in holders:
         release_run(connection, run)
     expect_cursors(connection, change.expects)
-    ended = record_ends(connection, change)
+    ended = {
+        end.run for end in change.end if connection.execute(END_RUN, row_of_end(end)).rowcount == 1
+    }  # that applied
     for begin in change.begin:
         connection.execute(BEGIN_RUN, (begin.started_ms, begin.generation, begin.run))
     for skipped in change.skipped:
@@ -297,7 +299,7 @@ def record(
     return added
 
 
-def add_pings(connection: sqlite3.Connection, ends: Sequence[End], ended: frozenset[RunId]) -> None:
+def add_pings(connection: sqlite3.Connection, ends: Sequence[End], ended: Set[RunId]) -> None:
     """Have watchers elsewhere told of the ends that applied."""
     for end in ends:
         if end.ping is not None and end.run in ended:
@@ -311,17 +313,6 @@ def expect_cursors(connection: sqlite3.Connection, expected: Mapping[JobId, Curs
         found = read_cursor(row) if row else None
         if found != cursor:
             raise CursorMoved(job, found)
-
-
-def record_ends(connection: sqlite3.Connection, change: Change) -> frozenset[RunId]:
-    """Write the ends; return the runs whose end applied, if something is to follow one of them."""
-    follow_ups: Sequence[NewRun | SkippedRange] = (*change.new, *change.skipped)
-    if any(each.follows is not None for each in follow_ups) or any(end.alert or end.ping for end in change.end):
-        return frozenset(end.run for end in change.end if connection.execute(END_RUN, row_of_end(end)).rowcount == 1)
-    if change.end:
-        # Nobody asks which applied, so all are executed at once, which is faster.
-        connection.executemany(END_RUN, map(row_of_end, change.end))
-    return frozenset()
 
 
 def add_run(connection: sqlite3.Connection, run: NewRun) -> RunId | None:
