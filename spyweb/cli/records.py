@@ -18,8 +18,7 @@ from spyweb.errors import Refused
 from spyweb.model import JobId
 from spyweb.settings.units import parse_duration
 from spyweb.views.jobs import find_job, no_such_job
-from spyweb.views.record_table import csv_line
-from spyweb.views.records import RecordView, flatten
+from spyweb.views.records import RecordView, csv_line, flatten
 
 PAGE = 500
 NS_IN_MS = 1_000_000

@@ -13,8 +13,7 @@ from spyweb.model import JobId
 from spyweb.runs.live import LiveJobs
 from spyweb.store.model.records import RecordFilter
 from spyweb.store.sqlite.records import Records
-from spyweb.views.record_table import column_names, csv_header, csv_row
-from spyweb.views.records import RecordView, view_record
+from spyweb.views.records import RecordView, column_names, csv_header, csv_row, view_record
 
 SEARCH_S = 0.2  # after which a search that has found little says how far it has come
 PAGE = 500  # records of a table that are read at a time
