@@ -39,13 +39,17 @@ class World:
         return self.access.sign_in(found)
 
 
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
 def admitted(found: Pass | None) -> Pass:
     assert found
     return found
 
 
-async def test_a_key_lets_in_with_what_it_permits() -> None:
-    world = World()
+async def test_a_key_lets_in_with_what_it_permits(world: World) -> None:
     assert world.access.is_open
 
     token = await world.key("deploy", Scope.STATE, Scope.RUN, jobs=("deploy-*",))
@@ -57,16 +61,14 @@ async def test_a_key_lets_in_with_what_it_permits() -> None:
     assert not world.access.is_open
 
 
-async def test_nothing_but_the_token_lets_in() -> None:
-    world = World()
+async def test_nothing_but_the_token_lets_in(world: World) -> None:
     token, other = await world.key(), await world.key("other")
 
     for guess in ("", "phone", token[:-1], token[:15] + other[15:], token + " ", "\udcff"):
         assert world.access.admit_key(guess) is None
 
 
-async def test_a_token_is_compared_in_constant_time() -> None:
-    world = World()
+async def test_a_token_is_compared_in_constant_time(world: World) -> None:
     token = await world.key()
     with patch("spyweb.service.access.hmac.compare_digest", wraps=hmac.compare_digest) as compare:
         world.access.admit_token(token)
@@ -74,8 +76,7 @@ async def test_a_token_is_compared_in_constant_time() -> None:
     assert compare.call_count == 1
 
 
-async def test_the_token_is_shown_once_and_kept_nowhere() -> None:
-    world = World()
+async def test_the_token_is_shown_once_and_kept_nowhere(world: World) -> None:
     made = await world.access.add("phone", [Scope.READ])
 
     (view,) = world.access.keys()
@@ -109,8 +110,7 @@ async def test_patterns_of_jobs_are_bounded(jobs: list[str]) -> None:
         await World().access.add("a", [Scope.READ], jobs)
 
 
-async def test_a_key_needs_a_scope_and_a_name_of_its_own() -> None:
-    world = World()
+async def test_a_key_needs_a_scope_and_a_name_of_its_own(world: World) -> None:
     with pytest.raises(Refused, match="needs a scope: read, run, state, admin"):
         await world.access.add("a", [])
     await world.key("a")
@@ -118,16 +118,14 @@ async def test_a_key_needs_a_scope_and_a_name_of_its_own() -> None:
         await world.key("a")
 
 
-async def test_there_are_only_so_many_keys() -> None:
-    world = World()
+async def test_there_are_only_so_many_keys(world: World) -> None:
     for number in range(ACCESS_KEYS):
         await world.key(f"k{number}")
     with pytest.raises(Refused, match="there are 1000 keys already"):
         await world.key("one-more")
 
 
-async def test_keys_last_over_a_restart_and_a_revoked_one_is_gone_for_good() -> None:
-    world = World()
+async def test_keys_last_over_a_restart_and_a_revoked_one_is_gone_for_good(world: World) -> None:
     token, other = await world.key(), await world.key("other")
     service = await world.restart()
     assert admitted(service.admit_key(token)).name == "phone"
@@ -141,8 +139,7 @@ async def test_keys_last_over_a_restart_and_a_revoked_one_is_gone_for_good() -> 
     assert admitted(service.admit_key(other)).name == "other"
 
 
-async def test_a_revoked_key_takes_its_sessions_along_and_whoever_listens_hears_of_it() -> None:
-    world = World()
+async def test_a_revoked_key_takes_its_sessions_along_and_whoever_listens_hears_of_it(world: World) -> None:
     cookie, other = await world.signed_in(), await world.signed_in("other")
     passes = [admitted(world.access.admit_session(each)) for each in (cookie, other)]
     heard: list[list[bool]] = []
@@ -155,8 +152,7 @@ async def test_a_revoked_key_takes_its_sessions_along_and_whoever_listens_hears_
     assert (await world.restart()).admit_session(cookie) is None
 
 
-async def test_a_key_that_the_store_does_not_let_go_of_stays() -> None:
-    world = World()
+async def test_a_key_that_the_store_does_not_let_go_of_stays(world: World) -> None:
     token = await world.key()
     with (
         patch.object(world.store.keys, "remove", side_effect=StoreError("the disk is full")),
@@ -167,8 +163,7 @@ async def test_a_key_that_the_store_does_not_let_go_of_stays() -> None:
     assert world.access.admit_key(token)
 
 
-async def test_the_last_use_is_stored_at_most_once_a_minute() -> None:
-    world = World()
+async def test_the_last_use_is_stored_at_most_once_a_minute(world: World) -> None:
     token = await world.key()
     writes = world.store.stats().writes
     uses = []
@@ -182,8 +177,7 @@ async def test_the_last_use_is_stored_at_most_once_a_minute() -> None:
     assert [key.used_ms for key in await world.store.keys.all()] == [uses[-1]]
 
 
-async def test_a_session_is_its_key_and_lasts_over_a_restart() -> None:
-    world = World()
+async def test_a_session_is_its_key_and_lasts_over_a_restart(world: World) -> None:
     cookie = await world.signed_in()
 
     for service in (world.access, await world.restart()):
@@ -195,8 +189,7 @@ async def test_a_session_is_its_key_and_lasts_over_a_restart() -> None:
     assert world.access.admit_session(cookie + "x") is None
 
 
-async def test_a_session_that_is_signed_out_is_over() -> None:
-    world = World()
+async def test_a_session_that_is_signed_out_is_over(world: World) -> None:
     cookie = await world.signed_in()
     found = admitted(world.access.admit_session(cookie))
 
@@ -207,8 +200,7 @@ async def test_a_session_that_is_signed_out_is_over() -> None:
     assert (await world.restart()).admit_session(cookie) is None
 
 
-async def test_a_session_ends_after_twelve_hours_without_a_request() -> None:
-    world = World()
+async def test_a_session_ends_after_twelve_hours_without_a_request(world: World) -> None:
     cookie = await world.signed_in()
     await world.clock.turn(12 * HOUR)
     assert world.access.admit_session(cookie)
@@ -219,8 +211,7 @@ async def test_a_session_ends_after_twelve_hours_without_a_request() -> None:
     assert await world.store.keys.sessions() == []
 
 
-async def test_a_session_ends_after_seven_days_whatever_happens() -> None:
-    world = World()
+async def test_a_session_ends_after_seven_days_whatever_happens(world: World) -> None:
     cookie = await world.signed_in()
     for _ in range(14):
         await world.clock.turn(12 * HOUR)
@@ -230,8 +221,7 @@ async def test_a_session_ends_after_seven_days_whatever_happens() -> None:
     assert world.access.admit_session(cookie) is None
 
 
-async def test_an_open_page_keeps_its_session() -> None:
-    world = World()
+async def test_an_open_page_keeps_its_session(world: World) -> None:
     cookie = await world.signed_in()
     found = admitted(world.access.admit_session(cookie))
     with world.access.held(found), world.access.held(found):
@@ -244,8 +234,7 @@ async def test_an_open_page_keeps_its_session() -> None:
     assert world.access.admit_session(cookie) is None
 
 
-async def test_sessions_whose_time_is_over_are_swept_and_told() -> None:
-    world = World()
+async def test_sessions_whose_time_is_over_are_swept_and_told(world: World) -> None:
     await world.signed_in()
     heard: list[str] = []
     world.access.on_ended(lambda: heard.append("ended"))
@@ -259,8 +248,7 @@ async def test_sessions_whose_time_is_over_are_swept_and_told() -> None:
     assert await world.store.keys.sessions() == []
 
 
-async def test_a_clock_that_was_set_back_prolongs_no_session() -> None:
-    world = World()
+async def test_a_clock_that_was_set_back_prolongs_no_session(world: World) -> None:
     cookie = await world.signed_in()
     world.clock.jump(-8 * DAY)
     assert world.access.admit_session(cookie) is None
@@ -276,8 +264,7 @@ async def test_a_session_of_the_environments_key_ends_with_that_key() -> None:
         assert (await world.restart(other)).admit_session(cookie) is None
 
 
-async def test_of_too_many_sessions_of_a_key_the_one_seen_longest_ago_ends() -> None:
-    world = World()
+async def test_of_too_many_sessions_of_a_key_the_one_seen_longest_ago_ends(world: World) -> None:
     other = await world.signed_in("other")
     found = admitted(world.access.admit_key(await world.key()))
     cookies = [world.access.sign_in(found) for _ in range(SESSIONS_OF_KEY)]
@@ -290,8 +277,7 @@ async def test_of_too_many_sessions_of_a_key_the_one_seen_longest_ago_ends() -> 
     assert len(await world.store.keys.sessions()) == SESSIONS_OF_KEY + 1
 
 
-async def test_all_sessions_together_are_bounded() -> None:
-    world = World()
+async def test_all_sessions_together_are_bounded(world: World) -> None:
     for number in range(SESSIONS // SESSIONS_OF_KEY + 1):
         found = admitted(world.access.admit_key(await world.key(f"k{number}")))
         for _ in range(SESSIONS_OF_KEY):
@@ -300,8 +286,7 @@ async def test_all_sessions_together_are_bounded() -> None:
     assert len(await world.store.keys.sessions()) == SESSIONS
 
 
-async def test_a_use_is_not_held_up_by_a_store_that_refuses() -> None:
-    world = World()
+async def test_a_use_is_not_held_up_by_a_store_that_refuses(world: World) -> None:
     cookie = await world.signed_in()
     await world.clock.turn(120)
     await world.store.close()

@@ -12,26 +12,30 @@ from tests.fakes.listening import BACKUP, BOOT, PRICES, Listening
 LINES = Wish(types=frozenset({EventType.LOG}), job=PRICES)
 
 
+@pytest.fixture
+def listening() -> Listening:
+    return Listening()
+
+
 def kept(listening: Listening) -> int:
     return sum(len(each.events) for each in listening.hub._kept.values())
 
 
-def test_nothing_is_numbered_or_kept_while_nobody_listens() -> None:
-    listening = Listening()
+def test_nothing_is_numbered_or_kept_while_nobody_listens(listening: Listening) -> None:
     listening.run()
     assert (listening.hub.number, kept(listening), listening.sources.story) == (0, 0, [])
 
 
-def test_a_follower_is_given_what_happens_from_now_on_in_its_order() -> None:
-    listening = Listening()
+def test_a_follower_is_given_what_happens_from_now_on_in_its_order(listening: Listening) -> None:
     client = listening.follow()
     numbers = [listening.run() for _ in range(3)]
     assert client.read().runs == numbers
     assert client.read_once() == 0
 
 
-def test_a_new_follower_is_told_where_it_is_so_that_it_can_come_back_before_anything_happens() -> None:
-    listening = Listening()
+def test_a_new_follower_is_told_where_it_is_so_that_it_can_come_back(
+    listening: Listening,
+) -> None:
     client = listening.follow().read()
     assert client.mark == listening.hub.mark()
     assert client.mark is not None
@@ -42,8 +46,7 @@ def test_a_new_follower_is_told_where_it_is_so_that_it_can_come_back_before_anyt
     assert (back.runs, back.resets) == ([number], 0)
 
 
-def test_whoever_comes_back_is_given_what_it_missed_and_nothing_twice() -> None:
-    listening = Listening()
+def test_whoever_comes_back_is_given_what_it_missed_and_nothing_twice(listening: Listening) -> None:
     client = listening.follow()
     seen = [listening.run() for _ in range(2)]
     assert client.read().runs == seen
@@ -68,8 +71,7 @@ def test_whoever_comes_back_is_given_what_it_missed_and_nothing_twice() -> None:
         "\0-1",
     ],
 )
-def test_a_mark_of_another_start_of_the_future_or_of_nothing_is_a_reset_and_then_goes_on(mark: str) -> None:
-    listening = Listening()
+def test_a_mark_of_another_start_or_of_nothing_is_a_reset_and_then_goes_on(listening: Listening, mark: str) -> None:
     first = listening.follow()
     listening.run()
     client = listening.follow(mark=mark).read()
@@ -79,8 +81,7 @@ def test_a_mark_of_another_start_of_the_future_or_of_nothing_is_a_reset_and_then
     first.leave()
 
 
-def test_beyond_what_is_kept_there_is_one_reset_and_then_what_happens() -> None:
-    listening = Listening()
+def test_beyond_what_is_kept_there_is_one_reset_and_then_what_happens(listening: Listening) -> None:
     client = listening.follow().read()
     mark = client.leave()
     for _ in range(MOST_KEPT + 1):
@@ -92,8 +93,7 @@ def test_beyond_what_is_kept_there_is_one_reset_and_then_what_happens() -> None:
     assert back.read().runs == [number]
 
 
-def test_as_many_as_are_kept_come_whole() -> None:
-    listening = Listening()
+def test_as_many_as_are_kept_come_whole(listening: Listening) -> None:
     mark = listening.follow().read().leave()
     for _ in range(MOST_KEPT):
         listening.run()
@@ -101,8 +101,7 @@ def test_as_many_as_are_kept_come_whole() -> None:
     assert (back.resets, len(back.runs)) == (0, MOST_KEPT)
 
 
-def test_large_events_are_bounded_by_their_bytes() -> None:
-    listening = Listening()
+def test_large_events_are_bounded_by_their_bytes(listening: Listening) -> None:
     client = listening.follow(LINES).read()
     for _ in range(200):
         listening.line("x" * 20_000)
@@ -111,8 +110,7 @@ def test_large_events_are_bounded_by_their_bytes() -> None:
     assert client.read().resets == 1
 
 
-def test_a_loud_topic_leaves_the_others_their_past() -> None:
-    listening = Listening()
+def test_a_loud_topic_leaves_the_others_their_past(listening: Listening) -> None:
     mark = listening.follow().read().leave()
     loud = listening.follow(LINES)
     number = listening.run()
@@ -123,8 +121,7 @@ def test_a_loud_topic_leaves_the_others_their_past() -> None:
     loud.leave()
 
 
-def test_what_is_kept_and_its_source_are_dropped_a_while_after_the_last_listener() -> None:
-    listening = Listening()
+def test_what_is_kept_and_its_source_are_dropped_a_while_after_the_last_listener(listening: Listening) -> None:
     client = listening.follow().read()
     other = listening.follow()
     mark = client.leave()
@@ -140,16 +137,14 @@ def test_what_is_kept_and_its_source_are_dropped_a_while_after_the_last_listener
     assert back.resets == 1  # what happened meanwhile was not kept
 
 
-def test_a_mark_from_just_before_all_was_dropped_is_not_believed() -> None:
-    listening = Listening()
+def test_a_mark_from_just_before_all_was_dropped_is_not_believed(listening: Listening) -> None:
     mark = listening.follow().read().leave()
     listening.clock.advance(LINGER_S)
     listening.run()  # nobody hears of it
     assert listening.follow(mark=mark).read().resets == 1
 
 
-def test_whoever_comes_back_in_time_keeps_the_source_going() -> None:
-    listening = Listening()
+def test_whoever_comes_back_in_time_keeps_the_source_going(listening: Listening) -> None:
     mark = listening.follow().read().leave()
     listening.clock.advance(LINGER_S - 1)
     back = listening.follow(mark=mark).read()
@@ -157,8 +152,7 @@ def test_whoever_comes_back_in_time_keeps_the_source_going() -> None:
     assert (back.resets, listening.sources.story) == (0, ["begin run"])
 
 
-def test_only_the_lines_of_a_job_that_is_followed_are_told() -> None:
-    listening = Listening()
+def test_only_the_lines_of_a_job_that_is_followed_are_told(listening: Listening) -> None:
     client = listening.follow(LINES).read()
     listening.line("for nobody", BACKUP)
     listening.run()
@@ -168,15 +162,13 @@ def test_only_the_lines_of_a_job_that_is_followed_are_told() -> None:
     assert listening.sources.going == ["log:prices"]
 
 
-def test_lines_without_a_job_are_nothing() -> None:
-    listening = Listening()
+def test_lines_without_a_job_are_nothing(listening: Listening) -> None:
     client = listening.follow(Wish(types=frozenset({EventType.LOG}))).read()
     assert listening.sources.going == []
     client.leave()
 
 
-def test_one_may_follow_one_job() -> None:
-    listening = Listening()
+def test_one_may_follow_one_job(listening: Listening) -> None:
     client = listening.follow(Wish(types=frozenset({EventType.RUN}), job=BACKUP))
     listening.run(PRICES)
     number = listening.run(BACKUP)
@@ -195,8 +187,7 @@ def test_whoever_may_see_some_jobs_is_told_of_nothing_else() -> None:
     assert client.read().runs == [number]
 
 
-def test_much_comes_in_pieces() -> None:
-    listening = Listening()
+def test_much_comes_in_pieces(listening: Listening) -> None:
     client = listening.follow().read()
     numbers = [listening.run() for _ in range(1000)]
     assert MOST_TAKEN <= client.read_once() < MOST_TAKEN + 300
@@ -204,8 +195,7 @@ def test_much_comes_in_pieces() -> None:
     assert client.read().runs == numbers
 
 
-def test_a_follower_is_woken_once_for_all_that_it_has_not_taken() -> None:
-    listening = Listening()
+def test_a_follower_is_woken_once_for_all_that_it_has_not_taken(listening: Listening) -> None:
     client = listening.follow().read()
     for _ in range(3):
         listening.run()
@@ -217,8 +207,7 @@ def test_a_follower_is_woken_once_for_all_that_it_has_not_taken() -> None:
     assert client.woken == 2
 
 
-def test_what_does_not_concern_it_leaves_a_quiet_follower_up_to_date() -> None:
-    listening = Listening()
+def test_what_does_not_concern_it_leaves_a_quiet_follower_up_to_date(listening: Listening) -> None:
     client = listening.follow(Wish(types=frozenset({EventType.RUN}), job=BACKUP)).read()
     for _ in range(MOST_KEPT + 1):
         listening.run(PRICES)
@@ -227,8 +216,7 @@ def test_what_does_not_concern_it_leaves_a_quiet_follower_up_to_date() -> None:
     assert client.follower.mark == listening.hub.mark()
 
 
-def test_very_many_followers_are_not_woken_in_one_go() -> None:
-    listening = Listening()
+def test_very_many_followers_are_not_woken_in_one_go(listening: Listening) -> None:
     clients = [listening.follow().read() for _ in range(3 * WOKEN_AT_ONCE)]
     listening.run()
     rounds = []
@@ -238,8 +226,7 @@ def test_very_many_followers_are_not_woken_in_one_go() -> None:
     assert rounds == [WOKEN_AT_ONCE, 2 * WOKEN_AT_ONCE, 3 * WOKEN_AT_ONCE]
 
 
-def test_the_newest_that_are_kept_can_be_looked_at() -> None:
-    listening = Listening()
+def test_the_newest_that_are_kept_can_be_looked_at(listening: Listening) -> None:
     both = Wish(types=frozenset({EventType.RUN, EventType.STATE}))
     assert listening.hub.newest(both, limit=9) == []
     listening.follow(both)

@@ -19,6 +19,11 @@ from tests.fakes.memory_store import MemoryStore
 from tests.fakes.stores import put, until_told
 
 
+@pytest.fixture
+def store(clock: FakeClock) -> MemoryStore:
+    return MemoryStore(clock)
+
+
 def watch(
     store: MemoryStore, clock: FakeClock, namespace: str | None, pattern: bytes
 ) -> AsyncGenerator[ChangeView | None, None]:
@@ -33,9 +38,7 @@ async def next_of(changes: AsyncGenerator[ChangeView | None, None]) -> str:
     return shown(await anext(changes))
 
 
-async def test_a_watch_says_when_it_has_begun_and_then_each_change() -> None:
-    clock = FakeClock()
-    store = MemoryStore(clock)
+async def test_a_watch_says_when_it_has_begun_and_then_each_change(clock: FakeClock, store: MemoryStore) -> None:
     async with aclosing(watch(store, clock, None, b"a*")) as changes:
         assert await anext(changes) is None
         await put(store, b"a1", 1)
@@ -44,9 +47,7 @@ async def test_a_watch_says_when_it_has_begun_and_then_each_change() -> None:
         assert [shown(await anext(changes)) for _ in range(2)] == ["created state a1", "created scope:x a2"]
 
 
-async def test_one_namespace_is_not_another_that_begins_like_it() -> None:
-    clock = FakeClock()
-    store = MemoryStore(clock)
+async def test_one_namespace_is_not_another_that_begins_like_it(clock: FakeClock, store: MemoryStore) -> None:
     async with aclosing(watch(store, clock, "state", b"*")) as changes:
         await anext(changes)
         await put(store, b"a", 1, namespace="state@prod")
@@ -54,7 +55,7 @@ async def test_one_namespace_is_not_another_that_begins_like_it() -> None:
         assert shown(await anext(changes)) == "created state b"
 
 
-async def test_a_quiet_watch_gives_signs_of_life() -> None:
+async def test_a_quiet_watch_gives_signs_of_life(clock: FakeClock, store: MemoryStore) -> None:
     clock = FakeClock()
     async with aclosing(watch(MemoryStore(clock), clock, None, b"*")) as changes:
         await anext(changes)
@@ -66,9 +67,7 @@ async def test_a_quiet_watch_gives_signs_of_life() -> None:
             assert waiting.result() == "alive"
 
 
-async def test_who_reads_too_slowly_is_let_go() -> None:
-    clock = FakeClock()
-    store = MemoryStore(clock)
+async def test_who_reads_too_slowly_is_let_go(clock: FakeClock, store: MemoryStore) -> None:
     async with aclosing(watch(store, clock, None, b"*")) as changes:
         await anext(changes)
         for _ in range(MOST_WAITING + 1):
@@ -78,10 +77,8 @@ async def test_who_reads_too_slowly_is_let_go() -> None:
             await anext(changes)
 
 
-async def test_nothing_is_kept_for_who_is_late() -> None:
+async def test_nothing_is_kept_for_who_is_late(clock: FakeClock, store: MemoryStore) -> None:
     changes = ChangeQueue()
-    clock = FakeClock()
-    store = MemoryStore(clock)
     wanted = Watch(namespace="state", is_prefix=False, key=b"*", kinds=frozenset(ChangeKind))
     store.events.follow(wanted, changes.hear)
     for number in range(20):
@@ -92,9 +89,7 @@ async def test_nothing_is_kept_for_who_is_late() -> None:
     assert (changes.size, changes.waiting.qsize()) == (0, 1)
 
 
-async def test_who_reads_large_values_too_slowly_is_let_go_sooner() -> None:
-    clock = FakeClock()
-    store = MemoryStore(clock)
+async def test_who_reads_large_values_too_slowly_is_let_go_sooner(clock: FakeClock, store: MemoryStore) -> None:
     async with aclosing(watch(store, clock, None, b"*")) as changes:
         await anext(changes)
         for number in range(5):
@@ -108,9 +103,7 @@ async def test_who_reads_large_values_too_slowly_is_let_go_sooner() -> None:
             await anext(changes)
 
 
-async def test_who_has_gone_is_told_nothing() -> None:
-    clock = FakeClock()
-    store = MemoryStore(clock)
+async def test_who_has_gone_is_told_nothing(clock: FakeClock, store: MemoryStore) -> None:
     async with aclosing(watch(store, clock, None, b"*")) as changes:
         await anext(changes)
     await put(store, b"a", 1)
