@@ -32,7 +32,7 @@ from spyweb.monitor.exchange import ProxyRotation
 from spyweb.monitor.expectations import judge, judge_preview, streak_before
 from spyweb.monitor.hooks import HookChannel, SharedVm
 from spyweb.monitor.items import reader_of
-from spyweb.monitor.stages.announce import UnannouncedRecords
+from spyweb.monitor.stages.keep import UnannouncedRecords
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.runs.live import LiveJob
 from spyweb.runs.runner import BUG

@@ -1,23 +1,48 @@
-"""Store the items that are new, and define what makes an item the same as an earlier one."""
+"""Store the items that are new, and announce them: before_notify and before_webhook, the notification and the webhook.
+
+Both messages are put in the outbox, in one transaction; whether they arrive does not hold the cycle up.  What is new
+is owed from the transaction that stores it until that one.  A daemon that dies in between, and a cycle that is killed
+or fails there, leave it owed: the job's next cycle announces it, with its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
 from hashlib import blake2b
+from zoneinfo import ZoneInfo
 
 import msgspec
 import structlog
 from msgspec import Struct
 
-from spyweb.errors import StoreError
-from spyweb.monitor.context import CycleContext, CycleFailed
-from spyweb.monitor.items import Item
-from spyweb.store.model.records import NewRecord
+from spyweb.errors import FetchError, NotPermitted, OpError, StoreError
+from spyweb.model import JobId, Notification, Webhook
+from spyweb.monitor.context import CycleContext, CycleFailed, in_one_step
+from spyweb.monitor.items import Item, items_to_lua
+from spyweb.ops.arguments import read_text
+from spyweb.ops.network.request import parse_url
+from spyweb.outbox.send import desktop_message, webhook_message
+from spyweb.store.model.messages import NewMessage
+from spyweb.store.model.records import NewRecord, Record
+from spyweb.store.sqlite.records import Records
 
 log = structlog.get_logger()
 
 HASH_BYTES = 16
 AT_ONCE = 200  # items stored in one transaction, which all others' writes wait for
+MOST = 1_000  # records read at once
+TITLE = "{job_name}: {item_count} new"
+MOST_ITEMS = 10  # in one notification: a desktop shows a few lines
+
+_TAG = re.compile(r"\{([^{}\n]+)\}")
+
+Messages = dict[str, NewMessage]  # by stage
 
 
 class StoredItem(Struct, frozen=True):
@@ -65,3 +90,158 @@ def hash_of(fields: Mapping[str, str], names: Sequence[str]) -> bytes:
     """Hash the texts with these names; all texts where there are no such names, or theirs are empty."""
     chosen = [(name, text) for name in names if (text := fields.get(name))]
     return blake2b(msgspec.msgpack.encode(chosen or sorted(fields.items())), digest_size=HASH_BYTES).digest()
+
+
+@dataclass(slots=True)
+class UnannouncedRecords:
+    """Finds the items of one job that are still to be announced."""
+
+    job: JobId
+    records: Records
+    _may_be_more: bool = True  # an earlier daemon may have left some
+    _at_risk: int = 0  # cycles that have new items in hand
+    _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @asynccontextmanager
+    async def at_risk(self) -> AsyncIterator[Sequence[Record]]:
+        """Mark that a cycle stores and announces: if it ends early, its items are still to be announced.
+
+        Yields what earlier cycles have left, which this cycle announces with its own.
+        """
+        left: Sequence[Record] = ()
+        async with self._reading:
+            if self._may_be_more and not self._at_risk:  # else what the others have in hand would be among it
+                left = await self._read()
+        self._at_risk += 1
+        try:
+            yield left
+        except BaseException:
+            self._may_be_more = True
+            raise
+        finally:
+            self._at_risk -= 1
+
+    async def _read(self) -> Sequence[Record]:
+        try:
+            left = await self.records.owed(self.job, MOST)
+        except StoreError as error:
+            log.error("what is still to be announced could not be read yet", job=self.job, reason=str(error))
+            return ()
+        self._may_be_more = len(left) == MOST
+        return left
+
+
+async def announce(context: CycleContext, left: Sequence[Record], new: Sequence[StoredItem]) -> None:
+    """Announce the new items, and with them those that earlier cycles have left."""
+    items = [*(Item(record.fields, record.matches, is_searched=True) for record in left), *(each.item for each in new)]
+    if left or (new and context.announces):
+        messages = await _messages(context, items)
+        owed = [record.timestamp_ns for record in left] + [each.timestamp_ns for each in new]
+        await _send(context, messages, owed)
+
+
+async def _messages(context: CycleContext, new: Sequence[Item]) -> Messages:
+    """Make the messages; both hooks are called even where the settings send nothing: they may do so themselves."""
+    read = partial(context.version.reader.read_all, given=new)
+    shown = await context.ask_about_items("before_notify", new, read)
+    payload = await context.ask("before_webhook", partial(_payload, context, new), in_one_step(read_text))
+    messages: Messages = {}
+    items = new if shown.value is None else shown.value
+    await context.search(items)
+    if context.version.monitor.notification and not shown.is_nothing and items:
+        _check_notification(context)
+        messages["notify"] = _notification(context, context.version.monitor.notification, items)
+    if context.version.monitor.webhook and not payload.is_nothing:
+        _check_webhook(context, context.version.monitor.webhook)
+        body = default_payload(context.version.spec.name, new) if payload.value is None else payload.value
+        messages["webhook"] = webhook_message(context.version.spec.id, context.version.monitor.webhook, body)
+    return messages
+
+
+def _check_notification(context: CycleContext) -> None:
+    """Ask for the notification.  Raises CycleFailed, as for a webhook."""
+    try:
+        context.host.permit("notify", "notify")
+    except OpError as error:
+        raise CycleFailed(str(error)) from error
+
+
+def _check_webhook(context: CycleContext, webhook: Webhook) -> None:
+    """Ask for the host of the webhook.  Raises CycleFailed: the items stay owed until it is permitted."""
+    gate = context.host.gate("webhook")
+    if gate is None:
+        return
+    try:
+        url = parse_url(webhook.url.encode("utf-8", "replace"))
+        gate.check_request(url, None, dict(webhook.headers).get("Host"))
+    except NotPermitted as error:
+        raise CycleFailed(str(error)) from error
+    except FetchError:
+        return  # no address: the outbox says so, and keeps the message
+
+
+def _payload(context: CycleContext, new: Sequence[Item]) -> dict[str, object]:
+    return {"job_name": context.version.spec.name, "item_count": len(new), "items": items_to_lua(new)}
+
+
+def _notification(context: CycleContext, notification: Notification, items: Sequence[Item]) -> NewMessage:
+    names, services = context.version.reader.names, context.services
+    tags = {
+        "job_name": context.version.spec.name,
+        "url": context.page_url,
+        "item_count": str(len(items)),
+        "timestamp": moment(services.clock.now_ms(), services.timezone),
+    }
+    title, body = title_of(notification, tags, names, items), body_of(notification, tags, names, items)
+    return desktop_message(context.version.spec.id, title, body, notification.timeout_ms)
+
+
+async def _send(context: CycleContext, messages: Messages, settles: Sequence[int]) -> None:
+    """Add the messages to the outbox; the same transaction marks their items as announced."""
+    with ExitStack() as stages:
+        for stage in messages:
+            stages.enter_context(context.telemetry.timed(stage))
+        try:
+            await context.services.outbox.add(list(messages.values()), settles=settles)
+        except StoreError as error:
+            raise CycleFailed(f"{' and '.join(messages) or 'announcing'}: not put in the outbox: {error}") from error
+
+
+# Texts
+
+
+def title_of(notification: Notification, tags: Mapping[str, str], names: Sequence[str], items: Sequence[Item]) -> str:
+    """Fill the title with the fields of the first item and the matches of all."""
+    template = TITLE if notification.title is None else notification.title
+    matches = list(dict.fromkeys(word for item in items for word in item.matches))
+    return fill(template, {**tags, **_tags(names, items[0].fields, matches)})
+
+
+def body_of(notification: Notification, tags: Mapping[str, str], names: Sequence[str], items: Sequence[Item]) -> str:
+    """Repeat the text for each item."""
+    template = notification.body
+    if template is None:
+        template = f"{{{names[0]}}}" if names else "{url}"
+    shown = [fill(template, {**tags, **_tags(names, item.fields, item.matches)}) for item in items[:MOST_ITEMS]]
+    more = len(items) - len(shown)
+    return "\n".join([*(text.strip("\n") for text in shown), *([f"… and {more} more"] if more else [])])
+
+
+def _tags(names: Sequence[str], fields: Mapping[str, str], matches: Sequence[str]) -> dict[str, str]:
+    """Return the tags of an item; a field wins over a tag of its name, since who extracts a `url` wants that one."""
+    return {"matches": ", ".join(matches), "match_count": str(len(matches)), **dict.fromkeys(names, ""), **fields}
+
+
+def moment(at_ms: int, timezone: str) -> str:
+    return datetime.fromtimestamp(at_ms // 1000, tz=UTC).astimezone(ZoneInfo(timezone)).isoformat()
+
+
+def fill(template: str, tags: Mapping[str, str]) -> str:
+    """Fill all tags in one pass, so that text of a page is never read as a tag; leave unknown tags as they are."""
+    return _TAG.sub(lambda found: tags.get(found[1], found[0]), template)
+
+
+def default_payload(job_name: str, items: Sequence[Item]) -> bytes:
+    """Make the JSON for a webhook where no hook made another."""
+    flat = [{**item.fields, "keywords": item.matches} for item in items]
+    return msgspec.json.encode({"job_name": job_name, "item_count": len(items), "items": flat})
