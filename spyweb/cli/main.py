@@ -43,8 +43,8 @@ COMMANDS = {
     "resume": "spyweb.cli.jobs:resume",
     "health": "spyweb.cli.health:health",
     "init": "spyweb.cli.init:init",
-    "schema": "spyweb.cli.schema:schema",
-    "types": "spyweb.cli.types:types",
+    "schema": "spyweb.cli.editors:schema",
+    "types": "spyweb.cli.editors:types",
     "version": "spyweb.cli.about:version",
 }
 HIDDEN = {

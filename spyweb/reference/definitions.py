@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from spyweb import __version__
-from spyweb.reference import hooks, language, ops
+from spyweb.reference import language, ops
 from spyweb.reference.entries import Argument, Function, TableType
 
 FIRST_LINE = "---@meta _"  # no module: nobody can require it
@@ -33,7 +33,7 @@ ABOUT = f"""{FIRST_LINE}
 
 def definitions() -> str:
     functions = [each for family in (*ops.families(), *language.FAMILIES) for each in family.functions]
-    called_by_us = [*hooks.ENTRIES, *hooks.CALLS.values()]
+    called_by_us = [*language.ENTRIES, *language.CALLS.values()]
     blocks = [
         ABOUT,
         *map(_table, language.TABLES.values()),

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from importlib.resources import files
 from typing import Any
 
+from spyweb.lua.hooks import HOOKS
 from spyweb.reference.entries import Family, Function, TableType, argument, function
 from spyweb.specs.linting.names import ABSENT_FAMILIES
 
@@ -37,3 +38,17 @@ FAMILIES = tuple(
 TABLES = {name: _table(name, **fields) for name, fields in _read("tables.toml").items()}
 ABSENT = tuple(name.decode() for name in ABSENT_FAMILIES)  # they raise, whatever is asked of them
 METHODS = ("get", "post", "put", "patch", "delete", "all")  # tables of the server's handlers
+
+# The functions that a job's files may define: the hooks of monitors, and the entries of scripts.
+CALLS = {hook.name: function(hook.name + hook.signature, hook.called, overloads=hook.overloads) for hook in HOOKS}
+
+# Of a script job, besides on_success, on_error and on_finally; the last two of a monitor as well.
+ENTRIES = (
+    function("run(ctx: Ctx): any result, string? message", "Called for each run of a script job."),
+    function(
+        "on_state(event: StateEvent, ctx: Ctx): any result, string? message",
+        "Called in place of `run` when a change of state starts the job.",
+    ),
+    function("on_down(incident: Incident, ctx: Ctx)", "Called once for each incident of the job, when it has begun."),
+    function("on_up(incident: Incident, ctx: Ctx)", "Called once for each incident of the job, when it is over."),
+)

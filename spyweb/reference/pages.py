@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from spyweb.lua.hooks import HOOKS, Hook
-from spyweb.reference import hooks, language, ops
+from spyweb.reference import language, ops
 from spyweb.reference.entries import Family, Function, TableType
 
 PAGES = ("docs/reference/lua.md", "docs/reference/hooks.md")
@@ -90,7 +90,7 @@ def hooks_part(name: str) -> str:
 
 
 def _hook(hook: Hook) -> str:
-    call = hooks.CALLS[hook.name]
+    call = language.CALLS[hook.name]
     types = [
         f"`{each.name}` is {_article(each.type)} `{each.type}`." for each in call.arguments if each.name in DESCRIBED
     ]
@@ -110,7 +110,7 @@ def _error_of(hook: Hook) -> str:
 
 def order_part(_: str) -> str:
     """Make the table of one cycle's hooks in order, each with what nil and false do."""
-    rows = [(f"`{hooks.CALLS[hook.name].usage}`", hook.called, hook.nothing) for hook in HOOKS]
+    rows = [(f"`{language.CALLS[hook.name].usage}`", hook.called, hook.nothing) for hook in HOOKS]
     return _grid(("hook", "called", "nil or false"), rows)
 
 

@@ -1,8 +1,9 @@
-"""`spyweb types`: write what scripts can call and define, for editors."""
+"""`spyweb types` and `schema`: what scripts can call and define, and what settings there are, for editors."""
 
 from __future__ import annotations
 
 import os
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -59,3 +60,22 @@ def replace_text(path: Path, text: str) -> None:
         draft.replace(place)
     finally:
         draft.unlink(missing_ok=True)
+
+
+class SchemaKind(StrEnum):
+    JOB = "job"
+    CONFIG = "config"
+
+
+def schema(
+    kind: Annotated[
+        SchemaKind, typer.Argument(metavar="[job|config]", help="`job`: a monitor's config.toml, and jobs.toml.")
+    ] = SchemaKind.JOB,
+) -> None:
+    """Print a JSON Schema of the files of settings.
+
+    For editors: `job` is about a monitor's config.toml and about jobs.toml, `config` about the project's config.toml.
+    """
+    from spyweb.reference.schema import config_schema, job_schema
+
+    output.show_json(job_schema() if kind is SchemaKind.JOB else config_schema())
