@@ -79,7 +79,8 @@ def body_of(facts: AlertFacts, timezone: str, *, page: str = "", log: Sequence[s
         return "\n".join([*lines, "", "Last in its log:", *log] if log else lines)
     if not facts.items:
         return f"It works. Sent at {_moment(facts.at_ms, zone)}"
-    lines = [_named(item, facts.at_ms) for item in _gravest_first(facts)]
+    gravest_first = sorted(facts.items, key=lambda item: -item.level.rank)
+    lines = [_named(item, facts.at_ms) for item in gravest_first]
     left = facts.count - len(lines)
     return "\n".join([*lines, f"and {left} more"] if left else lines)
 
@@ -148,7 +149,3 @@ def _lines(item: AlertItem, at_ms: int, zone: ZoneInfo) -> list[str]:
 
 def _moment(moment_ms: int, zone: ZoneInfo) -> str:
     return datetime.fromtimestamp(moment_ms / 1000, zone).strftime("%Y-%m-%d %H:%M %Z")
-
-
-def _gravest_first(facts: AlertFacts) -> list[AlertItem]:
-    return sorted(facts.items, key=lambda item: -item.level.rank)

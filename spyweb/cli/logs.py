@@ -6,7 +6,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -21,7 +20,7 @@ from spyweb.clock import RealClock
 from spyweb.errors import Refused, SpywebError
 from spyweb.logs.job import stamped
 from spyweb.logs.reading import follow
-from spyweb.model import Failure, JobId, Outcome, Run, RunId
+from spyweb.model import Failure, Outcome, Run, RunId
 from spyweb.views.events import EventType, LogHappened, RunHappened
 from spyweb.views.jobs import JobView, log_file, to_json
 from spyweb.views.runs import describe_details
@@ -57,7 +56,7 @@ def logs(
     if trouble:
         output.note(trouble)
     if following:
-        failures = Failures(partial(_latest_runs, project, view.id))
+        failures = Failures(lambda: project.need_daemon().runs(chosen, limit=LATEST, before=None))
         asyncio.run(_follow(log_file(project.root, view.folder), form, lambda: failures.look(project.clock.now_ms())))
 
 
@@ -122,11 +121,6 @@ def _details_of(run: RunHappened) -> str:
 async def _follow(path: Path, form: Format, look_elsewhere: Callable[[], Sequence[str]]) -> None:
     async for line in follow(path, RealClock(), look_elsewhere):
         _show_line(line, form)
-
-
-def _latest_runs(project: Project, job: JobId) -> Sequence[Run]:
-    """Return the latest runs, newest first.  Raises Refused where no daemon runs: then no job does either."""
-    return project.need_daemon().runs(job, limit=LATEST, before=None)
 
 
 class Failures:

@@ -37,15 +37,11 @@ def outbox(
     project = project_of(context)
     source = project.backend()
     if retry is None:
-        found, row = source.messages(_chosen(source, job), limit=count), partial(_row, project.clock.now_ms())
+        chosen = (find_job(source.jobs(), job) or JobId(job)) if job else None  # a deleted job may still have some
+        found, row = source.messages(chosen, limit=count), partial(_row, project.clock.now_ms())
         output.show_list(form, found, HEADER, row, empty="everything has arrived", cut=("error", "to", "job"))
     else:
         _retry(source, retry, form)
-
-
-def _chosen(source: Backend, name: str | None) -> JobId | None:
-    """Return the id of the job whose messages are asked for, also of a deleted job: it may still have some."""
-    return (find_job(source.jobs(), name) or JobId(name)) if name else None
 
 
 def _retry(source: Backend, which: str, form: Format) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from spyweb.lua.hooks import HOOKS, Hook
 from spyweb.reference import language, ops
-from spyweb.reference.entries import Family, Function, TableType
+from spyweb.reference.entries import Family, Function
 
 PAGES = ("docs/reference/lua.md", "docs/reference/hooks.md")
 _PART = re.compile(r"<!-- generated: (?P<kind>\w+) (?P<names>[^\n]+?) -->\n.*?<!-- end -->", re.DOTALL)
@@ -75,11 +75,9 @@ def table_part(name: str) -> str:
     found = language.TABLES.get(name)
     if found is None:
         raise ValueError(f"there is no table {name}: there are {', '.join(language.TABLES)}")
-    return f"`{found.name}`: {_uncapitalised(found.text)}\n\n{_grid(('field', 'type', ''), _field_rows(found))}"
-
-
-def _field_rows(table: TableType) -> list[tuple[str, str, str]]:
-    return [(f"`{field.shown}`", f"`{field.type}`", field.text) for field in table.fields]
+    rows = [(f"`{field.shown}`", f"`{field.type}`", field.text) for field in found.fields]
+    text = found.text[:1].lower() + found.text[1:]
+    return f"`{found.name}`: {text}\n\n{_grid(('field', 'type', ''), rows)}"
 
 
 def hooks_part(name: str) -> str:
@@ -129,7 +127,3 @@ def _grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
-
-
-def _uncapitalised(text: str) -> str:
-    return text[:1].lower() + text[1:]

@@ -17,7 +17,7 @@ from spyweb.cli.task_tree import show_tree
 from spyweb.errors import ExitCode, Refused
 from spyweb.settings.units import format_duration
 from spyweb.views.drift import DriftReport
-from spyweb.views.workflows import ResourceView, WorkflowDetail, WorkflowView
+from spyweb.views.workflows import WorkflowDetail, WorkflowView
 
 NONE = "-"
 
@@ -91,11 +91,8 @@ def _show(project: Project, detail: WorkflowDetail, form: Format) -> None:
     if detail.resources:
         output.say("")
         header = ("TYPE", "NAME", "ACTION", "STATUS")
-        output.show_table(header, [_resource_row(each) for each in detail.resources], empty="", cut=("NAME",))
-
-
-def _resource_row(each: ResourceView) -> tuple[str, ...]:
-    return (each.type, each.name, each.action, each.status)
+        rows = [(each.type, each.name, each.action, each.status) for each in detail.resources]
+        output.show_table(header, rows, empty="", cut=("NAME",))
 
 
 def _show_drift(project: Project, detail: WorkflowDetail, form: Format) -> ExitCode:
