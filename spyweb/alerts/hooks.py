@@ -8,6 +8,7 @@ again.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from spyweb.clock import Clock
 from spyweb.cooperative import Steps, run_in_slices
@@ -15,7 +16,7 @@ from spyweb.incidents.telling import SCRIPTS, Told
 from spyweb.incidents.truth import JOB
 from spyweb.lua.hooks import ALERT_HOOKS, ON_DOWN, ON_UP
 from spyweb.lua.session import Code
-from spyweb.model import JobId, Trigger, TriggerType
+from spyweb.model import Trigger, TriggerType
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.runner import Runner, RunRequest
 from spyweb.specs.linting.lua_text import words_of
@@ -34,14 +35,11 @@ class IncidentHooks:
         self._live = live
         self._runner = runner
         self._clock = clock
-        self._known: dict[JobId, tuple[Code, frozenset[str]]] = {}  # of those with incidents
 
     def has(self, subject: str) -> bool:
         """Return whether the file of a subject is told; also where it can't be loaded, and so nobody knows."""
-        if not subject.startswith(JOB):
-            return False
-        job = self._live.find(JobId(subject.removeprefix(JOB)))
-        return bool(self._live.unloadable) if job is None else self._is_told(job)
+        job = self._live.of_subject(subject)
+        return _is_told(job) if job else subject.startswith(JOB) and bool(self._live.unloadable)
 
     async def hand_out(self, subjects: Sequence[str]) -> bool:
         """Start what is missing for these subjects; return whether there was anything."""
@@ -53,7 +51,7 @@ class IncidentHooks:
             starts += [
                 (job, RunRequest(trigger=trigger_of(hook, incident)))
                 for hook in _missing(incident)
-                if hook in self._functions(job)
+                if hook in functions_in(job.code)
             ]
             told.append(ScriptTold(incident.id, Told.OPEN if incident.closed_ms is None else Told.CLOSED))
         if told:
@@ -61,28 +59,21 @@ class IncidentHooks:
         return bool(told)
 
     def _told_jobs(self, subjects: Sequence[str]) -> Steps[dict[str, LiveJob]]:
-        """Find the jobs whose files are told, and forget what is known of others than these."""
-        found, known = dict[str, LiveJob](), dict[JobId, tuple[Code, frozenset[str]]]()
+        """Find the jobs whose files are told."""
+        found = dict[str, LiveJob]()
         for subject in subjects:
-            job = self._live.find(JobId(subject.removeprefix(JOB))) if subject.startswith(JOB) else None
-            if job and self._is_told(job):
+            job = self._live.of_subject(subject)
+            if job and _is_told(job):
                 found[subject] = job
-            if job and job.id in self._known:
-                known[job.id] = self._known[job.id]
             yield
-        self._known = known
         return found
 
-    def _is_told(self, job: LiveJob) -> bool:
-        return job.spec.enabled and bool(self._functions(job))
 
-    def _functions(self, job: LiveJob) -> frozenset[str]:
-        known = self._known.get(job.id)
-        if known is None or known[0] is not job.code:
-            known = self._known[job.id] = (job.code, functions_in(job.code))
-        return known[1]
+def _is_told(job: LiveJob) -> bool:
+    return job.spec.enabled and bool(functions_in(job.code))
 
 
+@lru_cache(maxsize=1024)  # a plan asks again of each job with an incident
 def functions_in(code: Code) -> frozenset[str]:
     """Return those of the two functions that a job's own files mention, outside of comments and texts."""
     sources = [source for _, source in code.files if any(name.encode() in source for name in ALERT_HOOKS)]

@@ -58,7 +58,7 @@ class JobMeasures:
         found = [
             (job, f"{failures} failures in a row", failed_ms)
             for subject, (failures, failed_ms) in self._pausing.items()
-            if (job := self._live.find(JobId(subject.removeprefix(JOB)))) and not (job.gone or job.is_new)
+            if (job := self._live.of_subject(subject)) and not (job.gone or job.is_new)
         ][:PAUSED_TOGETHER]
         whys = {job.id: why for job, why, _ in found}
         if running := [job for job, _, failed_ms in found if not (job.cursor.paused or _is_resumed(job, failed_ms))]:
@@ -82,7 +82,7 @@ class JobMeasures:
         """
         opened, self._opened = self._opened, []
         for change in opened:
-            child = self._live.find(JobId(change.subject.removeprefix(JOB)))
+            child = self._live.of_subject(change.subject)
             for parent in find_parents(self._live, child) if child else ():
                 if not tells_nothing(parent, first_sign(change.signs)[1].since_ms):
                     await self._run(parent, change)
@@ -109,7 +109,7 @@ def find_parents(live: LiveJobs, child: LiveJob) -> Iterator[LiveJob]:
     """
     before = {f"{JOB}{after.job}" for after in child.spec.after}
     for subject in child.spec.alerts.depends_on:
-        parent = live.find(JobId(subject.removeprefix(JOB)))
+        parent = live.of_subject(subject)
         if parent is not None and subject not in before:
             yield parent
 

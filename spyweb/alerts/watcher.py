@@ -221,14 +221,11 @@ class AlertWatcher:
         for (subject, sign), seen in list(self._ignored.items()):
             if self._maintenance_of(subject, self._clock.now_ms()) is not None:
                 continue
-            if subject.startswith(JOB) and not self._is_enabled(subject):
+            job = self._live.of_subject(subject)
+            if subject.startswith(JOB) and not (job and job.spec.enabled):
                 del self._ignored[subject, sign]
             else:
                 yield self._event(subject, seen)
-
-    def _is_enabled(self, subject: str) -> bool:
-        job = self._live.find(JobId(subject.removeprefix(JOB)))
-        return job is not None and job.spec.enabled
 
     def _overdue(self) -> Iterator[SubjectEvent]:
         now_ms = self._clock.now_ms()
@@ -240,7 +237,7 @@ class AlertWatcher:
     def _after_a_reload(self) -> Iterator[SubjectEvent]:
         """Yield what changes of files mean for the jobs that are not well."""
         for subject in [each for each in self._known if each.startswith(JOB)]:
-            job = self._live.find(JobId(subject.removeprefix(JOB)))
+            job = self._live.of_subject(subject)
             if job is None and self._live.unloadable:
                 continue  # a file that can't be read may be its
             if job is None or not job.spec.enabled:
@@ -286,12 +283,11 @@ class AlertWatcher:
         if subject.startswith(CHANNEL):  # which can't be told that it takes nothing
             policy = self._settings().policy
             return replace(policy, to=tuple(each for each in policy.to if each != subject.removeprefix(CHANNEL)))
-        if not subject.startswith(JOB):
-            return self._settings().policy
-        job_id = JobId(subject.removeprefix(JOB))
-        if job := self._live.find(job_id):
+        if job := self._live.of_subject(subject):
             return job.spec.alerts
-        return self.without_file(job_id) if self.without_file else self._settings().policy
+        if subject.startswith(JOB) and self.without_file:
+            return self.without_file(JobId(subject.removeprefix(JOB)))
+        return self._settings().policy
 
     def _subject_now(self, subject: str, quiet_end: QuietEnd) -> SubjectNow:
         policy = self._policy(subject)

@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from spyweb.errors import Problem
+from spyweb.incidents.truth import JOB
 from spyweb.lua.session import Code, variable_rules
 from spyweb.model import Cursor, JobId, JobSpec, Never, Pings, Run
 from spyweb.runs.run_queue import RunQueue
@@ -136,6 +137,10 @@ class LiveJobs:
 
     def find(self, job_id: JobId) -> LiveJob | None:
         return self._jobs.get(job_id)
+
+    def of_subject(self, subject: str) -> LiveJob | None:
+        """Return the job that is this subject of incidents."""
+        return self.find(JobId(subject.removeprefix(JOB))) if subject.startswith(JOB) else None
 
     def add(self, job: LiveJob) -> None:
         """Let a job live; one that comes back under the name of a job that is still busy takes over its runs."""

@@ -42,6 +42,7 @@ PUT_TOGETHER = {
 
 # module.name → what bounds what it is asked with, so what it keeps
 CACHES = {
+    "alerts.hooks.functions_in": "the code of live jobs, which is in memory as long as they are",
     "dashboard.charts.strip": "a letter for each of the runs that are shown",
     "dashboard.render.renderer": "nothing",
     "dashboard.static_files.static_files": "nothing",
