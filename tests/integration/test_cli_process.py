@@ -145,14 +145,6 @@ def test_a_daemon_stops_with_0_whichever_of_its_streams_was_closed(project: Path
         assert daemon.stderr.read() == ""
 
 
-def test_the_daemon_itself_stops_with_0_where_its_streams_were_closed(project: Path) -> None:
-    command = f"exec {sys.executable} -m spyweb.daemon --root {project} --flags '{{\"no_server\": true}}' <&- >&- 2>&-"
-    with process(["sh", "-c", command]) as daemon:
-        wait_for_daemon(project)
-        daemon.terminate()
-        assert daemon.wait(PATIENCE) == 0
-
-
 def test_a_daemon_whose_output_nobody_reads_goes_on_and_stops(project: Path) -> None:
     """Its stdout and stderr are one pipe here, which holds 64 KB."""
     (project / "jobs" / "talker.lua").write_text(TALKER)
@@ -174,18 +166,6 @@ def test_an_answer_to_a_closed_stdout_is_no_traceback(project: Path) -> None:
 def in_shell(script: str, project: Path) -> list[str]:
     """In it, $SPYWEB is the command for the project."""
     return ["sh", "-c", f'cd {REPOSITORY}; SPYWEB="{" ".join(SPYWEB)} -C {project}"; {script}']
-
-
-def test_a_second_daemon_exits_2_and_says_who_has_the_project(project: Path) -> None:
-    with process([*SPYWEB, "-C", str(project), "start", "-n"]) as first:
-        wait_for_daemon(project)
-        second = subprocess.run(
-            [*SPYWEB, "-C", str(project), "start", "-n"], cwd=REPOSITORY, capture_output=True, text=True, check=False
-        )
-        assert second.returncode == 2
-        assert f"is in use by pid {first.pid}" in second.stderr
-        first.terminate()
-        assert first.wait(PATIENCE) == 0
 
 
 def test_a_daemon_whose_path_is_not_utf8_is_refused_in_one_line(tmp_path: Path) -> None:

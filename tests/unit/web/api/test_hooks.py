@@ -182,15 +182,6 @@ async def test_the_script_sees_json_as_a_table_and_anything_else_as_text(kind: s
         assert ctx["trigger"].get("payload", "-") == seen
 
 
-async def test_the_query_is_seen_too() -> None:
-    async with served() as (client, t):
-        await post(client, f"{PRICES}?branch=ma%20in&x", headers=github())
-        await t.clock.turn()
-        (ctx, *_) = t.pool.requests[0].arguments
-        assert isinstance(ctx, dict)
-        assert ctx["trigger"]["query"] == {"branch": "ma in", "x": ""}
-
-
 @pytest.mark.parametrize(
     ("body", "status"),
     [
@@ -213,15 +204,6 @@ async def test_text_that_is_no_utf_8_is_refused() -> None:
         headers = {"Content-Type": "text/plain", **github(b"\xff")}
         async with client.post(PRICES, data=b"\xff", headers=headers) as answer:
             assert answer.status == 422
-
-
-async def test_a_job_that_is_paused_answers_409() -> None:
-    async with served() as (client, t):
-        job = t.live.find(JobId("prices"))
-        assert job is not None
-        await t.scheduler.pause(job)
-        status, answer = await post(client, PRICES, headers=github())
-        assert (status, answer["error"]) == (409, "prices is paused")
 
 
 async def test_a_delivery_that_is_repeated_gets_the_first_answer() -> None:
