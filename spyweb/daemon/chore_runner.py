@@ -19,13 +19,12 @@ from spyweb.views.health import ChoreHealth
 log = structlog.get_logger()
 
 
-class Chore(Struct, frozen=True, kw_only=True):
+class Chore(Struct, frozen=True):
     """Describes something that the daemon does every so often."""
 
     name: str
     every_s: float
     do: Callable[[], Awaitable[object]]
-    why: str
 
 
 class ChoreRunner:

@@ -79,56 +79,27 @@ def list_chores(daemon: Daemon, lock: Lock, listeners: Listeners) -> list[Chore]
         daemon.service.access.sweep()
         await prune(store, runtime.outbox_sender, world.artifacts, settings, steady.now_ms())
 
+    progress_s = min(notifier.watchdog_interval_s or STATUS_S, STATUS_S)
+    sweep_s = runtime.settings.state.sweep_interval_ms / 1000
     return [
-        Chore(
-            name="progress",
-            every_s=min(notifier.watchdog_interval_s or STATUS_S, STATUS_S),
-            do=progress.tell,
-            why="systemd shows the status, and restarts a daemon that makes no progress",
-        ),
-        Chore(
-            name="descriptors",
-            every_s=STATUS_S,
-            do=scarcity.look,
-            why="a daemon without any left can open neither files nor connections",
-        ),
-        Chore(
-            name="lock and socket",
-            every_s=STATUS_S,
-            do=restore,
-            why="somebody may have removed them: a second daemon could start, and no command would find this one",
-        ),
-        Chore(
-            name="certificate",
-            every_s=CERTIFICATE_S,
-            do=renew,
-            why="it is renewed every few months, and whoever does that need not know of the daemon",
-        ),
-        Chore(name="rescan", every_s=RESCAN_S, do=rescan, why="some file systems tell of no change"),
-        Chore(
-            name="drift",
-            every_s=DRIFT_S,
-            do=drift.check_due,
-            why="jobs with `drift` want to know of files that others have changed",
-        ),
-        Chore(
-            name="heartbeat",
-            every_s=HEARTBEAT_S,
-            do=daemon.heartbeat.look,
-            why="whoever watches over spyweb notices when its pings stop",
-        ),
-        Chore(
-            name="sweep",
-            every_s=runtime.settings.state.sweep_interval_ms / 1000,
-            do=store.values.sweep,
-            why="entries that have expired are absent already: it gives their room back, and announces `expired`",
-        ),
-        Chore(
-            name="prune",
-            every_s=PRUNE_S,
-            do=cut,
-            why="the history, the records and the messages that were given up must not grow for ever",
-        ),
+        # systemd shows the status, and restarts a daemon that makes no progress
+        Chore("progress", progress_s, progress.tell),
+        # a daemon without any left can open neither files nor connections
+        Chore("descriptors", STATUS_S, scarcity.look),
+        # somebody may have removed them: a second daemon could start, and no command would find this one
+        Chore("lock and socket", STATUS_S, restore),
+        # it is renewed every few months, and whoever does that need not know of the daemon
+        Chore("certificate", CERTIFICATE_S, renew),
+        # some file systems tell of no change
+        Chore("rescan", RESCAN_S, rescan),
+        # jobs with `drift` want to know of files that others have changed
+        Chore("drift", DRIFT_S, drift.check_due),
+        # whoever watches over spyweb notices when its pings stop
+        Chore("heartbeat", HEARTBEAT_S, daemon.heartbeat.look),
+        # entries that have expired are absent already: it gives their room back, and announces `expired`
+        Chore("sweep", sweep_s, store.values.sweep),
+        # the history, the records and the messages that were given up must not grow for ever
+        Chore("prune", PRUNE_S, cut),
     ]
 
 

@@ -286,7 +286,7 @@ class ChoreHarness:
         self.began_ms = self.clock.now_ms()
 
     def start(self, do: Callable[[], Awaitable[object]]) -> None:
-        self.runner.start([Chore(name="sweep", every_s=EVERY_S, do=do, why="")])
+        self.runner.start([Chore("sweep", EVERY_S, do)])
         self.timers.start()
 
     def health(self) -> ChoreHealth:
