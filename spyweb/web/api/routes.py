@@ -12,7 +12,6 @@ from spyweb.web.api import (
     incidents,
     jobs,
     maintenance,
-    metrics,
     outbox,
     records,
     runs,
@@ -34,7 +33,6 @@ MODULES = (
     access,
     health,
     events,
-    metrics,
     document,
 )
 
