@@ -46,7 +46,10 @@ class Project:
 
     @cached_property
     def offline(self) -> OfflineProject:
-        """Return the files and the database; imported only where no daemon answers, since that takes time."""
+        """Return the files and the database; imported only where no daemon answers, since that takes time.
+
+        Raises Refused where the project is on another machine.
+        """
         from spyweb.cli.offline import OfflineProject
 
         return OfflineProject(self.settings, self.clock)
@@ -61,9 +64,6 @@ class Project:
             raise error
 
     is_elsewhere = False  # on another machine
-
-    def need_files(self, what: str) -> None:
-        """Raise Refused where the project is on another machine, and this command works on its files."""
 
     def log_lines(self, job: JobView, count: int) -> list[str]:
         """Return the last lines that a job's script has logged."""
@@ -101,9 +101,6 @@ class RemoteProject(Project):
         super().__init__(usual, RealClock())
         self._daemon = DaemonClient(UrlTransport(url, key))
         self._url = url
-
-    def need_files(self, what: str) -> None:
-        raise Refused(f"{what} works on the files of a project: leave out --url and {URL}")
 
     @cached_property
     def offline(self) -> OfflineProject:

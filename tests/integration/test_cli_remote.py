@@ -141,7 +141,7 @@ def test_a_command_that_works_on_files_says_so(words: str) -> None:
 def test_so_does_one_of_a_group(words: str) -> None:
     answer = spyweb("--url", "http://127.0.0.1:1", *words.split())
     assert answer.code == 2
-    assert "works on the files of a project" in answer.err
+    assert "this needs the files of the project" in answer.err
     assert answer.err.count("\n") == 1
 
 

@@ -162,15 +162,14 @@ def rekey(
     from spyweb.store.sqlite.store import rotate_key
 
     project = project_of(context)
-    project.need_files("`spyweb state rekey`")
+    offline = project.offline
     if project.settings.store.is_memory or not project.settings.store.path.exists():
         raise Refused(f"{project.root}: there is no database, so nothing is encrypted")
     new = None if key_file == NONE else find_key(key_file, project.root, os.environ)
     if not agree(f"Write everything anew in {project.settings.store.path}?", yes=yes):
         return ExitCode.FAILED
     with hold_lock(project.settings.daemon.data_dir, root=project.root, clock=project.clock):
-        marker = project.offline.marker()
-        is_purged = rotate_key(project.settings.store.path, old=project.offline.key(), new=new, marker=marker)
+        is_purged = rotate_key(project.settings.store.path, old=offline.key(), new=new, marker=offline.marker())
     setting = "" if new is None else key_file
     if not is_purged:
         output.note("parts of the older values are left in its file: the next start writes it anew, which needs room")

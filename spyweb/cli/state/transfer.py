@@ -20,6 +20,7 @@ from spyweb.cli.project import Project
 from spyweb.cli.state.options import Agent, StateOutput, StatePlace, Yes, agree, placed
 from spyweb.cli.state.remote import State, find_state
 from spyweb.errors import ExitCode, Refused
+from spyweb.model import JobId, Monitor
 from spyweb.monitor.stages.keep import hash_of
 from spyweb.settings.sections import USER_DB
 from spyweb.store.interchange.foreign import read_sloth
@@ -101,7 +102,7 @@ def import_file(  # noqa: PLR0913 - each parameter is an option
 
 def bring_spyweb(project: Project, file: Path, form: Format, *, dry_run: bool, yes: bool) -> ExitCode:
     """Import a SpyWeb project: first its keys, which may be declined, then its records and tables."""
-    project.need_files("`spyweb state import --from spyweb`")
+    monitors = {spec.id: spec.monitor for spec in project.offline.specs}
     old = read_spyweb(file, project.clock.now_ms())
     state = find_state(project)
     found = load(state, list(old.items), dry_run=dry_run, yes=yes)
@@ -111,7 +112,7 @@ def bring_spyweb(project: Project, file: Path, form: Format, *, dry_run: bool, y
     if dry_run:
         fields = _fields(count, old, list(old.tables), [])
     else:
-        added = _add_records(project, state, old, count)
+        added = _add_records(state, old, monitors, count)
         fields = _fields(added, old, *copy_tables(file, project.settings.daemon.data_dir / USER_DB))
     keys = {"added": found.added, "replaced": found.replaced, "expired": found.expired, "dry_run": dry_run}
     words = [f"{found.added} added, {found.replaced} replaced", *_described(fields, count)]
@@ -237,9 +238,8 @@ def _described(fields: Mapping[str, object], count: int) -> Iterator[str]:
             yield f"{what}: {', '.join(names)}"
 
 
-def _add_records(project: Project, state: State, old: OldProject, count: int) -> int:
+def _add_records(state: State, old: OldProject, monitors: Mapping[JobId, Monitor | None], count: int) -> int:
     """Add the old records, and return how many were new here: doing it again changes nothing."""
-    monitors = {spec.id: spec.monitor for spec in project.offline.specs}
     added = 0
     with output.meter("records", count) as meter:
         for job, found in old.records.items():
