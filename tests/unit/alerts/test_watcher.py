@@ -21,7 +21,7 @@ from spyweb.alerts.senders import Attempt
 from spyweb.alerts.watcher import AlertWatcher, event_of
 from spyweb.cooperative import run_at_once
 from spyweb.errors import StoreError
-from spyweb.incidents.policy import AlertPolicy, Flapping, Level, QuietHours, quiet_until
+from spyweb.incidents.policy import AlertPolicy, Flapping, Level, QuietHours
 from spyweb.incidents.truth import Failed, SignGone, SignSeen, Succeeded
 from spyweb.lua.endings import failed
 from spyweb.model import (
@@ -281,27 +281,6 @@ async def test_what_is_quiet_is_told_at_its_end_and_what_is_critical_at_once() -
             assert await w.told() == told_then
             await w.harness.clock.turn(20 * 60)
             assert await w.told() == [("ops", ["opened"])]
-
-
-async def test_the_end_of_quiet_hours_is_looked_for_once_a_plan_however_many_incidents_there_are(
-    w: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looked: list[int] = []
-
-    def counted(hours: QuietHours, now_ms: int) -> int | None:
-        looked.append(now_ms)
-        return quiet_until(hours, now_ms)
-
-    policy = replace(TELL_OPS, after_failures=1, quiet=quiet_for(w, 30))
-    monkeypatch.setattr(watcher, "quiet_until", counted)
-    for name in ("one", "two", "three"):
-        job = make_job(name, alerts=policy, schedule=Never())
-        await w.harness.settle(job)
-        w.harness.pool.endings[job.id] = [failed("x")]
-        w.harness.runner.start(job, [by_hand()])
-    await w.harness.clock.turn(7)
-    assert await w.open() == 3
-    assert len(looked) == len(set(looked)) > 0
 
 
 async def test_the_quiet_hours_of_a_channel_take_the_place_of_those_of_a_job() -> None:

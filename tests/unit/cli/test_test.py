@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.cli import output
 from spyweb.cli.output import Format, Meter
 from spyweb.cli.test import (
     SuiteScreen,
@@ -55,13 +54,6 @@ def test_each_test_is_a_line_as_it_ends(capsys: pytest.CaptureFixture[str]) -> N
     assert moves[:3] == [(2, 0), (2, 1), (2, 2)]
 
 
-def test_in_a_pipe_there_is_no_bar(capsys: pytest.CaptureFixture[str]) -> None:
-    with output.meter("testing") as meter:
-        meter.expect(2)
-        meter.advance()
-    assert capsys.readouterr() == ("", "")
-
-
 def test_for_programs_nothing_is_shown_before_the_end(capsys: pytest.CaptureFixture[str]) -> None:
     SuiteScreen(meter=Meter(), is_silent=True).ended(FAILED)
     assert capsys.readouterr().out == ""
@@ -77,11 +69,6 @@ def test_failures_are_shown_at_the_end_and_the_last_line_counts(capsys: pytest.C
         "info: fetched\\x1b[31m\n"
         "\ntest result: FAILED. 1 passed; 1 failed; finished in 12.3 ms\n"
     )
-
-
-def test_the_last_line_counts_where_all_is_well_too(capsys: pytest.CaptureFixture[str]) -> None:
-    show_report(Report(results=[PASSED]), Format.TABLE)
-    assert capsys.readouterr().out == "\ntest result: ok. 1 passed; 0 failed; finished in 0.0 ms\n"
 
 
 def test_an_interrupted_run_shows_what_it_came_to(capsys: pytest.CaptureFixture[str]) -> None:
