@@ -17,7 +17,7 @@ from spyweb.alerts.ack_links import AckLinks
 from spyweb.clock import Clock
 from spyweb.cooperative import Steps, run_at_once, run_in_slices
 from spyweb.errors import Problem, Refused
-from spyweb.model import MIB, Ending, JobId, Run, RunId, TaskBegun, TaskRow
+from spyweb.model import MIB, Ending, JobId, JobSpec, Run, RunId, TaskBegun, TaskRow
 from spyweb.monitor.expectations import is_short
 from spyweb.ops.network.own_sockets import OwnSockets
 from spyweb.outbox.sender import OutboxSender
@@ -46,6 +46,7 @@ from spyweb.service.readiness import ReadinessService
 from spyweb.service.record_search import RecordSearch
 from spyweb.service.state import StateService
 from spyweb.service.workflows import WorkflowService
+from spyweb.settings import Settings
 from spyweb.store.model.runs import RequestKey
 from spyweb.store.sqlite.store import Store
 from spyweb.views.health import Health, HealthProblem, Vitals, find_all_problems, find_warnings, view_health
@@ -178,6 +179,15 @@ class DaemonService:
 
     def find(self, name_or_id: str) -> JobId | None:
         return find_job((job.spec for job in self.live), name_or_id)
+
+    @property
+    def settings(self) -> Settings:
+        return self.reloader.settings
+
+    def spec(self, job: str | None) -> JobSpec | None:
+        """Return the settings of a job that is loaded."""
+        found = self.live.find(JobId(job)) if job else None
+        return found.spec if found else None
 
     def no_such_job(self, name_or_id: str) -> str:
         """Say that there is no such job, and which one may be meant."""

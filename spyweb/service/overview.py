@@ -185,9 +185,8 @@ class OverviewService:
         return strips
 
     async def _read(self, strips: Strips, jobs: list[JobId]) -> None:
-        found = await self.store.past_runs.strips(
-            [StripWish(job, late_after(self.live.find(job))) for job in jobs], SHOWN_RUNS
-        )
+        live = filter(None, map(self.live.find, jobs))
+        found = await self.store.past_runs.strips([StripWish(job.id, late_after(job.spec)) for job in live], SHOWN_RUNS)
         failing = [job for job, strip in found.items() if may_be_failing(strip.marks)]
         series = await self.store.past_runs.failing(failing) if failing else {}
         for job, strip in found.items():

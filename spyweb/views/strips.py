@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from spyweb.model import Failure, Outcome, Run, RunMark, RunState
-from spyweb.runs.live import LiveJob
+from spyweb.model import Failure, JobSpec, Outcome, Run, RunMark, RunState
 
 LATE_MS = 1_000  # after the due time, and what jitter may add: from there on a start is late
 SUCCEEDED: Final = frozenset({RunMark.SUCCESS, RunMark.LATE})
@@ -24,9 +23,9 @@ def mark_of(run: Run, late_ms: int = LATE_MS) -> RunMark:
     return RunMark[run.outcome.name]
 
 
-def late_after(job: LiveJob | None) -> int:
+def late_after(spec: JobSpec | None) -> int:
     """Return from when on after its due time a start of this job is late: jitter makes it later by intent."""
-    return LATE_MS + (job.spec.jitter_ms if job else 0)
+    return LATE_MS + (spec.jitter_ms if spec else 0)
 
 
 def lateness_of(run: Run) -> int:

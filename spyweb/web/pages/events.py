@@ -73,6 +73,6 @@ async def show_events(asked: Asked) -> Shown:
         "chips": asked.chips(
             query, "type", [("", "All"), *((kind.value, words) for kind, words in TYPE_WORDS.items() if kind in may)]
         ),
-        "jobs": sorted(islice((job.id for job in asked.service.live if asked.principal.may_see(job.id)), PROPOSED)),
+        "jobs": sorted(islice(filter(asked.principal.may_see, asked.service.names()), PROPOSED)),
     }
     return Shown(title="Events", values=values, is_live=not query.before)

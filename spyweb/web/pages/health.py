@@ -54,7 +54,7 @@ async def show_health(asked: Asked) -> Shown:
         "first_worker": (number - 1) * WORKERS + 1,
         "next_workers": number + 1 if number * WORKERS < len(workers) else 0,
         "protections": list(protections_of(health)),
-        "limits": list(limits_of(asked.service.reloader.settings)),
+        "limits": list(limits_of(asked.service.settings)),
     }
     count = len(health.advice)
     title = "Health" if not count else "1 problem" if count == 1 else f"{count} problems"

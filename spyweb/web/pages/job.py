@@ -68,7 +68,7 @@ async def values_of(service: DaemonService, job: JobId, may_see: Callable[[str],
     """Gather what the parts of the page show."""
     detail = detail_seen_by(await service.details.detail(job), may_see)
     row = detail.row
-    late_ms = late_after(service.live.find(job))
+    late_ms = late_after(service.spec(job))
     runs = await service.runs(job, limit=RUNS_SHOWN, before=None)
     mark, heading = heading_of(row)
     found = await service.incidents.list(is_open=True, job=job, before=None, limit=1)
@@ -107,8 +107,8 @@ async def show_job(asked: Asked) -> Shown:
     if asked.parts:
         return Shown(title=str(values["title"]), values={**values, **more_of_log(asked, job)})
     statistics = await service.past.statistics(job, span)
-    found = service.live.find(job)
-    limit_ms = found.spec.timeout_ms if found else None
+    spec = service.spec(job)
+    limit_ms = spec.timeout_ms if spec else None
     more = {
         "chart": draw_statistics(statistics, limit_ms),
         "statistics": statistics,

@@ -61,8 +61,8 @@ async def rows_of(asked: Asked, rows: Iterable[OverviewRow]) -> dict[str, str]:
         job = row.job.id
         kept = _rows.get(job)
         if kept is None or kept[0] is not row:  # it is another object where anything of it is another
-            found = service.live.find(job)
-            how = schedule_words(found.spec, service.timezone) if found else ""
+            spec = service.spec(job)
+            how = schedule_words(spec, service.timezone) if spec else ""
             if len(_rows) >= MOST_ROWS:
                 _rows.clear()
             kept = row, asked.renderer.part("job_row.html", frame, {"shown": show_job(row, how)})
@@ -88,9 +88,8 @@ async def summary_of(asked: Asked, overview: Overview) -> dict[str, object]:
 
 def _name_of(asked: Asked, subject: str) -> str:
     """Return the name of the job that a subject is; nothing of one that is no job, or gone."""
-    found = job_of(subject)
-    job = asked.service.live.find(found) if found else None
-    return job.spec.name if job else ""
+    spec = asked.service.spec(job_of(subject))
+    return spec.name if spec else ""
 
 
 @DashboardPage("", "overview.html", place="jobs", of_job=True, parts=PARTS, anew=("jobs",))
@@ -131,5 +130,5 @@ async def show_strip(asked: Asked) -> Shown:
     """Show what each bar of a strip was: a fragment that is fetched when somebody points at it."""
     job = asked.job()
     newest = await asked.service.runs(job, limit=SHOWN_RUNS, before=None)
-    late_ms = late_after(asked.service.live.find(job))
+    late_ms = late_after(asked.service.spec(job))
     return Shown(title="", values={"runs": [show_run(run, late_ms) for run in reversed(newest)]})

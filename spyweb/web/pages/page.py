@@ -138,8 +138,8 @@ class Asked(Struct, frozen=True, kw_only=True):
 
     def name_of(self, job: str) -> str:
         """Return the name of a job; of one that is gone, its id."""
-        live = self.service.live.find(JobId(job))
-        return live.spec.name if live else job
+        spec = self.service.spec(job)
+        return spec.name if spec else job
 
     def job(self) -> JobId:
         """Return the job in the path.

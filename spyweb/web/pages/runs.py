@@ -88,7 +88,7 @@ async def list_runs(asked: Asked) -> Shown:
     if wanted.job and not asked.principal.may_see(wanted.job):
         raise PageMissing("There is no such job")
     found = await asked.service.past.search(wanted, limit=PAGE, before=RunId(query.before) or None)
-    late_ms = late_after(asked.service.live.find(wanted.job)) if wanted.job else late_after(None)
+    late_ms = late_after(asked.service.spec(wanted.job))
     name = asked.name_of(wanted.job) if wanted.job else None
     values = {
         "job": wanted.job,

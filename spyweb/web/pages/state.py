@@ -217,7 +217,7 @@ def _sorted(namespaces: list[NamespaceView]) -> list[NamespaceView]:
 def _default_of(asked: Asked) -> str:
     if not asked.principal.jobs:
         return GLOBAL
-    seen = next((job.id for job in asked.service.live if asked.principal.may_see(job.id)), None)
+    seen = next(filter(asked.principal.may_see, asked.service.names()), None)
     return job_namespace(seen) if seen else ""
 
 
