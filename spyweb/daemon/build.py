@@ -221,7 +221,7 @@ def take_vitals(daemon: Daemon, started: float) -> Vitals:
         refused_ms=scheduler.refused_ms,
         dead_messages=runtime.outbox_sender.dead,
         troubled_channels=daemon.alerts.troubled_channels,
-        server_is_broken=server.problem is not None,
+        server_is_broken=server.endpoints.problem is not None,
         refused_connections=server.listeners.connections.warning,
         descriptors_left=descriptors.left(),
         server_url=server.listeners.content.url if server.listeners.content else "",

@@ -1,22 +1,23 @@
-"""The Lua endpoints of a daemon: what answers their ops, and where their log lines and failures go."""
+"""The Lua endpoints of a daemon, where their log lines and failures go, and what proves new code of jobs too."""
 
 from __future__ import annotations
 
+import re
 from contextlib import AsyncExitStack
 from functools import partial
 
 import structlog
 from msgspec import Struct
 
-from spyweb.daemon.proving import execute
 from spyweb.daemon.runtime import JobRuntime, note_line
 from spyweb.endpoints.endpoints import Endpoints
-from spyweb.errors import Problem
+from spyweb.errors import PoolError, ScriptError
 from spyweb.logs.job import JobLogs
-from spyweb.lua.session import Code, Host
-from spyweb.model import RunId
+from spyweb.lua.pool import Pool
+from spyweb.lua.session import Code, Host, Procedure, Request
+from spyweb.model import Ending, JobSpec, Outcome, RunId
 from spyweb.ops.dispatcher import OpDispatcher
-from spyweb.ops.world import Call
+from spyweb.ops.world import Call, World
 from spyweb.reload.proof import Prover
 from spyweb.reload.server import ServerReloader
 from spyweb.settings import Settings
@@ -28,6 +29,9 @@ from spyweb.web.ui import FOLDER as UI_FOLDER
 
 LOG, ERRORS = "server.log", "error.log"
 
+LIMIT_MS = 30_000  # a file of a monitor that takes longer to load would hold up every other change
+_WHERE = re.compile(r"(?s)(?P<file>[^\n]*?):(?P<line>\d+): (?P<reason>.*)")
+
 log = structlog.get_logger()
 
 
@@ -38,10 +42,6 @@ class Server(Struct, frozen=True, kw_only=True):
     reloader: ServerReloader
     prover: Prover  # the same for the jobs
     listeners: TcpListeners
-
-    @property
-    def problem(self) -> Problem | None:
-        return self.endpoints.problem
 
     def site(self, settings: Settings) -> Site:
         root = settings.root
@@ -110,3 +110,53 @@ def write_line(lines: JobLogs, run: RunId, level: str, text: bytes) -> None:
 def note_failure(failures: JobLogs, asked: str, reason: str) -> None:
     failures.write(FOLDER, "error", f"{asked}: {reason}")
     log.error("an endpoint failed", asked=asked, reason=reason)
+
+
+async def execute(pool: Pool, world: World, job_logs: JobLogs, spec: JobSpec, code: Code) -> None:
+    """Execute the files.  Raises ScriptError when one fails, PoolError when the execution did not end by itself.
+
+    What they log goes where the job's runs log.
+    """
+
+    def job_log(level: str, text: bytes) -> None:
+        if level != "print":
+            job_logs.write(spec.folder, level, text, run)
+
+    run = pool.new_id()
+    call = Call(
+        world=world,
+        job=spec.id,
+        run=run,
+        generation=code.generation,
+        folder=spec.folder,
+        memory_limit=spec.memory_limit,
+        agent=spec.agent,
+        on_store_error=spec.on_store_error,
+        log=job_log,
+        policy=spec.policy,
+    )
+    request = Request(
+        run=run,
+        code=code,
+        timeout_ms=min(spec.timeout_ms, LIMIT_MS),
+        cpu_limit_ms=spec.cpu_limit_ms,
+        procedure=Procedure.LOAD,
+    )
+    try:
+        ending = await pool.run(request, OpDispatcher(call))
+    finally:
+        world.call_ended(run)
+    refuse_failure(code, ending)
+
+
+def refuse_failure(code: Code, ending: Ending) -> None:
+    """Raise the error of an execution that failed, with the file and line it names."""
+    if ending.outcome is Outcome.SUCCESS:
+        return
+    if ending.outcome is not Outcome.FAILED:
+        raise PoolError(f"{code.chunk} was not executed to its end: {ending.reason}")
+    where = _WHERE.fullmatch(ending.reason)
+    if where is None:
+        raise ScriptError(code.chunk, None, f"failed while it was loaded: {ending.reason}")
+    file, line = code.chunk_shown_as(where["file"]), int(where["line"])
+    raise ScriptError(file, line, f"failed while it was loaded: {where['reason']}")

@@ -15,8 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from spyweb.clock import RealClock
-from spyweb.daemon.proving import execute
-from spyweb.daemon.server import open_server
+from spyweb.daemon.server import execute, open_server
 from spyweb.daemon.testing import under_test
 from spyweb.errors import OpError, ScriptError
 from spyweb.model import Ending, Failure, JobId, Outcome
