@@ -62,7 +62,7 @@ def title_of(facts: AlertFacts) -> str:
     if facts.alone:
         return _named(facts.alone, facts.at_ms)
     if not facts.items:
-        return f"spyweb tries out the channel {facts.channel}"
+        return f"Test notification for the channel {facts.channel}"
     if all(item.kind is MessageKind.MESSAGE for item in facts.items):
         return f"{facts.count} messages of {name_of(facts.items[0].subject)}"
     over = sum(item.kind in (MessageKind.CLOSED, MessageKind.WAS) for item in facts.items)
@@ -112,10 +112,10 @@ def _happened(item: AlertItem, at_ms: int) -> str:
         case MessageKind.REMINDER:
             return f"{name} {wrong}, for {lasted} now"
         case MessageKind.CLOSED:
-            return f"{name} is gone, or was switched off" if item.gone else f"{name} is well again after {lasted}"
+            return f"{name} was removed or disabled" if item.gone else f"{name} recovered after {lasted}"
         case MessageKind.WAS:
-            end = "is gone, or was switched off" if item.gone else "is again"
-            return f"{name} was not well for {lasted}, and {end}"
+            end = "was removed or disabled" if item.gone else "recovered"
+            return f"{name} had a problem for {lasted}, and {end}"
         case MessageKind.MESSAGE:
             return item.title
 
@@ -139,11 +139,11 @@ def _lines(item: AlertItem, at_ms: int, zone: ZoneInfo) -> list[str]:
     if item.kind is MessageKind.REMINDER:
         lines[-1] += f"; now it is {_moment(at_ms, zone)}"
     if item.ack_url:
-        lines.append(f"Take care of it: {item.ack_url}")
+        lines.append(f"Acknowledge: {item.ack_url}")
     if item.run is not None:
         lines.append(f"Run {item.run}: spyweb runs {name_of(item.subject)}")
     if item.flapping:
-        lines.append("It comes and goes: its end is told once it has been quiet for a while.")
+        lines.append("It flaps: its end is reported once it has been quiet for a while.")
     return lines
 
 

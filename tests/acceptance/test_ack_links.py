@@ -65,7 +65,7 @@ def test_a_link_outlives_a_crash_and_its_button_alone_acknowledges(tmp_path: Pat
             eventually(lambda: hook.bodies and services.arrived, "both are told")
             daemon.kill()
         (item,) = json.loads(hook.bodies[0])["items"]
-        found = re.search(rf"Take care of it: ({SITE}\S+)", services.arrived[0].json["message"])
+        found = re.search(rf"Acknowledge: ({SITE}\S+)", services.arrived[0].json["message"])
         assert found
         of_ops, of_phone = str(item["ack_url"]), found[1]
         assert [parse_qs(urlsplit(link).query)["c"] for link in (of_ops, of_phone)] == [["ops"], ["phone"]]

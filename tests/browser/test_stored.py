@@ -294,7 +294,7 @@ async def test_an_incident_is_read_taken_care_of_and_over(wide: Tab, small: Tab,
     filled.project.spyweb("trigger", "flaky")
     await expect(small.page.get_by_role("heading", level=1)).to_have_text("No incident is open")
     await expect(small.page.locator("#count-incidents")).to_have_text("")
-    await expect(wide.page.get_by_role("heading", level=1)).to_contain_text("flaky: well again after")
+    await expect(wide.page.get_by_role("heading", level=1)).to_contain_text("flaky: recovered after")
 
 
 async def test_a_channel_is_tried_and_says_how_that_went(wide: Tab) -> None:

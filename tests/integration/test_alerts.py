@@ -108,7 +108,7 @@ def test_a_service_is_told_from_the_opening_to_the_end(life: Life) -> None:
     first, again, closing = life.titles
     assert first == again
     assert re.fullmatch(r"#1 backup is down: \d+ failures", first)
-    assert closing.startswith("#1 backup is well again after")
+    assert closing.startswith("#1 backup recovered after")
     assert "no space" in life.services.arrived[0].json["message"]
 
 

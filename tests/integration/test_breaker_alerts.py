@@ -107,7 +107,7 @@ async def test_it_is_told_once_as_down_and_as_well_again_only_once_it_is_up(
     assert [title_of(facts) for facts in told] == [
         "#1 check_api is down: 3 failures",
         *(f"#1 check_api is down: {words}" for words in reminders),
-        "#1 check_api is well again after 1 h 2 m",
+        "#1 check_api recovered after 1 h 2 m",
     ]
     down_ms, up_ms = (told[place].at_ms - START_MS for place in (0, -1))
     assert DOWN_FROM_MS < down_ms < DOWN_FROM_MS + 120_000

@@ -62,13 +62,13 @@ CLOSED = item(kind=MessageKind.CLOSED, closed_ms=START_MS + 27 * MINUTE)
         (item(reason="held_back", failures=3), "#42 backup runs no more"),
         (item(reason="quarantined", failures=1), "#42 backup is in quarantine"),
         (item(kind=MessageKind.REMINDER, failures=7), "#42 backup is down: 7 failures, for 27 m now"),
-        (CLOSED, "#42 backup is well again after 27 m"),
+        (CLOSED, "#42 backup recovered after 27 m"),
         (MESSAGE, "the backup has 12 GB"),
-        (replace(CLOSED, kind=MessageKind.WAS), "#42 backup was not well for 27 m, and is again"),
-        (replace(CLOSED, gone=True), "#42 backup is gone, or was switched off"),
+        (replace(CLOSED, kind=MessageKind.WAS), "#42 backup had a problem for 27 m, and recovered"),
+        (replace(CLOSED, gone=True), "#42 backup was removed or disabled"),
         (
             replace(CLOSED, kind=MessageKind.WAS, gone=True),
-            "#42 backup was not well for 27 m, and is gone, or was switched off",
+            "#42 backup had a problem for 27 m, and was removed or disabled",
         ),
     ],
 )
@@ -83,7 +83,7 @@ def test_the_body_says_why_first_and_since_when_in_the_zone() -> None:
         "Run 991: spyweb runs backup",
     ]
     assert "until 2026-01-01 00:27 UTC" in body_of(facts(CLOSED), "UTC")
-    assert "comes and goes" in body_of(facts(item(flapping=True)), "UTC")
+    assert "It flaps" in body_of(facts(item(flapping=True)), "UTC")
 
 
 def test_a_digest_names_the_gravest_first_and_counts_the_rest() -> None:
@@ -92,7 +92,7 @@ def test_a_digest_names_the_gravest_first_and_counts_the_rest() -> None:
     assert body_of(told, "UTC").splitlines() == [
         "#43 backup is down: 3 failures",
         "#42 backup is down: 3 failures",
-        "#42 backup is well again after 27 m",
+        "#42 backup recovered after 27 m",
     ]
     cut = replace(told, count=500)
     assert title_of(cut) == "500 incidents"
@@ -114,7 +114,7 @@ def test_the_colour_is_that_of_what_is_still_open(told: list[AlertItem], mood: s
 
 
 def test_a_channel_that_is_tried_out_is_told_so() -> None:
-    assert title_of(facts()) == "spyweb tries out the channel phone"
+    assert title_of(facts()) == "Test notification for the channel phone"
     assert body_of(facts(), "UTC") == "It works. Sent at 2026-01-01 00:27 UTC"
     assert mood_of(facts()) == "info"
 
@@ -133,7 +133,7 @@ def test_several_of_a_script_are_named_and_the_rest_counted() -> None:
 
 def test_a_link_to_take_care_stands_before_the_run() -> None:
     lines = body_of(facts(item(ack_url="https://example.org/a/42?s=x")), "UTC").splitlines()
-    assert lines[-2:] == ["Take care of it: https://example.org/a/42?s=x", "Run 991: spyweb runs backup"]
+    assert lines[-2:] == ["Acknowledge: https://example.org/a/42?s=x", "Run 991: spyweb runs backup"]
     assert not any("Take care" in line for line in body_of(facts(ITEM), "UTC").splitlines())
 
 

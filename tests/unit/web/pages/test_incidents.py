@@ -123,7 +123,7 @@ async def test_one_is_shown_with_all_that_is_known() -> None:
         assert "silenced by anna" in page
         assert 'formaction="/jobs/backup/unsilence"' in page
         _, page = await get_page(client, "/incidents/1")
-        assert re.search(r"<bdi>prices</bdi>: well again after ", page)
+        assert re.search(r"<bdi>prices</bdi>: recovered after ", page)
         assert "acknowledge" not in page
         for path in ("/incidents/3", "/incidents/x", "/incidents/99999999999999999999", "/incidents/0x1"):
             assert (await get_page(client, path))[0] == 404, path
