@@ -90,6 +90,12 @@ async def told(
         planning.cancel()
 
 
+@pytest.fixture
+async def t() -> AsyncIterator[Told]:
+    async with told() as opened:
+        yield opened
+
+
 async def test_what_a_function_is_given_says_what_is_wrong_and_since_when() -> None:
     async with told() as t:
         began_ms = t.harness.clock.now_ms()
@@ -115,28 +121,26 @@ async def test_what_a_function_is_given_says_what_is_wrong_and_since_when() -> N
     assert up.incident["closed"] > began_ms / 1000  # type: ignore[operator]  # a number
 
 
-async def test_a_function_that_fails_counts_for_no_incident_and_is_on_record() -> None:
-    async with told() as t:
-        await t.run(FAILED, failed("on_down itself"))
-        await t.later()
-        assert [(run.outcome, run.reason) for run in await t.runs()] == [(Outcome.FAILED, "on_down itself")]
-        (incident,) = await t.harness.store.incidents.list()
-        assert incident.failures == 1
-        assert t.job.last
-        assert t.job.last.reason == "jobs/x.lua:1: boom", "the job stands as its own runs left it"
-        await t.run(SUCCESS, failed("on_up itself"))
-        await t.later()
-        assert t.calls == [("on_down", 1), ("on_up", 1)], "no incident opens, so nothing goes round"
-        assert await t.harness.store.incidents.known() == {}
+async def test_a_function_that_fails_counts_for_no_incident_and_is_on_record(t: Told) -> None:
+    await t.run(FAILED, failed("on_down itself"))
+    await t.later()
+    assert [(run.outcome, run.reason) for run in await t.runs()] == [(Outcome.FAILED, "on_down itself")]
+    (incident,) = await t.harness.store.incidents.list()
+    assert incident.failures == 1
+    assert t.job.last
+    assert t.job.last.reason == "jobs/x.lua:1: boom", "the job stands as its own runs left it"
+    await t.run(SUCCESS, failed("on_up itself"))
+    await t.later()
+    assert t.calls == [("on_down", 1), ("on_up", 1)], "no incident opens, so nothing goes round"
+    assert await t.harness.store.incidents.known() == {}
 
 
-async def test_a_function_that_succeeds_ends_no_incident() -> None:
-    async with told() as t:
-        await t.run(FAILED, SUCCESS)
-        await t.later(60)
-        assert len(await t.harness.store.incidents.list(is_open=True)) == 1
-        assert (await t.harness.store.runs.succeeded()).get(BACKUP) is None
-        assert (await t.harness.store.runs.latest())[BACKUP].id == 1
+async def test_a_function_that_succeeds_ends_no_incident(t: Told) -> None:
+    await t.run(FAILED, SUCCESS)
+    await t.later(60)
+    assert len(await t.harness.store.incidents.list(is_open=True)) == 1
+    assert (await t.harness.store.runs.succeeded()).get(BACKUP) is None
+    assert (await t.harness.store.runs.latest())[BACKUP].id == 1
 
 
 async def test_it_is_tried_again_as_its_job_is() -> None:
@@ -167,13 +171,12 @@ async def test_of_a_job_with_one_of_them_that_one_is_called() -> None:
         assert await t.harness.store.incidents.unsettled() == []
 
 
-async def test_what_came_and_went_before_it_could_be_told_is_told_in_its_order() -> None:
-    async with told() as t:
-        t.harness.store.incidents.for_scripts = refuse_once(t.harness)  # type: ignore[method-assign]
-        await t.run(FAILED)
-        await t.run(SUCCESS)
-        await t.later(10)
-        assert t.calls == [("on_down", 1), ("on_up", 1)]
+async def test_what_came_and_went_before_it_could_be_told_is_told_in_its_order(t: Told) -> None:
+    t.harness.store.incidents.for_scripts = refuse_once(t.harness)  # type: ignore[method-assign]
+    await t.run(FAILED)
+    await t.run(SUCCESS)
+    await t.later(10)
+    assert t.calls == [("on_down", 1), ("on_up", 1)]
 
 
 async def refuse(*_: object) -> None:
@@ -230,45 +233,40 @@ async def test_it_waits_for_the_run_under_way_whatever_overlap_says_and_none_is_
         await t.later()
 
 
-async def test_a_paused_job_is_told_and_one_that_is_switched_off_is_not() -> None:
-    async with told() as t:
-        t.job.cursor = replace(t.job.cursor, paused=True)
-        await t.run(FAILED)
-        await t.later()
-        assert t.calls == [("on_down", 1)]
-        t.job.spec = replace(t.job.spec, enabled=False)
-        t.harness.live.link()
-        await t.later()
-        assert t.calls == [("on_down", 1)]
-        assert await t.harness.store.incidents.unsettled() == [], "its incident is over with it"
+async def test_a_paused_job_is_told_and_one_that_is_switched_off_is_not(t: Told) -> None:
+    t.job.cursor = replace(t.job.cursor, paused=True)
+    await t.run(FAILED)
+    await t.later()
+    assert t.calls == [("on_down", 1)]
+    t.job.spec = replace(t.job.spec, enabled=False)
+    t.harness.live.link()
+    await t.later()
+    assert t.calls == [("on_down", 1)]
+    assert await t.harness.store.incidents.unsettled() == [], "its incident is over with it"
 
 
-async def test_no_job_follows_it() -> None:
-    async with told() as t:
-        await t.harness.settle(
-            make_job("next", schedule=Never(), after=(After(job=BACKUP, outcomes=frozenset(Outcome)),))
-        )
-        await t.run(FAILED)
-        await t.later()
-        assert t.calls == [("on_down", 1)]
-        assert await t.harness.record("next") == ["next after success"], "of the run that failed"
+async def test_no_job_follows_it(t: Told) -> None:
+    await t.harness.settle(make_job("next", schedule=Never(), after=(After(job=BACKUP, outcomes=frozenset(Outcome)),)))
+    await t.run(FAILED)
+    await t.later()
+    assert t.calls == [("on_down", 1)]
+    assert await t.harness.record("next") == ["next after success"], "of the run that failed"
 
 
-async def test_a_file_that_can_t_be_loaded_is_told_once_it_can() -> None:
-    async with told() as t:
-        await t.run(FAILED)
-        await t.later()
-        t.harness.live.remove(BACKUP)
-        t.harness.live.set_unloadable(frozenset({"backup"}))
-        now_ms = t.harness.clock.now_ms()
-        event = SubjectEvent(subject="job:backup", event=Succeeded(), policy=ONE, at_ms=now_ms)
-        await t.harness.store.incidents.note([event])
-        await t.later()
-        assert (t.calls, await t.told()) == ([("on_down", 1)], ["open"])
-        t.harness.live.add(t.job)
-        t.harness.live.set_unloadable(frozenset())
-        await t.later()
-        assert t.calls == [("on_down", 1), ("on_up", 1)]
+async def test_a_file_that_can_t_be_loaded_is_told_once_it_can(t: Told) -> None:
+    await t.run(FAILED)
+    await t.later()
+    t.harness.live.remove(BACKUP)
+    t.harness.live.set_unloadable(frozenset({"backup"}))
+    now_ms = t.harness.clock.now_ms()
+    event = SubjectEvent(subject="job:backup", event=Succeeded(), policy=ONE, at_ms=now_ms)
+    await t.harness.store.incidents.note([event])
+    await t.later()
+    assert (t.calls, await t.told()) == ([("on_down", 1)], ["open"])
+    t.harness.live.add(t.job)
+    t.harness.live.set_unloadable(frozenset())
+    await t.later()
+    assert t.calls == [("on_down", 1), ("on_up", 1)]
 
 
 async def test_a_function_that_is_added_later_is_told_of_what_is_still_so() -> None:

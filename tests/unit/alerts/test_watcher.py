@@ -133,6 +133,19 @@ async def w() -> AsyncIterator[Watched]:
         yield opened
 
 
+@pytest.fixture
+async def at_once() -> AsyncIterator[Watched]:
+    """One failure is an incident."""
+    async with watched(replace(TELL_OPS, after_failures=1)) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def pausing() -> AsyncIterator[Watched]:
+    async with watched(PAUSES) as opened:
+        yield opened
+
+
 async def test_an_incident_opens_with_the_nth_failure_is_told_once_and_its_end_is_told(w: Watched) -> None:
     await w.run(failed("no space"))
     assert (await w.open(), await w.told()) == (0, [])
@@ -200,10 +213,9 @@ async def test_due_times_that_a_daemon_missed_neither_count_nor_begin_the_row_an
         assert await later.open() == 1
 
 
-async def test_a_dry_run_counts_for_nothing() -> None:
-    async with watched(replace(TELL_OPS, after_failures=1)) as w:
-        await w.run(failed("x"), request=by_hand(dry_run=True))
-        assert await w.open() == 0
+async def test_a_dry_run_counts_for_nothing(at_once: Watched) -> None:
+    await at_once.run(failed("x"), request=by_hand(dry_run=True))
+    assert await at_once.open() == 0
 
 
 async def test_what_was_decided_and_not_told_is_told_by_the_next_daemon() -> None:
@@ -217,23 +229,21 @@ async def test_what_was_decided_and_not_told_is_told_by_the_next_daemon() -> Non
         assert await later.open() == 0, "it knows that the job was not well"
 
 
-async def test_a_job_that_is_deleted_closes_its_incident() -> None:
-    async with watched(replace(TELL_OPS, after_failures=1)) as w:
-        await w.run(failed("x"))
-        await w.harness.clock.turn(7)
-        w.harness.live.remove(BACKUP)
-        w.harness.live.link()
-        await w.harness.clock.turn(7)
-        assert (await w.open(), await w.told()) == (0, [("ops", ["opened"]), ("ops", ["closed"])])
+async def test_a_job_that_is_deleted_closes_its_incident(at_once: Watched) -> None:
+    await at_once.run(failed("x"))
+    await at_once.harness.clock.turn(7)
+    at_once.harness.live.remove(BACKUP)
+    at_once.harness.live.link()
+    await at_once.harness.clock.turn(7)
+    assert (await at_once.open(), await at_once.told()) == (0, [("ops", ["opened"]), ("ops", ["closed"])])
 
 
-async def test_a_job_whose_file_can_not_be_read_keeps_its_incident() -> None:
-    async with watched(replace(TELL_OPS, after_failures=1)) as w:
-        await w.run(failed("x"))
-        w.harness.live.remove(BACKUP)
-        w.harness.live.set_unloadable(frozenset({"backup"}))
-        await w.harness.clock.turn(7)
-        assert await w.open() == 1
+async def test_a_job_whose_file_can_not_be_read_keeps_its_incident(at_once: Watched) -> None:
+    await at_once.run(failed("x"))
+    at_once.harness.live.remove(BACKUP)
+    at_once.harness.live.set_unloadable(frozenset({"backup"}))
+    await at_once.harness.clock.turn(7)
+    assert await at_once.open() == 1
 
 
 async def test_an_edit_of_the_code_counts_failures_anew_and_a_reload_does_not() -> None:
@@ -252,16 +262,15 @@ async def test_an_edit_of_the_code_counts_failures_anew_and_a_reload_does_not() 
         assert await w.open() == 1
 
 
-async def test_a_channel_that_comes_with_a_reload_is_told() -> None:
-    async with watched(replace(TELL_OPS, after_failures=1)) as w:
-        w.settings = AlertSettings()
-        await w.run(failed("x"))
-        await w.harness.clock.turn(60)
-        assert await w.told() == []
-        w.settings = AlertSettings(channels={"ops": OPS})
-        w.harness.live.link()
-        await w.harness.clock.turn(7)
-        assert await w.told() == [("ops", ["opened"])]
+async def test_a_channel_that_comes_with_a_reload_is_told(at_once: Watched) -> None:
+    at_once.settings = AlertSettings()
+    await at_once.run(failed("x"))
+    await at_once.harness.clock.turn(60)
+    assert await at_once.told() == []
+    at_once.settings = AlertSettings(channels={"ops": OPS})
+    at_once.harness.live.link()
+    await at_once.harness.clock.turn(7)
+    assert await at_once.told() == [("ops", ["opened"])]
 
 
 def quiet_for(watched: Watched, minutes: int) -> QuietHours:
@@ -301,12 +310,11 @@ async def test_the_quiet_hours_of_a_channel_take_the_place_of_those_of_a_job() -
         assert await w.told() == []
 
 
-async def test_maintenance_of_other_jobs_changes_nothing() -> None:
-    async with watched(replace(TELL_OPS, after_failures=1)) as w:
-        w.begin_maintenance(30, "prices")
-        await w.run(failed("x"))
-        await w.harness.clock.turn(7)
-        assert await w.told() == [("ops", ["opened"])]
+async def test_maintenance_of_other_jobs_changes_nothing(at_once: Watched) -> None:
+    at_once.begin_maintenance(30, "prices")
+    await at_once.run(failed("x"))
+    await at_once.harness.clock.turn(7)
+    assert await at_once.told() == [("ops", ["opened"])]
 
 
 async def test_what_was_wrong_before_maintenance_is_told_of_after_it() -> None:
@@ -323,25 +331,23 @@ async def test_what_was_wrong_before_maintenance_is_told_of_after_it() -> None:
         assert await w.told() == [("ops", ["opened"]), ("ops", ["closed"])]
 
 
-async def test_a_sign_that_came_in_maintenance_and_is_there_at_its_end_counts_then() -> None:
-    async with watched(TELL_OPS) as w:
-        w.begin_maintenance(30)
-        w.harness.runner.start(w.job, [RunRequest(trigger=DIFFERS)])
-        await w.harness.clock.turn(5)
-        assert await w.open() == 0
-        await w.harness.clock.turn(30 * 60)
-        (found,) = await w.harness.store.incidents.list(is_open=True)
-        assert (found.reason, found.text) == ("drift", "motd differs")
-        assert await w.told() == [("ops", ["opened"])]
+async def test_a_sign_that_came_in_maintenance_and_is_there_at_its_end_counts_then(w: Watched) -> None:
+    w.begin_maintenance(30)
+    w.harness.runner.start(w.job, [RunRequest(trigger=DIFFERS)])
+    await w.harness.clock.turn(5)
+    assert await w.open() == 0
+    await w.harness.clock.turn(30 * 60)
+    (found,) = await w.harness.store.incidents.list(is_open=True)
+    assert (found.reason, found.text) == ("drift", "motd differs")
+    assert await w.told() == [("ops", ["opened"])]
 
 
-async def test_a_success_ends_what_drift_has_found_since_the_job_puts_its_files_right() -> None:
-    async with watched(TELL_OPS) as w:
-        w.harness.runner.start(w.job, [RunRequest(trigger=DIFFERS)])
-        await w.harness.clock.turn(1)
-        assert await w.open() == 1
-        await w.run()
-        assert await w.open() == 0
+async def test_a_success_ends_what_drift_has_found_since_the_job_puts_its_files_right(w: Watched) -> None:
+    w.harness.runner.start(w.job, [RunRequest(trigger=DIFFERS)])
+    await w.harness.clock.turn(1)
+    assert await w.open() == 1
+    await w.run()
+    assert await w.open() == 0
 
 
 async def test_what_a_run_shows_in_maintenance_counts_at_its_end_unless_another_was_well() -> None:
@@ -355,47 +361,44 @@ async def test_what_a_run_shows_in_maintenance_counts_at_its_end_unless_another_
             assert await w.open() == open_then
 
 
-async def test_a_sign_that_is_looked_for_is_not_taken_in_maintenance_but_its_end_is() -> None:
-    async with watched(TELL_OPS) as w:
-        assert w.watcher.saw("job:backup", SignSeen("late", ""))
-        await w.harness.clock.turn(2)
-        w.begin_maintenance(30)
-        assert not w.watcher.saw("job:backup", SignSeen("broken", ""))
-        assert w.watcher.saw("job:backup", SignGone("late"))
-        await w.harness.clock.turn(2)
-        assert await w.harness.store.incidents.signs() == {}
+async def test_a_sign_that_is_looked_for_is_not_taken_in_maintenance_but_its_end_is(w: Watched) -> None:
+    assert w.watcher.saw("job:backup", SignSeen("late", ""))
+    await w.harness.clock.turn(2)
+    w.begin_maintenance(30)
+    assert not w.watcher.saw("job:backup", SignSeen("broken", ""))
+    assert w.watcher.saw("job:backup", SignGone("late"))
+    await w.harness.clock.turn(2)
+    assert await w.harness.store.incidents.signs() == {}
 
 
 async def test_very_many_signs_are_noted_a_few_at_a_time_and_wait_while_the_store_refuses(
-    monkeypatch: pytest.MonkeyPatch,
+    w: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with watched(TELL_OPS) as w:
-        note, sizes = w.harness.store.incidents.note, list[int]()
+    note, sizes = w.harness.store.incidents.note, list[int]()
 
-        def counted(events: Sequence[SubjectEvent]) -> Future[list[SubjectChange]]:
-            sizes.append(len(events))
-            if len(sizes) == 2:
-                raise StoreError("the disk is full")
-            return note(events)
+    def counted(events: Sequence[SubjectEvent]) -> Future[list[SubjectChange]]:
+        sizes.append(len(events))
+        if len(sizes) == 2:
+            raise StoreError("the disk is full")
+        return note(events)
 
-        monkeypatch.setattr(w.harness.store.incidents, "note", counted)
-        for number in range(2 * watcher.NOTED_TOGETHER + 1):
-            w.watcher.saw(f"job:{number}", SignSeen("broken", ""))
-        await w.harness.clock.turn(20)
-        assert sizes == [200, 200, 200, 1]
-        assert len(await w.harness.store.incidents.signs()) == 401
+    monkeypatch.setattr(w.harness.store.incidents, "note", counted)
+    for number in range(2 * watcher.NOTED_TOGETHER + 1):
+        w.watcher.saw(f"job:{number}", SignSeen("broken", ""))
+    await w.harness.clock.turn(20)
+    assert sizes == [200, 200, 200, 1]
+    assert len(await w.harness.store.incidents.signs()) == 401
 
 
-async def test_a_sign_that_came_and_went_in_maintenance_is_nothing() -> None:
-    async with watched(TELL_OPS) as w:
-        added_ms = w.harness.clock.now_ms() - 10 * 60_000
-        w.begin_maintenance(30)
-        for _ in range(3):
-            w.watcher.attempted("ops", NOT_TAKEN, added_ms)
-        await w.harness.clock.turn(5)
-        w.watcher.attempted("ops", Attempt(), added_ms)
-        await w.harness.clock.turn(40 * 60)
-        assert await w.harness.store.incidents.list() == []
+async def test_a_sign_that_came_and_went_in_maintenance_is_nothing(w: Watched) -> None:
+    added_ms = w.harness.clock.now_ms() - 10 * 60_000
+    w.begin_maintenance(30)
+    for _ in range(3):
+        w.watcher.attempted("ops", NOT_TAKEN, added_ms)
+    await w.harness.clock.turn(5)
+    w.watcher.attempted("ops", Attempt(), added_ms)
+    await w.harness.clock.turn(40 * 60)
+    assert await w.harness.store.incidents.list() == []
 
 
 async def test_a_channel_that_is_down_in_maintenance_of_all_is_so_at_its_end_and_of_some_jobs_at_once() -> None:
@@ -411,15 +414,14 @@ async def test_a_channel_that_is_down_in_maintenance_of_all_is_so_at_its_end_and
             assert await w.open() == 1
 
 
-async def test_a_sign_of_a_job_that_is_gone_by_the_end_of_maintenance_is_nothing() -> None:
-    async with watched(TELL_OPS) as w:
-        w.begin_maintenance(30)
-        w.harness.runner.start(w.job, [RunRequest(trigger=DIFFERS)])
-        await w.harness.clock.turn(5)
-        w.harness.live.remove(BACKUP)
-        w.harness.live.link()
-        await w.harness.clock.turn(31 * 60)
-        assert await w.harness.store.incidents.list() == []
+async def test_a_sign_of_a_job_that_is_gone_by_the_end_of_maintenance_is_nothing(w: Watched) -> None:
+    w.begin_maintenance(30)
+    w.harness.runner.start(w.job, [RunRequest(trigger=DIFFERS)])
+    await w.harness.clock.turn(5)
+    w.harness.live.remove(BACKUP)
+    w.harness.live.link()
+    await w.harness.clock.turn(31 * 60)
+    assert await w.harness.store.incidents.list() == []
 
 
 async def test_a_sign_that_the_store_refuses_at_the_end_of_maintenance_is_not_lost() -> None:
@@ -437,28 +439,27 @@ async def test_a_sign_that_the_store_refuses_at_the_end_of_maintenance_is_not_lo
 PAUSES = replace(TELL_OPS, after_failures=2, pause_after=3)
 
 
-async def test_a_job_that_fails_too_often_is_paused_until_somebody_resumes_it_and_it_succeeds() -> None:
-    async with watched(PAUSES) as w:
-        for _ in range(2):
-            await w.run(failed("x"))
-        await w.harness.clock.turn(3)
-        assert not w.job.cursor.paused
-        await w.run(failed("x"))
-        await w.harness.clock.turn(3)
-        assert (w.job.cursor.paused, w.job.cursor.paused_for) == (True, "3 failures in a row")
-        assert (await w.harness.store.runs.cursors())[BACKUP].paused_for == "3 failures in a row"
-        (found,) = await w.harness.store.incidents.list(is_open=True)
-        assert [note.text for note in found.notes] == ["paused: 3 failures in a row"]
+async def test_a_job_that_fails_too_often_is_paused_until_somebody_resumes_it_and_it_succeeds(pausing: Watched) -> None:
+    for _ in range(2):
+        await pausing.run(failed("x"))
+    await pausing.harness.clock.turn(3)
+    assert not pausing.job.cursor.paused
+    await pausing.run(failed("x"))
+    await pausing.harness.clock.turn(3)
+    assert (pausing.job.cursor.paused, pausing.job.cursor.paused_for) == (True, "3 failures in a row")
+    assert (await pausing.harness.store.runs.cursors())[BACKUP].paused_for == "3 failures in a row"
+    (found,) = await pausing.harness.store.incidents.list(is_open=True)
+    assert [note.text for note in found.notes] == ["paused: 3 failures in a row"]
 
-        await w.harness.scheduler.resume(w.job)
-        assert (w.job.cursor.paused, w.job.cursor.paused_for, await w.open()) == (False, "", 1)
-        await w.run(failed("x"))
-        await w.harness.clock.turn(3)
-        assert w.job.cursor.paused_for == "4 failures in a row", "it fails again"
-        await w.harness.scheduler.resume(w.job)
-        await w.run()
-        await w.harness.clock.turn(3)
-        assert (w.job.cursor.paused, await w.open()) == (False, 0)
+    await pausing.harness.scheduler.resume(pausing.job)
+    assert (pausing.job.cursor.paused, pausing.job.cursor.paused_for, await pausing.open()) == (False, "", 1)
+    await pausing.run(failed("x"))
+    await pausing.harness.clock.turn(3)
+    assert pausing.job.cursor.paused_for == "4 failures in a row", "it fails again"
+    await pausing.harness.scheduler.resume(pausing.job)
+    await pausing.run()
+    await pausing.harness.clock.turn(3)
+    assert (pausing.job.cursor.paused, await pausing.open()) == (False, 0)
 
 
 async def test_a_job_that_is_resumed_is_not_paused_again_by_the_next_daemon() -> None:
@@ -485,50 +486,46 @@ async def test_a_job_is_paused_by_the_next_daemon_where_this_one_has_no_time_to(
         assert await w.harness.store.incidents.pausing() == {}
 
 
-async def test_a_job_that_somebody_has_paused_stays_as_it_is() -> None:
-    async with watched(PAUSES) as w:
-        await w.harness.scheduler.pause(w.job)
-        for _ in range(4):
-            await w.run(failed("x"))
-            await w.harness.clock.turn(3)
-        assert (w.job.cursor.paused, w.job.cursor.paused_for) == (True, "")
-        (found,) = await w.harness.store.incidents.list(is_open=True)
-        assert found.notes == ()
-        assert await w.harness.store.incidents.pausing() == {}
+async def test_a_job_that_somebody_has_paused_stays_as_it_is(pausing: Watched) -> None:
+    await pausing.harness.scheduler.pause(pausing.job)
+    for _ in range(4):
+        await pausing.run(failed("x"))
+        await pausing.harness.clock.turn(3)
+    assert (pausing.job.cursor.paused, pausing.job.cursor.paused_for) == (True, "")
+    (found,) = await pausing.harness.store.incidents.list(is_open=True)
+    assert found.notes == ()
+    assert await pausing.harness.store.incidents.pausing() == {}
 
 
-async def test_a_job_that_is_gone_before_it_is_paused_holds_nobody_up() -> None:
-    async with watched(PAUSES) as w:
+async def test_a_job_that_is_gone_before_it_is_paused_holds_nobody_up(pausing: Watched) -> None:
+    for _ in range(3):
+        await pausing.run(failed("x"))
+        await pausing.harness.clock.turn(0.1)
+    pausing.harness.live.remove(BACKUP)
+    pausing.harness.live.link()
+    await pausing.harness.clock.turn(10)
+    assert (await pausing.harness.store.incidents.pausing(), await pausing.open()) == ({}, 0)
+
+
+async def test_a_job_that_goes_while_it_is_paused_holds_nobody_up(pausing: Watched) -> None:
+    with capture_logs() as lines:
         for _ in range(3):
-            await w.run(failed("x"))
-            await w.harness.clock.turn(0.1)
-        w.harness.live.remove(BACKUP)
-        w.harness.live.link()
-        await w.harness.clock.turn(10)
-        assert (await w.harness.store.incidents.pausing(), await w.open()) == ({}, 0)
+            await pausing.run(failed("x"))
+        pausing.job.gone = True
+        await pausing.harness.clock.turn(10)
+    assert not [line for line in lines if line["log_level"] == "error"]
+    assert await pausing.told() == [("ops", ["opened"])]
 
 
-async def test_a_job_that_goes_while_it_is_paused_holds_nobody_up() -> None:
-    async with watched(PAUSES) as w:
-        with capture_logs() as lines:
-            for _ in range(3):
-                await w.run(failed("x"))
-            w.job.gone = True
-            await w.harness.clock.turn(10)
-        assert not [line for line in lines if line["log_level"] == "error"]
-        assert await w.told() == [("ops", ["opened"])]
-
-
-async def test_a_pause_that_the_store_refuses_is_made_up_for() -> None:
-    async with watched(PAUSES) as w:
-        w.disk_is_full = True
-        for _ in range(3):
-            await w.run(failed("x"))
-        await w.harness.clock.turn(10)
-        assert not w.job.cursor.paused
-        w.disk_is_full = False
-        await w.harness.clock.turn(10)
-        assert w.job.cursor.paused
+async def test_a_pause_that_the_store_refuses_is_made_up_for(pausing: Watched) -> None:
+    pausing.disk_is_full = True
+    for _ in range(3):
+        await pausing.run(failed("x"))
+    await pausing.harness.clock.turn(10)
+    assert not pausing.job.cursor.paused
+    pausing.disk_is_full = False
+    await pausing.harness.clock.turn(10)
+    assert pausing.job.cursor.paused
 
 
 @pytest.mark.parametrize("restarts", [False, True])
@@ -548,15 +545,14 @@ async def test_a_job_that_flapped_as_the_clock_was_set_back_is_calm_no_later(res
         assert await later.open() == 0
 
 
-async def test_where_the_store_refuses_it_is_planned_later() -> None:
-    async with watched(replace(TELL_OPS, after_failures=1)) as w:
-        plan, w.harness.store.incidents.plan = w.harness.store.incidents.plan, refuse  # type: ignore[method-assign, assignment]
-        await w.run(failed("x"))
-        await w.harness.clock.turn(20)
-        assert await w.told() == []
-        w.harness.store.incidents.plan = plan  # type: ignore[method-assign]
-        await w.harness.clock.turn(12)
-        assert await w.told() == [("ops", ["opened"])]
+async def test_where_the_store_refuses_it_is_planned_later(at_once: Watched) -> None:
+    plan, at_once.harness.store.incidents.plan = at_once.harness.store.incidents.plan, refuse  # type: ignore[method-assign, assignment]
+    await at_once.run(failed("x"))
+    await at_once.harness.clock.turn(20)
+    assert await at_once.told() == []
+    at_once.harness.store.incidents.plan = plan  # type: ignore[method-assign]
+    await at_once.harness.clock.turn(12)
+    assert await at_once.told() == [("ops", ["opened"])]
 
 
 async def test_nothing_wakes_where_nothing_is_wrong(w: Watched) -> None:
@@ -607,79 +603,73 @@ def end_of(outcome: Outcome = Outcome.SUCCESS, reason: str = "") -> End:
     return End(run=RunId(1), ended_ms=5, outcome=outcome, reason=reason)
 
 
-async def test_a_channel_that_takes_nothing_is_told_of_on_the_others_until_it_takes_a_message() -> None:
-    async with watched(TELL_OPS) as w:
-        boss = AlertChannelSettings(name="boss", webhook="https://example.org/boss")
-        policy = AlertPolicy(to=("ops", "boss"), remind_ms=None)
-        w.settings = AlertSettings(channels={"ops": OPS, "boss": boss}, policy=policy)
-        added_ms = w.harness.clock.now_ms()
-        await w.harness.clock.turn(5 * 60)
-        for _ in range(3):
-            w.watcher.attempted("ops", NOT_TAKEN, added_ms)
-        await w.harness.clock.turn(10)
-        (found,) = await w.harness.store.incidents.list(is_open=True)
-        assert (found.subject, found.reason, found.text) == ("channel:ops", "down", "answered 500")
-        assert await w.told() == [("boss", ["opened"])]
-        w.watcher.attempted("ops", Attempt(), added_ms)
-        await w.harness.clock.turn(10)
-        assert (await w.open(), await w.told()) == (0, [("boss", ["opened"]), ("boss", ["closed"])])
+async def test_a_channel_that_takes_nothing_is_told_of_on_the_others_until_it_takes_a_message(w: Watched) -> None:
+    boss = AlertChannelSettings(name="boss", webhook="https://example.org/boss")
+    policy = AlertPolicy(to=("ops", "boss"), remind_ms=None)
+    w.settings = AlertSettings(channels={"ops": OPS, "boss": boss}, policy=policy)
+    added_ms = w.harness.clock.now_ms()
+    await w.harness.clock.turn(5 * 60)
+    for _ in range(3):
+        w.watcher.attempted("ops", NOT_TAKEN, added_ms)
+    await w.harness.clock.turn(10)
+    (found,) = await w.harness.store.incidents.list(is_open=True)
+    assert (found.subject, found.reason, found.text) == ("channel:ops", "down", "answered 500")
+    assert await w.told() == [("boss", ["opened"])]
+    w.watcher.attempted("ops", Attempt(), added_ms)
+    await w.harness.clock.turn(10)
+    assert (await w.open(), await w.told()) == (0, [("boss", ["opened"]), ("boss", ["closed"])])
 
 
-async def test_a_channel_that_was_down_and_is_gone_from_the_settings_is_so_no_more() -> None:
-    async with watched(TELL_OPS) as w:
-        added_ms = w.harness.clock.now_ms() - 10 * 60_000
-        for _ in range(3):
-            w.watcher.attempted("ops", NOT_TAKEN, added_ms)
-        await w.harness.clock.turn(2)
-        assert await w.open() == 1
-        async with watched(TELL_OPS, w.harness) as later:
-            later.settings = AlertSettings(channels={})
-            later.watcher.wake()
-            await later.harness.clock.turn(2)
-            assert await later.open() == 0
+async def test_a_channel_that_was_down_and_is_gone_from_the_settings_is_so_no_more(w: Watched) -> None:
+    added_ms = w.harness.clock.now_ms() - 10 * 60_000
+    for _ in range(3):
+        w.watcher.attempted("ops", NOT_TAKEN, added_ms)
+    await w.harness.clock.turn(2)
+    assert await w.open() == 1
+    async with watched(TELL_OPS, w.harness) as later:
+        later.settings = AlertSettings(channels={})
+        later.watcher.wake()
+        await later.harness.clock.turn(2)
+        assert await later.open() == 0
 
 
-async def test_a_template_that_fails_is_told_as_no_more_than_that_until_it_writes_a_text() -> None:
-    async with watched(TELL_OPS) as w:
-        w.settings = AlertSettings(channels={"ops": OPS}, policy=AlertPolicy(to=("ops",)))
-        for _ in range(2):
-            w.watcher.attempted("ops", Attempt(template_problem="title: no"), 0)
-        w.watcher.attempted("ops", NOT_TAKEN, w.harness.clock.now_ms())  # nothing was written
-        await w.harness.clock.turn(2)
-        (found,) = await w.harness.store.incidents.list(is_open=True)
-        assert (found.subject, found.level, found.reason) == ("channel:ops", Level.INFO, "template")
-        assert w.watcher.troubled_channels == ["ops"]
-        w.watcher.attempted("ops", Attempt(), 0)
-        await w.harness.clock.turn(2)
-        assert (await w.open(), w.watcher.troubled_channels) == (0, [])
+async def test_a_template_that_fails_is_told_as_no_more_than_that_until_it_writes_a_text(w: Watched) -> None:
+    w.settings = AlertSettings(channels={"ops": OPS}, policy=AlertPolicy(to=("ops",)))
+    for _ in range(2):
+        w.watcher.attempted("ops", Attempt(template_problem="title: no"), 0)
+    w.watcher.attempted("ops", NOT_TAKEN, w.harness.clock.now_ms())  # nothing was written
+    await w.harness.clock.turn(2)
+    (found,) = await w.harness.store.incidents.list(is_open=True)
+    assert (found.subject, found.level, found.reason) == ("channel:ops", Level.INFO, "template")
+    assert w.watcher.troubled_channels == ["ops"]
+    w.watcher.attempted("ops", Attempt(), 0)
+    await w.harness.clock.turn(2)
+    assert (await w.open(), w.watcher.troubled_channels) == (0, [])
 
 
-async def test_an_address_that_can_not_be_used_is_told_at_once_and_ends_as_a_trial_arrives() -> None:
-    async with watched(TELL_OPS) as w:
-        w.watcher.attempted("ops", Attempt.without_address("no service"), w.harness.clock.now_ms())
-        await w.harness.clock.turn(2)
-        (found,) = await w.harness.store.incidents.list(is_open=True)
-        assert (found.level, found.reason, found.text) == (Level.WARNING, "address", "no service")
-        w.watcher.attempted("ops", Attempt(), None)
-        await w.harness.clock.turn(2)
-        assert await w.open() == 0
+async def test_an_address_that_can_not_be_used_is_told_at_once_and_ends_as_a_trial_arrives(w: Watched) -> None:
+    w.watcher.attempted("ops", Attempt.without_address("no service"), w.harness.clock.now_ms())
+    await w.harness.clock.turn(2)
+    (found,) = await w.harness.store.incidents.list(is_open=True)
+    assert (found.level, found.reason, found.text) == (Level.WARNING, "address", "no service")
+    w.watcher.attempted("ops", Attempt(), None)
+    await w.harness.clock.turn(2)
+    assert await w.open() == 0
 
 
-async def test_a_trial_that_fails_does_not_count() -> None:
-    async with watched(TELL_OPS) as w:
-        for _ in range(9):
-            w.watcher.attempted("ops", NOT_TAKEN, None)
-        await w.harness.clock.turn(2)
-        assert await w.open() == 0
+async def test_a_trial_that_fails_does_not_count(w: Watched) -> None:
+    for _ in range(9):
+        w.watcher.attempted("ops", NOT_TAKEN, None)
+    await w.harness.clock.turn(2)
+    assert await w.open() == 0
 
 
 def policy_now(w: Watched, subject: str) -> AlertPolicy:
     return run_at_once(w.watcher.subjects_now([subject]))[subject].policy
 
 
-async def test_of_a_job_whose_file_can_not_be_read_they_are_told_that_config_toml_names() -> None:
-    async with watched(TELL_OPS) as w:
-        assert policy_now(w, "job:other").to == ()
-        w.watcher.without_file = lambda job: AlertPolicy(to=(f"who cares for {job}",))
-        assert policy_now(w, "job:other").to == ("who cares for other",)
-        assert policy_now(w, "job:backup") == TELL_OPS
+async def test_of_a_job_whose_file_can_not_be_read_they_are_told_that_config_toml_names(w: Watched) -> None:
+    assert policy_now(w, "job:other").to == ()
+    w.watcher.without_file = lambda job: AlertPolicy(to=(f"who cares for {job}",))
+    assert policy_now(w, "job:other").to == ("who cares for other",)
+    assert policy_now(w, "job:backup") == TELL_OPS
