@@ -1,4 +1,4 @@
-"""Incidents: what is wrong, what was, and one of them with all that is known; taking care of one, and silence."""
+"""Incidents: what is wrong, what was, and one of them; taking care of one, silence, and the channels of alerts."""
 
 from __future__ import annotations
 
@@ -211,3 +211,29 @@ async def _find(asked: Asked, number: int) -> IncidentView:
     if found is None or not asked.principal.may_see(found.job_id or ""):
         raise PageMissing(f"There is no incident {number}")
     return incident_seen_by(found, asked.principal.may_see)
+
+
+LEVEL_WORDS = {"info": "everything", "warning": "warnings and what is critical", "critical": "what is critical"}
+
+
+@DashboardPage(
+    "channels",
+    "channels.html",
+    place="incidents",
+    parts={"channels-now": PagePart("channel_list.html", ("incident", "outbox"))},
+)
+async def show_channels(asked: Asked) -> Shown:
+    """Show the channels of the settings."""
+    channels = await asked.service.channels.list()
+    down = sum(channel.down_since_ms is not None for channel in channels)
+    return Shown(title="Alert channels", values={"channels": channels, "down": down, "level_words": LEVEL_WORDS})
+
+
+@Action("channels/{name}/test", right=Right.RUN)
+async def try_channel(asked: Asked) -> web.Response:
+    """Send a message that tells of nothing; the page shows how that went."""
+    try:
+        await asked.service.channels.try_out(asked.request.match_info["name"])
+    except Refused as refused:
+        raise PageMissing(str(refused)) from refused
+    return lead_to(asked.back())

@@ -1,11 +1,28 @@
-"""The page of a job, and what its buttons do."""
+"""The page of a job with its source, what its buttons do, and a run of it that changes nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 from aiohttp import web
-from msgspec import Struct
+from msgspec import Meta, Struct, field
+
+from spyweb.errors import Refused
+from spyweb.model import Outcome
+from spyweb.views.jobs import to_json
+from spyweb.views.runs import LogLine, RunEnded, TaskView
+from spyweb.views.source import SourceView
+from spyweb.web.access.principal import Right
+from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, Shown
+from spyweb.web.pages.site import answer_with
+
+if TYPE_CHECKING:
+    from spyweb.dashboard.lua_source import SourceLine  # with Pygments
+
+from collections.abc import Callable
 
 from spyweb.dashboard.incidents import SILENCES, held_words, show_incident, told_words
 from spyweb.dashboard.job import (
@@ -23,12 +40,9 @@ from spyweb.service.changes import LOG_LINES
 from spyweb.service.daemon import DaemonService
 from spyweb.views.incidents import incident_seen_by
 from spyweb.views.job_detail import detail_seen_by
-from spyweb.views.jobs import to_json
 from spyweb.views.statistics import TimeSpan
 from spyweb.views.strips import late_after
-from spyweb.web.access.principal import Right
-from spyweb.web.pages.page import Action, Asked, DashboardPage, PagePart, Shown, lead_to
-from spyweb.web.pages.source import coloured
+from spyweb.web.pages.page import PagePart, lead_to
 from spyweb.words import cut
 
 RUNS_SHOWN, STORED_SHOWN, RECORDS_SHOWN = 12, 8, 5
@@ -150,3 +164,92 @@ async def resume(asked: Asked) -> web.Response:
     """Have the schedule of a paused job start runs again."""
     await asked.service.resume(asked.job())
     return lead_to(asked.back())
+
+
+class SourceQuery(Struct, frozen=True):
+    """A file of a job, and the line that is meant."""
+
+    file: str | None = None
+    line: Annotated[int, Meta(ge=1)] | None = None
+
+
+@DashboardPage("jobs/{job}/source", "source.html", place="jobs")
+async def show_source(asked: Asked) -> Shown:
+    """Show a whole file of a job, as it runs."""
+    job, query = asked.job(), asked.query(SourceQuery)
+    try:
+        source = await asked.service.details.source(job, query.file)
+    except Refused as error:
+        raise PageMissing("There is no such file") from error
+    lines = await coloured(source, query.line)
+    return Shown(title=source.file, values={"job": job, "name": asked.name_of(job), "source": source, "lines": lines})
+
+
+async def coloured(source: SourceView | None, line: int | None = None) -> list[SourceLine]:
+    """Colour a part of a file, in a thread; `line` is the one that is meant, where the part itself means none."""
+    if source is None or not source.lines:
+        return []
+    return await asyncio.to_thread(_coloured, source, line)
+
+
+def _coloured(source: SourceView, line: int | None) -> list[SourceLine]:
+    from spyweb.dashboard.lua_source import colour  # imports Pygments: only here, in a thread
+
+    return colour("\n".join(source.lines), first=source.first, here=source.line or line)
+
+
+MOST_LINES = 500
+PATIENCE_S = 60.0  # after which the page no longer waits; the run goes on
+
+
+class Trial(Struct):
+    """A run as it was watched."""
+
+    lines: list[LogLine] = field(default_factory=list)
+    tasks: list[TaskView] = field(default_factory=list)
+    left_out: int = 0
+    end: RunEnded | None = None  # None: it goes on
+
+    @property
+    def words(self) -> str:
+        if self.end is None:
+            return "It still runs"
+        return "Succeeded" if self.end.outcome is Outcome.SUCCESS else self.end.outcome.value.capitalize()
+
+    @property
+    def result(self) -> str:
+        """Return what it returned, or of a monitor what it would have found, as JSON over several lines."""
+        result = self.end.result if self.end else None
+        return "" if result is None else msgspec.json.format(to_json(result), indent=2).decode()
+
+
+@Action("jobs/{job}/try", right=Right.RUN)
+async def try_job(asked: Asked) -> web.Response:
+    """Run a job so that nothing is kept: of a monitor one cycle, of a script a dry run."""
+    job = asked.job()
+    name = asked.name_of(job)
+    detail = await asked.service.details.detail(job)
+    is_monitor = bool(detail.pages)
+    trial = Trial()
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            await _watch(asked, trial, is_monitor=is_monitor)
+    except TimeoutError:
+        pass  # shown as far as it has come
+    values = {"job": job, "name": name, "trial": trial, "is_monitor": is_monitor}
+    return await answer_with(asked, "trial.html", "jobs", Shown(title=f"{name}: tried", values=values))
+
+
+async def _watch(asked: Asked, trial: Trial, *, is_monitor: bool) -> None:
+    job = asked.job()
+    async with aclosing(asked.service.run_once(job, debug=is_monitor, dry_run=not is_monitor)) as events:
+        async for event in events:
+            match event:
+                case RunEnded():
+                    trial.end = event
+                case LogLine() if len(trial.lines) < MOST_LINES:
+                    trial.lines.append(event)
+                case LogLine():
+                    trial.left_out += 1
+                case TaskView() if event.status != "running":
+                    trial.tasks.append(event)

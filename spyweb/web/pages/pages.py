@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from spyweb.web.pages import (  # noqa: F401
-    channels,
     events,
     health,
     incidents,
     job,
     keys,
-    maintenance,
     outbox,
     overview,
     records,
     runs,
     sign_in,
     site,
-    source,
     state,
-    trial,
     when,
 )
 from spyweb.web.pages.page import ACTIONS, PAGES

@@ -22,8 +22,8 @@ from spyweb.views.run_detail import run_seen_by
 from spyweb.views.strips import late_after
 from spyweb.web.access.principal import Right
 from spyweb.web.api.query import Natural, run_in_path
+from spyweb.web.pages.job import coloured
 from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, Question, Shown, lead_to
-from spyweb.web.pages.source import coloured
 
 PAGE = 50  # runs of a list
 WORDS = {Outcome.SUCCESS: "Succeeded"}
