@@ -62,7 +62,7 @@ IN_THREADS = {
     ("spyweb/logs/queued.py", "_write_whole"): "in the thread of the queue",
     ("spyweb/ops/files/files.py", "remove"): "the ops of `file` call it in threads",
     ("spyweb/lua/spawner.py", "_read"): "a socket that does not block",
-    ("spyweb/daemon/promises.py", "_has_no_new_privileges"): "`spyweb check`, a command of its own",
+    ("spyweb/daemon/check.py", "_has_no_new_privileges"): "`spyweb check`, a command of its own",
     ("spyweb/programs/running.py", "_hear"): "a socket that does not block",
     ("spyweb/programs/running.py", "_write"): "a pipe or a socket that does not block",
     ("spyweb/dashboard/static_files.py", "_read"): "the renderer is made in a thread, at the first page",

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from spyweb.daemon.check import find_doubtful_heartbeat, find_missing_variables, find_readable_secrets
+from spyweb.daemon import check
+from spyweb.daemon.check import (
+    find_broken_promises,
+    find_doubtful_heartbeat,
+    find_missing_variables,
+    find_readable_secrets,
+    why_not_executable,
+    why_not_writable,
+)
 from spyweb.model import PingAddresses
+from spyweb.permissions.policy import ExecRule, FilesRule, Grants, Policy
 from spyweb.settings.sections import HeartbeatSettings
 from tests.fakes.harness import make_spec
 
@@ -60,3 +70,77 @@ def test_a_variable_that_the_address_of_a_watcher_lacks_is_named_with_its_job() 
     assert [problem.reason for problem in found] == [
         "c: the variable OTHER is not set, in the environment of this check"
     ]
+
+
+UNIT = {"INVOCATION_ID": "1"}
+
+
+def test_what_can_be_used_is_no_problem(tmp_path: Path) -> None:
+    policy = Policy(granted=Grants(exec=(ExecRule(("/bin/sh",)),), files=FilesRule(frozenset(), (str(tmp_path),))))
+    assert find_broken_promises([make_spec(policy=policy)], UNIT) == []
+    assert find_broken_promises([make_spec(policy=Policy(granted=Grants(exec=None)))], UNIT) == []
+
+
+def test_each_promise_is_told_once_with_its_key(tmp_path: Path) -> None:
+    policy = Policy(
+        granted=Grants(
+            exec=(ExecRule(("/no/such", "a")), ExecRule(("/no/such", "b"))), files=FilesRule(frozenset(), ("/no/way",))
+        )
+    )
+    found = find_broken_promises([make_spec(policy=policy)], {})
+    assert [(problem.key, problem.reason, problem.is_warning) for problem in found] == [
+        ("permissions.exec", "/no/such: No such file or directory", True),
+        ("permissions.files", "/no/way: No such file or directory", True),
+    ]
+
+
+def test_a_home_that_the_unit_hides_is_told_as_that() -> None:
+    assert "ProtectHome=" in why_not_executable("/home/nobody-here/x", is_unit=True)
+    assert "ProtectHome=" not in why_not_executable("/home/nobody-here/x", is_unit=False)
+
+
+def test_a_read_only_file_system_names_the_directive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flags = os.statvfs(tmp_path)
+
+    class ReadOnly:
+        f_flag = flags.f_flag | os.ST_RDONLY | os.ST_NOEXEC
+
+    monkeypatch.setattr(os, "statvfs", lambda _: ReadOnly)
+    assert why_not_writable(str(tmp_path), is_unit=True) == "it is read-only: add it to ReadWritePaths= of the unit"
+    assert why_not_writable(str(tmp_path), is_unit=False) == "it is read-only"
+    (tmp_path / "x").touch(mode=0o644)
+    assert "NoExecPaths=" in why_not_executable(str(tmp_path / "x"), is_unit=True)
+
+
+def test_a_program_that_changes_its_user_needs_new_privileges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, status = tmp_path / "sudo", tmp_path / "status"
+    program.touch()
+    program.chmod(0o4755)
+    monkeypatch.setattr(check, "STATUS", status)
+    assert why_not_executable(str(program), is_unit=True) == ""
+    status.write_text("NoNewPrivs:\t0\n")
+    assert why_not_executable(str(program), is_unit=True) == ""
+    status.write_text("NoNewPrivs:\t1\n")
+    assert "NoNewPrivileges=yes" in why_not_executable(str(program), is_unit=True)
+
+
+def test_what_is_no_program_or_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "x").touch(mode=0o644)
+    assert why_not_executable(str(tmp_path / "x"), is_unit=True) == "it is not executable"
+    assert why_not_executable(str(tmp_path), is_unit=True) == "it is not executable"
+    assert why_not_writable(str(tmp_path / "x"), is_unit=True) == "it is not a folder"
+
+
+def test_a_root_that_reaches_what_spyweb_stores_is_told(tmp_path: Path) -> None:
+    data = tmp_path / "project/data"
+    data.mkdir(parents=True)
+    (tmp_path / "link").symlink_to("project")
+    (tmp_path / "project/site").mkdir()
+    for root, is_told in (
+        (tmp_path, True), (data, True), (tmp_path / "link", True), (tmp_path / "project/site", False),
+    ):  # fmt: skip
+        policy = Policy(granted=Grants(files=FilesRule(frozenset(), (str(root),))))
+        found = find_broken_promises([make_spec(policy=policy)], {}, data)
+        assert [problem.reason for problem in found] == is_told * [
+            f"{root}: data/ of this project is below it: file.* writes nothing there, but reads what is"
+        ]
