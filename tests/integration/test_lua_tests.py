@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import tempfile
 from dataclasses import dataclass, field
@@ -14,7 +13,6 @@ from spyweb.daemon.testing import Selection, run_tests
 from spyweb.errors import ConfigError, Refused
 from spyweb.reference.language import TABLES
 from spyweb.testing.results import CaseResult, Report
-from tests.fakes.project import eventually
 
 MONITOR = 'name = "The Shop"\nurl = "https://example.org"\nselector = "li"\nfields = ["title:a"]\nenabled = false\n'
 
@@ -153,20 +151,6 @@ async def test_tables_have_the_fields_that_the_reference_lists(project: LuaTestP
     assert change <= known["StateChange"]
 
 
-async def test_a_failure_shows_both_values_the_line_and_what_was_logged(project: LuaTestProject) -> None:
-    project.shop(
-        "function test_x()\n  log('about to')\n  defer(function() print('deferred') end)\n"
-        "  spyweb.assert_eq({ price = { 1, 2 } }, { price = { 1, 3 } }, 'prices')\nend"
-    )
-    (result,) = (await project.run()).results
-
-    assert not result.passed
-    assert result.reason == "jobs/shop/tests.lua:4: prices: they differ at .price[2]: 2 is not equal to 3"
-    assert "left:" in result.why
-    assert "jobs/shop/tests.lua:4: in function 'test_x'" in result.why
-    assert [(line.level, line.text) for line in result.output] == [("info", "about to"), ("print", "deferred")]
-
-
 async def test_virtual_time_moves_every_clock_and_expiry_with_each_sleep(project: LuaTestProject) -> None:
     project.shop(
         """
@@ -238,37 +222,6 @@ async def test_virtual_time_is_one_for_all_functions_side_by_side(project: LuaTe
     assert [result.reason for result in report.results] == [""] * 4
 
 
-async def test_sleep_is_real_unless_told_otherwise(project: LuaTestProject) -> None:
-    project.shop("function test_x() local t = os.clock() sleep(60) spyweb.assert_eq(os.clock() - t >= 0.06, true) end")
-    (result,) = (await project.run()).results
-    assert result.passed
-    assert result.duration_ms >= 60
-
-
-async def test_a_test_that_never_ends_fails_and_the_others_run(project: LuaTestProject) -> None:
-    project.save(
-        "jobs/loop.lua",
-        '-- /// job\n-- cpu_limit = "100ms"\n-- ///\nfunction run() end\n'
-        "function test_a() while true do end end\nfunction test_b() end",
-    )
-    assert await project.outcomes() == {"test_a": "jobs/loop.lua:5: cpu limit exceeded", "test_b": ""}
-
-
-async def test_files_that_do_not_load_are_told_beside_the_tests_of_others(project: LuaTestProject) -> None:
-    project.shop("function test_x() end")
-    project.save("jobs/luau.lua", "function test_x() end\nx += 1")
-    project.save("jobs/raises.lua", "error('at load')\nfunction test_x() end")
-    project.save("jobs/typo.lua", "-- /// job\n-- evry = 5\n-- ///\n")
-    report = await project.run()
-
-    assert {(result.suite, result.test): result.reason for result in report.results if not result.passed} == {
-        ("typo", ""): 'jobs/typo.lua:2: evry: unknown key; did you mean "every"?',
-        ("luau", ""): "jobs/luau.lua:2: syntax error near '+' (`+=` is Luau, not Lua 5.4: write x = x + 1)",
-        ("raises", ""): "jobs/raises.lua:1: at load",
-    }
-    assert (report.passed, report.failed) == (1, 3)
-
-
 async def test_nothing_to_run_is_refused(project: LuaTestProject) -> None:
     with pytest.raises(Refused, match="there are no tests: a test is a global function"):
         await project.run()
@@ -327,22 +280,3 @@ async def test_the_server_runs_on_a_free_port_with_one_database_for_all(project:
     (heard,) = by_name["test_7_boom"].output
     assert heard.text.startswith("GET /api/v/boom: server/init.lua:9: no luck")
     assert sorted(os.listdir(project.root / "server")) == ["init.lua", "tests.lua"], "its log files are the daemon's"
-
-
-async def test_a_server_that_does_not_compile_is_one_failure(project: LuaTestProject) -> None:
-    project.save("server/init.lua", "function get:x(")
-    project.save("server/tests.lua", "function test_x() end")
-    (result,) = (await project.run("server")).results
-    assert (result.test, result.passed) == ("", False)
-    assert result.reason.startswith("server/init.lua:1: ")
-
-
-async def test_a_run_that_is_cancelled_leaves_nothing_behind(project: LuaTestProject) -> None:
-    project.shop("function test_x() store_set('a', 'b') sleep(60000) end")
-    async with asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(project.run())
-        await asyncio.to_thread(
-            eventually, lambda: list((project.root.parent / "tmp").glob("*/*/spyweb.db")), "a database"
-        )
-        running.cancel()
-    assert os.listdir(project.root.parent / "tmp") == []
