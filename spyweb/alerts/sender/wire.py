@@ -48,7 +48,6 @@ class HelperAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     is_address_wrong: bool = False  # Apprise can't use it
     template: str = ""  # the name of the one that fails: title or body
     template_problem: str = ""  # the built-in text was sent instead
-    service: str = ""  # its name, for people
 
 
 HelperRequest = SendText | CheckAddress

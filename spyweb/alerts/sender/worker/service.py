@@ -72,14 +72,11 @@ class AppriseServices:
         """Return what is wrong with an address or its templates."""
         current.set(Met())
         try:
-            service = self._service(ask.url)
+            self._service(ask.url)
         except UnusableAddress as error:
             return HelperAnswer(id=ask.id, ok=False, reason=str(error), is_address_wrong=True)
         found = check_templates(ask.templates, ask.names)
-        name = str(service.service_name)
-        return HelperAnswer(
-            id=ask.id, ok=not found.problem, template=found.template, template_problem=found.problem, service=name
-        )
+        return HelperAnswer(id=ask.id, ok=not found.problem, template=found.template, template_problem=found.problem)
 
     def send(self, ask: SendText) -> HelperAnswer:
         """Send a message; return how that went."""
@@ -104,9 +101,8 @@ class AppriseServices:
         one.add(service)
         # Apprise's own notify converts, and so escapes, the text; that of a service does not.
         arrived = one.notify(body=body, title=title, notify_type=MOODS[ask.mood], body_format=FORMATS[written])
-        name = str(service.service_name)
         answer = HelperAnswer(
-            id=ask.id, ok=bool(arrived), template=rendered.template, template_problem=rendered.problem, service=name
+            id=ask.id, ok=bool(arrived), template=rendered.template, template_problem=rendered.problem
         )
         if arrived:
             return answer
