@@ -213,7 +213,7 @@ class KeepTemplate(Message, tag=8):
     variables: bytes = NO_VARIABLES
 
 
-class CheckCode(Message, tag=10):
+class CheckCode(Message, tag=9):
     """Find out whether these files compile; answered by VmLoaded like a LoadVm, but nothing is kept."""
 
     vm: int
@@ -221,7 +221,7 @@ class CheckCode(Message, tag=10):
     memory_limit: int
 
 
-class EndBranch(Message, tag=11):
+class EndBranch(Message, tag=10):
     """End a branch, whose time is up; dropped when it has ended."""
 
     run: int
@@ -316,7 +316,7 @@ class PackedOpCall(Message, tag=7):
     branch: Count = 0
 
 
-class BranchBegan(Message, tag=10):
+class BranchBegan(Message, tag=8):
     """A branch has begun that has a timeout, or is in another branch; of others their first op tells."""
 
     run: int
@@ -325,7 +325,7 @@ class BranchBegan(Message, tag=10):
     timeout_ms: Count  # 0: none
 
 
-class BranchEnded(Message, tag=11):
+class BranchEnded(Message, tag=9):
     """A branch has ended that has begun for the daemon."""
 
     run: int

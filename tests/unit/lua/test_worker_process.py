@@ -24,7 +24,7 @@ from tests.fakes.worker import SLOW, FakeSpawner, FakeWorker, raw_frame
 
 CODE = Code(job=JobId("prices"), generation=1, chunk="jobs/prices.lua", source=b"")
 TIMEOUT = 5.0  # seconds of each run
-READY, LOADED, OP, END, LOG, PONG, STUCK, PACKED_OP, BRANCH_OP, PACKED_BRANCH_OP, BRANCH_BEGAN, BRANCH_ENDED = range(12)
+READY, LOADED, OP, END, LOG, PONG, STUCK, PACKED_OP, BRANCH_BEGAN, BRANCH_ENDED = range(10)
 
 
 class Host:
@@ -110,7 +110,8 @@ MALFORMED: dict[str, object] = {
     "an op whose packed values are not counted": [PACKED_OP, 1, 1, "echo", wire.pack([{}])],
     "an op with a table among its scalars": [OP, 1, 1, "echo", [b"x", {}]],
     "an op with less than no values": [PACKED_OP, 1, 1, "echo", wire.pack([{}]), -1],
-    "an op of a branch that has no number": [BRANCH_OP, 1, 1, "echo", [b"x"], 0],
+    "an op of a branch below zero": [OP, 1, 1, "echo", [b"x"], -1],
+    "a packed op of a branch that is a text": [PACKED_OP, 1, 1, "echo", wire.pack([{}]), 1, "one"],
     "a branch in one below zero": [BRANCH_BEGAN, 1, 1, -1, 0],
     "a branch whose time is below zero": [BRANCH_BEGAN, 1, 1, 0, -1],
     "a branch that ended before its first op": [BRANCH_ENDED, 1, 1, -1],
@@ -532,7 +533,7 @@ def forged(rng: random.Random) -> bytes:
             [STUCK, rng.choice([0, run]), rng.randrange(7), 100],
             [LOADED, rng.randrange(5), rng.choice([None, "why"])],
             [READY, []],
-            [BRANCH_OP, run, rng.randrange(5), rng.choice(["echo", "wait"]), [b"value"], rng.randrange(-1, 4)],
+            [OP, run, rng.randrange(5), rng.choice(["echo", "wait"]), [b"value"], rng.randrange(-1, 4)],
             [BRANCH_BEGAN, run, rng.randrange(-1, 4), rng.randrange(-1, 4), rng.choice([0, 5, -5, 1 << 50])],
             [BRANCH_ENDED, run, rng.randrange(-1, 4), rng.randrange(-1, 5)],
         ]
