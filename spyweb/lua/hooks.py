@@ -161,13 +161,7 @@ ABOUT_ITEMS = frozenset(hook.name for hook in HOOKS if hook.about_items)
 LOAD = "load"
 UNLOADED = -1
 
-_BITS = {name: 1 << index for index, name in enumerate(HOOK_NAMES)}
-
-
-def bit_of(hook: str) -> int:
-    return _BITS[hook]
-
 
 def is_defined(defined: int, hook: str) -> bool:
     """Return whether the hook is in this mask, which a worker reported."""
-    return defined >= 0 and bool(defined & _BITS[hook])
+    return defined >= 0 and bool(defined & 1 << HOOK_NAMES.index(hook))

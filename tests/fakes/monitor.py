@@ -20,7 +20,7 @@ from spyweb.cooperative import set_done
 from spyweb.errors import FetchError
 from spyweb.extraction.extractor import Extractor, Page
 from spyweb.lua import wire
-from spyweb.lua.hooks import HOOK_NAMES, LOAD, UNLOADED, bit_of
+from spyweb.lua.hooks import HOOK_NAMES, LOAD, UNLOADED
 from spyweb.lua.session import Code, Host, Request
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, Failure, Field, JobId, Monitor, Outcome, Run, RunId, RunState, Trigger
@@ -175,7 +175,7 @@ class FakeVms(FakePool):
         return _crossed(await _maybe(hook(given, ctx)))
 
     def _defined(self) -> int:
-        return sum(bit_of(name) for name in HOOK_NAMES if name in self.hooks) if self.is_loaded else UNLOADED
+        return sum(1 << i for i, name in enumerate(HOOK_NAMES) if name in self.hooks) if self.is_loaded else UNLOADED
 
 
 async def _maybe(value: object) -> object:
