@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum, StrEnum
+from enum import StrEnum
 from typing import Final, NamedTuple, NewType, TypeAlias
 
 import msgspec
@@ -17,6 +17,8 @@ from msgspec import Struct
 
 from spyweb.errors import Problem
 from spyweb.incidents.policy import NOBODY, AlertPolicy
+from spyweb.null import NULL as NULL
+from spyweb.null import Null as Null
 from spyweb.permissions.policy import ANYTHING, Policy
 
 JobId = NewType("JobId", str)
@@ -34,21 +36,6 @@ Owner = RunId | BranchId  # of a transaction
 
 MIB = 1 << 20
 
-
-class Null(Enum):
-    """JSON's null, which a Lua table can hold and which is not nil.
-
-    Its value is what msgspec writes for it: the extension type that a VM reads (wire.Ext.NULL).  So a value is sent to
-    Lua as it is, without a search for nulls in it.
-    """
-
-    NULL = msgspec.msgpack.Ext(4, b"")
-
-    def __repr__(self) -> str:
-        return "NULL"  # msgspec's own would name an address
-
-
-NULL: Final = Null.NULL
 
 # A value of Lua as Python sees it: strings are bytes, a table whose keys are 1..n is a list, any other a dict.
 # None is nil: it stands for "no value", and is never inside a table.

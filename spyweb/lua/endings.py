@@ -11,8 +11,8 @@ import msgspec
 from msgspec.structs import replace
 
 from spyweb.lua import wire
-from spyweb.lua.wire import Ended, Ext, Foreign, RunEnd, Why
-from spyweb.model import Ending, Failure, Outcome
+from spyweb.lua.wire import Ended, Foreign, RunEnd, Why
+from spyweb.model import NULL, Ending, Failure, Outcome
 from spyweb.words import cut
 
 MAX_DEPTH = 32  # of a result that is shown
@@ -114,8 +114,6 @@ def show_value(value: object, depth: int = 0) -> object:
     match value:
         case bytes() | bytearray():
             return value.decode("utf-8", "replace")
-        case Foreign():
-            return _show_foreign(value)
         case dict():
             return {str(show_value(key)): show_value(item, depth + 1) for key, item in value.items()}
         case list() | tuple():
@@ -124,14 +122,13 @@ def show_value(value: object, depth: int = 0) -> object:
             return str(value)
         case None | bool() | int() | float() | str():
             return value
-        case _:
-            return f"<{type(value).__name__}>"
+    return _show_other(value)
 
 
-def _show_foreign(value: Foreign) -> object:
-    if value.kind is Ext.NULL:
-        return None
-    return [] if value.kind is Ext.EMPTY_ARRAY else f"<{value.name or value.kind.name.lower()}>"
+def _show_other(value: object) -> object:
+    if isinstance(value, Foreign):
+        return f"<{value.name or value.kind.name.lower()}>"
+    return None if value is NULL else f"<{type(value).__name__}>"
 
 
 def result_text(value: object) -> str:

@@ -35,6 +35,7 @@ from msgspec.msgpack import Decoder
 from msgspec.structs import astuple
 
 from spyweb.confined.frames import MAX_FRAME, framed
+from spyweb.null import NULL, Null
 
 BULK = 65_536  # bytes; a larger message would hold up the small ones behind it
 SMALL_FRAME = 262_144  # bytes of a frame on the first socket from a worker, which cuts its batches accordingly
@@ -344,8 +345,8 @@ class Ext(IntEnum):
     FOREIGN = 1  # a function, thread or userdata: its type's name
     CYCLE = 2  # a table inside itself
     DEEP = 3  # nested too deep
-    NULL = 4  # the sentinel for JSON null
-    EMPTY_ARRAY = 5  # the sentinel for an empty array
+    NULL = 4  # the sentinel for JSON null: spyweb.null.NULL here
+    EMPTY_ARRAY = 5  # the sentinel for an empty array: an empty list here
 
 
 @final
@@ -376,13 +377,15 @@ def _write_ext(value: object) -> msgspec.msgpack.Ext:
     raise TypeError(f"a {type(value).__name__} can't cross the wire")
 
 
-_SENTINELS = {int(kind): Foreign(kind, "table") for kind in (Ext.NULL, Ext.EMPTY_ARRAY)}
+_NULL, _EMPTY_ARRAY = int(Ext.NULL), int(Ext.EMPTY_ARRAY)
 _LONGEST_NAME = 64  # bytes of what Lua calls a type
 
 
-def _read_ext(code: int, data: memoryview) -> Foreign:
-    """Decode a Foreign; each is made once, since a list may hold hundreds of thousands of them."""
-    return _SENTINELS.get(code) or _foreign(code, bytes(data[:_LONGEST_NAME]))
+def _read_ext(code: int, data: memoryview) -> Null | list[object] | Foreign:
+    """Decode an extension; each Foreign is made once, since a list may hold hundreds of thousands of them."""
+    if code == _NULL:
+        return NULL
+    return [] if code == _EMPTY_ARRAY else _foreign(code, bytes(data[:_LONGEST_NAME]))
 
 
 @lru_cache(64)

@@ -13,8 +13,7 @@ from typing import cast
 from msgspec import Struct
 
 from spyweb.cooperative import Steps
-from spyweb.lua.wire import Ext, Foreign
-from spyweb.model import Monitor
+from spyweb.model import NULL, Monitor
 from spyweb.ops.arguments import Mismatch, read_table, read_text, type_name
 
 FIELDS, MATCHES = b"fields", b"matches"
@@ -97,8 +96,6 @@ def sequence(value: object) -> list[object]:
     """Read an array; of one with holes, the values between them."""
     if isinstance(value, list):
         return value
-    if isinstance(value, Foreign) and value.kind is Ext.EMPTY_ARRAY:
-        return []
     if isinstance(value, dict) and all(type(key) is int for key in value):
         return [value[key] for key in sorted(cast("dict[int, object]", value))]
     found = "a table with names in it" if isinstance(value, dict) else type_name(value)
@@ -175,7 +172,7 @@ def _name(key: object) -> str:
 def _text(key: object, value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, Foreign) and value.kind is Ext.NULL:
+    if value is NULL:
         return ""
     try:
         return read_text(value).decode("utf-8", "replace")

@@ -1,8 +1,8 @@
 """Turn the values that a script passes into the arguments that an op expects, or into Lua's error text.
 
 An op names its parameters' types with the aliases below; `reader_of` turns such an annotation into a Reader, once.
-Values of scripts are bytes, int, float, bool, None, list, dict and wire.Foreign; they are converted as Lua's own C
-functions would: a number is accepted for a string, a numeric string for a number.
+Values of scripts are bytes, int, float, bool, None, NULL, list, dict and wire.Foreign; they are converted as Lua's own
+C functions would: a number is accepted for a string, a numeric string for a number.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from spyweb import limits
 from spyweb.lua.wire import Ext, Foreign
+from spyweb.model import Null
 
 T = TypeVar("T")
 Read = Callable[[object], object]
@@ -56,7 +57,7 @@ def type_name(value: object) -> str:
             return "string"
         case Foreign(kind=Ext.FOREIGN):
             return value.name
-        case Foreign(kind=Ext.NULL):
+        case Null():
             return "null"
         case _:
             return "table"
@@ -164,8 +165,6 @@ def read_table(value: object) -> dict[object, object]:
         return value
     if isinstance(value, list):
         return dict(enumerate(value, 1))
-    if isinstance(value, Foreign) and value.kind is Ext.EMPTY_ARRAY:
-        return {}
     raise _mismatch("table", value)
 
 

@@ -13,8 +13,7 @@ from msgspec import Struct
 
 from spyweb.errors import OpError, StoreError
 from spyweb.lua.session import Results, StoreAnswer
-from spyweb.lua.wire import Ext, Foreign
-from spyweb.model import Value
+from spyweb.model import NULL, Value
 from spyweb.ops.arguments import Mismatch, read_number, read_text, type_name, value_in
 from spyweb.ops.positional import Fields, PositionalCall
 from spyweb.ops.resources import NAMESPACE, SCOPE
@@ -213,7 +212,7 @@ def list_groups(state_call: PositionalCall) -> StoreAnswer[list[str]]:
 
 
 def _ops(given: object) -> Sequence[object]:
-    if given == {} or (isinstance(given, Foreign) and given.kind is Ext.EMPTY_ARRAY):
+    if given == {}:
         return []
     if not isinstance(given, list):
         raise Malformed(f"field 'ops': array expected, got {type_name(given)}")
@@ -254,8 +253,7 @@ def _path(kind: UpdateKind, given: object) -> Path:
     """Read a path; one that is left out, null, "" or empty is the root, without segments."""
     if type(given) is bytes and given:
         return (given,)
-    is_sentinel = isinstance(given, Foreign) and given.kind in (Ext.NULL, Ext.EMPTY_ARRAY)
-    if is_sentinel or given is None or given in (b"", {}):
+    if given is None or given is NULL or given in (b"", {}, []):
         return ()
     if isinstance(given, list) and kind in _REACH_DEEPER:
         return tuple(read_text(segment) for segment in given)

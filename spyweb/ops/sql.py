@@ -9,7 +9,7 @@ from asyncio import CancelledError
 from collections.abc import Sequence
 
 from spyweb.errors import OpError
-from spyweb.lua.wire import Ext, Foreign
+from spyweb.model import Null
 from spyweb.ops.arguments import INTEGER_LIMIT, Table, Text, type_name
 from spyweb.ops.needs import DB, OpEffect, refuse_in_dry_run
 from spyweb.ops.op import OpFamily, op
@@ -73,7 +73,7 @@ def parameters_from(function: str, params: dict[object, object]) -> Sequence[Par
 
 def _parameter(function: str, number: int, value: object) -> Parameter:
     match value:
-        case None | Foreign(kind=Ext.NULL):
+        case None | Null():
             return None
         case bool() | int():
             return int(value)

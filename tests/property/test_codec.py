@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from spyweb.limits import NUMBER_KEYS
 from spyweb.lua import wire
 from spyweb.lua.wire import Ext, Foreign
+from spyweb.model import NULL
 from spyweb.store.encoding import OVER_NUMBER_KEYS
 from tests.fakes.lua_library import LuaLibrary, ScriptFailed
-
-NULL, EMPTY_ARRAY = Foreign(Ext.NULL, "table"), Foreign(Ext.EMPTY_ARRAY, "table")
 
 integers = st.integers(-(2**63), 2**63 - 1)
 floats = st.floats(allow_nan=False).map(  # none that is an integer of Lua's
@@ -144,7 +143,8 @@ def test_what_the_daemon_never_writes_is_an_error(vm: LuaLibrary, packed: bytes)
 
 def test_the_sentinels_cross_both_ways() -> None:
     vm = LuaLibrary()
-    assert vm.run("return JSON_EMPTY_ARRAY, {JSON_EMPTY_ARRAY}") == [EMPTY_ARRAY, [EMPTY_ARRAY]]
+    assert vm.run("return JSON_EMPTY_ARRAY, {JSON_EMPTY_ARRAY}") == [[], [[]]]
+    assert vm.run("return state.null, {state.null}") == [NULL, [NULL]]
     assert vm.decoded(b"\x92\xc7\0\x04\xc7\0\x05", "return json_encode(...), json_encode(select(2, ...))") == [
         b"null",
         b"[]",

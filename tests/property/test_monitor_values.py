@@ -14,6 +14,7 @@ from spyweb.errors import FetchError
 from spyweb.lua import wire
 from spyweb.lua.channel import pack
 from spyweb.lua.wire import Ext, Foreign
+from spyweb.model import NULL
 from spyweb.monitor.exchange import (
     FetchResponse,
     failed,
@@ -39,7 +40,7 @@ SCALARS = (
     | st.integers(-(1 << 63), (1 << 63) - 1)
     | st.floats()
     | st.binary(max_size=8)
-    | st.sampled_from([Foreign(Ext.NULL), Foreign(Ext.EMPTY_ARRAY), Foreign(Ext.FOREIGN, "function")])
+    | st.sampled_from([NULL, Foreign(Ext.FOREIGN, "function")])
 )
 KEYS = st.sampled_from(NAMES) | st.integers(-2, 5) | st.binary(max_size=3) | st.booleans() | st.floats(allow_nan=False)
 VALUES = st.recursive(

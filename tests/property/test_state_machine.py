@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from spyweb.lua.wire import Ext, Foreign
+from spyweb.lua.wire import Foreign
 from spyweb.model import HistoryRule, JobId, Outcome, RunId, RunState, Trigger
 from spyweb.ops import catalog
 from spyweb.ops.world import Call, World
@@ -44,7 +44,7 @@ VALUES = st.recursive(
     lambda inner: st.one_of(
         st.lists(inner, min_size=1, max_size=3),
         st.dictionaries(st.sampled_from([b"x", b"y"]), inner, max_size=2),
-        st.just(Foreign(Ext.EMPTY_ARRAY, "table")),
+        st.builds(list),
     ),
     max_leaves=4,
 )

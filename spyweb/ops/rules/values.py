@@ -16,9 +16,8 @@ from spyweb.ops.arguments import INTEGER_LIMIT
 from spyweb.store.model.entries import Entry
 
 SHOWN = 80  # characters of a key in an error
-_AS_THEY_ARE = frozenset({bytes, bool, int})  # in Lua and in the store
+_AS_THEY_ARE = frozenset({bytes, bool, int, Null})  # in Lua and in the store
 _TEXT = frozenset({bytes})
-_NULL, _EMPTY_ARRAY = Ext.NULL, Ext.EMPTY_ARRAY  # looking up a member of an enum is slow
 _NEVER_STORED = {Ext.CYCLE: "a table that contains itself can't be stored", Ext.DEEP: "it is nested too deep"}
 ALIKE = frozenset({0, 1})  # and false, and true
 SCALAR_BYTES = 9  # what anything but a text or a table takes
@@ -59,8 +58,9 @@ def value_from_lua(given: object) -> Value:
         return _list_from_lua(given)  # type: ignore[arg-type]
     if kind is dict:
         return _table_from_lua(given)  # type: ignore[arg-type]
-    if kind is Foreign:
-        return _sentinel(given)  # type: ignore[arg-type]
+    if isinstance(given, Foreign):
+        is_named = given.kind is Ext.FOREIGN
+        raise Unstorable(f"a {given.name} can't be stored" if is_named else _NEVER_STORED[given.kind])
     if kind is Prepared:
         return cast(Prepared, given).value()
     if kind is float:
@@ -117,15 +117,6 @@ def _table_from_lua(given: dict[object, object]) -> dict[ValueKey, Value]:
         except Unstorable as problem:
             raise problem.inside(key) from None
     return made
-
-
-def _sentinel(given: Foreign) -> Value:
-    kind = given.kind
-    if kind is _NULL:
-        return NULL
-    if kind is _EMPTY_ARRAY:
-        return []
-    raise Unstorable(f"a {given.name} can't be stored" if kind is Ext.FOREIGN else _NEVER_STORED[kind])
 
 
 def _check_key(key: object) -> None:

@@ -8,7 +8,7 @@ import pytest
 from spyweb.lua import endings, wire
 from spyweb.lua.endings import result_text, show_value
 from spyweb.lua.wire import Ended, Ext, Foreign, RunEnd, Why
-from spyweb.model import Ending, Failure, Outcome
+from spyweb.model import NULL, Ending, Failure, Outcome
 
 
 def told(ended: Ended, *, result: bytes | None = None, discarded: bool = False) -> Ending:
@@ -84,8 +84,7 @@ def test_what_is_stopped_before_it_began_is_stopped() -> None:
         ({b"a": [1, True, None]}, {"a": [1, True, None]}),
         ({1: b"x", 2.5: b"y"}, {"1": "x", "2.5": "y"}),
         (Foreign(Ext.FOREIGN, "function"), "<function>"),
-        ({b"a": [Foreign(Ext.NULL, "table")]}, {"a": [None]}),
-        (Foreign(Ext.EMPTY_ARRAY, "table"), []),
+        ({b"a": [NULL]}, {"a": [None]}),
         (Foreign(Ext.CYCLE, "table"), "<table>"),
         (math.inf, "inf"),
         (-(1 << 63), -(1 << 63)),
@@ -103,7 +102,7 @@ def test_what_a_script_returned_is_shown_as_json_can_hold_it(value: object, show
         (None, ""),
         (b"open: not asking", "open: not asking"),
         (7, "7"),
-        (Foreign(Ext.NULL, "table"), "null"),
+        (NULL, "null"),
         ({b"a": [1, 2]}, '{"a":[1,2]}'),
         (b"x" * 200, "x" * 200),
         (b"x" * 201, "x" * 199 + "…"),

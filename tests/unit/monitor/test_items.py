@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spyweb.lua import wire
-from spyweb.lua.wire import Ext, Foreign
+from spyweb.model import NULL
 from spyweb.monitor import items as items_module
 from spyweb.monitor.items import Item, ItemReader, Keywords, items_to_lua, sequence
 from spyweb.ops.arguments import Mismatch
@@ -51,7 +51,7 @@ def test_fields_come_in_the_order_of_the_settings_and_then_by_name() -> None:
 
 
 def test_numbers_and_booleans_become_text_and_null_nothing() -> None:
-    given = {b"a": 3.0, b"b": 7, b"c": True, b"d": False, b"e": Foreign(Ext.NULL), b"f": 0.5, 1: b"g"}
+    given = {b"a": 3.0, b"b": 7, b"c": True, b"d": False, b"e": NULL, b"f": 0.5, 1: b"g"}
     assert READER.read({b"fields": given}).fields == {
         "1": "g",
         "a": "3",
@@ -94,7 +94,7 @@ def test_what_makes_no_sense_is_named(value: object, reason: str) -> None:
     assert str(caught.value) == reason
 
 
-@pytest.mark.parametrize("nothing", [[], {}, Foreign(Ext.EMPTY_ARRAY)])
+@pytest.mark.parametrize("nothing", [[], {}])
 def test_an_empty_table_is_no_items(nothing: object) -> None:
     assert all_steps(READER.read_all(nothing)) == []
 
@@ -139,7 +139,7 @@ def test_without_keywords_every_item_is_kept() -> None:
 
 @pytest.mark.parametrize(
     ("value", "array"),
-    [([1, 2], [1, 2]), ({}, []), (Foreign(Ext.EMPTY_ARRAY), []), ({3: b"c", 1: b"a"}, [b"a", b"c"])],
+    [([1, 2], [1, 2]), ({}, []), ({3: b"c", 1: b"a"}, [b"a", b"c"])],
 )
 def test_a_table_with_whole_numbers_as_keys_is_an_array(value: object, array: list[object]) -> None:
     assert sequence(value) == array

@@ -21,7 +21,6 @@ from tests.fakes.memory_store import MemoryStore
 from tests.fakes.ops import PRICES, ask, make_call, make_world, table
 
 assert catalog.names()
-NULL_OF_LUA = Foreign(Ext.NULL, "table")
 
 
 def at(key: str = "k", scope: str = "orders", **fields: object) -> dict[object, object]:
@@ -44,16 +43,16 @@ async def code_of(call: Call, name: str, options: object) -> str:
 
 async def test_null_is_kept_and_is_nil_at_the_top() -> None:
     call = make_call()
-    assert await ask(call, "state.set", at(value=NULL_OF_LUA)) == [{"old_value": None, "new_value": None}]
+    assert await ask(call, "state.set", at(value=NULL)) == [{"old_value": None, "new_value": None}]
     assert await ask(call, "state.get", at()) == [None]
     assert await ask(call, "state.keys", table(scope=b"orders")) == [[b"k"]]
-    await ask(call, "state.set", at(value={b"a": NULL_OF_LUA}))
+    await ask(call, "state.set", at(value={b"a": NULL}))
     assert await ask(call, "state.get", at()) == [{b"a": NULL}]
 
 
 async def test_a_scope_lists_its_values_in_the_order_of_their_creation_and_its_keys_sorted() -> None:
     call = make_call()
-    for key, value in (("z", 1), ("a", [2]), ("m", NULL_OF_LUA)):
+    for key, value in (("z", 1), ("a", [2]), ("m", NULL)):
         await ask(call, "state.set", at(key, value=value))
     await ask(call, "state.set", at("z", value=9))
     assert await ask(call, "state.list", table(scope=b"orders")) == [[9, [2], NULL]]
@@ -143,7 +142,7 @@ async def test_a_set_replaces_the_expiry_and_an_update_keeps_it() -> None:
         ("state.set", table(key=b"k", value=1), "deserialization_error"),
         ("state.set", [b"s", b"k", 1], "deserialization_error"),
         ("state.set", {}, "deserialization_error"),
-        ("state.set", Foreign(Ext.EMPTY_ARRAY, "table"), "deserialization_error"),
+        ("state.set", [], "deserialization_error"),
         ("state.set", at(value=1, ttl=float("nan")), "deserialization_error"),
         ("state.set", at("x" * 513, value=1), "SET_ERROR"),
         ("state.set", at(value=b"x" * 101), "VALUE_TOO_LARGE"),
@@ -216,7 +215,6 @@ async def test_watchers_hear_of_every_write_even_of_a_delete_of_nothing() -> Non
     assert (origin.job, origin.run, origin.depth) == (PRICES, RunId(1), 2)
 
 
-EMPTY_ARRAY = Foreign(Ext.EMPTY_ARRAY, "table")
 A_FUNCTION = Foreign(Ext.FOREIGN, "function")
 
 
@@ -249,7 +247,7 @@ def test_fields_are_read_as_lua_would() -> None:
     [
         ({}, "deserialization_error", "missing field 'key'"),
         ({"key": True}, "deserialization_error", "field 'key': string expected, got boolean"),
-        ({"key": NULL_OF_LUA}, "deserialization_error", "field 'key': string expected, got null"),
+        ({"key": NULL}, "deserialization_error", "field 'key': string expected, got null"),
         ({"key": b"x" * 11}, "F_ERROR", "key 'xxxxxxxxxxx': 11 bytes are over the limit of 10"),
     ],
 )
@@ -273,7 +271,7 @@ def test_a_value_may_be_called_data() -> None:
     assert make_payload(data=1.0).value() == 1
     assert make_payload(value=2, data=1).value() == 2
     assert make_payload(value=False).value() is False
-    assert make_payload(value=NULL_OF_LUA).value() is NULL
+    assert make_payload(value=NULL).value() is NULL
 
 
 @pytest.mark.parametrize(
@@ -298,7 +296,7 @@ def test_a_number_must_be_one() -> None:
     [
         ({b"type": b"set", b"path": b"a", b"value": 1}, Update(kind=UpdateKind.SET, path=(b"a",), value=1)),
         ({b"type": b"set"}, Update(kind=UpdateKind.SET, path=(), value=NULL)),
-        ({b"type": b"set", b"path": b"", b"value": EMPTY_ARRAY}, Update(kind=UpdateKind.SET, path=(), value=[])),
+        ({b"type": b"set", b"path": b"", b"value": []}, Update(kind=UpdateKind.SET, path=(), value=[])),
         ({b"type": b"set", b"path": 5, b"value": 1}, Update(kind=UpdateKind.SET, path=(b"5",), value=1)),
         ({b"type": b"merge", b"value": {}}, Update(kind=UpdateKind.MERGE, path=(), value={})),
         (
@@ -306,9 +304,9 @@ def test_a_number_must_be_one() -> None:
             Update(kind=UpdateKind.MERGE, path=(b"a.b", b"c"), value=1),
         ),
         ({b"type": b"merge", b"path": {}, b"value": {}}, Update(kind=UpdateKind.MERGE, path=(), value={})),
-        ({b"type": b"append", b"path": NULL_OF_LUA, b"value": 1}, Update(kind=UpdateKind.APPEND, path=(), value=1)),
-        ({b"type": b"append", b"path": EMPTY_ARRAY, b"value": 1}, Update(kind=UpdateKind.APPEND, path=(), value=1)),
-        ({b"type": b"append", b"value": NULL_OF_LUA}, Update(kind=UpdateKind.APPEND, path=(), value=NULL)),
+        ({b"type": b"append", b"path": NULL, b"value": 1}, Update(kind=UpdateKind.APPEND, path=(), value=1)),
+        ({b"type": b"append", b"path": [], b"value": 1}, Update(kind=UpdateKind.APPEND, path=(), value=1)),
+        ({b"type": b"append", b"value": NULL}, Update(kind=UpdateKind.APPEND, path=(), value=NULL)),
         ({b"type": b"increment", b"path": b"n", b"by": 2.0}, Update(kind=UpdateKind.INCREMENT, path=(b"n",), by=2)),
         ({b"type": b"decrement", b"by": -3}, Update(kind=UpdateKind.DECREMENT, path=(), by=-3)),
         ({b"type": b"remove", b"path": b"a"}, Update(kind=UpdateKind.REMOVE, path=(b"a",))),
@@ -319,7 +317,7 @@ def test_an_op_is_read_and_without_a_path_it_is_the_roots(fields: object, update
     assert make_payload(ops=[fields]).updates() == [update]
 
 
-@pytest.mark.parametrize("ops", [{}, EMPTY_ARRAY])
+@pytest.mark.parametrize("ops", [{}, []])
 def test_no_ops_are_an_empty_array(ops: object) -> None:
     assert make_payload(ops=ops).updates() == []
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from spyweb.clock import RealClock
 from spyweb.errors import OpError
 from spyweb.lua.wire import Ext, Foreign
+from spyweb.model import NULL
 from spyweb.ops.sql import parameters_from
 from spyweb.ops.world import Call
 from tests.fakes.ops import ask, make_call, make_world
@@ -26,7 +27,7 @@ async def call(tmp_path: Path) -> AsyncIterator[Call]:
 def test_an_array_goes_up_to_its_highest_index_and_its_holes_are_null() -> None:
     assert parameters_from("db_exec", {3: b"c", 1: b"a"}) == ["a", None, "c"]
     assert parameters_from("db_exec", {}) == []
-    assert parameters_from("db_exec", {1: Foreign(Ext.NULL)}) == [None]
+    assert parameters_from("db_exec", {1: NULL}) == [None]
 
 
 def test_booleans_and_whole_numbers_are_integers() -> None:

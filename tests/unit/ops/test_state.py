@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from spyweb.errors import OpError
 from spyweb.lua.wire import Ext, Foreign
-from spyweb.model import MIB, HistoryRule
+from spyweb.model import MIB, NULL, HistoryRule
 from spyweb.ops import catalog
 from spyweb.ops.world import Call
 from spyweb.settings import StateSettings
@@ -18,7 +18,6 @@ from tests.fakes.memory_store import MemoryStore
 from tests.fakes.ops import ask, make_call, make_world
 
 A_FUNCTION = Foreign(Ext.FOREIGN, "function")
-NULL = Foreign(Ext.NULL, "table")
 LARGEST = 2**63 - 1
 
 

@@ -21,8 +21,6 @@ from spyweb.ops.rules.values import (
 )
 from spyweb.store.model.entries import Entry
 
-NULL_OF_LUA = Foreign(Ext.NULL, "table")
-EMPTY_ARRAY = Foreign(Ext.EMPTY_ARRAY, "table")
 A_FUNCTION = Foreign(Ext.FOREIGN, "function")
 
 
@@ -43,9 +41,9 @@ A_FUNCTION = Foreign(Ext.FOREIGN, "function")
         ([1.0, [b"x"]], [1, [b"x"]]),
         ({}, {}),
         ({b"a": 1.0, 2: b"x", 2.5: True, True: 0}, {b"a": 1, 2: b"x", 2.5: True, True: 0}),
-        (EMPTY_ARRAY, []),
-        (NULL_OF_LUA, NULL),
-        ({b"a": [NULL_OF_LUA]}, {b"a": [NULL]}),
+        ([], []),
+        (NULL, NULL),
+        ({b"a": [NULL]}, {b"a": [NULL]}),
     ],
 )
 def test_what_a_script_writes_is_kept_and_an_integral_float_is_the_integer(given: object, value: Value) -> None:
@@ -78,7 +76,7 @@ def test_what_can_not_be_kept_is_refused_with_the_reason_and_the_place(given: ob
 
 
 def test_null_goes_back_as_the_sentinel_inside_tables_and_as_nil_at_the_top() -> None:
-    assert wire.unpack(wire.pack([{b"a": [NULL, 1]}])) == [{b"a": [NULL_OF_LUA, 1]}]
+    assert wire.unpack(wire.pack([{b"a": [NULL, 1]}])) == [{b"a": [NULL, 1]}]
     assert result_of(NULL) is None
     assert result_of(None) is None
 

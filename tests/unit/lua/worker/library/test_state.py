@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spyweb.errors import OpError
-from spyweb.lua.wire import Ext, Foreign
+from spyweb.model import NULL
 from tests.fakes.lua_library import LuaLibrary
 
 
@@ -82,7 +82,7 @@ def test_a_table_first_is_handed_on() -> None:
 def test_null_is_one_sentinel_that_crosses_as_null() -> None:
     vm = stored(None)
     assert vm.run("return state.null ~= nil, state.null == state.null, type(state.null)") == [True, True, b"table"]
-    assert vm.run("return state.set('k', {a = state.null})") == [b"k", {b"a": Foreign(Ext.NULL, "table")}]
+    assert vm.run("return state.set('k', {a = state.null})") == [b"k", {b"a": NULL}]
     assert vm.error("state.null.x = 1") == "script.lua:1: attempt to modify a readonly table"
 
 
