@@ -201,7 +201,9 @@ class LimitedHandler(RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         real = cast(asyncio.Transport, transport)
-        if self._limiter.admit(self, address_of(real.get_extra_info("peername"))):
+        if self._force_close:  # it was retired while it shook hands
+            real.abort()
+        elif self._limiter.admit(self, address_of(real.get_extra_info("peername"))):
             super().connection_made(transport)
         else:
             real.write(REFUSAL)

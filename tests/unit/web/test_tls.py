@@ -165,6 +165,21 @@ async def test_who_never_shakes_hands_is_hung_up_on(tmp_path: Path, monkeypatch:
         await until_free(limiter)
 
 
+async def test_who_shakes_hands_while_the_app_is_exchanged_is_not_answered_by_the_older_one(tmp_path: Path) -> None:
+    cert, key = put(tmp_path)
+    async with served(ServerCertificate(cert, key)) as (listening, limiter), asyncio.timeout(5):
+        reader, writer = await asyncio.open_connection("127.0.0.1", listening.port)
+        while not limiter.open:  # noqa: ASYNC110 - sockets tell nobody
+            await asyncio.sleep(0)
+        limiter.retire_all()
+        with suppress(ConnectionError):
+            await writer.start_tls(trusting(cert), server_hostname="localhost")
+            writer.write(ASK)
+            assert await reader.read() == b""
+        writer.close()
+        await until_free(limiter)
+
+
 async def test_a_stop_waits_for_no_handshake(tmp_path: Path) -> None:
     async with asyncio.timeout(5):
         async with served(ServerCertificate(*put(tmp_path))) as (listening, limiter):
