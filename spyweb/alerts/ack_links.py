@@ -1,4 +1,4 @@
-"""Links in messages by which people say that they take care of an incident, without a key.
+"""Links in messages by which people acknowledge an incident without a key.
 
 A link bears a signature and the moment at which it expires.  It lets whoever has it see that one incident, and
 acknowledge it in the name of the channel that the message went to; a channel that is gone from the settings takes its

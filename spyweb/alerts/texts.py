@@ -34,7 +34,7 @@ class AlertItem(Struct, frozen=True, kw_only=True):
     flapping: bool
     gone: bool = False  # it is over only since its subject is gone, or was switched off
     title: str = ""  # of what a script tells
-    ack_url: str = ""  # where somebody says that they take care; never stored
+    ack_url: str = ""  # where somebody acknowledges it; never stored
 
 
 class AlertFacts(Struct, frozen=True, kw_only=True):

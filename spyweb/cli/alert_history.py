@@ -22,7 +22,7 @@ CELLS = 42  # of a bar: four hours each, of a week
 DRAWN = 20  # subjects, those that were wrong for longest
 WELL, PARTLY, WRONG = "·", "▒", "█"
 BARS = ("subject", "", "incidents", "wrong for", "share")
-HEADER = ("id", "subject", "level", "since", "lasted", "reason", "taken care by", "text")
+HEADER = ("id", "subject", "level", "since", "lasted", "reason", "acknowledged by", "text")
 
 
 class HistorySpan(NamedTuple):

@@ -1,4 +1,4 @@
-"""`spyweb alerts`: list incidents and channels, look at one, and take care of one."""
+"""`spyweb alerts`: list incidents and channels, look at one, and acknowledge one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from spyweb.views.channels import ChannelTried, ChannelView
 from spyweb.views.incidents import IncidentChannel, IncidentView
 
 SILENCE = duration(MINUTE_MS, 365 * DAY_MS)
-HEADER = ("id", "subject", "level", "since", "lasts", "reason", "taken care by", "told", "text")
+HEADER = ("id", "subject", "level", "since", "lasts", "reason", "acknowledged by", "told", "text")
 ONLY_IT = ", and only it has the addresses: `spyweb start`"
 CHANNELS = ("channel", "kind", "host", "level", "quiet", "waiting", "state", "last error")
 
@@ -57,9 +57,9 @@ def ack(
     by: ByName = None,
     form: Output = Format.TABLE,
 ) -> None:
-    """Take care of an incident: nobody is reminded any more."""
+    """Acknowledge an incident: nobody is reminded any more."""
     name = project_of(context).stored().ack_incident(number, by or _user())
-    output.tell(form, f"incident {number} is taken care of by {name}", {"acked": number})
+    output.tell(form, f"incident {number} is acknowledged by {name}", {"acked": number})
 
 
 def silence(
@@ -179,7 +179,7 @@ def _facts(project: Project, incident: IncidentView) -> Sequence[tuple[str, str]
     if incident.closed_ms is not None:
         facts.append(("closed", moment(incident.closed_ms)))
     if incident.acked_ms is not None:
-        facts.append(("taken care by", f"{incident.acked_by}, {moment(incident.acked_ms)}"))
+        facts.append(("acknowledged by", f"{incident.acked_by}, {moment(incident.acked_ms)}"))
     if incident.run is not None:
         facts.append(("run", str(incident.run)))
     if incident.failures:
@@ -200,5 +200,5 @@ def _untold(incident: IncidentView) -> Sequence[IncidentChannel]:
 
 def _later(project: Project, channel: IncidentChannel) -> str:
     if channel.from_ms > project.clock.now_ms():
-        return f"at {project.moment(channel.from_ms)}, if nobody takes care"
+        return f"at {project.moment(channel.from_ms)}, unless acknowledged"
     return channel.held or "now"

@@ -88,7 +88,7 @@ ALERTS = {
 }
 SYSTEMD = {"install": "spyweb.cli.systemd:install", "uninstall": "spyweb.cli.systemd:uninstall"}
 GROUPS = {
-    "alerts": (ALERTS, "See what is wrong, and take care of it."),
+    "alerts": (ALERTS, "See what is wrong, and acknowledge it."),
     "state": (STATE, "Look at and change what scripts keep."),
     "keys": (KEYS, "Say who may come in over HTTP."),
     "systemd": (SYSTEMD, "Run the project as a service."),

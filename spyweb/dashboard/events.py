@@ -102,7 +102,7 @@ def _incident(happening: IncidentHappened) -> EventLine:
         case "closed":
             return EventLine(mark="ok", words=f"{named} is over")
         case _:
-            return EventLine(mark="none", words=f"{named} is taken care of by {happening.by}")
+            return EventLine(mark="none", words=f"{named} is acknowledged by {happening.by}")
 
 
 def _run(run: RunHappened) -> EventLine:

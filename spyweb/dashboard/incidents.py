@@ -1,4 +1,4 @@
-"""Show incidents: what each is about in words, who was told, and who takes care.  Pure."""
+"""Show incidents: what each is about in words, who was told, and who has acknowledged it.  Pure."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class OpenLine(Struct, frozen=True, kw_only=True):
     oldest: OpenIncident
     named: Sequence[tuple[OpenIncident, str]]  # with the names of their subjects
     unnamed: int
-    left_alone: int  # of which nobody takes care
+    left_alone: int  # that are not acknowledged
 
 
 def subject_name(subject: str, name_of_job: str = "") -> str:
@@ -113,9 +113,9 @@ def _telling(channel: IncidentChannel, view: IncidentView, now_ms: int) -> Shown
     if view.closed_ms is not None:
         return ShownTelling(name=channel.name, mark="wait", words="not told yet that it was")
     if view.acked_ms is not None:
-        return ShownTelling(name=channel.name, mark="none", words="not told: somebody takes care")
+        return ShownTelling(name=channel.name, mark="none", words="not told: acknowledged")
     if channel.from_ms > now_ms:
-        words = "told if nobody takes care by then"
+        words = "told unless acknowledged by then"
         return ShownTelling(name=channel.name, mark="wait", words=words, from_ms=channel.from_ms)
     return ShownTelling(
         name=channel.name,
@@ -176,5 +176,5 @@ def open_line(incidents: Sequence[OpenIncident], name_of: Callable[[str], str]) 
 
 
 def left_alone(incidents: Iterable[OpenIncident]) -> int:
-    """Return of how many nobody takes care."""
+    """Count those that are not acknowledged."""
     return sum(each.acked_ms is None for each in incidents)

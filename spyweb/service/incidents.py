@@ -156,7 +156,7 @@ class IncidentService:
         return view
 
     async def acknowledge(self, incident: int, by: str) -> None:
-        """Note that somebody takes care.  Raises Refused where there is no such open incident."""
+        """Acknowledge an incident.  Raises Refused where there is no such open incident."""
         if not await self._incidents.acknowledge(incident, by):
             await self._find(incident)
             raise Refused(f"incident {incident} is over")

@@ -113,7 +113,7 @@ class AuditHappened(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class IncidentHappened(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An incident has begun, is over, or somebody takes care of it."""
+    """An incident has begun, is over, or was acknowledged."""
 
     what: Literal["opened", "closed", "acked"]
     incident: int
@@ -123,7 +123,7 @@ class IncidentHappened(Struct, frozen=True, kw_only=True, omit_defaults=True):
     level: str = ""  # of one that has begun
     reason: str = ""  # the sign that it began with
     text: str = ""  # the beginning of why
-    by: str = ""  # who takes care
+    by: str = ""  # who has acknowledged it
 
 
 class LogHappened(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -64,7 +64,7 @@ class IncidentView(Struct, frozen=True, kw_only=True):
     since_ms: int  # the first failure of the row
     opened_ms: int
     closed_ms: int | None
-    acked_ms: int | None  # since when somebody takes care
+    acked_ms: int | None  # when somebody acknowledged it
     acked_by: str
     is_flapping: bool
     is_gone: bool = False  # it is over only since its subject is gone, or was switched off
@@ -80,7 +80,7 @@ class IncidentView(Struct, frozen=True, kw_only=True):
 
 
 class IncidentAcked(Struct, frozen=True, kw_only=True):
-    """The incident that somebody takes care of now."""
+    """The incident that was acknowledged."""
 
     acked: int
     by: str = ""

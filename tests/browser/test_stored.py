@@ -272,7 +272,7 @@ async def test_an_incident_is_read_taken_care_of_and_over(wide: Tab, small: Tab,
             await expect(page.get_by_role("heading", level=1)).to_be_visible()
             assert await tab.violations() == [], path
         assert await small.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], path
-    await expect(small.page.locator("#i-1")).to_contain_text("nobody takes care yet")
+    await expect(small.page.locator("#i-1")).to_contain_text("not acknowledged yet")
     await expect(small.page.locator("#i-1")).to_contain_text("no space on <i>disk</i>")
 
     page = await bare.open("/incidents/1")
@@ -284,11 +284,11 @@ async def test_an_incident_is_read_taken_care_of_and_over(wide: Tab, small: Tab,
     await expect(page.get_by_role("button", name="Silence")).to_be_visible()
 
     await wide.page.locator("#i-1 a.name").click()
-    await wide.page.get_by_label("Who takes care").fill("Anna <b>")
+    await wide.page.get_by_label("Acknowledged by").fill("Anna <b>")
     await wide.page.keyboard.press("Enter")
     await expect(wide.page.get_by_role("button", name="Acknowledge")).to_have_count(0)
     await expect(wide.page.locator(".history")).to_contain_text("acknowledged by Anna <b>")
-    await expect(small.page.locator("#i-1")).to_contain_text("Anna <b> takes care")
+    await expect(small.page.locator("#i-1")).to_contain_text("acknowledged by Anna <b>")
     await expect(small.page.locator("#count-incidents")).to_have_text("1")
 
     filled.project.spyweb("trigger", "flaky")

@@ -222,7 +222,7 @@ class Incidents(StorePart):
         return [whole(connection, read(row)) for row in rows]
 
     def acknowledge(self, incident: int, by: str) -> Future[bool]:
-        """Note that somebody takes care; gives False where there is no such open incident."""
+        """Acknowledge an incident; gives False where there is no such open incident."""
         return self._writer.submit(OpKind.SEVERAL, acknowledge, incident, by, self._clock.now_ms())
 
     def silence(self, subject: str, for_ms: int | None, by: str) -> Future[None]:

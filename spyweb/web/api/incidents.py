@@ -1,4 +1,4 @@
-"""Handlers for incidents: list them, look at one, and take care of one."""
+"""Handlers for incidents: list them, look at one, and acknowledge one."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def show_incident(request: web.Request) -> web.Response:
 
 @Route("POST", "/api/incidents/{incident}/ack", right=Right.RUN, answer=IncidentAcked, query=SenderQuery, of_job=True)
 async def acknowledge_incident(request: web.Request) -> web.Response:
-    """Take care of an open incident: no reminders and no escalation any more; its end is still told."""
+    """Acknowledge an open incident: no reminders and no escalation any more; its end is still told."""
     incident = await _find(request)
     by = _named(request, query_of(request, SenderQuery).by)
     await request.app[SERVICE].incidents.acknowledge(incident.id, by)

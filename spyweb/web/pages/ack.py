@@ -1,4 +1,4 @@
-"""The page that a link in a message leads to, where a person without a key says that they take care of an incident.
+"""The page that a link in a message leads to, where a person without a key acknowledges an incident.
 
 Opening it changes nothing: chat programs and scanners of mail open links too.  Only its button does, and it works from
 wherever it is pressed: what lets it in is the signature in the link, not the browser.  So neither the origin of a

@@ -166,7 +166,7 @@ async def show_one(asked: Asked) -> Shown:
 
 @Action("incidents/{incident}/acknowledge", right=Right.RUN, of_job=True)
 async def acknowledge(asked: Asked) -> web.Response:
-    """Take care of an incident: nobody is reminded any more."""
+    """Acknowledge an incident: nobody is reminded any more."""
     found = await _find(asked, _number(asked.request.match_info["incident"]))
     await asked.service.incidents.acknowledge(found.id, _who(asked))
     return lead_to(asked.back())

@@ -134,7 +134,7 @@ def test_several_of_a_script_are_named_and_the_rest_counted() -> None:
 def test_a_link_to_take_care_stands_before_the_run() -> None:
     lines = body_of(facts(item(ack_url="https://example.org/a/42?s=x")), "UTC").splitlines()
     assert lines[-2:] == ["Acknowledge: https://example.org/a/42?s=x", "Run 991: spyweb runs backup"]
-    assert not any("Take care" in line for line in body_of(facts(ITEM), "UTC").splitlines())
+    assert not any("Acknowledge" in line for line in body_of(facts(ITEM), "UTC").splitlines())
 
 
 def test_what_the_server_tells_names_no_run() -> None:

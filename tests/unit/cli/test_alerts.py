@@ -36,7 +36,7 @@ def test_what_is_wrong_is_a_table_and_with_all_what_was(project: Path) -> None:
     assert spyweb("alerts", "list", root=project).err == "nothing is wrong\n"
     leave(project)
     answer = spyweb("alerts", "list", root=project)
-    assert " ".join(answer.lines[0].split()) == "id subject level since lasts reason taken care by told text"
+    assert " ".join(answer.lines[0].split()) == "id subject level since lasts reason acknowledged by told text"
     (row,) = answer.table
     assert (row[:3], row[-2:]) == (["2", "prices", "warning"], ["failing", "no space"])
     assert [row[1] for row in spyweb("alerts", "list", "--all", root=project).table] == ["prices", "backup"]
@@ -46,7 +46,7 @@ def test_what_is_wrong_is_a_table_and_with_all_what_was(project: Path) -> None:
 
 def test_one_is_shown_and_somebody_takes_care(project: Path) -> None:
     leave(project)
-    assert spyweb("alerts", "ack", "2", "--by", "me", root=project).out == "incident 2 is taken care of by me\n"
+    assert spyweb("alerts", "ack", "2", "--by", "me", root=project).out == "incident 2 is acknowledged by me\n"
     shown = spyweb("alerts", "show", "2", root=project).out
     assert "acknowledged by me" in shown
     assert "failing: no space" in shown
@@ -124,7 +124,7 @@ def test_who_was_told_or_what_holds_it_is_listed_and_shown(project: Path) -> Non
         shown = {row[0]: row[1:] for row in spyweb("alerts", "show", "1", root=project).table}
         assert shown["failures"] == ["1"]
         assert shown["held"] == shown["tells phone"] == ["quiet until 07:00"]
-        assert shown["tells boss"][0].endswith("if nobody takes care")
+        assert shown["tells boss"][0].endswith("unless acknowledged")
         assert shown["now late"][0].startswith("not begun, since ")
         known.known = replace(held, told={"ops": "open", "night": "spared"}, acked_ms=1, acked_by="me")
         assert "ops" in spyweb("alerts", "list", root=project).table[0]

@@ -105,7 +105,7 @@ def test_each_channel_says_what_it_knows_and_what_holds_it() -> None:
         ("ops", "told that it began", None),
         ("phone", "not told yet:", None),
         ("mail", "is being told", None),
-        ("boss", "told if nobody takes care by then", 1_805_000),
+        ("boss", "told unless acknowledged by then", 1_805_000),
         ("gone", "was told nothing of it", None),
     ]
     assert [each.held for each in tellings_of(view, now_ms=10_000)] == ["", "quiet", "", "", ""]
@@ -114,7 +114,7 @@ def test_each_channel_says_what_it_knows_and_what_holds_it() -> None:
         ("told that it began; now", "silenced")
     ]
     acked = tellings_of(replace(VIEW, channels=[channel("phone")], acked_ms=7), now_ms=10_000)
-    assert [each.words for each in acked] == ["not told: somebody takes care"]
+    assert [each.words for each in acked] == ["not told: acknowledged"]
     over = tellings_of(replace(OVER, channels=[channel("phone"), channel("ops", told="closed")]), now_ms=10_000)
     assert [each.words for each in over] == ["not told yet that it was", "told that it is over"]
 

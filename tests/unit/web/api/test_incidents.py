@@ -1,4 +1,4 @@
-"""/api/incidents: what is wrong, and who takes care."""
+"""/api/incidents: what is wrong, and who has acknowledged it."""
 
 from __future__ import annotations
 

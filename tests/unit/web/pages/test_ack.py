@@ -24,7 +24,7 @@ from tests.fakes.incidents import fail, happen, succeed
 
 BROWSER = {"Accept": "text/html", "Host": "spyweb.example.org"}
 ELSEWHERE = {**BROWSER, "Origin": "https://mail.example.com", "Sec-Fetch-Site": "cross-site"}
-BUTTON = "I take care"
+BUTTON = ">Acknowledge</button>"
 
 
 @dataclass(frozen=True, slots=True)
