@@ -53,7 +53,17 @@ def install(
     form: Output = Format.TABLE,
 ) -> None:
     """Print a unit for this project, or write it."""
-    lines = install_unit(root_of(context), write=write, user_unit=user_unit, name=name)
+    settings = load_settings(root_of(context), environ=os.environ, flags={})
+    unit = describe(settings, user_unit=user_unit, name=checked_name(name))
+    path = unit_path(name, user_unit=user_unit, environment=os.environ)
+    if write:
+        _write(unit, path, find_systemctl(user_unit=user_unit))
+        lines = [f"{exec_path(path)} is written: jobs may run commands"] if unit.runs_commands else []
+        command = "systemctl --user" if user_unit else "systemctl"
+        lines += [f"{path} is written; to start it now and at every boot:", f"  {command} enable --now {name}"]
+    else:
+        added = f"\n# {exec_path(path)}\n{render(unit, FOR_COMMANDS)}" if unit.runs_commands else ""
+        lines = (render(unit) + added).splitlines()
     output.tell(form, "\n".join(lines), lines)
 
 
@@ -61,7 +71,16 @@ def uninstall(
     context: typer.Context, user_unit: UserUnit = False, name: Name = "spyweb", form: Output = Format.TABLE
 ) -> None:
     """Stop the service and remove its unit.  The data stays."""
-    lines = uninstall_unit(root_of(context), user_unit=user_unit, name=name)
+    root, path = root_of(context), unit_path(checked_name(name), user_unit=user_unit, environment=os.environ)
+    _refuse_strange(path)
+    systemctl = find_systemctl(user_unit=user_unit)
+    if not os.access(path.parent, os.W_OK):
+        raise _needs_root(path)
+    systemctl(["disable", "--now", name])
+    path.unlink()
+    _remove_addition(exec_path(path))
+    systemctl(["daemon-reload"])
+    lines = [f"{path} is removed", f"left as they are: {root} and the data in {_data_of(root)}"]
     output.tell(form, "\n".join(lines), lines)
 
 
@@ -146,51 +165,13 @@ def _one_line(text: str) -> str:
     return text
 
 
-def install_unit(
-    root: Path,
-    *,
-    write: bool = False,
-    user_unit: bool = False,
-    name: str = "spyweb",
-    systemctl: Systemctl | None = None,
-) -> list[str]:
-    """Return the unit's text, or, with `write`, what was done and what to type next."""
-    settings = load_settings(root, environ=os.environ, flags={})
-    unit = describe(settings, user_unit=user_unit, name=checked_name(name))
-    path = unit_path(name, user_unit=user_unit, environment=os.environ)
-    addition = exec_path(path)
-    if not write:
-        added = ["", f"# {addition}", *render(unit, FOR_COMMANDS).splitlines()] if unit.runs_commands else []
-        return [*render(unit).splitlines(), *added]
-    run = systemctl or find_systemctl(user_unit=user_unit)
+def _write(unit: Unit, path: Path, systemctl: Systemctl) -> None:
     _put(path, render(unit))
     if unit.runs_commands:
-        _put(addition, render(unit, FOR_COMMANDS))
+        _put(exec_path(path), render(unit, FOR_COMMANDS))
     else:
-        _remove_addition(addition)
-    run(["daemon-reload"])
-    also = [f"{addition} is written: jobs may run commands"] if unit.runs_commands else []
-    return [
-        *also,
-        f"{path} is written; to start it now and at every boot:",
-        f"  {_command(user_unit)} enable --now {name}",
-    ]
-
-
-def uninstall_unit(
-    root: Path, *, user_unit: bool = False, name: str = "spyweb", systemctl: Systemctl | None = None
-) -> list[str]:
-    """Stop the service and remove its unit; return what was done and what stays."""
-    path = unit_path(checked_name(name), user_unit=user_unit, environment=os.environ)
-    _refuse_strange(path)
-    run = systemctl or find_systemctl(user_unit=user_unit)
-    if not os.access(path.parent, os.W_OK):
-        raise _needs_root(path)
-    run(["disable", "--now", name])
-    path.unlink()
-    _remove_addition(exec_path(path))
-    run(["daemon-reload"])
-    return [f"{path} is removed", f"left as they are: {root} and the data in {_data_of(root)}"]
+        _remove_addition(exec_path(path))
+    systemctl(["daemon-reload"])
 
 
 def _data_of(root: Path) -> Path:
@@ -265,10 +246,6 @@ def find_systemctl(*, user_unit: bool) -> Systemctl:
         raise Refused("systemd does not run this machine; without --write the unit is printed")
     scope = ["--user"] if user_unit else []
     return lambda words: subprocess.run([program, *scope, *words], check=False).returncode
-
-
-def _command(user_unit: bool) -> str:
-    return "systemctl --user" if user_unit else "systemctl"
 
 
 def _put(path: Path, text: str) -> None:

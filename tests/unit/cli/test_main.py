@@ -163,13 +163,6 @@ def test_without_a_command_the_help_is_shown() -> None:
     assert "Commands:" in answer.out + answer.err
 
 
-def test_a_unit_is_printed_for_the_project_at_hand(tmp_path: Path) -> None:
-    text = spyweb("systemd", "install", "--user", root=tmp_path)
-    lines = spyweb("systemd", "install", "--user", "-o", "json", root=tmp_path).json
-    assert (text.code, text.lines) == (0, lines)
-    assert f"WorkingDirectory={tmp_path}" in text.lines
-
-
 def test_a_current_folder_that_is_gone_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")

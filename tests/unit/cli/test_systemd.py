@@ -3,7 +3,6 @@ from __future__ import annotations
 import shutil
 import stat
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,14 +14,13 @@ from spyweb.cli.systemd import (
     MARK,
     Unit,
     describe,
-    install_unit,
     render,
-    uninstall_unit,
     unit_path,
     whose,
 )
-from spyweb.errors import NoAccess, Refused
+from spyweb.errors import Refused
 from spyweb.settings import load_settings
+from tests.fakes.command import spyweb
 
 REPOSITORY = Path(__file__).parents[3]
 ROOT = Path("/srv/spyweb")
@@ -35,17 +33,16 @@ UNIT = Unit(
 )
 
 
-class Systemctl:
-    def __init__(self) -> None:
-        self.story: list[str] = []
-
-    def __call__(self, words: Sequence[str]) -> int:
-        self.story.append(" ".join(words))
-        return 0
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What systemctl was told."""
+    story: list[str] = []
+    monkeypatch.setattr(systemd, "find_systemctl", lambda user_unit: lambda words: story.append(" ".join(words)))
+    return story
 
 
 @pytest.fixture
-def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: list[str]) -> Path:
     place = tmp_path / "units"
     monkeypatch.setattr(systemd, "SYSTEM_UNITS", place)
     return place
@@ -56,6 +53,19 @@ def project(tmp_path: Path) -> Path:
     root = tmp_path / "project"
     root.mkdir()
     return root
+
+
+def typed(project: Path, *words: str) -> list[str]:
+    """Return what `spyweb systemd ...` says."""
+    answer = spyweb("systemd", *words, root=project)
+    assert answer.code == 0, answer.err
+    return answer.lines
+
+
+def refused(project: Path, *words: str) -> str:
+    answer = spyweb("systemd", *words, root=project)
+    assert (answer.code, answer.out) == (2, "")
+    return answer.err
 
 
 def settings_of(text: str) -> dict[str, str]:
@@ -111,22 +121,22 @@ def test_the_addition_for_commands_is_there_where_they_are_permitted(
     project: Path, units: Path, text: str, expected: bool
 ) -> None:
     permit(project, text)
-    assert ("Delegate=cpu memory pids" in install_unit(project)) == expected
+    assert ("Delegate=cpu memory pids" in typed(project, "install")) == expected
 
 
 def test_writing_puts_the_addition_beside_the_unit_and_takes_it_away_again(project: Path, units: Path) -> None:
     permit(project, "[permissions]\nexec = ['*']\n")
-    lines = install_unit(project, write=True, systemctl=Systemctl())
+    lines = typed(project, "install", "--write")
     addition = units / "spyweb.service.d/exec.conf"
     assert addition.read_text().startswith(MARK)
     assert lines[0] == f"{addition} is written: jobs may run commands"
     permit(project, "")
-    install_unit(project, write=True, systemctl=Systemctl())
+    typed(project, "install", "--write")
     assert not addition.parent.exists()
 
     permit(project, "[permissions]\nexec = ['*']\n")
-    install_unit(project, write=True, systemctl=Systemctl())
-    uninstall_unit(project, systemctl=Systemctl())
+    typed(project, "install", "--write")
+    typed(project, "uninstall")
     assert not addition.parent.exists()
 
 
@@ -134,11 +144,10 @@ def test_somebody_elses_addition_is_left_alone(project: Path, units: Path) -> No
     addition = units / "spyweb.service.d/exec.conf"
     addition.parent.mkdir(parents=True)
     addition.write_text("[Service]\n")
-    install_unit(project, write=True, systemctl=Systemctl())
+    typed(project, "install", "--write")
     assert addition.exists()
     permit(project, "[permissions]\nexec = ['*']\n")
-    with pytest.raises(Refused, match="was not made by"):
-        install_unit(project, write=True, systemctl=Systemctl())
+    assert "was not made by" in refused(project, "install", "--write")
 
 
 def test_the_addition_of_a_users_own_unit_asks_for_nothing_that_takes_root() -> None:
@@ -164,19 +173,18 @@ def test_a_path_with_a_line_break_is_refused() -> None:
 
 
 def test_printing_touches_nothing(project: Path, units: Path) -> None:
-    lines = install_unit(project)
+    lines = typed(project, "install")
     assert lines[0] == MARK
     assert f"WorkingDirectory={project}" in lines
     assert not units.exists()
 
 
-def test_writing_puts_the_unit_and_says_what_to_type_next(project: Path, units: Path) -> None:
-    systemctl = Systemctl()
-    said = install_unit(project, write=True, name="prices", systemctl=systemctl)
+def test_writing_puts_the_unit_and_says_what_to_type_next(project: Path, units: Path, told: list[str]) -> None:
+    said = typed(project, "install", "--write", "--name", "prices")
     path = units / "prices.service"
     assert path.read_text().startswith(MARK)
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
-    assert systemctl.story == ["daemon-reload"]
+    assert told == ["daemon-reload"]
     assert said[-1] == "  systemctl enable --now prices"
     assert [found.name for found in units.iterdir()] == ["prices.service"]
 
@@ -185,40 +193,39 @@ def test_somebody_elses_unit_is_neither_replaced_nor_removed(project: Path, unit
     units.mkdir()
     theirs = units / "spyweb.service"
     theirs.write_text("[Unit]\n")
-    with pytest.raises(Refused, match="left alone"):
-        install_unit(project, write=True, systemctl=Systemctl())
-    with pytest.raises(Refused, match="left alone"):
-        uninstall_unit(project, systemctl=Systemctl())
+    assert "left alone" in refused(project, "install", "--write")
+    assert "left alone" in refused(project, "uninstall")
     assert theirs.read_text() == "[Unit]\n"
 
 
-def test_uninstall_stops_the_service_removes_the_unit_and_names_what_stays(project: Path, units: Path) -> None:
-    install_unit(project, write=True, systemctl=Systemctl())
-    systemctl = Systemctl()
-    said = uninstall_unit(project, systemctl=systemctl)
-    assert systemctl.story == ["disable --now spyweb", "daemon-reload"]
+def test_uninstall_stops_the_service_removes_the_unit_and_names_what_stays(
+    project: Path, units: Path, told: list[str]
+) -> None:
+    typed(project, "install", "--write")
+    told.clear()
+    said = typed(project, "uninstall")
+    assert told == ["disable --now spyweb", "daemon-reload"]
     assert not list(units.iterdir())
     assert said[-1] == f"left as they are: {project} and the data in {project / 'data'}"
 
 
 def test_a_broken_config_keeps_nobody_from_uninstalling(project: Path, units: Path) -> None:
-    install_unit(project, write=True, systemctl=Systemctl())
+    typed(project, "install", "--write")
     (project / "config.toml").write_text("[daemon\n")
-    uninstall_unit(project, systemctl=Systemctl())
+    typed(project, "uninstall")
     assert not list(units.iterdir())
 
 
 def test_uninstall_without_a_unit_says_so(project: Path, units: Path) -> None:
-    with pytest.raises(Refused, match=f"there is no {units}"):
-        uninstall_unit(project, systemctl=Systemctl())
+    assert f"there is no {units}" in refused(project, "uninstall")
 
 
 def test_without_systemd_writing_says_so_in_one_line(
-    project: Path, units: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    project: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.setattr(systemd, "SYSTEM_UNITS", units := tmp_path / "units")
     monkeypatch.setattr(systemd, "BOOTED", tmp_path / "not booted")
-    with pytest.raises(Refused, match="systemd does not run this machine"):
-        install_unit(project, write=True)
+    assert "systemd does not run this machine" in refused(project, "install", "--write")
     assert not units.exists()
 
 
@@ -229,14 +236,12 @@ def test_without_rights_writing_says_which_it_takes(
         raise PermissionError
 
     monkeypatch.setattr(Path, "write_text", refuse)
-    with pytest.raises(NoAccess, match="use sudo, or --user"):
-        install_unit(project, write=True, systemctl=Systemctl())
+    assert "use sudo, or --user" in refused(project, "install", "--write")
 
 
 @pytest.mark.parametrize("name", ["", "../evil", "a b", "x.service", "-x"])
 def test_a_name_that_is_none_is_refused(project: Path, name: str) -> None:
-    with pytest.raises(Refused, match="can't be a unit's name"):
-        install_unit(project, name=name)
+    assert "can't be a unit's name" in refused(project, "install", f"--name={name}")
 
 
 def test_data_outside_the_project_is_writable_too(project: Path, tmp_path: Path) -> None:
