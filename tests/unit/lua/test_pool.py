@@ -2,113 +2,27 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from asyncio import Future, Task
-from collections.abc import AsyncIterator, Awaitable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
 
 import pytest
 from msgspec.structs import replace
 
 from spyweb import descriptors
-from spyweb.clock import Clock
 from spyweb.errors import PoolError, ScriptError
 from spyweb.limits import LOG_BYTES_PER_S
 from spyweb.lua import wire, worker_process
-from spyweb.lua.pool import PATIENCE, Pool, Quarantine, open_pool, raise_compile_error
-from spyweb.lua.session import Code, EngineInfo, Lineage, Request, VariableRule
+from spyweb.lua.pool import PATIENCE, Quarantine, open_pool, raise_compile_error
+from spyweb.lua.session import Code, EngineInfo, VariableRule
 from spyweb.lua.slots import Slots
 from spyweb.lua.supervisor import DESCRIPTORS_EACH, SHARE, STARTING
 from spyweb.lua.wire import Ended, Form, InitWorker, Why
-from spyweb.model import MIB, Ending, Failure, Isolation, JobId, Outcome, RunId
+from spyweb.model import MIB, Failure, Isolation, JobId, Outcome, RunId
 from tests.fakes.clock import FakeClock
-from tests.fakes.worker import SLOW, TYPO, FakeSpawner, FakeWorker
+from tests.fakes.worker import SLOW, TYPO, FakeSpawner
+from tests.fakes.worker_pool import PRICES, PoolHarness, make_code, open_world
 
-PRICES = JobId("prices")
 NEWS = JobId("news")
 WEATHER = JobId("weather")
-
-
-class Echo:
-    """A host whose only op gives back what it was given; `wait` never ends."""
-
-    def __init__(self) -> None:
-        self.pending: Future[Sequence[object]] | None = None
-        self.lines: list[bytes] = []
-
-    def end_branch(self, lineage: Lineage) -> None: ...
-
-    def op(self, name: str, arguments: Sequence[object], lineage: Lineage = ()) -> Awaitable[Sequence[object]]:
-        future: Future[Sequence[object]] = asyncio.get_running_loop().create_future()
-        if name == "wait":
-            self.pending = future
-        else:
-            future.set_result(arguments)
-        return future
-
-    def log(self, level: str, text: bytes) -> None:
-        self.lines.append(text)
-
-
-@dataclass
-class PoolHarness:
-    clock: FakeClock
-    pool: Pool
-    spawner: FakeSpawner
-    host: Echo = field(default_factory=Echo)
-    tasks: dict[int, Task[Ending]] = field(default_factory=dict)
-
-    async def begin(self, run: int, code: Code, *, fresh: bool = False) -> Task[Ending]:
-        request = Request(run=RunId(run), code=code, timeout_ms=60_000, cpu_limit_ms=10_000)
-        task = self.tasks[run] = asyncio.create_task(self.pool.run(request, self.host, is_fresh=fresh))
-        await self.clock.turn()
-        return task
-
-    async def finish(self, run: int, ended: Ended = Ended.SUCCESS, *, discarded: bool = False) -> Ending:
-        self.worker_of(run).end(run, ended, discarded=discarded)
-        await self.clock.turn()
-        return self.ending(run)
-
-    async def do(self, run: int, code: Code) -> Ending:
-        """A run that ends well."""
-        await self.begin(run, code)
-        return await self.finish(run)
-
-    def ending(self, run: int) -> Ending:
-        return self.tasks[run].result()
-
-    def worker_of(self, run: int) -> FakeWorker:
-        """The one where it began last."""
-        begun = {f"begin {run}", f"fresh {run}"}
-        return next(worker for worker in reversed(self.spawner.workers) if begun & set(worker.story))
-
-    async def kill(self, worker: FakeWorker, *stepping: int) -> None:
-        """It dies while these runs are being stepped."""
-        worker.step(*stepping)
-        worker.die()
-        await self.clock.turn()
-
-
-def make_code(
-    job: JobId = PRICES, generation: int = 1, source: bytes = b"", isolation: Isolation = Isolation.SHARED
-) -> Code:
-    return Code(job=job, generation=generation, chunk=f"jobs/{job}.lua", source=source, isolation=isolation)
-
-
-@asynccontextmanager
-async def open_world(workers: int = 2, memory_budget: int = 512 * MIB) -> AsyncIterator[PoolHarness]:
-    clock = FakeClock()
-    spawner = FakeSpawner()
-
-    def found(_clock: Clock, _timezone: str) -> FakeSpawner:
-        return spawner
-
-    info = EngineInfo(ops=["echo", "wait"], env={"A": "1"})
-    async with open_pool(clock=clock, workers=workers, init=info, memory_budget=memory_budget, spawner=found) as pool:
-        yield PoolHarness(clock, pool, spawner)
-        closing = asyncio.create_task(pool.stop(0))
-        await clock.turn(10)
-        await closing
 
 
 @pytest.fixture
@@ -253,8 +167,7 @@ async def test_a_timeout_cancels_the_run(harness: PoolHarness) -> None:
     await harness.clock.turn(60)
 
     assert worker.story[-1] == "cancel 1 timeout"
-    assert harness.host.pending is not None
-    assert harness.host.pending.cancelled()
+    assert [waiting.cancelled() for waiting in harness.host.waiting] == [True]
     assert (await harness.finish(1, Ended.TIMEOUT)).failure is Failure.TIMEOUT
 
 

@@ -5,61 +5,31 @@ from __future__ import annotations
 import asyncio
 import random
 from asyncio import Future, Task
-from collections.abc import AsyncIterator, Awaitable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 
 import pytest
 import structlog
 
 from spyweb.lua import wire
 from spyweb.lua.channel import OVERDUE
-from spyweb.lua.pool import Pool, open_pool
-from spyweb.lua.session import Code, EngineInfo, Lineage, Request
+from spyweb.lua.session import Code, Request
 from spyweb.lua.supervisor import PING_EVERY
 from spyweb.lua.wire import Why
 from spyweb.lua.worker_process import MOST_STRAYS, UNFINISHED_PINGS
 from spyweb.model import Ending, Failure, JobId, Outcome, RunId
-from tests.fakes.clock import FakeClock
-from tests.fakes.worker import SLOW, FakeSpawner, FakeWorker, raw_frame
+from tests.fakes.worker import SLOW, FakeWorker, raw_frame
+from tests.fakes.worker_pool import PoolHarness, make_code, open_world
 
-CODE = Code(job=JobId("prices"), generation=1, chunk="jobs/prices.lua", source=b"")
+CODE = make_code()
 TIMEOUT = 5.0  # seconds of each run
 READY, LOADED, OP, END, LOG, PONG, STUCK, PACKED_OP, BRANCH_BEGAN, BRANCH_ENDED = range(10)
 
 
-class Host:
-    """Answers every op at once, but for `wait`, which is never answered."""
-
-    def __init__(self) -> None:
-        self.ops: list[str] = []
-        self.lines: list[bytes] = []
-        self.waiting: list[Future[Sequence[object]]] = []
-
-    def end_branch(self, lineage: Lineage) -> None: ...
-
-    def op(self, name: str, arguments: Sequence[object], lineage: Lineage = ()) -> Awaitable[Sequence[object]]:
-        self.ops.append(name)
-        future: Future[Sequence[object]] = asyncio.get_running_loop().create_future()
-        if name == "wait":
-            self.waiting.append(future)
-        else:
-            future.set_result([])
-        return future
-
-    def log(self, level: str, text: bytes) -> None:
-        self.lines.append(text)
-
-
 @dataclass
-class WorkerHarness:
-    clock: FakeClock
-    pool: Pool
-    spawner: FakeSpawner
-    host: Host = field(default_factory=Host)
-
-    async def begin(self, run: int = 1, code: Code = CODE) -> Task[Ending]:
-        request = Request(run=RunId(run), code=code, timeout_ms=int(TIMEOUT * 1000), cpu_limit_ms=10_000)
-        task = asyncio.create_task(self.pool.run(request, self.host))
+class WorkerHarness(PoolHarness):
+    async def start(self, run: int = 1, code: Code = CODE) -> Task[Ending]:
+        task = await self.begin(run, code, timeout_ms=int(TIMEOUT * 1000))
         await self.hear()
         return task
 
@@ -84,13 +54,8 @@ class WorkerHarness:
 
 @pytest.fixture
 async def harness() -> AsyncIterator[WorkerHarness]:
-    clock = FakeClock()
-    spawner = FakeSpawner()
-    async with open_pool(clock=clock, workers=1, init=EngineInfo(ops=[]), spawner=lambda *_: spawner) as pool:
-        yield WorkerHarness(clock, pool, spawner)
-        closing = asyncio.create_task(pool.stop(0))
-        await clock.turn(10)
-        await closing
+    async with open_world(workers=1) as made:
+        yield WorkerHarness(made.clock, made.pool, made.spawner)
 
 
 MALFORMED: dict[str, object] = {
@@ -135,7 +100,7 @@ MALFORMED: dict[str, object] = {
 async def test_a_worker_that_says_what_none_says_is_killed_and_its_runs_are_lost(
     harness: WorkerHarness, what: str, bulk: bool
 ) -> None:
-    task = await harness.begin()
+    task = await harness.start()
 
     harness.worker.say_bytes(raw_frame(MALFORMED[what]), bulk=bulk)
     await harness.hear()
@@ -146,7 +111,7 @@ async def test_a_worker_that_says_what_none_says_is_killed_and_its_runs_are_lost
 
 
 async def test_ops_that_wait_for_no_answer_cost_a_worker_its_life(harness: WorkerHarness) -> None:
-    task = await harness.begin()
+    task = await harness.start()
     flood = [wire.OpCall(1, number, "echo", []) for number in range(1, 5 * MOST_STRAYS)]
 
     for frame in wire.small_frames(flood):
@@ -172,7 +137,7 @@ async def test_ops_that_wait_for_no_answer_cost_a_worker_its_life(harness: Worke
 async def test_a_flood_of_what_answers_to_nothing_costs_a_worker_its_life(
     harness: WorkerHarness, message: wire.FromWorker
 ) -> None:
-    task = await harness.begin()
+    task = await harness.start()
 
     for frame in wire.small_frames([message] * (5 * MOST_STRAYS)):
         harness.worker.say_bytes(frame)
@@ -183,7 +148,7 @@ async def test_a_flood_of_what_answers_to_nothing_costs_a_worker_its_life(
 
 
 async def test_log_lines_without_credit_cost_a_worker_its_life(harness: WorkerHarness) -> None:
-    task = await harness.begin()
+    task = await harness.start()
 
     harness.worker.log(1, wire.LOG_CREDIT)
     await harness.hear()
@@ -197,7 +162,7 @@ async def test_log_lines_without_credit_cost_a_worker_its_life(harness: WorkerHa
 
 
 async def test_half_a_message_is_no_sign_of_life(harness: WorkerHarness) -> None:
-    task = await harness.begin()
+    task = await harness.start()
     worker = harness.worker
     worker.answers_pings = False
     worker.say_bytes((1000).to_bytes(4, "little"))
@@ -213,7 +178,7 @@ async def test_half_a_message_is_no_sign_of_life(harness: WorkerHarness) -> None
 
 
 async def test_a_small_frame_is_not_waited_for_beyond_its_bound(harness: WorkerHarness) -> None:
-    task = await harness.begin()
+    task = await harness.start()
 
     harness.worker.say_bytes((wire.SMALL_FRAME + 1).to_bytes(4, "little"))
     await harness.hear()
@@ -223,7 +188,7 @@ async def test_a_small_frame_is_not_waited_for_beyond_its_bound(harness: WorkerH
 
 
 async def test_a_big_message_is_no_larger_than_what_its_vms_can_hold(harness: WorkerHarness) -> None:
-    task = await harness.begin()
+    task = await harness.start()
 
     harness.worker.say_bytes((900 << 20).to_bytes(4, "little"), bulk=True)
     await harness.hear()
@@ -250,7 +215,7 @@ async def test_a_big_message_that_never_ends_is_given_up(harness: WorkerHarness)
 async def test_a_run_that_can_not_be_stopped_says_which_limit_came_first_and_what_it_used(
     harness: WorkerHarness,
 ) -> None:
-    task = await harness.begin()
+    task = await harness.start()
     await harness.clock.turn(TIMEOUT)  # the daemon tells it to end; its worker had done so before
 
     harness.worker.stuck(1, Why.CPU, 4900)
@@ -260,7 +225,7 @@ async def test_a_run_that_can_not_be_stopped_says_which_limit_came_first_and_wha
 
 
 async def test_a_run_that_cost_its_worker_its_life_shows_its_cpu(harness: WorkerHarness) -> None:
-    task = await harness.begin()
+    task = await harness.start()
     harness.worker.step(1, cpu_ms=2500)
     harness.worker.die()
     await harness.hear()
@@ -269,7 +234,7 @@ async def test_a_run_that_cost_its_worker_its_life_shows_its_cpu(harness: Worker
 
 
 async def test_a_worker_that_closes_a_vm_for_ever_is_replaced(harness: WorkerHarness) -> None:
-    task = await harness.begin()
+    task = await harness.start()
     harness.worker.stuck(wire.NO_RUN)
     await harness.hear()
     await harness.clock.turn(5)
@@ -292,7 +257,7 @@ class StubbornFuture(Future[Sequence[object]]):
 async def test_a_worker_that_dies_between_a_begin_and_its_first_op_loses_an_innocent_run(
     harness: WorkerHarness,
 ) -> None:
-    task = await harness.begin()
+    task = await harness.start()
     first = harness.worker
     assert first.story[-1] == "begin 1"
 
@@ -301,7 +266,7 @@ async def test_a_worker_that_dies_between_a_begin_and_its_first_op_loses_an_inno
 
     assert (task.result().outcome, task.result().guilty) == (Outcome.LOST, False)
     assert harness.host.ops == []
-    again = await harness.begin(2)
+    again = await harness.start(2)
     (second,) = harness.spawner.living
     second.end(2)
     await harness.hear()
@@ -314,7 +279,7 @@ async def test_a_run_whose_begin_was_sent_to_a_worker_that_never_got_ready_begin
     harness.spawner.is_mute = True
     harness.worker_at(0).die()
     await harness.hear()
-    task = await harness.begin()
+    task = await harness.start()
     harness.spawner.is_mute = False
 
     harness.worker_at(1).die()
@@ -330,7 +295,7 @@ async def test_a_run_whose_begin_was_sent_to_a_worker_that_never_got_ready_begin
 async def test_an_op_that_arrives_with_its_workers_death_is_carried_out_and_its_answer_goes_nowhere(
     harness: WorkerHarness,
 ) -> None:
-    task = await harness.begin()
+    task = await harness.start()
 
     harness.worker.op(1, "echo")
     harness.worker.die()
@@ -349,7 +314,7 @@ async def test_an_op_that_is_done_after_its_process_died_answers_nobody(
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
     late = StubbornFuture()
     monkeypatch.setattr(harness.host, "op", lambda *_: late)
-    task = await harness.begin()
+    task = await harness.start()
     worker = harness.worker
     worker.op(1, "store_set")
     await harness.hear()
@@ -373,7 +338,7 @@ async def test_an_op_that_is_done_after_its_run_was_cancelled_answers_nobody_and
     late, next_ = StubbornFuture(), StubbornFuture()
     answers = iter([late, next_])
     monkeypatch.setattr(harness.host, "op", lambda *_: next(answers))
-    task = await harness.begin()
+    task = await harness.start()
     harness.worker.op(1, "store_set")
     await harness.hear()
 
@@ -392,7 +357,7 @@ async def test_an_op_that_is_done_after_its_run_was_cancelled_answers_nobody_and
 
 
 async def test_an_answer_that_crosses_the_cancel_of_its_run_is_sent_once(harness: WorkerHarness) -> None:
-    await harness.begin()
+    await harness.start()
     harness.worker.op(1, "wait")
     await harness.hear()
     (waiting,) = harness.host.waiting
@@ -406,7 +371,7 @@ async def test_an_answer_that_crosses_the_cancel_of_its_run_is_sent_once(harness
 
 
 async def test_an_end_that_crosses_the_cancel_of_its_run_stands(harness: WorkerHarness) -> None:
-    task = await harness.begin()
+    task = await harness.start()
 
     harness.worker.end(1)  # on its way
     harness.pool.cancel(RunId(1), Why.CANCELLED)
@@ -418,7 +383,7 @@ async def test_an_end_that_crosses_the_cancel_of_its_run_stands(harness: WorkerH
 
 
 async def test_a_run_that_is_stuck_and_ends_in_one_breath_could_not_be_stopped(harness: WorkerHarness) -> None:
-    task = await harness.begin()
+    task = await harness.start()
 
     harness.worker.say(
         wire.RunStuck(1, Why.CPU, 900), wire.RunEnd(1, wire.Ended.CPU, b"over its limit", b"", 950, None, True)
@@ -433,7 +398,7 @@ async def test_a_run_that_is_stuck_and_ends_in_one_breath_could_not_be_stopped(h
 
 
 async def test_a_run_that_ends_and_is_told_to_be_stuck_has_ended(harness: WorkerHarness) -> None:
-    task = await harness.begin()
+    task = await harness.start()
 
     harness.worker.say(wire.RunEnd(1, wire.Ended.SUCCESS, b"", b"", 950, None, False), wire.RunStuck(1, Why.CPU, 900))
     await harness.hear()
@@ -445,7 +410,7 @@ async def test_a_run_that_ends_and_is_told_to_be_stuck_has_ended(harness: Worker
 
 
 async def test_a_run_that_ends_at_the_very_moment_it_is_overdue_is_told_of_once(harness: WorkerHarness) -> None:
-    task = await harness.begin()
+    task = await harness.start()
     harness.pool.cancel(RunId(1), Why.CANCELLED)
     await harness.clock.turn(OVERDUE)  # told that it could not be stopped
 
@@ -461,7 +426,7 @@ SLOW_CODE = Code(job=JobId("slow"), generation=1, chunk="jobs/slow.lua", source=
 
 
 async def test_a_run_cancelled_while_its_vm_loads_leaves_the_others_that_wait_for_it(harness: WorkerHarness) -> None:
-    first, second = await harness.begin(1, SLOW_CODE), await harness.begin(2, SLOW_CODE)
+    first, second = await harness.start(1, SLOW_CODE), await harness.start(2, SLOW_CODE)
     worker = harness.worker_at(0)
     harness.pool.cancel(RunId(1), Why.CANCELLED)
 
@@ -476,7 +441,7 @@ async def test_a_run_cancelled_while_its_vm_loads_leaves_the_others_that_wait_fo
 
 
 async def test_a_run_cancelled_while_its_vm_loads_has_ended_when_its_worker_dies(harness: WorkerHarness) -> None:
-    task = await harness.begin(1, SLOW_CODE)
+    task = await harness.start(1, SLOW_CODE)
     harness.pool.cancel(RunId(1), Why.CANCELLED)
     harness.worker_at(0).die()
     await harness.hear()
@@ -487,7 +452,7 @@ async def test_a_run_cancelled_while_its_vm_loads_has_ended_when_its_worker_dies
 
 
 async def test_a_run_cancelled_in_the_turn_in_which_its_vm_is_loaded_ends_once(harness: WorkerHarness) -> None:
-    task = await harness.begin(1, SLOW_CODE)
+    task = await harness.start(1, SLOW_CODE)
     worker = harness.worker_at(0)
 
     worker.loaded(1)
@@ -552,7 +517,7 @@ async def test_whatever_a_worker_says_each_run_ends_and_the_loop_hears_of_no_err
     complaints: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
     with structlog.testing.capture_logs():
-        tasks = [await harness.begin(run) for run in (1, 2, 3)]
+        tasks = [await harness.start(run) for run in (1, 2, 3)]
         for _ in range(40):
             for worker in harness.spawner.living:
                 worker.say_bytes(forged(rng), bulk=rng.random() < 0.2)
