@@ -99,24 +99,6 @@ def test_a_job_is_shown_with_everything_that_is_known_of_it(api: Api) -> None:
     assert [job["id"] for job in api.ask("GET", "/api/jobs?sort=-name&state=idle").json] == ["slow", "echo"]
 
 
-def test_runs_are_found_by_their_outcome(api: Api) -> None:
-    first = api.ask("POST", "/api/jobs/echo/trigger").json["run"]
-    eventually(lambda: api.outcome(first) == "success")
-    second = api.ask("POST", "/api/jobs/echo/trigger").json["run"]
-    eventually(lambda: api.outcome(second) == "success")
-    found = api.ask("GET", "/api/runs?outcome=success,failed&trigger=manual&limit=1").json
-    assert [run["id"] for run in found] == [second]
-    older = api.ask("GET", f"/api/runs?outcome=success&before={second}").json
-    assert [run["id"] for run in older] == [first]
-    assert api.ask("GET", "/api/runs?outcome=lost").json == []
-    assert api.ask("GET", "/api/runs?outcome=success&until=5").json == []
-    detail = api.ask("GET", f"/api/runs/{second}").json
-    assert (detail["run"]["id"], detail["words"], detail["before"]) == (second, "Succeeded", first)
-    assert api.ask("GET", "/api/jobs/echo/chart").json["succeeded"] == 2
-    assert api.ask("GET", "/api/next/day").json["total"] == 0
-    assert api.ask("GET", "/api/gaps").json == {"gaps": [], "count": 0, "before": None}
-
-
 def test_records_are_searched_and_exported(api: Api) -> None:
     records = [
         {"hash": "YQ==", "fields": {"title": "=Größer"}, "url": "http://a.example/", "found_ns": 5_000_000_000},

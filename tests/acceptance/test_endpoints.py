@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.fakes.client import failure
 from tests.fakes.project import Daemon, Project, eventually
 from tests.fakes.repository import read
 
@@ -284,17 +283,6 @@ def body_of(site: Site, path: str) -> bytes | None:
 def health(site: Site) -> list[dict[str, object]]:
     found = json.loads(site.project.spyweb("health", "-o", "json").stdout)["workers"]
     return [worker for worker in found if worker["job"]]
-
-
-def test_with_a_key_all_but_what_is_public_needs_it(tmp_path: Path) -> None:
-    project = a_project(tmp_path)
-    project.environment["SPYWEB_API_KEY"] = "s3cret"
-    with project.daemon() as daemon:
-        site = Site(project, daemon)
-        assert site.ask("/api/v/hello").json == failure("Unauthorized", "unauthorized")
-        assert site.ask("/api/v/hello", X_SpyWeb_Key="s3cret", Host="spyweb.example").status == 200
-        assert site.ask("/api/public/status").status == 200
-        assert site.ask("/").status == 200
 
 
 WAITING = """

@@ -107,19 +107,6 @@ async def test_a_connection_that_is_open_is_not_ridden_by_another_job(attempt: A
     assert "which is this daemon" in str(await attempt.request(url, method=b"GET"))
 
 
-async def test_a_job_that_may_reach_the_daemon_is_nobody_there_without_a_key(attempt: Attempt) -> None:
-    named = ("*", f"127.0.0.1:{attempt.port}")
-    for path, status in (("/api/jobs/prices/pause", 401), ("/api/keys", 401), ("/api/state/export", 401)):
-        found = await attempt.request(attempt.own(path), net=named)
-        assert isinstance(found, dict)
-        assert found["status"] in (status, 405)
-    found = await attempt.request(attempt.own("/healthz"), net=named, method=b"GET")
-    assert isinstance(found, dict)
-    assert found["status"] == 200
-    assert attempt.service.story == []
-    assert attempt.service.access.keys() == []
-
-
 @pytest.mark.parametrize("host", ["in.test", "127.0.0.2"])
 async def test_a_public_server_redirects_nobody_inside(
     attempt: Attempt, monkeypatch: pytest.MonkeyPatch, host: str

@@ -203,17 +203,6 @@ async def test_a_handler_that_has_raised_is_an_error_at_once() -> None:
     assert await answered == ERROR
 
 
-async def test_a_request_that_asks_for_nothing_needs_no_host() -> None:
-    story: list[str] = []
-    host, _ = make_host(story)
-    await host.op("_respond", [200, None, b""])
-    before = host.has_asked
-    assert await host.op("echo", [b"x"]) == [b"x"]
-    host.log("info", b"hello")
-    assert (before, host.has_asked) == (False, True)
-    assert story == ["answered", "echo b'x'", "info: hello"]
-
-
 async def test_a_module_is_read_once_for_all_requests_of_a_version() -> None:
     story: list[str] = []
     modules: Modules = {}
@@ -226,26 +215,6 @@ async def test_a_module_is_read_once_for_all_requests_of_a_version() -> None:
 def test_only_a_pair_is_an_answer(result: object) -> None:
     assert read_answer(result) == ERROR
     assert read_answer([404, b"gone"]) == EndpointAnswer(404, b"gone")
-
-
-async def test_whoever_finds_no_room_waits_in_line_and_comes_in_in_turn() -> None:
-    clock, story = FakeClock(), list[str]()
-    limiter = ConcurrencyLimiter(room=1, line=5, patience_s=10)
-
-    async def visit(name: str) -> None:
-        await limiter.enter()
-        story.append(name)
-
-    await limiter.enter()
-    async with asyncio.TaskGroup() as tasks:
-        for name in "abc":
-            tasks.create_task(visit(name))
-        await clock.turn()
-        assert story == []
-        for come_in in (["a"], ["a", "b"], ["a", "b", "c"]):
-            limiter.leave()
-            await clock.turn()
-            assert story == come_in
 
 
 async def test_a_full_line_turns_away_at_once() -> None:
@@ -275,19 +244,3 @@ async def test_who_gives_up_waiting_is_not_in_line_any_more() -> None:
     await clock.turn()
     limiter.leave()
     await asyncio.wait_for(next_one, 1)
-
-
-@pytest.mark.parametrize("is_let_in", [False, True])
-async def test_who_gives_up_waiting_takes_no_place_along(is_let_in: bool) -> None:
-    clock = FakeClock()
-    limiter = ConcurrencyLimiter(room=1, line=1, patience_s=10)
-    await limiter.enter()
-    waiting = asyncio.create_task(limiter.enter())
-    await clock.turn()
-    if is_let_in:
-        limiter.leave()
-    waiting.cancel()
-    await asyncio.gather(waiting, return_exceptions=True)
-    if not is_let_in:
-        limiter.leave()
-    await asyncio.wait_for(limiter.enter(), 1)
