@@ -70,18 +70,6 @@ function words.is_unwanted(title)
 end
 return words
 """
-TESTS = """
-local function item(title) return { fields = { title = title, pay = "1k" }, matches = {} } end
-
-function test_what_is_unwanted_is_dropped(ctx)
-  spyweb.assert_eq(filter_item(item("Intern"), ctx), nil)
-  spyweb.assert_eq(filter_item(item("Baker"), ctx).fields.pay, "$1k")
-end
-function test_the_message_names_the_job(ctx)
-  local message = before_webhook({ job_name = "Job board", items = { item("Baker"), item("Cook") } }, ctx)
-  spyweb.assert_eq(message, { text = "Job board: Baker, Cook" })
-end
-"""
 SERVER = """
 function title_of(row) return json_decode(row.json).title end
 
@@ -92,13 +80,6 @@ function get:titles()
   return { body = { titles = titles } }
 end
 function public.get:health() return "ok" end
-"""
-SERVER_TESTS = """
-function test_title_of() spyweb.assert_eq(title_of({ json = '{"title": "Baker"}' }), "Baker") end
-function test_there_is_nothing_yet()
-  local answer = http_get("http://127.0.0.1:" .. SERVER_PORT .. "/api/v/titles/job_board")
-  spyweb.assert_eq(json_decode(answer.body), { titles = {} })
-end
 """
 DASHBOARD = "<h1>Jobs</h1><script>fetch('/api/records?job_id=job_board')</script>"
 PLAIN = """
@@ -165,11 +146,9 @@ def project(tmp_path: Path, board: Board) -> Project:
     project.save("jobs/job-board/config.toml", CONFIG.replace("{site}", board.url))
     project.save("jobs/job-board/hooks.lua", HOOKS)
     project.save("jobs/job-board/defer.lua", DEFER)
-    project.save("jobs/job-board/tests.lua", TESTS)
     project.save("lib/words.lua", WORDS)
     project.save("shared/unwanted.txt", "intern trainee")
     project.save("server/init.lua", SERVER)
-    project.save("server/tests.lua", SERVER_TESTS)
     project.save("ui/index.html", DASHBOARD)
     project.save("jobs.toml", PLAIN.replace("{site}", board.url))
     return project
@@ -196,16 +175,6 @@ def test_it_is_checked_run_by_the_daemon_and_told_to_a_webhook(project: Project,
         log = project.root / "jobs/job-board/hooks.log"
         eventually(lambda: log.exists() and log.read_text().count("finished") == 2, "both runs in the log")
     assert log.read_text().count("fetch success, store success") == log.read_text().count("finished") == 2
-
-
-def test_its_own_tests_pass_and_leave_nothing_behind(project: Project) -> None:
-    before = sorted(project.root.rglob("*"))
-    assert "test result: ok. 4 passed; 0 failed" in project.spyweb("test").stdout
-    assert sorted(project.root.rglob("*")) == before
-    project.save("shared/unwanted.txt", "trainee")
-    failed = project.spyweb("test", "Job board", "unwanted", code=1).stdout
-    assert "jobs/job-board/tests.lua:5: a table is not equal to nil" in failed
-    assert "test result: FAILED. 0 passed; 1 failed" in failed
 
 
 def test_its_server_answers_from_what_the_jobs_found_beside_its_pages(project: Project) -> None:
@@ -245,19 +214,6 @@ def test_debug_shows_stages_and_items_and_leaves_files_with_a_daemon_and_without
     assert (project.root / "jobs/job-board/job_board-response.html").read_text() == PAGE
     fields = json.loads((project.root / "jobs/job-board/job_board-fields.json").read_text())
     assert [item["pay"] for item in fields] == ["120k", "20k", "90k"]
-
-
-def test_a_broken_save_of_hooks_leaves_the_old_ones_running(project: Project) -> None:
-    with project.daemon():
-        project.ended("job_board")
-        project.save("jobs/job-board/hooks.lua", "error('not yet')")
-        eventually(lambda: "not yet" in project.shown("job_board").error)
-        project.result("job_board")
-        assert titles(project, "job_board") == ["Rust engineer", "Python tester"]
-        project.save("jobs/job-board/hooks.lua", "function filter_item(item) return item end")
-        eventually(lambda: not project.shown("job_board").error)
-        project.result("job_board")
-        assert len(titles(project, "job_board")) == 3
 
 
 def test_a_page_that_is_gone_is_told_over_a_restart_too(project: Project, board: Board) -> None:
