@@ -9,15 +9,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-import pytest
-
 from spyweb.clock import RealClock
 from spyweb.service.changes import ChangeHub
 from spyweb.service.events import EventHub
-from spyweb.web import event_streams
 from spyweb.web.app import tcp_app
 from tests.fakes.dashboard import make_dashboard_service
-from tests.fakes.event_stream import RawClient, ServedApp, publish_run, real_hub, serving, until
+from tests.fakes.event_stream import RawClient, ServedApp, publish_run, real_hub, serving
 
 
 @dataclass(slots=True)
@@ -70,15 +67,6 @@ async def test_the_one_too_many_is_refused() -> None:
         clients = [await app.connect(mark) for _ in range(256)]
         assert {client.status for client in clients} == {200}
         assert (await app.connect(mark)).status == 503
-
-
-async def test_a_browser_that_has_left_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_streams, "QUIET_S", 0.05)
-    async with live_app() as app:
-        client = await app.connect(await app.mark())
-        await until(lambda: len(app.changes._pages) == 1)
-        client.close()
-        await until(lambda: len(app.changes._pages) == 0)
 
 
 async def test_an_older_proxy_gets_it_without_chunks() -> None:

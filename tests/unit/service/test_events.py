@@ -46,15 +46,6 @@ def test_a_new_follower_is_told_where_it_is_so_that_it_can_come_back(
     assert (back.runs, back.resets) == ([number], 0)
 
 
-def test_whoever_comes_back_is_given_what_it_missed_and_nothing_twice(listening: Listening) -> None:
-    client = listening.follow()
-    seen = [listening.run() for _ in range(2)]
-    assert client.read().runs == seen
-    mark = client.leave()
-    missed = [listening.run() for _ in range(2)]
-    assert listening.follow(mark=mark).read().runs == missed
-
-
 @pytest.mark.parametrize(
     "mark",
     [
@@ -166,13 +157,6 @@ def test_lines_without_a_job_are_nothing(listening: Listening) -> None:
     client = listening.follow(Wish(types=frozenset({EventType.LOG}))).read()
     assert listening.sources.going == []
     client.leave()
-
-
-def test_one_may_follow_one_job(listening: Listening) -> None:
-    client = listening.follow(Wish(types=frozenset({EventType.RUN}), job=BACKUP))
-    listening.run(PRICES)
-    number = listening.run(BACKUP)
-    assert client.read().runs == [number]
 
 
 def test_whoever_may_see_some_jobs_is_told_of_nothing_else() -> None:
