@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, async_playwright
 
-from tests.fakes.browser import KEY, PHONE, Tab, opened
+from tests.fakes.browser import PHONE, Tab, opened
 from tests.fakes.project import Project
 
 JOBS = {
@@ -57,16 +57,6 @@ def origin(project: Project, chromium: Browser) -> Iterator[str]:
         yield daemon.url
 
 
-@pytest.fixture(scope="session")
-def locked(tmp_path_factory: pytest.TempPathFactory, chromium: Browser) -> Iterator[str]:
-    """Where a daemon serves one job to those who have a key."""
-    project = Project(tmp_path_factory.mktemp("locked"))
-    project.environment["SPYWEB_API_KEY"] = KEY
-    project.job("prices", 'return "3 prices"')
-    with project.daemon() as daemon:
-        yield daemon.url
-
-
 @pytest_asyncio.fixture(loop_scope="session")
 async def tab(chromium: Browser, origin: str) -> AsyncIterator[Tab]:
     async with opened(chromium, origin, timezone_id="Asia/Tokyo", reduced_motion="reduce") as each:
@@ -83,12 +73,4 @@ async def phone(chromium: Browser, origin: str) -> AsyncIterator[Tab]:
 async def plain(chromium: Browser, origin: str) -> AsyncIterator[Tab]:
     """A browser without JavaScript."""
     async with opened(chromium, origin, java_script_enabled=False) as each:
-        yield each
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def stranger(chromium: Browser, locked: str) -> AsyncIterator[Tab]:
-    """A browser that has not signed in; that it is told so is no complaint."""
-    async with opened(chromium, locked) as each:
-        each.expected = "401"
         yield each

@@ -45,12 +45,6 @@ async def test_a_job_is_paused_and_resumed(tab: Tab, project: Project) -> None:
     assert project.shown("夜間バックアップ").state.value != "paused"
 
 
-async def test_on_a_phone_nothing_is_too_wide(phone: Tab) -> None:
-    page = await phone.open("/jobs/backup")
-    assert await page.evaluate("document.documentElement.scrollWidth") <= 390
-    assert await phone.violations() == []
-
-
 async def test_it_works_without_javascript(plain: Tab, project: Project) -> None:
     page = await plain.open("/jobs/prices")
     before = len(project.runs("prices"))

@@ -58,6 +58,7 @@ async def test_runs_are_listed_and_filtered(tab: Tab) -> None:
 
 
 async def test_on_a_phone_nothing_is_too_wide(phone: Tab, project: Project) -> None:
-    page = await phone.open(f"/runs/{project.runs('backup')[0].id}")
-    assert await page.evaluate("document.documentElement.scrollWidth") <= 390
-    assert await phone.violations() == []
+    for path in ("/", "/jobs/backup", f"/runs/{project.runs('backup')[0].id}"):
+        page = await phone.open(path)
+        assert await page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert await phone.violations() == [], path

@@ -11,7 +11,6 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, ConsoleMessage, Page
 
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
-KEY = "a key that nobody guesses"
 
 
 @dataclass  # without slots: playwright keeps its wrappers of bound methods in the object
