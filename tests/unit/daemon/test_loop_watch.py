@@ -131,19 +131,13 @@ async def test_a_stall_is_logged_with_its_cause_and_place_and_counted(clocks: St
     assert stats.last_at_ms == clock.now_ms()
 
 
-async def test_a_late_tick_that_nothing_accounts_for_is_told_too(clocks: StallClocks) -> None:
+@pytest.mark.parametrize(("how", "level", "stalls"), [("compute", "warning", 1), ("wait", "info", 0)])
+async def test_a_late_tick_is_told_and_a_daemon_without_a_processor_has_not_stood(
+    clocks: StallClocks, how: str, level: str, stalls: int
+) -> None:
     clock, recorder = FakeClock(), clocks.recorder()
     with watch_loop(recorder, clock), capture_logs() as lines:
-        clocks.compute(TICK_S + STALL_S)
+        getattr(clocks, how)(TICK_S + STALL_S)
         await clock.turn(TICK_S)
-    assert [line["event"] for line in lines] == ["the event loop stood"]
-    assert recorder.stats.stalls == 1
-
-
-async def test_a_daemon_without_a_processor_has_not_stood(clocks: StallClocks) -> None:
-    clock, recorder = FakeClock(), clocks.recorder()
-    with watch_loop(recorder, clock), capture_logs() as lines:
-        clocks.wait(TICK_S + STALL_S)
-        await clock.turn(TICK_S)
-    assert [line["log_level"] for line in lines] == ["info"]
-    assert recorder.stats.stalls == 0
+    assert [line["log_level"] for line in lines] == [level]
+    assert recorder.stats.stalls == stalls

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from spyweb.views.health import Health
-from spyweb.web.app import socket_app, tcp_app
+from spyweb.web.app import tcp_app
 from tests.fakes.client import Client, client_of, get_json
 from tests.fakes.daemon_service import FakeDaemonService, make_stats, make_vitals
 
@@ -64,14 +64,6 @@ async def test_a_scrape_is_plain_text_that_prometheus_parses(client: Client) -> 
         read = text_string_to_metric_families(await answer.text())
         families = {family.name for family in read}
     assert {"spyweb_build_info", "spyweb_jobs", "spyweb_run_duration_seconds"} <= families
-
-
-async def test_openmetrics_is_answered_to_whom_it_is_preferred_by() -> None:
-    headers = {"Accept": "application/openmetrics-text"}
-    app = socket_app(FakeDaemonService())
-    async with client_of(app) as client, client.get("/metrics", headers=headers) as answer:
-        assert answer.content_type == "application/openmetrics-text"
-        assert (await answer.text()).endswith("# EOF\n")
 
 
 async def test_a_compressed_answer_says_so_and_an_uncompressed_one_does_not(client: Client) -> None:
