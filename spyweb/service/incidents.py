@@ -6,6 +6,7 @@ Who is notified is asked of the same rule as the planner asks (incidents/telling
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
@@ -34,26 +35,26 @@ if TYPE_CHECKING:
 MOST_OPEN = 10_000  # the newest; there is no more than one for each job
 
 
+@dataclass(frozen=True, slots=True)
 class StandingService:
     """Says how incidents stand with the channels of the settings."""
 
-    def __init__(self, incidents: Incidents, now: AlertWatcher, clock: Clock, timezone: str) -> None:
-        self._incidents = incidents
-        self._now = now
-        self._clock = clock
-        self._zone = ZoneInfo(timezone)
+    incidents: Incidents
+    now: AlertWatcher
+    clock: Clock
+    timezone: str
 
     async def of(self, incidents: Sequence[Incident]) -> list[IncidentStanding]:
         """Return how each of these stands."""
-        subjects = await run_in_slices(self._clock, self._now.subjects_now({each.subject for each in incidents}))
+        subjects = await run_in_slices(self.clock, self.now.subjects_now({each.subject for each in incidents}))
         parents = {parent for subject in subjects.values() for parent in subject.policy.depends_on}
-        failing = await self._incidents.open_among(parents) if parents else {}
-        return await run_in_slices(self._clock, self._all(incidents, subjects, failing))
+        failing = await self.incidents.open_among(parents) if parents else {}
+        return await run_in_slices(self.clock, self._all(incidents, subjects, failing))
 
     def _all(
         self, incidents: Iterable[Incident], subjects: Mapping[str, SubjectNow], failing: Iterable[str]
     ) -> Steps[list[IncidentStanding]]:
-        channels, found = self._now.channels_now(), []
+        channels, found = self.now.channels_now(), []
         for each in incidents:
             found.append(self._one(each, subjects[each.subject], channels, failing))
             yield
@@ -63,7 +64,7 @@ class StandingService:
         self, incident: Incident, subject: SubjectNow, channels: Iterable[AlertChannelNow], failing: Iterable[str]
     ) -> IncidentStanding:
         failing = [parent for parent in subject.policy.depends_on if parent in failing]
-        found, now_ms = list[IncidentChannel](), self._clock.now_ms()
+        found, now_ms = list[IncidentChannel](), self.clock.now_ms()
         for channel in channels:
             wait_ms = subject.policy.tells(channel.name)
             if wait_ms is None or incident.level.rank < channel.level.rank:
@@ -74,7 +75,7 @@ class StandingService:
                     name=channel.name,
                     told=incident.told.get(channel.name, ""),
                     from_ms=incident.opened_ms + wait_ms,
-                    held=in_words(hold, failing, self._zone, now_ms) if hold else "",
+                    held=in_words(hold, failing, ZoneInfo(self.timezone), now_ms) if hold else "",
                     held_until_ms=hold.until_ms if hold else None,
                 )
             )
@@ -88,7 +89,7 @@ class StandingService:
     ) -> Hold | None:
         if incident.closed_ms is not None:
             return None
-        now_ms, silence = self._clock.now_ms(), incident.silence
+        now_ms, silence = self.clock.now_ms(), incident.silence
         known = KnownIncident(
             id=incident.id,
             opened_ms=incident.opened_ms,
@@ -116,39 +117,35 @@ def moment(moment_ms: int, zone: ZoneInfo, now_ms: int) -> str:
     return at.strftime("%H:%M" if at - now < timedelta(days=1) else "%Y-%m-%d %H:%M")
 
 
+@dataclass(slots=True)
 class IncidentService:
     """Answers for the incidents of a store; `wake` has the planner look again.
 
     Without `standing` nobody is told: no daemon runs.
     """
 
-    def __init__(
-        self,
-        incidents: Incidents,
-        clock: Clock,
-        wake: Callable[[], None] = lambda: None,
-        standing: StandingService | None = None,
-    ) -> None:
-        self._incidents = incidents
-        self._clock = clock
-        self._wake = wake
-        self._standing = standing
-        self.listener: Callable[[IncidentHappened], None] | None = None  # while somebody wants to know
-        incidents.on_changed(self._tell)
+    incidents: Incidents
+    clock: Clock
+    wake: Callable[[], None] = lambda: None
+    standing: StandingService | None = None
+    listener: Callable[[IncidentHappened], None] | None = None  # while somebody wants to know
+
+    def __post_init__(self) -> None:
+        self.incidents.on_changed(self._tell)
 
     async def list(
         self, *, is_open: bool | None, job: JobId | None, before: int | None, limit: int, since_ms: int | None = None
     ) -> list[IncidentView]:
         """Return incidents, newest first; those that were open at `since_ms` or later."""
         subject = None if job is None else f"{JOB}{job}"
-        found = await self._incidents.list(
+        found = await self.incidents.list(
             is_open=is_open, subject=subject, since_ms=since_ms, before=before, limit=limit
         )
         return [*await self._view(found)]
 
     async def all_open(self) -> Sequence[OpenIncident]:
         """Return the open incidents, newest first, in a line each."""
-        return await self._incidents.all_open(MOST_OPEN)
+        return await self.incidents.all_open(MOST_OPEN)
 
     async def get(self, incident: int) -> IncidentView:
         """Return one incident.  Raises Refused."""
@@ -157,17 +154,17 @@ class IncidentService:
 
     async def acknowledge(self, incident: int, by: str) -> None:
         """Acknowledge an incident.  Raises Refused where there is no such open incident."""
-        if not await self._incidents.acknowledge(incident, by):
+        if not await self.incidents.acknowledge(incident, by):
             await self._find(incident)
             raise Refused(f"incident {incident} is over")
-        self._wake()
+        self.wake()
         if self.listener:
             self.listener(incident_acked(await self._find(incident)))
 
     async def silence(self, job: JobId, for_ms: int | None, by: str) -> None:
         """Tell nothing of a job for so long; None ends that."""
-        await self._incidents.silence(f"{JOB}{job}", for_ms, by)
-        self._wake()
+        await self.incidents.silence(f"{JOB}{job}", for_ms, by)
+        self.wake()
 
     def _tell(self, changes: Sequence[SubjectChange]) -> None:
         """Tell whoever listens which incidents have begun, and which are over."""
@@ -178,16 +175,16 @@ class IncidentService:
 
     async def silence_of(self, job: JobId) -> Silence | None:
         """Return the silence that a job is in now."""
-        found = await self._incidents.silence_of(f"{JOB}{job}")
-        return found if found is not None and found.holds(self._clock.now_ms()) else None
+        found = await self.incidents.silence_of(f"{JOB}{job}")
+        return found if found is not None and found.holds(self.clock.now_ms()) else None
 
     async def _view(self, incidents: Sequence[Incident]) -> Sequence[IncidentView]:
-        standings = await self._standing.of(incidents) if self._standing else [NOBODY] * len(incidents)
-        now_ms = self._clock.now_ms()
+        standings = await self.standing.of(incidents) if self.standing else [NOBODY] * len(incidents)
+        now_ms = self.clock.now_ms()
         return [view_incident(each, now_ms, standing) for each, standing in zip(incidents, standings, strict=True)]
 
     async def _find(self, incident: int) -> Incident:
-        found = await self._incidents.get(incident)
+        found = await self.incidents.get(incident)
         if found is None:
             raise Refused(f"there is no incident {incident}")
         return found
