@@ -18,9 +18,8 @@ from spyweb.ops.arguments import Mismatch, read_number, read_text, type_name, va
 from spyweb.ops.positional import Fields, PositionalCall
 from spyweb.ops.resources import NAMESPACE, SCOPE
 from spyweb.ops.rules import updates
-from spyweb.ops.rules.paths import Path
 from spyweb.ops.rules.sloth import one
-from spyweb.ops.rules.updates import MOST_OPS, Update, UpdateError, UpdateKind
+from spyweb.ops.rules.updates import MOST_OPS, Path, Update, UpdateError, UpdateKind
 from spyweb.ops.rules.values import Unstorable, fits, integral, result_of, shown, size_of, value_from_lua
 from spyweb.store.model.entries import KEEP, SCOPES, Drop, Entry, Order, Put, Transform, scope_namespace
 from spyweb.store.patterns import excess

@@ -6,6 +6,7 @@ ops begin with an empty object.  The stored value is not changed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import TypeVar, cast
@@ -13,24 +14,19 @@ from typing import TypeVar, cast
 from msgspec import Struct
 
 from spyweb.limits import NUMBER_KEYS
-from spyweb.model import NULL, Value
-from spyweb.ops.rules.paths import (
-    FORBIDDEN,
-    Object,
-    Path,
-    Rejected,
-    check_path,
-    field_of,
-    key_of,
-    object_at_root,
-    object_in,
-    put_field,
-    spelled,
-)
+from spyweb.model import NULL, Value, ValueKey
 from spyweb.ops.rules.sloth import added
 from spyweb.ops.rules.values import ALIKE, Unstorable, has_key, kind_of, shown
 from spyweb.store.encoding import OVER_NUMBER_KEYS, number_keys
 
+Path = tuple[bytes, ...]
+Object = dict[ValueKey, Value]
+
+MOST_SEGMENTS = 32
+LONGEST_SEGMENT = 256  # bytes
+FORBIDDEN = frozenset({b"__proto__", b"constructor", b"prototype"})
+
+_INTEGER = re.compile(rb"0|[1-9][0-9]{0,17}")
 MOST_OPS = 1_000  # of one update: they are read on the loop, and applied while all other writes wait
 MOST_MERGED_KEYS = 1024
 DEEPEST_MERGE = 16
@@ -66,6 +62,14 @@ class UpdateError(Struct, frozen=True, kw_only=True):
 class Updated(Struct, frozen=True, kw_only=True):
     value: Value
     problems: Sequence[UpdateError]
+
+
+class Rejected(Exception):
+    """An update op is skipped, for the reason that its code names."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class EditedValue:
@@ -271,3 +275,56 @@ _STEPS: Mapping[UpdateKind, Callable[[EditedValue, Value, Update], Value]] = {
     UpdateKind.APPEND: _append,
     UpdateKind.REMOVE: _remove,
 }
+
+
+# Paths: literal field names, in which dots do not separate
+
+
+def check_path(op: str, path: Path) -> None:
+    """Check the depth and the segments of a path.  Raises Rejected."""
+    if len(path) > MOST_SEGMENTS:
+        raise Rejected(f"{op}.path.too_deep", f"a path of {len(path)} segments; at most {MOST_SEGMENTS}")
+    for segment in path:
+        if not segment:
+            raise Rejected(f"{op}.path.empty_segment", "a segment of the path is empty")
+        if len(segment) > LONGEST_SEGMENT:
+            reason = f"a segment of {len(segment)} bytes; at most {LONGEST_SEGMENT}"
+            raise Rejected(f"{op}.path.segment_too_long", reason)
+        if segment in FORBIDDEN:
+            raise Rejected(f"{op}.path.proto_polluted", f"a path can't go through '{shown(segment)}'")
+
+
+def object_at_root(op: str, root: Value) -> Object:
+    """Return the object that a field op works on; a missing root is an empty one.  Raises Rejected."""
+    if root is None:
+        return {}
+    if not isinstance(root, dict):
+        raise Rejected(f"{op}.target_not_object", "the value is not an object, so it has no fields")
+    return root
+
+
+def key_of(target: Object, segment: bytes) -> ValueKey:
+    """Return the key for a segment: a Lua table may have an integer where a path can only have text."""
+    if segment not in target and _INTEGER.fullmatch(segment) and has_key(target, int(segment)):
+        return int(segment)
+    return segment
+
+
+def put_field(target: Object, segment: bytes, value: Value) -> None:
+    target[key_of(target, segment)] = value
+
+
+def field_of(target: Object, segment: bytes) -> Value:
+    """Return the field of an object, or None if there is none."""
+    return target.get(key_of(target, segment))
+
+
+def object_in(target: Object, segment: bytes) -> Object:
+    """Return the object in a field, or an empty one in place of anything else."""
+    inner = field_of(target, segment)
+    return inner if isinstance(inner, dict) else {}
+
+
+def spelled(path: Sequence[bytes]) -> str:
+    """Return a path as text for errors."""
+    return "the value" if not path else "'" + ".".join(map(shown, path)) + "'"

@@ -271,19 +271,6 @@ def test_a_cancel_that_comes_before_its_run_is_not_lost(worker: Worker) -> None:
     assert worker.registry.runs[8].why == 0, "only that one was meant"
 
 
-def test_log_credit_lets_a_line_through(worker: Worker) -> None:
-    worker.load()
-    run = worker.run_of(worker.begin(7))
-    run.hosted.stepped = run
-    for _ in range(wire.LOG_CREDIT):
-        run.hosted.emit(b"info", b"line")
-    worker.handler.receive(wire.GrantLogCredit(1))
-
-    run.hosted.emit(b"info", b"one more")
-
-    assert len(worker.told()) == wire.LOG_CREDIT + 1
-
-
 def test_a_run_that_waits_for_log_credit_hears_of_its_cancel(worker: Worker, waits: threading.Event) -> None:
     worker.load()
     run = worker.run_of(worker.begin(7))

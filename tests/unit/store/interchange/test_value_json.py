@@ -11,8 +11,7 @@ import pytest
 
 from spyweb.limits import NUMBER_KEYS
 from spyweb.model import NULL, Value
-from spyweb.ops.rules.paths import MOST_SEGMENTS
-from spyweb.ops.rules.updates import Update, UpdateKind, apply
+from spyweb.ops.rules.updates import MOST_SEGMENTS, Update, UpdateKind, apply
 from spyweb.store.interchange.value_json import (
     MAX_DEPTH,
     TypeName,
