@@ -66,7 +66,7 @@ def rows_of(figures: Figures) -> list[Row]:
         Row(figure=f"lateness p99, {PAGES} pages open", ours=figures["late, pages"], unit="ms", peer="none open",
             theirs=figures["late, quiet"]),
         Row(figure="what they add to it", ours=more, unit="ms", limit=5),
-        Row(figure="memory of one, half of them not reading", ours=figures["memory"], unit="KB", limit=150),
+        Row(figure="memory of one, half of them not reading", ours=figures["memory"], unit="KB", limit=100),
         Row(figure="sent to one that reads, a second", ours=figures["sent"], unit="KB"),
         Row(figure="the daemon's share of a processor", ours=figures["cpu, pages"], unit="%", peer="none open",
             theirs=figures["cpu, quiet"]),
