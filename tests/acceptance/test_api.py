@@ -82,23 +82,6 @@ def test_a_payload_reaches_the_script_and_a_run_is_cancelled(api: Api) -> None:
     assert api.ask("POST", f"/api/runs/{first}/cancel").json["code"] == "refused"
 
 
-def test_a_job_is_shown_with_everything_that_is_known_of_it(api: Api) -> None:
-    api.project.job("typo", "x x")
-    eventually(lambda: any(job["id"] == "typo" for job in api.ask("GET", "/api/jobs").json))
-    detail = api.ask("GET", "/api/jobs/slow").json
-    (overlap,) = (each for each in detail["settings"] if each["key"] == "overlap")
-    assert (overlap["value"], overlap["origin"], overlap["file"]) == ('"queue"', "file", "jobs/slow.lua")
-    assert detail["schedule"] == "only by hand"
-    broken = api.ask("GET", "/api/jobs/typo").json
-    assert "jobs/typo.lua" in broken["problems"][0]["file"]
-    source = api.ask("GET", "/api/jobs/echo/source").json
-    assert source["lines"][-1] == "function run(ctx) return ctx.trigger.payload end"
-    assert api.ask("GET", "/api/jobs/echo/source?file=../x.lua").status == 404
-    overview = api.ask("GET", "/api/overview").json
-    assert overview["states"] == {"broken": 1, "new": 2}
-    assert [job["id"] for job in api.ask("GET", "/api/jobs?sort=-name&state=idle").json] == ["slow", "echo"]
-
-
 def test_records_are_searched_and_exported(api: Api) -> None:
     records = [
         {"hash": "YQ==", "fields": {"title": "=Größer"}, "url": "http://a.example/", "found_ns": 5_000_000_000},
