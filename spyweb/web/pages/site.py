@@ -1,10 +1,15 @@
-"""Serve the dashboard: the handlers of its pages and actions, and what every page has around its own part."""
+"""Serve the dashboard: the handlers of its pages, actions and files, and what every page has around its own part.
+
+Pages go out with headers that forbid whatever they do not use, and compressed.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import gzip
 import secrets
 import socket
+import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING
@@ -16,18 +21,23 @@ from msgspec.structs import replace
 
 from spyweb import __version__
 from spyweb.dashboard.frame import Link, PageFrame, nav_entries
+from spyweb.dashboard.static_files import static_files
 from spyweb.errors import SpywebError
 from spyweb.service.changes import Shows
 from spyweb.settings.nearest import nearest_name
 from spyweb.web.access.guard import API
 from spyweb.web.access.principal import NOBODY, PRINCIPAL, PUBLIC
 from spyweb.web.access.recognise import AccessRule, check_page
-from spyweb.web.answer import status_of, wants_page
+from spyweb.web.answer import WholeAnswer, status_of, wants_page
 from spyweb.web.api.route import SERVICE
 from spyweb.web.body import LARGEST_FORM, LARGEST_PUBLIC_FORM, read_form
 from spyweb.web.event_streams import PAGE_STREAMS, send_events
 from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, Question, Shown, lead_to
-from spyweb.web.pages.sending import send_page, serve_static
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 if TYPE_CHECKING:
     from spyweb.dashboard.render import Renderer
@@ -35,6 +45,20 @@ if TYPE_CHECKING:
 THEME, THEMES = "spyweb_theme", frozenset({"light", "dark"})  # a cookie, and what it may say
 A_YEAR_S = 31_536_000
 PATIENCE_S = 10.0  # with a page that others wait for
+
+LONG = 8192  # bytes of a page from which on it is compressed in a thread
+ZSTD_LEVEL, GZIP_LEVEL = 6, 6
+FOREVER = "public, max-age=31536000, immutable"  # another content has another address
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+# Nothing but the script that a page itself names runs: not even what lies at this origin.
+POLICY = "default-src 'self'; script-src 'nonce-{}'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+PAGE_HEADERS = {**HEADERS, "Cache-Control": "private, no-cache", "Vary": "Accept-Encoding, Cookie"}
 
 TITLES: Mapping[int, str] = {
     400: "That can't be read",
@@ -254,3 +278,51 @@ def _close_to(asked: Asked) -> list[Link]:
     entries = {entry.path: entry for entry in nav_entries() if entry.path}
     close = nearest_name(name, entries)
     return [Link(entries[close].words, f"/{entries[close].path}")] if close else []
+
+
+async def send_page(request: web.Request, text: str, nonce: str, status: int = 200) -> web.Response:
+    """Answer with a page, compressed as its reader likes it; its scripts are those with this nonce."""
+    body = text.encode("utf-8", "replace")
+    encoding = encoding_of(request)
+    if encoding:
+        body = await asyncio.to_thread(compress, body, encoding) if len(body) >= LONG else compress(body, encoding)
+    headers = {**PAGE_HEADERS, "Content-Security-Policy": POLICY.format(nonce)}
+    if encoding:
+        headers["Content-Encoding"] = encoding
+    return WholeAnswer(body=body, status=status, content_type="text/html", charset="utf-8", headers=headers)
+
+
+def encoding_of(request: web.Request) -> str:
+    """Return how an answer may be compressed; nothing where it may not."""
+    accepted = {
+        part.partition(";")[0].strip() for part in request.headers.get("Accept-Encoding", "").lower().split(",")
+    }
+    return next((encoding for encoding in ("zstd", "gzip") if encoding in accepted), "")
+
+
+def compress(body: bytes, encoding: str) -> bytes:
+    if encoding == "zstd":
+        return zstd.compress(body, ZSTD_LEVEL)
+    return gzip.compress(body, GZIP_LEVEL, mtime=0)
+
+
+async def serve_static(request: web.Request) -> web.Response:
+    """Serve a file that pages need; whoever has it already is told so."""
+    files = await asyncio.to_thread(static_files)
+    file = files.find(request.match_info["name"])
+    if file is None:
+        raise web.HTTPNotFound
+    is_current = request.match_info["version"] == files.version
+    tag = f'"{file.tag}"'
+    headers = {
+        **HEADERS,
+        "ETag": tag,
+        "Vary": "Accept-Encoding",
+        "Cache-Control": FOREVER if is_current else "no-cache",
+    }
+    if tag in request.headers.get("If-None-Match", ""):
+        return web.Response(status=304, headers=headers)
+    body = file.body
+    if "gzip" in request.headers.get("Accept-Encoding", ""):
+        body, headers["Content-Encoding"] = file.zipped, "gzip"
+    return WholeAnswer(body=body, content_type=file.media, charset="utf-8", headers=headers)
