@@ -9,7 +9,7 @@ from spyweb.store.model.access import Scope
 from spyweb.views.events import AuditHappened, EventType, RunHappened, StateHappened
 from spyweb.web.pages.events import EVENTS
 from tests.fakes.daemon_service import BACKUP, NOW_MS, PRICES, FakeDaemonService
-from tests.fakes.dashboard import MARKUP, dashboard, get_page, make_dashboard_service, signed_in
+from tests.fakes.dashboard import MARKUP, dashboard, get_page, make_dashboard_service, page_of, signed_in
 
 
 def run_ended(service: FakeDaemonService, number: int, job: JobId = PRICES, reason: str = "") -> None:
@@ -29,9 +29,8 @@ async def lines(service: FakeDaemonService, path: str = "/events", **headers: st
 async def test_it_listens_from_the_first_look_on_and_shows_the_newest_first() -> None:
     service = make_dashboard_service()
     run_ended(service, 1)
-    async with dashboard(service) as client:
-        _, page = await get_page(client, "/events")
-        assert "Nothing has happened since this page began to listen." in page
+    page = await page_of("/events", service)
+    assert "Nothing has happened since this page began to listen." in page
     run_ended(service, 2)
     run_ended(service, 3)
     assert await lines(service) == ["3", "2"]
@@ -46,9 +45,8 @@ async def test_types_and_jobs_are_chosen() -> None:
     service.events.publish(EventType.STATE, None, happened)
     assert await lines(service, "/events?job=backup") == ["3"]
     assert await lines(service, "/events?type=state") == []
-    async with dashboard(service) as client:
-        _, page = await get_page(client, f"/events?type=state&job={MARKUP}")
-        _, page = await get_page(client, "/events?type=state")
+    page = await page_of(f"/events?type=state&job={MARKUP}", service)
+    page = await page_of("/events?type=state", service)
     assert "&lt;script&gt;" in page
 
 
@@ -57,12 +55,11 @@ async def test_reasons_are_text_and_many_are_paged() -> None:
     await lines(service)
     for number in range(1, EVENTS + 4):
         run_ended(service, number, reason=MARKUP)
-    async with dashboard(service) as client:
-        _, page = await get_page(client, "/events")
-        assert page.count("<li id=") == EVENTS
-        older = re.search(r'href="(/events\?before=\d+)" rel="next"', page)
-        assert older
-        _, page = await get_page(client, older[1])
+    page = await page_of("/events", service)
+    assert page.count("<li id=") == EVENTS
+    older = re.search(r'href="(/events\?before=\d+)" rel="next"', page)
+    assert older
+    page = await page_of(older[1], service)
     assert re.findall(r"run (\d+) failed after", page) == ["3", "2", "1"]
     assert "data-mark" not in page
 
@@ -76,8 +73,7 @@ async def test_whoever_may_see_some_jobs_hears_of_those_and_actions_are_for_admi
     action = AuditHappened(who="anna", source="key", action="POST /x", status=200, at_ms=NOW_MS, job="backup")
     service.events.publish(EventType.AUDIT, BACKUP, action)
     assert await lines(service, **limited) == ["3"]
-    async with dashboard(service) as client:
-        for path in ("/events", "/events?type=audit"):
-            _, page = await get_page(client, path, **limited)
-            assert "POST /x" not in page
-        assert (await get_page(client, "/events?job=prices", **limited))[0] == 404
+    for path in ("/events", "/events?type=audit"):
+        page = await page_of(path, service, limited)
+        assert "POST /x" not in page
+    await page_of("/events?job=prices", service, limited, status=404)

@@ -11,7 +11,7 @@ from spyweb.stalls import LoopStats
 from spyweb.views.health import ChoreHealth
 from spyweb.web.pages.health import WORKERS
 from tests.fakes.daemon_service import NOW_MS, make_stats, make_vitals
-from tests.fakes.dashboard import MARKUP, dashboard, get_page, make_dashboard_service, page_of
+from tests.fakes.dashboard import MARKUP, make_dashboard_service, page_of
 
 
 def make_pool(count: int = 1) -> PoolStats:
@@ -51,13 +51,12 @@ async def test_text_of_others_is_text_and_many_workers_are_paged() -> None:
     service.measured = make_vitals(
         pool=make_pool(WORKERS + 2), held_back={JobId(MARKUP): MARKUP}, chores=[chore], version=MARKUP
     )
-    async with dashboard(service) as client:
-        _, page = await get_page(client, "/health")
-        assert page.count("&lt;script&gt;") > 8
-        assert 'href="/health?page=2#workers"' in page
-        _, page = await get_page(client, "/health?page=2")
-        assert f'<th scope="row">{WORKERS + 1}<td>' in page
-        assert f'<th scope="row">{WORKERS}<td>' not in page
+    page = await page_of("/health", service)
+    assert page.count("&lt;script&gt;") > 8
+    assert 'href="/health?page=2#workers"' in page
+    page = await page_of("/health?page=2", service)
+    assert f'<th scope="row">{WORKERS + 1}<td>' in page
+    assert f'<th scope="row">{WORKERS}<td>' not in page
 
 
 async def test_a_store_without_a_disk_has_no_gauge(monkeypatch: pytest.MonkeyPatch) -> None:

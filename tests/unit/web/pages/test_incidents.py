@@ -82,16 +82,15 @@ async def test_open_ones_come_first_and_then_those_that_are_over() -> None:
 
 async def test_without_any_it_teaches_how_to_be_told() -> None:
     service = make_dashboard_service()
-    async with dashboard(service) as client:
-        _, page = await get_page(client, "/incidents")
-        assert "None on record.</p>" in page
-        service.alert_settings = AlertSettings()
-        _, page = await get_page(client, "/incidents")
-        assert "No incident is open</h1>" in page
-        assert "[channels.phone]" in page
-        assert '<b id="count-incidents"></b>' in page
-        assert "None on record of this job." in (await get_page(client, "/incidents?job=prices"))[1]
-        assert "No older ones." in (await get_page(client, "/incidents?before=1"))[1]
+    page = await page_of("/incidents", service)
+    assert "None on record.</p>" in page
+    service.alert_settings = AlertSettings()
+    page = await page_of("/incidents", service)
+    assert "No incident is open</h1>" in page
+    assert "[channels.phone]" in page
+    assert '<b id="count-incidents"></b>' in page
+    assert "None on record of this job." in await page_of("/incidents?job=prices", service)
+    assert "No older ones." in await page_of("/incidents?before=1", service)
 
 
 async def test_many_are_shown_a_page_at_a_time() -> None:
@@ -141,12 +140,10 @@ async def test_several_signs_are_told_one_by_one() -> None:
         for event in (Failed("no disk"), SignSeen("drift", "a file differs"))
     ]
     await service.stored_incidents.note(seen)
-    async with dashboard(service) as client:
-        _, page = await get_page(client, "/incidents/3")
-        assert ids((await get_page(client, "/incidents?state=open"))[1]) == ["3", "2"], "the gravest first"
+    page = await page_of("/incidents/3", service)
+    assert ids(await page_of("/incidents?state=open", service)) == ["3", "2"], "the gravest first"
     await fail(service.stored_incidents, PRICES)
-    async with dashboard(service) as client:
-        assert ids((await get_page(client, "/incidents?state=open"))[1]) == ["3", "4", "2"]
+    assert ids(await page_of("/incidents?state=open", service)) == ["3", "4", "2"]
     assert "What is wrong now" in page
     assert ("<code>no disk</code>" in page, "<code>a file differs</code>" in page) == (True, True)
 
@@ -154,49 +151,46 @@ async def test_several_signs_are_told_one_by_one() -> None:
 async def test_somebody_takes_care_and_it_says_who() -> None:
     service = await with_incidents()
     await fail(service.stored_incidents, PRICES)
-    async with dashboard(service) as client:
-        for number, given, status, by in (
-            (2, {"by": " Anna \n B. "}, 303, "Anna B."),
-            (2, {"by": "Ben"}, 303, "Anna B."),  # who was first
-            (3, {}, 303, "somebody at this machine"),
-            (1, {}, 409, ""),
-            (9, {}, 404, ""),
-        ):
-            assert (await post_form(service, f"/incidents/{number}/acknowledge", None, **given))[0] == status, number
-            if by:
-                assert (await service.incidents.get(number)).acked_by == by
-        _, page = await get_page(client, "/incidents")
-        assert "acknowledged by <strong><bdi>somebody at this machine</bdi></strong>" in page
-        assert '/acknowledge"' not in page
+    for number, given, status, by in (
+        (2, {"by": " Anna \n B. "}, 303, "Anna B."),
+        (2, {"by": "Ben"}, 303, "Anna B."),  # who was first
+        (3, {}, 303, "somebody at this machine"),
+        (1, {}, 409, ""),
+        (9, {}, 404, ""),
+    ):
+        assert (await post_form(service, f"/incidents/{number}/acknowledge", None, **given))[0] == status, number
+        if by:
+            assert (await service.incidents.get(number)).acked_by == by
+    page = await page_of("/incidents", service)
+    assert "acknowledged by <strong><bdi>somebody at this machine</bdi></strong>" in page
+    assert '/acknowledge"' not in page
 
 
 async def test_a_job_is_silent_for_as_long_as_somebody_says() -> None:
     service = await with_incidents()
-    async with dashboard(service) as client:
-        silence_at = "/jobs/backup/silence"
-        for fields, for_ms in (({"for": "1h"}, 3_600_000), ({"value": "1w", "for": "1h"}, 604_800_000)):
-            assert (await post_form(service, silence_at, None, by="anna", **fields))[0] == 303
-            silence = await service.incidents.silence_of(BACKUP)
-            assert silence is not None
-            assert (silence.until_ms, silence.by) == (NOW_MS + for_ms, "anna")
-        assert (await post_form(service, silence_at, value="99y"))[0] == 409
-        assert (await post_form(service, "/jobs/nothing/silence", value="1h"))[0] == 404
-        _, page = await get_page(client, "/jobs/backup")
-        assert "Nothing is told of this job until" in page
-        assert 'href="/incidents/2">Incident 2</a> is open' in page
-        assert (await post_form(service, "/jobs/backup/unsilence"))[0] == 303
-        assert await service.incidents.silence_of(BACKUP) is None
+    silence_at = "/jobs/backup/silence"
+    for fields, for_ms in (({"for": "1h"}, 3_600_000), ({"value": "1w", "for": "1h"}, 604_800_000)):
+        assert (await post_form(service, silence_at, None, by="anna", **fields))[0] == 303
+        silence = await service.incidents.silence_of(BACKUP)
+        assert silence is not None
+        assert (silence.until_ms, silence.by) == (NOW_MS + for_ms, "anna")
+    assert (await post_form(service, silence_at, value="99y"))[0] == 409
+    assert (await post_form(service, "/jobs/nothing/silence", value="1h"))[0] == 404
+    page = await page_of("/jobs/backup", service)
+    assert "Nothing is told of this job until" in page
+    assert 'href="/incidents/2">Incident 2</a> is open' in page
+    assert (await post_form(service, "/jobs/backup/unsilence"))[0] == 303
+    assert await service.incidents.silence_of(BACKUP) is None
 
 
 async def test_a_job_that_spyweb_has_paused_can_be_resumed() -> None:
     rows = [replace(row, job=replace(row.job, paused_for="5 failures in a row")) for row in three_rows()]
     service = make_dashboard_service(rows)
     await fail(service.stored_incidents, BACKUP)
-    async with dashboard(service) as client:
-        _, page = await get_page(client, "/incidents/1")
-        assert "spyweb has paused the job: 5 failures in a row" in page
-        assert 'formaction="/jobs/backup/resume"' in page
-        assert "spyweb has paused it: 5 failures in a row. " in (await get_page(client, "/jobs/backup"))[1]
+    page = await page_of("/incidents/1", service)
+    assert "spyweb has paused the job: 5 failures in a row" in page
+    assert 'formaction="/jobs/backup/resume"' in page
+    assert "spyweb has paused it: 5 failures in a row. " in await page_of("/jobs/backup", service)
 
 
 async def test_a_silence_that_has_passed_is_none() -> None:
@@ -213,10 +207,9 @@ async def test_text_of_others_is_text() -> None:
     await service.stored_incidents.note([seen])
     await service.stored_incidents.silence(f"job:{MARKUP}", 3_600_000, MARKUP)
     await service.stored_incidents.acknowledge(1, MARKUP)
-    async with dashboard(service) as client:
-        for path, least in (("/incidents", 3), ("/incidents/1", 5), ("/", 1)):
-            _, page = await get_page(client, path)
-            assert page.count("&lt;script&gt;") >= least, path
+    for path, least in (("/incidents", 3), ("/incidents/1", 5), ("/", 1)):
+        page = await page_of(path, service)
+        assert page.count("&lt;script&gt;") >= least, path
 
 
 async def test_whoever_may_see_some_jobs_sees_the_incidents_of_those_and_no_other_name() -> None:
@@ -251,18 +244,16 @@ async def test_whoever_may_see_some_jobs_sees_the_incidents_of_those_and_no_othe
 async def test_whoever_may_only_look_sees_no_button() -> None:
     service = await with_incidents()
     reader = await signed_in(service, Scope.READ)
-    async with dashboard(service) as client:
-        for path in ("/incidents", "/incidents/2", "/jobs/backup"):
-            _, page = await get_page(client, path, **reader)
-            assert '/acknowledge"' not in page
-            assert "/silence" not in page
+    for path in ("/incidents", "/incidents/2", "/jobs/backup"):
+        page = await page_of(path, service, reader)
+        assert '/acknowledge"' not in page
+        assert "/silence" not in page
 
 
 async def test_a_session_takes_care_under_the_name_of_its_key() -> None:
     service = await with_incidents()
     runs = await signed_in(service, Scope.RUN)
-    async with dashboard(service) as client:
-        assert 'name="by"' not in (await get_page(client, "/incidents/2", **runs))[1]
+    assert 'name="by"' not in await page_of("/incidents/2", service, runs)
     await post_form(service, "/incidents/2/acknowledge", runs, by="boss")
     assert (await service.incidents.get(2)).acked_by == "anna"
 
@@ -275,9 +266,8 @@ async def test_a_channel_that_was_told_is_named() -> None:
     )
     service.clock.advance(10)  # type: ignore[attr-defined]
     await service.stored_incidents.plan([AlertChannelNow(name="phone")], {"job:backup": SubjectNow(policy=policy)})
-    async with dashboard(service) as client:
-        assert "told phone" in (await get_page(client, "/incidents"))[1]
-        assert "told that it began" in (await get_page(client, "/incidents/1"))[1]
+    assert "told phone" in await page_of("/incidents", service)
+    assert "told that it began" in await page_of("/incidents/1", service)
     assert (await service.incidents.get(1)).job_id == JobId("backup")
 
 

@@ -29,21 +29,19 @@ async def test_it_says_what_is_wrong_and_shows_the_line() -> None:
 
 
 async def test_it_draws_the_runs_of_the_chosen_time() -> None:
-    async with dashboard() as client:
-        _, page = await get_page(client, "/jobs/prices?span=7d")
-        assert '<a href="/jobs/prices?span=7d" aria-current="true">7 d</a>' in page
-        assert 'class="dots s"' in page
-        assert "60 succeeded" in page
-        assert (await get_page(client, "/jobs/prices?span=nonsense"))[0] == 200
+    page = await page_of("/jobs/prices?span=7d")
+    assert '<a href="/jobs/prices?span=7d" aria-current="true">7 d</a>' in page
+    assert 'class="dots s"' in page
+    assert "60 succeeded" in page
+    await page_of("/jobs/prices?span=nonsense")
 
 
 async def test_text_of_scripts_is_text() -> None:
     service = make_dashboard_service()
     service.known_runs = [make_run(7, result=MARKUP), make_run(8, reason=MARKUP, outcome=Outcome.FAILED)]
-    async with dashboard(service) as client:
-        for job in ("backup", "prices", "typo"):
-            _, page = await get_page(client, f"/jobs/{job}")
-            assert page.count("&lt;script&gt;") > 8
+    for job in ("backup", "prices", "typo"):
+        page = await page_of(f"/jobs/{job}", service)
+        assert page.count("&lt;script&gt;") > 8
 
 
 async def test_it_shows_what_it_keeps_and_what_it_found() -> None:
@@ -150,10 +148,9 @@ async def test_a_whole_file_is_shown_line_by_line() -> None:
 
 
 async def test_no_other_file_is_shown() -> None:
-    async with dashboard() as client:
-        for file in ("../../etc/passwd", "config.toml"):
-            assert (await get_page(client, f"/jobs/prices/source?file={file}"))[0] == 404
-        assert (await get_page(client, "/jobs/prices/source?line=x"))[0] == 400
+    for file in ("../../etc/passwd", "config.toml"):
+        await page_of(f"/jobs/prices/source?file={file}", status=404)
+    await page_of("/jobs/prices/source?line=x", status=400)
 
 
 async def tried(events: list[RunEvent]) -> tuple[str, list[str]]:

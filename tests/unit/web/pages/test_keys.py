@@ -138,15 +138,14 @@ async def test_what_was_done_is_listed_a_page_at_a_time_as_text() -> None:
     service = make_dashboard_service()
     for n in range(LINES + 3):
         note(service, target=f"{MARKUP} {n}", status=403)
-    async with dashboard(service) as client:
-        _, page = await get_page(client, "/keys")
-        assert page.count('<tr id="l-') == LINES
-        assert '<td class="num bad">403' in page
-        older = re.search(r'href="(/keys\?before=\d+)#audit" rel="next"', page)
-        assert older
-        _, page = await get_page(client, older[1])
-        assert page.count('<tr id="l-') == 3
-        assert "data-mark" not in page
+    page = await page_of("/keys", service)
+    assert page.count('<tr id="l-') == LINES
+    assert '<td class="num bad">403' in page
+    older = re.search(r'href="(/keys\?before=\d+)#audit" rel="next"', page)
+    assert older
+    page = await page_of(older[1], service)
+    assert page.count('<tr id="l-') == 3
+    assert "data-mark" not in page
 
 
 async def test_many_keys_are_shown_a_page_at_a_time() -> None:
@@ -154,10 +153,9 @@ async def test_many_keys_are_shown_a_page_at_a_time() -> None:
     for n in range(KEYS + 2):
         await service.access.add(f"k{n:03}", [Scope.READ])
     headers = {"X-SpyWeb-Key": (await service.access.add("root", [Scope.ADMIN])).token}
-    async with dashboard(service) as client:
-        _, page = await get_page(client, "/keys", **headers)
-        assert "53\N{NO-BREAK SPACE}keys may come in" in page
-        assert page.count('<tr id="k-') == KEYS
-        assert 'href="/keys?page=2" rel="next"' in page
-        _, page = await get_page(client, "/keys?page=2", **headers)
-        assert page.count('<tr id="k-') == 3
+    page = await page_of("/keys", service, headers)
+    assert "53\N{NO-BREAK SPACE}keys may come in" in page
+    assert page.count('<tr id="k-') == KEYS
+    assert 'href="/keys?page=2" rel="next"' in page
+    page = await page_of("/keys?page=2", service, headers)
+    assert page.count('<tr id="k-') == 3

@@ -70,13 +70,12 @@ async def test_one_is_sent_again_and_all_are_after_a_question() -> None:
 
 async def test_a_long_outbox_is_shown_a_page_at_a_time() -> None:
     service = with_messages(*(message(n) for n in range(MESSAGES + 5, 0, -1)))
-    async with dashboard(service) as client:
-        _, page = await get_page(client, "/outbox")
-        assert page.count('<tr id="m-') == MESSAGES
-        assert 'href="/outbox?before=6" rel="next"' in page
-        _, page = await get_page(client, "/outbox?before=6")
-        assert page.count('<tr id="m-') == 5
-        assert "data-mark" not in page
+    page = await page_of("/outbox", service)
+    assert page.count('<tr id="m-') == MESSAGES
+    assert 'href="/outbox?before=6" rel="next"' in page
+    page = await page_of("/outbox?before=6", service)
+    assert page.count('<tr id="m-') == 5
+    assert "data-mark" not in page
 
 
 async def test_who_may_not_send_sees_no_button_and_is_told_so() -> None:
@@ -94,10 +93,9 @@ async def test_who_may_not_send_sees_no_button_and_is_told_so() -> None:
 async def test_whoever_may_see_some_jobs_sees_and_sends_the_messages_of_those() -> None:
     service = with_messages(message(2, BACKUP), message(1))
     limited = await signed_in(service, Scope.ADMIN, jobs=("backup",))
-    async with dashboard(service) as client:
-        _, page = await get_page(client, "/outbox", **limited)
-        assert re.findall(r'<tr id="m-(\d)">', page) == ["2"]
-        assert "Send all again" not in page
+    page = await page_of("/outbox", service, limited)
+    assert re.findall(r'<tr id="m-(\d)">', page) == ["2"]
+    assert "Send all again" not in page
     for number, status in ((1, 404), (2, 303)):
         assert (await post_form(service, f"/outbox/{number}/retry", limited))[0] == status
     assert service.story == ["retry 2"]

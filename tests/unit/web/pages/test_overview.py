@@ -38,15 +38,14 @@ async def test_it_says_how_it_stands_and_what_needs_somebody() -> None:
 
 
 async def test_a_filter_hides_rows_without_javascript() -> None:
-    async with dashboard() as client:
-        _, page = await get_page(client, "/?q=pri&sort=name")
-        assert (shown(page), hidden(page)) == (["prices"], ["backup", "typo"])
-        assert 'value="pri"' in page
-        _, page = await get_page(client, "/?state=failing")
-        assert (shown(page), hidden(page)) == (["backup"], ["typo", "prices"])
-        _, page = await get_page(client, "/?state=nonsense&sort=nonsense&tag=none")
-        assert shown(page) == []
-        assert '<p id="no-match" class="nothing">' in page
+    page = await page_of("/?q=pri&sort=name")
+    assert (shown(page), hidden(page)) == (["prices"], ["backup", "typo"])
+    assert 'value="pri"' in page
+    page = await page_of("/?state=failing")
+    assert (shown(page), hidden(page)) == (["backup"], ["typo", "prices"])
+    page = await page_of("/?state=nonsense&sort=nonsense&tag=none")
+    assert shown(page) == []
+    assert '<p id="no-match" class="nothing">' in page
 
 
 async def test_text_of_scripts_is_text() -> None:

@@ -14,7 +14,15 @@ from spyweb.web.access.principal import LOOPBACK, PUBLIC, Right
 from spyweb.web.pages.page import ACTIONS, PAGES, Action, Asked, DashboardPage, Shown, lead_to, look
 from tests.fakes.clock import settle
 from tests.fakes.daemon_service import BACKUP, FakeDaemonService
-from tests.fakes.dashboard import FakeOverviewService, asked_of, dashboard, get_page, make_dashboard_service, three_rows
+from tests.fakes.dashboard import (
+    FakeOverviewService,
+    asked_of,
+    dashboard,
+    get_page,
+    make_dashboard_service,
+    page_of,
+    three_rows,
+)
 from tests.fakes.incidents import fail
 
 
@@ -125,14 +133,11 @@ async def test_the_first_page_alone_asks_for_the_views_of_all_jobs(monkeypatch: 
 
 async def test_the_first_page_says_what_is_open_and_since_when() -> None:
     service = make_dashboard_service()
-    async with dashboard(service) as client:
-        assert "incident" not in (await get_page(client, "/"))[1].partition("<main")[2].partition("</main")[0]
+    assert "incident" not in (await page_of("/", service)).partition("<main")[2].partition("</main")[0]
     await fail(service.stored_incidents, BACKUP)
-    async with dashboard(service) as client:
-        _, page = await get_page(client, "/")
-        assert '<a href="/incidents/1">Incident 1 is open</a>: <bdi>Backup</bdi> failing since <strong><time' in page
+    page = await page_of("/", service)
+    assert '<a href="/incidents/1">Incident 1 is open</a>: <bdi>Backup</bdi> failing since <strong><time' in page
     await with_incidents(service)
-    async with dashboard(service) as client:
-        _, page = await get_page(client, "/")
-        assert '<a href="/incidents">2\N{NO-BREAK SPACE}incidents are open</a>, the oldest since' in page
-        assert '<a href="/incidents/2"><bdi>Channel ops</bdi></a>' in page
+    page = await page_of("/", service)
+    assert '<a href="/incidents">2\N{NO-BREAK SPACE}incidents are open</a>, the oldest since' in page
+    assert '<a href="/incidents/2"><bdi>Channel ops</bdi></a>' in page

@@ -57,11 +57,10 @@ async def test_a_search_finds_and_says_what_it_looked_for() -> None:
 async def test_a_job_is_chosen_and_its_table_is_offered() -> None:
     service = await with_records()
     await add(service, 2, BACKUP)
-    async with dashboard(service) as client:
-        _, page = await get_page(client, "/records?job=backup&q=no")
-        assert titles(page) == ["backup no 2", "backup no 1"]
-        assert 'href="/api/records.csv?job_id=backup&amp;q=no"' in page
-        assert '<a href="/records?q=no&amp;job=prices">prices <small>3</small></a>' in page
+    page = await page_of("/records?job=backup&q=no", service)
+    assert titles(page) == ["backup no 2", "backup no 1"]
+    assert 'href="/api/records.csv?job_id=backup&amp;q=no"' in page
+    assert '<a href="/records?q=no&amp;job=prices">prices <small>3</small></a>' in page
 
 
 async def test_many_are_shown_a_page_at_a_time() -> None:
@@ -78,26 +77,24 @@ async def test_what_was_found_is_text() -> None:
     service = await with_records(1, PRICES, **{MARKUP: MARKUP})
     items = [NewRecord(hash=b"x", fields={"title": "evil", "a": "x" * 500}, url="javascript:alert(1)")]
     await service.found.records.add(PRICES, items)
-    async with dashboard(service) as client:
-        _, page = await get_page(client, f"/records?q=&job={PRICES}")
-        assert page.count("&lt;script&gt;") == 3
-        assert 'href="javascript' not in page
-        assert "x" * 400 + "…" in page
-        _, page = await get_page(client, "/records?q=%22%3E%3Cscript%3Ealert(1)%3C/script%3E")
+    page = await page_of(f"/records?q=&job={PRICES}", service)
+    assert page.count("&lt;script&gt;") == 3
+    assert 'href="javascript' not in page
+    assert "x" * 400 + "…" in page
+    page = await page_of("/records?q=%22%3E%3Cscript%3Ealert(1)%3C/script%3E", service)
 
 
 async def test_whoever_may_see_some_jobs_sees_the_records_of_those() -> None:
     service = await with_records()
     await add(service, 1, BACKUP)
     limited = await signed_in(service, Scope.READ, jobs=("backup",))
-    async with dashboard(service) as client:
-        _, page = await get_page(client, "/records", **limited)
-        assert titles(page) == ["backup no 1"]
-        assert "1\N{NO-BREAK SPACE}record</h1>" in page
-        assert "prices" not in page
-        assert "records.csv" not in page, "that of all jobs is not for this key"
-        assert (await get_page(client, "/records?job=prices", **limited))[0] == 404
-        assert "records.csv" in (await get_page(client, "/records?job=backup", **limited))[1]
+    page = await page_of("/records", service, limited)
+    assert titles(page) == ["backup no 1"]
+    assert "1\N{NO-BREAK SPACE}record</h1>" in page
+    assert "prices" not in page
+    assert "records.csv" not in page, "that of all jobs is not for this key"
+    await page_of("/records?job=prices", service, limited, status=404)
+    assert "records.csv" in await page_of("/records?job=backup", service, limited)
 
 
 async def test_without_any_it_teaches_a_monitor() -> None:

@@ -38,10 +38,9 @@ async def test_a_run_that_is_not_there_is_said_so() -> None:
 async def test_a_run_under_way_can_be_cancelled_once_asked() -> None:
     service = make_dashboard_service()
     service.known_runs = [make_run(9, state=RunState.RUNNING, outcome=None, ended_ms=None)]
-    async with dashboard(service) as client:
-        _, page = await get_page(client, "/runs/9")
-        assert "data-mark=" in page
-        assert "data-ask=" in page
+    page = await page_of("/runs/9", service)
+    assert "data-mark=" in page
+    assert "data-ask=" in page
     assert "Cancel this run?</h1>" in (await post_form(service, "/runs/9/cancel"))[2]
     assert service.story == []
     assert (await post_form(service, "/runs/9/cancel", sure="yes"))[:2] == (303, "/runs/9")
@@ -66,11 +65,10 @@ async def test_a_run_that_waits_for_its_turn_has_not_begun_in_1970() -> None:
     service = make_dashboard_service()
     waiting = make_run(41, state=RunState.WAITING, outcome=None, due_ms=None, started_ms=None, ended_ms=None)
     service.known_runs = [waiting]
-    async with dashboard(service) as client:
-        for address in ("/runs", "/jobs/prices"):
-            _, page = await get_page(client, address)
-            assert "1970" not in page
-            assert '<a href="/runs/41">not yet</a>' in page
+    for address in ("/runs", "/jobs/prices"):
+        page = await page_of(address, service)
+        assert "1970" not in page
+        assert '<a href="/runs/41">not yet</a>' in page
 
 
 async def test_a_key_of_some_jobs_is_told_of_no_other_before_or_after_a_run() -> None:

@@ -13,8 +13,6 @@ from tests.fakes.daemon_service import FakeDaemonService
 from tests.fakes.dashboard import (
     MARKUP,
     asked_of,
-    dashboard,
-    get_page,
     make_dashboard_service,
     page_of,
     post_form,
@@ -51,17 +49,16 @@ async def test_a_prefix_narrows_them_and_many_are_paged() -> None:
     service = make_dashboard_service()
     for n in range(KEYS + 5):
         await service.state.put("global", f"k{n:03}".encode(), b"v", None)
-    async with dashboard(service) as client:
-        _, page = await get_page(client, "/state?namespace=global&prefix=k00")
-        assert page.count('#one">') == 10
-        _, page = await get_page(client, "/state?namespace=global")
-        assert page.count('#one">') == KEYS
-        assert 'href="/state?namespace=global&amp;after=k049" rel="next"' in page
-        _, page = await get_page(client, "/state?namespace=global&after=k049")
-        assert page.count('#one">') == 5
-        assert "From the start" in page
-        _, page = await get_page(client, "/state?namespace=global&prefix=nothing")
-        assert "No key begins so." in page
+    page = await page_of("/state?namespace=global&prefix=k00", service)
+    assert page.count('#one">') == 10
+    page = await page_of("/state?namespace=global", service)
+    assert page.count('#one">') == KEYS
+    assert 'href="/state?namespace=global&amp;after=k049" rel="next"' in page
+    page = await page_of("/state?namespace=global&after=k049", service)
+    assert page.count('#one">') == 5
+    assert "From the start" in page
+    page = await page_of("/state?namespace=global&prefix=nothing", service)
+    assert "No key begins so." in page
 
 
 async def test_one_key_shows_its_value_and_its_history_with_what_changed() -> None:
@@ -204,12 +201,11 @@ async def test_who_may_only_look_sees_no_form_and_is_told_so() -> None:
     service = await stored()
     await service.state.store.locks.acquire(b"export", b"me", None, 60_000)
     reader = await signed_in(service, Scope.READ)
-    async with dashboard(service) as client:
-        _, page = await get_page(client, SINCE, **reader)
-        assert "<pre" in page
-        assert "tuesday" in page
-        for word in ("<textarea", "Bring back", "Delete…", "Break…"):
-            assert word not in page
+    page = await page_of(SINCE, service, reader)
+    assert "<pre" in page
+    assert "tuesday" in page
+    for word in ("<textarea", "Bring back", "Delete…", "Break…"):
+        assert word not in page
     for path in ("put?namespace=global&key=a", "add?namespace=global", "delete?namespace=global&key=a"):
         status, _, text = await post_form(service, f"/state/{path}", reader, sure="yes")
         assert (status, "anna lacks the right state" in text) == (403, True)
@@ -219,14 +215,13 @@ async def test_whoever_may_see_some_jobs_sees_what_those_keep() -> None:
     service = await stored()
     await service.state.store.locks.acquire(b"export", b"me", None, 60_000)
     limited = await signed_in(service, Scope.STATE, jobs=("prices",))
-    async with dashboard(service) as client:
-        _, page = await get_page(client, "/state?namespace=job:prices", **limited)
-        assert "Keys of <bdi>prices</bdi>" in page
-        assert "&lt;b&gt;3&lt;/b&gt;" in page
-        for other in ("billing", "export"):
-            assert other not in page
-        assert (await get_page(client, SINCE, **limited))[0] == 403
-        assert (await get_page(client, f"{SINCE}&live=x", **limited))[0] == 403
+    page = await page_of("/state?namespace=job:prices", service, limited)
+    assert "Keys of <bdi>prices</bdi>" in page
+    assert "&lt;b&gt;3&lt;/b&gt;" in page
+    for other in ("billing", "export"):
+        assert other not in page
+    await page_of(SINCE, service, limited, status=403)
+    await page_of(f"{SINCE}&live=x", service, limited, status=403)
     assert (await post_form(service, "/state/put?namespace=job:prices&key=last", limited, value="1", type="text"))[
         0
     ] == 303
@@ -237,12 +232,11 @@ async def test_whoever_may_see_some_jobs_sees_what_those_keep() -> None:
 
 
 async def test_an_empty_place_teaches_how_a_script_stores() -> None:
-    async with dashboard() as client:
-        _, page = await get_page(client, "/state?namespace=global")
-        assert "global_store_set(" in page
-        assert (await get_page(client, "/state?namespace=nonsense"))[0] == 404
-        _, page = await get_page(client, "/state?namespace=job:prices")
-        assert "store_set(" in page
+    page = await page_of("/state?namespace=global")
+    assert "global_store_set(" in page
+    await page_of("/state?namespace=nonsense", status=404)
+    page = await page_of("/state?namespace=job:prices")
+    assert "store_set(" in page
 
 
 def test_an_address_may_have_any_bytes() -> None:

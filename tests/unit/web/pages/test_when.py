@@ -46,26 +46,24 @@ async def test_text_of_scripts_is_text() -> None:
 async def test_a_thousand_jobs_are_shown_a_page_at_a_time() -> None:
     service = make_dashboard_service()
     service.calendar = CrowdedCalendar(jobs=1_000)
-    async with dashboard(service) as client:
-        _, page = await get_page(client, "/when")
-        assert page.count('<svg viewBox="0 0 97 1"') == ROWS
-        assert '<a class="button" href="/when?page=2" rel="next">' in page
-        _, page = await get_page(client, "/when?page=99")
-        assert "page 17 of 17" in page
-        assert 'href="/when?page=16" rel="prev"' in page
+    page = await page_of("/when", service)
+    assert page.count('<svg viewBox="0 0 97 1"') == ROWS
+    assert '<a class="button" href="/when?page=2" rel="next">' in page
+    page = await page_of("/when?page=99", service)
+    assert "page 17 of 17" in page
+    assert 'href="/when?page=16" rel="prev"' in page
 
 
 async def test_gaps_go_on_where_a_page_ends() -> None:
     service = make_dashboard_service()
     service.calendar = CrowdedCalendar(gaps_known=GAPS + 10)
-    async with dashboard(service) as client:
-        _, page = await get_page(client, "/when?job=prices")
-        older = re.search(r'href="(/when\?job=prices&amp;before=11#gaps)" rel="next"', page)
-        assert older
-        assert page.count('<tr id="g-') == GAPS
-        _, page = await get_page(client, "/when?job=prices&before=11")
-        assert page.count('<tr id="g-') == 10
-        assert 'href="/when?job=prices#gaps">Newest</a>' in page
+    page = await page_of("/when?job=prices", service)
+    older = re.search(r'href="(/when\?job=prices&amp;before=11#gaps)" rel="next"', page)
+    assert older
+    assert page.count('<tr id="g-') == GAPS
+    page = await page_of("/when?job=prices&before=11", service)
+    assert page.count('<tr id="g-') == 10
+    assert 'href="/when?job=prices#gaps">Newest</a>' in page
 
 
 async def test_without_due_times_it_teaches_how_to_have_some() -> None:
@@ -100,14 +98,13 @@ async def test_it_says_what_is_now_and_what_comes() -> None:
 
 async def test_without_rules_it_teaches_how_to_write_one() -> None:
     service = service_with()
-    async with dashboard(service) as client:
-        _, page = await get_page(client, "/maintenance")
-        assert "No maintenance in the next 7 days</h1>" in page
-        assert "[[maintenance]]" in page
-        service.calendar.rules = [MaintenanceRule(Once(NOW_MS + 1_000, NOW_MS + 9_000))]  # type: ignore[attr-defined]
-        _, page = await get_page(client, "/maintenance")
-        assert "No maintenance now; the next <time" in page
-        assert "all jobs" in page
+    page = await page_of("/maintenance", service)
+    assert "No maintenance in the next 7 days</h1>" in page
+    assert "[[maintenance]]" in page
+    service.calendar.rules = [MaintenanceRule(Once(NOW_MS + 1_000, NOW_MS + 9_000))]  # type: ignore[attr-defined]
+    page = await page_of("/maintenance", service)
+    assert "No maintenance now; the next <time" in page
+    assert "all jobs" in page
 
 
 async def test_text_of_others_is_text() -> None:
@@ -115,10 +112,9 @@ async def test_text_of_others_is_text() -> None:
         MaintenanceRule(Once(NOW_MS - 1, NOW_MS + 9_000), text=MARKUP),
         MaintenanceRule(Once(NOW_MS - 1, NOW_MS + 9_000), (MARKUP, "prices")),
     )
-    async with dashboard(service) as client:
-        for path, least in (("/maintenance", 4), ("/incidents", 1)):
-            _, page = await get_page(client, path)
-            assert page.count("&lt;script&gt;") >= least
+    for path, least in (("/maintenance", 4), ("/incidents", 1)):
+        page = await page_of(path, service)
+        assert page.count("&lt;script&gt;") >= least
 
 
 async def test_a_key_of_some_jobs_is_told_of_theirs_alone() -> None:
