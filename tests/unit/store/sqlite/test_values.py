@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from spyweb.errors import StoreError
-from spyweb.store.model.entries import Addition, Blind, ChangeEvent, Drop, Entry, Leave, Put, Watch
+from spyweb.model import Value
+from spyweb.store.crypto.sealing import PLAIN
+from spyweb.store.model.entries import (
+    KEEP,
+    Addition,
+    Blind,
+    ChangeEvent,
+    Drop,
+    Entry,
+    Leave,
+    Put,
+    Replacement,
+    Transform,
+    Watch,
+)
 from spyweb.store.model.runs import Change
 from spyweb.store.sqlite.batch import OpKind
+from spyweb.store.sqlite.changes import EntryContext
+from spyweb.store.sqlite.entries import NO_EFFECTS, put_sum, set_expiry, write
 from spyweb.store.sqlite.store import Store, open_store
 from tests.fakes.changes import PRICES, kept, make_end, start_run
 from tests.fakes.clock import FakeClock
@@ -116,3 +134,81 @@ async def test_a_change_of_a_damaged_value_is_told_without_it_and_holds_up_no_ot
     changes = [(b"a", None, [1]), (b"a", None, 2), (b"b", None, 3)]
     assert [(event.key, event.old, event.new) for event in heard] == changes
     assert [(event.key, event.old, event.new) for event in await kept(store)] == changes
+
+
+def read_columns(database: sqlite3.Connection) -> tuple[object, ...]:
+    row: tuple[object, ...] = database.execute(
+        "SELECT type, value, expires_ms, version, created_ms, updated_ms FROM entry"
+    ).fetchone()
+    return row
+
+
+def change_at(database: sqlite3.Connection, now_ms: int, transform: Transform, key: bytes = b"k") -> object:
+    return write(database, EntryContext(PLAIN, "global", key, now_ms), transform, NO_EFFECTS)
+
+
+def put_text(database: sqlite3.Connection, value: bytes, now_ms: int, key: bytes = b"k") -> None:
+    change_at(database, now_ms, Replacement(lambda: Put(value)), key)
+
+
+def expire(database: sqlite3.Connection, at_ms: int, now_ms: int) -> None:
+    assert set_expiry(database, EntryContext(PLAIN, "global", b"k", now_ms), at_ms)
+
+
+def test_every_write_counts_up_the_version_and_keeps_the_moment_of_creation(database: sqlite3.Connection) -> None:
+    put_text(database, b"1", 1000)
+    assert change_at(database, 2000, partial(put_sum, 0, 1)) == 2
+    expire(database, 9000, 3000)
+    put_text(database, b"v", 4000)
+
+    assert read_columns(database) == ("s", b"v", None, 4, 1000, 4000)
+
+
+def test_writing_an_expired_entry_creates_it_anew_with_a_version_never_seen(database: sqlite3.Connection) -> None:
+    put_text(database, b"1", 1000)
+    expire(database, 2000, 1000)
+    put_text(database, b"2", 2500, b"new")
+    put_text(database, b"v", 2500)
+
+    rows = database.execute("SELECT key, version, created_ms FROM entry ORDER BY rowid").fetchall()
+    assert rows == [(b"new", 1, 2500), (b"k", 3, 2500)]
+
+
+@pytest.mark.parametrize("decision", [Put(b"new", 9000, "put"), Put(7), Drop("gone"), Leave("left")])
+@pytest.mark.parametrize("expires_ms", [None, 2000, 1500])
+def test_what_is_replaced_without_a_look_is_as_after_a_look(
+    database: sqlite3.Connection, decision: Put | Drop | Leave, expires_ms: int | None
+) -> None:
+    found = []
+    for transform in (Replacement(lambda: decision), lambda _: decision):
+        database.execute("DELETE FROM entry")
+        put_text(database, b"1", 1000)
+        if expires_ms:
+            expire(database, expires_ms, 1000)
+        given = change_at(database, 1500, transform)
+        found.append((given, database.execute("SELECT * FROM entry").fetchall()))
+
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("before", [None, 1, 2**63 - 1, b"7", 1.5])
+@pytest.mark.parametrize("expires_ms", [None, 2000, 1500])
+def test_what_is_added_without_the_rule_is_as_with_it(
+    database: sqlite3.Connection, before: Value, expires_ms: int | None
+) -> None:
+    found: list[object] = []
+    for transform in (Addition(2, lambda total: total, add_up), add_up):
+        database.execute("DELETE FROM entry")
+        if before is not None:
+            change_at(database, 1000, Replacement(lambda: Put(before, expires_ms)))
+        found.append((change_at(database, 1500, transform), database.execute("SELECT * FROM entry").fetchall()))
+
+    assert found[0] == found[1]
+
+
+def add_up(entry: Entry | None) -> Put | Leave:
+    """Add 2 to an integer, where the sum fits into 64 bits."""
+    number = entry.value if entry else 0
+    if type(number) is not int or number > 2**62:
+        return Leave("refused")
+    return Put(number + 2, KEEP, number + 2)
