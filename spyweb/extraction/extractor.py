@@ -134,17 +134,9 @@ class Extractor:
             selector=plain(page.selector),
             fields=tuple((plain(field.selector), field.attribute) for field in page.fields),
         )
-        answer = await self._run(
-            ExtractionRequest(
-                job=page.job,
-                task="taking the page apart",
-                about=f' (selector "{ask.selector}")',
-                head=wire.frame(ask),
-                body=page.body,
-                names=tuple(field.name for field in page.fields),
-                answer=get_running_loop().create_future(),
-            )
-        )
+        names = tuple(field.name for field in page.fields)
+        about = f' (selector "{ask.selector}")'
+        answer = await self._run(page.job, "taking the page apart", ask, page.body, about=about, names=names)
         return cast("Items", _checked(answer))
 
     async def parse_yaml(self, job: JobId, text: bytes) -> bytes:
@@ -166,32 +158,33 @@ class Extractor:
         """
         try:
             ask = Check(plain(selector), of_field)
-            answer = await self._run(
-                ExtractionRequest(
-                    job=None,
-                    task="checking a selector",
-                    about=f' (selector "{ask.selector}")',
-                    head=wire.frame(ask),
-                    body=b"",
-                    answer=get_running_loop().create_future(),
-                )
-            )
+            answer = await self._run(None, "checking a selector", ask, about=f' (selector "{ask.selector}")')
         except ExtractionError as error:
             log.warning("a selector could not be checked", selector=selector, reason=str(error))
             return None
         return answer if isinstance(answer, str) else None
 
     async def _run_packed(self, job: JobId, task: str, ask: ParseYaml | FindLines, text: bytes) -> bytes:
-        future: Future[ExtractionAnswer] = get_running_loop().create_future()
-        request = ExtractionRequest(job=job, task=task, head=wire.frame(ask), body=text, answer=future)
-        return cast("bytes", _checked(await self._run(request)))
+        return cast("bytes", _checked(await self._run(job, task, ask, text)))
 
-    async def _run(self, request: ExtractionRequest) -> ExtractionAnswer:
+    async def _run(
+        self,
+        job: JobId | None,
+        task: str,
+        ask: Extract | Check | ParseYaml | FindLines,
+        body: bytes = b"",
+        *,
+        about: str = "",
+        names: tuple[str, ...] | None = None,
+    ) -> ExtractionAnswer:
         if self._is_closed:
             raise ExtractionError("the extractor is closed")
+        answer: Future[ExtractionAnswer] = get_running_loop().create_future()
+        head = wire.frame(ask)
+        request = ExtractionRequest(job=job, task=task, about=about, head=head, body=body, names=names, answer=answer)
         self._queue.add(request)
         self._assign()
-        return await request.answer
+        return await answer
 
     def close(self) -> None:
         self._is_closed = True

@@ -46,7 +46,19 @@ _PARENT_DIED = signal.SIGUSR1
 _FROM_THE_START = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 
 
-def _ready(descriptors: Sequence[int], timeout: float | None = None) -> list[int]:
+def wake_on(*signals: signal.Signals) -> int:
+    """Return a pipe from which the numbers of these signals can be read as they come."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    for number in signals:
+        signal.signal(number, lambda *_: None)
+    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    if before >= 0:  # of the process that has forked this one
+        os.close(before)
+    return reader
+
+
+def ready(descriptors: Sequence[int], timeout: float | None = None) -> list[int]:
     """Wait until there is something to read; unlike `select`, also from descriptors above 1023."""
     events = select.poll()
     for descriptor in descriptors:
@@ -64,16 +76,12 @@ class Nanny:
     def __init__(self, leash: socket.socket) -> None:
         self._leash = leash
         self._folder = b""  # for temporary files
-        self._wakeup, self._waker = os.pipe()
+        self._wakeup = wake_on(signal.SIGCHLD, _PARENT_DIED)
         self._pid = 0
         self._status: int | None = None  # once the command has ended
         self._was_stopped = False
         self._must_end_now = False
         self._deadline: float | None = None  # for what has got SIGTERM
-        os.set_blocking(self._waker, False)
-        for number in (signal.SIGCHLD, _PARENT_DIED):
-            signal.signal(number, lambda *_: None)
-        signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
         adopt_orphans()
         die_with_parent(_PARENT_DIED)
 
@@ -138,10 +146,10 @@ class Nanny:
         timeout = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
         leash = self._leash.fileno()
         heard = [self._wakeup] if self._must_end_now else [self._wakeup, leash]
-        ready = _ready(heard, timeout)
-        if self._wakeup in ready and _PARENT_DIED in os.read(self._wakeup, 4096):
+        readable = ready(heard, timeout)
+        if self._wakeup in readable and _PARENT_DIED in os.read(self._wakeup, 4096):
             self._end_now()
-        if leash in ready:
+        if leash in readable:
             self._hear()
 
     def _hear(self) -> None:

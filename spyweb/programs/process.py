@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import gc
 import os
-import select
 import signal
 import socket
 import sys
@@ -18,7 +17,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from spyweb.confined.parent import adopt_orphans, die_with_parent, leave_signals_to_parent
-from spyweb.programs.nanny import Nanny
+from spyweb.programs.nanny import Nanny, ready, wake_on
 from spyweb.programs.sweep import children_of, kill_all
 from spyweb.programs.wire import STREAMS, CommandRefused, frame
 
@@ -30,18 +29,12 @@ class Forker:
         self._control = control
         self._temporary = temporary
         self._nannies: set[int] = set()
-        self._wakeup, self._waker = os.pipe()
+        self._wakeup = wake_on(signal.SIGCHLD)
 
     def serve(self) -> None:
         """Fork a nanny for each command until the daemon is gone."""
-        os.set_blocking(self._waker, False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
-        events = select.poll()
-        for descriptor in (self._control.fileno(), self._wakeup):
-            events.register(descriptor, select.POLLIN)
         while True:
-            for descriptor, _ in events.poll():
+            for descriptor in ready([self._control.fileno(), self._wakeup]):
                 if descriptor == self._wakeup:
                     os.read(descriptor, 4096)
                     self._reap()
@@ -69,10 +62,8 @@ class Forker:
         """Go on as a nanny; never returns."""
         code = 1
         try:
-            signal.set_wakeup_fd(-1)
             self._control.close()
-            for descriptor in (self._wakeup, self._waker):
-                os.close(descriptor)
+            os.close(self._wakeup)
             for descriptor in given:
                 os.set_inheritable(descriptor, False)
             leash, *streams = given
