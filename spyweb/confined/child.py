@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -162,3 +162,35 @@ class ChildProcess:
             Thread(target=self._process.wait, daemon=True).start()
         if self._output is not None:
             self._output.close()
+
+
+class ForkServer:
+    """A small process that forks another one for each set of descriptors that it is handed.
+
+    It is started with the first, and again when it has died.
+    """
+
+    def __init__(self, start: Callable[[], ChildProcess]) -> None:
+        self._start = start
+        self._child: ChildProcess | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Return the pid of the process, once there is one."""
+        return self._child.pid if self._child else None
+
+    def hand_over(self, descriptors: Sequence[int]) -> None:
+        """Have a process forked that gets these descriptors.  Raises OSError."""
+        if self._child is not None:
+            with suppress(OSError):  # it has died, or does not read any more
+                socket.send_fds(self._child.socket, [b"+"], descriptors)
+                return
+        self.close()
+        self._child = self._start()
+        socket.send_fds(self._child.socket, [b"+"], descriptors)
+
+    def close(self) -> None:
+        """End the process; what it has forked notices that by itself, or by its own sockets."""
+        if self._child is not None:
+            self._child.close()
+            self._child = None

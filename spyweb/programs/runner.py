@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import tempfile
 from asyncio import CancelledError, Semaphore
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from collections.abc import Callable
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import assert_never
@@ -19,7 +18,7 @@ from msgspec import Struct
 
 from spyweb import descriptors
 from spyweb.clock import Clock
-from spyweb.confined.child import ChildOutput, ChildProcess
+from spyweb.confined.child import ChildOutput, ChildProcess, ForkServer
 from spyweb.cooperative import within
 from spyweb.errors import CommandError
 from spyweb.limits import too_large
@@ -60,52 +59,10 @@ class CommandResult(Struct, frozen=True, kw_only=True):
     took_ms: int
 
 
-class CommandSpawner:
-    """Has a small process (process.py) fork nannies; it is started with the first command, and when it has died."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._child: ChildProcess | None = None
-
-    @property
-    def pid(self) -> int | None:
-        """Return the pid of the process, once there is one."""
-        return self._child.pid if self._child else None
-
-    def hand_over(self, descriptors: Sequence[int]) -> None:
-        """Have a nanny forked for the command with this leash and these streams.  Raises CommandError."""
-        if self._child is not None:
-            with suppress(OSError):  # it has died, or does not read any more
-                socket.send_fds(self._child.socket, [b"+"], descriptors)
-                return
-        self.close()
-        try:
-            self._child = ChildProcess(
-                "spyweb.programs.process",
-                tempfile.gettempdir(),
-                libraries=("msgspec",),
-                output=ChildOutput("the process that starts commands", self._clock),
-            )
-            socket.send_fds(self._child.socket, [b"+"], descriptors)
-        except OSError as error:
-            raise CommandError(f"the process that starts commands can't be started: {error.strerror}") from error
-
-    def kill_if_stopped(self, busy: Collection[int]) -> None:
-        """Kill the process with all nannies if it was stopped, or a nanny that has not taken its command.
-
-        `busy` are the nannies that have theirs.
-        """
-        pid = self.pid
-        if pid and any(map(is_stopped, {pid, *children_of(pid)}.difference(busy))):
-            log.warning("the process that starts commands was stopped: another one is started", pid=pid)
-            os.killpg(pid, signal.SIGKILL)
-            self.close()
-
-    def close(self) -> None:
-        """End the process; its nannies end their commands at once."""
-        if self._child is not None:
-            self._child.close()
-            self._child = None
+def start_forking(clock: Clock) -> ChildProcess:
+    """Start the process that forks nannies (process.py).  Raises OSError."""
+    output = ChildOutput("the process that starts commands", clock)
+    return ChildProcess("spyweb.programs.process", tempfile.gettempdir(), libraries=("msgspec",), output=output)
 
 
 class CommandRunner:
@@ -122,7 +79,7 @@ class CommandRunner:
         self._limits = limits
         self._groups = groups
         self._before_first = before_first
-        self._spawner = CommandSpawner(clock)
+        self._spawner = ForkServer(partial(start_forking, clock))
         self._slots = Semaphore(min(limits.at_once, descriptors.share(SHARE, DESCRIPTORS_EACH)))
         self._credit = LineCredit(clock)
         self._running: set[RunningCommand] = set()
@@ -202,11 +159,19 @@ class CommandRunner:
                     running.is_over_timeout = True
                     running.abandon()
                 else:
-                    self._spawner.kill_if_stopped({each.holder.nanny for each in self._running if each.holder})
+                    self._kill_if_stopped()
             return running.taken.result()
         except CancelledError:
             running.kill() if running.holder else running.abandon()  # then no nanny starts it
             raise
+
+    def _kill_if_stopped(self) -> None:
+        """Kill what forks nannies, with all of them, if it was stopped, or a nanny that has not taken its command."""
+        pid, busy = self._spawner.pid, {each.holder.nanny for each in self._running if each.holder}
+        if pid and any(map(is_stopped, {pid, *children_of(pid)}.difference(busy))):
+            log.warning("the process that starts commands was stopped: another one is started", pid=pid)
+            os.killpg(pid, signal.SIGKILL)
+            self._spawner.close()
 
     def _why_ended(self, running: RunningCommand) -> str:
         if running.is_over_timeout:
@@ -225,8 +190,10 @@ class CommandRunner:
             raise CommandError(f"it can't be started: {error.strerror}") from error
         try:
             self._spawner.hand_over(running.theirs)
-        except BaseException:
+        except BaseException as error:
             running.abandon()
+            if isinstance(error, OSError):
+                raise CommandError(f"the process that starts commands can't be started: {error.strerror}") from error
             raise
         running.given()
         self._running.add(running)

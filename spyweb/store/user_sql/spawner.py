@@ -13,7 +13,7 @@ from asyncio import StreamReader, StreamWriter
 from contextlib import suppress
 
 from spyweb.clock import Clock
-from spyweb.confined.child import ChildProcess
+from spyweb.confined.child import ChildProcess, ForkServer
 from spyweb.confined.frames import HEADER
 from spyweb.errors import StoreError
 from spyweb.model import JobId
@@ -28,11 +28,12 @@ CPU_CLOCK = 2  # of a process, in the number of its clock
 END_LIMIT_S = 2.0  # for a process to close its connection, before it is ended
 
 
-class SqlSpawner:
+class SqlSpawner(ForkServer):
     """Has a small process fork one for each job.  It belongs to no event loop, so that several may share it."""
 
     def __init__(self) -> None:
-        self._child: ChildProcess | None = None
+        libraries = ("msgspec", "cryptography")
+        super().__init__(lambda: ChildProcess("spyweb.store.user_sql.process", libraries=libraries, variables=MALLOC))
 
     def spawn(self) -> tuple[socket.socket, socket.socket]:
         """Fork a process; return the daemon's ends of its two sockets.  Raises StoreError."""
@@ -40,29 +41,12 @@ class SqlSpawner:
             requests, its_requests = socket.socketpair()
             commands, its_commands = socket.socketpair()
             with its_requests, its_commands:
-                self._ask_for([its_requests.fileno(), its_commands.fileno()])
+                self.hand_over([its_requests.fileno(), its_commands.fileno()])
         except OSError as error:
             raise StoreError(f"no process for SQL could be started: {error.strerror}") from error
         requests.setblocking(False)
         commands.setblocking(False)
         return requests, commands
-
-    def _ask_for(self, descriptors: list[int]) -> None:
-        if self._child is not None:
-            with suppress(OSError):  # it has died, or does not read any more
-                socket.send_fds(self._child.socket, [b"+"], descriptors)
-                return
-        self.close()
-        self._child = ChildProcess(
-            "spyweb.store.user_sql.process", libraries=("msgspec", "cryptography"), variables=MALLOC
-        )
-        socket.send_fds(self._child.socket, [b"+"], descriptors)
-
-    def close(self) -> None:
-        """End the forking process; the forked ones go on until their own sockets are closed."""
-        if self._child is not None:
-            self._child.close()
-            self._child = None
 
 
 class SqlProcess:
