@@ -16,6 +16,9 @@ from tests.fakes.monitor import BEGINS, URL, Hook, HookError, Shop, make_monitor
 
 ALL = tuple(hook for hook in HOOK_NAMES if not hook.startswith("override_"))  # those that take turns in one cycle
 FETCH = f"fetch {URL}"
+UP_TO_THE_STORE = [
+    "load", "before_fetch", FETCH, "after_fetch", "extract", "after_extract", "filter_item", "before_store",
+]  # fmt: skip
 LAMP = {"title": "Lamp", "price": "5"}
 DESK = {"title": "Desk", "price": "90"}
 Table = dict[bytes, object]
@@ -70,14 +73,7 @@ async def test_the_stages_come_in_their_order(s: Shop) -> None:
     ending = await run_with(s, dict.fromkeys(ALL, same))
     assert ending.outcome is Outcome.SUCCESS
     assert s.story == [
-        "load",
-        "before_fetch",
-        FETCH,
-        "after_fetch",
-        "extract",
-        "after_extract",
-        "filter_item",
-        "before_store",
+        *UP_TO_THE_STORE,
         "before_notify",
         "before_webhook",
         "on_success",
@@ -358,16 +354,7 @@ def _plain(value: object) -> dict[str, object]:
 async def test_a_preview_stops_before_the_store_and_tells_what_it_found(s: Shop) -> None:
     s.vms.hooks = dict.fromkeys(ALL, same)
     ending = await s.run(make_monitor(lua=True, **BOTH), debug=True)
-    assert s.story == [
-        "load",
-        "before_fetch",
-        FETCH,
-        "after_fetch",
-        "extract",
-        "after_extract",
-        "filter_item",
-        "before_store",
-    ]
+    assert s.story == UP_TO_THE_STORE
     assert (await s.records(), await sent(s)) == ([], [])
     result = cast("dict[str, object]", ending.preview)
     assert result["items"] == [{"fields": LAMP, "matches": []}, {"fields": DESK, "matches": []}]

@@ -168,7 +168,8 @@ def test_a_run_that_is_cancelled_while_it_waits_for_an_op_never_sees_the_answer(
     assert worker.vms[1].story == ["start 1", "kill 1 cancelled", "close"]
 
 
-def test_a_cancel_that_overtakes_an_answer_waiting_behind_another_run_ends_the_run_once(worker: HeldWorker) -> None:
+def cancel_behind_another_run(worker: HeldWorker) -> None:
+    """Answer a run and cancel it while another one is in its VM."""
     worker.say(worker.begin(1, 1))
     worker.vms[1].wait_for_call("start 1")
     worker.vms[1].go_on(OP)
@@ -179,6 +180,9 @@ def test_a_cancel_that_overtakes_an_answer_waiting_behind_another_run_ends_the_r
     worker.say(worker.resume(1), worker.cancel(1), worker.ping())
     assert worker.hear() == "pong 200 bytes"
 
+
+def test_a_cancel_that_overtakes_an_answer_waiting_behind_another_run_ends_the_run_once(worker: HeldWorker) -> None:
+    cancel_behind_another_run(worker)
     worker.vms[1].go_on(OP)
     assert worker.hear() == "op 2"
     worker.vms[1].wait_for_call("kill 1 cancelled")
@@ -194,15 +198,7 @@ def test_a_cancel_that_overtakes_an_answer_waiting_behind_another_run_ends_the_r
 
 
 def test_a_cancel_that_waited_behind_the_end_it_caused_does_not_end_what_follows(worker: HeldWorker) -> None:
-    worker.say(worker.begin(1, 1))
-    worker.vms[1].wait_for_call("start 1")
-    worker.vms[1].go_on(OP)
-    assert worker.hear() == "op 1"
-    worker.say(worker.begin(2, 1))
-    worker.vms[1].wait_for_call("start 2")
-    worker.look()
-    worker.say(worker.resume(1), worker.cancel(1), worker.ping())
-    assert worker.hear() == "pong 200 bytes"
+    cancel_behind_another_run(worker)
     worker.vms[1].go_on(end())
     assert worker.hear() == "end 2 success"
 
