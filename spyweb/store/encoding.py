@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection
 from enum import StrEnum
-from itertools import count
 from typing import NamedTuple, cast
 
 import msgspec
@@ -94,14 +93,7 @@ def encode_table(value: Value) -> Cell:
         return Cell(Type.JSON.value, msgspec.json.encode(to_plain(value, json_scalar, text_of, MAX_DEPTH)).decode())
     except NotJson:
         pass
-    numbers = count(1)
-
-    def key_of(key: ValueKey) -> Plain:
-        if not isinstance(key, bytes) and next(numbers) > NUMBER_KEYS:
-            raise StoreError(f"{OVER_NUMBER_KEYS} can't be stored")
-        return scalar(key)
-
-    return Cell(Type.MSGPACK.value, msgspec.msgpack.encode(to_plain(value, scalar, key_of, MAX_DEPTH)))
+    return Cell(Type.MSGPACK.value, msgspec.msgpack.encode(to_plain(value, scalar, scalar, MAX_DEPTH)))
 
 
 def to_plain(value: Value, item_of: Callable[[Value], Plain], key_of: Callable[[ValueKey], Plain], depth: int) -> Plain:
@@ -155,6 +147,15 @@ def from_plain(plain: Plain) -> Value:
 def number_keys(keys: Collection[ValueKey]) -> int:
     """Count the keys that are no texts.  Their hash is known, so a script can choose such that collide in a dict."""
     return len(keys) - list(map(type, keys)).count(bytes)
+
+
+def count_number_keys(value: Value) -> int:
+    """Count those of all tables of a value; what is stored already may have more than NUMBER_KEYS."""
+    if isinstance(value, dict):
+        return number_keys(value) + sum(map(count_number_keys, value.values()))
+    if isinstance(value, list) and not SCALARS.issuperset(map(type, value)):
+        return sum(map(count_number_keys, value))
+    return 0
 
 
 def less(depth: int) -> int:

@@ -265,3 +265,45 @@ def test_changes_wait_for_a_job_whose_file_is_broken_until_it_is_mended(project:
         path.write_text(whole)
         in_order = ["created orders k nil 1", "updated orders k 1 2", "updated orders k 2 3"]
         eventually(lambda: answer() == [in_order, 3])
+
+
+@pytest.mark.deep
+def test_killed_again_and_again_it_forgets_no_change(project: Project) -> None:
+    project.job("orders", 'function on_state(event) state.increment("seen:" .. event.key) end', ON_ORDERS)
+    project.job(
+        "shop",
+        """
+        for i = 1, 20 do
+          local n = state.increment("written")
+          state.set { scope = "orders", key = tostring(n), value = n }
+        end
+        """,
+        'every = "100ms"',
+    )
+    project.job(
+        "told",
+        """
+        local orders, missing = state.keys { scope = "orders" }, 0
+        for _, key in ipairs(orders) do
+          if not state.exists("seen:" .. key) then missing = missing + 1 end
+        end
+        return { #orders, missing }
+        """,
+    )
+
+    def counted() -> tuple[int, int]:
+        answer = project.result("told")
+        assert isinstance(answer, list)
+        return answer[0], answer[1]
+
+    written = 0
+    for _ in range(3):
+        with project.daemon() as daemon:
+            goal = written + 60
+            eventually(lambda goal=goal: counted()[0] >= goal)  # type: ignore[misc]
+            written = counted()[0]
+            daemon.kill()
+    (project.root / "jobs/shop.lua").unlink()
+    with project.daemon():
+        eventually(lambda: counted()[1] == 0, patience=3 * PATIENCE)
+        assert counted()[0] >= written

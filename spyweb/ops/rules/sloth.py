@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from spyweb.limits import NUMBER_KEYS
 from spyweb.model import Value
 from spyweb.ops.arguments import parse_number
 from spyweb.ops.rules.values import SCALAR_BYTES, are_equal, fits, integral, kind_of, shown, size_of
+from spyweb.store.encoding import OVER_NUMBER_KEYS, count_number_keys
 from spyweb.store.model.entries import KEEP, Addition, Drop, Entry, Leave, Put, Replacement, Transform
 
 Results = tuple[object, ...]
@@ -125,6 +127,9 @@ def list_push(subject: Subject, item: Value) -> Transform:
         items = list_in(entry)
         if items is None:
             return Leave(_no_list(subject, entry))
+        new = count_number_keys(item)
+        if new and new + count_number_keys(items) > NUMBER_KEYS:
+            return Leave(subject.refusal(f"{OVER_NUMBER_KEYS} can't be stored"))
         return subject.put([*items, item], len(items) + 1)
 
     return change

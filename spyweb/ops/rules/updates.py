@@ -17,7 +17,7 @@ from spyweb.limits import NUMBER_KEYS
 from spyweb.model import NULL, Value, ValueKey
 from spyweb.ops.rules.sloth import added
 from spyweb.ops.rules.values import ALIKE, Unstorable, has_key, kind_of, shown
-from spyweb.store.encoding import OVER_NUMBER_KEYS, number_keys
+from spyweb.store.encoding import OVER_NUMBER_KEYS, count_number_keys
 
 Path = tuple[bytes, ...]
 Object = dict[ValueKey, Value]
@@ -80,7 +80,7 @@ class EditedValue:
 
     def __init__(self) -> None:
         self._own: dict[int, Object | list[Value]] = {}  # copies made here, by id(), which is unique as they are kept
-        self._numbers = 0  # keys that were merged in
+        self._numbers = 0  # keys that merges have added
         self._has_texts = False
 
     def own(self, holder: Holder) -> Holder:
@@ -93,7 +93,7 @@ class EditedValue:
 
     def merge(self, table: Object, more: Object) -> None:
         """Merge these into an own table.  Raises Unstorable before that would take long."""
-        self._numbers += number_keys(more)
+        self._numbers += sum(not isinstance(key, bytes) and key not in table for key in more)
         check_count(self._numbers)
         table.update(more)
 
@@ -105,9 +105,7 @@ class EditedValue:
         return cast(bytes, growing)
 
     def finished(self, root: Value) -> Value:
-        """Return the edited value.  Raises Unstorable."""
-        if self._numbers:
-            check_count(sum(number_keys(holder) for holder in self._own.values() if isinstance(holder, dict)))
+        """Return the edited value."""
         if not self._has_texts:
             return root
         for holder in self._own.values():
@@ -138,7 +136,10 @@ def apply(root: Value, updates: Sequence[Update]) -> Updated:
             root = _STEPS[update.kind](draft, root, update)
         except Rejected as rejected:
             problems.append(UpdateError(op_index=index, code=rejected.code, message=str(rejected)))
-    return Updated(value={} if root is None else draft.finished(root), problems=problems)
+    value = {} if root is None else draft.finished(root)
+    if any(count_number_keys(update.value) for update in updates):
+        check_count(count_number_keys(value))
+    return Updated(value=value, problems=problems)
 
 
 def _set(draft: EditedValue, root: Value, update: Update) -> Value:

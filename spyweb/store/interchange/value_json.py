@@ -23,7 +23,7 @@ import msgspec
 
 from spyweb.limits import NUMBER_KEYS
 from spyweb.model import NULL, Null, Value, ValueKey
-from spyweb.store.encoding import OVER_NUMBER_KEYS, number_keys
+from spyweb.store.encoding import OVER_NUMBER_KEYS, count_number_keys, number_keys
 
 BASE64, TABLE, NUMBER = "$base64", "$table", "$number"
 FORMS: Final = frozenset({BASE64, TABLE, NUMBER})
@@ -68,7 +68,10 @@ def encode_value(value: Value) -> bytes:
 
 def decode_value(text: bytes, most: int | None = None) -> Value:
     """Read a value.  Raises ValueError with the reason for invalid JSON, no value, or more than `most` values."""
-    return from_plain(decode_json(text, most))
+    value = from_plain(decode_json(text, most))
+    if count_number_keys(value) > NUMBER_KEYS:
+        raise ValueError(f"has {OVER_NUMBER_KEYS}")
+    return value
 
 
 def decode_json(text: bytes, most: int | None = None) -> Plain:

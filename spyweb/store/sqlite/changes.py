@@ -1,4 +1,4 @@
-"""Decide what a transform does to an entry, in the same way for every store and without touching one.
+"""Decide what a transform does to an entry, without touching the store.
 
 An expired entry is absent: a write over it makes a new entry, and those who watch for it hear that it expired.
 """

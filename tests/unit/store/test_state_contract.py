@@ -682,3 +682,10 @@ async def test_live_entries_are_counted_by_namespace(store: Store, clock: FakeCl
 
     clock.advance(2)
     assert await store.values.counts() == {"state": 2}
+
+
+async def test_a_version_never_falls_also_where_an_expired_entry_is_loaded_over(store: Store, clock: FakeClock) -> None:
+    for number in range(6):
+        await put(store, b"expired", number, expires_ms=clock.now_ms())
+    await store.values.load([item(b"expired", 1)], replace=True)
+    assert [each.entry.version async for each in store.values.export()] == [7]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from spyweb.limits import NUMBER_KEYS
 from spyweb.model import NULL, Value
 from spyweb.ops.rules import sloth
 from spyweb.ops.rules.sloth import Subject, added
@@ -149,4 +150,7 @@ def test_what_grows_over_the_limit_is_refused_and_stays() -> None:
     assert sloth.append(HERE, b"x")(entry(b"x" * 100)) == Leave(too_large)
     assert sloth.compare_swap(HERE, None, b"x" * 101)(None) == Leave(too_large)
     assert isinstance(sloth.list_push(HERE, b"x" * 100)(None), Leave)
+    many: Value = dict.fromkeys(range(NUMBER_KEYS), 1)
+    assert "number keys" in str(sloth.list_push(HERE, {1: 1})(entry([many])))
+    assert "number keys" not in str(sloth.list_push(HERE, {b"a": 1})(entry([many])))
     assert isinstance(sloth.append(HERE, b"")(entry(b"x" * 100)), Put)

@@ -303,6 +303,10 @@ def test_more_number_keys_than_a_value_may_have_are_refused_at_the_merge_that_br
         apply(half, merges[:6])
     with pytest.raises(Unstorable, match="number keys"):
         apply({b"a": 1}, [*merges, op("merge", b"b", value={1.5: 1}), op("remove", b"b")])
+    with pytest.raises(Unstorable, match="number keys"):
+        apply({}, [op("set", b"a", value=half), op("set", b"b", value=half), op("set", b"c", value={1: 1})])
+    same: dict[ValueKey, Value] = dict.fromkeys(range(1_000), 1)
+    assert outcome(same, *[op("merge", value=same)] * 6) == (same, [])
 
 
 def test_a_table_of_many_numbers_is_merged_and_counted_in() -> None:

@@ -171,3 +171,5 @@ def test_a_table_of_too_many_number_keys_is_refused_before_it_is_built() -> None
     assert len(cast("dict[object, object]", decode_value(msgspec.json.encode({"$table": pairs[1:]})))) == NUMBER_KEYS
     with pytest.raises(ValueError, match="has a table over the limit of 5000 number keys in all"):
         decode_value(msgspec.json.encode([{"$table": pairs}]))
+    with pytest.raises(ValueError, match="has a table over the limit of 5000 number keys in all"):
+        decode_value(msgspec.json.encode([{"$table": pairs[1:]}, {"$table": pairs[:1]}]))

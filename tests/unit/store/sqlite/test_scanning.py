@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import sqlite3
+from functools import partial
 
 import pytest
 
 from spyweb.errors import TooLarge
-from spyweb.model import MIB
+from spyweb.model import MIB, HistoryRule
 from spyweb.store.crypto.sealing import PLAIN
-from spyweb.store.model.entries import Order, Put, Replacement
+from spyweb.store.model.entries import Entry, Order, PortableEntry, Put, Replacement
+from spyweb.store.sqlite import scanning
 from spyweb.store.sqlite.changes import EntryContext
-from spyweb.store.sqlite.entries import NO_EFFECTS, write
-from spyweb.store.sqlite.scanning import ITEM_COST, KeyRange, find_namespaces, gather, within
+from spyweb.store.sqlite.entries import NO_EFFECTS, WriteEffects, write
+from spyweb.store.sqlite.scanning import (
+    ITEM_COST,
+    ExportedKeys,
+    KeyRange,
+    find_history,
+    find_namespaces,
+    find_page,
+    gather,
+    within,
+)
+from spyweb.store.sqlite.transfer import move
 
 NOW = 5_000
 
@@ -69,3 +81,40 @@ def test_no_more_is_taken_than_what_shows_that_it_is_too_much() -> None:
         list(within(5 * MIB // 2, texts, len))
 
     assert len(list(texts)) == 7
+
+
+def test_a_page_of_an_export_ends_with_the_value_that_fills_it(
+    database: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scanning, "PAGE_BYTES", 3)
+    for number in range(5):
+        put(database, b"k%d" % number)
+    first = find_page(database, PLAIN, None, 0, NOW)
+    second = find_page(database, PLAIN, None, first.after or 0, NOW)
+    assert [each.key for each in first.items] == [b"k0", b"k1", b"k2"]
+    assert [each.key for each in second.items] == [b"k3", b"k4"]
+
+
+def test_a_key_that_an_export_meets_again_was_told_also_where_its_row_has_the_number_of_one_that_is_gone() -> None:
+    def item(created_ms: int) -> PortableEntry:
+        entry = Entry(value=1, version=1, created_ms=created_ms, updated_ms=created_ms)
+        return PortableEntry(namespace="state", key=b"a", entry=entry)
+
+    for rowid in (11, 10):
+        told = ExportedKeys(newest=10, now_ms=NOW)
+        assert told.is_first(item(1), 1)
+        assert not told.is_first(item(NOW), rowid)
+
+
+def test_a_history_without_an_entry_gives_way_to_that_of_an_entry_that_is_moved_there(
+    database: sqlite3.Connection,
+) -> None:
+    for namespace, values in (("job:new", (b"forgotten", b"deleted")), ("job:old", (b"first", b"second"))):
+        for value in values:
+            context = EntryContext(PLAIN, namespace, b"a", NOW)
+            write(database, context, Replacement(partial(Put, value)), WriteEffects(history=HistoryRule(versions=5)))
+        if namespace == "job:new":
+            database.execute("DELETE FROM entry")
+    move(database, PLAIN, "job:old", "job:new", False, NOW)
+    found = find_history(database, EntryContext(PLAIN, "job:new", b"a", NOW), None, None)
+    assert [each.value for each in found] == [b"second", b"first"]
