@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
+from secrets import token_hex
 from typing import NamedTuple
 
 READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW  # NONBLOCK: opening a FIFO would wait for a writer
@@ -76,7 +77,11 @@ def _has_links(top: str, steps: Sequence[str]) -> bool:
 
 
 def open_folder(
-    path: RealPath, *, make: int | None = None, before_make: Callable[[int], None] = lambda _folder: None
+    path: RealPath,
+    *,
+    last: int = _FOLDER,
+    make: int | None = None,
+    before_make: Callable[[int], None] = lambda _folder: None,
 ) -> int:
     """Return a descriptor of a folder.  Raises OSError.
 
@@ -84,10 +89,14 @@ def open_folder(
     """
     folder = os.open(path.top, _FOLDER)
     for number, step in enumerate(path.steps, 1):
-        flags = _FOLDER if make is not None or number == len(path.steps) else _STEP
+        flags = _FOLDER if make is not None else last if number == len(path.steps) else _STEP
         try:
             try:
                 below = os.open(step, flags, dir_fd=folder)
+            except NotADirectoryError:
+                if stat.S_ISLNK(os.stat(step, dir_fd=folder, follow_symlinks=False).st_mode):
+                    raise OSError(errno.ELOOP, "a link was put there") from None
+                raise
             except FileNotFoundError:
                 if make is None:
                     raise
@@ -106,7 +115,7 @@ def open_file(path: RealPath, flags: int) -> int:
     """Return a descriptor of a file that is there already.  Raises OSError."""
     if not path.steps:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    folder = open_folder(RealPath(path.top, path.steps[:-1]))
+    folder = open_folder(RealPath(path.top, path.steps[:-1]), last=_STEP)
     try:
         return os.open(path.steps[-1], flags, dir_fd=folder)
     finally:
@@ -127,14 +136,21 @@ def write_whole(file: int, data: bytes) -> None:
 
 
 def replace(
-    folder: int, name: str, pieces: Iterable[bytes], *, mode: int | None = None, is_durable: bool = True
+    folder: int,
+    name: str,
+    pieces: Iterable[bytes],
+    *,
+    mode: int | None = None,
+    is_durable: bool = True,
+    is_alone: bool = True,
 ) -> None:
     """Write a file beside the old one, and put it in its place: at any moment it is the one or the other, whole.
 
-    A durable one is on the disk before this returns.  The name beside it is always the same: what a crash has left is
-    replaced by the next that writes this file.  One writer at a time may do this.
+    A durable one is on the disk before this returns.  Of who writes it alone the name beside it is always the same, so
+    that what a crash has left is replaced by the next.
     """
-    beside = "." + os.fsdecode(os.fsencode(name)[:_LONGEST_BESIDE]) + ".spyweb-new"
+    token = "" if is_alone else token_hex(4)
+    beside = f".{os.fsdecode(os.fsencode(name)[:_LONGEST_BESIDE])}.spyweb-new{token}"
     with suppress(FileNotFoundError):
         os.unlink(beside, dir_fd=folder)
     file = os.open(beside, _CREATE, MODE if mode is None else 0o600, dir_fd=folder)

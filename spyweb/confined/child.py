@@ -24,6 +24,7 @@ log = structlog.get_logger()
 INHERITED = ("LD_LIBRARY_PATH", "PYTHONHOME")  # without these this Python may not start at all
 WITHOUT_SITE = ("-P", "-S")  # none of these processes needs what the site's start-up files import
 
+LOOK_S = 0.02  # between two looks whether it has ended
 EVERY = 0.1  # seconds between two reads of its output at least, so that a traceback is read as a whole
 MOST_READ = 65_536  # bytes in one read, which is what a pipe holds
 MOST_SHOWN = 4_096  # bytes in one line of the log
@@ -150,7 +151,9 @@ class ChildProcess:
         """Wait until it has ended by itself, or is killed after so many seconds; return how it ended."""
         timer = clock.call_later(limit, self.kill)
         try:
-            return describe_exit(await asyncio.to_thread(self._process.wait))
+            while (code := self._process.poll()) is None:
+                await clock.sleep(LOOK_S)
+            return describe_exit(code)
         finally:
             timer.cancel()
 
@@ -159,7 +162,8 @@ class ChildProcess:
         self.socket.close()
         self.kill()
         if self._process.poll() is None:
-            Thread(target=self._process.wait, daemon=True).start()
+            with suppress(RuntimeError):  # there is no thread to be had: the next process that is started reaps it
+                Thread(target=self._process.wait, daemon=True).start()
         if self._output is not None:
             self._output.close()
 

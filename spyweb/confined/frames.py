@@ -25,7 +25,10 @@ def receive_frame(sock: socket.socket) -> bytes:
 def receive_whole(sock: socket.socket, size: int) -> bytes:
     """Wait for exactly this many bytes; return none if the stream ends before."""
     data = sock.recv(size, socket.MSG_WAITALL) if size else b""
-    return data if len(data) == size else b""
+    while 0 < len(data) < size:  # a signal, SIGCONT too, has ended that early
+        piece = sock.recv(size - len(data), socket.MSG_WAITALL)
+        data = data + piece if piece else b""
+    return data
 
 
 class FrameReader(Generic[Received]):

@@ -207,6 +207,8 @@ class ExtractorProcess(asyncio.BufferedProtocol):
         self.hear(self._buffer[:size])
 
     def hear(self, data: bytes | bytearray) -> None:
+        if self._over.done():
+            return
         self._heard += len(data)
         try:
             if self._heard > MOST_HEARD:

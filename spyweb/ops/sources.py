@@ -148,9 +148,9 @@ class Sources:
     def read(self, path: str) -> bytes | None:
         """Return the content of a file, or None when there is none.  Raises OpError when it is refused."""
         try:
-            with FileIO(open_file(resolve(self._root, "", path), READ)) as file:
+            with FileIO(path, opener=lambda *_: open_file(resolve(self._root, "", path), READ)) as file:
                 if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                    raise OpError(f"{path} is not a plain file")
+                    raise IsADirectoryError(errno.EISDIR, "")  # as FileIO does of a folder
                 source = file.read(LARGEST + 1)
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -159,7 +159,10 @@ class Sources:
         except OSError as error:
             if error.errno == errno.ENAMETOOLONG:  # such a file can't exist
                 return None
-            raise OpError(f"{path}: {error.strerror or error}") from error
+            is_folder = error.errno == errno.EISDIR
+            raise OpError(
+                f"{path} is not a plain file" if is_folder else f"{path}: {error.strerror or error}"
+            ) from error
         if len(source) > LARGEST:
             raise OpError(f"{path} is larger than {LARGEST // MIB} MB")
         if source.startswith(BYTECODE):

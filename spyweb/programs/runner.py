@@ -61,8 +61,9 @@ class CommandResult(Struct, frozen=True, kw_only=True):
 
 def start_forking(clock: Clock) -> ChildProcess:
     """Start the process that forks nannies (process.py).  Raises OSError."""
+    folder = tempfile.gettempdir()
     output = ChildOutput("the process that starts commands", clock)
-    return ChildProcess("spyweb.programs.process", tempfile.gettempdir(), libraries=("msgspec",), output=output)
+    return ChildProcess("spyweb.programs.process", folder, libraries=("msgspec",), output=output)
 
 
 class CommandRunner:

@@ -12,7 +12,7 @@ from typing import ClassVar, NoReturn
 
 import yaml
 from msgspec import Struct
-from yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, DocumentStartEvent, Event
+from yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, DocumentStartEvent, Event, NodeEvent
 
 from spyweb.extraction.worker.document import ExtractionProblem
 
@@ -69,16 +69,19 @@ def parse_yaml(text: bytes) -> Value:
 
 
 def _check_shape(text: str) -> None:
-    """Refuse a second document, an anchor that is there twice, and too many levels."""
-    level = documents = 0
+    """Refuse a second document, an anchor that is there twice, too many levels, and far too many nodes."""
+    level = documents = nodes = 0
     anchors = set[str]()
     for event in yaml.parse(text, Loader=_CoreLoader):
         documents += isinstance(event, DocumentStartEvent)
+        nodes += isinstance(event, NodeEvent)
         level += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
         if documents > 1:
             _refuse(event, "one document expected, and here begins another")
         if level > LEVELS:
             _refuse(event, f"more than {LEVELS} levels")
+        if nodes > 2 * NODES:  # keys are no nodes of a value
+            _refuse(event, f"more than {NODES} nodes")
         anchor = None if isinstance(event, AliasEvent) else getattr(event, "anchor", None)
         if anchor in anchors:
             _refuse(event, f"the anchor {anchor[:80]} is there twice")
@@ -157,10 +160,11 @@ class _Builder:
                 _refuse(key_node, f"the key {key[:80].decode('utf-8', 'replace')} is there twice")
             else:
                 made[key] = value
-        for each in merged:  # what it adds was counted as a part of `<<`
+        first: dict[bytes, Value] = {}
+        for each in reversed(merged):  # what it adds was counted as a part of `<<`
             assert isinstance(each, dict)
-            made = each | made
-        return made
+            first.update(each)
+        return first | made
 
     def _count(self, node: yaml.Node, *, nodes: int = 0, text: int = 0) -> None:
         self._nodes += nodes

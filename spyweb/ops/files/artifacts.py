@@ -104,7 +104,7 @@ def _put(path: RealPath, file: FileIO) -> None:
     """Copy a file to a place, whose folder is made if it is missing."""
     folder = open_folder(RealPath(path.top, path.steps[:-1]), make=0o777)
     try:
-        replace(folder, path.steps[-1], iter(partial(file.read, MIB), b""), is_durable=False)
+        replace(folder, path.steps[-1], iter(partial(file.read, MIB), b""), is_durable=False, is_alone=False)
     finally:
         os.close(folder)
 
@@ -137,7 +137,7 @@ def _files_below(root: Path, folder: str) -> Iterator[tuple[str, FileIO]]:
 
 def _open_plain(name: str, folder: int) -> FileIO | None:
     try:
-        file = FileIO(os.open(name, READ, dir_fd=folder))
+        file = FileIO(name, opener=lambda *_: os.open(name, READ, dir_fd=folder))
     except OSError:
         return None  # a link, or it has just gone
     status = os.fstat(file.fileno())

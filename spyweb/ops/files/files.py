@@ -22,7 +22,19 @@ from msgspec import Struct
 
 from spyweb import limits
 from spyweb.clock import Clock
-from spyweb.files import APPEND, MODE, READ, Forbidden, RealPath, open_file, open_folder, replace, resolve, write_whole
+from spyweb.files import (
+    APPEND,
+    LEADS_OUT,
+    MODE,
+    READ,
+    Forbidden,
+    RealPath,
+    open_file,
+    open_folder,
+    replace,
+    resolve,
+    write_whole,
+)
 from spyweb.logs.job import NAME as LOG_NAME
 from spyweb.model import MIB
 from spyweb.ops.files.names import FilePlace
@@ -87,7 +99,7 @@ class Files:
         with self._to_write(place) as (folder, name):
             with suppress(FileNotFoundError):
                 _check_file(os.stat(name, dir_fd=folder, follow_symlinks=False))
-            replace(folder, name, [content])
+            replace(folder, name, [content], is_alone=False)
 
     def stat(self, place: FilePlace, *, hashed: bool = True) -> dict[str, object]:
         """Return what is there; of a file its checksum too, unless that is not wanted.  A link is not followed."""
@@ -196,6 +208,8 @@ class Files:
     def _to_write(self, place: FilePlace) -> Iterator[tuple[int, str]]:
         """Open the folder of the file that a name, or a link, leads to; it is made where it is missing."""
         path = resolve(place.top, place.base, place.path)
+        if path == resolve(place.top, place.base):  # by a link
+            raise Forbidden(LEADS_OUT)
         _refuse_log(place, path)
         folder, name = self._made(place, RealPath(path.top, path.steps[:-1]), 0o777), path.steps[-1]
         try:

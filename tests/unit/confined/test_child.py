@@ -132,6 +132,13 @@ async def test_what_a_process_says_is_logged_and_how_it_ended_is_told(output: Ch
     assert "No module named spyweb.no_such_module" in str(events)
 
 
+async def test_a_process_has_none_of_the_daemons_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPYWEB_TOKEN", "secret")
+    child = ChildProcess("timeit", "import time; time.sleep(60)", libraries=())
+    assert b"SPYWEB_TOKEN" not in Path(f"/proc/{child.pid}/environ").read_bytes()
+    child.close()
+
+
 @pytest.mark.parametrize("is_closed", [False, True])
 async def test_one_that_does_not_end_by_itself_is_killed(is_closed: bool) -> None:
     child = ChildProcess("timeit", "import time; time.sleep(60)", libraries=())

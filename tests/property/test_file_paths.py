@@ -1,4 +1,4 @@
-"""No name leads out of the jail, whatever it spells and whatever links lie in the way."""
+"""No name leads out of the folders that are permitted, whatever it spells and whatever links lie in the way."""
 
 from __future__ import annotations
 
