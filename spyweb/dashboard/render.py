@@ -85,7 +85,7 @@ class Renderer:
         return self._static_files.version
 
     def part(self, template: str, frame: PageFrame, values: Mapping[str, object]) -> Markup:
-        """Render a part of a page, as it is put into one, or pushed to those who look at it."""
+        """Render a part of a page, as it is put into one, or fetched when it has changed."""
         text = self._pages.get_template(template).render({**values, "frame": frame, "files": self._static_files})
         return Markup(text)
 

@@ -249,7 +249,10 @@ class ConcurrencyLimiter:
 
     async def enter(self) -> None:
         """Wait for room; every caller that enters must leave.  Raises PoolError when there is no room in time."""
-        if self._room.locked() and self._waiting >= self._line:
+        if not self._room.locked():
+            await self._room.acquire()  # at once; a time limit would be a fifteenth of a short answer
+            return
+        if self._waiting >= self._line:
             raise PoolError(f"too many requests: {self._line} are waiting")
         self._waiting += 1
         try:

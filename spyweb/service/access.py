@@ -53,8 +53,10 @@ OWNER_PASS = Pass(name=OWNER, scopes=frozenset(Scope))
 
 
 def is_within(patterns: Sequence[str], job: str) -> bool:
-    """Return whether a key with these patterns may see a job."""
-    return not patterns or any(compile_pattern(each.encode()).matches(job.encode()) for each in patterns)
+    """Return whether a key with these patterns may see a job; without any it may see what is of no job, "", too."""
+    if not patterns or not job:
+        return not patterns
+    return any(compile_pattern(each.encode()).matches(job.encode()) for each in patterns)
 
 
 class AccessService:

@@ -19,7 +19,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from spyweb.clock import Clock, Handle
-from spyweb.errors import SpywebError
+from spyweb.errors import PoolError, SpywebError
 from spyweb.model import JobId
 from spyweb.runs.live import JobChange
 from spyweb.service.access import is_within
@@ -29,6 +29,7 @@ from spyweb.views.events import EventType, JobHappened, LogHappened, RunHappened
 TICK_S = 0.5  # between two looks at what has changed, at least
 MOST_TICKS = 10  # that are passed over while pages still fetch what they were told of
 ROOM = 4  # after a fetch, the next waits this many times as long as it took: pages get a fifth of the loop at most
+MOST_WAITING = 256  # fetches, as there may be pages
 LOG_LINES = 200  # of a log that a page shows at first, and is sent at most at a time
 ANOTHER_LIST = frozenset({JobChange.LOADED, JobChange.REMOVED, JobChange.BROKEN, JobChange.MENDED})
 TYPES = {
@@ -88,6 +89,7 @@ class ChangeHub:
         self._last_lines = last_lines
         self._pages: set[PageFollower] = set()
         self._turn = Semaphore(1)
+        self._waiting = 0  # for their turn, also those whose client has hung up meanwhile
         self._timer: Handle | None = None
         self._passed_over = 0
 
@@ -114,8 +116,14 @@ class ChangeHub:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Make what is fetched one after the other, with room for jobs in between."""
-        await self._turn.acquire()
+        """Make what is fetched one after the other, with room for jobs in between.  Raises PoolError: too many wait."""
+        if self._waiting >= MOST_WAITING:
+            raise PoolError("too many pages are being brought up to date: try again")
+        self._waiting += 1
+        try:
+            await self._turn.acquire()
+        finally:
+            self._waiting -= 1
         began = self._clock.monotonic()
         try:
             yield
@@ -198,7 +206,7 @@ class ChangeHub:
             lines = lines_in_file(job, await self._last_lines(job, LOG_LINES, note_place))
         except SpywebError:
             return []
-        return lines[: len(lines) - later]
+        return lines[: max(0, len(lines) - later)]
 
     def _lines_after(self, job: JobId, seen: int) -> list[tuple[int, LogHappened]]:
         found = self._events.after([Topic(EventType.LOG, job)], seen)

@@ -13,7 +13,7 @@ from typing import Any, Literal, assert_never
 from spyweb.clock import Clock, Handle
 from spyweb.errors import Problem
 from spyweb.logs.job import JobLogs
-from spyweb.model import ChangeKind, JobId, Outcome, Run, RunId
+from spyweb.model import ChangeKind, JobId, Run, RunId, RunMark
 from spyweb.outbox.sender import OutboxSender
 from spyweb.runs.live import JobChange, LiveJob, LiveJobs
 from spyweb.service.audit import AuditService
@@ -41,6 +41,7 @@ from spyweb.views.events import (
 from spyweb.views.health import HealthProblem
 from spyweb.views.jobs import join_problems, usual_folder
 from spyweb.views.overview import is_doubtful
+from spyweb.views.strips import mark_of
 
 LOOK_S = 5.0  # between two looks at the health: nothing announces it
 OF_A_JOB = job_namespace(JobId(""))
@@ -113,7 +114,7 @@ class JobTeller:
 
     def __init__(self, hub: EventHub) -> None:
         self._hub = hub
-        self._ends: dict[JobId, tuple[Outcome | None, bool]] = {}  # how the last run of each job has ended
+        self._ends: dict[JobId, tuple[RunMark, bool]] = {}  # how the last run of each job has ended
 
     def run_waits(self, run: Run) -> None:
         self._tell(run_waits(run))
@@ -122,7 +123,7 @@ class JobTeller:
         self._tell(run_began(run, late_ms))
 
     def run_ended(self, run: Run, late_ms: int | None) -> None:
-        end = run.outcome, is_doubtful(run)
+        end = mark_of(run), is_doubtful(run)
         changes_standing = end[1] or self._ends.get(run.job) != end
         self._ends[run.job] = end
         happened = run_has_ended(run, late_ms)
@@ -182,18 +183,20 @@ class HealthWatch:
     def stop(self) -> None:
         self._timer.cancel()
 
-    def _read(self) -> Mapping[tuple[Kind, str], str]:
+    def _read(self) -> Mapping[tuple[Kind, str, str], str]:
         problems, warnings = self._troubles()
-        found: dict[tuple[Kind, str], str] = {("problem", each.code): each.text for each in problems}
-        return found | {("warning", each.code): each.text for each in warnings}
+        found: dict[tuple[Kind, str, str], str] = {
+            ("problem", each.code, each.timeless): each.text for each in problems
+        }
+        return found | {("warning", each.code, each.timeless): each.text for each in warnings}
 
     def _look(self) -> None:
         self._timer = self._clock.call_later(LOOK_S, self._look)
         known, self._known = self._known, self._read()
-        for kind, code in known.keys() - self._known.keys():
-            self._tell("ended", kind, known[kind, code])
-        for kind, code in self._known.keys() - known.keys():
-            self._tell("began", kind, self._known[kind, code])
+        for which in known.keys() - self._known.keys():
+            self._tell("ended", which[0], known[which])
+        for which in self._known.keys() - known.keys():
+            self._tell("began", which[0], self._known[which])
 
     def _tell(self, what: Literal["began", "ended"], kind: Kind, text: str) -> None:
         self._hub.publish(EventType.HEALTH, None, HealthHappened(what=what, kind=kind, text=text))

@@ -58,7 +58,7 @@ class JobDetails:
                 source=await self._source_of(problems),
             )
         problems = [*live.problems, *live.warnings]
-        monitor = live.spec.monitor
+        monitor, permissions = live.spec.monitor, self.reloader.settings.permissions
         return JobDetail(
             row=row,
             schedule=schedule_words(live.spec, self.timezone),
@@ -69,7 +69,7 @@ class JobDetails:
             follows=list(self._follows(live)),
             followed_by=list(self._followed_by(live)),
             listens=list(map(listen_words, live.spec.on)),
-            settings=resolve_settings(job, monitor is not None, live.sources, self.reloader.settings.permissions),
+            settings=await asyncio.to_thread(resolve_settings, job, monitor is not None, live.sources, permissions),
             files=[chunk for chunk, source in live.code.files if source],
             pages=monitor.urls if monitor else (),
             is_elsewhere=isinstance(live.spec.schedule, Pings),

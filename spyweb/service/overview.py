@@ -1,6 +1,7 @@
 """The overview of all jobs, each with a strip of its newest runs.
 
-The strips are read at the first look, in slices; that of a job is read again after a change of its runs was committed.
+The strips are read at the first look, in slices; that of a job is read again after a change of its runs was committed,
+and until then shown as it was.
 When nobody has looked for a while they are dropped: a daemon that nobody looks at keeps none and is told of nothing.
 """
 
@@ -40,29 +41,32 @@ class JobStrip(NamedTuple):
 
 
 class Strips:
-    """The strips that are kept, by job; those of jobs whose runs have changed are dropped, to be read again."""
+    """The strips that are kept, by job; those of jobs whose runs have changed are to be read again."""
 
     def __init__(self, live: LiveJobs) -> None:
         self.live = live
         self.of_job: dict[JobId, JobStrip] = {}
+        self.stale: set[JobId] = set()  # jobs that have changed since their strips were read
         self._changed: set[JobId] = set()  # while strips were read
         self._open: dict[RunId, JobId] = {run.id: run.job for job in live for run in job.queue.open_runs()}
 
     def missing(self) -> list[JobId]:
-        """Return the live jobs whose strips are to be read; let go of those of jobs that are gone."""
+        """Return the live jobs whose strips are to be read, again or at all; let go of those of jobs that are gone."""
         live = {job.id for job in self.live}
         for job in self.of_job.keys() - live:
             del self.of_job[job]
+        self.stale &= live
         self._changed.clear()
-        return sorted(live - self.of_job.keys())
+        return sorted(live - self.of_job.keys() | self.stale)
 
     def keep(self, job: JobId, strip: JobStrip) -> None:
-        """Keep what was read, unless the job has changed meanwhile: then it is to be read once more."""
+        """Keep what was read; where the job has changed meanwhile, it is to be read once more."""
+        self.of_job[job] = strip
         if job not in self._changed:
-            self.of_job[job] = strip
+            self.stale.discard(job)
 
     def hear(self, change: Change, ids: Sequence[RunId | None] | None) -> None:
-        """Drop the strips of the jobs whose runs a change is about."""
+        """Note the jobs whose runs a change is about."""
         for new, run in zip(change.new, ids or (), strict=False):
             if run is not None:
                 self._open[run] = new.job
@@ -70,8 +74,7 @@ class Strips:
         jobs.update(self._open[begin.run] for begin in change.begin if begin.run in self._open)
         jobs.update(self._open.pop(end.run) for end in change.end if end.run in self._open)
         self._changed |= jobs
-        for job in jobs:
-            self.of_job.pop(job, None)
+        self.stale |= jobs
 
 
 Facts = tuple[object, ...]  # all that a row is made of: while each is the same object, the row is as it was
@@ -86,6 +89,7 @@ class OverviewService:
     broken: Callable[[], Iterable[JobView]]  # jobs of which no version runs
     health: Callable[[], Health]
     _strips: Strips | None = None
+    rendered: dict[JobId, tuple[OverviewRow, str]] = field(default_factory=dict)  # rows as pages show them to everybody
     _rows: dict[JobId, tuple[Facts, OverviewRow]] = field(default_factory=dict)  # as they were last shown
     _leave: Callable[[], None] | None = None
     _looked_at: float = 0.0
@@ -93,6 +97,7 @@ class OverviewService:
 
     def __post_init__(self) -> None:
         self.live.on_linked(self._rows.clear)  # a row names the jobs that wait for it
+        self.live.on_linked(self.rendered.clear)
 
     @property
     def is_kept(self) -> bool:
@@ -117,7 +122,7 @@ class OverviewService:
         found = self.live.find(job)
         if found is not None:
             strips = self._strips
-            if strips is None or job not in strips.of_job:
+            if strips is None or job not in strips.of_job or job in strips.stale:
                 strips = await self._filled()
             self._looked_at = self.clock.monotonic()
             return self._row(found, strips)
@@ -201,6 +206,7 @@ class OverviewService:
             self._leave()
             self._strips = self._leave = None
             self._rows.clear()
+            self.rendered.clear()
 
 
 def facts_of(job: LiveJob, strip: JobStrip | None) -> Facts:

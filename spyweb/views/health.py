@@ -83,7 +83,7 @@ class HealthProblem(Struct, frozen=True, kw_only=True, omit_defaults=True):
     remedy: str
     page: str = "health"  # "jobs", "runs", "outbox" or "drift": the page that shows more
     lasting_ms: int = 0  # so far, where that is known
-    timeless: str = ""  # the text without how long it has lasted
+    timeless: str = ""  # the text without how long it has lasted; what tells it from others of its code
 
 
 class Health(Struct, frozen=True, kw_only=True):
@@ -232,6 +232,7 @@ def _of_messages(vitals: Vitals) -> Iterator[HealthProblem]:
             code="channels",
             text=f"something is wrong with how people are told ({names}): `spyweb alerts list` says what",
             remedy=OTHERWISE,
+            timeless=names,
         )
     if vitals.heartbeat and vitals.heartbeat.error:
         yield HealthProblem(

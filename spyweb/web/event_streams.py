@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Protocol
 
@@ -108,7 +108,7 @@ EVENT_STREAMS = web.AppKey("streams of events", StreamCounter)
 PAGE_STREAMS = web.AppKey("streams of pages", StreamCounter)
 OPEN_STREAMS = web.AppKey("answers that go on", StreamCounter)
 
-Follow = Callable[[Callable[[], None]], StreamSource]  # given what wakes the stream when there is something to take
+Follow = Callable[[Callable[[], None]], Awaitable[StreamSource]]  # given what wakes the stream when there is something
 
 
 async def send_events(request: web.Request, streams: StreamCounter, follow: Follow) -> web.StreamResponse:
@@ -117,7 +117,7 @@ async def send_events(request: web.Request, streams: StreamCounter, follow: Foll
     if request.method == "HEAD":
         return response
     with streams.one(request) as stream:
-        followed = follow(stream.woken.set)
+        followed = await follow(stream.woken.set)
         try:
             hold_little(request)
             await response.prepare(request)

@@ -42,7 +42,7 @@ PUT_TOGETHER = {
 
 # module.name → what bounds what it is asked with, so what it keeps
 CACHES = {
-    "alerts.hooks.functions_in": "the code of live jobs, which is in memory as long as they are",
+    "alerts.hooks.functions_in": "the code of jobs, of 64 at most",
     "dashboard.charts.strip": "a letter for each of the runs that are shown",
     "dashboard.render.renderer": "nothing",
     "dashboard.static_files.static_files": "nothing",
@@ -68,6 +68,7 @@ CACHES = {
     "specs.parse._shared": "what was parsed",
     "store.patterns.compile_pattern": "limits.PATTERN",
     "views.jobs.describe_schedule": "a schedule that was parsed",
+    "web.access.hosts.is_loopback": "limits.HOST, or the address of a peer",
     "web.api.query._fields": "a Struct of a handler",
     "web.pages.site.host_name": "nothing",
 }

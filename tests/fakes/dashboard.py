@@ -75,6 +75,7 @@ def overview_of(rows: Sequence[OverviewRow], problems: Sequence[str] = (), warni
 class FakeOverviewService:
     rows: list[OverviewRow] = field(default_factory=three_rows)
     warnings: Sequence[str] = ()
+    rendered: dict[JobId, tuple[OverviewRow, str]] = field(default_factory=dict)
 
     async def all_rows(self) -> list[OverviewRow]:
         return self.rows

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 from aiohttp import web
 from msgspec import Meta, Struct
 
-from spyweb.service.events import Wish
+from spyweb.service.events import Follower, Wish
 from spyweb.views.events import KINDS, EventType
 from spyweb.web.access.principal import Principal, principal_of
 from spyweb.web.answer import BadParameter
@@ -54,9 +55,11 @@ async def follow_events(request: web.Request) -> web.StreamResponse:
     service, query = request.app[SERVICE], query_of(request, EventsQuery)
     wish = _wish_of(request, query)
     mark = request.headers.get("Last-Event-ID") or query.last_event_id
-    return await send_events(
-        request, request.app[EVENT_STREAMS], lambda wake: service.events.follow(wish, mark or None, wake)
-    )
+
+    async def follow(wake: Callable[[], None]) -> Follower:
+        return service.events.follow(wish, mark or None, wake)
+
+    return await send_events(request, request.app[EVENT_STREAMS], follow)
 
 
 def _wish_of(request: web.Request, query: EventsQuery) -> Wish:

@@ -23,6 +23,7 @@ from spyweb.views.jobs import Triggered
 from spyweb.web.access.cookies import HOSTS
 from spyweb.web.access.hosts import comes_from_elsewhere
 from spyweb.web.access.principal import PRINCIPAL, Principal, principal_of
+from spyweb.web.access.recognise import HARMLESS
 from spyweb.web.answer import BadBody, json_answer
 from spyweb.web.api.query import check_loaded, check_may_see, query_of
 from spyweb.web.api.route import SERVICE, Right, Route
@@ -132,7 +133,9 @@ async def _receive_ping(request: web.Request, says: str) -> web.Response:
     with closing(Body(request.app[BODY_MEMORY], HOOK_BODY, "what is sent to a hook")) as body:
         content = await body.read(request) if request.can_read_body else b""
         job = _admitted(request, content)
-        if principal_of(request).source in OF_BROWSERS and comes_from_elsewhere(request, request.app[HOSTS]):
+        source, site = principal_of(request).source, request.headers.get("Sec-Fetch-Site", "")
+        is_unsure = source == "session" and request.method in HARMLESS and site not in ("same-origin", "none")
+        if is_unsure or (source in OF_BROWSERS and comes_from_elsewhere(request, request.app[HOSTS])):
             raise web.HTTPForbidden(text="a page of another site may tell nothing here")
         if not request.app[SERVICE].hooks.expects_pings(job):
             if request.match_info.get("says") is None:

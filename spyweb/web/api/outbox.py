@@ -21,7 +21,7 @@ class RetryQuery(Struct, frozen=True):
 async def list_messages(request: web.Request) -> web.Response:
     """List the messages that wait and those that were given up, newest first."""
     query, messages = query_of(request, PageQuery), request.app[SERVICE].messages
-    job = job_of(request, query)
+    job = job_of(request, query) if query.job else None
     return await list_answer(
         request,
         query,

@@ -264,7 +264,7 @@ async def list_answer(
 
 def job_of(request: web.Request, query: PageQuery) -> JobId | None:
     """Return the job whose list is asked for, also one that is gone: it may have left some.  Raises HTTPForbidden."""
-    if not query.job:
+    if query.job is None:
         return None
     job = request.app[SERVICE].find(query.job) or JobId(query.job)
     check_may_see(request, job)

@@ -1,4 +1,4 @@
-"""Incidents: what is wrong, what was, and one of them; taking care of one, silence, and the channels of alerts."""
+"""Incidents: what is wrong, what was, and one of them; acknowledging, silence, and the channels of alerts."""
 
 from __future__ import annotations
 

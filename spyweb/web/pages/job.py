@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from aiohttp import web
 from msgspec import Meta, Struct, field
-
-from spyweb.errors import Refused
-from spyweb.model import Outcome
-from spyweb.views.jobs import to_json
-from spyweb.views.runs import LogLine, RunEnded, TaskView
-from spyweb.views.source import SourceView
-from spyweb.web.access.principal import Right
-from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, Shown
-from spyweb.web.pages.site import answer_with
-
-if TYPE_CHECKING:
-    from spyweb.dashboard.lua_source import SourceLine  # with Pygments
-
-from collections.abc import Callable
 
 from spyweb.dashboard.incidents import SILENCES, held_words, show_incident, told_words
 from spyweb.dashboard.job import (
@@ -35,15 +22,24 @@ from spyweb.dashboard.job import (
     tab_title,
     ticks,
 )
-from spyweb.model import JobId
+from spyweb.errors import Refused
+from spyweb.model import JobId, Outcome
 from spyweb.service.changes import LOG_LINES
 from spyweb.service.daemon import DaemonService
 from spyweb.views.incidents import incident_seen_by
 from spyweb.views.job_detail import detail_seen_by
+from spyweb.views.jobs import to_json
+from spyweb.views.runs import LogLine, RunEnded, TaskView
+from spyweb.views.source import SourceView
 from spyweb.views.statistics import TimeSpan
 from spyweb.views.strips import late_after
-from spyweb.web.pages.page import PagePart, lead_to
+from spyweb.web.access.principal import Right
+from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, PagePart, Shown, lead_to
+from spyweb.web.pages.site import answer_with
 from spyweb.words import cut
+
+if TYPE_CHECKING:
+    from spyweb.dashboard.lua_source import SourceLine  # with Pygments
 
 RUNS_SHOWN, STORED_SHOWN, RECORDS_SHOWN = 12, 8, 5
 LONGEST_VALUE = 120  # characters

@@ -30,14 +30,12 @@ from spyweb.web.pages.page import Asked, DashboardPage, PagePart, Shown
 
 TOGETHER = 25  # rows made at a time, before others have their turn
 ROW = "j-"  # begins the id of a row
-MOST_ROWS = 5_000  # that are kept as they were rendered
 PARTS = {
     "title": PagePart("title.html", ("job:*", "health", "incident")),
     "verdict": PagePart("verdict.html", ("job:*", "health", "incident")),
     "attention": PagePart("attention.html", ("job:*", "health", "incident")),
     ROW + "*": PagePart("job_row.html", ("job:*",)),
 }
-_rows: dict[str, tuple[OverviewRow, str]] = {}  # by job
 
 
 class OverviewQuery(Struct, frozen=True):
@@ -56,17 +54,16 @@ class OverviewQuery(Struct, frozen=True):
 async def rows_of(asked: Asked, rows: Iterable[OverviewRow]) -> dict[str, str]:
     """Render rows, giving way in between; one that is as it was is not rendered anew: it is the same for everybody."""
     service, frame = asked.service, PageFrame(moments=asked.moments)
+    rendered = service.overview.rendered
     html: dict[str, str] = {}
     for count, row in enumerate(rows):
         job = row.job.id
-        kept = _rows.get(job)
+        kept = rendered.get(job)
         if kept is None or kept[0] is not row:  # it is another object where anything of it is another
             spec = service.spec(job)
             how = schedule_words(spec, service.timezone) if spec else ""
-            if len(_rows) >= MOST_ROWS:
-                _rows.clear()
             kept = row, asked.renderer.part("job_row.html", frame, {"shown": show_job(row, how)})
-            _rows[job] = kept
+            rendered[job] = kept
         html[ROW + job] = kept[1]
         if count % TOGETHER == TOGETHER - 1:
             await service.clock.sleep(0)

@@ -240,12 +240,18 @@ class DashboardPage(Struct, frozen=True):
         return {**ALWAYS, **own}
 
     def shows(self, asked: Asked) -> Shows:
-        words = asked.request.match_info
         parts = [("", self.anew), *((name, part.subjects) for name, part in self.parts_of(asked).items())]
         return Shows(
-            tuple((name, tuple(each.format(**words) for each in subjects)) for name, subjects in parts),
+            tuple((name, tuple(_of_path(each, asked.request) for each in subjects)) for name, subjects in parts),
             asked.principal.jobs,
         )
+
+
+def _of_path(subject: str, request: web.Request) -> str:
+    """Put what the path says into a subject, which may hold braces of its own: a state's name does."""
+    for name, value in request.match_info.items():
+        subject = subject.replace(f"{{{name}}}", value)
+    return subject
 
 
 class Action(Struct, frozen=True):

@@ -10,7 +10,7 @@ import gzip
 import secrets
 import socket
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ from spyweb import __version__
 from spyweb.dashboard.frame import Link, PageFrame, nav_entries
 from spyweb.dashboard.static_files import static_files
 from spyweb.errors import SpywebError
-from spyweb.service.changes import Shows
+from spyweb.service.changes import PageFollower, Shows
 from spyweb.settings.nearest import nearest_name
 from spyweb.web.access.guard import API
 from spyweb.web.access.principal import NOBODY, PRINCIPAL, PUBLIC
@@ -32,7 +32,7 @@ from spyweb.web.answer import WholeAnswer, status_of, wants_page
 from spyweb.web.api.route import SERVICE
 from spyweb.web.body import LARGEST_FORM, LARGEST_PUBLIC_FORM, read_form
 from spyweb.web.event_streams import PAGE_STREAMS, send_events
-from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, Question, Shown, lead_to
+from spyweb.web.pages.page import OF_JOB, Action, Asked, DashboardPage, PageMissing, Question, Shown, lead_to
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -107,6 +107,8 @@ def page_handler(page: DashboardPage) -> Handler:
                 return await follow_page(asked, page, shows)
             if changes.knows(shows, request.query.get("since", "")):
                 return await answer_changes(asked, page, shows)
+            if OF_JOB in page.path:
+                asked.job()  # for an address that is no page nothing is kept
             asked = replace(asked, mark=changes.mark(shows))  # before anything is read
         return await answer_with(asked, page.template, page.place, await page.show(asked))
 
@@ -114,23 +116,30 @@ def page_handler(page: DashboardPage) -> Handler:
 
 
 async def follow_page(asked: Asked, page: DashboardPage, shows: Shows) -> web.StreamResponse:
-    """Tell a page of later marks, if whoever asks may see it, and it changes by itself."""
-    await page.show(replace(asked, parts=["title"]))
+    """Tell a page of later marks, if whoever asks may see it."""
     request, changes = asked.request, asked.service.changes
     mark = request.headers.get("Last-Event-ID") or request.query["live"]
-    return await send_events(request, request.app[PAGE_STREAMS], lambda wake: changes.follow(shows, mark, wake))
+
+    async def follow(wake: Callable[[], None]) -> PageFollower:
+        async with changes.turn():
+            await page.show(replace(asked, parts=["title"]))
+        return changes.follow(shows, mark, wake)
+
+    return await send_events(request, request.app[PAGE_STREAMS], follow)
 
 
 async def answer_changes(asked: Asked, page: DashboardPage, shows: Shows) -> web.Response:
     """Answer with what has changed: elements with ids, made by the page's own function for whoever asks."""
-    changes, since = asked.service.changes, asked.request.query["since"]
+    changes, request, since = asked.service.changes, asked.request, asked.request.query["since"]
     try:
         async with changes.turn(), asyncio.timeout(PATIENCE_S):
+            if request.transport is None:
+                return web.Response()  # whoever has asked is gone
             parts = changes.changed(shows, since)  # also what has changed while others had their turn
             asked = replace(asked, mark=changes.mark(shows), since=since, parts=parts or ())
             if parts is None:
                 return await answer_with(asked, page.template, page.place, await page.show(asked))
-            html = await parts_of(asked, page) if parts else ""
+            html = await parts_of(asked, page)  # also of none: whoever asks may have to be told that there is no page
     except TimeoutError as error:
         raise web.HTTPServiceUnavailable(text="this page takes too long") from error
     answer = await send_page(asked.request, html, "")

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from spyweb.errors import StoreError
+from spyweb.errors import PoolError, StoreError
 from spyweb.model import JobId, Outcome, RunId
 from spyweb.runs.live import JobChange
 from spyweb.service import changes as module
-from spyweb.service.changes import MOST_TICKS, ROOM, TICK_S, ChangeHub, PageFollower, Shows
+from spyweb.service.changes import LOG_LINES, MOST_TICKS, ROOM, TICK_S, ChangeHub, PageFollower, Shows
 from spyweb.service.events import LINGER_S, MOST_KEPT
 from spyweb.views.events import EventType, JobHappened, RunHappened
 from tests.fakes.clock import FakeClock
@@ -180,6 +180,21 @@ async def test_jobs_have_room_between_two_fetches(opened: Opened) -> None:
     assert began[1] - began[0] == pytest.approx(0.1 * (1 + ROOM))
 
 
+async def test_no_more_fetches_wait_than_there_may_be_pages(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_WAITING", 1)
+
+    async def fetch() -> None:
+        async with opened.hub.turn():
+            pass
+
+    async with opened.hub.turn(), TaskGroup() as tasks:
+        waiting = tasks.create_task(fetch())
+        await opened.clock.turn()
+        with pytest.raises(PoolError, match="too many pages"):
+            await fetch()
+        waiting.cancel()
+
+
 async def test_no_line_of_a_log_is_lost_or_shown_twice(opened: Opened) -> None:
     await opened.line("before")
     mark = opened.hub.mark(ONE)
@@ -189,6 +204,9 @@ async def test_no_line_of_a_log_is_lost_or_shown_twice(opened: Opened) -> None:
     await opened.line("later")
     assert [line.text for line in opened.hub.log_between(PRICES, mark, then)] == ["while the page is made"]
     assert opened.hub.changed(ONE, then) == ["log"]
+    for number in range(LOG_LINES + 50):
+        await opened.line(str(number))
+    assert await opened.hub.log_until(PRICES, then) == [], "what is later is fetched by mark"
 
 
 async def test_a_log_that_can_not_be_read_is_empty(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:

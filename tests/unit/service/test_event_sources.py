@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -146,8 +147,8 @@ async def test_each_line_of_the_audit_trail_is_told(told: Told) -> None:
     assert told.trail.listener is None
 
 
-def problem(code: str, text: str) -> HealthProblem:
-    return HealthProblem(code=code, text=text, remedy="")
+def problem(code: str, text: str, timeless: str = "") -> HealthProblem:
+    return HealthProblem(code=code, text=text, remedy="", timeless=timeless)
 
 
 async def test_a_problem_begins_and_ends_whatever_its_amounts_are(told: Told) -> None:
@@ -163,6 +164,19 @@ async def test_a_problem_begins_and_ends_whatever_its_amounts_are(told: Told) ->
     assert lines_of(follower) == [
         'data: {"what":"began","kind":"problem","text":"the scheduler is 59s behind"}',
         'data: {"what":"ended","kind":"problem","text":"the scheduler is 1m 2s behind"}',
+    ]
+    told.problems[:] = [problem("store", "no due run"), problem("store", "disk full", "full")]
+    told.warnings.append(problem("channels", "(web)", "web"))
+    await told.harness.clock.turn(LOOK_S)
+    told.warnings[1] = problem("channels", "(web, ops)", "web, ops")
+    await told.harness.clock.turn(LOOK_S)
+    happened = [json.loads(line.removeprefix("data:")) for line in lines_of(follower)]
+    assert sorted((each["what"], each["text"]) for each in happened) == [
+        ("began", "(web)"),
+        ("began", "(web, ops)"),
+        ("began", "disk full"),
+        ("began", "no due run"),
+        ("ended", "(web)"),
     ]
     follower.leave()
     await told.harness.clock.turn(LINGER_S)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from spyweb.errors import Problem, Refused
 from spyweb.model import After, Ending, Every, Failure, JobId, Never, Outcome, Pings
+from spyweb.views.job_detail import NEXT_SHOWN
 from tests.fakes.harness import make_job
 from tests.fakes.pool import SUCCESS
 from tests.fakes.served import Served, serving
@@ -42,6 +43,9 @@ async def test_a_job_says_when_it_runs_and_what_it_follows(served: Served) -> No
     assert [(tie.job, tie.outcomes) for tie in prices.followed_by] == [(NEWS, [Outcome.SUCCESS])]
     assert [(tie.job, tie.is_there) for tie in news.follows] == [(PRICES, True), (TYPO, False)]
     assert (prices.files, prices.namespace, prices.error) == (["jobs/prices.lua"], "job:prices", None)
+    assert "timeout" in {setting.key for setting in prices.settings}
+    await served.t.settle(make_job("late", schedule=Every(period_ms=60_000)))
+    assert len((await served.service.details.detail(JobId("late"))).next_due) == NEXT_SHOWN
 
 
 async def test_a_job_that_fails_shows_the_line_and_that_it_is_the_same_error_each_time(served: Served) -> None:

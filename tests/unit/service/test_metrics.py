@@ -5,6 +5,8 @@ from __future__ import annotations
 from asyncio import Future
 from typing import NoReturn
 
+import pytest
+
 from spyweb.alerts.channels import AttemptTallies
 from spyweb.clock import RealClock
 from spyweb.errors import StoreError
@@ -121,10 +123,10 @@ async def test_open_incidents_are_counted_by_level_and_channels_are_those_of_the
     assert [(each.channel, each.sent, each.failed) for each in meters.channels] == [("ops", 0, 1), ("new", 0, 0)]
 
 
-async def test_where_the_store_refuses_incidents_are_left_out() -> None:
+async def test_where_the_store_refuses_incidents_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_limit: int) -> NoReturn:
         raise StoreError("closed")
 
     store = MemoryStore(FakeClock())
-    store.incidents.all_open = refuse  # type: ignore[assignment]
+    monkeypatch.setattr(store.incidents, "all_open", refuse)
     assert (await make_metrics(store=store).measure(health())).incidents is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from spyweb.errors import Problem, StoreError
 from spyweb.model import After, Every, JobId, Never, Outcome, RunMark
 from spyweb.service.overview import KEPT_S
+from spyweb.store.model.runs import RunStrip, StripWish
 from spyweb.views.overview import OverviewRow, Standing
 from tests.fakes.harness import make_job
 from tests.fakes.pool import FAILED, SUCCESS
@@ -156,6 +157,22 @@ async def test_a_row_is_made_anew_when_its_job_has_changed_and_not_before(served
     assert await row_of(served) is not later[PRICES]
 
 
+async def test_a_job_that_changes_while_it_is_read_is_read_again(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await served.run(PRICES, SUCCESS)
+    read, later = served.t.store.past_runs.strips, [FAILED]
+
+    async def read_slowly(wanted: list[StripWish], count: int) -> Mapping[JobId, RunStrip]:
+        found = await read(wanted, count)
+        while later:
+            await served.run(PRICES, later.pop())
+        return found
+
+    monkeypatch.setattr(served.t.store.past_runs, "strips", read_slowly)
+    assert (await row_of(served)).strip == "sf"
+
+
 async def test_jobs_are_shown_without_strips_where_the_store_refuses(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,3 +189,6 @@ async def test_jobs_are_shown_without_strips_where_the_store_refuses(
     ]
     monkeypatch.undo()
     assert (await row_of(served)).strip == "f"
+    await served.run(PRICES, FAILED)
+    monkeypatch.setattr(served.t.store.past_runs, "strips", refuse)
+    assert (await row_of(served)).strip == "f", "as it was, until it is read again"

@@ -7,6 +7,8 @@ from msgspec.structs import replace
 
 from spyweb.model import Failure, Outcome, RunMark, RunState
 from spyweb.views.strips import (
+    LATE_MS,
+    late_after,
     lateness_of,
     mark_of,
     median_ms,
@@ -15,6 +17,7 @@ from spyweb.views.strips import (
     took_of,
 )
 from tests.fakes.daemon_service import NOW_MS, make_run
+from tests.fakes.harness import make_job
 
 
 @pytest.mark.parametrize(
@@ -32,6 +35,10 @@ from tests.fakes.daemon_service import NOW_MS, make_run
 )
 def test_a_run_has_one_letter(changes: dict[str, object], mark: RunMark) -> None:
     assert mark_of(make_run(1, **changes)) is mark
+
+
+def test_jitter_makes_no_run_late() -> None:
+    assert (late_after(make_job(jitter_ms=5_000).spec), late_after(None)) == (LATE_MS + 5_000, LATE_MS)
 
 
 def test_every_outcome_has_a_letter() -> None:

@@ -8,6 +8,7 @@ from aiohttp.test_utils import make_mocked_request
 from structlog.testing import capture_logs
 from yarl import URL
 
+from spyweb.service.access import is_within
 from spyweb.web.access.principal import ALL, LOOPBACK, Principal, Right, rights_of
 from spyweb.web.access.recognise import AccessRule, by_loopback
 from spyweb.web.access.throttle import FREE
@@ -274,6 +275,7 @@ async def test_no_way_of_writing_an_address_leads_past_the_guard(doors: Doors, p
 def test_with_patterns_only_jobs_that_match_one() -> None:
     limited = Principal(name="a", rights=frozenset(), source="key", jobs=("price*", "backup"))
     assert [job for job in ("prices", "backup", "backups", "Prices") if limited.may_see(job)] == ["prices", "backup"]
+    assert not is_within(("*",), "")  # what is of no job
 
 
 def test_each_right_has_reading_with_it_and_admin_has_all() -> None:

@@ -22,6 +22,7 @@ from tests.fakes.client import Client, client_of
 from tests.fakes.daemon_service import FakeDaemonService
 from tests.fakes.harness import Harness, harness, make_job
 from tests.fakes.hooks import SECRET, hook, make_hooks, signed
+from tests.fakes.keys import COOKIE
 
 KEY = "the key of the API"
 JSON = {"Content-Type": "application/json"}
@@ -300,3 +301,14 @@ async def test_a_page_of_another_site_sends_no_pings_from_a_browser_here() -> No
             assert await ask(client, "GET", PINGED, headers=headers) == 403
             assert await ask(client, "POST", f"{PINGED}/fail", headers=headers) == 401
         assert await recorded(t) == []
+
+
+async def test_a_picture_on_another_page_sends_no_ping_as_who_is_signed_in() -> None:
+    async with pinged(KEY) as (client, t):
+        access = client.app[SERVICE].access
+        given = access.admit_key(KEY)
+        assert given
+        session = {"Cookie": f"{COOKIE}={access.sign_in(given)}"}
+        assert await ask(client, "GET", f"{PINGED}/fail", headers=session) == 403
+        assert await ask(client, "GET", PINGED, headers={**session, "Sec-Fetch-Site": "none"}) == 202
+        assert await recorded(t) == ["success"]

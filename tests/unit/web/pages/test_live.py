@@ -9,6 +9,7 @@ import pytest
 
 from spyweb.model import ChangeKind, Outcome, RunId, RunState
 from spyweb.runs.live import JobChange
+from spyweb.service.changes import LOG_LINES
 from spyweb.store.model.access import Scope
 from spyweb.views.events import (
     AuditHappened,
@@ -133,8 +134,26 @@ async def test_a_log_gets_the_lines_that_it_lacks() -> None:
         assert html.count('data-into="log-lines"') == html.count("&lt;script&gt;") == 3
         publish(service, EventType.LOG)
         publish(service, EventType.RUN)
+        reached, html = await changes(client, "/jobs/backup", str(reached))
+        assert (html.count('data-into="log-lines"'), 'id="job-head"' in html) == (1, True)
+        for _ in range(LOG_LINES + 5):
+            publish(service, EventType.LOG)
         _, html = await changes(client, "/jobs/backup", str(reached))
-    assert (html.count('data-into="log-lines"'), 'id="job-head"' in html) == (1, True)
+    assert "5\xa0lines came faster than they could be shown" in html
+
+
+async def test_nothing_is_kept_for_an_address_that_is_no_page() -> None:
+    service = make_dashboard_service()
+    async with dashboard(service) as client:
+        topics = len(service.events._kept)
+        assert (await get_page(client, "/jobs/nobody"))[0] == 404
+        assert len(service.events._kept) == topics
+
+
+async def test_a_name_with_braces_is_a_name() -> None:
+    async with dashboard(make_dashboard_service()) as client:
+        assert (await get_page(client, "/state?namespace=scope:user%7B1%7D"))[0] == 200
+        assert (await get_page(client, "/events?type=run&job=%7Bx%7D"))[0] in (200, 404)
 
 
 async def test_each_viewer_gets_what_was_made_for_it() -> None:
@@ -174,10 +193,13 @@ async def test_a_stream_is_for_whom_the_page_is_for(path: str, status: int) -> N
     service = make_dashboard_service()
     await fail(service.stored_incidents, "backup")
     limited = await signed_in(service, Scope.READ, jobs=("prices",))
+    admin = {"X-SpyWeb-Key": (await service.access.add("admin", [Scope.ADMIN])).token}
     async with dashboard(service) as client:
+        await get_page(client, path, **admin)  # so that something is kept for it
+        mark = service.events.mark()
         for how in ("live", "since"):
             sign = "&" if "?" in path else "?"
-            assert (await get_page(client, f"{path}{sign}{how}=x", **limited))[0] == status
+            assert (await get_page(client, f"{path}{sign}{how}={mark}", **limited))[0] == status
 
 
 async def test_a_page_that_hangs_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
