@@ -73,7 +73,7 @@ def _is_told(job: LiveJob) -> bool:
     return job.spec.enabled and bool(functions_in(job.code))
 
 
-@lru_cache(maxsize=1024)  # a plan asks again of each job with an incident
+@lru_cache(maxsize=64)  # a plan asks again of each job with an incident
 def functions_in(code: Code) -> frozenset[str]:
     """Return those of the two functions that a job's own files mention, outside of comments and texts."""
     sources = [source for _, source in code.files if any(name.encode() in source for name in ALERT_HOOKS)]

@@ -105,7 +105,7 @@ def _named(item: AlertItem, at_ms: int) -> str:
 
 def _happened(item: AlertItem, at_ms: int) -> str:
     name, wrong = name_of(item.subject), _wrong(item)
-    lasted = round_duration((item.closed_ms or at_ms) - item.since_ms)
+    lasted = round_duration(max(0, (item.closed_ms or at_ms) - item.since_ms))
     match item.kind:
         case MessageKind.OPENED:
             return f"{name} {wrong}"

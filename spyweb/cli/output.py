@@ -175,7 +175,7 @@ def row_moment(ms: int, timezone: str, now_ms: int) -> str:
 
 
 def rounded(ms: int) -> str:
-    """Return a duration as a person reads it at a glance: `1h30m`."""
+    """Return a duration as a person reads it at a glance: `1h 30m`."""
     return words.round_duration(max(0, ms), "")
 
 
@@ -214,7 +214,7 @@ def meter(label: str, total: int = 0) -> Iterator[Meter]:
     from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True) as bars:
+    with Progress(console=Console(stderr=True), transient=True, redirect_stdout=sys.stdout.isatty()) as bars:
         bar = bars.add_task(label, total=total)
         yield Meter(lambda total, done: bars.update(bar, total=total, completed=done), total)
 
@@ -325,10 +325,10 @@ def _draw(header: Sequence[str], rows: Rows, cut: Sequence[str], spare: Sequence
             break
         del rooms[header.index(name)]
     table = Table(box=None, header_style="bold", pad_edge=False)
+    shortest = {at: min(widths[at], SHORTEST) for at in rooms if header[at] in least}
+    fits = sum(shortest.get(at, widths[at]) + GAP for at in rooms) - GAP <= console.width  # else cells are folded
     for at in rooms:
-        is_cut = header[at] in least
-        shortest = min(widths[at], SHORTEST) if is_cut else None
-        table.add_column(header[at], no_wrap=bool(cut) and not is_cut, min_width=shortest)
+        table.add_column(header[at], no_wrap=fits and at not in shortest, min_width=shortest.get(at) if fits else None)
     for row in rows:
         table.add_row(*(_cell(row[at], is_cut=header[at] in least) for at in rooms))
     console.print(table)

@@ -73,8 +73,6 @@ def reason_of(older: JobId, job: JobId) -> str:
     )
 
 
-log = structlog.get_logger()
-
 RETRY_S = 5.0  # seconds before what the store refused, or no worker could be had for, is tried again
 
 
@@ -230,7 +228,7 @@ class Reloader:
             job.digest = file.digest
             self.prover.retire(older, job.code.generation, _generations_in_use(job))
         for job, file in edited:
-            job.spec = file.spec
+            job.spec, job.sources = file.spec, file.sources
         self.live.link()
         self._not_activated.update({job.id: job for job in (*new, *(job for job, _ in edited))})
         if self._not_activated:
@@ -315,7 +313,8 @@ def _generations_in_use(job: LiveJob) -> Iterator[int]:
 def make_live_job(file: JobFile, generation: int = 1) -> LiveJob:
     """Make a live job of a file; its cursor is blank until the scheduler sets it."""
     spec, code = file.spec, code_of(file, generation)
-    return LiveJob(spec=spec, code=code, digest=file.digest, cursor=Cursor(job=spec.id, due_ms=0, schedule=""))
+    cursor = Cursor(job=spec.id, due_ms=0, schedule="")
+    return LiveJob(spec=spec, code=code, digest=file.digest, cursor=cursor, sources=file.sources)
 
 
 def _log_swap(new: Sequence[LiveJob], todo: Plan) -> None:

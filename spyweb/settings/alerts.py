@@ -64,7 +64,7 @@ NO_TEMPLATES = ChannelTemplates()
 class AlertChannelSettings:
     """A way to reach somebody: `[channels.NAME]`.
 
-    Addresses, headers and the names of files may hold `${NAME}`, which alerts/channel_secrets.py puts in.
+    Addresses, headers and the names of files may hold `${NAME}`, which alerts/channels.py puts in.
     """
 
     name: str

@@ -208,7 +208,7 @@ class Tables(Struct, Generic[T], frozen=True, kw_only=True):
         self, source: SettingsSource, items: Sequence[object], paths: Sequence[str], problems: list[Problem]
     ) -> Iterator[T]:
         for item, path in zip(items, paths, strict=False):
-            if isinstance(item, Mapping):
+            if isinstance(item, Mapping) and (item or self.instead is None):
                 inner = Reading([SettingsSource(item, partial(_tell_below, source, path))], problems)
                 yield self.take(inner)
                 inner.finish()

@@ -239,7 +239,7 @@ def usable_defaults(settings: Settings) -> tuple[TomlTable, list[Problem]]:
     nothing = TomlTable(file=defaults.file)
     problems = parse_job(nothing, place, override=nothing, settings=settings).problems
     depth = len(defaults.path)
-    bad = {(problem.key or "").split(".")[depth] for problem in problems}
+    bad = {(problem.key or "").split(".")[depth].partition("[")[0] for problem in problems}
     good = {key: value for key, value in defaults.values.items() if key not in bad}
     return defaults.with_values(good), problems
 

@@ -68,7 +68,7 @@ def _function(value: object) -> str:
 
 def take_on(read: Reading) -> On:
     return On(
-        namespace=read.take("scope", _namespace, SCOPES),
+        namespace=read.take("scope", _namespace, None) or SCOPES,
         is_prefix=not read.has("scope"),
         key=read.take("key", _pattern, b"*"),
         kinds=read.take("events", _EVENTS, WRITTEN),

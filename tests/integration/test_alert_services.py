@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import sys
 import time
@@ -306,6 +307,16 @@ async def test_a_template_writes_markup_and_what_it_puts_in_is_escaped(
     assert arrived["parse_mode"] == ("MARKDOWN" if written == "markdown" else "HTML")
     assert "opened!" in arrived["text"]
     assert expected in arrived["text"]
+
+
+async def test_no_line_of_a_log_calls_everybody(helper: AlertHelper, services: Services) -> None:
+    services.answer = lambda _: Answer(status=204, body=b"")
+    templates, facts = MessageTemplates(body="{{ text }}"), msgspec.Raw(b'{"text":"@here and @everyone"}')
+    assert (await sent(helper, TOKENS["discord"], body="@everyone, @here")).ok
+    assert (await sent(helper, TOKENS["discord"], templates=templates, facts=facts)).ok
+    for arrived in services.arrived:
+        assert "everyone" in arrived.json["content"]
+        assert not re.search("@(everyone|here)", arrived.json["content"])
 
 
 async def test_eight_at_once_share_a_process_that_stays_small(helper: AlertHelper, services: Services) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from spyweb.cli import output
 from spyweb.errors import Refused
-from tests.fakes.terminal import open_terminal, shown_lines
+from tests.fakes.terminal import Terminal, open_terminal, shown_lines
 
 HEADER = ("job", "state", "note")
 ROWS = [("prices", "running", ""), ("backup", "failed", "a very long note " * 20)]
@@ -39,6 +39,24 @@ def test_on_a_narrow_terminal_the_column_that_may_be_is_cut(monkeypatch: pytest.
     lines = shown_lines(terminal)
     assert [len(line) for line in lines] == [len("job     state    note"), len("prices  running"), 60]
     assert lines[2].endswith("…")
+
+
+def test_where_not_all_fits_cells_are_folded_and_no_column_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = open_terminal(monkeypatch)
+    header = ("id", "message of", "sent to", "next attempt", "error")
+    output.show_table(header, [["12", *("x" * 16 for _ in header[1:])]], empty="", cut=("error",))
+    text = " ".join(shown_lines(terminal))
+    assert set(text.split()) >= set(" ".join(header).split())
+    assert text.count("x") > 3 * 16
+
+
+def test_what_is_printed_below_a_bar_goes_where_the_output_goes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with output.meter("testing"):
+        output.say("ok")
+    assert capsys.readouterr().out == "ok\n"
 
 
 def test_a_cell_that_may_be_cut_stays_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,6 +108,7 @@ def test_whose_word_it_is_decides_who_must_permit_it(
         ),
         ('[jobs.backup]\nping_url = ""', "", "config.toml:2: jobs.backup.ping_url: can't be blank"),
         ("[jobs.backup]\nping_url = 5", "", "config.toml:2: jobs.backup.ping_url: expected an address, or { start"),
+        ("[jobs.backup]\nping_url = {}", "", "config.toml:2: jobs.backup.ping_url: expected an address, or { start"),
         (
             '[jobs.backup]\nping_url = { begin = "https://x/" }',
             "",

@@ -308,11 +308,12 @@ def test_a_name_cannot_be_set_from_outside() -> None:
 
 
 def test_wrong_defaults_are_told_once_and_the_right_ones_kept() -> None:
-    defaults = table("[defaults]\ntimeout = 5\nretries = 'x'\nnmae = 1\nname = 'x'\n", "config.toml", "defaults")
+    text = "[defaults]\ntimeout = 5\nretries = 'x'\nnmae = 1\nname = 'x'\non = [{ scope = 'a' }, { scop = 'b' }]\n"
+    defaults = table(text, "config.toml", "defaults")
     usable, found = usable_defaults(replace(SETTINGS, defaults=defaults))
 
     assert usable.values == {"timeout": 5}
-    assert sorted(problem.line or 0 for problem in found) == [3, 4, 5]
+    assert sorted(problem.line or 0 for problem in found) == [3, 4, 5, 6]
 
 
 def test_a_problem_with_a_key_is_told_of_the_source_that_won() -> None:
