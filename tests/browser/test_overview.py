@@ -111,17 +111,6 @@ async def test_a_run_is_started_without_leaving_the_page(tab: Tab, project: Proj
     assert page.url.endswith("/")
 
 
-async def test_it_works_without_javascript(plain: Tab, project: Project) -> None:
-    page = await plain.open("/?q=prices")
-    await expect(page.locator("#jobs > li:visible")).to_have_count(1)
-    await page.goto(plain.origin + "/?state=failing")
-    await expect(page.locator("#jobs > li:visible")).to_have_count(1)
-    before = len(project.runs("backup"))
-    await page.get_by_role("button", name="Run now").click()
-    project.ended("backup", before + 1)
-    assert page.url == plain.origin + "/?state=failing"
-
-
 async def test_colours_are_chosen_and_kept(tab: Tab, plain: Tab) -> None:
     for each in (tab, plain):
         page = await each.open()

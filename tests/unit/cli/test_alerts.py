@@ -67,10 +67,6 @@ def test_what_can_not_be_done_is_said(project: Path, words: list[str], reason: s
     assert (answer.code, answer.err) == (2, f"spyweb: {reason}\n")
 
 
-def test_where_nothing_is_on_record_there_is_no_incident(project: Path) -> None:
-    assert spyweb("alerts", "show", "1", root=project).err == "spyweb: there is no incident 1\n"
-
-
 def test_a_job_is_silent_for_a_while(project: Path) -> None:
     leave(project)
     assert (

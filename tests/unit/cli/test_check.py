@@ -20,17 +20,6 @@ def test_each_problem_has_file_line_key_and_reason(capsys: pytest.CaptureFixture
     assert second.split(maxsplit=1) == ["jobs/a.lua", "is no text"]
 
 
-def test_as_json_what_is_not_known_is_null(capsys: pytest.CaptureFixture[str]) -> None:
-    show_problems(PROBLEMS, Format.JSON)
-    assert json.loads(capsys.readouterr().out)[1] == {
-        "file": "jobs/a.lua",
-        "line": None,
-        "key": None,
-        "reason": "is no text",
-        "is_warning": False,
-    }
-
-
 def test_a_warning_is_shown_as_one(capsys: pytest.CaptureFixture[str]) -> None:
     show_problems([Problem("jobs/a.lua", 3, None, "defines run and calls it", is_warning=True)], Format.TABLE)
     assert "warning: defines run and calls it" in capsys.readouterr().out

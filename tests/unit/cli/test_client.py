@@ -14,20 +14,16 @@ import pytest
 
 from spyweb.cli.client import DaemonClient, find_daemon
 from spyweb.errors import NoAccess, Refused
-from spyweb.model import JobId, RunId
+from spyweb.model import JobId
 from spyweb.views.runs import RunEvent
 from spyweb.web.connections import ConnectionLimiter, ConnectionLimits
 from spyweb.web.serve import serve_socket
 from tests.fakes.clock import FakeClock
 from tests.fakes.daemon_service import (
-    BACKUP,
-    NOW_MS,
     PRICES,
     FakeDaemonService,
     a_watched_run,
     refused,
-    three_jobs,
-    three_runs,
 )
 from tests.fakes.daemon_socket import let_in
 
@@ -43,16 +39,6 @@ async def ask(service: FakeDaemonService, data_dir: Path, question: Callable[[Da
             return await asyncio.to_thread(question, daemon)
         finally:
             await let_in()
-
-
-async def test_every_answer_comes_back_as_it_was_given(tmp_path: Path) -> None:
-    service = FakeDaemonService()
-    assert await ask(service, tmp_path, DaemonClient.jobs) == three_jobs()
-    assert await ask(service, tmp_path, DaemonClient.health) == service.health()
-    assert await ask(service, tmp_path, lambda daemon: daemon.runs(None, limit=9, before=None)) == three_runs()
-    assert await ask(service, tmp_path, lambda daemon: daemon.runs(BACKUP, limit=9, before=RunId(2))) == []
-    due = await ask(service, tmp_path, lambda daemon: daemon.next_runs(PRICES, 3))
-    assert [run.due_ms - NOW_MS for run in due] == [30_000, 60_000, 90_000]
 
 
 async def test_a_start_that_the_overlap_rule_drops_has_no_run(tmp_path: Path) -> None:

@@ -77,11 +77,6 @@ def test_a_cycle_that_a_hook_ended_says_so(capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().err == "the cycle ended before anything was extracted\n"
 
 
-def test_a_scripts_result_is_shown_as_by_run(capsys: pytest.CaptureFixture[str]) -> None:
-    DebugScreen().end(RunEnded(job=JobId("shop"), run=RunId(9), outcome=Outcome.SUCCESS, result={"stages": 3}))
-    assert capsys.readouterr().out.splitlines()[0] == 'returned {"stages":3}'
-
-
 def returning(result: object) -> RunEnded:
     return RunEnded(job=JobId("a"), run=None, outcome=Outcome.SUCCESS, result=result)
 

@@ -158,11 +158,6 @@ def test_on_windows_one_line_names_the_way_out(
     assert capsys.readouterr().err == f"spyweb: {command_line.NO_WINDOWS}\n"
 
 
-def test_without_a_command_the_help_is_shown() -> None:
-    answer = spyweb()
-    assert "Commands:" in answer.out + answer.err
-
-
 def test_a_current_folder_that_is_gone_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
@@ -233,16 +228,6 @@ def test_what_is_converted_here_is_refused_in_typer_s_words(words: list[str], sa
     answer = spyweb(*(word.format(root=tmp_path) for word in words))
     assert answer.code == 2
     assert said.format(root=tmp_path) in answer.err
-
-
-def test_the_codes_are_those_of_the_manual() -> None:
-    assert {code.name: int(code) for code in ExitCode} == {
-        "OK": 0,
-        "FAILED": 1,
-        "USAGE": 2,
-        "INTERRUPTED": 130,
-        "UNREAD": 141,
-    }
 
 
 def test_what_went_wrong_in_a_job_is_told_from_what_was_asked_wrongly() -> None:

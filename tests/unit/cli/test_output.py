@@ -89,12 +89,6 @@ def test_letters_that_take_two_columns_are_counted_as_two(monkeypatch: pytest.Mo
     assert row == "日本語" * 6 + " …  " + "x" * 20
 
 
-def test_two_columns_may_have_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = open_terminal(monkeypatch)
-    output.show_table(("found", "found"), [("today", "a lamp")], empty="")
-    assert shown_lines(terminal) == ["found  found", "today  a lamp"]
-
-
 def test_in_a_pipe_every_column_is_there(capsys: pytest.CaptureFixture[str]) -> None:
     output.show_table(("job", "why"), [("prices", "x" * 500)], empty="", cut=("job",), spare=("why",))
     assert capsys.readouterr().out.splitlines()[1] == "prices  " + "x" * 500
@@ -152,11 +146,6 @@ def test_markup_in_a_cell_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = open_terminal(monkeypatch)
     output.show_table(("a",), [("[red]x[/red]",)], empty="")
     assert "[red]x[/red]" in terminal.getvalue()
-
-
-def test_json_is_for_people_and_machines_alike(capsys: pytest.CaptureFixture[str]) -> None:
-    output.show_json({"a": [1, "ü"]})
-    assert capsys.readouterr().out == '{\n  "a": [\n    1,\n    "ü"\n  ]\n}\n'
 
 
 def test_an_error_of_many_lines_is_told_in_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import csv
 import io
-from datetime import datetime
 from pathlib import Path
 from typing import cast
-from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -124,11 +122,6 @@ def test_a_job_that_is_gone_has_its_records_and_one_that_never_was_is_refused(pr
     assert (answer.code, "prices" in answer.err) == (2, True)
 
 
-def test_before_the_first_start_there_are_none(project: Path) -> None:
-    answer = spyweb("records", "prices", root=project)
-    assert (answer.code, answer.out, answer.err) == (0, "", "no records\n")
-
-
 def test_what_a_page_says_never_reaches_the_terminal_as_a_control_sequence(project: Path) -> None:
     record(project, item("\x1b[31mred\x07", price="a\nb"))
     answer = spyweb("records", "prices", root=project)
@@ -154,8 +147,3 @@ def test_csv_keeps_a_carriage_return_in_its_field(title: str) -> None:
     assert [row[1] for row in rows] == [title]
     assert text.startswith("date_time,title,keywords,page_url\n2026-")
     assert text.endswith(",,\n")
-
-
-def test_csv_of_nothing_is_its_header() -> None:
-    assert to_csv([]) == "date_time,keywords,page_url\n"
-    assert datetime.fromisoformat(views(1)[0].date_time) == datetime(2026, 1, 1, tzinfo=ZoneInfo("UTC"))

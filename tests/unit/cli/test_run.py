@@ -49,11 +49,6 @@ def test_what_can_not_be_given_is_refused(variable: str) -> None:
         given_values(None, [variable])
 
 
-def test_a_file_of_values(tmp_path: Path) -> None:
-    (tmp_path / "prod.toml").write_text('host = "web1"\n[db]\nport = 5432\n')
-    assert read_values(tmp_path / "prod.toml") == {"host": "web1", "db": {"port": 5432}}
-
-
 @pytest.mark.parametrize("content", [None, b"host = ", b"\xff\xfe"])
 def test_a_file_that_is_none_is_told_with_its_name(content: bytes | None, tmp_path: Path) -> None:
     if content is not None:

@@ -74,9 +74,3 @@ def test_runs_fit_80_columns_one_line_each(monkeypatch: pytest.MonkeyPatch) -> N
     assert lines[2].split() == ["1", "prices", "00:59:00", "1.234s", "schedule", "success"]
     assert lines[3].split("  ")[-1].startswith("missed: the daemon")
     assert len(lines) == 4
-
-
-def test_a_day_that_is_not_this_one_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = open_terminal(monkeypatch, 80)
-    show_runs([make_run()], "UTC", NOW_MS)
-    assert shown_lines(terminal)[1].split()[2:4] == ["2025-12-31", "23:59:00"]

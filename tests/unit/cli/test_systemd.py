@@ -216,10 +216,6 @@ def test_a_broken_config_keeps_nobody_from_uninstalling(project: Path, units: Pa
     assert not list(units.iterdir())
 
 
-def test_uninstall_without_a_unit_says_so(project: Path, units: Path) -> None:
-    assert f"there is no {units}" in refused(project, "uninstall")
-
-
 def test_without_systemd_writing_says_so_in_one_line(
     project: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

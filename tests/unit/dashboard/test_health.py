@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from msgspec.structs import replace
 
-from spyweb.dashboard.health import Disk, gauge_words, limits_of, pieces_of, protections_of, tiles_of, uptime_words
+from spyweb.dashboard.health import Disk, gauge_words, pieces_of, protections_of, tiles_of
 from spyweb.dashboard.words import NBSP
-from spyweb.settings.load import load_settings
 from spyweb.stalls import LoopStats
 from spyweb.views.health import Health, view_health
 from tests.fakes.daemon_service import make_stats, make_vitals
@@ -45,20 +42,6 @@ def test_a_store_without_a_disk_has_no_gauge() -> None:
 def test_protections_that_are_missing_are_told_apart() -> None:
     pool = replace(make_vitals().pool, rights=["no files, by Landlock 7", "no_new_privs: not in force (1)"])
     assert [each.is_missing for each in protections_of(make_health(pool=pool))] == [False, True]
-
-
-def test_limits_are_those_of_the_settings(tmp_path: Path) -> None:
-    text = "[server]\nport = 1234\n[runs]\nkeep = 7\n[http]\ndeny_private = true\n[records]\nkeep_for = '2d'"
-    (tmp_path / "config.toml").write_text(text)
-    limits = {each.name: each.words for each in limits_of(load_settings(tmp_path, environ={}, flags={}))}
-    assert limits["reached at"] == "127.0.0.1:1234"
-    assert limits["runs kept"] == f"7 of each job, 30{NBSP}d"
-    assert limits["records kept"] == f"100,000 of each job, 2{NBSP}d"
-    assert limits["requests"].endswith("not to private networks")
-
-
-def test_how_long_it_is_up() -> None:
-    assert uptime_words(90_061.7) == "1 d 1 h"
 
 
 def test_commands_are_told_apart_from_words() -> None:

@@ -6,7 +6,6 @@ import pytest
 from msgspec.structs import replace
 
 from spyweb.dashboard.incidents import (
-    history_of,
     left_alone,
     open_line,
     reason_of,
@@ -14,7 +13,6 @@ from spyweb.dashboard.incidents import (
     sign_words,
     subject_name,
     tellings_of,
-    told_words,
 )
 from spyweb.incidents.policy import Level
 from spyweb.model import JobId
@@ -71,25 +69,10 @@ def test_what_is_wrong_is_said_with_how_often() -> None:
     assert (sign_words("late"), sign_words("unheard-of")) == ("late", "unheard-of")
 
 
-def test_what_is_over_says_how_long_it_was() -> None:
-    shown = show_incident(OVER, "")
-    assert (shown.name, shown.mark, shown.tone, shown.wrong, shown.lasted_ms) == ("backup", "ok", "", "failing", 60_000)
-
-
 def test_the_newest_reason_is_told_and_several_one_by_one() -> None:
     assert reason_of(VIEW) == "still no space"
     assert reason_of(OVER) == "no space"
     assert reason_of(replace(VIEW, signs={**VIEW.signs, "drift": SignView(since_ms=1, text="x")})) == ""
-
-
-def test_the_history_has_a_beginning_and_an_end() -> None:
-    assert [(note.at_ms, note.text) for note in history_of(OVER)] == [
-        (1_000, "the first failure"),
-        (5_000, "became an incident: failing"),
-        (6_000, "silenced by anna"),
-        (61_000, "over"),
-    ]
-    assert [note.at_ms for note in history_of(replace(VIEW, since_ms=5_000))] == [5_000, 6_000]
 
 
 def test_each_channel_says_what_it_knows_and_what_holds_it() -> None:
@@ -117,12 +100,6 @@ def test_each_channel_says_what_it_knows_and_what_holds_it() -> None:
     assert [each.words for each in acked] == ["not told: acknowledged"]
     over = tellings_of(replace(OVER, channels=[channel("phone"), channel("ops", told="closed")]), now_ms=10_000)
     assert [each.words for each in over] == ["not told yet that it was", "told that it is over"]
-
-
-def test_who_was_told_is_one_line() -> None:
-    assert told_words(replace(VIEW, told={"ops": "open", "mail": "spared", "phone": "closed"})) == "told ops, phone"
-    assert told_words(replace(VIEW, channels=[channel("ops")])) == "nobody is told yet"
-    assert told_words(OVER) == told_words(VIEW) == "nobody was told"
 
 
 def test_the_open_ones_are_one_line_with_the_oldest_first() -> None:

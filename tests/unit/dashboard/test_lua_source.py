@@ -14,12 +14,6 @@ def plain(lines: list[SourceLine]) -> list[str]:
     return ["".join(text for _, text in line.pieces) for line in lines]
 
 
-def test_each_line_keeps_its_number_and_its_text() -> None:
-    lines = colour(TEXT)
-    assert [line.number for line in lines] == [1, 2, 3, 4, 5]
-    assert plain(lines) == TEXT.splitlines()
-
-
 def test_words_numbers_texts_and_remarks_have_their_classes() -> None:
     classes = {text: name for name, text in colour(TEXT)[0].pieces}
     assert (classes["local"], classes["1"], classes["-- one"]) == ("kw", "nu", "c")
@@ -34,10 +28,6 @@ def test_the_line_that_is_meant_is_marked() -> None:
 
 def test_a_very_long_line_is_cut_off() -> None:
     assert len(plain(colour("x" * 5_000))[0]) == LONGEST_LINE
-
-
-def test_a_text_over_several_lines_stays_coloured() -> None:
-    assert [{name for name, _ in line.pieces} for line in colour("a = [[one\ntwo]]")][1] == {"st"}
 
 
 @given(st.text(st.characters(exclude_characters="\r", exclude_categories=["Cs"]), max_size=200))

@@ -9,10 +9,8 @@ from spyweb.dashboard.overview import (
     JobFilter,
     JobOrder,
     in_trouble,
-    show_job,
     sort_rows,
     state_of,
-    title_of,
 )
 from spyweb.views.overview import Standing, overview_seen_by
 from tests.fakes.dashboard import overview_of, three_rows
@@ -24,14 +22,6 @@ def ids(rows: object) -> list[str]:
 
 def test_every_standing_has_a_mark() -> None:
     assert set(MARKS) == set(Standing)
-
-
-def test_a_row_says_its_standing_by_shape_tone_and_word() -> None:
-    backup, prices, typo = (show_job(row) for row in three_rows())
-    assert (backup.mark, backup.tone, backup.word) == ("bad", "bad", "failing")
-    assert (prices.mark, prices.tone, prices.word) == ("ok", "", "well")
-    assert (typo.mark, typo.tone, typo.word) == ("bad", "bad", "broken file")
-    assert prices.strip.label == "40 succeeded"
 
 
 @pytest.mark.parametrize(
@@ -70,11 +60,6 @@ def test_the_icon_shows_the_worst() -> None:
     assert state_of([Standing.WELL, Standing.OUTDATED], [], []) == "warn"
     assert state_of([Standing.WELL], [], ["the disk fills up"]) == "warn"
     assert state_of([Standing.WELL], ["nothing is stored"], []) == "bad"
-
-
-def test_the_tab_counts_what_fails() -> None:
-    assert title_of(overview_of(three_rows())) == "1 failing"
-    assert title_of(overview_of(three_rows()[1:2])) == "The one job is well"
 
 
 def test_whoever_may_see_one_job_is_told_of_no_other() -> None:

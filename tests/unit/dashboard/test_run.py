@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from spyweb.dashboard.job import drawn, tone_of
 from spyweb.dashboard.run import (
     causes_of,
     facts_of,
-    is_open,
     said_of,
     scale_of,
     task_bars,
     whole_of,
 )
-from spyweb.model import Outcome, RunState, TriggerType
+from spyweb.model import Outcome, TriggerType
 from spyweb.views.run_detail import CauseStep
 from tests.fakes.daemon_service import make_run
 from tests.fakes.dashboard import make_run_detail
@@ -28,13 +26,6 @@ def test_tasks_are_bars_beside_their_run() -> None:
     assert (bars[1].span.x, bars[1].span.width) == (0.4862, 0.081)
     assert scale_of(1_200) == [0, 300, 600, 900, 1_200]
     assert task_bars(make_run_detail(make_run(3, started_ms=None, outcome=Outcome.MISSED))) == []
-
-
-def test_a_run_that_goes_on_is_as_long_as_its_tasks() -> None:
-    running = make_run_detail(make_run(7, state=RunState.RUNNING, outcome=None, ended_ms=None))
-    assert is_open(running)
-    assert whole_of(running) == 700
-    assert (drawn(running.mark), tone_of(running.mark)) == ("run", "")
 
 
 def test_attempts_stand_for_the_retries_that_they_are() -> None:

@@ -10,10 +10,8 @@ from spyweb.dashboard.state import (
     CHANGES_SHOWN,
     LONGEST_EDITED,
     FieldType,
-    as_text,
     diff,
     edit_value,
-    show_entries,
     show_versions,
 )
 from spyweb.model import NULL, Value
@@ -54,17 +52,6 @@ def test_what_is_very_long_is_cut_and_says_so() -> None:
     for value in values:
         edited = edit_value(entry(value))
         assert (len(edited.text), edited.is_too_long) == (LONGEST_EDITED, True)
-
-
-def test_a_line_has_the_beginning_of_a_value() -> None:
-    (shown,) = show_entries([entry({b"a": 1}, key=b"\xff")])
-    assert (shown.key, shown.key_bytes, shown.preview, shown.type) == (
-        '{"$base64":"/w=="}',
-        b"\xff",
-        '{"a":1}',
-        "table",
-    )
-    assert as_text("text") == "text"
 
 
 def test_versions_say_what_they_changed() -> None:

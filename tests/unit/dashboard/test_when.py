@@ -29,12 +29,6 @@ def test_a_page_has_so_many_rows_and_the_sum_is_of_all_of_them() -> None:
     assert first.herd.most == ROWS + 1
 
 
-def test_the_axis_has_a_tick_every_three_hours_from_the_beginning_to_the_end() -> None:
-    drawn = draw_heat_map(run_at_once(day_ahead(planned(1), HOUR_MS)), 1)
-    assert list(drawn.ticks) == [HOUR_MS + 3 * n * HOUR_MS for n in range(9)]
-    assert drawn.peak_ms == 2 * HOUR_MS
-
-
 def test_the_bar_of_the_minute_in_the_heading_is_marked() -> None:
     minute_ms = HOUR_MS // 60
     often = make_planned("often", Every(period_ms=minute_ms), 0)
@@ -43,11 +37,6 @@ def test_the_bar_of_the_minute_in_the_heading_is_marked() -> None:
     for at_ms, slot in ((5 * day.slot_ms + 1, 5), (0, 0), (day.from_ms + 97 * day.slot_ms, 96)):
         moved = replace(day, busiest=replace(day.busiest, at_ms=at_ms))
         assert draw_heat_map(moved, 1).herd.peak.startswith(f"M{slot}.5 ")
-
-
-def test_a_day_without_runs_has_no_peak() -> None:
-    drawn = draw_heat_map(run_at_once(day_ahead([], 0)), 1)
-    assert (drawn.rows, drawn.peak_ms, drawn.pages) == ([], None, 1)
 
 
 def window(start_ms: int, end_ms: int, text: str = "", *jobs: str) -> MaintenanceWindow:
@@ -71,8 +60,3 @@ def test_the_shortest_is_seen_and_none_is_outside() -> None:
     picture = draw_maintenance(view([], [window(10 * DAY_MS - 1, 11 * DAY_MS)]), days=10)
     assert picture.rows[0].path == f"M{WIDTH - 4} .5h4"
     assert picture.until_ms is None
-
-
-def test_where_there_is_none_there_is_no_row() -> None:
-    picture = draw_maintenance(view([], []), days=10)
-    assert (picture.rows, picture.next_ms) == ([], None)

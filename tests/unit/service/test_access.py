@@ -189,17 +189,6 @@ async def test_a_session_is_its_key_and_lasts_over_a_restart(world: World) -> No
     assert world.access.admit_session(cookie + "x") is None
 
 
-async def test_a_session_that_is_signed_out_is_over(world: World) -> None:
-    cookie = await world.signed_in()
-    found = admitted(world.access.admit_session(cookie))
-
-    world.access.sign_out(found.session or b"")
-
-    assert world.access.admit_session(cookie) is None
-    assert not world.access.is_valid(found)
-    assert (await world.restart()).admit_session(cookie) is None
-
-
 async def test_a_session_ends_after_twelve_hours_without_a_request(world: World) -> None:
     cookie = await world.signed_in()
     await world.clock.turn(12 * HOUR)

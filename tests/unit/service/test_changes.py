@@ -215,7 +215,3 @@ async def test_a_log_that_can_not_be_read_is_empty(opened: Opened, monkeypatch: 
 
     monkeypatch.setattr(opened.hub, "_last_lines", refuse)
     assert await opened.hub.log_until(PRICES, opened.hub.mark(ONE)) == []
-
-
-def test_the_subjects_of_a_page_are_looked_up_once() -> None:
-    assert module.index_of(ROWS.parts) is module.index_of(LIMITED.parts)

@@ -4,31 +4,19 @@ from __future__ import annotations
 
 from datetime import time
 
-import pytest
 from msgspec.json import encode
 
-from spyweb.errors import Refused
 from spyweb.incidents.policy import AlertPolicy, QuietHours
 from spyweb.incidents.truth import SignSeen
 from spyweb.model import JobId
 from spyweb.settings.alerts import AlertSettings
 from spyweb.store.model.incidents import SubjectEvent
 from spyweb.store.model.messages import Channel, NewMessage, Target
-from spyweb.views.channels import ChannelTried, ChannelView
+from spyweb.views.channels import ChannelView
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.daemon_service import FakeDaemonService
 
 QUIET = QuietHours(time(22), time(7), "UTC")
-
-
-async def test_how_it_went_is_said() -> None:
-    service = FakeDaemonService().channels
-    assert await service.try_out("ops") == ChannelTried(channel="ops", is_sent=True)
-    assert await service.try_out("phone") == ChannelTried(channel="phone", is_sent=False, reason="answered 401")
-    told = "its template fails, the built-in text was sent: title: no"
-    assert await service.try_out("mail") == ChannelTried(channel="mail", is_sent=True, reason=told)
-    with pytest.raises(Refused, match="there is no channel nope"):
-        await service.try_out("nope")
 
 
 async def test_how_the_last_test_went_is_kept_in_mind() -> None:

@@ -85,14 +85,6 @@ async def test_a_paused_job_shows_it_and_has_no_due_times_until_it_is_resumed(se
     assert len(await served.service.next_runs(PRICES, 2)) == 2
 
 
-async def test_a_job_by_hand_runs_and_is_on_record(served: Served) -> None:
-    run = (await served.service.start(BACKUP)).run
-    await served.t.clock.turn()
-
-    (kept,) = await served.service.runs(BACKUP, limit=9, before=None)
-    assert (kept.id, kept.outcome, kept.trigger.type) == (run, Outcome.SUCCESS, "manual")
-
-
 async def test_a_start_by_hand_is_refused_where_the_overlap_rule_would_skip_it(served: Served) -> None:
     served.t.pool.held.add(BACKUP)
     assert (await served.service.start(BACKUP)).run is not None

@@ -65,15 +65,6 @@ def place(tmp_path: Path) -> Place:
     return Place(call, root, specs, make_drift(world.store, world.clock, specs, world.files))
 
 
-async def test_what_is_as_it_was_left_does_not_differ(place: Place) -> None:
-    await place.keep("file.copy", src=b"a", dest=b"b", mode=b"0600")
-    await place.keep("file.mkdir", path=b"shared/x", mode=b"0700")
-    await place.keep("file.remove", path=b"none")
-    await place.keep("file.line", path=b"etc", line=b"x")
-    report = await place.drift.check(None)
-    assert (report.checked, list(report.differences), list(report.remarks)) == (4, [], [])
-
-
 async def test_what_was_edited_removed_or_put_there_is_told(place: Place) -> None:
     for name in ("b", "c", "d"):
         await place.keep("file.copy", src=b"a", dest=name.encode(), mode=b"0600")
@@ -95,20 +86,6 @@ async def test_what_was_edited_removed_or_put_there_is_told(place: Place) -> Non
         ("file.mkdir:shared/y", "folder", "file of 10 bytes 0644"),
         ("file.remove:none", "not there", "link 0777"),
     ]
-
-
-async def test_it_says_since_when_and_by_which_run(place: Place) -> None:
-    await place.keep("file.copy", src=b"a", dest=b"b")
-    (place.folder / "b").unlink()
-    (found,) = (await place.drift.check(PRICES)).differences
-    assert (found.since_ms, found.run) == (place.call.world.clock.now_ms(), 7)
-    assert (found.resource, found.module, found.target) == ("prices:file.copy:b", "file.copy", "b")
-
-
-async def test_a_mode_counts_where_the_script_has_given_one(place: Place) -> None:
-    await place.keep("file.copy", src=b"a", dest=b"b")
-    (place.folder / "b").chmod(0o777)
-    assert await place.found() == [], "the job would not change it back"
 
 
 @pytest.mark.parametrize(

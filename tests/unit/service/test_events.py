@@ -26,13 +26,6 @@ def test_nothing_is_numbered_or_kept_while_nobody_listens(listening: Listening) 
     assert (listening.hub.number, kept(listening), listening.sources.story) == (0, 0, [])
 
 
-def test_a_follower_is_given_what_happens_from_now_on_in_its_order(listening: Listening) -> None:
-    client = listening.follow()
-    numbers = [listening.run() for _ in range(3)]
-    assert client.read().runs == numbers
-    assert client.read_once() == 0
-
-
 def test_a_new_follower_is_told_where_it_is_so_that_it_can_come_back(
     listening: Listening,
 ) -> None:
@@ -70,18 +63,6 @@ def test_a_mark_of_another_start_or_of_nothing_is_a_reset_and_then_goes_on(liste
     number = listening.run()
     assert client.read().runs == [number]
     first.leave()
-
-
-def test_beyond_what_is_kept_there_is_one_reset_and_then_what_happens(listening: Listening) -> None:
-    client = listening.follow().read()
-    mark = client.leave()
-    for _ in range(MOST_KEPT + 1):
-        listening.run()
-    back = listening.follow(mark=mark).read()
-    assert (back.resets, back.runs) == (1, [])
-    assert "event: reset\n" in back.frames[0]
-    number = listening.run()
-    assert back.read().runs == [number]
 
 
 def test_as_many_as_are_kept_come_whole(listening: Listening) -> None:
@@ -126,13 +107,6 @@ def test_what_is_kept_and_its_source_are_dropped_a_while_after_the_last_listener
     assert (listening.sources.going, kept(listening), listening.hub._size) == ([], 0, 0)
     back = listening.follow(mark=mark).read()
     assert back.resets == 1  # what happened meanwhile was not kept
-
-
-def test_a_mark_from_just_before_all_was_dropped_is_not_believed(listening: Listening) -> None:
-    mark = listening.follow().read().leave()
-    listening.clock.advance(LINGER_S)
-    listening.run()  # nobody hears of it
-    assert listening.follow(mark=mark).read().resets == 1
 
 
 def test_whoever_comes_back_in_time_keeps_the_source_going(listening: Listening) -> None:

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from spyweb.alerts.watcher import AlertWatcher
 from spyweb.cooperative import Steps
-from spyweb.errors import Refused
 from spyweb.incidents.policy import AlertPolicy, Escalation, Level, QuietHours
 from spyweb.incidents.telling import Hold, HoldReason
 from spyweb.model import JobId
@@ -35,19 +34,6 @@ async def incidents() -> Incidents:
     await succeed(found, "prices")
     await fail(found, "backup", "no route")
     return found
-
-
-async def test_they_are_listed_newest_first_of_all_of_a_job_or_of_a_state(incidents: Incidents) -> None:
-    service = IncidentService(incidents, FakeClock())
-    for is_open, job, before, expected in (
-        (None, None, None, [2, 1]),
-        (True, None, None, [2]),
-        (False, None, None, [1]),
-        (None, JobId("prices"), None, [1]),
-        (None, None, 2, [1]),
-    ):
-        found = await service.list(is_open=is_open, job=job, before=before, limit=10)
-        assert [each.id for each in found] == expected
 
 
 async def test_one_is_shown_with_all_that_is_known(incidents: Incidents) -> None:
@@ -75,14 +61,6 @@ async def test_whoever_takes_care_is_noted_and_the_planner_looks_again(incidents
         ["acknowledged by me"],
     )
     assert woken == [True]
-
-
-@pytest.mark.parametrize(("number", "reason"), [(1, "incident 1 is over"), (9, "there is no incident 9")])
-async def test_of_what_is_over_or_was_never_there_nobody_takes_care(
-    incidents: Incidents, number: int, reason: str
-) -> None:
-    with pytest.raises(Refused, match=reason):
-        await IncidentService(incidents, FakeClock()).acknowledge(number, "me")
 
 
 async def test_what_is_over_has_no_signs_and_silence_is_said_while_it_lasts(incidents: Incidents) -> None:

@@ -54,14 +54,6 @@ async def keys(service: StateService, prefix: bytes = b"", limit: int | None = N
     return [entry.key async for entry in service.entries("state", prefix, limit)]
 
 
-async def test_a_prefix_is_taken_literally_and_a_limit_counts(service: StateService) -> None:
-    for key in (b"a*1", b"ab", b"a*2", b"a?"):
-        await service.put("state", key, 1, None)
-    assert await keys(service, b"a*") == ["a*1", "a*2"]
-    assert await keys(service, b"a", 2) == ["a*1", "a*2"]
-    assert await keys(service, b"a?") == ["a?"]
-
-
 async def test_a_listing_goes_on_over_its_pages(service: StateService) -> None:
     names = [f"{number:04}" for number in range(2 * PAGE + 10)]
     await service.store.values.load([item(name.encode()) for name in names], replace=True)
@@ -158,35 +150,6 @@ async def test_very_many_ops_are_one_step_too(service: StateService) -> None:
     assert updated.new_value == 600
 
 
-async def test_namespaces_are_listed_with_what_they_belong_to(service: StateService) -> None:
-    for namespace in ("scope:s", "job:a", "state"):
-        await service.put(namespace, b"a", 1, None)
-    assert [(each.namespace, each.scope, each.job) for each in await service.namespaces()] == [
-        ("job:a", None, "a"),
-        ("scope:s", "s", None),
-        ("state", None, None),
-    ]
-
-
-async def test_a_value_lives_as_long_as_it_is_told_to(service: StateService, clock: FakeClock) -> None:
-    await service.put("state", b"a", 1, 1_000)
-    found = await service.entry("state", b"a")
-    assert found is not None
-    assert found.expires_ms == START_MS + 1_000
-    clock.advance(1)
-    assert await service.entry("state", b"a") is None
-    assert (await service.put("state", b"a", 1, None)).created
-
-
-@pytest.mark.parametrize(("key", "value"), [(b"k" * 11, 1), (b"k", b"x" * 101), (b"k", [b"x" * 99])])
-async def test_nothing_beyond_the_limits_is_written(service: StateService, key: bytes, value: Value) -> None:
-    with pytest.raises(Refused, match="over the limit of"):
-        await service.put("state", key, value, None)
-    with pytest.raises(Refused, match="over the limit of"):
-        await service.load([item(b"good"), item(key, value)], dry_run=False)
-    assert await keys(service) == []
-
-
 @pytest.mark.parametrize("namespace", ["global", "job:prices"])
 async def test_what_store_set_keeps_without_a_limit_is_imported_again(service: StateService, namespace: str) -> None:
     key, value = b"k" * 11, b"x" * 101
@@ -214,24 +177,10 @@ async def test_what_was_deleted_can_be_rolled_back(service: StateService) -> Non
     assert [entry.version for entry in await service.history("state", b"a", None)] == [2, 1]
 
 
-async def test_a_version_that_is_not_kept_is_refused(service: StateService) -> None:
-    with pytest.raises(Refused, match="a: version 7 is not kept"):
-        await service.rollback("state", b"a", 7)
-
-
 async def test_moments_that_a_line_left_out_are_now(service: StateService) -> None:
     await service.load([item(b"a"), item(b"b", created_ms=5)], dry_run=False)
     found = [entry async for entry in service.entries("state", b"", None)]
     assert [(entry.created_ms, entry.updated_ms) for entry in found] == [(START_MS, START_MS), (5, 5)]
-
-
-async def test_an_import_counts_what_is_new_what_is_replaced_and_what_has_expired(service: StateService) -> None:
-    await service.put("state", b"k1", 0, None)
-    items = [item(b"k%d" % n) for n in range(450)] + [item(b"old", expires_ms=START_MS)]
-    for dry_run in (True, False):
-        found = await service.load(items, dry_run=dry_run)
-        assert (found.added, found.replaced, found.expired) == (449, 1, 1)
-    assert await service.count("state", b"*") == 450
 
 
 async def test_held_locks_are_listed_and_broken(service: StateService) -> None:
@@ -241,17 +190,6 @@ async def test_held_locks_are_listed_and_broken(service: StateService) -> None:
     assert await service.break_lock(b"deploy") == lock
     assert await service.break_lock(b"deploy") is None
     assert await service.store.locks.acquire(b"deploy", b"other", None, 1) is None
-
-
-async def test_a_move_is_all_or_nothing(service: StateService) -> None:
-    for namespace, key in [("job:a", b"x"), ("job:a", b"y"), ("job:b", b"y")]:
-        await service.put(namespace, key, b"1", None)
-    with pytest.raises(StoreError, match="both have the key 'y'"):
-        await service.move("job:a", "job:b")
-    assert await service.count("job:a", b"*") == 2
-    await service.delete("job:b", b"y")
-    assert await service.move("job:a", "job:b") == Moved(moved=2, records=0)
-    assert await service.count("job:a", b"*") == 0
 
 
 async def test_the_records_of_a_job_move_with_its_keys_and_are_no_news_to_it(service: StateService) -> None:
@@ -336,15 +274,6 @@ def shown(change: ChangeView | None) -> str:
 
 async def next_of(changes: AsyncGenerator[ChangeView | None, None]) -> str:
     return shown(await anext(changes))
-
-
-async def test_a_watch_says_when_it_has_begun_and_then_each_change(clock: FakeClock, store: MemoryStore) -> None:
-    async with aclosing(watch(store, clock, None, b"a*")) as changes:
-        assert await anext(changes) is None
-        await put(store, b"a1", 1)
-        await put(store, b"b", 1)
-        await put(store, b"a2", 1, namespace="scope:x")
-        assert [shown(await anext(changes)) for _ in range(2)] == ["created state a1", "created scope:x a2"]
 
 
 async def test_one_namespace_is_not_another_that_begins_like_it(clock: FakeClock, store: MemoryStore) -> None:

@@ -6,7 +6,7 @@ from spyweb.cooperative import run_at_once
 from spyweb.model import Cron, Every, Outcome, Schedule
 from spyweb.runs.live import LiveJob
 from spyweb.settings.units import HOUR_MS
-from spyweb.views.calendar import SLOTS, day_ahead, view_gap
+from spyweb.views.calendar import day_ahead, view_gap
 from spyweb.views.run_detail import brief
 from tests.fakes.daemon_service import NOW_MS, make_run
 from tests.fakes.harness import make_planned
@@ -29,21 +29,10 @@ def test_a_herd_is_found_among_jobs_that_run_all_the_time() -> None:
     assert found.total == 24 * 3_600 + 14
 
 
-def test_nothing_is_due_without_jobs() -> None:
-    found = run_at_once(day_ahead([], NOW_MS))
-    assert (found.total, found.busiest, list(found.rows), len(found.sums)) == (0, None, [], SLOTS)
-
-
 def test_a_daily_job_is_due_once_in_a_day_whenever_one_looks() -> None:
     for minutes in range(0, 24 * 60, 5):
         found = run_at_once(day_ahead([plan("nightly", AT_THREE)], NOW_MS + minutes * 60_000))
         assert found.total == 1
-
-
-def test_what_is_due_before_now_is_not_counted() -> None:
-    found = run_at_once(day_ahead([plan("a", Every(period_ms=60_000))], NOW_MS + 7 * 60_000))
-    assert found.sums[0] == 7  # of the quarter that has begun, the eighth to the fourteenth minute
-    assert found.sums[1] == 15
 
 
 def test_a_gap_says_from_when_to_when_and_what_followed() -> None:

@@ -18,7 +18,6 @@ from spyweb.views.events import (
     frame_of,
     line_logged,
     lines_in_file,
-    run_began,
     run_has_ended,
     state_changed,
     were_skipped,
@@ -38,11 +37,6 @@ def test_a_frame_is_three_lines_whatever_is_in_it() -> None:
     name, number, data = frame[:-2].split(b"\n")
     assert (name, number) == (b"event: log", b"id: b-7")
     assert json.loads(data.removeprefix(b"data: "))["text"] == line.text
-
-
-def test_a_run_that_began_says_how_late_it_is() -> None:
-    told = run_began(make_run(3, ended_ms=None, outcome=None), 12)
-    assert (told.what, told.run, told.late_ms, told.trigger) == ("began", 3, 12, "schedule")
 
 
 def test_a_run_that_ended_says_how_and_the_beginning_of_why() -> None:

@@ -13,7 +13,6 @@ from spyweb.views.health import (
     STORAGE_ERRORS_SHOWN_MS,
     WRITER_STALLED_S,
     Vitals,
-    count_states,
     find_parts,
     find_problems,
     health_words,
@@ -125,17 +124,6 @@ def test_a_full_disk_fails_though_no_restart_would_cure_it() -> None:
     assert view_health(make_vitals(refused_ms=SCHEDULER_STALLED_MS), []).status == "ok"
 
 
-def test_jobs_are_counted_in_every_state() -> None:
-    assert count_states(three_states()) == {
-        "idle": 1,
-        "running": 0,
-        "waiting": 0,
-        "paused": 1,
-        "disabled": 0,
-        "broken": 1,
-    }
-
-
 def test_the_summary_names_no_job_no_path_and_no_process() -> None:
     text = str(summarize(view_health(make_vitals(pid=4711), three_states())))
     assert not any(word in text for word in ("backup", "prices", "spyweb.db", "4711"))
@@ -206,11 +194,6 @@ def test_one_line_says_whether_jobs_run_on_time(vitals: dict[str, object], words
 
 
 NOBODY = replace(make_vitals().pool, answering=0)
-
-
-def test_a_daemon_whose_parts_make_progress_is_ready() -> None:
-    readiness = view_readiness(make_vitals(), stage="", probe="")
-    assert (readiness.ready, readiness.reasons) == (True, [])
 
 
 @pytest.mark.parametrize(

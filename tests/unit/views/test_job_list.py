@@ -18,10 +18,6 @@ def ids(**wanted: object) -> list[str]:
     return [view.id for view in pick_jobs(VIEWS, JobsQuery(**wanted))[0]]  # type: ignore[arg-type]
 
 
-def test_without_a_wish_all_come_by_id() -> None:
-    assert ids() == ["backup", "prices", "typo"]
-
-
 @pytest.mark.parametrize(
     ("wanted", "found"),
     [
@@ -64,8 +60,3 @@ def test_pages_in_any_order_hold_each_job_once(sort: JobSort) -> None:
         seen += [view.id for view in page]
     assert sorted(seen) == [view.id for view in many]
     assert len(seen) == len(set(seen))
-
-
-def test_after_a_job_that_is_gone_the_list_begins_anew() -> None:
-    assert ids(after="gone") == ["backup", "prices", "typo"]
-    assert ids(after="prices") == ["typo"]

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
 from spyweb.errors import Problem
-from spyweb.logs.job import NAME
 from spyweb.model import (
     After,
     At,
@@ -20,26 +17,21 @@ from spyweb.model import (
     JobId,
     Never,
     On,
-    Outcome,
     Schedule,
 )
 from spyweb.views.jobs import (
-    LOG_NAME,
     JobState,
-    JobView,
     broken_job,
     describe_moment,
     describe_schedule,
     describe_start,
     find_job,
-    log_file,
     next_run,
     no_such_job,
-    to_json,
     view_job,
     zone_of,
 )
-from tests.fakes.daemon_service import NOW_MS, PRICES, make_run, make_spec, three_jobs
+from tests.fakes.daemon_service import NOW_MS, PRICES, make_spec, three_jobs
 
 NEWS = JobId("news")
 PAUSED = Cursor(job=PRICES, due_ms=NOW_MS, schedule="", paused=True)
@@ -58,12 +50,6 @@ PAUSED = Cursor(job=PRICES, due_ms=NOW_MS, schedule="", paused=True)
 )
 def test_the_state_is_what_matters_most_now(facts: dict[str, Any], enabled: bool, state: JobState) -> None:
     assert view_job(make_spec(enabled=enabled), **facts).state is state
-
-
-def test_a_job_shows_its_last_run_and_how_long_it_took() -> None:
-    last = view_job(make_spec(), last=make_run()).last
-    assert last is not None
-    assert (last.outcome, last.duration_ms) == (Outcome.SUCCESS, 1_234)
 
 
 def test_a_file_that_does_not_load_is_shown_with_all_its_errors() -> None:
@@ -146,13 +132,4 @@ def test_a_job_that_does_not_load_is_not_called_unknown() -> None:
     assert no_such_job(three_jobs(), "typo") == "typo does not load: jobs/typo.lua:1: unexpected symbol near 'x'"
 
 
-def test_the_log_shown_is_the_log_written() -> None:
-    assert LOG_NAME == NAME
-    assert log_file(Path("/p"), "jobs/a") == Path("/p/jobs/a/hooks.log")
-
-
 # -- JSON -----------------------------------------------------------------------------------------------------
-
-
-def test_jobs_come_back_from_json_as_they_were() -> None:
-    assert msgspec.json.decode(to_json(three_jobs()), type=list[JobView]) == three_jobs()

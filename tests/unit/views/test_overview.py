@@ -14,7 +14,6 @@ from spyweb.views.overview import (
     Standing,
     make_overview,
     make_verdict,
-    row_seen_by,
     standing_of,
     view_row,
 )
@@ -86,12 +85,6 @@ def test_what_is_wrong_with_the_daemon_comes_first() -> None:
     assert not verdict.is_well
 
 
-def test_the_verdict_counts_what_needs_nobody() -> None:
-    verdict = make_verdict(rows(Standing.WELL, Standing.RUNNING, Standing.WELL, Standing.FAILING))
-    assert verdict.more == "1 running, 2 well"
-    assert (verdict.failing, verdict.jobs) == (1, 4)
-
-
 def test_the_worst_stand_first_and_the_others_by_name() -> None:
     standings = [Standing.WELL, Standing.DOUBTFUL, Standing.RUNNING, Standing.FAILING]
     given = rows(*standings)
@@ -123,9 +116,3 @@ def test_a_row_says_since_when_it_fails_and_what_the_strip_says() -> None:
     assert (row.failing.since_ms, row.failing.words) == (5, "7 runs in a row")
     assert (row.success_rate, row.median_ms, row.newest, row.held_up) == (0.5, 10, 4, ["news"])
     assert view_row(job(), strip=strip, held_up=["news"]).held_up == ()
-
-
-def test_a_row_names_no_job_that_may_not_be_seen() -> None:
-    row = view_row(job(), strip=RunStrip(marks="f"), series=SERIES, held_up=["news", "report"])
-    assert row_seen_by(row, lambda name: name == "news").held_up == ["news"]
-    assert row_seen_by(row, lambda _: True) is row

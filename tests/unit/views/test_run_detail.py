@@ -7,16 +7,13 @@ from msgspec import convert
 
 from spyweb.model import Failure, Outcome, RunId, RunState, Trigger, TriggerType
 from spyweb.views.run_detail import (
-    CauseStep,
     brief,
     cause_run,
-    run_seen_by,
     run_words,
     view_cause,
     view_limits,
 )
-from tests.fakes.daemon_service import BACKUP, NOW_MS, make_run, make_spec
-from tests.fakes.dashboard import make_run_detail
+from tests.fakes.daemon_service import NOW_MS, make_run, make_spec
 
 CREATED = {"type": "state", "key": "k", "scope": "orders", "event_type": "state:created", "by": 5}
 
@@ -101,19 +98,6 @@ def test_a_run_over_a_limit_says_so_and_one_under_way_has_used_nothing_yet() -> 
 
 def test_a_brief_has_one_line_of_the_reason() -> None:
     assert brief(make_run(reason="a\nb")).reason == "a"
-
-
-def test_of_another_job_s_run_only_that_there_was_one_is_told_and_nothing_before_it() -> None:
-    steps = [
-        CauseStep(kind=TriggerType.MANUAL, words="of backup"),
-        CauseStep(kind=TriggerType.AFTER, words="backup ended", run=brief(make_run(1, job=BACKUP))),
-        CauseStep(kind=TriggerType.RETRY, words="again", run=brief(make_run(2))),
-    ]
-    detail = make_run_detail(make_run(3), causes=steps, followers=[brief(make_run(4, job=BACKUP))])
-    seen = run_seen_by(detail, lambda job: job == "prices")
-    assert [step.words for step in seen.causes] == ["a run of another job", "again"]
-    assert (seen.causes[0].run, seen.followers) == (None, [])
-    assert run_seen_by(detail, lambda _: True) == detail
 
 
 def test_whatever_starts_a_run_is_known_as_its_cause() -> None:

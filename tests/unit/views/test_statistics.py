@@ -6,7 +6,7 @@ import pytest
 
 from spyweb.model import RunMark
 from spyweb.store.model.runs import RunPoint
-from spyweb.views.statistics import MOST_POINTS, TimeSpan, make_statistics, percentiles, uptime_of
+from spyweb.views.statistics import TimeSpan, make_statistics, percentiles, uptime_of
 from tests.fakes.daemon_service import NOW_MS, PRICES
 
 DAY_MS = TimeSpan.DAY.ms
@@ -28,13 +28,6 @@ def test_figures_count_what_came_to_an_end_of_its_own() -> None:
     assert found.late_ms is not None
     assert found.late_ms.p99 == 8
     assert (found.since_ms, found.until_ms, found.is_thinned, list(found.points)) == (since, NOW_MS, False, runs)
-
-
-def test_of_many_runs_a_chart_has_some() -> None:
-    since = NOW_MS - DAY_MS
-    found = make_statistics(PRICES, TimeSpan.DAY, [point(since + at * 10_000) for at in range(8_640)], NOW_MS)
-    assert found.is_thinned
-    assert MOST_POINTS - 10 <= len(found.points) <= MOST_POINTS
 
 
 def test_a_job_without_runs_has_no_figures() -> None:
@@ -59,7 +52,3 @@ def test_uptime_is_the_time_in_which_the_latest_run_had_succeeded(marks: list[Ru
 
 def test_a_clock_that_was_set_back_makes_no_negative_uptime() -> None:
     assert uptime_of([point(5_000), point(9_000, RunMark.FAILED)], 1_000) == 0.0
-
-
-def test_spans_are_in_milliseconds() -> None:
-    assert [span.ms // 86_400_000 for span in TimeSpan] == [1, 7, 30]

@@ -109,13 +109,6 @@ async def test_a_client_that_waits_for_leave_to_send_its_body_is_given_it() -> N
         assert (await client.post("/api/v/x", data=b"12345", expect100=True)).headers["X-Body"] == "5"
 
 
-async def test_what_is_no_endpoint_goes_on_to_the_router() -> None:
-    async with asking() as (served, client):
-        assert (await client.get("/api/jobs")).status == 200
-        assert (await client.get("/api/vx")).status == 404
-    assert not served.pool.requests
-
-
 def asked(path: str, method: str = "GET", body: bytes = b"", headers: Any = None) -> RequestFields:
     found = describe_request(make_mocked_request(method, path, headers=headers), body, is_public=False)
     assert found is not None
@@ -141,11 +134,6 @@ def test_the_address_is_taken_apart_before_it_is_decoded(path: str, route: bytes
 @pytest.mark.parametrize("path", ["/api/v/", "/api/v//users"])
 def test_an_address_without_a_name_names_nothing(path: str) -> None:
     assert not asked(path)["route"]
-
-
-def test_what_is_public_is_told() -> None:
-    request = make_mocked_request("GET", "/api/public/x")
-    assert describe_request(request, b"", is_public=True)["is_public"] is True
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from typing import cast
 import pytest
 from aiohttp import web
 
-from spyweb.limits import EVENT_STREAMS
 from spyweb.service.access import Pass
 from spyweb.web.access.principal import PRINCIPAL, Principal
 from spyweb.web.event_streams import StreamCounter, TooManyStreams
@@ -93,18 +92,6 @@ def test_those_whose_client_is_gone_do_not_count() -> None:
     gone = cast(web.Request, SimpleNamespace(transport=None, get=lambda _key: None))
     with streams.one(gone), streams.one(from_address("127.0.0.1")):
         pass
-
-
-def test_of_a_thousand_as_many_as_there_may_be_come_in() -> None:
-    streams = StreamCounter(EVENT_STREAMS, 20)
-    refused = 0
-    with ExitStack() as stack:
-        for number in range(1000):
-            try:
-                stack.enter_context(streams.one(from_address(f"192.0.{number % 250}.1")))
-            except web.HTTPServiceUnavailable:
-                refused += 1
-    assert refused == 1000 - EVENT_STREAMS
 
 
 async def test_all_are_ended_with_their_server() -> None:

@@ -81,18 +81,6 @@ def test_an_entry_is_shown_with_labels_and_its_whole_value() -> None:
     ]
 
 
-def test_an_entry_in_a_list_has_the_columns_of_the_header() -> None:
-    entry = Entry(value={b"a": [1]}, version=1, created_ms=0, updated_ms=NOW_MS, expires_ms=NOW_MS + 60_000)
-    row = render.entry_row(PROJECT, view_entry("state", b"k", entry))
-    assert dict(zip(render.HEADER, row, strict=True)) == {
-        "key": "k",
-        "value": '{"a":[1]}',
-        "type": "table",
-        "ttl": "1m",
-        "updated": "Thu 2026-01-01 01:00:00 CET",
-    }
-
-
 def test_a_key_of_several_lines_is_shown_in_one() -> None:
     entry = Entry(value=b"v", version=1, created_ms=0, updated_ms=0, expires_ms=None)
     view = view_entry("state", b"a\nb\t\xff", entry)

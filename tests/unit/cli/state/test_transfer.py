@@ -19,7 +19,7 @@ from spyweb.cli.output import Format
 from spyweb.cli.state import transfer
 from spyweb.cli.state.options import StatePlace
 from spyweb.cli.state.remote import State
-from spyweb.cli.state.transfer import PIPE, export, load, read, read_lines, report
+from spyweb.cli.state.transfer import PIPE, export, load, read, read_lines
 from spyweb.errors import Refused
 from spyweb.store.interchange.lines import entry_line
 from spyweb.store.model.entries import Entry, PortableEntry
@@ -162,21 +162,7 @@ def test_a_pipe_gets_the_entries_alone_and_the_remark_goes_to_stderr(
     assert capsys.readouterr().err.endswith("2 entries exported\n")
 
 
-def test_the_result_of_an_export_is_json_where_asked(
-    state: FakeState, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_export(state, tmp_path / "out.jsonl", Format.JSON)
-    assert '"exported": 2' in capsys.readouterr().out
-
-
 # From a file
-
-
-def test_a_line_that_is_no_entry_is_named_and_nothing_of_the_file_is_taken(tmp_path: Path) -> None:
-    file = tmp_path / "in.jsonl"
-    file.write_bytes(entry_line(ITEMS[0]) + b"{}\n" + entry_line(ITEMS[1]))
-    with pytest.raises(Refused, match=rf"^{file}:2: .*; nothing was imported$"):
-        read_lines(str(file))
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -184,12 +170,6 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(Refused) as refused:
         read_lines(file)
     assert str(refused.value) == f"{file}: No such file or directory"
-
-
-def test_blank_lines_are_no_entries(tmp_path: Path) -> None:
-    file = tmp_path / "in.jsonl"
-    file.write_bytes(b"\n" + entry_line(ITEMS[0]) + b"\n \n" + entry_line(ITEMS[1]))
-    assert read_lines(str(file)) == ITEMS
 
 
 def test_an_import_reads_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,15 +186,6 @@ def test_a_bad_line_of_a_pipe_is_one_of_stdin(monkeypatch: pytest.MonkeyPatch) -
 # Into the store
 
 
-def test_what_replaces_nothing_is_loaded_without_a_question(state: FakeState, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = answer(monkeypatch, yes=False)
-
-    assert take_in(state) == Imported(added=2, replaced=0, expired=0)
-
-    assert asked == []
-    assert state.story == ["plan 2", "load 2"]
-
-
 def test_a_no_leaves_everything_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     state = FakeState(replaces=1)
     answer(monkeypatch, yes=False)
@@ -223,28 +194,4 @@ def test_a_no_leaves_everything_as_it_is(monkeypatch: pytest.MonkeyPatch) -> Non
     assert state.story == ["plan 2"]
 
 
-def test_a_yes_beforehand_needs_neither_question_nor_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    state, asked = FakeState(replaces=1), answer(monkeypatch, yes=False)
-
-    assert take_in(state, yes=True)
-
-    assert asked == []
-    assert state.story == ["load 2"]
-
-
 # What is told
-
-
-@pytest.mark.parametrize(
-    ("found", "expired", "dry_run", "told"),
-    [
-        (Imported(added=2, replaced=1, expired=0), 0, False, "2 added, 1 replaced"),
-        (Imported(added=2, replaced=1, expired=1), 3, False, "2 added, 1 replaced, 4 left out: expired"),
-        (Imported(added=2, replaced=1, expired=0), 0, True, "it would be 2 added, 1 replaced"),
-    ],
-)
-def test_what_was_left_out_and_what_only_would_be_is_said(
-    found: Imported, expired: int, dry_run: bool, told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    report(found, expired, Format.TABLE, dry_run=dry_run)
-    assert capsys.readouterr().out == f"{told}\n"

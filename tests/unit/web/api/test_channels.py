@@ -14,6 +14,7 @@ from tests.fakes.client import Client, post_json
     [
         ("ops", 200, {"is_sent": True}),
         ("phone", 200, {"is_sent": False, "reason": "answered 401"}),
+        ("mail", 200, {"is_sent": True, "reason": "its template fails, the built-in text was sent: title: no"}),
         ("nope", 404, {}),
     ],
 )

@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from msgspec import Struct
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from spyweb.web.api import document as module
 from spyweb.web.api.document import make_document
 from spyweb.web.api.jobs import show_overview
 from spyweb.web.api.outbox import RetryQuery
 from spyweb.web.api.route import LINES, Right, Route
 from spyweb.web.api.routes import ROUTES
-from tests.fakes.client import Client, get_json
 
 
 class Answer(Struct):
@@ -87,11 +84,3 @@ def test_a_header_that_a_request_may_have_is_a_parameter() -> None:
     assert (header["name"], header["required"]) == ("Idempotency-Key", False)
     assert "202" in operation["responses"]
     assert "200" not in operation["responses"]
-
-
-async def test_the_document_is_made_once(monkeypatch: pytest.MonkeyPatch, client: Client) -> None:
-    status, first = await get_json(client, "/api/openapi.json")
-    assert isinstance(first, dict)
-    assert (status, first["openapi"]) == (200, "3.1.0")
-    monkeypatch.setattr(module, "make_document", None)
-    assert await get_json(client, "/api/openapi.json") == (200, first)

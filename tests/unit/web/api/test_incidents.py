@@ -49,12 +49,6 @@ async def test_incidents_are_listed(client: Client, query: str, ids: list[int]) 
     assert [each["id"] for each in cast(list[dict[str, object]], answer)] == ids
 
 
-async def test_one_is_shown(client: Client) -> None:
-    status, answer = await get_json(client, "/api/incidents/2")
-    shown = cast(dict[str, object], answer)
-    assert (status, shown["subject"], shown["state"], shown["reason"]) == (200, "job:prices", "open", "failing")
-
-
 @pytest.mark.parametrize(("path", "status"), [("9", 404), ("x", 400), ("9" * 30, 400)])
 async def test_what_is_no_incident_is_said(client: Client, path: str, status: int) -> None:
     assert (await get_json(client, f"/api/incidents/{path}"))[0] == status

@@ -126,8 +126,3 @@ async def test_a_wrong_parameter_is_named(query: str, field: str, reason: str) -
 async def test_a_wrong_body_is_refused(body: bytes, status: int, told: object) -> None:
     async with client_of(echo_app()) as client, client.post("/", data=BytesIO(body)) as answer:
         assert (answer.status, await answer.json()) == (status, told)
-
-
-async def test_a_body_is_read_as_its_struct_says() -> None:
-    async with client_of(echo_app()) as client, client.post("/", data=b'{"count": 3}') as answer:
-        assert await answer.text() == repr(Sent(count=3))

@@ -70,12 +70,6 @@ async def test_an_entry_is_put_and_read(client: Client) -> None:
     )
 
 
-async def test_what_is_not_there_is_null(client: Client) -> None:
-    assert await get_json(client, f"{STATE}/entry?key=a") == (200, {"entry": None})
-    assert await delete(client, "entry?key=a") == (200, deleted(None))
-    assert await delete(client, "locks?name=a") == (200, {"broken": None})
-
-
 async def test_a_key_may_be_any_bytes(client: Client) -> None:
     await put(client, "%FF%00%2B+", b"1")
     (entry, end) = await lines(client, "entries?prefix=%FF")
@@ -108,19 +102,6 @@ async def test_history_and_rollback(client: Client) -> None:
 async def test_the_wrong_one_of_two_namespaces_is_named(client: Client, query: str, field: str) -> None:
     answer = await post_json(client, f"{STATE}/move?{query}")
     assert answer == (400, failure(f"{field}: 'x' is no namespace", "bad_request", field))
-
-
-async def test_an_export_is_imported_again(client: Client) -> None:
-    await put(client, "a", b'{"$base64":"/w=="}')
-    await put(client, "b", b"1", "&namespace=global")
-    async with client.get(f"{STATE}/export") as answer:
-        body = await answer.read()
-    assert json.loads(body.splitlines()[-1]) == {"end": 2}
-    await delete(client, "entries")
-    for query, counts in [("?dry_run=true", (1, 1)), ("", (1, 1)), ("", (0, 2))]:
-        async with client.post(f"{STATE}/import{query}", data=body) as imported:
-            assert await imported.json() == {"added": counts[0], "replaced": counts[1], "expired": 0}
-    assert len(await lines(client, "export?namespace=global")) == 2
 
 
 async def test_a_damaged_import_changes_nothing(client: Client) -> None:

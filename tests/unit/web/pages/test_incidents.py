@@ -193,25 +193,6 @@ async def test_a_job_that_spyweb_has_paused_can_be_resumed() -> None:
     assert "spyweb has paused it: 5 failures in a row. " in await page_of("/jobs/backup", service)
 
 
-async def test_a_silence_that_has_passed_is_none() -> None:
-    service = await with_incidents()
-    await service.incidents.silence(BACKUP, 1, "anna")
-    service.clock.advance(1)  # type: ignore[attr-defined]
-    assert await service.incidents.silence_of(BACKUP) is None
-
-
-async def test_text_of_others_is_text() -> None:
-    service = make_dashboard_service()
-    policy = AlertPolicy(after_failures=1, to=(MARKUP,), remind_ms=None)
-    seen = SubjectEvent(subject=f"job:{MARKUP}", event=Failed(MARKUP), policy=policy, at_ms=0)
-    await service.stored_incidents.note([seen])
-    await service.stored_incidents.silence(f"job:{MARKUP}", 3_600_000, MARKUP)
-    await service.stored_incidents.acknowledge(1, MARKUP)
-    for path, least in (("/incidents", 3), ("/incidents/1", 5), ("/", 1)):
-        page = await page_of(path, service)
-        assert page.count("&lt;script&gt;") >= least, path
-
-
 async def test_whoever_may_see_some_jobs_sees_the_incidents_of_those_and_no_other_name() -> None:
     service = await with_incidents()
     await service.stored_incidents.note(
@@ -307,14 +288,6 @@ async def test_a_test_is_sent_and_how_it_went_is_shown() -> None:
     assert "It has taken the test of <time" in page
     assert "It did not take the test of <time" in page
     assert "<code>answered 401</code>" in page
-
-
-async def test_without_any_it_teaches_how_to_have_one() -> None:
-    service = make_dashboard_service()
-    service.alert_settings = AlertSettings()
-    page = await page_of("/channels", service)
-    assert "No alert channel: nobody is told</h1>" in page
-    assert "[channels.phone]" in page
 
 
 async def test_whoever_may_only_look_has_no_button() -> None:

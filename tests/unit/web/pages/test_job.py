@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from spyweb.errors import Refused
 from spyweb.model import Failure, JobId, Outcome, RunId
 from spyweb.store.model.access import Scope
-from spyweb.views.records import RecordView
 from spyweb.views.runs import LogLine, RunEnded, RunEvent, TaskView
 from spyweb.web.access import recognise
 from spyweb.web.access.principal import LOOPBACK, Right, rights_of
@@ -34,32 +33,6 @@ async def test_it_draws_the_runs_of_the_chosen_time() -> None:
     assert 'class="dots s"' in page
     assert "60 succeeded" in page
     await page_of("/jobs/prices?span=nonsense")
-
-
-async def test_text_of_scripts_is_text() -> None:
-    service = make_dashboard_service()
-    service.known_runs = [make_run(7, result=MARKUP), make_run(8, reason=MARKUP, outcome=Outcome.FAILED)]
-    for job in ("backup", "prices", "typo"):
-        page = await page_of(f"/jobs/{job}", service)
-        assert page.count("&lt;script&gt;") > 8
-
-
-async def test_it_shows_what_it_keeps_and_what_it_found() -> None:
-    service = make_dashboard_service()
-    await service.state.put("job:prices", MARKUP[:20].encode(), MARKUP.encode(), None)
-    record = RecordView(
-        fields={"title": MARKUP},
-        match_key=(),
-        page_url=MARKUP,
-        job_id=JobId("prices"),
-        date_time="",
-        timestamp=NOW_MS * 1_000_000,
-        hash="",
-    )
-    service.kept = [record]
-    page = await page_of("/jobs/prices", service)
-    assert "Stored values" in page
-    assert "What it found" in page
 
 
 async def test_a_broken_job_shows_its_problem_and_can_not_be_started() -> None:
@@ -100,12 +73,6 @@ async def test_a_refusal_is_a_page_in_plain_words() -> None:
     assert status == 409
     assert "Not now</h1>" in page
     assert "prices is &lt;b&gt;running&lt;/b&gt;" in page
-
-
-async def test_a_job_that_is_not_there_offers_what_is_close() -> None:
-    status, _, page = await post_form(make_dashboard_service(), "/jobs/pices/run")
-    assert (status, '<a href="/jobs/prices"' in page) == (404, True)
-    await page_of("/jobs/prices/run", status=405)
 
 
 async def test_the_name_of_a_job_leads_to_it() -> None:

@@ -51,12 +51,6 @@ async def test_it_says_how_many_were_given_up_and_why() -> None:
     assert "Send all again" in page
 
 
-async def test_text_of_others_is_text() -> None:
-    async with dashboard(with_messages(message(1, JobId(MARKUP)))) as client:
-        _, page = await get_page(client, "/outbox")
-    assert page.count("&lt;script&gt;") == 3
-
-
 async def test_one_is_sent_again_and_all_are_after_a_question() -> None:
     service = with_messages(message(2), message(1))
     assert (await post_form(service, "/outbox/1/retry", back="/outbox"))[:2] == (303, "/outbox")

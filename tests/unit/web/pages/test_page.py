@@ -55,11 +55,6 @@ def test_an_action_says_what_it_needs() -> None:
     assert (declared.do, declared.of_job, declared.right, declared.question) == (do, False, None, None)
 
 
-def test_done_leads_to_a_page() -> None:
-    answer = lead_to("/jobs/prices")
-    assert (answer.status, answer.headers["Location"]) == (303, "/jobs/prices")
-
-
 @pytest.mark.parametrize(
     ("query", "changes", "address"),
     [
