@@ -3,7 +3,7 @@
 import gc
 import sys
 
-from spyweb.daemon.signals import end_at_sigterm, ended_by_ctrl_c, outlive_hang_up
+from spyweb.daemon.startup import end_at_sigterm, ended_by_ctrl_c, outlive_hang_up
 
 end_at_sigterm()
 if "start" in sys.argv:  # it becomes the daemon

@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from spyweb.cli import output
-from spyweb.daemon.streams import open_standard_streams
+from spyweb.daemon.startup import open_standard_streams
 from spyweb.errors import ExitCode, FetchError, NoAccess, OpError, PoolError, ScriptError, SpywebError, legible
 
 P = ParamSpec("P")

@@ -17,7 +17,7 @@ import typer
 
 from spyweb.cli.options import root_of
 from spyweb.cli.project import open_project
-from spyweb.daemon.signals import put_hang_up_off
+from spyweb.daemon.startup import put_hang_up_off
 from spyweb.errors import Refused, legible
 
 PROJECT = ("jobs", "jobs.toml", "config.toml", "server")  # one of them makes a folder a project

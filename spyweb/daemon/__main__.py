@@ -9,8 +9,7 @@ import faulthandler
 import gc
 import sys
 
-from spyweb.daemon.signals import end_at_sigterm, ended_by_ctrl_c, outlive_hang_up
-from spyweb.daemon.streams import open_standard_streams
+from spyweb.daemon.startup import end_at_sigterm, ended_by_ctrl_c, open_standard_streams, outlive_hang_up
 
 open_standard_streams()
 faulthandler.enable()  # a process ended by SIGBUS or SIGSEGV says so on stderr

@@ -20,8 +20,7 @@ from spyweb.alerts.channel_check import check_channels
 from spyweb.alerts.channels import ChannelSecrets
 from spyweb.alerts.sender.helper import AlertHelper
 from spyweb.clock import RealClock
-from spyweb.daemon.commands import find_broken_limits
-from spyweb.daemon.engine_info import engine_info
+from spyweb.daemon.world import engine_info, find_broken_limits
 from spyweb.errors import Problem
 from spyweb.extraction.extractor import open_extractor
 from spyweb.logs.secrets import hide_in_url, is_secret

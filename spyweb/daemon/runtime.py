@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 from asyncio import TaskGroup
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from threading import Thread
 
 import structlog
 from msgspec import Struct
 
-from spyweb import __version__
 from spyweb.alerts.ack_links import AckLinks
 from spyweb.alerts.channels import AttemptTallies, ChannelSecrets, OpenChannels
 from spyweb.alerts.delivery import AlertDelivery
@@ -22,9 +19,8 @@ from spyweb.alerts.sender.helper import AlertHelper
 from spyweb.alerts.senders import AppriseSender, DesktopSender, Senders, WebhookSender
 from spyweb.alerts.writing import AlertWriter
 from spyweb.clock import Clock
-from spyweb.daemon.commands import open_commands
-from spyweb.daemon.databases import note_user_db, open_or_repair, user_db_opening
-from spyweb.daemon.engine_info import engine_info
+from spyweb.daemon.databases import note_user_db, open_or_repair
+from spyweb.daemon.world import engine_info, open_world
 from spyweb.extraction.extractor import Extractor, open_extractor
 from spyweb.limits import LOG_COPY
 from spyweb.logs.job import JobLogs
@@ -35,13 +31,7 @@ from spyweb.model import JobId, JobSpec, Run, RunId, TaskBegun, TaskRow
 from spyweb.monitor.context import CycleServices
 from spyweb.monitor.run import MonitorRunner
 from spyweb.ops.dispatcher import OpDispatcher
-from spyweb.ops.files.artifacts import FOLDER, Artifacts
-from spyweb.ops.files.files import Files
-from spyweb.ops.locks import LockKeeper
-from spyweb.ops.network.client import open_client
 from spyweb.ops.network.own_sockets import OwnSockets
-from spyweb.ops.notify_desktop import Desktop
-from spyweb.ops.sources import Sources
 from spyweb.ops.world import Call, World
 from spyweb.outbox.pings import PingSender
 from spyweb.outbox.send import MessageTransport
@@ -51,18 +41,15 @@ from spyweb.reload.settings_file import SettingsFile
 from spyweb.runs.counters import MOST_JOBS, RunCounters
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.runner import HostFor, Observer, Runner
-from spyweb.settings import Settings, TelemetrySettings
+from spyweb.settings import Settings
 from spyweb.settings.alerts import AlertSettings
 from spyweb.specs.watches import history_rules
 from spyweb.store.marker import Marker
 from spyweb.store.sqlite.store import Store
-from spyweb.store.user_sql.user_db import UserDatabase
 from spyweb.tracing.span import Tracer, TraceSpan
 from spyweb.web.serve import url_of
 
 log = structlog.get_logger()
-
-LAST_TRACES_S = 2.0  # for spans that wait at a stop
 
 
 class AlertSending(Struct, frozen=True, kw_only=True):
@@ -180,61 +167,6 @@ def note_line(job: JobId, run: RunId, level: str, text: bytes) -> None:
     line = text.decode("utf-8", "replace")
     structlog_level = {"print": "info", "warn": "warning"}.get(level, level)
     getattr(log, structlog_level)(line if level == "print" else shorten(line, LOG_COPY), job=job, run=run)
-
-
-async def open_world(  # noqa: PLR0913 - all that a world is made of
-    stack: AsyncExitStack,
-    settings: Settings,
-    store: Store,
-    extractor: Extractor,
-    note_sql: Callable[[], None],
-    channels: OpenChannels,
-    own_sockets: OwnSockets,
-    clock: Clock,
-) -> World:
-    http = await stack.enter_async_context(open_client(settings.http, clock, own_sockets))
-    locks = LockKeeper(store.locks, clock)
-    stack.callback(locks.close)
-    sources = Sources(settings.root)
-    files = Files(settings.root, clock, kept_out=settings.daemon.data_dir)
-    return World(
-        store=store,
-        clock=clock,
-        http=http,
-        sources=sources,
-        files=files,
-        artifacts=Artifacts(settings.root, settings.daemon.data_dir / FOLDER),
-        locks=locks,
-        extractor=extractor,
-        sql=await stack.enter_async_context(UserDatabase(user_db_opening(stack, settings), clock, note_begun=note_sql)),
-        commands=await stack.enter_async_context(open_commands(settings.exec, clock)),
-        desktop=Desktop(os.environ),
-        channels=channels,
-        state=settings.state,
-        on_store_error=settings.store.on_error,
-        tracer=await open_tracer(stack, settings.telemetry),
-    )
-
-
-async def open_tracer(stack: AsyncExitStack, settings: TelemetrySettings) -> Tracer | None:
-    if not settings.otlp_endpoint:
-        return None
-    try:
-        from spyweb.tracing.otel import OtelTracer  # here: it is an extra, and takes memory
-    except ImportError:
-        log.warning("[telemetry] otlp_endpoint needs an extra: pip install 'spyweb[otel]'; nothing is traced")
-        return None
-    tracer = OtelTracer(settings.otlp_endpoint, sample=settings.sample, version=__version__)
-    stack.push_async_callback(asyncio.to_thread, end_within, tracer.close, LAST_TRACES_S)
-    return tracer
-
-
-def end_within(close: object, seconds: float) -> None:
-    """Let what blocks go on for so long, and leave it behind then: a collector may be anywhere."""
-    assert callable(close)
-    thread = Thread(target=close, name="the last traces", daemon=True)
-    thread.start()
-    thread.join(seconds)
 
 
 def cycle_services(world: World, extractor: Extractor, settings: Settings) -> CycleServices:

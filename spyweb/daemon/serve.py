@@ -8,37 +8,42 @@ import os
 import socket
 import sys
 from asyncio import Task, TaskGroup
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import structlog
 from msgspec import Struct
 
 from spyweb import __version__, descriptors
 from spyweb.clock import RealClock
-from spyweb.daemon.banner import show_banner
 from spyweb.daemon.build import Daemon, build_daemon
 from spyweb.daemon.chores import Listeners, list_chores, status_line
 from spyweb.daemon.runtime import owned_tasks
-from spyweb.daemon.signals import catch_signals
-from spyweb.errors import Refused
+from spyweb.daemon.startup import catch_signals
+from spyweb.errors import Problem, Refused
 from spyweb.logs.output import set_up
+from spyweb.logs.render import printable
 from spyweb.reload.settings_file import SettingsFile
 from spyweb.reload.watch import Watcher
 from spyweb.service.readiness import STOPPING
 from spyweb.settings import LogLevel, Settings, load_settings
 from spyweb.store.interchange.foreign_spyweb import DATA_FILE, describe_data_file
 from spyweb.store.lock import hold_lock
+from spyweb.views.jobs import JobView
 from spyweb.web.serve import serve_socket
 from spyweb.web.tls import ServerCertificate
+from spyweb.words import counted
 
 log = structlog.get_logger()
 
 SHORT_KEY = 20  # characters of SPYWEB_API_KEY, which nobody checks; a token of `spyweb keys add` has more
 LAST_SENDING_S = 2.0  # for messages that are just being sent at a stop: what is cut off is sent twice
 SWITCH_S = 0.0005  # how long a thread waits for another to let go of the interpreter
+NO_JOBS = "no jobs yet: put a Lua file into jobs/, it starts as soon as it is saved"
 GARBAGE = 20_000  # objects between two looks for cycles, of which a run leaves none
 
 
@@ -196,7 +201,32 @@ def announce(daemon: Daemon) -> None:
     if not sys.stdout.isatty():
         log.info("started", version=__version__, jobs=len(live), url=url, dashboard=dashboard, rights=list(rights))
     elif settings.daemon.log_level in (LogLevel.DEBUG, LogLevel.INFO):
-        show_banner(daemon.service, settings, listeners, rights)
+        facts = {
+            "project": str(settings.root),
+            "data": f"{settings.daemon.data_dir} (durability {settings.store.durability.value})",
+            "server": url or "off",
+            "dashboard": dashboard or "",
+            "sandbox": "; ".join(rights) or "none: scripts run with this user's rights",
+        }
+        jobs = [job for job in daemon.service.jobs() if job.generation]  # the others are among the problems
+        lines = first_screen(facts, jobs, daemon.reloader.problems, ZoneInfo(settings.daemon.timezone))
+        sys.stdout.write("\n".join(map(printable, lines)) + "\n\n")
+        sys.stdout.flush()
+
+
+def first_screen(
+    facts: Mapping[str, str], jobs: Sequence[JobView], problems: Sequence[Problem], zone: ZoneInfo
+) -> Iterator[str]:
+    """Yield what a person sees first: what is in force, what was found, and what is due next."""
+    yield f"spyweb {__version__}"
+    yield from (f"  {name:<10} {text}" for name, text in facts.items() if text)
+    due = sorted((job.next_due_ms, job.id) for job in jobs if job.next_due_ms is not None)
+    if due:
+        moment = datetime.fromtimestamp(due[0][0] / 1000, zone)
+        yield f"  {'next':<10} {due[0][1]}, at {moment:%Y-%m-%d %H:%M:%S} {zone.key}"
+    yield f"{counted(len(jobs), 'job')}: spyweb jobs" if jobs else NO_JOBS
+    for problem in problems:
+        yield f"problem: {problem}"
 
 
 async def wind_down(daemon: Daemon) -> None:

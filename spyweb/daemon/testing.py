@@ -21,8 +21,7 @@ from msgspec import Struct, structs
 
 from spyweb.alerts.channels import OpenChannels
 from spyweb.clock import Clock, RealClock
-from spyweb.daemon.commands import open_commands
-from spyweb.daemon.engine_info import engine_info
+from spyweb.daemon.world import engine_info, open_commands
 from spyweb.endpoints.endpoints import Endpoints, ServerVersion
 from spyweb.errors import Refused
 from spyweb.extraction.extractor import Extractor, open_extractor

@@ -10,7 +10,7 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 from lupa.lua54 import LuaRuntime
 
-from spyweb.daemon.engine_info import engine_info
+from spyweb.daemon.world import engine_info
 from spyweb.errors import FetchError
 from spyweb.lua.endings import as_text
 from spyweb.lua.hooks import HOOK_NAMES, HOOKS

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.clock import RealClock
-from spyweb.daemon.commands import NO_GROUP
+from spyweb.daemon.world import NO_GROUP
 from spyweb.model import Cursor, JobId, Outcome, RunId, RunState, Trigger
 from spyweb.programs.cgroup import find_delegated
 from spyweb.store.lock import hold_lock

@@ -1,13 +1,20 @@
-"""A start that is broken off."""
+"""A start that is broken off, and what a person sees of one that is not."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from zoneinfo import ZoneInfo
 
 import pytest
+from msgspec.structs import replace
 
-from spyweb.daemon.serve import unless_set
-from spyweb.errors import StoreError
+from spyweb import __version__
+from spyweb.daemon.serve import NO_JOBS, first_screen, unless_set
+from spyweb.errors import Problem, StoreError
+from spyweb.views.jobs import JobView, view_job
+from tests.fakes.clock import START_MS
+from tests.fakes.harness import make_spec
 
 
 async def test_a_start_comes_to_its_end_unless_a_stop_is_asked_for() -> None:
@@ -35,3 +42,22 @@ async def test_a_start_that_fails_tells_its_error_as_it_is() -> None:
 
     with pytest.raises(StoreError, match="no room"):
         await unless_set(asyncio.Event(), load())
+
+
+def shown(*jobs: JobView, problems: Sequence[Problem] = ()) -> list[str]:
+    facts = {"project": "/srv/watch", "server": "off", "dashboard": ""}
+    return list(first_screen(facts, jobs, problems, ZoneInfo("Europe/Berlin")))
+
+
+def test_a_person_sees_what_was_found_what_is_due_next_and_what_is_wrong() -> None:
+    off, nightly, prices = (view_job(make_spec(name)) for name in ("off", "nightly", "prices"))
+    jobs = [off, replace(nightly, next_due_ms=START_MS + 10_800_000), replace(prices, next_due_ms=START_MS)]
+    assert shown(*jobs, problems=[Problem("jobs/a.lua", 2, "every", "expected a duration")]) == [
+        f"spyweb {__version__}",
+        "  project    /srv/watch",
+        "  server     off",
+        "  next       prices, at 2026-01-01 01:00:00 Europe/Berlin",
+        "3 jobs: spyweb jobs",
+        "problem: jobs/a.lua:2: every: expected a duration",
+    ]
+    assert shown()[-1] == NO_JOBS

@@ -1,18 +1,20 @@
-"""Handle SIGINT, SIGTERM and SIGHUP: while the program is loaded, and once the daemon serves.
+"""Set up a process before anything else is imported: its standard streams, and what SIGINT, SIGTERM and SIGHUP do.
 
-Loading takes a second on a busy machine, and there is nothing to take down yet.  These functions are called before
-anything else is imported.
+Loading takes a second on a busy machine, and there is nothing to take down yet; `catch_signals` is for a daemon that
+serves.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 TERMINAL = "/dev/tty"  # each process has its own; one that has none, or has lost it, can't open it
+STANDARD = (0, 1, 2)
 FIRST = 1  # the process id of a container's program: the kernel drops signals that it has no handler for
 
 
@@ -101,3 +103,34 @@ def has_terminal() -> bool:
 
 def _end(number: int, frame: FrameType | None) -> None:
     os._exit(128 + number)
+
+
+def open_standard_streams() -> None:
+    """Open /dev/null in place of each that is closed, also for the programs that this one starts or becomes.
+
+    The next file that is opened would get its number: a socket would be taken for stdout, and libuv ends the process
+    rather than close such a one.
+    """
+    for descriptor in STANDARD:
+        if not _is_open(descriptor):
+            _open_nothing(descriptor)
+    sys.stdin = sys.stdin or os.fdopen(0, encoding="utf-8", closefd=False)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8", closefd=False)
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+def _open_nothing(descriptor: int) -> None:
+    nothing = os.open(os.devnull, os.O_RDWR)
+    if nothing == descriptor:
+        os.set_inheritable(nothing, True)
+        return
+    os.dup2(nothing, descriptor)
+    os.close(nothing)

@@ -1,14 +1,19 @@
-"""Signals while a program is being imported, each seen in a process of its own; tests/integration/test_cli_process.py
-sends them to a daemon that serves."""
+"""Standard streams that were closed, and signals while a program is being imported, each in a process of its own.
+
+tests/integration/test_cli_process.py sends signals to a daemon that serves.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 
 import pytest
+
+from spyweb.daemon import startup
 
 STRUCK = """
 import os, runpy, signal, sys
@@ -84,3 +89,32 @@ def test_once_it_is_loaded_ctrl_c_is_python_s_again() -> None:
     code = "import spyweb.__main__, signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=True)
     assert ended.stdout == "True\n"
+
+
+def test_a_closed_one_is_dev_null_also_for_the_programs_that_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = os.open("/dev/zero", os.O_RDONLY)
+    os.close(closed)
+    monkeypatch.setattr(startup, "STANDARD", (closed,))
+    startup.open_standard_streams()
+    try:
+        assert os.path.samestat(os.fstat(closed), os.stat(os.devnull))
+        assert os.get_inheritable(closed)
+    finally:
+        os.close(closed)
+
+
+def test_one_that_is_open_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    monkeypatch.setattr(startup, "STANDARD", (writing,))
+    startup.open_standard_streams()
+    os.write(writing, b"still a pipe")
+    assert os.read(reading, 99) == b"still a pipe"
+    os.close(reading)
+    os.close(writing)
+
+
+def test_what_python_made_none_can_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    startup.open_standard_streams()
+    assert [stream.fileno() for stream in (sys.stdin, sys.stdout, sys.stderr)] == [0, 1, 2]
