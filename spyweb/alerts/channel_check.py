@@ -9,10 +9,10 @@ from typing import NamedTuple, TypeAlias
 import structlog
 
 from spyweb.alerts.channels import ADDRESS, TEMPLATE, ChannelSecrets
+from spyweb.alerts.delivery import templates_of
 from spyweb.alerts.sender.helper import AlertHelper
 from spyweb.alerts.sender.wire import CheckAddress, HelperAnswer
-from spyweb.alerts.senders import templates_of
-from spyweb.alerts.writing import TEMPLATE_FACTS
+from spyweb.alerts.texts import TEMPLATE_FACTS
 from spyweb.clock import Clock
 from spyweb.settings.alerts import NO_TEMPLATES, AlertChannelSettings, AlertSettings
 

@@ -7,36 +7,132 @@ and what waits is sent once a wrong address is put right.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from secrets import token_hex
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import structs
 from msgspec.structs import replace
 
 from spyweb.alerts.ack_links import AckLinks
-from spyweb.alerts.senders import Attempt, Senders
-from spyweb.alerts.texts import AlertFacts, decode_facts
+from spyweb.alerts.channels import ChannelSecrets
+from spyweb.alerts.sender.helper import AlertHelper
+from spyweb.alerts.sender.redaction import hide_webhook
+from spyweb.alerts.sender.wire import HelperAnswer, MessageTemplates, SendText
+from spyweb.alerts.texts import AlertFacts, AlertWriter, decode_facts
+from spyweb.clock import Clock
 from spyweb.errors import Refused
 from spyweb.incidents.telling import MessageKind
 from spyweb.logs.secrets import Secrets
 from spyweb.model import JobId
-from spyweb.outbox.send import DeliveryFailure
-from spyweb.settings.alerts import AlertChannelSettings, AlertSettings
+from spyweb.ops.network.request import Http
+from spyweb.ops.notify_desktop import Desktop
+from spyweb.outbox.send import DeliveryFailure, is_final, post, retry_after_ms
+from spyweb.settings.alerts import AlertChannelSettings, AlertSettings, ChannelTemplates
 from spyweb.settings.reading import nearest
 from spyweb.store.model.messages import Channel, QueuedMessage, Target
 
+UNTIL_CLOSED = 0  # as the time for which a notification is shown
+
+
+class Attempt(NamedTuple):
+    """The result of one attempt to send a message; without a failure it was taken."""
+
+    failure: DeliveryFailure | None = None
+    address_problem: str = ""  # the channel can't be used as it is
+    template_problem: str = ""  # the built-in text was sent instead
+
+    @staticmethod
+    def without_address(reason: str) -> Attempt:
+        return Attempt(DeliveryFailure(reason=reason), address_problem=reason)
+
+
 # Is called with the channel, how it went, and when the message was added: None where it was tried out.
 AttemptListener: TypeAlias = Callable[[str, Attempt, int | None], None]
+
+
+@dataclass(kw_only=True, eq=False)
+class ChannelSender:
+    """Makes one attempt to send a message: to a webhook, by one of Apprise's services, or on the desktop."""
+
+    http: Http
+    helper: AlertHelper
+    desktop: Desktop
+    writer: AlertWriter
+    secrets: ChannelSecrets
+    clock: Clock
+
+    async def send(self, channel: AlertChannelSettings, facts: AlertFacts, queued: QueuedMessage) -> Attempt:
+        """Make the attempt; `queued.delivery` is the same however often one is made."""
+        if channel.desktop:
+            return await self._show(facts)
+        return await (self._post(channel, queued) if channel.webhook else self._ask(channel, facts, queued))
+
+    async def _post(self, channel: AlertChannelSettings, queued: QueuedMessage) -> Attempt:
+        """Send the facts as JSON to the webhook of a channel."""
+        try:
+            address, secret = self.secrets.webhook(channel), self.secrets.secret(channel)
+            posted = replace(queued, target=Target(Channel.WEBHOOK, address), headers=self.secrets.headers(channel))
+        except ValueError as error:
+            return Attempt.without_address(str(error))
+        failure = await post(self.http, self.clock, posted, secret=secret)
+        values = [word for _, value in posted.headers for word in value.split()]
+        return Attempt(failure and replace(failure, reason=hide_webhook(failure.reason, address, values)))
+
+    async def _ask(self, channel: AlertChannelSettings, facts: AlertFacts, queued: QueuedMessage) -> Attempt:
+        """Have the process send that speaks to Apprise."""
+        try:
+            url = self.secrets.url(channel)
+        except ValueError as error:
+            return Attempt.without_address(str(error))
+        text = await self.writer.compose(facts)
+        ask = SendText(
+            id=0,
+            url=url,
+            title=text.title,
+            body=text.body,
+            delivery=queued.delivery,
+            mood=text.mood,
+            templates=templates_of(channel.templates),
+            facts=msgspec.Raw(text.facts),
+        )
+        answer = await self.helper.ask(ask)
+        return Attempt(
+            None if answer.ok else failure_of(answer, self.clock.now_ms()),
+            address_problem=answer.reason if answer.is_address_wrong else "",
+            template_problem=answer.template_problem and f"{answer.template}: {answer.template_problem}".lstrip(": "),
+        )
+
+    async def _show(self, facts: AlertFacts) -> Attempt:
+        """Show a message until somebody closes it; where there is no desktop, nobody would know that it was not."""
+        if missing := self.desktop.find_missing():
+            return Attempt.without_address(missing)
+        text = await self.writer.compose(facts)
+        reason = await self.desktop.show(text.title, text.body, UNTIL_CLOSED)
+        return Attempt(DeliveryFailure(reason=reason) if reason else None)
+
+
+def templates_of(templates: ChannelTemplates) -> MessageTemplates:
+    return MessageTemplates(title=templates.title, body=templates.body, format=templates.format.value)
+
+
+def failure_of(answer: HelperAnswer, now_ms: int) -> DeliveryFailure:
+    """Return what an answer means for the outbox: only what a service itself refuses is one message's trouble."""
+    is_refused = answer.status is not None and is_final(answer.status)
+    retry_after = {b"retry-after": answer.retry_after.encode("ascii", "replace")}
+    return DeliveryFailure(
+        reason=answer.reason, holds=not is_refused, is_refused=is_refused, wait_ms=retry_after_ms(retry_after, now_ms)
+    )
 
 
 class AlertDelivery:
     """Finds the channel of each message, and has it sent."""
 
     def __init__(
-        self, senders: Senders, settings: Callable[[], AlertSettings], links: AckLinks, secrets: Secrets
+        self, sender: ChannelSender, settings: Callable[[], AlertSettings], links: AckLinks, secrets: Secrets
     ) -> None:
-        self._senders = senders
+        self._sender = sender
         self._links = links
         self._secrets = secrets
         self.settings = settings  # a daemon puts those there that are read again
@@ -96,7 +192,7 @@ class AlertDelivery:
     async def _send(
         self, channel: AlertChannelSettings, facts: AlertFacts, queued: QueuedMessage, added_ms: int | None
     ) -> Attempt:
-        attempt = await self._senders.of(channel).send(channel, facts, queued)
+        attempt = await self._sender.send(channel, facts, queued)
         if self.attempted:
             self.attempted(channel.name, attempt, added_ms)
         return attempt

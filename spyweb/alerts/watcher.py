@@ -15,9 +15,9 @@ import structlog
 from msgspec.structs import replace
 
 from spyweb.alerts.channels import ADDRESS, TEMPLATE, ChannelHealth
+from spyweb.alerts.delivery import Attempt
 from spyweb.alerts.hooks import IncidentHooks
 from spyweb.alerts.measures import JobMeasures
-from spyweb.alerts.senders import Attempt
 from spyweb.alerts.signs import LONGEST_TEXT, shown_by
 from spyweb.clock import Clock, Handle
 from spyweb.cooperative import Steps, run_in_slices

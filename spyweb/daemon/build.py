@@ -14,9 +14,9 @@ from msgspec import Struct
 from spyweb import __version__, descriptors
 from spyweb.alerts.channel_check import ChannelChecker
 from spyweb.alerts.channels import ChannelSecrets
+from spyweb.alerts.delivery import Attempt
 from spyweb.alerts.hooks import IncidentHooks
 from spyweb.alerts.measures import JobMeasures
-from spyweb.alerts.senders import Attempt
 from spyweb.alerts.sign_watch import SignWatch
 from spyweb.alerts.signs import Conditions
 from spyweb.alerts.watcher import AlertWatcher

@@ -14,10 +14,9 @@ from msgspec import Struct
 
 from spyweb.alerts.ack_links import AckLinks
 from spyweb.alerts.channels import AttemptTallies, ChannelSecrets, OpenChannels
-from spyweb.alerts.delivery import AlertDelivery
+from spyweb.alerts.delivery import AlertDelivery, ChannelSender
 from spyweb.alerts.sender.helper import AlertHelper
-from spyweb.alerts.senders import AppriseSender, DesktopSender, Senders, WebhookSender
-from spyweb.alerts.writing import AlertWriter
+from spyweb.alerts.texts import AlertWriter
 from spyweb.clock import Clock
 from spyweb.daemon.databases import note_user_db, open_or_repair
 from spyweb.daemon.world import engine_info, open_world
@@ -199,14 +198,12 @@ def open_sending(
         past_runs=world.store.past_runs,
         environ=os.environ,
     )
-    senders = Senders(
-        webhooks=WebhookSender(world.http, clock, channel_secrets),
-        services=AppriseSender(helper, channel_secrets, clock, writer),
-        desktop=DesktopSender(world.desktop, writer),
+    sender = ChannelSender(
+        http=world.http, helper=helper, desktop=world.desktop, writer=writer, secrets=channel_secrets, clock=clock
     )
     ack_links = AckLinks(settings.server.public_url, alerts)
     return AlertSending(
-        delivery=AlertDelivery(senders, alerts, ack_links, secrets_in(os.environ)),
+        delivery=AlertDelivery(sender, alerts, ack_links, secrets_in(os.environ)),
         ack_links=ack_links,
         tallies=AttemptTallies(clock),
         helper=helper,

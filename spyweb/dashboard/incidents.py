@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from spyweb.dashboard.words import show_counted
-from spyweb.incidents.truth import JOB
-from spyweb.incidents.words import WORDS, name_of
+from spyweb.incidents.truth import JOB, WORDS, name_of
 from spyweb.settings.units import DAY_MS, HOUR_MS
 from spyweb.store.model.incidents import OpenIncident
 from spyweb.views.incidents import IncidentChannel, IncidentNote, IncidentView

@@ -23,6 +23,31 @@ FAILING, LATE, SILENT = "failing", "late", "silent"
 EMPTY, STORAGE, DRIFT = "empty", "storage", "drift"
 ENDED_BY_SUCCESS: Final = frozenset({SILENT, EMPTY, STORAGE, DRIFT})  # but those that this success itself shows
 
+# What is said of a subject, by the sign that an incident began with.
+WORDS = {
+    "late": "is late",
+    "silent": "has had no success for too long",
+    "empty": "finds nothing",
+    "storage": "could not store everything",
+    "drift": "has drifted",
+    "quarantined": "is in quarantine",
+    "held_back": "runs no more",
+    "broken": "can't be loaded",
+    "down": "takes no messages",
+    "address": "can't be used",
+    "template": "has a template that fails",
+    "behind": "is behind",
+    "refusing": "takes nothing",
+    "stuck": "does not answer",
+    "missing": "has no worker",
+}
+PARTS = {
+    "scheduler": "spyweb's scheduler",
+    "store": "spyweb's store",
+    "disk": "spyweb's disk",
+    "workers": "spyweb's worker pool",
+}
+
 
 class Sign(NamedTuple):
     """One thing that is wrong."""
@@ -248,3 +273,15 @@ def _lately(openings: tuple[int, ...], flapping: Flapping | None, now_ms: int) -
         return ()
     within = (moment for moment in openings if now_ms - flapping.within_ms < moment <= now_ms)
     return tuple(within)[-flapping.openings :]
+
+
+def name_of(subject: str) -> str:
+    """Return a subject as people call it."""
+    kind, _, name = subject.partition(":")
+    match kind:
+        case "job":
+            return name
+        case "channel":
+            return f"the channel {name}"
+        case _:
+            return PARTS.get(name, f"spyweb ({name})") if name else subject

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from spyweb.alerts.channels import ADDRESS, DOWN, TEMPLATE, ChannelTally, shown
-from spyweb.alerts.senders import Attempt
+from spyweb.alerts.delivery import Attempt
 from spyweb.clock import Clock
 from spyweb.incidents.policy import quiet_until
 from spyweb.incidents.truth import CHANNEL

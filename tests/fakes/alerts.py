@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
+from spyweb.alerts.channels import ChannelSecrets
+from spyweb.alerts.delivery import ChannelSender
 from spyweb.alerts.sender.helper import AlertHelper
 from spyweb.alerts.sender.wire import HelperAnswer, HelperRequest
-from spyweb.alerts.texts import AlertFacts, body_of, mood_of, title_of
-from spyweb.alerts.writing import AlertText, AlertWriter, template_facts
+from spyweb.alerts.texts import AlertFacts, AlertText, AlertWriter, body_of, mood_of, template_facts, title_of
 from spyweb.model import JobId
 from spyweb.store.model.messages import Channel, QueuedMessage, Target
+from tests.fakes.clock import FakeClock
 
 ITEM = {
     "incident": 42,
@@ -60,3 +64,9 @@ class PlainWriter(AlertWriter):
     async def compose(self, facts: AlertFacts) -> AlertText:
         title, body = title_of(facts), body_of(facts, "UTC")
         return AlertText(title, body, mood_of(facts), template_facts(facts, body, {"title": title, "log": ""}))
+
+
+def make_sender(**parts: Any) -> ChannelSender:
+    """What sends by these parts; any other fails where it is asked."""
+    usual = {"http": None, "helper": None, "desktop": None, "writer": PlainWriter(), "clock": FakeClock()}
+    return ChannelSender(**{"secrets": ChannelSecrets(Path(), {}), **usual, **parts})

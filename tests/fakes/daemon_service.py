@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from spyweb.alerts.ack_links import AckLinks
 from spyweb.alerts.channels import AttemptTallies
-from spyweb.alerts.senders import Attempt
+from spyweb.alerts.delivery import Attempt
 from spyweb.clock import Clock
 from spyweb.cooperative import run_at_once
 from spyweb.errors import Problem, Refused, SpywebError

@@ -14,8 +14,8 @@ import pytest
 
 from spyweb.alerts.channel_check import check_channels
 from spyweb.alerts.channels import ChannelSecrets
+from spyweb.alerts.delivery import Attempt
 from spyweb.alerts.sender.helper import AlertHelper
-from spyweb.alerts.senders import AppriseSender, Attempt
 from spyweb.alerts.texts import AlertFacts, AlertItem
 from spyweb.clock import RealClock
 from spyweb.incidents.policy import Level
@@ -24,7 +24,7 @@ from spyweb.model import RunId
 from spyweb.settings.alerts import AlertChannelSettings
 from spyweb.settings.load import examine_settings
 from tests.fakes.alert_services import Answer, MailBox, Services
-from tests.fakes.alerts import QUEUED, PlainWriter
+from tests.fakes.alerts import QUEUED, make_sender
 from tests.fakes.repository import read
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
@@ -79,7 +79,7 @@ async def helper_to(services: Services) -> AsyncIterator[AlertHelper]:
 async def sent(channel: AlertChannelSettings, root: Path, services: Services) -> Attempt:
     facts = AlertFacts(channel=channel.name, at_ms=SINCE_MS + 6_000, items=(BACKUP,), count=1)
     async with helper_to(services) as helper:
-        sender = AppriseSender(helper, ChannelSecrets(root, ENVIRON), RealClock(), PlainWriter())
+        sender = make_sender(helper=helper, secrets=ChannelSecrets(root, ENVIRON), clock=RealClock())
         return await sender.send(channel, facts, QUEUED)
 
 

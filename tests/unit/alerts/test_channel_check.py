@@ -14,7 +14,7 @@ from spyweb.alerts.channel_check import AGAIN_S, ChannelChecker, ChannelProblem,
 from spyweb.alerts.channels import ChannelSecrets
 from spyweb.alerts.sender.helper import AlertHelper
 from spyweb.alerts.sender.wire import CheckAddress, HelperAnswer, HelperRequest, MessageTemplates
-from spyweb.alerts.writing import TEMPLATE_FACTS
+from spyweb.alerts.texts import TEMPLATE_FACTS
 from spyweb.daemon.runtime import owned_tasks
 from spyweb.settings.alerts import AlertChannelSettings, AlertSettings, ChannelTemplates
 from tests.fakes.alerts import FakeHelper

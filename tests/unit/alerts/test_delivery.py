@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
+import msgspec
 import pytest
 from msgspec import structs
 
 from spyweb.alerts.ack_links import AckLinks
 from spyweb.alerts.channels import ChannelSecrets
-from spyweb.alerts.delivery import AlertDelivery
-from spyweb.alerts.senders import AlertSender, Attempt, Senders, WebhookSender
+from spyweb.alerts.delivery import AlertDelivery, Attempt, ChannelSender, failure_of
+from spyweb.alerts.sender.wire import HelperAnswer, MessageTemplates, SendText
 from spyweb.alerts.texts import AlertFacts, decode_facts
 from spyweb.errors import FetchError, Refused
 from spyweb.logs.secrets import Secrets
+from spyweb.ops.notify_desktop import Desktop
 from spyweb.outbox.send import DeliveryFailure
 from spyweb.outbox.sender import OutboxSender
-from spyweb.settings.alerts import AlertChannelSettings, AlertSettings
+from spyweb.settings.alerts import AlertChannelSettings, AlertSettings, ChannelTemplates, TemplateFormat
 from spyweb.settings.units import DAY_MS
 from spyweb.store.model.messages import Channel, NewMessage, QueuedMessage, Target
-from tests.fakes.alerts import ITEM, PAYLOAD, QUEUED
-from tests.fakes.clock import FakeClock
+from tests.fakes.alerts import ITEM, PAYLOAD, QUEUED, FakeHelper, make_sender
+from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.findings import message
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.ops import FakeHttp, make_response
@@ -35,7 +39,7 @@ SECRETS = Secrets(["hunter22"])
 OPS = AlertChannelSettings(name="ops", webhook="https://example.org/secret", headers=(("X-Team", "web"),))
 
 
-class FakeSender:
+class FakeSender(ChannelSender):
     def __init__(self) -> None:
         self.sent: list[tuple[str, int | None, str]] = []
 
@@ -45,23 +49,20 @@ class FakeSender:
 
 
 def delivery_by(
+    sender: ChannelSender | None = None,
     channels: Mapping[str, AlertChannelSettings] = MappingProxyType({"ops": OPS}),
-    *,
-    webhooks: AlertSender | None = None,
-    services: AlertSender | None = None,
-    desktop: AlertSender | None = None,
+    links: AckLinks | None = None,
 ) -> AlertDelivery:
-    senders = Senders(webhooks or FakeSender(), services or FakeSender(), desktop or FakeSender())
     settings = AlertSettings(channels=channels)
-    return AlertDelivery(senders, lambda: settings, AckLinks("", lambda: settings), SECRETS)
+    return AlertDelivery(sender or FakeSender(), lambda: settings, links or AckLinks("", lambda: settings), SECRETS)
 
 
-def by_webhook(http: FakeHttp, environ: Mapping[str, str] = MappingProxyType({})) -> WebhookSender:
-    return WebhookSender(http, FakeClock(), ChannelSecrets(Path(), environ))
+def by_webhook(http: FakeHttp, environ: Mapping[str, str] = MappingProxyType({})) -> ChannelSender:
+    return make_sender(http=http, secrets=ChannelSecrets(Path(), environ))
 
 
 async def test_a_name_that_is_gone_fails_until_it_is_there_again() -> None:
-    delivery = delivery_by({})
+    delivery = delivery_by(channels={})
     failure = await delivery.send(QUEUED)
     assert failure == DeliveryFailure(reason="no alert channel is named ops", holds=False)
     delivery.settings = lambda: AlertSettings(channels={"ops": OPS})
@@ -89,18 +90,21 @@ def test_what_is_shown_of_a_channel_has_no_address() -> None:
 
 
 @pytest.mark.parametrize(
-    ("channel", "by"),
+    ("channel", "posts", "asks"),
     [
-        (OPS, "webhooks"),
-        (AlertChannelSettings(name="ops", url="ntfy://topic"), "services"),
-        (AlertChannelSettings(name="ops", url_file="phone"), "services"),
-        (AlertChannelSettings(name="ops", desktop=True), "desktop"),
+        (OPS, 1, 0),
+        (AlertChannelSettings(name="ops", url="ntfy://topic"), 0, 1),
+        (AlertChannelSettings(name="ops", desktop=True), 0, 0),
     ],
 )
-async def test_a_channel_is_sent_to_by_what_its_address_is_for(channel: AlertChannelSettings, by: str) -> None:
-    senders = {kind: FakeSender() for kind in ("webhooks", "services", "desktop")}
-    assert await delivery_by({"ops": channel}, **senders).send(QUEUED) is None
-    assert {kind: sender.sent for kind, sender in senders.items() if sender.sent} == {by: [("ops", 42, "d1")]}
+async def test_a_channel_is_sent_to_by_what_its_address_is_for(
+    channel: AlertChannelSettings, posts: int, asks: int
+) -> None:
+    http, helper = FakeHttp(), FakeHelper(HelperAnswer(id=1, ok=True))
+    sender = make_sender(http=http, helper=helper, desktop=Desktop({}, "linux"))
+    failure = await delivery_by(sender, {"ops": channel}).send(QUEUED)
+    assert (len(http.asked), len(helper.asked)) == (posts, asks)
+    assert (failure is not None and "desktop" in failure.reason) is channel.desktop
 
 
 async def test_a_webhook_with_a_secret_is_signed_and_waits_for_a_missing_one() -> None:
@@ -126,7 +130,7 @@ async def test_a_header_may_hold_a_variable_which_no_reason_repeats() -> None:
 async def test_how_an_attempt_went_is_told_to_whoever_watches() -> None:
     told: list[tuple[str, Attempt, int | None]] = []
     http = FakeHttp(answers={OPS.webhook: FetchError("connect", "refused")})
-    delivery = delivery_by(webhooks=by_webhook(http))
+    delivery = delivery_by(by_webhook(http))
     delivery.attempted = lambda *attempt: told.append(attempt)
     await delivery.send(QUEUED)
     http.answers = {}
@@ -136,7 +140,7 @@ async def test_how_an_attempt_went_is_told_to_whoever_watches() -> None:
 
 async def test_a_channel_is_tried_out_past_the_outbox_which_counts_as_no_message() -> None:
     http, told = FakeHttp(), list[object]()
-    delivery = delivery_by(webhooks=by_webhook(http))
+    delivery = delivery_by(by_webhook(http))
     delivery.attempted = lambda *attempt: told.append(attempt)
     assert await delivery.try_out("ops", 5) == Attempt()
     assert json.loads(http.asked[0].body or b"") == {"channel": "ops", "at_ms": 5, "items": [], "count": 0}
@@ -148,7 +152,7 @@ async def test_a_channel_is_tried_out_past_the_outbox_which_counts_as_no_message
 async def test_no_secret_leaves_with_a_reason_or_a_title_by_a_webhook_either() -> None:
     http = FakeHttp()
     told = {"text": "login hunter22: password=abc", "title": "of hunter22"}
-    await delivery_by(webhooks=by_webhook(http)).send(queued(**told))
+    await delivery_by(by_webhook(http)).send(queued(**told))
     (item,) = json.loads(http.asked[0].body or b"")["items"]
     assert (item["text"], item["title"]) == ("login [hidden]: password=[hidden]", "of [hidden]")
 
@@ -157,11 +161,6 @@ async def make_links() -> AckLinks:
     links = AckLinks("https://spyweb.example.org", lambda: AlertSettings(channels={"ops": OPS}))
     await links.load(MemoryStore(FakeClock()).keys)
     return links
-
-
-def linked(http: FakeHttp, links: AckLinks) -> AlertDelivery:
-    senders = Senders(by_webhook(http), FakeSender(), FakeSender())
-    return AlertDelivery(senders, lambda: AlertSettings(channels={"ops": OPS}), links, SECRETS)
 
 
 def queued(**changes: object) -> QueuedMessage:
@@ -175,7 +174,7 @@ def queued_facts(facts: dict[str, object]) -> QueuedMessage:
 @pytest.mark.parametrize("kind", ["opened", "reminder"])
 async def test_of_what_goes_on_a_link_is_sent_along_the_same_at_each_attempt(kind: str) -> None:
     http, links = FakeHttp(), await make_links()
-    delivery = linked(http, links)
+    delivery = delivery_by(by_webhook(http), links=links)
     for _ in range(2):
         await delivery.send(queued(kind=kind))
     first, second = (json.loads(fetch.body or b"") for fetch in http.asked)
@@ -196,7 +195,7 @@ async def test_of_what_goes_on_a_link_is_sent_along_the_same_at_each_attempt(kin
 )
 async def test_of_what_is_over_and_of_several_no_link_is_sent(message: QueuedMessage) -> None:
     http = FakeHttp()
-    await linked(http, await make_links()).send(message)
+    await delivery_by(by_webhook(http), links=await make_links()).send(message)
     assert [fetch.body for fetch in http.asked] == [message.payload]
 
 
@@ -223,7 +222,7 @@ def to(channel: str) -> NewMessage:
 async def test_a_channel_that_is_renamed_with_messages_waiting_holds_up_no_other_and_they_are_given_up() -> None:
     sender = FakeSender()
     boss = replace(OPS, name="boss")
-    async with delivered_by(delivery_by({"chief": OPS, "boss": boss}, webhooks=sender)) as (store, clock):
+    async with delivered_by(delivery_by(sender, {"chief": OPS, "boss": boss})) as (store, clock):
         await store.outbox.add([to("ops"), to("ops"), to("boss")])
         await clock.turn(1)
         assert [name for name, _, _ in sender.sent] == ["boss"]
@@ -236,3 +235,96 @@ async def test_a_channel_that_is_renamed_with_messages_waiting_holds_up_no_other
             (True, "no alert channel is named ops")
         ] * 2
         assert [name for name, _, _ in sender.sent] == ["boss"]
+
+
+PHONE = AlertChannelSettings(
+    name="phone", url="ntfy://topic", templates=ChannelTemplates(body="{{ kind }}", format=TemplateFormat.HTML)
+)
+
+
+async def sent(answer: HelperAnswer) -> tuple[Attempt, SendText]:
+    helper = FakeHelper(answer)
+    sender = make_sender(helper=helper)
+    attempt = await sender.send(PHONE, decode_facts(PAYLOAD), QUEUED)
+    (asked,) = helper.asked
+    assert isinstance(asked, SendText)
+    return attempt, asked
+
+
+async def test_a_message_is_asked_for_with_its_texts_and_facts() -> None:
+    attempt, asked = await sent(HelperAnswer(id=1, ok=True))
+
+    assert attempt == Attempt()
+    assert (asked.url, asked.title, asked.delivery) == ("ntfy://topic", "#42 backup is down: 3 failures", "d1")
+    assert asked.body.startswith("no space\n")
+    assert asked.templates == MessageTemplates(body="{{ kind }}", format="html")
+    assert msgspec.json.decode(asked.facts)["kind"] == "opened"
+
+
+async def test_what_is_wrong_with_the_channel_itself_is_told_apart() -> None:
+    wrong, _ = await sent(HelperAnswer(id=1, ok=False, reason="no service", is_address_wrong=True))
+    assert wrong == Attempt(DeliveryFailure(reason="no service"), address_problem="no service")
+    fails, _ = await sent(HelperAnswer(id=1, ok=True, template="title", template_problem="no"))
+    assert fails == Attempt(template_problem="title: no")
+    ends, _ = await sent(HelperAnswer(id=1, ok=True, template_problem="it takes too long"))
+    assert ends == Attempt(template_problem="it takes too long")
+
+
+async def test_an_address_in_a_file_is_read_for_each_message(tmp_path: Path) -> None:
+    helper, channel = FakeHelper(HelperAnswer(id=1, ok=True)), replace(PHONE, url="", url_file="phone")
+    sender = make_sender(helper=helper, secrets=ChannelSecrets(tmp_path, {}))
+    missing = await sender.send(channel, decode_facts(PAYLOAD), QUEUED)
+    reason = "the file phone can't be read: No such file or directory"
+    assert missing == Attempt(DeliveryFailure(reason=reason), address_problem=reason)
+    for topic in ("one", "two"):
+        (tmp_path / "phone").write_text(f"ntfy://{topic}\n")
+        assert await sender.send(channel, decode_facts(PAYLOAD), QUEUED) == Attempt()
+    assert [asked.url for asked in helper.asked] == ["ntfy://one", "ntfy://two"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ({"status": 404}, {"holds": False, "is_refused": True}),
+        ({"status": 429, "retry_after": "7"}, {"wait_ms": 7_000}),
+        ({"status": 503}, {}),
+        ({}, {}),
+        ({"is_address_wrong": True}, {}),  # it may be put right, and no message is at fault
+    ],
+)
+def test_only_what_a_service_refuses_is_the_trouble_of_one_message(
+    answer: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    found = failure_of(HelperAnswer(id=1, ok=False, reason="why", **answer), START_MS)
+    assert found == DeliveryFailure(reason="why", **expected)
+
+
+ME = AlertChannelSettings(name="me", desktop=True)
+
+
+async def shown(root: Path, script: str) -> Attempt:
+    program = root / "notify-send"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    desktop = Desktop({"PATH": str(root), "DISPLAY": ":0"}, "linux")
+    return await make_sender(desktop=desktop).send(ME, decode_facts(PAYLOAD), QUEUED)
+
+
+async def test_title_and_body_are_shown_until_somebody_closes_them(tmp_path: Path) -> None:
+    file = tmp_path / "shown"
+    assert await shown(tmp_path, f'for each in "$@"; do echo "$each"; done > {file}') == Attempt()
+    lines = file.read_text().splitlines()
+    assert lines[1:5] == ["--expire-time=0", "--", "#42 backup is down: 3 failures", "no space"]
+
+
+async def test_one_that_is_not_shown_has_not_arrived(tmp_path: Path) -> None:
+    attempt = await shown(tmp_path, "echo nobody is there >&2; exit 1")
+    assert attempt == Attempt(DeliveryFailure(reason=f"{tmp_path}/notify-send failed (1): nobody is there"))
+
+
+async def test_without_a_desktop_nothing_arrives() -> None:
+    attempt = await make_sender(desktop=Desktop({"PATH": os.environ["PATH"]}, "linux")).send(
+        ME, decode_facts(PAYLOAD), QUEUED
+    )
+    assert attempt.failure
+    assert attempt.address_problem.startswith("there is no desktop here")

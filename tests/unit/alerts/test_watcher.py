@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from spyweb.alerts import watcher
+from spyweb.alerts.delivery import Attempt
 from spyweb.alerts.measures import JobMeasures
-from spyweb.alerts.senders import Attempt
 from spyweb.alerts.watcher import AlertWatcher, event_of
 from spyweb.cooperative import run_at_once
 from spyweb.errors import StoreError
