@@ -21,7 +21,7 @@ from spyweb.alerts.sign_watch import SignWatch
 from spyweb.alerts.signs import Conditions
 from spyweb.alerts.watcher import AlertWatcher
 from spyweb.clock import Clock
-from spyweb.daemon.chores import ChoreRunner
+from spyweb.daemon.chore_runner import ChoreRunner
 from spyweb.daemon.heartbeat import Heartbeat, Pulse
 from spyweb.daemon.loop_watch import watch_loop
 from spyweb.daemon.runtime import JobRuntime, keep_history, open_runtime

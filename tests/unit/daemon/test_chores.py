@@ -14,10 +14,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from spyweb.daemon.build import Daemon
+from spyweb.daemon.chore_runner import Chore, ChoreRunner
 from spyweb.daemon.chores import (
     STATUS_S,
-    Chore,
-    ChoreRunner,
     DescriptorWatch,
     Listeners,
     ProgressReport,

@@ -1,0 +1,68 @@
+"""Do chores every so often, and record how they went."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+import structlog
+from msgspec import Struct
+from msgspec.structs import replace
+
+from spyweb.clock import Clock
+from spyweb.errors import STORE_REFUSED
+from spyweb.logs.refusals import tell_refusal
+from spyweb.scheduler.timers import Timers
+from spyweb.stalls import Work, work_for
+from spyweb.views.health import ChoreHealth
+
+log = structlog.get_logger()
+
+
+class Chore(Struct, frozen=True):
+    """Describes something that the daemon does every so often."""
+
+    name: str
+    every_s: float
+    do: Callable[[], Awaitable[object]]
+
+
+class ChoreRunner:
+    """Does each chore at its interval, though never while it is under way; one that fails is done at its next time."""
+
+    def __init__(self, timers: Timers, clock: Clock) -> None:
+        self._timers = timers
+        self._clock = clock
+        self._account: dict[str, ChoreHealth] = {}
+
+    def start(self, chores: Sequence[Chore]) -> None:
+        for chore in chores:
+            self._account[chore.name] = ChoreHealth(name=chore.name, every_s=chore.every_s)
+            self._timers.call_every(chore.name, chore.every_s, partial(self.run, chore))
+
+    async def stop(self) -> None:
+        """Begin no chore any more, and wait until those under way are cancelled."""
+        await self._timers.stop()
+
+    def health(self) -> list[ChoreHealth]:
+        return [replace(each, next_at_ms=self._timers.next_ms(each.name)) for each in self._account.values()]
+
+    async def run(self, chore: Chore) -> None:
+        """Do a chore once and never raise: this is the boundary of the daemon's background work."""
+        work_for(Work(f"chore '{chore.name}'"))  # in a task of its own, which APScheduler has not named
+        began_ms, began, problem = self._clock.now_ms(), self._clock.monotonic(), ""
+        try:
+            await chore.do()
+        except STORE_REFUSED as error:  # a full or locked disk
+            problem = str(error) or type(error).__name__
+            tell_refusal("put off", error, chore=chore.name, by_s=chore.every_s)
+        except Exception as error:
+            problem = f"{type(error).__name__}: {error}"
+            log.exception("a chore met a bug in spyweb", chore=chore.name)
+        self._account[chore.name] = ChoreHealth(
+            name=chore.name,
+            every_s=chore.every_s,
+            last_at_ms=began_ms,
+            last_took_ms=round((self._clock.monotonic() - began) * 1000),
+            error=problem,
+        )
