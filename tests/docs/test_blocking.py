@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
-from tests.fakes.repository import ROOT
+from tests.fakes.repository import ROOT, modules
 
 BLOCKING = {
     "write", "writelines", "flush", "write_text", "write_bytes", "read_text", "read_bytes", "fsync", "fdatasync",
@@ -70,9 +69,8 @@ IN_THREADS = {
 }
 
 
-def calls(path: Path) -> Iterator[tuple[str, str]]:
+def calls(tree: ast.Module) -> Iterator[tuple[str, str]]:
     """The function and the call, of each one that may block."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             for node in ast.walk(function):
@@ -81,12 +79,11 @@ def calls(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def found() -> set[tuple[str, str, str]]:
-    modules = ((path, path.relative_to(ROOT).as_posix()) for path in (ROOT / "spyweb").rglob("*.py"))
     return {
         (name, function, call)
-        for path, name in modules
+        for name, tree in modules()
         if not name.startswith(tuple(ELSEWHERE))
-        for function, call in calls(path)
+        for function, call in calls(tree)
     }
 
 

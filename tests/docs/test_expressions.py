@@ -13,13 +13,12 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import _lru_cache_wrapper
 from itertools import pairwise
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from tests.fakes.repository import ROOT
+from tests.fakes.repository import modules as sources
 
 SAMPLE = [chr(code) for code in [*range(0x180), 0x2028, 0x4E2D, 0xDC80, 0x1F600]]
 SEARCHES = ("search", "finditer", "findall", "sub", "subn", "split")
@@ -74,37 +73,36 @@ CACHES = {
 }
 
 
-def modules() -> Iterator[ModuleType]:
+def modules() -> Iterator[tuple[ModuleType, ast.Module]]:
     """All of them but those that a process begins with: these change what others find imported."""
-    for path in sorted((ROOT / "spyweb").rglob("*.py")):
-        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path, tree in sources():
+        name = path.removesuffix(".py").replace("/", ".")
         if not name.endswith(("__main__", "__init__", ".zygote")):
-            yield importlib.import_module(name)
+            yield importlib.import_module(name), tree
 
 
 def expressions() -> Iterator[tuple[str, re.Pattern[Any]]]:
     seen = set()
-    for module in modules():
+    for module, tree in modules():
         for name, value in vars(module).items():
             for pattern in [value] if isinstance(value, re.Pattern) else patterns_in(value):
                 if id(pattern) not in seen:
                     seen.add(id(pattern))
                     yield f"{module.__name__.removeprefix('spyweb.')}.{name}", pattern
-        for _, written in asked_in_functions(module):
+        for written in asked_in_functions(module, tree):
             if written is not None:
                 yield f"{module.__name__.removeprefix('spyweb.')}, {written!r}", re.compile(written)
 
 
-def asked_in_functions(module: ModuleType) -> Iterator[tuple[ast.expr, str | bytes | None]]:
-    """What calls of `re` inside functions are given, and the expression, where it can be read off."""
-    tree = ast.parse(Path(module.__file__ or "").read_text(encoding="utf-8"))
+def asked_in_functions(module: ModuleType, tree: ast.Module) -> Iterator[str | bytes | None]:
+    """What calls of `re` inside functions are given, where it can be read off."""
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     for call in [node for function in functions for node in ast.walk(function) if isinstance(node, ast.Call)]:
         where = call.func.value if isinstance(call.func, ast.Attribute) else None
         if isinstance(where, ast.Name) and where.id == "re" and ast.unparse(call.func) != "re.escape":
             given = call.args[0]
             written = given.value if isinstance(given, ast.Constant) else getattr(module, ast.unparse(given), None)
-            yield given, written if isinstance(written, str | bytes) else None
+            yield written if isinstance(written, str | bytes) else None
 
 
 def patterns_in(value: object) -> Sequence[re.Pattern[Any]]:
@@ -119,122 +117,6 @@ def parse(pattern: re.Pattern[Any]) -> list[Parsed]:
     return list(re._parser.parse(pattern.pattern, pattern.flags))  # type: ignore[attr-defined]
 
 
-def repeats_at_the_edges(sequence: Sequence[Parsed]) -> tuple[list[set[str]], list[set[str]], bool]:
-    """What the unbounded repeats match with which this may begin and end, and whether it may be empty."""
-    first: list[set[str]] = []
-    last: list[set[str]] = []
-    is_empty = True
-    for item in sequence:
-        begins, ends, may_be_empty = edges_of(item)
-        if is_empty:
-            first += begins
-        last = last + ends if may_be_empty else ends
-        is_empty = is_empty and may_be_empty
-    return first, last, is_empty
-
-
-def edges_of(item: Parsed) -> tuple[list[set[str]], list[set[str]], bool]:
-    name, about = str(item[0]), item[1]
-    match name:
-        case "AT":
-            return [], [], "BEGINNING" not in str(about)  # what is anchored begins once
-        case "ASSERT" | "ASSERT_NOT" | "GROUPREF" | "GROUPREF_EXISTS":
-            return [], [], True
-        case "SUBPATTERN":
-            return repeats_at_the_edges(list(about[-1]))
-        case "ATOMIC_GROUP":
-            return [], [], first_of(list(about))[1]
-        case "POSSESSIVE_REPEAT":
-            return [], [], about[0] == 0
-        case "BRANCH":
-            return edges_of_any([list(branch) for branch in about[1]])
-        case "MAX_REPEAT" | "MIN_REPEAT":
-            return edges_of_repeat(*about)
-    return [], [], False
-
-
-def edges_of_any(branches: Sequence[Sequence[Parsed]]) -> tuple[list[set[str]], list[set[str]], bool]:
-    found = [repeats_at_the_edges(branch) for branch in branches]
-    return (
-        [each for begins, _, _ in found for each in begins],
-        [each for _, ends, _ in found for each in ends],
-        any(is_empty for _, _, is_empty in found),
-    )
-
-
-def edges_of_repeat(least: int, most: int, body: Any) -> tuple[list[set[str]], list[set[str]], bool]:
-    if most is UNBOUNDED:
-        return [first_of(list(body))[0]], [first_of(list(body), last=True)[0]], least == 0
-    begins, ends, is_empty = repeats_at_the_edges(list(body))
-    return begins, ends, is_empty or least == 0
-
-
-def first_of(sequence: Sequence[Parsed], *, last: bool = False) -> tuple[set[str], bool]:
-    """The characters of the sample with which what this matches may begin (or end), and whether it may be empty."""
-    found: set[str] = set()
-    for item in reversed(sequence) if last else sequence:
-        characters, may_be_empty = first_of_one(item, last=last)
-        found |= characters
-        if not may_be_empty:
-            return found, False
-    return found, True
-
-
-def first_of_one(item: Parsed, *, last: bool) -> tuple[set[str], bool]:
-    name, about = str(item[0]), item[1]
-    if name == "SUBPATTERN":
-        return first_of(list(about[-1]), last=last)
-    if name == "ATOMIC_GROUP":
-        return first_of(list(about), last=last)
-    if name == "BRANCH":
-        found = [first_of(list(branch), last=last) for branch in about[1]]
-        return set().union(*(characters for characters, _ in found)), any(is_empty for _, is_empty in found)
-    if name.endswith("REPEAT"):
-        characters, is_empty = first_of(list(about[2]), last=last)
-        return characters, is_empty or about[0] == 0
-    if name == "LITERAL":
-        return {chr(about)}, False
-    if name in ("NOT_LITERAL", "ANY", "IN"):
-        return {char for char in SAMPLE if is_of(char, item)}, False
-    return set(), True  # a place, not a character
-
-
-def is_of(char: str, item: Parsed) -> bool:
-    name, about = str(item[0]), item[1]
-    if name == "NOT_LITERAL":
-        return ord(char) != int(about)
-    if name == "ANY":
-        return char != "\n"
-    is_negated = bool(about) and str(about[0][0]) == "NEGATE"
-    return any(is_in(char, *part) for part in about) is not is_negated
-
-
-def is_in(char: str, kind: object, about: Any) -> bool:
-    match str(kind):
-        case "LITERAL":
-            return ord(char) == int(about)
-        case "RANGE":
-            return int(about[0]) <= ord(char) <= int(about[1])
-        case "CATEGORY":
-            meant = {"DIGIT": r"\d", "SPACE": r"\s", "WORD": r"\w"}
-            category = str(about).removeprefix("CATEGORY_")
-            return bool(re.match(meant[category.removeprefix("NOT_")], char)) is not category.startswith("NOT_")
-    return False
-
-
-def faults_of(sequence: Sequence[Parsed]) -> Iterator[str]:
-    """What in this expression shares a text between two repeats."""
-    yield from faults_between(sequence)
-    for item in sequence:
-        for part in parts_of(item):
-            yield from faults_of(part)
-        name, about = str(item[0]), item[1]
-        if name in ("MAX_REPEAT", "MIN_REPEAT") and about[1] is UNBOUNDED:
-            begins, ends, _ = repeats_at_the_edges(list(about[2]))
-            if any(end & begin for end in ends for begin in begins):
-                yield "a repeat whose body begins and ends with one"
-
-
 def parts_of(item: Parsed) -> list[list[Parsed]]:
     name, about = str(item[0]), item[1]
     if name == "BRANCH":
@@ -246,26 +128,69 @@ def parts_of(item: Parsed) -> list[list[Parsed]]:
     return [list(about[2])] if name.endswith("REPEAT") else []
 
 
-def faults_between(sequence: Sequence[Parsed]) -> Iterator[str]:
-    open_ends: list[set[str]] = []
-    for item in sequence:
-        begins, ends, may_be_empty = edges_of(item)
-        for end in open_ends:
-            for begin in begins:
-                if end & begin:
-                    yield f"two repeats that both match {min(end & begin)!r} and nothing that must stand between them"
-        open_ends = open_ends + ends if may_be_empty else ends
+def is_unbounded(item: Parsed) -> bool:
+    """Return whether this repeats without bound, and gives back what it has matched."""
+    return str(item[0]) in ("MAX_REPEAT", "MIN_REPEAT") and item[1][1] is UNBOUNDED
+
+
+def characters_of(item: Parsed) -> set[str]:
+    """Return those of the sample that a single operation matches; none where it is a place."""
+    if str(item[0]) not in ("LITERAL", "NOT_LITERAL", "ANY", "IN"):
+        return set()
+    alone = re._parser.SubPattern(re._parser.State(), [item])  # type: ignore[attr-defined]
+    matches = re._compiler.compile(alone).match  # type: ignore[attr-defined]
+    return {char for char in SAMPLE if matches(char)}
+
+
+def edge_of(sequence: Sequence[Parsed], *, last: bool = False) -> tuple[set[str], bool]:
+    """Return the characters with which what this matches may begin (or end), and whether it may be empty."""
+    found: set[str] = set()
+    for item in reversed(sequence) if last else sequence:
+        inner = [edge_of(part, last=last) for part in parts_of(item)] or [(characters_of(item), False)]
+        characters = set().union(*(each for each, _ in inner))
+        is_optional = str(item[0]).endswith("REPEAT") and item[1][0] == 0
+        found |= characters
+        if characters and not is_optional and not any(is_empty for _, is_empty in inner):
+            return found, False
+    return found, True
+
+
+def repeats_at(sequence: Sequence[Parsed], *, last: bool = False) -> list[set[str]]:
+    """Return what the unbounded repeats match with which what this matches may begin (or end)."""
+    found: list[set[str]] = []
+    for item in reversed(sequence) if last else sequence:
+        if is_unbounded(item):
+            found.append(edge_of(parts_of(item)[0], last=last)[0])
+        elif str(item[0]) not in ("ATOMIC_GROUP", "POSSESSIVE_REPEAT"):
+            found += [each for part in parts_of(item) for each in repeats_at(part, last=last)]
+        is_anchor = str(item[0]) == "AT" and "BEGINNING" in str(item[1])  # what is anchored begins once
+        if is_anchor or not edge_of([item])[1]:
+            break
+    return found
+
+
+def faults_of(sequence: Sequence[Parsed]) -> Iterator[str]:
+    """Yield what in this expression shares a text between two repeats."""
+    for at, item in enumerate(sequence):
+        pairs = [(repeats_at(sequence[:at], last=True), repeats_at([item]))]
+        for part in parts_of(item):
+            yield from faults_of(part)
+            if is_unbounded(item):
+                pairs.append((repeats_at(part, last=True), repeats_at(part)))
+        for ends, begins in pairs:
+            shared = [end & begin for end in ends for begin in begins if end & begin]
+            if shared:
+                yield f"two repeats that both match {min(shared[0])!r} and nothing that must stand between them"
 
 
 def searched_names() -> set[tuple[str, str]]:
-    """(module, name) of the expressions that are looked for anywhere in a text."""
-    found = set()
-    for path in sorted((ROOT / "spyweb").rglob("*.py")):
-        module = ".".join(path.relative_to(ROOT / "spyweb").with_suffix("").parts)
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Attribute) and node.attr in SEARCHES and isinstance(node.value, ast.Name):
-                found.add((module, node.value.id))
-    return found
+    """Return (module, name) of the expressions that are looked for anywhere in a text."""
+    return {
+        (path.removeprefix("spyweb/").removesuffix(".py").replace("/", "."), node.value.id)
+        for path, tree in sources()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr in SEARCHES and isinstance(node.value, ast.Name)
+    }
 
 
 @pytest.mark.parametrize(
@@ -296,7 +221,7 @@ def test_no_expression_that_is_searched_for_begins_with_an_unbounded_repeat() ->
     faults = {
         name: pattern.pattern
         for name, pattern in expressions()
-        if tuple(name.rsplit(".", 1)) in searched and repeats_at_the_edges(parse(pattern))[0]
+        if tuple(name.rsplit(".", 1)) in searched and repeats_at(parse(pattern))
     }
     assert {name: text for name, text in faults.items() if name not in HARMLESS} == {}
 
@@ -304,15 +229,15 @@ def test_no_expression_that_is_searched_for_begins_with_an_unbounded_repeat() ->
 def test_no_expression_is_put_together_from_what_others_chose_but_those_listed() -> None:
     found = {
         module.__name__.removeprefix("spyweb.")
-        for module in modules()
-        for _, written in asked_in_functions(module)
+        for module, tree in modules()
+        for written in asked_in_functions(module, tree)
         if written is None
     }
     assert sorted(found) == sorted(PUT_TOGETHER)
 
 
 def caches() -> Iterator[str]:
-    for module in modules():
+    for module, _ in modules():
         for name, value in vars(module).items():
             if isinstance(value, _lru_cache_wrapper) and value.__module__ == module.__name__:
                 yield f"{module.__name__.removeprefix('spyweb.')}.{name}"

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
-from functools import cache
 
-from tests.fakes.repository import ROOT
+from tests.fakes.repository import modules
 
 STARTS = {
     *("Popen", "check_call", "check_output", "getoutput", "getstatusoutput", "ProcessPoolExecutor"),
@@ -21,22 +19,15 @@ OF_MODULES = {  # names that others have too
 }
 MODULES = {"subprocess", "os", "asyncio", "pty", "multiprocessing", "concurrent.futures"}
 
-SPEAKS = re.compile("ChildProcess|subprocess|fork|spawn|multiprocessing|ProcessPool|popen|os.system|startfile")
-
 # Module, function → how many there may be, and by what
 BOUNDS = {
     ("spyweb/confined/child.py", "__init__"): "those that make a ChildProcess",
     ("spyweb/lua/spawner.py", "launch_zygote"): "one, and those that hang until their last worker has ended",
-    (
-        "spyweb/lua/worker/zygote.py",
-        "_fork",
-    ): "shared workers: the setting `workers`; those of single jobs: a third of the "
-    "descriptors, four starting at once (lua/supervisor.py)",
+    ("spyweb/lua/worker/zygote.py", "_fork"): "shared workers: the setting `workers`; those of single jobs: a third of "
+    "the descriptors, four starting at once (lua/supervisor.py)",
     ("spyweb/programs/runner.py", "start_forking"): "one",
-    (
-        "spyweb/programs/process.py",
-        "_fork",
-    ): "a nanny for each command, `[exec] at_once` or an eighth of the descriptors (programs/runner.py)",
+    ("spyweb/programs/process.py", "_fork"): "a nanny for each command, `[exec] at_once` or an eighth of the "
+    "descriptors (programs/runner.py)",
     ("spyweb/programs/nanny.py", "_start"): "one for each nanny; what it starts itself: `[exec] processes`",
     ("spyweb/store/user_sql/spawner.py", "__init__"): "one",
     ("spyweb/store/user_sql/process.py", "_fork"): "64 or an eighth of the descriptors (store/user_sql/user_db.py)",
@@ -48,17 +39,10 @@ BOUNDS = {
 }
 
 
-@cache
-def modules() -> list[tuple[str, list[ast.AST]]]:
-    """Return the nodes of each module that may start a process: parsing all takes seconds."""
-    paths = sorted((ROOT / "spyweb").rglob("*.py"))
-    read = {str(path.relative_to(ROOT)): path.read_text("utf-8") for path in paths}
-    return [(path, list(ast.walk(ast.parse(text)))) for path, text in read.items() if SPEAKS.search(text)]
-
-
 def starts() -> Iterator[tuple[str, str]]:
     """Yield the module and the function of each call that starts a process."""
-    for path, nodes in modules():
+    for path, tree in modules():
+        nodes = list(ast.walk(tree))
         calls = [node for node in nodes if isinstance(node, ast.Call) and _is_start(node.func)]
         functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
         for call in calls:
@@ -83,7 +67,7 @@ def test_each_place_that_starts_a_process_says_what_bounds_them() -> None:
 
 def test_such_a_function_is_called_by_its_module() -> None:
     names = STARTS | {name for _, name in OF_MODULES}
-    for path, nodes in modules():
-        for node in nodes:
+    for path, tree in modules():
+        for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and node.module in MODULES - {"asyncio"}:
                 assert not [each.name for each in node.names if each.name in names], path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 from functools import cache
@@ -41,6 +42,13 @@ def pages() -> list[Path]:
 
 def read(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
+
+
+@cache
+def modules() -> tuple[tuple[str, ast.Module], ...]:
+    """Return the name of each file of spyweb below the root, and its tree: parsing all takes seconds."""
+    paths = sorted((ROOT / "spyweb").rglob("*.py"))
+    return tuple((path.relative_to(ROOT).as_posix(), ast.parse(path.read_text("utf-8"))) for path in paths)
 
 
 def code_words(text: str) -> set[str]:

@@ -5,38 +5,31 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 from functools import cache
-from pathlib import Path
 
-from tests.fakes.repository import ROOT
+from tests.fakes.repository import ROOT, modules
 
 SOURCE = ROOT / "spyweb"
 
 Imports = Mapping[str, frozenset[str]]  # by room
 
 
-def room_of(path: Path) -> str:
+def room_of(path: str) -> str:
     """Return the room that a source file belongs to: the package, or the module of its own."""
-    first, *rest = path.relative_to(SOURCE).parts
-    return first if rest else first.removesuffix(".py")
+    return path.removeprefix("spyweb/").partition("/")[0].removesuffix(".py")
 
 
 def rooms() -> set[str]:
-    return {room_of(path) for path in SOURCE.rglob("*.py")} - {"__init__", "__main__"}
+    return {room_of(path) for path, _ in modules()} - {"__init__", "__main__"}
 
 
 @cache
 def imports() -> Imports:
     """Return, of each room, the other rooms that it imports, also within functions."""
     found: dict[str, set[str]] = {room: set() for room in rooms()}
-    for path in SOURCE.rglob("*.py"):
-        room = room_of(path)
-        if room in found:
-            found[room].update(_imported_by(path) & found.keys())
+    for path, tree in modules():
+        if room_of(path) in found:
+            found[room_of(path)].update({name.split(".")[1] for name in _names(tree) if "." in name} & found.keys())
     return {room: frozenset(others - {room}) for room, others in found.items()}
-
-
-def _imported_by(path: Path) -> set[str]:
-    return {name.split(".")[1] for name in _names(ast.parse(path.read_text(encoding="utf-8"))) if "." in name}
 
 
 def _names(tree: ast.AST) -> Iterator[str]:
@@ -65,5 +58,5 @@ def _reached(room: str, imports: Imports) -> set[str]:
     while waiting:
         others = imports[waiting.pop()] - found
         found |= others
-        waiting.extend(others)
+        waiting += others
     return found
